@@ -1,0 +1,51 @@
+//! The lists that the figures are made with: real-looking numbers of the United States and China, no two
+//! alike, the same ones in every run.
+
+use std::fs::File;
+use std::io::{BufWriter, Write as _};
+use std::path::Path;
+
+/// The text of every message; with the names below it is one segment.
+pub(crate) const TEXT: &str =
+    "Hi {{ name }}, your order {{ order }} is on its way. Reply STOP to opt out.";
+
+const NAMES: [&str; 8] = [
+    "Maya", "Victor", "Sofia", "Tom", "Elena", "Noor", "Lucas", "Grace",
+];
+const AREAS: [u64; 8] = [202, 212, 303, 312, 415, 503, 617, 702];
+
+/// The last four digits start here: those below make the practice gateway misbehave.
+const FIRST_LINE: u64 = 10;
+const LINES: u64 = 10_000 - FIRST_LINE;
+
+/// Writes so many rows with a header to `path`.
+pub(crate) fn write(path: &Path, rows: u64) -> anyhow::Result<()> {
+    let mut file = BufWriter::new(File::create(path)?);
+    writeln!(file, "phone,name,order")?;
+    for index in 0..rows {
+        let name = NAMES[usize::try_from(scattered(index) % 8)?];
+        writeln!(file, "{},{name},{}", phone(index), 100_000 + index)?;
+    }
+    file.flush()?;
+    Ok(())
+}
+
+/// Half of them are `+1`, half are `+86`. One number for every index below two million.
+pub(crate) fn phone(index: u64) -> String {
+    // It shares no divisor with the count of places: each is met once before one is met again.
+    let place = (index / 2 * 7_368_787) % (8 * 100 * LINES);
+    let line = FIRST_LINE + place % LINES;
+    let block = place / LINES;
+    match index % 2 {
+        0 => {
+            let area = AREAS[usize::try_from(block % 8).unwrap_or_default()];
+            format!("+1{area}{:03}{line:04}", 220 + block / 8)
+        }
+        _ => format!("+86138{block:04}{line:04}"),
+    }
+}
+
+/// The seed is fixed: neighbours differ, runs do not.
+fn scattered(index: u64) -> u64 {
+    index.wrapping_add(17).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32
+}

@@ -1,0 +1,77 @@
+//! The figures of the README: each is a ratio of two things that were measured in the same run. `cargo bench`
+//! prints them all as one table; it takes a few minutes, sends nothing off this machine and cleans up.
+
+mod importing;
+mod list;
+mod memory;
+mod scene;
+mod sending;
+
+use std::io::Write as _;
+
+use comfy_table::{Table, presets};
+
+/// One line of the table.
+struct Figure {
+    what: String,
+    smsq: String,
+    beside: String,
+    measured: String,
+    ratio: f64,
+}
+
+fn main() -> anyhow::Result<()> {
+    // `cargo test --benches` runs this file too; there is nothing to test in it.
+    if !std::env::args().any(|argument| argument == "--bench") {
+        return Ok(());
+    }
+    say("sending, beside a bare loop of requests");
+    let sending = sending::measure()?;
+    say("memory, with a long queue and with a short one");
+    let memory = memory::measure()?;
+    say("importing, beside its libraries alone");
+    let importing = importing::measure()?;
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    table.set_header(["", "smsq", "beside", "", "ratio"]);
+    for figure in [sending, memory, importing] {
+        table.add_row([
+            figure.what,
+            figure.smsq,
+            figure.measured,
+            figure.beside,
+            format!("{:.2}", figure.ratio),
+        ]);
+    }
+    writeln!(std::io::stdout(), "{table}")?;
+    Ok(())
+}
+
+/// Says on standard error what goes on.
+fn say(what: &str) {
+    // Nobody is left to be told when it cannot be written.
+    let _ = writeln!(std::io::stderr(), "{what}");
+}
+
+/// Says what the last round gave.
+fn progress(smsq: &[f64], beside: &[f64]) {
+    if let (Some(smsq), Some(beside)) = (smsq.last(), beside.last()) {
+        let ratio = smsq / beside;
+        say(&format!(
+            "  {} beside {}: {ratio:.2}",
+            per_second(*smsq),
+            per_second(*beside)
+        ));
+    }
+}
+
+/// The one in the middle; of an even number, the upper one.
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+/// `31,200/s`
+fn per_second(rate: f64) -> String {
+    format!("{}/s", indicatif::HumanFloatCount(rate.round()))
+}

@@ -1,0 +1,219 @@
+//! The command line: the flags that every command takes, and one arm per command.
+
+use std::path::PathBuf;
+
+use clap::error::ErrorKind;
+use clap::{ArgAction, CommandFactory, Parser, Subcommand};
+
+use crate::commands::{
+    Context, Format, campaign, check, completions, import, init, providers, report, retry, run,
+    sandbox, send, set, settle, status, suppress,
+};
+use crate::config::{Environment, Flags};
+use crate::console::{self, Console, Talk};
+use crate::exit::Exit;
+use crate::logging;
+
+const EXAMPLES: &str = "\
+Examples:
+  smsq run recipients.csv --template welcome.txt   practise the whole job on this machine
+  smsq init                                        write smsq.toml, where your provider goes
+  smsq import list.csv --text \"Hi {{ name }}\" --dry-run
+  smsq send --rate 50/s
+  smsq report --failed --format csv --output failed.csv
+
+Exit status: 0 done; 1 done, but some failed or are unknown; 2 could not run; 3 stopped before the
+end, mend and `send` again; 130 and 143 stopped by a signal.";
+
+/// Sends a campaign of text messages from a list, through any SMS HTTP API: loses nothing, repeats
+/// nothing, keeps the limit, and says who was not reached and why.
+#[derive(Debug, Parser)]
+#[command(name = "smsq", version, after_help = EXAMPLES, arg_required_else_help = true)]
+#[command(disable_help_subcommand = true, max_term_width = 100)]
+pub struct Cli {
+    #[command(flatten)]
+    global: Global,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, clap::Args)]
+struct Global {
+    /// The configuration; else `$SMSQ_CONFIG`, ./smsq.toml, or smsq/smsq.toml in the user's config folder
+    #[arg(
+        long,
+        global = true,
+        value_name = "FILE",
+        help_heading = "Global options"
+    )]
+    config: Option<PathBuf>,
+    /// Where the queue lives, like `sqlite://smsq.db` [default: setting `database.url`]
+    #[arg(
+        long,
+        global = true,
+        value_name = "URL",
+        help_heading = "Global options"
+    )]
+    database: Option<String>,
+    /// How data is printed: csv and html for `report` only
+    #[arg(long, global = true, value_name = "FORMAT", default_value = "text")]
+    #[arg(hide_possible_values = true, help_heading = "Global options")]
+    format: Format,
+    /// Say more: each message (-v), what goes on inside (-vv)
+    #[arg(short, long, global = true, action = ArgAction::Count)]
+    #[arg(help_heading = "Global options")]
+    verbose: u8,
+    /// Say only what is wrong
+    #[arg(short, long, global = true, conflicts_with = "verbose")]
+    #[arg(help_heading = "Global options")]
+    quiet: bool,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Run(run::Args),
+    Import(import::Args),
+    Send(send::Args),
+    Status(status::Args),
+    Report(report::Args),
+    Retry(retry::Args),
+    Settle(settle::Args),
+    Set(set::Args),
+    Pause(campaign::PauseArgs),
+    Resume(campaign::ResumeArgs),
+    Cancel(campaign::CancelArgs),
+    Suppress(suppress::Args),
+    Providers(providers::Args),
+    Init(init::Args),
+    Check(check::Args),
+    Sandbox(sandbox::Args),
+    Completions(completions::Args),
+}
+
+impl Cli {
+    /// What clap cannot see: which formats a command can print.
+    pub fn checked(self) -> Result<Self, clap::Error> {
+        let for_report = matches!(self.global.format, Format::Csv | Format::Html);
+        if for_report && !matches!(self.command, Command::Report(_)) {
+            let message = "`--format csv` and `--format html` are for `smsq report`; every other \
+                           command prints `text` or `json`";
+            return Err(Self::command().error(ErrorKind::InvalidValue, message));
+        }
+        Ok(self)
+    }
+
+    pub fn console(&self) -> Console {
+        let talk = match (self.global.quiet, self.global.verbose) {
+            (true, _) => Talk::Little,
+            (false, 0) => Talk::Some,
+            (false, _) => Talk::Much,
+        };
+        let format = match self.global.format {
+            Format::Json => console::Format::Json,
+            _ => console::Format::Text,
+        };
+        Console::new(talk, format)
+    }
+
+    /// Runs the command. Those that need no configuration are not kept from running by a faulty one.
+    pub async fn run(self, console: Console) -> anyhow::Result<Exit> {
+        match &self.command {
+            Command::Init(args) => return init::run(args, &console),
+            Command::Completions(args) => {
+                return completions::run(args, &console, &mut Self::command());
+            }
+            Command::Sandbox(args) => return sandbox::run(args, &console).await,
+            _ => {}
+        }
+        let context = Context::load(console, self.global.format, &self.flags(), environment())?;
+        let level = context.config.log.level;
+        logging::start(
+            logging::Config {
+                level: level.adjusted(self.global.verbose, self.global.quiet),
+                ..context.config.log
+            },
+            &context.console,
+        );
+        match self.command {
+            Command::Run(args) => run::run(&args, context).await,
+            Command::Import(args) => import::run(&args, &context).await,
+            Command::Send(args) => send::run(&args, &context).await,
+            Command::Status(args) => status::run(&args, &context).await,
+            Command::Report(args) => report::run(&args, &context).await,
+            Command::Retry(args) => retry::run(&args, &context).await,
+            Command::Settle(args) => settle::run(&args, &context).await,
+            Command::Set(args) => set::run(&args, &context).await,
+            Command::Pause(args) => campaign::pause(&args, &context).await,
+            Command::Resume(args) => campaign::resume(&args, &context).await,
+            Command::Cancel(args) => campaign::cancel(&args, &context).await,
+            Command::Suppress(args) => suppress::run(&args, &context).await,
+            Command::Providers(args) => providers::run(&args, &context).await,
+            Command::Check(args) => check::run(&args, &context).await,
+            Command::Init(_) | Command::Completions(_) | Command::Sandbox(_) => Ok(Exit::Done),
+        }
+    }
+
+    /// The settings that flags stand for.
+    fn flags(&self) -> Flags {
+        let pace = match &self.command {
+            Command::Send(args) => Some(&args.pace),
+            Command::Run(args) => Some(&args.pace),
+            _ => None,
+        };
+        Flags {
+            config: self.global.config.clone(),
+            database: self.global.database.clone(),
+            slots: pace.and_then(|pace| pace.slots),
+            on_unknown: pace.and_then(|pace| pace.on_unknown.clone()),
+        }
+    }
+}
+
+/// The process's environment. What is not Unicode cannot be a setting; it is kept legible so that
+/// the fault can name it.
+fn environment() -> Environment {
+    std::env::vars_os()
+        .map(|(name, value)| {
+            let text = |text: std::ffi::OsString| text.to_string_lossy().into_owned();
+            (text(name), text(value))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_teaches_with_an_example() {
+        for command in Cli::command().get_subcommands() {
+            let name = command.get_name();
+            let examples = command.get_after_help().map(ToString::to_string);
+            let examples = examples.unwrap_or_default();
+            assert!(
+                examples.contains(&format!("smsq {name}")),
+                "{name} has no example"
+            );
+            assert!(
+                command.get_about().is_some(),
+                "{name} does not say what it does"
+            );
+        }
+    }
+
+    #[test]
+    fn global_flags_stand_before_or_after_the_command() {
+        for line in [
+            ["smsq", "--format", "json", "status"],
+            ["smsq", "status", "--format", "json"],
+        ] {
+            let cli = Cli::try_parse_from(line).expect("a good line");
+            assert_eq!(cli.global.format, Format::Json);
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! `smsq check`: is everything in order? Configuration, database, providers, and the promise that
+//! nothing is lost; sends nothing.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+
+use serde_json::{Value, json};
+
+use super::words::{counted, messages};
+use super::{Context, hinted, message_and_hint};
+use crate::exit::Exit;
+use crate::store::inspect::Audit;
+use crate::store::{Access, CampaignState, Fault, Store};
+
+const EXAMPLES: &str = "\
+Example:
+  smsq check && smsq send
+
+Exit status: 0 all in order; 1 the counts do not add up; 2 something keeps smsq from running.";
+
+/// Check configuration, database and providers, and that no message is lost; sends nothing
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {}
+
+/// What was found, as text and as JSON.
+#[derive(Default)]
+struct Findings {
+    text: String,
+    /// What keeps smsq from running.
+    problems: Vec<String>,
+    is_sound: bool,
+    imports: Vec<Value>,
+}
+
+pub(crate) async fn run(_: &Args, context: &Context) -> anyhow::Result<Exit> {
+    let mut findings = Findings {
+        is_sound: true,
+        ..Findings::default()
+    };
+    let file = match &context.config.file {
+        Some(file) => file.display().to_string(),
+        None => "no file: the defaults and the environment".to_owned(),
+    };
+    findings.line("configuration", &file);
+    let database = Store::open(&context.config.database.url, Access::Existing).await;
+    let store = match database {
+        Ok(store) => Some(store),
+        Err(error) if error.fault() == Fault::Missing => {
+            findings.line("database", "not there yet: `smsq import` makes it");
+            None
+        }
+        Err(error) => return Err(hinted(&error, error.hint())),
+    };
+    let mut needed: BTreeSet<String> = context.config.own_providers.iter().cloned().collect();
+    needed.extend(context.config.default_provider.clone());
+    if let Some(store) = &store {
+        findings.line("database", store.place());
+        needed.extend(providers_in_use(store, context, &mut findings).await?);
+    }
+    if needed.is_empty() {
+        findings.line("provider", "none yet: `smsq init` writes an example");
+    }
+    for name in needed {
+        match context.provider(&name) {
+            Ok(provider) => {
+                findings.line("provider", &format!("`{name}` at {}", provider.origin()));
+            }
+            Err(error) => {
+                let (message, hint) = message_and_hint(&error);
+                findings.problem("provider", &message, hint.as_deref());
+            }
+        }
+    }
+    if let Some(store) = &store {
+        findings.audit(store).await?;
+    }
+    findings.tell(context)
+}
+
+/// The providers that campaigns with something left to do depend on.
+async fn providers_in_use(
+    store: &Store,
+    context: &Context,
+    findings: &mut Findings,
+) -> anyhow::Result<Vec<String>> {
+    let mut names = Vec::new();
+    for (campaign, totals) in store.campaign_totals().await? {
+        let is_over = totals.queued + totals.sending == 0;
+        if is_over || campaign.state == CampaignState::Cancelled {
+            continue;
+        }
+        let default = context.config.default_provider.clone();
+        if let Some(name) = campaign.provider.or(default) {
+            names.push(name);
+            continue;
+        }
+        let (name, queued) = (&campaign.name, messages(totals.queued));
+        let finding = format!("campaign `{name}` has {queued} to send and no provider");
+        findings.problem("provider", &finding, Some("set `default_provider`"));
+    }
+    Ok(names)
+}
+
+impl Findings {
+    fn line(&mut self, what: &str, finding: &str) {
+        let _ = writeln!(self.text, "ok       {what:<14} {finding}");
+    }
+
+    fn problem(&mut self, what: &str, finding: &str, hint: Option<&str>) {
+        let _ = writeln!(self.text, "problem  {what:<14} {finding}");
+        if let Some(hint) = hint {
+            let _ = writeln!(self.text, "{:>23} hint: {hint}", "");
+        }
+        self.problems.push(finding.to_owned());
+    }
+
+    async fn audit(&mut self, store: &Store) -> anyhow::Result<()> {
+        let audit = store.check_counts().await?;
+        self.is_sound = audit.is_sound();
+        let campaigns: BTreeMap<i64, String> = store
+            .campaigns()
+            .await?
+            .into_iter()
+            .map(|campaign| (campaign.id, campaign.name))
+            .collect();
+        for import in &audit.imports {
+            let campaign = campaigns.get(&import.campaign_id);
+            self.imports.push(json!({
+                "import": import.id,
+                "campaign": campaign,
+                "file": import.file,
+                "accepted": import.expected,
+                "found": import.found,
+                "finished": import.finished,
+            }));
+            if import.expected != import.found {
+                let _ = writeln!(
+                    self.text,
+                    "problem  import {:<7} `{}`: {} accepted, {} found",
+                    import.id, import.file, import.expected, import.found
+                );
+            } else if !import.finished {
+                let _ = writeln!(
+                    self.text,
+                    "note     import {:<7} `{}` was not read to its end: import it again",
+                    import.id, import.file
+                );
+            }
+        }
+        self.strangers(&audit);
+        if self.is_sound {
+            let found = audit.imports.iter().map(|import| import.found).sum();
+            let imports = counted(audit.imports.len() as u64, "import");
+            let plain = match audit.plain {
+                0 => String::new(),
+                plain => format!(", and {plain} that other programs inserted"),
+            };
+            self.line(
+                "nothing lost",
+                &format!("{} of {imports}{plain}", messages(found)),
+            );
+        }
+        Ok(())
+    }
+
+    fn strangers(&mut self, audit: &Audit) {
+        if audit.strangers > 0 {
+            let _ = writeln!(
+                self.text,
+                "problem  messages       {} of an import that is not known",
+                messages(audit.strangers)
+            );
+        }
+        for (campaign, count) in &audit.homeless {
+            let _ = writeln!(
+                self.text,
+                "problem  messages       {} of campaign {campaign}, which does not exist: nobody sends them",
+                messages(*count)
+            );
+        }
+    }
+
+    fn tell(self, context: &Context) -> anyhow::Result<Exit> {
+        if context.is_json() {
+            context.print_json(&json!({
+                "sound": self.is_sound,
+                "problems": self.problems,
+                "imports": self.imports,
+            }))?;
+        } else {
+            context.console.data(&self.text)?;
+        }
+        Ok(match (self.problems.is_empty(), self.is_sound) {
+            (false, _) => Exit::CouldNotRun,
+            (true, false) => Exit::Incomplete,
+            (true, true) => Exit::Done,
+        })
+    }
+}

@@ -1,0 +1,28 @@
+//! `smsq completions`: what a shell needs to complete the command line.
+
+use clap::Command;
+use clap_complete::Shell;
+
+use crate::console::Console;
+use crate::exit::Exit;
+
+const EXAMPLES: &str = "\
+Examples:
+  smsq completions bash > ~/.local/share/bash-completion/completions/smsq
+  smsq completions zsh  > ~/.zfunc/_smsq
+  smsq completions fish > ~/.config/fish/completions/smsq.fish";
+
+/// Print the completions for a shell
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// Whose completions
+    shell: Shell,
+}
+
+pub(crate) fn run(args: &Args, console: &Console, command: &mut Command) -> anyhow::Result<Exit> {
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, command, "smsq", &mut script);
+    console.data(&String::from_utf8_lossy(&script))?;
+    Ok(Exit::Done)
+}

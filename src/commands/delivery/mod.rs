@@ -1,0 +1,334 @@
+//! One run of the sender, as `send` and `run` show it: the campaigns it may touch, a progress bar, the
+//! signals that stop it, and how it ended.
+
+mod watch;
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use super::words::{duration, messages, positive, rates};
+use super::{Context, hinted};
+use crate::config::{MANY_SLOTS, MAX_SLOTS};
+use crate::console::Console;
+use crate::exit::Exit;
+use crate::rate::Rates;
+use crate::report::{Standing, shell_word};
+use crate::sender::{Ended, Sender, Settings, Summary};
+use crate::store::inspect::Totals;
+use crate::store::{Campaign, CampaignState, Store};
+use watch::watched;
+
+pub(super) use watch::Aborted;
+
+/// How `send` and `run` send.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Pace {
+    /// A limit beside the provider's and the campaign's: 100/s, 300/min, 20000/day; several with commas
+    #[arg(long, value_name = "RATE", value_parser = rates)]
+    pub(crate) rate: Option<Rates>,
+    /// Messages in flight at once [default: setting `sender.slots`, 64]
+    #[arg(long, value_name = "N")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_SLOTS)))]
+    pub(crate) slots: Option<u32>,
+    /// Stop after so many messages
+    #[arg(long, value_name = "N", value_parser = positive)]
+    pub(crate) limit: Option<u64>,
+    /// A message that was perhaps accepted: hold it, or resend it [default: setting, hold]
+    #[arg(long, value_name = "WHAT", value_parser = ["hold", "resend"])]
+    pub(crate) on_unknown: Option<String>,
+}
+
+/// What is to be sent.
+pub(super) struct Work<'a> {
+    /// `None`: all campaigns.
+    pub(super) campaign: Option<&'a str>,
+    pub(super) pace: &'a Pace,
+    pub(super) follow: bool,
+}
+
+/// What came of it.
+pub(super) struct Delivery {
+    pub(super) summary: Summary,
+    /// How the campaigns stand afterwards that had something to do, or the one that was named.
+    pub(super) standings: Vec<Standing>,
+    /// The signal that stopped it.
+    signal: Option<Exit>,
+}
+
+impl Delivery {
+    pub(super) async fn run(
+        context: &Context,
+        store: &Store,
+        work: &Work<'_>,
+    ) -> anyhow::Result<Self> {
+        let campaigns = campaigns(context, store, work).await?;
+        let total = campaigns
+            .iter()
+            .map(|(_, totals)| totals.queued + totals.sending)
+            .sum();
+        let sender = sender(context, store, work, &campaigns)?;
+        announce(context, &campaigns);
+        if context.config.sender.slots > MANY_SLOTS {
+            let slots = context.config.sender.slots;
+            let warning = format!("{slots} slots are many: few providers like so many connections");
+            context.console.warn(&warning);
+        }
+        let is_idle = campaigns
+            .iter()
+            .all(|(_, totals)| totals.queued + totals.sending + totals.unknown == 0);
+        let (summary, signal) = if is_idle && !work.follow {
+            (idle(), None)
+        } else {
+            let total = (!work.follow).then_some(total);
+            watched(&context.console, sender, total).await?
+        };
+        let mut standings = Vec::new();
+        for (campaign, _) in &campaigns {
+            // Its state may have changed meanwhile.
+            let campaign = context.campaign(store, &campaign.name).await?;
+            standings.push(Standing::of(store, &campaign).await?);
+        }
+        Ok(Self {
+            summary,
+            standings,
+            signal,
+        })
+    }
+
+    /// Whether nothing more shall be sent in this run.
+    pub(super) fn is_over(&self) -> bool {
+        matches!(self.summary.ended, Ended::Stopped | Ended::Limit)
+    }
+
+    /// Several, one after the other, as one.
+    pub(super) fn joined(deliveries: Vec<Self>) -> Option<Self> {
+        deliveries.into_iter().reduce(|mut all, next| {
+            let sum = &mut all.summary;
+            let next_summary = next.summary;
+            sum.elapsed += next_summary.elapsed;
+            sum.attempts += next_summary.attempts;
+            sum.sent += next_summary.sent;
+            sum.failed += next_summary.failed;
+            sum.unknown += next_summary.unknown;
+            sum.retried += next_summary.retried;
+            sum.ended = match (
+                std::mem::replace(&mut sum.ended, Ended::Done),
+                next_summary.ended,
+            ) {
+                (Ended::Halted(mut halted), Ended::Halted(more)) => {
+                    halted.extend(more);
+                    Ended::Halted(halted)
+                }
+                (halted @ Ended::Halted(_), Ended::Done | Ended::Limit) => halted,
+                (_, ended) => ended,
+            };
+            all.standings.extend(next.standings);
+            all.signal = all.signal.or(next.signal);
+            all
+        })
+    }
+
+    /// Messages per second.
+    pub(super) fn rate(&self) -> f64 {
+        let settled = self.summary.sent + self.summary.failed + self.summary.unknown;
+        let settled = u32::try_from(settled).map_or(f64::MAX, f64::from);
+        settled / self.summary.elapsed.as_secs_f64().max(0.001)
+    }
+
+    pub(super) fn exit(&self) -> Exit {
+        let totals: Totals = self.standings.iter().map(|one| one.totals).sum();
+        let is_halted =
+            |one: &Standing| matches!(one.state, "paused" | "stopped") && one.totals.queued > 0;
+        match (&self.summary.ended, self.signal) {
+            (Ended::Stopped, signal) => signal.unwrap_or(Exit::Interrupted),
+            (Ended::Halted(_), _) => Exit::Halted,
+            (Ended::Done | Ended::Limit, _) if self.standings.iter().any(is_halted) => Exit::Halted,
+            (Ended::Done | Ended::Limit, _) if totals.failed + totals.unknown > 0 => {
+                Exit::Incomplete
+            }
+            (Ended::Done | Ended::Limit, _) => Exit::Done,
+        }
+    }
+
+    /// `sent 487 messages in 12 s (40/s)`, and what else there is to count.
+    pub(super) fn text(&self) -> String {
+        let summary = &self.summary;
+        if summary.attempts == 0 && summary.sent + summary.failed + summary.unknown == 0 {
+            return "nothing was sent\n".to_owned();
+        }
+        let mut text = format!(
+            "sent {} in {} ({:.0}/s)",
+            messages(summary.sent),
+            duration(summary.elapsed),
+            self.rate()
+        );
+        for (count, word) in [
+            (summary.retried, "tried again"),
+            (summary.failed, "failed"),
+            (summary.unknown, "unknown"),
+        ] {
+            if count > 0 {
+                let _ = write!(text, ", {count} {word}");
+            }
+        }
+        text.push('\n');
+        text
+    }
+
+    /// Why it ended before the end, and what to do about it.
+    pub(super) fn explain(&self, console: &Console) {
+        let queued: u64 = self.standings.iter().map(|one| one.totals.queued).sum();
+        match &self.summary.ended {
+            Ended::Stopped if queued == 0 => console.say("stopped"),
+            Ended::Stopped => console.say(&format!(
+                "stopped; {} wait: `smsq send` goes on from here",
+                messages(queued)
+            )),
+            Ended::Limit if queued > 0 => {
+                console.say(&format!("limit reached; {} wait", messages(queued)));
+            }
+            Ended::Halted(campaigns) => {
+                for (campaign, reason) in campaigns {
+                    let hint = self.way_on(campaign);
+                    console.error(&format!("campaign `{campaign}`: {reason}"), Some(&hint));
+                }
+            }
+            Ended::Done | Ended::Limit => {}
+        }
+        for one in &self.standings {
+            if one.totals.failed + one.totals.unknown > 0 {
+                console.say(&format!(
+                    "`smsq report --campaign {} --failed` says who was not reached and why",
+                    shell_word(&one.campaign)
+                ));
+            }
+        }
+    }
+
+    fn way_on(&self, campaign: &str) -> String {
+        let word = shell_word(campaign);
+        let standing = self.standings.iter().find(|one| one.campaign == campaign);
+        match standing.map(|one| one.state) {
+            Some("paused") => {
+                format!("nothing was lost; `smsq resume --campaign {word}`, then `smsq send`")
+            }
+            _ => "nothing was lost; mend it and `smsq send` again".to_owned(),
+        }
+    }
+}
+
+/// The campaigns to send and their counts: the one that was named, or all that have something to do.
+async fn campaigns(
+    context: &Context,
+    store: &Store,
+    work: &Work<'_>,
+) -> anyhow::Result<Vec<(Campaign, Totals)>> {
+    if let Some(name) = work.campaign {
+        let campaign = context.campaign(store, name).await?;
+        let totals = store.totals(Some(campaign.id)).await?;
+        return match campaign.state {
+            CampaignState::Cancelled => Err(hinted(
+                format!("campaign `{name}` is cancelled"),
+                Some("import its list again, or `smsq resume` it"),
+            )),
+            _ => Ok(vec![(campaign, totals)]),
+        };
+    }
+    let mut campaigns = store.campaign_totals().await?;
+    campaigns.retain(|(campaign, totals)| {
+        let has_work = totals.queued + totals.sending + totals.unknown > 0;
+        has_work && campaign.state != CampaignState::Cancelled
+    });
+    Ok(campaigns)
+}
+
+/// The sender gives a stopped campaign another chance.
+fn announce(context: &Context, campaigns: &[(Campaign, Totals)]) {
+    for (campaign, _) in campaigns {
+        if campaign.state == CampaignState::Stopped {
+            let reason = campaign
+                .state_reason
+                .as_deref()
+                .unwrap_or("no reason was noted");
+            let name = &campaign.name;
+            let said = format!("campaign `{name}` was stopped ({reason}): trying again");
+            context.console.say(&said);
+        }
+    }
+}
+
+fn sender(
+    context: &Context,
+    store: &Store,
+    work: &Work<'_>,
+    campaigns: &[(Campaign, Totals)],
+) -> anyhow::Result<Sender> {
+    let config = &context.config;
+    let default = config.default_provider.as_deref();
+    let mut needed = BTreeSet::new();
+    for (campaign, totals) in campaigns {
+        let has_work = totals.queued + totals.sending > 0;
+        if has_work
+            && matches!(
+                campaign.state,
+                CampaignState::Active | CampaignState::Stopped
+            )
+        {
+            needed.insert(
+                campaign
+                    .provider
+                    .as_deref()
+                    .or(default)
+                    .ok_or_else(no_provider)?,
+            );
+        }
+    }
+    if work.follow {
+        needed.insert(default.ok_or_else(no_provider)?);
+    }
+    let mut providers = context.providers(needed.into_iter())?;
+    // What others queue meanwhile may need one of these; a faulty one must not stop the rest.
+    for name in &config.own_providers {
+        if !providers.contains_key(name)
+            && let Ok(provider) = context.provider(name)
+        {
+            providers.insert(name.clone(), provider);
+        }
+    }
+    let settings = Settings {
+        sender: config.sender.clone(),
+        retry: config.retry.clone(),
+        breaker: config.breaker.clone(),
+        brake: config.brake,
+        default_provider: config.default_provider.clone(),
+        default_region: config.default_region,
+        campaign: work.campaign.map(str::to_owned),
+        rate: work.pace.rate.clone(),
+        limit: work.pace.limit,
+        follow: work.follow,
+    };
+    Ok(Sender::new(store.clone(), providers, settings))
+}
+
+fn no_provider() -> anyhow::Error {
+    hinted(
+        "no provider is configured: nobody can send these messages",
+        Some(
+            "`smsq init` writes an example; `smsq run FILE` without one practises on this machine",
+        ),
+    )
+}
+
+/// What a run does that finds nothing to do.
+fn idle() -> Summary {
+    Summary {
+        ended: Ended::Done,
+        elapsed: Duration::ZERO,
+        attempts: 0,
+        sent: 0,
+        failed: 0,
+        unknown: 0,
+        retried: 0,
+    }
+}

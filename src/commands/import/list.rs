@@ -1,0 +1,115 @@
+//! The flags of `import` and `run` that say what a list is and what becomes of it.
+
+use std::path::{Path, PathBuf};
+
+use crate::commands::moment::Moment;
+use crate::commands::words::campaign_name;
+use crate::import::{Options, Plan, TextSource, Unique};
+use crate::phone::Region;
+
+#[derive(Debug, clap::Args)]
+pub(in crate::commands) struct List {
+    /// CSV files with a header; `-` is standard input
+    #[arg(required = true, value_name = "FILE")]
+    pub(in crate::commands) files: Vec<PathBuf>,
+    /// The campaign they belong to [default: that of the failures in it, else the file's name and a short hash of the text]
+    #[arg(long, value_name = "NAME", value_parser = campaign_name)]
+    pub(in crate::commands) campaign: Option<String>,
+    /// The text, where {{ name }} is the column `name` [default: the column `content`]
+    #[arg(long, value_name = "TEXT", conflicts_with = "template")]
+    text: Option<String>,
+    /// A file with the text
+    #[arg(long, value_name = "FILE")]
+    template: Option<PathBuf>,
+    /// Which column is what, like `phone=手机号` or `name=first_name`; repeatable
+    #[arg(long, value_name = "NAME=COLUMN", value_parser = column)]
+    column: Vec<(String, String)>,
+    /// What is between the fields [default: found in the header]
+    #[arg(long, value_name = "CHARACTER", value_parser = delimiter)]
+    delimiter: Option<u8>,
+    /// Where numbers without a country code are at home, like GB [default: setting `default_region`]
+    #[arg(long)]
+    pub(in crate::commands) region: Option<Region>,
+    /// What makes two rows the same message: columns with commas, or `none` [default: the phone]
+    #[arg(long, value_name = "COLUMN,…|none")]
+    unique: Option<Unique>,
+    /// Who sends the campaign [default: setting `default_provider`]
+    #[arg(long, value_name = "NAME")]
+    pub(in crate::commands) provider: Option<String>,
+    /// The sender that recipients see
+    #[arg(long, value_name = "SENDER")]
+    pub(in crate::commands) from: Option<String>,
+    /// Where rejected rows go [default: <file>.rejects.csv in the current folder]
+    #[arg(long, value_name = "FILE")]
+    pub(in crate::commands) rejects: Option<PathBuf>,
+    /// Not before this moment: 2026-12-24T09:00:00Z, "2026-12-24 09:00" or +2h [default: at once]
+    #[arg(long, value_name = "TIME")]
+    pub(in crate::commands) at: Option<Moment>,
+    /// Not after this moment: a message still unsent then fails as expired
+    #[arg(long, value_name = "TIME")]
+    pub(in crate::commands) expires: Option<Moment>,
+}
+
+impl List {
+    pub(super) fn options(&self, file: &Path, region: Option<Region>) -> Options {
+        let text = match (&self.text, &self.template) {
+            (Some(text), _) => TextSource::Text(text.clone()),
+            (None, Some(file)) => TextSource::Template(file.clone()),
+            (None, None) => TextSource::Column,
+        };
+        Options {
+            file: file.to_owned(),
+            text,
+            columns: self.column.clone(),
+            region,
+            unique: self.unique.clone(),
+            rejects: self.rejects.clone(),
+            delimiter: self.delimiter,
+        }
+    }
+
+    /// The name of the campaign that a file goes to.
+    pub(in crate::commands) fn campaign_for<'a>(&'a self, plan: &'a Plan) -> &'a str {
+        self.campaign.as_deref().unwrap_or(plan.default_campaign())
+    }
+}
+
+fn column(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, column)) if !name.trim().is_empty() && !column.trim().is_empty() => {
+            Ok((name.trim().to_owned(), column.trim().to_owned()))
+        }
+        _ => Err("write it like `phone=手机号`: what it is, `=`, the column".to_owned()),
+    }
+}
+
+fn delimiter(text: &str) -> Result<u8, String> {
+    match (text, text.as_bytes()) {
+        ("tab" | "\\t", _) => Ok(b'\t'),
+        (_, [byte]) if byte.is_ascii_punctuation() || *byte == b'\t' => Ok(*byte),
+        _ => Err("one character like `;` or `|`, or `tab`".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_column_is_named_with_what_it_is() {
+        let read = column("phone=手机号");
+        assert_eq!(read, Ok(("phone".to_owned(), "手机号".to_owned())));
+        for bad in ["phone", "=x", "phone=", ""] {
+            assert!(column(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_delimiter_is_one_character() {
+        assert_eq!(delimiter(";"), Ok(b';'));
+        assert_eq!(delimiter("tab"), Ok(b'\t'));
+        for bad in ["", ";;", "a", "；"] {
+            assert!(delimiter(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! `smsq import`: lists become messages in the queue. All files are looked through before anything is
+//! written; then each is imported into its campaign.
+
+mod dry_run;
+mod list;
+mod tell;
+
+use std::fmt::Display;
+
+pub(super) use self::list::List;
+pub(super) use self::tell::{Imported, remarks};
+
+use super::signals::Signals;
+use super::words::messages;
+use super::{Context, hinted};
+use crate::exit::Exit;
+use crate::import::{ImportError, Plan, Window};
+use crate::sms::Timestamp;
+use crate::store::{Access, Campaign, CampaignChange, CampaignState, NewCampaign, Store};
+
+const EXAMPLES: &str = "\
+Examples:
+  smsq import list.csv --text \"Hi {{ name }}, your table is ready\" --dry-run
+  smsq import list.csv --template welcome.txt --region GB
+  smsq import 名单.csv --column phone=手机号 --region CN --campaign 夏季促销 --template summer.txt
+  smsq import invoices.csv --unique phone,invoice --text \"Invoice {{ invoice }} is due\"
+  smsq import list.csv --template offer.txt --at \"2026-12-24 09:00\" --expires +8h
+  smsq import list.rejects.csv --template welcome.txt --campaign welcome-3f2a91   the mended rows
+
+Importing a file again adds only what is missing. Rows that cannot be used go to a file of their own,
+with line and reason, to be mended and imported.";
+
+/// Put the messages of a list into the queue; nothing is sent yet
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    #[command(flatten)]
+    list: List,
+    /// Write nothing: show the first messages, their segments, and how long sending would take
+    #[arg(long)]
+    dry_run: bool,
+}
+
+pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> {
+    let mut plans = prepare(&args.list, context)?;
+    if args.dry_run {
+        return dry_run::run(&args.list, &mut plans, context).await;
+    }
+    let store = context.open(Access::Create).await?;
+    let imported = import(&args.list, &mut plans, context, &store).await?;
+    let (imported, signal) = match imported {
+        Ended::Whole(imported) => (imported, None),
+        Ended::Stopped(imported, signal) => (imported, Some(signal)),
+    };
+    tell::tell(context, &imported)?;
+    if let Some(signal) = signal {
+        return Ok(signal);
+    }
+    Ok(tell::exit(&imported))
+}
+
+/// How an import ended: all files, or those before a signal came.
+pub(super) enum Ended {
+    Whole(Vec<Imported>),
+    Stopped(Vec<Imported>, Exit),
+}
+
+/// Every fault of a file, its columns or the text is found here, and nothing is written.
+pub(super) fn prepare(list: &List, context: &Context) -> anyhow::Result<Vec<Plan>> {
+    if let Some(provider) = &list.provider {
+        context.stanza(provider)?;
+    }
+    if list.rejects.is_some() && list.files.len() > 1 {
+        return Err(hinted(
+            "`--rejects` names one file, but several are imported",
+            Some("leave it out: each list gets a file of its own, named after it"),
+        ));
+    }
+    // The database's clock decides, but a database shall not be made for a moment long past.
+    window(list, this_moment())?;
+    let region = list.region.or(context.config.default_region);
+    list.files
+        .iter()
+        .map(|file| Plan::prepare(list.options(file, region)).map_err(fault))
+        .collect()
+}
+
+/// Imports the files one after the other, each into its campaign.
+pub(super) async fn import(
+    list: &List,
+    plans: &mut [Plan],
+    context: &Context,
+    store: &Store,
+) -> anyhow::Result<Ended> {
+    let window = window(list, store.now().await?)?;
+    find_homes(list, plans, store).await?;
+    let plans: &[Plan] = plans;
+    for plan in plans {
+        if let Some(campaign) = store.campaign(list.campaign_for(plan)).await? {
+            plan.unique_in(&campaign).map_err(fault)?;
+        }
+    }
+    let mut signals = Signals::listen()?;
+    let mut imported = Vec::new();
+    for plan in plans {
+        let campaign = open_campaign(list, plan, context, store).await?;
+        let progress = context.console.progress(None, "importing");
+        let running = crate::import::run(plan, store, &campaign, window, |done| {
+            progress.set(done.rows);
+            if let Some(total) = (done.rows * done.total_bytes).checked_div(done.bytes) {
+                progress.set_total(total.max(done.rows));
+            }
+        });
+        let summary = tokio::select! {
+            summary = running => summary.map_err(fault)?,
+            signal = signals.next() => {
+                drop(progress);
+                let file = plan.file();
+                context.console.say(&format!(
+                    "stopped in the middle of `{file}`: import it again, and what is missing is added"
+                ));
+                return Ok(Ended::Stopped(imported, signal));
+            }
+        };
+        imported.push(Imported {
+            file: plan.file().to_owned(),
+            campaign: campaign.name,
+            summary,
+        });
+    }
+    Ok(Ended::Whole(imported))
+}
+
+/// Without `--campaign`, failures go back to the campaign that they come from.
+async fn find_homes(list: &List, plans: &mut [Plan], store: &Store) -> anyhow::Result<()> {
+    if list.campaign.is_none() {
+        for plan in plans {
+            plan.find_home(store).await.map_err(fault)?;
+        }
+    }
+    Ok(())
+}
+
+/// The campaign of a file, new or as it stands, with what the flags say of it.
+async fn open_campaign(
+    list: &List,
+    plan: &Plan,
+    context: &Context,
+    store: &Store,
+) -> anyhow::Result<Campaign> {
+    let unique = plan.unique().to_string();
+    let new = NewCampaign {
+        name: list.campaign_for(plan).to_owned(),
+        provider: list.provider.clone(),
+        sender: list.from.clone(),
+        unique_by: Some(unique.clone()),
+        ..NewCampaign::default()
+    };
+    let campaign = store.open_campaign(&new, store.now().await?).await?;
+    let differing = |asked: &Option<String>, stands: &Option<String>| {
+        asked.clone().filter(|asked| stands.as_ref() != Some(asked))
+    };
+    let change = CampaignChange {
+        provider: differing(&list.provider, &campaign.provider),
+        sender: differing(&list.from, &campaign.sender),
+        unique_by: campaign.unique_by.is_none().then_some(unique),
+        ..CampaignChange::default()
+    };
+    if let Some(provider) = &change.provider {
+        let said = format!(
+            "campaign `{}` is sent through `{provider}` from now on",
+            campaign.name
+        );
+        context.console.say(&said);
+    }
+    store.change_campaign(campaign.id, &change).await?;
+    if campaign.state == CampaignState::Cancelled {
+        store
+            .set_campaign_state(campaign.id, CampaignState::Active, None)
+            .await?;
+        let said = format!(
+            "campaign `{}` was cancelled: it is active again",
+            campaign.name
+        );
+        context.console.say(&said);
+    }
+    context.campaign(store, &campaign.name).await
+}
+
+fn this_moment() -> Timestamp {
+    Timestamp::from_millis(jiff::Timestamp::now().as_millisecond())
+}
+
+fn window(list: &List, now: Timestamp) -> anyhow::Result<Window> {
+    let window = Window {
+        due_at: list.at.map(|moment| moment.resolve(now)),
+        expires_at: list.expires.map(|moment| moment.resolve(now)),
+    };
+    match window.expires_at {
+        Some(at) if at <= window.due_at.unwrap_or(now) => Err(hinted(
+            "`--expires` is not after the moment when the messages are due",
+            Some("nothing would be sent"),
+        )),
+        _ => Ok(window),
+    }
+}
+
+/// A fault of an import, with its hint.
+fn fault(error: ImportError) -> anyhow::Error {
+    let hint = match &error {
+        ImportError::Store(fault) => fault.hint().map(str::to_owned),
+        other => other.hint(),
+    };
+    let message = anyhow::Error::from(error);
+    hinted(format!("{message:#}"), hint)
+}
+
+/// What the operator does with rows that came back as they were.
+fn unchanged_hint(count: u64, campaign: impl Display) -> String {
+    format!(
+        "{} came back unchanged: `smsq retry --campaign {campaign}` sends such a failure again",
+        messages(count)
+    )
+}

@@ -1,0 +1,186 @@
+//! What an import says of itself.
+
+use std::fmt::Write as _;
+
+use serde_json::{Value, json};
+
+use super::unchanged_hint;
+use crate::commands::Context;
+use crate::commands::words::{counted, messages};
+use crate::exit::Exit;
+use crate::import::{SegmentTotals, Summary};
+use crate::report::shell_word;
+
+/// A file that was imported.
+pub(in crate::commands) struct Imported {
+    pub(in crate::commands) file: String,
+    pub(in crate::commands) campaign: String,
+    pub(in crate::commands) summary: Summary,
+}
+
+/// The result on standard output, and what to type next.
+pub(super) fn tell(context: &Context, imported: &[Imported]) -> anyhow::Result<()> {
+    if context.is_json() {
+        context.print_json(&object(imported))?;
+    } else {
+        for one in imported {
+            context.console.data(&one.text())?;
+        }
+    }
+    remarks(context, imported);
+    let to_send = imported
+        .iter()
+        .filter(|one| one.summary.accepted + one.known() > 0);
+    let mut campaigns: Vec<&str> = to_send.map(|one| one.campaign.as_str()).collect();
+    campaigns.dedup();
+    match campaigns.as_slice() {
+        [] => {}
+        [one] => context
+            .console
+            .say(&format!("next: `smsq send --campaign {}`", shell_word(one))),
+        _ => context.console.say("next: `smsq send`"),
+    }
+    Ok(())
+}
+
+/// What deserves a second look.
+pub(in crate::commands) fn remarks(context: &Context, imported: &[Imported]) {
+    for one in imported {
+        let (file, summary) = (&one.file, &one.summary);
+        if summary.rows == 0 {
+            context
+                .console
+                .warn(&format!("`{file}` has a header and no rows"));
+        }
+        if let Some(rejects) = &summary.rejects_file {
+            context.console.warn(&format!(
+                "`{file}`: {} rejected, with the reasons in `{}`: mend that file and import it",
+                counted(summary.rejected, "row"),
+                rejects.display()
+            ));
+        }
+        if summary.unchanged > 0 {
+            let hint = unchanged_hint(summary.unchanged, shell_word(&one.campaign));
+            context.console.say(&hint);
+        }
+        let known = one.known();
+        if known > 0 && known + summary.rejected == summary.rows {
+            context.console.say(&format!(
+                "`{file}`: nothing new, campaign `{}` has {} of it already",
+                one.campaign,
+                messages(known)
+            ));
+        }
+    }
+}
+
+/// Something usable was in every file.
+pub(super) fn exit(imported: &[Imported]) -> Exit {
+    let is_usable = |one: &Imported| one.summary.rows > one.summary.rejected;
+    if imported.iter().all(is_usable) {
+        Exit::Done
+    } else {
+        Exit::Incomplete
+    }
+}
+
+impl Imported {
+    /// Rows whose message is in the campaign already, sent or not.
+    fn known(&self) -> u64 {
+        self.summary.duplicates - self.summary.unchanged
+    }
+
+    fn text(&self) -> String {
+        let summary = &self.summary;
+        let mut text = format!("{} into campaign `{}`\n", self.file, self.campaign);
+        for (word, count) in [
+            ("rows", summary.rows),
+            ("accepted", summary.accepted),
+            ("duplicates", summary.duplicates),
+            ("suppressed", summary.suppressed),
+            ("rejected", summary.rejected),
+        ] {
+            let _ = writeln!(text, "  {word:<11} {}", indicatif::HumanCount(count));
+        }
+        let _ = writeln!(text, "  segments    {}", segments(&summary.segments));
+        text
+    }
+
+    /// Where the rejected rows are, if there are any.
+    pub(in crate::commands) fn rejected(&self) -> String {
+        match &self.summary.rejects_file {
+            Some(file) => format!(
+                "rejected {}, with the reasons in `{}`\n",
+                counted(self.summary.rejected, "row"),
+                file.display()
+            ),
+            None => String::new(),
+        }
+    }
+
+    fn object(&self) -> Value {
+        let summary = &self.summary;
+        json!({
+            "campaign": self.campaign,
+            "rows": summary.rows,
+            "accepted": summary.accepted,
+            "duplicates": summary.duplicates,
+            "suppressed": summary.suppressed,
+            "rejected": summary.rejected,
+            "rejects_file": summary.rejects_file,
+            "segments": summary.segments,
+            "cost": null,
+        })
+    }
+}
+
+/// `612 (480 messages in GSM-7, 7 in UCS-2)`.
+pub(super) fn segments(totals: &SegmentTotals) -> String {
+    format!(
+        "{} ({} in GSM-7, {} in UCS-2)",
+        indicatif::HumanCount(totals.total),
+        messages(totals.gsm7),
+        indicatif::HumanCount(totals.ucs2)
+    )
+}
+
+/// One file's counts; of several the sums, and each of them under `files`.
+fn object(imported: &[Imported]) -> Value {
+    if let [one] = imported {
+        return one.object();
+    }
+    let sum = |count: fn(&Summary) -> u64| -> u64 {
+        imported.iter().map(|one| count(&one.summary)).sum()
+    };
+    let campaign = match imported {
+        [first, rest @ ..] if rest.iter().all(|one| one.campaign == first.campaign) => {
+            Some(&first.campaign)
+        }
+        _ => None,
+    };
+    let files: Vec<Value> = imported
+        .iter()
+        .map(|one| {
+            let mut object = one.object();
+            object["file"] = json!(one.file);
+            object
+        })
+        .collect();
+    json!({
+        "campaign": campaign,
+        "rows": sum(|one| one.rows),
+        "accepted": sum(|one| one.accepted),
+        "duplicates": sum(|one| one.duplicates),
+        "suppressed": sum(|one| one.suppressed),
+        "rejected": sum(|one| one.rejected),
+        "rejects_file": null,
+        "segments": {
+            "messages": sum(|one| one.segments.messages),
+            "total": sum(|one| one.segments.total),
+            "gsm7": sum(|one| one.segments.gsm7),
+            "ucs2": sum(|one| one.segments.ucs2),
+        },
+        "cost": null,
+        "files": files,
+    })
+}

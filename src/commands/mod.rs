@@ -1,0 +1,247 @@
+//! The commands, one file each: its arguments, and `run`. What they share stands here: the context
+//! they run in, and how a fault becomes a message with a hint.
+
+pub mod campaign;
+pub mod check;
+pub mod completions;
+mod delivery;
+pub mod import;
+pub mod init;
+mod moment;
+pub mod providers;
+pub mod report;
+pub mod retry;
+pub mod run;
+pub mod sandbox;
+pub mod send;
+pub mod set;
+pub mod settle;
+mod signals;
+pub mod status;
+pub mod suppress;
+mod words;
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use anyhow::anyhow;
+use clap::ValueEnum;
+
+use crate::config::{self, Config, Environment, Flags};
+use crate::console::Console;
+use crate::exit::Exit;
+use crate::phone::{Phone, Region};
+use crate::provider::{Provider, ProviderError};
+use crate::report::ReportError;
+use crate::sender::SendError;
+use crate::store::{Access, Campaign, Store, StoreError};
+
+/// What a command runs in.
+pub struct Context {
+    pub console: Console,
+    pub format: Format,
+    pub config: Config,
+    environment: Environment,
+}
+
+/// How data is printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    Text,
+    Json,
+    Csv,
+    Html,
+}
+
+/// A fault that knows what the operator may do about it.
+#[derive(Debug)]
+pub struct Hinted {
+    message: String,
+    hint: String,
+}
+
+impl fmt::Display for Hinted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Hinted {}
+
+/// A fault with a hint, where there is one.
+pub(crate) fn hinted(message: impl fmt::Display, hint: Option<impl fmt::Display>) -> anyhow::Error {
+    match hint {
+        Some(hint) => Hinted {
+            message: message.to_string(),
+            hint: hint.to_string(),
+        }
+        .into(),
+        None => anyhow!("{message}"),
+    }
+}
+
+/// Prints a fault of the command line, or the help that was asked for.
+pub fn usage(error: &clap::Error) -> Exit {
+    // Nobody is left to be told when neither stream can be written.
+    error.print().unwrap_or_default();
+    if error.use_stderr() {
+        Exit::CouldNotRun
+    } else {
+        Exit::Done
+    }
+}
+
+/// The causes joined by `: `, and what the operator may do about it.
+fn message_and_hint(error: &anyhow::Error) -> (String, Option<String>) {
+    let message = format!("{error:#}");
+    let hinted = error
+        .chain()
+        .find_map(|cause| cause.downcast_ref::<Hinted>());
+    let hint = hinted
+        .map(|hinted| hinted.hint.as_str())
+        .or_else(|| store_fault(error)?.hint())
+        .map(str::to_owned);
+    match message.split_once("\nhint: ") {
+        Some((message, written)) => (message.to_owned(), hint.or(Some(written.to_owned()))),
+        None => (message, hint),
+    }
+}
+
+fn store_fault(error: &anyhow::Error) -> Option<&StoreError> {
+    let sent = || match error.downcast_ref() {
+        Some(SendError::Store(fault)) => Some(fault),
+        _ => None,
+    };
+    let reported = || match error.downcast_ref() {
+        Some(ReportError::Store(fault)) => Some(fault),
+        _ => None,
+    };
+    error.downcast_ref().or_else(sent).or_else(reported)
+}
+
+/// Prints why a command could not run: the causes joined by `: `, and below them the hint.
+pub fn report_error(console: &Console, error: &anyhow::Error) -> Exit {
+    let (message, hint) = message_and_hint(error);
+    console.error(&message, hint.as_deref());
+    match error.downcast_ref::<delivery::Aborted>() {
+        Some(aborted) => aborted.exit,
+        None => Exit::CouldNotRun,
+    }
+}
+
+impl Context {
+    pub(crate) fn load(
+        console: Console,
+        format: Format,
+        flags: &Flags,
+        environment: Environment,
+    ) -> anyhow::Result<Self> {
+        let config =
+            Config::load(flags, &environment).map_err(|fault| hinted(&fault, fault.hint()))?;
+        Ok(Self {
+            console,
+            format,
+            config,
+            environment,
+        })
+    }
+
+    /// Looks a variable up; an empty one is not set.
+    pub(crate) fn variable(&self, name: &str) -> Option<String> {
+        self.environment
+            .get(name)
+            .filter(|value| !value.is_empty())
+            .cloned()
+    }
+
+    pub(crate) fn is_json(&self) -> bool {
+        self.format == Format::Json
+    }
+
+    /// One JSON object on a line of its own.
+    pub(crate) fn print_json(&self, value: &serde_json::Value) -> anyhow::Result<()> {
+        Ok(self.console.data(&format!("{value:#}\n"))?)
+    }
+
+    /// The database, which an import made: reading never makes an empty one.
+    pub(crate) async fn store(&self) -> anyhow::Result<Store> {
+        self.open(Access::Existing).await
+    }
+
+    pub(crate) async fn open(&self, access: Access) -> anyhow::Result<Store> {
+        Store::open(&self.config.database.url, access)
+            .await
+            .map_err(|error| hinted(&error, error.hint()))
+    }
+
+    /// The campaign of that name; where there is none, the closest is suggested.
+    pub(crate) async fn campaign(&self, store: &Store, name: &str) -> anyhow::Result<Campaign> {
+        if let Some(campaign) = store.campaign(name).await? {
+            return Ok(campaign);
+        }
+        let campaigns = store.campaigns().await?;
+        let names = campaigns.iter().map(|campaign| campaign.name.as_str());
+        let hint = match config::closest(name, names) {
+            Some(closest) => format!("did you mean `{closest}`?"),
+            None => "`smsq status` lists the campaigns".to_owned(),
+        };
+        Err(hinted(
+            format!("there is no campaign `{name}` in {}", store.place()),
+            Some(hint),
+        ))
+    }
+
+    /// The stanza of that name; where there is none, the closest is suggested.
+    pub(crate) fn stanza(&self, name: &str) -> anyhow::Result<&toml::Table> {
+        let stanzas = &self.config.providers;
+        stanzas.get(name).ok_or_else(|| {
+            let hint = match config::closest(name, stanzas.keys().map(String::as_str)) {
+                Some(closest) => format!("did you mean `{closest}`?"),
+                None => {
+                    "describe it as `[providers.NAME]` in smsq.toml; `smsq init` writes an example"
+                        .to_owned()
+                }
+            };
+            hinted(format!("there is no provider `{name}`"), Some(hint))
+        })
+    }
+
+    /// The phone that `raw` means, in `region` or the default one.
+    pub(crate) fn phone(&self, raw: &str, region: Option<Region>) -> anyhow::Result<Phone> {
+        Ok(Phone::parse(raw, region.or(self.config.default_region))?)
+    }
+
+    /// The provider of that name, its secrets read.
+    pub(crate) fn provider(&self, name: &str) -> anyhow::Result<Provider> {
+        let stanza = self.stanza(name)?;
+        let provider = Provider::from_stanza(name, stanza, &|variable| self.variable(variable))
+            .map_err(|fault| match &fault {
+                ProviderError::UnsetSecret { variable, .. } => hinted(
+                    &fault,
+                    Some(format!("`export {variable}=…` sets it for this shell")),
+                ),
+                _ => fault.into(),
+            })?;
+        let (lease, timeout) = (self.config.sender.lease, provider.timeout());
+        if lease < timeout + config::LEASE_MARGIN {
+            return Err(hinted(
+                format!(
+                    "`sender.lease` is {lease:?}, too short for provider `{name}`: \
+                     it must be 2 s more than the provider's timeout of {timeout:?}"
+                ),
+                Some("a worker that waits for an answer must not be taken for dead"),
+            ));
+        }
+        Ok(provider)
+    }
+
+    /// The providers of the campaigns, by name.
+    pub(crate) fn providers<'a>(
+        &self,
+        names: impl Iterator<Item = &'a str>,
+    ) -> anyhow::Result<BTreeMap<String, Provider>> {
+        names
+            .map(|name| Ok((name.to_owned(), self.provider(name)?)))
+            .collect()
+    }
+}

@@ -1,0 +1,81 @@
+//! `smsq set`: what a campaign is tuned with while it runs.
+
+use serde_json::json;
+
+use super::Context;
+use super::words::{campaign_name, rates};
+use crate::exit::Exit;
+use crate::rate::Rates;
+use crate::store::CampaignChange;
+
+const EXAMPLES: &str = "\
+Examples:
+  smsq set --campaign welcome-3f2a91 --rate 20/s
+  smsq set --campaign welcome-3f2a91 --rate none --priority 5";
+
+/// Change a campaign's limit, priority, provider or sender; running workers take it up within seconds
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+#[command(group = clap::ArgGroup::new("change").required(true).multiple(true))]
+pub struct Args {
+    /// Which campaign
+    #[arg(long, value_name = "NAME", value_parser = campaign_name)]
+    campaign: String,
+    /// Its own limit, beside the provider's: 100/s, 300/min, 20000/day, several with commas; `none`
+    #[arg(long, value_name = "RATE", value_parser = rates, group = "change")]
+    rate: Option<Rates>,
+    /// Higher goes first [default of a new campaign: 0]
+    #[arg(
+        long,
+        value_name = "N",
+        allow_negative_numbers = true,
+        group = "change"
+    )]
+    priority: Option<i32>,
+    /// Who sends it from now on
+    #[arg(long, value_name = "NAME", group = "change")]
+    provider: Option<String>,
+    /// The sender that recipients see
+    #[arg(long, value_name = "SENDER", group = "change")]
+    from: Option<String>,
+}
+
+pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> {
+    if let Some(provider) = &args.provider {
+        context.stanza(provider)?;
+    }
+    let store = context.store().await?;
+    let campaign = context.campaign(&store, &args.campaign).await?;
+    let change = CampaignChange {
+        rate: args.rate.clone(),
+        priority: args.priority,
+        provider: args.provider.clone(),
+        sender: args.from.clone(),
+        ..CampaignChange::default()
+    };
+    store.change_campaign(campaign.id, &change).await?;
+    let campaign = context.campaign(&store, &args.campaign).await?;
+    let limit = match campaign.rate.0.as_slice() {
+        [] => "no limit of its own".to_owned(),
+        _ => format!("at most {}", campaign.rate),
+    };
+    let provider = campaign
+        .provider
+        .as_deref()
+        .unwrap_or("the default provider");
+    context.console.say(&format!(
+        "campaign `{}`: {limit}, priority {}, through {provider}",
+        campaign.name, campaign.priority
+    ));
+    if context.is_json() {
+        context.print_json(&json!({
+            "campaign": campaign.name,
+            "state": campaign.state.as_str(),
+            "rate": campaign.rate.to_string(),
+            "priority": campaign.priority,
+            "provider": campaign.provider,
+            "from": campaign.sender,
+        }))?;
+    }
+    Ok(Exit::Done)
+}

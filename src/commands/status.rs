@@ -1,0 +1,93 @@
+//! `smsq status`: how the campaigns stand, now or as it goes on.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::Context;
+use super::signals::Signals;
+use super::words::campaign_name;
+use crate::exit::Exit;
+use crate::report::{self, Standing};
+use crate::store::Store;
+use crate::store::inspect::Totals;
+
+const EXAMPLES: &str = "\
+Examples:
+  smsq status
+  smsq status --campaign welcome-3f2a91 --format json
+  smsq status --watch                  look again every second until nothing is left to send";
+
+const WATCH_EVERY: Duration = Duration::from_secs(1);
+/// Moves to the top left and clears what is below.
+const CLEAR: &str = "\u{1b}[H\u{1b}[2J";
+
+/// Show how many messages are queued, sent, failed and unknown, campaign by campaign
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// Only this campaign [default: all]
+    #[arg(long, value_name = "NAME", value_parser = campaign_name)]
+    campaign: Option<String>,
+    /// Look again every second until nothing is left to send; Ctrl-C ends it
+    #[arg(long)]
+    watch: bool,
+}
+
+pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> {
+    let store = context.store().await?;
+    let mut signals = args.watch.then(Signals::listen).transpose()?;
+    loop {
+        let standings = standings(args, context, &store).await?;
+        if args.watch && context.console.terminal && !context.is_json() {
+            context.console.data(CLEAR)?;
+        }
+        print(args, context, &standings)?;
+        let is_over =
+            |one: &Standing| matches!(one.state, "done" | "cancelled") && one.totals.sending == 0;
+        let Some(signals) = signals.as_mut() else {
+            return Ok(Exit::Done);
+        };
+        if standings.iter().all(is_over) {
+            return Ok(Exit::Done);
+        }
+        tokio::select! {
+            exit = signals.next() => return Ok(exit),
+            () = tokio::time::sleep(WATCH_EVERY) => {}
+        }
+    }
+}
+
+async fn standings(args: &Args, context: &Context, store: &Store) -> anyhow::Result<Vec<Standing>> {
+    Ok(match &args.campaign {
+        Some(name) => {
+            let campaign = context.campaign(store, name).await?;
+            vec![Standing::of(store, &campaign).await?]
+        }
+        None => Standing::all(store).await?,
+    })
+}
+
+fn print(args: &Args, context: &Context, standings: &[Standing]) -> anyhow::Result<()> {
+    if context.is_json() {
+        return context.print_json(&object(args.campaign.is_some(), standings)?);
+    }
+    if standings.is_empty() {
+        context
+            .console
+            .say("there is no campaign yet: `smsq import` makes one");
+        return Ok(());
+    }
+    Ok(context.console.data(&report::standings_text(standings))?)
+}
+
+/// One campaign's standing, or the totals and the campaigns they are made of.
+pub(super) fn object(is_one: bool, standings: &[Standing]) -> anyhow::Result<Value> {
+    if let ([one], true) = (standings, is_one) {
+        return Ok(serde_json::to_value(one)?);
+    }
+    let totals: Totals = standings.iter().map(|one| one.totals).sum();
+    let mut object = serde_json::to_value(totals)?;
+    object["campaigns"] = serde_json::to_value(standings)?;
+    Ok(object)
+}

@@ -1,0 +1,127 @@
+//! What several commands say in the same words, and how they read a value of the command line.
+
+use std::time::Duration;
+
+use indicatif::HumanCount;
+
+use crate::rate::Rates;
+
+/// `1 message`, `12,345 messages`.
+pub(crate) fn messages(count: u64) -> String {
+    counted(count, "message")
+}
+
+/// `1 row`, `12,345 rows`.
+pub(crate) fn counted(count: u64, what: &str) -> String {
+    match count {
+        1 => format!("1 {what}"),
+        _ => format!("{} {what}s", HumanCount(count)),
+    }
+}
+
+/// A limit of a campaign or a worker; `none` lifts it.
+pub(crate) fn rates(text: &str) -> Result<Rates, String> {
+    match text {
+        "none" => Ok(Rates::default()),
+        _ if text.trim().is_empty() => Err("a limit is written like `100/s`".to_owned()),
+        _ => text
+            .parse()
+            .map_err(|error: crate::rate::RateError| error.to_string()),
+    }
+}
+
+/// A count of the command line that leaves something to do.
+pub(crate) fn positive(text: &str) -> Result<u64, String> {
+    match text.parse() {
+        Ok(0) => Err("must be 1 or more".to_owned()),
+        Ok(count) => Ok(count),
+        Err(error) => Err(format!("{error}")),
+    }
+}
+
+/// A duration of the command line: `80ms`, `30s`, `2h`.
+pub(crate) fn span(text: &str) -> Result<Duration, String> {
+    text.parse::<jiff::SignedDuration>()
+        .ok()
+        .and_then(|span| Duration::try_from(span).ok())
+        .ok_or_else(|| format!("`{text}` is no duration; write it like `80ms`, `30s` or `2h`"))
+}
+
+/// `142 ms`, `4.1 s`, `2m 5s`: as exact as people want it.
+pub(crate) fn duration(span: Duration) -> String {
+    match span.as_secs() {
+        0 => format!("{} ms", span.as_millis()),
+        1..60 => {
+            let tenths = (span.as_millis() + 50) / 100;
+            match tenths % 10 {
+                0 => format!("{} s", tenths / 10),
+                rest => format!("{}.{rest} s", tenths / 10),
+            }
+        }
+        seconds => {
+            let seconds = i64::try_from(seconds).unwrap_or(i64::MAX);
+            format!("{:#}", jiff::SignedDuration::from_secs(seconds))
+        }
+    }
+}
+
+/// A campaign's name: printable, at most 100 characters.
+pub(crate) fn campaign_name(text: &str) -> Result<String, String> {
+    let name = text.trim();
+    if name.is_empty() {
+        return Err("the name of a campaign is empty".to_owned());
+    }
+    if name.chars().any(char::is_control) {
+        return Err("the name of a campaign holds a character that cannot be printed".to_owned());
+    }
+    if name.chars().count() > 100 {
+        return Err("the name of a campaign is longer than 100 characters".to_owned());
+    }
+    Ok(name.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_are_told_as_people_say_them() {
+        assert_eq!(messages(0), "0 messages");
+        assert_eq!(messages(1), "1 message");
+        assert_eq!(counted(1_234_567, "row"), "1,234,567 rows");
+    }
+
+    #[test]
+    fn a_duration_is_as_exact_as_people_want_it() {
+        for (millis, told) in [
+            (0, "0 ms"),
+            (999, "999 ms"),
+            (1_000, "1 s"),
+            (4_142, "4.1 s"),
+            (59_999, "60 s"),
+            (125_700, "2m 5s"),
+            (90_000_000, "25h"),
+        ] {
+            assert_eq!(duration(Duration::from_millis(millis)), told);
+        }
+    }
+
+    #[test]
+    fn a_limit_is_read_and_lifted() {
+        assert_eq!(
+            rates("100/s,2000/day").expect("rates").to_string(),
+            "100/s,2000/day"
+        );
+        assert_eq!(rates("none").expect("no limit"), Rates::default());
+        assert!(rates(" ").is_err());
+        assert!(rates("fast").is_err());
+    }
+
+    #[test]
+    fn a_name_of_a_campaign_is_printable_and_short() {
+        assert_eq!(campaign_name(" 夏季促销 ").as_deref(), Ok("夏季促销"));
+        for bad in ["", "  ", "a\nb", &"x".repeat(101)] {
+            assert!(campaign_name(bad).is_err(), "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,375 @@
+//! The only printer: data goes to standard output, talk and progress to standard error, so that
+//! `smsq … > file` holds data and nothing else. A reader that closes standard output (`| head`) has
+//! had enough: that is no fault.
+
+use std::borrow::Cow;
+use std::error::Error;
+use std::fmt::Write as _;
+use std::io::{self, IsTerminal, Write};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use indicatif::{
+    HumanCount, HumanDuration, HumanFloatCount, MultiProgress, ProgressBar, ProgressDrawTarget,
+    ProgressState, ProgressStyle,
+};
+
+/// How far apart the lines of progress are where standard error is no terminal.
+const LINE_EVERY: Duration = Duration::from_secs(5);
+
+const RED: &str = "\u{1b}[1;31m";
+const YELLOW: &str = "\u{1b}[1;33m";
+const CYAN: &str = "\u{1b}[36m";
+
+/// What data looks like.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Format {
+    #[default]
+    Text,
+    Json,
+}
+
+/// How much is said beside the data.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Talk {
+    /// `-q`: only warnings and errors.
+    Little,
+    #[default]
+    Some,
+    /// `-v`: also what happens to each message.
+    Much,
+}
+
+/// Where everything that is printed goes; clones share the one terminal.
+#[derive(Clone, Debug)]
+pub struct Console {
+    pub talk: Talk,
+    pub format: Format,
+    /// Standard error is a terminal.
+    pub terminal: bool,
+    colour: bool,
+    bars: MultiProgress,
+}
+
+impl Console {
+    /// Looks at the terminal and at `NO_COLOR`.
+    pub fn new(talk: Talk, format: Format) -> Self {
+        let set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+        let terminal = io::stderr().is_terminal();
+        let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+        Self {
+            talk,
+            format,
+            terminal,
+            colour: terminal && !dumb && !set("NO_COLOR"),
+            bars: MultiProgress::with_draw_target(ProgressDrawTarget::stderr()),
+        }
+    }
+
+    /// Prints `text` to standard output as it is, and flushes.
+    pub fn data(&self, text: &str) -> io::Result<()> {
+        let print = || {
+            let mut out = io::stdout().lock();
+            out.write_all(text.as_bytes())?;
+            out.flush()
+        };
+        match self.bars.suspend(print) {
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+            ended => ended,
+        }
+    }
+
+    /// Standard output for data too long to hold: write, flush, and ask [`closed`] about an error.
+    pub fn output(&self) -> io::BufWriter<io::Stdout> {
+        io::BufWriter::with_capacity(1 << 16, io::stdout())
+    }
+
+    /// A line of talk; nothing with `-q`.
+    pub fn say(&self, line: &str) {
+        if self.talk >= Talk::Some {
+            self.line(&printable(line));
+        }
+    }
+
+    /// A line of talk that only `-v` shows.
+    pub fn detail(&self, line: &str) {
+        if self.talk == Talk::Much {
+            self.line(&printable(line));
+        }
+    }
+
+    pub fn warn(&self, message: &str) {
+        self.line(&self.labelled(YELLOW, "warning", message));
+    }
+
+    /// `error: …`, and below it `hint: …` where there is one.
+    pub fn error(&self, message: &str, hint: Option<&str>) {
+        self.line(&self.labelled(RED, "error", message));
+        if let Some(hint) = hint {
+            self.line(&self.labelled(CYAN, "hint", hint));
+        }
+    }
+
+    /// Standard error for others who write there, such as the log: it goes around a progress bar.
+    pub fn log(&self) -> Log {
+        Log(self.bars.clone())
+    }
+
+    /// Shows how far `what` ("sending", "importing") is, until it is dropped.
+    pub fn progress(&self, total: Option<u64>, what: &str) -> Progress {
+        let show = if self.talk == Talk::Little {
+            Show::Nothing
+        } else if self.terminal {
+            Show::Bar(self.bars.add(bar(total, what)))
+        } else {
+            Show::Lines(
+                self.clone(),
+                Mutex::new(Lines::new(total, what, Instant::now())),
+            )
+        };
+        Progress(show)
+    }
+
+    fn labelled(&self, colour: &str, label: &str, message: &str) -> String {
+        let message = printable(message);
+        if self.colour {
+            format!("{colour}{label}:\u{1b}[0m {message}")
+        } else {
+            format!("{label}: {message}")
+        }
+    }
+
+    /// Nobody is left to be told when standard error cannot be written.
+    fn line(&self, line: &str) {
+        self.bars
+            .suspend(|| writeln!(io::stderr().lock(), "{line}").unwrap_or_default());
+    }
+}
+
+/// Whether the reader of standard output has gone: `error` or what it comes from is a broken pipe.
+pub fn closed(error: &(dyn Error + 'static)) -> bool {
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        if let Some(io) = error.downcast_ref::<io::Error>()
+            && io.kind() == io::ErrorKind::BrokenPipe
+        {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
+}
+
+/// Standard error, around the progress bar if there is one.
+#[derive(Debug)]
+pub struct Log(MultiProgress);
+
+impl Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.suspend(|| io::stderr().lock().write(bytes))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        io::stderr().flush()
+    }
+}
+
+/// How far something long is: a bar on a terminal, otherwise a line every few seconds.
+#[derive(Debug)]
+pub struct Progress(Show);
+
+#[derive(Debug)]
+enum Show {
+    Nothing,
+    Bar(ProgressBar),
+    Lines(Console, Mutex<Lines>),
+}
+
+impl Progress {
+    /// Says how much is done by now; call it a few times a second, also when nothing has changed.
+    pub fn set(&self, done: u64) {
+        match &self.0 {
+            Show::Nothing => {}
+            Show::Bar(bar) => bar.set_position(done),
+            Show::Lines(console, lines) => {
+                let mut lines = lines.lock().unwrap_or_else(PoisonError::into_inner);
+                if let Some(line) = lines.due(done, Instant::now()) {
+                    console.line(&line);
+                }
+            }
+        }
+    }
+
+    pub fn set_total(&self, total: u64) {
+        match &self.0 {
+            Show::Nothing => {}
+            Show::Bar(bar) => {
+                if bar.length().is_none() {
+                    bar.set_style(style(true));
+                }
+                bar.set_length(total);
+            }
+            Show::Lines(_, lines) => {
+                lines.lock().unwrap_or_else(PoisonError::into_inner).total = Some(total);
+            }
+        }
+    }
+
+    /// What else there is to say at this moment ("`cellar` is away: next try in 8 s"); `None` takes it back.
+    pub fn note(&self, note: Option<&str>) {
+        let note = note.map(|note| printable(note).into_owned());
+        match &self.0 {
+            Show::Nothing => {}
+            Show::Bar(bar) => {
+                bar.set_message(note.map(|note| format!("· {note}")).unwrap_or_default());
+            }
+            Show::Lines(_, lines) => {
+                lines.lock().unwrap_or_else(PoisonError::into_inner).note = note;
+            }
+        }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if let Show::Bar(bar) = &self.0 {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+fn bar(total: Option<u64>, what: &str) -> ProgressBar {
+    // Hidden until it stands in its `MultiProgress`, which draws it.
+    ProgressBar::with_draw_target(total, ProgressDrawTarget::hidden())
+        .with_prefix(what.to_owned())
+        .with_style(style(total.is_some()))
+}
+
+fn style(with_total: bool) -> ProgressStyle {
+    let template = if with_total {
+        "{prefix} {wide_bar:.cyan/dim} {human_pos}/{human_len}  {rate}  {left}  {msg}"
+    } else {
+        "{spinner:.cyan} {prefix} {human_pos}  {rate}  {msg}"
+    };
+    let rate = |state: &ProgressState, out: &mut dyn std::fmt::Write| {
+        write!(out, "{:.0}/s", HumanFloatCount(state.per_sec())).unwrap_or_default();
+    };
+    let left = |state: &ProgressState, out: &mut dyn std::fmt::Write| {
+        // Before anything is done, and while nothing gets done, nobody knows.
+        if state.pos() > 0 && state.per_sec() > 0.01 {
+            write!(out, "{:#} left", HumanDuration(state.eta())).unwrap_or_default();
+        }
+    };
+    ProgressStyle::with_template(template)
+        .unwrap_or_else(|_| ProgressStyle::default_bar())
+        .with_key("rate", rate)
+        .with_key("left", left)
+        .progress_chars("━━─")
+}
+
+/// The plain form: which line is due when.
+#[derive(Debug)]
+struct Lines {
+    what: String,
+    total: Option<u64>,
+    note: Option<String>,
+    /// When the last line was due, and how much was done then: the rate is measured from there.
+    since: (Instant, u64),
+}
+
+impl Lines {
+    fn new(total: Option<u64>, what: &str, now: Instant) -> Self {
+        Self {
+            what: what.to_owned(),
+            total,
+            note: None,
+            since: (now, 0),
+        }
+    }
+
+    fn due(&mut self, done: u64, now: Instant) -> Option<String> {
+        let span = now.duration_since(self.since.0);
+        if span < LINE_EVERY {
+            return None;
+        }
+        let rate = done
+            .saturating_sub(self.since.1)
+            .checked_div(span.as_secs());
+        self.since = (now, done);
+        let mut line = format!("{}: {}", self.what, HumanCount(done));
+        if let Some(total) = self.total {
+            let _ = write!(line, " of {}", HumanCount(total));
+        }
+        let rate = rate.unwrap_or(0);
+        let _ = write!(line, ", {}/s", HumanCount(rate));
+        if let Some(seconds) = self
+            .total
+            .and_then(|total| total.saturating_sub(done).checked_div(rate))
+        {
+            let left = HumanDuration(Duration::from_secs(seconds));
+            let _ = write!(line, ", {left:#} left");
+        }
+        if let Some(note) = &self.note {
+            let _ = write!(line, " · {note}");
+        }
+        Some(line)
+    }
+}
+
+/// A provider's words may hold anything: what would steer the terminal is printed as a space.
+fn printable(text: &str) -> Cow<'_, str> {
+    let steers = |c: char| c.is_control() && c != '\n' && c != '\t';
+    if text.contains(steers) {
+        Cow::Owned(text.replace(steers, " "))
+    } else {
+        Cow::Borrowed(text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_of_progress_comes_every_few_seconds_with_rate_and_time_left() {
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let mut lines = Lines::new(Some(50_000), "sending", start);
+        assert_eq!(lines.due(100, at(1)), None);
+        assert_eq!(
+            lines.due(10_000, at(5)).as_deref(),
+            Some("sending: 10,000 of 50,000, 2,000/s, 20s left")
+        );
+        assert_eq!(lines.due(10_000, at(9)), None);
+        lines.note = Some("`cellar` is away: next try in 8 s".to_owned());
+        assert_eq!(
+            lines.due(10_000, at(10)).as_deref(),
+            Some("sending: 10,000 of 50,000, 0/s · `cellar` is away: next try in 8 s")
+        );
+    }
+
+    #[test]
+    fn without_a_total_no_time_left_is_made_up() {
+        let start = Instant::now();
+        let mut lines = Lines::new(None, "importing", start);
+        assert_eq!(
+            lines.due(1_200, start + Duration::from_secs(6)).as_deref(),
+            Some("importing: 1,200, 200/s")
+        );
+    }
+
+    #[test]
+    fn what_would_steer_the_terminal_is_not_printed() {
+        assert_eq!(printable("blocked\u{1b}[2J\r"), "blocked [2J ");
+        assert!(matches!(printable("plain\nlines"), Cow::Borrowed(_)));
+    }
+
+    #[test]
+    fn a_closed_pipe_is_found_below_other_errors() {
+        #[derive(Debug, thiserror::Error)]
+        #[error("could not write the report")]
+        struct Outer(#[source] io::Error);
+        assert!(closed(&Outer(io::ErrorKind::BrokenPipe.into())));
+        assert!(!closed(&Outer(io::ErrorKind::StorageFull.into())));
+    }
+}

@@ -1,0 +1,166 @@
+//! A fault of the whole: the file, its columns, the text. Found before anything is written.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::store::StoreError;
+use crate::text::template::TemplateError;
+
+/// Why a file cannot be imported at all.
+#[derive(Debug, thiserror::Error)]
+pub enum ImportError {
+    #[error("`{file}` does not exist")]
+    Missing { file: String },
+    #[error("`{file}` is a folder")]
+    Folder { file: String },
+    #[error("`{file}` is empty")]
+    Empty { file: String },
+    #[error("`{file}` cannot be read")]
+    Read { file: String, source: io::Error },
+    #[error("`{file}` is not a text file: {what}")]
+    Binary { file: String, what: &'static str },
+    #[error("`{file}` is not UTF-8: {what} at byte {byte}, line {line}")]
+    Encoding {
+        file: String,
+        what: String,
+        byte: u64,
+        line: u64,
+    },
+    #[error("`{file}`: line {line}: {reason}")]
+    Header {
+        file: String,
+        line: u64,
+        reason: String,
+    },
+    #[error("`{file}` has no header: its first line is `{first}`")]
+    NoHeader { file: String, first: String },
+    #[error("`{file}` has column `{column}` twice")]
+    ColumnTwice { file: String, column: String },
+    #[error("`{file}` has no phone column, only {columns}")]
+    NoPhone { file: String, columns: String },
+    #[error("`{file}` has more than one column that may hold the phone: {candidates}")]
+    TwoPhones {
+        file: String,
+        candidates: String,
+        first: String,
+    },
+    #[error("`{file}` has no column `{column}`, which `{flag}` names")]
+    NoColumn {
+        file: String,
+        column: String,
+        flag: String,
+        closest: Option<String>,
+    },
+    #[error("`{placeholder}` in `{text}` is no column of `{file}`")]
+    NoPlaceholder {
+        placeholder: String,
+        text: String,
+        file: String,
+        closest: Option<String>,
+        columns: String,
+    },
+    #[error("`{placeholder}` in `{text}` may be column {columns} of `{file}`")]
+    TwoPlaceholders {
+        placeholder: String,
+        text: String,
+        file: String,
+        columns: String,
+    },
+    #[error("`{file}` has no column `content`, and no text was given")]
+    NoText { file: String },
+    #[error(transparent)]
+    Template(#[from] TemplateError),
+    #[error("campaign `{campaign}` tells messages apart by `{stands}`, not by `{asked}`")]
+    Unique {
+        campaign: String,
+        stands: String,
+        asked: String,
+    },
+    #[error("the rejected rows cannot be written to `{}`", .file.display())]
+    Rejects { file: PathBuf, source: io::Error },
+    #[error("`--rejects` names a folder, `{}`", .folder.display())]
+    RejectsFolder { folder: PathBuf },
+    #[error("the rows of `{file}` are messages of several campaigns: {campaigns}")]
+    Campaigns { file: String, campaigns: String },
+    #[error("`{file}` was changed while it was imported")]
+    Changed { file: String },
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl ImportError {
+    /// What to do about it, where that is known.
+    pub fn hint(&self) -> Option<String> {
+        let closest =
+            |word: &Option<String>| word.as_ref().map(|word| format!("did you mean `{word}`?"));
+        match self {
+            Self::Binary { .. } => Some("save it as CSV, in UTF-8".to_owned()),
+            Self::Encoding { .. } => Some(
+                "save it as UTF-8 (in a spreadsheet: save as, `CSV UTF-8`) and import it again"
+                    .to_owned(),
+            ),
+            Self::NoHeader { .. } => {
+                Some("put a line with the names of the columns first, `phone,name` say".to_owned())
+            }
+            Self::ColumnTwice { .. } => Some("give each column a name of its own".to_owned()),
+            Self::NoPhone { .. } => Some("say which one it is: `--column phone=COLUMN`".to_owned()),
+            Self::TwoPhones { first, .. } => {
+                Some(format!("say which one it is: `--column phone={first}`"))
+            }
+            Self::NoColumn { closest: word, .. } => closest(word),
+            Self::NoPlaceholder {
+                closest: word,
+                columns,
+                ..
+            } => closest(word).or_else(|| Some(format!("its columns are {columns}"))),
+            Self::NoText { .. } => Some("give the text with `--text` or `--template`".to_owned()),
+            Self::Unique { stands, .. } => Some(format!(
+                "import with `--unique {stands}`, or into another campaign"
+            )),
+            Self::RejectsFolder { folder } => Some(format!(
+                "name a file in it: `--rejects {}`",
+                folder.join("rejects.csv").display()
+            )),
+            Self::Campaigns { .. } => Some(
+                "choose one with `--campaign NAME`, or import one campaign at a time: \
+                 `smsq report --campaign NAME --failed` has the failures of one"
+                    .to_owned(),
+            ),
+            Self::Changed { .. } => {
+                Some("import it again: what is already there is not added twice".to_owned())
+            }
+            _ => None,
+        }
+    }
+
+    pub(super) fn from_io(file: &Path, name: &str, source: io::Error) -> Self {
+        match source.kind() {
+            io::ErrorKind::NotFound => Self::Missing {
+                file: name.to_owned(),
+            },
+            _ if file.is_dir() => Self::Folder {
+                file: name.to_owned(),
+            },
+            _ => Self::Read {
+                file: name.to_owned(),
+                source,
+            },
+        }
+    }
+}
+
+/// The word among `words` that was probably meant.
+pub(super) fn closest<'w>(wanted: &str, words: impl Iterator<Item = &'w str>) -> Option<String> {
+    let wanted = wanted.to_lowercase();
+    words
+        .map(|word| (strsim::jaro_winkler(&wanted, &word.to_lowercase()), word))
+        .filter(|(likeness, _)| *likeness > 0.8)
+        .max_by(|(left, _), (right, _)| left.total_cmp(right))
+        .map(|(_, word)| word.to_owned())
+}
+
+/// Names as they stand in a message: each in backticks.
+pub(super) fn listed<'n>(names: impl Iterator<Item = &'n str>) -> String {
+    let names: Vec<String> = names.map(|name| format!("`{name}`")).collect();
+    names.join(", ")
+}

@@ -1,0 +1,162 @@
+//! A list becomes messages in the queue: a stream of file, rows, phones, texts and batches of inserts,
+//! in memory that does not depend on the file. [`Plan::prepare`] finds what is wrong with the whole
+//! before anything is written; [`run`] rejects single rows, with their line and the reason.
+
+mod columns;
+mod digest;
+mod error;
+mod home;
+mod pipeline;
+mod plan;
+mod preview;
+mod reader;
+mod rejects;
+mod rows;
+mod source;
+mod words;
+
+use std::collections::HashSet;
+use std::path::PathBuf;
+
+use serde::Serialize;
+
+pub use self::error::ImportError;
+use self::pipeline::Parsed;
+pub use self::plan::{Options, Plan, TextSource};
+pub use self::preview::{Preview, Sample};
+pub use self::rows::{LONGEST_TEXT, Unique};
+use crate::sms::Timestamp;
+use crate::store::{Batch, Campaign, Store};
+use crate::text::segments::{Alphabet, Segments};
+
+/// When the messages of an import are due, and until when they are worth sending.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Window {
+    /// `None`: at once.
+    pub due_at: Option<Timestamp>,
+    pub expires_at: Option<Timestamp>,
+}
+
+/// How far an import is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    pub bytes: u64,
+    pub total_bytes: u64,
+    pub rows: u64,
+    pub rejected: u64,
+}
+
+/// What texts cost, counted over messages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct SegmentTotals {
+    pub messages: u64,
+    /// Segments of all of them.
+    pub total: u64,
+    /// Messages in either alphabet.
+    pub gsm7: u64,
+    pub ucs2: u64,
+}
+
+impl SegmentTotals {
+    pub fn add(&mut self, segments: &Segments) {
+        self.messages += 1;
+        self.total += u64::from(segments.count.unsigned_abs());
+        match segments.alphabet {
+            Alphabet::Gsm7 => self.gsm7 += 1,
+            Alphabet::Ucs2 => self.ucs2 += 1,
+        }
+    }
+}
+
+/// What became of the rows of a file: `rows = accepted + duplicates + suppressed + rejected`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Summary {
+    pub rows: u64,
+    pub accepted: u64,
+    /// Already in the campaign, from this file or an earlier one; the unchanged ones too.
+    pub duplicates: u64,
+    /// Dead letters of a failures file that came back as they were: `smsq retry` sends those again.
+    pub unchanged: u64,
+    pub suppressed: u64,
+    pub rejected: u64,
+    pub rejects_file: Option<PathBuf>,
+    /// Of the accepted.
+    pub segments: SegmentTotals,
+}
+
+/// Imports a file into a campaign. Interrupted anywhere and run again, it adds what is missing.
+pub async fn run(
+    plan: &Plan,
+    store: &Store,
+    campaign: &Campaign,
+    window: Window,
+    mut progress: impl FnMut(Progress),
+) -> Result<Summary, ImportError> {
+    let unique = plan.unique_in(campaign)?;
+    let task = plan.task(&unique, true)?;
+    let started_at = store.now().await?;
+    let import_id = store
+        .begin_import(campaign.id, plan.file(), plan.hash(), started_at)
+        .await?;
+    let mut summary = Summary::default();
+    let rejects = pipeline::stream(task, async |parsed| {
+        let bytes = parsed.bytes;
+        let now = store.now().await?;
+        let batch = Batch {
+            import_id,
+            campaign_id: campaign.id,
+            now,
+            due_at: window.due_at.unwrap_or(now),
+            expires_at: window.expires_at,
+            row_count: parsed.row_count(),
+            rejected: parsed.rejected.len() as u64,
+            duplicates: 0,
+            last_line: parsed.last_line,
+            rows: Vec::new(),
+        };
+        enqueue(store, batch, parsed, &mut summary).await?;
+        progress(Progress {
+            bytes,
+            total_bytes: plan.bytes(),
+            rows: summary.rows,
+            rejected: summary.rejected,
+        });
+        Ok(())
+    })
+    .await?;
+    plan.check_unchanged()?;
+    summary.rejects_file = match rejects {
+        Some(rejects) => rejects.finish()?,
+        None => None,
+    };
+    store.finish_import(import_id, store.now().await?).await?;
+    Ok(summary)
+}
+
+async fn enqueue(
+    store: &Store,
+    mut batch: Batch,
+    parsed: Parsed,
+    summary: &mut Summary,
+) -> Result<(), ImportError> {
+    summary.rows += batch.row_count;
+    summary.rejected += batch.rejected;
+    let lines: Vec<u64> = parsed.rows.iter().map(|row| row.line).collect();
+    batch.rows = parsed.rows;
+    let enqueued = store.enqueue(batch).await?;
+    summary.accepted += enqueued.accepted;
+    summary.duplicates += (enqueued.duplicates.len() + enqueued.unchanged.len()) as u64;
+    summary.unchanged += enqueued.unchanged.len() as u64;
+    summary.suppressed += enqueued.suppressed.len() as u64;
+    let left_out = [enqueued.duplicates, enqueued.unchanged, enqueued.suppressed];
+    let left_out: HashSet<u64> = left_out.into_iter().flatten().collect();
+    for (line, segments) in lines.iter().zip(&parsed.segments) {
+        if !left_out.contains(line) {
+            summary.segments.add(segments);
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

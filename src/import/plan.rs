@@ -1,0 +1,289 @@
+//! What will be imported, and how: a file that was opened and understood, with nothing written yet.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::columns::Columns;
+use super::digest;
+use super::error::ImportError;
+use super::pipeline::Task;
+use super::reader::{Next, Record};
+use super::rejects::{self, Rejects};
+use super::rows::{Keys, Rows, Text, Unique};
+use super::source::{Source, newlines};
+use crate::phone::Region;
+use crate::store::Campaign;
+use crate::text::template::Template;
+
+/// The longest name of a campaign, in characters.
+const LONGEST_NAME: usize = 100;
+
+/// Where the texts come from.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum TextSource {
+    /// The column `content` of the file.
+    #[default]
+    Column,
+    /// `--text`: a text, with placeholders.
+    Text(String),
+    /// `--template`: a file with such a text.
+    Template(PathBuf),
+}
+
+/// What the operator asked for.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// `-` is standard input.
+    pub file: PathBuf,
+    pub text: TextSource,
+    /// `--column NAME=COLUMN`: `phone`, `content`, or a name that the text uses.
+    pub columns: Vec<(String, String)>,
+    pub region: Option<Region>,
+    /// `None`: as the campaign has it, else by phone.
+    pub unique: Option<Unique>,
+    /// `None`: `<file stem>.rejects.csv` in the current folder.
+    pub rejects: Option<PathBuf>,
+    /// `None`: found in the header.
+    pub delimiter: Option<u8>,
+}
+
+/// A file that can be imported.
+#[derive(Debug)]
+pub struct Plan {
+    source: Source,
+    columns: Columns,
+    text: Text,
+    campaign: String,
+    region: Option<Region>,
+    unique: Option<Unique>,
+    rejects: PathBuf,
+}
+
+impl Plan {
+    /// Opens and reads the file once, understands its header, parses the text: every fault of the whole
+    /// is found here, and nothing is written.
+    pub fn prepare(options: Options) -> Result<Self, ImportError> {
+        let mut source = Source::open(&options.file)?;
+        if let Some(delimiter) = options.delimiter {
+            source.format.delimiter = delimiter;
+        }
+        let columns = read_header(&source, &options.columns)?;
+        let (text, campaign) = read_text(&options.text, &source, &columns)?;
+        if let Some(asked) = &options.rejects {
+            rejects::check_file(asked)?;
+        }
+        let rejects = options
+            .rejects
+            .unwrap_or_else(|| rejects::default_place(&source.stem));
+        rejects::check_place(&rejects)?;
+        let plan = Self {
+            source,
+            columns,
+            text,
+            campaign,
+            region: options.region,
+            unique: options.unique,
+            rejects,
+        };
+        plan.keys(&plan.unique())?;
+        Ok(plan)
+    }
+
+    /// The file, as it was named.
+    pub fn file(&self) -> &str {
+        &self.source.name
+    }
+
+    /// SHA-256 of the file, in lower-case hex.
+    pub fn hash(&self) -> &str {
+        &self.source.hash
+    }
+
+    /// The size of the file.
+    pub fn bytes(&self) -> u64 {
+        self.source.bytes
+    }
+
+    /// The name of the campaign if nobody gives one: where [`Plan::find_home`] found the messages of a
+    /// failures file; else the file's stem and a short hash of the text, so that another text for the
+    /// same list is another campaign.
+    pub fn default_campaign(&self) -> &str {
+        &self.campaign
+    }
+
+    /// What a new campaign for this file tells its messages apart by.
+    pub fn unique(&self) -> Unique {
+        self.unique.clone().unwrap_or_default()
+    }
+
+    /// What `campaign` tells its messages apart by; an error where the operator asked for something else,
+    /// or where the file lacks a column for it.
+    pub fn unique_in(&self, campaign: &Campaign) -> Result<Unique, ImportError> {
+        let Some(stands) = &campaign.unique_by else {
+            return Ok(self.unique());
+        };
+        let Ok(standing) = stands.parse::<Unique>();
+        match &self.unique {
+            Some(asked) if *asked != standing => Err(ImportError::Unique {
+                campaign: campaign.name.clone(),
+                stands: stands.clone(),
+                asked: asked.to_string(),
+            }),
+            _ => self.keys(&standing).map(|_| standing),
+        }
+    }
+
+    fn keys(&self, unique: &Unique) -> Result<Keys, ImportError> {
+        Keys::of(unique, &self.source.name, &self.source.hash, &self.columns)
+    }
+
+    /// The work of reading the file from the first row on, for a thread of its own.
+    pub(super) fn task(&self, unique: &Unique, keep_rejects: bool) -> Result<Task, ImportError> {
+        let mut reader = self
+            .source
+            .rows()
+            .map_err(|source| self.read_error(source))?;
+        reader.expect_width(self.columns.names.len());
+        let rejects = Rejects::new(
+            self.rejects.clone(),
+            self.source.format.delimiter,
+            &self.columns.names,
+        );
+        Ok(Task {
+            file: self.source.name.clone(),
+            reader,
+            rows: Rows::new(
+                self.columns.clone(),
+                self.text.clone(),
+                self.keys(unique)?,
+                self.region,
+            ),
+            rejects: keep_rejects.then_some(rejects),
+        })
+    }
+
+    /// Whether rows may name the messages that they come from.
+    pub(super) fn is_failures_file(&self) -> bool {
+        self.columns.id.is_some()
+    }
+
+    pub(super) fn belongs_to(&mut self, campaign: String) {
+        self.campaign = campaign;
+    }
+
+    pub(super) fn check_unchanged(&self) -> Result<(), ImportError> {
+        match self.source.is_unchanged() {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(ImportError::Changed {
+                file: self.source.name.clone(),
+            }),
+            Err(source) => Err(self.read_error(source)),
+        }
+    }
+
+    fn read_error(&self, source: std::io::Error) -> ImportError {
+        ImportError::Read {
+            file: self.source.name.clone(),
+            source,
+        }
+    }
+}
+
+fn read_header(source: &Source, asked: &[(String, String)]) -> Result<Columns, ImportError> {
+    let file = || source.name.clone();
+    let from_io = |error| ImportError::Read {
+        file: file(),
+        source: error,
+    };
+    let mut record = Record::default();
+    let next = source
+        .rows()
+        .map_err(from_io)?
+        .next(&mut record)
+        .map_err(from_io)?;
+    let fault = |reason: String| ImportError::Header {
+        file: file(),
+        line: record.line,
+        reason,
+    };
+    match next {
+        Next::End => Err(ImportError::Empty { file: file() }),
+        Next::Malformed(why) => Err(fault(why.to_string())),
+        Next::Row => {
+            let names = record
+                .fields()
+                .ok_or_else(|| fault("it is not UTF-8".to_owned()))?;
+            let names: Vec<&str> = names.collect();
+            Columns::find(&source.name, &names, asked)
+        }
+    }
+}
+
+/// The text, and the name of a campaign for it.
+fn read_text(
+    wanted: &TextSource,
+    source: &Source,
+    columns: &Columns,
+) -> Result<(Text, String), ImportError> {
+    let (name, content) = match wanted {
+        TextSource::Column => {
+            let column = columns.content.ok_or_else(|| ImportError::NoText {
+                file: source.name.clone(),
+            })?;
+            return Ok((Text::Column(column), campaign_name(&source.stem, None)));
+        }
+        TextSource::Text(text) => ("--text".to_owned(), text.clone()),
+        TextSource::Template(path) => (path.display().to_string(), read_template(path)?),
+    };
+    let template = Template::parse(&name, &content)?;
+    let placeholders = columns.of_placeholders(&source.name, &name, &template)?;
+    let campaign = campaign_name(&source.stem, Some(&content));
+    Ok((
+        Text::Template {
+            template: Arc::new(template),
+            placeholders,
+        },
+        campaign,
+    ))
+}
+
+fn read_template(path: &Path) -> Result<String, ImportError> {
+    let name = path.display().to_string();
+    let bytes = std::fs::read(path).map_err(|source| ImportError::from_io(path, &name, source))?;
+    String::from_utf8(bytes).map_err(|error| {
+        let byte = error.utf8_error().valid_up_to();
+        let bytes = error.as_bytes();
+        ImportError::Encoding {
+            file: name,
+            what: format!("0x{:02x}", bytes[byte]),
+            byte: byte as u64,
+            line: 1 + newlines(&bytes[..byte]),
+        }
+    })
+}
+
+/// A printable name. A file that brings its texts with it has no hash: a corrected copy of it belongs to
+/// the same campaign, else everybody would get their message again.
+fn campaign_name(stem: &str, text: Option<&str>) -> String {
+    let mut hash = text
+        .map(|text| digest::of(text.trim_end()))
+        .unwrap_or_default();
+    hash.truncate(6);
+    let room = LONGEST_NAME - hash.len() - 1;
+    let stem: String = stem
+        .chars()
+        .filter(|character| !character.is_control())
+        .take(room)
+        .collect();
+    let stem = stem.trim();
+    match (stem, hash.as_str()) {
+        ("", "") => "import".to_owned(),
+        ("", hash) => format!("import-{hash}"),
+        (stem, "") => stem.to_owned(),
+        (stem, hash) => format!("{stem}-{hash}"),
+    }
+}
+
+#[cfg(test)]
+#[path = "plan_tests.rs"]
+mod tests;

@@ -1,0 +1,236 @@
+//! What an import would do, with nothing written: the first messages as they will arrive, and what all
+//! of them cost.
+
+use std::collections::{HashMap, HashSet};
+use std::hash::{BuildHasher, RandomState};
+
+use super::error::ImportError;
+use super::pipeline::{self, Parsed};
+use super::plan::Plan;
+use super::{Progress, SegmentTotals};
+use crate::sms::NewSms;
+use crate::store::inspect::Origin;
+use crate::store::{Campaign, Store, StoreError};
+use crate::text::segments::{self, Segments};
+
+/// Duplicates within a file are looked for among so many messages; memory stays bounded.
+const REMEMBERED: usize = 1_000_000;
+/// Different characters that are counted one by one.
+const CHARACTERS: usize = 10_000;
+
+/// A message as it would be sent.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Sample {
+    pub line: u64,
+    /// E.164 with `+`.
+    pub phone: String,
+    pub content: String,
+    pub segments: Segments,
+}
+
+/// What would become of the rows of a file.
+#[derive(Default)]
+pub struct Preview {
+    pub samples: Vec<Sample>,
+    pub rows: u64,
+    /// Rows that would be sent.
+    pub accepted: u64,
+    /// Rows whose message the campaign has already, or an earlier row of the file; the unchanged ones too.
+    pub duplicates: u64,
+    /// Dead letters of a failures file that came back as they were.
+    pub unchanged: u64,
+    pub suppressed: u64,
+    pub rejected: u64,
+    /// The first rejected rows: line and reason.
+    pub rejects: Vec<(u64, String)>,
+    /// Of the accepted.
+    pub segments: SegmentTotals,
+    /// The characters that make messages expensive, with the number of messages that have them; the
+    /// most frequent first.
+    pub expensive: Vec<(char, u64)>,
+}
+
+impl Plan {
+    /// Reads the whole file; keeps the first `samples` messages and rejected rows. `known` is the database
+    /// that it would go to, and the campaign there, where they exist.
+    pub async fn preview(
+        &self,
+        samples: usize,
+        known: Option<(&Store, Option<&Campaign>)>,
+        mut progress: impl FnMut(Progress),
+    ) -> Result<Preview, ImportError> {
+        let unique = match known {
+            Some((_, Some(campaign))) => self.unique_in(campaign)?,
+            _ => self.unique(),
+        };
+        let mut counting = Counting::default();
+        pipeline::stream(self.task(&unique, false)?, async |parsed| {
+            let bytes = parsed.bytes;
+            let known = match known {
+                Some((store, campaign)) => Known::of(&parsed.rows, store, campaign).await?,
+                None => Known::default(),
+            };
+            counting.take(parsed, &known, samples);
+            let Preview { rows, rejected, .. } = counting.preview;
+            progress(Progress {
+                bytes,
+                total_bytes: self.bytes(),
+                rows,
+                rejected,
+            });
+            Ok(())
+        })
+        .await?;
+        Ok(counting.finish())
+    }
+}
+
+/// What the database has of the messages of a batch.
+#[derive(Default)]
+struct Known {
+    campaign: Option<i64>,
+    keys: HashSet<String>,
+    origins: HashMap<i64, Origin>,
+    suppressed: HashSet<String>,
+}
+
+impl Known {
+    async fn of(
+        rows: &[NewSms],
+        store: &Store,
+        campaign: Option<&Campaign>,
+    ) -> Result<Self, StoreError> {
+        let campaign = campaign.map(|campaign| campaign.id);
+        let keys = match campaign {
+            Some(id) => {
+                let keys = rows.iter().map(|row| row.dedupe_key.clone()).collect();
+                store.known_keys(id, keys).await?
+            }
+            None => HashSet::new(),
+        };
+        let ids: Vec<i64> = rows.iter().filter_map(|row| row.replaces).collect();
+        let phones: Vec<&str> = rows.iter().map(|row| row.phone.as_str()).collect();
+        Ok(Self {
+            campaign,
+            keys,
+            origins: store.origins(&ids).await?,
+            suppressed: store.suppressed_among(&phones).await?,
+        })
+    }
+
+    /// What an import would do with a row, unless an earlier row has its key.
+    fn fate(&self, row: &NewSms) -> Fate {
+        if self.suppressed.contains(&row.phone) {
+            return Fate::Suppressed;
+        }
+        let by_key = || {
+            if self.keys.contains(&row.dedupe_key) {
+                Fate::Duplicate
+            } else {
+                Fate::New
+            }
+        };
+        match row.replaces.and_then(|id| self.origins.get(&id)) {
+            Some(origin) if !origin.is_dead && origin.shares_with(row) => Fate::Duplicate,
+            Some(origin) if origin.is_dead => {
+                let has_phone = origin.phone == row.phone;
+                let has_content = origin.content.as_ref() == Some(&row.content);
+                let has_key = Some(origin.campaign_id) == self.campaign
+                    && origin.dedupe_key.as_ref() == Some(&row.dedupe_key);
+                match (has_phone && has_content, has_key) {
+                    (true, _) => Fate::Unchanged,
+                    (false, true) => Fate::New,
+                    (false, false) => by_key(),
+                }
+            }
+            _ => by_key(),
+        }
+    }
+}
+
+enum Fate {
+    New,
+    Duplicate,
+    Unchanged,
+    Suppressed,
+}
+
+#[derive(Default)]
+struct Counting {
+    preview: Preview,
+    seen: Seen,
+    characters: HashMap<char, u64>,
+}
+
+/// The keys of the file so far.
+#[derive(Default)]
+struct Seen {
+    hashes: HashSet<u64>,
+    hasher: RandomState,
+}
+
+impl Seen {
+    fn is_new(&mut self, key: &str) -> bool {
+        let hash = self.hasher.hash_one(key);
+        if self.hashes.len() < REMEMBERED {
+            self.hashes.insert(hash)
+        } else {
+            !self.hashes.contains(&hash)
+        }
+    }
+}
+
+impl Counting {
+    fn take(&mut self, parsed: Parsed, known: &Known, samples: usize) {
+        let preview = &mut self.preview;
+        preview.rows += parsed.row_count();
+        preview.rejected += parsed.rejected.len() as u64;
+        let room = samples.saturating_sub(preview.rejects.len());
+        preview
+            .rejects
+            .extend(parsed.rejected.into_iter().take(room));
+        for (row, segments) in parsed.rows.into_iter().zip(parsed.segments) {
+            match known.fate(&row) {
+                Fate::Suppressed => {
+                    preview.suppressed += 1;
+                    continue;
+                }
+                Fate::Unchanged => {
+                    preview.unchanged += 1;
+                    preview.duplicates += 1;
+                    continue;
+                }
+                Fate::New if self.seen.is_new(&row.dedupe_key) => preview.accepted += 1,
+                Fate::New | Fate::Duplicate => {
+                    preview.duplicates += 1;
+                    continue;
+                }
+            }
+            preview.segments.add(&segments);
+            let characters: HashSet<char> = segments::outside_gsm7(&row.content).collect();
+            for character in characters {
+                if self.characters.len() < CHARACTERS || self.characters.contains_key(&character) {
+                    *self.characters.entry(character).or_default() += 1;
+                }
+            }
+            if preview.samples.len() < samples {
+                let (line, phone, content) = (row.line, row.phone, row.content);
+                preview.samples.push(Sample {
+                    line,
+                    phone,
+                    content,
+                    segments,
+                });
+            }
+        }
+    }
+
+    fn finish(self) -> Preview {
+        let mut preview = self.preview;
+        preview.expensive = self.characters.into_iter().collect();
+        preview
+            .expensive
+            .sort_by_key(|&(character, messages)| (std::cmp::Reverse(messages), character));
+        preview
+    }
+}

@@ -1,0 +1,157 @@
+//! What a row is, what is not, and how little a stray quote may cost.
+
+use proptest::prelude::*;
+
+use super::*;
+
+const COMMA: Format = Format {
+    delimiter: b',',
+    terminator: b'\n',
+};
+
+/// Gives a few bytes at a time, so that every row meets the end of the buffer.
+struct Drip<'t>(&'t [u8], usize);
+
+impl Read for Drip<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let length = self.1.min(self.0.len()).min(buffer.len());
+        buffer[..length].copy_from_slice(&self.0[..length]);
+        self.0 = &self.0[length..];
+        Ok(length)
+    }
+}
+
+type Row = (u64, Result<Vec<String>, Malformed>);
+
+fn read(text: &str, width: Option<usize>) -> Vec<Row> {
+    let mut reader = Reader::new(Drip(text.as_bytes(), 7), COMMA, 1);
+    reader.width = width;
+    let mut record = Record::default();
+    let mut rows = Vec::new();
+    loop {
+        let fields = |record: &Record| -> Vec<String> {
+            record.fields().expect("UTF-8").map(str::to_owned).collect()
+        };
+        match reader.next(&mut record).expect("reads") {
+            Next::Row => rows.push((record.line, Ok(fields(&record)))),
+            Next::Malformed(why) => {
+                assert_eq!(record.len(), 1);
+                rows.push((record.line, Err(why)));
+            }
+            Next::End => break,
+        }
+    }
+    assert_eq!(reader.consumed(), text.len() as u64);
+    rows
+}
+
+fn row(line: u64, fields: &[&str]) -> Row {
+    (
+        line,
+        Ok(fields.iter().map(|&field| field.to_owned()).collect()),
+    )
+}
+
+#[test]
+fn rows_keep_the_lines_where_they_start() {
+    let text = "a,b\r\n\n1,\"x\ny\"\r\n\r\n2,\"say \"\"hi\"\"\"\n,";
+    assert_eq!(
+        read(text, Some(2)),
+        [
+            row(1, &["a", "b"]),
+            row(3, &["1", "x\ny"]),
+            row(6, &["2", "say \"hi\""]),
+            row(7, &["", ""])
+        ]
+    );
+}
+
+#[test]
+fn a_quote_inside_a_plain_field_is_text() {
+    assert_eq!(read("5\" pipe,x\n", Some(2)), [row(1, &["5\" pipe", "x"])]);
+}
+
+#[test]
+fn a_stray_quote_costs_its_own_line_only() {
+    let never_closed = "p,n\n1,\"Ann\n2,Bob\n3,Cid\n";
+    assert_eq!(
+        read(never_closed, Some(2)),
+        [
+            row(1, &["p", "n"]),
+            (2, Err(Malformed::OpenQuote)),
+            row(3, &["2", "Bob"]),
+            row(4, &["3", "Cid"])
+        ]
+    );
+    let closed_by_another = "1,\"Ann\n2,\"Bob\"\n3,Cid\n";
+    assert_eq!(
+        read(closed_by_another, Some(2)),
+        [
+            (1, Err(Malformed::TextAfterQuote)),
+            row(2, &["2", "Bob"]),
+            row(3, &["3", "Cid"])
+        ]
+    );
+    let swallowing_whole_rows = "1,\"Ann\n2,\"\n3,Cid\n";
+    assert_eq!(
+        read(swallowing_whole_rows, Some(3)),
+        [
+            (1, Err(Malformed::OpenQuote)),
+            (2, Err(Malformed::OpenQuote)),
+            row(3, &["3", "Cid"])
+        ]
+    );
+}
+
+#[test]
+fn a_row_without_end_is_refused_in_bounded_memory() {
+    let text = format!("{}\n1,2\n", "x".repeat(300_000));
+    assert_eq!(
+        read(&text, Some(2)),
+        [(1, Err(Malformed::TooLong)), row(2, &["1", "2"])]
+    );
+    let text = format!("1,\"{}\n1,2\n", "x\n".repeat(100_000));
+    let rows = read(&text, Some(2));
+    assert_eq!(rows[0], (1, Err(Malformed::OpenQuote)));
+    assert_eq!(rows.len(), 100_001);
+}
+
+#[test]
+fn lines_may_end_with_a_carriage_return_alone() {
+    let format = Format {
+        delimiter: b';',
+        terminator: b'\r',
+    };
+    let mut reader = Reader::new(&b"a;b\r1;2\r"[..], format, 1);
+    let mut record = Record::default();
+    for expected in [["a", "b"], ["1", "2"]] {
+        assert_eq!(reader.next(&mut record).expect("reads"), Next::Row);
+        assert!(record.fields().expect("UTF-8").eq(expected));
+    }
+}
+
+proptest! {
+    #[test]
+    fn what_a_csv_writer_writes_is_read_as_it_was(
+        rows in prop::collection::vec(prop::collection::vec("[a,;\"\n\r 中\u{0}]{0,6}", 3), 1..8),
+    ) {
+        let mut writer = csv::WriterBuilder::new().from_writer(Vec::new());
+        for row in &rows {
+            writer.write_record(row).expect("writes to memory");
+        }
+        let bytes = writer.into_inner().expect("writes to memory");
+        let text = String::from_utf8(bytes).expect("UTF-8");
+        let back: Vec<Vec<String>> = read(&text, Some(3)).into_iter().map(|(_, row)| row.expect("well formed")).collect();
+        prop_assert_eq!(back, rows);
+    }
+
+    #[test]
+    fn every_line_of_any_text_is_accounted_for(text in "[a,\"\n]{0,60}", width in 1usize..4) {
+        let rows = read(&text, Some(width));
+        let mut last = 0;
+        for (line, _) in rows {
+            prop_assert!(line > last);
+            last = line;
+        }
+    }
+}

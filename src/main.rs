@@ -1,0 +1,23 @@
+//! The process: parse, run, and turn what went wrong into a message and an exit status.
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use smsq::cli::Cli;
+use smsq::commands;
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse().and_then(Cli::checked) {
+        Ok(cli) => cli,
+        Err(error) => return commands::usage(&error).into(),
+    };
+    let console = cli.console();
+    let ended = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .worker_threads(std::thread::available_parallelism().map_or(2, |n| n.get().max(2)))
+        .build()
+        .map_err(anyhow::Error::from)
+        .and_then(|runtime| runtime.block_on(cli.run(console.clone())));
+    let exit = ended.unwrap_or_else(|error| commands::report_error(&console, &error));
+    exit.into()
+}

@@ -1,0 +1,178 @@
+//! A phone number in E.164: parsed, repaired where that is certain, masked wherever it is printed.
+
+mod numbering;
+mod parse;
+
+use std::fmt;
+use std::str::FromStr;
+
+use phonenumber::country;
+use phonenumber::metadata::DATABASE;
+use serde::{Deserialize, Deserializer};
+
+/// A phone number in E.164 with `+`.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Phone(String);
+
+impl Phone {
+    /// Reads what people and spreadsheets write. `region` is where a number without a country code
+    /// is at home. Parsing what [`Phone::as_str`] gives is the identity, whatever the region.
+    pub fn parse(raw: &str, region: Option<Region>) -> Result<Self, PhoneError> {
+        parse::parse(raw, region).map(Self)
+    }
+
+    /// E.164 with `+`.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// E.164 without `+`.
+    pub fn digits(&self) -> &str {
+        &self.0[1..]
+    }
+
+    /// The number itself, with `+`.
+    pub fn into_string(self) -> String {
+        self.0
+    }
+}
+
+impl fmt::Debug for Phone {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&mask(&self.0))
+    }
+}
+
+impl fmt::Display for Phone {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&mask(&self.0))
+    }
+}
+
+/// The phone with its middle hidden: `+86138****5678`. At least four characters are always hidden.
+pub fn mask(phone: &str) -> String {
+    let characters: Vec<char> = phone.chars().collect();
+    let length = characters.len();
+    let (head, tail) = match length {
+        0..=4 => (0, 0),
+        5..=9 => (2.min(length - 4), 0),
+        _ => (6.min(length - 8), 4),
+    };
+    let mut masked: String = characters[..head].iter().collect();
+    masked.push_str("****");
+    masked.extend(&characters[length - tail..]);
+    masked
+}
+
+/// A country or territory that has phone numbers: an ISO 3166 alpha-2 code.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Region(country::Id);
+
+impl Region {
+    /// The country calling code: 86 for `CN`.
+    fn calling_code(self) -> Option<u16> {
+        Some(DATABASE.by_id(self.0.as_ref())?.country_code())
+    }
+}
+
+impl FromStr for Region {
+    type Err = RegionError;
+
+    fn from_str(word: &str) -> Result<Self, RegionError> {
+        let code = word.trim().to_ascii_uppercase();
+        code.parse::<country::Id>()
+            .ok()
+            .map(Self)
+            .filter(|region| region.calling_code().is_some())
+            .ok_or_else(|| RegionError(word.to_owned()))
+    }
+}
+
+impl fmt::Display for Region {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0.as_ref())
+    }
+}
+
+impl fmt::Debug for Region {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0.as_ref())
+    }
+}
+
+impl<'de> Deserialize<'de> for Region {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?
+            .parse()
+            .map_err(serde::de::Error::custom)
+    }
+}
+
+/// Not a region.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is no region: a region is a two-letter country code such as `CN`, `US` or `GB`")]
+pub struct RegionError(String);
+
+/// Why a phone was not understood, in the operator's words: it says what to do, and shows a number
+/// only masked.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PhoneError {
+    #[error("the phone is empty")]
+    Empty,
+    #[error("`{0}` is not a phone number")]
+    NotANumber(String),
+    #[error(
+        "`{0}` is a number in scientific notation, its last digits may be lost: \
+         format the column as text where the file came from, and export it again"
+    )]
+    Scientific(String),
+    #[error("`{0}` seems to hold more than one number: keep one")]
+    Several(String),
+    #[error("`{0}` has no country code: write it with `+`, or name its country with `--region`")]
+    NoRegion(String),
+    #[error("`{0}` is not a valid phone number: {1}")]
+    Invalid(String, &'static str),
+    #[error("`{0}` can be read with and without a country code: write it with `+`")]
+    Ambiguous(String),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn masking_hides_the_middle_and_never_less_than_four_characters() {
+        assert_eq!(mask("+8613812345678"), "+86138****5678");
+        assert_eq!(mask("+12025550123"), "+120****0123");
+        assert_eq!(mask("+4479"), "+****");
+        assert_eq!(mask(""), "****");
+        assert_eq!(mask("手机号码手机号码手机号码"), "手机号码****手机号码");
+        for length in 4..20 {
+            let phone = "1".repeat(length);
+            let shown = mask(&phone).replace("****", "").len();
+            assert!(shown + 4 <= length, "{length}");
+        }
+    }
+
+    #[test]
+    fn a_region_is_a_country_code_and_nothing_else() {
+        assert_eq!(
+            "cn".parse::<Region>().map(|region| region.to_string()),
+            Ok("CN".to_owned())
+        );
+        assert!("GB".parse::<Region>().is_ok());
+        for wrong in ["UK", "China", "86", "", "001"] {
+            assert!(wrong.parse::<Region>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_phone_prints_masked() {
+        let phone = Phone::parse("+8613812345678", None).expect("a canonical number");
+        assert_eq!(
+            format!("{phone} {phone:?}"),
+            "+86138****5678 +86138****5678"
+        );
+        assert_eq!(phone.digits(), "8613812345678");
+    }
+}

@@ -1,0 +1,133 @@
+//! Which strings of digits are phone numbers. Two numbering plans are judged by their format alone,
+//! which costs nanoseconds where the library costs microseconds; every other number by the library's
+//! metadata. There is one answer per number, however it was written.
+
+use phonenumber::Type;
+use phonenumber::metadata::{DATABASE, Metadata};
+
+/// The longest number that E.164 allows, in digits with the country code.
+const LONGEST: usize = 15;
+
+/// The kinds of numbers that the metadata describes one by one.
+const KINDS: [Type; 9] = [
+    Type::Mobile,
+    Type::FixedLine,
+    Type::Voip,
+    Type::TollFree,
+    Type::PersonalNumber,
+    Type::Uan,
+    Type::Pager,
+    Type::SharedCost,
+    Type::PremiumRate,
+];
+
+/// A mobile number of mainland China without its country code: `1[3-9]` and nine digits.
+pub(super) fn is_chinese_mobile(national: &[u8]) -> bool {
+    matches!(national, [b'1', b'3'..=b'9', rest @ ..] if rest.len() == 9 && digits(rest))
+}
+
+/// A number of the North American plan without its country code: area `[2-9][0-8]d`, exchange
+/// `[2-9]dd`, neither of them `N11`.
+pub(super) fn is_north_american(national: &[u8]) -> bool {
+    matches!(
+        national,
+        [b'2'..=b'9', b'0'..=b'8', _, b'2'..=b'9', rest @ ..]
+            if rest.len() == 6
+                && digits(national)
+                && &national[1..3] != b"11"
+                && &national[4..6] != b"11"
+    )
+}
+
+fn digits(bytes: &[u8]) -> bool {
+    bytes.iter().all(u8::is_ascii_digit)
+}
+
+/// Whether these digits, country code first, are a number that can exist.
+pub(super) fn is_number(digits: &str) -> bool {
+    let bytes = digits.as_bytes();
+    let by_format = match bytes {
+        [b'8', b'6', national @ ..] => is_chinese_mobile(national),
+        [b'1', national @ ..] => is_north_american(national),
+        _ => false,
+    };
+    by_format || (bytes.len() <= LONGEST && is_known_to_library(digits))
+}
+
+fn is_known_to_library(digits: &str) -> bool {
+    if digits.starts_with('0') {
+        return false;
+    }
+    (1..=3)
+        .filter_map(|length| Some((digits.get(..length)?, digits.get(length..)?)))
+        .find_map(|(code, national)| {
+            Some((DATABASE.by_code(&code.parse::<u16>().ok()?)?, national))
+        })
+        .is_some_and(|(regions, national)| {
+            regions
+                .into_iter()
+                .any(|region| describes(region, national))
+        })
+}
+
+fn describes(region: &Metadata, national: &str) -> bool {
+    let descriptors = region.descriptors();
+    descriptors.general().is_match(national)
+        && KINDS
+            .into_iter()
+            .filter_map(|kind| descriptors.get(kind))
+            .any(|descriptor| descriptor.is_match(national))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plans_judged_by_their_format_need_the_whole_format() {
+        for right in [
+            "8613800138000",
+            "8619912345678",
+            "12025550123",
+            "18005550199",
+        ] {
+            assert!(is_number(right), "{right}");
+        }
+        for wrong in [
+            "8612800138000",
+            "861380013800",
+            "86138001380000",
+            "11025550123",
+            "12021550123",
+            "12025110123x",
+            "1202555012",
+            "19115550123",
+            "12925550123",
+        ] {
+            assert!(!is_number(wrong), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn other_plans_are_judged_by_the_library() {
+        for right in [
+            "447400123456",
+            "4915123456789",
+            "33612345678",
+            "390612345678",
+            "85291234567",
+        ] {
+            assert!(is_number(right), "{right}");
+        }
+        for wrong in [
+            "",
+            "4479",
+            "4407400123456",
+            "9990000000",
+            "0447400123456",
+            "44740012345678901",
+        ] {
+            assert!(!is_number(wrong), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! What was written becomes E.164: a byte path for numbers that are already in order, and a slow path
+//! that repairs. The byte path is a shortcut, never a different answer.
+
+use std::borrow::Cow;
+
+use phonenumber::PhoneNumber;
+
+use super::numbering::{is_chinese_mobile, is_north_american, is_number};
+use super::{PhoneError, Region, mask};
+
+/// Fewer digits are no number anywhere that a message could be sent to.
+const SHORTEST: usize = 6;
+/// A country code, a national number, and room for a prefix such as `00` or `011` before them.
+const LONGEST: usize = 20;
+
+pub(super) fn parse(raw: &str, region: Option<Region>) -> Result<String, PhoneError> {
+    match fast(raw.as_bytes(), region) {
+        Some(digits) => Ok(with_plus(digits)),
+        None => slow(raw, region),
+    }
+}
+
+fn with_plus((code, national): (&str, &[u8])) -> String {
+    let mut phone = String::with_capacity(1 + code.len() + national.len());
+    phone.push('+');
+    phone.push_str(code);
+    phone.extend(national.iter().map(|&digit| char::from(digit)));
+    phone
+}
+
+/// The number in canonical form, where it is of a plan that is judged by its format.
+fn fast(raw: &[u8], region: Option<Region>) -> Option<(&'static str, &[u8])> {
+    match raw {
+        [b'+', b'8', b'6', national @ ..] if is_chinese_mobile(national) => Some(("86", national)),
+        [b'+', b'1', national @ ..] if is_north_american(national) => Some(("1", national)),
+        [b'0'..=b'9', ..] if (10..=13).contains(&raw.len()) => match region?.calling_code()? {
+            86 => [raw.strip_prefix(b"86"), Some(raw)]
+                .into_iter()
+                .flatten()
+                .find(|national| is_chinese_mobile(national))
+                .map(|national| ("86", national)),
+            1 => [raw.strip_prefix(b"1"), Some(raw)]
+                .into_iter()
+                .flatten()
+                .find(|national| is_north_american(national))
+                .map(|national| ("1", national)),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+fn slow(raw: &str, region: Option<Region>) -> Result<String, PhoneError> {
+    let dialled = Dialled::read(raw)?;
+    let digits = dialled.digits.as_str();
+    if digits.len() < SHORTEST {
+        return Err(PhoneError::Invalid(shown(raw), "it is too short"));
+    }
+    if digits.len() > LONGEST {
+        return Err(PhoneError::Invalid(shown(raw), "it is too long"));
+    }
+    let found = if dialled.international {
+        international(digits)
+    } else {
+        let region = region.ok_or_else(|| PhoneError::NoRegion(shown(raw)))?;
+        national(digits, region).map_err(|Ambiguous| PhoneError::Ambiguous(shown(raw)))?
+    };
+    found
+        .map(|digits| format!("+{digits}"))
+        .ok_or_else(|| PhoneError::Invalid(shown(raw), "no numbering plan has it"))
+}
+
+/// A number with its country code; a national prefix after it, `+44 (0)7400 123456`, is dropped.
+fn international(digits: &str) -> Option<Cow<'_, str>> {
+    if is_number(digits) {
+        return Some(Cow::Borrowed(digits));
+    }
+    by_library(&format!("+{digits}"), None)
+}
+
+struct Ambiguous;
+
+/// A number as one dials it inside `region`, or one whose `+` was lost on the way.
+fn national(digits: &str, region: Region) -> Result<Option<Cow<'_, str>>, Ambiguous> {
+    let Some(code) = region.calling_code().map(|code| code.to_string()) else {
+        return Ok(None);
+    };
+    let whole = (digits.starts_with(&code) && is_number(digits)).then_some(Cow::Borrowed(digits));
+    let local = format!("{code}{digits}");
+    let local = if is_number(&local) {
+        Some(Cow::Owned(local))
+    } else {
+        by_library(digits, Some(region))
+    };
+    match (whole, local) {
+        (Some(whole), Some(local)) if whole != local => Err(Ambiguous),
+        (whole, local) => Ok(whole.or(local)),
+    }
+}
+
+/// The library's reading, which knows each country's prefixes; only if it is a number as it stands, so
+/// that reading the result again changes nothing.
+fn by_library(written: &str, region: Option<Region>) -> Option<Cow<'static, str>> {
+    let number: PhoneNumber = phonenumber::parse(region.map(|region| region.0), written).ok()?;
+    let digits = format!("{}{}", number.country().code(), *number.national());
+    is_number(&digits).then_some(Cow::Owned(digits))
+}
+
+/// The raw text, short enough and masked where it could be somebody's number.
+fn shown(raw: &str) -> String {
+    let raw = raw.trim();
+    if raw.chars().count() <= 6 {
+        return raw
+            .chars()
+            .filter(|character| !character.is_control())
+            .collect();
+    }
+    let cut: String = raw
+        .chars()
+        .filter(|character| !character.is_control())
+        .take(20)
+        .collect();
+    mask(&cut)
+}
+
+/// What is left of the raw text when it is stripped of everything that does not dial.
+struct Dialled {
+    digits: String,
+    international: bool,
+}
+
+impl Dialled {
+    fn read(raw: &str) -> Result<Self, PhoneError> {
+        let text = undressed(raw);
+        if text.is_empty() {
+            return Err(PhoneError::Empty);
+        }
+        if is_scientific(text) {
+            // So short a mantissa is nobody's number any more.
+            let short = text.len() <= 10;
+            let shown = if short { text.to_owned() } else { shown(raw) };
+            return Err(PhoneError::Scientific(shown));
+        }
+        let mut digits = String::with_capacity(text.len());
+        let mut plus = false;
+        for character in without_decimals(text).chars() {
+            match character {
+                '+' | '\u{ff0b}' if digits.is_empty() && !plus => plus = true,
+                '/' if digits.len() > longest_area(plus, &digits) => {
+                    return Err(PhoneError::Several(shown(raw)));
+                }
+                ',' | ';' | '、' | '，' | '；' | '|' if digits.len() >= SHORTEST => {
+                    return Err(PhoneError::Several(shown(raw)));
+                }
+                _ if is_separator(character) => {}
+                _ => match digit(character) {
+                    Some(digit) => digits.push(digit),
+                    None => return Err(PhoneError::NotANumber(shown(raw))),
+                },
+            }
+        }
+        if digits.is_empty() {
+            return Err(PhoneError::NotANumber(shown(raw)));
+        }
+        let international = plus || digits.starts_with("00");
+        if international && digits.starts_with("00") {
+            digits.drain(..2);
+        }
+        Ok(Self {
+            digits,
+            international,
+        })
+    }
+}
+
+/// Without what spreadsheets and address books put around a number.
+fn undressed(raw: &str) -> &str {
+    let text = raw.trim_matches(|c: char| c.is_whitespace() || is_invisible(c));
+    let text = text.strip_prefix(['\'', '\u{2019}', '`']).unwrap_or(text);
+    let scheme = text
+        .get(..4)
+        .is_some_and(|start| start.eq_ignore_ascii_case("tel:"));
+    let text = if scheme { &text[4..] } else { text };
+    text.trim_matches(|c: char| c.is_whitespace() || is_invisible(c))
+}
+
+/// How many digits may stand before a `/` that ends an area code: `0151/…`, `+49 (0)1512/…`.
+fn longest_area(plus: bool, digits: &str) -> usize {
+    if plus || digits.starts_with("00") {
+        9
+    } else {
+        6
+    }
+}
+
+/// `13800138000.0` is a whole number that went through a column of decimals.
+fn without_decimals(text: &str) -> &str {
+    match text.split_once('.') {
+        Some((whole, "0" | "00"))
+            if whole.len() > SHORTEST
+                && whole
+                    .strip_prefix('+')
+                    .unwrap_or(whole)
+                    .bytes()
+                    .all(|b| b.is_ascii_digit()) =>
+        {
+            whole
+        }
+        _ => text,
+    }
+}
+
+/// `1.38E+10`, and with a decimal comma.
+fn is_scientific(text: &str) -> bool {
+    let Some((mantissa, exponent)) = text.split_once(['e', 'E']) else {
+        return false;
+    };
+    let exponent = exponent.strip_prefix('+').unwrap_or(exponent);
+    let mantissa = mantissa.strip_prefix('+').unwrap_or(mantissa);
+    let number = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+    number(exponent) && mantissa.split(['.', ',']).all(number)
+}
+
+fn is_invisible(character: char) -> bool {
+    matches!(character, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}' | '\u{ad}')
+}
+
+fn is_separator(character: char) -> bool {
+    character.is_whitespace()
+        || is_invisible(character)
+        || matches!(
+            character,
+            '-' | '.' | '/' | '(' | ')' | '[' | ']' | '\u{b7}' | '\u{2010}'
+                ..='\u{2015}'
+                    | '\u{2212}'
+                    | '\u{30fc}'
+                    | '\u{ff08}'
+                    | '\u{ff09}'
+                    | '\u{ff0d}'
+                    | '\u{ff0e}'
+        )
+}
+
+/// A decimal digit in ASCII, full-width, Arabic-Indic or Devanagari.
+fn digit(character: char) -> Option<char> {
+    let zero = match character {
+        '0'..='9' => '0',
+        '\u{ff10}'..='\u{ff19}' => '\u{ff10}',
+        '\u{660}'..='\u{669}' => '\u{660}',
+        '\u{6f0}'..='\u{6f9}' => '\u{6f0}',
+        '\u{966}'..='\u{96f}' => '\u{966}',
+        _ => return None,
+    };
+    char::from_digit(u32::from(character) - u32::from(zero), 10)
+}
+
+#[cfg(test)]
+#[path = "parse_tests.rs"]
+mod tests;

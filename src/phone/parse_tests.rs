@@ -1,0 +1,160 @@
+//! What is repaired, what is refused, and that the byte path never disagrees with the slow one.
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn region(code: &str) -> Option<Region> {
+    (!code.is_empty()).then(|| code.parse().expect("a region of the test"))
+}
+
+#[test]
+fn what_is_certain_is_repaired() {
+    for (raw, home, expected) in [
+        ("+8613800138000", "", "+8613800138000"),
+        ("13800138000", "CN", "+8613800138000"),
+        ("8613800138000", "CN", "+8613800138000"),
+        ("008613800138000", "", "+8613800138000"),
+        ("00 86 138-0013-8000", "US", "+8613800138000"),
+        ("＋８６　１３８００１３８０００", "", "+8613800138000"),
+        ("'13800138000", "CN", "+8613800138000"),
+        ("13800138000.0", "CN", "+8613800138000"),
+        ("\u{202a}+86 138 0013 8000\u{202c}", "", "+8613800138000"),
+        ("(202) 555-0123", "US", "+12025550123"),
+        ("1-202-555-0123", "CA", "+12025550123"),
+        ("+1.202.555.0123", "CN", "+12025550123"),
+        ("tel:+1-202-555-0123", "", "+12025550123"),
+        ("011 44 7400 123456", "US", "+447400123456"),
+        ("+44 (0)7400 123456", "", "+447400123456"),
+        ("07400 123456", "GB", "+447400123456"),
+        ("447400123456", "GB", "+447400123456"),
+        ("0151/23456789", "DE", "+4915123456789"),
+        ("+39 06 12345678", "", "+390612345678"),
+        ("010-12345678", "CN", "+861012345678"),
+    ] {
+        let parsed = parse(raw, region(home));
+        assert_eq!(parsed.as_deref(), Ok(expected), "{raw} at home in {home:?}");
+    }
+}
+
+#[test]
+fn what_is_not_certain_is_refused_with_what_to_do() {
+    for (raw, home, expected) in [
+        ("", "CN", "the phone is empty"),
+        ("  ", "CN", "the phone is empty"),
+        (
+            "+4479",
+            "",
+            "`+4479` is not a valid phone number: it is too short",
+        ),
+        ("hello", "CN", "`hello` is not a phone number"),
+        ("---", "CN", "`---` is not a phone number"),
+        (
+            "1-800-FLOWERS",
+            "US",
+            "`1-800****WERS` is not a phone number",
+        ),
+        (
+            "1.38E10",
+            "CN",
+            "`1.38E10` is a number in scientific notation, its last digits may be lost: \
+          format the column as text where the file came from, and export it again",
+        ),
+        (
+            "13800138000",
+            "",
+            "`138****8000` has no country code: write it with `+`, or name its country with `--region`",
+        ),
+        (
+            "13800138000/13900139000",
+            "CN",
+            "`138001****0139` seems to hold more than one number: keep one",
+        ),
+        (
+            "13800138000;13900139000",
+            "CN",
+            "`138001****0139` seems to hold more than one number: keep one",
+        ),
+        (
+            "+8613800138",
+            "",
+            "`+86****0138` is not a valid phone number: no numbering plan has it",
+        ),
+        (
+            "+99912345678",
+            "",
+            "`+999****5678` is not a valid phone number: no numbering plan has it",
+        ),
+        (
+            "8613800138000",
+            "US",
+            "`86138****8000` is not a valid phone number: no numbering plan has it",
+        ),
+        (
+            "123456789012345678901234",
+            "CN",
+            "`123456****7890` is not a valid phone number: it is too long",
+        ),
+    ] {
+        let error = parse(raw, region(home)).expect_err(raw).to_string();
+        assert_eq!(error, expected, "{raw}");
+    }
+}
+
+#[test]
+fn scientific_notation_is_recognised_in_its_forms() {
+    for raw in ["1.38E10", "1.38e+10", "1,38E+10", "8.6138E+12", "1E10"] {
+        assert!(
+            matches!(parse(raw, region("CN")), Err(PhoneError::Scientific(_))),
+            "{raw}"
+        );
+    }
+}
+
+/// Numbers around the two plans of the byte path, right and wrong, in the forms it knows.
+fn written() -> impl Strategy<Value = String> {
+    let prefix = prop_oneof![Just("+86"), Just("86"), Just("+1"), Just("1"), Just("")];
+    let national = prop_oneof![
+        "1[2-9][0-9]{8,10}",
+        "[2-9][0-9]{8,10}",
+        "[0-9]{5,14}",
+        "179[0-9]{8}"
+    ];
+    (prefix, national).prop_map(|(prefix, national)| format!("{prefix}{national}"))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+    #[test]
+    fn the_byte_path_and_the_slow_path_agree(raw in written(), home in prop_oneof![Just(""), Just("CN"), Just("US"), Just("CA"), Just("GB"), Just("JM")]) {
+        if let Some(digits) = fast(raw.as_bytes(), region(home)) {
+            prop_assert_eq!(Ok(with_plus(digits)), slow(&raw, region(home)));
+        }
+    }
+
+    #[test]
+    fn reading_a_number_again_changes_nothing(
+        raw in prop_oneof![written(), "[+0-9() -]{6,18}", "\\+[1-9][0-9]{6,14}"],
+        home in prop_oneof![Just(""), Just("CN"), Just("US"), Just("GB"), Just("DE"), Just("RU"), Just("BR"), Just("AR"), Just("IT"), Just("HU")],
+        elsewhere in prop_oneof![Just(""), Just("CN"), Just("US"), Just("RU"), Just("IT")],
+    ) {
+        if let Ok(phone) = parse(&raw, region(home)) {
+            prop_assert!(phone.len() <= 16 && phone.starts_with('+'));
+            prop_assert_eq!(parse(&phone, region(elsewhere)), Ok(phone.clone()));
+        }
+    }
+
+    #[test]
+    fn nothing_that_can_be_written_panics(raw in ".{0,40}", home in prop_oneof![Just(""), Just("CN"), Just("US")]) {
+        let _ = parse(&raw, region(home));
+    }
+
+    #[test]
+    fn separators_do_not_matter(national in "1[3-9][0-9]{9}", separator in "[ ./()-]") {
+        let spread: String = national.chars().flat_map(|digit| [digit.to_string(), separator.clone()]).collect();
+        if separator != "/" {
+            prop_assert_eq!(parse(&format!("+86{spread}"), None), Ok(format!("+86{national}")));
+        }
+    }
+}

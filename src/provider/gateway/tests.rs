@@ -1,0 +1,264 @@
+//! The client over real sockets: servers that refuse, fall silent, break off and close too early.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Response};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::oneshot;
+
+use super::{Gateway, MAX_ANSWER};
+use crate::provider::Provider;
+use crate::sms::Outcome;
+
+fn gateway(url: &str, settings: &str) -> Gateway {
+    let stanza = format!("kind = 'sandbox'\nurl = '{url}'\n{settings}");
+    let stanza = stanza.parse().expect("toml");
+    let provider = Provider::from_stanza("cellar", &stanza, &|_| None).expect("a provider");
+    Gateway::new(&provider, 4).expect("a gateway")
+}
+
+fn order(address: SocketAddr) -> Request<Bytes> {
+    let mut request = Request::new(Bytes::from_static(b"{}"));
+    *request.method_mut() = http::Method::POST;
+    let uri = format!("http://{address}/messages?token=hunter2");
+    *request.uri_mut() = uri.parse().expect("a url");
+    request
+}
+
+async fn listener() -> (TcpListener, SocketAddr) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("an address");
+    (listener, address)
+}
+
+/// Reads one request and returns what came.
+async fn hear(stream: &mut TcpStream) -> String {
+    let mut heard = Vec::new();
+    while !heard.ends_with(b"{}") {
+        let read = stream.read_buf(&mut heard).await.expect("a request");
+        assert_ne!(read, 0, "the client hung up");
+    }
+    String::from_utf8(heard).expect("a text")
+}
+
+/// A server that hears one request, says `said`, and hangs up.
+async fn send_to(said: Vec<u8>, settings: &str) -> Result<Response<Bytes>, Outcome> {
+    let (listener, address) = listener().await;
+    let server = tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.expect("a connection");
+        hear(&mut stream).await;
+        // A client that has read enough may be gone already.
+        let _ = stream.write_all(&said).await;
+    });
+    let gateway = gateway(&format!("http://{address}"), settings);
+    let answer = gateway.send(order(address)).await;
+    server.await.expect("the server ends");
+    answer
+}
+
+fn reason(answer: Result<Response<Bytes>, Outcome>) -> (&'static str, String) {
+    let (word, cause) = match answer {
+        Err(Outcome::Unavailable { cause, .. }) => ("unavailable", cause),
+        Err(Outcome::Unknown(cause)) => ("unknown", cause),
+        other => panic!("{other:?}"),
+    };
+    assert!(!cause.reason.contains("hunter2"), "{}", cause.reason);
+    (word, cause.reason)
+}
+
+#[tokio::test]
+async fn an_answer_comes_back_whole() {
+    let (listener, address) = listener().await;
+    let server = tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.expect("a connection");
+        let heard = hear(&mut stream).await;
+        let said = b"HTTP/1.1 429 Slow\r\nretry-after: 3\r\ncontent-length: 4\r\n\r\nbusy";
+        stream.write_all(said).await.expect("said");
+        heard
+    });
+    let gateway = gateway(&format!("http://{address}"), "");
+    let answer = gateway.send(order(address)).await.expect("an answer");
+    assert_eq!(answer.status(), 429);
+    assert_eq!(answer.headers()["retry-after"], "3");
+    assert_eq!(answer.body(), "busy");
+    let heard = server.await.expect("the server ends");
+    let version = concat!("user-agent: smsq/", env!("CARGO_PKG_VERSION"));
+    assert!(heard.contains(version), "{heard}");
+}
+
+#[tokio::test]
+async fn a_refused_connection_is_certainly_not_sent() {
+    let (listener, address) = listener().await;
+    drop(listener);
+    let gateway = gateway(&format!("http://{address}"), "");
+    let (word, reason) = reason(gateway.send(order(address)).await);
+    assert_eq!(word, "unavailable");
+    assert!(reason.contains("refused"), "{reason}");
+}
+
+#[tokio::test]
+async fn a_name_that_does_not_resolve_is_certainly_not_sent() {
+    let gateway = gateway("http://gateway.invalid", "");
+    let mut request = Request::new(Bytes::new());
+    *request.uri_mut() = http::Uri::from_static("http://gateway.invalid/");
+    assert_eq!(reason(gateway.send(request).await).0, "unavailable");
+}
+
+#[tokio::test]
+async fn a_server_without_tls_is_certainly_not_sent() {
+    let (listener, address) = listener().await;
+    let server = tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.expect("a connection");
+        let said = b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n";
+        stream.write_all(said).await.expect("said");
+    });
+    let gateway = gateway(&format!("https://{address}"), "");
+    let mut request = order(address);
+    *request.uri_mut() = format!("https://{address}/").parse().expect("a url");
+    let (word, reason) = reason(gateway.send(request).await);
+    assert_eq!(word, "unavailable", "{reason}");
+    server.await.expect("the server ends");
+}
+
+#[tokio::test]
+async fn a_connection_that_takes_all_the_time_is_certainly_not_sent() {
+    let (listener, address) = listener().await;
+    let gateway = gateway(&format!("https://{address}"), "timeout = '2s'");
+    let mut request = order(address);
+    *request.uri_mut() = format!("https://{address}/").parse().expect("a url");
+    let (word, reason) = reason(gateway.send(request).await);
+    assert_eq!(word, "unavailable");
+    assert_eq!(reason, "no connection: not within 1.8 s");
+    drop(listener);
+}
+
+#[tokio::test]
+async fn a_connection_closed_before_the_answer_is_perhaps_sent() {
+    let (word, reason) = reason(send_to(Vec::new(), "").await);
+    assert_eq!(
+        reason,
+        "no answer: connection closed before message completed"
+    );
+    assert_eq!(word, "unknown");
+}
+
+#[tokio::test]
+async fn a_timeout_after_the_request_is_perhaps_sent() {
+    let (listener, address) = listener().await;
+    let gateway = gateway(&format!("http://{address}"), "timeout = '50ms'");
+    let silent = async {
+        let (mut stream, _) = listener.accept().await.expect("a connection");
+        hear(&mut stream).await;
+        std::future::pending::<()>().await;
+    };
+    let answer = tokio::select! {
+        answer = gateway.send(order(address)) => answer,
+        () = silent => unreachable!("it stays silent"),
+    };
+    let (word, reason) = reason(answer);
+    assert_eq!(word, "unknown");
+    assert_eq!(reason, "no answer: not within 0.05 s");
+}
+
+#[tokio::test]
+async fn half_an_acceptance_is_perhaps_sent() {
+    let said = b"HTTP/1.1 201 Created\r\ncontent-length: 20\r\n\r\n{\"id\":".to_vec();
+    let (word, reason) = reason(send_to(said, "").await);
+    assert_eq!(word, "unknown");
+    assert!(reason.starts_with("the answer 201 broke off"), "{reason}");
+}
+
+#[tokio::test]
+async fn half_a_refusal_is_a_refusal() {
+    let said = b"HTTP/1.1 503 Away\r\ncontent-length: 20\r\n\r\nback at".to_vec();
+    let answer = send_to(said, "").await.expect("an answer");
+    assert_eq!(answer.status(), 503);
+    assert_eq!(answer.body(), "back at");
+}
+
+fn huge(status: &str) -> Vec<u8> {
+    let length = MAX_ANSWER + 1;
+    let mut said = format!("HTTP/1.1 {status}\r\ncontent-length: {length}\r\n\r\n").into_bytes();
+    said.resize(said.len() + length, b'x');
+    said
+}
+
+#[tokio::test]
+async fn an_answer_is_read_up_to_a_mebibyte() {
+    let (word, reason) = reason(send_to(huge("200 OK"), "").await);
+    assert_eq!(
+        (word, reason.as_str()),
+        ("unknown", "the answer 200 is longer than 1 MiB")
+    );
+    let answer = send_to(huge("400 Bad Request"), "").await;
+    assert_eq!(answer.expect("an answer").body().len(), MAX_ANSWER);
+}
+
+#[tokio::test]
+async fn a_redirect_is_an_answer_and_is_not_followed() {
+    let (elsewhere, target) = listener().await;
+    let said = format!(
+        "HTTP/1.1 307 Elsewhere\r\nlocation: http://{target}/\r\ncontent-length: 0\r\n\r\n"
+    );
+    let answer = send_to(said.into_bytes(), "").await.expect("an answer");
+    assert_eq!(answer.status(), 307);
+    let visit = tokio::time::timeout(Duration::from_millis(20), elsewhere.accept()).await;
+    assert!(visit.is_err(), "nobody goes there");
+}
+
+const TAKEN: &[u8] = b"HTTP/1.1 201 Created\r\ncontent-length: 0\r\n\r\n";
+
+#[tokio::test]
+async fn a_connection_that_the_server_closed_between_requests_loses_nothing() {
+    let (listener, address) = listener().await;
+    let (closed, hung_up) = oneshot::channel();
+    let server = tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.expect("a connection");
+        hear(&mut stream).await;
+        stream.write_all(TAKEN).await.expect("said");
+        drop(stream);
+        closed.send(()).expect("the client waits");
+        let (mut stream, _) = listener.accept().await.expect("a second connection");
+        hear(&mut stream).await;
+        stream.write_all(TAKEN).await.expect("said");
+    });
+    let gateway = gateway(&format!("http://{address}"), "");
+    gateway.send(order(address)).await.expect("an answer");
+    hung_up.await.expect("the server hung up");
+    match gateway.send(order(address)).await {
+        Ok(answer) => {
+            assert_eq!(answer.status(), 201);
+            server.await.expect("the server ends");
+        }
+        // The request went out before the client saw the end of the connection.
+        Err(outcome) => {
+            assert!(matches!(outcome, Outcome::Unknown(_)), "{outcome:?}");
+            server.abort();
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_idle_connection_is_not_used_again() {
+    let (listener, address) = listener().await;
+    let server = tokio::spawn(async move {
+        for _ in 0..2 {
+            let (mut stream, _) = listener.accept().await.expect("a connection");
+            hear(&mut stream).await;
+            stream.write_all(TAKEN).await.expect("said");
+            tokio::spawn(async move {
+                // Open until the client closes it.
+                let _ = stream.read(&mut [0; 1]).await;
+            });
+        }
+    });
+    let gateway = gateway(&format!("http://{address}"), "idle = '0s'");
+    for _ in 0..2 {
+        let answer = gateway.send(order(address)).await.expect("an answer");
+        assert_eq!(answer.status(), 201);
+    }
+    server.await.expect("each request had its own connection");
+}

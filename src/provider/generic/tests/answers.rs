@@ -1,0 +1,218 @@
+//! What an answer means.
+
+use std::time::Duration;
+
+use super::{CELLAR, with};
+use crate::provider::testing::{accepted, case, check, read, response, unknown};
+use crate::sms::{Cause, Class, Outcome, Receipt};
+
+fn cause(class: Class, code: &str, reason: &str) -> Cause {
+    Cause::new(class, reason).with_code(code)
+}
+
+fn error(code: &str) -> String {
+    format!(r#"{{"error":{{"code":{code},"message":"to +8613812345678: no"}}}}"#)
+}
+
+#[test]
+fn the_codes_of_the_vendor_decide_before_the_status() {
+    let provider = read(CELLAR).expect("a provider");
+    let mut throttled = response(200, error("30001"));
+    throttled.headers_mut().insert("retry-after", 9.into());
+    let said = "to +*************: no";
+    let retry_after = None;
+    check(
+        &provider,
+        vec![
+            case(
+                "number",
+                response(200, error("21211")),
+                Outcome::Rejected(cause(Class::Recipient, "21211", "not a valid number")),
+            ),
+            case(
+                "text, and the vendor's words",
+                response(500, error(r#""21610""#)),
+                Outcome::Rejected(cause(Class::OptedOut, "21610", said)),
+            ),
+            case(
+                "account",
+                response(400, error("20003")),
+                Outcome::Refused {
+                    cause: cause(Class::Account, "20003", "wrong token"),
+                    listed: true,
+                },
+            ),
+            case(
+                "throttle",
+                throttled,
+                Outcome::Throttled {
+                    cause: cause(Class::Throttle, "30001", said),
+                    retry_after: Some(Duration::from_secs(9)),
+                },
+            ),
+            case(
+                "cap",
+                response(403, error("30002")),
+                Outcome::Capped {
+                    cause: cause(Class::Cap, "30002", said),
+                    retry_after,
+                },
+            ),
+            case(
+                "unavailable",
+                response(500, error("30003")),
+                Outcome::Unavailable {
+                    cause: cause(Class::Unavailable, "30003", said),
+                    retry_after,
+                },
+            ),
+            case(
+                "unknown",
+                response(400, error("30004")),
+                Outcome::Unknown(cause(Class::Unknown, "30004", said)),
+            ),
+            case(
+                "taken before",
+                response(409, error("409")),
+                Outcome::Accepted(Receipt::default()),
+            ),
+            case(
+                "unlisted",
+                response(400, error("7")),
+                Outcome::Rejected(cause(
+                    Class::Content,
+                    "7",
+                    "the gateway answered 400 Bad Request: to +*************: no",
+                )),
+            ),
+        ],
+    );
+}
+
+#[test]
+fn where_success_has_a_code_nothing_else_is_success() {
+    let provider = read(CELLAR).expect("a provider");
+    let reason = "the gateway answered 200 OK without a code that is known to accept";
+    check(
+        &provider,
+        vec![
+            case("none", response(200, ""), unknown(reason)),
+            case(
+                "unlisted",
+                response(200, r#"{"error":{"code":"x"}}"#),
+                Outcome::Unknown(cause(
+                    Class::Unknown,
+                    "x",
+                    &format!(r#"{reason}: {{"error":{{"code":"x"}}}}"#),
+                )),
+            ),
+            case(
+                "no id",
+                response(200, r#"{"error":{"code":409}}"#),
+                Outcome::Unknown(cause(
+                    Class::Unknown,
+                    "409",
+                    r#"the gateway answered 200 OK without a message id at `/id`: {"error":{"code":409}}"#,
+                )),
+            ),
+        ],
+    );
+}
+
+#[test]
+fn without_message_id_the_status_decides() {
+    let provider = with("accepted = [204]\nunknown_status = [503]").expect("a provider");
+    let taken = || Outcome::Accepted(Receipt::default());
+    check(
+        &provider,
+        vec![
+            case("listed", response(204, "<html>"), taken()),
+            case(
+                "another 2xx",
+                response(200, "OK"),
+                unknown("the gateway answered 200 OK: OK"),
+            ),
+            case(
+                "listed as unknown",
+                response(503, ""),
+                unknown("the gateway answered 503 Service Unavailable"),
+            ),
+        ],
+    );
+}
+
+#[test]
+fn a_bad_answer_is_never_taken_for_success() {
+    let provider = with("message_id = '/id'").expect("a provider");
+    let no_id = "the gateway answered 201 Created without a message id at `/id`";
+    let no_json = "the gateway answered 201 Created with a body that is not JSON";
+    let table = [
+        ("empty", String::new(), no_json.to_owned()),
+        (
+            "truncated",
+            r#"{"id":"SM1","#.to_owned(),
+            format!(r#"{no_json}: {{"id":"SM1","#),
+        ),
+        (
+            "a proxy's page",
+            "<html>\n<h1>Welcome</h1>".to_owned(),
+            format!("{no_json}: <html> <h1>Welcome</h1>"),
+        ),
+        (
+            "an id of the wrong type",
+            r#"{"id":{"a":1}}"#.to_owned(),
+            format!(r#"{no_id}: {{"id":{{"a":1}}}}"#),
+        ),
+        (
+            "null",
+            r#"{"id":null}"#.to_owned(),
+            format!(r#"{no_id}: {{"id":null}}"#),
+        ),
+        (
+            "an empty id",
+            r#"{"id":""}"#.to_owned(),
+            format!(r#"{no_id}: {{"id":""}}"#),
+        ),
+        ("a list", "[1]".to_owned(), format!("{no_id}: [1]")),
+        (
+            "the text again, escaped",
+            r#"{"text":"Hello Anna, \u4f60\u597d & bye"}"#.to_owned(),
+            no_id.to_owned(),
+        ),
+    ];
+    let cases = table
+        .into_iter()
+        .map(|(name, body, reason)| case(name, response(201, body), unknown(&reason)));
+    check(&provider, cases.collect());
+}
+
+#[test]
+fn an_id_is_taken_in_any_form_and_kept_by_its_beginning() {
+    let provider = with("message_id = '/0/id'").expect("a provider");
+    let long = "x".repeat(10_000);
+    let mut plain = response(200, r#"[{"id":"SM1"}]"#);
+    plain
+        .headers_mut()
+        .insert("content-type", http::HeaderValue::from_static("text/plain"));
+    check(
+        &provider,
+        vec![
+            case("another content type", plain, accepted("SM1", None)),
+            case(
+                "a number",
+                response(200, r#"[{"id":12345678901}]"#),
+                accepted("12345678901", None),
+            ),
+            case(
+                "a byte order mark",
+                response(200, "\u{feff}[{\"id\":\"SM1\"}]"),
+                accepted("SM1", None),
+            ),
+            case(
+                "10 kB",
+                response(200, format!(r#"[{{"id":"{long}"}}]"#)),
+                accepted(&long[..255], None),
+            ),
+        ],
+    );
+}

@@ -1,0 +1,85 @@
+//! What can be wrong with a stanza.
+
+use super::with;
+use crate::provider::testing::read;
+
+#[test]
+fn a_fault_in_a_stanza_names_the_provider_and_the_key() {
+    for (more, expected) in [
+        ("jsn = 1", "unknown key `jsn`\nhint: did you mean `json`?"),
+        (
+            "json = { a = '{{ fone }}' }",
+            "`json.a`: `fone` is no placeholder\nhint: did you mean `phone`?",
+        ),
+        ("json = { a = ['{{ phone'] }", "`json.a[0]`: syntax error"),
+        (
+            "json = { a = '{{ phone | shout }}' }",
+            "`json.a`: unknown filter",
+        ),
+        (
+            "json = { a = '{{ phone }}{{ secret.tokn }}' }",
+            "`json.a`: `secret.tokn`",
+        ),
+        (
+            "json = { a = '{{ phone }}{{ secret }}' }",
+            "`json.a`: a secret is named",
+        ),
+        ("json = { a = 1 }", "hint: put `{{ phone }}`"),
+        ("form = { a = { b = 1 } }", "`form.a`"),
+        (
+            "form = { a = '{{ phone }}' }\njson = {}",
+            "`form`: stands beside",
+        ),
+        (
+            "secrets = { token = { env = 'NO' } }",
+            "secret `token` is not set: the environment variable `NO`",
+        ),
+        ("timeout = 10", "`timeout`"),
+        ("timeout = '0s'", "`timeout`"),
+        ("rate = '100'", "`rate`: `100` is not a rate"),
+        ("accepted = [700]", "`accepted`: 700"),
+        ("accepted = []", "`accepted`"),
+        (
+            "message_id = 'id'",
+            "`message_id`: `id` is not a JSON pointer",
+        ),
+        (
+            "codes = { 1 = { class = 'content' } }",
+            "`codes`: needs `error_code`",
+        ),
+        ("method = 'DELETE'", "`method`"),
+        ("method = 'GET'", "`method`: `GET` carries no `json`"),
+        ("headers = { 'a b' = '1' }", "`headers.a b`"),
+        (
+            "headers = { content-length = '1' }",
+            "`headers.content-length`",
+        ),
+        ("honours_reference = 'yes'", "`honours_reference`"),
+    ] {
+        let error = with(more).map(|_| ()).expect_err(more);
+        assert!(
+            error.starts_with("provider `cellar`: ") && error.contains(expected),
+            "{more}: {error}"
+        );
+    }
+    for (url, expected) in [
+        ("sms.example.net", "`url`: is not a url"),
+        ("ftp://a/b", "`url`: must begin"),
+        ("https://me:secret@a/b", "`url`: holds a user name"),
+        (
+            "https://{{ from }}.example/",
+            "`url`: placeholders can only",
+        ),
+    ] {
+        let source =
+            format!("kind = 'generic'\nurl = '{url}'\njson = {{ to = '{{{{ phone }}}}' }}");
+        let error = read(&source).map(|_| ()).expect_err(url);
+        assert!(error.contains(expected), "{error}");
+    }
+    let error = read("kind = 'generic'\njson = {}")
+        .map(|_| ())
+        .expect_err("no url");
+    assert_eq!(error, "provider `cellar`: `url` is missing");
+    let error = read("kind = 'genric'").map(|_| ()).expect_err("no kind");
+    assert!(error.contains("did you mean `generic`?"), "{error}");
+}

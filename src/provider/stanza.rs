@@ -1,0 +1,160 @@
+//! A stanza is one `[providers.NAME]` table of the configuration. It is read key by key, so that every
+//! fault names the provider and the key, and a key that nobody asked for is a fault too.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+use super::ProviderError;
+use crate::rate::Rates;
+
+/// One `[providers.NAME]` table, and whose it is.
+pub(super) struct Stanza<'a> {
+    pub(super) name: &'a str,
+    pub(super) table: &'a toml::Table,
+}
+
+/// A span of time as people write it: `10s`, `500ms`, `2 minutes`.
+#[derive(Deserialize)]
+#[serde(transparent)]
+struct Span(
+    #[serde(with = "jiff::fmt::serde::unsigned_duration::friendly::compact::required")] Duration,
+);
+
+/// The settings of the connection, which every kind of provider has.
+#[derive(Debug)]
+pub(super) struct Connection {
+    pub(super) timeout: Duration,
+    pub(super) idle: Duration,
+    pub(super) rates: Rates,
+    /// The rates count segments, not messages.
+    pub(super) by_segments: bool,
+}
+
+/// What a provider's limits count.
+#[derive(Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Counted {
+    Messages,
+    Segments,
+}
+
+impl Connection {
+    pub(super) const KEYS: [&'static str; 5] = ["kind", "timeout", "idle", "rate", "rate_counts"];
+
+    const TIMEOUT: Duration = Duration::from_secs(10);
+    /// Shorter than the keep-alive of common gateways, so that they do not close first.
+    const IDLE: Duration = Duration::from_secs(3);
+    const LONGEST: Duration = Duration::from_secs(3_600);
+
+    pub(super) fn read(stanza: &Stanza<'_>) -> Result<Self, ProviderError> {
+        let timeout = stanza.span("timeout")?.unwrap_or(Self::TIMEOUT);
+        if timeout.is_zero() || timeout > Self::LONGEST {
+            return Err(stanza.fault("timeout", "must be more than nothing and at most an hour"));
+        }
+        Ok(Self {
+            timeout,
+            idle: stanza.span("idle")?.unwrap_or(Self::IDLE),
+            rates: stanza.optional("rate")?.unwrap_or_default(),
+            by_segments: matches!(stanza.optional("rate_counts")?, Some(Counted::Segments)),
+        })
+    }
+}
+
+impl Stanza<'_> {
+    /// Every key must be among the known.
+    pub(super) fn check_keys(&self, known: &[&str]) -> Result<(), ProviderError> {
+        match self.table.keys().find(|key| !known.contains(&key.as_str())) {
+            None => Ok(()),
+            Some(key) => Err(ProviderError::UnknownKey {
+                provider: self.name.to_owned(),
+                key: key.clone(),
+                hint: closest(key, known),
+            }),
+        }
+    }
+
+    pub(super) fn optional<T: DeserializeOwned>(
+        &self,
+        key: &str,
+    ) -> Result<Option<T>, ProviderError> {
+        self.table
+            .get(key)
+            .map(|value| {
+                let value = value.clone().try_into::<T>();
+                value.map_err(|error| self.fault(key, error.message()))
+            })
+            .transpose()
+    }
+
+    pub(super) fn required<T: DeserializeOwned>(&self, key: &str) -> Result<T, ProviderError> {
+        self.optional(key)?
+            .ok_or_else(|| ProviderError::MissingKey {
+                provider: self.name.to_owned(),
+                key: key.to_owned(),
+            })
+    }
+
+    fn span(&self, key: &str) -> Result<Option<Duration>, ProviderError> {
+        Ok(self.optional::<Span>(key)?.map(|span| span.0))
+    }
+
+    /// A table of the stanza; empty when it is not there.
+    pub(super) fn section(&self, key: &str) -> Result<toml::Table, ProviderError> {
+        Ok(self.optional(key)?.unwrap_or_default())
+    }
+
+    pub(super) fn fault(&self, key: &str, problem: impl Into<String>) -> ProviderError {
+        ProviderError::Key {
+            provider: self.name.to_owned(),
+            key: key.to_owned(),
+            problem: problem.into().trim_end().to_owned(),
+        }
+    }
+
+    /// An absolute `http` or `https` address without credentials in it.
+    pub(super) fn address(&self, key: &str, text: &str) -> Result<url::Url, ProviderError> {
+        let url = url::Url::parse(text)
+            .map_err(|error| self.fault(key, format!("is not a url: {error}")))?;
+        if !matches!(url.scheme(), "http" | "https") {
+            return Err(self.fault(key, "must begin with `https://` or `http://`"));
+        }
+        if !url.username().is_empty() || url.password().is_some() {
+            return Err(self.fault(
+                key,
+                "holds a user name or a password\nhint: put them into `secrets` and send them in `headers`",
+            ));
+        }
+        Ok(url)
+    }
+
+    pub(super) fn secret_file(&self, secret: &str, path: &str) -> Result<String, ProviderError> {
+        std::fs::read_to_string(path).map_err(|source| ProviderError::SecretFile {
+            provider: self.name.to_owned(),
+            secret: secret.to_owned(),
+            path: PathBuf::from(path),
+            source,
+        })
+    }
+}
+
+/// ``\nhint: did you mean `timeout`?``, or the list of what is known.
+pub(super) fn closest(word: &str, known: &[&str]) -> String {
+    let near = known
+        .iter()
+        .map(|key| (strsim::damerau_levenshtein(word, key), key))
+        .min()
+        .filter(|(distance, key)| *distance <= 2.max(key.len() / 3));
+    match near {
+        Some((_, key)) => format!("\nhint: did you mean `{key}`?"),
+        None => format!("\nhint: known are {}", list(known)),
+    }
+}
+
+/// `` `a`, `b`, `c` ``
+pub(super) fn list(words: &[&str]) -> String {
+    let quoted: Vec<String> = words.iter().map(|word| format!("`{word}`")).collect();
+    quoted.join(", ")
+}

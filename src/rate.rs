@@ -1,0 +1,196 @@
+//! A limit: so many messages in any window of so long.
+
+use std::fmt;
+use std::num::NonZeroU32;
+use std::str::FromStr;
+use std::time::Duration;
+
+use serde::Deserialize;
+
+/// `N/s`, `N/min`, `N/hour`, `N/day`, or over several of them: `1/10s`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Rate {
+    pub limit: NonZeroU32,
+    /// A whole number of seconds, at least one.
+    pub window: Duration,
+}
+
+const UNITS: [(&str, u64); 13] = [
+    ("s", 1),
+    ("sec", 1),
+    ("second", 1),
+    ("m", 60),
+    ("min", 60),
+    ("minute", 60),
+    ("h", 3_600),
+    ("hour", 3_600),
+    ("hours", 3_600),
+    ("d", 86_400),
+    ("day", 86_400),
+    ("days", 86_400),
+    ("minutes", 60),
+];
+
+/// The units as a rate is printed, longest first.
+const PRINTED: [(&str, u64); 4] = [("day", 86_400), ("hour", 3_600), ("min", 60), ("s", 1)];
+
+impl Rate {
+    /// The longest window that can be asked for: 31 days.
+    pub const MAX_WINDOW: Duration = Duration::from_secs(31 * 86_400);
+
+    pub fn per_second(self) -> f64 {
+        f64::from(self.limit.get()) / self.window.as_secs_f64()
+    }
+}
+
+/// Why a text is no rate.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[error("`{0}` is not a rate; write it like `100/s`, `300/min`, `20000/day` or `1/10s`")]
+pub struct RateError(String);
+
+impl FromStr for Rate {
+    type Err = RateError;
+
+    fn from_str(text: &str) -> Result<Self, RateError> {
+        let fault = || RateError(text.to_owned());
+        let (limit, window) = text.trim().split_once('/').ok_or_else(fault)?;
+        let limit: NonZeroU32 = limit.trim().replace('_', "").parse().map_err(|_| fault())?;
+        let window = window.trim();
+        let digits = window.len()
+            - window
+                .trim_start_matches(|c: char| c.is_ascii_digit())
+                .len();
+        let (count, unit) = window.split_at(digits);
+        let count: u64 = if count.is_empty() {
+            1
+        } else {
+            count.parse().map_err(|_| fault())?
+        };
+        let unit = unit.trim().to_ascii_lowercase();
+        let (_, seconds) = UNITS
+            .iter()
+            .find(|(name, _)| *name == unit)
+            .ok_or_else(fault)?;
+        let window = count.checked_mul(*seconds).map(Duration::from_secs);
+        match window {
+            Some(window) if !window.is_zero() && window <= Self::MAX_WINDOW => {
+                Ok(Self { limit, window })
+            }
+            _ => Err(fault()),
+        }
+    }
+}
+
+impl fmt::Display for Rate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let seconds = self.window.as_secs();
+        let (unit, size) = PRINTED
+            .into_iter()
+            .find(|(_, size)| seconds.is_multiple_of(*size))
+            .unwrap_or(("s", 1));
+        match seconds / size {
+            1 => write!(f, "{}/{unit}", self.limit),
+            count => write!(f, "{}/{count}{unit}", self.limit),
+        }
+    }
+}
+
+/// One rate or a list of them, as the configuration has it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rates(pub Vec<Rate>);
+
+impl fmt::Display for Rates {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, rate) in self.0.iter().enumerate() {
+            let comma = if index == 0 { "" } else { "," };
+            write!(f, "{comma}{rate}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Rates with commas between them; an empty text is no limit.
+impl FromStr for Rates {
+    type Err = RateError;
+
+    fn from_str(text: &str) -> Result<Self, RateError> {
+        if text.trim().is_empty() {
+            return Ok(Self::default());
+        }
+        text.split(',')
+            .map(str::parse)
+            .collect::<Result<_, _>>()
+            .map(Self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Rates {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Written {
+            One(String),
+            Many(Vec<String>),
+        }
+        let text = match Written::deserialize(deserializer)? {
+            Written::One(text) => text,
+            Written::Many(texts) => texts.join(","),
+        };
+        text.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn rates_are_read_as_people_write_them() {
+        for (text, limit, seconds) in [
+            ("100/s", 100, 1),
+            ("300/min", 300, 60),
+            ("20000/day", 20_000, 86_400),
+            ("20_000 / day", 20_000, 86_400),
+            ("1/10s", 1, 10),
+            ("5/2hours", 5, 7_200),
+        ] {
+            let rate: Rate = text.parse().expect("a rate");
+            assert_eq!(
+                (rate.limit.get(), rate.window.as_secs()),
+                (limit, seconds),
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_is_no_rate_is_named() {
+        for text in [
+            "",
+            "100",
+            "0/s",
+            "-1/s",
+            "1/0s",
+            "1/fortnight",
+            "1/s/s",
+            "1.5/s",
+            "1/99999999999999999999s",
+            "1/32day",
+        ] {
+            let error = text.parse::<Rate>().expect_err(text);
+            assert!(error.to_string().contains(text), "{error}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_rate_survives_printing(limit in 1_u32.., seconds in 1_u64..=2_678_400) {
+            let rate = Rate {
+                limit: NonZeroU32::new(limit).expect("from one up"),
+                window: Duration::from_secs(seconds),
+            };
+            prop_assert_eq!(rate.to_string().parse(), Ok(rate));
+        }
+    }
+}

@@ -1,0 +1,227 @@
+//! The failures as a file that can be mended and imported again: every cell is written as it is, and
+//! the columns are those of the import, between `phone, content` and our own `smsq_…`.
+
+use std::collections::HashSet;
+use std::io::{self, Write};
+
+use serde_json::Value;
+
+use super::{Standing, columns_of};
+use crate::store::inspect::Failure;
+
+const FIRST: [&str; 2] = ["phone", "content"];
+
+/// Import knows these by their prefix.
+const LAST: [&str; 6] = [
+    "smsq_id",
+    "smsq_state",
+    "smsq_class",
+    "smsq_code",
+    "smsq_reason",
+    "smsq_attempts",
+];
+
+/// The imported columns of all failures, in the order in which they are met.
+#[derive(Debug, Default)]
+pub(super) struct Columns {
+    names: Vec<String>,
+    known: HashSet<String>,
+}
+
+impl Columns {
+    pub(super) fn gather(&mut self, page: &[Failure]) {
+        for failure in page {
+            for (name, _) in columns_of(failure) {
+                if !is_ours(&name) && self.known.insert(name.trim().to_owned()) {
+                    self.names.push(name);
+                }
+            }
+        }
+    }
+}
+
+/// A column that import would take for one of ours; `phone` and `content` say what was made of it.
+fn is_ours(name: &str) -> bool {
+    let name = name.trim();
+    FIRST.contains(&name) || name.starts_with("smsq_")
+}
+
+pub(super) struct Writer<W: Write> {
+    columns: Vec<String>,
+    out: ::csv::Writer<W>,
+}
+
+impl<W: Write> Writer<W> {
+    pub(super) fn begin(columns: Columns, out: W) -> io::Result<Self> {
+        let mut out = ::csv::Writer::from_writer(out);
+        let names = columns.names.iter().map(String::as_str);
+        out.write_record(FIRST.into_iter().chain(names).chain(LAST))
+            .map_err(fault)?;
+        Ok(Self {
+            columns: columns.names,
+            out,
+        })
+    }
+
+    pub(super) fn page(&mut self, page: &[Failure]) -> io::Result<()> {
+        for failure in page {
+            self.failure(failure).map_err(fault)?;
+        }
+        Ok(())
+    }
+
+    fn failure(&mut self, failure: &Failure) -> Result<(), ::csv::Error> {
+        let out = &mut self.out;
+        out.write_field(&failure.phone)?;
+        out.write_field(&failure.content)?;
+        let values = columns_of(failure);
+        for name in &self.columns {
+            match values.get(name) {
+                Some(Value::String(text)) => out.write_field(text)?,
+                Some(Value::Null) | None => out.write_field("")?,
+                Some(value) => out.write_field(value.to_string())?,
+            }
+        }
+        out.write_field(failure.id.to_string())?;
+        out.write_field(failure.state.as_str())?;
+        out.write_field(&failure.class)?;
+        out.write_field(failure.code.as_deref().unwrap_or_default())?;
+        out.write_field(&failure.reason)?;
+        out.write_field(failure.attempts.to_string())?;
+        out.write_record(None::<&[u8]>)
+    }
+
+    pub(super) fn finish(mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+}
+
+/// One line per campaign.
+pub(super) fn write_standings(standings: &[Standing], out: impl Write) -> io::Result<()> {
+    let mut out = ::csv::Writer::from_writer(out);
+    out.write_record([
+        "campaign",
+        "state",
+        "imported",
+        "queued",
+        "sending",
+        "sent",
+        "failed",
+        "unknown",
+        "cancelled",
+    ])
+    .map_err(fault)?;
+    for one in standings {
+        let totals = &one.totals;
+        out.write_record([
+            one.campaign.as_str(),
+            one.state,
+            &totals.imported.to_string(),
+            &totals.queued.to_string(),
+            &totals.sending.to_string(),
+            &totals.sent.to_string(),
+            &totals.failed.to_string(),
+            &totals.unknown.to_string(),
+            &totals.cancelled.to_string(),
+        ])
+        .map_err(fault)?;
+    }
+    out.flush()
+}
+
+/// The crate hides an I/O error's kind when it converts it.
+fn fault(error: ::csv::Error) -> io::Error {
+    match error.into_kind() {
+        ::csv::ErrorKind::Io(error) => error,
+        kind => io::Error::other(format!("{kind:?}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::sample;
+    use proptest::prelude::*;
+
+    fn written(failures: &[Failure]) -> String {
+        let mut columns = Columns::default();
+        columns.gather(failures);
+        let mut bytes = Vec::new();
+        let mut writer = Writer::begin(columns, &mut bytes).expect("written");
+        writer.page(failures).expect("written");
+        writer.finish().expect("written");
+        String::from_utf8(bytes).expect("all of it is text")
+    }
+
+    #[test]
+    fn a_failure_has_its_imported_columns_and_its_reason() {
+        insta::assert_snapshot!(written(&sample::failures()), @r#"
+        phone,content,name,城市,vip,smsq_id,smsq_state,smsq_class,smsq_code,smsq_reason,smsq_attempts
+        +8613812345678,"Dear Ann, ""20 %"" off, today only",Ann,北京,,7,failed,recipient,21211,not a valid number,1
+        +447700900123,"Dear <b>Bob</b>,
+        hello",=Bob,,true,9,unknown,unknown,,no answer within 10 s,2
+        +15005550006,"Dear Ann, ""20 %"" off, today only",,,,12,cancelled,cancelled,,the campaign was cancelled,0
+        "#);
+    }
+
+    #[test]
+    fn without_failures_the_header_stands_alone() {
+        assert_eq!(
+            written(&[]),
+            "phone,content,smsq_id,smsq_state,smsq_class,smsq_code,smsq_reason,smsq_attempts\n"
+        );
+    }
+
+    #[test]
+    fn a_column_that_would_be_taken_for_ours_is_left_out() {
+        let mut failure = sample::failures().remove(0);
+        failure.params =
+            r#"{"phone ":"138 1234","smsq_id":"7","name":"Ann","name ":"Bob"}"#.to_owned();
+        let text = written(&[failure]);
+        assert!(text.starts_with("phone,content,name,smsq_id,"), "{text}");
+    }
+
+    #[test]
+    fn what_is_no_object_of_columns_has_none() {
+        let mut failure = sample::failures().remove(0);
+        failure.params = "not json".to_owned();
+        assert!(written(&[failure]).starts_with("phone,content,smsq_id,"));
+    }
+
+    #[test]
+    fn each_campaign_is_a_line() {
+        let mut bytes = Vec::new();
+        write_standings(&sample::report().standings, &mut bytes).expect("written");
+        insta::assert_snapshot!(String::from_utf8_lossy(&bytes), @r"
+        campaign,state,imported,queued,sending,sent,failed,unknown,cancelled
+        spring sale,done,12345,0,0,12032,300,13,0
+        ");
+    }
+
+    proptest! {
+        #[test]
+        fn every_cell_survives(
+            content in any::<String>(),
+            reason in any::<String>(),
+            cells in prop::collection::vec(("[a-z=+@-][a-z ,\"\n]{0,4}[a-z=]", any::<String>()), 0..5),
+        ) {
+            let cells: std::collections::BTreeMap<String, String> =
+                cells.into_iter().filter(|(name, _)| !is_ours(name)).collect();
+            let mut failure = sample::failures().remove(0);
+            failure.content.clone_from(&content);
+            failure.reason.clone_from(&reason);
+            failure.params = serde_json::to_string(&cells).expect("a map of texts");
+            let text = written(&[failure.clone()]);
+            let mut reader = ::csv::Reader::from_reader(text.as_bytes());
+            let header = reader.headers().expect("a header").clone();
+            let row = reader.records().next().expect("a row").expect("as many cells as columns");
+            let cell = |name: &str| header.iter().position(|known| known == name).and_then(|at| row.get(at));
+            prop_assert_eq!(cell("phone"), Some(failure.phone.as_str()));
+            prop_assert_eq!(cell("content"), Some(content.as_str()));
+            prop_assert_eq!(cell("smsq_reason"), Some(reason.as_str()));
+            for (name, value) in &cells {
+                prop_assert_eq!(cell(name), Some(value.as_str()));
+            }
+        }
+    }
+}

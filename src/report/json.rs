@@ -1,0 +1,157 @@
+//! The report as one JSON object; its list of failures flows through, one to a line.
+
+use std::io::{self, Write};
+
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use super::{Reason, Report, Standing, columns_of};
+use crate::store::inspect::{Failure, FailureState, Totals};
+
+/// A report on one campaign begins with how it stands, one on all with the sums.
+#[derive(Serialize)]
+struct Head<'a> {
+    #[serde(flatten)]
+    standing: Option<&'a Standing>,
+    #[serde(flatten)]
+    totals: Option<&'a Totals>,
+    by_reason: &'a [Reason],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    campaigns: Option<&'a [Standing]>,
+}
+
+#[derive(Serialize)]
+struct Line<'a> {
+    /// Where the report is on all campaigns.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    campaign: Option<&'a str>,
+    phone: &'a str,
+    content: &'a str,
+    state: FailureState,
+    class: &'a str,
+    code: Option<&'a str>,
+    reason: &'a str,
+    attempts: i32,
+    last_attempt_at: Option<String>,
+    columns: Map<String, Value>,
+}
+
+pub(super) struct Writer<'a, W: Write> {
+    report: &'a Report,
+    out: W,
+    separator: &'static str,
+}
+
+impl<'a, W: Write> Writer<'a, W> {
+    pub(super) fn begin(report: &'a Report, mut out: W) -> io::Result<Self> {
+        let standing = report.standing();
+        let head = serde_json::to_string(&Head {
+            standing,
+            totals: standing.is_none().then_some(&report.totals),
+            by_reason: &report.by_reason,
+            campaigns: standing.is_none().then_some(&report.standings),
+        })?;
+        // The object stays open for the list that nobody can hold.
+        out.write_all(head.strip_suffix('}').unwrap_or(&head).as_bytes())?;
+        out.write_all(b",\"failures\":[")?;
+        Ok(Self {
+            report,
+            out,
+            separator: "\n",
+        })
+    }
+
+    pub(super) fn page(&mut self, page: &[Failure]) -> io::Result<()> {
+        for failure in page {
+            self.out.write_all(self.separator.as_bytes())?;
+            self.separator = ",\n";
+            let campaign = match self.report.campaign {
+                Some(_) => None,
+                None => self.report.campaign_name(failure.campaign_id),
+            };
+            let line = Line {
+                campaign,
+                phone: &failure.phone,
+                content: &failure.content,
+                state: failure.state,
+                class: &failure.class,
+                code: failure.code.as_deref(),
+                reason: &failure.reason,
+                attempts: failure.attempts,
+                last_attempt_at: failure.last_attempt_at.map(|moment| moment.to_string()),
+                columns: columns_of(failure),
+            };
+            serde_json::to_writer(&mut self.out, &line)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn finish(mut self) -> io::Result<()> {
+        let end: &[u8] = if self.separator == "\n" {
+            b"]}\n"
+        } else {
+            b"\n]}\n"
+        };
+        self.out.write_all(end)?;
+        self.out.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::sample;
+
+    fn written(report: &Report, failures: &[Failure]) -> String {
+        let mut bytes = Vec::new();
+        let mut writer = Writer::begin(report, &mut bytes).expect("written");
+        writer.page(failures).expect("written");
+        writer.finish().expect("written");
+        String::from_utf8(bytes).expect("all of it is text")
+    }
+
+    #[test]
+    fn one_campaign_is_one_object() {
+        insta::assert_snapshot!(written(&sample::report(), &sample::failures()), @r#"
+        {"campaign":"spring sale","state":"done","state_reason":null,"imported":12345,"queued":0,"sending":0,"sent":12032,"failed":300,"unknown":13,"cancelled":0,"by_reason":[{"class":"recipient","code":"21211","reason":"not a valid number","advice":"mend the number in the report's csv and import it again","count":210},{"class":"unavailable","code":null,"reason":"503: the service is busy","advice":"the provider was away: `smsq retry --class unavailable` when it is back, then `smsq send`","count":84},{"class":"unknown","code":null,"reason":"no answer within 10 s","advice":"ask the provider whether it arrived, then `smsq settle --unknown sent|failed`, or `smsq retry --unknown` to risk a second one","count":13},{"class":"opted_out","code":"21610","reason":"unsubscribed <STOP>","advice":"leave them alone: they asked for no more messages","count":6}],"failures":[
+        {"phone":"+8613812345678","content":"Dear Ann, \"20 %\" off, today only","state":"failed","class":"recipient","code":"21211","reason":"not a valid number","attempts":1,"last_attempt_at":"2025-11-21T09:00:00Z","columns":{"name":"Ann","城市":"北京"}},
+        {"phone":"+447700900123","content":"Dear <b>Bob</b>,\nhello","state":"unknown","class":"unknown","code":null,"reason":"no answer within 10 s","attempts":2,"last_attempt_at":"2025-11-21T09:00:00Z","columns":{"name":"=Bob","vip":true}},
+        {"phone":"+15005550006","content":"Dear Ann, \"20 %\" off, today only","state":"cancelled","class":"cancelled","code":null,"reason":"the campaign was cancelled","attempts":0,"last_attempt_at":null,"columns":{}}
+        ]}
+        "#);
+    }
+
+    #[test]
+    fn all_campaigns_are_sums_and_a_list() {
+        let mut report = sample::report();
+        report.campaign = None;
+        let text = written(&report, &sample::failures()[..1]);
+        let value: Value = serde_json::from_str(&text).expect("json");
+        let object = value.as_object().expect("an object");
+        let keys: Vec<&str> = object.keys().map(String::as_str).collect();
+        assert_eq!(
+            keys,
+            [
+                "imported",
+                "queued",
+                "sending",
+                "sent",
+                "failed",
+                "unknown",
+                "cancelled",
+                "by_reason",
+                "campaigns",
+                "failures"
+            ]
+        );
+        assert_eq!(value["campaigns"][0]["campaign"], "spring sale");
+        assert_eq!(value["failures"][0]["campaign"], "spring sale");
+    }
+
+    #[test]
+    fn without_failures_the_list_is_empty() {
+        let text = written(&sample::report(), &[]);
+        let value: Value = serde_json::from_str(&text).expect("json");
+        assert_eq!(value["failures"], Value::Array(Vec::new()));
+    }
+}

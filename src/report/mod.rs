@@ -1,0 +1,276 @@
+//! Says exactly who was not reached and why. A [`Report`] is the head: totals, reasons, facts, small
+//! whatever the campaign's size. The list of failures may be millions long, so it flows through a
+//! writer page by page and is never held.
+
+pub mod advice;
+mod csv;
+mod file;
+mod history;
+mod html;
+mod json;
+mod table;
+
+#[cfg(test)]
+mod sample;
+#[cfg(test)]
+mod tests;
+
+use std::io;
+
+use serde::Serialize;
+
+use crate::sms::Timestamp;
+use crate::store::inspect::{Failure, REASONS, SentFacts, Totals};
+use crate::store::{Campaign, CampaignState, Store, StoreError};
+
+pub use advice::{Step, advice, shell_word, steps};
+pub use file::to_file;
+pub use history::History;
+pub use table::standings as standings_text;
+
+/// Failures that are read, and held, at a time.
+const PAGE: usize = 1_000;
+
+/// What a report looks like.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Format {
+    /// For a person at a terminal.
+    #[default]
+    Text,
+    /// The failures for mending and importing; without `--failed` one line per campaign.
+    Csv,
+    /// One object with everything.
+    Json,
+    /// One self-contained page.
+    Html,
+}
+
+/// Why a report could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum ReportError {
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error("could not write the report")]
+    Write(#[from] io::Error),
+    #[error("could not write `{path}`")]
+    File { path: String, source: io::Error },
+    #[error("could not fill `report.html`")]
+    Page(#[from] minijinja::Error),
+}
+
+/// How a campaign stands.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Standing {
+    pub campaign: String,
+    /// `active`, `paused`, `stopped`, `cancelled`, `done`.
+    pub state: &'static str,
+    /// Why it is paused or stopped.
+    pub state_reason: Option<String>,
+    #[serde(flatten)]
+    pub totals: Totals,
+}
+
+impl Standing {
+    /// An active campaign with nothing left to send is done.
+    pub fn new(campaign: &Campaign, totals: Totals) -> Self {
+        let idle = totals.queued == 0 && totals.sending == 0;
+        Self {
+            campaign: campaign.name.clone(),
+            state: match campaign.state {
+                CampaignState::Active if idle => "done",
+                state => state.as_str(),
+            },
+            state_reason: campaign.state_reason.clone(),
+            totals,
+        }
+    }
+
+    pub async fn of(store: &Store, campaign: &Campaign) -> Result<Self, StoreError> {
+        let totals = store.totals(Some(campaign.id)).await?;
+        Ok(Self::new(campaign, totals))
+    }
+
+    /// Of all campaigns but the one called `default` while nothing was ever in it.
+    pub async fn all(store: &Store) -> Result<Vec<Self>, StoreError> {
+        let totals = store.campaign_totals().await?;
+        Ok(totals
+            .iter()
+            .filter(|(campaign, totals)| campaign.id != DEFAULT || *totals != Totals::default())
+            .map(|(campaign, totals)| Self::new(campaign, *totals))
+            .collect())
+    }
+}
+
+/// The campaign that is always there.
+const DEFAULT: i64 = 1;
+
+/// Why so many messages did not arrive, and what to do about it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Reason {
+    pub class: String,
+    pub code: Option<String>,
+    pub reason: String,
+    pub advice: &'static str,
+    pub count: u64,
+}
+
+/// All of a report but the list of failures.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// `None`: all campaigns.
+    pub campaign: Option<String>,
+    pub made_at: Timestamp,
+    pub totals: Totals,
+    /// One per campaign.
+    pub standings: Vec<Standing>,
+    pub by_reason: Vec<Reason>,
+    pub facts: SentFacts,
+    pub history: Option<History>,
+    /// The names behind the ids of the failures.
+    campaigns: Vec<(i64, String)>,
+}
+
+impl Report {
+    /// Counts one campaign, or all of them.
+    pub async fn gather(store: &Store, campaign: Option<&Campaign>) -> Result<Self, StoreError> {
+        let (standings, campaigns) = match campaign {
+            Some(campaign) => (
+                vec![Standing::of(store, campaign).await?],
+                vec![(campaign.id, campaign.name.clone())],
+            ),
+            None => (
+                Standing::all(store).await?,
+                store
+                    .campaigns()
+                    .await?
+                    .into_iter()
+                    .map(|campaign| (campaign.id, campaign.name))
+                    .collect(),
+            ),
+        };
+        let ids: Vec<i64> = campaigns.iter().map(|(id, _)| *id).collect();
+        let facts = store.sent_facts(&ids).await?;
+        let totals: Totals = standings.iter().map(|standing| standing.totals).sum();
+        Ok(Self {
+            campaign: campaign.map(|campaign| campaign.name.clone()),
+            made_at: store.now().await?,
+            by_reason: reasons(store, &ids, &totals).await?,
+            history: History::read(store, &ids, &facts).await?,
+            totals,
+            standings,
+            facts,
+            campaigns,
+        })
+    }
+
+    /// How the one campaign stands that the report is about.
+    pub fn standing(&self) -> Option<&Standing> {
+        self.campaign.as_ref().and(self.standings.first())
+    }
+
+    /// Writes the report, its list of failures page by page. `failed`: text and csv are the list.
+    pub async fn write(
+        &self,
+        store: &Store,
+        format: Format,
+        failed: bool,
+        out: &mut (impl io::Write + Send),
+    ) -> Result<(), ReportError> {
+        let ids: Vec<i64> = self.campaigns.iter().map(|(id, _)| *id).collect();
+        match format {
+            Format::Text if !failed => table::write(self, &mut *out)?,
+            Format::Csv if !failed => csv::write_standings(&self.standings, &mut *out)?,
+            Format::Text => {
+                each_page(store, &ids, |page| Ok(table::write_failures(page, out)?)).await?;
+            }
+            Format::Csv => {
+                let mut columns = csv::Columns::default();
+                each_page(store, &ids, |page| {
+                    columns.gather(page);
+                    Ok(())
+                })
+                .await?;
+                let mut writer = csv::Writer::begin(columns, &mut *out)?;
+                each_page(store, &ids, |page| Ok(writer.page(page)?)).await?;
+                writer.finish()?;
+            }
+            Format::Json => {
+                let mut writer = json::Writer::begin(self, &mut *out)?;
+                each_page(store, &ids, |page| Ok(writer.page(page)?)).await?;
+                writer.finish()?;
+            }
+            Format::Html => {
+                let mut shown = Vec::new();
+                let mut walk = store.failures(&ids).await?;
+                while shown.len() < html::MOST_FAILURES {
+                    let left = html::MOST_FAILURES - shown.len();
+                    let page = store.next_failures(&mut walk, left.min(PAGE)).await?;
+                    if page.is_empty() {
+                        break;
+                    }
+                    shown.extend(page);
+                }
+                html::write(self, &shown, &mut *out)?;
+            }
+        }
+        out.flush()?;
+        Ok(())
+    }
+
+    fn campaign_name(&self, id: i64) -> Option<&str> {
+        let found = self.campaigns.iter().find(|(known, _)| *known == id);
+        found.map(|(_, name)| name.as_str())
+    }
+}
+
+/// The imported columns; what another program wrote that is no object has none.
+fn columns_of(failure: &Failure) -> serde_json::Map<String, serde_json::Value> {
+    serde_json::from_str(&failure.params).unwrap_or_default()
+}
+
+async fn each_page(
+    store: &Store,
+    campaigns: &[i64],
+    mut take: impl FnMut(&[Failure]) -> Result<(), ReportError>,
+) -> Result<(), ReportError> {
+    let mut walk = store.failures(campaigns).await?;
+    loop {
+        let page = store.next_failures(&mut walk, PAGE).await?;
+        if page.is_empty() {
+            return Ok(());
+        }
+        take(&page)?;
+    }
+}
+
+/// The reasons with advice; where there are too many to tell apart, the rest is summed up.
+async fn reasons(
+    store: &Store,
+    campaigns: &[i64],
+    totals: &Totals,
+) -> Result<Vec<Reason>, StoreError> {
+    let counts = store.failures_by_reason(campaigns).await?;
+    let listed: u64 = counts.iter().map(|one| one.count).sum();
+    let rest = (totals.failed + totals.unknown + totals.cancelled).saturating_sub(listed);
+    let many = counts.len() >= REASONS && rest > 0;
+    let mut reasons: Vec<Reason> = counts
+        .into_iter()
+        .map(|one| Reason {
+            advice: advice(&one.class, one.code.as_deref()),
+            class: one.class,
+            code: one.code,
+            reason: one.reason,
+            count: one.count,
+        })
+        .collect();
+    if many {
+        reasons.push(Reason {
+            class: "other".to_owned(),
+            code: None,
+            reason: "all other reasons".to_owned(),
+            advice: "see the csv, which has them all",
+            count: rest,
+        });
+    }
+    Ok(reasons)
+}

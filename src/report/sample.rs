@@ -1,0 +1,102 @@
+//! A small report for the writers' tests.
+
+use std::time::Duration;
+
+use super::{History, Reason, Report, Standing, advice};
+use crate::sms::Timestamp;
+use crate::store::inspect::{Failure, FailureState, SentFacts, Totals};
+
+const NINE: Timestamp = Timestamp::from_millis(1_763_715_600_000);
+
+pub(super) fn report() -> Report {
+    let totals = Totals {
+        imported: 12_345,
+        queued: 0,
+        sending: 0,
+        sent: 12_032,
+        failed: 300,
+        unknown: 13,
+        cancelled: 0,
+    };
+    let reason = |class: &str, code: Option<&str>, reason: &str, count| Reason {
+        class: class.to_owned(),
+        code: code.map(str::to_owned),
+        reason: reason.to_owned(),
+        advice: advice(class, code),
+        count,
+    };
+    Report {
+        campaign: Some("spring sale".to_owned()),
+        made_at: NINE.plus(Duration::from_secs(3_600)),
+        totals,
+        standings: vec![Standing {
+            campaign: "spring sale".to_owned(),
+            state: "done",
+            state_reason: None,
+            totals,
+        }],
+        by_reason: vec![
+            reason("recipient", Some("21211"), "not a valid number", 210),
+            reason("unavailable", None, "503: the service is busy", 84),
+            reason("unknown", None, "no answer within 10 s", 13),
+            reason("opted_out", Some("21610"), "unsubscribed <STOP>", 6),
+        ],
+        facts: SentFacts {
+            first_at: Some(NINE),
+            last_at: Some(NINE.plus(Duration::from_millis(245_300))),
+            segments: 13_006,
+            attempts: 12_500,
+            repeated: 0,
+        },
+        history: Some(History {
+            from: NINE,
+            width: Duration::from_secs(5),
+            counts: (0..50)
+                .map(|at: u64| match at {
+                    20..24 => 12,
+                    24..28 => 90 * (at - 23),
+                    49 => 32,
+                    _ => 270 + (at * 7) % 5,
+                })
+                .collect(),
+        }),
+        campaigns: vec![(2, "spring sale".to_owned())],
+    }
+}
+
+pub(super) fn failures() -> Vec<Failure> {
+    let failure = |id: i64, phone: &str, params: &str| Failure {
+        id,
+        campaign_id: 2,
+        phone: phone.to_owned(),
+        content: "Dear Ann, \"20 %\" off, today only".to_owned(),
+        params: params.to_owned(),
+        state: FailureState::Failed,
+        class: "recipient".to_owned(),
+        code: Some("21211".to_owned()),
+        reason: "not a valid number".to_owned(),
+        attempts: 1,
+        last_attempt_at: Some(NINE),
+    };
+    vec![
+        failure(7, "+8613812345678", r#"{"name":"Ann","城市":"北京"}"#),
+        Failure {
+            content: "Dear <b>Bob</b>,\nhello".to_owned(),
+            state: FailureState::Unknown,
+            class: "unknown".to_owned(),
+            code: None,
+            reason: "no answer within 10 s".to_owned(),
+            attempts: 2,
+            ..failure(9, "+447700900123", r#"{"name":"=Bob","vip":true}"#)
+        },
+        Failure {
+            state: FailureState::Cancelled,
+            class: "cancelled".to_owned(),
+            code: None,
+            reason: "the campaign was cancelled".to_owned(),
+            attempts: 0,
+            last_attempt_at: None,
+            ..failure(12, "+15005550006", "{}")
+        },
+    ]
+}

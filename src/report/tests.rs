@@ -1,0 +1,149 @@
+//! Whole reports from a real database.
+
+use std::collections::HashSet;
+
+use super::*;
+use crate::sms::NewSms;
+use crate::store::{Access, Batch, NewCampaign};
+
+/// A campaign of which nothing was sent and all was cancelled; more than one page.
+async fn cancelled(folder: &tempfile::TempDir, count: u64) -> (Store, Campaign) {
+    let url = format!("sqlite://{}", folder.path().join("smsq.db").display());
+    let store = Store::open(&url, Access::Create).await.expect("a database");
+    let now = store.now().await.expect("the clock");
+    let new = NewCampaign {
+        name: "spring".to_owned(),
+        ..NewCampaign::default()
+    };
+    let campaign = store.open_campaign(&new, now).await.expect("a campaign");
+    let import_id = store
+        .begin_import(campaign.id, "list.csv", "hash", now)
+        .await
+        .expect("begun");
+    let rows = (0..count)
+        .map(|line| NewSms {
+            line: line + 2,
+            phone: format!("+1500{line:07}"),
+            content: "hello".to_owned(),
+            params: format!(r#"{{"name":"Ann","odd{}":"x"}}"#, line % 2),
+            segments: 1,
+            dedupe_key: line.to_string(),
+            replaces: None,
+        })
+        .collect();
+    let batch = Batch {
+        import_id,
+        campaign_id: campaign.id,
+        now,
+        due_at: now,
+        expires_at: None,
+        rows,
+        row_count: count,
+        rejected: 0,
+        duplicates: 0,
+        last_line: count + 1,
+    };
+    store.enqueue(batch).await.expect("queued");
+    store
+        .set_campaign_state(campaign.id, CampaignState::Cancelled, None)
+        .await
+        .expect("set");
+    store.cancel_rows(campaign.id, now).await.expect("moved");
+    let campaign = store.campaign("spring").await.expect("read");
+    (store, campaign.expect("it is there"))
+}
+
+async fn written(
+    store: &Store,
+    campaign: Option<&Campaign>,
+    format: Format,
+    failed: bool,
+) -> String {
+    let report = Report::gather(store, campaign).await.expect("a report");
+    let mut bytes = Vec::new();
+    report
+        .write(store, format, failed, &mut bytes)
+        .await
+        .expect("written");
+    String::from_utf8(bytes).expect("all of it is text")
+}
+
+#[tokio::test]
+async fn every_failure_is_in_the_csv_once_and_under_all_columns() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (store, campaign) = cancelled(&folder, 2_500).await;
+    let text = written(&store, Some(&campaign), Format::Csv, true).await;
+    let mut lines = text.lines();
+    assert_eq!(
+        lines.next(),
+        Some(
+            "phone,content,name,odd0,odd1,smsq_id,smsq_state,smsq_class,smsq_code,smsq_reason,smsq_attempts"
+        )
+    );
+    let phones: HashSet<&str> = lines.filter_map(|line| line.split(',').next()).collect();
+    assert_eq!(phones.len(), 2_500);
+}
+
+#[tokio::test]
+async fn the_object_is_whole_for_one_campaign_and_for_all() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (store, campaign) = cancelled(&folder, 1_001).await;
+    for one in [Some(&campaign), None] {
+        let text = written(&store, one, Format::Json, false).await;
+        let value: serde_json::Value = serde_json::from_str(&text).expect("json");
+        assert_eq!(value["imported"], 1_001);
+        assert_eq!(value["cancelled"], 1_001);
+        assert_eq!(value["by_reason"][0]["count"], 1_001);
+        assert_eq!(value["failures"].as_array().map(Vec::len), Some(1_001));
+        assert_eq!(value["failures"][0]["campaign"].is_string(), one.is_none());
+        assert_eq!(value["campaigns"].is_array(), one.is_none());
+    }
+}
+
+#[tokio::test]
+async fn the_page_lists_some_and_says_how_many_there_are() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (store, campaign) = cancelled(&folder, 2_500).await;
+    let page = written(&store, Some(&campaign), Format::Html, false).await;
+    assert!(page.contains("The first 2,000 of 2,500"));
+    assert_eq!(page.matches(r#"<td class="phone">"#).count(), 2_000);
+}
+
+#[tokio::test]
+async fn the_text_of_all_leaves_the_unused_campaign_out() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (store, _) = cancelled(&folder, 3).await;
+    let text = written(&store, None, Format::Text, false).await;
+    assert!(text.starts_with("spring: cancelled\n"), "{text}");
+    let list = written(&store, None, Format::Text, true).await;
+    assert_eq!(list.lines().count(), 3);
+}
+
+#[tokio::test]
+async fn a_reader_that_has_gone_ends_the_report() {
+    struct Gone;
+    impl io::Write for Gone {
+        fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+            Err(io::ErrorKind::BrokenPipe.into())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let (store, campaign) = cancelled(&folder, 3).await;
+    let report = Report::gather(&store, Some(&campaign))
+        .await
+        .expect("a report");
+    for format in [Format::Text, Format::Csv, Format::Json, Format::Html] {
+        let error = report
+            .write(&store, format, true, &mut Gone)
+            .await
+            .expect_err("nobody reads");
+        let kind = match &error {
+            ReportError::Write(error) => Some(error.kind()),
+            _ => None,
+        };
+        assert_eq!(kind, Some(io::ErrorKind::BrokenPipe), "{error}");
+    }
+}

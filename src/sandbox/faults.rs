@@ -1,0 +1,301 @@
+//! A fault is something that real gateways do and that a sender must survive: what share of the requests
+//! gets which, and when the gateway is away. Seeded: the same requests get the same faults.
+
+use std::fmt;
+use std::num::NonZeroU64;
+use std::str::FromStr;
+use std::time::Duration;
+
+use serde::{Deserialize, Deserializer};
+
+/// The faults of a gateway; none by default.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Faults {
+    /// Another seed is another choice of requests.
+    pub seed: u64,
+    /// Answered 503; not accepted.
+    pub unavailable: Share,
+    /// Answered 429 with Retry-After; not accepted.
+    pub throttle: Share,
+    /// What Retry-After says, in whole seconds.
+    #[serde(with = "jiff::fmt::serde::unsigned_duration::friendly::compact::required")]
+    pub retry_after: Duration,
+    /// Accepted, then the connection is dropped.
+    pub no_answer: Share,
+    /// Accepted, and answered after `slow_for`.
+    pub slow: Share,
+    /// Longer than the client waits.
+    #[serde(with = "jiff::fmt::serde::unsigned_duration::friendly::compact::required")]
+    pub slow_for: Duration,
+    /// Accepted, and the answer's body is cut.
+    pub broken: Share,
+    /// No connection can be made for a while.
+    pub refuse: Option<Away>,
+    /// Everything is answered 503 for a while.
+    pub outage: Option<Away>,
+    /// This request and every later one is answered 401.
+    pub account_from: Option<u64>,
+}
+
+impl Default for Faults {
+    fn default() -> Self {
+        Self {
+            seed: 0,
+            unavailable: Share::None,
+            throttle: Share::None,
+            retry_after: Duration::from_secs(1),
+            no_answer: Share::None,
+            slow: Share::None,
+            slow_for: Duration::from_secs(15),
+            broken: Share::None,
+            refuse: None,
+            outage: None,
+            account_from: None,
+        }
+    }
+}
+
+/// Why a text describes no faults.
+#[derive(Debug, thiserror::Error)]
+pub enum FaultsError {
+    #[error("`{0}` is no share of requests; write it like `5%` or `every 20`")]
+    Share(String),
+    #[error(
+        "`{0}` is no time away; write it like `1000 for 5s`: after request 1000, for 5 seconds"
+    )]
+    Away(String),
+    #[error("{place}: {reason}")]
+    File { place: String, reason: String },
+}
+
+impl Faults {
+    /// The faults in a TOML file; `name` is how errors call it.
+    pub fn from_toml(name: &str, text: &str) -> Result<Self, FaultsError> {
+        toml::from_str(text).map_err(|error: toml::de::Error| {
+            let reason = error.message().replace('\n', ", ");
+            let Some(span) = error.span() else {
+                let place = name.to_owned();
+                return FaultsError::File { place, reason };
+            };
+            let before = text.get(..span.start).unwrap_or(text);
+            let number = 1 + before.matches('\n').count();
+            let line = text.lines().nth(number - 1).unwrap_or_default();
+            let reason = match line.split_once('=').map(|(key, _)| key.trim()) {
+                Some(key) if !reason.contains(key) => format!("`{key}`: {reason}"),
+                _ => reason,
+            };
+            let place = format!("{name}:{number}");
+            FaultsError::File { place, reason }
+        })
+    }
+
+    /// What befalls the request with this number, counted from 1, by the shares.
+    pub(super) fn befalling(&self, number: u64) -> Option<Fault> {
+        [
+            (self.unavailable, Fault::Unavailable),
+            (self.throttle, Fault::Throttle),
+            (self.no_answer, Fault::NoAnswer),
+            (self.slow, Fault::Slow),
+            (self.broken, Fault::Broken),
+        ]
+        .into_iter()
+        .zip(1_u64..)
+        .find(|((share, _), salt)| share.hits(number, mixed(self.seed ^ mixed(*salt))))
+        .map(|((_, fault), _)| fault)
+    }
+}
+
+/// One way to misbehave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fault {
+    Unavailable,
+    Throttle,
+    NoAnswer,
+    Slow,
+    Broken,
+}
+
+/// Which of the requests.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub enum Share {
+    #[default]
+    None,
+    /// Every so many-th.
+    Every(NonZeroU64),
+    /// Each with this probability.
+    Part(f64),
+}
+
+impl Share {
+    fn hits(self, number: u64, salt: u64) -> bool {
+        match self {
+            Self::None => false,
+            Self::Every(count) => number.is_multiple_of(count.get()),
+            Self::Part(part) => unit(mixed(number ^ salt)) < part,
+        }
+    }
+}
+
+/// The finisher of `SplitMix64`: neighbouring numbers become independent ones.
+pub(super) fn mixed(number: u64) -> u64 {
+    let mut bits = number.wrapping_add(0x9E37_79B9_7F4A_7C15);
+    bits = (bits ^ (bits >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    bits = (bits ^ (bits >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    bits ^ (bits >> 31)
+}
+
+/// From 0 up to 1.
+pub(super) fn unit(bits: u64) -> f64 {
+    let top = u32::try_from(bits >> 32).unwrap_or(u32::MAX);
+    f64::from(top) / (f64::from(u32::MAX) + 1.0)
+}
+
+impl FromStr for Share {
+    type Err = FaultsError;
+
+    /// `5%`, `0.5 %`, `every 20`.
+    fn from_str(text: &str) -> Result<Self, FaultsError> {
+        let fault = || FaultsError::Share(text.to_owned());
+        let trimmed = text.trim();
+        if let Some(count) = trimmed.strip_prefix("every ") {
+            return count.trim().parse().map(Self::Every).map_err(|_| fault());
+        }
+        let percent = trimmed.strip_suffix('%').ok_or_else(fault)?;
+        let percent: f64 = percent.trim().parse().map_err(|_| fault())?;
+        if !(0.0..=100.0).contains(&percent) {
+            return Err(fault());
+        }
+        Ok(Self::Part(percent / 100.0))
+    }
+}
+
+impl fmt::Display for Share {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::None => f.write_str("0%"),
+            Self::Every(count) => write!(f, "every {count}"),
+            Self::Part(part) => write!(f, "{}%", part * 100.0),
+        }
+    }
+}
+
+/// A time away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Away {
+    /// It begins when so many requests have come.
+    pub after: u64,
+    pub lasts: Duration,
+}
+
+impl FromStr for Away {
+    type Err = FaultsError;
+
+    /// `1000 for 5s`.
+    fn from_str(text: &str) -> Result<Self, FaultsError> {
+        let fault = || FaultsError::Away(text.to_owned());
+        let (after, lasts) = text.split_once("for").ok_or_else(fault)?;
+        let lasts: jiff::SignedDuration = lasts.trim().parse().map_err(|_| fault())?;
+        Ok(Self {
+            after: after.trim().parse().map_err(|_| fault())?,
+            lasts: lasts.try_into().map_err(|_| fault())?,
+        })
+    }
+}
+
+fn parsed<'de, T, D>(deserializer: D) -> Result<T, D::Error>
+where
+    T: FromStr<Err = FaultsError>,
+    D: Deserializer<'de>,
+{
+    let text = String::deserialize(deserializer)?;
+    text.parse().map_err(serde::de::Error::custom)
+}
+
+impl<'de> Deserialize<'de> for Share {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        parsed(deserializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Away {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        parsed(deserializer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn faults_are_read_from_a_file() {
+        let faults = Faults::from_toml(
+            "faults.toml",
+            "seed = 7\nunavailable = '5%'\nthrottle = 'every 20'\nslow_for = '2s'\nrefuse = '1000 for 500ms'\naccount_from = 9\n",
+        )
+        .expect("faults");
+        assert_eq!(faults.unavailable, Share::Part(0.05));
+        assert_eq!(faults.throttle.to_string(), "every 20");
+        assert_eq!(faults.slow_for, Duration::from_secs(2));
+        let away = Away {
+            after: 1_000,
+            lasts: Duration::from_millis(500),
+        };
+        assert_eq!(faults.refuse, Some(away));
+        assert_eq!(faults.account_from, Some(9));
+    }
+
+    #[test]
+    fn what_describes_no_fault_is_named() {
+        for (text, expected) in [
+            ("unavailable = '5'", "f:1: `unavailable`: `5` is"),
+            ("\nslow = '101%'", "f:2: `slow`: `101%` is"),
+            (
+                "seed = 1\nbroken = 'every 0'\n",
+                "f:2: `broken`: `every 0` is",
+            ),
+            ("refuse = 'soon'", "f:1: `refuse`: `soon` is"),
+            ("slow_for = 'soon'", "f:1: `slow_for`: "),
+            ("seed = 'x'", "f:1: `seed`: "),
+            (
+                "# no\nunavailabel = '5%'",
+                "f:2: unknown field `unavailabel`",
+            ),
+            ("seed = \n", "f:1: `seed`: "),
+        ] {
+            let error = Faults::from_toml("f", text).expect_err(text).to_string();
+            assert!(error.starts_with(expected), "{error}");
+            assert_eq!(error.lines().count(), 1, "{error}");
+        }
+    }
+
+    #[test]
+    fn a_share_hits_its_part_of_the_requests_and_the_same_ones_again() {
+        let faults = Faults {
+            unavailable: Share::Part(0.05),
+            broken: Share::Part(0.02),
+            ..Faults::default()
+        };
+        let hits = |fault| {
+            (1..=100_000)
+                .filter(|number| faults.befalling(*number) == Some(fault))
+                .count()
+        };
+        assert!((4_700..5_300).contains(&hits(Fault::Unavailable)));
+        assert!((1_700..2_100).contains(&hits(Fault::Broken)));
+        assert_eq!(faults.befalling(77), faults.clone().befalling(77));
+    }
+
+    #[test]
+    fn every_twentieth_is_every_twentieth() {
+        let faults = Faults {
+            slow: "every 20".parse().expect("a share"),
+            ..Faults::default()
+        };
+        let hit: Vec<u64> = (1..=60)
+            .filter(|number| faults.befalling(*number).is_some())
+            .collect();
+        assert_eq!(hit, [20, 40, 60]);
+    }
+}

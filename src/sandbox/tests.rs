@@ -1,0 +1,323 @@
+//! The gateway over loopback, as the provider for it and its operator see it.
+
+use std::net::SocketAddr;
+use std::num::NonZeroU32;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http::{Request, Response};
+
+use super::{Behaviour, Faults, Sandbox, SandboxError, Share, Stats};
+use crate::phone::Phone;
+use crate::provider::gateway::Gateway;
+use crate::provider::{Message, Provider, Stamp};
+use crate::sms::{Class, Outcome, Timestamp};
+
+const ANY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0);
+
+struct Client {
+    provider: Provider,
+    gateway: Gateway,
+}
+
+impl Client {
+    fn of(sandbox: &Sandbox) -> Self {
+        let url = sandbox.url();
+        let stanza = format!("kind = 'sandbox'\nurl = '{url}'\ntimeout = '300ms'");
+        let stanza = stanza.parse().expect("toml");
+        let provider = Provider::from_stanza("sandbox", &stanza, &|_| None).expect("a provider");
+        let gateway = Gateway::new(&provider, 4).expect("a gateway");
+        Self { provider, gateway }
+    }
+
+    async fn send(&self, to: &str, reference: &str) -> Outcome {
+        let message = [Message {
+            phone: Phone::parse(to, None).expect("a phone"),
+            content: "hello".to_owned(),
+            reference: reference.to_owned(),
+            from: None,
+            params: serde_json::Map::new(),
+        }];
+        let stamp = Stamp {
+            now: Timestamp::from_millis(0),
+            nonce: 0,
+        };
+        let request = self.provider.request(&message, &stamp).expect("a request");
+        match self.gateway.send(request).await {
+            Ok(answer) => {
+                let mut outcomes = self.provider.answer(&message, &answer, &stamp);
+                outcomes.pop().expect("one outcome")
+            }
+            Err(outcome) => outcome,
+        }
+    }
+
+    async fn look(&self, sandbox: &Sandbox, path: &str) -> Response<Bytes> {
+        let mut request = Request::new(Bytes::new());
+        let uri = format!("{}{path}", sandbox.url());
+        *request.uri_mut() = uri.parse().expect("a url");
+        self.gateway.send(request).await.expect("an answer")
+    }
+}
+
+fn start(faults: Faults) -> (Sandbox, Client) {
+    let behaviour = Behaviour {
+        faults,
+        ..Behaviour::default()
+    };
+    let sandbox = Sandbox::start(ANY, behaviour).expect("a free port");
+    let client = Client::of(&sandbox);
+    (sandbox, client)
+}
+
+fn word(outcome: &Outcome) -> String {
+    match outcome {
+        Outcome::Accepted(receipt) => format!("accepted {}", receipt.segments.unwrap_or(0)),
+        Outcome::Rejected(cause) => cause.class.to_string(),
+        Outcome::Throttled { retry_after, .. } => format!("throttled {retry_after:?}"),
+        Outcome::Capped { .. } => "capped".to_owned(),
+        Outcome::Unavailable { .. } => "unavailable".to_owned(),
+        Outcome::Unknown(_) => Class::Unknown.to_string(),
+        Outcome::Refused { listed, .. } => format!("refused {listed}"),
+    }
+}
+
+#[tokio::test]
+async fn each_magic_number_does_what_the_table_says() {
+    let (sandbox, client) = start(Faults::default());
+    for (digits, first, second) in [
+        ("0000", "accepted 1", "accepted 1"),
+        ("0001", "recipient", "recipient"),
+        ("0002", "opted_out", "opted_out"),
+        ("0003", "unavailable", "accepted 1"),
+        ("0004", "throttled Some(1s)", "accepted 1"),
+        ("0005", "unknown", "accepted 1"),
+        ("0006", "unknown", "accepted 1"),
+        ("0007", "unknown", "accepted 1"),
+        ("0008", "unavailable", "unavailable"),
+        ("0009", "refused true", "refused true"),
+    ] {
+        let to = format!("+861380000{digits}");
+        let outcomes = [
+            client.send(&to, digits).await,
+            client.send(&to, digits).await,
+        ];
+        assert_eq!(outcomes.each_ref().map(word), [first, second], "{digits}");
+    }
+    let seen = sandbox.stats();
+    let stats = Stats {
+        requests: 20,
+        accepted: 6,
+        distinct_references: 6,
+        distinct_recipients: 6,
+        repeated: 0,
+        max_in_any_second: seen.max_in_any_second,
+    };
+    assert_eq!(seen, stats);
+    sandbox.stop().await;
+}
+
+#[tokio::test]
+async fn the_operator_can_look_at_what_was_seen() {
+    let (sandbox, client) = start(Faults::default());
+    for reference in ["a", "b", "b"] {
+        client.send("+8613800001234", reference).await;
+    }
+    let stats = client.look(&sandbox, "/stats").await;
+    let keys: serde_json::Map<String, serde_json::Value> =
+        serde_json::from_slice(stats.body()).expect("JSON");
+    let keys: Vec<(&str, u64)> = keys
+        .iter()
+        .map(|(key, value)| (key.as_str(), value.as_u64().expect("a count")))
+        .collect();
+    assert_eq!(
+        keys,
+        [
+            ("requests", 3),
+            ("accepted", 2),
+            ("distinct_references", 2),
+            ("distinct_recipients", 1),
+            ("repeated", 1),
+            ("max_in_any_second", sandbox.stats().max_in_any_second),
+        ]
+    );
+    let page = client.look(&sandbox, "/messages?after=1&limit=5").await;
+    let page: serde_json::Value = serde_json::from_slice(page.body()).expect("JSON");
+    assert_eq!(page.as_array().map(Vec::len), Some(1));
+    assert_eq!(page[0]["reference"], "b");
+    assert_eq!(page[0]["to"], "+8613800001234");
+    assert_eq!(page[0]["id"], "SB000002");
+    assert_eq!(client.look(&sandbox, "/").await.status(), 200);
+    assert_eq!(client.look(&sandbox, "/nowhere").await.status(), 404);
+    assert_eq!(sandbox.stats().requests, 3);
+    sandbox.stop().await;
+}
+
+#[tokio::test]
+async fn a_port_in_use_is_named() {
+    let (sandbox, _) = start(Faults::default());
+    let address = sandbox.address();
+    match Sandbox::start(address, Behaviour::default()) {
+        Err(error @ SandboxError::InUse { .. }) => {
+            assert!(error.to_string().contains(&address.to_string()));
+        }
+        other => panic!("{other:?}"),
+    }
+    sandbox.stop().await;
+    let again = Sandbox::start(address, Behaviour::default()).expect("free again");
+    again.stop().await;
+}
+
+#[tokio::test]
+async fn a_message_that_makes_no_sense_is_refused_and_counted() {
+    let (sandbox, client) = start(Faults::default());
+    for body in [
+        "",
+        "{",
+        "[]",
+        r#"{"to":"+8613800001234"}"#,
+        r#"{"to":"x","text":"a"}"#,
+    ] {
+        let mut request = Request::new(Bytes::from_static(body.as_bytes()));
+        *request.method_mut() = http::Method::POST;
+        let uri = format!("{}/messages", sandbox.url());
+        *request.uri_mut() = uri.parse().expect("a url");
+        let answer = client.gateway.send(request).await.expect("an answer");
+        assert_eq!(answer.status(), 400, "{body}");
+    }
+    let stats = sandbox.stats();
+    assert_eq!((stats.requests, stats.accepted), (5, 0));
+    sandbox.stop().await;
+}
+
+#[tokio::test]
+async fn faults_by_share_befall_what_is_accepted_or_not() {
+    let always = || Share::Part(1.0);
+    let none = Faults::default;
+    for (faults, expected, accepted) in [
+        (
+            Faults {
+                unavailable: always(),
+                ..none()
+            },
+            "unavailable",
+            0,
+        ),
+        (
+            Faults {
+                throttle: always(),
+                ..none()
+            },
+            "throttled Some(1s)",
+            0,
+        ),
+        (
+            Faults {
+                no_answer: always(),
+                ..none()
+            },
+            "unknown",
+            1,
+        ),
+        (
+            Faults {
+                slow: always(),
+                ..none()
+            },
+            "unknown",
+            1,
+        ),
+        (
+            Faults {
+                broken: always(),
+                ..none()
+            },
+            "unknown",
+            1,
+        ),
+        (
+            Faults {
+                account_from: Some(1),
+                ..none()
+            },
+            "refused true",
+            0,
+        ),
+        (
+            Faults {
+                outage: "1 for 1min".parse().ok(),
+                ..none()
+            },
+            "unavailable",
+            0,
+        ),
+    ] {
+        let (sandbox, client) = start(faults);
+        let outcome = client.send("+8613800001234", "r").await;
+        assert_eq!(word(&outcome), expected);
+        assert_eq!(sandbox.stats().accepted, accepted, "{expected}");
+        sandbox.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn a_gateway_that_refuses_connections_comes_back_on_the_same_port() {
+    let (sandbox, client) = start(Faults {
+        refuse: "1 for 200ms".parse().ok(),
+        ..Faults::default()
+    });
+    let started_at = Instant::now();
+    assert_eq!(
+        word(&client.send("+8613800001234", "a").await),
+        "accepted 1"
+    );
+    let mut refused = 0_u32;
+    loop {
+        match word(&client.send("+8613800001234", "b").await).as_str() {
+            "accepted 1" if refused > 0 => break,
+            // It answers until it has hung up, and a request may meet the hanging up.
+            "accepted 1" | "unknown" => {}
+            "unavailable" => refused += 1,
+            other => panic!("{other}"),
+        }
+        assert!(started_at.elapsed() < Duration::from_secs(20));
+    }
+    assert!(started_at.elapsed() >= Duration::from_millis(200));
+    assert_eq!(sandbox.stats().accepted, 2);
+    sandbox.stop().await;
+}
+
+#[tokio::test]
+async fn more_than_the_limit_is_throttled() {
+    let behaviour = Behaviour {
+        limit: NonZeroU32::new(2),
+        latency: Duration::from_millis(1),
+        jitter: Duration::from_millis(1),
+        ..Behaviour::default()
+    };
+    let sandbox = Sandbox::start(ANY, behaviour).expect("a free port");
+    let client = Client::of(&sandbox);
+    let mut words = Vec::new();
+    for reference in ["a", "b", "c"] {
+        words.push(word(&client.send("+8613800001234", reference).await));
+    }
+    assert_eq!(words, ["accepted 1", "accepted 1", "throttled Some(1s)"]);
+    sandbox.stop().await;
+}
+
+#[tokio::test]
+async fn stopping_does_not_wait_for_slow_answers_and_leaves_no_task() {
+    let (sandbox, client) = start(Faults {
+        slow: Share::Part(1.0),
+        slow_for: Duration::from_secs(3_600),
+        ..Faults::default()
+    });
+    let address = sandbox.address();
+    client.send("+8613800001234", "a").await;
+    sandbox.stop().await;
+    assert_eq!(
+        word(&client.send("+8613800001234", "b").await),
+        "unavailable"
+    );
+    assert!(tokio::net::TcpListener::bind(address).await.is_ok());
+}

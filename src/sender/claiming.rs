@@ -1,0 +1,218 @@
+//! What the clerk asks the database for, and to whom it hands what it got.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::breaker::Allowed;
+use super::clerk::Clerk;
+use super::route::{Line, Route};
+use super::slot::{self, Job};
+use crate::phone::{Phone, Region};
+use crate::provider::Message;
+use crate::sms::{Cause, Class, Sms, Timestamp, millis};
+use crate::store::pace::HORIZON;
+use crate::store::{Admission, Claimed, Held, Moment, Round, RoundDone, RouteClaim};
+use crate::text::segments;
+
+impl Clerk {
+    /// Asks for as many messages as there are idle slots and permits for.
+    pub(super) fn ask(&mut self, round: &mut Round) {
+        let now_us = self.clock.now_us();
+        let cap = self.cap();
+        let mut free = self.free();
+        let mut left = self.left();
+        for route in &mut self.routes {
+            let room = free.min(cap.saturating_sub(route.busy()));
+            let room = room.min(u32::try_from(left).unwrap_or(u32::MAX));
+            let usable = route.could_use(
+                room.max(u32::from(!route.held.is_empty())),
+                round.now,
+                now_us,
+            );
+            if usable == 0 {
+                continue;
+            }
+            // A probe is one message, and one that is held comes first.
+            let (held_count, fresh) = match route.breaker.allowed(round.now) {
+                Allowed::One if !route.held.is_empty() => (1, 0),
+                _ => (route.held.len(), usable.min(room)),
+            };
+            let want = route.gate.grant(fresh, now_us);
+            if want == 0 && held_count == 0 {
+                route.asleep_until_us = route.gate.next_us(now_us).unwrap_or(now_us);
+                continue;
+            }
+            free -= want;
+            left = left.saturating_sub(u64::from(want));
+            let from_us = now_us + micros(self.commit);
+            round.claims.push(RouteClaim {
+                until_us: from_us + micros(HORIZON),
+                held: route.held.iter().take(held_count).map(held).collect(),
+                want,
+                asks: route.asks(want, round.now),
+                ..route.empty_claim(from_us)
+            });
+        }
+    }
+
+    /// Gives back the moments of messages that were not started: a restart must not cost a slow limit
+    /// what it allows for an hour.
+    pub(super) fn return_moments(&mut self, round: &mut Round) {
+        let now_us = self.clock.now_us();
+        for route in &mut self.routes {
+            let returned = std::mem::take(&mut route.returned);
+            if returned.iter().all(|held| held.lapsed_us.is_none()) {
+                continue;
+            }
+            round.claims.push(RouteClaim {
+                returned,
+                ..route.empty_claim(now_us)
+            });
+        }
+    }
+
+    /// Hands out what was claimed.
+    pub(super) fn dispatch(&mut self, round: &Round, done: RoundDone) {
+        for refused in done.claims.iter().map(|claimed| claimed.refused) {
+            self.progress.failed.fetch_add(refused, Ordering::Relaxed);
+        }
+        let now = self.clock.now();
+        let now_us = self.clock.now_us();
+        for (asked, claimed) in round.claims.iter().zip(done.claims) {
+            let Some(index) = self.route_of(&asked.provider) else {
+                continue;
+            };
+            let count = u32::try_from(claimed.rows.len()).unwrap_or(u32::MAX);
+            self.claimed += u64::from(count);
+            let route = &mut self.routes[index];
+            route.gate.return_unused(asked.want.saturating_sub(count));
+            let mut jobs = route.regain(claimed.held);
+            for row in claimed.rows {
+                jobs.push(self.job(index, row));
+            }
+            let route = &mut self.routes[index];
+            route
+                .gate
+                .note_started(u32::try_from(jobs.len()).unwrap_or(u32::MAX), now_us);
+            for (campaign_id, drained) in claimed.drained {
+                if let Some(line) = route.line(campaign_id) {
+                    line.drained(drained, now);
+                }
+            }
+            if let Some(next_us) = claimed.next_us {
+                // Early enough that the next moment is still ahead when its row is committed.
+                let early = micros(self.commit) + micros(HORIZON) / 2;
+                route.asleep_until_us = next_us.saturating_sub(early).max(now_us + 1_000);
+            }
+            for job in jobs {
+                self.start(job);
+            }
+        }
+    }
+
+    fn start(&mut self, job: Job) {
+        let route = &mut self.routes[job.route];
+        route.in_flight += 1;
+        route.breaker.probe();
+        self.claims.insert(job.sms.id);
+        self.progress.in_flight.fetch_add(1, Ordering::Relaxed);
+        self.tasks.spawn(slot::send(job, Arc::clone(&self.around)));
+    }
+
+    fn job(&mut self, index: usize, row: Claimed) -> Job {
+        let route = &mut self.routes[index];
+        let campaign_id = row.sms.campaign_id;
+        let from = route.line(campaign_id).and_then(|line| {
+            line.empty = false;
+            line.campaign.sender.clone()
+        });
+        Job {
+            message: Message {
+                phone: row.phone,
+                content: row.sms.content.clone(),
+                reference: row.sms.reference.clone(),
+                from,
+                params: serde_json::from_str(&row.sms.params).unwrap_or_default(),
+            },
+            sms: row.sms,
+            moment: row.moment,
+            route: index,
+            provider: Arc::clone(&route.provider),
+            transport: route.transport.clone(),
+        }
+    }
+
+    pub(super) fn wakes_at_us(&self) -> Option<i64> {
+        if self.is_stopping() || self.free() == 0 || self.left() == 0 || !self.lease.holds() {
+            return None;
+        }
+        let now = self.clock.now();
+        let open = self.routes.iter().filter(|route| route.busy() < self.cap());
+        open.filter_map(|route| route.wakes_at_us(now)).min()
+    }
+
+    pub(super) fn route_of(&self, provider: &str) -> Option<usize> {
+        self.routes
+            .iter()
+            .position(|route| route.provider.name() == provider)
+    }
+
+    fn free(&self) -> u32 {
+        let busy: u32 = self.routes.iter().map(Route::busy).sum();
+        self.settings.sender.slots.saturating_sub(busy)
+    }
+
+    /// Messages that may still be claimed.
+    pub(super) fn left(&self) -> u64 {
+        self.settings
+            .limit
+            .map_or(u64::MAX, |limit| limit.saturating_sub(self.claimed))
+    }
+
+    /// One provider's part of the slots: a slow one must not take them all from the others.
+    fn cap(&self) -> u32 {
+        let in_use = self
+            .routes
+            .iter()
+            .filter(|route| route.lines.iter().any(Line::has_work));
+        let count = u32::try_from(in_use.count()).unwrap_or(1).max(1);
+        (self.settings.sender.slots / count).max(1)
+    }
+}
+
+pub(super) fn held(job: &Job) -> Held {
+    Held {
+        campaign_id: job.sms.campaign_id,
+        segments: job.sms.segments.unwrap_or(1),
+        lapsed_us: match job.moment {
+            Moment::At(moment_us) => Some(moment_us),
+            Moment::AtOnce => None,
+        },
+    }
+}
+
+/// Whether a claimed message can be sent at all.
+pub(super) fn admit(sms: &Sms, now: Timestamp, region: Option<Region>) -> Admission {
+    if sms.expires_at.is_some_and(|expires_at| expires_at <= now) {
+        return Admission::Refuse(Cause::new(
+            Class::Expired,
+            "its time ran out before it was sent",
+        ));
+    }
+    match Phone::parse(&sms.phone, region) {
+        Ok(phone) => Admission::Send {
+            phone,
+            segments: sms
+                .segments
+                .unwrap_or_else(|| segments::count(&sms.content).count),
+        },
+        Err(error) => Admission::Refuse(Cause::new(Class::Recipient, error.to_string())),
+    }
+}
+
+fn micros(span: Duration) -> i64 {
+    millis(span)
+        .saturating_mul(1_000)
+        .saturating_add(i64::from(span.subsec_micros() % 1_000))
+}

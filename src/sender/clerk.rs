@@ -1,0 +1,300 @@
+//! The clerk owns the database side of all slots. Each round is one transaction: what has ended is
+//! settled, and rows are claimed for whoever is idle. While it commits, the next round gathers.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use super::breaker::Breaker;
+use super::claiming::admit;
+use super::clock::Clock;
+use super::lease::Lease;
+use super::route::Route;
+use super::slot::{Ended as SlotEnded, Surroundings, Transport};
+use super::{Ended, Event, OnUnknown, Progress, SendError, Settings};
+use crate::provider::Provider;
+use crate::sms::Timestamp;
+use crate::store::{Round, RoundDone, Store, StoreError};
+
+/// So often the clerk looks at campaigns and workers.
+pub(super) const UPKEEP: Duration = Duration::from_secs(1);
+/// So long the clerk waits for a database that is away, with its results in memory.
+const DATABASE_PATIENCE: Duration = Duration::from_secs(600);
+/// And so long once it has been told to stop.
+const LAST_PATIENCE: Duration = Duration::from_secs(10);
+const FIRST_WAIT: Duration = Duration::from_millis(50);
+const LONGEST_WAIT: Duration = Duration::from_secs(5);
+
+/// What a clerk is made of.
+pub(super) struct Parts {
+    pub(super) store: Store,
+    pub(super) providers: BTreeMap<String, Arc<Provider>>,
+    pub(super) transports: BTreeMap<String, Transport>,
+    pub(super) settings: Settings,
+    pub(super) clock: Arc<Clock>,
+    pub(super) stop: watch::Receiver<bool>,
+    pub(super) progress: Arc<Progress>,
+    pub(super) events: Option<mpsc::UnboundedSender<Event>>,
+}
+
+pub(super) struct Clerk {
+    pub(super) store: Store,
+    pub(super) settings: Settings,
+    pub(super) clock: Arc<Clock>,
+    pub(super) lease: Arc<Lease>,
+    pub(super) routes: Vec<Route>,
+    pub(super) progress: Arc<Progress>,
+    pub(super) events: Option<mpsc::UnboundedSender<Event>>,
+    pub(super) stop: watch::Receiver<bool>,
+    pub(super) around: Arc<Surroundings>,
+    pub(super) ended: mpsc::UnboundedReceiver<SlotEnded>,
+    /// Slots and the heartbeat; they end with the clerk.
+    pub(super) tasks: JoinSet<()>,
+    pub(super) claimed: u64,
+    pub(super) upkeep_at: Instant,
+    pub(super) orphans_at: Instant,
+    /// Claimed messages whose settlement is not committed.
+    pub(super) claims: HashSet<i64>,
+    /// How long a round takes to commit, of late.
+    pub(super) commit: Duration,
+}
+
+impl Clerk {
+    pub(super) async fn begin(parts: Parts) -> Result<Self, SendError> {
+        let settings = parts.settings;
+        let lease = Lease::begin(
+            parts.store.clone(),
+            Arc::clone(&parts.clock),
+            settings.sender.lease,
+            settings.sender.slots,
+        )
+        .await?;
+        let settings_lease = settings.sender.lease;
+        let (sender, ended) = mpsc::unbounded_channel();
+        let mut tasks = JoinSet::new();
+        tasks.spawn(Arc::clone(&lease).keep());
+        let mut clerk = Self {
+            store: parts.store,
+            around: Arc::new(Surroundings {
+                clock: Arc::clone(&parts.clock),
+                lease: Arc::clone(&lease),
+                stop: parts.stop.clone(),
+                ended: sender,
+                progress: Arc::clone(&parts.progress),
+            }),
+            routes: routes(&parts.providers, &parts.transports, &settings, &parts.clock),
+            settings,
+            clock: parts.clock,
+            lease,
+            progress: parts.progress,
+            events: parts.events,
+            stop: parts.stop,
+            ended,
+            tasks,
+            claimed: 0,
+            upkeep_at: Instant::now(),
+            orphans_at: Instant::now() + settings_lease,
+            claims: HashSet::new(),
+            commit: Duration::from_millis(1),
+        };
+        clerk.store.park_nobodys(clerk.clock.now()).await?;
+        clerk.upkeep(true).await?;
+        Ok(clerk)
+    }
+
+    /// Sends until there is nothing left to do, or until it is told to stop.
+    pub(super) async fn run(mut self) -> Result<Ended, SendError> {
+        loop {
+            if self.upkeep_at <= Instant::now() {
+                self.upkeep_unless_away().await;
+            }
+            let ended = self.gather().await;
+            let round = Arc::new(self.plan(ended));
+            if !round.is_idle() {
+                let done = self.commit(&round).await?;
+                self.dispatch(&round, done);
+            }
+            if let Some(ended) = self.is_finished().await? {
+                self.tasks.abort_all();
+                if let Err(error) = self.lease.end().await {
+                    tracing::warn!(%error, "this worker stays on the list until another finds it gone");
+                }
+                return Ok(ended);
+            }
+        }
+    }
+
+    /// Waits until something has ended, or until there may be something to claim.
+    async fn gather(&mut self) -> Vec<SlotEnded> {
+        let mut ended = Vec::new();
+        while let Ok(one) = self.ended.try_recv() {
+            ended.push(one);
+        }
+        while self.tasks.try_join_next().is_some() {}
+        let now_us = self.clock.now_us();
+        let wakes_at_us = self.wakes_at_us();
+        if !ended.is_empty() || wakes_at_us.is_some_and(|at_us| at_us <= now_us) {
+            return ended;
+        }
+        let stopping = self.is_stopping();
+        let until = wakes_at_us.map_or(UPKEEP, |at_us| self.clock.until(at_us));
+        let wake = (Instant::now() + until).min(self.upkeep_at);
+        tokio::select! {
+            biased;
+            one = self.ended.recv() => ended.extend(one),
+            _ = self.stop.wait_for(|stop| *stop), if !stopping => {}
+            () = tokio::time::sleep_until(wake) => {}
+        }
+        while let Ok(one) = self.ended.try_recv() {
+            ended.push(one);
+        }
+        ended
+    }
+
+    /// Decides what has ended, and what to ask for.
+    fn plan(&mut self, ended: Vec<SlotEnded>) -> Round {
+        let now = self.clock.now();
+        let mut round = self.empty_round(now);
+        for one in ended {
+            self.conclude(one, &mut round);
+        }
+        self.release_held(&mut round);
+        self.return_moments(&mut round);
+        if !self.is_stopping() && self.lease.holds() {
+            self.ask(&mut round);
+        }
+        round
+    }
+
+    fn empty_round(&self, now: Timestamp) -> Round {
+        let region = self.settings.default_region;
+        Round {
+            worker_id: self.lease.worker_id(),
+            now,
+            lease: self.lease.length(),
+            settlements: Vec::new(),
+            halts: Vec::new(),
+            stops: Vec::new(),
+            refill: self.lease.take_jump(),
+            claims: Vec::new(),
+            admit: Arc::new(move |sms| admit(sms, now, region)),
+        }
+    }
+
+    /// Commits the round; a database that is away is waited for, and nothing new is claimed meanwhile.
+    async fn commit(&mut self, round: &Arc<Round>) -> Result<RoundDone, StoreError> {
+        let began = Instant::now();
+        let mut wait = FIRST_WAIT;
+        let mut round = Arc::clone(round);
+        loop {
+            let started = Instant::now();
+            let error = match self.store.round(Arc::clone(&round)).await {
+                Ok(done) => {
+                    self.note_commit(started.elapsed(), wait != FIRST_WAIT);
+                    return Ok(done);
+                }
+                Err(error) => error,
+            };
+            let patience = if self.is_stopping() {
+                LAST_PATIENCE
+            } else {
+                DATABASE_PATIENCE
+            };
+            if !error.passes() && !round.claims.is_empty() {
+                // Nothing more can be claimed; what is known must be settled all the same.
+                let settling = Arc::new(round.without_claims(self.clock.now()));
+                self.store.round(settling).await?;
+                return Err(error);
+            }
+            if !error.passes() || began.elapsed() >= patience {
+                return Err(error);
+            }
+            if wait == FIRST_WAIT {
+                tracing::warn!(%error, results = round.settlements.len(), "the database is away; results wait in memory");
+                self.progress
+                    .set_note(Some(format!("{error}; results wait in memory")));
+            }
+            tokio::time::sleep(wait).await;
+            wait = (wait * 2).min(LONGEST_WAIT);
+            round = Arc::new(round.without_claims(self.clock.now()));
+        }
+    }
+
+    fn note_commit(&mut self, took: Duration, was_away: bool) {
+        if was_away {
+            tracing::warn!("the database is back");
+            self.progress.set_note(None);
+        }
+        // The slowest of late: moments must not begin before their rows are committed.
+        self.commit = took
+            .max(self.commit.mul_f64(0.9))
+            .min(Duration::from_secs(5));
+    }
+
+    pub(super) fn resends(&self, route: usize) -> bool {
+        self.settings.sender.on_unknown == OnUnknown::Resend
+            || self.routes[route].provider.honours_reference()
+    }
+
+    pub(super) fn is_stopping(&self) -> bool {
+        *self.stop.borrow()
+    }
+}
+
+impl Round {
+    fn is_idle(&self) -> bool {
+        self.settlements.is_empty()
+            && self.halts.is_empty()
+            && self.stops.is_empty()
+            && self.claims.is_empty()
+    }
+
+    fn without_claims(&self, now: Timestamp) -> Self {
+        Self {
+            worker_id: self.worker_id,
+            now,
+            lease: self.lease,
+            settlements: self.settlements.clone(),
+            halts: self.halts.clone(),
+            stops: self.stops.clone(),
+            refill: self.refill,
+            claims: Vec::new(),
+            admit: Arc::clone(&self.admit),
+        }
+    }
+}
+
+fn routes(
+    providers: &BTreeMap<String, Arc<Provider>>,
+    transports: &BTreeMap<String, Transport>,
+    settings: &Settings,
+    clock: &Clock,
+) -> Vec<Route> {
+    let mut routes = Vec::new();
+    for (name, provider) in providers {
+        let Some(transport) = transports.get(name) else {
+            continue;
+        };
+        let mut limits = provider.rates().0.clone();
+        limits.extend(
+            settings
+                .rate
+                .iter()
+                .flat_map(|rates| rates.0.iter().copied()),
+        );
+        let breaker = Breaker::new(settings.breaker.clone());
+        let now_us = clock.now_us();
+        routes.push(Route::new(
+            Arc::clone(provider),
+            transport.clone(),
+            limits,
+            breaker,
+            now_us,
+        ));
+    }
+    routes
+}

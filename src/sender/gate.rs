@@ -1,0 +1,258 @@
+//! The first gate, inside the process: how many permits the clerk may ask the shared pace for right
+//! now. It keeps idle moments free of transactions, and it is where a provider that said "too fast"
+//! is met at a lower rate that recovers step by step.
+
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use governor::clock::FakeRelativeClock;
+use governor::middleware::NoOpMiddleware;
+use governor::state::{InMemoryState, NotKeyed};
+use governor::{Quota, RateLimiter};
+
+use crate::rate::Rate;
+use crate::store::pace::HORIZON;
+
+type Limiter = RateLimiter<
+    NotKeyed,
+    InMemoryState,
+    FakeRelativeClock,
+    NoOpMiddleware<<FakeRelativeClock as governor::clock::Clock>::Instant>,
+>;
+
+/// The rate after "too fast" is this part of what it was.
+const SLOWER: f64 = 0.5;
+/// And never below this part of the limit.
+const SLOWEST: f64 = 1.0 / 64.0;
+/// So often it is raised, by so much, while nobody complains.
+const STEP_US: i64 = 5_000_000;
+const FASTER: f64 = 1.25;
+/// The gate is a little wider than the limit: the shared pace has the last word.
+const SLACK: f64 = 1.02;
+
+/// Decides for one provider; instants are in microseconds of one clock that never goes back.
+pub(super) struct Gate {
+    clock: FakeRelativeClock,
+    shown_us: i64,
+    limiter: Option<Limiter>,
+    /// Per second; `None` where nobody set a limit.
+    configured: Option<f64>,
+    /// Per second, while slowed.
+    ceiling: f64,
+    /// The part of the ceiling that is allowed; 1 when all is well.
+    part: f64,
+    stepped_us: i64,
+    /// Granted, but not used.
+    spare: u32,
+    started: Started,
+}
+
+/// How fast messages were started of late.
+#[derive(Default)]
+struct Started {
+    since_us: i64,
+    count: u32,
+    last_rate: f64,
+}
+
+impl Gate {
+    /// A gate for the provider's limits, at a moment.
+    pub(super) fn new(limits: &[Rate], now_us: i64) -> Self {
+        let configured = limits
+            .iter()
+            .filter(|rate| rate.window < Duration::from_secs(3_600))
+            .map(|rate| rate.per_second())
+            .reduce(f64::min);
+        let clock = FakeRelativeClock::default();
+        let mut gate = Self {
+            clock,
+            shown_us: now_us,
+            limiter: None,
+            configured,
+            ceiling: configured.unwrap_or(0.0),
+            part: 1.0,
+            stepped_us: now_us,
+            spare: 0,
+            started: Started::default(),
+        };
+        gate.rebuild();
+        gate
+    }
+
+    /// How many of `want` permits may be asked for now.
+    pub(super) fn grant(&mut self, want: u32, now_us: i64) -> u32 {
+        self.show(now_us);
+        self.recover(now_us);
+        let Some(limiter) = &self.limiter else {
+            return want;
+        };
+        let mut granted = self.spare.min(want);
+        self.spare -= granted;
+        while granted < want && limiter.check().is_ok() {
+            granted += 1;
+        }
+        granted
+    }
+
+    /// Takes back what was granted and not used.
+    pub(super) fn return_unused(&mut self, count: u32) {
+        if self.limiter.is_some() {
+            let burst = burst(self.rate());
+            self.spare = self.spare.saturating_add(count).min(burst.get());
+        }
+    }
+
+    /// Notes that messages were started.
+    pub(super) fn note_started(&mut self, count: u32, now_us: i64) {
+        let elapsed = now_us - self.started.since_us;
+        if elapsed >= 1_000_000 {
+            self.started = Started {
+                since_us: now_us,
+                count: 0,
+                last_rate: self.started.rate(now_us),
+            };
+        }
+        self.started.count = self.started.count.saturating_add(count);
+    }
+
+    /// The provider said "too fast": go on at half the rate.
+    pub(super) fn slow_down(&mut self, now_us: i64) {
+        if self.part >= 1.0 {
+            let measured = self
+                .started
+                .rate(now_us)
+                .max(self.started.last_rate)
+                .max(1.0);
+            self.ceiling = self.configured.unwrap_or(measured);
+        }
+        self.part = (self.part * SLOWER).max(SLOWEST);
+        self.stepped_us = now_us;
+        self.spare = 0;
+        self.rebuild();
+    }
+
+    /// Until when nothing will be granted, at the earliest.
+    pub(super) fn next_us(&self, now_us: i64) -> Option<i64> {
+        self.limiter.as_ref()?;
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "microseconds between two messages"
+        )]
+        let apart = (1_000_000.0 / self.rate()) as i64;
+        Some(now_us + apart.min(1_000_000))
+    }
+
+    pub(super) fn is_slowed(&self) -> bool {
+        self.part < 1.0
+    }
+
+    fn rate(&self) -> f64 {
+        let slack = if self.is_slowed() { 1.0 } else { SLACK };
+        (self.ceiling * self.part * slack).max(0.001)
+    }
+
+    fn recover(&mut self, now_us: i64) {
+        while self.is_slowed() && now_us - self.stepped_us >= STEP_US {
+            self.stepped_us += STEP_US;
+            self.part = (self.part * FASTER).min(1.0);
+            self.rebuild();
+        }
+    }
+
+    fn rebuild(&mut self) {
+        self.limiter = (self.configured.is_some() || self.is_slowed()).then(|| {
+            let apart = Duration::from_secs_f64(1.0 / self.rate());
+            let quota = Quota::with_period(apart.max(Duration::from_nanos(1)))
+                .expect("a period of a nanosecond or more")
+                .allow_burst(burst(self.rate()));
+            RateLimiter::direct_with_clock(quota, self.clock.clone())
+        });
+    }
+
+    fn show(&mut self, now_us: i64) {
+        let passed = u64::try_from(now_us - self.shown_us).unwrap_or(0);
+        self.clock.advance(Duration::from_micros(passed));
+        self.shown_us = self.shown_us.max(now_us);
+    }
+}
+
+impl Started {
+    fn rate(&self, now_us: i64) -> f64 {
+        let elapsed = Duration::from_micros(u64::try_from(now_us - self.since_us).unwrap_or(0));
+        f64::from(self.count) / elapsed.as_secs_f64().max(0.1)
+    }
+}
+
+/// What one look ahead of the shared pace can use, and never less than two.
+fn burst(rate: f64) -> NonZeroU32 {
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "saturates, and rates are positive"
+    )]
+    let ahead = (rate * (HORIZON * 2).as_secs_f64()).ceil() as u32;
+    NonZeroU32::new(ahead.max(2)).unwrap_or(NonZeroU32::MIN)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gate(rate: &str) -> Gate {
+        let limits = rate.parse::<crate::rate::Rates>().expect("rates").0;
+        Gate::new(&limits, 0)
+    }
+
+    /// What the gate lets through in so many seconds, asked every millisecond.
+    fn passed(gate: &mut Gate, from_us: i64, seconds: i64) -> u32 {
+        (0..seconds * 1_000)
+            .map(|millis| gate.grant(64, from_us + millis * 1_000))
+            .sum()
+    }
+
+    #[test]
+    fn without_a_limit_it_is_open() {
+        assert_eq!(gate("").grant(1_000, 0), 1_000);
+    }
+
+    #[test]
+    fn it_is_a_little_wider_than_the_limit() {
+        let mut gate = gate("100/s");
+        let count = passed(&mut gate, 0, 10);
+        assert!((1_000..1_060).contains(&count), "{count}");
+    }
+
+    #[test]
+    fn what_was_not_used_is_granted_again() {
+        let mut gate = gate("10/s");
+        assert_eq!(gate.grant(2, 0), 2);
+        assert_eq!(gate.grant(2, 0), 0);
+        gate.return_unused(1);
+        assert_eq!(gate.grant(2, 0), 1);
+    }
+
+    #[test]
+    fn after_too_fast_it_is_half_as_wide_and_recovers_step_by_step() {
+        let mut gate = gate("100/s");
+        gate.slow_down(0);
+        let count = passed(&mut gate, 0, 4);
+        assert!((190..=230).contains(&count), "{count}");
+        passed(&mut gate, 4_000_000, 30);
+        assert!(!gate.is_slowed());
+        let count = passed(&mut gate, 34_000_000, 4);
+        assert!((400..=430).contains(&count), "{count}");
+    }
+
+    #[test]
+    fn without_a_limit_the_measured_rate_is_halved() {
+        let mut gate = gate("");
+        for tick in 0..200 {
+            gate.note_started(10, tick * 10_000);
+        }
+        gate.slow_down(2_000_000);
+        let count = passed(&mut gate, 2_000_000, 4);
+        assert!((1_900..=2_600).contains(&count), "{count}");
+        passed(&mut gate, 6_000_000, 60);
+        assert_eq!(gate.grant(5_000, 70_000_000), 5_000);
+    }
+}

@@ -1,0 +1,275 @@
+//! A worker's word that it lives. A heartbeat renews its lease; a worker whose own lease has run out
+//! starts nothing; and whoever is found dead has their messages parked as unknown.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::time::Duration;
+
+use crate::sender::clock::Clock;
+use crate::sms::{Timestamp, millis};
+use crate::store::{NewWorker, Store, StoreError, Worker};
+
+/// Trust in one's own lease ends this part of it before peers may take over.
+const MARGIN: f64 = 0.1;
+/// So often a lease is renewed.
+const BEATS: u32 = 3;
+
+/// One worker's lease.
+pub(super) struct Lease {
+    store: Store,
+    clock: Arc<Clock>,
+    length: Duration,
+    slots: i32,
+    worker_id: AtomicI64,
+    trusted_until_us: AtomicI64,
+    /// Before this, in milliseconds, others are not declared dead for their silence.
+    patient_until: AtomicI64,
+    jumped: AtomicBool,
+}
+
+impl Lease {
+    /// Registers this process as a worker.
+    pub(super) async fn begin(
+        store: Store,
+        clock: Arc<Clock>,
+        length: Duration,
+        slots: u32,
+    ) -> Result<Arc<Self>, StoreError> {
+        let slots = i32::try_from(slots).unwrap_or(i32::MAX);
+        let asked_us = clock.now_us();
+        let worker_id = store.register_worker(&identity(slots), clock.now()).await?;
+        let lease = Arc::new(Self {
+            store,
+            clock,
+            length,
+            slots,
+            worker_id: AtomicI64::new(worker_id),
+            trusted_until_us: AtomicI64::new(0),
+            patient_until: AtomicI64::new(0),
+            jumped: AtomicBool::new(false),
+        });
+        lease.trust_from(asked_us);
+        Ok(lease)
+    }
+
+    pub(super) fn worker_id(&self) -> i64 {
+        self.worker_id.load(Ordering::Acquire)
+    }
+
+    /// Whether a request may start now.
+    pub(super) fn holds(&self) -> bool {
+        self.clock.now_us() < self.trusted_until_us.load(Ordering::Acquire)
+    }
+
+    /// Whether the clock has jumped since this was asked last.
+    pub(super) fn take_jump(&self) -> bool {
+        self.jumped.swap(false, Ordering::AcqRel)
+    }
+
+    pub(super) fn length(&self) -> Duration {
+        self.length
+    }
+
+    /// Renews the lease, until it is dropped.
+    pub(super) async fn keep(self: Arc<Self>) {
+        loop {
+            tokio::time::sleep(self.length / BEATS).await;
+            if let Err(error) = self.beat().await {
+                tracing::warn!(%error, "the lease was not renewed");
+            }
+        }
+    }
+
+    async fn beat(&self) -> Result<(), StoreError> {
+        let asked_us = self.clock.now_us();
+        let lapsed = !self.holds();
+        if !self
+            .store
+            .heartbeat(self.worker_id(), self.clock.now())
+            .await?
+        {
+            // Declared dead: what was claimed under the old id is parked; start anew under another.
+            let worker_id = self
+                .store
+                .register_worker(&identity(self.slots), self.clock.now())
+                .await?;
+            tracing::warn!(
+                worker_id,
+                "this worker had been declared dead and starts anew"
+            );
+            self.worker_id.store(worker_id, Ordering::Release);
+        }
+        if lapsed {
+            let patient_until = self.clock.now().plus(self.length);
+            self.patient_until
+                .store(patient_until.as_millis(), Ordering::Release);
+        }
+        self.trust_from(asked_us);
+        let shown = self.store.now().await?;
+        if self.clock.follows_database() && self.clock.correct(shown) {
+            tracing::warn!("the database's clock has jumped; every limit counts as full from now");
+            self.jumped.store(true, Ordering::Release);
+            self.trust_from(self.clock.now_us());
+        }
+        Ok(())
+    }
+
+    /// Parks what dead workers were sending; returns how many messages that were.
+    pub(super) async fn bury_dead(&self) -> Result<u64, StoreError> {
+        let own = self.worker_id();
+        let now = self.clock.now();
+        let mut parked = 0;
+        for worker in self.store.worker_rows().await? {
+            if worker.id == own {
+                continue;
+            }
+            let Some(reason) = self.is_dead(&worker, now) else {
+                continue;
+            };
+            tracing::warn!(
+                worker_id = worker.id,
+                pid = worker.pid,
+                reason,
+                "a worker is dead"
+            );
+            parked += self.store.park_dead(&worker, &reason, now).await?;
+        }
+        Ok(parked)
+    }
+
+    fn is_dead(&self, worker: &Worker, now: Timestamp) -> Option<String> {
+        let who = format!(
+            "worker {} (pid {} on {})",
+            worker.id, worker.pid, worker.host
+        );
+        if is_gone(worker) {
+            return Some(format!("{who} died while sending"));
+        }
+        let patient = now.as_millis() < self.patient_until.load(Ordering::Acquire);
+        let silent = now.as_millis() - worker.heartbeat_at > millis(self.length);
+        (silent && !patient).then(|| format!("{who} fell silent while sending"))
+    }
+
+    /// Ends the lease after everything was settled.
+    pub(super) async fn end(&self) -> Result<(), StoreError> {
+        self.store.release_pace(self.worker_id()).await?;
+        self.store.remove_worker(self.worker_id()).await
+    }
+
+    fn trust_from(&self, asked_us: i64) {
+        let trusted = self.length.mul_f64(1.0 - MARGIN);
+        let until = asked_us.saturating_add(millis(trusted).saturating_mul(1_000));
+        self.trusted_until_us.store(until, Ordering::Release);
+    }
+}
+
+/// Who this process is, so that peers on its host can see whether it lives.
+fn identity(slots: i32) -> NewWorker {
+    NewWorker {
+        host: rustix::system::uname()
+            .nodename()
+            .to_string_lossy()
+            .into_owned(),
+        boot_id: process::boot_id(),
+        pid_namespace: process::pid_namespace(),
+        pid: i64::from(std::process::id()),
+        process_started: process::started(i64::from(std::process::id())).unwrap_or(0),
+        slots,
+    }
+}
+
+/// Whether the worker ran on this host, and its process is certainly gone.
+fn is_gone(worker: &Worker) -> bool {
+    let here = !worker.boot_id.is_empty()
+        && worker.boot_id == process::boot_id()
+        && worker.pid_namespace == process::pid_namespace();
+    here && process::started(worker.pid) != Some(worker.process_started)
+}
+
+/// What Linux tells of processes.
+#[cfg(target_os = "linux")]
+mod process {
+    use procfs::process::{ProcState, Process};
+
+    pub(super) fn boot_id() -> String {
+        procfs::sys::kernel::random::boot_id().unwrap_or_default()
+    }
+
+    pub(super) fn pid_namespace() -> String {
+        let namespaces = Process::myself().and_then(|process| process.namespaces());
+        namespaces
+            .ok()
+            .and_then(|all| {
+                all.0
+                    .get(std::ffi::OsStr::new("pid"))
+                    .map(|pid| pid.identifier)
+            })
+            .map(|identifier| identifier.to_string())
+            .unwrap_or_default()
+    }
+
+    /// When the process started, in ticks since the boot; `None` when it is gone or a zombie.
+    pub(super) fn started(pid: i64) -> Option<i64> {
+        let stat = Process::new(i32::try_from(pid).ok()?).and_then(|process| process.stat());
+        let stat = stat.ok()?;
+        let gone = matches!(stat.state(), Ok(ProcState::Zombie | ProcState::Dead));
+        if gone {
+            None
+        } else {
+            i64::try_from(stat.starttime).ok()
+        }
+    }
+}
+
+/// Elsewhere nothing is known of processes: only heartbeats tell.
+#[cfg(not(target_os = "linux"))]
+mod process {
+    pub(super) fn boot_id() -> String {
+        String::new()
+    }
+
+    pub(super) fn pid_namespace() -> String {
+        String::new()
+    }
+
+    pub(super) fn started(_pid: i64) -> Option<i64> {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn worker(pid: i64, process_started: i64) -> Worker {
+        let this = identity(1);
+        Worker {
+            id: 7,
+            host: this.host,
+            boot_id: this.boot_id,
+            pid_namespace: this.pid_namespace,
+            pid,
+            process_started,
+            slots: 1,
+            started_at: 0,
+            heartbeat_at: 0,
+        }
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn a_process_of_this_host_is_known_to_live_or_to_be_gone() {
+        let this = identity(1);
+        assert!(!is_gone(&worker(this.pid, this.process_started)));
+        assert!(
+            is_gone(&worker(this.pid, this.process_started - 1)),
+            "the pid came again"
+        );
+        assert!(is_gone(&worker(i64::from(i32::MAX), 1)));
+        let elsewhere = Worker {
+            boot_id: "another".to_owned(),
+            ..worker(i64::from(i32::MAX), 1)
+        };
+        assert!(!is_gone(&elsewhere), "another host cannot be looked at");
+    }
+}

@@ -1,0 +1,197 @@
+//! What becomes of a message after an attempt: a pure function of the outcome, the row and the policy.
+
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use crate::sms::{Cause, Outcome, Sms, Timestamp};
+use crate::store::Fate;
+
+/// Section `[retry]`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// Attempts before a message fails; 0 means until it succeeds or expires.
+    pub max_attempts: i32,
+    /// The longest wait before the second attempt; it doubles with every further one.
+    #[serde(with = "jiff::fmt::serde::unsigned_duration::friendly::compact::required")]
+    pub first_wait: Duration,
+    #[serde(with = "jiff::fmt::serde::unsigned_duration::friendly::compact::required")]
+    pub max_wait: Duration,
+    /// No success for so long stops the campaign, its rows kept.
+    #[serde(with = "jiff::fmt::serde::unsigned_duration::friendly::compact::required")]
+    pub give_up_after: Duration,
+}
+
+/// Decides what becomes of a claimed message. `resend`: a message that was perhaps accepted may be
+/// sent again with the same reference. `jitter` is uniform in `0..1`.
+///
+/// Who was in doubt stays in doubt: such a message is never failed.
+pub fn decide(
+    outcome: &Outcome,
+    sms: &Sms,
+    config: &Config,
+    resend: bool,
+    now: Timestamp,
+    jitter: f64,
+) -> Fate {
+    let attempts_left =
+        config.max_attempts == 0 || sms.attempts.saturating_add(1) < config.max_attempts;
+    let wait = backoff(sms.attempts, config, jitter);
+    let again = |after: Duration, cause: &Cause, counted: bool| {
+        let due_at = now.plus(after);
+        Fate::Ready {
+            due_at: sms
+                .expires_at
+                .map_or(due_at, |expires_at| due_at.min(expires_at)),
+            cause: Some(cause.clone()),
+            counted,
+            in_doubt: false,
+        }
+    };
+    match outcome {
+        Outcome::Accepted(receipt) => Fate::Sent(receipt.clone()),
+        Outcome::Throttled { cause, retry_after } => {
+            again(retry_after.unwrap_or(Duration::ZERO), cause, false)
+        }
+        Outcome::Capped { cause, retry_after } => {
+            again(retry_after.unwrap_or(config.max_wait), cause, false)
+        }
+        Outcome::Unavailable { cause, retry_after } if attempts_left => {
+            again(wait.max(retry_after.unwrap_or(Duration::ZERO)), cause, true)
+        }
+        Outcome::Unknown(cause) if resend && attempts_left => match again(wait, cause, true) {
+            Fate::Ready {
+                due_at,
+                cause,
+                counted,
+                ..
+            } => Fate::Ready {
+                due_at,
+                cause,
+                counted,
+                in_doubt: true,
+            },
+            fate => fate,
+        },
+        Outcome::Unknown(cause) => Fate::Unknown(cause.clone()),
+        Outcome::Refused {
+            cause,
+            listed: true,
+        } => again(Duration::ZERO, cause, false),
+        Outcome::Refused {
+            cause,
+            listed: false,
+        } if attempts_left => again(Duration::ZERO, cause, true),
+        Outcome::Rejected(cause)
+        | Outcome::Unavailable { cause, .. }
+        | Outcome::Refused { cause, .. } => ended(sms, cause),
+    }
+}
+
+fn ended(sms: &Sms, cause: &Cause) -> Fate {
+    if sms.in_doubt {
+        Fate::Unknown(cause.clone())
+    } else {
+        Fate::Failed(cause.clone())
+    }
+}
+
+/// Exponential with full jitter: anything up to `first_wait` after the first attempt, doubling with
+/// every further one, up to `max_wait`.
+pub fn backoff(attempts_before: i32, config: &Config, jitter: f64) -> Duration {
+    let doublings = u32::try_from(attempts_before).unwrap_or(0).min(30);
+    let longest = config
+        .first_wait
+        .saturating_mul(2_u32.saturating_pow(doublings))
+        .min(config.max_wait);
+    longest.mul_f64(jitter.clamp(0.0, 1.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sms::{Class, Receipt};
+    use proptest::prelude::*;
+
+    fn config(max_attempts: i32) -> Config {
+        Config {
+            max_attempts,
+            first_wait: Duration::from_secs(5),
+            max_wait: Duration::from_secs(600),
+            give_up_after: Duration::from_secs(86_400),
+        }
+    }
+
+    fn sms(attempts: i32, in_doubt: bool, expires_at: Option<i64>) -> Sms {
+        Sms {
+            id: 1,
+            campaign_id: 1,
+            phone: "+12025550123".to_owned(),
+            content: "hello".to_owned(),
+            params: "{}".to_owned(),
+            segments: Some(1),
+            in_doubt,
+            expires_at: expires_at.map(Timestamp::from_millis),
+            attempts,
+            claim: 1,
+            reference: "r".to_owned(),
+        }
+    }
+
+    fn outcomes() -> impl Strategy<Value = Outcome> {
+        let cause = Cause::new(Class::Unavailable, "why");
+        let after = prop::option::of((0_u64..100_000).prop_map(Duration::from_secs));
+        let rejected = Outcome::Rejected(cause.clone());
+        let unknown = Outcome::Unknown(cause.clone());
+        (0..7, after, any::<bool>()).prop_map(move |(kind, retry_after, listed)| {
+            let cause = cause.clone();
+            match kind {
+                0 => Outcome::Accepted(Receipt::default()),
+                1 => rejected.clone(),
+                2 => Outcome::Throttled { cause, retry_after },
+                3 => Outcome::Capped { cause, retry_after },
+                4 => Outcome::Unavailable { cause, retry_after },
+                5 => unknown.clone(),
+                _ => Outcome::Refused { cause, listed },
+            }
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn a_backoff_is_bounded(attempts in 0_i32.., jitter in 0.0_f64..=1.0) {
+            let wait = backoff(attempts, &config(8), jitter);
+            prop_assert!(wait <= Duration::from_secs(600));
+            let longest = 5_u64.saturating_mul(2_u64.saturating_pow(attempts.unsigned_abs()));
+            prop_assert!(wait <= Duration::from_secs(longest));
+        }
+
+        #[test]
+        fn who_was_in_doubt_is_never_failed_and_nobody_outlives_their_time(
+            outcome in outcomes(),
+            attempts in 0_i32..10,
+            in_doubt: bool,
+            expires_at in prop::option::of(1_000_i64..10_000_000),
+            max_attempts in 0_i32..10,
+            resend: bool,
+            jitter in 0.0_f64..=1.0,
+        ) {
+            let sms = sms(attempts, in_doubt, expires_at);
+            let now = Timestamp::from_millis(1_000);
+            match decide(&outcome, &sms, &config(max_attempts), resend, now, jitter) {
+                Fate::Failed(_) => prop_assert!(!in_doubt),
+                Fate::Ready { due_at, counted, in_doubt: doubt, .. } => {
+                    prop_assert!(due_at >= now);
+                    prop_assert!(sms.expires_at.is_none_or(|expires_at| due_at <= expires_at));
+                    prop_assert!(!counted || max_attempts == 0 || attempts + 1 < max_attempts);
+                    prop_assert_eq!(doubt, matches!(outcome, Outcome::Unknown(_)));
+                    prop_assert!(!doubt || resend);
+                }
+                Fate::Sent(_) => prop_assert!(matches!(outcome, Outcome::Accepted(_))),
+                Fate::Unknown(_) => prop_assert!(in_doubt || matches!(outcome, Outcome::Unknown(_))),
+                fate => prop_assert!(false, "{fate:?}"),
+            }
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! A provider behind a network that loses things, with seeded dice.
+
+use std::collections::HashMap;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Response};
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use tokio::time::Instant;
+
+use crate::sms::{Cause, Class, Outcome};
+
+/// How often requests go wrong, each as a part of one.
+#[derive(Clone, Copy, Debug, Default)]
+pub(in crate::sender) struct Faults {
+    pub(in crate::sender) unavailable: f64,
+    pub(in crate::sender) throttled: f64,
+    pub(in crate::sender) rejected: f64,
+    /// Accepted, but the answer never comes.
+    pub(in crate::sender) answer_lost: f64,
+    /// Not accepted, and no answer comes.
+    pub(in crate::sender) request_lost: f64,
+    pub(in crate::sender) refused: f64,
+}
+
+impl Faults {
+    pub(in crate::sender) fn some_of_everything() -> Self {
+        Self {
+            unavailable: 0.05,
+            throttled: 0.02,
+            rejected: 0.02,
+            answer_lost: 0.02,
+            request_lost: 0.02,
+            refused: 0.0,
+        }
+    }
+}
+
+#[derive(Default)]
+struct Log {
+    starts: Vec<Instant>,
+    /// How often each phone got a message.
+    delivered: HashMap<String, u32>,
+    references: HashMap<String, String>,
+}
+
+/// A provider behind a network that loses things.
+pub(in crate::sender) struct World {
+    pub(in crate::sender) began: Instant,
+    random: Mutex<StdRng>,
+    pub(in crate::sender) faults: Faults,
+    /// From and until, since the beginning.
+    pub(in crate::sender) outage: Option<(Duration, Duration)>,
+    pub(in crate::sender) honours_reference: bool,
+    pub(in crate::sender) latency: Duration,
+    log: Mutex<Log>,
+}
+
+impl World {
+    pub(in crate::sender) fn new(seed: u64, faults: Faults) -> Self {
+        Self {
+            began: Instant::now(),
+            random: Mutex::new(StdRng::seed_from_u64(seed)),
+            faults,
+            outage: None,
+            honours_reference: false,
+            latency: Duration::from_millis(80),
+            log: Mutex::default(),
+        }
+    }
+
+    pub(in crate::sender) async fn send(
+        &self,
+        request: Request<Bytes>,
+    ) -> Result<Response<Bytes>, Outcome> {
+        let body: serde_json::Value = serde_json::from_slice(request.body()).expect("our own JSON");
+        let text = |key: &str| body[key].as_str().expect("a text").to_owned();
+        let (phone, reference) = (text("to"), text("ref"));
+        self.log
+            .lock()
+            .expect("no panic")
+            .starts
+            .push(Instant::now());
+        let (dice, wait) = {
+            let mut random = self.random.lock().expect("no panic");
+            (random.random::<f64>(), random.random_range(0.5..1.5))
+        };
+        let since = self.began.elapsed();
+        if self
+            .outage
+            .is_some_and(|(from, until)| (from..until).contains(&since))
+        {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            return Err(unavailable("connection refused"));
+        }
+        tokio::time::sleep(self.latency.mul_f64(wait)).await;
+        self.answer(dice, phone, reference).await
+    }
+
+    pub(in crate::sender) async fn answer(
+        &self,
+        dice: f64,
+        phone: String,
+        reference: String,
+    ) -> Result<Response<Bytes>, Outcome> {
+        let faults = self.faults;
+        let mut edge = 0.0;
+        let mut falls_in = |part: f64| {
+            edge += part;
+            dice < edge
+        };
+        if falls_in(faults.unavailable) {
+            return Ok(response(503, "{}"));
+        }
+        if falls_in(faults.throttled) {
+            let mut throttled = response(429, "{}");
+            throttled
+                .headers_mut()
+                .insert("retry-after", http::HeaderValue::from_static("2"));
+            return Ok(throttled);
+        }
+        if falls_in(faults.rejected) {
+            return Ok(response(400, r#"{"error":"bad"}"#));
+        }
+        if falls_in(faults.refused) {
+            return Ok(response(401, "{}"));
+        }
+        if falls_in(faults.answer_lost) {
+            self.deliver(phone, reference);
+            return lost().await;
+        }
+        if falls_in(faults.request_lost) {
+            return lost().await;
+        }
+        let id = self.deliver(phone, reference);
+        Ok(response(201, &format!(r#"{{"id":"{id}"}}"#)))
+    }
+
+    pub(in crate::sender) fn deliver(&self, phone: String, reference: String) -> String {
+        let mut log = self.log.lock().expect("no panic");
+        let id = format!("m{}", log.references.len());
+        if let Some(known) = log.references.get(&reference).cloned()
+            && self.honours_reference
+        {
+            return known;
+        }
+        log.references.insert(reference, id.clone());
+        *log.delivered.entry(phone).or_default() += 1;
+        id
+    }
+
+    /// How many requests started.
+    pub(in crate::sender) fn starts(&self) -> usize {
+        self.log.lock().expect("no panic").starts.len()
+    }
+
+    pub(in crate::sender) fn delivered(&self) -> HashMap<String, u32> {
+        self.log.lock().expect("no panic").delivered.clone()
+    }
+
+    /// The most starts that any sliding window of this length held.
+    pub(in crate::sender) fn fullest(&self, window: Duration) -> usize {
+        let mut starts = self.log.lock().expect("no panic").starts.clone();
+        starts.sort_unstable();
+        let mut first = 0;
+        let mut most = 0;
+        for (index, at) in starts.iter().enumerate() {
+            while at.duration_since(starts[first]) >= window {
+                first += 1;
+            }
+            most = most.max(index + 1 - first);
+        }
+        most
+    }
+
+    pub(in crate::sender) fn span(&self) -> Duration {
+        let log = self.log.lock().expect("no panic");
+        let first = log.starts.iter().min().expect("something was sent");
+        let last = log.starts.iter().max().expect("something was sent");
+        last.duration_since(*first)
+    }
+}
+
+fn response(status: u16, body: &str) -> Response<Bytes> {
+    Response::builder()
+        .status(status)
+        .body(Bytes::copy_from_slice(body.as_bytes()))
+        .expect("a response")
+}
+
+fn unavailable(reason: &str) -> Outcome {
+    Outcome::Unavailable {
+        cause: Cause::new(Class::Unavailable, reason),
+        retry_after: None,
+    }
+}
+
+async fn lost() -> Result<Response<Bytes>, Outcome> {
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    Err(Outcome::Unknown(Cause::new(
+        Class::Unknown,
+        "no answer within 10 s",
+    )))
+}

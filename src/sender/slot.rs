@@ -1,0 +1,174 @@
+//! A slot sends one message: it waits for the message's moment, makes sure that it may still start,
+//! and brings back what came of it.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Response};
+use tokio::sync::{mpsc, watch};
+
+use super::Progress;
+use super::clock::Clock;
+use super::lease::Lease;
+use crate::provider::gateway::Gateway;
+use crate::provider::{Message, Provider, Stamp};
+use crate::sms::{Cause, Class, Outcome, Sms};
+use crate::store::Moment;
+use crate::store::pace::GRACE;
+
+/// How a request reaches its provider.
+#[derive(Clone)]
+pub(super) enum Transport {
+    Http(Arc<Gateway>),
+    #[cfg(test)]
+    Simulated(Arc<super::simulation::World>),
+}
+
+impl Transport {
+    async fn send(&self, request: Request<Bytes>) -> Result<Response<Bytes>, Outcome> {
+        match self {
+            Self::Http(gateway) => gateway.send(request).await,
+            #[cfg(test)]
+            Self::Simulated(world) => world.send(request).await,
+        }
+    }
+}
+
+/// A claimed message on its way.
+pub(super) struct Job {
+    pub(super) sms: Sms,
+    pub(super) message: Message,
+    pub(super) moment: Moment,
+    /// Where in the clerk's list its provider stands.
+    pub(super) route: usize,
+    pub(super) provider: Arc<Provider>,
+    pub(super) transport: Transport,
+}
+
+/// What became of a job.
+pub(super) enum End {
+    Outcome(Outcome),
+    /// Its moment passed before it could start: it wants another.
+    Lapsed,
+    /// It was not started, and shall not be: stop, the lease ran out, or its time did.
+    Released,
+}
+
+pub(super) struct Ended {
+    pub(super) job: Job,
+    /// When its request started, in microseconds of the worker's clock.
+    pub(super) started_us: i64,
+    pub(super) end: End,
+}
+
+/// What all slots of a worker share.
+pub(super) struct Surroundings {
+    pub(super) clock: Arc<Clock>,
+    pub(super) lease: Arc<Lease>,
+    pub(super) stop: watch::Receiver<bool>,
+    pub(super) ended: mpsc::UnboundedSender<Ended>,
+    pub(super) progress: Arc<Progress>,
+}
+
+/// Reports the job even if its slot panics: nobody knows then how far it came.
+struct Reporting<'a> {
+    job: Option<Job>,
+    around: &'a Surroundings,
+    started_us: i64,
+}
+
+impl Reporting<'_> {
+    fn report(&mut self, end: End) {
+        if let Some(job) = self.job.take() {
+            let ended = Ended {
+                job,
+                started_us: self.started_us,
+                end,
+            };
+            // A clerk that is gone has no use for it.
+            drop(self.around.ended.send(ended));
+        }
+    }
+}
+
+impl Drop for Reporting<'_> {
+    fn drop(&mut self) {
+        let cause = Cause::new(Class::Unknown, "sending was broken off inside smsq");
+        self.report(End::Outcome(Outcome::Unknown(cause)));
+    }
+}
+
+/// Sends one message and reports it to the clerk.
+pub(super) async fn send(job: Job, around: Arc<Surroundings>) {
+    let mut reporting = Reporting {
+        job: Some(job),
+        around: &around,
+        started_us: around.clock.now_us(),
+    };
+    let Some(job) = &reporting.job else { return };
+    let end = attempt(job, &around, &mut reporting.started_us).await;
+    reporting.report(end);
+}
+
+async fn attempt(job: &Job, around: &Surroundings, started_us: &mut i64) -> End {
+    if let Moment::At(moment_us) = job.moment {
+        let mut stop = around.stop.clone();
+        tokio::select! {
+            biased;
+            _ = stop.wait_for(|stop| *stop) => return End::Released,
+            () = wait_until(&around.clock, moment_us) => {}
+        }
+    }
+    let stamp = Stamp {
+        now: around.clock.now(),
+        nonce: rand::random(),
+    };
+    let messages = std::slice::from_ref(&job.message);
+    let request = match job.provider.request(messages, &stamp) {
+        Ok(request) => request,
+        Err(outcome) => return End::Outcome(outcome),
+    };
+    let too_late = job
+        .sms
+        .expires_at
+        .is_some_and(|expires_at| expires_at <= stamp.now);
+    if *around.stop.borrow() || !around.lease.holds() || too_late {
+        return End::Released;
+    }
+    if let Moment::At(moment_us) = job.moment
+        && !is_now(&around.clock, moment_us)
+    {
+        return End::Lapsed;
+    }
+    *started_us = around.clock.now_us();
+    around.progress.attempts.fetch_add(1, Ordering::Relaxed);
+    let outcome = match job.transport.send(request).await {
+        Err(outcome) => outcome,
+        Ok(response) => {
+            let stamp = Stamp {
+                now: around.clock.now(),
+                ..stamp
+            };
+            let mut outcomes = job.provider.answer(messages, &response, &stamp);
+            outcomes.pop().unwrap_or_else(|| {
+                Outcome::Unknown(Cause::new(Class::Unknown, "the answer names no message"))
+            })
+        }
+    };
+    End::Outcome(outcome)
+}
+
+async fn wait_until(clock: &Clock, moment_us: i64) {
+    let left = clock.until(moment_us);
+    if left > Duration::ZERO {
+        tokio::time::sleep(left).await;
+    }
+}
+
+/// A clock that was set back makes a moment as stale as one that has passed.
+fn is_now(clock: &Clock, moment_us: i64) -> bool {
+    let late = clock.now_us() - moment_us;
+    (0..=i64::try_from(GRACE.as_micros()).unwrap_or(0)).contains(&late)
+}

@@ -1,0 +1,150 @@
+//! What the clerk does between rounds: it looks at what others change, buries dead workers, and finds
+//! out whether anything is left to do.
+
+use tokio::time::Instant;
+
+use super::clerk::{Clerk, UPKEEP};
+use super::route::Line;
+use super::{Ended, SendError};
+use crate::store::CampaignState;
+
+impl Clerk {
+    pub(super) async fn upkeep_unless_away(&mut self) {
+        let kept = match self.upkeep(false).await {
+            Ok(()) => self.release_orphans().await,
+            Err(error) => Err(error),
+        };
+        if let Err(error) = kept {
+            tracing::warn!(%error, "campaigns and workers could not be looked at");
+        }
+        self.upkeep_at = Instant::now() + UPKEEP;
+    }
+
+    /// Looks at what others change: campaigns, and workers that died.
+    pub(super) async fn upkeep(&mut self, first: bool) -> Result<(), SendError> {
+        let parked = self.lease.bury_dead().await?;
+        for campaign in self.store.campaigns().await? {
+            let wanted = self.settings.campaign.as_ref();
+            if wanted.is_some_and(|name| *name != campaign.name) {
+                continue;
+            }
+            let provider = self.settings.provider_of(&campaign).map(str::to_owned);
+            let Some(index) = provider.and_then(|name| self.route_of(&name)) else {
+                continue;
+            };
+            match self.routes[index].line(campaign.id) {
+                Some(line) => line.refresh(campaign),
+                None => self.routes[index]
+                    .lines
+                    .push(Line::new(campaign, self.settings.brake)),
+            }
+        }
+        if first || parked > 0 {
+            self.resend_unknown().await?;
+        }
+        Ok(())
+    }
+
+    /// Puts back into the queue what may be sent again though it was perhaps accepted.
+    async fn resend_unknown(&mut self) -> Result<(), SendError> {
+        let most = self.settings.retry.max_attempts;
+        for index in 0..self.routes.len() {
+            if !self.resends(index) {
+                continue;
+            }
+            let active = self.routes[index]
+                .lines
+                .iter()
+                .filter(|line| line.is_active());
+            for campaign in active.map(|line| line.campaign.id) {
+                self.store
+                    .requeue_unknown(campaign, most, self.clock.now())
+                    .await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Releases rows under this worker's id that it knows nothing of: their claim was committed, but
+    /// the answer got lost, so nothing was started.
+    async fn release_orphans(&mut self) -> Result<(), SendError> {
+        if Instant::now() < self.orphans_at {
+            return Ok(());
+        }
+        self.orphans_at = Instant::now() + self.lease.length();
+        self.resend_unknown().await?;
+        let lines = self.routes.iter().flat_map(|route| &route.lines);
+        let campaigns: Vec<i64> = lines.map(|line| line.campaign.id).collect();
+        let known: Vec<i64> = self.claims.iter().copied().collect();
+        let before = self.clock.now().minus(self.lease.length());
+        let worker_id = self.lease.worker_id();
+        let released = self
+            .store
+            .release_orphans(worker_id, known, before, &campaigns, self.clock.now())
+            .await?;
+        if released > 0 {
+            tracing::warn!(
+                released,
+                "messages were claimed without this worker's knowing"
+            );
+        }
+        Ok(())
+    }
+
+    /// Whether all is done, and how it ended.
+    pub(super) async fn is_finished(&mut self) -> Result<Option<Ended>, SendError> {
+        if self.routes.iter().any(|route| route.busy() > 0) || !self.ended.is_empty() {
+            return Ok(None);
+        }
+        if self.is_stopping() {
+            return Ok(Some(Ended::Stopped));
+        }
+        if self.left() == 0 {
+            return Ok(Some(Ended::Limit));
+        }
+        let mut lines = self.routes.iter().flat_map(|route| &route.lines);
+        if self.settings.follow || lines.any(|line| line.is_active() && !line.empty) {
+            return Ok(None);
+        }
+        self.confirm_finished().await
+    }
+
+    /// Everything seemed empty: asks the database once more, for each campaign.
+    async fn confirm_finished(&mut self) -> Result<Option<Ended>, SendError> {
+        let mut halted = Vec::new();
+        let mut wait = false;
+        // A worker may have died between parking another's messages and putting them back.
+        self.resend_unknown().await?;
+        let now = self.clock.now();
+        for line in self.routes.iter_mut().flat_map(|route| &mut route.lines) {
+            let unfinished = self.store.unfinished(line.campaign.id).await?;
+            if !unfinished.ready && !unfinished.sending {
+                continue;
+            }
+            if line.is_active() {
+                line.empty = false;
+                line.quiet_until = if unfinished.ready {
+                    now
+                } else {
+                    now.plus(UPKEEP / 4)
+                };
+                wait = true;
+            } else if line.campaign.state != CampaignState::Cancelled {
+                let state = line.campaign.state.as_str();
+                let reason = line.campaign.state_reason.clone();
+                halted.push((
+                    line.campaign.name.clone(),
+                    reason.unwrap_or_else(|| state.to_owned()),
+                ));
+            }
+        }
+        if wait {
+            return Ok(None);
+        }
+        Ok(Some(if halted.is_empty() {
+            Ended::Done
+        } else {
+            Ended::Halted(halted)
+        }))
+    }
+}

@@ -1,0 +1,273 @@
+//! The domain: a message, the instants of its life, and what a provider's answer means for it.
+//! Everything else in smsq speaks in these words.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// An instant on the database's clock, in milliseconds since the Unix epoch.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[serde(transparent)]
+pub struct Timestamp(i64);
+
+impl Timestamp {
+    pub const fn from_millis(millis: i64) -> Self {
+        Self(millis)
+    }
+
+    pub const fn as_millis(self) -> i64 {
+        self.0
+    }
+
+    /// The instant `span` later; saturates.
+    #[must_use]
+    pub fn plus(self, span: Duration) -> Self {
+        Self(self.0.saturating_add(millis(span)))
+    }
+
+    /// The instant `span` earlier; saturates.
+    #[must_use]
+    pub fn minus(self, span: Duration) -> Self {
+        Self(self.0.saturating_sub(millis(span)))
+    }
+
+    /// How long after `earlier` this instant is; zero when it is not.
+    pub fn since(self, earlier: Self) -> Duration {
+        Duration::from_millis(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
+    }
+}
+
+/// RFC 3339 in UTC, to the second.
+impl fmt::Display for Timestamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match jiff::Timestamp::from_millisecond(self.0) {
+            Ok(instant) => write!(f, "{instant:.0}"),
+            Err(_) => write!(f, "{} ms", self.0),
+        }
+    }
+}
+
+/// A span in whole milliseconds; saturates.
+pub fn millis(span: Duration) -> i64 {
+    i64::try_from(span.as_millis()).unwrap_or(i64::MAX)
+}
+
+/// One message as a worker has claimed it: a row of table `sms` in state *sending*.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Sms {
+    pub id: i64,
+    pub campaign_id: i64,
+    /// As it stands in the row: E.164 with `+` when it was imported, anything when another program inserted it.
+    pub phone: String,
+    pub content: String,
+    /// The imported columns, a JSON object of strings.
+    pub params: String,
+    /// `None` until it is computed at claim.
+    pub segments: Option<i32>,
+    /// An earlier attempt may have been accepted.
+    pub in_doubt: bool,
+    pub expires_at: Option<Timestamp>,
+    /// Attempts settled or parked so far; the running one is not among them.
+    pub attempts: i32,
+    /// The fence: a settle names the claim it belongs to.
+    pub claim: i64,
+    /// Our id for the message at the provider; at most 36 characters.
+    pub reference: String,
+}
+
+/// Phones and texts are personal data: neither is printed.
+impl fmt::Debug for Sms {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sms")
+            .field("id", &self.id)
+            .field("campaign_id", &self.campaign_id)
+            .field("phone", &crate::phone::mask(&self.phone))
+            .field("attempts", &self.attempts)
+            .field("claim", &self.claim)
+            .field("in_doubt", &self.in_doubt)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A message that an import wants in the queue.
+#[derive(Clone, PartialEq, Eq)]
+pub struct NewSms {
+    /// The line of the file where its row starts; the header is line 1.
+    pub line: u64,
+    /// E.164 with `+`.
+    pub phone: String,
+    pub content: String,
+    /// The imported columns, a JSON object of strings.
+    pub params: String,
+    pub segments: i32,
+    pub dedupe_key: String,
+    /// The `smsq_id` of a failures file: the dead letter that this row may replace.
+    pub replaces: Option<i64>,
+}
+
+/// Where a message of table `sms` stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    Ready,
+    Sending,
+    Unknown,
+}
+
+impl State {
+    /// The value in column `sms.state`.
+    pub const fn code(self) -> i32 {
+        match self {
+            Self::Ready => 0,
+            Self::Sending => 1,
+            Self::Unknown => 2,
+        }
+    }
+}
+
+/// Why a message did not arrive, or not yet: the coarse reason, in one word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Class {
+    /// This phone can never be reached.
+    Recipient,
+    /// This text can never be sent.
+    Content,
+    /// The recipient told the provider that they want no more messages.
+    OptedOut,
+    /// The account, its credentials, credit, sender or address.
+    Account,
+    /// Too fast.
+    Throttle,
+    /// A cap per recipient or per day: this message waits.
+    Cap,
+    /// Certainly not accepted, for a reason that passes.
+    Unavailable,
+    /// Perhaps accepted.
+    Unknown,
+    /// Its time ran out before it was sent.
+    Expired,
+    /// An operator cancelled its campaign.
+    Cancelled,
+    /// On the suppression list.
+    Suppressed,
+    /// An operator settled it as failed.
+    Settled,
+}
+
+impl Class {
+    pub const ALL: [Self; 12] = [
+        Self::Recipient,
+        Self::Content,
+        Self::OptedOut,
+        Self::Account,
+        Self::Throttle,
+        Self::Cap,
+        Self::Unavailable,
+        Self::Unknown,
+        Self::Expired,
+        Self::Cancelled,
+        Self::Suppressed,
+        Self::Settled,
+    ];
+
+    /// The word in the tables, the reports and the configuration.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Recipient => "recipient",
+            Self::Content => "content",
+            Self::OptedOut => "opted_out",
+            Self::Account => "account",
+            Self::Throttle => "throttle",
+            Self::Cap => "cap",
+            Self::Unavailable => "unavailable",
+            Self::Unknown => "unknown",
+            Self::Expired => "expired",
+            Self::Cancelled => "cancelled",
+            Self::Suppressed => "suppressed",
+            Self::Settled => "settled",
+        }
+    }
+}
+
+impl fmt::Display for Class {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl std::str::FromStr for Class {
+    type Err = String;
+
+    fn from_str(word: &str) -> Result<Self, String> {
+        Self::ALL
+            .into_iter()
+            .find(|class| class.as_str() == word)
+            .ok_or_else(|| format!("`{word}` is no class of failures"))
+    }
+}
+
+/// Why: a class, the vendor's own code where there is one, and a sentence for the operator.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cause {
+    pub class: Class,
+    pub code: Option<String>,
+    /// A lowercase fragment without phones, texts and secrets; at most a few hundred bytes.
+    pub reason: String,
+}
+
+impl Cause {
+    pub fn new(class: Class, reason: impl Into<String>) -> Self {
+        Self {
+            class,
+            code: None,
+            reason: reason.into(),
+        }
+    }
+
+    #[must_use]
+    pub fn with_code(mut self, code: impl Into<String>) -> Self {
+        self.code = Some(code.into());
+        self
+    }
+}
+
+/// What a provider said of a message that it took.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Receipt {
+    pub message_id: Option<String>,
+    pub segments: Option<i32>,
+    /// As the provider wrote it, with its currency where it gave one.
+    pub price: Option<String>,
+}
+
+/// What the end of one attempt means.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The provider took it, or says that it already has this reference.
+    Accepted(Receipt),
+    /// This message will never go.
+    Rejected(Cause),
+    /// Too fast; certainly not accepted.
+    Throttled {
+        cause: Cause,
+        retry_after: Option<Duration>,
+    },
+    /// A cap of this recipient or of the day; certainly not accepted; only this message waits.
+    Capped {
+        cause: Cause,
+        retry_after: Option<Duration>,
+    },
+    /// Certainly not accepted, and worth another attempt.
+    Unavailable {
+        cause: Cause,
+        retry_after: Option<Duration>,
+    },
+    /// Perhaps accepted.
+    Unknown(Cause),
+    /// The account, not the message. `listed`: by a code that the provider's table lists, so it
+    /// stops the campaign at once; otherwise by a bare status that two messages must get in a row.
+    Refused { cause: Cause, listed: bool },
+}

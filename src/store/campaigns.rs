@@ -1,0 +1,231 @@
+//! Campaigns: a named set of messages that share a provider, a sender and a pace.
+
+use diesel::prelude::*;
+use diesel_async::RunQueryDsl;
+
+use super::schema::campaign;
+use super::{Store, StoreError};
+use crate::rate::Rates;
+use crate::sms::Timestamp;
+
+/// Whether a campaign's messages may be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CampaignState {
+    Active,
+    /// By an operator or by the brake, until `resume`.
+    Paused,
+    /// By its provider's word or absence, until the next `send`.
+    Stopped,
+    /// For good, until something is imported into it again.
+    Cancelled,
+}
+
+impl CampaignState {
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Active => "active",
+            Self::Paused => "paused",
+            Self::Stopped => "stopped",
+            Self::Cancelled => "cancelled",
+        }
+    }
+
+    /// The value in column `campaign.state`.
+    pub(super) const fn code(self) -> i32 {
+        match self {
+            Self::Active => 0,
+            Self::Paused => 1,
+            Self::Stopped => 2,
+            Self::Cancelled => 3,
+        }
+    }
+
+    /// A state that a newer smsq may have written is taken as one in which nothing is sent.
+    pub(super) const fn of(code: i32) -> Self {
+        match code {
+            0 => Self::Active,
+            2 => Self::Stopped,
+            3 => Self::Cancelled,
+            _ => Self::Paused,
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Campaign {
+    pub id: i64,
+    pub name: String,
+    /// `None`: the configuration's default.
+    pub provider: Option<String>,
+    pub sender: Option<String>,
+    /// Its own limit, beside the provider's.
+    pub rate: Rates,
+    /// Higher goes first.
+    pub priority: i32,
+    pub state: CampaignState,
+    /// Why it is paused or stopped.
+    pub state_reason: Option<String>,
+    /// What its dedupe keys are made of: `phone`, `none`, or columns with commas between them.
+    pub unique_by: Option<String>,
+    pub created_at: Timestamp,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NewCampaign {
+    pub name: String,
+    pub provider: Option<String>,
+    pub sender: Option<String>,
+    pub rate: Rates,
+    pub priority: i32,
+    pub unique_by: Option<String>,
+}
+
+/// What `None` leaves as it is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CampaignChange {
+    pub provider: Option<String>,
+    pub sender: Option<String>,
+    pub rate: Option<Rates>,
+    pub priority: Option<i32>,
+    pub unique_by: Option<String>,
+}
+
+#[derive(AsChangeset)]
+#[diesel(table_name = campaign)]
+struct Changes<'a> {
+    provider: Option<&'a str>,
+    sender: Option<&'a str>,
+    rate: Option<String>,
+    priority: Option<i32>,
+    unique_by: Option<&'a str>,
+}
+
+#[derive(Queryable, Selectable)]
+#[diesel(table_name = campaign)]
+struct Row {
+    id: i64,
+    name: String,
+    provider: Option<String>,
+    sender: Option<String>,
+    rate: String,
+    priority: i32,
+    state: i32,
+    state_reason: Option<String>,
+    unique_by: Option<String>,
+    created_at: i64,
+}
+
+impl From<Row> for Campaign {
+    fn from(row: Row) -> Self {
+        let rate = row.rate.parse().unwrap_or_else(|error| {
+            tracing::error!(campaign = row.name, %error, "the campaign's limit is ignored");
+            Rates::default()
+        });
+        Self {
+            id: row.id,
+            name: row.name,
+            provider: row.provider,
+            sender: row.sender,
+            rate,
+            priority: row.priority,
+            state: CampaignState::of(row.state),
+            state_reason: row.state_reason,
+            unique_by: row.unique_by,
+            created_at: Timestamp::from_millis(row.created_at),
+        }
+    }
+}
+
+impl Store {
+    /// All campaigns, oldest first.
+    pub async fn campaigns(&self) -> Result<Vec<Campaign>, StoreError> {
+        let rows: Vec<Row> = reading!(self, |conn| campaign::table
+            .order(campaign::id)
+            .select(Row::as_select())
+            .load(conn))?;
+        Ok(rows.into_iter().map(Campaign::from).collect())
+    }
+
+    pub async fn campaign(&self, name: &str) -> Result<Option<Campaign>, StoreError> {
+        let row: Option<Row> = reading!(self, |conn| async {
+            campaign::table
+                .filter(campaign::name.eq(name))
+                .select(Row::as_select())
+                .first(conn)
+                .await
+                .optional()
+        })?;
+        Ok(row.map(Campaign::from))
+    }
+
+    /// Creates the campaign, or returns the one that has its name already, unchanged.
+    pub async fn open_campaign(
+        &self,
+        new: &NewCampaign,
+        now: Timestamp,
+    ) -> Result<Campaign, StoreError> {
+        if let Some(campaign) = self.campaign(&new.name).await? {
+            return Ok(campaign);
+        }
+        let created: Result<Row, StoreError> = writing!(self, |conn| async {
+            diesel::insert_into(campaign::table)
+                .values((
+                    campaign::name.eq(&new.name),
+                    campaign::provider.eq(&new.provider),
+                    campaign::sender.eq(&new.sender),
+                    campaign::rate.eq(new.rate.to_string()),
+                    campaign::priority.eq(new.priority),
+                    campaign::unique_by.eq(&new.unique_by),
+                    campaign::created_at.eq(now.as_millis()),
+                ))
+                .execute(conn)
+                .await?;
+            campaign::table
+                .filter(campaign::name.eq(&new.name))
+                .select(Row::as_select())
+                .first(conn)
+                .await
+        });
+        match created {
+            Ok(row) => Ok(row.into()),
+            // Another import may have created it in this very moment.
+            Err(error) => self.campaign(&new.name).await?.ok_or(error),
+        }
+    }
+
+    pub async fn change_campaign(
+        &self,
+        id: i64,
+        change: &CampaignChange,
+    ) -> Result<(), StoreError> {
+        if *change == CampaignChange::default() {
+            return Ok(());
+        }
+        let changes = Changes {
+            provider: change.provider.as_deref(),
+            sender: change.sender.as_deref(),
+            rate: change.rate.as_ref().map(ToString::to_string),
+            priority: change.priority,
+            unique_by: change.unique_by.as_deref(),
+        };
+        writing!(self, |conn| diesel::update(campaign::table.find(id))
+            .set(&changes)
+            .execute(conn))?;
+        Ok(())
+    }
+
+    pub async fn set_campaign_state(
+        &self,
+        id: i64,
+        state: CampaignState,
+        reason: Option<&str>,
+    ) -> Result<(), StoreError> {
+        writing!(self, |conn| diesel::update(campaign::table.find(id))
+            .set((
+                campaign::state.eq(state.code()),
+                campaign::state_reason.eq(reason),
+            ))
+            .execute(conn))?;
+        Ok(())
+    }
+}

@@ -1,0 +1,138 @@
+//! What can go wrong with a database, told so that an operator can mend it.
+
+use std::fmt;
+use std::path::Path;
+
+use super::Access;
+
+/// The kind of a database's fault, for those who must act on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The url names no database that smsq can use.
+    Url,
+    /// There is no such database yet.
+    Missing,
+    /// Nor is there the folder that it would stand in.
+    NoFolder,
+    /// The file is there, but it is no database, or not one of smsq's.
+    Foreign,
+    /// A newer smsq has written it.
+    Newer,
+    ReadOnly,
+    Full,
+    /// Somebody else holds it for too long.
+    Busy,
+    /// It cannot be reached or read now.
+    Away,
+    Other,
+}
+
+/// A database's fault: which database, what kind, and a sentence.
+#[derive(Clone, Debug)]
+pub struct StoreError {
+    place: String,
+    fault: Fault,
+    reason: String,
+}
+
+impl StoreError {
+    pub(super) fn new(place: impl Into<String>, fault: Fault, reason: impl Into<String>) -> Self {
+        Self {
+            place: place.into(),
+            fault,
+            reason: reason.into(),
+        }
+    }
+
+    /// What cannot be opened is told apart by what is there.
+    pub(super) fn seen_at(mut self, file: &Path, access: Access) -> Self {
+        let folder = match file.parent() {
+            Some(folder) if folder.as_os_str().is_empty() => Path::new("."),
+            Some(folder) => folder,
+            None => return self,
+        };
+        if self.fault == Fault::Missing {
+            self.fault = match (file.exists(), folder.is_dir()) {
+                (true, _) => Fault::ReadOnly,
+                (false, true) if access == Access::Create => Fault::ReadOnly,
+                (false, true) => Fault::Missing,
+                (false, false) => Fault::NoFolder,
+            };
+        }
+        self
+    }
+
+    pub fn fault(&self) -> Fault {
+        self.fault
+    }
+
+    /// Whether the same call may succeed later without anybody's doing.
+    pub fn passes(&self) -> bool {
+        matches!(self.fault, Fault::Busy | Fault::Full | Fault::Away)
+    }
+
+    /// What the operator can do about it.
+    pub fn hint(&self) -> Option<&'static str> {
+        match self.fault {
+            Fault::Missing => {
+                Some("`smsq import` creates it; is `--database` right, and the folder you are in?")
+            }
+            Fault::NoFolder => Some("make the folder first; or is `--database` wrong?"),
+            Fault::Foreign => Some(
+                "point `--database` at a new file; smsq never overwrites what it does not know",
+            ),
+            Fault::Newer => Some("use the smsq that wrote it, or a newer one"),
+            Fault::ReadOnly => Some("smsq must be able to read and write the file and its folder"),
+            Fault::Full => Some("free some space and run the same command again; nothing was lost"),
+            Fault::Busy => {
+                Some("another program holds a long transaction on it; end that and try again")
+            }
+            Fault::Url | Fault::Away | Fault::Other => None,
+        }
+    }
+}
+
+impl fmt::Display for StoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`{}`: {}", self.place, self.reason)
+    }
+}
+
+impl std::error::Error for StoreError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hint_fits_what_is_there() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let there = folder.path().join("smsq.db");
+        std::fs::write(&there, "").expect("a file");
+        let missing = || StoreError::new("smsq.db", Fault::Missing, "cannot be opened");
+        for (file, access, expected) in [
+            (there, Access::Existing, Fault::ReadOnly),
+            (
+                folder.path().join("no.db"),
+                Access::Existing,
+                Fault::Missing,
+            ),
+            (folder.path().join("no.db"), Access::Create, Fault::ReadOnly),
+            (
+                folder.path().join("no/no.db"),
+                Access::Existing,
+                Fault::NoFolder,
+            ),
+            (
+                folder.path().join("no/no.db"),
+                Access::Create,
+                Fault::NoFolder,
+            ),
+            ("no.db".into(), Access::Existing, Fault::Missing),
+        ] {
+            let error = missing().seen_at(&file, access);
+            assert_eq!(error.fault(), expected, "{}", file.display());
+            assert!(error.hint().is_some());
+        }
+    }
+}

@@ -1,0 +1,42 @@
+//! Text as another program left it: SQLite keeps any bytes in any column, and a row that cannot be read
+//! must not keep the others from being sent or reported.
+
+use diesel::deserialize::{self, FromSql, FromSqlRow};
+use diesel::sql_types::{Binary, Text};
+use diesel::sqlite::{Sqlite, SqliteValue};
+
+/// Text in which whatever is not UTF-8 was replaced.
+#[derive(Clone, Debug, PartialEq, Eq, FromSqlRow)]
+pub(super) struct Foreign {
+    pub(super) text: String,
+    /// Something was replaced.
+    pub(super) is_garbled: bool,
+}
+
+impl FromSql<Text, Sqlite> for Foreign {
+    fn from_sql(value: SqliteValue<'_, '_, '_>) -> deserialize::Result<Self> {
+        let bytes = <Vec<u8> as FromSql<Binary, Sqlite>>::from_sql(value)?;
+        Ok(bytes.into())
+    }
+}
+
+impl From<Vec<u8>> for Foreign {
+    fn from(bytes: Vec<u8>) -> Self {
+        match String::from_utf8(bytes) {
+            Ok(text) => Self {
+                text,
+                is_garbled: false,
+            },
+            Err(error) => Self {
+                text: String::from_utf8_lossy(error.as_bytes()).into_owned(),
+                is_garbled: true,
+            },
+        }
+    }
+}
+
+impl From<Foreign> for String {
+    fn from(foreign: Foreign) -> Self {
+        foreign.text
+    }
+}

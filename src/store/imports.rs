@@ -1,0 +1,85 @@
+//! What an import writes: its messages, their keys, and how far it came, in one transaction a batch.
+
+use std::collections::HashSet;
+
+use diesel::prelude::*;
+use diesel_async::RunQueryDsl;
+
+use super::schema::{import, sms_key};
+use super::{CHUNK, Store, StoreError};
+use crate::sms::{NewSms, Timestamp};
+
+/// A part of a file, to be queued in one transaction.
+#[derive(Clone)]
+pub struct Batch {
+    pub import_id: i64,
+    pub campaign_id: i64,
+    pub now: Timestamp,
+    pub due_at: Timestamp,
+    pub expires_at: Option<Timestamp>,
+    pub rows: Vec<NewSms>,
+    /// Rows of the file since the last batch, rejected ones too.
+    pub row_count: u64,
+    pub rejected: u64,
+    /// Duplicates that were found before the database was asked.
+    pub duplicates: u64,
+    /// The last line that this batch accounts for.
+    pub last_line: u64,
+}
+
+/// What became of a batch; lines are those of the file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Enqueued {
+    pub accepted: u64,
+    pub duplicates: Vec<u64>,
+    pub suppressed: Vec<u64>,
+    /// Dead letters that came back unchanged: `retry` is what their owner wants.
+    pub unchanged: Vec<u64>,
+}
+
+impl Store {
+    /// Starts an import of the file with this name and hash; returns its id.
+    pub async fn begin_import(
+        &self,
+        campaign_id: i64,
+        file: &str,
+        hash: &str,
+        now: Timestamp,
+    ) -> Result<i64, StoreError> {
+        match self {
+            Self::Sqlite(sqlite) => sqlite.begin_import(campaign_id, file, hash, now).await,
+        }
+    }
+
+    /// Queues what is new of a batch.
+    pub async fn enqueue(&self, batch: Batch) -> Result<Enqueued, StoreError> {
+        match self {
+            Self::Sqlite(sqlite) => sqlite.enqueue(batch).await,
+        }
+    }
+
+    pub async fn finish_import(&self, import_id: i64, now: Timestamp) -> Result<(), StoreError> {
+        writing!(self, |conn| diesel::update(import::table.find(import_id))
+            .set(import::finished_at.eq(now.as_millis()))
+            .execute(conn))?;
+        Ok(())
+    }
+
+    /// Which of these dedupe keys the campaign has already.
+    pub async fn known_keys(
+        &self,
+        campaign_id: i64,
+        keys: Vec<String>,
+    ) -> Result<HashSet<String>, StoreError> {
+        let mut known = HashSet::new();
+        for keys in keys.chunks(usize::try_from(CHUNK).unwrap_or(1)) {
+            let found: Vec<String> = reading!(self, |conn| sms_key::table
+                .filter(sms_key::campaign_id.eq(campaign_id))
+                .filter(sms_key::dedupe_key.eq_any(keys))
+                .select(sms_key::dedupe_key)
+                .load(conn))?;
+            known.extend(found);
+        }
+        Ok(known)
+    }
+}

@@ -1,0 +1,162 @@
+//! The promise that nothing is lost, counted: what each import accepted against what the tables hold.
+
+use std::collections::BTreeMap;
+
+use diesel::dsl::count_star;
+use diesel::prelude::*;
+use diesel::sql_types::Integer;
+use diesel_async::RunQueryDsl;
+
+use super::positive;
+use crate::sms::State;
+use crate::store::schema::{campaign, import, sms, sms_failed, sms_sent};
+use crate::store::{Store, StoreError, Worker};
+
+/// What one import accepted, and how many of those messages stand somewhere.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ImportCount {
+    pub id: i64,
+    pub campaign_id: i64,
+    pub file: String,
+    /// Accepted, less those that a later import replaced.
+    pub expected: u64,
+    pub found: u64,
+    /// It was read to its end.
+    pub finished: bool,
+}
+
+/// The tables against the imports, all of the same moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Audit {
+    pub imports: Vec<ImportCount>,
+    /// Messages that another program inserted; nobody counted them before.
+    pub plain: u64,
+    /// Messages of an import that is not in table `import`.
+    pub strangers: u64,
+    /// Messages of a campaign that is not in table `campaign`, so nobody will send them: their
+    /// `campaign_id` and how many.
+    pub homeless: Vec<(i64, u64)>,
+}
+
+impl Audit {
+    /// Nothing is lost and nothing is too many.
+    pub fn is_sound(&self) -> bool {
+        let even = |import: &ImportCount| import.expected == import.found;
+        self.strangers == 0 && self.homeless.is_empty() && self.imports.iter().all(even)
+    }
+}
+
+/// What a row of the count means.
+const EXPECTED: i32 = 0;
+const FOUND: i32 = 1;
+const LIVES_IN: i32 = 2;
+
+/// Rows of a table by one of its columns, marked with what they mean.
+macro_rules! counted {
+    ($table:ident, $by:expr, $meaning:expr) => {
+        $table::table.group_by($by).select((
+            $by.nullable(),
+            $meaning.into_sql::<Integer>(),
+            count_star(),
+        ))
+    };
+}
+
+impl Store {
+    /// Reads every row's import: slow where there are millions.
+    pub async fn check_counts(&self) -> Result<Audit, StoreError> {
+        // One statement, so that a running worker moves nothing in between.
+        let counts: Vec<(Option<i64>, i32, i64)> = reading!(self, |conn| import::table
+            .select((
+                import::id.nullable(),
+                EXPECTED.into_sql::<Integer>(),
+                import::accepted - import::replaced,
+            ))
+            .union_all(counted!(sms, sms::import_id, FOUND))
+            .union_all(counted!(sms_sent, sms_sent::import_id, FOUND))
+            .union_all(counted!(sms_failed, sms_failed::import_id, FOUND))
+            .union_all(counted!(sms, sms::campaign_id, LIVES_IN))
+            .union_all(counted!(sms_sent, sms_sent::campaign_id, LIVES_IN))
+            .union_all(counted!(sms_failed, sms_failed::campaign_id, LIVES_IN))
+            .load(conn))?;
+        // Neither table ever loses a row, so what is read later knows all that was counted.
+        let imports: Vec<ImportRow> = reading!(self, |conn| import::table
+            .order(import::id)
+            .select((
+                import::id,
+                import::campaign_id,
+                import::file,
+                import::finished_at,
+            ))
+            .load(conn))?;
+        let campaigns: Vec<i64> =
+            reading!(self, |conn| campaign::table.select(campaign::id).load(conn))?;
+        Ok(audit(counts, imports, &campaigns))
+    }
+
+    /// All workers, oldest first, and how many messages each has claimed and not settled.
+    pub async fn workers(&self) -> Result<Vec<(Worker, u64)>, StoreError> {
+        let workers = self.worker_rows().await?;
+        let campaigns: Vec<i64> =
+            reading!(self, |conn| campaign::table.select(campaign::id).load(conn))?;
+        let sending: Vec<(Option<i64>, i64)> = reading!(self, |conn| sms::table
+            .filter(sms::campaign_id.eq_any(&campaigns))
+            .filter(sms::state.eq(State::Sending.code()))
+            .group_by(sms::worker_id)
+            .select((sms::worker_id, count_star()))
+            .load(conn))?;
+        let sending: BTreeMap<Option<i64>, i64> = sending.into_iter().collect();
+        let of = |id| positive(sending.get(&Some(id)).copied().unwrap_or(0));
+        Ok(workers
+            .into_iter()
+            .map(|worker| (of(worker.id), worker))
+            .map(|(sending, worker)| (worker, sending))
+            .collect())
+    }
+}
+
+/// Id, campaign, file, end.
+type ImportRow = (i64, i64, String, Option<i64>);
+
+fn audit(
+    counts: Vec<(Option<i64>, i32, i64)>,
+    imports: Vec<ImportRow>,
+    campaigns: &[i64],
+) -> Audit {
+    let mut expected = BTreeMap::new();
+    let mut found: BTreeMap<Option<i64>, u64> = BTreeMap::new();
+    let mut homeless: BTreeMap<i64, u64> = BTreeMap::new();
+    for (id, meaning, count) in counts {
+        let count = positive(count);
+        match (meaning, id) {
+            (EXPECTED, Some(import)) => drop(expected.insert(import, count)),
+            (LIVES_IN, Some(campaign)) if !campaigns.contains(&campaign) => {
+                *homeless.entry(campaign).or_default() += count;
+            }
+            (FOUND, import) => *found.entry(import).or_default() += count,
+            _ => {}
+        }
+    }
+    let plain = found.remove(&None).unwrap_or(0);
+    let imports = imports
+        .into_iter()
+        .filter_map(|(id, campaign_id, file, finished_at)| {
+            // What began after the count is not judged by it.
+            let expected = expected.remove(&id)?;
+            Some(ImportCount {
+                id,
+                campaign_id,
+                file,
+                expected,
+                found: found.remove(&Some(id)).unwrap_or(0),
+                finished: finished_at.is_some(),
+            })
+        })
+        .collect();
+    Audit {
+        imports,
+        plain,
+        strangers: found.into_values().sum(),
+        homeless: homeless.into_iter().collect(),
+    }
+}

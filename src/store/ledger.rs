@@ -1,0 +1,105 @@
+//! The operator's moves between the tables: retry, settle, cancel. They work in chunks, so they can be
+//! interrupted and repeated.
+
+use super::{Store, StoreError};
+use crate::sms::{Class, Timestamp};
+
+/// Which messages an operator means; what is `None` matches all.
+#[derive(Clone, Debug, Default)]
+pub struct RetryFilter {
+    pub campaign_id: Option<i64>,
+    pub class: Option<Class>,
+    pub code: Option<String>,
+    /// E.164 with `+`.
+    pub phone: Option<String>,
+    /// The new last moment; without it, a message whose own has passed stays where it is.
+    pub expires_at: Option<Timestamp>,
+}
+
+impl Store {
+    /// Puts failed messages back into the queue, with a new reference and all their attempts.
+    /// Cancelled ones only where the filter names that class, and their key is still free.
+    pub async fn retry_failed(
+        &self,
+        filter: &RetryFilter,
+        now: Timestamp,
+    ) -> Result<u64, StoreError> {
+        match self {
+            Self::Sqlite(sqlite) => {
+                chunked(async || sqlite.retry_failed(filter.clone(), now).await).await
+            }
+        }
+    }
+
+    /// Puts unknown messages back into the queue, in doubt and with the same reference.
+    pub async fn retry_unknown(
+        &self,
+        filter: &RetryFilter,
+        now: Timestamp,
+    ) -> Result<u64, StoreError> {
+        match self {
+            Self::Sqlite(sqlite) => {
+                chunked(async || sqlite.retry_unknown(filter.clone(), now).await).await
+            }
+        }
+    }
+
+    /// The operator's word on unknown messages of a campaign: they were sent, or they were not.
+    pub async fn settle_unknown(
+        &self,
+        campaign_id: i64,
+        as_sent: bool,
+        phone: Option<&str>,
+        now: Timestamp,
+    ) -> Result<u64, StoreError> {
+        match self {
+            Self::Sqlite(sqlite) => {
+                chunked(async || {
+                    sqlite
+                        .settle_unknown(campaign_id, as_sent, phone.map(str::to_owned), now)
+                        .await
+                })
+                .await
+            }
+        }
+    }
+
+    /// Moves what is ready in a cancelled campaign to the failed, class `cancelled`, and gives up its
+    /// keys; what is in doubt becomes unknown.
+    pub async fn cancel_rows(&self, campaign_id: i64, now: Timestamp) -> Result<u64, StoreError> {
+        match self {
+            Self::Sqlite(sqlite) => {
+                chunked(async || sqlite.cancel_rows(campaign_id, now).await).await
+            }
+        }
+    }
+}
+
+/// What one transaction of many did.
+pub(super) struct Chunk {
+    /// The end is reached when there is nothing left to look at, moved or not.
+    pub(super) looked_at: u64,
+    pub(super) moved: u64,
+}
+
+impl Chunk {
+    /// Every row that was looked at was moved.
+    pub(super) fn all(rows: usize) -> Self {
+        Self {
+            looked_at: rows as u64,
+            moved: rows as u64,
+        }
+    }
+}
+
+/// Repeats a chunk until nothing is left to look at; returns how many rows were moved.
+async fn chunked(chunk: impl AsyncFn() -> Result<Chunk, StoreError>) -> Result<u64, StoreError> {
+    let mut moved = 0;
+    loop {
+        let chunk = chunk().await?;
+        if chunk.looked_at == 0 {
+            return Ok(moved);
+        }
+        moved += chunk.moved;
+    }
+}

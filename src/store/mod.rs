@@ -1,0 +1,126 @@
+//! The one place that knows SQL. What is hot or truly differs (connect, insert, claim, settle) stands in
+//! each database's own file, the same names in each; everything else is written once, over the macros
+//! `reading!` and `writing!`.
+
+/// Runs a query on the connection for reading, whichever database it is.
+macro_rules! reading {
+    ($store:expr, |$conn:ident| $query:expr) => {
+        match $store {
+            $crate::store::Store::Sqlite(sqlite) => {
+                let mut guard = sqlite.reader().await;
+                let $conn = &mut *guard;
+                $query.await.map_err(|error| sqlite.fault(&error))
+            }
+        }
+    };
+}
+
+/// Runs a query on the connection for writing, whichever database it is.
+macro_rules! writing {
+    ($store:expr, |$conn:ident| $query:expr) => {
+        match $store {
+            $crate::store::Store::Sqlite(sqlite) => {
+                let mut guard = sqlite.writer().await;
+                let $conn = &mut *guard;
+                $query.await.map_err(|error| sqlite.fault(&error))
+            }
+        }
+    };
+}
+
+mod campaigns;
+mod error;
+mod foreign;
+mod imports;
+pub mod inspect;
+mod ledger;
+pub mod pace;
+mod queue;
+mod schema;
+mod sqlite;
+mod suppression;
+mod workers;
+
+use serde::Deserialize;
+
+use crate::sms::Timestamp;
+
+pub use campaigns::{Campaign, CampaignChange, CampaignState, NewCampaign};
+pub use error::{Fault, StoreError};
+pub use imports::{Batch, Enqueued};
+pub use ledger::RetryFilter;
+pub use queue::{
+    Admission, Ask, Claimed, Drained, Fate, Halt, Held, Moment, Round, RoundDone, RouteClaim,
+    RouteClaimed, Settled, Settlement,
+};
+pub use suppression::Suppressed;
+pub use workers::{NewWorker, Unfinished, Worker};
+
+/// Section `[database]`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// `sqlite://PATH`.
+    pub url: String,
+}
+
+/// Rows that an administrative command moves in one transaction.
+const CHUNK: i64 = 1_000;
+
+/// What opening a database may do to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Create it where it is missing.
+    Create,
+    /// It must be there.
+    Existing,
+}
+
+/// The database that holds the queue.
+#[derive(Clone)]
+pub enum Store {
+    Sqlite(sqlite::Sqlite),
+}
+
+impl Store {
+    /// Connects and brings the schema up to date.
+    pub async fn open(url: &str, access: Access) -> Result<Self, StoreError> {
+        match url.split_once(':') {
+            Some(("sqlite", path)) => {
+                let path = path.strip_prefix("//").unwrap_or(path);
+                let opened = sqlite::Sqlite::open(path, access).await;
+                Ok(Self::Sqlite(
+                    opened.map_err(|error| error.seen_at(path.as_ref(), access))?,
+                ))
+            }
+            Some((scheme, _)) => Err(StoreError::new(
+                format!("{scheme}:…"),
+                Fault::Url,
+                "this version knows databases of the form `sqlite://PATH` only",
+            )),
+            None => {
+                let file = if url.is_empty() { "smsq.db" } else { url };
+                let reason = format!("is no database url; write it like `sqlite://{file}`");
+                Err(StoreError::new(url, Fault::Url, reason))
+            }
+        }
+    }
+
+    /// The database as errors and reports name it; never with a password.
+    pub fn place(&self) -> &str {
+        match self {
+            Self::Sqlite(sqlite) => sqlite.place(),
+        }
+    }
+
+    /// The database's own clock.
+    #[expect(
+        clippy::unused_async,
+        reason = "a server's clock is asked over its connection"
+    )]
+    pub async fn now(&self) -> Result<Timestamp, StoreError> {
+        match self {
+            Self::Sqlite(sqlite) => sqlite.now(),
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! The clerk's round: one transaction that settles what has ended, halts what must not go on, and
+//! claims for whoever is idle. These are its words; each database has its own way to do it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{CampaignState, Store, StoreError};
+use crate::phone::Phone;
+use crate::rate::Rate;
+use crate::sms::{Cause, Receipt, Sms, Timestamp};
+
+/// All that one transaction of a worker shall do.
+pub struct Round {
+    pub worker_id: i64,
+    pub now: Timestamp,
+    /// The worker's lease: how long its word on a shared limit holds.
+    pub lease: Duration,
+    pub settlements: Vec<Settlement>,
+    pub halts: Vec<Halt>,
+    /// Providers that nobody may call before a moment.
+    pub stops: Vec<(String, Timestamp)>,
+    /// The clock jumped: all windows count as full.
+    pub refill: bool,
+    pub claims: Vec<RouteClaim>,
+    /// Looks at a claimed message before anything is sent.
+    pub admit: Arc<dyn Fn(&Sms) -> Admission + Send + Sync>,
+}
+
+/// Whether a claimed message can be sent at all.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Admission {
+    Send {
+        phone: Phone,
+        segments: i32,
+    },
+    /// It fails without a request, and without an attempt.
+    Refuse(Cause),
+}
+
+/// What becomes of one claim.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settlement {
+    pub id: i64,
+    pub claim: i64,
+    /// The ledger names who took it.
+    pub provider: String,
+    pub fate: Fate,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fate {
+    Sent(Receipt),
+    Failed(Cause),
+    /// It fails at admission, without an attempt.
+    Refused(Cause),
+    /// Back into the queue. `counted`: this was an attempt.
+    Ready {
+        due_at: Timestamp,
+        cause: Option<Cause>,
+        counted: bool,
+        in_doubt: bool,
+    },
+    Unknown(Cause),
+    /// The attempt was part of an outage and is given back, from the queue or from the failed.
+    Refunded,
+}
+
+/// What a settlement did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Settled {
+    Done,
+    /// The claim was no longer the row's, but the message was accepted, and that stands now.
+    Late,
+    /// The claim was no longer the row's: nothing was changed.
+    Stale,
+}
+
+/// A campaign that must not go on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Halt {
+    pub campaign_id: i64,
+    pub state: CampaignState,
+    pub reason: String,
+}
+
+/// What a worker wants of one provider's campaigns.
+#[derive(Clone, Debug)]
+pub struct RouteClaim {
+    pub provider: String,
+    /// The worker's own limits for the provider's account.
+    pub limits: Vec<Rate>,
+    /// Limits count segments, not messages.
+    pub by_segments: bool,
+    /// Moments lie between these, in microseconds of the database's clock.
+    pub from_us: i64,
+    pub until_us: i64,
+    /// Rows that were not started and want no other moment: theirs is given back.
+    pub returned: Vec<Held>,
+    /// Claimed rows that lost their moment and want another.
+    pub held: Vec<Held>,
+    /// At most so many new rows, over all asks.
+    pub want: u32,
+    /// In the order of turns.
+    pub asks: Vec<Ask>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct Held {
+    pub campaign_id: i64,
+    pub segments: i32,
+    /// The moment that it had and did not use, in microseconds; it is given back.
+    pub lapsed_us: Option<i64>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct Ask {
+    pub campaign_id: i64,
+    pub at_most: u32,
+}
+
+/// When a message may start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Moment {
+    /// No limit holds.
+    AtOnce,
+    /// In microseconds of the database's clock.
+    At(i64),
+}
+
+#[derive(Clone, Debug)]
+pub struct Claimed {
+    pub sms: Sms,
+    pub phone: Phone,
+    pub moment: Moment,
+}
+
+/// A campaign that gave fewer rows than it was asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Drained {
+    /// Nothing is due before this moment; nothing is ready at all without one.
+    Until(Option<Timestamp>),
+    /// It is not active.
+    Halted(CampaignState, Option<String>),
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct RouteClaimed {
+    /// For each held row its new moment, where there was one before `until_us`.
+    pub held: Vec<Option<Moment>>,
+    pub rows: Vec<Claimed>,
+    pub drained: Vec<(i64, Drained)>,
+    /// The first moment that the limits would have had next, where they were what ended the claim.
+    pub next_us: Option<i64>,
+    /// Rows that were refused at admission.
+    pub refused: u64,
+}
+
+/// What a round did; `settled` and `claims` are in the order of the round's.
+#[derive(Clone, Debug, Default)]
+pub struct RoundDone {
+    pub settled: Vec<Settled>,
+    pub claims: Vec<RouteClaimed>,
+}
+
+impl Store {
+    /// Does the round in one transaction.
+    pub async fn round(&self, round: Arc<Round>) -> Result<RoundDone, StoreError> {
+        match self {
+            Self::Sqlite(sqlite) => sqlite.round(round).await,
+        }
+    }
+
+    /// Frees what this worker's word on shared limits still holds back.
+    pub async fn release_pace(&self, worker_id: i64) -> Result<(), StoreError> {
+        use super::schema::pace;
+        use diesel::prelude::*;
+        use diesel_async::RunQueryDsl;
+        writing!(self, |conn| diesel::update(
+            pace::table.filter(pace::slowest_by.eq(worker_id))
+        )
+        .set(pace::slowest_until.eq(0))
+        .execute(conn))?;
+        Ok(())
+    }
+}

@@ -1,0 +1,157 @@
+//! The tables as diesel sees them; what their columns mean stands in `migrations/`.
+
+diesel::table! {
+    campaign (id) {
+        id -> BigInt,
+        name -> Text,
+        provider -> Nullable<Text>,
+        sender -> Nullable<Text>,
+        rate -> Text,
+        priority -> Integer,
+        state -> Integer,
+        state_reason -> Nullable<Text>,
+        unique_by -> Nullable<Text>,
+        created_at -> BigInt,
+    }
+}
+
+diesel::table! {
+    import (id) {
+        id -> BigInt,
+        campaign_id -> BigInt,
+        file -> Text,
+        hash -> Text,
+        last_line -> BigInt,
+        row_count -> BigInt,
+        accepted -> BigInt,
+        duplicates -> BigInt,
+        suppressed -> BigInt,
+        rejected -> BigInt,
+        replaced -> BigInt,
+        created_at -> BigInt,
+        finished_at -> Nullable<BigInt>,
+    }
+}
+
+diesel::table! {
+    sms (id) {
+        id -> BigInt,
+        campaign_id -> BigInt,
+        import_id -> Nullable<BigInt>,
+        phone -> Text,
+        content -> Text,
+        params -> Text,
+        segments -> Nullable<Integer>,
+        state -> Integer,
+        in_doubt -> Bool,
+        due_at -> BigInt,
+        expires_at -> Nullable<BigInt>,
+        attempts -> Integer,
+        worker_id -> Nullable<BigInt>,
+        claim -> BigInt,
+        claimed_at -> Nullable<BigInt>,
+        reference -> Nullable<Text>,
+        dedupe_key -> Nullable<Text>,
+        last_class -> Nullable<Text>,
+        last_code -> Nullable<Text>,
+        last_reason -> Nullable<Text>,
+        late_accepted -> Integer,
+        late_message_id -> Nullable<Text>,
+        created_at -> BigInt,
+    }
+}
+
+diesel::table! {
+    sms_sent (id) {
+        id -> BigInt,
+        campaign_id -> BigInt,
+        import_id -> Nullable<BigInt>,
+        phone -> Text,
+        reference -> Nullable<Text>,
+        provider -> Text,
+        message_id -> Nullable<Text>,
+        segments -> Nullable<Integer>,
+        price -> Nullable<Text>,
+        attempts -> Integer,
+        accepted -> Integer,
+        claim -> BigInt,
+        delivery_state -> Nullable<Text>,
+        created_at -> BigInt,
+        sent_at -> BigInt,
+    }
+}
+
+diesel::table! {
+    sms_failed (id) {
+        id -> BigInt,
+        campaign_id -> BigInt,
+        import_id -> Nullable<BigInt>,
+        phone -> Text,
+        content -> Text,
+        params -> Text,
+        segments -> Nullable<Integer>,
+        expires_at -> Nullable<BigInt>,
+        class -> Text,
+        code -> Nullable<Text>,
+        reason -> Text,
+        attempts -> Integer,
+        claim -> BigInt,
+        reference -> Nullable<Text>,
+        dedupe_key -> Nullable<Text>,
+        created_at -> BigInt,
+        failed_at -> BigInt,
+    }
+}
+
+diesel::table! {
+    sms_key (campaign_id, dedupe_key) {
+        campaign_id -> BigInt,
+        dedupe_key -> Text,
+    }
+}
+
+diesel::table! {
+    worker (id) {
+        id -> BigInt,
+        host -> Text,
+        boot_id -> Text,
+        pid_namespace -> Text,
+        pid -> BigInt,
+        process_started -> BigInt,
+        slots -> Integer,
+        started_at -> BigInt,
+        heartbeat_at -> BigInt,
+    }
+}
+
+diesel::table! {
+    pace (scope) {
+        scope -> Text,
+        next_us -> BigInt,
+        cost_max -> Integer,
+        slowest_us -> BigInt,
+        slowest_until -> BigInt,
+        slowest_by -> Nullable<BigInt>,
+        buckets -> Text,
+        stopped_until -> BigInt,
+    }
+}
+
+diesel::table! {
+    suppression (phone) {
+        phone -> Text,
+        reason -> Nullable<Text>,
+        created_at -> BigInt,
+    }
+}
+
+diesel::allow_tables_to_appear_in_same_query!(
+    campaign,
+    import,
+    sms,
+    sms_sent,
+    sms_failed,
+    sms_key,
+    worker,
+    suppression
+);

@@ -1,0 +1,326 @@
+//! The operator's moves on SQLite, a chunk a transaction, and the parking of what dead workers held.
+
+use diesel::prelude::*;
+use diesel::sqlite::SqliteConnection;
+
+use super::super::ledger::{Chunk, RetryFilter};
+use super::super::queue::{Fate, Settled, Settlement};
+use super::super::schema::{campaign, sms, sms_failed, worker};
+use super::super::{CHUNK, StoreError, Worker};
+use super::{Sqlite, insert, moves, settle};
+use crate::sms::{Cause, Class, State, Timestamp};
+
+/// The ledger's provider of messages that an operator settled.
+const BY_WORD: &str = "operator";
+/// The ledger's provider of messages whose acceptance came after their claim was another's.
+const LATE: &str = "late";
+
+impl Sqlite {
+    pub(in crate::store) async fn retry_failed(
+        &self,
+        filter: RetryFilter,
+        now: Timestamp,
+    ) -> Result<Chunk, StoreError> {
+        self.write(move |conn| {
+            let letters = failed_matching(conn, &filter, now)?;
+            let looked_at = letters.len() as u64;
+            let mut moved = 0;
+            for (id, campaign_id, class, key) in letters {
+                let cancelled = class == Class::Cancelled.as_str();
+                if let (true, Some(key)) = (cancelled, key)
+                    && !insert::insert_key(conn, campaign_id, &key)?
+                {
+                    // It was imported again meanwhile: this one stays cancelled, under no key.
+                    diesel::update(sms_failed::table.find(id))
+                        .set(sms_failed::dedupe_key.eq(None::<String>))
+                        .execute(conn)?;
+                    continue;
+                }
+                moves::back_to_queue(conn, id, now)?;
+                diesel::update(sms::table.find(id))
+                    .set((sms::attempts.eq(0), sms::reference.eq(None::<String>)))
+                    .execute(conn)?;
+                if let Some(expires_at) = filter.expires_at {
+                    diesel::update(sms::table.find(id))
+                        .set(sms::expires_at.eq(expires_at.as_millis()))
+                        .execute(conn)?;
+                }
+                moved += 1;
+            }
+            Ok(Chunk { looked_at, moved })
+        })
+        .await
+    }
+
+    pub(in crate::store) async fn retry_unknown(
+        &self,
+        filter: RetryFilter,
+        now: Timestamp,
+    ) -> Result<Chunk, StoreError> {
+        self.write(move |conn| {
+            let ids = unknown_matching(
+                conn,
+                filter.campaign_id,
+                filter.phone.as_deref(),
+                Some(now),
+                &filter,
+            )?;
+            for id in &ids {
+                diesel::update(sms::table.find(id))
+                    .set((
+                        sms::state.eq(State::Ready.code()),
+                        sms::attempts.eq(0),
+                        sms::due_at.eq(now.as_millis()),
+                    ))
+                    .execute(conn)?;
+                if let Some(expires_at) = filter.expires_at {
+                    diesel::update(sms::table.find(id))
+                        .set(sms::expires_at.eq(expires_at.as_millis()))
+                        .execute(conn)?;
+                }
+            }
+            Ok(Chunk::all(ids.len()))
+        })
+        .await
+    }
+
+    pub(in crate::store) async fn settle_unknown(
+        &self,
+        campaign_id: i64,
+        as_sent: bool,
+        phone: Option<String>,
+        now: Timestamp,
+    ) -> Result<Chunk, StoreError> {
+        self.write(move |conn| {
+            let all = RetryFilter::default();
+            let ids = unknown_matching(conn, Some(campaign_id), phone.as_deref(), None, &all)?;
+            let cause = Cause::new(Class::Settled, "an operator settled it as failed");
+            for id in &ids {
+                if as_sent {
+                    moves::to_sent_by_word(conn, *id, BY_WORD, now)?;
+                } else {
+                    moves::to_failed(conn, *id, &cause, 0, now)?;
+                }
+            }
+            Ok(Chunk::all(ids.len()))
+        })
+        .await
+    }
+
+    pub(in crate::store) async fn cancel_rows(
+        &self,
+        campaign_id: i64,
+        now: Timestamp,
+    ) -> Result<Chunk, StoreError> {
+        self.write(move |conn| {
+            let rows: Vec<(i64, bool)> = sms::table
+                .filter(sms::campaign_id.eq(campaign_id))
+                .filter(sms::state.eq(State::Ready.code()))
+                .limit(CHUNK)
+                .select((sms::id, sms::in_doubt))
+                .load(conn)?;
+            let cancelled = settle::cancelled();
+            let doubtful = Cause::new(
+                Class::Unknown,
+                "its campaign was cancelled while it was in doubt",
+            );
+            for (id, in_doubt) in &rows {
+                if *in_doubt {
+                    moves::park(conn, *id, &doubtful, 0)?;
+                } else {
+                    moves::give_up_key(conn, *id)?;
+                    moves::to_failed(conn, *id, &cancelled, 0, now)?;
+                }
+            }
+            Ok(Chunk::all(rows.len()))
+        })
+        .await
+    }
+
+    pub(in crate::store) async fn park_dead(
+        &self,
+        dead: Worker,
+        reason: String,
+        now: Timestamp,
+    ) -> Result<u64, StoreError> {
+        self.write(move |conn| {
+            let gone = diesel::delete(worker::table.find(dead.id))
+                .filter(worker::heartbeat_at.eq(dead.heartbeat_at))
+                .execute(conn)?;
+            if gone == 0 {
+                return Ok(0);
+            }
+            let mut rows = sending(conn)?;
+            rows.retain(|row| row.worker_id == Some(dead.id));
+            park_all(conn, &rows, &reason, now)
+        })
+        .await
+    }
+
+    pub(in crate::store) async fn park_nobodys(&self, now: Timestamp) -> Result<u64, StoreError> {
+        self.write(move |conn| {
+            let listed: Vec<i64> = worker::table.select(worker::id).load(conn)?;
+            let mut rows = sending(conn)?;
+            rows.retain(|row| row.worker_id.is_none_or(|id| !listed.contains(&id)));
+            park_all(conn, &rows, "its worker is gone", now)
+        })
+        .await
+    }
+
+    /// Settles claims (id, claim, due moment) whose requests were never started.
+    pub(in crate::store) async fn release(
+        &self,
+        orphans: Vec<(i64, i64, i64)>,
+        now: Timestamp,
+    ) -> Result<u64, StoreError> {
+        self.write(move |conn| {
+            let mut moved = 0;
+            for (id, claim, due_at) in orphans {
+                let released = Settlement {
+                    id,
+                    claim,
+                    provider: LATE.to_owned(),
+                    fate: Fate::Ready {
+                        due_at: Timestamp::from_millis(due_at),
+                        cause: None,
+                        counted: false,
+                        in_doubt: false,
+                    },
+                };
+                if settle::settle(conn, &released, now)? == Settled::Done {
+                    moved += 1;
+                }
+            }
+            Ok(moved)
+        })
+        .await
+    }
+}
+
+/// A row in state *sending*.
+#[derive(Queryable)]
+struct Sending {
+    id: i64,
+    claim: i64,
+    worker_id: Option<i64>,
+}
+
+/// All of them, found campaign by campaign on the index.
+fn sending(conn: &mut SqliteConnection) -> QueryResult<Vec<Sending>> {
+    let campaigns: Vec<i64> = campaign::table.select(campaign::id).load(conn)?;
+    let mut rows = Vec::new();
+    for campaign_id in campaigns {
+        let found: Vec<Sending> = sms::table
+            .filter(sms::campaign_id.eq(campaign_id))
+            .filter(sms::state.eq(State::Sending.code()))
+            .select((sms::id, sms::claim, sms::worker_id))
+            .load(conn)?;
+        rows.extend(found);
+    }
+    Ok(rows)
+}
+
+fn park_all(
+    conn: &mut SqliteConnection,
+    rows: &[Sending],
+    reason: &str,
+    now: Timestamp,
+) -> QueryResult<u64> {
+    for row in rows {
+        let parked = Settlement {
+            id: row.id,
+            claim: row.claim,
+            provider: LATE.to_owned(),
+            fate: Fate::Unknown(Cause::new(Class::Unknown, reason)),
+        };
+        settle::settle(conn, &parked, now)?;
+    }
+    Ok(rows.len() as u64)
+}
+
+type Letter = (i64, i64, String, Option<String>);
+
+fn failed_matching(
+    conn: &mut SqliteConnection,
+    filter: &RetryFilter,
+    now: Timestamp,
+) -> QueryResult<Vec<Letter>> {
+    let mut query = sms_failed::table
+        .order(sms_failed::id)
+        .limit(CHUNK)
+        .select((
+            sms_failed::id,
+            sms_failed::campaign_id,
+            sms_failed::class,
+            sms_failed::dedupe_key,
+        ))
+        .into_boxed();
+    if let Some(campaign_id) = filter.campaign_id {
+        query = query.filter(sms_failed::campaign_id.eq(campaign_id));
+    }
+    query = match filter.class {
+        // A cancelled message without a key was imported again: it stays.
+        Some(Class::Cancelled) => query
+            .filter(sms_failed::class.eq(Class::Cancelled.as_str()))
+            .filter(
+                sms_failed::dedupe_key
+                    .is_not_null()
+                    .or(sms_failed::import_id.is_null()),
+            ),
+        Some(class) => query.filter(sms_failed::class.eq(class.as_str())),
+        None => query.filter(sms_failed::class.ne(Class::Cancelled.as_str())),
+    };
+    if let Some(code) = &filter.code {
+        query = query.filter(sms_failed::code.eq(code));
+    }
+    if let Some(phone) = &filter.phone {
+        query = query.filter(sms_failed::phone.eq(phone));
+    }
+    if filter.expires_at.is_none() {
+        let still = sms_failed::expires_at
+            .is_null()
+            .or(sms_failed::expires_at.gt(now.as_millis()));
+        query = query.filter(still.assume_not_null());
+    }
+    query.load(conn)
+}
+
+/// Unknown messages; `now` leaves out those whose time has passed, unless the filter sets a new one.
+fn unknown_matching(
+    conn: &mut SqliteConnection,
+    campaign_id: Option<i64>,
+    phone: Option<&str>,
+    now: Option<Timestamp>,
+    filter: &RetryFilter,
+) -> QueryResult<Vec<i64>> {
+    let campaigns: Vec<i64> = match campaign_id {
+        Some(id) => vec![id],
+        None => campaign::table.select(campaign::id).load(conn)?,
+    };
+    let mut ids = Vec::new();
+    for campaign_id in campaigns {
+        let mut query = sms::table
+            .filter(sms::campaign_id.eq(campaign_id))
+            .filter(sms::state.eq(State::Unknown.code()))
+            .limit(CHUNK)
+            .select(sms::id)
+            .into_boxed();
+        if let Some(phone) = phone {
+            query = query.filter(sms::phone.eq(phone.to_owned()));
+        }
+        if let Some(code) = &filter.code {
+            query = query.filter(sms::last_code.eq(code.clone()));
+        }
+        if let (Some(now), None) = (now, filter.expires_at) {
+            let still = sms::expires_at
+                .is_null()
+                .or(sms::expires_at.gt(now.as_millis()));
+            query = query.filter(still.assume_not_null());
+        }
+        ids.extend(query.load::<i64>(conn)?);
+        if ids.len() >= usize::try_from(CHUNK).unwrap_or(usize::MAX) {
+            break;
+        }
+    }
+    Ok(ids)
+}

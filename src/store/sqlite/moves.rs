@@ -1,0 +1,326 @@
+//! How a message moves between the tables on SQLite, one row at a time and always by its id.
+
+use diesel::prelude::*;
+use diesel::sql_types::{BigInt, Nullable, Text};
+use diesel::sqlite::SqliteConnection;
+
+use super::super::queue::{Fate, Settlement};
+use super::super::schema::{sms, sms_failed, sms_key, sms_sent};
+use super::settle::or_else;
+use crate::sms::{Cause, Receipt, State, Timestamp};
+
+/// How a move to the ledger counts.
+#[derive(Clone, Copy)]
+pub(super) struct Taken {
+    /// Attempts that were not counted yet.
+    pub(super) counted: i32,
+    /// Acceptances beside those that the row has noted.
+    pub(super) accepted: i32,
+}
+
+pub(super) fn to_sent(
+    conn: &mut SqliteConnection,
+    settlement: &Settlement,
+    receipt: &Receipt,
+    taken: Taken,
+    now: Timestamp,
+) -> QueryResult<()> {
+    sms::table
+        .find(settlement.id)
+        .select((
+            (
+                sms::id,
+                sms::campaign_id,
+                sms::import_id,
+                sms::phone,
+                sms::reference,
+                settlement.provider.as_str().into_sql::<Text>(),
+                receipt.message_id.as_deref().into_sql::<Nullable<Text>>(),
+            ),
+            (
+                or_else(receipt.segments, sms::segments),
+                receipt.price.as_deref().into_sql::<Nullable<Text>>(),
+                sms::attempts + taken.counted,
+                sms::late_accepted + taken.accepted,
+                sms::claim,
+                sms::created_at,
+                now.as_millis().into_sql::<BigInt>(),
+            ),
+        ))
+        .insert_into(sms_sent::table)
+        .into_columns((
+            (
+                sms_sent::id,
+                sms_sent::campaign_id,
+                sms_sent::import_id,
+                sms_sent::phone,
+                sms_sent::reference,
+                sms_sent::provider,
+                sms_sent::message_id,
+            ),
+            (
+                sms_sent::segments,
+                sms_sent::price,
+                sms_sent::attempts,
+                sms_sent::accepted,
+                sms_sent::claim,
+                sms_sent::created_at,
+                sms_sent::sent_at,
+            ),
+        ))
+        .execute(conn)?;
+    diesel::delete(sms::table.find(settlement.id)).execute(conn)?;
+    Ok(())
+}
+
+/// Moves a row of `sms_failed` to the ledger: the message was accepted after all. False when there is
+/// no such row.
+pub(super) fn failed_to_sent(
+    conn: &mut SqliteConnection,
+    settlement: &Settlement,
+    receipt: &Receipt,
+    now: Timestamp,
+) -> QueryResult<bool> {
+    let moved = sms_failed::table
+        .find(settlement.id)
+        .select((
+            sms_failed::id,
+            sms_failed::campaign_id,
+            sms_failed::import_id,
+            sms_failed::phone,
+            sms_failed::reference,
+            settlement.provider.as_str().into_sql::<Text>(),
+            receipt.message_id.as_deref().into_sql::<Nullable<Text>>(),
+            or_else(receipt.segments, sms_failed::segments),
+            receipt.price.as_deref().into_sql::<Nullable<Text>>(),
+            sms_failed::attempts,
+            sms_failed::claim,
+            sms_failed::created_at,
+            now.as_millis().into_sql::<BigInt>(),
+        ))
+        .insert_into(sms_sent::table)
+        .into_columns((
+            sms_sent::id,
+            sms_sent::campaign_id,
+            sms_sent::import_id,
+            sms_sent::phone,
+            sms_sent::reference,
+            sms_sent::provider,
+            sms_sent::message_id,
+            sms_sent::segments,
+            sms_sent::price,
+            sms_sent::attempts,
+            sms_sent::claim,
+            sms_sent::created_at,
+            sms_sent::sent_at,
+        ))
+        .execute(conn)?;
+    diesel::delete(sms_failed::table.find(settlement.id)).execute(conn)?;
+    Ok(moved == 1)
+}
+
+/// The operator's word that a message was sent: the provider's own is not known, and may come yet.
+pub(super) fn to_sent_by_word(
+    conn: &mut SqliteConnection,
+    id: i64,
+    provider: &str,
+    now: Timestamp,
+) -> QueryResult<()> {
+    let settlement = Settlement {
+        id,
+        claim: 0,
+        provider: provider.to_owned(),
+        fate: Fate::Sent(Receipt::default()),
+    };
+    let taken = Taken {
+        counted: 0,
+        accepted: 0,
+    };
+    to_sent(conn, &settlement, &Receipt::default(), taken, now)
+}
+
+/// Moves a row of `sms` to the failed, with `counted` more attempts.
+pub(super) fn to_failed(
+    conn: &mut SqliteConnection,
+    id: i64,
+    cause: &Cause,
+    counted: i32,
+    now: Timestamp,
+) -> QueryResult<()> {
+    sms::table
+        .find(id)
+        .select((
+            (
+                sms::id,
+                sms::campaign_id,
+                sms::import_id,
+                sms::phone,
+                sms::content,
+                sms::params,
+                sms::segments,
+                sms::expires_at,
+            ),
+            (
+                cause.class.as_str().into_sql::<Text>(),
+                cause.code.as_deref().into_sql::<Nullable<Text>>(),
+                cause.reason.as_str().into_sql::<Text>(),
+                sms::attempts + counted,
+                sms::claim,
+                sms::reference,
+                sms::dedupe_key,
+                sms::created_at,
+                now.as_millis().into_sql::<BigInt>(),
+            ),
+        ))
+        .insert_into(sms_failed::table)
+        .into_columns((
+            (
+                sms_failed::id,
+                sms_failed::campaign_id,
+                sms_failed::import_id,
+                sms_failed::phone,
+                sms_failed::content,
+                sms_failed::params,
+                sms_failed::segments,
+                sms_failed::expires_at,
+            ),
+            (
+                sms_failed::class,
+                sms_failed::code,
+                sms_failed::reason,
+                sms_failed::attempts,
+                sms_failed::claim,
+                sms_failed::reference,
+                sms_failed::dedupe_key,
+                sms_failed::created_at,
+                sms_failed::failed_at,
+            ),
+        ))
+        .execute(conn)?;
+    diesel::delete(sms::table.find(id)).execute(conn)?;
+    Ok(())
+}
+
+/// Parks a row as unknown, in doubt from now on.
+pub(super) fn park(
+    conn: &mut SqliteConnection,
+    id: i64,
+    cause: &Cause,
+    counted: i32,
+) -> QueryResult<()> {
+    diesel::update(sms::table.find(id))
+        .set((
+            sms::state.eq(State::Unknown.code()),
+            sms::in_doubt.eq(true),
+            sms::worker_id.eq(None::<i64>),
+            sms::attempts.eq(sms::attempts + counted),
+            sms::last_class.eq(cause.class.as_str()),
+            sms::last_code.eq(&cause.code),
+            sms::last_reason.eq(&cause.reason),
+        ))
+        .execute(conn)?;
+    Ok(())
+}
+
+pub(super) fn to_ready(
+    conn: &mut SqliteConnection,
+    id: i64,
+    due_at: Timestamp,
+    cause: Option<&Cause>,
+    counted: i32,
+    in_doubt: bool,
+) -> QueryResult<()> {
+    let ready = (
+        sms::state.eq(State::Ready.code()),
+        sms::worker_id.eq(None::<i64>),
+        sms::due_at.eq(due_at.as_millis()),
+        sms::attempts.eq(sms::attempts + counted),
+        sms::in_doubt.eq(in_doubt),
+    );
+    let row = diesel::update(sms::table.find(id));
+    match cause {
+        None => row.set(ready).execute(conn)?,
+        Some(cause) => row
+            .set((
+                ready,
+                sms::last_class.eq(cause.class.as_str()),
+                sms::last_code.eq(&cause.code),
+                sms::last_reason.eq(&cause.reason),
+            ))
+            .execute(conn)?,
+    };
+    Ok(())
+}
+
+/// Moves a row of `sms_failed` back to the queue as it was: attempts, claim, reference and all.
+pub(super) fn back_to_queue(
+    conn: &mut SqliteConnection,
+    id: i64,
+    now: Timestamp,
+) -> QueryResult<()> {
+    sms_failed::table
+        .find(id)
+        .select((
+            (
+                sms_failed::id,
+                sms_failed::campaign_id,
+                sms_failed::import_id,
+                sms_failed::phone,
+                sms_failed::content,
+                sms_failed::params,
+                sms_failed::segments,
+                sms_failed::expires_at,
+            ),
+            (
+                sms_failed::class.nullable(),
+                sms_failed::code,
+                sms_failed::reason.nullable(),
+                sms_failed::attempts,
+                sms_failed::claim,
+                sms_failed::reference,
+                sms_failed::dedupe_key,
+                sms_failed::created_at,
+                now.as_millis().into_sql::<BigInt>(),
+            ),
+        ))
+        .insert_into(sms::table)
+        .into_columns((
+            (
+                sms::id,
+                sms::campaign_id,
+                sms::import_id,
+                sms::phone,
+                sms::content,
+                sms::params,
+                sms::segments,
+                sms::expires_at,
+            ),
+            (
+                sms::last_class,
+                sms::last_code,
+                sms::last_reason,
+                sms::attempts,
+                sms::claim,
+                sms::reference,
+                sms::dedupe_key,
+                sms::created_at,
+                sms::due_at,
+            ),
+        ))
+        .execute(conn)?;
+    diesel::delete(sms_failed::table.find(id)).execute(conn)?;
+    Ok(())
+}
+
+/// Forgets that the message's recipient is in the campaign.
+pub(super) fn give_up_key(conn: &mut SqliteConnection, id: i64) -> QueryResult<()> {
+    let key: Option<(i64, Option<String>)> = sms::table
+        .find(id)
+        .select((sms::campaign_id, sms::dedupe_key))
+        .first(conn)
+        .optional()?;
+    if let Some((campaign_id, Some(key))) = key {
+        diesel::delete(sms_key::table.find((campaign_id, key))).execute(conn)?;
+    }
+    Ok(())
+}

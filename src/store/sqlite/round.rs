@@ -1,0 +1,359 @@
+//! The round on SQLite: settle, halt, claim, in one transaction under the file's write lock.
+
+use std::cmp::Reverse;
+use std::sync::Arc;
+
+use diesel::prelude::*;
+use diesel::sqlite::SqliteConnection;
+
+use super::super::pace::{Columns, Pace};
+use super::super::queue::{
+    Admission, Ask, Claimed, Drained, Fate, Held, Moment, Round, RoundDone, RouteClaim,
+    RouteClaimed, Settlement,
+};
+use super::super::schema::{campaign, pace, sms, suppression};
+use super::super::{CampaignState, StoreError};
+use super::claim::{Due, claim_rows, keep_readable, next_due};
+use super::insert::is_suppressed;
+use super::{Sqlite, settle};
+use crate::rate::Rates;
+use crate::sms::{Cause, Class, Timestamp};
+
+/// Rows that one ask may refuse in one round, so that a round stays short.
+const REFUSALS: u64 = 1_000;
+
+impl Sqlite {
+    pub(in crate::store) async fn round(&self, round: Arc<Round>) -> Result<RoundDone, StoreError> {
+        self.write(move |conn| {
+            let mut done = RoundDone::default();
+            for settlement in &round.settlements {
+                done.settled
+                    .push(settle::settle(conn, settlement, round.now)?);
+            }
+            for halt in &round.halts {
+                diesel::update(campaign::table.find(halt.campaign_id))
+                    .filter(campaign::state.eq(CampaignState::Active.code()))
+                    .set((
+                        campaign::state.eq(halt.state.code()),
+                        campaign::state_reason.eq(&halt.reason),
+                    ))
+                    .execute(conn)?;
+            }
+            for (provider, until) in &round.stops {
+                stop(conn, &provider_scope(provider), *until)?;
+            }
+            for route in &round.claims {
+                done.claims
+                    .push(Claim::begin(conn, &round, route)?.run(conn)?);
+            }
+            Ok(done)
+        })
+        .await
+    }
+}
+
+fn provider_scope(provider: &str) -> String {
+    format!("provider/{provider}")
+}
+
+/// One provider's part of a round.
+struct Claim<'a> {
+    round: &'a Round,
+    route: &'a RouteClaim,
+    account: Pace,
+    suppressing: bool,
+    /// A moment was given out, so the account's row has changed.
+    spent: bool,
+    done: RouteClaimed,
+}
+
+/// A campaign's own part of it.
+struct Turn {
+    campaign_id: i64,
+    state: CampaignState,
+    reason: Option<String>,
+    own: Pace,
+    spent: bool,
+}
+
+impl<'a> Claim<'a> {
+    fn begin(
+        conn: &mut SqliteConnection,
+        round: &'a Round,
+        route: &'a RouteClaim,
+    ) -> QueryResult<Self> {
+        let mut account = load(conn, &provider_scope(&route.provider))?;
+        account.begin(&route.limits, round.worker_id, route.from_us, round.lease);
+        if round.refill {
+            account.refill(route.from_us);
+        }
+        Ok(Self {
+            round,
+            route,
+            account,
+            suppressing: diesel::select(diesel::dsl::exists(
+                suppression::table.select(suppression::phone),
+            ))
+            .get_result(conn)?,
+            spent: false,
+            done: RouteClaimed::default(),
+        })
+    }
+
+    fn run(mut self, conn: &mut SqliteConnection) -> QueryResult<RouteClaimed> {
+        self.take_back(conn)?;
+        for held in &self.route.held {
+            let mut turn = self.turn(conn, held.campaign_id)?;
+            let moment = self.moment(&mut turn, self.cost(held.segments), self.route.until_us);
+            self.done.held.push(moment);
+            turn.keep(conn)?;
+        }
+        let mut want = self.route.want;
+        for ask in &self.route.asks {
+            if want == 0 {
+                break;
+            }
+            want -= self.ask(conn, *ask, want)?;
+        }
+        if self.spent {
+            keep(conn, &provider_scope(&self.route.provider), &self.account)?;
+        }
+        Ok(self.done)
+    }
+
+    /// Takes back the moments that lapsed, the latest first: each makes the one before it the last.
+    fn take_back(&mut self, conn: &mut SqliteConnection) -> QueryResult<()> {
+        let held = self.route.held.iter().chain(&self.route.returned);
+        let mut lapsed: Vec<(i64, Held)> = held
+            .filter_map(|held| Some((held.lapsed_us?, *held)))
+            .collect();
+        lapsed.sort_unstable_by_key(|(moment_us, _)| Reverse(*moment_us));
+        for (moment_us, held) in lapsed {
+            let cost = self.cost(held.segments);
+            self.account.give_back(cost, moment_us);
+            self.spent = true;
+            let mut turn = self.turn(conn, held.campaign_id)?;
+            turn.own.give_back(cost, moment_us);
+            turn.spent = true;
+            turn.keep(conn)?;
+        }
+        Ok(())
+    }
+
+    /// Claims for one campaign, `want` rows at the most; returns how many it got.
+    fn ask(&mut self, conn: &mut SqliteConnection, ask: Ask, want: u32) -> QueryResult<u32> {
+        let mut turn = self.turn(conn, ask.campaign_id)?;
+        if turn.state != CampaignState::Active {
+            let halted = Drained::Halted(turn.state, turn.reason);
+            self.done.drained.push((ask.campaign_id, halted));
+            return Ok(0);
+        }
+        let permits = self.permits(&turn, want.min(ask.at_most));
+        let mut claimed = 0;
+        let mut refused = 0;
+        while claimed < permits && refused < REFUSALS {
+            let missing = permits - claimed;
+            let rows = claim_rows(conn, ask.campaign_id, self.round, missing)?;
+            let short = rows.len() < missing as usize;
+            for row in rows {
+                if self.admit(conn, &mut turn, row)? {
+                    claimed += 1;
+                } else {
+                    refused += 1;
+                }
+            }
+            if short {
+                let drained = Drained::Until(next_due(conn, ask.campaign_id)?);
+                self.done.drained.push((ask.campaign_id, drained));
+                break;
+            }
+        }
+        self.done.refused += refused;
+        turn.keep(conn)?;
+        Ok(claimed)
+    }
+
+    /// Gives a claimed row its moment, or refuses it; true when it will be sent.
+    fn admit(
+        &mut self,
+        conn: &mut SqliteConnection,
+        turn: &mut Turn,
+        Due {
+            mut sms,
+            is_garbled,
+        }: Due,
+    ) -> QueryResult<bool> {
+        let mut admission = if is_garbled {
+            keep_readable(conn, &sms)?;
+            let why = "another program wrote it, and not in UTF-8";
+            Admission::Refuse(Cause::new(Class::Content, why))
+        } else {
+            (self.round.admit)(&sms)
+        };
+        if let Admission::Send { phone, .. } = &admission {
+            if sms.phone != phone.as_str() {
+                phone.as_str().clone_into(&mut sms.phone);
+                diesel::update(sms::table.find(sms.id))
+                    .set(sms::phone.eq(&sms.phone))
+                    .execute(conn)?;
+            }
+            if self.suppressing && is_suppressed(conn, &sms.phone)? {
+                let why = "the phone is on the suppression list";
+                admission = Admission::Refuse(Cause::new(Class::Suppressed, why));
+            }
+        }
+        match admission {
+            Admission::Send { phone, segments } => {
+                sms.segments = Some(segments);
+                let moment = self.moment(turn, self.cost(segments), i64::MAX);
+                let moment = moment.unwrap_or(Moment::AtOnce);
+                self.done.rows.push(Claimed { sms, phone, moment });
+                Ok(true)
+            }
+            Admission::Refuse(cause) => {
+                let settlement = Settlement {
+                    id: sms.id,
+                    claim: sms.claim,
+                    provider: String::new(),
+                    fate: Fate::Refused(cause),
+                };
+                settle::settle(conn, &settlement, self.round.now)?;
+                Ok(false)
+            }
+        }
+    }
+
+    /// How many messages of the usual cost have a moment before the horizon.
+    fn permits(&mut self, turn: &Turn, want: u32) -> u32 {
+        let mut account = self.account.clone();
+        let mut own = turn.own.clone();
+        if !account.is_limited() && !own.is_limited() && account.earliest(1, 0) == 0 {
+            return want;
+        }
+        let cost = account.usual_cost().max(own.usual_cost());
+        for count in 0..want {
+            let moment = own.earliest(cost, account.earliest(cost, self.route.from_us));
+            if moment >= self.route.until_us {
+                self.note_next(moment);
+                return count;
+            }
+            account.take(cost, moment);
+            own.take(cost, moment);
+        }
+        want
+    }
+
+    /// Spends the next moment on one message, where it lies before `until_us`.
+    fn moment(&mut self, turn: &mut Turn, cost: i32, until_us: i64) -> Option<Moment> {
+        let moment = turn
+            .own
+            .earliest(cost, self.account.earliest(cost, self.route.from_us));
+        if moment >= until_us {
+            self.note_next(moment);
+            return None;
+        }
+        if !self.account.is_limited() && !turn.own.is_limited() {
+            return Some(Moment::AtOnce);
+        }
+        self.account.take(cost, moment);
+        turn.own.take(cost, moment);
+        self.spent = true;
+        turn.spent = true;
+        Some(Moment::At(moment))
+    }
+
+    fn note_next(&mut self, moment: i64) {
+        let next = self.done.next_us.map_or(moment, |next| next.min(moment));
+        self.done.next_us = Some(next);
+    }
+
+    fn cost(&self, segments: i32) -> i32 {
+        if self.route.by_segments {
+            segments.max(1)
+        } else {
+            1
+        }
+    }
+
+    fn turn(&self, conn: &mut SqliteConnection, campaign_id: i64) -> QueryResult<Turn> {
+        let row: Option<(i32, Option<String>, String)> = campaign::table
+            .find(campaign_id)
+            .select((campaign::state, campaign::state_reason, campaign::rate))
+            .first(conn)
+            .optional()?;
+        let (state, reason, rate) = row.unwrap_or_default();
+        let limits: Rates = rate.parse().unwrap_or_default();
+        let mut own = Pace::default();
+        if !limits.0.is_empty() {
+            own = load(conn, &campaign_scope(campaign_id))?;
+            own.begin(
+                &limits.0,
+                self.round.worker_id,
+                self.route.from_us,
+                self.round.lease,
+            );
+            if self.round.refill {
+                own.refill(self.route.from_us);
+            }
+        }
+        Ok(Turn {
+            campaign_id,
+            state: CampaignState::of(state),
+            reason,
+            own,
+            spent: false,
+        })
+    }
+}
+
+impl Turn {
+    fn keep(&self, conn: &mut SqliteConnection) -> QueryResult<()> {
+        if self.spent && self.own.is_limited() {
+            keep(conn, &campaign_scope(self.campaign_id), &self.own)?;
+        }
+        Ok(())
+    }
+}
+
+fn campaign_scope(campaign_id: i64) -> String {
+    format!("campaign/{campaign_id}")
+}
+
+pub(super) fn load(conn: &mut SqliteConnection, scope: &str) -> QueryResult<Pace> {
+    let row: Option<Columns> = pace::table
+        .find(scope)
+        .select((
+            pace::next_us,
+            pace::cost_max,
+            pace::slowest_us,
+            pace::slowest_until,
+            pace::slowest_by,
+            pace::buckets,
+            pace::stopped_until,
+        ))
+        .first(conn)
+        .optional()?;
+    Ok(row.map(Pace::of).unwrap_or_default())
+}
+
+pub(super) fn keep(conn: &mut SqliteConnection, scope: &str, kept: &Pace) -> QueryResult<()> {
+    diesel::replace_into(pace::table)
+        .values((
+            pace::scope.eq(scope),
+            pace::next_us.eq(kept.next_us),
+            pace::cost_max.eq(kept.cost_max),
+            pace::slowest_us.eq(kept.slowest_us),
+            pace::slowest_until.eq(kept.slowest_until),
+            pace::slowest_by.eq(kept.slowest_by),
+            pace::buckets.eq(kept.buckets_json()),
+            pace::stopped_until.eq(kept.stopped_until),
+        ))
+        .execute(conn)?;
+    Ok(())
+}
+
+fn stop(conn: &mut SqliteConnection, scope: &str, until: Timestamp) -> QueryResult<()> {
+    let mut stopped = load(conn, scope)?;
+    stopped.stopped_until = stopped.stopped_until.max(until.as_millis());
+    keep(conn, scope, &stopped)
+}

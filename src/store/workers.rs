@@ -1,0 +1,188 @@
+//! Who sends: every worker's row, its heartbeat, and what becomes of a dead one's messages.
+
+use diesel::prelude::*;
+use diesel_async::RunQueryDsl;
+
+use super::schema::{sms, worker};
+use super::{Store, StoreError};
+use crate::sms::{State, Timestamp};
+
+/// A process that sends, as its row in table `worker` has it.
+#[derive(Clone, Debug, PartialEq, Eq, Queryable, Selectable)]
+#[diesel(table_name = worker)]
+pub struct Worker {
+    pub id: i64,
+    pub host: String,
+    /// Which start of the host's system.
+    pub boot_id: String,
+    pub pid_namespace: String,
+    pub pid: i64,
+    /// When the process started, in the host's own ticks: a pid may come again, with it this does not.
+    pub process_started: i64,
+    pub slots: i32,
+    /// In milliseconds since the Unix epoch.
+    pub started_at: i64,
+    /// In milliseconds since the Unix epoch.
+    pub heartbeat_at: i64,
+}
+
+/// What a new worker says of itself.
+#[derive(Clone, Debug, PartialEq, Eq, Insertable)]
+#[diesel(table_name = worker)]
+pub struct NewWorker {
+    pub host: String,
+    pub boot_id: String,
+    pub pid_namespace: String,
+    pub pid: i64,
+    pub process_started: i64,
+    pub slots: i32,
+}
+
+/// Whether there is still something to wait for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Unfinished {
+    pub ready: bool,
+    pub sending: bool,
+}
+
+impl Store {
+    /// Registers a worker; its id is never used again.
+    pub async fn register_worker(
+        &self,
+        new: &NewWorker,
+        now: Timestamp,
+    ) -> Result<i64, StoreError> {
+        writing!(self, |conn| diesel::insert_into(worker::table)
+            .values((
+                new,
+                worker::started_at.eq(now.as_millis()),
+                worker::heartbeat_at.eq(now.as_millis()),
+            ))
+            .returning(worker::id)
+            .get_result(conn))
+    }
+
+    /// Renews a worker's lease; false when the worker has been declared dead.
+    pub async fn heartbeat(&self, worker_id: i64, now: Timestamp) -> Result<bool, StoreError> {
+        let rows: usize = writing!(self, |conn| diesel::update(worker::table.find(worker_id))
+            .set(worker::heartbeat_at.eq(now.as_millis()))
+            .execute(conn))?;
+        Ok(rows == 1)
+    }
+
+    /// Takes a worker that has settled everything off the list.
+    pub async fn remove_worker(&self, worker_id: i64) -> Result<(), StoreError> {
+        writing!(self, |conn| diesel::delete(worker::table.find(worker_id))
+            .execute(conn))?;
+        Ok(())
+    }
+
+    /// All workers on the list, living or not.
+    pub async fn worker_rows(&self) -> Result<Vec<Worker>, StoreError> {
+        reading!(self, |conn| worker::table
+            .order(worker::id)
+            .select(Worker::as_select())
+            .load(conn))
+    }
+
+    /// Parks what a dead worker was sending as unknown, in doubt, and takes it off the list. Does
+    /// nothing when its heartbeat is no longer `last_heartbeat`: it lives. Returns the rows parked.
+    pub async fn park_dead(
+        &self,
+        dead: &Worker,
+        reason: &str,
+        now: Timestamp,
+    ) -> Result<u64, StoreError> {
+        match self {
+            Self::Sqlite(sqlite) => sqlite.park_dead(dead.clone(), reason.to_owned(), now).await,
+        }
+    }
+
+    /// Workers that rows in state *sending* name, but that are on no list: parks those rows too.
+    pub async fn park_nobodys(&self, now: Timestamp) -> Result<u64, StoreError> {
+        match self {
+            Self::Sqlite(sqlite) => sqlite.park_nobodys(now).await,
+        }
+    }
+
+    /// Releases rows that bear this worker's id, are not among `known` and were claimed before
+    /// `claimed_before`: the answer of the claim's commit was lost, so nothing was started. They go
+    /// where any message goes whose request was never started. Returns how many.
+    pub async fn release_orphans(
+        &self,
+        worker_id: i64,
+        known: Vec<i64>,
+        claimed_before: Timestamp,
+        campaigns: &[i64],
+        now: Timestamp,
+    ) -> Result<u64, StoreError> {
+        let orphans: Vec<(i64, i64, i64)> = reading!(self, |conn| sms::table
+            .filter(sms::campaign_id.eq_any(campaigns))
+            .filter(sms::state.eq(State::Sending.code()))
+            .filter(sms::worker_id.eq(worker_id))
+            .filter(sms::claimed_at.lt(claimed_before.as_millis()))
+            .filter(sms::id.ne_all(known))
+            .select((sms::id, sms::claim, sms::due_at))
+            .load(conn))?;
+        if orphans.is_empty() {
+            return Ok(0);
+        }
+        match self {
+            Self::Sqlite(sqlite) => sqlite.release(orphans, now).await,
+        }
+    }
+
+    /// Puts a campaign's unknown messages back into the queue, in doubt and with the same reference,
+    /// where they have attempts left (`max_attempts` 0: always). Returns how many.
+    pub async fn requeue_unknown(
+        &self,
+        campaign_id: i64,
+        max_attempts: i32,
+        now: Timestamp,
+    ) -> Result<u64, StoreError> {
+        let most = if max_attempts == 0 {
+            i32::MAX
+        } else {
+            max_attempts
+        };
+        let rows: usize = writing!(self, |conn| diesel::update(
+            sms::table
+                .filter(sms::campaign_id.eq(campaign_id))
+                .filter(sms::state.eq(State::Unknown.code()))
+                .filter(sms::attempts.lt(most)),
+        )
+        .set((
+            sms::state.eq(State::Ready.code()),
+            sms::due_at.eq(now.as_millis()),
+        ))
+        .execute(conn))?;
+        Ok(rows as u64)
+    }
+
+    /// When the campaign's next message becomes due; `None` when none is ready.
+    pub async fn next_due(&self, campaign_id: i64) -> Result<Option<Timestamp>, StoreError> {
+        let due: Option<i64> = reading!(self, |conn| sms::table
+            .filter(sms::campaign_id.eq(campaign_id))
+            .filter(sms::state.eq(State::Ready.code()))
+            .select(diesel::dsl::min(sms::due_at))
+            .first(conn))?;
+        Ok(due.map(Timestamp::from_millis))
+    }
+
+    /// Whether a campaign still has messages that may become due, or that anybody is sending.
+    pub async fn unfinished(&self, campaign_id: i64) -> Result<Unfinished, StoreError> {
+        let in_state = |state: State| {
+            diesel::select(diesel::dsl::exists(
+                sms::table
+                    .filter(sms::campaign_id.eq(campaign_id))
+                    .filter(sms::state.eq(state.code())),
+            ))
+        };
+        reading!(self, |conn| async {
+            // Sending first: what ends in between shows up as ready, never as nothing.
+            let sending = in_state(State::Sending).get_result(&mut *conn).await?;
+            let ready = in_state(State::Ready).get_result(conn).await?;
+            Ok(Unfinished { ready, sending })
+        })
+    }
+}

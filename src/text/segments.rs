@@ -1,0 +1,211 @@
+//! How many segments a text is billed as. A text whose every character is in GSM 03.38's default
+//! alphabet or its extension table goes out in septets, any other in UTF-16 code units.
+
+/// Septets in a message of one segment, and in each part of a longer one.
+const GSM7: Sizes = Sizes {
+    single: 160,
+    part: 153,
+};
+/// UTF-16 code units likewise.
+const UCS2: Sizes = Sizes {
+    single: 70,
+    part: 67,
+};
+
+#[derive(Clone, Copy)]
+struct Sizes {
+    single: usize,
+    part: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Alphabet {
+    Gsm7,
+    Ucs2,
+}
+
+/// What a text is billed as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Segments {
+    /// At least 1.
+    pub count: i32,
+    pub alphabet: Alphabet,
+    /// Septets or UTF-16 code units.
+    pub units: usize,
+}
+
+/// Counts the segments of a text, without national shift tables.
+pub fn count(text: &str) -> Segments {
+    let mut septets = 0;
+    for character in text.chars() {
+        match septets_of(character) {
+            0 => return measure(text, UCS2, Alphabet::Ucs2, char::len_utf16),
+            width => septets += width,
+        }
+    }
+    if septets <= GSM7.single {
+        return Segments {
+            count: 1,
+            alphabet: Alphabet::Gsm7,
+            units: septets,
+        };
+    }
+    measure(text, GSM7, Alphabet::Gsm7, septets_of)
+}
+
+/// The characters of a text that are not in GSM 03.38, in its order.
+pub fn outside_gsm7(text: &str) -> impl Iterator<Item = char> + '_ {
+    text.chars().filter(|&character| septets_of(character) == 0)
+}
+
+/// Fills part after part; an extension or surrogate pair is never split over two.
+fn measure(text: &str, sizes: Sizes, alphabet: Alphabet, width: fn(char) -> usize) -> Segments {
+    let units: usize = text.chars().map(width).sum();
+    let mut count = 1;
+    if units > sizes.single {
+        let mut filled = 0;
+        for character in text.chars() {
+            let wide = width(character);
+            if filled + wide > sizes.part {
+                count += 1;
+                filled = 0;
+            }
+            filled += wide;
+        }
+    }
+    Segments {
+        count,
+        alphabet,
+        units,
+    }
+}
+
+/// 1 in the default alphabet, 2 in the extension table, 0 in neither.
+fn septets_of(character: char) -> usize {
+    match character {
+        '\n'
+        | '\r'
+        | ' '..='Z'
+        | '_'
+        | 'a'..='z'
+        | '£'
+        | '¥'
+        | 'è'
+        | 'é'
+        | 'ù'
+        | 'ì'
+        | 'ò'
+        | 'Ç'
+        | 'Ø'
+        | 'ø'
+        | 'Å'
+        | 'å'
+        | 'Δ'
+        | 'Φ'
+        | 'Γ'
+        | 'Λ'
+        | 'Ω'
+        | 'Π'
+        | 'Ψ'
+        | 'Σ'
+        | 'Θ'
+        | 'Ξ'
+        | 'Æ'
+        | 'æ'
+        | 'ß'
+        | 'É'
+        | '¤'
+        | '¡'
+        | 'Ä'
+        | 'Ö'
+        | 'Ñ'
+        | 'Ü'
+        | '§'
+        | '¿'
+        | 'ä'
+        | 'ö'
+        | 'ñ'
+        | 'ü'
+        | 'à' => 1,
+        '\u{c}' | '^' | '{' | '}' | '\\' | '[' | '~' | ']' | '|' | '€' => 2,
+        _ => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn parts(text: &str) -> (Alphabet, i32) {
+        let segments = count(text);
+        (segments.alphabet, segments.count)
+    }
+
+    #[test]
+    fn known_texts_count_as_two_independent_calculators_say() {
+        use Alphabet::{Gsm7, Ucs2};
+        let a = |n| "a".repeat(n);
+        let middle = |n| "中".repeat(n);
+        let digits = |n| "1234567890".repeat(20)[..n].to_owned();
+        for (text, alphabet, expected) in [
+            (a(160), Gsm7, 1),
+            (a(161), Gsm7, 2),
+            (a(306), Gsm7, 2),
+            (a(307), Gsm7, 3),
+            ("€".repeat(80), Gsm7, 1),
+            ("€".repeat(81), Gsm7, 2),
+            (a(152) + "€" + &a(8), Gsm7, 2),
+            (a(152) + "€" + &a(152), Gsm7, 3),
+            (middle(70), Ucs2, 1),
+            (middle(71), Ucs2, 2),
+            (middle(134), Ucs2, 2),
+            (middle(135), Ucs2, 3),
+            ("😀".repeat(35), Ucs2, 1),
+            ("😀".repeat(36), Ucs2, 2),
+            (middle(66) + "😀" + &middle(5), Ucs2, 2),
+            (middle(66) + "😀" + &middle(66), Ucs2, 3),
+            ("ç".repeat(71), Ucs2, 2),
+            ("Ç".repeat(160), Gsm7, 1),
+            ("\n".repeat(160), Gsm7, 1),
+            ("\r\n".repeat(80), Gsm7, 1),
+            ("😀".to_owned() + &digits(68), Ucs2, 1),
+            ("😀".to_owned() + &digits(69), Ucs2, 2),
+            ("😀".to_owned() + &digits(133), Ucs2, 3),
+            (String::new(), Gsm7, 1),
+        ] {
+            assert_eq!(parts(&text), (alphabet, expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_default_alphabet_has_127_characters_and_its_extension_ten() {
+        let all = (0..=0xffff).filter_map(char::from_u32);
+        let widths: Vec<usize> = all.map(septets_of).collect();
+        assert_eq!(widths.iter().filter(|&&width| width == 1).count(), 127);
+        assert_eq!(widths.iter().filter(|&&width| width == 2).count(), 10);
+    }
+
+    #[test]
+    fn lookalikes_of_keyboards_and_word_processors_are_outside() {
+        let text = "`tab\there’s — “quoted” á í ó ú ç";
+        assert_eq!(outside_gsm7(text).collect::<String>(), "`\t’—“”áíóúç");
+    }
+
+    proptest! {
+        #[test]
+        fn a_longer_text_never_has_fewer_segments(text in "[a€中😀 ]{0,400}", more in "[a€中😀]") {
+            let longer = format!("{text}{more}");
+            prop_assert!(count(&text).count <= count(&longer).count);
+        }
+
+        #[test]
+        fn segments_hold_all_units(text in ".{0,500}") {
+            let segments = count(&text);
+            let room = match segments.alphabet { Alphabet::Gsm7 => (160, 153), Alphabet::Ucs2 => (70, 67) };
+            let capacity = if segments.count == 1 { room.0 } else { room.1 * usize::try_from(segments.count).expect("positive") };
+            prop_assert!(segments.units <= capacity);
+        }
+    }
+}

@@ -1,0 +1,317 @@
+//! A text with placeholders. Every placeholder is a column, and a column that is empty in a row is
+//! undefined there, so that a message with a hole cannot be made: `{{ name }}` fails,
+//! `{{ name | default("friend") }}` does not.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use minijinja::value::Value;
+use minijinja::{AutoEscape, Environment, Error, ErrorKind, UndefinedBehavior};
+
+/// Far more steps than a text message needs, far fewer than a loop without end.
+const FUEL: u64 = 20_000;
+const NAME: &str = "text";
+
+/// A parsed text.
+pub struct Template {
+    environment: Environment<'static>,
+    placeholders: BTreeSet<String>,
+    /// The text itself where it has no placeholders and no logic.
+    constant: Option<String>,
+}
+
+/// The text as a whole cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TemplateError {
+    #[error("`{name}`: line {line}: {detail}")]
+    Syntax {
+        name: String,
+        line: usize,
+        detail: String,
+    },
+    #[error("`{name}`: `{placeholder}` looks into a column, but a column is plain text")]
+    Nested { name: String, placeholder: String },
+    #[error("`{name}` has no text")]
+    Empty { name: String },
+    #[error("`{name}` is {size} bytes long, and no text message is")]
+    TooLong { name: String, size: usize },
+}
+
+/// Why one row gave no text.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RenderError {
+    /// A placeholder met an empty value.
+    #[error("an empty value")]
+    Hole,
+    #[error("{0}")]
+    Other(String),
+}
+
+/// The longest source; a megabyte of template is a wrong file.
+const LONGEST_SOURCE: usize = 64 * 1024;
+
+impl Template {
+    /// Parses `source`; `name` is what errors call it: the file, or the flag it came from. Line ends
+    /// after the last line are not part of the text.
+    pub fn parse(name: &str, source: &str) -> Result<Self, TemplateError> {
+        if source.len() > LONGEST_SOURCE {
+            return Err(TemplateError::TooLong {
+                name: name.to_owned(),
+                size: source.len(),
+            });
+        }
+        let source = source
+            .strip_prefix('\u{feff}')
+            .unwrap_or(source)
+            .replace("\r\n", "\n");
+        let source = source.trim_end_matches('\n').to_owned();
+        if source.trim().is_empty() {
+            return Err(TemplateError::Empty {
+                name: name.to_owned(),
+            });
+        }
+        let constant = (!source.contains(['{', '}'])).then(|| source.clone());
+        let mut environment = environment();
+        environment
+            .add_template_owned(NAME, source)
+            .map_err(|error| syntax(name, &error))?;
+        let template = environment
+            .get_template(NAME)
+            .map_err(|error| syntax(name, &error))?;
+        if let Some(placeholder) = nested(&template.undeclared_variables(true)) {
+            return Err(TemplateError::Nested {
+                name: name.to_owned(),
+                placeholder,
+            });
+        }
+        let placeholders: BTreeSet<String> =
+            template.undeclared_variables(false).into_iter().collect();
+        let parsed = Self {
+            environment,
+            placeholders,
+            constant,
+        };
+        parsed.probe(name)?;
+        Ok(parsed)
+    }
+
+    /// The names that the text takes from a row.
+    pub fn placeholders(&self) -> &BTreeSet<String> {
+        &self.placeholders
+    }
+
+    /// The text, where it is the same for every row.
+    pub fn constant(&self) -> Option<&str> {
+        self.constant.as_deref()
+    }
+
+    /// Makes the text of one row. `value` knows the row by the names of the placeholders; what it does
+    /// not know is undefined.
+    pub fn render<'r>(
+        &self,
+        value: impl Fn(&str) -> Option<&'r str>,
+    ) -> Result<String, RenderError> {
+        if let Some(constant) = &self.constant {
+            return Ok(constant.clone());
+        }
+        let row: Vec<(&str, Value)> = self
+            .placeholders
+            .iter()
+            .filter_map(|name| Some((name.as_str(), Value::from(value(name)?))))
+            .collect();
+        self.render_values(row).map_err(|error| match error.kind() {
+            ErrorKind::UndefinedError => RenderError::Hole,
+            ErrorKind::OutOfFuel => {
+                RenderError::Other("the text does not come to an end".to_owned())
+            }
+            _ => RenderError::Other(detail(&error)),
+        })
+    }
+
+    fn render_values(&self, row: Vec<(&str, Value)>) -> Result<String, Error> {
+        let context = Value::from_pairs(row);
+        self.environment.get_template(NAME)?.render(context)
+    }
+
+    /// Finds what no row can mend: a filter that does not exist, a file to include.
+    fn probe(&self, name: &str) -> Result<(), TemplateError> {
+        let row = self
+            .placeholders
+            .iter()
+            .map(|name| (name.as_str(), Value::from("1")))
+            .collect();
+        match self.render_values(row) {
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    ErrorKind::UnknownFilter
+                        | ErrorKind::UnknownTest
+                        | ErrorKind::UnknownFunction
+                        | ErrorKind::UnknownMethod
+                        | ErrorKind::TemplateNotFound
+                        | ErrorKind::BadInclude
+                        | ErrorKind::OutOfFuel
+                        | ErrorKind::TooManyArguments
+                        | ErrorKind::MissingArgument
+                ) =>
+            {
+                Err(syntax(name, &error))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The text is the operator's own and may be somebody's; its placeholders are enough to know it by.
+impl fmt::Debug for Template {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Template")
+            .field("placeholders", &self.placeholders)
+            .finish_non_exhaustive()
+    }
+}
+
+fn environment() -> Environment<'static> {
+    let mut environment = Environment::new();
+    // `if name` may ask whether a value is there; printing or combining one that is not fails.
+    environment.set_undefined_behavior(UndefinedBehavior::SemiStrict);
+    environment.set_auto_escape_callback(|_| AutoEscape::None);
+    environment.set_fuel(Some(FUEL));
+    environment.set_recursion_limit(32);
+    // Error reports would carry the text and the values of the row.
+    environment.set_debug(false);
+    for global in ["range", "dict", "debug", "namespace"] {
+        environment.remove_global(global);
+    }
+    environment
+}
+
+fn nested(variables: &std::collections::HashSet<String>) -> Option<String> {
+    variables
+        .iter()
+        .filter(|name| name.contains('.'))
+        .min()
+        .cloned()
+}
+
+fn syntax(name: &str, error: &Error) -> TemplateError {
+    TemplateError::Syntax {
+        name: name.to_owned(),
+        line: error.line().unwrap_or(1),
+        detail: detail(error),
+    }
+}
+
+fn detail(error: &Error) -> String {
+    match error.detail() {
+        Some(detail) if error.kind() == ErrorKind::SyntaxError => detail.to_owned(),
+        Some(detail) => format!("{}: {detail}", error.kind()),
+        None => error.kind().to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(source: &str) -> Result<Template, TemplateError> {
+        Template::parse("welcome.txt", source)
+    }
+
+    fn render(source: &str, row: &[(&str, &'static str)]) -> Result<String, RenderError> {
+        let template = parse(source).expect("a text of the test");
+        template.render(|name| {
+            row.iter()
+                .find(|(column, _)| *column == name)
+                .map(|(_, value)| *value)
+        })
+    }
+
+    #[test]
+    fn placeholders_are_filled_and_nothing_is_escaped() {
+        let row = [("name", "<Ann & Bob>"), ("城市", "上海")];
+        assert_eq!(
+            render("Hi {{ name }} of {{ 城市 }}\r\nBye\r\n\n", &row),
+            Ok("Hi <Ann & Bob> of 上海\nBye".to_owned())
+        );
+        assert_eq!(render("plain", &[]), Ok("plain".to_owned()));
+    }
+
+    #[test]
+    fn an_empty_value_never_leaves_a_hole() {
+        for source in [
+            "Hi {{ name }}",
+            "Hi {{ name | upper }}",
+            "Hi {{ name ~ '!' }}",
+            "Hi {{ 'dear ' ~ name }}",
+            "Hi {{ name | trim | title }}",
+            "Hi {{ name | replace('a', 'b') }}",
+            "Hi {% for part in name %}{{ part }}{% endfor %}",
+            "Hi {% set other = name %}{{ other }}",
+        ] {
+            assert_eq!(render(source, &[]), Err(RenderError::Hole), "{source}");
+        }
+    }
+
+    #[test]
+    fn a_text_may_say_what_stands_for_an_empty_value() {
+        assert_eq!(
+            render("Hi {{ name | default('friend') }}", &[]),
+            Ok("Hi friend".to_owned())
+        );
+        let asks = "Hi{% if name %} {{ name }}{% endif %}";
+        assert_eq!(render(asks, &[]), Ok("Hi".to_owned()));
+        assert_eq!(render(asks, &[("name", "Ann")]), Ok("Hi Ann".to_owned()));
+    }
+
+    #[test]
+    fn a_text_that_no_row_can_mend_does_not_parse() {
+        for (source, expected) in [
+            ("Hi {{ name", "`welcome.txt`: line 1: "),
+            ("Hi\n{% if name %}", "`welcome.txt`: line 2: "),
+            (
+                "Hi {{ name | shout }}",
+                "`welcome.txt`: line 1: unknown filter",
+            ),
+            (
+                "Hi {{ name.first }}",
+                "`welcome.txt`: `name.first` looks into a column",
+            ),
+            (
+                "{% include 'other' %}",
+                "`welcome.txt`: line 1: template not found",
+            ),
+            ("  \n", "`welcome.txt` has no text"),
+        ] {
+            let error = parse(source).expect_err(source).to_string();
+            assert!(error.starts_with(expected), "{source}: {error}");
+        }
+        assert!(matches!(
+            parse(&"a".repeat(70_000)),
+            Err(TemplateError::TooLong { .. })
+        ));
+    }
+
+    #[test]
+    fn placeholders_are_the_names_that_the_text_does_not_set_itself() {
+        let template =
+            parse("{{ a }}{% set b = 1 %}{{ b }}{% for c in d %}{{ c }}{% endfor %}{{ range }}");
+        let names: Vec<String> = template
+            .expect("parses")
+            .placeholders()
+            .iter()
+            .cloned()
+            .collect();
+        assert_eq!(names, ["a", "d", "range"]);
+    }
+
+    #[test]
+    fn a_loop_without_end_ends() {
+        let source = "{% for a in x %}{% for b in x %}{% for c in x %}{{ a }}{% endfor %}{% endfor %}{% endfor %}";
+        let long: &'static str = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
+        assert!(matches!(
+            render(source, &[("x", long)]),
+            Err(RenderError::Other(_))
+        ));
+    }
+}

@@ -1,0 +1,330 @@
+//! The command line itself: help, faults of usage, and what never makes a database.
+
+use crate::support::{Scratch, snapshot};
+
+#[test]
+fn help_teaches() {
+    let ran = Scratch::new().run(["--help"]);
+    snapshot!(ran, @r#"
+    exit 0
+    ----- stdout
+    Sends a campaign of text messages from a list, through any SMS HTTP API: loses nothing, repeats
+    nothing, keeps the limit, and says who was not reached and why
+
+    Usage: smsq [OPTIONS] <COMMAND>
+
+    Commands:
+      run          Import a list, send it, and report: the whole job
+      import       Put the messages of a list into the queue; nothing is sent yet
+      send         Send what is queued until nothing is left to do
+      status       Show how many messages are queued, sent, failed and unknown, campaign by campaign
+      report       Say how many messages arrived, and who was not reached and why
+      retry        Put failed messages (or, with --unknown, the unknown ones) back into the queue
+      settle       Say what became of unknown messages, after you have looked them up at the provider
+      set          Change a campaign's limit, priority, provider or sender; running workers take it up
+                   within seconds
+      pause        Pause a campaign: its messages wait until `resume`; what is on its way is still
+                   settled
+      resume       Let a paused, stopped or cancelled campaign go on; messages that were cancelled stay
+                   cancelled
+      cancel       Cancel a campaign: what was never sent will not be, and can be imported again;
+                   nothing is asked
+      suppress     Keep the list of phones that nothing is sent to, in any campaign
+      providers    List the providers, show the settings of one, or send one test message through it
+      init         Write a commented smsq.toml to start from; an existing file is never overwritten
+      check        Check configuration, database and providers, and that no message is lost; sends
+                   nothing
+      sandbox      Run a practice gateway: it takes messages over real HTTP, and nothing leaves this
+                   machine
+      completions  Print the completions for a shell
+
+    Options:
+      -h, --help     Print help
+      -V, --version  Print version
+
+    Global options:
+          --config <FILE>    The configuration; else `$SMSQ_CONFIG`, ./smsq.toml, or smsq/smsq.toml in
+                             the user's config folder
+          --database <URL>   Where the queue lives, like `sqlite://smsq.db` [default: setting
+                             `database.url`]
+          --format <FORMAT>  How data is printed: csv and html for `report` only [default: text]
+      -v, --verbose...       Say more: each message (-v), what goes on inside (-vv)
+      -q, --quiet            Say only what is wrong
+
+    Examples:
+      smsq run recipients.csv --template welcome.txt   practise the whole job on this machine
+      smsq init                                        write smsq.toml, where your provider goes
+      smsq import list.csv --text "Hi {{ name }}" --dry-run
+      smsq send --rate 50/s
+      smsq report --failed --format csv --output failed.csv
+
+    Exit status: 0 done; 1 done, but some failed or are unknown; 2 could not run; 3 stopped before the
+    end, mend and `send` again; 130 and 143 stopped by a signal.
+    "#);
+}
+
+#[test]
+fn every_command_has_help_with_an_example() {
+    let scratch = Scratch::new();
+    for command in [
+        "run",
+        "import",
+        "send",
+        "status",
+        "report",
+        "retry",
+        "settle",
+        "set",
+        "pause",
+        "resume",
+        "cancel",
+        "suppress",
+        "providers",
+        "init",
+        "check",
+        "sandbox",
+        "completions",
+    ] {
+        let ran = scratch.run([command, "--help"]);
+        assert_eq!(ran.code(), Some(0), "{ran}");
+        assert!(ran.stdout().contains("Example"), "{ran}");
+    }
+}
+
+#[test]
+fn without_a_command_the_help_is_shown_and_nothing_was_done() {
+    let ran = Scratch::new().run([]);
+    assert_eq!(ran.code(), Some(2), "{ran}");
+    assert!(ran.stderr().contains("Usage: smsq"), "{ran}");
+}
+
+#[test]
+#[expect(clippy::too_many_lines, reason = "a whole conversation")]
+fn faults_of_usage_exit_2_and_say_what_is_meant() {
+    let scratch = Scratch::new();
+    snapshot!(scratch.run(["snd"]), @r"
+    exit 2
+    ----- stderr
+    error: unrecognized subcommand 'snd'
+
+      tip: some similar subcommands exist: 'sandbox', 'send'
+
+    Usage: smsq [OPTIONS] <COMMAND>
+
+    For more information, try '--help'.
+    ");
+    snapshot!(scratch.run(["send", "--rate", "fast"]), @r"
+    exit 2
+    ----- stderr
+    error: invalid value 'fast' for '--rate <RATE>': `fast` is not a rate; write it like `100/s`, `300/min`, `20000/day` or `1/10s`
+
+    For more information, try '--help'.
+    ");
+    snapshot!(scratch.run(["send", "--slots", "0"]), @r"
+    exit 2
+    ----- stderr
+    error: invalid value '0' for '--slots <N>': 0 is not in 1..=4096
+
+    For more information, try '--help'.
+    ");
+    snapshot!(scratch.run(["send", "--limit", "0"]), @r"
+    exit 2
+    ----- stderr
+    error: invalid value '0' for '--limit <N>': must be 1 or more
+
+    For more information, try '--help'.
+    ");
+    snapshot!(scratch.run(["send", "--on-unknown", "drop"]), @r"
+    exit 2
+    ----- stderr
+    error: invalid value 'drop' for '--on-unknown <WHAT>'
+      [possible values: hold, resend]
+
+    For more information, try '--help'.
+    ");
+    snapshot!(scratch.run(["import"]), @r"
+    exit 2
+    ----- stderr
+    error: the following required arguments were not provided:
+      <FILE>...
+
+    Usage: smsq import <FILE>...
+
+    For more information, try '--help'.
+    ");
+    snapshot!(scratch.run(["import", "l.csv", "--text", "a", "--template", "b"]), @r"
+    exit 2
+    ----- stderr
+    error: the argument '--text <TEXT>' cannot be used with '--template <FILE>'
+
+    Usage: smsq import --text <TEXT> <FILE>...
+
+    For more information, try '--help'.
+    ");
+    snapshot!(scratch.run(["import", "l.csv", "--region", "Moon"]), @r"
+    exit 2
+    ----- stderr
+    error: invalid value 'Moon' for '--region <REGION>': `Moon` is no region: a region is a two-letter country code such as `CN`, `US` or `GB`
+
+    For more information, try '--help'.
+    ");
+    snapshot!(scratch.run(["import", "l.csv", "--at", "tomorrow"]), @r"
+    exit 2
+    ----- stderr
+    error: invalid value 'tomorrow' for '--at <TIME>': `tomorrow` is no moment; write it like `[MOMENT]`, `2026-12-24 09:00` (this machine's time) or `+2h`
+
+    For more information, try '--help'.
+    ");
+    snapshot!(scratch.run(["import", "l.csv", "--column", "phone"]), @r"
+    exit 2
+    ----- stderr
+    error: invalid value 'phone' for '--column <NAME=COLUMN>': write it like `phone=手机号`: what it is, `=`, the column
+
+    For more information, try '--help'.
+    ");
+    snapshot!(scratch.run(["import", "l.csv", "--campaign", " "]), @r"
+    exit 2
+    ----- stderr
+    error: invalid value ' ' for '--campaign <NAME>': the name of a campaign is empty
+
+    For more information, try '--help'.
+    ");
+    snapshot!(scratch.run(["settle", "--unknown", "sent"]), @r"
+    exit 2
+    ----- stderr
+    error: the following required arguments were not provided:
+      --campaign <NAME>
+
+    Usage: smsq settle --campaign <NAME> --unknown <WHAT>
+
+    For more information, try '--help'.
+    ");
+    snapshot!(scratch.run(["set", "--campaign", "c"]), @r"
+    exit 2
+    ----- stderr
+    error: the following required arguments were not provided:
+      <--rate <RATE>|--priority <N>|--provider <NAME>|--from <SENDER>>
+
+    Usage: smsq set --campaign <NAME> <--rate <RATE>|--priority <N>|--provider <NAME>|--from <SENDER>>
+
+    For more information, try '--help'.
+    ");
+    snapshot!(scratch.run(["retry", "--class", "sad"]), @r"
+    exit 2
+    ----- stderr
+    error: invalid value 'sad' for '--class <CLASS>'
+      [possible values: recipient, content, opted_out, account, throttle, cap, unavailable, unknown, expired, cancelled, suppressed, settled]
+
+    For more information, try '--help'.
+    ");
+    snapshot!(scratch.run(["status", "--format", "csv"]), @r"
+    exit 2
+    ----- stderr
+    error: `--format csv` and `--format html` are for `smsq report`; every other command prints `text` or `json`
+
+    Usage: smsq [OPTIONS] <COMMAND>
+
+    For more information, try '--help'.
+    ");
+    snapshot!(scratch.run(["status", "-q", "-v"]), @r"
+    exit 2
+    ----- stderr
+    error: the argument '--quiet' cannot be used with '--verbose...'
+
+    Usage: smsq status --quiet
+
+    For more information, try '--help'.
+    ");
+    snapshot!(scratch.run(["sandbox", "--listen", "nowhere"]), @r"
+    exit 2
+    ----- stderr
+    error: invalid value 'nowhere' for '--listen <ADDRESS>': invalid socket address syntax
+
+    For more information, try '--help'.
+    ");
+    snapshot!(scratch.run(["sandbox", "--unavailable", "some"]), @r"
+    exit 2
+    ----- stderr
+    error: invalid value 'some' for '--unavailable <SHARE>': `some` is no share of requests; write it like `5%` or `every 20`
+
+    For more information, try '--help'.
+    ");
+}
+
+#[test]
+fn a_command_that_reads_never_makes_a_database() {
+    let scratch = Scratch::new();
+    for command in [
+        vec!["status"],
+        vec!["report"],
+        vec!["send"],
+        vec!["retry"],
+        vec!["pause", "--campaign", "c"],
+        vec!["suppress", "list"],
+    ] {
+        let ran = scratch.run(command);
+        assert_eq!(ran.code(), Some(2), "{ran}");
+        assert!(ran.stderr().contains("hint: "), "{ran}");
+    }
+    assert!(!scratch.path("smsq.db").exists());
+    snapshot!(scratch.run(["status"]), @r"
+    exit 2
+    ----- stderr
+    error: `smsq.db`: there is no such database
+    hint: `smsq import` creates it; is `--database` right, and the folder you are in?
+    ");
+}
+
+#[test]
+fn a_database_in_the_wrong_words_or_place_says_what_would_be_right() {
+    let scratch = Scratch::new();
+    snapshot!(scratch.run(["status", "--database", "nodb.db"]), @r"
+    exit 2
+    ----- stderr
+    error: `nodb.db`: is no database url; write it like `sqlite://nodb.db`
+    ");
+    let add = ["suppress", "add", "+447400123456"];
+    let line = [&add[..], &["--database", "sqlite://no/smsq.db"]].concat();
+    snapshot!(scratch.run(line), @r"
+    exit 2
+    ----- stderr
+    error: `no/smsq.db`: its folder `no` does not exist
+    hint: make the folder first; or is `--database` wrong?
+    ");
+}
+
+#[test]
+fn what_is_no_database_is_named_and_left_alone() {
+    let scratch = Scratch::new();
+    let text = "phone,name\n".repeat(100);
+    scratch.write("list.csv", &text);
+    snapshot!(scratch.run(["status", "--database", "sqlite://list.csv"]), @r"
+    exit 2
+    ----- stderr
+    error: `list.csv`: is not a database, or a damaged one
+    hint: point `--database` at a new file; smsq never overwrites what it does not know
+    ");
+    snapshot!(scratch.run(["status", "--database", "sqlite://."]), @r"
+    exit 2
+    ----- stderr
+    error: `.`: is a folder, not a database
+    hint: point `--database` at a new file; smsq never overwrites what it does not know
+    ");
+    snapshot!(scratch.run(["status", "--database", "postgres://localhost/smsq"]), @r"
+    exit 2
+    ----- stderr
+    error: `postgres:…`: this version knows databases of the form `sqlite://PATH` only
+    ");
+    assert_eq!(scratch.read("list.csv"), text);
+}
+
+#[test]
+fn completions_are_printed_for_every_shell_even_with_a_faulty_configuration() {
+    let scratch = Scratch::new();
+    scratch.write("smsq.toml", "nonsense");
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let ran = scratch.run(["completions", shell]);
+        assert_eq!(ran.code(), Some(0), "{ran}");
+        assert!(ran.stdout().contains("smsq"), "{ran}");
+    }
+}

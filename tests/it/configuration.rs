@@ -1,0 +1,216 @@
+//! The configuration and the providers in it: faults with their place, and the commands that show them.
+
+use crate::support::{Scratch, snapshot};
+
+#[test]
+fn faults_of_the_configuration_exit_2_with_key_and_place() {
+    let scratch = Scratch::new();
+    scratch.write("smsq.toml", "[sender]\nslot = 8\n");
+    snapshot!(scratch.run(["status"]), @r"
+    exit 2
+    ----- stderr
+    error: smsq.toml:2: `sender.slot` is not a setting
+    hint: did you mean `sender.slots`?
+    ");
+    scratch.write("smsq.toml", "[sender]\nslots = 0\n");
+    snapshot!(scratch.run(["status"]), @r"
+    exit 2
+    ----- stderr
+    error: smsq.toml:2: `sender.slots` is `0`, but it must be a whole number from 1 to 4096
+    ");
+    scratch.write("smsq.toml", "[sender\n");
+    snapshot!(scratch.run(["status"]), @r"
+    exit 2
+    ----- stderr
+    error: smsq.toml:1: not valid TOML: unclosed table, expected `]`
+    ");
+    snapshot!(scratch.run(["status", "--config", "other.toml"]), @r"
+    exit 2
+    ----- stderr
+    error: cannot read the configuration `other.toml`: No such file or directory (os error 2)
+    hint: `smsq init` writes one to start from
+    ");
+    snapshot!(scratch.run_with(["status"], &[("SMSQ_CONFIG", "env.toml")]), @r"
+    exit 2
+    ----- stderr
+    error: cannot read the configuration `env.toml`: No such file or directory (os error 2)
+    hint: `smsq init` writes one to start from
+    ");
+    scratch.write("smsq.toml", "");
+    snapshot!(scratch.run_with(["status"], &[("SMSQ__SENDER__LEASE", "1s")]), @r"
+    exit 2
+    ----- stderr
+    error: environment variable SMSQ__SENDER__LEASE: `sender.lease` is `1s`, but it must be a duration of 5 s or more, like `30s`
+    ");
+    scratch.write("smsq.toml", "default_region = \"Moon\"\n");
+    snapshot!(scratch.run(["status"]), @r"
+    exit 2
+    ----- stderr
+    error: smsq.toml:1: `default_region` is `Moon`, but it must be a country in two letters, like `GB`
+    ");
+}
+
+#[test]
+fn faults_of_a_provider_exit_2_and_name_it() {
+    let scratch = Scratch::new();
+    scratch.write(
+        "smsq.toml",
+        "[providers.a]\nkind = \"generic\"\nurll = \"http://127.0.0.1:1\"\n",
+    );
+    snapshot!(scratch.run(["check"]), @r"
+    exit 2
+    ----- stdout
+    ok       configuration  smsq.toml
+    ok       database       not there yet: `smsq import` makes it
+    problem  provider       provider `a`: unknown key `urll`
+                            hint: did you mean `url`?
+    ");
+    scratch.write(
+        "smsq.toml",
+        "[providers.a]\nkind = \"generic\"\nurl = \"http://127.0.0.1:1\"\n\
+         json = { to = \"{{ phone }}\", key = \"{{ secret.key }}\" }\nsecrets = { key = { env = \"A_KEY\" } }\n",
+    );
+    snapshot!(scratch.run(["providers", "test", "a", "--to", "+447400123456"]), @r"
+    exit 2
+    ----- stderr
+    error: provider `a`: secret `key` is not set: the environment variable `A_KEY` is missing or empty
+    hint: `export A_KEY=…` sets it for this shell
+    ");
+    snapshot!(scratch.run(["providers", "show", "b"]), @r"
+    exit 2
+    ----- stderr
+    error: there is no provider `b`
+    hint: describe it as `[providers.NAME]` in smsq.toml; `smsq init` writes an example
+    ");
+    snapshot!(scratch.run_with(["check"], &[("A_KEY", "k"), ("SMSQ__PROVIDERS__A__TIMEOUT", "29s")]), @r"
+    exit 2
+    ----- stdout
+    ok       configuration  smsq.toml
+    ok       database       not there yet: `smsq import` makes it
+    problem  provider       `sender.lease` is 30s, too short for provider `a`: it must be 2 s more than the provider's timeout of 29s
+                            hint: a worker that waits for an answer must not be taken for dead
+    ");
+}
+
+#[test]
+fn init_writes_a_configuration_that_changes_nothing_and_never_overwrites() {
+    let scratch = Scratch::new();
+    snapshot!(scratch.run(["init"]), @r"
+    exit 0
+    ----- stderr
+    wrote `smsq.toml`
+    next: describe your provider in it, then `smsq check`
+    ");
+    let written = scratch.read("smsq.toml");
+    assert!(written.contains("# [providers.cellar]"), "{written}");
+    snapshot!(scratch.run(["check"]), @r"
+    exit 0
+    ----- stdout
+    ok       configuration  smsq.toml
+    ok       database       not there yet: `smsq import` makes it
+    ok       provider       none yet: `smsq init` writes an example
+    ");
+    snapshot!(scratch.run(["init"]), @r"
+    exit 2
+    ----- stderr
+    error: `smsq.toml` exists, and is left as it is
+    hint: name another file, like `smsq init smsq.example.toml`
+    ");
+    assert_eq!(scratch.read("smsq.toml"), written);
+    snapshot!(scratch.run(["init", "missing/smsq.toml"]), @r"
+    exit 2
+    ----- stderr
+    error: cannot write `missing/smsq.toml`: No such file or directory (os error 2)
+    ");
+}
+
+#[test]
+fn the_providers_are_listed_with_those_that_are_built_in() {
+    let scratch = Scratch::new();
+    snapshot!(scratch.run(["providers", "list"]), @r"
+    exit 0
+    ----- stdout
+    provider  kind     address
+    sandbox   sandbox  http://127.0.0.1:[PORT]  built in
+    ");
+    scratch.write_cellar("http://127.0.0.1:9");
+    snapshot!(scratch.run(["providers", "list"]), @r"
+    exit 0
+    ----- stdout
+    provider  kind     address
+    cellar    generic  http://127.0.0.1:[PORT]/messages  default
+    sandbox   sandbox  http://127.0.0.1:[PORT]        built in
+    ");
+    snapshot!(scratch.run(["providers", "list", "--format", "json"]), @r#"
+    exit 0
+    ----- stdout
+    {
+      "providers": [
+        {
+          "name": "cellar",
+          "kind": "generic",
+          "default": true,
+          "builtin": false
+        },
+        {
+          "name": "sandbox",
+          "kind": "sandbox",
+          "default": false,
+          "builtin": true
+        }
+      ]
+    }
+    "#);
+}
+
+#[test]
+fn the_nearest_configuration_wins_and_flags_win_over_all() {
+    let scratch = Scratch::new();
+    let slots = |count: &str| format!("[sender]\nslots = \"{count}\"\n");
+    std::fs::create_dir_all(scratch.path(".config/smsq")).expect("a folder");
+    let named = |ran: &crate::support::Ran| {
+        let text = ran.stderr();
+        text.trim_start_matches("error: ")
+            .split(':')
+            .next()
+            .map(str::to_owned)
+    };
+    scratch.write(".config/smsq/smsq.toml", &slots("user"));
+    let ran = scratch.run(["status"]);
+    assert!(
+        named(&ran).is_some_and(|name| name.ends_with(".config/smsq/smsq.toml")),
+        "{ran}"
+    );
+    scratch.write("smsq.toml", &slots("folder"));
+    assert_eq!(
+        named(&scratch.run(["status"])).as_deref(),
+        Some("smsq.toml")
+    );
+    scratch.write("variable.toml", &slots("variable"));
+    let variable = [("SMSQ_CONFIG", "variable.toml")];
+    let ran = scratch.run_with(["status"], &variable);
+    assert_eq!(named(&ran).as_deref(), Some("variable.toml"));
+    scratch.write("flag.toml", &slots("flag"));
+    let ran = scratch.run_with(["status", "--config", "flag.toml"], &variable);
+    assert_eq!(named(&ran).as_deref(), Some("flag.toml"));
+    scratch.write("smsq.toml", "[database]\nurl = \"sqlite://file.db\"\n");
+    let variable = [("SMSQ__DATABASE__URL", "sqlite://variable.db")];
+    snapshot!(scratch.run(["status"]), @r"
+    exit 2
+    ----- stderr
+    error: `file.db`: there is no such database
+    hint: `smsq import` creates it; is `--database` right, and the folder you are in?
+    ");
+    snapshot!(scratch.run_with(["status"], &variable), @r"
+    exit 2
+    ----- stderr
+    error: `variable.db`: there is no such database
+    hint: `smsq import` creates it; is `--database` right, and the folder you are in?
+    ");
+    snapshot!(scratch.run_with(["status", "--database", "sqlite://flag.db"], &variable), @r"
+    exit 2
+    ----- stderr
+    error: `flag.db`: there is no such database
+    hint: `smsq import` creates it; is `--database` right, and the folder you are in?
+    ");
+}

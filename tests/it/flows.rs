@@ -1,0 +1,241 @@
+//! Whole jobs, from the list to the report, against the practice gateway.
+
+use crate::support::{Gateway, LIST, Scratch, repository, snapshot};
+
+#[test]
+fn run_without_a_provider_is_practice_and_may_be_repeated() {
+    let scratch = Scratch::new();
+    let list = repository("tests/fixtures/recipients.csv");
+    let template = repository("templates/welcome.txt");
+    let line = ["run", &list, "--template", &template, "--format", "json"];
+    let ran = scratch.run(line);
+    assert_eq!(ran.code(), Some(0), "{ran}");
+    assert!(
+        ran.stderr().contains("nothing leaves this machine"),
+        "{ran}"
+    );
+    let first = ran.json();
+    assert_eq!(first["state"], "done", "{ran}");
+    assert_eq!(first["sent"], first["imported"], "{ran}");
+    assert!(scratch.path("smsq-practice.db").exists());
+    assert!(!scratch.path("smsq.db").exists());
+
+    let ran = scratch.run(line);
+    assert_eq!(ran.code(), Some(0), "{ran}");
+    assert!(ran.stderr().contains("nothing new"), "{ran}");
+    assert_eq!(ran.json()["attempts"], 0, "{ran}");
+    assert_eq!(ran.json()["sent"], first["sent"], "{ran}");
+}
+
+#[test]
+#[expect(clippy::too_many_lines, reason = "a whole conversation")]
+fn a_list_is_imported_sent_and_reported() {
+    let scratch = Scratch::new();
+    let gateway = Gateway::start(&scratch, &[]);
+    scratch.write_cellar(&gateway.url).write("list.csv", LIST);
+    let import = [
+        "import",
+        "list.csv",
+        "--text",
+        "Hi {{ name }}",
+        "--campaign",
+        "spring",
+    ];
+    snapshot!(scratch.run(import), @r"
+    exit 0
+    ----- stdout
+    list.csv into campaign `spring`
+      rows        6
+      accepted    4
+      duplicates  1
+      suppressed  0
+      rejected    1
+      segments    4 (4 messages in GSM-7, 0 in UCS-2)
+    ----- stderr
+    warning: `list.csv`: 1 row rejected, with the reasons in `list.rejects.csv`: mend that file and import it
+    next: `smsq send --campaign spring`
+    ");
+    snapshot!(scratch.read("list.rejects.csv"), @r#"
+    phone,name,smsq_line,smsq_reason
+    1.38E10,Eve,6,"`1.38E10` is a number in scientific notation, its last digits may be lost: format the column as text where the file came from, and export it again"
+    "#);
+    snapshot!(scratch.run(import), @r"
+    exit 0
+    ----- stdout
+    list.csv into campaign `spring`
+      rows        6
+      accepted    0
+      duplicates  5
+      suppressed  0
+      rejected    1
+      segments    0 (0 messages in GSM-7, 0 in UCS-2)
+    ----- stderr
+    warning: `list.csv`: 1 row rejected, with the reasons in `list.rejects-2.csv`: mend that file and import it
+    `list.csv`: nothing new, campaign `spring` has 5 messages of it already
+    next: `smsq send --campaign spring`
+    ");
+    snapshot!(scratch.run(["send"]), @r"
+    exit 1
+    ----- stdout
+    sent 3 messages in [TIME] ([RATE]), 1 tried again, 1 failed
+    ----- stderr
+    `smsq report --campaign spring --failed` says who was not reached and why
+    ");
+    snapshot!(scratch.run(["status"]), @r"
+    exit 0
+    ----- stdout
+    spring: done
+
+       imported  4
+       sent      3  75.0 %
+       failed    1  25.0 %
+    ");
+    snapshot!(scratch.run(["status", "--campaign", "spring", "--format", "json"]), @r#"
+    exit 0
+    ----- stdout
+    {
+      "campaign": "spring",
+      "state": "done",
+      "state_reason": null,
+      "imported": 4,
+      "queued": 0,
+      "sending": 0,
+      "sent": 3,
+      "failed": 1,
+      "unknown": 0,
+      "cancelled": 0
+    }
+    "#);
+    snapshot!(scratch.run(["report", "--campaign", "spring"]), @r"
+    exit 0
+    ----- stdout
+    spring: done
+
+       imported  4
+       sent      3  75.0 %
+       failed    1  25.0 %
+
+    Sent from [MOMENT] to [MOMENT], 3 segments
+
+    Why they did not arrive
+
+       1  asked for no more messages (opted_out opted_out)
+          → leave them alone: they asked for no more messages
+
+    Next
+      smsq report --campaign spring --failed --format csv --output failed.csv
+          all of them as a file: mend it and import it again
+    ");
+    snapshot!(scratch.run(["report", "--failed", "--format", "csv", "--output", "failed.csv"]), @r"
+    exit 0
+    ----- stderr
+    wrote `failed.csv`
+    ");
+    snapshot!(scratch.read("failed.csv"), @r"
+    phone,content,name,smsq_id,smsq_state,smsq_class,smsq_code,smsq_reason,smsq_attempts
+    +447400120002,Hi Carla,Carla,3,failed,opted_out,opted_out,asked for no more messages,1
+    ");
+    snapshot!(scratch.run(["check"]), @r"
+    exit 0
+    ----- stdout
+    ok       configuration  smsq.toml
+    ok       database       smsq.db
+    ok       provider       `cellar` at http://127.0.0.1:[PORT]
+    ok       nothing lost   4 messages of 2 imports
+    ");
+}
+
+#[test]
+fn a_mended_failure_is_imported_and_sent_and_an_unchanged_one_is_not() {
+    let scratch = Scratch::new();
+    let gateway = Gateway::start(&scratch, &[]);
+    scratch.write_cellar(&gateway.url).write("list.csv", LIST);
+    scratch.run([
+        "import",
+        "list.csv",
+        "--text",
+        "Hi {{ name }}",
+        "--campaign",
+        "spring",
+    ]);
+    scratch.run(["send"]);
+    scratch.run([
+        "report",
+        "--failed",
+        "--format",
+        "csv",
+        "--output",
+        "failed.csv",
+    ]);
+    let import = ["import", "failed.csv", "--campaign", "spring"];
+    snapshot!(scratch.run(import), @r"
+    exit 0
+    ----- stdout
+    failed.csv into campaign `spring`
+      rows        1
+      accepted    0
+      duplicates  1
+      suppressed  0
+      rejected    0
+      segments    0 (0 messages in GSM-7, 0 in UCS-2)
+    ----- stderr
+    1 message came back unchanged: `smsq retry --campaign spring` sends such a failure again
+    ");
+    let mended = scratch
+        .read("failed.csv")
+        .replace("+447400120002", "+447400123458");
+    scratch.write("failed.csv", &mended);
+    snapshot!(scratch.run(import), @r"
+    exit 0
+    ----- stdout
+    failed.csv into campaign `spring`
+      rows        1
+      accepted    1
+      duplicates  0
+      suppressed  0
+      rejected    0
+      segments    1 (1 message in GSM-7, 0 in UCS-2)
+    ----- stderr
+    next: `smsq send --campaign spring`
+    ");
+    snapshot!(scratch.run(["send", "--format", "json", "--campaign", "spring"]), @r#"
+    exit 0
+    ----- stdout
+    {
+      "campaign": "spring",
+      "state": "done",
+      "state_reason": null,
+      "imported": 4,
+      "queued": 0,
+      "sending": 0,
+      "sent": 4,
+      "failed": 0,
+      "unknown": 0,
+      "cancelled": 0,
+      "elapsed_ms": [TIME],
+      "rate": [RATE],
+      "attempts": 1
+    }
+    "#);
+    snapshot!(scratch.run(["check"]), @r"
+    exit 0
+    ----- stdout
+    ok       configuration  smsq.toml
+    ok       database       smsq.db
+    ok       provider       `cellar` at http://127.0.0.1:[PORT]
+    ok       nothing lost   4 messages of 3 imports
+    ");
+}
+
+#[test]
+fn send_without_a_provider_says_what_to_do() {
+    let scratch = Scratch::new();
+    scratch.write("list.csv", LIST);
+    scratch.run(["import", "list.csv", "--text", "Hi {{ name }}"]);
+    snapshot!(scratch.run(["send"]), @r"
+    exit 2
+    ----- stderr
+    error: no provider is configured: nobody can send these messages
+    hint: `smsq init` writes an example; `smsq run FILE` without one practises on this machine
+    ");
+}

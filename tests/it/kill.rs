@@ -1,0 +1,227 @@
+//! The program killed with SIGKILL at random moments, again and again, and counted at the gateway:
+//! nothing is lost, and nothing is sent twice.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use smsq::sandbox::Behaviour;
+
+use crate::support::Scratch;
+use crate::support::practice::{Practice, list};
+
+/// A worker that fell silent is waited for so long; one that died on this host is not.
+const LEASE: Duration = Duration::from_secs(30);
+
+const SEND: [&str; 4] = ["send", "--slots", "8", "--quiet"];
+
+/// Answers take a moment, so that a kill always finds some requests without one.
+fn unhurried(honour_references: bool) -> Behaviour {
+    Behaviour {
+        latency: Duration::from_millis(3),
+        jitter: Duration::from_millis(12),
+        honour_references,
+        ..Behaviour::default()
+    }
+}
+
+/// Starts the sender and kills it once the gateway has seen a random number of further requests;
+/// false when it had nothing left to do before.
+fn killed(scratch: &Scratch, gateway: &Practice, random: &mut StdRng) -> bool {
+    let until = gateway.requests() + random.random_range(0..40);
+    let mut sending = scratch.start(SEND);
+    let alive = sending.until("requests", || gateway.requests() >= until);
+    sending.kill();
+    alive
+}
+
+#[test]
+fn a_killed_sender_loses_nothing_and_repeats_nothing_where_references_are_honoured() {
+    let mut random = StdRng::seed_from_u64(1);
+    let gateway = Practice::start(unhurried(true));
+    let scratch = Scratch::new();
+    gateway.honouring(&scratch, "");
+    scratch.import(&list(500));
+    let mut kills = 0;
+    while kills < 12 {
+        assert!(
+            killed(&scratch, &gateway, &mut random),
+            "after {kills} kills"
+        );
+        kills += 1;
+        scratch.sound_standing(Some("c"));
+    }
+    let began = Instant::now();
+    let ran = scratch.run(SEND);
+    assert_eq!(ran.code(), Some(0), "{ran}");
+    assert!(began.elapsed() < LEASE * 2 / 3, "it waited for the dead");
+    assert_eq!(scratch.sound_standing(Some("c"))["sent"], 500);
+    gateway.assert_each_once(500);
+    assert!(
+        gateway.requests() > 500,
+        "no kill came between a request and its answer"
+    );
+}
+
+#[test]
+fn what_a_killed_sender_was_sending_is_held_listed_and_settled_where_nobody_knows() {
+    let mut random = StdRng::seed_from_u64(2);
+    let gateway = Practice::start(unhurried(false));
+    let scratch = Scratch::new();
+    gateway.forgetful(&scratch, "");
+    scratch.import(&list(500));
+    for kills in 0..12 {
+        assert!(
+            killed(&scratch, &gateway, &mut random),
+            "after {kills} kills"
+        );
+        let standing = scratch.sound_standing(Some("c"));
+        let sent = standing["sent"].as_u64().expect("a count");
+        let stats = gateway.stats();
+        assert!(sent <= stats.accepted, "{standing} {stats:?}");
+        assert_eq!(stats.accepted, stats.distinct_recipients, "{stats:?}");
+    }
+    let began = Instant::now();
+    let ran = scratch.run(SEND);
+    assert_eq!(ran.code(), Some(1), "{ran}");
+    assert!(began.elapsed() < LEASE * 2 / 3, "it waited for the dead");
+
+    let standing = scratch.sound_standing(Some("c"));
+    let failures = scratch.failures("c");
+    let unknown: BTreeSet<String> = failures
+        .iter()
+        .inspect(|failure| assert_eq!(failure["state"], "unknown", "{failure}"))
+        .map(|failure| failure["phone"].as_str().expect("a phone").to_owned())
+        .collect();
+    assert!(!unknown.is_empty());
+    assert_eq!(standing["unknown"], unknown.len(), "{standing}");
+    assert_eq!(standing["queued"], 0, "{standing}");
+    assert_eq!(standing["failed"], 0, "{standing}");
+
+    // The operator asks the gateway, settles what it has, and retries the rest.
+    let accepted = gateway.phones();
+    for phone in unknown.intersection(&accepted) {
+        let settle = ["settle", "--campaign", "c", "--unknown", "sent", "--phone"];
+        let ran = scratch.run(settle.into_iter().chain([phone.as_str()]));
+        assert_eq!(ran.code(), Some(0), "{ran}");
+    }
+    let ran = scratch.run(["retry", "--campaign", "c", "--unknown"]);
+    assert_eq!(ran.code(), Some(0), "{ran}");
+    let ran = scratch.run(SEND);
+    assert_eq!(ran.code(), Some(0), "{ran}");
+    assert_eq!(scratch.sound_standing(Some("c"))["sent"], 500);
+    gateway.assert_each_once(500);
+}
+
+#[test]
+fn of_two_senders_on_one_database_the_other_goes_on_for_the_killed_one() {
+    let mut random = StdRng::seed_from_u64(3);
+    let gateway = Practice::start(unhurried(true));
+    let scratch = Scratch::new();
+    gateway.honouring(&scratch, "");
+    scratch.import(&list(600));
+    let began = Instant::now();
+    let living = scratch.start(SEND);
+    for kills in 0..4 {
+        assert!(
+            killed(&scratch, &gateway, &mut random),
+            "after {kills} kills"
+        );
+    }
+    let ran = living.ended();
+    assert_eq!(ran.code(), Some(0), "{ran}");
+    assert!(began.elapsed() < LEASE * 2 / 3, "it waited for the dead");
+    assert_eq!(scratch.sound_standing(Some("c"))["sent"], 600);
+    gateway.assert_each_once(600);
+}
+
+/// The bytes of a database so far.
+fn written(scratch: &Scratch, name: &str) -> u64 {
+    let size = |end: &str| std::fs::metadata(scratch.path(&format!("{name}{end}")));
+    let size = |end: &str| size(end).map_or(0, |metadata| metadata.len());
+    size("") + size("-wal")
+}
+
+#[test]
+fn an_import_that_is_killed_and_repeated_has_every_row_once() {
+    // Several batches, each of which is committed whole.
+    const ROWS: u64 = 70_000;
+    let mut random = StdRng::seed_from_u64(4);
+    let gateway = Practice::start(Behaviour::default());
+    let scratch = Scratch::new();
+    gateway.honouring(&scratch, "");
+    scratch.write("list.csv", &list(ROWS));
+    let import = [
+        "import",
+        "list.csv",
+        "--text",
+        "Hello",
+        "--campaign",
+        "c",
+        "--format",
+        "json",
+    ];
+    let whole = ["--database", "sqlite://whole.db"];
+    let ran = scratch.run(import.into_iter().chain(whole));
+    assert_eq!(ran.code(), Some(0), "{ran}");
+    let size = written(&scratch, "whole.db");
+
+    let mut kills = 0;
+    let ran = loop {
+        let until = written(&scratch, "smsq.db") + random.random_range(0..size / 6);
+        let mut importing = scratch.start(import);
+        if !importing.until("rows are written", || written(&scratch, "smsq.db") >= until) {
+            break importing.ended();
+        }
+        importing.kill();
+        kills += 1;
+        if scratch.path("smsq.db").exists() {
+            scratch.sound_standing(None);
+        }
+    };
+    assert!(kills >= 2, "{kills} kills");
+    assert_eq!(ran.code(), Some(0), "{ran}");
+    assert_eq!(scratch.sound_standing(Some("c"))["imported"], ROWS);
+    let again = scratch.run(import).json();
+    assert_eq!(again["accepted"], 0, "{again}");
+    assert_eq!(again["duplicates"], ROWS, "{again}");
+}
+
+#[test]
+fn a_cancel_that_is_killed_and_repeated_cancels_every_row() {
+    const ROWS: u64 = 12_000;
+    let mut random = StdRng::seed_from_u64(5);
+    let gateway = Practice::start(Behaviour::default());
+    let scratch = Scratch::new();
+    gateway.honouring(&scratch, "");
+    scratch.import(&list(ROWS));
+    let mut kills = 0;
+    let ran = loop {
+        let until = written(&scratch, "smsq.db") + random.random_range(10_000..400_000);
+        let mut cancelling = scratch.start(["cancel", "--campaign", "c"]);
+        if !cancelling.until("rows are moved", || written(&scratch, "smsq.db") >= until) {
+            break cancelling.ended();
+        }
+        cancelling.kill();
+        kills += 1;
+        scratch.sound_standing(Some("c"));
+    };
+    assert!(kills > 0);
+    assert_eq!(ran.code(), Some(0), "{ran}");
+    assert_eq!(scratch.sound_standing(Some("c"))["cancelled"], ROWS);
+    // Nobody was sent anything, so the list can be imported again.
+    let import = [
+        "import",
+        "list.csv",
+        "--text",
+        "Hello",
+        "--campaign",
+        "c",
+        "--format",
+        "json",
+    ];
+    let again = scratch.run(import).json();
+    assert_eq!(again["accepted"], ROWS, "{again}");
+    scratch.sound_standing(Some("c"));
+}

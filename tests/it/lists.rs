@@ -1,0 +1,185 @@
+//! What an import takes, what it leaves out, and what it refuses as a whole.
+
+use crate::support::{LIST, Scratch, snapshot};
+
+#[test]
+fn suppressed_phones_are_left_out() {
+    let scratch = Scratch::new();
+    scratch
+        .write("list.csv", LIST)
+        .write("stop.txt", "phone\n+44 7400 123457\nnobody\n");
+    snapshot!(scratch.run(["suppress", "add", "+447400123456", "--reason", "asked"]), @r"
+    exit 0
+    ----- stderr
+    put 1 phone on the list
+    ");
+    snapshot!(scratch.run(["suppress", "import", "stop.txt"]), @r"
+    exit 0
+    ----- stderr
+    warning: stop.txt:3: `nobody` is not a phone number
+    put 1 phone on the list
+    ");
+    snapshot!(scratch.run(["suppress", "list"]), @r"
+    exit 0
+    ----- stdout
+    +447400123456	asked
+    +447400123457
+    ");
+    let import = [
+        "import",
+        "list.csv",
+        "--text",
+        "Hi {{ name }}",
+        "--format",
+        "json",
+    ];
+    snapshot!(scratch.run(import), @r#"
+    exit 0
+    ----- stdout
+    {
+      "campaign": "list-2bcbc5",
+      "rows": 6,
+      "accepted": 2,
+      "duplicates": 0,
+      "suppressed": 3,
+      "rejected": 1,
+      "rejects_file": "list.rejects.csv",
+      "segments": {
+        "messages": 2,
+        "total": 2,
+        "gsm7": 2,
+        "ucs2": 0
+      },
+      "cost": null
+    }
+    ----- stderr
+    warning: `list.csv`: 1 row rejected, with the reasons in `list.rejects.csv`: mend that file and import it
+    next: `smsq send --campaign list-2bcbc5`
+    "#);
+    snapshot!(scratch.run(["suppress", "remove", "+447400123456", "+447400123499"]), @r"
+    exit 0
+    ----- stderr
+    took 1 phone off the list
+    ");
+}
+
+#[test]
+fn a_fault_of_the_whole_changes_nothing() {
+    let scratch = Scratch::new();
+    scratch.write("list.csv", LIST).write("empty.csv", "");
+    snapshot!(scratch.run(["import", "list.csv", "missing.csv", "--text", "Hi"]), @r"
+    exit 2
+    ----- stderr
+    error: `missing.csv` does not exist
+    ");
+    snapshot!(scratch.run(["import", "empty.csv", "--text", "Hi"]), @r"
+    exit 2
+    ----- stderr
+    error: `empty.csv` is empty
+    ");
+    snapshot!(scratch.run(["import", ".", "--text", "Hi"]), @r"
+    exit 2
+    ----- stderr
+    error: `.` is a folder
+    ");
+    snapshot!(scratch.run(["import", "list.csv"]), @r"
+    exit 2
+    ----- stderr
+    error: `list.csv` has no column `content`, and no text was given
+    hint: give the text with `--text` or `--template`
+    ");
+    snapshot!(scratch.run(["import", "list.csv", "--text", "Hi {{ nam }}"]), @r"
+    exit 2
+    ----- stderr
+    error: `nam` in `--text` is no column of `list.csv`
+    hint: did you mean `name`?
+    ");
+    snapshot!(scratch.run(["import", "list.csv", "--text", "Hi", "--provider", "sandbax"]), @r"
+    exit 2
+    ----- stderr
+    error: there is no provider `sandbax`
+    hint: did you mean `sandbox`?
+    ");
+    snapshot!(scratch.run(["import", "list.csv", "--text", "Hi", "--expires", "2020-01-01"]), @r"
+    exit 2
+    ----- stderr
+    error: `--expires` is not after the moment when the messages are due
+    hint: nothing would be sent
+    ");
+    std::fs::create_dir(scratch.path("out")).expect("a folder");
+    snapshot!(scratch.run(["import", "list.csv", "--text", "Hi", "--rejects", "out"]), @r"
+    exit 2
+    ----- stderr
+    error: `--rejects` names a folder, `out`
+    hint: name a file in it: `--rejects out/rejects.csv`
+    ");
+    assert!(!scratch.path("out-2").exists());
+    assert!(!scratch.path("list.rejects.csv").exists());
+    assert!(!scratch.path("smsq.db").exists());
+}
+
+#[test]
+fn a_list_without_a_usable_row_leaves_nothing_to_send() {
+    let scratch = Scratch::new();
+    scratch.write("list.csv", "phone,name\nnobody,Ann\n");
+    snapshot!(scratch.run(["import", "list.csv", "--text", "Hi"]), @r"
+    exit 1
+    ----- stdout
+    list.csv into campaign `list-3639ef`
+      rows        1
+      accepted    0
+      duplicates  0
+      suppressed  0
+      rejected    1
+      segments    0 (0 messages in GSM-7, 0 in UCS-2)
+    ----- stderr
+    warning: `list.csv`: 1 row rejected, with the reasons in `list.rejects.csv`: mend that file and import it
+    ");
+}
+
+#[test]
+fn a_dry_run_shows_what_would_be_sent_and_writes_nothing() {
+    let scratch = Scratch::new();
+    scratch
+        .write("list.csv", LIST)
+        .write_cellar("http://127.0.0.1:9");
+    let line = [
+        "import",
+        "list.csv",
+        "--text",
+        "Hi {{ name }} 你",
+        "--dry-run",
+    ];
+    let rate = [("SMSQ__PROVIDERS__CELLAR__RATE", "2/min")];
+    snapshot!(scratch.run_with(line, &rate), @r"
+    exit 0
+    ----- stdout
+    list.csv into campaign `list-c28009`
+      rows        6
+      would send  4
+      duplicates  1
+      suppressed  0
+      rejected    1
+      segments    4 (0 messages in GSM-7, 4 in UCS-2)
+      sending     about 2m at 2/min
+      expensive   `你` (U+4F60) makes 4 messages UCS-2
+
+      line 2 to +447400123456: 1 × UCS-2
+        Hi Ann 你
+
+      line 3 to +447400123457: 1 × UCS-2
+        Hi Bob 你
+
+      line 4 to +447400120002: 1 × UCS-2
+        Hi Carla 你
+
+      line 5 to +447400120003: 1 × UCS-2
+        Hi Dan 你
+
+      line 6 rejected: `1.38E10` is a number in scientific notation, its last digits may be lost: format the column as text where the file came from, and export it again
+    ----- stderr
+    dry run: nothing was written
+    ");
+    assert!(!scratch.path("smsq.db").exists());
+    assert!(!scratch.path("list.rejects.csv").exists());
+}

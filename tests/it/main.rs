@@ -1,0 +1,18 @@
+//! The real binary, run as its users run it, the store on every database, and the house in order: one
+//! test program for all, so that it is linked once.
+
+mod cli;
+mod configuration;
+mod faults;
+mod flows;
+mod house;
+mod inserts;
+mod kill;
+mod lists;
+mod mending;
+mod pace;
+mod signals;
+mod starved;
+mod stopping;
+mod store;
+mod support;

@@ -1,0 +1,192 @@
+//! Failures files that are mended and imported: they find the campaign that they come from.
+
+use crate::support::{Gateway, Scratch, snapshot};
+
+/// A good row, and one whose phone the practice gateway says has opted out.
+const LIST: &str = "phone,name,order\n+447400123456,Ann,1\n+447400120002,Carla,2\n";
+
+/// Imports the list into a campaign, sends it, and writes its failures.
+fn failed(scratch: &Scratch, list: &str, campaign: &str, more: &[&str]) {
+    scratch.write("list.csv", list);
+    let mut import = vec!["import", "list.csv", "--text", "Hi {{ name }}"];
+    import.extend(["--campaign", campaign]);
+    import.extend(more);
+    let ran = scratch.run(import);
+    assert_eq!(ran.code(), Some(0), "{ran}");
+    let ran = scratch.run(["send"]);
+    assert_eq!(ran.code(), Some(1), "{ran}");
+    report(scratch);
+}
+
+/// Writes the failures of all campaigns.
+fn report(scratch: &Scratch) {
+    let line = [
+        "report",
+        "--failed",
+        "--format",
+        "csv",
+        "--output",
+        "failed.csv",
+    ];
+    let _ = std::fs::remove_file(scratch.path("failed.csv"));
+    let ran = scratch.run(line);
+    assert_eq!(ran.code(), Some(0), "{ran}");
+}
+
+fn mend(scratch: &Scratch, was: &str, shall_be: &str) {
+    let text = scratch.read("failed.csv");
+    assert!(text.contains(was), "{text}");
+    scratch.write("failed.csv", &text.replace(was, shall_be));
+}
+
+#[test]
+fn mended_failures_go_to_the_campaign_that_they_come_from() {
+    let scratch = Scratch::new();
+    let gateway = Gateway::start(&scratch, &[]);
+    scratch.write_cellar(&gateway.url);
+    failed(&scratch, LIST, "spring", &[]);
+    mend(&scratch, "+447400120002", "+447400123458");
+    snapshot!(scratch.run(["import", "failed.csv"]), @r"
+    exit 0
+    ----- stdout
+    failed.csv into campaign `spring`
+      rows        1
+      accepted    1
+      duplicates  0
+      suppressed  0
+      rejected    0
+      segments    1 (1 message in GSM-7, 0 in UCS-2)
+    ----- stderr
+    next: `smsq send --campaign spring`
+    ");
+    assert_eq!(scratch.sound_standing(Some("spring"))["queued"], 1);
+    snapshot!(scratch.run(["import", "failed.csv"]), @r"
+    exit 0
+    ----- stdout
+    failed.csv into campaign `spring`
+      rows        1
+      accepted    0
+      duplicates  1
+      suppressed  0
+      rejected    0
+      segments    0 (0 messages in GSM-7, 0 in UCS-2)
+    ----- stderr
+    `failed.csv`: nothing new, campaign `spring` has 1 message of it already
+    next: `smsq send --campaign spring`
+    ");
+    let ran = scratch.run(["send"]);
+    assert_eq!(ran.code(), Some(0), "{ran}");
+    let standing = scratch.sound_standing(Some("spring"));
+    assert_eq!(
+        (&standing["sent"], &standing["failed"]),
+        (&2.into(), &0.into())
+    );
+    assert_eq!(scratch.sound_standing(None)["imported"], 2);
+}
+
+#[test]
+fn a_dry_run_of_failures_says_what_the_import_then_does() {
+    let scratch = Scratch::new();
+    let gateway = Gateway::start(&scratch, &[]);
+    scratch.write_cellar(&gateway.url);
+    let list = format!("{LIST}+447400130002,Dan,3\n+447400140002,Eve,4\n");
+    failed(&scratch, &list, "spring", &[]);
+    mend(&scratch, "+447400130002", "+447400123458");
+    scratch.run(["suppress", "add", "+447400140002"]);
+    snapshot!(scratch.run(["import", "failed.csv", "--dry-run"]), @r"
+    exit 0
+    ----- stdout
+    failed.csv into campaign `spring`
+      rows        3
+      would send  1
+      duplicates  1
+      suppressed  1
+      rejected    0
+      segments    1 (1 message in GSM-7, 0 in UCS-2)
+      sending     as fast as it goes: no limit is set
+
+      line 3 to +447400123458: 1 × GSM-7
+        Hi Dan
+    ----- stderr
+    1 message came back unchanged: `smsq retry --campaign spring` sends such a failure again
+    dry run: nothing was written
+    ");
+    snapshot!(scratch.run(["import", "failed.csv"]), @r"
+    exit 0
+    ----- stdout
+    failed.csv into campaign `spring`
+      rows        3
+      accepted    1
+      duplicates  1
+      suppressed  1
+      rejected    0
+      segments    1 (1 message in GSM-7, 0 in UCS-2)
+    ----- stderr
+    1 message came back unchanged: `smsq retry --campaign spring` sends such a failure again
+    next: `smsq send --campaign spring`
+    ");
+}
+
+#[test]
+fn failures_of_several_campaigns_need_one_named() {
+    let scratch = Scratch::new();
+    let gateway = Gateway::start(&scratch, &[]);
+    scratch.write_cellar(&gateway.url);
+    failed(&scratch, LIST, "spring", &[]);
+    failed(&scratch, LIST, "autumn", &[]);
+    let dry = scratch.run(["import", "failed.csv", "--dry-run"]);
+    assert_eq!(dry.code(), Some(2), "{dry}");
+    assert!(dry.stderr().contains("`spring`, `autumn`"), "{dry}");
+    snapshot!(scratch.run(["import", "failed.csv"]), @r"
+    exit 2
+    ----- stderr
+    error: the rows of `failed.csv` are messages of several campaigns: `spring`, `autumn`
+    hint: choose one with `--campaign NAME`, or import one campaign at a time: `smsq report --campaign NAME --failed` has the failures of one
+    ");
+    assert_eq!(scratch.sound_standing(None)["queued"], 0);
+}
+
+#[test]
+fn failures_of_another_database_keep_the_name_of_their_file() {
+    let scratch = Scratch::new();
+    let gateway = Gateway::start(&scratch, &[]);
+    scratch.write_cellar(&gateway.url);
+    failed(&scratch, LIST, "spring", &[]);
+    let foreign = "phone,content,smsq_id\n+447400123999,Elsewhere,2\n+447400123998,Elsewhere,77\n";
+    scratch.write("failed.csv", foreign);
+    let ran = scratch.run(["import", "failed.csv", "--format", "json"]);
+    assert_eq!(ran.json()["campaign"], "failed", "{ran}");
+    assert_eq!(ran.json()["accepted"], 2, "{ran}");
+}
+
+#[test]
+fn failures_are_replaced_whatever_tells_messages_apart() {
+    for unique in ["none", "order", "phone,order"] {
+        let scratch = Scratch::new();
+        let gateway = Gateway::start(&scratch, &[]);
+        scratch.write_cellar(&gateway.url);
+        failed(&scratch, LIST, "spring", &["--unique", unique]);
+        mend(&scratch, "+447400120002", "+447400123458");
+        let preview = scratch.run(["import", "failed.csv", "--dry-run", "--format", "json"]);
+        assert_eq!(preview.json()["accepted"], 1, "{unique}: {preview}");
+        let ran = scratch.run(["import", "failed.csv", "--format", "json"]);
+        assert_eq!(ran.json()["accepted"], 1, "{unique}: {ran}");
+        let standing = scratch.sound_standing(Some("spring"));
+        assert_eq!(standing["imported"], 2, "{unique}: {standing}");
+        assert_eq!(standing["failed"], 0, "{unique}: {standing}");
+    }
+}
+
+#[test]
+fn a_phone_column_of_another_name_still_tells_messages_apart() {
+    let scratch = Scratch::new();
+    let gateway = Gateway::start(&scratch, &[]);
+    scratch.write_cellar(&gateway.url);
+    let list = LIST.replace("phone", "mobile");
+    failed(&scratch, &list, "spring", &["--unique", "mobile,order"]);
+    mend(&scratch, "Hi Carla", "Hello Carla");
+    let line = ["import", "failed.csv", "--column", "mobile=phone"];
+    let ran = scratch.run(line.into_iter().chain(["--format", "json"]));
+    assert_eq!(ran.json()["accepted"], 1, "{ran}");
+    assert_eq!(scratch.sound_standing(Some("spring"))["imported"], 2);
+}

@@ -1,0 +1,229 @@
+//! How sending is stopped, by an account, an operator or a signal, and how it goes on.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+
+use crate::support::running::eventually;
+use crate::support::{Gateway, LIST, Scratch, snapshot};
+
+#[test]
+fn a_refused_account_stops_the_campaign_with_every_row_kept() {
+    let scratch = Scratch::new();
+    let gateway = Gateway::start(&scratch, &["--account-from", "1"]);
+    scratch.write_cellar(&gateway.url).write("list.csv", LIST);
+    scratch.run([
+        "import",
+        "list.csv",
+        "--text",
+        "Hi {{ name }}",
+        "--campaign",
+        "spring",
+    ]);
+    let ran = scratch.run(["send", "--slots", "1"]);
+    assert_eq!(ran.code(), Some(3), "{ran}");
+    let status = scratch
+        .run(["status", "--campaign", "spring", "--format", "json"])
+        .json();
+    assert_eq!(status["state"], "stopped");
+    assert_eq!(status["queued"], status["imported"]);
+    drop(gateway);
+    let gateway = Gateway::start(&scratch, &[]);
+    scratch.write_cellar(&gateway.url);
+    let ran = scratch.run(["send"]);
+    assert_eq!(ran.code(), Some(1), "{ran}");
+    assert!(ran.stderr().contains("trying again"), "{ran}");
+}
+
+#[test]
+fn a_paused_campaign_waits_and_a_cancelled_one_can_be_imported_again() {
+    let scratch = Scratch::new();
+    let gateway = Gateway::start(&scratch, &[]);
+    scratch.write_cellar(&gateway.url).write("list.csv", LIST);
+    let import = [
+        "import",
+        "list.csv",
+        "--text",
+        "Hi {{ name }}",
+        "--campaign",
+        "spring",
+    ];
+    scratch.run(import);
+    snapshot!(scratch.run(["pause", "--campaign", "spring"]), @r"
+    exit 0
+    ----- stderr
+    paused campaign `spring`; running workers stop within seconds
+    ");
+    snapshot!(scratch.run(["send"]), @r"
+    exit 3
+    ----- stdout
+    nothing was sent
+    ----- stderr
+    error: campaign `spring`: paused by `smsq pause`
+    hint: nothing was lost; `smsq resume --campaign spring`, then `smsq send`
+    ");
+    snapshot!(scratch.run(["resume", "--campaign", "spring", "--format", "json"]), @r#"
+    exit 0
+    ----- stdout
+    {
+      "campaign": "spring",
+      "state": "active"
+    }
+    ----- stderr
+    campaign `spring` is active again (it was paused); next: `smsq send`
+    "#);
+    snapshot!(scratch.run(["cancel", "--campaign", "spring"]), @r"
+    exit 0
+    ----- stderr
+    cancelled campaign `spring`: 4 messages will not be sent; what is on its way is still settled
+    ");
+    snapshot!(scratch.run(["send", "--campaign", "spring"]), @r"
+    exit 2
+    ----- stderr
+    error: campaign `spring` is cancelled
+    hint: import its list again, or `smsq resume` it
+    ");
+    snapshot!(scratch.run(["status"]), @r"
+    exit 0
+    ----- stdout
+    spring: cancelled (cancelled by `smsq cancel`)
+
+       imported   4
+       sent       0    0.0 %
+       failed     0    0.0 %
+       cancelled  4  100.0 %
+    ");
+    snapshot!(scratch.run(import), @r"
+    exit 0
+    ----- stdout
+    list.csv into campaign `spring`
+      rows        6
+      accepted    4
+      duplicates  1
+      suppressed  0
+      rejected    1
+      segments    4 (4 messages in GSM-7, 0 in UCS-2)
+    ----- stderr
+    campaign `spring` was cancelled: it is active again
+    warning: `list.csv`: 1 row rejected, with the reasons in `list.rejects-2.csv`: mend that file and import it
+    next: `smsq send --campaign spring`
+    ");
+    snapshot!(scratch.run(["pause", "--campaign", "sprint"]), @r"
+    exit 2
+    ----- stderr
+    error: there is no campaign `sprint` in smsq.db
+    hint: did you mean `spring`?
+    ");
+    snapshot!(scratch.run(["set", "--campaign", "spring", "--rate", "5/s", "--priority", "-1"]), @r"
+    exit 0
+    ----- stderr
+    campaign `spring`: at most 5/s, priority -1, through the default provider
+    ");
+    snapshot!(scratch.run(["set", "--campaign", "spring", "--provider", "celar"]), @r"
+    exit 2
+    ----- stderr
+    error: there is no provider `celar`
+    hint: did you mean `cellar`?
+    ");
+}
+
+#[test]
+fn a_signal_stops_sending_gently_and_the_next_send_goes_on() {
+    let scratch = Scratch::new();
+    let gateway = Gateway::start(&scratch, &["--latency", "30ms"]);
+    let rows: Vec<String> = (1_000..1_300).map(|n| format!("+44740012{n}\n")).collect();
+    scratch
+        .write_cellar(&gateway.url)
+        .write("list.csv", &format!("phone\n{}", rows.concat()));
+    scratch.run(["import", "list.csv", "--text", "Hi", "--campaign", "spring"]);
+    let mut sending = scratch
+        .command(["send", "-v", "--slots", "2"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program starts");
+    let mut talk = BufReader::new(sending.stderr.take().expect("piped")).lines();
+    let first = talk.find(|line| line.as_ref().is_ok_and(|line| line.contains("+4474")));
+    assert!(first.is_some_and(|line| line.is_ok_and(|line| line.contains("****"))));
+    interrupt(&sending);
+    let rest: Vec<String> = talk.map_while(Result::ok).collect();
+    assert_eq!(
+        sending.wait().expect("it ends").code(),
+        Some(130),
+        "{rest:?}"
+    );
+    assert!(
+        rest.iter().any(|line| line.contains("goes on from here")),
+        "{rest:?}"
+    );
+
+    let status = scratch
+        .run(["status", "--campaign", "spring", "--format", "json"])
+        .json();
+    assert_eq!(status["sending"], 0, "{status}");
+    assert_ne!(status["queued"], 0, "{status}");
+    let ran = scratch.run(["send"]);
+    assert_eq!(ran.code(), Some(0), "{ran}");
+    let status = scratch
+        .run(["status", "--campaign", "spring", "--format", "json"])
+        .json();
+    assert_eq!(status["sent"], 300, "{status}");
+}
+
+#[test]
+fn a_second_signal_does_not_wait_and_what_was_running_is_unknown() {
+    let scratch = Scratch::new();
+    let gateway = Gateway::start(&scratch, &["--slow", "100%", "--slow-for", "60s"]);
+    scratch
+        .write_cellar(&gateway.url)
+        .write("list.csv", "phone\n+447400123456\n");
+    let mended = scratch
+        .read("smsq.toml")
+        .replace("timeout = \"2s\"", "timeout = \"25s\"");
+    scratch.write("smsq.toml", &mended);
+    scratch.run(["import", "list.csv", "--text", "Hi", "--campaign", "spring"]);
+    let mut sending = scratch
+        .command(["send"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program starts");
+    gateway.wait_for_a_request();
+    interrupt(&sending);
+    let mut talk = BufReader::new(sending.stderr.take().expect("piped")).lines();
+    let first = talk.next().and_then(Result::ok).unwrap_or_default();
+    assert!(first.contains("settled first"), "{first}");
+    // What comes within a second of the first is taken for the same signal.
+    eventually("it aborts", || {
+        interrupt(&sending);
+        sending.try_wait().is_ok_and(|ended| ended.is_some())
+    });
+    let rest: Vec<String> = talk.map_while(Result::ok).collect();
+    let ended = sending.wait().expect("it has ended");
+    assert_eq!(ended.code(), Some(130), "{rest:?}");
+    assert!(rest.iter().any(|line| line.contains("aborted")), "{rest:?}");
+
+    let ran = scratch.run(["send", "--campaign", "spring", "--format", "json"]);
+    assert_eq!(ran.code(), Some(1), "{ran}");
+    assert_eq!(ran.json()["unknown"], 1, "{ran}");
+    assert_eq!(ran.json()["attempts"], 0, "{ran}");
+    snapshot!(scratch.run(["settle", "--campaign", "spring", "--unknown", "sent"]), @r"
+    exit 0
+    ----- stderr
+    settled 1 message as sent
+    ");
+    snapshot!(scratch.run(["check"]), @r"
+    exit 0
+    ----- stdout
+    ok       configuration  smsq.toml
+    ok       database       smsq.db
+    ok       provider       `cellar` at http://127.0.0.1:[PORT]
+    ok       nothing lost   1 message of 1 import
+    ");
+}
+
+fn interrupt(process: &Child) {
+    let sent = Command::new("kill")
+        .args(["-INT", &process.id().to_string()])
+        .status();
+    assert!(sent.is_ok_and(|status| status.success()));
+}

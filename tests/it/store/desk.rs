@@ -1,0 +1,376 @@
+//! The desk at which the tests of the store work: one open database, short words for the moves of a
+//! worker and an operator, and a count of all rows that does not ask the store.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use smsq::phone::Phone;
+use smsq::sms::{Cause, Class, NewSms, Receipt, Sms, Timestamp};
+use smsq::store::{
+    Admission, Ask, Batch, Enqueued, Fate, NewCampaign, NewWorker, Round, RouteClaim, RouteClaimed,
+    Settled, Settlement, Store, Worker,
+};
+
+use crate::support::databases::{Database, on_every_database};
+
+pub(super) const NOW: Timestamp = Timestamp::from_millis(1_763_715_600_000);
+pub(super) const PROVIDER: &str = "cellar";
+/// Every row of every table that holds messages: id, campaign, import, key, where it stands.
+const ROWS: &str = "
+    SELECT id, campaign_id, import_id, dedupe_key, attempts, claim, reference,
+           CASE state WHEN 0 THEN 'ready' WHEN 1 THEN 'sending' ELSE 'unknown' END AS place FROM sms
+    UNION ALL SELECT id, campaign_id, import_id, NULL, attempts, claim, reference, 'sent' FROM sms_sent
+    UNION ALL SELECT id, campaign_id, import_id, dedupe_key, attempts, claim, reference, class FROM sms_failed";
+
+pub(super) struct Desk {
+    pub(super) db: Database,
+    pub(super) store: Store,
+}
+
+/// Runs a test at a new desk of every database, and counts at the end.
+pub(super) async fn at_every_desk(test: impl AsyncFn(&Desk)) {
+    on_every_database(async |db| {
+        let desk = Desk::new(db).await;
+        test(&desk).await;
+        desk.assert_nothing_is_lost().await;
+    })
+    .await;
+}
+
+pub(super) fn after(seconds: u64) -> Timestamp {
+    NOW.plus(Duration::from_secs(seconds))
+}
+
+pub(super) fn phone(number: u64) -> String {
+    format!("+86138{number:08}")
+}
+
+/// A row of a file, with its phone as its key.
+pub(super) fn row(line: u64) -> NewSms {
+    NewSms {
+        line,
+        phone: phone(line),
+        content: "hello".to_owned(),
+        params: "{}".to_owned(),
+        segments: 1,
+        dedupe_key: phone(line),
+        replaces: None,
+    }
+}
+
+pub(super) fn rows(lines: std::ops::Range<u64>) -> Vec<NewSms> {
+    lines.map(row).collect()
+}
+
+/// The row of a failures file, with a phone and a text that may have been mended.
+pub(super) fn mended(line: u64, replaces: i64, phone: &str, content: &str) -> NewSms {
+    NewSms {
+        phone: phone.to_owned(),
+        content: content.to_owned(),
+        dedupe_key: phone.to_owned(),
+        replaces: Some(replaces),
+        ..row(line)
+    }
+}
+
+pub(super) fn cause(class: Class) -> Cause {
+    Cause::new(class, "because")
+}
+
+pub(super) fn sent() -> Fate {
+    Fate::Sent(Receipt {
+        message_id: Some("SM1".to_owned()),
+        ..Receipt::default()
+    })
+}
+
+pub(super) fn failed() -> Fate {
+    Fate::Failed(cause(Class::Recipient))
+}
+
+pub(super) fn unknown() -> Fate {
+    Fate::Unknown(cause(Class::Unknown))
+}
+
+/// Back into the queue and due again, after an attempt.
+pub(super) fn again() -> Fate {
+    Fate::Ready {
+        due_at: NOW,
+        cause: Some(cause(Class::Unavailable)),
+        counted: true,
+        in_doubt: false,
+    }
+}
+
+pub(super) fn released() -> Fate {
+    Fate::Ready {
+        due_at: NOW,
+        cause: None,
+        counted: false,
+        in_doubt: false,
+    }
+}
+
+/// What a sender checks: the phone, and the last moment.
+pub(super) fn admit(sms: &Sms, now: Timestamp) -> Admission {
+    if sms.expires_at.is_some_and(|expires_at| expires_at <= now) {
+        return Admission::Refuse(cause(Class::Expired));
+    }
+    match Phone::parse(&sms.phone, None) {
+        Ok(phone) => Admission::Send { phone, segments: 1 },
+        Err(_) => Admission::Refuse(cause(Class::Recipient)),
+    }
+}
+
+pub(super) fn claim_of(asks: &[(i64, u32)]) -> RouteClaim {
+    RouteClaim {
+        provider: PROVIDER.to_owned(),
+        limits: Vec::new(),
+        by_segments: false,
+        from_us: NOW.as_millis() * 1_000,
+        until_us: NOW.as_millis() * 1_000 + 50_000,
+        returned: Vec::new(),
+        held: Vec::new(),
+        want: asks.iter().map(|(_, at_most)| at_most).sum(),
+        asks: asks
+            .iter()
+            .map(|&(campaign_id, at_most)| Ask {
+                campaign_id,
+                at_most,
+            })
+            .collect(),
+    }
+}
+
+pub(super) fn round(worker_id: i64, now: Timestamp) -> Round {
+    Round {
+        worker_id,
+        now,
+        lease: Duration::from_secs(30),
+        settlements: Vec::new(),
+        halts: Vec::new(),
+        stops: Vec::new(),
+        refill: false,
+        claims: Vec::new(),
+        admit: Arc::new(move |sms| admit(sms, now)),
+    }
+}
+
+impl Desk {
+    pub(super) async fn new(db: Database) -> Self {
+        let store = db.open().await.expect("a database");
+        Self { db, store }
+    }
+
+    pub(super) async fn campaign(&self, name: &str) -> i64 {
+        let new = NewCampaign {
+            name: name.to_owned(),
+            ..NewCampaign::default()
+        };
+        let campaign = self.store.open_campaign(&new, NOW).await;
+        campaign.expect("a campaign").id
+    }
+
+    pub(super) async fn begin(&self, campaign_id: i64) -> i64 {
+        let begun = self
+            .store
+            .begin_import(campaign_id, "list.csv", "hash", NOW);
+        begun.await.expect("an import")
+    }
+
+    /// A batch that accounts for its rows only.
+    pub(super) fn batch(import_id: i64, campaign_id: i64, rows: Vec<NewSms>) -> Batch {
+        Batch {
+            import_id,
+            campaign_id,
+            now: NOW,
+            due_at: NOW,
+            expires_at: None,
+            row_count: rows.len() as u64,
+            rejected: 0,
+            duplicates: 0,
+            last_line: rows.last().map_or(0, |row| row.line),
+            rows,
+        }
+    }
+
+    /// Imports the rows as one file of one batch.
+    pub(super) async fn import(&self, campaign_id: i64, rows: Vec<NewSms>) -> Enqueued {
+        let import_id = self.begin(campaign_id).await;
+        let batch = Self::batch(import_id, campaign_id, rows);
+        let done = self.store.enqueue(batch).await.expect("queued");
+        let finished = self.store.finish_import(import_id, NOW);
+        finished.await.expect("finished");
+        done
+    }
+
+    /// A campaign with so many messages in it.
+    pub(super) async fn queued(&self, count: u64) -> i64 {
+        let campaign_id = self.campaign("spring").await;
+        self.import(campaign_id, rows(0..count)).await;
+        campaign_id
+    }
+
+    pub(super) async fn worker(&self) -> Worker {
+        let new = NewWorker {
+            host: "host".to_owned(),
+            boot_id: "boot".to_owned(),
+            pid_namespace: "namespace".to_owned(),
+            pid: 1,
+            process_started: 1,
+            slots: 1,
+        };
+        let id = self.store.register_worker(&new, NOW).await.expect("an id");
+        let workers = self.store.worker_rows().await.expect("workers");
+        let worker = workers.into_iter().find(|worker| worker.id == id);
+        worker.expect("the worker")
+    }
+
+    /// One provider's claim of a round that does nothing else.
+    pub(super) async fn claim_route(
+        &self,
+        worker_id: i64,
+        now: Timestamp,
+        claim: RouteClaim,
+    ) -> RouteClaimed {
+        let round = Round {
+            claims: vec![claim],
+            ..round(worker_id, now)
+        };
+        let done = self.store.round(Arc::new(round)).await.expect("a round");
+        done.claims.into_iter().next().expect("an answer per claim")
+    }
+
+    pub(super) async fn claim(&self, worker_id: i64, campaign_id: i64, want: u32) -> Vec<Sms> {
+        let claim = claim_of(&[(campaign_id, want)]);
+        let claimed = self.claim_route(worker_id, NOW, claim).await;
+        claimed
+            .rows
+            .into_iter()
+            .map(|claimed| claimed.sms)
+            .collect()
+    }
+
+    /// Claims the one message that is due.
+    pub(super) async fn claim_one(&self, worker_id: i64, campaign_id: i64) -> Sms {
+        let mut rows = self.claim(worker_id, campaign_id, 2).await;
+        assert_eq!(rows.len(), 1, "one is due");
+        rows.remove(0)
+    }
+
+    pub(super) async fn settle(&self, sms: &Sms, fate: Fate) -> Settled {
+        let round = Round {
+            settlements: vec![Settlement {
+                id: sms.id,
+                claim: sms.claim,
+                provider: PROVIDER.to_owned(),
+                fate,
+            }],
+            ..round(0, NOW)
+        };
+        let done = self.store.round(Arc::new(round)).await.expect("a round");
+        done.settled[0]
+    }
+
+    /// Releases the worker's claims of before the moment, all but those it knows of.
+    pub(super) async fn release(
+        &self,
+        worker_id: i64,
+        known: Vec<i64>,
+        before: Timestamp,
+        campaign_id: i64,
+    ) -> u64 {
+        let campaigns = [campaign_id];
+        let released = self
+            .store
+            .release_orphans(worker_id, known, before, &campaigns, before);
+        released.await.expect("released")
+    }
+
+    /// Where the message stands: `ready`, `sending`, `unknown`, `sent`, or the class it failed with.
+    pub(super) fn place(&self, id: i64) -> String {
+        let places = self.db.words(&format!(
+            "SELECT place AS value FROM ({ROWS}) AS t WHERE id = {id}"
+        ));
+        assert_eq!(places.len(), 1, "message {id} stands in {places:?}");
+        places[0].clone().expect("a place")
+    }
+
+    /// A whole number that the message's row has, in whichever table.
+    pub(super) fn number(&self, column: &str, id: i64) -> i64 {
+        let sql =
+            format!("SELECT CAST({column} AS BIGINT) AS value FROM ({ROWS}) AS t WHERE id = {id}");
+        self.db.number(&sql)
+    }
+
+    pub(super) fn reference(&self, id: i64) -> Option<String> {
+        let sql = format!("SELECT reference AS value FROM ({ROWS}) AS t WHERE id = {id}");
+        self.db.words(&sql).remove(0)
+    }
+
+    /// How many rows stand in a place.
+    pub(super) fn count(&self, place: &str) -> i64 {
+        self.db.number(&format!(
+            "SELECT count(*) AS value FROM ({ROWS}) AS t WHERE place = '{place}'"
+        ))
+    }
+
+    pub(super) fn keys(&self) -> i64 {
+        self.db.number("SELECT count(*) AS value FROM sms_key")
+    }
+
+    /// A number of the newest import.
+    pub(super) fn imported(&self, column: &str) -> i64 {
+        self.db.number(&format!(
+            "SELECT {column} AS value FROM import ORDER BY id DESC LIMIT 1"
+        ))
+    }
+
+    /// The promise, counted row by row: each imported message stands in one place, under its key.
+    pub(super) async fn assert_nothing_is_lost(&self) {
+        let none = |sql: &str, what: &str| {
+            let found = self.db.numbers(sql);
+            assert!(found.is_empty(), "{what}: {found:?}");
+        };
+        none(
+            &format!("SELECT id AS value FROM ({ROWS}) AS t GROUP BY id HAVING count(*) > 1"),
+            "messages that stand in two places",
+        );
+        none(
+            &format!(
+                "SELECT id AS value FROM import WHERE accepted - replaced
+                 <> (SELECT count(*) FROM ({ROWS}) AS t WHERE t.import_id = import.id)"
+            ),
+            "imports whose messages are not all there",
+        );
+        none(
+            &format!(
+                "SELECT id AS value FROM ({ROWS}) AS t WHERE dedupe_key IS NOT NULL
+                 AND place <> 'cancelled' AND NOT EXISTS (SELECT 1 FROM sms_key AS k
+                     WHERE k.campaign_id = t.campaign_id AND k.dedupe_key = t.dedupe_key)"
+            ),
+            "messages whose key is forgotten",
+        );
+        none(
+            &format!(
+                "SELECT min(id) AS value FROM ({ROWS}) AS t WHERE dedupe_key IS NOT NULL
+                 AND place <> 'cancelled' GROUP BY campaign_id, dedupe_key HAVING count(*) > 1"
+            ),
+            "messages with a key that another one has",
+        );
+        let audit = self.store.check_counts().await.expect("an audit");
+        assert!(audit.is_sound(), "{audit:?}");
+        let totals = self.store.totals(None).await.expect("totals");
+        let sum = totals.queued
+            + totals.sending
+            + totals.sent
+            + totals.failed
+            + totals.unknown
+            + totals.cancelled;
+        assert_eq!(totals.imported, sum, "{totals:?}");
+        let counted = self
+            .db
+            .number(&format!("SELECT count(*) AS value FROM ({ROWS}) AS t"));
+        assert_eq!(i64::try_from(sum).expect("a count"), counted);
+    }
+}

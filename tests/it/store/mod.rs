@@ -1,0 +1,13 @@
+//! The store's conformance suite: every test runs on every database, and after each nothing is lost.
+
+mod desk;
+
+mod claiming;
+mod importing;
+mod late;
+mod opening;
+mod operating;
+mod random;
+mod replacing;
+mod settling;
+mod workers;

@@ -1,0 +1,296 @@
+//! Random lives: whatever a worker, an operator and an import do in whichever order, and however late
+//! an answer comes, each message stands in exactly one place, under the same key.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use proptest::prelude::*;
+use smsq::sms::{Class, NewSms, Sms};
+use smsq::store::{CampaignState, Fate, RetryFilter, Settled};
+
+use super::desk::{
+    Desk, NOW, after, again, cause, failed, mended, phone, released, row, sent, unknown,
+};
+use crate::support::databases::on_every_database;
+
+/// What somebody does. A claim is counted from the newest, as the newest are rarely stale; an index
+/// names one of all dead letters so far, by its remainder.
+#[derive(Clone, Debug)]
+enum Move {
+    Import { first: u64, count: u64 },
+    PlainInsert,
+    Mend { letter: usize, number: Option<u64> },
+    Claim { want: u32 },
+    Settle { claim: usize, fate: Fate },
+    Die,
+    Release { known: usize },
+    Requeue,
+    RetryFailed { cancelled: bool },
+    RetryUnknown,
+    SettleByWord { as_sent: bool },
+    Cancel,
+    Resume,
+}
+
+fn fates() -> impl Strategy<Value = Fate> {
+    let resend = Fate::Ready {
+        due_at: NOW,
+        cause: None,
+        counted: true,
+        in_doubt: true,
+    };
+    prop_oneof![
+        4 => Just(sent()),
+        2 => Just(failed()),
+        2 => Just(Fate::Failed(cause(Class::Unavailable))),
+        1 => Just(Fate::Refused(cause(Class::Expired))),
+        2 => Just(again()),
+        1 => Just(released()),
+        1 => Just(resend),
+        3 => Just(unknown()),
+        2 => Just(Fate::Refunded),
+    ]
+}
+
+fn moves() -> impl Strategy<Value = Move> {
+    prop_oneof![
+        2 => (0_u64..8, 1_u64..4).prop_map(|(first, count)| Move::Import { first, count }),
+        1 => Just(Move::PlainInsert),
+        1 => (any::<usize>(), proptest::option::of(0_u64..12))
+            .prop_map(|(letter, number)| Move::Mend { letter, number }),
+        6 => (1_u32..4).prop_map(|want| Move::Claim { want }),
+        10 => (prop_oneof![3 => 0_usize..3, 1 => 0_usize..20], fates()).prop_map(|(claim, fate)| Move::Settle { claim, fate }),
+        1 => Just(Move::Die),
+        1 => any::<usize>().prop_map(|known| Move::Release { known }),
+        3 => Just(Move::Requeue),
+        2 => any::<bool>().prop_map(|cancelled| Move::RetryFailed { cancelled }),
+        1 => Just(Move::RetryUnknown),
+        1 => any::<bool>().prop_map(|as_sent| Move::SettleByWord { as_sent }),
+        1 => Just(Move::Cancel),
+        2 => Just(Move::Resume),
+    ]
+}
+
+/// One campaign's life, and what must hold in it ever after.
+struct Life<'a> {
+    desk: &'a Desk,
+    campaign_id: i64,
+    worker_id: i64,
+    claims: Vec<Sms>,
+    /// What the provider took.
+    accepted: BTreeSet<i64>,
+    /// What may have been taken, and nobody has said otherwise.
+    in_doubt: BTreeSet<i64>,
+    keys: BTreeMap<i64, String>,
+}
+
+impl<'a> Life<'a> {
+    async fn new(desk: &'a Desk) -> Self {
+        Self {
+            desk,
+            campaign_id: desk.campaign("spring").await,
+            worker_id: desk.worker().await.id,
+            claims: Vec::new(),
+            accepted: BTreeSet::new(),
+            in_doubt: BTreeSet::new(),
+            keys: BTreeMap::new(),
+        }
+    }
+
+    async fn make(&mut self, made: &Move) {
+        let (desk, campaign_id) = (self.desk, self.campaign_id);
+        match made {
+            Move::Import { first, count } => {
+                let rows = (*first..first + count).map(row).collect();
+                desk.import(campaign_id, rows).await;
+            }
+            Move::PlainInsert => desk.db.run(&format!(
+                "INSERT INTO sms (campaign_id, phone, content, due_at)
+                 VALUES ({campaign_id}, '+8613800138000', 'hello', 0)"
+            )),
+            Move::Mend { letter, number } => self.mend(*letter, *number).await,
+            Move::Claim { want } => {
+                let claimed = desk.claim(self.worker_id, campaign_id, *want).await;
+                self.claims.extend(claimed);
+            }
+            Move::Settle { claim, fate } => self.settle(*claim, fate.clone()).await,
+            Move::Die => self.die().await,
+            Move::Release { known } => {
+                let known = self
+                    .claims
+                    .iter()
+                    .skip(known % 3)
+                    .map(|sms| sms.id)
+                    .collect();
+                desk.release(self.worker_id, known, after(60), campaign_id)
+                    .await;
+            }
+            Move::Requeue => {
+                let requeued = desk.store.requeue_unknown(campaign_id, 0, NOW).await;
+                requeued.expect("requeued");
+            }
+            Move::RetryFailed { cancelled } => {
+                let filter = RetryFilter {
+                    class: cancelled.then_some(Class::Cancelled),
+                    ..RetryFilter::default()
+                };
+                desk.store
+                    .retry_failed(&filter, NOW)
+                    .await
+                    .expect("retried");
+            }
+            Move::RetryUnknown => {
+                let all = RetryFilter::default();
+                let retried = desk.store.retry_unknown(&all, NOW);
+                retried.await.expect("retried");
+            }
+            Move::SettleByWord { as_sent } => {
+                let settled = desk.store.settle_unknown(campaign_id, *as_sent, None, NOW);
+                settled.await.expect("settled");
+                let unknown = |id: &i64| desk.place(*id) != "settled";
+                self.in_doubt.retain(unknown);
+            }
+            Move::Cancel => {
+                self.set(CampaignState::Cancelled).await;
+                let cancelled = desk.store.cancel_rows(campaign_id, NOW).await;
+                cancelled.expect("cancelled");
+            }
+            Move::Resume => self.set(CampaignState::Active).await,
+        }
+    }
+
+    async fn set(&self, state: CampaignState) {
+        let set = self
+            .desk
+            .store
+            .set_campaign_state(self.campaign_id, state, None);
+        set.await.expect("a state");
+    }
+
+    async fn mend(&mut self, letter: usize, number: Option<u64>) {
+        let letters = self
+            .desk
+            .db
+            .numbers("SELECT id AS value FROM sms_failed ORDER BY id");
+        if letters.is_empty() {
+            return;
+        }
+        let id = letters[letter % letters.len()];
+        let sql = format!("SELECT phone AS value FROM sms_failed WHERE id = {id}");
+        let old = self.desk.db.words(&sql).remove(0).expect("a phone");
+        let mended: NewSms = match number {
+            Some(number) => mended(2, id, &phone(number), "hello"),
+            None => mended(2, id, &old, "hello again"),
+        };
+        let done = self.desk.import(self.campaign_id, vec![mended]).await;
+        if done.accepted == 1 {
+            self.keys.remove(&id);
+        }
+    }
+
+    async fn settle(&mut self, claim: usize, fate: Fate) {
+        if self.claims.is_empty() {
+            return;
+        }
+        let newest = self.claims.len() - 1;
+        let sms = &self.claims[newest - claim % self.claims.len()];
+        let settled = self.desk.settle(sms, fate.clone()).await;
+        if settled == Settled::Stale {
+            return;
+        }
+        if matches!(fate, Fate::Sent(_)) {
+            self.accepted.insert(sms.id);
+        }
+        if matches!(fate, Fate::Unknown(_) | Fate::Ready { in_doubt: true, .. }) {
+            self.in_doubt.insert(sms.id);
+        }
+    }
+
+    async fn die(&mut self) {
+        let workers = self.desk.store.worker_rows().await.expect("workers");
+        let held = self
+            .desk
+            .db
+            .numbers("SELECT id AS value FROM sms WHERE state = 1");
+        let parked = self
+            .desk
+            .store
+            .park_dead(&workers[0], "its worker died", NOW)
+            .await;
+        assert_eq!(parked.expect("parked"), held.len() as u64);
+        self.in_doubt.extend(held);
+        self.worker_id = self.desk.worker().await.id;
+    }
+
+    async fn assert_sound(&mut self) {
+        self.desk.assert_nothing_is_lost().await;
+        for id in &self.accepted {
+            let place = self.desk.place(*id);
+            let noted = format!("SELECT late_accepted AS value FROM sms WHERE id = {id}");
+            let holds = place == "sent" || (place == "sending" && self.desk.db.number(&noted) > 0);
+            assert!(holds, "message {id} was accepted and is {place}");
+        }
+        for id in &self.in_doubt {
+            let place = self.desk.place(*id);
+            let holds = ["ready", "sending", "unknown", "sent"].contains(&place.as_str());
+            assert!(holds, "message {id} was in doubt and is {place}");
+        }
+        self.assert_keys_are_kept();
+    }
+
+    /// The keys that the messages came with are the ones they have, and the campaign knows them all.
+    fn assert_keys_are_kept(&mut self) {
+        let known: BTreeSet<String> = self
+            .desk
+            .db
+            .words("SELECT dedupe_key AS value FROM sms_key")
+            .into_iter()
+            .flatten()
+            .collect();
+        for table in ["sms", "sms_failed"] {
+            let wanted = format!("{table} WHERE dedupe_key IS NOT NULL ORDER BY id");
+            let ids = self
+                .desk
+                .db
+                .numbers(&format!("SELECT id AS value FROM {wanted}"));
+            let keys = self
+                .desk
+                .db
+                .words(&format!("SELECT dedupe_key AS value FROM {wanted}"));
+            for (id, key) in ids.into_iter().zip(keys.into_iter().flatten()) {
+                let first = self.keys.entry(id).or_insert_with(|| key.clone());
+                assert_eq!(*first, key, "message {id} has another key");
+            }
+        }
+        for id in &self.accepted {
+            if let Some(key) = self.keys.get(id) {
+                assert!(
+                    known.contains(key),
+                    "message {id} was sent and is forgotten"
+                );
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: 60,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn nothing_is_lost_or_doubled_whatever_happens(
+        moves in prop::collection::vec(moves(), 1..50)
+    ) {
+        let runtime = tokio::runtime::Builder::new_current_thread().build();
+        runtime.expect("a runtime").block_on(on_every_database(async |db| {
+            let desk = Desk::new(db).await;
+            let mut life = Life::new(&desk).await;
+            for made in &moves {
+                life.make(made).await;
+                life.assert_sound().await;
+            }
+        }));
+    }
+}

@@ -1,0 +1,259 @@
+//! Settling: what becomes of a claimed message under each fate, while its claim is its own.
+
+use smsq::sms::{Class, Receipt};
+use smsq::store::{CampaignState, Fate, Settled};
+
+use super::desk::{
+    Desk, NOW, after, again, at_every_desk, cause, failed, phone, released, sent, unknown,
+};
+
+async fn cancel(desk: &Desk, campaign_id: i64) {
+    let state = CampaignState::Cancelled;
+    let set = desk.store.set_campaign_state(campaign_id, state, None);
+    set.await.expect("cancelled");
+}
+
+fn unavailable() -> Fate {
+    Fate::Failed(cause(Class::Unavailable))
+}
+
+#[tokio::test]
+async fn each_fate_has_its_place() {
+    at_every_desk(async |desk| {
+        let spring = desk.queued(6).await;
+        let worker = desk.worker().await;
+        let claimed = desk.claim(worker.id, spring, 6).await;
+        for (sms, (fate, place, attempts)) in claimed.iter().zip([
+            (sent(), "sent", 1),
+            (failed(), "recipient", 1),
+            (Fate::Refused(cause(Class::Expired)), "expired", 0),
+            (again(), "ready", 1),
+            (released(), "ready", 0),
+            (unknown(), "unknown", 1),
+        ]) {
+            assert_eq!(
+                desk.settle(sms, fate.clone()).await,
+                Settled::Done,
+                "{fate:?}"
+            );
+            assert_eq!(desk.place(sms.id), place, "{fate:?}");
+            assert_eq!(desk.number("attempts", sms.id), attempts, "{fate:?}");
+            assert_eq!(desk.number("claim", sms.id), 1, "{fate:?}");
+            assert_eq!(
+                desk.reference(sms.id).as_ref(),
+                Some(&sms.reference),
+                "{fate:?}"
+            );
+        }
+        let workers = "SELECT count(*) AS value FROM sms WHERE worker_id IS NOT NULL";
+        assert_eq!(desk.db.number(workers), 0);
+        assert_eq!(desk.keys(), 6);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_ledger_keeps_what_the_provider_said() {
+    at_every_desk(async |desk| {
+        let spring = desk.queued(1).await;
+        let worker = desk.worker().await;
+        let sms = desk.claim_one(worker.id, spring).await;
+        let receipt = Receipt {
+            message_id: Some("SM1".to_owned()),
+            segments: Some(3),
+            price: Some("0.05 EUR".to_owned()),
+        };
+        desk.settle(&sms, Fate::Sent(receipt)).await;
+        let row = desk.db.words(
+            "SELECT concat_ws('|', provider, message_id, segments, price, accepted, phone, sent_at)
+             AS value FROM sms_sent",
+        );
+        let expected = format!("cellar|SM1|3|0.05 EUR|1|{}|{}", phone(0), NOW.as_millis());
+        assert_eq!(row, [Some(expected)]);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_row_that_waits_says_why_and_until_when() {
+    at_every_desk(async |desk| {
+        let spring = desk.queued(1).await;
+        let worker = desk.worker().await;
+        let sms = desk.claim_one(worker.id, spring).await;
+        let fate = Fate::Ready {
+            due_at: after(60),
+            cause: Some(cause(Class::Unavailable).with_code("503")),
+            counted: true,
+            in_doubt: false,
+        };
+        desk.settle(&sms, fate).await;
+        let row = desk
+            .db
+            .words("SELECT concat_ws('|', last_class, last_code, last_reason) AS value FROM sms");
+        assert_eq!(row, [Some("unavailable|503|because".to_owned())]);
+        assert_eq!(
+            desk.store.next_due(spring).await.expect("read"),
+            Some(after(60))
+        );
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_is_in_doubt_never_fails() {
+    at_every_desk(async |desk| {
+        let spring = desk.queued(3).await;
+        let worker = desk.worker().await;
+        for sms in desk.claim(worker.id, spring, 3).await {
+            desk.settle(&sms, unknown()).await;
+        }
+        desk.store
+            .requeue_unknown(spring, 0, NOW)
+            .await
+            .expect("requeued");
+        let claimed = desk.claim(worker.id, spring, 3).await;
+        assert!(claimed.iter().all(|sms| sms.in_doubt));
+        desk.settle(&claimed[0], failed()).await;
+        desk.settle(&claimed[1], Fate::Refused(cause(Class::Expired)))
+            .await;
+        desk.settle(&claimed[2], again()).await;
+        let places = claimed.iter().map(|sms| desk.place(sms.id));
+        assert_eq!(places.collect::<Vec<_>>(), ["unknown", "unknown", "ready"]);
+        let attempts = claimed.iter().map(|sms| desk.number("attempts", sms.id));
+        assert_eq!(attempts.collect::<Vec<_>>(), [2, 1, 2]);
+        let sms = desk.claim_one(worker.id, spring).await;
+        assert!(sms.in_doubt, "once in doubt, always in doubt");
+        let reason = "SELECT last_class AS value FROM sms WHERE id = 1";
+        assert_eq!(desk.db.words(reason), [Some("recipient".to_owned())]);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_resend_is_marked_as_in_doubt() {
+    at_every_desk(async |desk| {
+        let spring = desk.queued(1).await;
+        let worker = desk.worker().await;
+        let sms = desk.claim_one(worker.id, spring).await;
+        let resend = Fate::Ready {
+            due_at: NOW,
+            cause: Some(cause(Class::Unknown)),
+            counted: true,
+            in_doubt: true,
+        };
+        desk.settle(&sms, resend).await;
+        let again = desk.claim_one(worker.id, spring).await;
+        assert!(again.in_doubt);
+        assert_eq!((again.attempts, again.reference), (1, sms.reference));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_attempt_of_an_outage_is_given_back() {
+    at_every_desk(async |desk| {
+        let spring = desk.queued(2).await;
+        let worker = desk.worker().await;
+        let claimed = desk.claim(worker.id, spring, 2).await;
+        desk.settle(&claimed[0], again()).await;
+        desk.settle(&claimed[1], unavailable()).await;
+        for sms in &claimed {
+            assert_eq!(desk.settle(sms, Fate::Refunded).await, Settled::Done);
+            assert_eq!(desk.place(sms.id), "ready");
+            assert_eq!(desk.number("attempts", sms.id), 0);
+            assert_eq!(desk.number("claim", sms.id), 1);
+            assert_eq!(desk.reference(sms.id).as_ref(), Some(&sms.reference));
+        }
+        assert_eq!(desk.store.next_due(spring).await.expect("read"), Some(NOW));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn only_an_outages_attempt_is_given_back_and_only_once() {
+    at_every_desk(async |desk| {
+        let spring = desk.queued(3).await;
+        let worker = desk.worker().await;
+        let claimed = desk.claim(worker.id, spring, 3).await;
+        desk.settle(&claimed[0], failed()).await;
+        desk.settle(&claimed[1], sent()).await;
+        desk.settle(&claimed[2], again()).await;
+        for sms in &claimed[..2] {
+            assert_eq!(desk.settle(sms, Fate::Refunded).await, Settled::Stale);
+        }
+        assert_eq!(desk.place(claimed[0].id), "recipient");
+        let newer = desk.claim_one(worker.id, spring).await;
+        let stale = desk.settle(&claimed[2], Fate::Refunded).await;
+        assert_eq!(
+            (stale, desk.number("attempts", newer.id)),
+            (Settled::Stale, 1)
+        );
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn in_a_cancelled_campaign_what_would_wait_is_cancelled() {
+    at_every_desk(async |desk| {
+        let spring = desk.queued(5).await;
+        let worker = desk.worker().await;
+        let claimed = desk.claim(worker.id, spring, 5).await;
+        cancel(desk, spring).await;
+        desk.settle(&claimed[0], again()).await;
+        desk.settle(&claimed[1], released()).await;
+        desk.settle(&claimed[2], unknown()).await;
+        desk.settle(&claimed[3], sent()).await;
+        desk.settle(&claimed[4], failed()).await;
+        let places = claimed.iter().map(|sms| desk.place(sms.id));
+        let expected = ["cancelled", "cancelled", "unknown", "sent", "recipient"];
+        assert_eq!(places.collect::<Vec<_>>(), expected);
+        assert_eq!(desk.number("attempts", claimed[0].id), 1);
+        assert_eq!(
+            desk.keys(),
+            3,
+            "who was never sent to can be imported again"
+        );
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn in_a_cancelled_campaign_what_is_in_doubt_becomes_unknown() {
+    at_every_desk(async |desk| {
+        let spring = desk.queued(2).await;
+        let worker = desk.worker().await;
+        for sms in desk.claim(worker.id, spring, 2).await {
+            desk.settle(&sms, unknown()).await;
+        }
+        desk.store
+            .requeue_unknown(spring, 0, NOW)
+            .await
+            .expect("requeued");
+        let claimed = desk.claim(worker.id, spring, 1).await;
+        cancel(desk, spring).await;
+        desk.settle(&claimed[0], released()).await;
+        assert_eq!(
+            desk.store
+                .cancel_rows(spring, NOW)
+                .await
+                .expect("cancelled"),
+            1
+        );
+        assert_eq!((desk.count("unknown"), desk.keys()), (2, 2));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_refund_puts_nothing_into_a_cancelled_campaigns_queue() {
+    at_every_desk(async |desk| {
+        let spring = desk.queued(1).await;
+        let worker = desk.worker().await;
+        let sms = desk.claim_one(worker.id, spring).await;
+        desk.settle(&sms, unavailable()).await;
+        cancel(desk, spring).await;
+        desk.settle(&sms, Fate::Refunded).await;
+        assert_ne!(desk.place(sms.id), "ready");
+    })
+    .await;
+}

@@ -1,0 +1,220 @@
+//! Workers: heartbeats, and what becomes of the messages of the dead.
+
+use smsq::store::Unfinished;
+
+use super::desk::{NOW, after, again, at_every_desk, released, row, rows, sent, unknown};
+
+#[tokio::test]
+async fn a_worker_is_on_the_list_until_it_leaves() {
+    at_every_desk(async |desk| {
+        let first = desk.worker().await;
+        let beat = desk.store.heartbeat(first.id, after(3)).await;
+        assert!(beat.expect("a heartbeat"));
+        let rows = desk.store.worker_rows().await.expect("workers");
+        assert_eq!(rows[0].heartbeat_at, after(3).as_millis());
+        assert_eq!(rows[0].started_at, NOW.as_millis());
+        desk.store.remove_worker(first.id).await.expect("removed");
+        assert!(
+            !desk
+                .store
+                .heartbeat(first.id, after(4))
+                .await
+                .expect("told")
+        );
+        assert!(desk.worker().await.id > first.id, "no id is used again");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_a_dead_worker_was_sending_is_unknown() {
+    at_every_desk(async |desk| {
+        let spring = desk.queued(5).await;
+        let dead = desk.worker().await;
+        let living = desk.worker().await;
+        let held = desk.claim(dead.id, spring, 2).await;
+        let others = desk.claim(living.id, spring, 2).await;
+        let parked = desk.store.park_dead(&dead, "its worker died", NOW).await;
+        assert_eq!(parked.expect("parked"), 2);
+        for sms in &held {
+            assert_eq!(desk.place(sms.id), "unknown");
+            assert_eq!(desk.number("attempts", sms.id), 1);
+        }
+        assert!(others.iter().all(|sms| desk.place(sms.id) == "sending"));
+        let again = desk.store.park_dead(&dead, "its worker died", NOW).await;
+        assert_eq!(again.expect("parked"), 0);
+        assert!(!desk.store.heartbeat(dead.id, NOW).await.expect("told"));
+        let reasons = "SELECT DISTINCT last_reason AS value FROM sms WHERE state = 2";
+        assert_eq!(desk.db.words(reasons), [Some("its worker died".to_owned())]);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_worker_whose_heart_has_beaten_meanwhile_is_not_dead() {
+    at_every_desk(async |desk| {
+        let spring = desk.queued(1).await;
+        let seen = desk.worker().await;
+        let sms = desk.claim_one(seen.id, spring).await;
+        desk.store
+            .heartbeat(seen.id, after(1))
+            .await
+            .expect("a heartbeat");
+        let parked = desk.store.park_dead(&seen, "its worker died", NOW).await;
+        assert_eq!(parked.expect("told"), 0);
+        assert_eq!(desk.place(sms.id), "sending");
+        assert!(desk.store.heartbeat(seen.id, after(2)).await.expect("told"));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_nobody_on_the_list_is_sending_is_unknown() {
+    at_every_desk(async |desk| {
+        let spring = desk.queued(3).await;
+        let left = desk.worker().await;
+        let living = desk.worker().await;
+        desk.claim(left.id, spring, 1).await;
+        desk.claim(living.id, spring, 1).await;
+        desk.store.remove_worker(left.id).await.expect("removed");
+        let parked = desk.store.park_nobodys(NOW).await;
+        assert_eq!(parked.expect("parked"), 1);
+        assert_eq!((desk.count("unknown"), desk.count("sending")), (1, 1));
+        assert_eq!(desk.store.park_nobodys(NOW).await.expect("none"), 0);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_worker_releases_only_claims_that_it_never_heard_of() {
+    at_every_desk(async |desk| {
+        let spring = desk.queued(4).await;
+        let worker = desk.worker().await;
+        let other = desk.worker().await;
+        let mine = desk.claim(worker.id, spring, 2).await;
+        let others = desk.claim(other.id, spring, 1).await;
+        let early = desk.release(worker.id, Vec::new(), NOW, spring).await;
+        assert_eq!(early, 0, "none is older than a lease");
+        let known = vec![mine[0].id];
+        assert_eq!(desk.release(worker.id, known, after(31), spring).await, 1);
+        assert_eq!(desk.place(mine[0].id), "sending");
+        assert_eq!(desk.place(mine[1].id), "ready");
+        assert_eq!(
+            desk.number("attempts", mine[1].id),
+            0,
+            "nothing was started"
+        );
+        assert_eq!(desk.place(others[0].id), "sending");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_orphan_of_a_cancelled_campaign_is_not_left_in_its_queue() {
+    at_every_desk(async |desk| {
+        let spring = desk.queued(1).await;
+        let worker = desk.worker().await;
+        let sms = desk.claim_one(worker.id, spring).await;
+        let cancelled = smsq::store::CampaignState::Cancelled;
+        let set = desk.store.set_campaign_state(spring, cancelled, None);
+        set.await.expect("cancelled");
+        let orphans = desk.release(worker.id, Vec::new(), after(31), spring).await;
+        assert_eq!(orphans, 1);
+        assert_eq!((desk.place(sms.id).as_str(), desk.keys()), ("cancelled", 0));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn unknown_messages_are_queued_again_while_they_have_attempts() {
+    at_every_desk(async |desk| {
+        let spring = desk.queued(1).await;
+        let worker = desk.worker().await;
+        let first = desk.claim_one(worker.id, spring).await;
+        desk.settle(&first, unknown()).await;
+        let autumn = desk.campaign("autumn").await;
+        assert_eq!(
+            desk.store
+                .requeue_unknown(autumn, 0, NOW)
+                .await
+                .expect("none"),
+            0
+        );
+        assert_eq!(
+            desk.store
+                .requeue_unknown(spring, 2, after(5))
+                .await
+                .expect("one"),
+            1
+        );
+        assert_eq!(
+            desk.store.next_due(spring).await.expect("read"),
+            Some(after(5))
+        );
+        let claim = super::desk::claim_of(&[(spring, 1)]);
+        let second = desk.claim_route(worker.id, after(5), claim).await;
+        let second = &second.rows[0].sms;
+        assert_eq!((second.in_doubt, second.attempts), (true, 1));
+        assert_eq!(second.reference, first.reference);
+        desk.settle(second, unknown()).await;
+        assert_eq!(
+            desk.store
+                .requeue_unknown(spring, 2, NOW)
+                .await
+                .expect("none"),
+            0
+        );
+        assert_eq!(
+            desk.store
+                .requeue_unknown(spring, 0, NOW)
+                .await
+                .expect("one"),
+            1
+        );
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_campaign_is_finished_when_nothing_waits_and_nobody_sends() {
+    at_every_desk(async |desk| {
+        let spring = desk.queued(1).await;
+        let worker = desk.worker().await;
+        let unfinished = async || desk.store.unfinished(spring).await.expect("read");
+        let ready = Unfinished {
+            ready: true,
+            sending: false,
+        };
+        let sending = Unfinished {
+            ready: false,
+            sending: true,
+        };
+        assert_eq!(unfinished().await, ready);
+        let sms = desk.claim_one(worker.id, spring).await;
+        assert_eq!(unfinished().await, sending);
+        desk.settle(&sms, again()).await;
+        assert_eq!(unfinished().await, ready);
+        let sms = desk.claim_one(worker.id, spring).await;
+        desk.settle(&sms, unknown()).await;
+        assert_eq!(unfinished().await, Unfinished::default());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_each_worker_is_sending_is_told() {
+    at_every_desk(async |desk| {
+        let spring = desk.campaign("spring").await;
+        desk.import(spring, rows(0..3)).await;
+        desk.import(spring, vec![row(9)]).await;
+        let idle = desk.worker().await;
+        let busy = desk.worker().await;
+        let claimed = desk.claim(busy.id, spring, 3).await;
+        desk.settle(&claimed[0], sent()).await;
+        desk.settle(&claimed[1], released()).await;
+        let workers = desk.store.workers().await.expect("workers");
+        let told: Vec<(i64, u64)> = workers.iter().map(|(one, held)| (one.id, *held)).collect();
+        assert_eq!(told, [(idle.id, 0), (busy.id, 1)]);
+    })
+    .await;
+}

@@ -1,0 +1,226 @@
+//! What the tests of the whole program share: a scratch folder with a clean environment to run it in,
+//! the practice gateway as a process, and snapshots of what a command did.
+
+pub(crate) mod databases;
+pub(crate) mod disk;
+pub(crate) mod practice;
+pub(crate) mod running;
+pub(crate) mod shell;
+
+use std::fmt;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+
+use regex::Regex;
+use tempfile::TempDir;
+
+/// What differs from run to run, and what stands for it in a snapshot.
+const FILTERS: [(&str, &str); 6] = [
+    (r"127\.0\.0\.1:\d+", "127.0.0.1:[PORT]"),
+    (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z", "[MOMENT]"),
+    (r"in \d+(\.\d+)? (ms|s) \(\d+/s\)", "in [TIME] ([RATE])"),
+    (r#""elapsed_ms": \d+"#, r#""elapsed_ms": [TIME]"#),
+    (r#""rate": \d+\.\d+"#, r#""rate": [RATE]"#),
+    (r"/tmp/[.\w]+/", "[FOLDER]/"),
+];
+
+/// A list with two that the gateway treats in its own way, one bad row and one duplicate.
+pub(crate) const LIST: &str = "\
+phone,name
++447400123456,Ann
++447400123457,Bob
++44 7400 120002,Carla
++447400120003,Dan
+1.38E10,Eve
++447400123456,Ann again
+";
+
+/// Compares what a command did with the snapshot beside it.
+macro_rules! snapshot {
+    ($ran:expr, @$expected:literal) => {
+        insta::assert_snapshot!($crate::support::steady(&$ran), @$expected);
+    };
+}
+pub(crate) use snapshot;
+
+/// A folder to run the program in; removed afterwards.
+pub(crate) struct Scratch(TempDir);
+
+impl Scratch {
+    pub(crate) fn new() -> Self {
+        Self(tempfile::tempdir().expect("a scratch folder"))
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    pub(crate) fn write(&self, name: &str, text: &str) -> &Self {
+        std::fs::write(self.path(name), text).expect("writes a file");
+        self
+    }
+
+    pub(crate) fn read(&self, name: &str) -> String {
+        std::fs::read_to_string(self.path(name)).expect("reads a file")
+    }
+
+    /// The program with nothing of this machine's environment but the path.
+    pub(crate) fn command<'a>(&self, arguments: impl IntoIterator<Item = &'a str>) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_smsq"));
+        command
+            .args(arguments)
+            .current_dir(self.0.path())
+            .env_clear()
+            .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+            .env("HOME", self.0.path())
+            .env("TZ", "UTC")
+            .stdin(Stdio::null());
+        command
+    }
+
+    pub(crate) fn run<'a>(&self, arguments: impl IntoIterator<Item = &'a str>) -> Ran {
+        self.run_with(arguments, &[])
+    }
+
+    pub(crate) fn run_with<'a>(
+        &self,
+        arguments: impl IntoIterator<Item = &'a str>,
+        environment: &[(&str, &str)],
+    ) -> Ran {
+        let mut command = self.command(arguments);
+        command.envs(environment.iter().copied());
+        Ran(command.output().expect("the program starts"))
+    }
+
+    /// The configuration of a provider `cellar` that sends to the gateway at `url`.
+    pub(crate) fn write_cellar(&self, url: &str) -> &Self {
+        let stanza = format!(
+            r#"
+[providers.cellar]
+kind = "generic"
+url = "{url}/messages"
+json = {{ to = "{{{{ phone }}}}", text = "{{{{ content }}}}", reference = "{{{{ reference }}}}" }}
+message_id = "/id"
+error_code = "/error/code"
+timeout = "2s"
+[providers.cellar.codes]
+invalid_recipient = {{ class = "recipient", reason = "not a number that can be reached" }}
+opted_out = {{ class = "opted_out", reason = "asked for no more messages" }}
+account_suspended = {{ class = "account", reason = "the account is suspended" }}
+"#
+        );
+        self.write("smsq.toml", &stanza)
+    }
+}
+
+/// What a command did: its exit status and what it printed.
+pub(crate) struct Ran(Output);
+
+impl Ran {
+    pub(crate) fn code(&self) -> Option<i32> {
+        self.0.status.code()
+    }
+
+    pub(crate) fn stdout(&self) -> String {
+        String::from_utf8_lossy(&self.0.stdout).into_owned()
+    }
+
+    pub(crate) fn stderr(&self) -> String {
+        String::from_utf8_lossy(&self.0.stderr).into_owned()
+    }
+
+    /// Standard output as the one JSON object that it must be.
+    pub(crate) fn json(&self) -> serde_json::Value {
+        serde_json::from_slice(&self.0.stdout).unwrap_or_else(|error| {
+            panic!("standard output is not one JSON object: {error}\n{self}")
+        })
+    }
+}
+
+impl fmt::Display for Ran {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.code() {
+            Some(code) => writeln!(f, "exit {code}")?,
+            None => writeln!(f, "{}", self.0.status)?,
+        }
+        for (name, text) in [("stdout", self.stdout()), ("stderr", self.stderr())] {
+            if !text.is_empty() {
+                writeln!(f, "----- {name}\n{}", text.trim_end())?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// `smsq sandbox` as a process of its own; ends with the test.
+pub(crate) struct Gateway {
+    process: Child,
+    pub(crate) url: String,
+}
+
+impl Gateway {
+    pub(crate) fn start(scratch: &Scratch, arguments: &[&str]) -> Self {
+        let line = ["sandbox", "--listen", "127.0.0.1:0"];
+        let mut process = scratch
+            .command(line.into_iter().chain(arguments.iter().copied()))
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("the gateway starts");
+        let mut url = String::new();
+        let stdout = process.stdout.take().expect("its standard output is piped");
+        BufReader::new(stdout)
+            .read_line(&mut url)
+            .expect("it prints its address");
+        Self {
+            process,
+            url: url.trim().to_owned(),
+        }
+    }
+}
+
+impl Gateway {
+    /// Asks the gateway itself until it has seen one.
+    pub(crate) fn wait_for_a_request(&self) {
+        let address = self.url.trim_start_matches("http://");
+        loop {
+            let mut stream = TcpStream::connect(address).expect("the gateway listens");
+            stream
+                .write_all(b"GET /stats HTTP/1.1\r\nHost: gateway\r\nConnection: close\r\n\r\n")
+                .expect("asks");
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).expect("an answer");
+            let (_, body) = answer.split_once("\r\n\r\n").expect("head and body");
+            let stats: serde_json::Value = serde_json::from_str(body).expect("counts");
+            if stats["requests"].as_u64() > Some(0) {
+                return;
+            }
+        }
+    }
+}
+
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// The text with all that differs from run to run replaced.
+pub(crate) fn steady(text: &impl fmt::Display) -> String {
+    let mut text = text.to_string();
+    for (pattern, name) in FILTERS {
+        let pattern = Regex::new(pattern).expect("the pattern is well formed");
+        text = pattern.replace_all(&text, name).into_owned();
+    }
+    text
+}
+
+/// A file of the repository.
+pub(crate) fn repository(path: &str) -> String {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    root.join(path).display().to_string()
+}

@@ -1,0 +1,130 @@
+//! The practice gateway inside the test, so that what it saw can be counted at any moment, and the
+//! configuration of a provider that sends to it.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+
+use smsq::sandbox::{Behaviour, Entry, Sandbox, Stats};
+use tokio::runtime::Runtime;
+
+use super::Scratch;
+
+/// More than any test sends.
+const ALL: usize = 100_000;
+
+/// Waits short enough for a test.
+const QUICK: &str = "\
+[retry]
+first_wait = \"20ms\"
+max_wait = \"200ms\"
+[breaker]
+first_probe = \"50ms\"
+max_probe = \"200ms\"
+";
+
+/// A gateway with its own runtime; both end with the test.
+pub(crate) struct Practice {
+    sandbox: Sandbox,
+    // After the gateway, so that it is dropped last.
+    _runtime: Runtime,
+}
+
+impl Practice {
+    pub(crate) fn start(behaviour: Behaviour) -> Self {
+        Self::start_at(SocketAddr::from(([127, 0, 0, 1], 0)), behaviour)
+    }
+
+    pub(crate) fn start_at(address: SocketAddr, behaviour: Behaviour) -> Self {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .expect("a runtime");
+        let inside = runtime.enter();
+        let sandbox = Sandbox::start(address, behaviour).expect("the gateway starts");
+        drop(inside);
+        Self {
+            sandbox,
+            _runtime: runtime,
+        }
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.sandbox.address()
+    }
+
+    pub(crate) fn stats(&self) -> Stats {
+        self.sandbox.stats()
+    }
+
+    pub(crate) fn requests(&self) -> u64 {
+        self.stats().requests
+    }
+
+    pub(crate) fn accepted(&self) -> u64 {
+        self.stats().accepted
+    }
+
+    pub(crate) fn messages(&self) -> Vec<Entry> {
+        self.sandbox.messages(0, ALL)
+    }
+
+    /// The phones of all that it accepted.
+    pub(crate) fn phones(&self) -> BTreeSet<String> {
+        self.messages().into_iter().map(|entry| entry.to).collect()
+    }
+
+    /// Every message was accepted, and none of them twice.
+    pub(crate) fn assert_each_once(&self, messages: u64) {
+        let stats = self.stats();
+        assert_eq!(stats.accepted, messages, "{stats:?}");
+        assert_eq!(stats.distinct_recipients, messages, "{stats:?}");
+        assert_eq!(stats.distinct_references, messages, "{stats:?}");
+        assert_eq!(stats.repeated, 0, "{stats:?}");
+    }
+
+    /// Configures the practice provider, which honours references; `more` are further keys of its
+    /// stanza.
+    pub(crate) fn honouring(&self, scratch: &Scratch, more: &str) {
+        let url = self.sandbox.url();
+        let stanza = format!("[providers.practice]\nkind = \"sandbox\"\nurl = \"{url}\"\n{more}\n");
+        scratch.write("smsq.toml", &format!("{QUICK}{stanza}"));
+    }
+
+    /// Configures a provider that honours no references; `more` are further keys of its stanza.
+    pub(crate) fn forgetful(&self, scratch: &Scratch, more: &str) {
+        let url = self.sandbox.url();
+        let stanza = format!(
+            r#"
+[providers.cellar]
+kind = "generic"
+url = "{url}/messages"
+json = {{ to = "{{{{ phone }}}}", text = "{{{{ content }}}}", reference = "{{{{ reference }}}}" }}
+accepted = [200, 201]
+message_id = "/id"
+error_code = "/error/code"
+{more}
+[providers.cellar.codes]
+invalid_recipient = {{ class = "recipient", reason = "not a number that can be reached" }}
+account_suspended = {{ class = "account", reason = "the account is suspended" }}
+"#
+        );
+        scratch.write("smsq.toml", &format!("{QUICK}{stanza}"));
+    }
+}
+
+/// A list of so many phones; the last digits of the first thousands make no gateway misbehave.
+pub(crate) fn list(rows: u64) -> String {
+    let phones = (0..rows).map(|row| format!("+4474{:08}\n", row + 10_010));
+    std::iter::once("phone\n".to_owned())
+        .chain(phones)
+        .collect()
+}
+
+/// A list of so many phones that all end in the same four digits.
+pub(crate) fn list_ending_in(digits: &str, rows: u64) -> String {
+    let phones = (0..rows).map(|row| format!("+4474{:04}{digits}\n", row + 1_000));
+    std::iter::once("phone\n".to_owned())
+        .chain(phones)
+        .collect()
+}

@@ -1,0 +1,159 @@
+//! The program while it runs: signals, the moment it ends, and conditions that are waited for without
+//! knowing how fast this machine is.
+
+use std::fs::File;
+use std::path::PathBuf;
+use std::process::{Child, Output};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use super::{Ran, Scratch};
+
+/// Longer than anything takes on the slowest machine; reached only by what hangs.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+const LOOK_EVERY: Duration = Duration::from_millis(2);
+
+/// Waits until the condition holds, and fails when it never does.
+pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !holds() {
+        assert!(Instant::now() < deadline, "never: {what}");
+        std::thread::sleep(LOOK_EVERY);
+    }
+}
+
+/// Waits until a count has stood still for so long.
+pub(crate) fn stands_still(what: &str, span: Duration, mut count: impl FnMut() -> u64) {
+    let mut last = (count(), Instant::now());
+    eventually(what, || {
+        let now = count();
+        if now != last.0 {
+            last = (now, Instant::now());
+        }
+        last.1.elapsed() >= span
+    });
+}
+
+/// A process that is killed when the test ends before it does.
+pub(crate) struct Running {
+    process: Child,
+    stdout: PathBuf,
+    stderr: PathBuf,
+}
+
+static NUMBER: AtomicU32 = AtomicU32::new(0);
+
+impl Scratch {
+    /// Starts the program and does not wait for it.
+    pub(crate) fn start<'a>(&self, arguments: impl IntoIterator<Item = &'a str>) -> Running {
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let stdout = self.path(&format!("{number}.out"));
+        let stderr = self.path(&format!("{number}.err"));
+        let process = self
+            .command(arguments)
+            .stdout(File::create(&stdout).expect("a file for what it prints"))
+            .stderr(File::create(&stderr).expect("a file for what it says"))
+            .spawn()
+            .expect("the program starts");
+        Running {
+            process,
+            stdout,
+            stderr,
+        }
+    }
+
+    /// Imports a list into campaign `c`.
+    pub(crate) fn import(&self, list: &str) {
+        self.write("list.csv", list);
+        let ran = self.run(["import", "list.csv", "--text", "Hello", "--campaign", "c"]);
+        assert_eq!(ran.code(), Some(0), "{ran}");
+    }
+
+    /// The messages of a campaign that did not arrive, as the report lists them.
+    pub(crate) fn failures(&self, campaign: &str) -> Vec<Value> {
+        let line = [
+            "report",
+            "--failed",
+            "--campaign",
+            campaign,
+            "--format",
+            "json",
+        ];
+        let report = self.run(line).json();
+        report["failures"].as_array().expect("a list").clone()
+    }
+
+    /// The standing of one campaign, or of all, after P1 was checked in it and by `smsq check`.
+    pub(crate) fn sound_standing(&self, campaign: Option<&str>) -> Value {
+        let mut line = vec!["status", "--format", "json"];
+        line.extend(campaign.into_iter().flat_map(|name| ["--campaign", name]));
+        let standing = self.run(line).json();
+        let count = |key: &str| standing[key].as_u64().expect("a count");
+        let places = [
+            "queued",
+            "sending",
+            "sent",
+            "failed",
+            "unknown",
+            "cancelled",
+        ];
+        let sum: u64 = places.into_iter().map(count).sum();
+        assert_eq!(sum, count("imported"), "{standing}");
+        let checked = self.run(["check"]);
+        assert_eq!(checked.code(), Some(0), "{checked}");
+        standing
+    }
+}
+
+impl Running {
+    /// Waits until the condition holds; false when the process ended before.
+    pub(crate) fn until(&mut self, what: &str, mut holds: impl FnMut() -> bool) -> bool {
+        let mut alive = true;
+        eventually(what, || {
+            alive = self.process.try_wait().expect("a status").is_none();
+            !alive || holds()
+        });
+        alive
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.process), signal).expect("the signal is sent");
+    }
+
+    /// SIGKILL, as the kernel's out-of-memory killer sends it.
+    pub(crate) fn kill(mut self) {
+        self.process.kill().expect("the process is killed");
+        self.process.wait().expect("a status");
+    }
+
+    /// Waits until what it has said so far is enough; fails when it ends before.
+    pub(crate) fn until_said(&mut self, what: &str, mut enough: impl FnMut(&str) -> bool) {
+        let stderr = self.stderr.clone();
+        let said = || std::fs::read_to_string(&stderr).unwrap_or_default();
+        let alive = self.until(what, || enough(&said()));
+        assert!(alive, "it ended before: {what}\n{}", said());
+    }
+
+    /// Waits until it ends by itself.
+    pub(crate) fn ended(mut self) -> Ran {
+        self.until("the program ends", || false);
+        let status = self.process.wait().expect("a status");
+        Ran(Output {
+            status,
+            stdout: std::fs::read(&self.stdout).expect("what it printed"),
+            stderr: std::fs::read(&self.stderr).expect("what it said"),
+        })
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
