@@ -24,6 +24,12 @@ pub enum Fault {
     Busy,
     /// It cannot be reached or read now.
     Away,
+    /// The server does not let this user in.
+    Denied,
+    /// The server has no database of that name.
+    NoDatabase,
+    /// The server cannot be spoken to in secret.
+    Encryption,
     Other,
 }
 
@@ -87,6 +93,11 @@ impl StoreError {
             Fault::Busy => {
                 Some("another program holds a long transaction on it; end that and try again")
             }
+            Fault::Denied => Some("are the user and the password right, and may the user connect?"),
+            Fault::NoDatabase => Some("make it first: `CREATE DATABASE …`; or is `--database` wrong?"),
+            Fault::Encryption => Some(
+                "`?tls_ca=FILE` names the authority of its certificate, `?tls=off` speaks in the clear",
+            ),
             Fault::Url | Fault::Away | Fault::Other => None,
         }
     }

@@ -2,6 +2,8 @@
 //! must not keep the others from being sent or reported.
 
 use diesel::deserialize::{self, FromSql, FromSqlRow};
+use diesel::mysql::{Mysql, MysqlValue};
+use diesel::pg::{Pg, PgValue};
 use diesel::sql_types::{Binary, Text};
 use diesel::sqlite::{Sqlite, SqliteValue};
 
@@ -17,6 +19,18 @@ impl FromSql<Text, Sqlite> for Foreign {
     fn from_sql(value: SqliteValue<'_, '_, '_>) -> deserialize::Result<Self> {
         let bytes = <Vec<u8> as FromSql<Binary, Sqlite>>::from_sql(value)?;
         Ok(bytes.into())
+    }
+}
+
+impl FromSql<Text, Pg> for Foreign {
+    fn from_sql(value: PgValue<'_>) -> deserialize::Result<Self> {
+        Ok(value.as_bytes().to_vec().into())
+    }
+}
+
+impl FromSql<Text, Mysql> for Foreign {
+    fn from_sql(value: MysqlValue<'_>) -> deserialize::Result<Self> {
+        Ok(value.as_bytes().to_vec().into())
     }
 }
 

@@ -48,6 +48,7 @@ impl Store {
     ) -> Result<i64, StoreError> {
         match self {
             Self::Sqlite(sqlite) => sqlite.begin_import(campaign_id, file, hash, now).await,
+            Self::Server(server) => server.begin_import(campaign_id, file, hash, now).await,
         }
     }
 
@@ -55,6 +56,7 @@ impl Store {
     pub async fn enqueue(&self, batch: Batch) -> Result<Enqueued, StoreError> {
         match self {
             Self::Sqlite(sqlite) => sqlite.enqueue(batch).await,
+            Self::Server(server) => server.enqueue(batch).await,
         }
     }
 

@@ -4,6 +4,77 @@
 use super::{Store, StoreError};
 use crate::sms::{Class, Timestamp};
 
+/// The failed messages that an operator means, the oldest first, at most a chunk.
+macro_rules! failed_matching {
+    ($filter:expr, $now:expr) => {{
+        let filter: &$crate::store::ledger::RetryFilter = $filter;
+        let mut query = sms_failed::table
+            .order(sms_failed::id)
+            .limit($crate::store::CHUNK)
+            .select(sms_failed::id)
+            .into_boxed();
+        if let Some(campaign_id) = filter.campaign_id {
+            query = query.filter(sms_failed::campaign_id.eq(campaign_id));
+        }
+        query = match filter.class {
+            // A cancelled message without a key was imported again: it stays.
+            Some(Class::Cancelled) => query
+                .filter(sms_failed::class.eq(Class::Cancelled.as_str()))
+                .filter(
+                    sms_failed::dedupe_key
+                        .is_not_null()
+                        .or(sms_failed::import_id.is_null()),
+                ),
+            Some(class) => query.filter(sms_failed::class.eq(class.as_str())),
+            None => query.filter(sms_failed::class.ne(Class::Cancelled.as_str())),
+        };
+        if let Some(code) = &filter.code {
+            query = query.filter(sms_failed::code.eq(code.clone()));
+        }
+        if let Some(phone) = &filter.phone {
+            query = query.filter(sms_failed::phone.eq(phone.clone()));
+        }
+        if filter.expires_at.is_none() {
+            let now: Timestamp = $now;
+            let still = sms_failed::expires_at
+                .is_null()
+                .or(sms_failed::expires_at.gt(now.as_millis()));
+            query = query.filter(still.assume_not_null());
+        }
+        query
+    }};
+}
+
+/// A campaign's unknown messages that an operator means, at most a chunk; `now` leaves out those whose
+/// time has passed, unless the filter sets a new one.
+macro_rules! unknown_matching {
+    ($campaign_id:expr, $filter:expr, $now:expr) => {{
+        let filter: &$crate::store::ledger::RetryFilter = $filter;
+        let mut query = sms::table
+            .filter(sms::campaign_id.eq($campaign_id))
+            .filter(sms::state.eq(State::Unknown.code()))
+            .limit($crate::store::CHUNK)
+            .select(sms::id)
+            .into_boxed();
+        if let Some(phone) = &filter.phone {
+            query = query.filter(sms::phone.eq(phone.clone()));
+        }
+        if let Some(code) = &filter.code {
+            query = query.filter(sms::last_code.eq(code.clone()));
+        }
+        let now: Option<Timestamp> = $now;
+        if let (Some(now), None) = (now, filter.expires_at) {
+            let still = sms::expires_at
+                .is_null()
+                .or(sms::expires_at.gt(now.as_millis()));
+            query = query.filter(still.assume_not_null());
+        }
+        query
+    }};
+}
+
+pub(super) use {failed_matching, unknown_matching};
+
 /// Which messages an operator means; what is `None` matches all.
 #[derive(Clone, Debug, Default)]
 pub struct RetryFilter {
@@ -28,6 +99,9 @@ impl Store {
             Self::Sqlite(sqlite) => {
                 chunked(async || sqlite.retry_failed(filter.clone(), now).await).await
             }
+            Self::Server(server) => {
+                chunked(async || server.retry_failed(filter.clone(), now).await).await
+            }
         }
     }
 
@@ -40,6 +114,9 @@ impl Store {
         match self {
             Self::Sqlite(sqlite) => {
                 chunked(async || sqlite.retry_unknown(filter.clone(), now).await).await
+            }
+            Self::Server(server) => {
+                chunked(async || server.retry_unknown(filter.clone(), now).await).await
             }
         }
     }
@@ -61,6 +138,14 @@ impl Store {
                 })
                 .await
             }
+            Self::Server(server) => {
+                chunked(async || {
+                    server
+                        .settle_unknown(campaign_id, as_sent, phone.map(str::to_owned), now)
+                        .await
+                })
+                .await
+            }
         }
     }
 
@@ -70,6 +155,9 @@ impl Store {
         match self {
             Self::Sqlite(sqlite) => {
                 chunked(async || sqlite.cancel_rows(campaign_id, now).await).await
+            }
+            Self::Server(server) => {
+                chunked(async || server.cancel_rows(campaign_id, now).await).await
             }
         }
     }

@@ -2,6 +2,20 @@
 //! each database's own file, the same names in each; everything else is written once, over the macros
 //! `reading!` and `writing!`.
 
+/// Runs a query on one of a server's connections, again where only other transactions were in its way.
+macro_rules! on_server {
+    ($server:expr, |$conn:ident| $query:expr) => {{
+        let mut attempts = $crate::store::server::Attempts::default();
+        loop {
+            let mut held = $server.link().await?;
+            let done = $crate::store::server::link::on!(held.link(), |$conn| $query);
+            if let Some(told) = attempts.judge($server, held, done).await {
+                break told;
+            }
+        }
+    }};
+}
+
 /// Runs a query on the connection for reading, whichever database it is.
 macro_rules! reading {
     ($store:expr, |$conn:ident| $query:expr) => {
@@ -11,6 +25,7 @@ macro_rules! reading {
                 let $conn = &mut *guard;
                 $query.await.map_err(|error| sqlite.fault(&error))
             }
+            $crate::store::Store::Server(server) => on_server!(server, |$conn| $query),
         }
     };
 }
@@ -24,6 +39,7 @@ macro_rules! writing {
                 let $conn = &mut *guard;
                 $query.await.map_err(|error| sqlite.fault(&error))
             }
+            $crate::store::Store::Server(server) => on_server!(server, |$conn| $query),
         }
     };
 }
@@ -37,8 +53,10 @@ mod ledger;
 pub mod pace;
 mod queue;
 mod schema;
+mod server;
 mod sqlite;
 mod suppression;
+mod verdict;
 mod workers;
 
 use serde::Deserialize;
@@ -60,7 +78,7 @@ pub use workers::{NewWorker, Unfinished, Worker};
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// `sqlite://PATH`.
+    /// `sqlite://PATH`, `postgres://…` or `mysql://…`.
     pub url: String,
 }
 
@@ -80,6 +98,8 @@ pub enum Access {
 #[derive(Clone)]
 pub enum Store {
     Sqlite(sqlite::Sqlite),
+    /// PostgreSQL, MySQL or MariaDB.
+    Server(server::Server),
 }
 
 impl Store {
@@ -93,11 +113,17 @@ impl Store {
                     opened.map_err(|error| error.seen_at(path.as_ref(), access))?,
                 ))
             }
-            Some((scheme, _)) => Err(StoreError::new(
-                format!("{scheme}:…"),
-                Fault::Url,
-                "this version knows databases of the form `sqlite://PATH` only",
-            )),
+            Some((scheme, _)) => match server::Engine::of(scheme) {
+                Some(engine) => Ok(Self::Server(
+                    server::Server::open(engine, url, access).await?,
+                )),
+                None => Err(StoreError::new(
+                    format!("{scheme}:…"),
+                    Fault::Url,
+                    "is of no kind that smsq knows: `sqlite://PATH`, \
+                     `postgres://user@host/database` or `mysql://user@host/database`",
+                )),
+            },
             None => {
                 let file = if url.is_empty() { "smsq.db" } else { url };
                 let reason = format!("is no database url; write it like `sqlite://{file}`");
@@ -110,17 +136,15 @@ impl Store {
     pub fn place(&self) -> &str {
         match self {
             Self::Sqlite(sqlite) => sqlite.place(),
+            Self::Server(server) => server.place(),
         }
     }
 
     /// The database's own clock.
-    #[expect(
-        clippy::unused_async,
-        reason = "a server's clock is asked over its connection"
-    )]
     pub async fn now(&self) -> Result<Timestamp, StoreError> {
         match self {
             Self::Sqlite(sqlite) => sqlite.now(),
+            Self::Server(server) => server.now().await,
         }
     }
 }

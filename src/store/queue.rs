@@ -167,6 +167,7 @@ impl Store {
     pub async fn round(&self, round: Arc<Round>) -> Result<RoundDone, StoreError> {
         match self {
             Self::Sqlite(sqlite) => sqlite.round(round).await,
+            Self::Server(server) => server.round(round).await,
         }
     }
 

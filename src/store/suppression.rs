@@ -27,6 +27,7 @@ impl Store {
     ) -> Result<u64, StoreError> {
         match self {
             Self::Sqlite(sqlite) => sqlite.suppress(phones, now).await,
+            Self::Server(server) => server.suppress(phones, now).await,
         }
     }
 

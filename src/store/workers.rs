@@ -52,14 +52,10 @@ impl Store {
         new: &NewWorker,
         now: Timestamp,
     ) -> Result<i64, StoreError> {
-        writing!(self, |conn| diesel::insert_into(worker::table)
-            .values((
-                new,
-                worker::started_at.eq(now.as_millis()),
-                worker::heartbeat_at.eq(now.as_millis()),
-            ))
-            .returning(worker::id)
-            .get_result(conn))
+        match self {
+            Self::Sqlite(sqlite) => sqlite.register_worker(new.clone(), now).await,
+            Self::Server(server) => server.register_worker(new, now).await,
+        }
     }
 
     /// Renews a worker's lease; false when the worker has been declared dead.
@@ -95,6 +91,7 @@ impl Store {
     ) -> Result<u64, StoreError> {
         match self {
             Self::Sqlite(sqlite) => sqlite.park_dead(dead.clone(), reason.to_owned(), now).await,
+            Self::Server(server) => server.park_dead(dead.clone(), reason.to_owned(), now).await,
         }
     }
 
@@ -102,6 +99,7 @@ impl Store {
     pub async fn park_nobodys(&self, now: Timestamp) -> Result<u64, StoreError> {
         match self {
             Self::Sqlite(sqlite) => sqlite.park_nobodys(now).await,
+            Self::Server(server) => server.park_nobodys(now).await,
         }
     }
 
@@ -121,7 +119,7 @@ impl Store {
             .filter(sms::state.eq(State::Sending.code()))
             .filter(sms::worker_id.eq(worker_id))
             .filter(sms::claimed_at.lt(claimed_before.as_millis()))
-            .filter(sms::id.ne_all(known))
+            .filter(sms::id.ne_all(&known))
             .select((sms::id, sms::claim, sms::due_at))
             .load(conn))?;
         if orphans.is_empty() {
@@ -129,6 +127,7 @@ impl Store {
         }
         match self {
             Self::Sqlite(sqlite) => sqlite.release(orphans, now).await,
+            Self::Server(server) => server.release(orphans, now).await,
         }
     }
 

@@ -172,7 +172,6 @@ impl Store {
             sms::table
                 .filter(sms::campaign_id.eq(campaign))
                 .filter(sms::state.eq(State::Unknown.code()))
-                .select(UnknownRow::as_select())
         };
         // The moment of the last page first: a whole import may be due at the same one.
         let mut rows: Vec<UnknownRow> = reading!(self, |conn| unknown()
@@ -180,12 +179,14 @@ impl Store {
             .filter(sms::id.gt(id))
             .order(sms::id)
             .limit(rows_of(limit))
+            .select(UnknownRow::as_select())
             .load(conn))?;
         if rows.is_empty() {
             rows = reading!(self, |conn| unknown()
                 .filter(sms::due_at.gt(due_at))
                 .order((sms::due_at, sms::id))
                 .limit(rows_of(limit))
+                .select(UnknownRow::as_select())
                 .load(conn))?;
         }
         if let Some(last) = rows.last() {

@@ -2,6 +2,7 @@
 //! that no sliding window ever holds more than the limit, whoever sends and however often it restarts.
 //! Pure arithmetic over one row of table `pace`, in microseconds of the database's clock.
 
+pub(super) mod allotment;
 mod buckets;
 
 use std::collections::BTreeMap;
@@ -31,6 +32,16 @@ pub struct Pace {
     buckets: BTreeMap<u64, Buckets>,
     limits: Vec<Rate>,
     spacing_us: i64,
+}
+
+/// The row of a provider's account.
+pub(super) fn provider_scope(provider: &str) -> String {
+    format!("provider/{provider}")
+}
+
+/// The row of a campaign.
+pub(super) fn campaign_scope(campaign_id: i64) -> String {
+    format!("campaign/{campaign_id}")
 }
 
 /// `next_us, cost_max, slowest_us, slowest_until, slowest_by, buckets, stopped_until`.

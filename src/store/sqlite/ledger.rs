@@ -3,10 +3,11 @@
 use diesel::prelude::*;
 use diesel::sqlite::SqliteConnection;
 
-use super::super::ledger::{Chunk, RetryFilter};
+use super::super::ledger::{Chunk, RetryFilter, failed_matching, unknown_matching};
 use super::super::queue::{Fate, Settled, Settlement};
 use super::super::schema::{campaign, sms, sms_failed, worker};
-use super::super::{CHUNK, StoreError, Worker};
+use super::super::verdict;
+use super::super::{CHUNK, NewWorker, StoreError, Worker};
 use super::{Sqlite, insert, moves, settle};
 use crate::sms::{Cause, Class, State, Timestamp};
 
@@ -22,7 +23,7 @@ impl Sqlite {
         now: Timestamp,
     ) -> Result<Chunk, StoreError> {
         self.write(move |conn| {
-            let letters = failed_matching(conn, &filter, now)?;
+            let letters = failed_letters(conn, &filter, now)?;
             let looked_at = letters.len() as u64;
             let mut moved = 0;
             for (id, campaign_id, class, key) in letters {
@@ -58,13 +59,7 @@ impl Sqlite {
         now: Timestamp,
     ) -> Result<Chunk, StoreError> {
         self.write(move |conn| {
-            let ids = unknown_matching(
-                conn,
-                filter.campaign_id,
-                filter.phone.as_deref(),
-                Some(now),
-                &filter,
-            )?;
+            let ids = unknown_ids(conn, &filter, Some(now))?;
             for id in &ids {
                 diesel::update(sms::table.find(id))
                     .set((
@@ -92,8 +87,12 @@ impl Sqlite {
         now: Timestamp,
     ) -> Result<Chunk, StoreError> {
         self.write(move |conn| {
-            let all = RetryFilter::default();
-            let ids = unknown_matching(conn, Some(campaign_id), phone.as_deref(), None, &all)?;
+            let all = RetryFilter {
+                campaign_id: Some(campaign_id),
+                phone,
+                ..RetryFilter::default()
+            };
+            let ids = unknown_ids(conn, &all, None)?;
             let cause = Cause::new(Class::Settled, "an operator settled it as failed");
             for id in &ids {
                 if as_sent {
@@ -119,7 +118,7 @@ impl Sqlite {
                 .limit(CHUNK)
                 .select((sms::id, sms::in_doubt))
                 .load(conn)?;
-            let cancelled = settle::cancelled();
+            let cancelled = verdict::cancelled();
             let doubtful = Cause::new(
                 Class::Unknown,
                 "its campaign was cancelled while it was in doubt",
@@ -133,6 +132,24 @@ impl Sqlite {
                 }
             }
             Ok(Chunk::all(rows.len()))
+        })
+        .await
+    }
+
+    pub(in crate::store) async fn register_worker(
+        &self,
+        new: NewWorker,
+        now: Timestamp,
+    ) -> Result<i64, StoreError> {
+        self.write(move |conn| {
+            diesel::insert_into(worker::table)
+                .values((
+                    new,
+                    worker::started_at.eq(now.as_millis()),
+                    worker::heartbeat_at.eq(now.as_millis()),
+                ))
+                .returning(worker::id)
+                .get_result(conn)
         })
         .await
     }
@@ -240,84 +257,36 @@ fn park_all(
 
 type Letter = (i64, i64, String, Option<String>);
 
-fn failed_matching(
+fn failed_letters(
     conn: &mut SqliteConnection,
     filter: &RetryFilter,
     now: Timestamp,
 ) -> QueryResult<Vec<Letter>> {
-    let mut query = sms_failed::table
+    let ids: Vec<i64> = failed_matching!(filter, now).load(conn)?;
+    sms_failed::table
+        .filter(sms_failed::id.eq_any(ids))
         .order(sms_failed::id)
-        .limit(CHUNK)
         .select((
             sms_failed::id,
             sms_failed::campaign_id,
             sms_failed::class,
             sms_failed::dedupe_key,
         ))
-        .into_boxed();
-    if let Some(campaign_id) = filter.campaign_id {
-        query = query.filter(sms_failed::campaign_id.eq(campaign_id));
-    }
-    query = match filter.class {
-        // A cancelled message without a key was imported again: it stays.
-        Some(Class::Cancelled) => query
-            .filter(sms_failed::class.eq(Class::Cancelled.as_str()))
-            .filter(
-                sms_failed::dedupe_key
-                    .is_not_null()
-                    .or(sms_failed::import_id.is_null()),
-            ),
-        Some(class) => query.filter(sms_failed::class.eq(class.as_str())),
-        None => query.filter(sms_failed::class.ne(Class::Cancelled.as_str())),
-    };
-    if let Some(code) = &filter.code {
-        query = query.filter(sms_failed::code.eq(code));
-    }
-    if let Some(phone) = &filter.phone {
-        query = query.filter(sms_failed::phone.eq(phone));
-    }
-    if filter.expires_at.is_none() {
-        let still = sms_failed::expires_at
-            .is_null()
-            .or(sms_failed::expires_at.gt(now.as_millis()));
-        query = query.filter(still.assume_not_null());
-    }
-    query.load(conn)
+        .load(conn)
 }
 
-/// Unknown messages; `now` leaves out those whose time has passed, unless the filter sets a new one.
-fn unknown_matching(
+fn unknown_ids(
     conn: &mut SqliteConnection,
-    campaign_id: Option<i64>,
-    phone: Option<&str>,
-    now: Option<Timestamp>,
     filter: &RetryFilter,
+    now: Option<Timestamp>,
 ) -> QueryResult<Vec<i64>> {
-    let campaigns: Vec<i64> = match campaign_id {
+    let campaigns: Vec<i64> = match filter.campaign_id {
         Some(id) => vec![id],
         None => campaign::table.select(campaign::id).load(conn)?,
     };
     let mut ids = Vec::new();
     for campaign_id in campaigns {
-        let mut query = sms::table
-            .filter(sms::campaign_id.eq(campaign_id))
-            .filter(sms::state.eq(State::Unknown.code()))
-            .limit(CHUNK)
-            .select(sms::id)
-            .into_boxed();
-        if let Some(phone) = phone {
-            query = query.filter(sms::phone.eq(phone.to_owned()));
-        }
-        if let Some(code) = &filter.code {
-            query = query.filter(sms::last_code.eq(code.clone()));
-        }
-        if let (Some(now), None) = (now, filter.expires_at) {
-            let still = sms::expires_at
-                .is_null()
-                .or(sms::expires_at.gt(now.as_millis()));
-            query = query.filter(still.assume_not_null());
-        }
-        ids.extend(query.load::<i64>(conn)?);
+        ids.extend(unknown_matching!(campaign_id, filter, now).load::<i64>(conn)?);
         if ids.len() >= usize::try_from(CHUNK).unwrap_or(usize::MAX) {
             break;
         }

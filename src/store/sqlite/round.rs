@@ -1,15 +1,15 @@
 //! The round on SQLite: settle, halt, claim, in one transaction under the file's write lock.
 
-use std::cmp::Reverse;
 use std::sync::Arc;
 
 use diesel::prelude::*;
 use diesel::sqlite::SqliteConnection;
 
-use super::super::pace::{Columns, Pace};
+use super::super::pace::allotment::{Allotment, Own};
+use super::super::pace::{Columns, Pace, campaign_scope, provider_scope};
 use super::super::queue::{
-    Admission, Ask, Claimed, Drained, Fate, Held, Moment, Round, RoundDone, RouteClaim,
-    RouteClaimed, Settlement,
+    Admission, Ask, Claimed, Drained, Fate, Moment, Round, RoundDone, RouteClaim, RouteClaimed,
+    Settlement,
 };
 use super::super::schema::{campaign, pace, sms, suppression};
 use super::super::{CampaignState, StoreError};
@@ -52,18 +52,12 @@ impl Sqlite {
     }
 }
 
-fn provider_scope(provider: &str) -> String {
-    format!("provider/{provider}")
-}
-
 /// One provider's part of a round.
 struct Claim<'a> {
     round: &'a Round,
     route: &'a RouteClaim,
-    account: Pace,
+    allotment: Allotment<'a>,
     suppressing: bool,
-    /// A moment was given out, so the account's row has changed.
-    spent: bool,
     done: RouteClaimed,
 }
 
@@ -72,8 +66,7 @@ struct Turn {
     campaign_id: i64,
     state: CampaignState,
     reason: Option<String>,
-    own: Pace,
-    spent: bool,
+    own: Own,
 }
 
 impl<'a> Claim<'a> {
@@ -90,21 +83,28 @@ impl<'a> Claim<'a> {
         Ok(Self {
             round,
             route,
-            account,
+            allotment: Allotment::new(route, account),
             suppressing: diesel::select(diesel::dsl::exists(
                 suppression::table.select(suppression::phone),
             ))
             .get_result(conn)?,
-            spent: false,
             done: RouteClaimed::default(),
         })
     }
 
     fn run(mut self, conn: &mut SqliteConnection) -> QueryResult<RouteClaimed> {
-        self.take_back(conn)?;
+        for (moment_us, held) in self.allotment.lapsed() {
+            let mut turn = self.turn(conn, held.campaign_id)?;
+            self.allotment
+                .take_back(&mut turn.own, held.segments, moment_us);
+            turn.keep(conn)?;
+        }
         for held in &self.route.held {
             let mut turn = self.turn(conn, held.campaign_id)?;
-            let moment = self.moment(&mut turn, self.cost(held.segments), self.route.until_us);
+            let until_us = self.route.until_us;
+            let moment = self
+                .allotment
+                .moment(&mut turn.own, held.segments, until_us);
             self.done.held.push(moment);
             turn.keep(conn)?;
         }
@@ -115,29 +115,12 @@ impl<'a> Claim<'a> {
             }
             want -= self.ask(conn, *ask, want)?;
         }
-        if self.spent {
-            keep(conn, &provider_scope(&self.route.provider), &self.account)?;
+        if self.allotment.is_spent {
+            let scope = provider_scope(&self.route.provider);
+            keep(conn, &scope, &self.allotment.account)?;
         }
+        self.done.next_us = self.allotment.next_us;
         Ok(self.done)
-    }
-
-    /// Takes back the moments that lapsed, the latest first: each makes the one before it the last.
-    fn take_back(&mut self, conn: &mut SqliteConnection) -> QueryResult<()> {
-        let held = self.route.held.iter().chain(&self.route.returned);
-        let mut lapsed: Vec<(i64, Held)> = held
-            .filter_map(|held| Some((held.lapsed_us?, *held)))
-            .collect();
-        lapsed.sort_unstable_by_key(|(moment_us, _)| Reverse(*moment_us));
-        for (moment_us, held) in lapsed {
-            let cost = self.cost(held.segments);
-            self.account.give_back(cost, moment_us);
-            self.spent = true;
-            let mut turn = self.turn(conn, held.campaign_id)?;
-            turn.own.give_back(cost, moment_us);
-            turn.spent = true;
-            turn.keep(conn)?;
-        }
-        Ok(())
     }
 
     /// Claims for one campaign, `want` rows at the most; returns how many it got.
@@ -148,7 +131,7 @@ impl<'a> Claim<'a> {
             self.done.drained.push((ask.campaign_id, halted));
             return Ok(0);
         }
-        let permits = self.permits(&turn, want.min(ask.at_most));
+        let permits = self.allotment.permits(&turn.own, want.min(ask.at_most));
         let mut claimed = 0;
         let mut refused = 0;
         while claimed < permits && refused < REFUSALS {
@@ -205,7 +188,7 @@ impl<'a> Claim<'a> {
         match admission {
             Admission::Send { phone, segments } => {
                 sms.segments = Some(segments);
-                let moment = self.moment(turn, self.cost(segments), i64::MAX);
+                let moment = self.allotment.moment(&mut turn.own, segments, i64::MAX);
                 let moment = moment.unwrap_or(Moment::AtOnce);
                 self.done.rows.push(Claimed { sms, phone, moment });
                 Ok(true)
@@ -220,58 +203,6 @@ impl<'a> Claim<'a> {
                 settle::settle(conn, &settlement, self.round.now)?;
                 Ok(false)
             }
-        }
-    }
-
-    /// How many messages of the usual cost have a moment before the horizon.
-    fn permits(&mut self, turn: &Turn, want: u32) -> u32 {
-        let mut account = self.account.clone();
-        let mut own = turn.own.clone();
-        if !account.is_limited() && !own.is_limited() && account.earliest(1, 0) == 0 {
-            return want;
-        }
-        let cost = account.usual_cost().max(own.usual_cost());
-        for count in 0..want {
-            let moment = own.earliest(cost, account.earliest(cost, self.route.from_us));
-            if moment >= self.route.until_us {
-                self.note_next(moment);
-                return count;
-            }
-            account.take(cost, moment);
-            own.take(cost, moment);
-        }
-        want
-    }
-
-    /// Spends the next moment on one message, where it lies before `until_us`.
-    fn moment(&mut self, turn: &mut Turn, cost: i32, until_us: i64) -> Option<Moment> {
-        let moment = turn
-            .own
-            .earliest(cost, self.account.earliest(cost, self.route.from_us));
-        if moment >= until_us {
-            self.note_next(moment);
-            return None;
-        }
-        if !self.account.is_limited() && !turn.own.is_limited() {
-            return Some(Moment::AtOnce);
-        }
-        self.account.take(cost, moment);
-        turn.own.take(cost, moment);
-        self.spent = true;
-        turn.spent = true;
-        Some(Moment::At(moment))
-    }
-
-    fn note_next(&mut self, moment: i64) {
-        let next = self.done.next_us.map_or(moment, |next| next.min(moment));
-        self.done.next_us = Some(next);
-    }
-
-    fn cost(&self, segments: i32) -> i32 {
-        if self.route.by_segments {
-            segments.max(1)
-        } else {
-            1
         }
     }
 
@@ -300,23 +231,21 @@ impl<'a> Claim<'a> {
             campaign_id,
             state: CampaignState::of(state),
             reason,
-            own,
-            spent: false,
+            own: Own {
+                pace: own,
+                is_spent: false,
+            },
         })
     }
 }
 
 impl Turn {
     fn keep(&self, conn: &mut SqliteConnection) -> QueryResult<()> {
-        if self.spent && self.own.is_limited() {
-            keep(conn, &campaign_scope(self.campaign_id), &self.own)?;
+        if self.own.is_spent && self.own.pace.is_limited() {
+            keep(conn, &campaign_scope(self.campaign_id), &self.own.pace)?;
         }
         Ok(())
     }
-}
-
-fn campaign_scope(campaign_id: i64) -> String {
-    format!("campaign/{campaign_id}")
 }
 
 pub(super) fn load(conn: &mut SqliteConnection, scope: &str) -> QueryResult<Pace> {

@@ -7,9 +7,10 @@ use diesel::sqlite::SqliteConnection;
 use super::super::CampaignState;
 use super::super::queue::{Fate, Settled, Settlement};
 use super::super::schema::{campaign, sms, sms_failed, sms_sent};
+use super::super::verdict::{self, Standing, Verdict, cancelled};
 use super::insert::insert_key;
 use super::moves;
-use crate::sms::{Cause, Class, Receipt, State, Timestamp};
+use crate::sms::{Class, Receipt, State, Timestamp};
 
 #[diesel::declare_sql_function]
 extern "SQL" {
@@ -17,130 +18,97 @@ extern "SQL" {
     fn or_else(value: Nullable<Integer>, fallback: Nullable<Integer>) -> Nullable<Integer>;
 }
 
-/// What the row of a running claim says of itself.
-#[derive(Queryable)]
-struct Running {
-    campaign_id: i64,
-    in_doubt: bool,
-    late_accepted: i32,
-    late_message_id: Option<String>,
-}
-
 pub(super) fn settle(
     conn: &mut SqliteConnection,
     settlement: &Settlement,
     now: Timestamp,
 ) -> QueryResult<Settled> {
-    match &settlement.fate {
-        Fate::Sent(receipt) => return accept(conn, settlement, receipt, now),
-        Fate::Refunded => return refund(conn, settlement, now),
-        _ => {}
+    if settlement.fate == Fate::Refunded {
+        return refund(conn, settlement, now);
     }
-    let running: Option<Running> = sms::table
+    type Row = (i64, i64, i32, bool, i32, Option<String>);
+    let row: Option<Row> = sms::table
         .find(settlement.id)
-        .filter(sms::claim.eq(settlement.claim))
-        .filter(sms::state.eq(State::Sending.code()))
         .select((
             sms::campaign_id,
+            sms::claim,
+            sms::state,
             sms::in_doubt,
             sms::late_accepted,
             sms::late_message_id,
         ))
         .first(conn)
         .optional()?;
-    let Some(running) = running else {
-        return Ok(Settled::Stale);
+    let Some((campaign_id, claim, state, in_doubt, late_accepted, late_message_id)) = row else {
+        return match &settlement.fate {
+            Fate::Sent(receipt) => accept_elsewhere(conn, settlement, receipt, now),
+            _ => Ok(Settled::Stale),
+        };
     };
-    if running.late_accepted > 0 {
-        // An older claim was accepted meanwhile: that is the truth, whatever this one's answer says.
-        let receipt = Receipt {
-            message_id: running.late_message_id,
-            ..Receipt::default()
-        };
-        let never_started = matches!(
-            settlement.fate,
-            Fate::Refused(_) | Fate::Ready { counted: false, .. }
-        );
-        let taken = moves::Taken {
-            counted: i32::from(!never_started),
-            accepted: 0,
-        };
-        moves::to_sent(conn, settlement, &receipt, taken, now)?;
-        return Ok(Settled::Done);
-    }
-    conclude(conn, settlement, &running, now)?;
-    Ok(Settled::Done)
+    let standing = Standing {
+        claim,
+        state,
+        in_doubt,
+        late_accepted,
+        late_message_id,
+    };
+    let is_cancelled = verdict::would_wait(settlement) && is_cancelled(conn, campaign_id)?;
+    let verdict = verdict::of(settlement, &standing, is_cancelled);
+    execute(conn, settlement, verdict, now)
 }
 
-fn conclude(
+fn execute(
     conn: &mut SqliteConnection,
     settlement: &Settlement,
-    running: &Running,
+    verdict: Verdict,
     now: Timestamp,
-) -> QueryResult<()> {
+) -> QueryResult<Settled> {
     let id = settlement.id;
-    match &settlement.fate {
-        Fate::Failed(cause) if running.in_doubt => moves::park(conn, id, cause, 1),
-        Fate::Refused(cause) if running.in_doubt => moves::park(conn, id, cause, 0),
-        Fate::Failed(cause) => moves::to_failed(conn, id, cause, 1, now),
-        Fate::Refused(cause) => moves::to_failed(conn, id, cause, 0, now),
-        Fate::Unknown(cause) => moves::park(conn, id, cause, 1),
-        Fate::Ready {
+    match verdict {
+        Verdict::Stale => return Ok(Settled::Stale),
+        Verdict::Noted => {
+            note(conn, settlement)?;
+            return Ok(Settled::Late);
+        }
+        Verdict::Sent {
+            receipt,
+            counted,
+            accepted,
+            settled,
+        } => {
+            let taken = moves::Taken { counted, accepted };
+            moves::to_sent(conn, settlement, &receipt, taken, now)?;
+            return Ok(settled);
+        }
+        Verdict::Failed { cause, counted } => moves::to_failed(conn, id, &cause, counted, now)?,
+        Verdict::Parked { cause, counted } => moves::park(conn, id, &cause, counted)?,
+        Verdict::Ready {
             due_at,
             cause,
             counted,
             in_doubt,
-        } => {
-            let in_doubt = *in_doubt || running.in_doubt;
-            let counted = i32::from(*counted);
-            if !is_cancelled(conn, running.campaign_id)? {
-                return moves::to_ready(conn, id, *due_at, cause.as_ref(), counted, in_doubt);
-            }
-            if in_doubt {
-                return moves::park(conn, id, cause.as_ref().unwrap_or(&cancelled()), counted);
-            }
+        } => moves::to_ready(conn, id, due_at, cause.as_ref(), counted, in_doubt)?,
+        Verdict::Cancelled { counted } => {
             moves::give_up_key(conn, id)?;
-            moves::to_failed(conn, id, &cancelled(), counted, now)
+            moves::to_failed(conn, id, &cancelled(), counted, now)?;
         }
-        Fate::Sent(_) | Fate::Refunded => Ok(()),
     }
+    Ok(Settled::Done)
 }
 
-fn accept(
-    conn: &mut SqliteConnection,
-    settlement: &Settlement,
-    receipt: &Receipt,
-    now: Timestamp,
-) -> QueryResult<Settled> {
-    let row: Option<(i64, i32)> = sms::table
-        .find(settlement.id)
-        .select((sms::claim, sms::state))
-        .first(conn)
-        .optional()?;
-    let Some((claim, state)) = row else {
-        return accept_elsewhere(conn, settlement, receipt, now);
+/// An older claim was accepted while a newer one is sending.
+fn note(conn: &mut SqliteConnection, settlement: &Settlement) -> QueryResult<()> {
+    let message_id = match &settlement.fate {
+        Fate::Sent(receipt) => receipt.message_id.as_deref(),
+        _ => None,
     };
-    let sending = state == State::Sending.code();
-    if sending && claim != settlement.claim {
-        diesel::update(sms::table.find(settlement.id))
-            .set((
-                sms::late_accepted.eq(sms::late_accepted + 1),
-                sms::late_message_id.eq(&receipt.message_id),
-            ))
-            .execute(conn)?;
-        return Ok(Settled::Late);
-    }
-    // A parked row's attempt was counted when it was parked.
-    let taken = moves::Taken {
-        counted: i32::from(sending),
-        accepted: 1,
-    };
-    moves::to_sent(conn, settlement, receipt, taken, now)?;
-    Ok(if sending {
-        Settled::Done
-    } else {
-        Settled::Late
-    })
+    diesel::update(sms::table.find(settlement.id))
+        .set((
+            sms::late_accepted.eq(sms::late_accepted + 1),
+            sms::late_message_id.eq(message_id),
+        ))
+        .execute(conn)?;
+    Ok(())
 }
 
 fn accept_elsewhere(
@@ -149,10 +117,18 @@ fn accept_elsewhere(
     receipt: &Receipt,
     now: Timestamp,
 ) -> QueryResult<Settled> {
-    let again = diesel::update(sms_sent::table.find(settlement.id))
-        .set(sms_sent::accepted.eq(sms_sent::accepted + 1))
-        .execute(conn)?;
-    if again == 1 {
+    let ledger: Option<(i64, i32)> = sms_sent::table
+        .find(settlement.id)
+        .select((sms_sent::claim, sms_sent::accepted))
+        .first(conn)
+        .optional()?;
+    if let Some((claim, accepted)) = ledger {
+        if verdict::is_repeated(settlement, claim, accepted) {
+            return Ok(Settled::Done);
+        }
+        diesel::update(sms_sent::table.find(settlement.id))
+            .set(sms_sent::accepted.eq(sms_sent::accepted + 1))
+            .execute(conn)?;
         return Ok(Settled::Late);
     }
     remember_key(conn, settlement.id)?;
@@ -211,10 +187,6 @@ fn remember_key(conn: &mut SqliteConnection, id: i64) -> QueryResult<()> {
         insert_key(conn, campaign_id, &key)?;
     }
     Ok(())
-}
-
-pub(super) fn cancelled() -> Cause {
-    Cause::new(Class::Cancelled, "its campaign was cancelled")
 }
 
 fn is_cancelled(conn: &mut SqliteConnection, campaign_id: i64) -> QueryResult<bool> {

@@ -1,0 +1,112 @@
+//! What the limits allow one worker on one provider in one round: pure, the same on every database.
+
+use std::cmp::Reverse;
+
+use super::super::queue::{Held, Moment, RouteClaim};
+use super::Pace;
+
+/// The account's part of a round. Each campaign's own pace is handed in where it counts.
+pub(in crate::store) struct Allotment<'a> {
+    route: &'a RouteClaim,
+    pub(in crate::store) account: Pace,
+    /// A moment was given out or taken back, so the account's row has changed.
+    pub(in crate::store) is_spent: bool,
+    /// The first moment that the limits would have had next, where they ended the claim.
+    pub(in crate::store) next_us: Option<i64>,
+}
+
+/// One campaign's own pace.
+#[derive(Clone, Default)]
+pub(in crate::store) struct Own {
+    pub(in crate::store) pace: Pace,
+    pub(in crate::store) is_spent: bool,
+}
+
+impl<'a> Allotment<'a> {
+    /// `account` has begun.
+    pub(in crate::store) fn new(route: &'a RouteClaim, account: Pace) -> Self {
+        Self {
+            route,
+            account,
+            is_spent: false,
+            next_us: None,
+        }
+    }
+
+    /// The rows whose moments come back, the latest first: each makes the one before it the last.
+    pub(in crate::store) fn lapsed(&self) -> Vec<(i64, Held)> {
+        let held = self.route.held.iter().chain(&self.route.returned);
+        let mut lapsed: Vec<(i64, Held)> = held
+            .filter_map(|held| Some((held.lapsed_us?, *held)))
+            .collect();
+        lapsed.sort_unstable_by_key(|(moment_us, _)| Reverse(*moment_us));
+        lapsed
+    }
+
+    /// Takes back a moment at which nothing started.
+    pub(in crate::store) fn take_back(&mut self, own: &mut Own, segments: i32, moment_us: i64) {
+        let cost = self.cost(segments);
+        self.account.give_back(cost, moment_us);
+        self.is_spent = true;
+        own.pace.give_back(cost, moment_us);
+        own.is_spent = true;
+    }
+
+    /// How many messages of the usual cost have a moment before the horizon, `want` at the most.
+    pub(in crate::store) fn permits(&mut self, own: &Own, want: u32) -> u32 {
+        let mut account = self.account.clone();
+        let mut own = own.pace.clone();
+        if !account.is_limited() && !own.is_limited() && account.earliest(1, 0) == 0 {
+            return want;
+        }
+        let cost = account.usual_cost().max(own.usual_cost());
+        for count in 0..want {
+            let moment = own.earliest(cost, account.earliest(cost, self.route.from_us));
+            if moment >= self.route.until_us {
+                self.note_next(moment);
+                return count;
+            }
+            account.take(cost, moment);
+            own.take(cost, moment);
+        }
+        want
+    }
+
+    /// Spends the next moment on one message, where it lies before `until_us`.
+    pub(in crate::store) fn moment(
+        &mut self,
+        own: &mut Own,
+        segments: i32,
+        until_us: i64,
+    ) -> Option<Moment> {
+        let cost = self.cost(segments);
+        let moment = own
+            .pace
+            .earliest(cost, self.account.earliest(cost, self.route.from_us));
+        if moment >= until_us {
+            self.note_next(moment);
+            return None;
+        }
+        if !self.account.is_limited() && !own.pace.is_limited() {
+            return Some(Moment::AtOnce);
+        }
+        self.account.take(cost, moment);
+        own.pace.take(cost, moment);
+        self.is_spent = true;
+        own.is_spent = true;
+        Some(Moment::At(moment))
+    }
+
+    fn note_next(&mut self, moment: i64) {
+        let next = self.next_us.map_or(moment, |next| next.min(moment));
+        self.next_us = Some(next);
+    }
+
+    fn cost(&self, segments: i32) -> i32 {
+        if self.route.by_segments {
+            segments.max(1)
+        } else {
+            1
+        }
+    }
+}

@@ -1,0 +1,436 @@
+//! Import on servers: what a batch meets is read first, what becomes of each row is decided, and all of
+//! it is written in a few statements.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+
+use diesel::prelude::*;
+use diesel::result::{DatabaseErrorKind, Error};
+use diesel::{QueryResult, delete, insert_into, update};
+use diesel_async::RunQueryDsl;
+use std::sync::Arc;
+
+use super::link::{Link, on};
+use super::{Server, ask_number, moves};
+use crate::sms::{Class, NewSms, Timestamp};
+use crate::store::foreign::Foreign;
+use crate::store::schema::{import, sms, sms_failed, sms_key, sms_sent, suppression};
+use crate::store::{Batch, Enqueued, StoreError};
+
+/// Rows of one statement.
+const ROWS: usize = 1_000;
+
+impl Server {
+    pub(in crate::store) async fn begin_import(
+        &self,
+        campaign_id: i64,
+        file: &str,
+        hash: &str,
+        now: Timestamp,
+    ) -> Result<i64, StoreError> {
+        let (file, hash): (Arc<str>, Arc<str>) = (file.into(), hash.into());
+        self.transaction(|link| {
+            let (file, hash) = (Arc::clone(&file), Arc::clone(&hash));
+            Box::pin(async move {
+                on!(link, |conn| insert_into(import::table)
+                    .values((
+                        import::campaign_id.eq(campaign_id),
+                        import::file.eq(&*file),
+                        import::hash.eq(&*hash),
+                        import::created_at.eq(now.as_millis()),
+                    ))
+                    .execute(conn))?;
+                last_id(link).await
+            })
+        })
+        .await
+    }
+
+    pub(in crate::store) async fn enqueue(&self, batch: Batch) -> Result<Enqueued, StoreError> {
+        let batch = Arc::new(batch);
+        self.transaction(|link| {
+            let batch = Arc::clone(&batch);
+            Box::pin(async move { enqueue(link, &batch).await })
+        })
+        .await
+    }
+
+    pub(in crate::store) async fn suppress(
+        &self,
+        phones: Vec<(String, Option<String>)>,
+        now: Timestamp,
+    ) -> Result<u64, StoreError> {
+        let mut phones = phones;
+        phones.sort();
+        phones.dedup_by(|one, other| one.0 == other.0);
+        let mut added = 0;
+        for chunk in phones.chunks(ROWS) {
+            let chunk: Arc<[(String, Option<String>)]> = chunk.into();
+            added += self
+                .transaction(|link| {
+                    let chunk = Arc::clone(&chunk);
+                    Box::pin(async move { suppress(link, &chunk, now).await })
+                })
+                .await?;
+        }
+        Ok(added as u64)
+    }
+}
+
+/// The id that the last insert of this connection made.
+pub(super) async fn last_id(link: &mut Link) -> QueryResult<i64> {
+    let expression = match link {
+        Link::Postgres(_) => "lastval()",
+        Link::Mysql(_) => "CAST(last_insert_id() AS SIGNED)",
+    };
+    ask_number(link, expression).await
+}
+
+async fn suppress(
+    link: &mut Link,
+    phones: &[(String, Option<String>)],
+    now: Timestamp,
+) -> QueryResult<usize> {
+    let rows: Vec<_> = phones
+        .iter()
+        .map(|(phone, reason)| {
+            (
+                suppression::phone.eq(phone),
+                suppression::reason.eq(reason),
+                suppression::created_at.eq(now.as_millis()),
+            )
+        })
+        .collect();
+    match link {
+        Link::Postgres(conn) => {
+            insert_into(suppression::table)
+                .values(&rows)
+                .on_conflict_do_nothing()
+                .execute(conn)
+                .await
+        }
+        Link::Mysql(conn) => {
+            diesel::insert_or_ignore_into(suppression::table)
+                .values(&rows)
+                .execute(conn)
+                .await
+        }
+    }
+}
+
+async fn enqueue(link: &mut Link, batch: &Batch) -> QueryResult<Enqueued> {
+    if let Some(done) = committed_before(link, batch).await? {
+        return Ok(done);
+    }
+    let known = Known::read(link, batch).await?;
+    let fates = decide(batch, &known);
+    let mut done = Enqueued::default();
+    let mut accepted: Vec<&NewSms> = Vec::new();
+    let mut keys: Vec<String> = Vec::new();
+    let mut replaced: Vec<i64> = Vec::new();
+    for (row, fate) in batch.rows.iter().zip(fates) {
+        match fate {
+            Enqueuing::New { with_key, replaces } => {
+                accepted.push(row);
+                if with_key {
+                    keys.push(row.dedupe_key.clone());
+                }
+                replaced.extend(replaces);
+            }
+            Enqueuing::Duplicate => done.duplicates.push(row.line),
+            Enqueuing::Suppressed => done.suppressed.push(row.line),
+            Enqueuing::Unchanged => done.unchanged.push(row.line),
+        }
+    }
+    done.accepted = accepted.len() as u64;
+    take(link, batch.campaign_id, keys).await?;
+    replace(link, &replaced, &known).await?;
+    for rows in accepted.chunks(ROWS) {
+        insert(link, batch, rows).await?;
+    }
+    count(link, batch, &done).await?;
+    Ok(done)
+}
+
+/// What the batch did, where it is committed already: the answer to its commit was lost, and this is the
+/// same batch again. Which rows were duplicates is not known any more, but how many.
+async fn committed_before(link: &mut Link, batch: &Batch) -> QueryResult<Option<Enqueued>> {
+    let last_line: i64 = on!(link, |conn| import::table
+        .find(batch.import_id)
+        .select(import::last_line)
+        .for_update()
+        .first(conn))?;
+    if batch.last_line == 0 || last_line < signed(batch.last_line) {
+        return Ok(None);
+    }
+    let ids = batch.rows.iter().map(|row| row.dedupe_key.as_str());
+    let mut accepted = 0;
+    for keys in ids.collect::<Vec<_>>().chunks(ROWS) {
+        let count: i64 = on!(link, |conn| sms::table
+            .filter(sms::import_id.eq(batch.import_id))
+            .filter(sms::dedupe_key.eq_any(keys))
+            .count()
+            .get_result(conn))?;
+        accepted += u64::try_from(count).unwrap_or(0);
+    }
+    Ok(Some(Enqueued {
+        accepted,
+        ..Enqueued::default()
+    }))
+}
+
+/// What became of one row of a batch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Enqueuing {
+    New {
+        /// Its key is not the campaign's yet.
+        with_key: bool,
+        /// The dead letter that it takes the place of.
+        replaces: Option<i64>,
+    },
+    Duplicate,
+    Suppressed,
+    Unchanged,
+}
+
+/// A dead letter that a row may replace.
+#[derive(Queryable, Selectable)]
+#[diesel(table_name = sms_failed)]
+struct Letter {
+    id: i64,
+    campaign_id: i64,
+    import_id: Option<i64>,
+    #[diesel(deserialize_as = Foreign)]
+    phone: String,
+    #[diesel(deserialize_as = Foreign)]
+    content: String,
+    class: String,
+    dedupe_key: Option<String>,
+}
+
+/// What the database knows of a batch's rows.
+#[derive(Default)]
+struct Known {
+    keys: HashSet<String>,
+    suppressed: HashSet<String>,
+    letters: HashMap<i64, Letter>,
+    /// Phone, text and key of queued messages that rows name.
+    queued: HashMap<i64, (String, String, Option<String>)>,
+    sent: HashMap<i64, String>,
+}
+
+impl Known {
+    async fn read(link: &mut Link, batch: &Batch) -> QueryResult<Self> {
+        let mut known = Self::default();
+        let is_suppressing: bool = on!(link, |conn| diesel::select(diesel::dsl::exists(
+            suppression::table.select(suppression::phone)
+        ))
+        .get_result(conn))?;
+        for rows in batch.rows.chunks(ROWS) {
+            let keys: Vec<&str> = rows.iter().map(|row| row.dedupe_key.as_str()).collect();
+            let found: Vec<String> = on!(link, |conn| sms_key::table
+                .filter(sms_key::campaign_id.eq(batch.campaign_id))
+                .filter(sms_key::dedupe_key.eq_any(&keys))
+                .select(sms_key::dedupe_key)
+                .load(conn))?;
+            known.keys.extend(found);
+            if is_suppressing {
+                let phones: Vec<&str> = rows.iter().map(|row| row.phone.as_str()).collect();
+                let found: Vec<String> = on!(link, |conn| suppression::table
+                    .filter(suppression::phone.eq_any(&phones))
+                    .select(suppression::phone)
+                    .load(conn))?;
+                known.suppressed.extend(found);
+            }
+            let named: BTreeSet<i64> = rows.iter().filter_map(|row| row.replaces).collect();
+            if !named.is_empty() {
+                known.read_named(link, &named).await?;
+            }
+        }
+        Ok(known)
+    }
+
+    async fn read_named(&mut self, link: &mut Link, ids: &BTreeSet<i64>) -> QueryResult<()> {
+        let letters: Vec<Letter> = on!(link, |conn| sms_failed::table
+            .filter(sms_failed::id.eq_any(ids))
+            .order(sms_failed::id)
+            .select(Letter::as_select())
+            .for_update()
+            .load(conn))?;
+        let queued: Vec<(i64, Foreign, Foreign, Option<String>)> =
+            on!(link, |conn| sms::table
+                .filter(sms::id.eq_any(ids))
+                .select((sms::id, sms::phone, sms::content, sms::dedupe_key))
+                .load(conn))?;
+        let sent: Vec<(i64, Foreign)> = on!(link, |conn| sms_sent::table
+            .filter(sms_sent::id.eq_any(ids))
+            .select((sms_sent::id, sms_sent::phone))
+            .load(conn))?;
+        let letters = letters.into_iter().map(|letter| (letter.id, letter));
+        self.letters.extend(letters);
+        let queued = queued
+            .into_iter()
+            .map(|(id, phone, content, key)| (id, (phone.text, content.text, key)));
+        self.queued.extend(queued);
+        let sent = sent.into_iter().map(|(id, phone)| (id, phone.text));
+        self.sent.extend(sent);
+        Ok(())
+    }
+
+    /// Whether the message that the row names was retried meanwhile; one of the same id that shares
+    /// nothing with the row is another database's.
+    fn stands_elsewhere(&self, row: &NewSms, id: i64) -> bool {
+        let queued = self.queued.get(&id).is_some_and(|(phone, content, key)| {
+            *phone == row.phone || *content == row.content || key.as_ref() == Some(&row.dedupe_key)
+        });
+        queued || self.sent.get(&id).is_some_and(|phone| *phone == row.phone)
+    }
+}
+
+/// What becomes of each row; of equal keys the first row of the file has it.
+fn decide(batch: &Batch, known: &Known) -> Vec<Enqueuing> {
+    let mut taken: HashSet<&str> = HashSet::new();
+    let mut replaced: HashSet<i64> = HashSet::new();
+    let mut fates = Vec::with_capacity(batch.rows.len());
+    for row in &batch.rows {
+        let is_new = |taken: &HashSet<&str>| {
+            !known.keys.contains(&row.dedupe_key) && !taken.contains(row.dedupe_key.as_str())
+        };
+        let fate = if known.suppressed.contains(&row.phone) {
+            Enqueuing::Suppressed
+        } else if let Some(fate) = row
+            .replaces
+            .and_then(|id| replacing(batch, known, row, id, &replaced, is_new(&taken)))
+        {
+            fate
+        } else if is_new(&taken) {
+            Enqueuing::New {
+                with_key: true,
+                replaces: None,
+            }
+        } else {
+            Enqueuing::Duplicate
+        };
+        if let Enqueuing::New { with_key, replaces } = &fate {
+            if *with_key {
+                taken.insert(&row.dedupe_key);
+            }
+            replaced.extend(replaces);
+        }
+        fates.push(fate);
+    }
+    fates
+}
+
+/// Handles a row that names the message it comes from; `None` when there is no such message.
+fn replacing(
+    batch: &Batch,
+    known: &Known,
+    row: &NewSms,
+    id: i64,
+    replaced: &HashSet<i64>,
+    is_new: bool,
+) -> Option<Enqueuing> {
+    let letter = known.letters.get(&id).filter(|_| !replaced.contains(&id));
+    let Some(letter) = letter else {
+        let stands = replaced.contains(&id) || known.stands_elsewhere(row, id);
+        return stands.then_some(Enqueuing::Duplicate);
+    };
+    if letter.phone == row.phone && letter.content == row.content {
+        return Some(Enqueuing::Unchanged);
+    }
+    // A cancelled message has given up its key; who has it now is somebody else.
+    let key = letter.dedupe_key.as_ref();
+    let key = key.filter(|_| letter.class != Class::Cancelled.as_str());
+    let same_key = letter.campaign_id == batch.campaign_id && key == Some(&row.dedupe_key);
+    if letter.phone != row.phone && letter.content != row.content && !same_key {
+        // The file is of another database, where the id was somebody else's.
+        return None;
+    }
+    // The old key stays: the list that the letter came from, imported again, must not bring it back.
+    if same_key || is_new {
+        Some(Enqueuing::New {
+            with_key: !same_key,
+            replaces: Some(id),
+        })
+    } else {
+        Some(Enqueuing::Duplicate)
+    }
+}
+
+/// Takes keys that were not known; another import may have taken one meanwhile, then all begins anew.
+async fn take(link: &mut Link, campaign_id: i64, mut keys: Vec<String>) -> QueryResult<()> {
+    keys.sort_unstable();
+    for keys in keys.chunks(ROWS) {
+        if moves::take_keys(link, campaign_id, keys).await? < keys.len() {
+            return Err(Error::DatabaseError(
+                DatabaseErrorKind::SerializationFailure,
+                Box::new("try restarting transaction: another import took a key".to_owned()),
+            ));
+        }
+    }
+    Ok(())
+}
+
+async fn replace(link: &mut Link, replaced: &[i64], known: &Known) -> QueryResult<()> {
+    let mut by_import: BTreeMap<i64, i64> = BTreeMap::new();
+    for letter in replaced.iter().filter_map(|id| known.letters.get(id)) {
+        if let Some(import_id) = letter.import_id {
+            *by_import.entry(import_id).or_default() += 1;
+        }
+    }
+    for ids in replaced.chunks(ROWS) {
+        on!(link, |conn| delete(
+            sms_failed::table.filter(sms_failed::id.eq_any(ids))
+        )
+        .execute(conn))?;
+    }
+    for (import_id, count) in by_import {
+        on!(link, |conn| update(import::table.find(import_id))
+            .set(import::replaced.eq(import::replaced + count))
+            .execute(conn))?;
+    }
+    Ok(())
+}
+
+async fn insert(link: &mut Link, batch: &Batch, rows: &[&NewSms]) -> QueryResult<()> {
+    let rows: Vec<_> = rows
+        .iter()
+        .map(|row| {
+            (
+                sms::campaign_id.eq(batch.campaign_id),
+                sms::import_id.eq(batch.import_id),
+                sms::phone.eq(&row.phone),
+                sms::content.eq(&row.content),
+                sms::params.eq(&row.params),
+                sms::segments.eq(row.segments),
+                sms::due_at.eq(batch.due_at.as_millis()),
+                sms::expires_at.eq(batch.expires_at.map(Timestamp::as_millis)),
+                sms::dedupe_key.eq(&row.dedupe_key),
+                sms::created_at.eq(batch.now.as_millis()),
+            )
+        })
+        .collect();
+    on!(link, |conn| insert_into(sms::table)
+        .values(&rows)
+        .execute(conn))?;
+    Ok(())
+}
+
+async fn count(link: &mut Link, batch: &Batch, done: &Enqueued) -> QueryResult<()> {
+    let known = done.duplicates.len() + done.unchanged.len();
+    on!(link, |conn| update(import::table.find(batch.import_id))
+        .set((
+            import::last_line.eq(signed(batch.last_line)),
+            import::row_count.eq(import::row_count + signed(batch.row_count)),
+            import::accepted.eq(import::accepted + signed(done.accepted)),
+            import::duplicates.eq(import::duplicates + signed(batch.duplicates + known as u64)),
+            import::suppressed.eq(import::suppressed + signed(done.suppressed.len() as u64)),
+            import::rejected.eq(import::rejected + signed(batch.rejected)),
+        ))
+        .execute(conn))?;
+    Ok(())
+}
+
+fn signed(count: u64) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}

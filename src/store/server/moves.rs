@@ -1,0 +1,427 @@
+//! How messages move between the tables on servers, all that go the same way at once, always by id.
+
+use diesel::prelude::*;
+use diesel::sql_types::{BigInt, Integer, Nullable, Text};
+use diesel::{QueryResult, delete, insert_into, update};
+use diesel_async::RunQueryDsl;
+
+use super::link::{Link, on};
+use crate::sms::{Cause, Receipt, State, Timestamp};
+use crate::store::foreign::Foreign;
+use crate::store::queue::Settlement;
+use crate::store::schema::{sms, sms_failed, sms_key, sms_sent};
+use crate::store::verdict::Standing;
+
+#[diesel::declare_sql_function]
+extern "SQL" {
+    #[sql_name = "coalesce"]
+    fn or_else(value: Nullable<Integer>, fallback: Nullable<Integer>) -> Nullable<Integer>;
+}
+
+/// What a settlement needs to know of a message.
+#[derive(Clone, Debug, Queryable, Selectable)]
+#[diesel(table_name = sms)]
+pub(super) struct Row {
+    pub(super) id: i64,
+    pub(super) campaign_id: i64,
+    import_id: Option<i64>,
+    #[diesel(deserialize_as = Foreign)]
+    phone: String,
+    segments: Option<i32>,
+    state: i32,
+    in_doubt: bool,
+    attempts: i32,
+    claim: i64,
+    reference: Option<String>,
+    late_accepted: i32,
+    late_message_id: Option<String>,
+    created_at: i64,
+}
+
+/// A row of the ledger.
+#[derive(Clone, Debug, Insertable)]
+#[diesel(table_name = sms_sent)]
+pub(super) struct Sent {
+    id: i64,
+    campaign_id: i64,
+    import_id: Option<i64>,
+    phone: String,
+    reference: Option<String>,
+    provider: String,
+    message_id: Option<String>,
+    segments: Option<i32>,
+    price: Option<String>,
+    attempts: i32,
+    accepted: i32,
+    claim: i64,
+    created_at: i64,
+    sent_at: i64,
+}
+
+/// A cause as its columns have it, and how many attempts count with it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Fault {
+    class: &'static str,
+    code: Option<String>,
+    reason: String,
+    counted: i32,
+}
+
+impl Row {
+    pub(super) fn standing(&self) -> Standing {
+        Standing {
+            claim: self.claim,
+            state: self.state,
+            in_doubt: self.in_doubt,
+            late_accepted: self.late_accepted,
+            late_message_id: self.late_message_id.clone(),
+        }
+    }
+
+    /// The ledger's row of this message.
+    pub(super) fn sent(
+        &self,
+        provider: String,
+        receipt: Receipt,
+        counted: i32,
+        accepted: i32,
+    ) -> Sent {
+        Sent {
+            id: self.id,
+            campaign_id: self.campaign_id,
+            import_id: self.import_id,
+            phone: self.phone.clone(),
+            reference: self.reference.clone(),
+            provider,
+            message_id: receipt.message_id,
+            segments: receipt.segments.or(self.segments),
+            price: receipt.price,
+            attempts: self.attempts + counted,
+            accepted: self.late_accepted + accepted,
+            claim: self.claim,
+            created_at: self.created_at,
+            sent_at: 0,
+        }
+    }
+}
+
+impl Fault {
+    pub(super) fn of(cause: &Cause, counted: i32) -> Self {
+        Self {
+            class: cause.class.as_str(),
+            code: cause.code.clone(),
+            reason: cause.reason.clone(),
+            counted,
+        }
+    }
+}
+
+/// The rows of these messages.
+pub(super) async fn rows(link: &mut Link, ids: &[i64]) -> QueryResult<Vec<Row>> {
+    on!(link, |conn| sms::table
+        .filter(sms::id.eq_any(ids))
+        .order(sms::id)
+        .select(Row::as_select())
+        .load(conn))
+}
+
+pub(super) async fn to_sent(
+    link: &mut Link,
+    mut sent: Vec<Sent>,
+    now: Timestamp,
+) -> QueryResult<()> {
+    if sent.is_empty() {
+        return Ok(());
+    }
+    sent.sort_unstable_by_key(|row| row.id);
+    let ids: Vec<i64> = sent.iter().map(|row| row.id).collect();
+    for row in &mut sent {
+        row.sent_at = now.as_millis();
+    }
+    for rows in sent.chunks(1_000) {
+        on!(link, |conn| insert_into(sms_sent::table)
+            .values(rows)
+            .execute(conn))?;
+    }
+    on!(link, |conn| delete(
+        sms::table.filter(sms::id.eq_any(&ids))
+    )
+    .execute(conn))?;
+    Ok(())
+}
+
+/// Moves a row of `sms_failed` to the ledger: the message was accepted after all.
+pub(super) async fn failed_to_sent(
+    link: &mut Link,
+    settlement: &Settlement,
+    receipt: &Receipt,
+    now: Timestamp,
+) -> QueryResult<()> {
+    let id = settlement.id;
+    on!(link, |conn| sms_failed::table
+        .find(id)
+        .select((
+            sms_failed::id,
+            sms_failed::campaign_id,
+            sms_failed::import_id,
+            sms_failed::phone,
+            sms_failed::reference,
+            settlement.provider.as_str().into_sql::<Text>(),
+            receipt.message_id.as_deref().into_sql::<Nullable<Text>>(),
+            or_else(receipt.segments, sms_failed::segments),
+            receipt.price.as_deref().into_sql::<Nullable<Text>>(),
+            sms_failed::attempts,
+            sms_failed::claim,
+            sms_failed::created_at,
+            now.as_millis().into_sql::<BigInt>(),
+        ))
+        .insert_into(sms_sent::table)
+        .into_columns((
+            sms_sent::id,
+            sms_sent::campaign_id,
+            sms_sent::import_id,
+            sms_sent::phone,
+            sms_sent::reference,
+            sms_sent::provider,
+            sms_sent::message_id,
+            sms_sent::segments,
+            sms_sent::price,
+            sms_sent::attempts,
+            sms_sent::claim,
+            sms_sent::created_at,
+            sms_sent::sent_at,
+        ))
+        .execute(conn))?;
+    on!(link, |conn| delete(sms_failed::table.find(id))
+        .execute(conn))?;
+    Ok(())
+}
+
+pub(super) async fn to_failed(
+    link: &mut Link,
+    ids: &[i64],
+    fault: &Fault,
+    now: Timestamp,
+) -> QueryResult<()> {
+    on!(link, |conn| sms::table
+        .filter(sms::id.eq_any(ids))
+        .select((
+            (
+                sms::id,
+                sms::campaign_id,
+                sms::import_id,
+                sms::phone,
+                sms::content,
+                sms::params,
+                sms::segments,
+                sms::expires_at,
+            ),
+            (
+                fault.class.into_sql::<Text>(),
+                fault.code.as_deref().into_sql::<Nullable<Text>>(),
+                fault.reason.as_str().into_sql::<Text>(),
+                sms::attempts + fault.counted,
+                sms::claim,
+                sms::reference,
+                sms::dedupe_key,
+                sms::created_at,
+                now.as_millis().into_sql::<BigInt>(),
+            ),
+        ))
+        .insert_into(sms_failed::table)
+        .into_columns((
+            (
+                sms_failed::id,
+                sms_failed::campaign_id,
+                sms_failed::import_id,
+                sms_failed::phone,
+                sms_failed::content,
+                sms_failed::params,
+                sms_failed::segments,
+                sms_failed::expires_at,
+            ),
+            (
+                sms_failed::class,
+                sms_failed::code,
+                sms_failed::reason,
+                sms_failed::attempts,
+                sms_failed::claim,
+                sms_failed::reference,
+                sms_failed::dedupe_key,
+                sms_failed::created_at,
+                sms_failed::failed_at,
+            ),
+        ))
+        .execute(conn))?;
+    on!(link, |conn| delete(
+        sms::table.filter(sms::id.eq_any(ids))
+    )
+    .execute(conn))?;
+    Ok(())
+}
+
+/// Parks rows as unknown, in doubt from now on.
+pub(super) async fn park(link: &mut Link, ids: &[i64], fault: &Fault) -> QueryResult<()> {
+    on!(link, |conn| update(
+        sms::table.filter(sms::id.eq_any(ids))
+    )
+    .set((
+        sms::state.eq(State::Unknown.code()),
+        sms::in_doubt.eq(true),
+        sms::worker_id.eq(None::<i64>),
+        sms::attempts.eq(sms::attempts + fault.counted),
+        sms::last_class.eq(fault.class),
+        sms::last_code.eq(&fault.code),
+        sms::last_reason.eq(&fault.reason),
+    ))
+    .execute(conn))?;
+    Ok(())
+}
+
+pub(super) async fn to_ready(
+    link: &mut Link,
+    ids: &[i64],
+    due_at: i64,
+    fault: Option<&Fault>,
+    counted: i32,
+    in_doubt: bool,
+) -> QueryResult<()> {
+    let ready = (
+        sms::state.eq(State::Ready.code()),
+        sms::worker_id.eq(None::<i64>),
+        sms::due_at.eq(due_at),
+        sms::attempts.eq(sms::attempts + counted),
+        sms::in_doubt.eq(in_doubt),
+    );
+    let rows = || sms::table.filter(sms::id.eq_any(ids));
+    match fault {
+        None => on!(link, |conn| update(rows()).set(ready).execute(conn))?,
+        Some(fault) => on!(link, |conn| update(rows())
+            .set((
+                ready,
+                sms::last_class.eq(fault.class),
+                sms::last_code.eq(&fault.code),
+                sms::last_reason.eq(&fault.reason),
+            ))
+            .execute(conn))?,
+    };
+    Ok(())
+}
+
+/// Moves rows of `sms_failed` back to the queue as they were: attempts, claim, reference and all.
+pub(super) async fn back_to_queue(
+    link: &mut Link,
+    ids: &[i64],
+    now: Timestamp,
+) -> QueryResult<()> {
+    on!(link, |conn| sms_failed::table
+        .filter(sms_failed::id.eq_any(ids))
+        .select((
+            (
+                sms_failed::id,
+                sms_failed::campaign_id,
+                sms_failed::import_id,
+                sms_failed::phone,
+                sms_failed::content,
+                sms_failed::params,
+                sms_failed::segments,
+                sms_failed::expires_at,
+            ),
+            (
+                sms_failed::class.nullable(),
+                sms_failed::code,
+                sms_failed::reason.nullable(),
+                sms_failed::attempts,
+                sms_failed::claim,
+                sms_failed::reference,
+                sms_failed::dedupe_key,
+                sms_failed::created_at,
+                now.as_millis().into_sql::<BigInt>(),
+            ),
+        ))
+        .insert_into(sms::table)
+        .into_columns((
+            (
+                sms::id,
+                sms::campaign_id,
+                sms::import_id,
+                sms::phone,
+                sms::content,
+                sms::params,
+                sms::segments,
+                sms::expires_at,
+            ),
+            (
+                sms::last_class,
+                sms::last_code,
+                sms::last_reason,
+                sms::attempts,
+                sms::claim,
+                sms::reference,
+                sms::dedupe_key,
+                sms::created_at,
+                sms::due_at,
+            ),
+        ))
+        .execute(conn))?;
+    on!(link, |conn| delete(
+        sms_failed::table.filter(sms_failed::id.eq_any(ids))
+    )
+    .execute(conn))?;
+    Ok(())
+}
+
+/// Forgets that the recipients of these messages are in their campaigns.
+pub(super) async fn give_up_keys(link: &mut Link, ids: &[i64]) -> QueryResult<()> {
+    let keys: Vec<(i64, Option<String>)> = on!(link, |conn| sms::table
+        .filter(sms::id.eq_any(ids))
+        .select((sms::campaign_id, sms::dedupe_key))
+        .load(conn))?;
+    let mut campaigns: Vec<i64> = keys.iter().map(|(campaign_id, _)| *campaign_id).collect();
+    campaigns.sort_unstable();
+    campaigns.dedup();
+    for campaign_id in campaigns {
+        let of = keys.iter().filter(|(id, _)| *id == campaign_id);
+        let mut keys: Vec<&str> = of.filter_map(|(_, key)| key.as_deref()).collect();
+        keys.sort_unstable();
+        on!(link, |conn| delete(
+            sms_key::table
+                .filter(sms_key::campaign_id.eq(campaign_id))
+                .filter(sms_key::dedupe_key.eq_any(&keys))
+        )
+        .execute(conn))?;
+    }
+    Ok(())
+}
+
+/// Remembers who is in a campaign; returns how many of these were not known yet.
+pub(super) async fn take_keys(
+    link: &mut Link,
+    campaign_id: i64,
+    keys: &[String],
+) -> QueryResult<usize> {
+    let rows: Vec<_> = keys
+        .iter()
+        .map(|key| {
+            (
+                sms_key::campaign_id.eq(campaign_id),
+                sms_key::dedupe_key.eq(key),
+            )
+        })
+        .collect();
+    match link {
+        Link::Postgres(conn) => {
+            insert_into(sms_key::table)
+                .values(&rows)
+                .on_conflict_do_nothing()
+                .execute(conn)
+                .await
+        }
+        Link::Mysql(conn) => {
+            diesel::insert_or_ignore_into(sms_key::table)
+                .values(&rows)
+                .execute(conn)
+                .await
+        }
+    }
+}

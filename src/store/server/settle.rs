@@ -1,0 +1,328 @@
+//! Settling on servers: many messages a statement, each row held until all of them are where they belong.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use diesel::prelude::*;
+use diesel::{QueryResult, update};
+use diesel_async::RunQueryDsl;
+
+use super::link::{Link, on};
+use super::moves::{self, Row};
+use super::{mysql, postgres};
+use crate::sms::{Class, Receipt, State, Timestamp};
+use crate::store::CampaignState;
+use crate::store::queue::{Fate, Settled, Settlement};
+use crate::store::schema::{sms, sms_failed, sms_sent};
+use crate::store::verdict::{self, Verdict, cancelled};
+
+/// Settles all, in this order; what was done of each.
+pub(super) async fn settle_all(
+    link: &mut Link,
+    settlements: &[Settlement],
+    now: Timestamp,
+) -> QueryResult<Vec<Settled>> {
+    let mut settled = vec![Settled::Stale; settlements.len()];
+    for wave in waves(settlements) {
+        settle_wave(link, settlements, &wave, now, &mut settled).await?;
+    }
+    Ok(settled)
+}
+
+/// The places of settlements that can be settled at once: none of the same message, refunds alone.
+fn waves(settlements: &[Settlement]) -> Vec<Vec<usize>> {
+    let mut waves: Vec<Vec<usize>> = Vec::new();
+    let mut seen = BTreeSet::new();
+    for (place, settlement) in settlements.iter().enumerate() {
+        let is_refund = settlement.fate == Fate::Refunded;
+        let fits = !is_refund && seen.insert(settlement.id);
+        match waves.last_mut() {
+            Some(wave) if fits => wave.push(place),
+            _ => {
+                waves.push(vec![place]);
+                seen.clear();
+                seen.insert(settlement.id);
+            }
+        }
+        if is_refund {
+            waves.push(Vec::new());
+            seen.clear();
+        }
+    }
+    waves.retain(|wave| !wave.is_empty());
+    waves
+}
+
+async fn settle_wave(
+    link: &mut Link,
+    settlements: &[Settlement],
+    wave: &[usize],
+    now: Timestamp,
+    settled: &mut [Settled],
+) -> QueryResult<()> {
+    if let [place] = wave
+        && settlements[*place].fate == Fate::Refunded
+    {
+        settled[*place] = refund(link, &settlements[*place], now).await?;
+        return Ok(());
+    }
+    let ids: BTreeSet<i64> = wave.iter().map(|place| settlements[*place].id).collect();
+    let rows = held_rows(link, &ids).await?;
+    let cancelled = cancelled_among(link, settlements, wave, &rows).await?;
+    let mut plan = Plan::default();
+    for place in wave {
+        let settlement = &settlements[*place];
+        settled[*place] = match rows.get(&settlement.id) {
+            Some(row) => {
+                let is_cancelled = cancelled.contains(&row.campaign_id);
+                let verdict = verdict::of(settlement, &row.standing(), is_cancelled);
+                plan.add(settlement, row, verdict)
+            }
+            None => match &settlement.fate {
+                Fate::Sent(receipt) => accept_elsewhere(link, settlement, receipt, now).await?,
+                _ => Settled::Stale,
+            },
+        };
+    }
+    plan.execute(link, now).await
+}
+
+/// The rows of these messages, held until the transaction ends, always in the same order.
+async fn held_rows(link: &mut Link, ids: &BTreeSet<i64>) -> QueryResult<HashMap<i64, Row>> {
+    let rows: Vec<Row> = on!(link, |conn| sms::table
+        .filter(sms::id.eq_any(ids.iter().copied()))
+        .order(sms::id)
+        .select(Row::as_select())
+        .for_update()
+        .load(conn))?;
+    Ok(rows.into_iter().map(|row| (row.id, row)).collect())
+}
+
+/// Those campaigns that are cancelled, of messages that would wait; none of them becomes so before this
+/// transaction ends.
+async fn cancelled_among(
+    link: &mut Link,
+    settlements: &[Settlement],
+    wave: &[usize],
+    rows: &HashMap<i64, Row>,
+) -> QueryResult<BTreeSet<i64>> {
+    let waiting = wave.iter().map(|place| &settlements[*place]);
+    let waiting = waiting.filter(|settlement| verdict::would_wait(settlement));
+    let campaigns: BTreeSet<i64> = waiting
+        .filter_map(|settlement| rows.get(&settlement.id))
+        .map(|row| row.campaign_id)
+        .collect();
+    if campaigns.is_empty() {
+        return Ok(campaigns);
+    }
+    Ok(hold_states(link, &campaigns)
+        .await?
+        .into_iter()
+        .filter(|(_, state)| *state == CampaignState::Cancelled.code())
+        .map(|(id, _)| id)
+        .collect())
+}
+
+async fn hold_states(link: &mut Link, campaigns: &BTreeSet<i64>) -> QueryResult<Vec<(i64, i32)>> {
+    let campaigns: Vec<i64> = campaigns.iter().copied().collect();
+    match link {
+        Link::Postgres(conn) => postgres::hold_states(conn, &campaigns).await,
+        Link::Mysql(conn) => mysql::hold_states(conn, &campaigns).await,
+    }
+}
+
+/// What goes where, so that all that go the same way go at once.
+#[derive(Default)]
+struct Plan {
+    sent: Vec<moves::Sent>,
+    noted: Vec<(i64, Option<String>)>,
+    /// By class, code, reason and attempts.
+    failed: BTreeMap<Fault, Vec<i64>>,
+    parked: BTreeMap<Fault, Vec<i64>>,
+    ready: BTreeMap<(i64, Option<Fault>, i32, bool), Vec<i64>>,
+    cancelled: BTreeMap<i32, Vec<i64>>,
+}
+
+type Fault = moves::Fault;
+
+impl Plan {
+    fn add(&mut self, settlement: &Settlement, row: &Row, verdict: Verdict) -> Settled {
+        let id = settlement.id;
+        match verdict {
+            Verdict::Stale => return Settled::Stale,
+            Verdict::Noted => {
+                let message_id = match &settlement.fate {
+                    Fate::Sent(receipt) => receipt.message_id.clone(),
+                    _ => None,
+                };
+                self.noted.push((id, message_id));
+                return Settled::Late;
+            }
+            Verdict::Sent {
+                receipt,
+                counted,
+                accepted,
+                settled,
+            } => {
+                let provider = settlement.provider.clone();
+                self.sent
+                    .push(row.sent(provider, receipt, counted, accepted));
+                return settled;
+            }
+            Verdict::Failed { cause, counted } => {
+                self.failed.entry(Fault::of(&cause, counted)).or_default().push(id);
+            }
+            Verdict::Parked { cause, counted } => {
+                self.parked.entry(Fault::of(&cause, counted)).or_default().push(id);
+            }
+            Verdict::Ready {
+                due_at,
+                cause,
+                counted,
+                in_doubt,
+            } => {
+                let cause = cause.map(|cause| Fault::of(&cause, counted));
+                let way = (due_at.as_millis(), cause, counted, in_doubt);
+                self.ready.entry(way).or_default().push(id);
+            }
+            Verdict::Cancelled { counted } => {
+                self.cancelled.entry(counted).or_default().push(id);
+            }
+        }
+        Settled::Done
+    }
+
+    async fn execute(self, link: &mut Link, now: Timestamp) -> QueryResult<()> {
+        moves::to_sent(link, self.sent, now).await?;
+        for (id, message_id) in self.noted {
+            on!(link, |conn| update(sms::table.find(id))
+                .set((
+                    sms::late_accepted.eq(sms::late_accepted + 1),
+                    sms::late_message_id.eq(&message_id),
+                ))
+                .execute(conn))?;
+        }
+        for (fault, ids) in self.failed {
+            moves::to_failed(link, &ids, &fault, now).await?;
+        }
+        for (fault, ids) in self.parked {
+            moves::park(link, &ids, &fault).await?;
+        }
+        for ((due_at, fault, counted, in_doubt), ids) in self.ready {
+            moves::to_ready(link, &ids, due_at, fault.as_ref(), counted, in_doubt).await?;
+        }
+        for (counted, ids) in self.cancelled {
+            moves::give_up_keys(link, &ids).await?;
+            moves::to_failed(link, &ids, &Fault::of(&cancelled(), counted), now).await?;
+        }
+        Ok(())
+    }
+}
+
+async fn accept_elsewhere(
+    link: &mut Link,
+    settlement: &Settlement,
+    receipt: &Receipt,
+    now: Timestamp,
+) -> QueryResult<Settled> {
+    let id = settlement.id;
+    let ledger: Vec<(i64, i32)> = on!(link, |conn| sms_sent::table
+        .find(id)
+        .select((sms_sent::claim, sms_sent::accepted))
+        .for_update()
+        .load(conn))?;
+    if let [(claim, accepted)] = ledger.as_slice() {
+        if verdict::is_repeated(settlement, *claim, *accepted) {
+            return Ok(Settled::Done);
+        }
+        on!(link, |conn| update(sms_sent::table.find(id))
+            .set(sms_sent::accepted.eq(sms_sent::accepted + 1))
+            .execute(conn))?;
+        return Ok(Settled::Late);
+    }
+    let keys: Vec<(i64, Option<String>)> = on!(link, |conn| sms_failed::table
+        .find(id)
+        .select((sms_failed::campaign_id, sms_failed::dedupe_key))
+        .for_update()
+        .load(conn))?;
+    let Some((campaign_id, key)) = keys.into_iter().next() else {
+        return Ok(Settled::Stale);
+    };
+    if let Some(key) = key {
+        // A cancelled message gave up its key, and was sent nevertheless.
+        moves::take_keys(link, campaign_id, &[key]).await?;
+    }
+    moves::failed_to_sent(link, settlement, receipt, now).await?;
+    Ok(Settled::Late)
+}
+
+/// Gives an attempt back, whether the message still waits or this was its last.
+async fn refund(
+    link: &mut Link,
+    settlement: &Settlement,
+    now: Timestamp,
+) -> QueryResult<Settled> {
+    let id = settlement.id;
+    let waiting = on!(link, |conn| update(
+        sms::table
+            .find(id)
+            .filter(sms::claim.eq(settlement.claim))
+            .filter(sms::state.eq(State::Ready.code()))
+            .filter(sms::attempts.gt(0))
+    )
+    .set((
+        sms::attempts.eq(sms::attempts - 1),
+        sms::due_at.eq(now.as_millis()),
+    ))
+    .execute(conn))?;
+    if waiting == 1 {
+        return Ok(Settled::Done);
+    }
+    let found: Vec<i64> = on!(link, |conn| sms_failed::table
+        .find(id)
+        .filter(sms_failed::claim.eq(settlement.claim))
+        .filter(sms_failed::class.eq(Class::Unavailable.as_str()))
+        .select(sms_failed::campaign_id)
+        .for_update()
+        .load(conn))?;
+    let Some(campaign_id) = found.into_iter().next() else {
+        return Ok(Settled::Stale);
+    };
+    moves::back_to_queue(link, &[id], now).await?;
+    on!(link, |conn| update(sms::table.find(id))
+        .set(sms::attempts.eq(sms::attempts - 1))
+        .execute(conn))?;
+    let states = hold_states(link, &BTreeSet::from([campaign_id])).await?;
+    if states
+        .iter()
+        .any(|(_, state)| *state == CampaignState::Cancelled.code())
+    {
+        moves::give_up_keys(link, &[id]).await?;
+        moves::to_failed(link, &[id], &Fault::of(&cancelled(), 0), now).await?;
+    }
+    Ok(Settled::Done)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_message_is_settled_twice_at_once_and_refunds_stand_alone() {
+        let settlement = |id, fate| Settlement {
+            id,
+            claim: 1,
+            provider: String::new(),
+            fate,
+        };
+        let sent = || Fate::Sent(Receipt::default());
+        let settlements = [
+            settlement(1, sent()),
+            settlement(2, sent()),
+            settlement(1, sent()),
+            settlement(3, Fate::Refunded),
+            settlement(4, sent()),
+        ];
+        let expected: [&[usize]; 4] = [&[0, 1], &[2], &[3], &[4]];
+        assert_eq!(waves(&settlements), expected);
+    }
+}
