@@ -10,6 +10,7 @@ mod inserts;
 mod kill;
 mod lists;
 mod mending;
+mod outbox;
 mod pace;
 mod signals;
 mod starved;
