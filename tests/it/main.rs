@@ -2,6 +2,7 @@
 //! test program for all, so that it is linked once.
 
 mod cli;
+mod cluster;
 mod configuration;
 mod faults;
 mod flows;
