@@ -94,7 +94,9 @@ impl StoreError {
                 Some("another program holds a long transaction on it; end that and try again")
             }
             Fault::Denied => Some("are the user and the password right, and may the user connect?"),
-            Fault::NoDatabase => Some("make it first: `CREATE DATABASE …`; or is `--database` wrong?"),
+            Fault::NoDatabase => {
+                Some("make it first: `CREATE DATABASE …`; or is `--database` wrong?")
+            }
             Fault::Encryption => Some(
                 "`?tls_ca=FILE` names the authority of its certificate, `?tls=off` speaks in the clear",
             ),

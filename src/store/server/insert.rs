@@ -4,7 +4,6 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use diesel::prelude::*;
-use diesel::result::{DatabaseErrorKind, Error};
 use diesel::{QueryResult, delete, insert_into, update};
 use diesel_async::RunQueryDsl;
 use std::sync::Arc;
@@ -256,11 +255,10 @@ impl Known {
             .select(Letter::as_select())
             .for_update()
             .load(conn))?;
-        let queued: Vec<(i64, Foreign, Foreign, Option<String>)> =
-            on!(link, |conn| sms::table
-                .filter(sms::id.eq_any(ids))
-                .select((sms::id, sms::phone, sms::content, sms::dedupe_key))
-                .load(conn))?;
+        let queued: Vec<(i64, Foreign, Foreign, Option<String>)> = on!(link, |conn| sms::table
+            .filter(sms::id.eq_any(ids))
+            .select((sms::id, sms::phone, sms::content, sms::dedupe_key))
+            .load(conn))?;
         let sent: Vec<(i64, Foreign)> = on!(link, |conn| sms_sent::table
             .filter(sms_sent::id.eq_any(ids))
             .select((sms_sent::id, sms_sent::phone))
@@ -362,10 +360,7 @@ async fn take(link: &mut Link, campaign_id: i64, mut keys: Vec<String>) -> Query
     keys.sort_unstable();
     for keys in keys.chunks(ROWS) {
         if moves::take_keys(link, campaign_id, keys).await? < keys.len() {
-            return Err(Error::DatabaseError(
-                DatabaseErrorKind::SerializationFailure,
-                Box::new("try restarting transaction: another import took a key".to_owned()),
-            ));
+            return Err(super::conflict("another import took one of the keys"));
         }
     }
     Ok(())

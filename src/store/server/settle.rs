@@ -169,10 +169,16 @@ impl Plan {
                 return settled;
             }
             Verdict::Failed { cause, counted } => {
-                self.failed.entry(Fault::of(&cause, counted)).or_default().push(id);
+                self.failed
+                    .entry(Fault::of(&cause, counted))
+                    .or_default()
+                    .push(id);
             }
             Verdict::Parked { cause, counted } => {
-                self.parked.entry(Fault::of(&cause, counted)).or_default().push(id);
+                self.parked
+                    .entry(Fault::of(&cause, counted))
+                    .or_default()
+                    .push(id);
             }
             Verdict::Ready {
                 due_at,
@@ -256,11 +262,7 @@ async fn accept_elsewhere(
 }
 
 /// Gives an attempt back, whether the message still waits or this was its last.
-async fn refund(
-    link: &mut Link,
-    settlement: &Settlement,
-    now: Timestamp,
-) -> QueryResult<Settled> {
+async fn refund(link: &mut Link, settlement: &Settlement, now: Timestamp) -> QueryResult<Settled> {
     let id = settlement.id;
     let waiting = on!(link, |conn| update(
         sms::table
