@@ -1,0 +1,197 @@
+# Sourced by the commands beside it: installs Debian packages, and starts private servers on free ports of
+# loopback, in a folder of their own. They end, and their folder goes, with the command, however it ends.
+
+PATH=$PATH:/usr/sbin:/sbin
+folder=
+servers=()
+job=
+# A job gets a session of its own, so that it can be ended with all that it has started.
+apart=(env --default-signal=INT,QUIT setsid)
+
+# What is not allowed to run as root runs as nobody; a command that is killed takes its servers with it.
+servant=(setpriv --pdeathsig KILL --)
+if ((EUID == 0)); then
+    servant=(setpriv --reuid=nobody --regid=nogroup --clear-groups --pdeathsig KILL --)
+fi
+
+say() {
+    echo "${0##*/}: $*" >&2
+}
+
+# Installs the packages of the commands that are missing: `install COMMAND:PACKAGE …`. A command may be a path.
+# Nothing is started by it: of MariaDB only the packages without a service are needed, and PostgreSQL's first
+# cluster is not made.
+install_missing() {
+    local one missing=() as_root=()
+    for one in "$@"; do
+        command -v "${one%%:*}" >/dev/null || [[ -e ${one%%:*} ]] || missing+=("${one##*:}")
+    done
+    ((${#missing[@]} > 0)) || return 0
+    if ((EUID != 0)); then
+        as_root=(sudo)
+        [[ -t 0 ]] || as_root+=(-n)
+    fi
+    if ! command -v apt-get >/dev/null || ! command -v "${as_root[0]:-true}" >/dev/null; then
+        say "needs ${missing[*]}; install them and run it again"
+        exit 2
+    fi
+    say "installing ${missing[*]} with apt-get"
+    "${as_root[@]}" sh -euc '
+        settings=/etc/postgresql-common/createcluster.d
+        forget() {
+            rm -f "$settings/smsq-tests.conf"
+            rmdir --ignore-fail-on-non-empty "$settings" /etc/postgresql-common 2>/dev/null || true
+        }
+        trap forget EXIT
+        trap "exit 130" INT
+        trap "exit 143" TERM
+        mkdir -p "$settings"
+        echo "create_main_cluster = false" >"$settings/smsq-tests.conf"
+        apt-get update -qq
+        DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >&2
+    ' install "${missing[@]}"
+}
+
+# Runs a command as a job, and waits for it as a signal can interrupt.
+run() {
+    local status=0
+    "${apart[@]}" "$@" &
+    job=$!
+    wait "$job" || status=$?
+    job=
+    return "$status"
+}
+
+# Ends what was started, and removes the folder. A server that is told to quit leaves no shared memory behind.
+clean_up() {
+    local status=$? server deadline
+    trap '' INT TERM HUP
+    trap - EXIT
+    # The shell says which of its jobs were killed; nobody asked.
+    exec 2>/dev/null
+    [[ -z $job ]] || kill -KILL -- "-$job" || true
+    for server in "${servers[@]}"; do
+        kill -QUIT "$server" || true
+    done
+    deadline=$((SECONDS + 20))
+    for server in "${servers[@]}"; do
+        while kill -0 "$server" && ((SECONDS < deadline)); do
+            sleep 0.05
+        done
+        kill -KILL -- "-$server" || true
+    done
+    wait || true
+    [[ -z $folder ]] || rm -rf -- "$folder"
+    exit "$status"
+}
+
+open_folder() {
+    trap clean_up EXIT
+    trap 'exit 129' HUP
+    trap 'exit 130' INT
+    trap 'exit 143' TERM
+    folder=$(mktemp -d "${TMPDIR:-/tmp}/smsq-tests.XXXXXX")
+    chmod 755 "$folder"
+}
+
+# A folder that belongs to the servers.
+own_folder() {
+    mkdir -p "$1"
+    ((EUID != 0)) || chown nobody:nogroup "$1"
+    chmod 700 "$1"
+}
+
+# Below the ports that connections leave from.
+free_port() {
+    local port
+    while true; do
+        port=$((20000 + RANDOM % 12000))
+        (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null || break
+    done
+    echo "$port"
+}
+
+# Starts a server and waits until it answers: `start LOG PROBE SERVER …`. The process is `$started`.
+start() {
+    local log=$1 probe=$2 deadline=$((SECONDS + 120))
+    shift 2
+    "${apart[@]}" "${servant[@]}" "$@" >>"$log" 2>&1 &
+    started=$!
+    servers+=("$started")
+    until $probe >/dev/null 2>&1; do
+        if ! kill -0 "$started" 2>/dev/null || ((SECONDS > deadline)); then
+            say "\`$1\` does not start:"
+            tail -n 20 "$log" >&2
+            return 1
+        fi
+        sleep 0.1
+    done
+}
+
+# A certificate for loopback, and the authority that has signed it: `$folder/authority.pem`.
+make_certificate() {
+    local key=(-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes) one
+    (
+        cd "$folder"
+        openssl req -x509 "${key[@]}" -days 2 -subj "/CN=smsq tests" -keyout authority.key -out authority.pem
+        openssl req "${key[@]}" -subj /CN=localhost -keyout server.key -out server.csr
+        openssl x509 -req -in server.csr -CA authority.pem -CAkey authority.key -CAcreateserial -days 2 \
+            -out server.pem -extfile <(echo "subjectAltName=DNS:localhost,IP:127.0.0.1")
+    ) 2>"$folder/openssl.log" || { cat "$folder/openssl.log" >&2; return 1; }
+    for one in "$@"; do
+        install -m 600 "$folder/server.key" "$folder/server.pem" "$folder/$one"
+        ((EUID != 0)) || chown nobody:nogroup "$folder/$one"/server.*
+    done
+}
+
+# Where Debian puts the newest PostgreSQL.
+postgres_programs() {
+    local newest
+    newest=$(printf '%s\n' /usr/lib/postgresql/*/bin/postgres | sort -V | tail -n 1)
+    echo "${newest%/postgres}"
+}
+
+# PostgreSQL for the user smsq, without a password; other roles need one. Nothing outlives it, so nothing is synced.
+start_postgres() {
+    local programs home=$folder/postgres port
+    programs=$(postgres_programs)
+    "${servant[@]}" "$programs/initdb" -D "$home/data" -U smsq -A trust -E UTF8 --locale=C.UTF-8 \
+        --locale-provider=icu --icu-locale=en --no-sync >"$home/log" 2>&1 || { cat "$home/log" >&2; return 1; }
+    printf 'host all %s 127.0.0.1/32 %s\n' smsq trust all scram-sha-256 >"$home/data/pg_hba.conf"
+    port=$(free_port)
+    start "$home/log" "$programs/pg_isready -h 127.0.0.1 -p $port" "$programs/postgres" -D "$home/data" \
+        -c listen_addresses=127.0.0.1 -c port="$port" -c unix_socket_directories= \
+        -c ssl=on -c ssl_cert_file="$home/server.pem" -c ssl_key_file="$home/server.key" \
+        -c max_connections=300 -c shared_buffers=32MB \
+        -c fsync=off -c full_page_writes=off -c synchronous_commit=off
+    export SMSQ_TEST_POSTGRES=postgres://smsq:smsq@127.0.0.1:$port
+}
+
+# The tables that MariaDB itself needs, in `$1/data`, and its user smsq.
+prepare_mariadb() {
+    "${servant[@]}" mariadb-install-db --no-defaults --datadir="$1/data" --skip-test-db --skip-name-resolve \
+        --auth-root-authentication-method=normal >"$1/log" 2>&1 || { cat "$1/log" >&2; return 1; }
+    cat >"$1/users.sql" <<-SQL
+	CREATE USER IF NOT EXISTS smsq@'127.0.0.1' IDENTIFIED BY 'smsq';
+	GRANT ALL ON *.* TO smsq@'127.0.0.1' WITH GRANT OPTION;
+	SQL
+}
+
+# MariaDB in a folder and on a port, with further options: `start_mariadb FOLDER PORT OPTION …`.
+start_mariadb() {
+    local home=$1 port=$2
+    shift 2
+    start "$home/log" "mariadb_answers $port" mariadbd --no-defaults --datadir="$home/data" \
+        --socket="$home/socket" --pid-file="$home/pid" --init-file="$home/users.sql" \
+        --bind-address=127.0.0.1 --port="$port" --skip-name-resolve --character-set-server=utf8mb4 \
+        --max-connections=300 --performance-schema=0 --innodb-buffer-pool-size=64M \
+        --innodb-flush-log-at-trx-commit=0 --innodb-flush-method=nosync --innodb-doublewrite=0 "$@"
+}
+
+ask_mariadb() {
+    MYSQL_PWD=smsq mariadb --no-defaults --protocol=TCP -h 127.0.0.1 -P "$1" -u smsq -N -B -e "$2"
+}
+
+mariadb_answers() {
+    ask_mariadb "$1" "SELECT 1"
+}
