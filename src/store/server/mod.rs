@@ -79,7 +79,7 @@ impl Refusal {
     }
 
     fn read_only() -> Self {
-        Self::new(Fault::ReadOnly, "can be read only: it is a replica")
+        Self::new(Fault::Replica, "can be read only: it is a replica")
     }
 }
 
@@ -160,7 +160,7 @@ impl Server {
         let fault = match symptom {
             Symptom::Conflict => Fault::Busy,
             Symptom::Lost => Fault::Away,
-            Symptom::ReadOnly => Fault::ReadOnly,
+            Symptom::ReadOnly => Fault::Replica,
             Symptom::Full => Fault::Full,
             Symptom::Other => Fault::Other,
         };

@@ -106,7 +106,7 @@ impl Pool {
 
     fn unreachable(&self, refusals: Vec<(String, Refusal)>) -> StoreError {
         // Of several, one that may come back is worth waiting for.
-        let passes = |refusal: &Refusal| matches!(refusal.fault, Fault::Away | Fault::ReadOnly);
+        let passes = |refusal: &Refusal| matches!(refusal.fault, Fault::Away | Fault::Replica);
         let several = refusals.len() > 1;
         let fault = if several && refusals.iter().any(|(_, refusal)| passes(refusal)) {
             Fault::Away

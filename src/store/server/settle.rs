@@ -7,7 +7,7 @@ use diesel::{QueryResult, update};
 use diesel_async::RunQueryDsl;
 
 use super::link::{Link, on};
-use super::moves::{self, Row};
+use super::moves::{self, Fault, Row};
 use super::{mysql, postgres};
 use crate::sms::{Class, Receipt, State, Timestamp};
 use crate::store::CampaignState;
@@ -141,8 +141,6 @@ struct Plan {
     ready: BTreeMap<(i64, Option<Fault>, i32, bool), Vec<i64>>,
     cancelled: BTreeMap<i32, Vec<i64>>,
 }
-
-type Fault = moves::Fault;
 
 impl Plan {
     fn add(&mut self, settlement: &Settlement, row: &Row, verdict: Verdict) -> Settled {
