@@ -7,6 +7,7 @@ use smsq::cli::Cli;
 use smsq::commands;
 
 fn main() -> ExitCode {
+    smsq::argv::hide_password();
     let cli = match Cli::try_parse().and_then(Cli::checked) {
         Ok(cli) => cli,
         Err(error) => return commands::usage(&error).into(),

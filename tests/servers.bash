@@ -151,7 +151,8 @@ postgres_programs() {
     echo "${newest%/postgres}"
 }
 
-# PostgreSQL for the user smsq, without a password; other roles need one. Nothing outlives it, so nothing is synced.
+# PostgreSQL for the user smsq, without a password; other roles need one. Nothing outlives it, so nothing is
+# synced, unless further options say so: `start_postgres OPTION …`.
 start_postgres() {
     local programs home=$folder/postgres port
     programs=$(postgres_programs)
@@ -163,7 +164,7 @@ start_postgres() {
         -c listen_addresses=127.0.0.1 -c port="$port" -c unix_socket_directories= \
         -c ssl=on -c ssl_cert_file="$home/server.pem" -c ssl_key_file="$home/server.key" \
         -c max_connections=300 -c shared_buffers=32MB \
-        -c fsync=off -c full_page_writes=off -c synchronous_commit=off
+        -c fsync=off -c full_page_writes=off -c synchronous_commit=off "$@"
     export SMSQ_TEST_POSTGRES=postgres://smsq:smsq@127.0.0.1:$port
 }
 

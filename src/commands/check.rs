@@ -10,7 +10,7 @@ use super::words::{counted, messages};
 use super::{Context, hinted, message_and_hint};
 use crate::exit::Exit;
 use crate::store::inspect::Audit;
-use crate::store::{Access, CampaignState, Fault, Store};
+use crate::store::{Access, CampaignState, Fault, Probe, Store};
 
 const EXAMPLES: &str = "\
 Example:
@@ -43,7 +43,7 @@ pub(crate) async fn run(_: &Args, context: &Context) -> anyhow::Result<Exit> {
         None => "no file: the defaults and the environment".to_owned(),
     };
     findings.line("configuration", &file);
-    let database = Store::open(&context.config.database.url, Access::Existing).await;
+    let database = Store::of(&context.config.database, Access::Existing).await;
     let store = match database {
         Ok(store) => Some(store),
         Err(error) if error.fault() == Fault::Missing => {
@@ -56,6 +56,9 @@ pub(crate) async fn run(_: &Args, context: &Context) -> anyhow::Result<Exit> {
     needed.extend(context.config.default_provider.clone());
     if let Some(store) = &store {
         findings.line("database", store.place());
+        if let Some(probe) = store.probe().await? {
+            findings.line("server", &server(&probe));
+        }
         needed.extend(providers_in_use(store, context, &mut findings).await?);
     }
     if needed.is_empty() {
@@ -76,6 +79,18 @@ pub(crate) async fn run(_: &Args, context: &Context) -> anyhow::Result<Exit> {
         findings.audit(store).await?;
     }
     findings.tell(context)
+}
+
+fn server(probe: &Probe) -> String {
+    let secrecy = if probe.is_encrypted {
+        "encrypted"
+    } else {
+        "in the clear"
+    };
+    format!(
+        "{} at {}, {secrecy}; tried: {}",
+        probe.version, probe.host, probe.skip_locked
+    )
 }
 
 /// The providers that campaigns with something left to do depend on.

@@ -169,7 +169,7 @@ impl Context {
     }
 
     pub(crate) async fn open(&self, access: Access) -> anyhow::Result<Store> {
-        Store::open(&self.config.database.url, access)
+        Store::of(&self.config.database, access)
             .await
             .map_err(|error| hinted(&error, error.hint()))
     }

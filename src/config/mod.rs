@@ -158,6 +158,8 @@ fn wanted(key: &str) -> &'static str {
         "default_provider" => "the name of a provider, as a text",
         "default_region" => "a country in two letters, like `GB`",
         "database.url" => "a URL like `sqlite://smsq.db`",
+        "database.password" => "a text",
+        "database.password_file" => "a path, as a text",
         "sender.slots" => "a whole number from 1 to 4096",
         "sender.lease" => "a duration of 5 s or more, like `30s`",
         "sender.on_unknown" => "`hold` or `resend`",

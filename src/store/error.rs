@@ -24,6 +24,8 @@ pub enum Fault {
     Busy,
     /// It cannot be reached or read now.
     Away,
+    /// The server can only be read: another one is written.
+    Replica,
     /// The server does not let this user in.
     Denied,
     /// The server has no database of that name.
@@ -74,7 +76,10 @@ impl StoreError {
 
     /// Whether the same call may succeed later without anybody's doing.
     pub fn passes(&self) -> bool {
-        matches!(self.fault, Fault::Busy | Fault::Full | Fault::Away)
+        matches!(
+            self.fault,
+            Fault::Busy | Fault::Full | Fault::Away | Fault::Replica
+        )
     }
 
     /// What the operator can do about it.
@@ -93,8 +98,13 @@ impl StoreError {
             Fault::Busy => {
                 Some("another program holds a long transaction on it; end that and try again")
             }
+            Fault::Replica => {
+                Some("point `--database` at the server that is written, or list all of them")
+            }
             Fault::Denied => Some("are the user and the password right, and may the user connect?"),
-            Fault::NoDatabase => Some("make it first: `CREATE DATABASE …`; or is `--database` wrong?"),
+            Fault::NoDatabase => {
+                Some("make it first: `CREATE DATABASE …`; or is `--database` wrong?")
+            }
             Fault::Encryption => Some(
                 "`?tls_ca=FILE` names the authority of its certificate, `?tls=off` speaks in the clear",
             ),

@@ -59,6 +59,7 @@ mod suppression;
 mod verdict;
 mod workers;
 
+use secrecy::{ExposeSecret, SecretString};
 use serde::Deserialize;
 
 use crate::sms::Timestamp;
@@ -71,6 +72,7 @@ pub use queue::{
     Admission, Ask, Claimed, Drained, Fate, Halt, Held, Moment, Round, RoundDone, RouteClaim,
     RouteClaimed, Settled, Settlement,
 };
+pub use server::{Probe, SkipLocked};
 pub use suppression::Suppressed;
 pub use workers::{NewWorker, Unfinished, Worker};
 
@@ -80,6 +82,29 @@ pub use workers::{NewWorker, Unfinished, Worker};
 pub struct Config {
     /// `sqlite://PATH`, `postgres://…` or `mysql://…`.
     pub url: String,
+    /// A server's password, where the url has none.
+    pub password: SecretString,
+    /// A file that has it, where neither has.
+    pub password_file: String,
+}
+
+impl Config {
+    /// The url, with the password in it.
+    fn whole_url(&self) -> Result<SecretString, StoreError> {
+        let mut password = self.password.expose_secret().to_owned();
+        if password.is_empty() && !self.password_file.is_empty() {
+            password = std::fs::read_to_string(&self.password_file).map_err(|error| {
+                let reason = format!("cannot be read for the database's password: {error}");
+                StoreError::new(&self.password_file, Fault::Url, reason)
+            })?;
+        }
+        let password = password.trim_end_matches(['\r', '\n']);
+        Ok(if password.is_empty() {
+            self.url.clone().into()
+        } else {
+            server::with_password(&self.url, password).into()
+        })
+    }
 }
 
 /// Rows that an administrative command moves in one transaction.
@@ -103,6 +128,11 @@ pub enum Store {
 }
 
 impl Store {
+    /// Opens the database that the configuration names.
+    pub async fn of(config: &Config, access: Access) -> Result<Self, StoreError> {
+        Self::open(config.whole_url()?.expose_secret(), access).await
+    }
+
     /// Connects and brings the schema up to date.
     pub async fn open(url: &str, access: Access) -> Result<Self, StoreError> {
         match url.split_once(':') {
@@ -145,6 +175,14 @@ impl Store {
         match self {
             Self::Sqlite(sqlite) => sqlite.now(),
             Self::Server(server) => server.now().await,
+        }
+    }
+
+    /// What was found out of a server by trying; an embedded database needs no such thing.
+    pub async fn probe(&self) -> Result<Option<Probe>, StoreError> {
+        match self {
+            Self::Sqlite(_) => Ok(None),
+            Self::Server(server) => server.probe().await.map(Some),
         }
     }
 }

@@ -34,7 +34,7 @@ pub(super) async fn run(
     plans: &mut [Plan],
     context: &Context,
 ) -> anyhow::Result<Exit> {
-    let store = match Store::open(&context.config.database.url, Access::Existing).await {
+    let store = match Store::of(&context.config.database, Access::Existing).await {
         Ok(store) => Some(store),
         Err(error) if error.fault() == Fault::Missing => None,
         Err(error) => return Err(hinted(&error, error.hint())),

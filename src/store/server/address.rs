@@ -217,10 +217,16 @@ mod tests {
     fn a_url_may_name_several_hosts() {
         let address = mysql("mysql://me:p%40ss@one,two:3307,[::1]:3308/queue").expect("a url");
         let hosts = [("one", 3306), ("two", 3307), ("::1", 3308)];
-        assert_eq!(address.hosts, hosts.map(|(host, port)| (host.to_owned(), port)));
+        assert_eq!(
+            address.hosts,
+            hosts.map(|(host, port)| (host.to_owned(), port))
+        );
         let password = address.password.as_ref().expect("a password");
         assert_eq!(password.expose_secret(), "p@ss");
-        assert_eq!(address.to_string(), "mysql://me@one,two:3307,::1:3308/queue");
+        assert_eq!(
+            address.to_string(),
+            "mysql://me@one,two:3307,::1:3308/queue"
+        );
     }
 
     #[test]
@@ -232,7 +238,10 @@ mod tests {
             ("mysql://me@127.0.0.1,db.example.net/queue", true),
             ("mysql://me@db.example.net/queue?tls=off", false),
             ("mysql://me@localhost/queue?ssl-mode=REQUIRED", true),
-            ("mysql://me@host/queue?socket=/run/mysqld/mysqld.sock", false),
+            (
+                "mysql://me@host/queue?socket=/run/mysqld/mysqld.sock",
+                false,
+            ),
         ] {
             assert_eq!(mysql(url).expect("a url").encrypted, encrypted, "{url}");
         }
@@ -243,8 +252,14 @@ mod tests {
         for (url, said) in [
             ("mysql://me:secret@host", "names no database"),
             ("mysql://host/queue", "names no user"),
-            ("mysql://me:secret@host:port/queue", "where a port should be"),
-            ("mysql://me:secret@host/queue?tsl=off", "has `tsl=off`; it may have `tls="),
+            (
+                "mysql://me:secret@host:port/queue",
+                "where a port should be",
+            ),
+            (
+                "mysql://me:secret@host/queue?tsl=off",
+                "has `tsl=off`; it may have `tls=",
+            ),
         ] {
             let error = mysql(url).err().expect("an error");
             assert!(error.contains(said), "{url}: {error}");
@@ -257,7 +272,10 @@ mod tests {
         for (url, whole) in [
             ("mysql://me@host/queue", "mysql://me:p%40s@host/queue"),
             ("mysql://me:own@host/queue", "mysql://me:own@host/queue"),
-            ("postgres://me@a,b:1/q?tls=off", "postgres://me:p%40s@a,b:1/q?tls=off"),
+            (
+                "postgres://me@a,b:1/q?tls=off",
+                "postgres://me:p%40s@a,b:1/q?tls=off",
+            ),
             ("sqlite://me@host", "sqlite://me@host"),
         ] {
             assert_eq!(with_password(url, "p@s"), whole);

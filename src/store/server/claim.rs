@@ -8,6 +8,7 @@ use diesel::prelude::*;
 use diesel::sql_types::{Nullable, Text};
 use diesel::{QueryResult, update};
 use diesel_async::RunQueryDsl;
+use rand::seq::SliceRandom;
 
 use super::link::{Link, on};
 use crate::sms::{Sms, State, Timestamp};
@@ -16,6 +17,9 @@ use crate::store::schema::sms;
 
 /// Beside the floor everything is looked at again after this: others may have put back what lies below.
 const RESCAN: Duration = Duration::from_secs(1);
+
+/// Where locked rows cannot be skipped, rows are chosen among so many times as many.
+const SPREAD: i64 = 4;
 
 /// The last key claimed of each campaign, `(due_at, id)`. What lies before it is gone, but the index may
 /// not have forgotten it yet: a claim that begins there walks over none of that.
@@ -39,7 +43,9 @@ impl Floors {
     pub(super) fn raise(&self, campaign_id: i64, key: (i64, i64)) {
         if let Ok(mut floors) = self.0.lock() {
             let rescan_at = Instant::now() + RESCAN;
-            let floor = floors.entry(campaign_id).or_insert(Floor { key, rescan_at });
+            let floor = floors
+                .entry(campaign_id)
+                .or_insert(Floor { key, rescan_at });
             if floor.rescan_at <= Instant::now() {
                 floor.rescan_at = rescan_at;
             }
@@ -62,10 +68,15 @@ pub(super) struct Candidate {
     attempts: i32,
     claim: i64,
     reference: Option<String>,
-    pub(super) due_at: i64,
+    due_at: i64,
 }
 
 impl Candidate {
+    /// Its place in the order of claims.
+    pub(super) fn key(&self) -> (i64, i64) {
+        (self.due_at, self.id)
+    }
+
     pub(super) fn is_garbled(&self) -> bool {
         self.phone.is_garbled || self.content.is_garbled || self.params.is_garbled
     }
@@ -90,45 +101,103 @@ impl Candidate {
     }
 }
 
-/// The campaign's next due rows, `count` at the most, held until the transaction ends; rows that another
-/// holds are passed over. Fewer than `count` says that there are no more, whoever holds them.
+/// A campaign's next due rows are wanted.
+#[derive(Clone, Copy)]
+pub(super) struct Wanted {
+    pub(super) campaign_id: i64,
+    pub(super) now: Timestamp,
+    /// Behind this key `(due_at, id)`: what lies before it is held already in this transaction.
+    pub(super) after: Option<(i64, i64)>,
+    /// At most so many.
+    pub(super) count: u32,
+}
+
+/// The rows, held until the transaction ends; rows that another holds are passed over. Fewer than wanted
+/// says that there are no more, whoever holds them.
 pub(super) async fn due(
     link: &mut Link,
     floors: &Floors,
-    campaign_id: i64,
-    now: Timestamp,
-    count: u32,
+    skips_locked: bool,
+    wanted: Wanted,
 ) -> QueryResult<Vec<Candidate>> {
-    if let Some((due_at, id)) = floors.of(campaign_id) {
-        let rows: Vec<Candidate> = on!(link, |conn| sms::table
-            .filter(sms::campaign_id.eq(campaign_id))
-            .filter(sms::state.eq(State::Ready.code()))
-            .filter(sms::due_at.le(now.as_millis()))
-            .filter(sms::due_at.ge(due_at))
-            .filter(sms::due_at.gt(due_at).or(sms::id.gt(id)))
-            .order((sms::due_at, sms::id))
-            .limit(i64::from(count))
-            .select(Candidate::as_select())
-            .for_update()
-            .skip_locked()
-            .load(conn))?;
-        if rows.len() >= count as usize {
+    if !skips_locked {
+        return due_without_skipping(link, wanted).await;
+    }
+    let floor = floors.of(wanted.campaign_id);
+    if floor > wanted.after
+        && let Some(floor) = floor
+    {
+        let rows = due_after(link, wanted, floor).await?;
+        if rows.len() >= wanted.count as usize {
             return Ok(rows);
         }
     }
+    match wanted.after {
+        Some(after) => due_after(link, wanted, after).await,
+        None => {
+            on!(link, |conn| sms::table
+                .filter(sms::campaign_id.eq(wanted.campaign_id))
+                .filter(sms::state.eq(State::Ready.code()))
+                .filter(sms::due_at.le(wanted.now.as_millis()))
+                .order((sms::due_at, sms::id))
+                .limit(i64::from(wanted.count))
+                .select(Candidate::as_select())
+                .for_update()
+                .skip_locked()
+                .load(conn))
+        }
+    }
+}
+
+async fn due_after(
+    link: &mut Link,
+    wanted: Wanted,
+    (due_at, id): (i64, i64),
+) -> QueryResult<Vec<Candidate>> {
     on!(link, |conn| sms::table
-        .filter(sms::campaign_id.eq(campaign_id))
+        .filter(sms::campaign_id.eq(wanted.campaign_id))
         .filter(sms::state.eq(State::Ready.code()))
-        .filter(sms::due_at.le(now.as_millis()))
+        .filter(sms::due_at.le(wanted.now.as_millis()))
+        .filter(sms::due_at.ge(due_at))
+        .filter(sms::due_at.gt(due_at).or(sms::id.gt(id)))
         .order((sms::due_at, sms::id))
-        .limit(i64::from(count))
+        .limit(i64::from(wanted.count))
         .select(Candidate::as_select())
         .for_update()
         .skip_locked()
         .load(conn))
 }
 
+/// Where locked rows cannot be skipped: some of the next rows are chosen at random, so that workers seldom
+/// meet on one, waited for, and taken where they are still ready.
+async fn due_without_skipping(link: &mut Link, wanted: Wanted) -> QueryResult<Vec<Candidate>> {
+    let (due_at, id) = wanted.after.unwrap_or((i64::MIN, i64::MIN));
+    let mut ids: Vec<i64> = on!(link, |conn| sms::table
+        .filter(sms::campaign_id.eq(wanted.campaign_id))
+        .filter(sms::state.eq(State::Ready.code()))
+        .filter(sms::due_at.le(wanted.now.as_millis()))
+        .filter(sms::due_at.ge(due_at))
+        .filter(sms::due_at.gt(due_at).or(sms::id.gt(id)))
+        .order((sms::due_at, sms::id))
+        .limit(i64::from(wanted.count) * SPREAD)
+        .select(sms::id)
+        .load(conn))?;
+    ids.shuffle(&mut rand::rng());
+    ids.truncate(wanted.count as usize);
+    let mut rows: Vec<Candidate> = on!(link, |conn| sms::table
+        .filter(sms::id.eq_any(&ids))
+        .filter(sms::state.eq(State::Ready.code()))
+        .order(sms::id)
+        .select(Candidate::as_select())
+        .for_update()
+        .load(conn))?;
+    rows.sort_unstable_by_key(Candidate::key);
+    Ok(rows)
+}
+
 /// Marks rows as this worker's. A reference is set once and kept: the nonce and the message's id.
+///
+/// Each must be ready to this moment; where one is not, its lock was none, and all begins anew.
 pub(super) async fn mark(
     link: &mut Link,
     ids: &[i64],
@@ -139,8 +208,10 @@ pub(super) async fn mark(
     let reference = diesel::dsl::sql::<Nullable<Text>>("coalesce(reference, concat(")
         .bind::<Text, _>(nonce)
         .sql(", id))");
-    on!(link, |conn| update(
-        sms::table.filter(sms::id.eq_any(ids))
+    let marked = on!(link, |conn| update(
+        sms::table
+            .filter(sms::id.eq_any(ids))
+            .filter(sms::state.eq(State::Ready.code()))
     )
     .set((
         sms::state.eq(State::Sending.code()),
@@ -150,14 +221,15 @@ pub(super) async fn mark(
         sms::reference.eq(reference.clone()),
     ))
     .execute(conn))?;
-    Ok(())
+    if marked == ids.len() {
+        Ok(())
+    } else {
+        Err(super::conflict("another worker claimed the same row"))
+    }
 }
 
 /// The moment at which the next row is due; `None` when none is ready.
-pub(super) async fn next_due(
-    link: &mut Link,
-    campaign_id: i64,
-) -> QueryResult<Option<Timestamp>> {
+pub(super) async fn next_due(link: &mut Link, campaign_id: i64) -> QueryResult<Option<Timestamp>> {
     let due: Option<i64> = on!(link, |conn| sms::table
         .filter(sms::campaign_id.eq(campaign_id))
         .filter(sms::state.eq(State::Ready.code()))

@@ -2,12 +2,12 @@
 //! it is written in a few statements.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use diesel::prelude::*;
-use diesel::result::{DatabaseErrorKind, Error};
 use diesel::{QueryResult, delete, insert_into, update};
 use diesel_async::RunQueryDsl;
-use std::sync::Arc;
 
 use super::link::{Link, on};
 use super::{Server, ask_number, moves};
@@ -18,6 +18,10 @@ use crate::store::{Batch, Enqueued, StoreError};
 
 /// Rows of one statement.
 const ROWS: usize = 1_000;
+/// So long an import waits for a server that is away.
+const PATIENCE: Duration = Duration::from_secs(120);
+const FIRST_WAIT: Duration = Duration::from_millis(100);
+const LONGEST_WAIT: Duration = Duration::from_secs(5);
 
 impl Server {
     pub(in crate::store) async fn begin_import(
@@ -45,13 +49,29 @@ impl Server {
         .await
     }
 
+    /// A server that is away for a moment is waited for; a batch whose commit nobody answered is looked
+    /// up before it is queued again.
     pub(in crate::store) async fn enqueue(&self, batch: Batch) -> Result<Enqueued, StoreError> {
         let batch = Arc::new(batch);
-        self.transaction(|link| {
-            let batch = Arc::clone(&batch);
-            Box::pin(async move { enqueue(link, &batch).await })
-        })
-        .await
+        let decided: Arc<Mutex<Option<Enqueued>>> = Arc::default();
+        let began = Instant::now();
+        let mut wait = FIRST_WAIT;
+        loop {
+            let done = self
+                .transaction(|link| {
+                    let (batch, decided) = (Arc::clone(&batch), Arc::clone(&decided));
+                    Box::pin(async move { enqueue_once(link, &batch, &decided).await })
+                })
+                .await;
+            match done {
+                Err(error) if error.passes() && began.elapsed() < PATIENCE => {
+                    tracing::warn!(%error, "the database is away; the import waits for it");
+                    tokio::time::sleep(wait).await;
+                    wait = (wait * 2).min(LONGEST_WAIT);
+                }
+                done => return done,
+            }
+        }
     }
 
     pub(in crate::store) async fn suppress(
@@ -117,10 +137,35 @@ async fn suppress(
     }
 }
 
-async fn enqueue(link: &mut Link, batch: &Batch) -> QueryResult<Enqueued> {
-    if let Some(done) = committed_before(link, batch).await? {
+async fn enqueue_once(
+    link: &mut Link,
+    batch: &Batch,
+    decided: &Mutex<Option<Enqueued>>,
+) -> QueryResult<Enqueued> {
+    let before = decided.lock().ok().and_then(|decided| decided.clone());
+    if let Some(done) = before
+        && is_committed(link, batch).await?
+    {
         return Ok(done);
     }
+    let done = enqueue(link, batch).await?;
+    if let Ok(mut decided) = decided.lock() {
+        *decided = Some(done.clone());
+    }
+    Ok(done)
+}
+
+/// Whether the batch is counted already: the answer to its commit was lost.
+async fn is_committed(link: &mut Link, batch: &Batch) -> QueryResult<bool> {
+    let last_line: i64 = on!(link, |conn| import::table
+        .find(batch.import_id)
+        .select(import::last_line)
+        .for_update()
+        .first(conn))?;
+    Ok(last_line == signed(batch.last_line))
+}
+
+async fn enqueue(link: &mut Link, batch: &Batch) -> QueryResult<Enqueued> {
     let known = Known::read(link, batch).await?;
     let fates = decide(batch, &known);
     let mut done = Enqueued::default();
@@ -149,33 +194,6 @@ async fn enqueue(link: &mut Link, batch: &Batch) -> QueryResult<Enqueued> {
     }
     count(link, batch, &done).await?;
     Ok(done)
-}
-
-/// What the batch did, where it is committed already: the answer to its commit was lost, and this is the
-/// same batch again. Which rows were duplicates is not known any more, but how many.
-async fn committed_before(link: &mut Link, batch: &Batch) -> QueryResult<Option<Enqueued>> {
-    let last_line: i64 = on!(link, |conn| import::table
-        .find(batch.import_id)
-        .select(import::last_line)
-        .for_update()
-        .first(conn))?;
-    if batch.last_line == 0 || last_line < signed(batch.last_line) {
-        return Ok(None);
-    }
-    let ids = batch.rows.iter().map(|row| row.dedupe_key.as_str());
-    let mut accepted = 0;
-    for keys in ids.collect::<Vec<_>>().chunks(ROWS) {
-        let count: i64 = on!(link, |conn| sms::table
-            .filter(sms::import_id.eq(batch.import_id))
-            .filter(sms::dedupe_key.eq_any(keys))
-            .count()
-            .get_result(conn))?;
-        accepted += u64::try_from(count).unwrap_or(0);
-    }
-    Ok(Some(Enqueued {
-        accepted,
-        ..Enqueued::default()
-    }))
 }
 
 /// What became of one row of a batch.
@@ -256,11 +274,10 @@ impl Known {
             .select(Letter::as_select())
             .for_update()
             .load(conn))?;
-        let queued: Vec<(i64, Foreign, Foreign, Option<String>)> =
-            on!(link, |conn| sms::table
-                .filter(sms::id.eq_any(ids))
-                .select((sms::id, sms::phone, sms::content, sms::dedupe_key))
-                .load(conn))?;
+        let queued: Vec<(i64, Foreign, Foreign, Option<String>)> = on!(link, |conn| sms::table
+            .filter(sms::id.eq_any(ids))
+            .select((sms::id, sms::phone, sms::content, sms::dedupe_key))
+            .load(conn))?;
         let sent: Vec<(i64, Foreign)> = on!(link, |conn| sms_sent::table
             .filter(sms_sent::id.eq_any(ids))
             .select((sms_sent::id, sms_sent::phone))
@@ -362,10 +379,7 @@ async fn take(link: &mut Link, campaign_id: i64, mut keys: Vec<String>) -> Query
     keys.sort_unstable();
     for keys in keys.chunks(ROWS) {
         if moves::take_keys(link, campaign_id, keys).await? < keys.len() {
-            return Err(Error::DatabaseError(
-                DatabaseErrorKind::SerializationFailure,
-                Box::new("try restarting transaction: another import took a key".to_owned()),
-            ));
+            return Err(super::conflict("another import took one of the keys"));
         }
     }
     Ok(())

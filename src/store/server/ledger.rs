@@ -67,9 +67,9 @@ impl Server {
                 let ids = unknown_ids(link, &all, None).await?;
                 if as_sent {
                     let rows = moves::rows(link, &ids).await?;
-                    let sent = rows.iter().map(|row| {
-                        row.sent(BY_WORD.to_owned(), Receipt::default(), 0, 0)
-                    });
+                    let sent = rows
+                        .iter()
+                        .map(|row| row.sent(BY_WORD.to_owned(), Receipt::default(), 0, 0));
                     moves::to_sent(link, sent.collect(), now).await?;
                 } else {
                     let cause = Cause::new(Class::Settled, "an operator settled it as failed");
@@ -240,7 +240,9 @@ async fn cancel_rows(link: &mut Link, campaign_id: i64, now: Timestamp) -> Query
         .for_update()
         .load(conn))?;
     let of = |doubtful: bool| {
-        let rows = rows.iter().filter(move |(_, in_doubt)| *in_doubt == doubtful);
+        let rows = rows
+            .iter()
+            .filter(move |(_, in_doubt)| *in_doubt == doubtful);
         let mut ids: Vec<i64> = rows.map(|(id, _)| *id).collect();
         ids.sort_unstable();
         ids
@@ -292,15 +294,13 @@ async fn retry_unknown(
     now: Timestamp,
 ) -> QueryResult<Chunk> {
     let ids = unknown_ids(link, filter, Some(now)).await?;
-    on!(link, |conn| update(
-        sms::table.filter(sms::id.eq_any(&ids))
-    )
-    .set((
-        sms::state.eq(State::Ready.code()),
-        sms::attempts.eq(0),
-        sms::due_at.eq(now.as_millis()),
-    ))
-    .execute(conn))?;
+    on!(link, |conn| update(sms::table.filter(sms::id.eq_any(&ids)))
+        .set((
+            sms::state.eq(State::Ready.code()),
+            sms::attempts.eq(0),
+            sms::due_at.eq(now.as_millis()),
+        ))
+        .execute(conn))?;
     set_expiry(link, &ids, filter.expires_at).await?;
     Ok(Chunk::all(ids.len()))
 }
@@ -311,11 +311,9 @@ async fn set_expiry(
     expires_at: Option<Timestamp>,
 ) -> QueryResult<()> {
     if let Some(expires_at) = expires_at {
-        on!(link, |conn| update(
-            sms::table.filter(sms::id.eq_any(ids))
-        )
-        .set(sms::expires_at.eq(expires_at.as_millis()))
-        .execute(conn))?;
+        on!(link, |conn| update(sms::table.filter(sms::id.eq_any(ids)))
+            .set(sms::expires_at.eq(expires_at.as_millis()))
+            .execute(conn))?;
     }
     Ok(())
 }

@@ -12,6 +12,7 @@ mod mysql;
 mod pace;
 mod pool;
 mod postgres;
+mod probe;
 mod round;
 mod schema;
 mod settle;
@@ -31,8 +32,10 @@ use address::Address;
 use claim::Floors;
 use link::{Doing, Link, on};
 use pool::{Held, Pool};
+use tokio::sync::OnceCell;
 
 pub(super) use address::{Engine, with_password};
+pub use probe::{Probe, SkipLocked};
 
 /// So often a transaction that met another's is begun again before the caller hears of it.
 const TRIES: u32 = 20;
@@ -44,6 +47,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub struct Server {
     pool: Arc<Pool>,
     floors: Arc<Floors>,
+    probed: Arc<OnceCell<SkipLocked>>,
 }
 
 /// What an error of a server tells of.
@@ -75,7 +79,7 @@ impl Refusal {
     }
 
     fn read_only() -> Self {
-        Self::new(Fault::ReadOnly, "can be read only: it is a replica")
+        Self::new(Fault::Replica, "can be read only: it is a replica")
     }
 }
 
@@ -92,6 +96,7 @@ impl Server {
         let server = Self {
             pool: Arc::new(Pool::new(address)),
             floors: Arc::default(),
+            probed: Arc::default(),
         };
         schema::bring_up_to_date(&server, access).await?;
         Ok(server)
@@ -155,7 +160,7 @@ impl Server {
         let fault = match symptom {
             Symptom::Conflict => Fault::Busy,
             Symptom::Lost => Fault::Away,
-            Symptom::ReadOnly => Fault::ReadOnly,
+            Symptom::ReadOnly => Fault::Replica,
             Symptom::Full => Fault::Full,
             Symptom::Other => Fault::Other,
         };
@@ -255,6 +260,14 @@ impl Attempts {
             }
         }
     }
+}
+
+/// Another transaction was in the way of this one.
+fn conflict(why: &str) -> Error {
+    Error::DatabaseError(
+        DatabaseErrorKind::SerializationFailure,
+        Box::new(why.to_owned()),
+    )
 }
 
 fn lost(why: &str) -> Error {

@@ -143,10 +143,8 @@ pub(super) async fn to_sent(
             .values(rows)
             .execute(conn))?;
     }
-    on!(link, |conn| delete(
-        sms::table.filter(sms::id.eq_any(&ids))
-    )
-    .execute(conn))?;
+    on!(link, |conn| delete(sms::table.filter(sms::id.eq_any(&ids)))
+        .execute(conn))?;
     Ok(())
 }
 
@@ -253,28 +251,24 @@ pub(super) async fn to_failed(
             ),
         ))
         .execute(conn))?;
-    on!(link, |conn| delete(
-        sms::table.filter(sms::id.eq_any(ids))
-    )
-    .execute(conn))?;
+    on!(link, |conn| delete(sms::table.filter(sms::id.eq_any(ids)))
+        .execute(conn))?;
     Ok(())
 }
 
 /// Parks rows as unknown, in doubt from now on.
 pub(super) async fn park(link: &mut Link, ids: &[i64], fault: &Fault) -> QueryResult<()> {
-    on!(link, |conn| update(
-        sms::table.filter(sms::id.eq_any(ids))
-    )
-    .set((
-        sms::state.eq(State::Unknown.code()),
-        sms::in_doubt.eq(true),
-        sms::worker_id.eq(None::<i64>),
-        sms::attempts.eq(sms::attempts + fault.counted),
-        sms::last_class.eq(fault.class),
-        sms::last_code.eq(&fault.code),
-        sms::last_reason.eq(&fault.reason),
-    ))
-    .execute(conn))?;
+    on!(link, |conn| update(sms::table.filter(sms::id.eq_any(ids)))
+        .set((
+            sms::state.eq(State::Unknown.code()),
+            sms::in_doubt.eq(true),
+            sms::worker_id.eq(None::<i64>),
+            sms::attempts.eq(sms::attempts + fault.counted),
+            sms::last_class.eq(fault.class),
+            sms::last_code.eq(&fault.code),
+            sms::last_reason.eq(&fault.reason),
+        ))
+        .execute(conn))?;
     Ok(())
 }
 
@@ -309,11 +303,7 @@ pub(super) async fn to_ready(
 }
 
 /// Moves rows of `sms_failed` back to the queue as they were: attempts, claim, reference and all.
-pub(super) async fn back_to_queue(
-    link: &mut Link,
-    ids: &[i64],
-    now: Timestamp,
-) -> QueryResult<()> {
+pub(super) async fn back_to_queue(link: &mut Link, ids: &[i64], now: Timestamp) -> QueryResult<()> {
     on!(link, |conn| sms_failed::table
         .filter(sms_failed::id.eq_any(ids))
         .select((

@@ -16,8 +16,7 @@ use super::{Refusal, Symptom};
 use crate::store::Fault;
 
 /// The server's clock, in milliseconds since the Unix epoch; diesel's sessions are at UTC.
-pub(super) const CLOCK: &str =
-    "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', SYSDATE(3)) DIV 1000";
+pub(super) const CLOCK: &str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', SYSDATE(3)) DIV 1000";
 pub(super) const BEGIN: &str = "START TRANSACTION";
 
 /// Less is locked than by default, nothing is cut off unsaid, faults are told in a language that
@@ -44,7 +43,12 @@ pub(super) async fn connect(
         .pass(address.password.as_ref().map(ExposeSecret::expose_secret))
         .db_name(Some(&address.database))
         .prefer_socket(false)
-        .socket(address.socket.as_ref().map(|path| path.display().to_string()))
+        .socket(
+            address
+                .socket
+                .as_ref()
+                .map(|path| path.display().to_string()),
+        )
         .stmt_cache_size(0)
         .client_found_rows(true)
         .tcp_keepalive(Some(30_000_u32))
@@ -64,7 +68,9 @@ pub(super) async fn connect(
             .await
             .map_err(|error| Refusal::new(Fault::Away, error.to_string()))
     };
-    let conn = tokio::time::timeout(patience, connecting).await.map_err(late)??;
+    let conn = tokio::time::timeout(patience, connecting)
+        .await
+        .map_err(late)??;
     Ok(Link::Mysql(Box::new(conn)))
 }
 
@@ -122,8 +128,11 @@ pub(super) fn symptom(error: &Error) -> Symptom {
     let Error::DatabaseError(kind, information) = error else {
         return Symptom::Other;
     };
-    if matches!(kind, DatabaseErrorKind::ReadOnlyTransaction) {
-        return Symptom::ReadOnly;
+    match kind {
+        DatabaseErrorKind::ReadOnlyTransaction => return Symptom::ReadOnly,
+        DatabaseErrorKind::SerializationFailure => return Symptom::Conflict,
+        DatabaseErrorKind::UnableToSendCommand => return Symptom::Lost,
+        _ => {}
     }
     let said = information.message().to_lowercase();
     let says = |words: &[&str]| words.iter().any(|word| said.contains(word));

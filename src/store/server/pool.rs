@@ -53,6 +53,16 @@ impl Pool {
         &self.address
     }
 
+    /// The host that was taken last.
+    pub(super) fn host(&self) -> String {
+        let current = self.current.load(Ordering::Relaxed);
+        match (&self.address.socket, self.address.hosts.get(current)) {
+            (Some(socket), _) => socket.display().to_string(),
+            (None, Some((host, port))) => format!("{host}:{port}"),
+            (None, None) => String::new(),
+        }
+    }
+
     pub(super) async fn take(&self) -> Result<Held<'_>, StoreError> {
         let permit = self.permits.acquire().await;
         let permit = permit.expect("the semaphore is never closed");
@@ -96,7 +106,7 @@ impl Pool {
 
     fn unreachable(&self, refusals: Vec<(String, Refusal)>) -> StoreError {
         // Of several, one that may come back is worth waiting for.
-        let passes = |refusal: &Refusal| matches!(refusal.fault, Fault::Away | Fault::ReadOnly);
+        let passes = |refusal: &Refusal| matches!(refusal.fault, Fault::Away | Fault::Replica);
         let several = refusals.len() > 1;
         let fault = if several && refusals.iter().any(|(_, refusal)| passes(refusal)) {
             Fault::Away

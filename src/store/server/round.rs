@@ -27,10 +27,11 @@ use crate::store::{CampaignState, StoreError};
 impl Server {
     pub(in crate::store) async fn round(&self, round: Arc<Round>) -> Result<RoundDone, StoreError> {
         let floors = Arc::clone(&self.floors);
+        let skips_locked = self.skips_locked().await?;
         let played = self
             .transaction(|link| {
                 let (round, floors) = (Arc::clone(&round), Arc::clone(&floors));
-                Box::pin(async move { play(link, &round, &floors).await })
+                Box::pin(async move { play(link, &round, &floors, skips_locked).await })
             })
             .await?;
         for (campaign_id, key) in played.reached {
@@ -46,7 +47,12 @@ struct Played {
     reached: HashMap<i64, (i64, i64)>,
 }
 
-async fn play(link: &mut Link, round: &Round, floors: &Floors) -> QueryResult<Played> {
+async fn play(
+    link: &mut Link,
+    round: &Round,
+    floors: &Floors,
+    skips_locked: bool,
+) -> QueryResult<Played> {
     let mut done = RoundDone {
         settled: settle::settle_all(link, &round.settlements, round.now).await?,
         claims: Vec::new(),
@@ -65,9 +71,16 @@ async fn play(link: &mut Link, round: &Round, floors: &Floors) -> QueryResult<Pl
         return Ok(Played { done, reached });
     }
     let campaigns = campaigns(link, round).await?;
+    let mut search = Search {
+        round,
+        campaigns: &campaigns,
+        floors,
+        skips_locked,
+        held: HashMap::new(),
+    };
     let mut found = Vec::new();
     for route in &round.claims {
-        found.push(find(link, round, route, &campaigns, floors).await?);
+        found.push(search.run(link, route).await?);
     }
     let suppressed = suppressed(link, round, &found).await?;
     let mut paces = Paces::hold(link, round, &campaigns).await?;
@@ -137,40 +150,54 @@ struct Found {
     drained: Vec<(i64, Drained)>,
 }
 
-async fn find(
-    link: &mut Link,
-    round: &Round,
-    route: &RouteClaim,
-    campaigns: &HashMap<i64, Standing>,
-    floors: &Floors,
-) -> QueryResult<Found> {
-    let mut found = Found::default();
-    let mut want = route.want;
-    for ask in &route.asks {
-        if want == 0 {
-            break;
-        }
-        let id = ask.campaign_id;
-        match campaigns.get(&id) {
-            Some(standing) if standing.state == CampaignState::Active => {}
-            Some(standing) => {
-                let halted = Drained::Halted(standing.state, standing.reason.clone());
-                found.drained.push((id, halted));
-                continue;
+/// Looks for rows for whoever asks; the same campaign may be asked twice.
+struct Search<'a> {
+    round: &'a Round,
+    campaigns: &'a HashMap<i64, Standing>,
+    floors: &'a Floors,
+    skips_locked: bool,
+    /// The last key found of each campaign: a row that is held already must not be found again.
+    held: HashMap<i64, (i64, i64)>,
+}
+
+impl Search<'_> {
+    async fn run(&mut self, link: &mut Link, route: &RouteClaim) -> QueryResult<Found> {
+        let mut found = Found::default();
+        let mut want = route.want;
+        for ask in &route.asks {
+            if want == 0 {
+                break;
             }
-            None => continue,
+            let campaign_id = ask.campaign_id;
+            match self.campaigns.get(&campaign_id) {
+                Some(standing) if standing.state == CampaignState::Active => {}
+                Some(standing) => {
+                    let halted = Drained::Halted(standing.state, standing.reason.clone());
+                    found.drained.push((campaign_id, halted));
+                    continue;
+                }
+                None => continue,
+            }
+            let wanted = claim::Wanted {
+                campaign_id,
+                now: self.round.now,
+                after: self.held.get(&campaign_id).copied(),
+                count: want.min(ask.at_most),
+            };
+            let rows = claim::due(link, self.floors, self.skips_locked, wanted).await?;
+            if let Some(key) = rows.iter().map(Candidate::key).max() {
+                self.held.insert(campaign_id, key);
+            }
+            let got = u32::try_from(rows.len()).unwrap_or(u32::MAX);
+            if got < wanted.count {
+                let next = claim::next_due(link, campaign_id).await?;
+                found.drained.push((campaign_id, Drained::Until(next)));
+            }
+            want -= got.min(want);
+            found.asked.push((campaign_id, wanted.count, rows));
         }
-        let count = want.min(ask.at_most);
-        let rows = claim::due(link, floors, id, round.now, count).await?;
-        let got = u32::try_from(rows.len()).unwrap_or(u32::MAX);
-        if got < count {
-            let next = claim::next_due(link, id).await?;
-            found.drained.push((id, Drained::Until(next)));
-        }
-        want -= got.min(want);
-        found.asked.push((id, count, rows));
+        Ok(found)
     }
-    Ok(found)
 }
 
 /// Which of the candidates' phones nothing is sent to.
@@ -222,15 +249,25 @@ impl Paces {
             .filter(|(_, standing)| !standing.limits.0.is_empty())
             .map(|(id, standing)| (*id, &standing.limits))
             .collect();
-        let of_routes = round.claims.iter().map(|route| provider_scope(&route.provider));
+        let of_routes = round
+            .claims
+            .iter()
+            .map(|route| provider_scope(&route.provider));
         let seen = pace::look(link, &of_routes.collect()).await?;
         let now = round.now.as_millis();
         let mut scopes: BTreeSet<String> = limited.keys().map(|id| campaign_scope(*id)).collect();
-        scopes.extend(round.stops.iter().map(|(provider, _)| provider_scope(provider)));
+        scopes.extend(
+            round
+                .stops
+                .iter()
+                .map(|(provider, _)| provider_scope(provider)),
+        );
         for route in &round.claims {
             let scope = provider_scope(&route.provider);
             // Another worker's limit holds for those who have none, too.
-            let others = seen.get(&scope).is_some_and(|pace| pace.slowest_until > now);
+            let others = seen
+                .get(&scope)
+                .is_some_and(|pace| pace.slowest_until > now);
             if !route.limits.is_empty() || others || !limited.is_empty() {
                 scopes.insert(scope);
             }
@@ -349,8 +386,7 @@ impl Give<'_> {
                 if claimed == permits {
                     break;
                 }
-                let key = (row.due_at, row.id);
-                marks.reached.insert(campaign_id, key);
+                marks.reached.insert(campaign_id, row.key());
                 marks.ids.push(row.id);
                 match self.admit(row, marks) {
                     Some((sms, phone, segments)) => {
@@ -372,11 +408,7 @@ impl Give<'_> {
     }
 
     /// A claimed message that will be sent; any other is refused, and settled with the round.
-    fn admit(
-        &self,
-        row: Candidate,
-        marks: &mut Marks,
-    ) -> Option<(Sms, crate::phone::Phone, i32)> {
+    fn admit(&self, row: Candidate, marks: &mut Marks) -> Option<(Sms, crate::phone::Phone, i32)> {
         let is_garbled = row.is_garbled();
         let mut sms = row.claimed(self.nonce);
         let admission = if is_garbled {

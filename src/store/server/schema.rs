@@ -89,7 +89,13 @@ async fn step(link: &mut Link, access: Access) -> Result<Step, Error> {
         )
     };
     if ask_number(link, &count("'__diesel_schema_migrations'")).await? == 0 {
-        if ask_number(link, &count("'campaign', 'sms', 'import', 'worker', 'pace'")).await? > 0 {
+        if ask_number(
+            link,
+            &count("'campaign', 'sms', 'import', 'worker', 'pace'"),
+        )
+        .await?
+            > 0
+        {
             let reason = "has tables of another program with the names that smsq needs";
             return Ok(Step::Refused(Fault::Foreign, reason.to_owned()));
         }

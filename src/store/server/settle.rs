@@ -7,7 +7,7 @@ use diesel::{QueryResult, update};
 use diesel_async::RunQueryDsl;
 
 use super::link::{Link, on};
-use super::moves::{self, Row};
+use super::moves::{self, Fault, Row};
 use super::{mysql, postgres};
 use crate::sms::{Class, Receipt, State, Timestamp};
 use crate::store::CampaignState;
@@ -142,8 +142,6 @@ struct Plan {
     cancelled: BTreeMap<i32, Vec<i64>>,
 }
 
-type Fault = moves::Fault;
-
 impl Plan {
     fn add(&mut self, settlement: &Settlement, row: &Row, verdict: Verdict) -> Settled {
         let id = settlement.id;
@@ -169,10 +167,16 @@ impl Plan {
                 return settled;
             }
             Verdict::Failed { cause, counted } => {
-                self.failed.entry(Fault::of(&cause, counted)).or_default().push(id);
+                self.failed
+                    .entry(Fault::of(&cause, counted))
+                    .or_default()
+                    .push(id);
             }
             Verdict::Parked { cause, counted } => {
-                self.parked.entry(Fault::of(&cause, counted)).or_default().push(id);
+                self.parked
+                    .entry(Fault::of(&cause, counted))
+                    .or_default()
+                    .push(id);
             }
             Verdict::Ready {
                 due_at,
@@ -256,11 +260,7 @@ async fn accept_elsewhere(
 }
 
 /// Gives an attempt back, whether the message still waits or this was its last.
-async fn refund(
-    link: &mut Link,
-    settlement: &Settlement,
-    now: Timestamp,
-) -> QueryResult<Settled> {
+async fn refund(link: &mut Link, settlement: &Settlement, now: Timestamp) -> QueryResult<Settled> {
     let id = settlement.id;
     let waiting = on!(link, |conn| update(
         sms::table

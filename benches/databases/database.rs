@@ -1,0 +1,298 @@
+//! An empty database of each kind, a queue in it, and rounds as a worker's clerk makes them.
+
+use std::env;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, ensure};
+use smsq::phone::Phone;
+use smsq::rate::Rates;
+use smsq::sms::{NewSms, Receipt, Sms, Timestamp};
+use smsq::store::{
+    Access, Admission, Ask, Batch, Claimed, Fate, NewCampaign, NewWorker, Round, RouteClaim,
+    Settlement, Store,
+};
+use tempfile::TempDir;
+
+pub(crate) const KINDS: [Kind; 3] = [Kind::Sqlite, Kind::Mariadb, Kind::Postgres];
+
+/// Rows of one transaction of an import.
+const BATCH: u64 = 20_000;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Sqlite,
+    Mariadb,
+    Postgres,
+}
+
+impl Kind {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Sqlite => "SQLite",
+            Self::Mariadb => "MariaDB",
+            Self::Postgres => "PostgreSQL",
+        }
+    }
+}
+
+/// A database with one campaign and one worker; its file goes with it, a server's with the server.
+pub(crate) struct Database {
+    pub(crate) kind: Kind,
+    pub(crate) store: Store,
+    pub(crate) url: String,
+    campaign_id: i64,
+    worker_id: i64,
+    /// The database's clock, and when it was read.
+    clock: (Timestamp, Instant),
+    _folder: TempDir,
+}
+
+impl Database {
+    pub(crate) async fn new(kind: Kind) -> anyhow::Result<Self> {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR"))?;
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let name = format!("bench_{}_{number}", std::process::id());
+        let url = match kind {
+            Kind::Sqlite => format!("sqlite://{}", folder.path().join("smsq.db").display()),
+            Kind::Mariadb | Kind::Postgres => {
+                let server = server(kind)?;
+                let parent = if kind == Kind::Mariadb {
+                    "mysql"
+                } else {
+                    "postgres"
+                };
+                let made = client(kind, &format!("{server}/{parent}"))
+                    .stdin(Stdio::null())
+                    .args(if kind == Kind::Mariadb {
+                        ["-e"]
+                    } else {
+                        ["-c"]
+                    })
+                    .arg(format!("CREATE DATABASE {name}"))
+                    .status()?;
+                ensure!(made.success(), "the database could not be made");
+                format!("{server}/{name}")
+            }
+        };
+        let store = Store::open(&url, Access::Create).await?;
+        let now = store.now().await?;
+        let campaign = NewCampaign {
+            name: "bench".to_owned(),
+            provider: None,
+            sender: None,
+            rate: Rates::default(),
+            priority: 0,
+            unique_by: None,
+        };
+        let campaign_id = store.open_campaign(&campaign, now).await?.id;
+        let worker = NewWorker {
+            host: "bench".to_owned(),
+            boot_id: String::new(),
+            pid_namespace: String::new(),
+            pid: 1,
+            process_started: 0,
+            slots: 64,
+        };
+        let worker_id = store.register_worker(&worker, now).await?;
+        Ok(Self {
+            kind,
+            store,
+            url,
+            campaign_id,
+            worker_id,
+            clock: (now, Instant::now()),
+            _folder: folder,
+        })
+    }
+
+    /// Queues so many messages, due at that moment.
+    pub(crate) async fn fill(&self, messages: u64, due_at: Timestamp) -> anyhow::Result<()> {
+        let now = self.store.now().await?;
+        let import_id = self
+            .store
+            .begin_import(self.campaign_id, "bench.csv", "", now)
+            .await?;
+        let mut line = 1;
+        while line <= messages {
+            let until = (line + BATCH).min(messages + 1);
+            let batch = Batch {
+                import_id,
+                campaign_id: self.campaign_id,
+                now,
+                due_at,
+                expires_at: None,
+                rows: (line..until).map(|line| message(import_id, line)).collect(),
+                row_count: until - line,
+                rejected: 0,
+                duplicates: 0,
+                last_line: until - 1,
+            };
+            self.store.enqueue(batch).await?;
+            line = until;
+        }
+        Ok(())
+    }
+
+    /// One round: settles these as sent, and claims as many as are wanted.
+    pub(crate) async fn round(
+        &self,
+        sent: Vec<Claimed>,
+        want: u32,
+    ) -> anyhow::Result<Vec<Claimed>> {
+        let now = self.clock.0.plus(self.clock.1.elapsed());
+        let settlements = sent.into_iter().map(|claimed| Settlement {
+            id: claimed.sms.id,
+            claim: claimed.sms.claim,
+            provider: "bench".to_owned(),
+            fate: Fate::Sent(Receipt {
+                message_id: Some(format!("bench-{}", claimed.sms.id)),
+                ..Receipt::default()
+            }),
+        });
+        let claim = RouteClaim {
+            provider: "bench".to_owned(),
+            limits: Vec::new(),
+            by_segments: false,
+            from_us: now.as_millis() * 1_000,
+            until_us: now.as_millis() * 1_000 + 50_000,
+            returned: Vec::new(),
+            held: Vec::new(),
+            want,
+            asks: vec![Ask {
+                campaign_id: self.campaign_id,
+                at_most: want,
+            }],
+        };
+        let round = Round {
+            worker_id: self.worker_id,
+            now,
+            lease: Duration::from_secs(30),
+            settlements: settlements.collect(),
+            halts: Vec::new(),
+            stops: Vec::new(),
+            refill: false,
+            claims: vec![claim],
+            admit: Arc::new(admit),
+        };
+        let done = self.store.round(Arc::new(round)).await?;
+        let claimed = done.claims.into_iter().next().context("no claim")?;
+        Ok(claimed.rows)
+    }
+
+    /// What a process that sends from it to `gateway` is configured with.
+    pub(crate) fn settings(&self, gateway: &str) -> String {
+        format!(
+            "default_provider = 'bench'\n[database]\nurl = '{}'\n\
+             [providers.bench]\nkind = 'sandbox'\nurl = '{gateway}'\n",
+            self.url
+        )
+    }
+
+    /// The database's own shell, with an old view of it open until it ends.
+    pub(crate) fn old_view(&self) -> anyhow::Result<Option<OldView>> {
+        if self.kind == Kind::Sqlite {
+            return Ok(None);
+        }
+        let begin = match self.kind {
+            Kind::Postgres => "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM sms;\n",
+            _ => "START TRANSACTION WITH CONSISTENT SNAPSHOT; SELECT count(*) FROM campaign;\n",
+        };
+        let mut shell = client(self.kind, &self.url)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        use std::io::{BufRead as _, Write as _};
+        let mut input = shell.stdin.take().context("no input")?;
+        input.write_all(begin.as_bytes())?;
+        input.flush()?;
+        let output = shell.stdout.take().context("no output")?;
+        let mut line = String::new();
+        std::io::BufReader::new(output).read_line(&mut line)?;
+        Ok(Some(OldView(shell, input)))
+    }
+}
+
+/// Ends when it is dropped.
+pub(crate) struct OldView(
+    Child,
+    #[expect(dead_code, reason = "held open")] std::process::ChildStdin,
+);
+
+impl Drop for OldView {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn server(kind: Kind) -> anyhow::Result<String> {
+    let variable = match kind {
+        Kind::Postgres => "SMSQ_TEST_POSTGRES",
+        _ => "SMSQ_TEST_MYSQL",
+    };
+    env::var(variable).context("`benches/servers` starts the servers")
+}
+
+/// The server's shell, at that database.
+fn client(kind: Kind, url: &str) -> Command {
+    let address = url::Url::parse(url).expect("a url");
+    let (host, port) = (address.host_str().unwrap_or_default(), address.port());
+    let port = port.unwrap_or_default().to_string();
+    let database = address.path().trim_start_matches('/').to_owned();
+    match kind {
+        Kind::Postgres => {
+            let mut shell = Command::new("psql");
+            shell.args([
+                "-qAtX", "-h", host, "-p", &port, "-U", "smsq", "-d", &database,
+            ]);
+            shell
+        }
+        _ => {
+            let mut shell = Command::new("mariadb");
+            shell.env("MYSQL_PWD", "smsq").args([
+                "--no-defaults",
+                "--protocol=TCP",
+                "-h",
+                host,
+                "-P",
+                &port,
+                "-u",
+                "smsq",
+                "-N",
+                "-B",
+                "--unbuffered",
+                "-D",
+                &database,
+            ]);
+            shell
+        }
+    }
+}
+
+fn message(import_id: i64, line: u64) -> NewSms {
+    let phone = format!("+861{:010}", 3_800_000_000 + line);
+    NewSms {
+        line,
+        phone: phone.clone(),
+        content: "Hi Victor, your order 100000 is on its way. Reply STOP to opt out.".to_owned(),
+        params: r#"{"name":"Victor","order":"100000"}"#.to_owned(),
+        segments: 1,
+        dedupe_key: format!("{import_id}{phone}"),
+        replaces: None,
+    }
+}
+
+fn admit(sms: &Sms) -> Admission {
+    match Phone::parse(&sms.phone, None) {
+        Ok(phone) => Admission::Send { phone, segments: 1 },
+        Err(error) => Admission::Refuse(smsq::sms::Cause::new(
+            smsq::sms::Class::Recipient,
+            error.to_string(),
+        )),
+    }
+}

@@ -1,0 +1,94 @@
+//! What each database can do: claims and settlements per second, the price of a claim in a long queue, and
+//! what more workers add. `benches/servers` starts the servers and runs this; ratios are of things measured
+//! in the same run.
+
+mod claims;
+mod database;
+mod queue;
+mod workers;
+
+use std::io::Write as _;
+
+use comfy_table::{Table, presets};
+
+fn main() -> anyhow::Result<()> {
+    let arguments: Vec<String> = std::env::args().collect();
+    // `cargo test --benches` runs this file too; there is nothing to test in it.
+    if !arguments.iter().any(|argument| argument == "--bench") {
+        return Ok(());
+    }
+    let wanted = |what: &str| {
+        let named = arguments[1..]
+            .iter()
+            .any(|argument| !argument.starts_with("--"));
+        !named || arguments.iter().any(|argument| argument == what)
+    };
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()?;
+    if wanted("claims") {
+        let mut table = table([
+            "claimed and settled per second",
+            "1 slot",
+            "8 slots",
+            "64 slots",
+        ]);
+        for kind in database::KINDS {
+            let rates = runtime.block_on(claims::rates(kind))?;
+            table.add_row([vec![kind.name().to_owned()], rates].concat());
+        }
+        print(&table)?;
+    }
+    if wanted("queue") {
+        let mut table = table([
+            "p99 of a claim of 10 rows",
+            "rows",
+            "alone",
+            "beside 10,000 rows",
+            "ratio",
+        ]);
+        for kind in database::KINDS {
+            for row in runtime.block_on(queue::prices(kind))? {
+                table.add_row([vec![kind.name().to_owned()], row].concat());
+            }
+        }
+        print(&table)?;
+    }
+    if wanted("workers") {
+        let mut table = table([
+            "messages per second, gateway 100 ms away",
+            "1 worker",
+            "2 workers",
+            "4 workers",
+            "ratio of 4",
+        ]);
+        for kind in database::KINDS {
+            let rates = runtime.block_on(workers::rates(kind))?;
+            table.add_row([vec![kind.name().to_owned()], rates].concat());
+        }
+        print(&table)?;
+    }
+    Ok(())
+}
+
+fn table<const N: usize>(header: [&str; N]) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    table.set_header(header);
+    table
+}
+
+fn print(table: &Table) -> anyhow::Result<()> {
+    Ok(writeln!(std::io::stdout(), "{table}\n")?)
+}
+
+/// Says on standard error what goes on.
+fn say(what: &str) {
+    // Nobody is left to be told when it cannot be written.
+    let _ = writeln!(std::io::stderr(), "{what}");
+}
+
+/// `31,200/s`
+fn per_second(rate: f64) -> String {
+    format!("{}/s", indicatif::HumanFloatCount(rate.round()))
+}

@@ -1,0 +1,105 @@
+//! The price of a claim in a long queue, beside the same in a short one: with a million rows that are due, with
+//! a million that are not due yet, after many have come and gone, and while somebody holds an old view.
+
+use std::time::{Duration, Instant};
+
+use crate::database::{Database, Kind};
+use crate::say;
+
+const SHORT: u64 = 10_000;
+const LONG: u64 = 1_000_000;
+/// Rows that come and go before a claim is measured.
+const CHURN: u64 = 100_000;
+const CLAIM: u32 = 10;
+const CLAIMS: usize = 400;
+/// In turns, so that a slow moment of the machine meets all.
+const TURNS: usize = 5;
+
+pub(crate) async fn prices(kind: Kind) -> anyhow::Result<Vec<Vec<String>>> {
+    say(&format!("claims in a long queue on {}", kind.name()));
+    let short = queue(kind, SHORT, 0).await?;
+    let long = queue(kind, LONG, 0).await?;
+    let future = queue(kind, SHORT, LONG).await?;
+    let mut rows = Vec::new();
+    for (what, database) in [
+        ("1,000,000 due", &long),
+        ("1,000,000 due in an hour", &future),
+    ] {
+        rows.push(compared(what, database, &short, kind).await?);
+    }
+    let churned = queue(kind, SHORT + CHURN, 0).await?;
+    churn(&churned).await?;
+    rows.push(compared("after 100,000 came and went", &churned, &short, kind).await?);
+    let viewed = queue(kind, SHORT + 30_000, 0).await?;
+    if let Some(view) = viewed.old_view()? {
+        let what = "beside an old view, 10,000 gone since";
+        for _ in 0..1_000 {
+            let claimed = viewed.round(Vec::new(), CLAIM).await?;
+            viewed.round(claimed, 0).await?;
+        }
+        rows.push(compared(what, &viewed, &short, kind).await?);
+        drop(view);
+    }
+    Ok(rows)
+}
+
+async fn queue(kind: Kind, due: u64, later: u64) -> anyhow::Result<Database> {
+    let database = Database::new(kind).await?;
+    let now = database.store.now().await?;
+    database.fill(due, now).await?;
+    if later > 0 {
+        let in_an_hour = now.plus(Duration::from_secs(3_600));
+        database.fill(later, in_an_hour).await?;
+    }
+    Ok(database)
+}
+
+async fn churn(database: &Database) -> anyhow::Result<()> {
+    let mut gone = 0;
+    let mut claimed = database.round(Vec::new(), 256).await?;
+    while gone < CHURN {
+        gone += claimed.len() as u64;
+        claimed = database.round(claimed, 256).await?;
+    }
+    database.round(claimed, 0).await?;
+    Ok(())
+}
+
+async fn compared(
+    what: &str,
+    database: &Database,
+    short: &Database,
+    kind: Kind,
+) -> anyhow::Result<Vec<String>> {
+    let (mut here, mut there) = (Vec::new(), Vec::new());
+    for _ in 0..TURNS {
+        measure(database, &mut here).await?;
+        measure(short, &mut there).await?;
+    }
+    let (here, there) = (p99(here), p99(there));
+    let ratio = here.as_secs_f64() / there.as_secs_f64();
+    say(&format!("  {} {what}: {ratio:.2}", kind.name()));
+    Ok(vec![
+        what.to_owned(),
+        format!("{here:.1?}"),
+        format!("{there:.1?}"),
+        format!("{ratio:.2}"),
+    ])
+}
+
+/// Times claims alone; what was claimed is settled between them.
+async fn measure(database: &Database, times: &mut Vec<Duration>) -> anyhow::Result<()> {
+    for _ in 0..CLAIMS / TURNS {
+        let began = Instant::now();
+        let claimed = database.round(Vec::new(), CLAIM).await?;
+        times.push(began.elapsed());
+        anyhow::ensure!(claimed.len() == CLAIM as usize, "the queue ran dry");
+        database.round(claimed, 0).await?;
+    }
+    Ok(())
+}
+
+fn p99(mut times: Vec<Duration>) -> Duration {
+    times.sort_unstable();
+    times[times.len() * 99 / 100]
+}

@@ -1,0 +1,128 @@
+//! What a server can do, found out by trying: several accept `SKIP LOCKED` and do not skip.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::time::Duration;
+
+use diesel::QueryResult;
+use diesel::prelude::*;
+use diesel_async::RunQueryDsl;
+
+use super::link::{Link, on};
+use super::{Server, ask_word, pace};
+use crate::store::StoreError;
+use crate::store::schema::pace as paces;
+
+/// The row that the probe locks.
+const SCRATCH: &str = "probe";
+/// A lock that is not skipped within this is waited for.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// What was found out of a server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Probe {
+    /// The server as it names itself.
+    pub version: String,
+    /// The host that was taken, of several.
+    pub host: String,
+    pub skip_locked: SkipLocked,
+    pub is_encrypted: bool,
+}
+
+/// Whether rows that another transaction holds are passed over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SkipLocked {
+    Honoured,
+    /// A held row was handed out.
+    Ignored,
+    /// A held row was waited for.
+    Waits,
+    /// The server does not know the words.
+    Unknown,
+    /// The url says not to use it.
+    Off,
+}
+
+impl fmt::Display for SkipLocked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Honoured => "locked rows are skipped",
+            Self::Ignored => "locked rows are not skipped: rows are claimed by comparing",
+            Self::Waits => "locked rows are waited for: rows are claimed by comparing",
+            Self::Unknown => "locked rows cannot be skipped: rows are claimed by comparing",
+            Self::Off => "locked rows are not to be skipped: rows are claimed by comparing",
+        })
+    }
+}
+
+impl Server {
+    /// Tries what the claims depend on.
+    pub(in crate::store) async fn probe(&self) -> Result<Probe, StoreError> {
+        let skip_locked = *self.probed.get_or_try_init(|| self.try_to_skip()).await?;
+        let mut held = self.link().await?;
+        let version = ask_word(held.link(), "version()").await;
+        let version = version.map_err(|error| self.fault(held.symptom(&error), &error))?;
+        held.give_back();
+        Ok(Probe {
+            // PostgreSQL goes on with its compiler.
+            version: version.split(" on ").next().unwrap_or_default().to_owned(),
+            host: self.pool.host(),
+            skip_locked,
+            is_encrypted: self.pool.address().encrypted,
+        })
+    }
+
+    pub(super) async fn skips_locked(&self) -> Result<bool, StoreError> {
+        let probed = self.probed.get_or_try_init(|| self.try_to_skip()).await?;
+        Ok(*probed == SkipLocked::Honoured)
+    }
+
+    /// Two connections: one holds a row, the other asks for it.
+    async fn try_to_skip(&self) -> Result<SkipLocked, StoreError> {
+        if !self.pool.address().skips_locked {
+            return Ok(SkipLocked::Off);
+        }
+        let made = self.transaction(|link| Box::pin(make_row(link))).await;
+        made?;
+        let mut holder = self.link().await?;
+        let held = hold_row(holder.link()).await;
+        held.map_err(|error| self.fault(holder.symptom(&error), &error))?;
+        let mut other = self.link().await?;
+        let seen = tokio::time::timeout(PATIENCE, skip_row(other.link())).await;
+        let found = match seen {
+            Ok(Ok(0)) => SkipLocked::Honoured,
+            Ok(Ok(_)) => SkipLocked::Ignored,
+            Ok(Err(_)) => SkipLocked::Unknown,
+            Err(_) => SkipLocked::Waits,
+        };
+        holder.roll_back().await;
+        if found != SkipLocked::Waits {
+            other.roll_back().await;
+        }
+        if found != SkipLocked::Honoured {
+            tracing::warn!("at `{}` {found}, which is slower", self.place());
+        }
+        Ok(found)
+    }
+}
+
+async fn make_row(link: &mut Link) -> QueryResult<()> {
+    let scope = BTreeSet::from([SCRATCH.to_owned()]);
+    pace::hold(link, &scope).await.map(drop)
+}
+
+async fn hold_row(link: &mut Link) -> QueryResult<()> {
+    link.run("BEGIN").await?;
+    make_row(link).await
+}
+
+async fn skip_row(link: &mut Link) -> QueryResult<usize> {
+    link.run("BEGIN").await?;
+    let rows: Vec<String> = on!(link, |conn| paces::table
+        .filter(paces::scope.eq(SCRATCH))
+        .select(paces::scope)
+        .for_update()
+        .skip_locked()
+        .load(conn))?;
+    Ok(rows.len())
+}
