@@ -80,7 +80,6 @@ clean_up() {
         done
         kill -KILL -- "-$server" || true
     done
-    wait || true
     [[ -z $folder ]] || rm -rf -- "$folder"
     exit "$status"
 }
@@ -118,6 +117,8 @@ start() {
     "${apart[@]}" "${servant[@]}" "$@" >>"$log" 2>&1 &
     started=$!
     servers+=("$started")
+    # Whoever ends it knows; the shell need not say so.
+    disown "$started"
     until $probe >/dev/null 2>&1; do
         if ! kill -0 "$started" 2>/dev/null || ((SECONDS > deadline)); then
             say "\`$1\` does not start:"
@@ -180,11 +181,12 @@ prepare_mariadb() {
         { cat "$1/log" >&2; return 1; }
 }
 
-# MariaDB in a folder and on a port, with further options: `start_mariadb FOLDER PORT PROBE OPTION …`.
+# MariaDB in a folder and on a port, with further options: `start_mariadb FOLDER PORT OPTION …`. It is
+# ready when it answers, or as `$ready` finds it.
 start_mariadb() {
-    local home=$1 port=$2 probe=$3
-    shift 3
-    start "$home/log" "$probe" mariadbd --no-defaults --datadir="$home/data" \
+    local home=$1 port=$2
+    shift 2
+    start "$home/log" "${ready:-mariadb_answers $port}" mariadbd --no-defaults --datadir="$home/data" \
         --socket="$home/socket" --pid-file="$home/pid" \
         --bind-address=127.0.0.1 --port="$port" --skip-name-resolve --character-set-server=utf8mb4 \
         --max-connections=300 --performance-schema=0 --innodb-buffer-pool-size=64M \

@@ -10,7 +10,7 @@ use smsq::store::{CampaignState, Fate, RetryFilter, Settled};
 use super::desk::{
     Desk, NOW, after, again, cause, failed, mended, phone, released, row, sent, unknown,
 };
-use crate::support::databases::on_every_database;
+use crate::support::databases::{Database, Kind, on_every_database};
 
 /// What somebody does. A claim is counted from the newest, as the newest are rarely stale; an index
 /// names one of all dead letters so far, by its remainder.
@@ -272,24 +272,52 @@ impl<'a> Life<'a> {
     }
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig {
-        cases: 60,
+/// Makes the moves in a new life, and looks after each.
+async fn live(db: Database, moves: &[Move]) {
+    let desk = Desk::new(db).await;
+    let mut life = Life::new(&desk).await;
+    for made in moves {
+        life.make(made).await;
+        life.assert_sound().await;
+    }
+}
+
+fn block_on(lives: impl Future<Output = ()>) {
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = runtime.enable_all().build().expect("a runtime");
+    runtime.block_on(lives);
+}
+
+fn cases(cases: u32) -> ProptestConfig {
+    ProptestConfig {
+        cases,
         failure_persistence: None,
         ..ProptestConfig::default()
-    })]
+    }
+}
+
+proptest! {
+    #![proptest_config(cases(60))]
 
     #[test]
     fn nothing_is_lost_or_doubled_whatever_happens(
         moves in prop::collection::vec(moves(), 1..50)
     ) {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        runtime.expect("a runtime").block_on(on_every_database(async |db| {
-            let desk = Desk::new(db).await;
-            let mut life = Life::new(&desk).await;
-            for made in &moves {
-                life.make(made).await;
-                life.assert_sound().await;
+        block_on(live(Database::in_a_file(), &moves));
+    }
+}
+
+proptest! {
+    // Fewer, because a look at a server takes longer.
+    #![proptest_config(cases(12))]
+
+    #[test]
+    fn nothing_is_lost_or_doubled_on_a_server_whatever_happens(
+        moves in prop::collection::vec(moves(), 1..50)
+    ) {
+        block_on(on_every_database(async |db| {
+            if db.kind != Kind::Sqlite {
+                live(db, &moves).await;
             }
         }));
     }

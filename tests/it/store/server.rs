@@ -199,7 +199,7 @@ async fn a_write_that_cannot_be_done_leaves_nothing_behind_and_says_why() {
             Kind::Mysql,
             "1290",
             "the server is running with the --read-only option",
-            Fault::ReadOnly,
+            Fault::Replica,
         ),
         (
             Kind::Mysql,
@@ -212,7 +212,7 @@ async fn a_write_that_cannot_be_done_leaves_nothing_behind_and_says_why() {
             Kind::Postgres,
             "25006",
             "cannot execute INSERT in a read-only transaction",
-            Fault::ReadOnly,
+            Fault::Replica,
         ),
         (
             Kind::Postgres,
