@@ -170,20 +170,22 @@ start_postgres() {
 
 # The tables that MariaDB itself needs, in `$1/data`, and its user smsq.
 prepare_mariadb() {
-    "${servant[@]}" mariadb-install-db --no-defaults --datadir="$1/data" --skip-test-db --skip-name-resolve \
-        --auth-root-authentication-method=normal >"$1/log" 2>&1 || { cat "$1/log" >&2; return 1; }
-    cat >"$1/users.sql" <<-SQL
-	CREATE USER IF NOT EXISTS smsq@'127.0.0.1' IDENTIFIED BY 'smsq';
+    cat >"$folder/users.sql" <<-SQL
+	FLUSH PRIVILEGES;
+	CREATE USER smsq@'127.0.0.1' IDENTIFIED BY 'smsq';
 	GRANT ALL ON *.* TO smsq@'127.0.0.1' WITH GRANT OPTION;
 	SQL
+    "${servant[@]}" mariadb-install-db --no-defaults --datadir="$1/data" --extra-file="$folder/users.sql" \
+        --skip-test-db --skip-name-resolve --auth-root-authentication-method=normal >"$1/log" 2>&1 ||
+        { cat "$1/log" >&2; return 1; }
 }
 
-# MariaDB in a folder and on a port, with further options: `start_mariadb FOLDER PORT OPTION …`.
+# MariaDB in a folder and on a port, with further options: `start_mariadb FOLDER PORT PROBE OPTION …`.
 start_mariadb() {
-    local home=$1 port=$2
-    shift 2
-    start "$home/log" "mariadb_answers $port" mariadbd --no-defaults --datadir="$home/data" \
-        --socket="$home/socket" --pid-file="$home/pid" --init-file="$home/users.sql" \
+    local home=$1 port=$2 probe=$3
+    shift 3
+    start "$home/log" "$probe" mariadbd --no-defaults --datadir="$home/data" \
+        --socket="$home/socket" --pid-file="$home/pid" \
         --bind-address=127.0.0.1 --port="$port" --skip-name-resolve --character-set-server=utf8mb4 \
         --max-connections=300 --performance-schema=0 --innodb-buffer-pool-size=64M \
         --innodb-flush-log-at-trx-commit=0 --innodb-flush-method=nosync --innodb-doublewrite=0 "$@"

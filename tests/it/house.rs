@@ -298,6 +298,36 @@ fn the_migrations_have_the_same_names_in_every_database() {
     }
 }
 
+/// The tables of a database's migrations, each with its columns in their order.
+fn tables(database: &str) -> BTreeMap<String, Vec<String>> {
+    let table =
+        Regex::new(r"(?ms)^CREATE TABLE (?:IF NOT EXISTS )?(\w+) \((.*?)^\)").expect("a pattern");
+    let column = Regex::new(r"(?m)^    ([a-z_]+) ").expect("a pattern");
+    let mut tables = BTreeMap::new();
+    for path in files(&root(&format!("migrations/{database}"))) {
+        if !path.ends_with("up.sql") {
+            continue;
+        }
+        let sql = fs::read_to_string(path).expect("a migration");
+        for found in table.captures_iter(&sql) {
+            let names = column.captures_iter(&found[2]);
+            let names = names.map(|name| name[1].to_owned()).collect();
+            tables.insert(found[1].to_owned(), names);
+        }
+    }
+    tables
+}
+
+#[test]
+fn the_tables_have_the_same_columns_in_every_database() {
+    let sqlite = tables("sqlite");
+    assert_eq!(sqlite.len(), 9);
+    assert_eq!(sqlite["suppression"], ["phone", "reason", "created_at"]);
+    for database in ["mysql", "postgres"] {
+        assert_eq!(tables(database), sqlite, "{database}");
+    }
+}
+
 #[test]
 fn every_stanza_that_ships_is_a_provider_that_is_built_in() {
     let mut shipped = BTreeSet::new();

@@ -2,6 +2,7 @@
 //! test program for all, so that it is linked once.
 
 mod cli;
+mod cluster;
 mod configuration;
 mod faults;
 mod flows;
@@ -10,6 +11,7 @@ mod inserts;
 mod kill;
 mod lists;
 mod mending;
+mod outbox;
 mod pace;
 mod signals;
 mod starved;

@@ -298,8 +298,7 @@ impl Desk {
 
     /// A whole number that the message's row has, in whichever table.
     pub(super) fn number(&self, column: &str, id: i64) -> i64 {
-        let sql =
-            format!("SELECT CAST({column} AS BIGINT) AS value FROM ({ROWS}) AS t WHERE id = {id}");
+        let sql = format!("SELECT {column} AS value FROM ({ROWS}) AS t WHERE id = {id}");
         self.db.number(&sql)
     }
 

@@ -1,6 +1,8 @@
 //! Importing: who is new, who is there already, and what the counters say.
 
-use smsq::sms::{Class, Timestamp};
+use std::collections::BTreeSet;
+
+use smsq::sms::{Class, NewSms, Timestamp};
 use smsq::store::{Batch, CampaignState, Enqueued};
 
 use super::desk::{Desk, NOW, at_every_desk, claim_of, phone, row, rows, sent};
@@ -8,14 +10,14 @@ use super::desk::{Desk, NOW, at_every_desk, claim_of, phone, row, rows, sent};
 #[tokio::test]
 async fn a_plain_insert_is_a_complete_order() {
     at_every_desk(async |desk| {
-        desk.db
-            .shell("INSERT INTO sms (phone, content) VALUES ('+86 138 0013 8000', 'hello')");
+        let mut other = desk.db.client();
+        other.run("INSERT INTO sms (phone, content) VALUES ('+86 138 0013 8000', 'hello')");
         let now = desk.store.now().await.expect("a clock");
         let before = now.as_millis() - 60_000;
         assert_eq!(
             desk.db.number(&format!(
                 "SELECT count(*) AS value FROM sms WHERE due_at BETWEEN {before} AND {0}
-                 AND created_at = due_at",
+                 AND created_at BETWEEN due_at AND {0}",
                 now.as_millis()
             )),
             1
@@ -141,7 +143,8 @@ async fn counters_are_summed_over_the_batches() {
             };
             desk.store.enqueue(batch).await.expect("queued");
         }
-        assert_eq!(desk.imported("finished_at IS NULL"), 1);
+        let unfinished = "SELECT count(*) AS value FROM import WHERE finished_at IS NULL";
+        assert_eq!(desk.db.number(unfinished), 1);
         let finished = desk.store.finish_import(import_id, NOW);
         finished.await.expect("finished");
         assert_eq!(desk.imported("finished_at"), NOW.as_millis());
@@ -249,6 +252,74 @@ async fn what_was_cancelled_unsent_can_be_imported_again() {
         assert_eq!(cancelled.expect("cancelled"), 5);
         assert_eq!((desk.count("cancelled"), desk.keys()), (5, 0));
         assert_eq!(desk.import(spring, rows(0..5)).await.accepted, 5);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn keys_that_differ_in_one_byte_are_two_recipients() {
+    at_every_desk(async |desk| {
+        let keys = [
+            "ann",
+            "Ann",
+            "ANN",
+            "ann ",
+            " ann",
+            "änn",
+            "a\u{308}nn",
+            "ann\t",
+            "安",
+            "ａnn",
+        ];
+        let of = |(line, key): (u64, &str)| NewSms {
+            dedupe_key: key.to_owned(),
+            ..row(line)
+        };
+        let all: Vec<_> = (2..).zip(keys).map(of).collect();
+        let spring = desk.campaign("spring").await;
+        let done = desk.import(spring, all.clone()).await;
+        assert_eq!(
+            (done.accepted, done.duplicates),
+            (keys.len() as u64, vec![])
+        );
+        let done = desk.import(spring, all).await;
+        assert_eq!((done.accepted, done.duplicates.len()), (0, keys.len()));
+        let names = ["ann", "Ann", "ann ", "änn"];
+        let mut ids = BTreeSet::new();
+        for name in names {
+            ids.insert(desk.campaign(name).await);
+        }
+        assert_eq!(ids.len(), names.len(), "campaigns too");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_text_in_any_script_comes_back_as_it_was() {
+    at_every_desk(async |desk| {
+        let texts = [
+            "grüß Gott",
+            "您的验证码是 4711",
+            "\u{1f389} 🧑‍🚀",
+            "a\\'b\"c%_`",
+            "line\r\nline\t",
+            " a ",
+        ];
+        let of = |(line, text): (u64, &&str)| NewSms {
+            content: (*text).to_owned(),
+            params: format!("{{\"姓名\":\"{line}\"}}"),
+            ..row(line)
+        };
+        let spring = desk.campaign("春节 🎉").await;
+        desk.import(spring, (2..).zip(&texts).map(of).collect())
+            .await;
+        let worker = desk.worker().await;
+        let claimed = desk.claim(worker.id, spring, 10).await;
+        let back: Vec<&str> = claimed.iter().map(|sms| sms.content.as_str()).collect();
+        assert_eq!(back, texts);
+        assert_eq!(claimed[0].params, "{\"姓名\":\"2\"}");
+        let found = desk.store.campaign("春节 🎉").await.expect("read");
+        assert_eq!(found.map(|campaign| campaign.id), Some(spring));
     })
     .await;
 }

@@ -3,11 +3,13 @@
 mod desk;
 
 mod claiming;
+mod file;
 mod importing;
 mod late;
 mod opening;
 mod operating;
 mod random;
 mod replacing;
+mod server;
 mod settling;
 mod workers;

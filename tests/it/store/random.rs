@@ -283,7 +283,7 @@ proptest! {
     fn nothing_is_lost_or_doubled_whatever_happens(
         moves in prop::collection::vec(moves(), 1..50)
     ) {
-        let runtime = tokio::runtime::Builder::new_current_thread().build();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         runtime.expect("a runtime").block_on(on_every_database(async |db| {
             let desk = Desk::new(db).await;
             let mut life = Life::new(&desk).await;

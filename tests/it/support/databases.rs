@@ -1,25 +1,35 @@
 //! The databases that every test of the store runs on, each empty and of its own, and a way to them
-//! past smsq, as another program has it.
+//! past smsq, as another program has it. Servers are those that `tests/run` has started.
 
-use std::process::Command;
+use std::env;
+use std::io::Write;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, Once};
 
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel::sql_types::{BigInt, Nullable, Text};
 use smsq::store::{Access, Store, StoreError};
 
-/// The databases that smsq knows; a new one is a variant, a line here, and its arms below.
-const KINDS: [Kind; 1] = [Kind::Sqlite];
+use super::client::Client;
 
-#[derive(Clone, Copy, Debug)]
+/// The databases that smsq knows; a new one is a variant, a line here, and its arms here and in
+/// `client.rs`.
+const KINDS: [Kind; 3] = [Kind::Sqlite, Kind::Mysql, Kind::Postgres];
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Sqlite,
+    Mysql,
+    Postgres,
 }
 
 /// An empty database that ends with the test.
 pub(crate) struct Database {
-    kind: Kind,
+    pub(crate) kind: Kind,
     pub(crate) url: String,
+    /// Another program that stays connected.
+    client: Mutex<Option<Client>>,
     folder: tempfile::TempDir,
 }
 
@@ -37,25 +47,107 @@ struct Word {
 
 /// Runs a test on a new database of every kind, one after the other.
 pub(crate) async fn on_every_database(test: impl AsyncFn(Database)) {
-    for kind in KINDS {
+    for kind in kinds() {
         let named = NamedOnPanic(kind);
         test(Database::new(kind)).await;
         drop(named);
     }
 }
 
-impl Database {
-    /// One of the first kind, for what has to do with no database in particular.
-    pub(crate) fn any() -> Self {
-        Self::new(KINDS[0])
+/// Runs a test of processes with a new database of every kind, one after the other.
+pub(crate) fn with_every_database(test: impl Fn(&Database)) {
+    for kind in kinds() {
+        let named = NamedOnPanic(kind);
+        test(&Database::new(kind));
+        drop(named);
+    }
+}
+
+/// The kinds that can be had here.
+fn kinds() -> Vec<Kind> {
+    KINDS.into_iter().filter(|kind| kind.is_there()).collect()
+}
+
+impl Kind {
+    /// The variable that has the URL of its server.
+    fn variable(self) -> Option<&'static str> {
+        match self {
+            Self::Sqlite => None,
+            Self::Mysql => Some("SMSQ_TEST_MYSQL"),
+            Self::Postgres => Some("SMSQ_TEST_POSTGRES"),
+        }
     }
 
-    fn new(kind: Kind) -> Self {
-        let folder = tempfile::tempdir().expect("a folder");
-        let url = match kind {
-            Kind::Sqlite => format!("sqlite://{}", folder.path().join("smsq.db").display()),
+    /// A server that is not there is skipped aloud, and is a fault where `CI` is set.
+    fn is_there(self) -> bool {
+        static TOLD: Once = Once::new();
+        let missing = self
+            .variable()
+            .filter(|variable| env::var_os(variable).is_none());
+        let Some(variable) = missing else {
+            return true;
         };
-        Self { kind, url, folder }
+        let said = format!("`{variable}` names no server; `tests/run` starts one");
+        assert!(env::var_os("CI").is_none(), "{said}");
+        TOLD.call_once(|| {
+            // Not `eprintln`, whose words are kept from whoever runs tests that pass.
+            let said = format!("skipped where they need a server: {said}\n");
+            std::io::stderr()
+                .write_all(said.as_bytes())
+                .expect("somebody reads");
+        });
+        false
+    }
+
+    /// A database of the kind's server.
+    fn url(self, database: &str) -> String {
+        let variable = self.variable().expect("it has a server");
+        let server = env::var(variable).expect("the URL of a server");
+        format!("{server}/{database}")
+    }
+
+    /// Does on the server what concerns whole databases.
+    fn administer(self, sql: &str) -> Result<Vec<String>, String> {
+        let database = match self {
+            Self::Mysql => "mysql",
+            Self::Sqlite | Self::Postgres => "postgres",
+        };
+        Client::open(self, &self.url(database)).try_run(sql)
+    }
+}
+
+impl Database {
+    /// One in a file, for what has to do with no server.
+    pub(crate) fn in_a_file() -> Self {
+        Self::new(Kind::Sqlite)
+    }
+
+    /// One of every kind that can be had here.
+    pub(crate) fn new(kind: Kind) -> Self {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let folder = tempfile::tempdir().expect("a folder");
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let name = format!("smsq_{}_{number}", std::process::id());
+        let (url, create) = match kind {
+            Kind::Sqlite => {
+                let file = folder.path().join("smsq.db");
+                (format!("sqlite://{}", file.display()), None)
+            }
+            Kind::Mysql => (kind.url(&name), Some(format!("CREATE DATABASE {name}"))),
+            Kind::Postgres => {
+                let create = format!("CREATE DATABASE {name} TEMPLATE template0");
+                (kind.url(&name), Some(create))
+            }
+        };
+        if let Some(create) = create {
+            kind.administer(&create).expect("a database");
+        }
+        Self {
+            kind,
+            url,
+            client: Mutex::new(None),
+            folder,
+        }
     }
 
     pub(crate) async fn open(&self) -> Result<Store, StoreError> {
@@ -71,16 +163,26 @@ impl Database {
     pub(crate) fn run(&self, sql: &str) {
         match self.kind {
             Kind::Sqlite => self.sqlite().batch_execute(sql).expect("statements"),
+            Kind::Mysql | Kind::Postgres => drop(self.lines(sql)),
         }
     }
 
     /// The numbers in column `value`.
     pub(crate) fn numbers(&self, sql: &str) -> Vec<i64> {
-        let rows: Vec<Number> = match self.kind {
-            Kind::Sqlite => diesel::sql_query(sql).load(&mut self.sqlite()),
+        match self.kind {
+            Kind::Sqlite => {
+                let rows: Vec<Number> = diesel::sql_query(sql)
+                    .load(&mut self.sqlite())
+                    .expect("numbers");
+                rows.into_iter().map(|row| row.value).collect()
+            }
+            Kind::Mysql | Kind::Postgres => {
+                let lines = self.lines(sql).into_iter();
+                lines
+                    .map(|line| line.parse().expect("a whole number"))
+                    .collect()
+            }
         }
-        .expect("numbers");
-        rows.into_iter().map(|row| row.value).collect()
     }
 
     /// The first number in column `value`.
@@ -88,37 +190,57 @@ impl Database {
         self.numbers(sql)[0]
     }
 
-    /// The words in column `value`.
+    /// The words in column `value`, none of which has two lines.
     pub(crate) fn words(&self, sql: &str) -> Vec<Option<String>> {
-        let rows: Vec<Word> = match self.kind {
-            Kind::Sqlite => diesel::sql_query(sql).load(&mut self.sqlite()),
+        match self.kind {
+            Kind::Sqlite => {
+                let rows: Vec<Word> = diesel::sql_query(sql)
+                    .load(&mut self.sqlite())
+                    .expect("words");
+                rows.into_iter().map(|row| row.value).collect()
+            }
+            Kind::Mysql | Kind::Postgres => {
+                let lines = self.lines(sql).into_iter();
+                lines.map(|line| (line != "NULL").then_some(line)).collect()
+            }
         }
-        .expect("words");
-        rows.into_iter().map(|row| row.value).collect()
     }
 
-    /// Runs statements in the database's own shell.
-    pub(crate) fn shell(&self, sql: &str) {
-        let mut shell = match self.kind {
-            Kind::Sqlite => Command::new("sqlite3"),
-        };
-        let ran = match self.kind {
-            Kind::Sqlite => shell.arg(self.path()).arg(sql).output(),
-        }
-        .expect("the database's shell (`tests/run` installs it)");
-        let said = String::from_utf8_lossy(&ran.stderr);
-        assert!(ran.status.success(), "the database's shell: {said}");
+    /// A session of the database's own client.
+    pub(crate) fn client(&self) -> Client {
+        Client::open(self.kind, &self.url)
     }
 
-    fn path(&self) -> &str {
-        self.url.trim_start_matches("sqlite://")
+    /// Leaves a session that may have been ended from outside.
+    pub(crate) fn reconnect(&self) {
+        *self.client.lock().expect("nobody failed before") = None;
+    }
+
+    fn lines(&self, sql: &str) -> Vec<String> {
+        let mut client = self.client.lock().expect("nobody failed before");
+        client.get_or_insert_with(|| self.client()).run(sql)
     }
 
     fn sqlite(&self) -> SqliteConnection {
-        let mut conn = SqliteConnection::establish(self.path()).expect("the file");
+        let file = self.url.trim_start_matches("sqlite://");
+        let mut conn = SqliteConnection::establish(file).expect("the file");
         conn.batch_execute("PRAGMA busy_timeout = 30000")
             .expect("a timeout");
         conn
+    }
+}
+
+impl Drop for Database {
+    /// Whoever is still connected must not keep it.
+    fn drop(&mut self) {
+        let (_, name) = self.url.rsplit_once('/').expect("a path");
+        let drop = match self.kind {
+            Kind::Sqlite => return,
+            Kind::Mysql => format!("SET lock_wait_timeout = 10; DROP DATABASE IF EXISTS {name}"),
+            Kind::Postgres => format!("DROP DATABASE IF EXISTS {name} WITH (FORCE)"),
+        };
+        // It ends with its server at the latest.
+        let _ = self.kind.administer(&drop);
     }
 }
 

@@ -1,6 +1,7 @@
 //! What the tests of the whole program share: a scratch folder with a clean environment to run it in,
 //! the practice gateway as a process, and snapshots of what a command did.
 
+pub(crate) mod client;
 pub(crate) mod databases;
 pub(crate) mod disk;
 pub(crate) mod practice;
@@ -46,15 +47,30 @@ macro_rules! snapshot {
 pub(crate) use snapshot;
 
 /// A folder to run the program in; removed afterwards.
-pub(crate) struct Scratch(TempDir);
+pub(crate) struct Scratch {
+    folder: TempDir,
+    /// The URL of the database, where it is not `smsq.db` in the folder.
+    database: Option<String>,
+}
 
 impl Scratch {
     pub(crate) fn new() -> Self {
-        Self(tempfile::tempdir().expect("a scratch folder"))
+        Self {
+            folder: tempfile::tempdir().expect("a scratch folder"),
+            database: None,
+        }
+    }
+
+    /// Every command gets the database with `--database`.
+    pub(crate) fn at(database: &str) -> Self {
+        Self {
+            database: Some(database.to_owned()),
+            ..Self::new()
+        }
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
-        self.0.path().join(name)
+        self.folder.path().join(name)
     }
 
     pub(crate) fn write(&self, name: &str, text: &str) -> &Self {
@@ -68,13 +84,15 @@ impl Scratch {
 
     /// The program with nothing of this machine's environment but the path.
     pub(crate) fn command<'a>(&self, arguments: impl IntoIterator<Item = &'a str>) -> Command {
+        let database = self.database.as_deref();
         let mut command = Command::new(env!("CARGO_BIN_EXE_smsq"));
         command
+            .args(database.into_iter().flat_map(|url| ["--database", url]))
             .args(arguments)
-            .current_dir(self.0.path())
+            .current_dir(self.folder.path())
             .env_clear()
             .env("PATH", std::env::var_os("PATH").unwrap_or_default())
-            .env("HOME", self.0.path())
+            .env("HOME", self.folder.path())
             .env("TZ", "UTC")
             .stdin(Stdio::null());
         command

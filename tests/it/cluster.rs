@@ -1,0 +1,65 @@
+//! A MariaDB Galera cluster whose writer dies in the middle of a campaign. `tests/cluster` starts it and
+//! runs this.
+
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use smsq::sandbox::Behaviour;
+
+use crate::support::Scratch;
+use crate::support::client::Client;
+use crate::support::databases::Kind;
+use crate::support::practice::{Practice, list};
+use crate::support::running::Running;
+
+const MESSAGES: u64 = 2_000;
+
+fn variable(name: &str) -> String {
+    std::env::var(name).unwrap_or_else(|_| panic!("`{name}`: run `tests/cluster`"))
+}
+
+#[test]
+#[ignore = "it needs a cluster, which `tests/cluster` starts"]
+fn a_campaign_outlives_the_writer_of_its_cluster() {
+    let servers = variable("SMSQ_TEST_CLUSTER");
+    let writer: i32 = variable("SMSQ_TEST_CLUSTER_WRITER").parse().expect("a pid");
+    let (others, last) = servers.rsplit_once(',').expect("several hosts");
+    let (login, _) = others.split_once("127.0.0.1").expect("a login");
+    let last = format!("{login}{last}");
+    Client::open(Kind::Mysql, &format!("{last}/mysql")).run("CREATE DATABASE queue");
+    let gateway = Practice::start(Behaviour {
+        latency: Duration::from_millis(20),
+        ..Behaviour::default()
+    });
+    let scratch = Scratch::at(&format!("{servers}/queue"));
+    // Slow enough to be in the middle when the writer dies.
+    gateway.honouring(&scratch, "rate = \"200/s\"");
+    scratch.import(&list(MESSAGES));
+
+    let send = ["send", "--slots", "8"];
+    let mut workers = [scratch.start(send), scratch.start(send)];
+    let [first, second] = &mut workers;
+    let alive = first.until("a fifth is sent", || gateway.accepted() >= MESSAGES / 5);
+    assert!(alive, "it ended before");
+    second.until_said("it has begun", |_| true);
+    let writer = Pid::from_raw(writer).expect("a pid");
+    kill_process(writer, Signal::KILL).expect("the writer is killed");
+    assert!(gateway.accepted() < MESSAGES, "it died too late");
+
+    for ran in workers.map(Running::ended) {
+        assert_eq!(ran.code(), Some(0), "{ran}");
+    }
+    let standing = scratch.sound_standing(Some("c"));
+    assert_eq!(standing["sent"], MESSAGES, "{standing}");
+    gateway.assert_each_once(MESSAGES);
+    // What another node tells is the same.
+    let mut survivor = Client::open(Kind::Mysql, &format!("{last}/queue"));
+    let sums = "SELECT count(*), sum(accepted), count(DISTINCT reference) FROM sms_sent";
+    assert_eq!(
+        survivor.run(sums),
+        [format!("{MESSAGES}\t{MESSAGES}\t{MESSAGES}")]
+    );
+    let size = "SELECT variable_value FROM information_schema.global_status
+                WHERE variable_name = 'WSREP_CLUSTER_SIZE'";
+    assert_eq!(survivor.run(size), ["2"]);
+}
