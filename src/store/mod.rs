@@ -7,7 +7,10 @@ macro_rules! on_server {
     ($server:expr, |$conn:ident| $query:expr) => {{
         let mut attempts = $crate::store::server::Attempts::default();
         loop {
-            let mut held = $server.link().await?;
+            let mut held = match $server.link().await {
+                Ok(held) => held,
+                Err(error) => break Err(error),
+            };
             let done = $crate::store::server::link::on!(held.link(), |$conn| $query);
             if let Some(told) = attempts.judge($server, held, done).await {
                 break told;

@@ -149,23 +149,39 @@ pub(super) async fn due(
     }
 }
 
+/// Two ranges of the index, each entered at its first row: the rest of one moment, and what is due later.
 async fn due_after(
     link: &mut Link,
     wanted: Wanted,
     (due_at, id): (i64, i64),
 ) -> QueryResult<Vec<Candidate>> {
-    on!(link, |conn| sms::table
+    let mut rows: Vec<Candidate> = on!(link, |conn| sms::table
         .filter(sms::campaign_id.eq(wanted.campaign_id))
         .filter(sms::state.eq(State::Ready.code()))
-        .filter(sms::due_at.le(wanted.now.as_millis()))
-        .filter(sms::due_at.ge(due_at))
-        .filter(sms::due_at.gt(due_at).or(sms::id.gt(id)))
+        .filter(sms::due_at.eq(due_at))
+        .filter(sms::id.gt(id))
         .order((sms::due_at, sms::id))
         .limit(i64::from(wanted.count))
         .select(Candidate::as_select())
         .for_update()
         .skip_locked()
-        .load(conn))
+        .load(conn))?;
+    let missing = i64::from(wanted.count) - i64::try_from(rows.len()).unwrap_or(i64::MAX);
+    if missing > 0 {
+        let later: Vec<Candidate> = on!(link, |conn| sms::table
+            .filter(sms::campaign_id.eq(wanted.campaign_id))
+            .filter(sms::state.eq(State::Ready.code()))
+            .filter(sms::due_at.gt(due_at))
+            .filter(sms::due_at.le(wanted.now.as_millis()))
+            .order((sms::due_at, sms::id))
+            .limit(missing)
+            .select(Candidate::as_select())
+            .for_update()
+            .skip_locked()
+            .load(conn))?;
+        rows.extend(later);
+    }
+    Ok(rows)
 }
 
 /// Where locked rows cannot be skipped: some of the next rows are chosen at random, so that workers seldom
