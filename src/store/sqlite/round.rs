@@ -95,7 +95,8 @@ impl<'a> Claim<'a> {
                 suppression::table.select(suppression::phone),
             ))
             .get_result(conn)?,
-            spent: false,
+            // That the windows are full must be kept, though no moment is given out.
+            spent: round.refill,
             done: RouteClaimed::default(),
         })
     }
@@ -290,7 +291,7 @@ impl<'a> Claim<'a> {
                 &limits.0,
                 self.round.worker_id,
                 self.route.from_us,
-                self.round.lease,
+                self.round.lease.of_campaign(),
             );
             if self.round.refill {
                 own.refill(self.route.from_us);
@@ -301,7 +302,7 @@ impl<'a> Claim<'a> {
             state: CampaignState::of(state),
             reason,
             own,
-            spent: false,
+            spent: self.round.refill,
         })
     }
 }
