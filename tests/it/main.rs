@@ -16,3 +16,4 @@ mod starved;
 mod stopping;
 mod store;
 mod support;
+mod workers;
