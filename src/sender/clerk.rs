@@ -360,3 +360,25 @@ fn routes(
     }
     routes
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reach_leaves_room_beside_the_error_and_does_not_change_with_every_breath() {
+        assert_eq!(fitting(GRACE, 0), GRACE);
+        assert_eq!(fitting(GRACE, 2_500), GRACE);
+        let far = fitting(GRACE, 25_000);
+        assert_eq!(far, Duration::from_millis(56));
+        for error_us in [24_000, 25_400] {
+            assert_eq!(fitting(far, error_us), far);
+        }
+        assert!(fitting(far, 26_000) > far);
+        assert_eq!(fitting(far, 1_000), GRACE);
+        for error_us in 0..100_000 {
+            let room_us = micros(fitting(GRACE, error_us)) - 2 * error_us;
+            assert!((ROOM_US..=micros(GRACE)).contains(&room_us), "{error_us}");
+        }
+    }
+}

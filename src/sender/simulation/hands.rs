@@ -20,6 +20,8 @@ pub(in crate::sender) struct Hands {
     pub(in crate::sender) drift: i64,
     pub(in crate::sender) there: Duration,
     pub(in crate::sender) back: Duration,
+    /// The host is suspended: when, and for how long. Its timers know nothing of it.
+    pub(in crate::sender) slept: Option<(Duration, Duration)>,
     /// Somebody sets the database's clock: when, and by how many milliseconds.
     pub(in crate::sender) set: Option<(Duration, i64)>,
 }
@@ -31,18 +33,26 @@ impl Hands {
             drift: 0,
             there: Duration::ZERO,
             back: Duration::ZERO,
+            slept: None,
             set: None,
         }
     }
 
     pub(in crate::sender) fn steady_us(&self) -> i64 {
-        let passed_us = i64::try_from(self.began.elapsed().as_micros()).expect("some days");
+        let passed_us = i64::try_from(self.passed().as_micros()).expect("some days");
         passed_us + passed_us * self.drift / 1_000_000
+    }
+
+    /// All time, also that which was slept through.
+    fn passed(&self) -> Duration {
+        let awake = self.began.elapsed();
+        let slept = self.slept.filter(|(at, _)| *at <= awake);
+        awake + slept.map_or(Duration::ZERO, |(_, span)| span)
     }
 
     pub(in crate::sender) async fn now(&self) -> Timestamp {
         pass(self.there).await;
-        let passed = self.began.elapsed();
+        let passed = self.passed();
         let set = self.set.filter(|(at, _)| *at <= passed);
         let shown = START.plus(passed).as_millis() + set.map_or(0, |(_, by)| by);
         pass(self.back).await;

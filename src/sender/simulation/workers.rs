@@ -1,6 +1,7 @@
 //! Several workers on one database: far away from it, with clocks that are off, killed, cut off, and
 //! always within one limit.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -210,17 +211,19 @@ async fn a_round_whose_answer_is_lost_is_neither_lost_nor_done_twice() {
 
 #[tokio::test(start_paused = true)]
 async fn a_clock_of_the_database_that_is_set_breaks_no_window() {
-    for by_ms in [-3_600_000, -150, 120, 3_600_000] {
+    let large = (0..12).map(|turn| (3_600_000, 2_000 + turn * 9));
+    let others = [(-3_600_000, 2_000), (-150, 2_000), (120, 2_000)];
+    for (by_ms, at_ms) in large.chain(others) {
         let mut simulation = Simulation::new(World::new(8, Faults::default()), "20/s", 0).await;
-        simulation.count = 300;
+        simulation.count = 120;
         // Due by whatever the clock will show.
         let due_at = START.minus(SECOND * 86_400);
         simulation
-            .import_into(simulation.campaign_id, 0..300, due_at, None)
+            .import_into(simulation.campaign_id, 0..120, due_at, None)
             .await;
         let hired = |there, back| {
             let mut hired = far(&simulation, there, back, 0);
-            hired.hands.set = Some((SECOND * 5, by_ms));
+            hired.hands.set = Some((Duration::from_millis(at_ms), by_ms));
             hired
         };
         tokio::join!(
@@ -228,10 +231,33 @@ async fn a_clock_of_the_database_that_is_set_breaks_no_window() {
             simulation.work_as(hired(1, 0))
         );
         let totals = simulation.check().await;
-        assert_eq!(totals.sent, 300, "{by_ms}: {totals:?}");
+        assert_eq!(totals.sent, 120, "{by_ms}: {totals:?}");
         let (starts, _) = simulation.world.history();
         let late: Vec<_> = starts.iter().filter(|one| one.at > SECOND * 60).collect();
         assert!(late.is_empty(), "{by_ms}: {late:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_host_that_wakes_up_starts_nothing_before_its_lease_is_renewed() {
+    for at_ms in [1_000, 1_010, 1_020, 1_030] {
+        let mut simulation = Simulation::new(World::new(13, Faults::default()), "", 400).await;
+        simulation.settings.sender.lease = SECOND * 5;
+        let at = Duration::from_millis(at_ms);
+        let mut hired = far(&simulation, 10, 10, 0);
+        hired.hands.slept = Some((at, SECOND * 20));
+        let summary = simulation.work_as(hired).await.expect("it ends");
+        assert_eq!((summary.ended, summary.sent), (Ended::Done, 400));
+        simulation.check().await;
+        // Its timers ring as if it had never slept: for the lease, a third of it after the last time.
+        let (starts, _) = simulation.world.history();
+        let asleep = at..Duration::from_millis(1_600);
+        let early: Vec<_> = starts
+            .iter()
+            .filter(|one| asleep.contains(&one.at))
+            .collect();
+        assert!(early.is_empty(), "{early:?}");
+        assert!(starts.iter().any(|one| one.at < at), "it was busy");
     }
 }
 
@@ -326,4 +352,27 @@ async fn a_day_and_a_second_are_kept_through_restarts_of_several_workers() {
     assert_eq!(totals.queued + totals.sending, 0, "{totals:?}");
     let hours = simulation.world.span().as_secs_f64() / 3_600.0;
     assert!(hours < 400.0 / 150.0 + 0.2, "{hours} hours");
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_is_cut_off_for_longer_than_its_lease_comes_back_under_another_id_and_does_no_harm() {
+    for seed in 0..4 {
+        let world = World::new(seed, Faults::default());
+        let mut simulation = Simulation::new(world, "20/s", 600).await;
+        simulation.settings.sender.lease = SECOND * 5;
+        let from = simulation.world.began + SECOND * 2;
+        let cut_off = Hired {
+            weather: Arc::new(Weather {
+                away: vec![(from, from + SECOND * 17)],
+                ..Weather::default()
+            }),
+            ..simulation.worker()
+        };
+        tokio::join!(simulation.work_as(cut_off), simulation.work(None));
+        let totals = simulation.check().await;
+        assert_eq!(totals.sent + totals.unknown, 600, "{totals:?}");
+        let (starts, _) = simulation.world.history();
+        let ids: BTreeSet<i64> = starts.iter().map(|start| start.worker_id).collect();
+        assert_eq!(ids.len(), 3, "{ids:?}");
+    }
 }
