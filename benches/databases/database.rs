@@ -170,7 +170,7 @@ impl Database {
         let round = Round {
             worker_id: self.worker_id,
             now,
-            lease: Duration::from_secs(30),
+            lease: Duration::from_secs(30).into(),
             settlements: settlements.collect(),
             halts: Vec::new(),
             stops: Vec::new(),

@@ -1,4 +1,4 @@
-//! `smsq status`: how the campaigns stand, now or as it goes on.
+//! `smsq status`: how the campaigns stand and who sends, now or as it goes on.
 
 use std::time::Duration;
 
@@ -8,7 +8,8 @@ use super::Context;
 use super::signals::Signals;
 use super::words::campaign_name;
 use crate::exit::Exit;
-use crate::report::{self, Standing};
+use crate::report::{self, Active, Standing};
+use crate::sms::Timestamp;
 use crate::store::Store;
 use crate::store::inspect::Totals;
 
@@ -39,10 +40,12 @@ pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
     let mut signals = args.watch.then(Signals::listen).transpose()?;
     loop {
         let standings = standings(args, context, &store).await?;
+        let workers = Active::all(&store).await?;
+        let now = store.now().await?;
         if args.watch && context.console.terminal && !context.is_json() {
             context.console.data(CLEAR)?;
         }
-        print(args, context, &standings)?;
+        print(args, context, &standings, (&workers, now))?;
         let is_over =
             |one: &Standing| matches!(one.state, "done" | "cancelled") && one.totals.sending == 0;
         let Some(signals) = signals.as_mut() else {
@@ -68,9 +71,16 @@ async fn standings(args: &Args, context: &Context, store: &Store) -> anyhow::Res
     })
 }
 
-fn print(args: &Args, context: &Context, standings: &[Standing]) -> anyhow::Result<()> {
+fn print(
+    args: &Args,
+    context: &Context,
+    standings: &[Standing],
+    (workers, now): (&[Active], Timestamp),
+) -> anyhow::Result<()> {
     if context.is_json() {
-        return context.print_json(&object(args.campaign.is_some(), standings)?);
+        let mut object = object(args.campaign.is_some(), standings)?;
+        object["workers"] = serde_json::to_value(workers)?;
+        return context.print_json(&object);
     }
     if standings.is_empty() {
         context
@@ -78,7 +88,12 @@ fn print(args: &Args, context: &Context, standings: &[Standing]) -> anyhow::Resu
             .say("there is no campaign yet: `smsq import` makes one");
         return Ok(());
     }
-    Ok(context.console.data(&report::standings_text(standings))?)
+    let mut text = report::standings_text(standings);
+    if !workers.is_empty() {
+        text.push('\n');
+        text.push_str(&Active::text(workers, now));
+    }
+    Ok(context.console.data(&text)?)
 }
 
 /// One campaign's standing, or the totals and the campaigns they are made of.

@@ -9,6 +9,7 @@ mod history;
 mod html;
 mod json;
 mod table;
+mod workers;
 
 #[cfg(test)]
 mod sample;
@@ -27,6 +28,7 @@ pub use advice::{Step, advice, shell_word, steps};
 pub use file::to_file;
 pub use history::History;
 pub use table::standings as standings_text;
+pub use workers::Active;
 
 /// Failures that are read, and held, at a time.
 const PAGE: usize = 1_000;

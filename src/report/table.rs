@@ -179,13 +179,13 @@ pub(super) fn percent(count: u64, of: u64) -> String {
     }
 }
 
-fn bare() -> Table {
+pub(super) fn bare() -> Table {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
     table
 }
 
-fn push_table(text: &mut String, table: &Table) {
+pub(super) fn push_table(text: &mut String, table: &Table) {
     for line in table.to_string().lines() {
         text.push_str(line.trim_end());
         text.push('\n');
@@ -193,7 +193,7 @@ fn push_table(text: &mut String, table: &Table) {
 }
 
 /// One line that steers no terminal, whatever a provider put into it.
-fn printable(text: &str) -> String {
+pub(super) fn printable(text: &str) -> String {
     text.replace(char::is_control, " ")
 }
 

@@ -26,7 +26,7 @@ pub struct Config {
 pub struct Attempt {
     pub id: i64,
     pub claim: i64,
-    /// When its request started, in microseconds of the worker's clock.
+    /// When its request started, in microseconds of the host's steady clock.
     pub started_us: i64,
     /// Nothing of it reached the provider, so it can be given back.
     pub certain: bool,
@@ -93,6 +93,14 @@ impl Breaker {
         match self.state {
             State::Closed(_) => None,
             State::Open { probe_at, .. } => Some(probe_at),
+        }
+    }
+
+    /// The database's clock was set: the next probe waits as long as before.
+    pub fn shift(&mut self, by_us: i64) {
+        if let State::Open { probe_at, .. } = &mut self.state {
+            let shifted = probe_at.as_millis().saturating_add(by_us / 1_000);
+            *probe_at = Timestamp::from_millis(shifted);
         }
     }
 

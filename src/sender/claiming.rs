@@ -2,16 +2,15 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use super::breaker::Allowed;
 use super::clerk::Clerk;
+use super::clock::micros;
 use super::route::{Line, Route};
 use super::slot::{self, Job};
 use crate::phone::{Phone, Region};
 use crate::provider::Message;
-use crate::sms::{Cause, Class, Sms, Timestamp, millis};
-use crate::store::pace::HORIZON;
+use crate::sms::{Cause, Class, Sms, Timestamp};
 use crate::store::{Admission, Claimed, Held, Moment, Round, RoundDone, RouteClaim};
 use crate::text::segments;
 
@@ -22,22 +21,22 @@ impl Clerk {
         let cap = self.cap();
         let mut free = self.free();
         let mut left = self.left();
+        let horizon = self.horizon();
         for route in &mut self.routes {
             let room = free.min(cap.saturating_sub(route.busy()));
             let room = room.min(u32::try_from(left).unwrap_or(u32::MAX));
-            let usable = route.could_use(
-                room.max(u32::from(!route.held.is_empty())),
-                round.now,
-                now_us,
-            );
+            let holds = route.holds_due(now_us);
+            let usable = route.could_use(room.max(u32::from(holds)), round.now, now_us);
             if usable == 0 {
                 continue;
             }
             // A probe is one message, and one that is held comes first.
             let (held_count, fresh) = match route.breaker.allowed(round.now) {
-                Allowed::One if !route.held.is_empty() => (1, 0),
-                _ => (route.held.len(), usable.min(room)),
+                Allowed::One if holds => (1, 0),
+                _ if holds => (route.held.len(), usable.min(room)),
+                _ => (0, usable.min(room)),
             };
+            route.gate.look_ahead(horizon * 2);
             let want = route.gate.grant(fresh, now_us);
             if want == 0 && held_count == 0 {
                 route.asleep_until_us = route.gate.next_us(now_us).unwrap_or(now_us);
@@ -47,11 +46,32 @@ impl Clerk {
             left = left.saturating_sub(u64::from(want));
             let from_us = now_us + micros(self.commit);
             round.claims.push(RouteClaim {
-                until_us: from_us + micros(HORIZON),
+                until_us: from_us + micros(horizon),
                 held: route.held.iter().take(held_count).map(held).collect(),
                 want,
                 asks: route.asks(want, round.now),
                 ..route.empty_claim(from_us)
+            });
+        }
+    }
+
+    /// The clock has jumped, and nobody knows what the windows hold: tells all limits that they are full.
+    pub(super) fn refill(&mut self, round: &mut Round) {
+        round.refill = true;
+        let now_us = self.clock.now_us();
+        let mut free = self.free();
+        let mut left = self.left();
+        for route in &mut self.routes {
+            // Whoever is not asked is not told; but only who has no limit has anything to give.
+            let asks = route.asks_all();
+            let want = u32::try_from(asks.len()).unwrap_or(u32::MAX).min(free);
+            let want = want.min(u32::try_from(left).unwrap_or(u32::MAX));
+            free -= want;
+            left = left.saturating_sub(u64::from(want));
+            round.claims.push(RouteClaim {
+                want,
+                asks,
+                ..route.empty_claim(now_us)
             });
         }
     }
@@ -79,17 +99,23 @@ impl Clerk {
         }
         let now = self.clock.now();
         let now_us = self.clock.now_us();
+        let early_us = micros(self.commit) + micros(self.horizon()) / 2;
         for (asked, claimed) in round.claims.iter().zip(done.claims) {
             let Some(index) = self.route_of(&asked.provider) else {
                 continue;
             };
             let count = u32::try_from(claimed.rows.len()).unwrap_or(u32::MAX);
+            let is_full = asked.want > 0 && count >= asked.want;
             self.claimed += u64::from(count);
             let route = &mut self.routes[index];
             route.gate.return_unused(asked.want.saturating_sub(count));
             let mut jobs = route.regain(claimed.held);
             for row in claimed.rows {
-                jobs.push(self.job(index, row));
+                jobs.push(self.job(index, round.worker_id, row));
+            }
+            for job in &mut jobs {
+                job.reach = round.lease.reach;
+                job.jumps = self.jumps;
             }
             let route = &mut self.routes[index];
             route
@@ -102,8 +128,12 @@ impl Clerk {
             }
             if let Some(next_us) = claimed.next_us {
                 // Early enough that the next moment is still ahead when its row is committed.
-                let early = micros(self.commit) + micros(HORIZON) / 2;
-                route.asleep_until_us = next_us.saturating_sub(early).max(now_us + 1_000);
+                let asleep_until_us = next_us.saturating_sub(early_us).max(now_us + 1_000);
+                route.held_until_us = asleep_until_us;
+                // Where others took all that was wanted, a campaign at its own limit holds up nobody.
+                if !is_full {
+                    route.asleep_until_us = asleep_until_us;
+                }
             }
             for job in jobs {
                 self.start(job);
@@ -120,7 +150,7 @@ impl Clerk {
         self.tasks.spawn(slot::send(job, Arc::clone(&self.around)));
     }
 
-    fn job(&mut self, index: usize, row: Claimed) -> Job {
+    fn job(&mut self, index: usize, worker_id: i64, row: Claimed) -> Job {
         let route = &mut self.routes[index];
         let campaign_id = row.sms.campaign_id;
         let from = route.line(campaign_id).and_then(|line| {
@@ -137,6 +167,9 @@ impl Clerk {
             },
             sms: row.sms,
             moment: row.moment,
+            reach: self.reach,
+            jumps: self.jumps,
+            worker_id,
             route: index,
             provider: Arc::clone(&route.provider),
             transport: route.transport.clone(),
@@ -209,10 +242,4 @@ pub(super) fn admit(sms: &Sms, now: Timestamp, region: Option<Region>) -> Admiss
         },
         Err(error) => Admission::Refuse(Cause::new(Class::Recipient, error.to_string())),
     }
-}
-
-fn micros(span: Duration) -> i64 {
-    millis(span)
-        .saturating_mul(1_000)
-        .saturating_add(i64::from(span.subsec_micros() % 1_000))
 }

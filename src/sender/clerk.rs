@@ -11,27 +11,38 @@ use tokio::time::Instant;
 
 use super::breaker::Breaker;
 use super::claiming::admit;
-use super::clock::Clock;
+use super::clock::{Clock, micros};
+use super::database::Database;
 use super::lease::Lease;
 use super::route::Route;
 use super::slot::{Ended as SlotEnded, Surroundings, Transport};
 use super::{Ended, Event, OnUnknown, Progress, SendError, Settings};
 use crate::provider::Provider;
 use crate::sms::Timestamp;
-use crate::store::{Round, RoundDone, Store, StoreError};
+use crate::store::pace::{GRACE, HORIZON, Terms};
+use crate::store::{Round, RoundDone, StoreError};
 
 /// So often the clerk looks at campaigns and workers.
 pub(super) const UPKEEP: Duration = Duration::from_secs(1);
 /// So long the clerk waits for a database that is away, with its results in memory.
-const DATABASE_PATIENCE: Duration = Duration::from_secs(600);
+pub(super) const DATABASE_PATIENCE: Duration = Duration::from_secs(600);
 /// And so long once it has been told to stop.
 const LAST_PATIENCE: Duration = Duration::from_secs(10);
+/// The longest that a round is expected to take, and that moments are asked for after it; together
+/// less than what the pace allows.
+const LONGEST_COMMIT: Duration = Duration::from_secs(5);
+const LONGEST_HORIZON: Duration = Duration::from_secs(4);
+/// A request has at least so long to start in, between too early and too late, in microseconds.
+const ROOM_US: i64 = 5_000;
+/// A reach is a multiple of this, and is kept while it is no more than twice this too wide: who
+/// changes it loses what there is to gain from having a limit to itself.
+const STEP_US: i64 = 2_000;
 const FIRST_WAIT: Duration = Duration::from_millis(50);
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
 
 /// What a clerk is made of.
 pub(super) struct Parts {
-    pub(super) store: Store,
+    pub(super) database: Database,
     pub(super) providers: BTreeMap<String, Arc<Provider>>,
     pub(super) transports: BTreeMap<String, Transport>,
     pub(super) settings: Settings,
@@ -42,7 +53,7 @@ pub(super) struct Parts {
 }
 
 pub(super) struct Clerk {
-    pub(super) store: Store,
+    pub(super) database: Database,
     pub(super) settings: Settings,
     pub(super) clock: Arc<Clock>,
     pub(super) lease: Arc<Lease>,
@@ -61,13 +72,23 @@ pub(super) struct Clerk {
     pub(super) claims: HashSet<i64>,
     /// How long a round takes to commit, of late.
     pub(super) commit: Duration,
+    /// Requests start within so long of their moments: as near as the clock's error allows.
+    pub(super) reach: Duration,
+    /// The clock's count of jumps when the round was planned.
+    pub(super) jumps: u32,
+    /// And by how many microseconds it had jumped altogether.
+    set_by_us: i64,
+    /// The clock has jumped, and the limits have not been told.
+    refill: bool,
+    /// Since when it could not be told whether all is done.
+    pub(super) away_since: Option<Instant>,
 }
 
 impl Clerk {
     pub(super) async fn begin(parts: Parts) -> Result<Self, SendError> {
         let settings = parts.settings;
         let lease = Lease::begin(
-            parts.store.clone(),
+            parts.database.clone(),
             Arc::clone(&parts.clock),
             settings.sender.lease,
             settings.sender.slots,
@@ -78,7 +99,7 @@ impl Clerk {
         let mut tasks = JoinSet::new();
         tasks.spawn(Arc::clone(&lease).keep());
         let mut clerk = Self {
-            store: parts.store,
+            database: parts.database,
             around: Arc::new(Surroundings {
                 clock: Arc::clone(&parts.clock),
                 lease: Arc::clone(&lease),
@@ -100,8 +121,14 @@ impl Clerk {
             orphans_at: Instant::now() + settings_lease,
             claims: HashSet::new(),
             commit: Duration::from_millis(1),
+            reach: GRACE,
+            jumps: 0,
+            set_by_us: 0,
+            refill: false,
+            away_since: None,
         };
-        clerk.store.park_nobodys(clerk.clock.now()).await?;
+        let now = clerk.clock.now();
+        clerk.database.reach().await?.park_nobodys(now).await?;
         clerk.upkeep(true).await?;
         Ok(clerk)
     }
@@ -118,7 +145,7 @@ impl Clerk {
                 let done = self.commit(&round).await?;
                 self.dispatch(&round, done);
             }
-            if let Some(ended) = self.is_finished().await? {
+            if let Some(ended) = self.is_finished_unless_away().await? {
                 self.tasks.abort_all();
                 if let Err(error) = self.lease.end().await {
                     tracing::warn!(%error, "this worker stays on the list until another finds it gone");
@@ -158,6 +185,17 @@ impl Clerk {
     /// Decides what has ended, and what to ask for.
     fn plan(&mut self, ended: Vec<SlotEnded>) -> Round {
         let now = self.clock.now();
+        let jumps = self.clock.jumps();
+        if jumps != self.jumps {
+            self.jumps = jumps;
+            self.refill = true;
+            let set_by_us = self.clock.set_by_us();
+            for route in &mut self.routes {
+                route.shift(set_by_us - self.set_by_us);
+            }
+            self.set_by_us = set_by_us;
+        }
+        self.reach = fitting(self.reach, self.clock.error_us());
         let mut round = self.empty_round(now);
         for one in ended {
             self.conclude(one, &mut round);
@@ -165,7 +203,12 @@ impl Clerk {
         self.release_held(&mut round);
         self.return_moments(&mut round);
         if !self.is_stopping() && self.lease.holds() {
-            self.ask(&mut round);
+            if self.refill {
+                self.refill = false;
+                self.refill(&mut round);
+            } else {
+                self.ask(&mut round);
+            }
         }
         round
     }
@@ -175,11 +218,14 @@ impl Clerk {
         Round {
             worker_id: self.lease.worker_id(),
             now,
-            lease: self.lease.length(),
+            lease: Terms {
+                lease: self.lease.length(),
+                reach: self.reach,
+            },
             settlements: Vec::new(),
             halts: Vec::new(),
             stops: Vec::new(),
-            refill: self.lease.take_jump(),
+            refill: false,
             claims: Vec::new(),
             admit: Arc::new(move |sms| admit(sms, now, region)),
         }
@@ -192,7 +238,7 @@ impl Clerk {
         let mut round = Arc::clone(round);
         loop {
             let started = Instant::now();
-            let error = match self.store.round(Arc::clone(&round)).await {
+            let error = match self.database.round(Arc::clone(&round)).await {
                 Ok(done) => {
                     self.note_commit(started.elapsed(), wait != FIRST_WAIT);
                     return Ok(done);
@@ -207,7 +253,7 @@ impl Clerk {
             if !error.passes() && !round.claims.is_empty() {
                 // Nothing more can be claimed; what is known must be settled all the same.
                 let settling = Arc::new(round.without_claims(self.clock.now()));
-                self.store.round(settling).await?;
+                self.database.round(settling).await?;
                 return Err(error);
             }
             if !error.passes() || began.elapsed() >= patience {
@@ -230,9 +276,13 @@ impl Clerk {
             self.progress.set_note(None);
         }
         // The slowest of late: moments must not begin before their rows are committed.
-        self.commit = took
-            .max(self.commit.mul_f64(0.9))
-            .min(Duration::from_secs(5));
+        self.commit = took.max(self.commit.mul_f64(0.9)).min(LONGEST_COMMIT);
+    }
+
+    /// How far past the commit moments are asked for: at least until more are to be had, also when a
+    /// round that only settles and a look at campaigns and workers come between.
+    pub(super) fn horizon(&self) -> Duration {
+        HORIZON.max(self.commit * 4).min(LONGEST_HORIZON)
     }
 
     pub(super) fn resends(&self, route: usize) -> bool {
@@ -243,6 +293,18 @@ impl Clerk {
     pub(super) fn is_stopping(&self) -> bool {
         *self.stop.borrow()
     }
+}
+
+/// The reach that leaves room beside the clock's error on both sides.
+fn fitting(reach: Duration, error_us: i64) -> Duration {
+    let needed_us = error_us.saturating_mul(2).saturating_add(ROOM_US);
+    let reach_us = micros(reach);
+    let fits = needed_us <= reach_us && needed_us + 2 * STEP_US >= reach_us;
+    if fits || (needed_us <= reach_us && reach <= GRACE) {
+        return reach;
+    }
+    let steps_us = (needed_us / STEP_US + 1).saturating_mul(STEP_US);
+    Duration::from_micros(steps_us.unsigned_abs()).max(GRACE)
 }
 
 impl Round {
@@ -297,4 +359,26 @@ fn routes(
         ));
     }
     routes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reach_leaves_room_beside_the_error_and_does_not_change_with_every_breath() {
+        assert_eq!(fitting(GRACE, 0), GRACE);
+        assert_eq!(fitting(GRACE, 2_500), GRACE);
+        let far = fitting(GRACE, 25_000);
+        assert_eq!(far, Duration::from_millis(56));
+        for error_us in [24_000, 25_400] {
+            assert_eq!(fitting(far, error_us), far);
+        }
+        assert!(fitting(far, 26_000) > far);
+        assert_eq!(fitting(far, 1_000), GRACE);
+        for error_us in 0..100_000 {
+            let room_us = micros(fitting(GRACE, error_us)) - 2 * error_us;
+            assert!((ROOM_US..=micros(GRACE)).contains(&room_us), "{error_us}");
+        }
+    }
 }

@@ -29,6 +29,7 @@ impl Clerk {
                 route.held.push(job);
                 // Its moment is given back, and may be the next.
                 route.asleep_until_us = 0;
+                route.held_until_us = 0;
             }
             End::Released => {
                 route.breaker.probe_released();
@@ -51,10 +52,13 @@ impl Clerk {
     /// which must not go on.
     pub(super) fn release_held(&mut self, round: &mut Round) {
         let stopping = self.is_stopping();
+        let worker_id = self.lease.worker_id();
         for route in &mut self.routes {
             for job in std::mem::take(&mut route.held) {
                 let line = route.line(job.sms.campaign_id);
-                if !stopping && line.is_some_and(|line| line.is_active()) {
+                // What was claimed under another id was parked when this worker was taken for dead.
+                let goes_on = !stopping && job.worker_id == worker_id;
+                if goes_on && line.is_some_and(|line| line.is_active()) {
                     route.held.push(job);
                     continue;
                 }

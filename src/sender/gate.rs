@@ -44,6 +44,8 @@ pub(super) struct Gate {
     stepped_us: i64,
     /// Granted, but not used.
     spare: u32,
+    /// What is granted at once lasts for so long.
+    ahead: Duration,
     started: Started,
 }
 
@@ -73,10 +75,30 @@ impl Gate {
             part: 1.0,
             stepped_us: now_us,
             spare: 0,
+            ahead: HORIZON * 2,
             started: Started::default(),
         };
         gate.rebuild();
         gate
+    }
+
+    /// Grants enough at once for so long: a database far away is asked for more at a time.
+    pub(super) fn look_ahead(&mut self, span: Duration) {
+        if span > self.ahead {
+            self.ahead = span * 2;
+            self.rebuild();
+        }
+    }
+
+    /// The clock was set.
+    pub(super) fn shift(&mut self, by_us: i64) {
+        for at_us in [
+            &mut self.shown_us,
+            &mut self.stepped_us,
+            &mut self.started.since_us,
+        ] {
+            *at_us = at_us.saturating_add(by_us);
+        }
     }
 
     /// How many of `want` permits may be asked for now.
@@ -97,7 +119,7 @@ impl Gate {
     /// Takes back what was granted and not used.
     pub(super) fn return_unused(&mut self, count: u32) {
         if self.limiter.is_some() {
-            let burst = burst(self.rate());
+            let burst = self.burst();
             self.spare = self.spare.saturating_add(count).min(burst.get());
         }
     }
@@ -164,9 +186,20 @@ impl Gate {
             let apart = Duration::from_secs_f64(1.0 / self.rate());
             let quota = Quota::with_period(apart.max(Duration::from_nanos(1)))
                 .expect("a period of a nanosecond or more")
-                .allow_burst(burst(self.rate()));
+                .allow_burst(self.burst());
             RateLimiter::direct_with_clock(quota, self.clock.clone())
         });
+    }
+
+    /// What one look ahead of the shared pace can use, and never less than two.
+    fn burst(&self) -> NonZeroU32 {
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "saturates, and rates are positive"
+        )]
+        let ahead = (self.rate() * self.ahead.as_secs_f64()).ceil() as u32;
+        NonZeroU32::new(ahead.max(2)).unwrap_or(NonZeroU32::MIN)
     }
 
     fn show(&mut self, now_us: i64) {
@@ -181,17 +214,6 @@ impl Started {
         let elapsed = Duration::from_micros(u64::try_from(now_us - self.since_us).unwrap_or(0));
         f64::from(self.count) / elapsed.as_secs_f64().max(0.1)
     }
-}
-
-/// What one look ahead of the shared pace can use, and never less than two.
-fn burst(rate: f64) -> NonZeroU32 {
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "saturates, and rates are positive"
-    )]
-    let ahead = (rate * (HORIZON * 2).as_secs_f64()).ceil() as u32;
-    NonZeroU32::new(ahead.max(2)).unwrap_or(NonZeroU32::MIN)
 }
 
 #[cfg(test)]

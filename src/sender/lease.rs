@@ -2,51 +2,60 @@
 //! starts nothing; and whoever is found dead has their messages parked as unknown.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 use std::time::Duration;
 
-use crate::sender::clock::Clock;
+use tokio::time::Instant;
+
+use crate::sender::clock::{Clock, micros};
+use crate::sender::database::Database;
 use crate::sms::{Timestamp, millis};
-use crate::store::{NewWorker, Store, StoreError, Worker};
+use crate::store::{NewWorker, StoreError, Worker};
 
 /// Trust in one's own lease ends this part of it before peers may take over.
 const MARGIN: f64 = 0.1;
-/// So often a lease is renewed.
+/// So often a lease is renewed while it lasts.
 const BEATS: u32 = 3;
+/// After so many renewals in a row that failed, nothing more is started.
+const MISSES: u32 = 2;
+/// The database's clock is looked at at every heartbeat, and so often between two.
+const LOOK: Duration = Duration::from_secs(2);
 
 /// One worker's lease.
 pub(super) struct Lease {
-    store: Store,
+    database: Database,
     clock: Arc<Clock>,
     length: Duration,
     slots: i32,
     worker_id: AtomicI64,
+    /// On the host's steady clock: nobody's setting of a clock makes a lease longer.
     trusted_until_us: AtomicI64,
+    missed: AtomicU32,
     /// Before this, in milliseconds, others are not declared dead for their silence.
     patient_until: AtomicI64,
-    jumped: AtomicBool,
 }
 
 impl Lease {
     /// Registers this process as a worker.
     pub(super) async fn begin(
-        store: Store,
+        database: Database,
         clock: Arc<Clock>,
         length: Duration,
         slots: u32,
     ) -> Result<Arc<Self>, StoreError> {
         let slots = i32::try_from(slots).unwrap_or(i32::MAX);
-        let asked_us = clock.now_us();
+        let asked_us = clock.steady_us();
+        let store = database.reach().await?;
         let worker_id = store.register_worker(&identity(slots), clock.now()).await?;
         let lease = Arc::new(Self {
-            store,
+            database,
             clock,
             length,
             slots,
             worker_id: AtomicI64::new(worker_id),
             trusted_until_us: AtomicI64::new(0),
+            missed: AtomicU32::new(0),
             patient_until: AtomicI64::new(0),
-            jumped: AtomicBool::new(false),
         });
         lease.trust_from(asked_us);
         Ok(lease)
@@ -58,41 +67,56 @@ impl Lease {
 
     /// Whether a request may start now.
     pub(super) fn holds(&self) -> bool {
-        self.clock.now_us() < self.trusted_until_us.load(Ordering::Acquire)
+        self.missed.load(Ordering::Acquire) < MISSES
+            && self.clock.steady_us() < self.trusted_until_us.load(Ordering::Acquire)
     }
 
-    /// Whether the clock has jumped since this was asked last.
-    pub(super) fn take_jump(&self) -> bool {
-        self.jumped.swap(false, Ordering::AcqRel)
+    /// Whether a request may start now for what was claimed under this id: after this worker was taken
+    /// for dead, what it had claimed before is no longer its own.
+    pub(super) fn covers(&self, worker_id: i64) -> bool {
+        self.worker_id() == worker_id && self.holds()
     }
 
     pub(super) fn length(&self) -> Duration {
         self.length
     }
 
-    /// Renews the lease, until it is dropped.
+    /// Renews the lease and keeps the clock, until it is dropped.
     pub(super) async fn keep(self: Arc<Self>) {
+        let between = self.length / BEATS;
+        let mut beat_at = Instant::now() + between;
         loop {
-            tokio::time::sleep(self.length / BEATS).await;
+            tokio::time::sleep(between.min(LOOK)).await;
+            match self.clock.look().await {
+                Ok(false) => {}
+                Ok(true) => {
+                    tracing::warn!("the database's clock has jumped; every limit counts as full");
+                    // By the new time this worker may seem silent, and so may all others.
+                    self.be_patient();
+                    beat_at = Instant::now();
+                }
+                Err(error) => tracing::debug!(%error, "the database's clock could not be read"),
+            }
+            // A host that was suspended finds its lease run out before it is time to renew it.
+            if Instant::now() < beat_at && self.holds() {
+                continue;
+            }
+            beat_at = Instant::now() + between;
             if let Err(error) = self.beat().await {
+                self.missed.fetch_add(1, Ordering::AcqRel);
                 tracing::warn!(%error, "the lease was not renewed");
             }
         }
     }
 
     async fn beat(&self) -> Result<(), StoreError> {
-        let asked_us = self.clock.now_us();
+        let asked_us = self.clock.steady_us();
         let lapsed = !self.holds();
-        if !self
-            .store
-            .heartbeat(self.worker_id(), self.clock.now())
-            .await?
-        {
+        let store = self.database.reach().await?;
+        let now = self.clock.now();
+        if !store.heartbeat(self.worker_id(), now).await? {
             // Declared dead: what was claimed under the old id is parked; start anew under another.
-            let worker_id = self
-                .store
-                .register_worker(&identity(self.slots), self.clock.now())
-                .await?;
+            let worker_id = store.register_worker(&identity(self.slots), now).await?;
             tracing::warn!(
                 worker_id,
                 "this worker had been declared dead and starts anew"
@@ -100,18 +124,17 @@ impl Lease {
             self.worker_id.store(worker_id, Ordering::Release);
         }
         if lapsed {
-            let patient_until = self.clock.now().plus(self.length);
-            self.patient_until
-                .store(patient_until.as_millis(), Ordering::Release);
+            self.be_patient();
         }
+        self.missed.store(0, Ordering::Release);
         self.trust_from(asked_us);
-        let shown = self.store.now().await?;
-        if self.clock.follows_database() && self.clock.correct(shown) {
-            tracing::warn!("the database's clock has jumped; every limit counts as full from now");
-            self.jumped.store(true, Ordering::Release);
-            self.trust_from(self.clock.now_us());
-        }
         Ok(())
+    }
+
+    fn be_patient(&self) {
+        let patient_until = self.clock.now().plus(self.length);
+        self.patient_until
+            .store(patient_until.as_millis(), Ordering::Release);
     }
 
     /// Parks what dead workers were sending; returns how many messages that were.
@@ -119,7 +142,8 @@ impl Lease {
         let own = self.worker_id();
         let now = self.clock.now();
         let mut parked = 0;
-        for worker in self.store.worker_rows().await? {
+        let store = self.database.reach().await?;
+        for worker in store.worker_rows().await? {
             if worker.id == own {
                 continue;
             }
@@ -132,7 +156,7 @@ impl Lease {
                 reason,
                 "a worker is dead"
             );
-            parked += self.store.park_dead(&worker, &reason, now).await?;
+            parked += store.park_dead(&worker, &reason, now).await?;
         }
         Ok(parked)
     }
@@ -152,13 +176,14 @@ impl Lease {
 
     /// Ends the lease after everything was settled.
     pub(super) async fn end(&self) -> Result<(), StoreError> {
-        self.store.release_pace(self.worker_id()).await?;
-        self.store.remove_worker(self.worker_id()).await
+        let store = self.database.reach().await?;
+        store.release_pace(self.worker_id()).await?;
+        store.remove_worker(self.worker_id()).await
     }
 
     fn trust_from(&self, asked_us: i64) {
         let trusted = self.length.mul_f64(1.0 - MARGIN);
-        let until = asked_us.saturating_add(millis(trusted).saturating_mul(1_000));
+        let until = asked_us.saturating_add(micros(trusted));
         self.trusted_until_us.store(until, Ordering::Release);
     }
 }

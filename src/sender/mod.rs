@@ -11,6 +11,7 @@ mod claiming;
 mod clerk;
 mod clock;
 mod conclude;
+mod database;
 mod gate;
 mod lease;
 pub mod retry;
@@ -36,6 +37,7 @@ use crate::rate::Rates;
 use crate::store::{Campaign, CampaignState, Store, StoreError};
 use clerk::Clerk;
 use clock::Clock;
+use database::Database;
 use slot::Transport;
 
 pub use brake::Config as BrakeConfig;
@@ -195,15 +197,16 @@ impl Sender {
             let gateway = Gateway::new(provider, slots)?;
             transports.insert(name.clone(), Transport::Http(Arc::new(gateway)));
         }
-        let clock = Arc::new(Clock::showing(self.store.now().await?));
-        self.run_with(transports, clock, stop, progress, events)
+        let clock = Arc::new(Clock::of(self.store.clone()).await?);
+        let database = Database::new(self.store.clone());
+        self.run_with(transports, (database, clock), stop, progress, events)
             .await
     }
 
     async fn run_with(
         &self,
         transports: BTreeMap<String, Transport>,
-        clock: Arc<Clock>,
+        (database, clock): (Database, Arc<Clock>),
         stop: watch::Receiver<bool>,
         progress: Arc<Progress>,
         events: Option<mpsc::UnboundedSender<Event>>,
@@ -212,7 +215,7 @@ impl Sender {
         self.clear_stops().await?;
         self.check_routes().await?;
         let parts = clerk::Parts {
-            store: self.store.clone(),
+            database,
             providers: self.providers.clone(),
             transports,
             settings: self.settings.clone(),

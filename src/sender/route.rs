@@ -37,6 +37,8 @@ pub(super) struct Route {
     pub(super) returned: Vec<Held>,
     /// No moment is to be had before this.
     pub(super) asleep_until_us: i64,
+    /// Nor for what is held.
+    pub(super) held_until_us: i64,
     /// Whose turn it is.
     turn: usize,
 }
@@ -125,6 +127,7 @@ impl Route {
             held: Vec::new(),
             returned: Vec::new(),
             asleep_until_us: 0,
+            held_until_us: 0,
             turn: 0,
         }
     }
@@ -139,10 +142,30 @@ impl Route {
             .find(|line| line.campaign.id == campaign_id)
     }
 
+    /// The clock was set: what waits for a moment waits as long as before.
+    pub(super) fn shift(&mut self, by_us: i64) {
+        let shifted =
+            |at: Timestamp| Timestamp::from_millis(at.as_millis().saturating_add(by_us / 1_000));
+        self.asleep_until_us = 0;
+        self.held_until_us = 0;
+        self.stopped_until = shifted(self.stopped_until);
+        self.failing_since = self.failing_since.map(shifted);
+        self.gate.shift(by_us);
+        self.breaker.shift(by_us);
+        for line in &mut self.lines {
+            line.quiet_until = Timestamp::default();
+        }
+    }
+
+    /// Whether claimed messages wait for a moment that may be had now.
+    pub(super) fn holds_due(&self, now_us: i64) -> bool {
+        !self.held.is_empty() && self.held_until_us <= now_us
+    }
+
     /// How many of `free` slots it could use now, were its gate open.
     pub(super) fn could_use(&self, free: u32, now: Timestamp, now_us: i64) -> u32 {
         let rested = now >= self.stopped_until && now_us >= self.asleep_until_us;
-        let due = !self.held.is_empty()
+        let due = self.holds_due(now_us)
             || self
                 .lines
                 .iter()
@@ -160,11 +183,10 @@ impl Route {
     /// The next moment at which it may have something to do, besides answers.
     pub(super) fn wakes_at_us(&self, now: Timestamp) -> Option<i64> {
         let quiet = self.lines.iter().filter(|line| line.is_active());
-        let due_at = match quiet.map(|line| line.quiet_until).min() {
-            _ if !self.held.is_empty() => now,
-            Some(due_at) => due_at,
-            None => return None,
-        };
+        let quiet_until = quiet.map(|line| line.quiet_until).min();
+        let held_until = (!self.held.is_empty())
+            .then(|| Timestamp::from_millis(self.held_until_us / 1_000).max(now));
+        let due_at = quiet_until.into_iter().chain(held_until).min()?;
         let allowed_at = match self.breaker.allowed(now) {
             Allowed::None(None) => return None,
             Allowed::None(Some(probe_at)) => probe_at,
@@ -226,10 +248,19 @@ impl Route {
             return Vec::new();
         }
         self.turn = self.turn.wrapping_add(1);
-        due.sort_by_key(|(priority, id)| (-i64::from(*priority), *id));
+        due.sort_unstable_by_key(|(priority, id)| (-i64::from(*priority), *id));
         due.chunk_by(|one, other| one.0 == other.0)
             .flat_map(|equals| in_turn(equals, self.turn, want))
             .collect()
+    }
+
+    /// Every campaign once.
+    pub(super) fn asks_all(&self) -> Vec<Ask> {
+        let ask = |line: &Line| Ask {
+            campaign_id: line.campaign.id,
+            at_most: 1,
+        };
+        self.lines.iter().map(ask).collect()
     }
 
     /// The provider said "too fast". Returns until when it is to be left alone, where that is news.

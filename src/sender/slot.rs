@@ -1,6 +1,7 @@
 //! A slot sends one message: it waits for the message's moment, makes sure that it may still start,
 //! and brings back what came of it.
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -10,7 +11,7 @@ use http::{Request, Response};
 use tokio::sync::{mpsc, watch};
 
 use super::Progress;
-use super::clock::Clock;
+use super::clock::{Clock, micros};
 use super::lease::Lease;
 use crate::provider::gateway::Gateway;
 use crate::provider::{Message, Provider, Stamp};
@@ -27,11 +28,13 @@ pub(super) enum Transport {
 }
 
 impl Transport {
-    async fn send(&self, request: Request<Bytes>) -> Result<Response<Bytes>, Outcome> {
+    async fn send(&self, job: &Job, request: Request<Bytes>) -> Result<Response<Bytes>, Outcome> {
+        #[cfg(not(test))]
+        let _ = job;
         match self {
             Self::Http(gateway) => gateway.send(request).await,
             #[cfg(test)]
-            Self::Simulated(world) => world.send(request).await,
+            Self::Simulated(world) => world.send(job, request).await,
         }
     }
 }
@@ -41,6 +44,12 @@ pub(super) struct Job {
     pub(super) sms: Sms,
     pub(super) message: Message,
     pub(super) moment: Moment,
+    /// It starts within so long of its moment.
+    pub(super) reach: Duration,
+    /// The clock's count of jumps when it was claimed.
+    pub(super) jumps: u32,
+    /// Under which of this worker's ids it was claimed.
+    pub(super) worker_id: i64,
     /// Where in the clerk's list its provider stands.
     pub(super) route: usize,
     pub(super) provider: Arc<Provider>,
@@ -58,7 +67,7 @@ pub(super) enum End {
 
 pub(super) struct Ended {
     pub(super) job: Job,
-    /// When its request started, in microseconds of the worker's clock.
+    /// When its request started, in microseconds of the host's steady clock.
     pub(super) started_us: i64,
     pub(super) end: End,
 }
@@ -105,7 +114,7 @@ pub(super) async fn send(job: Job, around: Arc<Surroundings>) {
     let mut reporting = Reporting {
         job: Some(job),
         around: &around,
-        started_us: around.clock.now_us(),
+        started_us: around.clock.steady_us(),
     };
     let Some(job) = &reporting.job else { return };
     let end = attempt(job, &around, &mut reporting.started_us).await;
@@ -118,7 +127,7 @@ async fn attempt(job: &Job, around: &Surroundings, started_us: &mut i64) -> End 
         tokio::select! {
             biased;
             _ = stop.wait_for(|stop| *stop) => return End::Released,
-            () = wait_until(&around.clock, moment_us) => {}
+            () = wait_until(&around.clock, moment_us, job) => {}
         }
     }
     let stamp = Stamp {
@@ -134,17 +143,17 @@ async fn attempt(job: &Job, around: &Surroundings, started_us: &mut i64) -> End 
         .sms
         .expires_at
         .is_some_and(|expires_at| expires_at <= stamp.now);
-    if *around.stop.borrow() || !around.lease.holds() || too_late {
+    if *around.stop.borrow() || !around.lease.covers(job.worker_id) || too_late {
         return End::Released;
     }
     if let Moment::At(moment_us) = job.moment
-        && !is_now(&around.clock, moment_us)
+        && !(job.jumps == around.clock.jumps() && is_now(&around.clock, moment_us, job.reach))
     {
         return End::Lapsed;
     }
-    *started_us = around.clock.now_us();
+    *started_us = around.clock.steady_us();
     around.progress.attempts.fetch_add(1, Ordering::Relaxed);
-    let outcome = match job.transport.send(request).await {
+    let outcome = match job.transport.send(job, request).await {
         Err(outcome) => outcome,
         Ok(response) => {
             let stamp = Stamp {
@@ -160,15 +169,27 @@ async fn attempt(job: &Job, around: &Surroundings, started_us: &mut i64) -> End 
     End::Outcome(outcome)
 }
 
-async fn wait_until(clock: &Clock, moment_us: i64) {
-    let left = clock.until(moment_us);
-    if left > Duration::ZERO {
+async fn wait_until(clock: &Clock, moment_us: i64, job: &Job) {
+    // A timer may ring early by the clock that is being corrected: once more is enough.
+    for _ in 0..2 {
+        let first = moment_us.saturating_add(*span_us(clock, job.reach).start());
+        let left = clock.until(first);
+        // Of a clock that was set meanwhile, a moment says nothing.
+        if left == Duration::ZERO || job.jumps != clock.jumps() {
+            return;
+        }
         tokio::time::sleep(left).await;
     }
 }
 
-/// A clock that was set back makes a moment as stale as one that has passed.
-fn is_now(clock: &Clock, moment_us: i64) -> bool {
-    let late = clock.now_us() - moment_us;
-    (0..=i64::try_from(GRACE.as_micros()).unwrap_or(0)).contains(&late)
+fn is_now(clock: &Clock, moment_us: i64, reach: Duration) -> bool {
+    span_us(clock, reach).contains(&(clock.now_us() - moment_us))
+}
+
+/// How long after the moment, by this clock, a request may start: around the middle of its reach, as
+/// far as the clock's error leaves room. Nothing is left where that has grown since the moment was given.
+fn span_us(clock: &Clock, reach: Duration) -> RangeInclusive<i64> {
+    let middle = micros(reach) / 2;
+    let half = (middle - clock.error_us()).min(micros(GRACE) / 2);
+    middle - half..=middle + half
 }

@@ -3,7 +3,7 @@
 
 use tokio::time::Instant;
 
-use super::clerk::{Clerk, UPKEEP};
+use super::clerk::{Clerk, DATABASE_PATIENCE, UPKEEP};
 use super::route::Line;
 use super::{Ended, SendError};
 use crate::store::CampaignState;
@@ -23,7 +23,7 @@ impl Clerk {
     /// Looks at what others change: campaigns, and workers that died.
     pub(super) async fn upkeep(&mut self, first: bool) -> Result<(), SendError> {
         let parked = self.lease.bury_dead().await?;
-        for campaign in self.store.campaigns().await? {
+        for campaign in self.database.reach().await?.campaigns().await? {
             let wanted = self.settings.campaign.as_ref();
             if wanted.is_some_and(|name| *name != campaign.name) {
                 continue;
@@ -57,29 +57,34 @@ impl Clerk {
                 .iter()
                 .filter(|line| line.is_active());
             for campaign in active.map(|line| line.campaign.id) {
-                self.store
-                    .requeue_unknown(campaign, most, self.clock.now())
-                    .await?;
+                let store = self.database.reach().await?;
+                let now = self.clock.now();
+                store.requeue_unknown(campaign, most, now).await?;
             }
         }
         Ok(())
     }
 
     /// Releases rows under this worker's id that it knows nothing of: their claim was committed, but
-    /// the answer got lost, so nothing was started.
+    /// the answer got lost, so nothing was started. And parks those of workers that are on no list: one
+    /// that slept through its own funeral may have claimed them, and not lived to release them.
     async fn release_orphans(&mut self) -> Result<(), SendError> {
         if Instant::now() < self.orphans_at {
             return Ok(());
         }
         self.orphans_at = Instant::now() + self.lease.length();
+        let store = self.database.reach().await?;
+        if self.lease.holds() {
+            store.park_nobodys(self.clock.now()).await?;
+        }
         self.resend_unknown().await?;
         let lines = self.routes.iter().flat_map(|route| &route.lines);
         let campaigns: Vec<i64> = lines.map(|line| line.campaign.id).collect();
         let known: Vec<i64> = self.claims.iter().copied().collect();
         let before = self.clock.now().minus(self.lease.length());
         let worker_id = self.lease.worker_id();
-        let released = self
-            .store
+        let store = self.database.reach().await?;
+        let released = store
             .release_orphans(worker_id, known, before, &campaigns, self.clock.now())
             .await?;
         if released > 0 {
@@ -91,8 +96,28 @@ impl Clerk {
         Ok(())
     }
 
-    /// Whether all is done, and how it ended.
-    pub(super) async fn is_finished(&mut self) -> Result<Option<Ended>, SendError> {
+    /// Whether all is done, and how it ended. Of a database that is away nobody knows yet.
+    pub(super) async fn is_finished_unless_away(&mut self) -> Result<Option<Ended>, SendError> {
+        match self.is_finished().await {
+            Err(SendError::Store(error)) if error.passes() => {
+                let since = *self.away_since.get_or_insert_with(Instant::now);
+                if since.elapsed() >= DATABASE_PATIENCE {
+                    return Err(error.into());
+                }
+                tracing::warn!(%error, "whether all is done could not be looked at");
+                self.progress.set_note(Some(format!("{error}; waiting")));
+                Ok(None)
+            }
+            finished => {
+                if self.away_since.take().is_some() {
+                    self.progress.set_note(None);
+                }
+                finished
+            }
+        }
+    }
+
+    async fn is_finished(&mut self) -> Result<Option<Ended>, SendError> {
         if self.routes.iter().any(|route| route.busy() > 0) || !self.ended.is_empty() {
             return Ok(None);
         }
@@ -117,7 +142,8 @@ impl Clerk {
         self.resend_unknown().await?;
         let now = self.clock.now();
         for line in self.routes.iter_mut().flat_map(|route| &mut route.lines) {
-            let unfinished = self.store.unfinished(line.campaign.id).await?;
+            let store = self.database.reach().await?;
+            let unfinished = store.unfinished(line.campaign.id).await?;
             if !unfinished.ready && !unfinished.sending {
                 continue;
             }

@@ -122,6 +122,14 @@ impl fmt::Display for StoreError {
 impl std::error::Error for StoreError {}
 
 #[cfg(test)]
+impl StoreError {
+    /// What a test is told of a database that is away.
+    pub(crate) fn away() -> Self {
+        Self::new("smsq.db", Fault::Away, "is away")
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
 

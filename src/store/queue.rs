@@ -2,8 +2,8 @@
 //! claims for whoever is idle. These are its words; each database has its own way to do it.
 
 use std::sync::Arc;
-use std::time::Duration;
 
+use super::pace::Terms;
 use super::{CampaignState, Store, StoreError};
 use crate::phone::Phone;
 use crate::rate::Rate;
@@ -13,8 +13,9 @@ use crate::sms::{Cause, Receipt, Sms, Timestamp};
 pub struct Round {
     pub worker_id: i64,
     pub now: Timestamp,
-    /// The worker's lease: how long its word on a shared limit holds.
-    pub lease: Duration,
+    /// On what terms the worker takes moments: how long its word on a shared limit holds, and how well
+    /// it knows the time.
+    pub lease: Terms,
     pub settlements: Vec<Settlement>,
     pub halts: Vec<Halt>,
     /// Providers that nobody may call before a moment.

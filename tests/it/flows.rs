@@ -103,7 +103,8 @@ fn a_list_is_imported_sent_and_reported() {
       "sent": 3,
       "failed": 1,
       "unknown": 0,
-      "cancelled": 0
+      "cancelled": 0,
+      "workers": []
     }
     "#);
     snapshot!(scratch.run(["report", "--campaign", "spring"]), @r"

@@ -18,3 +18,4 @@ mod starved;
 mod stopping;
 mod store;
 mod support;
+mod workers;

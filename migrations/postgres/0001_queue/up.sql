@@ -129,7 +129,7 @@ CREATE TABLE pace (
     slowest_us    BIGINT  NOT NULL DEFAULT 0,    -- the widest spacing that a living worker asked for
     slowest_until BIGINT  NOT NULL DEFAULT 0,
     slowest_by    BIGINT,
-    buckets       TEXT    NOT NULL DEFAULT '{}', -- the counts of hour and day windows
+    buckets       TEXT    NOT NULL DEFAULT '{}', -- what long windows hold, and who takes moments
     stopped_until BIGINT  NOT NULL DEFAULT 0     -- a provider said: not before
 ) WITH (fillfactor = 50);
 

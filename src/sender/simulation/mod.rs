@@ -1,31 +1,53 @@
 //! The sender in a world that misbehaves, under a clock that only waiting moves: seeded faults,
 //! outages and crashes, and what must hold after each of them.
 
+mod hands;
+mod history;
 mod tests;
+mod turns;
+mod workers;
 mod world;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
 
 use super::clock::Clock;
+use super::database::Database;
 use super::slot::Transport;
-use super::{BrakeConfig, Config, OnUnknown, Progress, Sender, Settings, Summary};
+use super::{BrakeConfig, Config, OnUnknown, Progress, SendError, Sender, Settings, Summary};
 use super::{breaker, retry};
 use crate::provider::Provider;
 use crate::rate::Rates;
 use crate::sms::{NewSms, Timestamp};
-use crate::store::inspect::Totals;
+use crate::store::inspect::{FailureState, Totals};
 use crate::store::{Access, Batch, NewCampaign, Store};
 
+use history::{History, Place};
+
+pub(super) use hands::{Hands, Weather};
 pub(super) use world::World;
 
 /// Far enough in the future that nothing the database dates by itself is due later.
 const START: Timestamp = Timestamp::from_millis(4_000_000_000_000);
 /// No simulated campaign may take longer.
 const LONGEST: Duration = Duration::from_secs(7 * 86_400);
+
+/// A worker, how long it lives, and what is wrong with its host.
+struct Hired {
+    /// It is killed after so long; without, it works until it ends.
+    life: Option<Duration>,
+    stopped: watch::Receiver<bool>,
+    /// Where nobody holds it, nobody can stop the worker, which is as good as being stopped.
+    _stop: watch::Sender<bool>,
+    hands: Hands,
+    weather: Arc<Weather>,
+    settings: Settings,
+    rate: Rates,
+}
 
 /// A campaign, its database, and who sends it.
 struct Simulation {
@@ -62,67 +84,100 @@ impl Simulation {
     }
 
     async fn import(&self, expires_at: Option<Timestamp>) {
+        self.import_into(self.campaign_id, 0..self.count, START, expires_at)
+            .await;
+    }
+
+    async fn import_into(
+        &self,
+        campaign_id: i64,
+        numbers: Range<usize>,
+        due_at: Timestamp,
+        expires_at: Option<Timestamp>,
+    ) {
         let import_id = self
             .store
-            .begin_import(self.campaign_id, "simulated.csv", "00", START)
+            .begin_import(campaign_id, "simulated.csv", "00", START)
             .await
             .expect("an import");
-        let rows = (0..self.count).map(row).collect();
+        let count = numbers.len() as u64;
         let batch = Batch {
             import_id,
-            campaign_id: self.campaign_id,
+            campaign_id,
             now: START,
-            due_at: START,
+            due_at,
             expires_at,
-            rows,
-            row_count: self.count as u64,
+            rows: numbers.map(row).collect(),
+            row_count: count,
             rejected: 0,
             duplicates: 0,
-            last_line: self.count as u64,
+            last_line: count,
         };
         self.store.enqueue(batch).await.expect("queued");
     }
 
-    fn now(&self) -> Timestamp {
-        START.plus(self.world.began.elapsed())
+    /// A worker as good as any.
+    fn worker(&self) -> Hired {
+        let (stop, stopped) = watch::channel(false);
+        Hired {
+            life: None,
+            stopped,
+            _stop: stop,
+            hands: Hands::right(self.world.began),
+            weather: Arc::default(),
+            settings: self.settings.clone(),
+            rate: self.rate.clone(),
+        }
     }
 
     /// Runs a worker for `life`, then kills it; without, until it ends.
     async fn work(&self, life: Option<Duration>) -> Option<Summary> {
-        let (_stop, stopped) = watch::channel(false);
-        self.work_until(life, stopped).await
+        self.work_as(Hired {
+            life,
+            ..self.worker()
+        })
+        .await
     }
 
-    async fn work_until(
-        &self,
-        life: Option<Duration>,
-        stopped: watch::Receiver<bool>,
-    ) -> Option<Summary> {
-        let stanza = format!(
-            "kind = 'generic'\nurl = 'http://world.invalid/'\nmessage_id = '/id'\n\
-             json = {{ to = '{{{{ phone }}}}', ref = '{{{{ reference }}}}' }}\n\
-             honours_reference = {}\nrate = '{}'",
-            self.world.honours_reference, self.rate
-        );
-        let stanza: toml::Table = if self.rate.0.is_empty() {
-            toml::from_str(&stanza.replace("\nrate = ''", "")).expect("a stanza")
-        } else {
-            toml::from_str(&stanza).expect("a stanza")
-        };
-        let provider = Provider::from_stanza("world", &stanza, &|_| None).expect("a provider");
+    async fn work_as(&self, hired: Hired) -> Option<Summary> {
+        let ended = self.try_work_as(hired).await?;
+        Some(ended.expect("a run that ends well"))
+    }
+
+    async fn try_work_as(&self, hired: Hired) -> Option<Result<Summary, SendError>> {
+        let provider = self.provider(&hired.rate);
         let providers = BTreeMap::from([("world".to_owned(), provider)]);
         let transport = Transport::Simulated(Arc::clone(&self.world));
         let transports = BTreeMap::from([("world".to_owned(), transport)]);
-        let sender = Sender::new(self.store.clone(), providers, self.settings.clone());
-        let clock = Arc::new(Clock::apart(self.now()));
+        let sender = Sender::new(self.store.clone(), providers, hired.settings);
+        let mut database = Database::new(self.store.clone());
+        database.weather = hired.weather;
         let progress = Arc::new(Progress::default());
-        let run = sender.run_with(transports, clock, stopped, progress, None);
-        let ended = tokio::time::timeout(life.unwrap_or(LONGEST), run).await;
-        let Ok(summary) = ended else {
-            assert!(life.is_some(), "a run must end");
-            return None;
+        let run = async {
+            let clock = Arc::new(Clock::simulated(hired.hands).await?);
+            sender
+                .run_with(transports, (database, clock), hired.stopped, progress, None)
+                .await
         };
-        Some(summary.expect("a run that ends well"))
+        let ended = tokio::time::timeout(hired.life.unwrap_or(LONGEST), run).await;
+        assert!(ended.is_ok() || hired.life.is_some(), "a run must end");
+        ended.ok()
+    }
+
+    fn provider(&self, rate: &Rates) -> Provider {
+        let limit = if rate.0.is_empty() {
+            String::new()
+        } else {
+            format!("rate = '{rate}'")
+        };
+        let stanza = format!(
+            "kind = 'generic'\nurl = 'http://world.invalid/'\nmessage_id = '/id'\n\
+             json = {{ to = '{{{{ phone }}}}', ref = '{{{{ reference }}}}' }}\n\
+             honours_reference = {}\n{limit}",
+            self.world.honours_reference
+        );
+        let stanza: toml::Table = toml::from_str(&stanza).expect("a stanza");
+        Provider::from_stanza("world", &stanza, &|_| None).expect("a provider")
     }
 
     async fn attempts_in_ledger(&self) -> u64 {
@@ -130,7 +185,8 @@ impl Simulation {
         facts.expect("facts").attempts
     }
 
-    /// What must hold after every run: each message stands in one place, and nobody was texted twice.
+    /// What must hold after every run: each message stands in one place, nobody was texted twice, no
+    /// window held too much, and all else that a history is looked through for.
     async fn check(&self) -> Totals {
         let totals = self
             .store
@@ -144,28 +200,62 @@ impl Simulation {
             + totals.unknown
             + totals.cancelled;
         assert_eq!(totals.imported, placed, "{totals:?}");
+        let own: BTreeSet<String> = (0..self.count).map(|number| row(number).phone).collect();
         let delivered = self.world.delivered();
-        for (phone, times) in &delivered {
-            assert_eq!(*times, 1, "{phone} was texted more than once");
-        }
-        let certain = delivered.len() as u64;
-        assert!(
-            totals.sent <= certain,
-            "{totals:?}: {certain} were delivered"
-        );
+        let certain = delivered
+            .keys()
+            .filter(|phone| own.contains(*phone))
+            .count() as u64;
         let left = totals.unknown + totals.queued + totals.sending;
         assert!(
-            certain <= totals.sent + left,
+            (totals.sent..=totals.sent + left).contains(&certain),
             "{totals:?}: {certain} were delivered"
         );
-        for rate in &self.rate.0 {
-            let most = self.world.fullest(rate.window);
-            assert!(
-                most <= rate.limit.get() as usize,
-                "{most} in a window of {rate}"
-            );
-        }
+        let faults = self.history(totals).await.faults();
+        assert_eq!(faults, Vec::<String>::new(), "{totals:?}");
         totals
+    }
+
+    async fn history(&self, totals: Totals) -> History {
+        let (starts, silences) = self.world.history();
+        let imported: BTreeSet<String> = (0..self.count).map(|number| row(number).phone).collect();
+        let mut places = Vec::new();
+        let walk = self.store.failures(&[self.campaign_id]).await;
+        let mut walk = walk.expect("a walk");
+        loop {
+            let page = self.store.next_failures(&mut walk, 1_000).await;
+            let page = page.expect("a page");
+            if page.is_empty() {
+                break;
+            }
+            places.extend(page.into_iter().map(|failure| {
+                let place = match failure.state {
+                    FailureState::Unknown => Place::Unknown,
+                    FailureState::Failed | FailureState::Cancelled => Place::Failed,
+                };
+                (failure.phone, place)
+            }));
+        }
+        let listed: BTreeSet<String> = places.iter().map(|(phone, _)| phone.clone()).collect();
+        // Of the others the database tells how many wait; when none does, all were sent.
+        let rest = if totals.queued + totals.sending == 0 {
+            Place::Sent
+        } else {
+            Place::Waiting
+        };
+        let others = imported.difference(&listed);
+        places.extend(others.map(|phone| (phone.clone(), rest)));
+        let limits = self.rate.0.iter();
+        History {
+            starts,
+            places,
+            imported,
+            limits: limits
+                .map(|rate| (rate.limit.get() as usize, rate.window))
+                .collect(),
+            silences,
+            lease: self.settings.sender.lease,
+        }
     }
 }
 

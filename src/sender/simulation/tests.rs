@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use super::super::{Ended, SendError, Sender};
 use super::world::{Faults, World};
-use super::{LONGEST, START, Simulation};
+use super::{Hired, LONGEST, START, Simulation};
 use crate::store::CampaignState;
 
 #[tokio::test(start_paused = true)]
@@ -173,7 +173,10 @@ async fn a_stop_settles_what_runs_and_releases_the_rest() {
     let world = World::new(8, Faults::default());
     let simulation = Simulation::new(world, "100/s", 400).await;
     let (stop, stopped) = watch::channel(false);
-    let run = simulation.work_until(None, stopped);
+    let run = simulation.work_as(Hired {
+        stopped,
+        ..simulation.worker()
+    });
     let stopping = async {
         tokio::time::sleep(Duration::from_millis(1_500)).await;
         stop.send(true).expect("somebody listens");

@@ -10,6 +10,8 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use tokio::time::Instant;
 
+use super::history::Start;
+use crate::sender::slot::Job;
 use crate::sms::{Cause, Class, Outcome};
 
 /// How often requests go wrong, each as a part of one.
@@ -40,7 +42,9 @@ impl Faults {
 
 #[derive(Default)]
 struct Log {
-    starts: Vec<Instant>,
+    starts: Vec<Start>,
+    /// When it wanted nothing to be started.
+    silences: Vec<(Duration, Duration)>,
     /// How often each phone got a message.
     delivered: HashMap<String, u32>,
     references: HashMap<String, String>,
@@ -73,16 +77,34 @@ impl World {
 
     pub(in crate::sender) async fn send(
         &self,
+        job: &Job,
         request: Request<Bytes>,
     ) -> Result<Response<Bytes>, Outcome> {
         let body: serde_json::Value = serde_json::from_slice(request.body()).expect("our own JSON");
         let text = |key: &str| body[key].as_str().expect("a text").to_owned();
-        let (phone, reference) = (text("to"), text("ref"));
-        self.log
-            .lock()
-            .expect("no panic")
-            .starts
-            .push(Instant::now());
+        let start = Start {
+            at: self.began.elapsed(),
+            ended: None,
+            worker_id: job.worker_id,
+            sms_id: job.sms.id,
+            claim: job.sms.claim,
+            phone: text("to"),
+            reference: text("ref"),
+            delivered: false,
+        };
+        let number = self.note(start);
+        let answer = self.treat(number).await;
+        self.log.lock().expect("no panic").starts[number].ended = Some(self.began.elapsed());
+        answer
+    }
+
+    fn note(&self, start: Start) -> usize {
+        let mut log = self.log.lock().expect("no panic");
+        log.starts.push(start);
+        log.starts.len() - 1
+    }
+
+    async fn treat(&self, number: usize) -> Result<Response<Bytes>, Outcome> {
         let (dice, wait) = {
             let mut random = self.random.lock().expect("no panic");
             (random.random::<f64>(), random.random_range(0.5..1.5))
@@ -96,15 +118,10 @@ impl World {
             return Err(unavailable("connection refused"));
         }
         tokio::time::sleep(self.latency.mul_f64(wait)).await;
-        self.answer(dice, phone, reference).await
+        self.answer(dice, number).await
     }
 
-    pub(in crate::sender) async fn answer(
-        &self,
-        dice: f64,
-        phone: String,
-        reference: String,
-    ) -> Result<Response<Bytes>, Outcome> {
+    async fn answer(&self, dice: f64, number: usize) -> Result<Response<Bytes>, Outcome> {
         let faults = self.faults;
         let mut edge = 0.0;
         let mut falls_in = |part: f64| {
@@ -115,6 +132,7 @@ impl World {
             return Ok(response(503, "{}"));
         }
         if falls_in(faults.throttled) {
+            self.be_silent(Duration::from_secs(2));
             let mut throttled = response(429, "{}");
             throttled
                 .headers_mut()
@@ -128,27 +146,43 @@ impl World {
             return Ok(response(401, "{}"));
         }
         if falls_in(faults.answer_lost) {
-            self.deliver(phone, reference);
+            self.deliver(number);
             return lost().await;
         }
         if falls_in(faults.request_lost) {
             return lost().await;
         }
-        let id = self.deliver(phone, reference);
+        let id = self.deliver(number);
         Ok(response(201, &format!(r#"{{"id":"{id}"}}"#)))
     }
 
-    pub(in crate::sender) fn deliver(&self, phone: String, reference: String) -> String {
+    /// What is claimed already may still start for a little while.
+    fn be_silent(&self, span: Duration) {
+        let now = self.began.elapsed();
+        let silence = (now + Duration::from_millis(250), now + span);
+        self.log.lock().expect("no panic").silences.push(silence);
+    }
+
+    fn deliver(&self, number: usize) -> String {
         let mut log = self.log.lock().expect("no panic");
         let id = format!("m{}", log.references.len());
+        let start = &log.starts[number];
+        let (phone, reference) = (start.phone.clone(), start.reference.clone());
         if let Some(known) = log.references.get(&reference).cloned()
             && self.honours_reference
         {
             return known;
         }
+        log.starts[number].delivered = true;
         log.references.insert(reference, id.clone());
         *log.delivered.entry(phone).or_default() += 1;
         id
+    }
+
+    /// All requests so far, and when the provider wanted none.
+    pub(in crate::sender) fn history(&self) -> (Vec<Start>, Vec<(Duration, Duration)>) {
+        let log = self.log.lock().expect("no panic");
+        (log.starts.clone(), log.silences.clone())
     }
 
     /// How many requests started.
@@ -160,26 +194,13 @@ impl World {
         self.log.lock().expect("no panic").delivered.clone()
     }
 
-    /// The most starts that any sliding window of this length held.
-    pub(in crate::sender) fn fullest(&self, window: Duration) -> usize {
-        let mut starts = self.log.lock().expect("no panic").starts.clone();
-        starts.sort_unstable();
-        let mut first = 0;
-        let mut most = 0;
-        for (index, at) in starts.iter().enumerate() {
-            while at.duration_since(starts[first]) >= window {
-                first += 1;
-            }
-            most = most.max(index + 1 - first);
-        }
-        most
-    }
-
+    /// From the first start to the last.
     pub(in crate::sender) fn span(&self) -> Duration {
         let log = self.log.lock().expect("no panic");
-        let first = log.starts.iter().min().expect("something was sent");
-        let last = log.starts.iter().max().expect("something was sent");
-        last.duration_since(*first)
+        let starts = || log.starts.iter().map(|start| start.at);
+        let first = starts().min().expect("something was sent");
+        let last = starts().max().expect("something was sent");
+        last.saturating_sub(first)
     }
 }
 

@@ -23,12 +23,12 @@ pub(in crate::store) struct Own {
 }
 
 impl<'a> Allotment<'a> {
-    /// `account` has begun.
-    pub(in crate::store) fn new(route: &'a RouteClaim, account: Pace) -> Self {
+    /// `account` has begun; that its windows were taken as full must be kept, though no moment is given out.
+    pub(in crate::store) fn new(route: &'a RouteClaim, account: Pace, is_refilled: bool) -> Self {
         Self {
             route,
             account,
-            is_spent: false,
+            is_spent: is_refilled,
             next_us: None,
         }
     }

@@ -1,21 +1,34 @@
 //! The shared limit. Every message gets a moment at which it may start, and the moments are spaced so
 //! that no sliding window ever holds more than the limit, whoever sends and however often it restarts.
 //! Pure arithmetic over one row of table `pace`, in microseconds of the database's clock.
+//!
+//! A worker knows that clock with an error. It starts a request when its own clock shows the middle of
+//! the moment's *reach*, give or take what the error leaves of it; so the true start lies within the
+//! reach of the moment, whatever the error was. Moments are spaced for the widest reach in use, and so
+//! the starts of workers whose clocks differ never share a window with one too many. Where one worker has
+//! had all moments of a window to itself, its error is the same for all of them and does not count: they
+//! are spaced for the grace alone, however far away the database is.
 
 pub(super) mod allotment;
 mod buckets;
+mod memory;
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::rate::Rate;
 use crate::sms::Timestamp;
-use buckets::{Buckets, bucket_us};
+use buckets::bucket_us;
+use memory::{Memory, Turn};
 
-/// A request starts within so long of its moment or not at all.
+/// Between the first and the last instant at which a request may start lies no more than this.
 pub const GRACE: Duration = Duration::from_millis(10);
 /// How far past the commit moments are given out.
 pub const HORIZON: Duration = Duration::from_millis(50);
+/// A worker works off an error of its clock by no more than this part of the time that passes. All
+/// spaces are wider by as much.
+pub const SLEWED: i64 = 500;
+/// No worker asks for moments further ahead.
+pub const FURTHEST: Duration = Duration::from_secs(10);
 
 /// Windows from here up are counted in buckets, shorter ones are kept by spacing alone.
 const BUCKETED: Duration = Duration::from_secs(3_600);
@@ -29,9 +42,52 @@ pub struct Pace {
     pub(super) slowest_until: i64,
     pub(super) slowest_by: Option<i64>,
     pub(super) stopped_until: i64,
-    buckets: BTreeMap<u64, Buckets>,
+    memory: Memory,
     limits: Vec<Rate>,
     spacing_us: i64,
+    /// What the spaces are wide enough for.
+    grace_us: i64,
+    /// The space that a change of worker takes, beside the usual one.
+    change_us: i64,
+    taker: Taker,
+}
+
+/// On what terms a worker takes moments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Terms {
+    /// How long its word on a limit holds for others.
+    pub lease: Duration,
+    /// Its requests start within so long of their moments.
+    pub reach: Duration,
+}
+
+impl Terms {
+    /// For a limit that all workers read from the same row: nobody's word on it counts for others.
+    #[must_use]
+    pub fn of_campaign(self) -> Self {
+        Self {
+            lease: Duration::ZERO,
+            ..self
+        }
+    }
+}
+
+/// A worker whose clock is the database's.
+impl From<Duration> for Terms {
+    fn from(lease: Duration) -> Self {
+        Self {
+            lease,
+            reach: GRACE,
+        }
+    }
+}
+
+/// Who takes moments now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Taker {
+    worker_id: i64,
+    reach_us: i64,
+    is_alone: bool,
 }
 
 /// The row of a provider's account.
@@ -64,33 +120,41 @@ impl Pace {
         .with_buckets_json(&buckets)
     }
 
-    /// The counts of its long windows, as column `buckets` keeps them.
+    /// The counts of its long windows and what else it remembers, as column `buckets` keeps it.
     pub(super) fn buckets_json(&self) -> String {
-        serde_json::to_string(&self.buckets).unwrap_or_else(|_| "{}".to_owned())
+        serde_json::to_string(&self.memory).unwrap_or_else(|_| "{}".to_owned())
     }
 
-    /// Unreadable counts are taken as none.
+    /// An unreadable memory is taken as none.
     pub(super) fn with_buckets_json(mut self, json: &str) -> Self {
-        self.buckets = serde_json::from_str(json).unwrap_or_default();
+        self.memory = serde_json::from_str(json).unwrap_or_default();
         self
     }
 
-    /// Takes up the row under one worker's limits. Where workers disagree, the wider spacing holds
-    /// while its owner lives: it is renewed at each call and lapses after `lease`.
-    pub fn begin(&mut self, limits: &[Rate], worker_id: i64, now_us: i64, lease: Duration) {
-        self.limits = limits.to_vec();
-        let longest = self.short_windows().map(window_us).max().unwrap_or(0);
+    /// Takes up the row under one worker's limits. Where workers disagree, the smaller limit holds while
+    /// its owner lives: it is renewed with each moment that is taken and lapses after the lease.
+    pub fn begin(&mut self, limits: &[Rate], worker_id: i64, now_us: i64, terms: impl Into<Terms>) {
+        let terms = terms.into();
+        let lease_us = micros(terms.lease);
+        let (short, long): (Vec<Rate>, Vec<Rate>) =
+            limits.iter().partition(|rate| rate.window < BUCKETED);
+        self.memory.forget(now_us);
+        self.limits = short;
+        self.limits
+            .extend(self.memory.agree(worker_id, &long, now_us + lease_us));
+        let longest = self.longest_window();
         let idle = self.next_us.saturating_add(longest) < now_us;
         if self.cost_max < 1 || idle {
             self.cost_max = 1;
         }
+        self.space(worker_id, micros(terms.reach), now_us);
         let own = self.own_spacing(self.cost_max);
         let now = now_us / 1_000;
         let others = self.slowest_until > now && self.slowest_by != Some(worker_id);
         if own > 0 && (!others || own >= self.slowest_us) {
             self.slowest_us = own;
             self.slowest_by = Some(worker_id);
-            self.slowest_until = Timestamp::from_millis(now).plus(lease).as_millis();
+            self.slowest_until = Timestamp::from_millis(now).plus(terms.lease).as_millis();
         }
         self.spacing_us = if others {
             own.max(self.slowest_us)
@@ -100,8 +164,29 @@ impl Pace {
         // A clock that was set back must not hold everybody up until it has caught up.
         let furthest = now_us
             .saturating_add(longest.max(self.spacing_us.saturating_mul(i64::from(self.cost_max))))
-            .saturating_add(micros(GRACE + HORIZON * 4));
+            .saturating_add(self.grace_us + micros(FURTHEST));
         self.next_us = self.next_us.min(furthest);
+    }
+
+    /// How wide the spaces must be for this worker now, and how much more where it follows another.
+    fn space(&mut self, worker_id: i64, reach_us: i64, now_us: i64) {
+        let reach_us = reach_us.max(micros(GRACE));
+        let widest_us = reach_us.max(self.memory.furthest_reach());
+        let turn = self.memory.turn;
+        let same = turn.filter(|turn| turn.worker_id == worker_id && turn.reach_us == reach_us);
+        let settled_us = self.longest_window().saturating_add(widest_us);
+        let is_alone = same.is_some_and(|turn| turn.since_us.saturating_add(settled_us) < now_us);
+        self.grace_us = if is_alone { micros(GRACE) } else { widest_us };
+        self.change_us = match (turn, same) {
+            // What the other took was spaced for itself alone.
+            (Some(turn), None) if turn.is_alone => widest_us - micros(GRACE),
+            _ => 0,
+        };
+        self.taker = Taker {
+            worker_id,
+            reach_us,
+            is_alone,
+        };
     }
 
     /// Whether there is anything to keep; without, every message may start at once.
@@ -120,10 +205,11 @@ impl Pace {
         if self.spacing_us > 0 {
             let dearer = i64::from((cost - self.cost_max).max(0));
             let spacing = self.spacing_for(cost.max(self.cost_max));
-            moment = moment.max(self.next_us.saturating_add(dearer.saturating_mul(spacing)));
+            let next_us = self.next_us.saturating_add(self.change_us);
+            moment = moment.max(next_us.saturating_add(dearer.saturating_mul(spacing)));
         }
         for rate in self.long_windows() {
-            if let Some(buckets) = self.buckets.get(&rate.window.as_secs()) {
+            if let Some(buckets) = self.memory.windows.get(&rate.window.as_secs()) {
                 moment = moment.max(buckets.earliest(*rate, cost, moment));
             }
         }
@@ -137,10 +223,11 @@ impl Pace {
         self.slowest_us = self.slowest_us.max(self.own_spacing(self.cost_max));
         self.next_us =
             moment_us.saturating_add(self.spacing_us.saturating_mul(i64::from(cost.max(1))));
+        self.note_taken(moment_us);
         let windows: Vec<Rate> = self.long_windows().copied().collect();
         for rate in windows {
-            let buckets = self.buckets.entry(rate.window.as_secs()).or_default();
-            buckets.count(rate, cost, moment_us);
+            let buckets = self.memory.windows.entry(rate.window.as_secs());
+            buckets.or_default().count(rate, cost, moment_us);
         }
     }
 
@@ -153,7 +240,7 @@ impl Pace {
         }
         let windows: Vec<Rate> = self.long_windows().copied().collect();
         for rate in windows {
-            if let Some(buckets) = self.buckets.get_mut(&rate.window.as_secs()) {
+            if let Some(buckets) = self.memory.windows.get_mut(&rate.window.as_secs()) {
                 buckets.discount(rate, cost, moment_us);
             }
         }
@@ -161,14 +248,46 @@ impl Pace {
 
     /// Takes every window as full from now: the clock jumped, and nobody knows what they hold.
     pub fn refill(&mut self, now_us: i64) {
-        let longest = self.short_windows().map(window_us).max().unwrap_or(0);
-        self.next_us = now_us.saturating_add(longest).saturating_add(micros(GRACE));
+        let longest = self.longest_window();
+        self.next_us = now_us.saturating_add(longest).saturating_add(self.grace_us);
         let windows: Vec<Rate> = self.long_windows().copied().collect();
         for rate in windows {
-            if let Some(buckets) = self.buckets.get_mut(&rate.window.as_secs()) {
+            if let Some(buckets) = self.memory.windows.get_mut(&rate.window.as_secs()) {
                 buckets.gather(now_us.div_euclid(bucket_us(rate)));
             }
         }
+    }
+
+    fn note_taken(&mut self, moment_us: i64) {
+        let longest = self.longest_window();
+        if longest == 0 {
+            return;
+        }
+        let Taker {
+            worker_id,
+            reach_us,
+            is_alone,
+        } = self.taker;
+        // So long it may share a window with what comes after it.
+        let until_us = moment_us.saturating_add(longest + 2 * reach_us);
+        self.memory.note_reach(reach_us, until_us);
+        let same = |turn: &Turn| turn.worker_id == worker_id && turn.reach_us == reach_us;
+        let turn = self.memory.turn.filter(same);
+        self.memory.turn = Some(Turn {
+            worker_id,
+            reach_us,
+            since_us: turn.map_or(moment_us, |turn| turn.since_us),
+            is_alone,
+        });
+        self.change_us = 0;
+    }
+
+    /// The longest window that is kept by spacing, with room for a clock that is being corrected.
+    fn longest_window(&self) -> i64 {
+        let windows = self.short_windows().map(window_us);
+        windows
+            .max()
+            .map_or(0, |longest| longest + longest / SLEWED)
     }
 
     fn short_windows(&self) -> impl Iterator<Item = &Rate> {
@@ -181,7 +300,7 @@ impl Pace {
 
     fn own_spacing(&self, cost_max: i32) -> i64 {
         self.short_windows()
-            .map(|rate| spacing_us(*rate, cost_max))
+            .map(|rate| spacing_us(*rate, cost_max, self.grace_us))
             .max()
             .unwrap_or(0)
     }
@@ -191,12 +310,12 @@ impl Pace {
     }
 }
 
-/// The distance between two messages of cost 1, so that any `N` costs in a row span more than a
-/// window and a grace. A dear message counts whole in the window that it opens, hence the `cost_max`.
-fn spacing_us(rate: Rate, cost_max: i32) -> i64 {
+/// The distance between two messages of cost 1, so that any `N` costs in a row span more than a window
+/// and a grace. A dear message counts whole in the window that it opens, hence the `cost_max`.
+fn spacing_us(rate: Rate, cost_max: i32, grace_us: i64) -> i64 {
     let limit = i64::from(rate.limit.get());
     let room = (limit + 1 - i64::from(cost_max)).max(1);
-    let span = window_us(&rate) + micros(GRACE);
+    let span = window_us(&rate) + window_us(&rate) / SLEWED + grace_us;
     (span + room - 1) / room
 }
 
@@ -209,191 +328,6 @@ fn micros(span: Duration) -> i64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    const LEASE: Duration = Duration::from_secs(30);
-
-    fn rates(text: &str) -> Vec<Rate> {
-        text.parse::<crate::rate::Rates>().expect("rates").0
-    }
-
-    /// Sends as fast as the pace allows, each start late by up to the grace; returns starts and costs.
-    fn starts(limits: &[Rate], costs: &[i32], lateness: &[i64], restarts: bool) -> Vec<(i64, i32)> {
-        let mut pace = Pace::default();
-        let mut now = 1_700_000_000_000_000;
-        let mut starts: Vec<(i64, i32)> = Vec::new();
-        for (index, cost) in costs.iter().enumerate() {
-            if restarts {
-                let json = pace.buckets_json();
-                pace = pace.with_buckets_json(&json);
-            }
-            pace.begin(limits, 1, now, LEASE);
-            let moment = pace.earliest(*cost, now);
-            pace.take(*cost, moment);
-            now = moment;
-            let late = lateness[index % lateness.len()];
-            starts.push((moment + late, *cost));
-        }
-        starts.sort_unstable();
-        starts
-    }
-
-    fn fullest_window(starts: &[(i64, i32)], window: Duration) -> i64 {
-        let mut first = 0;
-        let mut held = 0;
-        let mut most = 0;
-        for (at, cost) in starts {
-            held += i64::from(*cost);
-            while at - starts[first].0 >= micros(window) {
-                held -= i64::from(starts[first].1);
-                first += 1;
-            }
-            most = most.max(held);
-        }
-        most
-    }
-
-    proptest! {
-        #[test]
-        fn no_sliding_window_holds_more_than_its_limit(
-            limit in 1_u32..40,
-            seconds in 1_u64..100,
-            lateness in prop::collection::vec(0_i64..=10_000, 1..20),
-            restarts: bool,
-        ) {
-            let limits = rates(&format!("{limit}/{seconds}s"));
-            let starts = starts(&limits, &[1; 200], &lateness, restarts);
-            prop_assert!(fullest_window(&starts, limits[0].window) <= i64::from(limit));
-        }
-
-        #[test]
-        fn a_moment_that_was_not_used_is_had_again(
-            limit in 1_u32..40,
-            window in prop::sample::select(vec!["s", "min", "hour", "day"]),
-            before in 0_usize..50,
-            lapsed in 1_usize..5,
-        ) {
-            let limits = rates(&format!("{limit}/{window}"));
-            let mut pace = Pace::default();
-            let mut now = 1_700_000_000_000_000;
-            pace.begin(&limits, 1, now, LEASE);
-            for _ in 0..before {
-                now = pace.earliest(1, now);
-                pace.take(1, now);
-            }
-            let kept = pace.earliest(1, now);
-            let mut moments = Vec::new();
-            for _ in 0..lapsed {
-                let moment = pace.earliest(1, now);
-                if moment < now + micros(HORIZON) {
-                    pace.take(1, moment);
-                    moments.push(moment);
-                }
-            }
-            for moment in moments.into_iter().rev() {
-                pace.give_back(1, moment);
-            }
-            prop_assert_eq!(pace.earliest(1, now), kept);
-        }
-
-        #[test]
-        fn segments_are_kept_to_the_limit_whatever_their_mixture(
-            limit in 12_u32..60,
-            costs in prop::collection::vec(1_i32..=10, 50..300),
-            lateness in prop::collection::vec(0_i64..=10_000, 1..20),
-        ) {
-            let limits = rates(&format!("{limit}/s"));
-            let starts = starts(&limits, &costs, &lateness, true);
-            prop_assert!(fullest_window(&starts, limits[0].window) <= i64::from(limit));
-        }
-
-        #[test]
-        fn long_windows_are_kept_beside_short_ones(
-            per_hour in 1_u32..300,
-            per_second in 1_u32..20,
-            lateness in prop::collection::vec(0_i64..=10_000, 1..20),
-        ) {
-            let limits = rates(&format!("{per_second}/s,{per_hour}/hour"));
-            let starts = starts(&limits, &[1; 700], &lateness, true);
-            for rate in &limits {
-                let most = fullest_window(&starts, rate.window);
-                prop_assert!(most <= i64::from(rate.limit.get()), "{most} in {rate}");
-            }
-        }
-    }
-
-    #[test]
-    fn at_least_95_percent_of_a_limit_is_used() {
-        for text in ["1/s", "50/s", "3000/s", "300/min", "1/10s", "6000/hour"] {
-            let limits = rates(text);
-            let starts = starts(&limits, &vec![1; 60_000], &[0], false);
-            let span = starts[59_999].0 - starts[0].0;
-            let allowed =
-                limits[0].per_second() * Duration::from_micros(span.unsigned_abs()).as_secs_f64();
-            assert!(60_000.0 >= 0.95 * allowed, "{text}: 60000 of {allowed}");
-        }
-    }
-
-    #[test]
-    fn the_wider_spacing_of_a_living_worker_holds_for_all_of_them() {
-        let mut pace = Pace::default();
-        let now = 1_700_000_000_000_000;
-        pace.begin(&rates("10/s"), 1, now, LEASE);
-        pace.take(1, now);
-        pace.begin(&rates("100/s"), 2, now, LEASE);
-        assert_eq!(pace.earliest(1, now) - now, 101_000);
-        pace.take(1, now);
-        pace.begin(&rates("100/s"), 2, now + 31_000_000, LEASE);
-        pace.take(1, now + 31_000_000);
-        assert_eq!(pace.earliest(1, 0) - (now + 31_000_000), 10_100);
-    }
-
-    #[test]
-    fn its_owner_may_narrow_the_spacing_again() {
-        let mut pace = Pace::default();
-        let now = 1_700_000_000_000_000;
-        pace.begin(&rates("10/s"), 1, now, LEASE);
-        pace.begin(&rates("100/s"), 1, now, LEASE);
-        pace.take(1, now);
-        assert_eq!(pace.earliest(1, now) - now, 10_100);
-    }
-
-    #[test]
-    fn a_clock_that_was_set_back_holds_up_nobody_for_longer_than_a_window() {
-        let mut pace = Pace::default();
-        let now = 1_700_000_000_000_000;
-        pace.begin(&rates("10/s"), 1, now, LEASE);
-        pace.take(1, now);
-        let hour_ago = now - 3_600_000_000;
-        pace.begin(&rates("10/s"), 1, hour_ago, LEASE);
-        assert!(pace.earliest(1, hour_ago) <= hour_ago + 1_300_000);
-    }
-
-    #[test]
-    fn a_stop_is_kept_by_those_without_a_limit_too() {
-        let mut pace = Pace {
-            stopped_until: 5_000,
-            ..Pace::default()
-        };
-        pace.begin(&[], 1, 1_000_000, LEASE);
-        assert_eq!(pace.earliest(1, 1_000_000), 5_000_000);
-    }
-
-    #[test]
-    fn after_a_jump_of_the_clock_every_window_counts_as_full() {
-        let limits = rates("10/s,100/hour");
-        let mut pace = Pace::default();
-        let now = 1_700_000_000_000_000;
-        pace.begin(&limits, 1, now, LEASE);
-        for _ in 0..50 {
-            let moment = pace.earliest(1, now);
-            pace.take(1, moment);
-        }
-        pace.refill(now + 86_400_000_000);
-        let next = pace.earliest(1, now + 86_400_000_000);
-        assert_eq!(next - (now + 86_400_000_000), 1_010_000);
-        assert_eq!(pace.buckets[&3_600].counts, [50]);
-    }
-}
+mod tests;
+#[cfg(test)]
+mod workers_tests;

@@ -14,7 +14,7 @@ use super::{Server, ask_number, moves};
 use crate::sms::{Class, NewSms, Timestamp};
 use crate::store::foreign::Foreign;
 use crate::store::schema::{import, sms, sms_failed, sms_key, sms_sent, suppression};
-use crate::store::{Batch, Enqueued, StoreError};
+use crate::store::{Batch, Enqueued, Fault, StoreError};
 
 /// Rows of one statement.
 const ROWS: usize = 1_000;
@@ -64,7 +64,7 @@ impl Server {
                 })
                 .await;
             match done {
-                Err(error) if error.passes() && began.elapsed() < PATIENCE => {
+                Err(error) if error.fault() == Fault::Away && began.elapsed() < PATIENCE => {
                     tracing::warn!(%error, "the database is away; the import waits for it");
                     tokio::time::sleep(wait).await;
                     wait = (wait * 2).min(LONGEST_WAIT);

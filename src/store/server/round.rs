@@ -353,7 +353,6 @@ impl Paces {
             .iter()
             .map(|route| provider_scope(&route.provider));
         let seen = pace::look(link, &of_routes.collect()).await?;
-        let now = round.now.as_millis();
         let mut scopes: BTreeSet<String> = limited.keys().map(|id| campaign_scope(*id)).collect();
         scopes.extend(
             round
@@ -377,11 +376,12 @@ impl Paces {
             let mut pace = accounts.remove(&campaign_scope(id)).unwrap_or_default();
             let from_us = round.claims.iter().map(|route| route.from_us).min();
             let from_us = from_us.unwrap_or(0);
-            pace.begin(&limits.0, round.worker_id, from_us, round.lease);
+            let terms = round.lease.of_campaign();
+            pace.begin(&limits.0, round.worker_id, from_us, terms);
             if round.refill {
                 pace.refill(from_us);
             }
-            let is_spent = false;
+            let is_spent = round.refill;
             own.insert(id, Own { pace, is_spent });
         }
         for (scope, pace) in seen {
@@ -469,7 +469,7 @@ fn give(
     if round.refill {
         account.refill(route.from_us);
     }
-    let mut allotment = Allotment::new(route, account);
+    let mut allotment = Allotment::new(route, account, round.refill);
     let mut done = RouteClaimed {
         drained: found.halted,
         refused: found.refused,

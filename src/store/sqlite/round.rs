@@ -83,7 +83,7 @@ impl<'a> Claim<'a> {
         Ok(Self {
             round,
             route,
-            allotment: Allotment::new(route, account),
+            allotment: Allotment::new(route, account, round.refill),
             suppressing: diesel::select(diesel::dsl::exists(
                 suppression::table.select(suppression::phone),
             ))
@@ -221,7 +221,7 @@ impl<'a> Claim<'a> {
                 &limits.0,
                 self.round.worker_id,
                 self.route.from_us,
-                self.round.lease,
+                self.round.lease.of_campaign(),
             );
             if self.round.refill {
                 own.refill(self.route.from_us);
@@ -233,7 +233,7 @@ impl<'a> Claim<'a> {
             reason,
             own: Own {
                 pace: own,
-                is_spent: false,
+                is_spent: self.round.refill,
             },
         })
     }

@@ -146,7 +146,7 @@ pub(super) fn round(worker_id: i64, now: Timestamp) -> Round {
     Round {
         worker_id,
         now,
-        lease: Duration::from_secs(30),
+        lease: Duration::from_secs(30).into(),
         settlements: Vec::new(),
         halts: Vec::new(),
         stops: Vec::new(),

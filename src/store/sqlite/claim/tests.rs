@@ -25,7 +25,7 @@ fn no_round() -> Round {
     Round {
         worker_id: 1,
         now: Timestamp::from_millis(1),
-        lease: Duration::from_secs(30),
+        lease: Duration::from_secs(30).into(),
         settlements: Vec::new(),
         halts: Vec::new(),
         stops: Vec::new(),

@@ -1,0 +1,225 @@
+//! What happened in a simulated world, and whether it may have: who started which claim of which
+//! message when, what the provider made of it, and where the messages stand in the end.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// A request that was started. Instants are since the world began, by no worker's clock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::sender) struct Start {
+    pub(in crate::sender) at: Duration,
+    /// When its sender had, or gave up, the answer; `None` while it runs, or where the sender died.
+    pub(in crate::sender) ended: Option<Duration>,
+    pub(in crate::sender) worker_id: i64,
+    pub(in crate::sender) sms_id: i64,
+    pub(in crate::sender) claim: i64,
+    pub(in crate::sender) phone: String,
+    pub(in crate::sender) reference: String,
+    /// The provider sent a message for it.
+    pub(in crate::sender) delivered: bool,
+}
+
+/// Where a message stands in the end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::sender) enum Place {
+    Waiting,
+    Sent,
+    Unknown,
+    Failed,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(in crate::sender) struct History {
+    pub(in crate::sender) starts: Vec<Start>,
+    /// By phone, which every message has for itself; a phone may stand here more than once.
+    pub(in crate::sender) places: Vec<(String, Place)>,
+    pub(in crate::sender) imported: BTreeSet<String>,
+    /// So many starts in any window of this length.
+    pub(in crate::sender) limits: Vec<(usize, Duration)>,
+    /// The provider wanted nothing to be started from then until then.
+    pub(in crate::sender) silences: Vec<(Duration, Duration)>,
+    /// No lease is trusted for longer; who takes over waits for as long.
+    pub(in crate::sender) lease: Duration,
+}
+
+impl History {
+    /// All that must not have happened, in words.
+    pub(in crate::sender) fn faults(&self) -> Vec<String> {
+        let mut starts: Vec<&Start> = self.starts.iter().collect();
+        starts.sort_by_key(|start| start.at);
+        let mut faults = Vec::new();
+        claims(&starts, self.lease, &mut faults);
+        self.ends(&starts, &mut faults);
+        for (limit, window) in &self.limits {
+            windows(&starts, *limit, *window, &mut faults);
+        }
+        for (from, until) in &self.silences {
+            let early = starts
+                .iter()
+                .filter(|one| (*from..*until).contains(&one.at));
+            faults.extend(early.map(|one| format!("{} started in a silence", one.sms_id)));
+        }
+        faults
+    }
+
+    /// Every message ends in exactly one place, and in one that its attempts allow.
+    fn ends(&self, starts: &[&Start], faults: &mut Vec<String>) {
+        let mut delivered: BTreeMap<&str, u32> = BTreeMap::new();
+        for start in starts.iter().filter(|start| start.delivered) {
+            *delivered.entry(&start.phone).or_default() += 1;
+        }
+        let twice = delivered.iter().filter(|(_, times)| **times > 1);
+        faults.extend(twice.map(|(phone, times)| format!("{phone} was texted {times} times")));
+        let mut placed = BTreeSet::new();
+        for (phone, place) in &self.places {
+            if !placed.insert(phone) {
+                faults.push(format!("{phone} stands in two places"));
+            }
+            if !self.imported.contains(phone) {
+                faults.push(format!("{phone} was never imported"));
+            }
+            match (place, delivered.contains_key(phone.as_str())) {
+                (Place::Sent, false) => faults.push(format!("{phone} is sent and never was")),
+                (Place::Failed, true) => faults.push(format!("{phone} is failed and arrived")),
+                _ => {}
+            }
+        }
+        let lost = self.imported.iter().filter(|phone| !placed.contains(phone));
+        faults.extend(lost.map(|phone| format!("{phone} is lost")));
+    }
+}
+
+/// One claim is one attempt, claims only grow, no two attempts overlap, and the reference stays.
+fn claims(starts: &[&Start], lease: Duration, faults: &mut Vec<String>) {
+    let mut last: BTreeMap<i64, &Start> = BTreeMap::new();
+    for start in starts {
+        let Some(before) = last.insert(start.sms_id, start) else {
+            continue;
+        };
+        let id = start.sms_id;
+        if start.claim == before.claim {
+            faults.push(format!("claim {} of {id} was started twice", start.claim));
+        }
+        if start.claim < before.claim {
+            faults.push(format!("{id} was started under a claim that had passed"));
+        }
+        if start.reference != before.reference {
+            faults.push(format!("{id} changed its reference"));
+        }
+        // Of the dead nobody knows when they ended: who takes over waits a lease.
+        let ended = before.ended.unwrap_or(before.at);
+        let is_early = before.ended.is_none() && start.at < before.at + lease / 2;
+        if start.at < ended || is_early {
+            faults.push(format!("{id} was started by two at once"));
+        }
+    }
+}
+
+fn windows(starts: &[&Start], limit: usize, window: Duration, faults: &mut Vec<String>) {
+    let full = starts.windows(limit + 1).filter(|some| {
+        let first = some.first().expect("one more than the limit");
+        let last = some.last().expect("one more than the limit");
+        last.at < first.at + window
+    });
+    faults.extend(full.map(|some| {
+        let at = some[0].at;
+        format!("more than {limit} in {window:?} from {at:?}")
+    }));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn start(sms_id: i64, claim: i64, at_ms: u64) -> Start {
+        Start {
+            at: Duration::from_millis(at_ms),
+            ended: Some(Duration::from_millis(at_ms + 80)),
+            worker_id: 1,
+            sms_id,
+            claim,
+            phone: format!("+{sms_id}"),
+            reference: format!("r{sms_id}"),
+            delivered: true,
+        }
+    }
+
+    /// Three messages, one of them tried twice: nothing is wrong with it.
+    fn good() -> History {
+        let failed = Start {
+            delivered: false,
+            ..start(2, 1, 500)
+        };
+        History {
+            starts: vec![
+                start(1, 1, 0),
+                failed,
+                start(3, 1, 1_000),
+                start(2, 2, 1_500),
+            ],
+            places: (1..=3).map(|id| (format!("+{id}"), Place::Sent)).collect(),
+            imported: (1..=3).map(|id| format!("+{id}")).collect(),
+            limits: vec![(2, SECOND)],
+            silences: vec![(SECOND / 10, SECOND / 4)],
+            lease: SECOND * 5,
+        }
+    }
+
+    #[test]
+    fn a_good_history_has_no_faults() {
+        assert_eq!(good().faults(), Vec::<String>::new());
+    }
+
+    #[test]
+    fn every_bad_history_is_told_from_a_good_one() {
+        type Spoil = fn(&mut History);
+        let bad: [(&str, Spoil); 13] = [
+            ("claim 1 of 2 was started twice", |it| {
+                it.starts[3].claim = 1;
+            }),
+            ("2 was started under a claim that had passed", |it| {
+                it.starts[1].claim = 3;
+            }),
+            ("2 was started by two at once", |it| {
+                it.starts[1].ended = Some(SECOND * 2);
+            }),
+            ("2 was started by two at once", |it| {
+                it.starts[1].ended = None;
+            }),
+            ("2 changed its reference", |it| {
+                it.starts[3].reference.push('!');
+            }),
+            ("+2 was texted 2 times", |it| it.starts[1].delivered = true),
+            ("+3 stands in two places", |it| {
+                it.places.push(("+3".to_owned(), Place::Unknown));
+            }),
+            ("+9 was never imported", |it| {
+                it.places.push(("+9".to_owned(), Place::Waiting));
+            }),
+            ("+1 is lost", |it| drop(it.places.remove(0))),
+            ("+1 is sent and never was", |it| {
+                it.starts[0].delivered = false;
+            }),
+            ("+1 is failed and arrived", |it| {
+                it.places[0].1 = Place::Failed;
+            }),
+            ("more than 2 in 1s from 500ms", |it| {
+                it.starts[3].at = SECOND * 149 / 100;
+            }),
+            ("2 started in a silence", |it| {
+                it.silences.push((SECOND / 2, SECOND));
+            }),
+        ];
+        for (expected, spoil) in bad {
+            let mut history = good();
+            spoil(&mut history);
+            let faults = history.faults();
+            assert!(
+                faults.iter().any(|fault| fault == expected),
+                "{expected}: {faults:?}"
+            );
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! Campaigns that share a provider: by priority first, then in turns, and nobody holds up another.
+
+use std::time::Duration;
+
+use super::world::{Faults, World};
+use super::{Hired, START, Simulation};
+use crate::sms::Timestamp;
+use crate::store::NewCampaign;
+
+const HOUR: Duration = Duration::from_secs(3_600);
+
+/// A further campaign with so many messages.
+async fn campaign(
+    simulation: &Simulation,
+    new: NewCampaign,
+    count: usize,
+    due_at: Timestamp,
+) -> i64 {
+    let opened = simulation.store.open_campaign(&new, START).await;
+    let id = opened.expect("a campaign").id;
+    let first = usize::try_from(id).expect("small") * 1_000_000;
+    let numbers = first..first + count;
+    simulation.import_into(id, numbers, due_at, None).await;
+    id
+}
+
+fn named(name: &str) -> NewCampaign {
+    NewCampaign {
+        name: name.to_owned(),
+        ..NewCampaign::default()
+    }
+}
+
+/// When the messages of a campaign started.
+fn starts(simulation: &Simulation, campaign_id: i64) -> Vec<Duration> {
+    let prefix = format!("+86138{campaign_id:02}");
+    let (starts, _) = simulation.world.history();
+    let of_it = starts
+        .iter()
+        .filter(|start| start.phone.starts_with(&prefix));
+    of_it.map(|start| start.at).collect()
+}
+
+fn last(starts: &[Duration]) -> Duration {
+    starts.iter().max().copied().expect("it was sent")
+}
+
+/// How long the world's own campaign, number 2 with so many messages, takes at its rate.
+async fn crowd(rate: &str, count: usize) -> Simulation {
+    Simulation::new(World::new(20, Faults::default()), rate, count).await
+}
+
+#[tokio::test(start_paused = true)]
+async fn thousands_of_one_campaign_do_not_hold_up_ten_of_another() {
+    for workers in 1..=3 {
+        let simulation = crowd("100/s", 2_000).await;
+        let few = campaign(&simulation, named("few"), 10, START).await;
+        let work = (0..workers).map(|_| simulation.work(None));
+        futures(work).await;
+        let ten = starts(&simulation, few);
+        assert_eq!(ten.len(), 10);
+        let late = last(&ten);
+        assert!(late < Duration::from_secs(1), "{workers} workers: {late:?}");
+        simulation.check().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_waits_for_its_hour_holds_up_nobody() {
+    let simulation = crowd("100/s", 500).await;
+    let due_at = START.plus(HOUR);
+    let first = NewCampaign {
+        priority: 10,
+        ..named("later")
+    };
+    let later = campaign(&simulation, first, 500, due_at).await;
+    simulation.work(None).await;
+    let waited = starts(&simulation, later);
+    assert_eq!(waited.len(), 500);
+    assert!(waited.iter().all(|at| *at >= HOUR));
+    let (all, _) = simulation.world.history();
+    let early = all.iter().filter(|start| start.at < HOUR);
+    let span = early.map(|start| start.at).max().expect("some were due");
+    assert!(span < Duration::from_millis(5_600), "{span:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_has_priority_goes_first() {
+    let simulation = crowd("100/s", 1_000).await;
+    let urgent = NewCampaign {
+        priority: 1,
+        ..named("urgent")
+    };
+    let urgent = campaign(&simulation, urgent, 500, START).await;
+    simulation.work(None).await;
+    let urgent = starts(&simulation, urgent);
+    assert!(last(&urgent) < Duration::from_millis(5_600));
+    let (all, _) = simulation.world.history();
+    let before = all.iter().filter(|start| start.at < last(&urgent));
+    // Only what could not be filled with it: nothing but the first looks.
+    assert!(before.count() <= 520);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_campaign_at_its_own_limit_holds_up_nobody() {
+    for priority in [-1, 0, 1] {
+        let simulation = crowd("", 2_000).await;
+        let slow = NewCampaign {
+            rate: "1/s".parse().expect("a rate"),
+            priority,
+            ..named("slow")
+        };
+        let slow = campaign(&simulation, slow, 5, START).await;
+        simulation.work(None).await;
+        assert_eq!(starts(&simulation, slow).len(), 5);
+        let (all, _) = simulation.world.history();
+        let mut others: Vec<Duration> = all
+            .iter()
+            .filter(|start| start.phone.starts_with("+8613800"))
+            .map(|start| start.at)
+            .collect();
+        others.sort_unstable();
+        // 16 slots and 80 ms each: the slow one may take one of them.
+        let span = others[others.len() - 1];
+        assert!(span < Duration::from_secs(12), "{priority}: {span:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn several_workers_share_the_turns_too() {
+    let simulation = crowd("200/s", 1_000).await;
+    let equal = campaign(&simulation, named("equal"), 1_000, START).await;
+    let one = Hired {
+        rate: simulation.rate.clone(),
+        ..simulation.worker()
+    };
+    tokio::join!(simulation.work(None), simulation.work_as(one));
+    let mut equal = starts(&simulation, equal);
+    equal.sort_unstable();
+    // Half of it in half of the time.
+    let half = equal[500];
+    let span = simulation.world.span();
+    assert!(
+        half > span.mul_f64(0.4) && half < span.mul_f64(0.6),
+        "{half:?} of {span:?}"
+    );
+}
+
+/// Waits for all of them.
+async fn futures(all: impl Iterator<Item = impl Future>) {
+    let mut pinned: Vec<_> = all.map(Box::pin).collect();
+    std::future::poll_fn(|context| {
+        pinned.retain_mut(|one| one.as_mut().poll(context).is_pending());
+        if pinned.is_empty() {
+            std::task::Poll::Ready(())
+        } else {
+            std::task::Poll::Pending
+        }
+    })
+    .await;
+}

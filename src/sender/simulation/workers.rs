@@ -1,0 +1,378 @@
+//! Several workers on one database: far away from it, with clocks that are off, killed, cut off, and
+//! always within one limit.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use tokio::time::Instant;
+
+use super::hands::Weather;
+use super::world::{Faults, World};
+use super::{Hands, Hired, START, Simulation};
+use crate::sender::{Ended, SendError};
+use crate::store::CampaignChange;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// The part of the limit that was used from the first start to the last.
+fn used(simulation: &Simulation) -> f64 {
+    let count = u32::try_from(simulation.world.starts()).expect("some thousands");
+    let allowed = simulation.rate.0[0].per_second() * simulation.world.span().as_secs_f64();
+    f64::from(count - 1) / allowed
+}
+
+/// A worker whose questions to the database take so long there and back.
+fn far(simulation: &Simulation, there: u64, back: u64, drift: i64) -> Hired {
+    let way = |ms| Duration::from_millis(ms);
+    Hired {
+        hands: Hands {
+            drift,
+            there: way(there),
+            back: way(back),
+            ..Hands::right(simulation.world.began)
+        },
+        weather: Arc::new(Weather {
+            slow: way(there + back),
+            ..Weather::default()
+        }),
+        ..simulation.worker()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn workers_that_were_told_the_time_differently_keep_every_window() {
+    for seed in 0..6 {
+        let simulation = Simulation::new(World::new(seed, Faults::default()), "30/s", 400).await;
+        let mut random = StdRng::seed_from_u64(seed);
+        // The one learns the time late, the other early, and both as late and early as can be.
+        let mut hired = |there, back| {
+            let drift = random.random_range(-50..=50);
+            far(&simulation, there, back, drift)
+        };
+        let (late, early, near) = (hired(24, 0), hired(0, 24), hired(0, 0));
+        let near = Hired {
+            life: Some(SECOND * 4),
+            ..near
+        };
+        tokio::join!(
+            simulation.work_as(late),
+            simulation.work_as(early),
+            simulation.work_as(near),
+        );
+        let totals = simulation.check().await;
+        assert_eq!(totals.sent + totals.unknown, 400, "{totals:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_database_50_ms_away_costs_no_more_than_5_percent() {
+    for rate in ["1/s", "50/s", "300/s"] {
+        let count = if rate == "1/s" { 60 } else { 1_500 };
+        let mut simulation = Simulation::new(World::new(1, Faults::default()), rate, count).await;
+        simulation.settings.sender.slots = 256;
+        let hired = far(&simulation, 25, 25, 20);
+        simulation.work_as(hired).await;
+        simulation.check().await;
+        let part = used(&simulation);
+        assert!(part >= 0.95, "{rate}: {part}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_busy_and_one_idle_worker_use_at_least_95_percent() {
+    for (rate, count) in [("1/s", 60), ("3000/s", 15_000)] {
+        let mut simulation = Simulation::new(World::new(2, Faults::default()), rate, count).await;
+        simulation.settings.sender.slots = 500;
+        let mut idle = simulation.worker();
+        // It looks for work in a campaign that has none.
+        idle.settings.follow = true;
+        idle.settings.campaign = Some("default".to_owned());
+        idle.life = Some(SECOND * 70);
+        tokio::join!(simulation.work(None), simulation.work_as(idle));
+        simulation.check().await;
+        let part = used(&simulation);
+        assert!(part >= 0.95, "{rate}: {part}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_busy_workers_use_at_least_95_percent_of_what_they_share() {
+    for (rate, count) in [("1/s", 60), ("200/s", 2_000)] {
+        let simulation = Simulation::new(World::new(3, Faults::default()), rate, count).await;
+        tokio::join!(simulation.work(None), simulation.work(None));
+        simulation.check().await;
+        let part = used(&simulation);
+        assert!(part >= 0.95, "{rate}: {part}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_silent_worker_was_sending_is_settled_within_two_leases() {
+    let mut world = World::new(4, Faults::default());
+    world.latency = SECOND * 60;
+    let mut simulation = Simulation::new(world, "", 16).await;
+    simulation.settings.sender.lease = SECOND * 5;
+    let killed_after = SECOND * 12;
+    let mut heir = simulation.worker();
+    heir.settings.follow = true;
+    heir.life = Some(killed_after + SECOND * 10);
+    tokio::join!(simulation.work(Some(killed_after)), async {
+        tokio::time::sleep(SECOND).await;
+        simulation.work_as(heir).await;
+    });
+    let totals = simulation.check().await;
+    assert_eq!((totals.sending, totals.unknown), (0, 16), "{totals:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_started_while_the_database_is_away_and_nothing_is_lost() {
+    let simulation = Simulation::new(World::new(5, Faults::default()), "50/s", 300).await;
+    let began = simulation.world.began;
+    let (from, until) = (SECOND * 2, SECOND * 122);
+    let hired = Hired {
+        weather: Arc::new(Weather {
+            away: vec![(began + from, began + until)],
+            ..Weather::default()
+        }),
+        ..simulation.worker()
+    };
+    let summary = simulation.work_as(hired).await.expect("it ends");
+    assert_eq!(summary.ended, Ended::Done);
+    let totals = simulation.check().await;
+    assert_eq!(totals.sent, 300, "{totals:?}");
+    let (starts, _) = simulation.world.history();
+    // What was claimed before may still start.
+    let meanwhile = from + Duration::from_millis(200)..until;
+    let count = starts.iter().filter(|one| meanwhile.contains(&one.at));
+    assert_eq!(count.count(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_database_that_is_away_when_all_seems_done_is_waited_for() {
+    for away_after in [100, 200, 300, 500, 1_000, 1_500] {
+        let simulation = Simulation::new(World::new(6, Faults::default()), "", 10).await;
+        let from = simulation.world.began + Duration::from_millis(away_after);
+        let hired = Hired {
+            weather: Arc::new(Weather {
+                away: vec![(from, from + SECOND * 300)],
+                ..Weather::default()
+            }),
+            ..simulation.worker()
+        };
+        let summary = simulation.work_as(hired).await.expect("it ends");
+        assert_eq!(summary.ended, Ended::Done, "{away_after}");
+        assert_eq!(simulation.check().await.sent, 10);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_database_that_never_comes_back_ends_the_run_and_what_was_running_is_unknown() {
+    let simulation = Simulation::new(World::new(7, Faults::default()), "", 100).await;
+    let from = simulation.world.began + Duration::from_millis(60);
+    let hired = Hired {
+        weather: Arc::new(Weather {
+            away: vec![(from, from + SECOND * 86_400)],
+            ..Weather::default()
+        }),
+        ..simulation.worker()
+    };
+    let began = Instant::now();
+    let ended = simulation.try_work_as(hired).await;
+    assert!(matches!(ended, Some(Err(SendError::Store(_)))), "{ended:?}");
+    assert!(began.elapsed() >= SECOND * 600);
+    simulation.check().await;
+    let summary = simulation.work(None).await.expect("it ends");
+    assert_eq!(summary.ended, Ended::Done);
+    let totals = simulation.check().await;
+    assert_eq!((totals.sent, totals.unknown), (84, 16), "{totals:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_round_whose_answer_is_lost_is_neither_lost_nor_done_twice() {
+    for seed in 0..4 {
+        let world = World::new(seed, Faults::some_of_everything());
+        let mut simulation = Simulation::new(world, "50/s", 200).await;
+        simulation.settings.sender.lease = SECOND * 5;
+        let losing = |seed| Hired {
+            weather: Arc::new(Weather::losing(seed, 0.1)),
+            ..simulation.worker()
+        };
+        tokio::join!(
+            simulation.work_as(losing(seed)),
+            simulation.work_as(losing(seed + 100)),
+        );
+        let totals = simulation.check().await;
+        assert_eq!(totals.queued + totals.sending, 0, "{totals:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_clock_of_the_database_that_is_set_breaks_no_window() {
+    let large = (0..12).map(|turn| (3_600_000, 2_000 + turn * 9));
+    let others = [(-3_600_000, 2_000), (-150, 2_000), (120, 2_000)];
+    for (by_ms, at_ms) in large.chain(others) {
+        let mut simulation = Simulation::new(World::new(8, Faults::default()), "20/s", 0).await;
+        simulation.count = 120;
+        // Due by whatever the clock will show.
+        let due_at = START.minus(SECOND * 86_400);
+        simulation
+            .import_into(simulation.campaign_id, 0..120, due_at, None)
+            .await;
+        let hired = |there, back| {
+            let mut hired = far(&simulation, there, back, 0);
+            hired.hands.set = Some((Duration::from_millis(at_ms), by_ms));
+            hired
+        };
+        tokio::join!(
+            simulation.work_as(hired(0, 2)),
+            simulation.work_as(hired(1, 0))
+        );
+        let totals = simulation.check().await;
+        assert_eq!(totals.sent, 120, "{by_ms}: {totals:?}");
+        let (starts, _) = simulation.world.history();
+        let late: Vec<_> = starts.iter().filter(|one| one.at > SECOND * 60).collect();
+        assert!(late.is_empty(), "{by_ms}: {late:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_host_that_wakes_up_starts_nothing_before_its_lease_is_renewed() {
+    for at_ms in [1_000, 1_010, 1_020, 1_030] {
+        let mut simulation = Simulation::new(World::new(13, Faults::default()), "", 400).await;
+        simulation.settings.sender.lease = SECOND * 5;
+        let at = Duration::from_millis(at_ms);
+        let mut hired = far(&simulation, 10, 10, 0);
+        hired.hands.slept = Some((at, SECOND * 20));
+        let summary = simulation.work_as(hired).await.expect("it ends");
+        assert_eq!((summary.ended, summary.sent), (Ended::Done, 400));
+        simulation.check().await;
+        // Its timers ring as if it had never slept: for the lease, a third of it after the last time.
+        let (starts, _) = simulation.world.history();
+        let asleep = at..Duration::from_millis(1_600);
+        let early: Vec<_> = starts
+            .iter()
+            .filter(|one| asleep.contains(&one.at))
+            .collect();
+        assert!(early.is_empty(), "{early:?}");
+        assert!(starts.iter().any(|one| one.at < at), "it was busy");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_has_another_limit_makes_the_smallest_hold() {
+    let mut simulation = Simulation::new(World::new(9, Faults::default()), "20/s", 150).await;
+    let generous = Hired {
+        rate: "200/s".parse().expect("a rate"),
+        ..simulation.worker()
+    };
+    let thrifty = simulation.work(None);
+    tokio::join!(thrifty, simulation.work_as(generous));
+    simulation.check().await;
+    simulation.rate = "30/s,100/hour".parse().expect("rates");
+    simulation.count += 150;
+    let numbers = 150..300;
+    simulation
+        .import_into(simulation.campaign_id, numbers, START, None)
+        .await;
+    let began = simulation.world.began.elapsed();
+    let generous = Hired {
+        rate: "200/s,1000/hour".parse().expect("rates"),
+        life: Some(SECOND * 60),
+        ..simulation.worker()
+    };
+    let thrifty = simulation.work(Some(SECOND * 60));
+    tokio::join!(thrifty, simulation.work_as(generous));
+    let (starts, _) = simulation.world.history();
+    let count = starts.iter().filter(|one| one.at >= began).count();
+    assert!((1..=100).contains(&count), "{count} in an hour");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_limit_reaches_all_workers_within_seconds() {
+    let simulation = Simulation::new(World::new(10, Faults::default()), "", 4_000).await;
+    let set = async |rate: &str| {
+        let change = CampaignChange {
+            rate: Some(rate.parse().expect("a rate")),
+            ..CampaignChange::default()
+        };
+        let changed = simulation
+            .store
+            .change_campaign(simulation.campaign_id, &change);
+        changed.await.expect("changed");
+    };
+    set("5/s").await;
+    let operator = async {
+        tokio::time::sleep(SECOND * 10).await;
+        set("200/s,5000/day").await;
+    };
+    let workers = async { tokio::join!(simulation.work(None), simulation.work(None)) };
+    tokio::join!(workers, operator);
+    simulation.check().await;
+    let (starts, _) = simulation.world.history();
+    let within = |from: u64, until: u64| {
+        let span = SECOND * u32::try_from(from).expect("small")
+            ..SECOND * u32::try_from(until).expect("small");
+        starts.iter().filter(|one| span.contains(&one.at)).count()
+    };
+    assert!(within(0, 10) <= 51);
+    assert!(within(13, 14) >= 150, "{}", within(13, 14));
+}
+
+#[tokio::test(start_paused = true)]
+async fn too_fast_for_one_is_too_fast_for_all() {
+    let mut world = World::new(11, Faults::default());
+    world.faults.throttled = 0.01;
+    let simulation = Simulation::new(world, "100/s", 400).await;
+    tokio::join!(
+        simulation.work(None),
+        simulation.work(None),
+        simulation.work(None)
+    );
+    // The history has been looked through for starts that should have waited.
+    let totals = simulation.check().await;
+    assert_eq!(totals.sent, 400, "{totals:?}");
+    let (_, silences) = simulation.world.history();
+    assert!(!silences.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_day_and_a_second_are_kept_through_restarts_of_several_workers() {
+    let world = World::new(12, Faults::default());
+    let simulation = Simulation::new(world, "40/s,150/hour", 400).await;
+    for life in [1_300, 700, 2_100] {
+        let life = Some(Duration::from_millis(life));
+        tokio::join!(simulation.work(life), simulation.work(None.or(life)));
+        simulation.check().await;
+    }
+    tokio::join!(simulation.work(None), simulation.work(None));
+    let totals = simulation.check().await;
+    assert_eq!(totals.queued + totals.sending, 0, "{totals:?}");
+    let hours = simulation.world.span().as_secs_f64() / 3_600.0;
+    assert!(hours < 400.0 / 150.0 + 0.2, "{hours} hours");
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_is_cut_off_for_longer_than_its_lease_comes_back_under_another_id_and_does_no_harm() {
+    for seed in 0..4 {
+        let world = World::new(seed, Faults::default());
+        let mut simulation = Simulation::new(world, "20/s", 600).await;
+        simulation.settings.sender.lease = SECOND * 5;
+        let from = simulation.world.began + SECOND * 2;
+        let cut_off = Hired {
+            weather: Arc::new(Weather {
+                away: vec![(from, from + SECOND * 17)],
+                ..Weather::default()
+            }),
+            ..simulation.worker()
+        };
+        tokio::join!(simulation.work_as(cut_off), simulation.work(None));
+        let totals = simulation.check().await;
+        assert_eq!(totals.sent + totals.unknown, 600, "{totals:?}");
+        let (starts, _) = simulation.world.history();
+        let ids: BTreeSet<i64> = starts.iter().map(|start| start.worker_id).collect();
+        assert_eq!(ids.len(), 3, "{ids:?}");
+    }
+}

@@ -1,0 +1,188 @@
+//! The limit under every mixture of costs, lateness and restarts.
+
+use super::*;
+use proptest::prelude::*;
+
+const LEASE: Duration = Duration::from_secs(30);
+
+fn rates(text: &str) -> Vec<Rate> {
+    text.parse::<crate::rate::Rates>().expect("rates").0
+}
+
+/// Sends as fast as the pace allows, each start late by up to the grace; returns starts and costs.
+fn starts(limits: &[Rate], costs: &[i32], lateness: &[i64], restarts: bool) -> Vec<(i64, i32)> {
+    let mut pace = Pace::default();
+    let mut now = 1_700_000_000_000_000;
+    let mut starts: Vec<(i64, i32)> = Vec::new();
+    for (index, cost) in costs.iter().enumerate() {
+        if restarts {
+            let json = pace.buckets_json();
+            pace = pace.with_buckets_json(&json);
+        }
+        pace.begin(limits, 1, now, LEASE);
+        let moment = pace.earliest(*cost, now);
+        pace.take(*cost, moment);
+        now = moment;
+        let late = lateness[index % lateness.len()];
+        starts.push((moment + late, *cost));
+    }
+    starts.sort_unstable();
+    starts
+}
+
+fn fullest_window(starts: &[(i64, i32)], window: Duration) -> i64 {
+    let mut first = 0;
+    let mut held = 0;
+    let mut most = 0;
+    for (at, cost) in starts {
+        held += i64::from(*cost);
+        while at - starts[first].0 >= micros(window) {
+            held -= i64::from(starts[first].1);
+            first += 1;
+        }
+        most = most.max(held);
+    }
+    most
+}
+
+proptest! {
+    #[test]
+    fn no_sliding_window_holds_more_than_its_limit(
+        limit in 1_u32..40,
+        seconds in 1_u64..100,
+        lateness in prop::collection::vec(0_i64..=10_000, 1..20),
+        restarts: bool,
+    ) {
+        let limits = rates(&format!("{limit}/{seconds}s"));
+        let starts = starts(&limits, &[1; 200], &lateness, restarts);
+        prop_assert!(fullest_window(&starts, limits[0].window) <= i64::from(limit));
+    }
+
+    #[test]
+    fn a_moment_that_was_not_used_is_had_again(
+        limit in 1_u32..40,
+        window in prop::sample::select(vec!["s", "min", "hour", "day"]),
+        before in 0_usize..50,
+        lapsed in 1_usize..5,
+    ) {
+        let limits = rates(&format!("{limit}/{window}"));
+        let mut pace = Pace::default();
+        let mut now = 1_700_000_000_000_000;
+        pace.begin(&limits, 1, now, LEASE);
+        for _ in 0..before {
+            now = pace.earliest(1, now);
+            pace.take(1, now);
+        }
+        let kept = pace.earliest(1, now);
+        let mut moments = Vec::new();
+        for _ in 0..lapsed {
+            let moment = pace.earliest(1, now);
+            if moment < now + micros(HORIZON) {
+                pace.take(1, moment);
+                moments.push(moment);
+            }
+        }
+        for moment in moments.into_iter().rev() {
+            pace.give_back(1, moment);
+        }
+        prop_assert_eq!(pace.earliest(1, now), kept);
+    }
+
+    #[test]
+    fn segments_are_kept_to_the_limit_whatever_their_mixture(
+        limit in 12_u32..60,
+        costs in prop::collection::vec(1_i32..=10, 50..300),
+        lateness in prop::collection::vec(0_i64..=10_000, 1..20),
+    ) {
+        let limits = rates(&format!("{limit}/s"));
+        let starts = starts(&limits, &costs, &lateness, true);
+        prop_assert!(fullest_window(&starts, limits[0].window) <= i64::from(limit));
+    }
+
+    #[test]
+    fn long_windows_are_kept_beside_short_ones(
+        per_hour in 1_u32..300,
+        per_second in 1_u32..20,
+        lateness in prop::collection::vec(0_i64..=10_000, 1..20),
+    ) {
+        let limits = rates(&format!("{per_second}/s,{per_hour}/hour"));
+        let starts = starts(&limits, &[1; 700], &lateness, true);
+        for rate in &limits {
+            let most = fullest_window(&starts, rate.window);
+            prop_assert!(most <= i64::from(rate.limit.get()), "{most} in {rate}");
+        }
+    }
+}
+
+#[test]
+fn at_least_95_percent_of_a_limit_is_used() {
+    for text in ["1/s", "50/s", "3000/s", "300/min", "1/10s", "6000/hour"] {
+        let limits = rates(text);
+        let starts = starts(&limits, &vec![1; 60_000], &[0], false);
+        let span = starts[59_999].0 - starts[0].0;
+        let allowed =
+            limits[0].per_second() * Duration::from_micros(span.unsigned_abs()).as_secs_f64();
+        assert!(60_000.0 >= 0.95 * allowed, "{text}: 60000 of {allowed}");
+    }
+}
+
+#[test]
+fn the_wider_spacing_of_a_living_worker_holds_for_all_of_them() {
+    let mut pace = Pace::default();
+    let now = 1_700_000_000_000_000;
+    pace.begin(&rates("10/s"), 1, now, LEASE);
+    pace.take(1, now);
+    pace.begin(&rates("100/s"), 2, now, LEASE);
+    assert_eq!(pace.earliest(1, now) - now, 101_200);
+    pace.take(1, now);
+    pace.begin(&rates("100/s"), 2, now + 31_000_000, LEASE);
+    pace.take(1, now + 31_000_000);
+    assert_eq!(pace.earliest(1, 0) - (now + 31_000_000), 10_120);
+}
+
+#[test]
+fn its_owner_may_narrow_the_spacing_again() {
+    let mut pace = Pace::default();
+    let now = 1_700_000_000_000_000;
+    pace.begin(&rates("10/s"), 1, now, LEASE);
+    pace.begin(&rates("100/s"), 1, now, LEASE);
+    pace.take(1, now);
+    assert_eq!(pace.earliest(1, now) - now, 10_120);
+}
+
+#[test]
+fn a_clock_that_was_set_back_holds_nobody_up_for_long() {
+    let mut pace = Pace::default();
+    let now = 1_700_000_000_000_000;
+    pace.begin(&rates("10/s"), 1, now, LEASE);
+    pace.take(1, now);
+    let hour_ago = now - 3_600_000_000;
+    pace.begin(&rates("10/s"), 1, hour_ago, LEASE);
+    assert!(pace.earliest(1, hour_ago) <= hour_ago + 1_100_000 + micros(FURTHEST));
+}
+
+#[test]
+fn a_stop_is_kept_by_those_without_a_limit_too() {
+    let mut pace = Pace {
+        stopped_until: 5_000,
+        ..Pace::default()
+    };
+    pace.begin(&[], 1, 1_000_000, LEASE);
+    assert_eq!(pace.earliest(1, 1_000_000), 5_000_000);
+}
+
+#[test]
+fn after_a_jump_of_the_clock_every_window_counts_as_full() {
+    let limits = rates("10/s,100/hour");
+    let mut pace = Pace::default();
+    let now = 1_700_000_000_000_000;
+    pace.begin(&limits, 1, now, LEASE);
+    for _ in 0..50 {
+        let moment = pace.earliest(1, now);
+        pace.take(1, moment);
+    }
+    pace.refill(now + 86_400_000_000);
+    let next = pace.earliest(1, now + 86_400_000_000);
+    assert_eq!(next - (now + 86_400_000_000), 1_012_000);
+    assert_eq!(pace.memory.windows[&3_600].counts, [50]);
+}

@@ -1,0 +1,244 @@
+//! The limit over several workers that know the time with different errors.
+
+use proptest::prelude::*;
+
+use super::*;
+
+const LEASE: Duration = Duration::from_secs(30);
+const AHEAD_US: i64 = 50_000;
+
+/// A worker whose clock is off by `off` of the most that it may be: -1 to 1.
+#[derive(Clone, Copy, Debug)]
+struct Skewed {
+    id: i64,
+    error_us: i32,
+    off: f64,
+}
+
+impl Skewed {
+    fn reach_us(self) -> i64 {
+        i64::from(2 * self.error_us + 5_000).max(micros(GRACE))
+    }
+
+    fn off_us(self) -> i64 {
+        scaled(self.error_us.into(), self.off)
+    }
+
+    /// When a request of this moment truly starts, at a part (0 to 1) of the time that it has for it.
+    fn starts_at(self, moment_us: i64, part: f64) -> i64 {
+        let middle = self.reach_us() / 2;
+        let half = (middle - i64::from(self.error_us)).min(micros(GRACE) / 2);
+        moment_us + middle - half + scaled(2 * half, part) - self.off_us()
+    }
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_precision_loss,
+    reason = "less than a second"
+)]
+fn scaled(span_us: i64, by: f64) -> i64 {
+    (span_us as f64 * by) as i64
+}
+
+/// One round of one worker: it takes all moments there are, up to so many.
+#[derive(Clone, Copy, Debug)]
+struct Asks {
+    who: usize,
+    most: usize,
+    wait_us: i64,
+    part: f64,
+}
+
+fn worker() -> impl Strategy<Value = (i32, f64)> {
+    (
+        0_i32..40_000,
+        prop::sample::select(vec![-1.0, -0.5, 0.0, 0.5, 1.0]),
+    )
+}
+
+fn asks() -> impl Strategy<Value = Asks> {
+    (0_usize..3, 1_usize..20, 0_i64..80_000, 0.0..=1.0_f64).prop_map(
+        |(who, most, wait_us, part)| Asks {
+            who,
+            most,
+            wait_us,
+            part,
+        },
+    )
+}
+
+/// Lets the workers ask one after the other; returns when requests started.
+fn starts(limits: &[Rate], workers: &[Skewed], rounds: &[Asks]) -> Vec<i64> {
+    let mut kept = Pace::default();
+    let mut now_us = 1_700_000_000_000_000;
+    let mut starts = Vec::new();
+    for asks in rounds {
+        now_us += asks.wait_us;
+        let worker = workers[asks.who % workers.len()];
+        let from_us = now_us + worker.off_us();
+        let json = kept.buckets_json();
+        let mut pace = kept.clone().with_buckets_json(&json);
+        let terms = Terms {
+            lease: LEASE,
+            reach: Duration::from_micros(worker.reach_us().unsigned_abs()),
+        };
+        pace.begin(limits, worker.id, from_us, terms);
+        let mut taken = 0;
+        while taken < asks.most {
+            let moment_us = pace.earliest(1, from_us);
+            if moment_us > from_us + AHEAD_US {
+                break;
+            }
+            pace.take(1, moment_us);
+            starts.push(worker.starts_at(moment_us, asks.part));
+            taken += 1;
+        }
+        if taken > 0 {
+            kept = pace;
+        }
+    }
+    starts.sort_unstable();
+    starts
+}
+
+fn fullest(starts: &[i64], window: Duration) -> usize {
+    let mut first = 0;
+    let mut most = 0;
+    for (index, at) in starts.iter().enumerate() {
+        while at - starts[first] >= micros(window) {
+            first += 1;
+        }
+        most = most.max(index + 1 - first);
+    }
+    most
+}
+
+fn rates(text: &str) -> Vec<Rate> {
+    text.parse::<crate::rate::Rates>().expect("rates").0
+}
+
+fn skewed(workers: &[(i32, f64)]) -> Vec<Skewed> {
+    let numbered = (1_i64..).zip(workers);
+    let skewed = numbered.map(|(id, (error_us, off))| Skewed {
+        id,
+        error_us: *error_us,
+        off: *off,
+    });
+    skewed.collect()
+}
+
+/// The part of a limit that workers use which ask in turn.
+fn used(error_us: i32, workers: usize, text: &str) -> f64 {
+    let limits = rates(text);
+    let workers = skewed(&vec![(error_us, 1.0); workers]);
+    let rounds: Vec<Asks> = (0..8_000)
+        .map(|round| Asks {
+            who: round,
+            most: 200,
+            wait_us: 20_000,
+            part: 0.5,
+        })
+        .collect();
+    let starts = starts(&limits, &workers, &rounds);
+    let span = Duration::from_micros(starts[starts.len() - 1].abs_diff(starts[0]));
+    let count = u32::try_from(starts.len() - 1).expect("some thousands");
+    f64::from(count) / (limits[0].per_second() * span.as_secs_f64())
+}
+
+proptest! {
+    #[test]
+    fn workers_whose_clocks_differ_never_break_a_window(
+        limit in 1_u32..40,
+        seconds in prop::sample::select(vec![1_u64, 2, 10]),
+        workers in prop::collection::vec(worker(), 1..4),
+        rounds in prop::collection::vec(asks(), 20..400),
+    ) {
+        let limits = rates(&format!("{limit}/{seconds}s"));
+        let starts = starts(&limits, &skewed(&workers), &rounds);
+        let most = fullest(&starts, limits[0].window);
+        prop_assert!(most <= limit as usize, "{most} in a window of {}", limits[0]);
+    }
+
+    /// One has the limit to itself for a while, then the other comes.
+    #[test]
+    fn who_comes_after_a_worker_that_was_alone_breaks_no_window(
+        limit in 1_u32..60,
+        workers in prop::collection::vec(worker(), 2..4),
+        stretches in prop::collection::vec((0_usize..3, 1_usize..60, 0.0..=1.0_f64), 2..12),
+    ) {
+        let limits = rates(&format!("{limit}/s"));
+        let asks = |(who, count, part)| {
+            std::iter::repeat_n(Asks { who, most: 50, wait_us: 40_000, part }, count)
+        };
+        let rounds: Vec<Asks> = stretches.into_iter().flat_map(asks).collect();
+        let starts = starts(&limits, &skewed(&workers), &rounds);
+        let most = fullest(&starts, limits[0].window);
+        prop_assert!(most <= limit as usize, "{most} in a window of {}", limits[0]);
+    }
+}
+
+#[test]
+fn clocks_that_are_further_off_than_they_say_do_break_a_window() {
+    // What the tests above look for can be found.
+    let limits = rates("5/s");
+    let workers = skewed(&[(1_000, 30.0), (1_000, -30.0)]);
+    let rounds: Vec<Asks> = (0..400)
+        .map(|round| Asks {
+            who: round / 7,
+            most: 1,
+            wait_us: 50_000,
+            part: 0.5,
+        })
+        .collect();
+    let starts = starts(&limits, &workers, &rounds);
+    assert!(fullest(&starts, limits[0].window) > 5);
+}
+
+#[test]
+fn at_least_95_percent_of_a_limit_is_used_near_and_far_from_the_database() {
+    for text in ["1/s", "50/s", "3000/s", "300/min"] {
+        for (error_us, workers) in [(1_000, 1), (1_000, 2), (20_000, 2), (60_000, 1)] {
+            let part = used(error_us, workers, text);
+            let who = format!("{workers} workers whose clocks are {error_us} µs off");
+            assert!(part >= 0.95, "{text}, {who}: {part}");
+        }
+    }
+}
+
+#[test]
+fn the_smallest_long_limit_holds_for_all_while_its_owner_lives() {
+    let mut pace = Pace::default();
+    let now = 1_700_000_000_000_000;
+    pace.begin(&rates("3/hour"), 1, now, LEASE);
+    pace.take(1, now);
+    for _ in 0..2 {
+        pace.begin(&rates("100/hour"), 2, now, LEASE);
+        let moment = pace.earliest(1, now);
+        assert_eq!(moment, now);
+        pace.take(1, moment);
+    }
+    pace.begin(&[], 3, now, LEASE);
+    assert!(pace.is_limited());
+    assert!(pace.earliest(1, now) > now + 3_000_000_000);
+    // Its owner is gone: what was counted stays.
+    let later = now + 31_000_000;
+    pace.begin(&rates("100/hour"), 2, later, LEASE);
+    assert_eq!(pace.earliest(1, later), later);
+    pace.begin(&rates("2/hour"), 2, later, LEASE);
+    assert!(pace.earliest(1, later) > later);
+}
+
+#[test]
+fn a_limit_that_all_read_from_one_row_is_nobodys_word() {
+    let mut pace = Pace::default();
+    let now = 1_700_000_000_000_000;
+    let terms = Terms::from(LEASE).of_campaign();
+    pace.begin(&rates("1/s,2/day"), 1, now, terms);
+    pace.take(1, now);
+    pace.begin(&rates("100/s,50/day"), 2, now + 1_000, terms);
+    let next = now + 2_000_000;
+    assert_eq!(pace.earliest(1, next), next);
+    pace.take(1, next);
+    assert_eq!(pace.earliest(1, next) - next, 10_120);
+}

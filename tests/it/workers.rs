@@ -1,0 +1,193 @@
+//! Several senders on one database, as processes: who is on the list, one limit for all of them, and
+//! what becomes of one that is frozen, killed, or was on another host.
+
+use std::time::Duration;
+
+use rustix::process::Signal;
+use serde_json::Value;
+use smsq::sandbox::Behaviour;
+
+use crate::support::Scratch;
+use crate::support::practice::{Practice, list};
+use crate::support::running::{Running, eventually};
+use crate::support::shell::{sqlite, try_sqlite};
+
+const SEND: [&str; 4] = ["send", "--slots", "8", "--quiet"];
+const LEASE: Duration = Duration::from_secs(5);
+
+fn latent(millis: u64) -> Behaviour {
+    Behaviour {
+        latency: Duration::from_millis(millis),
+        ..Behaviour::default()
+    }
+}
+
+/// The shortest lease there is, so that nobody waits for long.
+fn short_lease(scratch: &Scratch) {
+    let toml = scratch.read("smsq.toml");
+    scratch.write("smsq.toml", &format!("[sender]\nlease = \"5s\"\n{toml}"));
+}
+
+fn workers(scratch: &Scratch) -> Vec<Value> {
+    let status = scratch.run(["status", "--format", "json"]).json();
+    status["workers"].as_array().expect("a list").clone()
+}
+
+/// Stops the process, but not in the middle of a transaction: then nobody else could write.
+fn freeze(scratch: &Scratch, sending: &Running) {
+    eventually("it is frozen between two transactions", || {
+        sending.signal(Signal::STOP);
+        let is_free = try_sqlite(scratch, "BEGIN IMMEDIATE").is_ok();
+        if !is_free {
+            sending.signal(Signal::CONT);
+        }
+        is_free
+    });
+}
+
+#[test]
+fn status_lists_who_sends() {
+    let gateway = Practice::start(latent(20_000));
+    let scratch = Scratch::new();
+    gateway.forgetful(&scratch, "timeout = \"25s\"");
+    scratch.import(&list(20));
+    assert_eq!(workers(&scratch), Vec::<Value>::new());
+    let mut one = scratch.start(SEND);
+    assert!(one.until("its slots are busy", || gateway.requests() >= 8));
+    let mut other = scratch.start(["send", "--slots", "4", "--quiet"]);
+    assert!(other.until("so are the other's", || gateway.requests() >= 12));
+
+    let listed = workers(&scratch);
+    let sending: Vec<&Value> = listed.iter().map(|worker| &worker["sending"]).collect();
+    assert_eq!(sending, [8, 4], "{listed:?}");
+    for worker in &listed {
+        assert!(worker["id"].is_i64() && worker["pid"].is_i64(), "{worker}");
+        assert!(!worker["host"].as_str().expect("a name").is_empty());
+        for key in ["started_at", "heartbeat_at"] {
+            assert!(worker[key].as_str().expect("a moment").ends_with('Z'));
+        }
+    }
+    assert_ne!(listed[0]["id"], listed[1]["id"]);
+    assert_ne!(listed[0]["pid"], listed[1]["pid"]);
+    let text = scratch.run(["status"]).stdout();
+    assert!(text.contains("heartbeat"), "{text}");
+}
+
+#[test]
+fn four_senders_share_the_work_and_each_message_is_sent_once() {
+    let gateway = Practice::start(latent(20));
+    let scratch = Scratch::new();
+    gateway.forgetful(&scratch, "rate = \"200/s\"");
+    scratch.import(&list(600));
+    let senders: Vec<Running> = (0..4).map(|_| scratch.start(SEND)).collect();
+    for sender in senders {
+        let ran = sender.ended();
+        assert_eq!(ran.code(), Some(0), "{ran}");
+    }
+    gateway.assert_each_once(600);
+    assert_eq!(gateway.requests(), 600);
+    assert_eq!(scratch.sound_standing(Some("c"))["sent"], 600);
+    assert_eq!(workers(&scratch), Vec::<Value>::new());
+}
+
+#[test]
+fn a_worker_that_was_frozen_past_its_lease_goes_on_under_a_new_id() {
+    let gateway = Practice::start(latent(50));
+    let scratch = Scratch::new();
+    gateway.forgetful(&scratch, "timeout = \"3s\"\nrate = \"20/s\"");
+    short_lease(&scratch);
+    scratch.import(&list(400));
+    let mut frozen = scratch.start(SEND);
+    assert!(frozen.until("it sends", || gateway.requests() >= 20));
+    let before = workers(&scratch)[0]["id"].clone();
+    freeze(&scratch, &frozen);
+    let mut peer = scratch.start(["send", "--slots", "1", "--quiet"]);
+    assert!(peer.until("the peer buries it", || {
+        workers(&scratch)
+            .iter()
+            .all(|worker| worker["id"] != before)
+    }));
+    let parked = scratch.sound_standing(Some("c"))["unknown"].clone();
+    assert!(
+        parked.as_u64().is_some_and(|parked| parked <= 8),
+        "{parked}"
+    );
+
+    frozen.signal(Signal::CONT);
+    assert!(frozen.until("it is back under a new id", || {
+        let ids: Vec<Value> = workers(&scratch)
+            .iter()
+            .map(|one| one["id"].clone())
+            .collect();
+        ids.len() == 2 && !ids.contains(&before)
+    }));
+    // Both go on to the end, and nobody is texted twice.
+    for ended in [frozen.ended(), peer.ended()] {
+        assert!(matches!(ended.code(), Some(0 | 1)), "{ended}");
+    }
+    let standing = scratch.sound_standing(Some("c"));
+    assert_eq!(standing["queued"], 0, "{standing}");
+    assert_eq!(standing["sending"], 0, "{standing}");
+    assert_eq!(standing["failed"], 0, "{standing}");
+    let stats = gateway.stats();
+    assert_eq!(stats.accepted, stats.distinct_recipients, "{stats:?}");
+    let sent = standing["sent"].as_u64().expect("a count");
+    let unknown = standing["unknown"].as_u64().expect("a count");
+    assert_eq!(sent + unknown, 400, "{standing}");
+    assert!(
+        (sent..=sent + unknown).contains(&stats.accepted),
+        "{standing} {stats:?}"
+    );
+}
+
+#[test]
+fn what_a_worker_on_another_host_was_sending_is_settled_when_it_falls_silent() {
+    let gateway = Practice::start(latent(20_000));
+    let scratch = Scratch::new();
+    gateway.forgetful(&scratch, "timeout = \"3s\"");
+    short_lease(&scratch);
+    scratch.import(&list(8));
+    let mut dead = scratch.start(SEND);
+    assert!(dead.until("its slots are busy", || gateway.requests() >= 8));
+    dead.kill();
+    // As if it had run elsewhere: nobody here can see that its process is gone.
+    sqlite(&scratch, "UPDATE worker SET boot_id = 'another host'");
+    let beat: i64 = sqlite(&scratch, "SELECT heartbeat_at FROM worker")
+        .parse()
+        .expect("a moment");
+    let ran = scratch.run(SEND);
+    assert_eq!(ran.code(), Some(1), "{ran}");
+    let standing = scratch.sound_standing(Some("c"));
+    assert_eq!(standing["unknown"], 8, "{standing}");
+    let clock = "SELECT CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)";
+    let now: i64 = sqlite(&scratch, clock).parse().expect("a moment");
+    let lease = i64::try_from(LEASE.as_millis()).expect("small");
+    assert!(
+        now - beat > lease,
+        "it was not waited for: {} ms",
+        now - beat
+    );
+    let words = sqlite(&scratch, "SELECT DISTINCT last_reason FROM sms");
+    assert!(words.contains("fell silent"), "{words}");
+    assert_eq!(workers(&scratch), Vec::<Value>::new());
+}
+
+#[test]
+fn a_killed_peer_costs_the_others_nothing_but_what_it_was_sending() {
+    let gateway = Practice::start(latent(20));
+    let scratch = Scratch::new();
+    gateway.honouring(&scratch, "rate = \"100/s\"");
+    scratch.import(&list(500));
+    let living = [scratch.start(SEND), scratch.start(SEND)];
+    for kills in 1..=3 {
+        let mut killed = scratch.start(SEND);
+        assert!(killed.until("some are sent", || gateway.requests() >= kills * 100));
+        killed.kill();
+    }
+    for sender in living {
+        let ran = sender.ended();
+        assert_eq!(ran.code(), Some(0), "{ran}");
+    }
+    gateway.assert_each_once(500);
+    assert_eq!(scratch.sound_standing(Some("c"))["sent"], 500);
+}
