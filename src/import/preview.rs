@@ -7,7 +7,9 @@ use std::hash::{BuildHasher, RandomState};
 use super::error::ImportError;
 use super::pipeline::{self, Parsed};
 use super::plan::Plan;
-use super::{Progress, SegmentTotals};
+use super::rejected::Rejected;
+use super::repeats::NAMED;
+use super::{Odd, Progress, Reasons, Repeat, SegmentTotals};
 use crate::sms::NewSms;
 use crate::store::inspect::Origin;
 use crate::store::{Campaign, Store, StoreError};
@@ -41,8 +43,12 @@ pub struct Preview {
     pub unchanged: u64,
     pub suppressed: u64,
     pub rejected: u64,
+    pub reasons: Reasons,
+    /// The first duplicates, with what they repeat.
+    pub repeats: Vec<Repeat>,
+    pub odd: Odd,
     /// The first rejected rows: line and reason.
-    pub rejects: Vec<(u64, String)>,
+    pub rejects: Vec<(u64, Rejected)>,
     /// Of the accepted.
     pub segments: SegmentTotals,
     /// The characters that make messages expensive, with the number of messages that have them; the
@@ -165,17 +171,29 @@ struct Counting {
 /// The keys of the file so far.
 #[derive(Default)]
 struct Seen {
-    hashes: HashSet<u64>,
+    lines: HashMap<u64, u64>,
     hasher: RandomState,
 }
 
 impl Seen {
-    fn is_new(&mut self, key: &str) -> bool {
+    /// The line that had the key before, if any.
+    fn first(&mut self, key: &str, line: u64) -> Option<u64> {
         let hash = self.hasher.hash_one(key);
-        if self.hashes.len() < REMEMBERED {
-            self.hashes.insert(hash)
-        } else {
-            !self.hashes.contains(&hash)
+        if let Some(first) = self.lines.get(&hash) {
+            return Some(*first);
+        }
+        if self.lines.len() < REMEMBERED {
+            self.lines.insert(hash, line);
+        }
+        None
+    }
+}
+
+impl Preview {
+    fn repeat(&mut self, line: u64, first: Option<u64>) {
+        self.duplicates += 1;
+        if self.repeats.len() < NAMED {
+            self.repeats.push(Repeat { line, first });
         }
     }
 }
@@ -185,6 +203,8 @@ impl Counting {
         let preview = &mut self.preview;
         preview.rows += parsed.row_count();
         preview.rejected += parsed.rejected.len() as u64;
+        preview.reasons.add(&parsed.rejected);
+        let odd: HashMap<u64, &'static str> = parsed.odd.into_iter().collect();
         let room = samples.saturating_sub(preview.rejects.len());
         preview
             .rejects
@@ -200,11 +220,20 @@ impl Counting {
                     preview.duplicates += 1;
                     continue;
                 }
-                Fate::New if self.seen.is_new(&row.dedupe_key) => preview.accepted += 1,
-                Fate::New | Fate::Duplicate => {
-                    preview.duplicates += 1;
+                Fate::Duplicate => {
+                    preview.repeat(row.line, None);
                     continue;
                 }
+                Fate::New => match self.seen.first(&row.dedupe_key, row.line) {
+                    Some(first) => {
+                        preview.repeat(row.line, Some(first));
+                        continue;
+                    }
+                    None => preview.accepted += 1,
+                },
+            }
+            if let Some(kind) = odd.get(&row.line) {
+                preview.odd.add(kind, row.line);
             }
             preview.segments.add(&segments);
             let characters: HashSet<char> = segments::outside_gsm7(&row.content).collect();

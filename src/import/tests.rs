@@ -240,10 +240,7 @@ async fn odd_files_are_understood_or_refused_in_one_sentence() {
         ("sep-line.csv", Ok((1, 1, 0))),
         ("quotes.csv", Ok((6, 3, 3))),
         ("header-only.csv", Ok((0, 0, 0))),
-        (
-            "gbk.csv",
-            Err("`gbk.csv` is not UTF-8: 0xca at byte 0, line 1"),
-        ),
+        ("gbk.csv", Ok((1, 1, 0))),
         (
             "two-phones.csv",
             Err(
@@ -252,7 +249,7 @@ async fn odd_files_are_understood_or_refused_in_one_sentence() {
         ),
         (
             "no-header.csv",
-            Err("`no-header.csv` has no header: its first line is `13800138…`"),
+            Err("`name` in `--text` is no column of `no-header.csv`"),
         ),
     ] {
         let folder = "tests/fixtures/import/";

@@ -6,6 +6,8 @@ mod parse;
 use std::fmt;
 use std::str::FromStr;
 
+pub use self::numbering::odd_kind;
+
 use phonenumber::country;
 use phonenumber::metadata::DATABASE;
 use serde::{Deserialize, Deserializer};

@@ -97,6 +97,9 @@ fn a_dry_run_of_failures_says_what_the_import_then_does() {
     exit 0
     ----- stdout
     failed.csv into campaign `spring`
+      list        CSV in UTF-8, `,` between the fields, header in line 1
+      phone       `phone`
+      text        column `content`
       rows        3
       would send  1
       duplicates  1

@@ -9,7 +9,7 @@ use super::{List, fault, find_homes, tell, unchanged_hint};
 use crate::commands::words::{duration, messages};
 use crate::commands::{Context, hinted, providers};
 use crate::exit::Exit;
-use crate::import::{Plan, Preview};
+use crate::import::{Mapping, Plan, Preview};
 use crate::rate::Rate;
 use crate::report::shell_word;
 use crate::store::{Access, Campaign, Fault, Store};
@@ -24,6 +24,7 @@ const CHARACTERS: usize = 5;
 struct Look<'a> {
     file: &'a str,
     campaign: &'a str,
+    mapping: Mapping,
     preview: Preview,
     /// The limits that would hold.
     limits: Vec<Rate>,
@@ -53,6 +54,7 @@ pub(super) async fn run(
         } else {
             context.console.data(&look.text())?;
         }
+        tell::warn_of(&context.console, look.file, &look.preview.odd);
         if look.preview.unchanged > 0 {
             let hint = unchanged_hint(look.preview.unchanged, shell_word(look.campaign));
             context.console.say(&hint);
@@ -93,6 +95,7 @@ async fn look<'a>(
     Ok(Look {
         file: plan.file(),
         campaign: name,
+        mapping: plan.mapping(),
         preview,
         limits: limits(list, campaign.as_ref(), context)?,
     })
@@ -135,7 +138,13 @@ impl Look<'_> {
 
     fn text(&self) -> String {
         let preview = &self.preview;
-        let mut text = format!("{} into campaign `{}`\n", self.file, self.campaign);
+        let Mapping {
+            form, phone, text, ..
+        } = &self.mapping;
+        let mut text = format!(
+            "{} into campaign `{}`\n  list        {form}\n  phone       {phone}\n  text        {text}\n",
+            self.file, self.campaign
+        );
         for (word, count) in [
             ("rows", preview.rows),
             ("would send", preview.accepted),
@@ -145,6 +154,7 @@ impl Look<'_> {
         ] {
             let _ = writeln!(text, "  {word:<11} {}", indicatif::HumanCount(count));
         }
+        tell::explain(&mut text, &preview.repeats, &preview.reasons);
         let _ = writeln!(text, "  segments    {}", tell::segments(&preview.segments));
         let takes = match (self.takes(), self.limits.as_slice()) {
             (Some(span), [_, ..]) => {
@@ -178,8 +188,8 @@ impl Look<'_> {
                 sample.content.replace('\n', "\n    ")
             );
         }
-        for (line, reason) in &preview.rejects {
-            let _ = writeln!(text, "\n  line {line} rejected: {reason}");
+        for (line, rejected) in &preview.rejects {
+            let _ = writeln!(text, "\n  line {line} rejected: {}", rejected.reason);
         }
         text
     }
@@ -200,7 +210,7 @@ impl Look<'_> {
         let rejects: Vec<Value> = preview
             .rejects
             .iter()
-            .map(|(line, reason)| json!({ "line": line, "reason": reason }))
+            .map(|(line, rejected)| json!({ "line": line, "reason": rejected.reason }))
             .collect();
         json!({
             "dry_run": true,
@@ -216,6 +226,10 @@ impl Look<'_> {
             "takes_ms": self.takes().map(crate::sms::millis),
             "samples": samples,
             "rejects": rejects,
+            "by_reason": tell::by_reason(&preview.reasons),
+            "list": self.mapping.form,
+            "phone": self.mapping.phone,
+            "text": self.mapping.text,
         })
     }
 }

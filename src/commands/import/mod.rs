@@ -100,6 +100,9 @@ pub(super) async fn import(
             plan.unique_in(&campaign).map_err(fault)?;
         }
     }
+    for plan in plans {
+        tell::mapping(&context.console, plan.file(), &plan.mapping());
+    }
     let mut signals = Signals::listen()?;
     let mut imported = Vec::new();
     for plan in plans {

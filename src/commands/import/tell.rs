@@ -7,8 +7,9 @@ use serde_json::{Value, json};
 use super::unchanged_hint;
 use crate::commands::Context;
 use crate::commands::words::{counted, messages};
+use crate::console::Console;
 use crate::exit::Exit;
-use crate::import::{SegmentTotals, Summary};
+use crate::import::{Mapping, Odd, Reasons, Repeat, SegmentTotals, Summary};
 use crate::report::shell_word;
 
 /// A file that was imported.
@@ -43,6 +44,16 @@ pub(super) fn tell(context: &Context, imported: &[Imported]) -> anyhow::Result<(
     Ok(())
 }
 
+/// How a list was understood: where that took a guess, or where somebody is watching.
+pub(super) fn mapping(console: &Console, file: &str, mapping: &Mapping) {
+    if !mapping.is_plain || console.terminal {
+        let Mapping {
+            form, phone, text, ..
+        } = mapping;
+        console.say(&format!("`{file}`: {form}; phone: {phone}; text: {text}"));
+    }
+}
+
 /// What deserves a second look.
 pub(in crate::commands) fn remarks(context: &Context, imported: &[Imported]) {
     for one in imported {
@@ -59,6 +70,7 @@ pub(in crate::commands) fn remarks(context: &Context, imported: &[Imported]) {
                 rejects.display()
             ));
         }
+        warn_of(&context.console, file, &summary.odd);
         if summary.unchanged > 0 {
             let hint = unchanged_hint(summary.unchanged, shell_word(&one.campaign));
             context.console.say(&hint);
@@ -102,6 +114,7 @@ impl Imported {
         ] {
             let _ = writeln!(text, "  {word:<11} {}", indicatif::HumanCount(count));
         }
+        explain(&mut text, &summary.repeats, &summary.reasons);
         let _ = writeln!(text, "  segments    {}", segments(&summary.segments));
         text
     }
@@ -130,7 +143,49 @@ impl Imported {
             "rejects_file": summary.rejects_file,
             "segments": summary.segments,
             "cost": null,
+            "by_reason": by_reason(&summary.reasons),
         })
+    }
+}
+
+/// Behind the counts of duplicates and rejected rows: what they repeat, and what is wrong with them.
+pub(super) fn explain(text: &mut String, repeats: &[Repeat], reasons: &Reasons) {
+    let mut after = |word: &str, said: String| {
+        let line = text
+            .find(&format!("  {word} "))
+            .and_then(|at| Some(at + text[at..].find('\n')?));
+        if let Some(end) = line.filter(|_| !said.is_empty()) {
+            text.insert_str(end, &format!(" ({said})"));
+        }
+    };
+    let within = repeats
+        .iter()
+        .filter_map(|repeat| Some((repeat.line, repeat.first?)));
+    let within: Vec<String> = within
+        .map(|(line, first)| format!("line {line} repeats line {first}"))
+        .collect();
+    after("duplicates", within.join(", "));
+    let kinds = reasons.sorted().into_iter();
+    let kinds: Vec<String> = kinds
+        .map(|(kind, count)| format!("{} {kind}", indicatif::HumanCount(count)))
+        .collect();
+    after("rejected", kinds.join(", "));
+}
+
+pub(super) fn by_reason(reasons: &Reasons) -> Value {
+    let reasons = reasons.sorted().into_iter();
+    reasons
+        .map(|(reason, count)| json!({ "reason": reason, "count": count }))
+        .collect()
+}
+
+/// Numbers that text messages seldom reach.
+pub(super) fn warn_of(console: &Console, file: &str, odd: &Odd) {
+    for (kind, count, line) in odd.all() {
+        console.warn(&format!(
+            "`{file}`: {}, the first in line {line}: text messages seldom reach such numbers",
+            counted(count, kind)
+        ));
     }
 }
 
