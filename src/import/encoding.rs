@@ -8,7 +8,10 @@ use std::io::{self, Read};
 use std::str::FromStr;
 
 use chardetng::{EncodingDetector, Iso2022JpDetection, Utf8Detection};
-use encoding_rs::{Decoder, DecoderResult, EncoderResult, GB18030, GBK, UTF_8, UTF_16BE, UTF_16LE};
+use encoding_rs::{
+    BIG5, Decoder, DecoderResult, EUC_JP, EUC_KR, EncoderResult, GB18030, GBK, SHIFT_JIS, UTF_8,
+    UTF_16BE, UTF_16LE,
+};
 
 use crate::phone::Region;
 
@@ -209,8 +212,8 @@ pub(super) enum Verdict {
 
 /// Looks at the lines of a text that have more than ASCII.
 pub(super) struct Survey {
-    detector: EncodingDetector,
-    fed: usize,
+    /// Lines that are not UTF-8.
+    sample: Vec<u8>,
     line: Vec<u8>,
     lines: u64,
     /// Lines that are UTF-8 and hardly anything else, and the first one.
@@ -222,8 +225,7 @@ pub(super) struct Survey {
 impl Survey {
     pub(super) fn new() -> Self {
         Self {
-            detector: EncodingDetector::new(Iso2022JpDetection::Allow),
-            fed: 0,
+            sample: Vec::new(),
             line: Vec::new(),
             lines: 0,
             utf8: (0, 0),
@@ -251,9 +253,8 @@ impl Survey {
                 Ok(_) => {}
                 Err(_) => {
                     count(&mut self.other, self.lines);
-                    if self.fed < SURVEYED {
-                        self.fed += line.len();
-                        self.detector.feed(&line, false);
+                    if self.sample.len() < SURVEYED {
+                        self.sample.extend_from_slice(&line);
                     }
                 }
             }
@@ -277,13 +278,39 @@ impl Survey {
                 other: self.other.1,
             };
         }
-        self.detector.feed(b"", true);
-        let region = region.map(|region| region.to_string().to_ascii_lowercase());
-        let region = region.as_deref().map(str::as_bytes);
-        Verdict::One(Encoding::of(
-            self.detector.guess(region, Utf8Detection::Deny),
-        ))
+        Verdict::One(Encoding::of(detect(&self.sample, region)))
     }
+}
+
+/// One broken character makes the detector give up an encoding of characters that take several bytes, and
+/// all the rest would be gibberish: so where few lines are broken in one, the others are asked again.
+fn detect(sample: &[u8], region: Option<Region>) -> &'static encoding_rs::Encoding {
+    let region = region.map(|region| region.to_string().to_ascii_lowercase());
+    let guess = |lines: &[&[u8]]| {
+        let mut detector = EncodingDetector::new(Iso2022JpDetection::Allow);
+        for line in lines {
+            detector.feed(line, false);
+        }
+        detector.feed(b"", true);
+        detector.guess(region.as_deref().map(str::as_bytes), Utf8Detection::Deny)
+    };
+    let lines: Vec<&[u8]> = sample.split_inclusive(|&byte| byte == b'\n').collect();
+    let first = guess(&lines);
+    if !first.is_single_byte() {
+        return first;
+    }
+    let of_several_bytes = [GBK, BIG5, SHIFT_JIS, EUC_KR, EUC_JP];
+    let second = of_several_bytes.into_iter().find(|encoding| {
+        let is_whole = |line: &&[u8]| {
+            encoding
+                .decode_without_bom_handling_and_without_replacement(line)
+                .is_some()
+        };
+        let whole: Vec<&[u8]> = lines.iter().copied().filter(is_whole).collect();
+        let broken = lines.len() - whole.len();
+        broken > 0 && broken * 10 <= lines.len() && guess(&whole) == *encoding
+    });
+    second.unwrap_or(first)
 }
 
 fn count((lines, first): &mut (u64, u64), line: u64) {

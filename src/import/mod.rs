@@ -103,6 +103,29 @@ pub struct Summary {
     pub segments: SegmentTotals,
     /// The accepted whose numbers seldom take text messages.
     pub odd: Odd,
+    /// Of the accepted.
+    pub cost: Cost,
+}
+
+/// Millionths of a currency that a segment to a phone costs, where there is a price for it.
+pub type PriceOf<'p> = &'p (dyn Fn(&str) -> Option<u64> + Sync);
+
+/// What messages cost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cost {
+    /// Millionths of the currency.
+    pub amount: u64,
+    /// Messages that no price is known for.
+    pub unpriced: u64,
+}
+
+impl Cost {
+    fn add(&mut self, price: Option<u64>, segments: i32) {
+        match price {
+            Some(price) => self.amount += price * u64::from(segments.unsigned_abs()),
+            None => self.unpriced += 1,
+        }
+    }
 }
 
 /// Rejected rows by what is wrong with them.
@@ -155,6 +178,7 @@ pub async fn run(
     store: &Store,
     campaign: &Campaign,
     window: Window,
+    price: Option<PriceOf<'_>>,
     mut progress: impl FnMut(Progress),
 ) -> Result<Summary, ImportError> {
     let unique = plan.unique_in(campaign)?;
@@ -180,7 +204,7 @@ pub async fn run(
             last_line: parsed.last_line,
             rows: Vec::new(),
         };
-        enqueue(store, batch, parsed, &mut summary, &mut repeated).await?;
+        enqueue(store, batch, parsed, price, &mut summary, &mut repeated).await?;
         progress(Progress {
             bytes,
             total_bytes: plan.bytes(),
@@ -204,6 +228,7 @@ async fn enqueue(
     store: &Store,
     mut batch: Batch,
     parsed: Parsed,
+    price: Option<PriceOf<'_>>,
     summary: &mut Summary,
     repeated: &mut Vec<(u64, String)>,
 ) -> Result<(), ImportError> {
@@ -211,6 +236,8 @@ async fn enqueue(
     summary.rejected += batch.rejected;
     summary.reasons.add(&parsed.rejected);
     let lines: Vec<u64> = parsed.rows.iter().map(|row| row.line).collect();
+    let prices: Option<Vec<Option<u64>>> =
+        price.map(|price| parsed.rows.iter().map(|row| price(&row.phone)).collect());
     let mut keys: Vec<String> = Vec::new();
     if repeated.len() < repeats::NAMED {
         keys.extend(parsed.rows.iter().map(|row| row.dedupe_key.clone()));
@@ -232,9 +259,12 @@ async fn enqueue(
     );
     let left_out = [enqueued.duplicates, enqueued.unchanged, enqueued.suppressed];
     let left_out: HashSet<u64> = left_out.into_iter().flatten().collect();
-    for (line, segments) in lines.iter().zip(&parsed.segments) {
+    for (row, (line, segments)) in lines.iter().zip(&parsed.segments).enumerate() {
         if !left_out.contains(line) {
             summary.segments.add(segments);
+            if let Some(prices) = &prices {
+                summary.cost.add(prices[row], segments.count);
+            }
         }
     }
     for (line, kind) in parsed.odd {

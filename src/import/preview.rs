@@ -9,11 +9,13 @@ use super::pipeline::{self, Parsed};
 use super::plan::Plan;
 use super::rejected::Rejected;
 use super::repeats::NAMED;
-use super::{Odd, Progress, Reasons, Repeat, SegmentTotals};
+use super::{Cost, Odd, PriceOf, Progress, Reasons, Repeat, SegmentTotals};
+use crate::phone;
 use crate::sms::NewSms;
 use crate::store::inspect::Origin;
 use crate::store::{Campaign, Store, StoreError};
-use crate::text::segments::{self, Segments};
+use crate::text::segments::{self, Alphabet, Segments};
+use crate::text::smart;
 
 /// Duplicates within a file are looked for among so many messages; memory stays bounded.
 const REMEMBERED: usize = 1_000_000;
@@ -54,6 +56,14 @@ pub struct Preview {
     /// The characters that make messages expensive, with the number of messages that have them; the
     /// most frequent first.
     pub expensive: Vec<(char, u64)>,
+    /// The message with the most characters, and the one with the most segments.
+    pub longest: Option<Sample>,
+    pub dearest: Option<Sample>,
+    /// Recipients by the country of their code, the most frequent first.
+    pub countries: Vec<(String, u64)>,
+    /// Segments that plain characters instead of typographic ones would save.
+    pub saving: u64,
+    pub cost: Cost,
 }
 
 impl Plan {
@@ -63,6 +73,7 @@ impl Plan {
         &self,
         samples: usize,
         known: Option<(&Store, Option<&Campaign>)>,
+        price: Option<PriceOf<'_>>,
         mut progress: impl FnMut(Progress),
     ) -> Result<Preview, ImportError> {
         let unique = match known {
@@ -76,7 +87,7 @@ impl Plan {
                 Some((store, campaign)) => Known::of(&parsed.rows, store, campaign).await?,
                 None => Known::default(),
             };
-            counting.take(parsed, &known, samples);
+            counting.take(parsed, &known, samples, price);
             let Preview { rows, rejected, .. } = counting.preview;
             progress(Progress {
                 bytes,
@@ -166,6 +177,19 @@ struct Counting {
     preview: Preview,
     seen: Seen,
     characters: HashMap<char, u64>,
+    countries: HashMap<String, u64>,
+    longest: usize,
+}
+
+impl Sample {
+    fn of(row: &NewSms, segments: Segments) -> Self {
+        Self {
+            line: row.line,
+            phone: row.phone.clone(),
+            content: row.content.clone(),
+            segments,
+        }
+    }
 }
 
 /// The keys of the file so far.
@@ -198,8 +222,17 @@ impl Preview {
     }
 }
 
+/// Phones of the two largest plans are told apart without the library, which takes far longer.
+fn country_code(phone: &str) -> String {
+    match phone.as_bytes() {
+        [b'+', b'1', ..] => "US +1".to_owned(),
+        [b'+', b'8', b'6', ..] => "CN +86".to_owned(),
+        _ => phone::country(phone).unwrap_or_else(|| "elsewhere".to_owned()),
+    }
+}
+
 impl Counting {
-    fn take(&mut self, parsed: Parsed, known: &Known, samples: usize) {
+    fn take(&mut self, parsed: Parsed, known: &Known, samples: usize, price: Option<PriceOf<'_>>) {
         let preview = &mut self.preview;
         preview.rows += parsed.row_count();
         preview.rejected += parsed.rejected.len() as u64;
@@ -236,6 +269,23 @@ impl Counting {
                 preview.odd.add(kind, row.line);
             }
             preview.segments.add(&segments);
+            if let Some(price) = price {
+                preview.cost.add(price(&row.phone), segments.count);
+            }
+            if segments.alphabet == Alphabet::Ucs2 {
+                let cheaper = segments::count(&smart::cheaper(&row.content)).count;
+                preview.saving += u64::from((segments.count - cheaper).unsigned_abs());
+            }
+            *self.countries.entry(country_code(&row.phone)).or_default() += 1;
+            let length = row.content.chars().count();
+            if length > self.longest {
+                self.longest = length;
+                preview.longest = Some(Sample::of(&row, segments));
+            }
+            let dearest = preview.dearest.as_ref();
+            if dearest.is_none_or(|dearest| segments.count > dearest.segments.count) {
+                preview.dearest = Some(Sample::of(&row, segments));
+            }
             let characters: HashSet<char> = segments::outside_gsm7(&row.content).collect();
             for character in characters {
                 if self.characters.len() < CHARACTERS || self.characters.contains_key(&character) {
@@ -243,13 +293,7 @@ impl Counting {
                 }
             }
             if preview.samples.len() < samples {
-                let (line, phone, content) = (row.line, row.phone, row.content);
-                preview.samples.push(Sample {
-                    line,
-                    phone,
-                    content,
-                    segments,
-                });
+                preview.samples.push(Sample::of(&row, segments));
             }
         }
     }
@@ -257,6 +301,10 @@ impl Counting {
     fn finish(self) -> Preview {
         let mut preview = self.preview;
         preview.expensive = self.characters.into_iter().collect();
+        preview.countries = self.countries.into_iter().collect();
+        preview
+            .countries
+            .sort_by(|(one, fewer), (other, more)| (more, one).cmp(&(fewer, other)));
         preview
             .expensive
             .sort_by_key(|&(character, messages)| (std::cmp::Reverse(messages), character));

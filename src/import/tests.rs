@@ -56,6 +56,7 @@ impl Desk {
             &self.store,
             &self.campaign,
             Window::default(),
+            None,
             |_| {},
         )
         .await
@@ -118,7 +119,10 @@ async fn a_dry_run_shows_what_the_import_then_does_and_writes_nothing() {
     let desk = Desk::new().await;
     let plan = Plan::prepare(desk.options("list.csv", LIST)).expect("a plan");
     let known = Some((&desk.store, Some(&desk.campaign)));
-    let preview = plan.preview(1, known, |_| {}).await.expect("previews");
+    let preview = plan
+        .preview(1, known, None, |_| {})
+        .await
+        .expect("previews");
     assert_eq!(
         (
             preview.rows,
@@ -135,7 +139,10 @@ async fn a_dry_run_shows_what_the_import_then_does_and_writes_nothing() {
     assert!(!desk.folder.path().join("rejects.csv").exists());
     let summary = desk.import(desk.options("list.csv", LIST)).await;
     assert_eq!(summary.segments, preview.segments);
-    let after = plan.preview(1, known, |_| {}).await.expect("previews");
+    let after = plan
+        .preview(1, known, None, |_| {})
+        .await
+        .expect("previews");
     assert_eq!((after.accepted, after.duplicates), (0, 3));
 }
 
@@ -168,6 +175,7 @@ async fn a_long_list_comes_in_batches_and_tells_how_far_it_is() {
         &desk.store,
         &desk.campaign,
         Window::default(),
+        None,
         |progress| seen.push(progress),
     )
     .await
@@ -190,7 +198,7 @@ async fn long_texts_make_smaller_batches() {
     };
     let plan = Plan::prepare(options).expect("a plan");
     let mut batches = 0;
-    let preview = plan.preview(1, None, |_| batches += 1).await;
+    let preview = plan.preview(1, None, None, |_| batches += 1).await;
     assert_eq!(preview.expect("previews").accepted, 3_000);
     assert_eq!(batches, 2);
 }
@@ -256,7 +264,7 @@ async fn odd_files_are_understood_or_refused_in_one_sentence() {
         let plan = Plan::prepare(desk.options_for(&Path::new(folder).join(name)));
         let found = match plan {
             Ok(plan) => {
-                let preview = plan.preview(9, None, |_| {}).await.expect("previews");
+                let preview = plan.preview(9, None, None, |_| {}).await.expect("previews");
                 Ok((preview.rows, preview.accepted, preview.rejected))
             }
             Err(error) => Err(error.to_string().replace(folder, "")),

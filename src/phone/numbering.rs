@@ -93,6 +93,14 @@ fn describes(region: &Metadata, national: &str) -> bool {
             .any(|descriptor| descriptor.is_match(national))
 }
 
+/// Where a number in E.164 is at home: `GB +44`. Countries that share a code go by the one it is named for.
+pub fn country(phone: &str) -> Option<String> {
+    let (regions, national) = plan_of(phone.strip_prefix('+')?)?;
+    let home = regions.first()?;
+    let code = phone.strip_suffix(national)?;
+    Some(format!("{} {code}", home.id()))
+}
+
 /// What a number is, in E.164 with `+`, if it is of a kind that seldom takes text messages. `None` too where
 /// the plan does not tell: in North America mobiles and landlines look alike.
 pub fn odd_kind(phone: &str) -> Option<&'static str> {
@@ -123,6 +131,19 @@ pub fn odd_kind(phone: &str) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_number_is_at_home_in_the_country_of_its_code() {
+        for (phone, home) in [
+            ("+447400123456", Some("GB +44")),
+            ("+8613800138000", Some("CN +86")),
+            ("+12025550123", Some("US +1")),
+            ("+85291234567", Some("HK +852")),
+            ("+999", None),
+        ] {
+            assert_eq!(country(phone).as_deref(), home, "{phone}");
+        }
+    }
 
     #[test]
     fn landlines_are_told_where_the_plan_knows_them() {

@@ -147,7 +147,12 @@ impl Template {
             .iter()
             .map(|name| (name.as_str(), Value::from("1")))
             .collect();
+        let recurses = |error: &Error| {
+            let detail = error.detail().unwrap_or_default();
+            detail.contains("recursion limit")
+        };
         match self.render_values(row) {
+            Err(error) if recurses(&error) => Err(syntax(name, &error)),
             Err(error)
                 if matches!(
                     error.kind(),

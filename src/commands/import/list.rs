@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use super::checks::Allowance;
 use crate::commands::moment::Moment;
 use crate::commands::words::campaign_name;
 use crate::import::{Encoding, Options, Plan, TextSource, Unique};
@@ -51,6 +52,12 @@ pub(in crate::commands) struct List {
     /// Where rejected rows go [default: <file>.rejects.csv in the current folder]
     #[arg(long, value_name = "FILE")]
     pub(in crate::commands) rejects: Option<PathBuf>,
+    /// Write nothing if more rows than that would be rejected: 5% or 100
+    #[arg(long, value_name = "SHARE")]
+    pub(in crate::commands) max_rejects: Option<Allowance>,
+    /// The same file may go to another campaign within a day
+    #[arg(long)]
+    pub(in crate::commands) again: bool,
     /// Not before this moment: 2026-12-24T09:00:00Z, "2026-12-24 09:00" or +2h [default: at once]
     #[arg(long, value_name = "TIME")]
     pub(in crate::commands) at: Option<Moment>,

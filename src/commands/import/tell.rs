@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
-use super::unchanged_hint;
+use super::{prices, unchanged_hint};
 use crate::commands::Context;
 use crate::commands::words::{counted, messages};
 use crate::console::Console;
@@ -16,6 +16,8 @@ use crate::report::shell_word;
 pub(in crate::commands) struct Imported {
     pub(in crate::commands) file: String,
     pub(in crate::commands) campaign: String,
+    /// `None`: the provider has no price table.
+    pub(in crate::commands) currency: Option<String>,
     pub(in crate::commands) summary: Summary,
 }
 
@@ -116,6 +118,13 @@ impl Imported {
         }
         explain(&mut text, &summary.repeats, &summary.reasons);
         let _ = writeln!(text, "  segments    {}", segments(&summary.segments));
+        if let Some(currency) = &self.currency {
+            let _ = writeln!(
+                text,
+                "  cost        {}",
+                prices::text(summary.cost, currency)
+            );
+        }
         text
     }
 
@@ -142,7 +151,7 @@ impl Imported {
             "rejected": summary.rejected,
             "rejects_file": summary.rejects_file,
             "segments": summary.segments,
-            "cost": null,
+            "cost": prices::object(summary.cost, self.currency.as_deref()),
             "by_reason": by_reason(&summary.reasons),
         })
     }
