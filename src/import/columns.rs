@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use super::error::{ImportError, closest, listed};
+use super::error::{ImportError, closest, in_a_line, listed};
 use super::words;
 use crate::text::template::Template;
 
@@ -42,7 +42,7 @@ impl Columns {
         {
             return Err(ImportError::ColumnTwice {
                 file: file.to_owned(),
-                column: twice.clone(),
+                column: in_a_line(twice),
             });
         }
         let mut aliases = BTreeMap::new();
@@ -206,7 +206,7 @@ fn phone_among(file: &str, names: &[String], is_own_report: bool) -> Result<usiz
     match candidates[..] {
         [phone] => Ok(phone),
         [] if names.iter().any(|name| looks_like_a_value(name)) => {
-            let first: String = names.join(",").chars().take(8).collect();
+            let first: String = in_a_line(&names.join(",")).chars().take(8).collect();
             Err(ImportError::NoHeader {
                 file: file.to_owned(),
                 first: format!("{first}…"),
@@ -225,7 +225,7 @@ fn phone_among(file: &str, names: &[String], is_own_report: bool) -> Result<usiz
         [first, ..] => Err(ImportError::TwoPhones {
             file: file.to_owned(),
             candidates: listed(candidates.iter().map(|&column| names[column].as_str())),
-            first: names[first].clone(),
+            first: in_a_line(&names[first]),
         }),
     }
 }

@@ -245,11 +245,16 @@ pub(super) fn closest<'w>(wanted: &str, words: impl Iterator<Item = &'w str>) ->
         .map(|word| (strsim::jaro_winkler(&wanted, &word.to_lowercase()), word))
         .filter(|(likeness, _)| *likeness > 0.8)
         .max_by(|(left, _), (right, _)| left.total_cmp(right))
-        .map(|(_, word)| word.to_owned())
+        .map(|(_, word)| in_a_line(word))
+}
+
+/// Cells of a header may have line ends in them; a message has none.
+pub(super) fn in_a_line(text: &str) -> String {
+    text.replace(char::is_control, " ")
 }
 
 /// Names as they stand in a message: each in backticks.
 pub(super) fn listed<'n>(names: impl Iterator<Item = &'n str>) -> String {
-    let names: Vec<String> = names.map(|name| format!("`{name}`")).collect();
+    let names: Vec<String> = names.map(|name| format!("`{}`", in_a_line(name))).collect();
     names.join(", ")
 }

@@ -4,7 +4,7 @@
 use std::io;
 
 use super::columns::{Columns, looks_like_a_value};
-use super::error::{ImportError, listed};
+use super::error::{ImportError, in_a_line, listed};
 use super::input::Input;
 use super::reader::{Next, Record};
 use super::source::{Form, Source};
@@ -234,7 +234,7 @@ impl Values {
         match self.candidates()[..] {
             [column] => Ok(self.found(column)),
             [] => {
-                let first: String = first.join(",").chars().take(8).collect();
+                let first: String = in_a_line(&first.join(",")).chars().take(8).collect();
                 Err(ImportError::NoHeader {
                     file,
                     first: format!("{first}…"),

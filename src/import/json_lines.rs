@@ -2,7 +2,7 @@
 //! they first appear; a number is taken as it is written, so that no digit is lost.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::io::{self, BufRead, BufReader, Read};
 
@@ -39,7 +39,9 @@ impl<R: Read> JsonLines<R> {
         record.clear();
         if let Some(header) = self.header.take() {
             record.line = 0;
-            header.iter().for_each(|key| record.push(key.as_bytes()));
+            for key in &header {
+                record.push(key.as_bytes());
+            }
             return Ok(Next::Row);
         }
         let Some(line) = self.lines.next()? else {
@@ -63,7 +65,9 @@ impl<R: Read> JsonLines<R> {
                 cells[place] = cell(value);
             }
         }
-        cells.iter().for_each(|cell| record.push(cell.as_bytes()));
+        for cell in &cells {
+            record.push(cell.as_bytes());
+        }
         Ok(Next::Row)
     }
 }
@@ -72,14 +76,14 @@ impl<R: Read> JsonLines<R> {
 pub(super) fn keys(source: impl Read) -> io::Result<Option<Vec<String>>> {
     let mut lines = Lines::new(source);
     let mut keys: Vec<String> = Vec::new();
-    let mut known: HashMap<String, ()> = HashMap::new();
+    let mut known = HashSet::new();
     while lines.next()?.is_some() {
         let Ok(Object(fields)) = serde_json::from_slice(lines.text.trim_ascii()) else {
             continue;
         };
         for (key, _) in fields {
-            if !known.contains_key(key.as_ref()) {
-                known.insert(key.to_string(), ());
+            if !known.contains(key.as_ref()) {
+                known.insert(key.to_string());
                 keys.push(key.into_owned());
             }
         }

@@ -139,6 +139,16 @@ impl Reasons {
         }
     }
 
+    /// Those of several files.
+    #[must_use]
+    pub fn joined<'r>(all: impl Iterator<Item = &'r Self>) -> Self {
+        let mut joined = Self::default();
+        for (kind, count) in all.flat_map(|one| &one.0) {
+            *joined.0.entry(kind).or_default() += count;
+        }
+        joined
+    }
+
     /// The most frequent first.
     pub fn sorted(&self) -> Vec<(&'static str, u64)> {
         let mut all: Vec<_> = self.0.iter().map(|(kind, count)| (*kind, *count)).collect();
@@ -215,7 +225,7 @@ pub async fn run(
     })
     .await?;
     plan.check_unchanged()?;
-    summary.repeats = repeats::find(plan, &unique, repeated)?;
+    summary.repeats = repeats::find(plan, &unique, &repeated)?;
     summary.rejects_file = match rejects {
         Some(rejects) => rejects.finish()?,
         None => None,

@@ -16,7 +16,7 @@ pub(super) const NAMED: usize = 5;
 pub(super) fn find(
     plan: &Plan,
     unique: &Unique,
-    repeated: Vec<(u64, String)>,
+    repeated: &[(u64, String)],
 ) -> Result<Vec<Repeat>, ImportError> {
     let Some(last) = repeated.last().map(|(line, _)| *line) else {
         return Ok(Vec::new());

@@ -187,6 +187,31 @@ async fn a_long_list_comes_in_batches_and_tells_how_far_it_is() {
 }
 
 #[tokio::test]
+async fn a_file_that_grows_while_it_is_read_is_imported_as_it_was_and_that_is_said() {
+    let desk = Desk::new().await;
+    let options = desk.options("list.csv", LIST);
+    let file = options.file.clone();
+    let plan = Plan::prepare(options).expect("a plan");
+    let grown = format!("{LIST}13800138005,Late\n13800138006,Later\n");
+    std::fs::write(&file, grown).expect("grows");
+    let window = Window::default();
+    let ran = run(&plan, &desk.store, &desk.campaign, window, None, |_| {}).await;
+    let error = ran.expect_err("it was changed");
+    assert!(
+        error
+            .to_string()
+            .ends_with("was changed while it was imported"),
+        "{error}"
+    );
+    let totals = desk
+        .store
+        .totals(Some(desk.campaign.id))
+        .await
+        .expect("counts");
+    assert_eq!(totals.queued, 2);
+}
+
+#[tokio::test]
 async fn long_texts_make_smaller_batches() {
     let desk = Desk::new().await;
     let rows: Vec<String> = (0..3_000)

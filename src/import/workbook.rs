@@ -2,6 +2,7 @@
 //! is an integer again and a date is a date; a row with a formula error cannot be used. An XLSX sheet is
 //! read as a stream; of the others the program holds all, so that they may not be large.
 
+use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{self, BufReader, Read, Seek, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -108,7 +109,7 @@ fn rows(file: &File, sheet: Option<&str>) -> Result<SheetRows, Fault> {
         check_size(&mut archive, |_| HELD)?;
         let mut book = Xlsb::new(source)?;
         let chosen = choose(&book, sheet)?;
-        return held(&book.worksheet_range(&chosen.name)?, chosen);
+        return held(&book.worksheet_range(&chosen.name)?, &chosen);
     }
     if has("workbook.xml") {
         let most = |part: &str| {
@@ -126,12 +127,12 @@ fn rows(file: &File, sheet: Option<&str>) -> Result<SheetRows, Fault> {
         } else {
             Hidden::default()
         };
-        return streamed(&mut book, chosen, hidden);
+        return streamed(&mut book, &chosen, hidden);
     }
     check_size(&mut archive, |_| HELD)?;
     let mut book = Ods::new(source)?;
     let chosen = choose(&book, sheet)?;
-    held(&book.worksheet_range(&chosen.name)?, chosen)
+    held(&book.worksheet_range(&chosen.name)?, &chosen)
 }
 
 fn old(mut source: Source, bytes: u64, sheet: Option<&str>) -> Result<SheetRows, Fault> {
@@ -152,7 +153,7 @@ fn old(mut source: Source, bytes: u64, sheet: Option<&str>) -> Result<SheetRows,
     source.rewind()?;
     let mut book = Xls::new(source)?;
     let chosen = choose(&book, sheet)?;
-    held(&book.worksheet_range(&chosen.name)?, chosen)
+    held(&book.worksheet_range(&chosen.name)?, &chosen)
 }
 
 /// Unpacks every part that will be read, because what an archive says of its sizes need not be true.
@@ -253,14 +254,19 @@ impl Chosen {
         match self.others {
             0 => {}
             1 => note.push_str(", there is another one (`--sheet NAME` takes it)"),
-            others => note.push_str(&format!(
-                ", there are {others} others (`--sheet NAME` takes one)"
-            )),
+            others => {
+                let _ = write!(
+                    note,
+                    ", there are {others} others (`--sheet NAME` takes one)"
+                );
+            }
         }
         match hidden {
             0 => {}
             1 => note.push_str(", 1 hidden row left out"),
-            hidden => note.push_str(&format!(", {hidden} hidden rows left out")),
+            hidden => {
+                let _ = write!(note, ", {hidden} hidden rows left out");
+            }
         }
         note
     }
@@ -271,6 +277,7 @@ struct Rows {
     writer: SheetWriter,
     hidden: Hidden,
     row: Option<u32>,
+    next: u32,
     cells: Vec<String>,
     fault: String,
     left_out: u64,
@@ -282,6 +289,7 @@ impl Rows {
             writer: SheetWriter::new()?,
             hidden,
             row: None,
+            next: 0,
             cells: Vec::new(),
             fault: String::new(),
             left_out: 0,
@@ -298,8 +306,13 @@ impl Rows {
             return Ok(());
         }
         if self.row != Some(row) {
+            // A row is told by its number, so that there may be only one of each.
+            if row < self.next {
+                return Err(io::Error::other("its rows are out of order"));
+            }
             self.end_row()?;
             self.row = Some(row);
+            self.next = row + 1;
         }
         if let (Some(error), true) = (error, self.fault.is_empty()) {
             self.fault = format!(
@@ -339,7 +352,7 @@ impl Rows {
     }
 }
 
-fn streamed(book: &mut Xlsx<Source>, chosen: Chosen, hidden: Hidden) -> Result<SheetRows, Fault> {
+fn streamed(book: &mut Xlsx<Source>, chosen: &Chosen, hidden: Hidden) -> Result<SheetRows, Fault> {
     let mut rows = Rows::new(hidden)?;
     let mut cells = book.worksheet_cells_reader(&chosen.name)?;
     while let Some(cell) = cells.next_cell()? {
@@ -354,10 +367,10 @@ fn streamed(book: &mut Xlsx<Source>, chosen: Chosen, hidden: Hidden) -> Result<S
         };
         rows.put(cell.get_position(), text, error)?;
     }
-    rows.finish(&chosen)
+    rows.finish(chosen)
 }
 
-fn held(range: &calamine::Range<Data>, chosen: Chosen) -> Result<SheetRows, Fault> {
+fn held(range: &calamine::Range<Data>, chosen: &Chosen) -> Result<SheetRows, Fault> {
     let mut rows = Rows::new(Hidden::default())?;
     let (top, left) = range.start().unwrap_or_default();
     for (row, column, value) in range.used_cells() {
@@ -371,7 +384,7 @@ fn held(range: &calamine::Range<Data>, chosen: Chosen) -> Result<SheetRows, Faul
         );
         rows.put(place, shown(value), error)?;
     }
-    rows.finish(&chosen)
+    rows.finish(chosen)
 }
 
 /// What a person sees in the cell, but for the formats of numbers.

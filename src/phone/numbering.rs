@@ -112,13 +112,13 @@ pub fn odd_kind(phone: &str) -> Option<&'static str> {
     }
     let (regions, national) = plan_of(digits)?;
     let is = |kind: Type| {
-        let described = |region: &&Metadata| {
+        let described = |region: &&'static Metadata| {
             region
                 .descriptors()
                 .get(kind)
                 .is_some_and(|one| one.is_match(national))
         };
-        regions.iter().any(|region| described(&region))
+        regions.iter().any(described)
     };
     if is(Type::Mobile) {
         return None;

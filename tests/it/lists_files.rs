@@ -102,7 +102,7 @@ fn book() -> Vec<u8> {
         sheet.write(0, column, name).expect("writes");
     }
     let day = Format::new().set_num_format("yyyy-mm-dd");
-    sheet.write(1, 0, 4_915_123_456_789_u64).expect("writes");
+    sheet.write(1, 0, 15_123_456_789_u64).expect("writes");
     sheet.write(1, 2, "Ann").expect("writes");
     sheet.write_with_format(1, 3, 46_347, &day).expect("writes");
     sheet.write(2, 1, "030 12345678").expect("writes");

@@ -136,7 +136,7 @@ fn failures_of_several_campaigns_need_one_named() {
     let gateway = Gateway::start(&scratch, &[]);
     scratch.write_cellar(&gateway.url);
     failed(&scratch, LIST, "spring", &[]);
-    failed(&scratch, LIST, "autumn", &[]);
+    failed(&scratch, LIST, "autumn", &["--again"]);
     let dry = scratch.run(["import", "failed.csv", "--dry-run"]);
     assert_eq!(dry.code(), Some(2), "{dry}");
     assert!(dry.stderr().contains("`spring`, `autumn`"), "{dry}");

@@ -9,7 +9,7 @@ use crate::commands::Context;
 use crate::commands::words::{counted, messages};
 use crate::console::Console;
 use crate::exit::Exit;
-use crate::import::{Mapping, Odd, Reasons, Repeat, SegmentTotals, Summary};
+use crate::import::{Cost, Mapping, Odd, Reasons, Repeat, SegmentTotals, Summary};
 use crate::report::shell_word;
 
 /// A file that was imported.
@@ -222,6 +222,14 @@ fn object(imported: &[Imported]) -> Value {
         }
         _ => None,
     };
+    let mut currencies = imported.iter().map(|one| one.currency.as_deref());
+    // Amounts of two currencies make no sum.
+    let currency = currencies.next().flatten();
+    let currency = currency.filter(|first| currencies.all(|one| one == Some(*first)));
+    let cost = Cost {
+        amount: sum(|one| one.cost.amount),
+        unpriced: sum(|one| one.cost.unpriced),
+    };
     let files: Vec<Value> = imported
         .iter()
         .map(|one| {
@@ -244,7 +252,8 @@ fn object(imported: &[Imported]) -> Value {
             "gsm7": sum(|one| one.segments.gsm7),
             "ucs2": sum(|one| one.segments.ucs2),
         },
-        "cost": null,
+        "cost": prices::object(cost, currency),
+        "by_reason": by_reason(&Reasons::joined(imported.iter().map(|one| &one.summary.reasons))),
         "files": files,
     })
 }
