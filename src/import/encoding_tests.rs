@@ -1,7 +1,11 @@
 //! Texts of all kinds come through, and what is no text of its kind is marked.
 
+use std::io::Read as _;
+
 use proptest::prelude::*;
 
+use super::super::decoding::Decoding;
+use super::super::survey::{Survey, Utf8, Verdict};
 use super::*;
 
 fn decoded(bytes: &[u8], encoding: Encoding) -> Vec<u8> {

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::{self, Take};
 
-use super::encoding::Decoding;
+use super::decoding::Decoding;
 use super::json_lines::JsonLines;
 use super::reader::{Next, Reader, Record};
 use super::sheet::Sheet;

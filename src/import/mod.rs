@@ -2,10 +2,13 @@
 //! in memory that does not depend on the file. [`Plan::prepare`] finds what is wrong with the whole
 //! before anything is written; [`run`] rejects single rows, with their line and the reason.
 
+mod cells;
 mod columns;
+mod decoding;
 mod digest;
 mod encoding;
 mod error;
+mod guess;
 mod header;
 mod hidden;
 mod home;
@@ -23,6 +26,7 @@ mod rows;
 mod sheet;
 mod source;
 mod spool;
+mod survey;
 mod unpack;
 mod words;
 mod workbook;

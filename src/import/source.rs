@@ -8,21 +8,23 @@ use std::time::SystemTime;
 
 use sha2::{Digest, Sha256};
 
+use super::decoding::Decoding;
 use super::digest;
-use super::encoding::{Decoding, Encoding, Survey, Utf8, Verdict};
+use super::encoding::Encoding;
 use super::error::ImportError;
+use super::guess::{binary, declared_delimiter, likely_delimiter};
 use super::input::{Input, Text};
 use super::json_lines::{self, JsonLines};
 use super::reader::{Format, Reader};
 use super::sheet::Sheet;
+use super::survey::{Survey, Utf8, Verdict};
 use super::unpack::{self, Archive};
-use super::{spool, words, workbook};
+use super::{spool, workbook};
 use crate::phone::Region;
 
 const CHUNK: usize = 256 * 1024;
 /// What is looked at to tell text from binary and one delimiter from another.
 const HEAD: usize = 8 * 1024;
-const DELIMITERS: [u8; 4] = [b',', b';', b'\t', b'|'];
 /// A list in an archive in an archive is a joke.
 const LAYERS: usize = 2;
 
@@ -372,69 +374,6 @@ fn survey(file: &mut File, name: &str, region: Option<Region>) -> Result<Encodin
             other,
         }),
     }
-}
-
-/// Says what a file is that is not text.
-fn binary(head: &[u8], asked: Option<Encoding>) -> Option<&'static str> {
-    let known: [(&[u8], &str); 5] = [
-        (b"%PDF", "it is a PDF"),
-        (b"SQLite format 3\0", "it is a database"),
-        (b"\x89PNG", "it is a picture"),
-        (b"\x7fELF", "it is a program"),
-        (b"Rar!", "it is an archive of a kind that is not read here"),
-    ];
-    if let Some((_, what)) = known.into_iter().find(|(magic, _)| head.starts_with(magic)) {
-        return Some(what);
-    }
-    if asked.is_some()
-        || Encoding::of_mark(head).is_some()
-        || Encoding::wide_by_nuls(head).is_some()
-    {
-        return None;
-    }
-    let control = |byte: &&u8| matches!(byte, 0..=8 | 14..=26 | 28..=31 | 127);
-    let controls = head.iter().filter(control).count();
-    let first_line = head.split(|&byte| byte == b'\n').next().unwrap_or(head);
-    (first_line.contains(&0) || controls * 10 > head.len())
-        .then_some("it holds bytes that no text has")
-}
-
-/// A first line `sep=;`, which spreadsheets write and read.
-fn declared_delimiter(line: &[u8]) -> Option<u8> {
-    let line = line.trim_ascii_end();
-    match line
-        .strip_prefix(b"sep=")
-        .or_else(|| line.strip_prefix(b"SEP="))?
-    {
-        [delimiter] => Some(*delimiter),
-        [] => Some(b'\t'),
-        _ => None,
-    }
-}
-
-/// The delimiter that the first line has most of, outside of quotes; where it has none, the one that the
-/// lines after it have most of, because a title may stand above the header.
-fn likely_delimiter(head: &[u8], first_line: usize) -> u8 {
-    let (first, rest) = head.split_at(first_line);
-    let is_title = || !words::is_phone(&String::from_utf8_lossy(first));
-    most_of(first)
-        .or_else(|| most_of(rest).filter(|_| is_title()))
-        .unwrap_or(b',')
-}
-
-fn most_of(text: &[u8]) -> Option<u8> {
-    let mut counts = [0; DELIMITERS.len()];
-    let mut quoted = false;
-    for byte in text {
-        match DELIMITERS.iter().position(|delimiter| delimiter == byte) {
-            Some(which) if !quoted => counts[which] += 1,
-            _ if *byte == b'"' => quoted = !quoted,
-            _ => {}
-        }
-    }
-    let most = counts.iter().max().copied().filter(|&most| most > 0)?;
-    let which = counts.iter().position(|&count| count == most)?;
-    Some(DELIMITERS[which])
 }
 
 #[cfg(test)]

@@ -8,11 +8,12 @@ use std::io::{self, BufReader, Read, Seek, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use calamine::{
-    CellErrorType, Data, DataRef, ExcelDateTime, Ods, OdsError, Reader, SheetType, SheetVisible,
-    Xls, XlsError, Xlsb, XlsbError, Xlsx, XlsxError,
+    CellErrorType, Data, DataRef, Ods, OdsError, Reader, SheetType, SheetVisible, Xls, XlsError,
+    Xlsb, XlsbError, Xlsx, XlsxError,
 };
 use zip::ZipArchive;
 
+use super::cells::{letters, shown};
 use super::error::{ImportError, closest, listed};
 use super::hidden::Hidden;
 use super::sheet::SheetWriter;
@@ -23,8 +24,6 @@ const HELD: u64 = 96 << 20;
 const SHARED: u64 = 256 << 20;
 /// Bytes of one part of an XLSX workbook, which is only read through.
 const STREAMED: u64 = 8 << 30;
-/// The serial number of the last day of the year 9999.
-const LAST_DAY: f64 = 2_958_466.0;
 
 /// A sheet that was read.
 pub(super) struct SheetRows {
@@ -385,59 +384,6 @@ fn held(range: &calamine::Range<Data>, chosen: &Chosen) -> Result<SheetRows, Fau
         rows.put(place, shown(value), error)?;
     }
     rows.finish(chosen)
-}
-
-/// What a person sees in the cell, but for the formats of numbers.
-fn shown(value: &Data) -> String {
-    match value {
-        Data::Float(number) => number.to_string(),
-        Data::Bool(true) => "TRUE".to_owned(),
-        Data::Bool(false) => "FALSE".to_owned(),
-        Data::DateTime(moment) => date(moment),
-        Data::DateTimeIso(text) => text
-            .strip_suffix("T00:00:00")
-            .unwrap_or(text)
-            .replace('T', " "),
-        Data::Empty => String::new(),
-        other => other.to_string(),
-    }
-}
-
-fn date(moment: &ExcelDateTime) -> String {
-    let serial = moment.as_f64();
-    // A phone in a column that somebody formatted as dates is still a phone.
-    if !(0.0..LAST_DAY).contains(&serial) {
-        return serial.to_string();
-    }
-    let (year, month, day, hour, minute, second, _) = moment.to_ymd_hms_milli();
-    let time = match second {
-        0 => format!("{hour:02}:{minute:02}"),
-        second => format!("{hour:02}:{minute:02}:{second:02}"),
-    };
-    let is_midnight = (hour, minute, second) == (0, 0, 0);
-    if serial < 1.0 || moment.is_duration() {
-        return time;
-    }
-    let date = format!("{year:04}-{month:02}-{day:02}");
-    if is_midnight {
-        date
-    } else {
-        format!("{date} {time}")
-    }
-}
-
-/// A column as spreadsheets call it: 0 is `A`, 26 is `AA`.
-fn letters(column: u32) -> String {
-    let mut left = column + 1;
-    let mut letters = Vec::new();
-    while left > 0 {
-        left -= 1;
-        letters.push(char::from(
-            b'A' + u8::try_from(left % 26).unwrap_or_default(),
-        ));
-        left /= 26;
-    }
-    letters.iter().rev().collect()
 }
 
 #[cfg(test)]
