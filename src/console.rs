@@ -110,6 +110,23 @@ impl Console {
         }
     }
 
+    /// Whether somebody is there to be asked.
+    pub fn can_ask(&self) -> bool {
+        self.terminal && self.format == Format::Text && io::stdin().is_terminal()
+    }
+
+    /// Asks, and waits for a line: only a yes is a yes.
+    pub fn ask(&self, question: &str) -> bool {
+        let mut answer = String::new();
+        let heard = self.bars.suspend(|| {
+            let mut out = io::stderr().lock();
+            write!(out, "{} [y/N] ", printable(question))?;
+            out.flush()?;
+            io::stdin().read_line(&mut answer)
+        });
+        heard.is_ok() && matches!(answer.trim().to_lowercase().as_str(), "y" | "yes")
+    }
+
     /// Standard error for others who write there, such as the log: it goes around a progress bar.
     pub fn log(&self) -> Log {
         Log(self.bars.clone())

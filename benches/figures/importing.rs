@@ -1,36 +1,110 @@
-//! Rows per second of `smsq import` beside what two of its libraries alone make of the same file: reading the
-//! rows and parsing their phone numbers, on one thread, with no text made and nothing stored.
+//! Rows per second of `smsq import`: beside what two of its libraries alone make of the same file, beside the
+//! sqlite3 shell that puts the same rows into an empty table, and of the same rows in other kinds of files;
+//! and the peak memory of each, beside that of a list a hundredth as long.
 
 use std::path::Path;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::ensure;
+use anyhow::{Context as _, ensure};
 use indicatif::HumanCount;
 
-use crate::scene::Scene;
+use crate::list::Kind;
+use crate::memory::{mebibytes, watched};
+use crate::scene::{Scene, finished};
 use crate::{Figure, list, median, per_second, progress};
 
 const ROWS: u64 = 1_000_000;
+const FEW: u64 = 10_000;
 const ROUNDS: usize = 3;
 
-pub(crate) fn measure() -> anyhow::Result<Figure> {
-    let (mut smsq, mut alone) = (Vec::new(), Vec::new());
+pub(crate) fn measure() -> anyhow::Result<Vec<Figure>> {
+    let (mut smsq, mut alone, mut shell) = (Vec::new(), Vec::new(), Vec::new());
+    let mut kinds = [(Kind::Xlsx, Vec::new()), (Kind::Gb18030, Vec::new())];
     for _ in 0..ROUNDS {
         let scene = Scene::new()?;
         let file = scene.path("list.csv");
         list::write(&file, ROWS)?;
-        smsq.push(rate(|| import(&scene))?);
+        smsq.push(rate(|| import(&scene, "list.csv"))?);
         alone.push(rate(|| read(&file))?);
         progress(&smsq, &alone);
+        shell.push(rate(|| import_by_shell(&scene))?);
+        progress(&smsq, &shell);
+        for (kind, rates) in &mut kinds {
+            let scene = Scene::new()?;
+            list::write_as(&scene.path(kind.file()), ROWS, *kind)?;
+            rates.push(rate(|| import(&scene, kind.file()))?);
+            progress(rates, &smsq);
+        }
     }
-    let (smsq, alone) = (median(smsq), median(alone));
-    Ok(Figure {
-        what: format!("rows imported per second, of {}", HumanCount(ROWS)),
+    let csv = median(smsq);
+    let rows = format!("rows imported per second, of {}", HumanCount(ROWS));
+    let beside = |what: &str, measured: f64, smsq: f64, beside: &str| Figure {
+        what: what.to_owned(),
         smsq: per_second(smsq),
-        measured: per_second(alone),
-        beside: "crates csv and phonenumber alone, one thread".to_owned(),
-        ratio: smsq / alone,
+        measured: per_second(measured),
+        beside: beside.to_owned(),
+        ratio: smsq / measured,
+    };
+    let mut figures = vec![
+        beside(
+            &rows,
+            median(alone),
+            csv,
+            "crates csv and phonenumber alone, one thread",
+        ),
+        beside(
+            "the same",
+            median(shell),
+            csv,
+            "the sqlite3 shell's `.import` into an empty table",
+        ),
+    ];
+    for (kind, rates) in kinds {
+        figures.push(beside(
+            &format!("the same as {}", kind.name()),
+            csv,
+            median(rates),
+            "as CSV in UTF-8",
+        ));
+    }
+    for kind in [Kind::Csv, Kind::Xlsx, Kind::Gb18030] {
+        figures.push(memory(kind)?);
+    }
+    Ok(figures)
+}
+
+/// How much more memory a hundred times the rows take.
+fn memory(kind: Kind) -> anyhow::Result<Figure> {
+    let (many, few) = (peak(kind, ROWS)?, peak(kind, FEW)?);
+    Ok(Figure {
+        what: format!(
+            "peak memory importing {} as {}",
+            HumanCount(ROWS),
+            kind.name()
+        ),
+        smsq: mebibytes(many),
+        measured: mebibytes(few),
+        beside: format!("the same with {}", HumanCount(FEW)),
+        ratio: many / few,
     })
+}
+
+fn peak(kind: Kind, rows: u64) -> anyhow::Result<f64> {
+    let scene = Scene::new()?;
+    list::write_as(&scene.path(kind.file()), rows, kind)?;
+    let line = [
+        "import",
+        kind.file(),
+        "--text",
+        list::TEXT,
+        "--format",
+        "json",
+    ];
+    let mut child = scene.smsq(&line).spawn()?;
+    let peak = watched(&mut child)?;
+    finished(child)?;
+    Ok(peak)
 }
 
 fn rate(work: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<f64> {
@@ -41,12 +115,30 @@ fn rate(work: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<f64> {
 }
 
 /// The whole process, from its start to its end.
-fn import(scene: &Scene) -> anyhow::Result<()> {
-    let imported = scene.json(&["import", "list.csv", "--text", list::TEXT])?;
+fn import(scene: &Scene, file: &str) -> anyhow::Result<()> {
+    let imported = scene.json(&["import", file, "--text", list::TEXT])?;
     ensure!(
         imported["accepted"] == ROWS,
         "not all was imported: {imported}"
     );
+    Ok(())
+}
+
+/// What anybody gets without smsq: the rows as they are, in one table, with nothing checked.
+fn import_by_shell(scene: &Scene) -> anyhow::Result<()> {
+    let status = Command::new("sqlite3")
+        .args([
+            "-bail",
+            "-batch",
+            "shell.db",
+            "CREATE TABLE list(phone, name, \"order\");",
+            ".import --csv --skip 1 list.csv list",
+        ])
+        .current_dir(scene.path("."))
+        .stdin(Stdio::null())
+        .status()
+        .context("the sqlite3 shell is needed beside")?;
+    ensure!(status.success(), "the sqlite3 shell: {status}");
     Ok(())
 }
 

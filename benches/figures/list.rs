@@ -12,6 +12,16 @@ pub(crate) const TEXT: &str =
 const NAMES: [&str; 8] = [
     "Maya", "Victor", "Sofia", "Tom", "Elena", "Noor", "Lucas", "Grace",
 ];
+const CHINESE: [&str; 8] = [
+    "王小明",
+    "李秀英",
+    "张伟",
+    "刘洋",
+    "陈静",
+    "杨敏",
+    "赵磊",
+    "黄婷",
+];
 const AREAS: [u64; 8] = [202, 212, 303, 312, 415, 503, 617, 702];
 
 /// The last four digits start here: those below make the practice gateway misbehave.
@@ -28,6 +38,64 @@ pub(crate) fn write(path: &Path, rows: u64) -> anyhow::Result<()> {
     }
     file.flush()?;
     Ok(())
+}
+
+/// What a list is written as.
+#[derive(Clone, Copy)]
+pub(crate) enum Kind {
+    Csv,
+    Xlsx,
+    Gb18030,
+}
+
+impl Kind {
+    pub(crate) fn file(self) -> &'static str {
+        match self {
+            Self::Csv | Self::Gb18030 => "list.csv",
+            Self::Xlsx => "list.xlsx",
+        }
+    }
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Csv => "CSV",
+            Self::Xlsx => "XLSX",
+            Self::Gb18030 => "CSV in GB18030",
+        }
+    }
+}
+
+/// The same rows as another kind of file; in GB18030 the names are Chinese, else it would be ASCII.
+pub(crate) fn write_as(path: &Path, rows: u64, kind: Kind) -> anyhow::Result<()> {
+    match kind {
+        Kind::Csv => write(path, rows),
+        Kind::Xlsx => write_workbook(path, rows),
+        Kind::Gb18030 => {
+            let mut file = BufWriter::new(File::create(path)?);
+            writeln!(file, "phone,name,order")?;
+            for index in 0..rows {
+                let name = CHINESE[usize::try_from(scattered(index) % 8)?];
+                let row = format!("{},{name},{}\n", phone(index), 100_000 + index);
+                file.write_all(&encoding_rs::GB18030.encode(&row).0)?;
+            }
+            Ok(file.flush()?)
+        }
+    }
+}
+
+fn write_workbook(path: &Path, rows: u64) -> anyhow::Result<()> {
+    let mut book = rust_xlsxwriter::Workbook::new();
+    let sheet = book.add_worksheet_with_constant_memory();
+    for (column, name) in (0..).zip(["phone", "name", "order"]) {
+        sheet.write(0, column, name)?;
+    }
+    for index in 0..rows {
+        let row = u32::try_from(index)? + 1;
+        sheet.write(row, 0, phone(index))?;
+        sheet.write(row, 1, NAMES[usize::try_from(scattered(index) % 8)?])?;
+        sheet.write(row, 2, 100_000 + index)?;
+    }
+    Ok(book.save(path)?)
 }
 
 /// Half of them are `+1`, half are `+86`. One number for every index below two million.

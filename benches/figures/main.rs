@@ -1,5 +1,6 @@
 //! The figures of the README: each is a ratio of two things that were measured in the same run. `cargo bench`
-//! prints them all as one table; it takes a few minutes, sends nothing off this machine and cleans up.
+//! prints them all as one table, `cargo bench -- importing` some of them; it takes a few minutes, sends nothing
+//! off this machine and cleans up.
 
 mod importing;
 mod list;
@@ -25,16 +26,30 @@ fn main() -> anyhow::Result<()> {
     if !std::env::args().any(|argument| argument == "--bench") {
         return Ok(());
     }
-    say("sending, beside a bare loop of requests");
-    let sending = sending::measure()?;
-    say("memory, with a long queue and with a short one");
-    let memory = memory::measure()?;
-    say("importing, beside its libraries alone");
-    let importing = importing::measure()?;
+    let chosen: Vec<String> = std::env::args()
+        .skip(1)
+        .filter(|argument| !argument.starts_with('-'))
+        .collect();
+    let is_chosen = |name: &str| chosen.is_empty() || chosen.iter().any(|chosen| chosen == name);
+    let mut figures = Vec::new();
+    if is_chosen("sending") {
+        say("sending, beside a bare loop of requests");
+        figures.push(sending::measure()?);
+    }
+    if is_chosen("memory") {
+        say("memory, with a long queue and with a short one");
+        figures.push(memory::measure()?);
+    }
+    if is_chosen("importing") {
+        say(
+            "importing, beside its libraries alone, the sqlite3 shell, and as other kinds of files",
+        );
+        figures.extend(importing::measure()?);
+    }
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
     table.set_header(["", "smsq", "beside", "", "ratio"]);
-    for figure in [sending, memory, importing] {
+    for figure in figures {
         table.add_row([
             figure.what,
             figure.smsq,

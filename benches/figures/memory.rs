@@ -46,7 +46,7 @@ fn peak_kib(queued: u64) -> anyhow::Result<f64> {
 }
 
 /// The kernel keeps the peak for as long as the process lives, so the last look before its end counts.
-fn watched(child: &mut Child) -> anyhow::Result<f64> {
+pub(crate) fn watched(child: &mut Child) -> anyhow::Result<f64> {
     let status = format!("/proc/{}/status", child.id());
     let mut peak = None;
     while child.try_wait()?.is_none() {
@@ -64,6 +64,6 @@ fn high_water_mark(status: &str) -> Option<f64> {
     line.trim().strip_suffix("kB")?.trim().parse().ok()
 }
 
-fn mebibytes(kib: f64) -> String {
+pub(crate) fn mebibytes(kib: f64) -> String {
     format!("{:.1} MiB", kib / 1024.0)
 }

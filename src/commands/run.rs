@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 use super::delivery::Pace;
 use super::delivery::{Delivery, Work};
-use super::import::{self, Ended, Imported, List};
+use super::import::{self, Ended, Imported, List, Use};
 use super::send;
 use super::{Context, hinted, report};
 use crate::exit::Exit;
@@ -33,6 +33,9 @@ pub struct Args {
     list: List,
     #[command(flatten)]
     pub(crate) pace: Pace,
+    /// Do not ask before a large campaign
+    #[arg(long)]
+    yes: bool,
 }
 
 pub(crate) async fn run(args: &Args, mut context: Context) -> anyhow::Result<Exit> {
@@ -86,8 +89,17 @@ async fn work(args: &Args, context: &Context, is_practice: bool) -> anyhow::Resu
         // Before anything is written: what is imported shall be sent in the same breath.
         context.provider(name)?;
     }
+    import::check_rejects(&args.list, &plans, context).await?;
+    if !args.yes && !is_practice && !import::confirm(&args.list, &mut plans, context).await? {
+        return Ok(Exit::CouldNotRun);
+    }
     let store = context.open(Access::Create).await?;
-    let imported = match import::import(&args.list, &mut plans, context, &store).await? {
+    let purpose = if is_practice {
+        Use::Practice
+    } else {
+        Use::Real
+    };
+    let imported = match import::import(&args.list, &mut plans, context, &store, purpose).await? {
         Ended::Whole(imported) => imported,
         Ended::Stopped(_, signal) => return Ok(signal),
     };
@@ -100,6 +112,8 @@ async fn work(args: &Args, context: &Context, is_practice: bool) -> anyhow::Resu
             campaign: Some(campaign),
             pace: &args.pace,
             follow: false,
+            // It was asked before the list was imported.
+            asks: false,
         };
         let delivery = Delivery::run(context, &store, &work).await?;
         let is_over = delivery.is_over();

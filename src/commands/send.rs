@@ -31,6 +31,9 @@ pub struct Args {
     /// Stay when nothing is left, and wait for more
     #[arg(long)]
     follow: bool,
+    /// Do not ask before a large campaign
+    #[arg(long)]
+    yes: bool,
 }
 
 pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> {
@@ -45,6 +48,7 @@ pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
         campaign: args.campaign.as_deref(),
         pace: &args.pace,
         follow: args.follow,
+        asks: !args.yes && !args.follow,
     };
     let delivery = Delivery::run(context, &store, &work).await?;
     if context.is_json() {

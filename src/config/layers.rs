@@ -8,11 +8,13 @@ use ::config::{File, FileFormat};
 use toml::{Table, Value};
 
 use super::fault::{Fault, Origin};
+use super::prices::Prices;
 use super::{DEFAULT, closest};
 
 /// Every variable whose name starts so is a setting.
 const PREFIX: &str = "SMSQ__";
 const PROVIDERS: &str = "providers";
+const PRICES: &str = "prices";
 
 pub(super) struct Layers {
     defaults: Table,
@@ -128,6 +130,21 @@ impl Layers {
         self.written_stanzas().map(|(name, _)| name)
     }
 
+    /// What providers charge. The defaults know no prices, so that the file alone has them.
+    pub(super) fn prices(&self) -> Result<BTreeMap<String, Prices>, Fault> {
+        let tables = self.file.iter().filter_map(|file| file.table.get(PRICES));
+        let mut prices = BTreeMap::new();
+        for (name, table) in tables.filter_map(Value::as_table).flatten() {
+            let key = format!("{PRICES}.{name}");
+            let table = table.as_table();
+            let table = table.ok_or_else(|| self.fault(&key, "a section `[prices.NAME]`"))?;
+            let read = Prices::read(table)
+                .map_err(|wrong| self.fault(&format!("{key}.{}", wrong.key), wrong.wanted))?;
+            prices.insert(name.clone(), read);
+        }
+        Ok(prices)
+    }
+
     fn written_stanzas(&self) -> impl Iterator<Item = (&String, &Table)> {
         self.file
             .iter()
@@ -206,6 +223,9 @@ impl Written {
                 value,
                 wanted: wanted.to_owned(),
             };
+            if key == PRICES && value.is_table() {
+                continue;
+            }
             if key == PROVIDERS {
                 let stanzas = value
                     .as_table()

@@ -3,6 +3,7 @@
 
 mod fault;
 mod layers;
+mod prices;
 #[cfg(test)]
 mod tests;
 
@@ -14,6 +15,7 @@ use serde::Deserialize;
 
 pub use self::fault::{Fault, Origin};
 use self::layers::Layers;
+pub use self::prices::Prices;
 use crate::phone::Region;
 use crate::{logging, provider, sender, store};
 
@@ -57,6 +59,8 @@ pub struct Config {
     pub providers: BTreeMap<String, toml::Table>,
     /// The names of the providers that the operator describes.
     pub own_providers: Vec<String>,
+    /// What providers charge, by their names.
+    pub prices: BTreeMap<String, Prices>,
 }
 
 #[derive(Deserialize)]
@@ -110,6 +114,7 @@ impl Config {
             log: sections.log,
             providers: layers.stanzas(builtin())?,
             own_providers,
+            prices: layers.prices()?,
             file,
         })
     }

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use super::error::{ImportError, closest, listed};
+use super::error::{ImportError, closest, in_a_line, listed};
 use super::words;
 use crate::text::template::Template;
 
@@ -15,7 +15,8 @@ const OWN_ID: &str = "smsq_id";
 #[derive(Clone, Debug)]
 pub(super) struct Columns {
     pub(super) names: Vec<String>,
-    pub(super) phone: usize,
+    /// Where the phone is: the first of these with a valid one; never empty.
+    pub(super) phones: Vec<usize>,
     /// The column `content`, or the one that was named as such.
     pub(super) content: Option<usize>,
     /// `smsq_id`, the dead letter that a row of a failures file stands for.
@@ -25,11 +26,13 @@ pub(super) struct Columns {
 }
 
 impl Columns {
-    /// Understands a header. `asked` is what the operator said: `phone=手机号`.
+    /// Understands a header. `asked` is what the operator said: `phone=手机号`, or `phone=mobile,home` where
+    /// the first valid one counts. `by_content` is the phone where the names are made up.
     pub(super) fn find(
         file: &str,
         header: &[&str],
         asked: &[(String, String)],
+        by_content: Option<usize>,
     ) -> Result<Self, ImportError> {
         let names: Vec<String> = header.iter().map(|name| name.trim().to_owned()).collect();
         let mut seen = HashSet::new();
@@ -39,36 +42,47 @@ impl Columns {
         {
             return Err(ImportError::ColumnTwice {
                 file: file.to_owned(),
-                column: twice.clone(),
+                column: in_a_line(twice),
             });
         }
         let mut aliases = BTreeMap::new();
+        let mut phones = Vec::new();
         for (role, column) in asked {
-            aliases.insert(role.clone(), named(file, &names, role, column)?);
+            if role == "phone" && !names.iter().any(|name| name == column.trim()) {
+                for one in column.split(',') {
+                    phones.push(named(file, &names, role, one)?);
+                }
+            } else {
+                aliases.insert(role.clone(), named(file, &names, role, column)?);
+            }
         }
         let id = names.iter().position(|name| name == OWN_ID);
-        let phone = match aliases.remove("phone") {
-            Some(phone) => phone,
-            None => phone_among(file, &names, id.is_some())?,
-        };
+        phones.extend(aliases.remove("phone"));
+        if phones.is_empty() {
+            phones.push(match by_content {
+                Some(column) => column,
+                None => phone_among(file, &names, id.is_some())?,
+            });
+        }
         let content = aliases.remove("content").or_else(|| {
             names
                 .iter()
                 .position(|name| name.eq_ignore_ascii_case("content"))
         });
         Ok(Self {
+            content: content.filter(|content| !phones.contains(content)),
             names,
-            phone,
-            content: content.filter(|&content| content != phone),
+            phones,
             id,
             aliases,
         })
     }
 
-    /// The columns that travel with the message: not the phone, not the content, not smsq's own.
+    /// The columns that travel with the message: not the phone, unless there are several to choose from,
+    /// not the content, not smsq's own.
     pub(super) fn travelling(&self) -> Vec<usize> {
         (0..self.names.len())
-            .filter(|&column| column != self.phone && Some(column) != self.content)
+            .filter(|&column| self.phones != [column] && Some(column) != self.content)
             .filter(|&column| !self.names[column].is_empty())
             .filter(|&column| !self.names[column].starts_with(OWN_PREFIX))
             .collect()
@@ -127,7 +141,7 @@ impl Columns {
             .filter(|name| identifier(name) == placeholder)
             .collect();
         match alike[..] {
-            [name] => Ok(self.position(name).unwrap_or(self.phone)),
+            [name] => Ok(self.position(name).unwrap_or(self.phones[0])),
             [] => Err(ImportError::NoPlaceholder {
                 placeholder: placeholder.to_owned(),
                 text: text.to_owned(),
@@ -192,7 +206,7 @@ fn phone_among(file: &str, names: &[String], is_own_report: bool) -> Result<usiz
     match candidates[..] {
         [phone] => Ok(phone),
         [] if names.iter().any(|name| looks_like_a_value(name)) => {
-            let first: String = names.join(",").chars().take(8).collect();
+            let first: String = in_a_line(&names.join(",")).chars().take(8).collect();
             Err(ImportError::NoHeader {
                 file: file.to_owned(),
                 first: format!("{first}…"),
@@ -206,18 +220,19 @@ fn phone_among(file: &str, names: &[String], is_own_report: bool) -> Result<usiz
                     .map(String::as_str)
                     .filter(|name| !name.is_empty()),
             ),
+            likely: None,
         }),
         [first, ..] => Err(ImportError::TwoPhones {
             file: file.to_owned(),
             candidates: listed(candidates.iter().map(|&column| names[column].as_str())),
-            first: names[first].clone(),
+            first: in_a_line(&names[first]),
         }),
     }
 }
 
 /// A name of at least seven digits is somebody's phone: the file has no header.
-fn looks_like_a_value(name: &str) -> bool {
-    name.chars().filter(char::is_ascii_digit).count() >= 7
+pub(super) fn looks_like_a_value(name: &str) -> bool {
+    name.chars().filter(char::is_ascii_digit).count() >= 7 && !name.chars().any(char::is_alphabetic)
 }
 
 #[cfg(test)]
@@ -229,7 +244,7 @@ mod tests {
             .iter()
             .map(|(role, column)| ((*role).to_owned(), (*column).to_owned()))
             .collect();
-        Columns::find("list.csv", header, &asked)
+        Columns::find("list.csv", header, &asked, None)
     }
 
     fn message(result: Result<Columns, ImportError>) -> (String, String) {
@@ -253,19 +268,19 @@ mod tests {
         ] {
             let columns = find(&["name", name, "city"], &[])
                 .unwrap_or_else(|error| panic!("{name}: {error}"));
-            assert_eq!(columns.phone, 1, "{name}");
+            assert_eq!(columns.phones, [1], "{name}");
         }
         assert_eq!(
             find(&["name", "Number"], &[])
                 .expect("a weak name alone")
-                .phone,
-            1
+                .phones,
+            [1]
         );
         assert_eq!(
             find(&["number", "phone"], &[])
                 .expect("a strong name wins")
-                .phone,
-            1
+                .phones,
+            [1]
         );
     }
 
@@ -301,8 +316,8 @@ mod tests {
         assert_eq!(
             find(&["mobile", "tel"], &[("phone", "tel")])
                 .expect("named")
-                .phone,
-            1
+                .phones,
+            [1]
         );
     }
 
@@ -311,7 +326,7 @@ mod tests {
         let header = ["phone", "content", "mobile", "", "smsq_id", "smsq_state"];
         let columns = find(&header, &[]).expect("a failures file");
         assert_eq!(
-            (columns.phone, columns.content, columns.id),
+            (columns.phones[0], columns.content, columns.id),
             (0, Some(1), Some(4))
         );
         assert_eq!(columns.travelling(), [2]);

@@ -19,12 +19,61 @@ pub enum ImportError {
     Read { file: String, source: io::Error },
     #[error("`{file}` is not a text file: {what}")]
     Binary { file: String, what: &'static str },
+    #[error("`{file}` is a device, not a file")]
+    Device { file: String },
     #[error("`{file}` is not UTF-8: {what} at byte {byte}, line {line}")]
     Encoding {
         file: String,
         what: String,
         byte: u64,
         line: u64,
+    },
+    #[error("`{file}` mixes encodings: line {utf8} is UTF-8, line {other} is not")]
+    Mixed { file: String, utf8: u64, other: u64 },
+    #[error("`{file}` cannot be unpacked: {reason}")]
+    Unpack { file: String, reason: String },
+    #[error("`{file}` grows without measure when it is unpacked")]
+    Bomb { file: String },
+    #[error("`{file}` is an archive of {count} files: {files}")]
+    ManyFiles {
+        file: String,
+        count: usize,
+        files: String,
+    },
+    #[error("`{file}` cannot be read as a workbook: {reason}")]
+    Workbook { file: String, reason: String },
+    #[error("`{file}` is protected with a password")]
+    Protected { file: String },
+    #[error("`{file}` is too large for a workbook: {what}")]
+    TooLarge { file: String, what: &'static str },
+    #[error("`{file}` has no sheet `{sheet}`")]
+    NoSheet {
+        file: String,
+        sheet: String,
+        closest: Option<String>,
+        sheets: String,
+    },
+    #[error("`{file}` is no workbook, and `--sheet` names a sheet")]
+    NoWorkbook { file: String },
+    #[error("`{file}` is one JSON array")]
+    JsonArray { file: String },
+    #[error("`{file}` has no JSON objects with a thousand keys or fewer, one on each line")]
+    NoKeys { file: String },
+    #[error(
+        "`{file}`: {rejected} of {rows} rows would be rejected, and `--max-rejects {allowed}` allows fewer"
+    )]
+    TooManyRejects {
+        file: String,
+        rejected: u64,
+        rows: u64,
+        allowed: String,
+        most: String,
+    },
+    #[error("`{file}` was imported into campaign `{campaign}` {ago}")]
+    Again {
+        file: String,
+        campaign: String,
+        ago: String,
     },
     #[error("`{file}`: line {line}: {reason}")]
     Header {
@@ -37,7 +86,12 @@ pub enum ImportError {
     #[error("`{file}` has column `{column}` twice")]
     ColumnTwice { file: String, column: String },
     #[error("`{file}` has no phone column, only {columns}")]
-    NoPhone { file: String, columns: String },
+    NoPhone {
+        file: String,
+        columns: String,
+        /// The column whose values look like phones.
+        likely: Option<String>,
+    },
     #[error("`{file}` has more than one column that may hold the phone: {candidates}")]
     TwoPhones {
         file: String,
@@ -103,7 +157,42 @@ impl ImportError {
                 Some("put a line with the names of the columns first, `phone,name` say".to_owned())
             }
             Self::ColumnTwice { .. } => Some("give each column a name of its own".to_owned()),
-            Self::NoPhone { .. } => Some("say which one it is: `--column phone=COLUMN`".to_owned()),
+            Self::NoPhone { likely, .. } => Some(format!(
+                "say which one it is: `--column phone={}`",
+                likely.as_deref().unwrap_or("COLUMN")
+            )),
+            Self::Mixed { .. } => Some(
+                "save it in one encoding; or name one with `--encoding`, and the lines that are not in it are rejected"
+                    .to_owned(),
+            ),
+            Self::Bomb { .. } | Self::Unpack { .. } => {
+                Some("unpack it yourself and import what comes out".to_owned())
+            }
+            Self::ManyFiles { .. } => {
+                Some("unpack it and name the files: several are imported at once".to_owned())
+            }
+            Self::Protected { .. } => {
+                Some("open it, save it without the password and import that".to_owned())
+            }
+            Self::Workbook { .. } => Some("save the sheet as CSV and import that".to_owned()),
+            Self::TooLarge { .. } => {
+                Some("save the sheet as CSV: a CSV file may have any size".to_owned())
+            }
+            Self::NoSheet {
+                closest: word,
+                sheets,
+                ..
+            } => closest(word).or_else(|| Some(format!("its sheets are {sheets}"))),
+            Self::JsonArray { .. } => Some(
+                "write one object on each line: `jq -c '.[]' FILE | smsq import - …`".to_owned(),
+            ),
+            Self::TooManyRejects { most, .. } => Some(format!(
+                "nothing was written; {most}; `--dry-run` shows some of them"
+            )),
+            Self::Again { .. } => Some(
+                "everybody in it would get a message of this campaign too: `--again` if that is meant"
+                    .to_owned(),
+            ),
             Self::TwoPhones { first, .. } => {
                 Some(format!("say which one it is: `--column phone={first}`"))
             }
@@ -156,11 +245,16 @@ pub(super) fn closest<'w>(wanted: &str, words: impl Iterator<Item = &'w str>) ->
         .map(|word| (strsim::jaro_winkler(&wanted, &word.to_lowercase()), word))
         .filter(|(likeness, _)| *likeness > 0.8)
         .max_by(|(left, _), (right, _)| left.total_cmp(right))
-        .map(|(_, word)| word.to_owned())
+        .map(|(_, word)| in_a_line(word))
+}
+
+/// Cells of a header may have line ends in them; a message has none.
+pub(super) fn in_a_line(text: &str) -> String {
+    text.replace(char::is_control, " ")
 }
 
 /// Names as they stand in a message: each in backticks.
 pub(super) fn listed<'n>(names: impl Iterator<Item = &'n str>) -> String {
-    let names: Vec<String> = names.map(|name| format!("`{name}`")).collect();
+    let names: Vec<String> = names.map(|name| format!("`{}`", in_a_line(name))).collect();
     names.join(", ")
 }

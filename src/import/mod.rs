@@ -2,28 +2,47 @@
 //! in memory that does not depend on the file. [`Plan::prepare`] finds what is wrong with the whole
 //! before anything is written; [`run`] rejects single rows, with their line and the reason.
 
+mod cells;
 mod columns;
+mod decoding;
 mod digest;
+mod encoding;
 mod error;
+mod guess;
+mod header;
+mod hidden;
 mod home;
+mod input;
+mod json_lines;
+mod mapping;
 mod pipeline;
 mod plan;
 mod preview;
 mod reader;
+mod rejected;
 mod rejects;
+mod repeats;
 mod rows;
+mod sheet;
 mod source;
+mod spool;
+mod survey;
+mod unpack;
 mod words;
+mod workbook;
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::path::PathBuf;
 
 use serde::Serialize;
 
+pub use self::encoding::{Encoding, EncodingError};
 pub use self::error::ImportError;
+pub use self::mapping::Mapping;
 use self::pipeline::Parsed;
 pub use self::plan::{Options, Plan, TextSource};
 pub use self::preview::{Preview, Sample};
+pub use self::rejected::Rejected;
 pub use self::rows::{LONGEST_TEXT, Unique};
 use crate::sms::Timestamp;
 use crate::store::{Batch, Campaign, Store};
@@ -79,9 +98,92 @@ pub struct Summary {
     pub unchanged: u64,
     pub suppressed: u64,
     pub rejected: u64,
+    /// The rejected, by what is wrong with them.
+    pub reasons: Reasons,
     pub rejects_file: Option<PathBuf>,
+    /// The first duplicates, with what they repeat.
+    pub repeats: Vec<Repeat>,
     /// Of the accepted.
     pub segments: SegmentTotals,
+    /// The accepted whose numbers seldom take text messages.
+    pub odd: Odd,
+    /// Of the accepted.
+    pub cost: Cost,
+}
+
+/// Millionths of a currency that a segment to a phone costs, where there is a price for it.
+pub type PriceOf<'p> = &'p (dyn Fn(&str) -> Option<u64> + Sync);
+
+/// What messages cost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cost {
+    /// Millionths of the currency.
+    pub amount: u64,
+    /// Messages that no price is known for.
+    pub unpriced: u64,
+}
+
+impl Cost {
+    fn add(&mut self, price: Option<u64>, segments: i32) {
+        match price {
+            Some(price) => self.amount += price * u64::from(segments.unsigned_abs()),
+            None => self.unpriced += 1,
+        }
+    }
+}
+
+/// Rejected rows by what is wrong with them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Reasons(BTreeMap<&'static str, u64>);
+
+impl Reasons {
+    fn add(&mut self, rejected: &[(u64, Rejected)]) {
+        for (_, rejected) in rejected {
+            *self.0.entry(rejected.kind).or_default() += 1;
+        }
+    }
+
+    /// Those of several files.
+    #[must_use]
+    pub fn joined<'r>(all: impl Iterator<Item = &'r Self>) -> Self {
+        let mut joined = Self::default();
+        for (kind, count) in all.flat_map(|one| &one.0) {
+            *joined.0.entry(kind).or_default() += count;
+        }
+        joined
+    }
+
+    /// The most frequent first.
+    pub fn sorted(&self) -> Vec<(&'static str, u64)> {
+        let mut all: Vec<_> = self.0.iter().map(|(kind, count)| (*kind, *count)).collect();
+        all.sort_by_key(|&(kind, count)| (std::cmp::Reverse(count), kind));
+        all
+    }
+}
+
+/// Numbers of kinds that seldom take text messages: how many, and the line of the first.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Odd(BTreeMap<&'static str, (u64, u64)>);
+
+impl Odd {
+    fn add(&mut self, kind: &'static str, line: u64) {
+        self.0.entry(kind).or_insert((0, line)).0 += 1;
+    }
+
+    /// Kind, count and first line.
+    pub fn all(&self) -> impl Iterator<Item = (&'static str, u64, u64)> + '_ {
+        self.0
+            .iter()
+            .map(|(kind, (count, line))| (*kind, *count, *line))
+    }
+}
+
+/// A row whose message was there before.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Repeat {
+    pub line: u64,
+    /// The first row of the file with the same message; `None`: an earlier import had it.
+    pub first: Option<u64>,
 }
 
 /// Imports a file into a campaign. Interrupted anywhere and run again, it adds what is missing.
@@ -90,6 +192,7 @@ pub async fn run(
     store: &Store,
     campaign: &Campaign,
     window: Window,
+    price: Option<PriceOf<'_>>,
     mut progress: impl FnMut(Progress),
 ) -> Result<Summary, ImportError> {
     let unique = plan.unique_in(campaign)?;
@@ -99,6 +202,7 @@ pub async fn run(
         .begin_import(campaign.id, plan.file(), plan.hash(), started_at)
         .await?;
     let mut summary = Summary::default();
+    let mut repeated = Vec::new();
     let rejects = pipeline::stream(task, async |parsed| {
         let bytes = parsed.bytes;
         let now = store.now().await?;
@@ -114,7 +218,7 @@ pub async fn run(
             last_line: parsed.last_line,
             rows: Vec::new(),
         };
-        enqueue(store, batch, parsed, &mut summary).await?;
+        enqueue(store, batch, parsed, price, &mut summary, &mut repeated).await?;
         progress(Progress {
             bytes,
             total_bytes: plan.bytes(),
@@ -125,6 +229,7 @@ pub async fn run(
     })
     .await?;
     plan.check_unchanged()?;
+    summary.repeats = repeats::find(plan, &unique, &repeated)?;
     summary.rejects_file = match rejects {
         Some(rejects) => rejects.finish()?,
         None => None,
@@ -137,22 +242,48 @@ async fn enqueue(
     store: &Store,
     mut batch: Batch,
     parsed: Parsed,
+    price: Option<PriceOf<'_>>,
     summary: &mut Summary,
+    repeated: &mut Vec<(u64, String)>,
 ) -> Result<(), ImportError> {
     summary.rows += batch.row_count;
     summary.rejected += batch.rejected;
+    summary.reasons.add(&parsed.rejected);
     let lines: Vec<u64> = parsed.rows.iter().map(|row| row.line).collect();
+    let prices: Option<Vec<Option<u64>>> =
+        price.map(|price| parsed.rows.iter().map(|row| price(&row.phone)).collect());
+    let mut keys: Vec<String> = Vec::new();
+    if repeated.len() < repeats::NAMED {
+        keys.extend(parsed.rows.iter().map(|row| row.dedupe_key.clone()));
+    }
     batch.rows = parsed.rows;
     let enqueued = store.enqueue(batch).await?;
     summary.accepted += enqueued.accepted;
     summary.duplicates += (enqueued.duplicates.len() + enqueued.unchanged.len()) as u64;
     summary.unchanged += enqueued.unchanged.len() as u64;
     summary.suppressed += enqueued.suppressed.len() as u64;
+    let of_line: HashSet<u64> = enqueued.duplicates.iter().copied().collect();
+    let keys = lines
+        .iter()
+        .zip(keys)
+        .filter(|(line, _)| of_line.contains(line));
+    repeated.extend(
+        keys.take(repeats::NAMED.saturating_sub(repeated.len()))
+            .map(|(&line, key)| (line, key)),
+    );
     let left_out = [enqueued.duplicates, enqueued.unchanged, enqueued.suppressed];
     let left_out: HashSet<u64> = left_out.into_iter().flatten().collect();
-    for (line, segments) in lines.iter().zip(&parsed.segments) {
+    for (row, (line, segments)) in lines.iter().zip(&parsed.segments).enumerate() {
         if !left_out.contains(line) {
             summary.segments.add(segments);
+            if let Some(prices) = &prices {
+                summary.cost.add(prices[row], segments.count);
+            }
+        }
+    }
+    for (line, kind) in parsed.odd {
+        if !left_out.contains(&line) {
+            summary.odd.add(kind, line);
         }
     }
     Ok(())

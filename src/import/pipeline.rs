@@ -1,14 +1,16 @@
 //! The stream: one thread reads, parses and renders, and hands over batches; the other end awaits the
 //! database. A few batches lie between them, whatever the size of the file.
 
-use std::fs::File;
-
 use tokio::sync::mpsc;
 
 use super::error::ImportError;
-use super::reader::{Next, Reader, Record};
+use super::header;
+use super::input::Input;
+use super::reader::{Next, Record};
+use super::rejected::Rejected;
 use super::rejects::Rejects;
 use super::rows::Rows;
+use crate::phone::odd_kind;
 use crate::sms::NewSms;
 use crate::text::segments::Segments;
 
@@ -26,7 +28,9 @@ pub(super) struct Parsed {
     /// Of each of `rows`.
     pub(super) segments: Vec<Segments>,
     /// The rejected rows: line and reason.
-    pub(super) rejected: Vec<(u64, String)>,
+    pub(super) rejected: Vec<(u64, Rejected)>,
+    /// Rows whose numbers seldom take text messages, and why.
+    pub(super) odd: Vec<(u64, &'static str)>,
     pub(super) last_line: u64,
     /// Bytes of the file up to here.
     pub(super) bytes: u64,
@@ -41,7 +45,10 @@ impl Parsed {
 /// Reading one file from its header on.
 pub(super) struct Task {
     pub(super) file: String,
-    pub(super) reader: Reader<File>,
+    pub(super) input: Input,
+    /// Rows before the first one of the list.
+    pub(super) skipped: usize,
+    pub(super) width: usize,
     pub(super) rows: Rows,
     /// `None`: rejected rows are only counted.
     pub(super) rejects: Option<Rejects>,
@@ -51,14 +58,34 @@ impl Task {
     /// Runs to the end of the file, or until nobody listens.
     fn run(mut self, batches: &mpsc::Sender<Parsed>) -> Result<Option<Rejects>, ImportError> {
         let mut record = Record::default();
-        if let Next::End = self.next(&mut record)? {
-            return Ok(self.rejects);
-        }
+        self.start()?;
         loop {
             let (parsed, ended) = self.batch(&mut record)?;
             let empty = parsed.row_count() == 0;
             if (!empty && batches.blocking_send(parsed).is_err()) || ended {
                 return Ok(self.rejects);
+            }
+        }
+    }
+
+    fn start(&mut self) -> Result<(), ImportError> {
+        header::skip(&mut self.input, self.skipped).map_err(|error| self.fault(error))?;
+        self.input.expect_width(self.width);
+        Ok(())
+    }
+
+    /// Makes the messages one by one, for as long as `take` wants more.
+    pub(super) fn each(mut self, mut take: impl FnMut(&NewSms) -> bool) -> Result<(), ImportError> {
+        let mut record = Record::default();
+        self.start()?;
+        loop {
+            let made = match self.next(&mut record)? {
+                Next::Row => self.rows.message(&record).ok(),
+                Next::Malformed(_) | Next::Unusable(_) => None,
+                Next::End => return Ok(()),
+            };
+            if made.is_some_and(|(message, _)| !take(&message)) {
+                return Ok(());
             }
         }
     }
@@ -69,37 +96,42 @@ impl Task {
         while parsed.row_count() < BATCH && size < BATCH_BYTES {
             let made = match self.next(record)? {
                 Next::Row => self.rows.message(record),
-                Next::Malformed(why) => Err(why.to_string()),
+                Next::Malformed(why) => Err(why.into()),
+                Next::Unusable(why) => Err(why),
                 Next::End => return Ok((parsed, true)),
             };
             match made {
                 Ok((message, segments)) => {
+                    if let Some(kind) = odd_kind(&message.phone) {
+                        parsed.odd.push((message.line, kind));
+                    }
                     size += message.content.len() + message.params.len();
                     parsed.rows.push(message);
                     parsed.segments.push(segments);
                 }
-                Err(reason) => {
+                Err(rejected) => {
                     if let Some(rejects) = &mut self.rejects {
-                        let fields = record.fields().into_iter().flatten();
-                        rejects.add(record.line, &reason, fields)?;
+                        rejects.add(record.line, &rejected.reason, record.raw())?;
                     }
-                    size += reason.len();
-                    parsed.rejected.push((record.line, reason));
+                    size += rejected.reason.len();
+                    parsed.rejected.push((record.line, rejected));
                 }
             }
             parsed.last_line = record.line;
-            parsed.bytes = self.reader.consumed();
+            parsed.bytes = self.input.consumed();
         }
         Ok((parsed, false))
     }
 
     fn next(&mut self, record: &mut Record) -> Result<Next, ImportError> {
-        self.reader
-            .next(record)
-            .map_err(|source| ImportError::Read {
-                file: self.file.clone(),
-                source,
-            })
+        self.input.next(record).map_err(|error| self.fault(error))
+    }
+
+    fn fault(&self, source: std::io::Error) -> ImportError {
+        ImportError::Read {
+            file: self.file.clone(),
+            source,
+        }
     }
 }
 

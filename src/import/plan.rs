@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use super::columns::Columns;
 use super::digest;
+use super::encoding::Encoding;
 use super::error::ImportError;
+use super::header::Header;
 use super::pipeline::Task;
-use super::reader::{Next, Record};
 use super::rejects::{self, Rejects};
 use super::rows::{Keys, Rows, Text, Unique};
-use super::source::{Source, newlines};
+use super::source::{Asked, Form, Source};
 use crate::phone::Region;
 use crate::store::Campaign;
 use crate::text::template::Template;
@@ -45,16 +46,23 @@ pub struct Options {
     pub rejects: Option<PathBuf>,
     /// `None`: found in the header.
     pub delimiter: Option<u8>,
+    /// `None`: found in the text.
+    pub encoding: Option<Encoding>,
+    /// The sheet of a workbook by its name or number; `None`: the first.
+    pub sheet: Option<String>,
+    /// Typographic characters are replaced where that makes a text cheaper.
+    pub smart: bool,
 }
 
 /// A file that can be imported.
 #[derive(Debug)]
 pub struct Plan {
-    source: Source,
-    columns: Columns,
-    text: Text,
+    pub(super) source: Source,
+    pub(super) header: Header,
+    pub(super) text: Text,
     campaign: String,
     region: Option<Region>,
+    smart: bool,
     unique: Option<Unique>,
     rejects: PathBuf,
 }
@@ -63,25 +71,31 @@ impl Plan {
     /// Opens and reads the file once, understands its header, parses the text: every fault of the whole
     /// is found here, and nothing is written.
     pub fn prepare(options: Options) -> Result<Self, ImportError> {
-        let mut source = Source::open(&options.file)?;
-        if let Some(delimiter) = options.delimiter {
-            source.format.delimiter = delimiter;
+        let asked = Asked {
+            encoding: options.encoding,
+            sheet: options.sheet.as_deref(),
+            region: options.region,
+        };
+        let mut source = Source::open(&options.file, asked)?;
+        if let (Some(delimiter), Form::Separated(format)) = (options.delimiter, &mut source.form) {
+            format.delimiter = delimiter;
         }
-        let columns = read_header(&source, &options.columns)?;
-        let (text, campaign) = read_text(&options.text, &source, &columns)?;
+        let header = Header::find(&source, &options.columns, options.region)?;
+        let (text, campaign) = read_text(&options.text, &source, &header.columns)?;
         if let Some(asked) = &options.rejects {
             rejects::check_file(asked)?;
         }
         let rejects = options
             .rejects
-            .unwrap_or_else(|| rejects::default_place(&source.stem));
+            .unwrap_or_else(|| rejects::default_place(&source));
         rejects::check_place(&rejects)?;
         let plan = Self {
             source,
-            columns,
+            header,
             text,
             campaign,
             region: options.region,
+            smart: options.smart,
             unique: options.unique,
             rejects,
         };
@@ -134,37 +148,38 @@ impl Plan {
     }
 
     fn keys(&self, unique: &Unique) -> Result<Keys, ImportError> {
-        Keys::of(unique, &self.source.name, &self.source.hash, &self.columns)
+        let columns = &self.header.columns;
+        Keys::of(unique, &self.source.name, &self.source.hash, columns)
     }
 
     /// The work of reading the file from the first row on, for a thread of its own.
     pub(super) fn task(&self, unique: &Unique, keep_rejects: bool) -> Result<Task, ImportError> {
-        let mut reader = self
+        let input = self
             .source
             .rows()
             .map_err(|source| self.read_error(source))?;
-        reader.expect_width(self.columns.names.len());
-        let rejects = Rejects::new(
-            self.rejects.clone(),
-            self.source.format.delimiter,
-            &self.columns.names,
-        );
+        let columns = &self.header.columns;
+        let rejects = Rejects::new(self.rejects.clone(), &self.source, &columns.names);
         Ok(Task {
             file: self.source.name.clone(),
-            reader,
+            input,
+            skipped: self.header.skipped,
+            width: columns.names.len(),
             rows: Rows::new(
-                self.columns.clone(),
+                columns.clone(),
                 self.text.clone(),
                 self.keys(unique)?,
                 self.region,
-            ),
+                self.smart,
+            )
+            .written_in(self.source.encoding),
             rejects: keep_rejects.then_some(rejects),
         })
     }
 
     /// Whether rows may name the messages that they come from.
     pub(super) fn is_failures_file(&self) -> bool {
-        self.columns.id.is_some()
+        self.header.columns.id.is_some()
     }
 
     pub(super) fn belongs_to(&mut self, campaign: String) {
@@ -185,36 +200,6 @@ impl Plan {
         ImportError::Read {
             file: self.source.name.clone(),
             source,
-        }
-    }
-}
-
-fn read_header(source: &Source, asked: &[(String, String)]) -> Result<Columns, ImportError> {
-    let file = || source.name.clone();
-    let from_io = |error| ImportError::Read {
-        file: file(),
-        source: error,
-    };
-    let mut record = Record::default();
-    let next = source
-        .rows()
-        .map_err(from_io)?
-        .next(&mut record)
-        .map_err(from_io)?;
-    let fault = |reason: String| ImportError::Header {
-        file: file(),
-        line: record.line,
-        reason,
-    };
-    match next {
-        Next::End => Err(ImportError::Empty { file: file() }),
-        Next::Malformed(why) => Err(fault(why.to_string())),
-        Next::Row => {
-            let names = record
-                .fields()
-                .ok_or_else(|| fault("it is not UTF-8".to_owned()))?;
-            let names: Vec<&str> = names.collect();
-            Columns::find(&source.name, &names, asked)
         }
     }
 }
@@ -257,7 +242,10 @@ fn read_template(path: &Path) -> Result<String, ImportError> {
             file: name,
             what: format!("0x{:02x}", bytes[byte]),
             byte: byte as u64,
-            line: 1 + newlines(&bytes[..byte]),
+            line: 1 + bytes[..byte]
+                .iter()
+                .map(|&byte| u64::from(byte == b'\n'))
+                .sum::<u64>(),
         }
     })
 }

@@ -7,11 +7,15 @@ use std::hash::{BuildHasher, RandomState};
 use super::error::ImportError;
 use super::pipeline::{self, Parsed};
 use super::plan::Plan;
-use super::{Progress, SegmentTotals};
+use super::rejected::Rejected;
+use super::repeats::NAMED;
+use super::{Cost, Odd, PriceOf, Progress, Reasons, Repeat, SegmentTotals};
+use crate::phone;
 use crate::sms::NewSms;
 use crate::store::inspect::Origin;
 use crate::store::{Campaign, Store, StoreError};
-use crate::text::segments::{self, Segments};
+use crate::text::segments::{self, Alphabet, Segments};
+use crate::text::smart;
 
 /// Duplicates within a file are looked for among so many messages; memory stays bounded.
 const REMEMBERED: usize = 1_000_000;
@@ -41,13 +45,25 @@ pub struct Preview {
     pub unchanged: u64,
     pub suppressed: u64,
     pub rejected: u64,
+    pub reasons: Reasons,
+    /// The first duplicates, with what they repeat.
+    pub repeats: Vec<Repeat>,
+    pub odd: Odd,
     /// The first rejected rows: line and reason.
-    pub rejects: Vec<(u64, String)>,
+    pub rejects: Vec<(u64, Rejected)>,
     /// Of the accepted.
     pub segments: SegmentTotals,
     /// The characters that make messages expensive, with the number of messages that have them; the
     /// most frequent first.
     pub expensive: Vec<(char, u64)>,
+    /// The message with the most characters, and the one with the most segments.
+    pub longest: Option<Sample>,
+    pub dearest: Option<Sample>,
+    /// Recipients by the country of their code, the most frequent first.
+    pub countries: Vec<(String, u64)>,
+    /// Segments that plain characters instead of typographic ones would save.
+    pub saving: u64,
+    pub cost: Cost,
 }
 
 impl Plan {
@@ -57,6 +73,7 @@ impl Plan {
         &self,
         samples: usize,
         known: Option<(&Store, Option<&Campaign>)>,
+        price: Option<PriceOf<'_>>,
         mut progress: impl FnMut(Progress),
     ) -> Result<Preview, ImportError> {
         let unique = match known {
@@ -70,7 +87,7 @@ impl Plan {
                 Some((store, campaign)) => Known::of(&parsed.rows, store, campaign).await?,
                 None => Known::default(),
             };
-            counting.take(parsed, &known, samples);
+            counting.take(parsed, &known, samples, price);
             let Preview { rows, rejected, .. } = counting.preview;
             progress(Progress {
                 bytes,
@@ -160,31 +177,67 @@ struct Counting {
     preview: Preview,
     seen: Seen,
     characters: HashMap<char, u64>,
+    countries: HashMap<String, u64>,
+    longest: usize,
+}
+
+impl Sample {
+    fn of(row: &NewSms, segments: Segments) -> Self {
+        Self {
+            line: row.line,
+            phone: row.phone.clone(),
+            content: row.content.clone(),
+            segments,
+        }
+    }
 }
 
 /// The keys of the file so far.
 #[derive(Default)]
 struct Seen {
-    hashes: HashSet<u64>,
+    lines: HashMap<u64, u64>,
     hasher: RandomState,
 }
 
 impl Seen {
-    fn is_new(&mut self, key: &str) -> bool {
+    /// The line that had the key before, if any.
+    fn first(&mut self, key: &str, line: u64) -> Option<u64> {
         let hash = self.hasher.hash_one(key);
-        if self.hashes.len() < REMEMBERED {
-            self.hashes.insert(hash)
-        } else {
-            !self.hashes.contains(&hash)
+        if let Some(first) = self.lines.get(&hash) {
+            return Some(*first);
+        }
+        if self.lines.len() < REMEMBERED {
+            self.lines.insert(hash, line);
+        }
+        None
+    }
+}
+
+impl Preview {
+    fn repeat(&mut self, line: u64, first: Option<u64>) {
+        self.duplicates += 1;
+        if self.repeats.len() < NAMED {
+            self.repeats.push(Repeat { line, first });
         }
     }
 }
 
+/// Phones of the two largest plans are told apart without the library, which takes far longer.
+fn country_code(phone: &str) -> String {
+    match phone.as_bytes() {
+        [b'+', b'1', ..] => "US +1".to_owned(),
+        [b'+', b'8', b'6', ..] => "CN +86".to_owned(),
+        _ => phone::country(phone).unwrap_or_else(|| "elsewhere".to_owned()),
+    }
+}
+
 impl Counting {
-    fn take(&mut self, parsed: Parsed, known: &Known, samples: usize) {
+    fn take(&mut self, parsed: Parsed, known: &Known, samples: usize, price: Option<PriceOf<'_>>) {
         let preview = &mut self.preview;
         preview.rows += parsed.row_count();
         preview.rejected += parsed.rejected.len() as u64;
+        preview.reasons.add(&parsed.rejected);
+        let odd: HashMap<u64, &'static str> = parsed.odd.into_iter().collect();
         let room = samples.saturating_sub(preview.rejects.len());
         preview
             .rejects
@@ -200,13 +253,39 @@ impl Counting {
                     preview.duplicates += 1;
                     continue;
                 }
-                Fate::New if self.seen.is_new(&row.dedupe_key) => preview.accepted += 1,
-                Fate::New | Fate::Duplicate => {
-                    preview.duplicates += 1;
+                Fate::Duplicate => {
+                    preview.repeat(row.line, None);
                     continue;
                 }
+                Fate::New => match self.seen.first(&row.dedupe_key, row.line) {
+                    Some(first) => {
+                        preview.repeat(row.line, Some(first));
+                        continue;
+                    }
+                    None => preview.accepted += 1,
+                },
+            }
+            if let Some(kind) = odd.get(&row.line) {
+                preview.odd.add(kind, row.line);
             }
             preview.segments.add(&segments);
+            if let Some(price) = price {
+                preview.cost.add(price(&row.phone), segments.count);
+            }
+            if segments.alphabet == Alphabet::Ucs2 {
+                let cheaper = segments::count(&smart::cheaper(&row.content)).count;
+                preview.saving += u64::from((segments.count - cheaper).unsigned_abs());
+            }
+            *self.countries.entry(country_code(&row.phone)).or_default() += 1;
+            let length = row.content.chars().count();
+            if length > self.longest {
+                self.longest = length;
+                preview.longest = Some(Sample::of(&row, segments));
+            }
+            let dearest = preview.dearest.as_ref();
+            if dearest.is_none_or(|dearest| segments.count > dearest.segments.count) {
+                preview.dearest = Some(Sample::of(&row, segments));
+            }
             let characters: HashSet<char> = segments::outside_gsm7(&row.content).collect();
             for character in characters {
                 if self.characters.len() < CHARACTERS || self.characters.contains_key(&character) {
@@ -214,13 +293,7 @@ impl Counting {
                 }
             }
             if preview.samples.len() < samples {
-                let (line, phone, content) = (row.line, row.phone, row.content);
-                preview.samples.push(Sample {
-                    line,
-                    phone,
-                    content,
-                    segments,
-                });
+                preview.samples.push(Sample::of(&row, segments));
             }
         }
     }
@@ -228,6 +301,10 @@ impl Counting {
     fn finish(self) -> Preview {
         let mut preview = self.preview;
         preview.expensive = self.characters.into_iter().collect();
+        preview.countries = self.countries.into_iter().collect();
+        preview
+            .countries
+            .sort_by(|(one, fewer), (other, more)| (more, one).cmp(&(fewer, other)));
         preview
             .expensive
             .sort_by_key(|&(character, messages)| (std::cmp::Reverse(messages), character));

@@ -4,8 +4,10 @@
 
 use std::io::{self, Read};
 
+use super::rejected::Rejected;
+
 /// The longest row, in bytes.
-const LONGEST: usize = 64 * 1024;
+pub(super) const LONGEST: usize = 64 * 1024;
 const CHUNK: usize = 64 * 1024;
 
 /// How a file separates what it holds.
@@ -30,6 +32,14 @@ impl Record {
         self.ends.len()
     }
 
+    /// The fields as they were read.
+    pub(super) fn raw(&self) -> impl Iterator<Item = &[u8]> + Clone {
+        let starts = std::iter::once(0).chain(self.ends.iter().copied());
+        starts
+            .zip(self.ends.iter().copied())
+            .map(|(start, end)| &self.text[start..end])
+    }
+
     /// The fields, or `None` where they are not UTF-8.
     pub(super) fn fields(&self) -> Option<impl Iterator<Item = &str> + Clone> {
         let text = std::str::from_utf8(&self.text).ok()?;
@@ -42,9 +52,14 @@ impl Record {
         })
     }
 
-    fn clear(&mut self) {
+    pub(super) fn clear(&mut self) {
         self.text.clear();
         self.ends.clear();
+    }
+
+    pub(super) fn push(&mut self, field: &[u8]) {
+        self.text.extend_from_slice(field);
+        self.end_field();
     }
 
     fn end_field(&mut self) {
@@ -61,14 +76,29 @@ pub(super) enum Malformed {
     TextAfterQuote,
     #[error("the row is longer than 64 KiB")]
     TooLong,
+    #[error("the line is no JSON object")]
+    NotAnObject,
+}
+
+impl From<Malformed> for Rejected {
+    fn from(malformed: Malformed) -> Self {
+        let kind = match malformed {
+            Malformed::OpenQuote | Malformed::TextAfterQuote => "stray quotes",
+            Malformed::TooLong => "too long",
+            Malformed::NotAnObject => "no JSON object",
+        };
+        Self::new(kind, malformed.to_string())
+    }
 }
 
 /// What the next line or lines were.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Next {
     Row,
-    /// One line, which is the record's only field, lossily decoded where it is not UTF-8.
+    /// One line, which is the record's only field.
     Malformed(Malformed),
+    /// A row that is whole but cannot be used, and why.
+    Unusable(Rejected),
     End,
 }
 
@@ -119,6 +149,10 @@ impl<R: Read> Reader<R> {
     /// Bytes of the source that were rows so far.
     pub(super) fn consumed(&self) -> u64 {
         self.consumed
+    }
+
+    pub(super) fn source(&self) -> &R {
+        &self.source
     }
 
     pub(super) fn next(&mut self, record: &mut Record) -> io::Result<Next> {
@@ -196,8 +230,7 @@ impl<R: Read> Reader<R> {
         for field in
             trimmed(plain, self.format.terminator).split(|&byte| byte == self.format.delimiter)
         {
-            record.text.extend_from_slice(field);
-            record.end_field();
+            record.push(field);
         }
         Scan::Record { length, lines: 1 }
     }
@@ -230,8 +263,7 @@ impl<R: Read> Reader<R> {
             if quoted && !plain.is_empty() {
                 return Scan::Malformed(Malformed::TextAfterQuote);
             }
-            record.text.extend_from_slice(plain);
-            record.end_field();
+            record.push(plain);
             at += end.map_or(rest.len(), |end| end + 1);
             if last {
                 return Scan::Record { length: at, lines };
@@ -292,9 +324,8 @@ impl<R: Read> Reader<R> {
             }
             self.refill()?;
         }
-        let line =
-            String::from_utf8_lossy(trimmed(&record.text, self.format.terminator)).into_owned();
-        record.text = line.into_bytes();
+        let length = trimmed(&record.text, self.format.terminator).len();
+        record.text.truncate(length);
         record.end_field();
         Ok(Next::Malformed(why))
     }

@@ -1,11 +1,14 @@
 //! The rows that were not imported: as they were, with their line and the reason, in a file that can be
-//! mended and imported. It appears whole or not at all, and never takes another file's place.
+//! mended and imported: in the encoding of the list and with its delimiter. It appears whole or not at all,
+//! and never takes another file's place.
 
 use std::fs::File;
-use std::io;
+use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
+use super::encoding::Encoding;
 use super::error::ImportError;
+use super::source::{Form, Source};
 
 /// The columns that a rejects file adds.
 const ADDED: [&str; 2] = ["smsq_line", "smsq_reason"];
@@ -14,26 +17,54 @@ const ADDED: [&str; 2] = ["smsq_line", "smsq_reason"];
 #[derive(Debug)]
 pub(super) struct Rejects {
     wanted: PathBuf,
-    delimiter: u8,
+    style: Style,
+    encoding: Encoding,
+    is_marked: bool,
     header: Vec<String>,
     kept: Vec<usize>,
     started: Option<Started>,
 }
 
+/// How a row is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Style {
+    /// With this between the fields.
+    Separated(u8),
+    JsonLines,
+}
+
 #[derive(Debug)]
 struct Started {
     part: PathBuf,
-    writer: csv::Writer<File>,
+    file: BufWriter<File>,
 }
 
 impl Rejects {
-    pub(super) fn new(wanted: PathBuf, delimiter: u8, header: &[String]) -> Self {
+    /// For the rows of `source`, which go to `wanted`.
+    pub(super) fn new(wanted: PathBuf, source: &Source, header: &[String]) -> Self {
+        let style = match &source.form {
+            Form::Separated(format) => Style::Separated(format.delimiter),
+            Form::Sheet(_) => Style::Separated(b','),
+            Form::JsonLines(_) => Style::JsonLines,
+        };
+        Self::written(wanted, style, source.encoding, source.is_marked, header)
+    }
+
+    fn written(
+        wanted: PathBuf,
+        style: Style,
+        encoding: Encoding,
+        is_marked: bool,
+        header: &[String],
+    ) -> Self {
         let kept = (0..header.len())
             .filter(|&column| !ADDED.contains(&header[column].as_str()))
             .collect();
         Self {
             wanted,
-            delimiter,
+            style,
+            encoding,
+            is_marked,
             header: header.to_vec(),
             kept,
             started: None,
@@ -46,27 +77,50 @@ impl Rejects {
         &mut self,
         line: u64,
         reason: &str,
-        fields: impl Iterator<Item = &'f str>,
+        fields: impl Iterator<Item = &'f [u8]>,
     ) -> Result<(), ImportError> {
-        let fields: Vec<&str> = fields.collect();
-        let mut row: Vec<&str> = if fields.len() == self.header.len() {
+        let fields: Vec<&[u8]> = fields.collect();
+        let is_whole = fields.len() == self.header.len();
+        let mut row: Vec<&[u8]> = if is_whole {
             self.kept.iter().map(|&column| fields[column]).collect()
         } else {
             fields
         };
         let line = line.to_string();
-        row.extend([line.as_str(), reason]);
-        self.write(&row).map_err(|source| self.error(source))
+        row.extend([line.as_bytes(), reason.as_bytes()]);
+        let text = match self.style {
+            Style::Separated(delimiter) => separated(&row, delimiter),
+            Style::JsonLines => Ok(self.object(&row, is_whole)),
+        };
+        text.and_then(|text| self.write(&text))
+            .map_err(|source| self.error(source))
     }
 
-    fn write(&mut self, row: &[&str]) -> io::Result<()> {
+    /// A line that was no object stands in a key of its own.
+    fn object(&self, row: &[&[u8]], is_whole: bool) -> Vec<u8> {
+        let kept = self.kept.iter().map(|&column| self.header[column].as_str());
+        let names: Vec<&str> = if is_whole {
+            kept.chain(ADDED).collect()
+        } else {
+            ["smsq_text"].into_iter().chain(ADDED).collect()
+        };
+        let cells = row.iter().map(|cell| String::from_utf8_lossy(cell));
+        let object: serde_json::Map<String, serde_json::Value> = names
+            .into_iter()
+            .map(str::to_owned)
+            .zip(cells.map(|cell| cell.into_owned().into()))
+            .collect();
+        format!("{}\n", serde_json::Value::from(object)).into_bytes()
+    }
+
+    fn write(&mut self, text: &[u8]) -> io::Result<()> {
         let mut started = match self.started.take() {
             Some(started) => started,
             None => self.start()?,
         };
-        let written = started.writer.write_record(row);
+        let written = started.file.write_all(&self.encoding.encode(text));
         self.started = Some(started);
-        Ok(written?)
+        written
     }
 
     fn start(&self) -> io::Result<Started> {
@@ -74,14 +128,16 @@ impl Rejects {
             &self.wanted,
             &format!(".{:08x}.part", rand::random::<u32>()),
         );
-        let file = File::create_new(&part)?;
-        let mut writer = csv::WriterBuilder::new()
-            .delimiter(self.delimiter)
-            .flexible(true)
-            .from_writer(file);
-        let header = self.kept.iter().map(|&column| self.header[column].as_str());
-        writer.write_record(header.chain(ADDED))?;
-        Ok(Started { part, writer })
+        let mut file = BufWriter::new(File::create_new(&part)?);
+        if self.is_marked {
+            file.write_all(self.encoding.mark())?;
+        }
+        if let Style::Separated(delimiter) = self.style {
+            let kept = self.kept.iter().map(|&column| self.header[column].as_str());
+            let header: Vec<&[u8]> = kept.chain(ADDED).map(str::as_bytes).collect();
+            file.write_all(&self.encoding.encode(&separated(&header, delimiter)?))?;
+        }
+        Ok(Started { part, file })
     }
 
     /// Puts the file in its place, or beside it with a number where the place is taken. `None` where no
@@ -91,7 +147,7 @@ impl Rejects {
             return Ok(None);
         };
         let placed = started
-            .writer
+            .file
             .flush()
             .and_then(|()| place(&started.part, &self.wanted));
         if placed.is_err() {
@@ -118,9 +174,24 @@ impl Drop for Rejects {
 }
 
 /// Where the rejects of a file go if nobody says: the current folder, under the file's own name.
-pub(super) fn default_place(stem: &str) -> PathBuf {
-    let stem = stem.strip_suffix(".rejects").unwrap_or(stem);
-    PathBuf::from(format!("{stem}.rejects.csv"))
+pub(super) fn default_place(source: &Source) -> PathBuf {
+    let stem = source.stem.strip_suffix(".rejects").unwrap_or(&source.stem);
+    let ending = match source.form {
+        Form::JsonLines(_) => "jsonl",
+        Form::Separated(_) | Form::Sheet(_) => "csv",
+    };
+    PathBuf::from(format!("{stem}.rejects.{ending}"))
+}
+
+fn separated(row: &[&[u8]], delimiter: u8) -> io::Result<Vec<u8>> {
+    let mut writer = csv::WriterBuilder::new()
+        .delimiter(delimiter)
+        .flexible(true)
+        .from_writer(Vec::new());
+    writer.write_record(row)?;
+    writer
+        .into_inner()
+        .map_err(|error| io::Error::other(error.to_string()))
 }
 
 /// Fails where a folder was named instead of a file.
@@ -190,6 +261,15 @@ mod tests {
         names.iter().map(|&name| name.to_owned()).collect()
     }
 
+    fn commas(place: PathBuf) -> Rejects {
+        let style = Style::Separated(b',');
+        Rejects::written(place, style, Encoding::UTF8, false, &header(&["phone"]))
+    }
+
+    fn fields<'t>(fields: &'t [&'t str]) -> impl Iterator<Item = &'t [u8]> {
+        fields.iter().map(|field| field.as_bytes())
+    }
+
     fn files(folder: &Path) -> Vec<String> {
         let entries = std::fs::read_dir(folder).expect("a folder");
         let mut names: Vec<String> = entries
@@ -208,7 +288,7 @@ mod tests {
     #[test]
     fn without_a_rejected_row_there_is_no_file() {
         let folder = tempfile::tempdir().expect("a scratch folder");
-        let rejects = Rejects::new(folder.path().join("a.csv"), b',', &header(&["phone"]));
+        let rejects = commas(folder.path().join("a.csv"));
         assert_eq!(rejects.finish().expect("nothing to do"), None);
         assert!(files(folder.path()).is_empty());
     }
@@ -218,17 +298,79 @@ mod tests {
         let folder = tempfile::tempdir().expect("a scratch folder");
         let place = folder.path().join("a.rejects.csv");
         let names = header(&["phone", "name", "smsq_line", "smsq_reason"]);
-        let mut rejects = Rejects::new(place.clone(), b';', &names);
+        let style = Style::Separated(b';');
+        let mut rejects = Rejects::written(place.clone(), style, Encoding::UTF8, false, &names);
         rejects
-            .add(3, "too \"short\"", ["+1", "A;B", "9", "old"].into_iter())
+            .add(3, "too \"short\"", fields(&["+1", "A;B", "9", "old"]))
             .expect("writes");
         rejects
-            .add(4, "too few fields", ["+1"].into_iter())
+            .add(4, "too few fields", fields(&["+1"]))
             .expect("writes");
         assert_eq!(rejects.finish().expect("finishes"), Some(place.clone()));
         assert_eq!(
             std::fs::read_to_string(place).expect("the file"),
             "phone;name;smsq_line;smsq_reason\n+1;\"A;B\";3;\"too \"\"short\"\"\"\n+1;4;too few fields\n"
+        );
+    }
+
+    #[test]
+    fn the_rows_are_in_the_encoding_of_the_list() {
+        let folder = tempfile::tempdir().expect("a scratch folder");
+        let names = header(&["手机号", "姓名"]);
+        for (label, is_marked) in [
+            ("gb18030", false),
+            ("utf-16", true),
+            ("shift_jis", false),
+            ("utf-8", true),
+        ] {
+            let place = folder.path().join(label);
+            let encoding: Encoding = label.parse().expect("an encoding");
+            let style = Style::Separated(b'\t');
+            let mut rejects = Rejects::written(place.clone(), style, encoding, is_marked, &names);
+            rejects
+                .add(2, "no phone", fields(&["x", "山田"]))
+                .expect("writes");
+            rejects.finish().expect("finishes");
+            let bytes = std::fs::read(place).expect("the file");
+            let known = encoding_rs::Encoding::for_label(label.as_bytes()).expect("an encoding");
+            let (text, _, is_broken) = known.decode(&bytes);
+            assert!(!is_broken && bytes.starts_with(if is_marked { encoding.mark() } else { b"" }));
+            let first = if label == "shift_jis" {
+                "?机号"
+            } else {
+                "手机号"
+            };
+            assert!(text.ends_with("x\t山田\t2\tno phone\n"), "{label}: {text}");
+            assert!(
+                label == "shift_jis" || text.starts_with(first),
+                "{label}: {text}"
+            );
+        }
+    }
+
+    #[test]
+    fn rows_of_json_are_objects_again() {
+        let folder = tempfile::tempdir().expect("a scratch folder");
+        let place = folder.path().join("a.jsonl");
+        let names = header(&["phone", "name"]);
+        let mut rejects = Rejects::written(
+            place.clone(),
+            Style::JsonLines,
+            Encoding::UTF8,
+            false,
+            &names,
+        );
+        rejects
+            .add(1, "bad", fields(&["x", "Ann"]))
+            .expect("writes");
+        rejects
+            .add(2, "no object", fields(&["[1]"]))
+            .expect("writes");
+        rejects.finish().expect("finishes");
+        assert_eq!(
+            std::fs::read_to_string(place).expect("the file"),
+            "{\"phone\":\"x\",\"name\":\"Ann\",\"smsq_line\":\"1\",\"smsq_reason\":\"bad\"}\n\
+             {\"smsq_text\":\"[1]\",\"smsq_line\":\"2\",\"smsq_reason\":\"no object\"}\n"
         );
     }
 
@@ -241,13 +383,13 @@ mod tests {
             &["a-2.csv", "a.csv"],
             &["a-2.csv", "a-3.csv", "a.csv"],
         ] {
-            let mut rejects = Rejects::new(place.clone(), b',', &header(&["phone"]));
-            rejects.add(2, "reason", ["x"].into_iter()).expect("writes");
+            let mut rejects = commas(place.clone());
+            rejects.add(2, "reason", fields(&["x"])).expect("writes");
             rejects.finish().expect("finishes");
             assert_eq!(files(folder.path()), expected);
         }
-        let mut dropped = Rejects::new(place, b',', &header(&["phone"]));
-        dropped.add(2, "reason", ["x"].into_iter()).expect("writes");
+        let mut dropped = commas(place);
+        dropped.add(2, "reason", fields(&["x"])).expect("writes");
         drop(dropped);
         assert_eq!(files(folder.path()).len(), 3);
     }

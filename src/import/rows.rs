@@ -1,5 +1,6 @@
 //! A row becomes a message, or a reason why it does not.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
@@ -7,11 +8,14 @@ use std::sync::Arc;
 
 use super::columns::Columns;
 use super::digest;
+use super::encoding::Encoding;
 use super::error::{ImportError, closest, listed};
 use super::reader::Record;
-use crate::phone::{Phone, Region};
+use super::rejected::Rejected;
+use crate::phone::{Phone, PhoneError, Region};
 use crate::sms::NewSms;
 use crate::text::segments::{self, Segments};
+use crate::text::smart;
 use crate::text::template::{RenderError, Template};
 
 /// The longest text, in characters: ten segments of the cheap alphabet. A longer one is a wrong column.
@@ -111,6 +115,9 @@ pub(super) struct Rows {
     text: Text,
     keys: Keys,
     region: Option<Region>,
+    encoding: Encoding,
+    /// Typographic characters are replaced where that makes a text cheaper.
+    smart: bool,
     /// The columns that travel with the message, with their names as JSON keys: `"name":`.
     travelling: Vec<(usize, String)>,
     /// What every row's text is, where it is the same.
@@ -118,7 +125,13 @@ pub(super) struct Rows {
 }
 
 impl Rows {
-    pub(super) fn new(columns: Columns, text: Text, keys: Keys, region: Option<Region>) -> Self {
+    pub(super) fn new(
+        columns: Columns,
+        text: Text,
+        keys: Keys,
+        region: Option<Region>,
+        smart: bool,
+    ) -> Self {
         let key = |column: usize| {
             (
                 column,
@@ -133,23 +146,42 @@ impl Rows {
             Text::Template { template, .. } => template.constant(),
             Text::Column(_) => None,
         };
-        let constant = constant.map(|text| (text.to_owned(), segments::count(text)));
+        let constant = constant.map(|text| {
+            let text = if smart {
+                smart::cheaper(text)
+            } else {
+                text.into()
+            };
+            let segments = segments::count(&text);
+            (text.into_owned(), segments)
+        });
         Self {
             columns,
             text,
             keys,
             region,
+            encoding: Encoding::UTF8,
+            smart,
             travelling,
             constant,
         }
     }
 
+    /// The encoding that rows with broken characters were to be in.
+    pub(super) fn written_in(mut self, encoding: Encoding) -> Self {
+        self.encoding = encoding;
+        self
+    }
+
     /// The message of a row, and what its text costs; or the reason for the operator.
-    pub(super) fn message(&self, record: &Record) -> Result<(NewSms, Segments), String> {
-        let cells: Vec<&str> = record.fields().ok_or("the row is not UTF-8")?.collect();
+    pub(super) fn message(&self, record: &Record) -> Result<(NewSms, Segments), Rejected> {
+        let broken = || {
+            let reason = format!("the row is not {}", self.encoding);
+            Rejected::new("another encoding", reason)
+        };
+        let cells: Vec<&str> = record.fields().ok_or_else(broken)?.collect();
         self.check(&cells)?;
-        let phone = Phone::parse(cells[self.columns.phone], self.region)
-            .map_err(|error| error.to_string())?;
+        let phone = self.phone(&cells)?;
         let (content, segments) = match &self.constant {
             Some(constant) => constant.clone(),
             None => self.content(&cells).map(|content| {
@@ -169,7 +201,27 @@ impl Rows {
         Ok((message, segments))
     }
 
-    fn check(&self, cells: &[&str]) -> Result<(), String> {
+    /// The first valid one; where none is, what is wrong with the first that is there.
+    fn phone(&self, cells: &[&str]) -> Result<Phone, Rejected> {
+        let mut fault = PhoneError::Empty;
+        for &column in &self.columns.phones {
+            match Phone::parse(cells[column], self.region) {
+                Ok(phone) => return Ok(phone),
+                Err(error) if fault == PhoneError::Empty => fault = error,
+                Err(_) => {}
+            }
+        }
+        let is_header = |&column: &usize| cells[column].trim() == self.columns.names[column];
+        if self.columns.phones.iter().all(is_header) {
+            return Err(Rejected::new(
+                "the header again",
+                "the row is the header once more",
+            ));
+        }
+        Err(fault.into())
+    }
+
+    fn check(&self, cells: &[&str]) -> Result<(), Rejected> {
         let width = self.columns.names.len();
         if cells.len() != width {
             let many = if cells.len() > width {
@@ -177,21 +229,22 @@ impl Rows {
             } else {
                 "too few"
             };
-            return Err(format!(
+            let reason = format!(
                 "{many} fields: {} where the header has {width}",
                 cells.len()
-            ));
+            );
+            return Err(Rejected::new(many_fields(cells.len() > width), reason));
         }
         match cells.iter().position(|cell| cell.as_bytes().contains(&0)) {
-            Some(column) => Err(format!(
-                "`{}` holds a NUL character",
-                self.columns.names[column]
+            Some(column) => Err(Rejected::new(
+                "a NUL character",
+                format!("`{}` holds a NUL character", self.columns.names[column]),
             )),
             None => Ok(()),
         }
     }
 
-    fn content(&self, cells: &[&str]) -> Result<String, String> {
+    fn content(&self, cells: &[&str]) -> Result<String, Rejected> {
         let content = match &self.text {
             Text::Column(column) => cells[*column].trim().to_owned(),
             Text::Template {
@@ -200,36 +253,53 @@ impl Rows {
             } => template
                 .render(|name| value(cells, *placeholders.get(name)?))
                 .map_err(|error| match error {
-                    RenderError::Hole => hole(cells, placeholders),
-                    RenderError::Other(detail) => format!("the text cannot be made: {detail}"),
+                    RenderError::Hole => {
+                        Rejected::new("a value missing", hole(cells, placeholders))
+                    }
+                    RenderError::TooLong => {
+                        let reason =
+                            format!("the text is far too long: at most {LONGEST_TEXT} characters");
+                        Rejected::new("the text too long", reason)
+                    }
+                    RenderError::Other(detail) => {
+                        let reason = format!("the text cannot be made: {detail}");
+                        Rejected::new("no text made", reason)
+                    }
                 })?,
         };
         if content.trim().is_empty() {
-            return Err("the text is empty".to_owned());
+            return Err(Rejected::new("an empty text", "the text is empty"));
         }
+        let content = match smart::cheaper(&content) {
+            Cow::Owned(cheaper) if self.smart => cheaper,
+            _ => content,
+        };
         if content.len() > LONGEST_TEXT {
             let length = content.chars().count();
             if length > LONGEST_TEXT {
-                return Err(format!(
-                    "the text is too long: {length} characters of at most {LONGEST_TEXT}"
-                ));
+                let reason =
+                    format!("the text is too long: {length} characters of at most {LONGEST_TEXT}");
+                return Err(Rejected::new("the text too long", reason));
             }
         }
         Ok(content)
     }
 
-    fn key(&self, cells: &[&str], phone: &Phone, line: u64) -> Result<String, String> {
+    fn key(&self, cells: &[&str], phone: &Phone, line: u64) -> Result<String, Rejected> {
         match &self.keys {
             Keys::Phone => Ok(phone.as_str().to_owned()),
             Keys::Line(hash) => Ok(format!("{hash}:{line}")),
             Keys::Columns(columns) => {
                 let mut values = Vec::with_capacity(columns.len());
                 for (name, column) in columns {
-                    values.push(if *column == self.columns.phone {
+                    let missing = || {
+                        let reason = format!("`{name}` is empty, and `--unique` needs it");
+                        Rejected::new("a value missing", reason)
+                    };
+                    values.push(if self.columns.phones == [*column] {
                         phone.as_str()
                     } else {
-                        value(cells, *column)
-                            .ok_or_else(|| format!("`{name}` is empty, and `--unique` needs it"))?
+                        value(cells, *column).ok_or_else(missing)?
                     });
                 }
                 let names: Vec<&str> = columns.iter().map(|(name, _)| name.as_str()).collect();
@@ -253,13 +323,22 @@ impl Rows {
         params
     }
 
-    fn replaces(&self, cells: &[&str]) -> Result<Option<i64>, String> {
+    fn replaces(&self, cells: &[&str]) -> Result<Option<i64>, Rejected> {
         let Some(id) = self.columns.id.and_then(|column| value(cells, column)) else {
             return Ok(None);
         };
-        id.parse()
-            .map(Some)
-            .map_err(|_| format!("`smsq_id` must be a number, not `{}`", id.escape_debug()))
+        id.parse().map(Some).map_err(|_| {
+            let reason = format!("`smsq_id` must be a number, not `{}`", id.escape_debug());
+            Rejected::new("a faulty `smsq_id`", reason)
+        })
+    }
+}
+
+fn many_fields(too_many: bool) -> &'static str {
+    if too_many {
+        "too many fields"
+    } else {
+        "too few fields"
     }
 }
 

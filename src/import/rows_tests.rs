@@ -10,7 +10,7 @@ use super::*;
 const HEADER: [&str; 4] = ["phone", "name", "city", "smsq_id"];
 
 fn rows(header: &[&str], text: &str, unique: &Unique) -> Rows {
-    let columns = Columns::find("list.csv", header, &[]).expect("a header of the test");
+    let columns = Columns::find("list.csv", header, &[], None).expect("a header of the test");
     let template = Template::parse("--text", text).expect("a text of the test");
     let placeholders = columns
         .of_placeholders("list.csv", "--text", &template)
@@ -21,7 +21,7 @@ fn rows(header: &[&str], text: &str, unique: &Unique) -> Rows {
         template: Arc::new(template),
         placeholders,
     };
-    Rows::new(columns, text, keys, "CN".parse().ok())
+    Rows::new(columns, text, keys, "CN".parse().ok(), false)
 }
 
 fn message_with(rows: &Rows, line: &str) -> Result<NewSms, String> {
@@ -32,7 +32,9 @@ fn message_with(rows: &Rows, line: &str) -> Result<NewSms, String> {
     let mut reader = Reader::new(line.as_bytes(), format, 2);
     let mut record = Record::default();
     assert_eq!(reader.next(&mut record).expect("reads"), Next::Row);
-    rows.message(&record).map(|(message, _)| message)
+    rows.message(&record)
+        .map(|(message, _)| message)
+        .map_err(|rejected| rejected.reason)
 }
 
 fn message(line: &str) -> Result<NewSms, String> {
@@ -96,8 +98,14 @@ fn a_failures_file_says_which_dead_letter_a_row_replaces() {
 
 #[test]
 fn a_column_of_texts_is_taken_as_it_is() {
-    let columns = Columns::find("list.csv", &["phone", "content"], &[]).expect("a header");
-    let rows = Rows::new(columns, Text::Column(1), Keys::Phone, "CN".parse().ok());
+    let columns = Columns::find("list.csv", &["phone", "content"], &[], None).expect("a header");
+    let rows = Rows::new(
+        columns,
+        Text::Column(1),
+        Keys::Phone,
+        "CN".parse().ok(),
+        false,
+    );
     let content = |line: &str| message_with(&rows, line).map(|message| message.content);
     assert_eq!(
         content("13800138000,Hi {{ name }}"),

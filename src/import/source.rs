@@ -1,23 +1,52 @@
-//! The file as bytes: opened, or spooled from standard input so that it can be read twice; then looked
-//! at once from end to end, so that what is wrong with the whole of it is known before the first row.
+//! The file as bytes: opened, unpacked, or kept where it cannot be read twice; then looked at once from end
+//! to end, so that what is wrong with the whole of it is known before the first row.
 
 use std::fs::File;
-use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::path::{Path, PathBuf};
+use std::io::{self, Read, Seek, SeekFrom};
+use std::path::Path;
+use std::time::SystemTime;
 
 use sha2::{Digest, Sha256};
 
+use super::decoding::Decoding;
 use super::digest;
+use super::encoding::Encoding;
 use super::error::ImportError;
+use super::guess::{binary, declared_delimiter, likely_delimiter};
+use super::input::{Input, Text};
+use super::json_lines::{self, JsonLines};
 use super::reader::{Format, Reader};
+use super::sheet::Sheet;
+use super::survey::{Survey, Utf8, Verdict};
+use super::unpack::{self, Archive};
+use super::{spool, workbook};
+use crate::phone::Region;
 
-const BOM: &[u8] = b"\xef\xbb\xbf";
 const CHUNK: usize = 256 * 1024;
 /// What is looked at to tell text from binary and one delimiter from another.
 const HEAD: usize = 8 * 1024;
-const DELIMITERS: [u8; 4] = [b',', b';', b'\t', b'|'];
+/// A list in an archive in an archive is a joke.
+const LAYERS: usize = 2;
 
-/// A file that is text, and what is known of it.
+/// What the operator says about a file, and what helps to understand it.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Asked<'a> {
+    pub(super) encoding: Option<Encoding>,
+    pub(super) sheet: Option<&'a str>,
+    pub(super) region: Option<Region>,
+}
+
+/// What the rows of a file are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Form {
+    Separated(Format),
+    /// The file holds the rows of a sheet; in words, which one.
+    Sheet(String),
+    /// Objects, with the keys that they have.
+    JsonLines(Vec<String>),
+}
+
+/// A list, and what is known of it.
 #[derive(Debug)]
 pub(super) struct Source {
     file: File,
@@ -27,7 +56,11 @@ pub(super) struct Source {
     /// SHA-256 of its bytes, in lower-case hex.
     pub(super) hash: String,
     pub(super) bytes: u64,
-    pub(super) format: Format,
+    pub(super) form: Form,
+    pub(super) encoding: Encoding,
+    /// The file begins with a byte order mark.
+    pub(super) is_marked: bool,
+    changed_at: Option<SystemTime>,
     /// Bytes before the header: a byte order mark, a line `sep=;`.
     skipped: u64,
     skipped_lines: u64,
@@ -35,129 +68,267 @@ pub(super) struct Source {
 
 impl Source {
     /// Opens and inspects `path`; `-` is standard input.
-    pub(super) fn open(path: &Path) -> Result<Self, ImportError> {
-        if path == Path::new("-") {
-            let file = spooled(&mut io::stdin().lock()).map_err(|source| ImportError::Read {
-                file: "standard input".to_owned(),
-                source,
-            })?;
-            return Self::inspect(file, path, "standard input".to_owned(), "stdin".to_owned());
+    pub(super) fn open(path: &Path, asked: Asked<'_>) -> Result<Self, ImportError> {
+        let (mut file, name) = opened(path)?;
+        let is_piped = path == Path::new("-");
+        let mut stem = if is_piped {
+            "stdin".to_owned()
+        } else {
+            stem_of(&name)
+        };
+        for layer in 0.. {
+            let head =
+                head_of(&mut file).map_err(|source| ImportError::from_io(path, &name, source))?;
+            let is_gzip = head.starts_with(b"\x1f\x8b");
+            let is_archive = head.starts_with(b"PK\x03\x04") || head.starts_with(b"PK\x05\x06");
+            let is_old_book = head.starts_with(b"\xd0\xcf\x11\xe0");
+            if layer == LAYERS && (is_gzip || is_archive) {
+                return Err(ImportError::Bomb { file: name });
+            }
+            if is_gzip {
+                file = unpack::gzip(&file, &name)?;
+                stem = stem_of(&stem);
+            } else if is_archive {
+                match unpack::zip(&file, &name)? {
+                    Archive::Workbook => return Self::sheet(&mut file, name, stem, asked),
+                    Archive::File(inner, entry) => {
+                        file = inner;
+                        stem = stem_of(if is_piped { &entry } else { &stem });
+                    }
+                }
+            } else if is_old_book {
+                return Self::sheet(&mut file, name, stem, asked);
+            } else {
+                break;
+            }
         }
-        let name = path.display().to_string();
-        let stem = path
-            .file_stem()
-            .map_or_else(|| name.clone(), |stem| stem.to_string_lossy().into_owned());
-        let from_io = |source| ImportError::from_io(path, &name, source);
-        if std::fs::metadata(path).map_err(from_io)?.is_dir() {
-            return Err(ImportError::Folder { file: name });
-        }
-        let file = File::open(path).map_err(from_io)?;
-        Self::inspect(file, path, name, stem)
+        Self::inspect(file, name, stem, asked)
+    }
+
+    fn sheet(
+        file: &mut File,
+        name: String,
+        stem: String,
+        asked: Asked<'_>,
+    ) -> Result<Self, ImportError> {
+        let read = workbook::read(file, &name, asked.sheet)?;
+        let fault = |source| ImportError::Read {
+            file: name.clone(),
+            source,
+        };
+        let hash = Facts::of(file).map_err(fault)?.hash;
+        let bytes = read.rows.metadata().map_err(fault)?.len();
+        Ok(Self {
+            file: read.rows,
+            name,
+            stem,
+            hash,
+            bytes,
+            form: Form::Sheet(read.note),
+            encoding: Encoding::UTF8,
+            is_marked: true,
+            changed_at: None,
+            skipped: 0,
+            skipped_lines: 0,
+        })
     }
 
     fn inspect(
         mut file: File,
-        path: &Path,
         name: String,
         stem: String,
+        asked: Asked<'_>,
     ) -> Result<Self, ImportError> {
-        let facts = Facts::of(&mut file, &name).map_err(|fault| match fault {
-            Fault::Io(source) => ImportError::from_io(path, &name, source),
-            Fault::Text(error) => error,
-        })?;
-        let mut head = facts.head.as_slice();
-        head = head.strip_prefix(BOM).unwrap_or(head);
+        if asked.sheet.is_some() {
+            return Err(ImportError::NoWorkbook { file: name });
+        }
+        let from_io = |source| ImportError::Read {
+            file: name.clone(),
+            source,
+        };
+        let head = head_of(&mut file).map_err(from_io)?;
+        if let Some(what) = binary(&head, asked.encoding) {
+            return Err(ImportError::Binary { file: name, what });
+        }
+        let facts = Facts::of(&mut file).map_err(from_io)?;
+        let marked = Encoding::of_mark(&head);
+        let encoding = match (asked.encoding, marked) {
+            (Some(encoding), _) | (None, Some((encoding, _))) => encoding,
+            (None, None) => match Encoding::wide_by_nuls(&head) {
+                Some(encoding) => encoding,
+                None if facts.is_utf8 => Encoding::UTF8,
+                None => survey(&mut file, &name, asked.region)?,
+            },
+        };
+        let mut source = Self {
+            changed_at: file
+                .metadata()
+                .and_then(|metadata| metadata.modified())
+                .ok(),
+            file,
+            stem,
+            hash: facts.hash,
+            bytes: facts.bytes,
+            form: Form::JsonLines(Vec::new()),
+            encoding,
+            is_marked: marked.is_some(),
+            skipped: marked.map_or(0, |(_, length)| length as u64),
+            skipped_lines: 0,
+            name,
+        };
+        source.find_form()?;
+        Ok(source)
+    }
+
+    /// Looks at the beginning of the text.
+    fn find_form(&mut self) -> Result<(), ImportError> {
+        let from_io = |name: &str| {
+            let file = name.to_owned();
+            move |source| ImportError::Read { file, source }
+        };
+        let mut head = Vec::new();
+        let text = self.text().map_err(from_io(&self.name))?;
+        text.take(HEAD as u64)
+            .read_to_end(&mut head)
+            .map_err(from_io(&self.name))?;
+        let start = head.trim_ascii_start();
+        if start.is_empty() && self.bytes <= HEAD as u64 {
+            return Err(ImportError::Empty {
+                file: self.name.clone(),
+            });
+        }
+        if start.starts_with(b"[{")
+            || (start.starts_with(b"[") && start[1..].trim_ascii_start().starts_with(b"{"))
+        {
+            return Err(ImportError::JsonArray {
+                file: self.name.clone(),
+            });
+        }
+        if start.starts_with(b"{") {
+            let text = self.text().map_err(from_io(&self.name))?;
+            let keys = json_lines::keys(text).map_err(from_io(&self.name))?;
+            let keys = keys
+                .filter(|keys| !keys.is_empty())
+                .ok_or_else(|| ImportError::NoKeys {
+                    file: self.name.clone(),
+                })?;
+            self.form = Form::JsonLines(keys);
+            return Ok(());
+        }
         let terminator = if head.contains(&b'\n') || !head.contains(&b'\r') {
             b'\n'
         } else {
             b'\r'
         };
-        let mut skipped = (facts.head.len() - head.len()) as u64;
         let line = head
             .iter()
             .position(|&byte| byte == terminator)
             .map_or(head.len(), |end| end + 1);
         let declared = declared_delimiter(&head[..line]);
         if declared.is_some() {
-            skipped += line as u64;
+            self.skipped += self.encoding.encode(&head[..line]).len() as u64;
+            self.skipped_lines = 1;
         }
-        let delimiter = declared.unwrap_or_else(|| likely_delimiter(&head[..line]));
-        Ok(Self {
-            file,
-            name,
-            stem,
-            hash: facts.hash,
-            bytes: facts.bytes,
-            format: Format {
-                delimiter,
-                terminator,
-            },
-            skipped,
-            skipped_lines: u64::from(declared.is_some()),
-        })
+        self.form = Form::Separated(Format {
+            delimiter: declared.unwrap_or_else(|| likely_delimiter(&head, line)),
+            terminator,
+        });
+        Ok(())
     }
 
     /// The rows from the header on.
-    pub(super) fn rows(&self) -> io::Result<Reader<File>> {
+    pub(super) fn rows(&self) -> io::Result<Input> {
+        Ok(match &self.form {
+            Form::Separated(format) => {
+                Input::Separated(Reader::new(self.text()?, *format, 1 + self.skipped_lines))
+            }
+            Form::Sheet(_) => {
+                let mut file = self.file.try_clone()?;
+                file.rewind()?;
+                Input::Sheet(Sheet::new(file))
+            }
+            Form::JsonLines(keys) => Input::JsonLines(JsonLines::new(self.text()?, keys)),
+        })
+    }
+
+    /// Only what was there when it was inspected: a file that grows is no longer the one that was looked at.
+    fn text(&self) -> io::Result<Text> {
         let mut file = self.file.try_clone()?;
         file.seek(SeekFrom::Start(self.skipped))?;
-        Ok(Reader::new(file, self.format, 1 + self.skipped_lines))
+        let left = self.bytes.saturating_sub(self.skipped);
+        Ok(Decoding::new(file.take(left), self.encoding))
     }
 
-    /// Whether the file is still as long as it was when it was inspected.
+    /// Whether the file is still as it was when it was inspected.
     pub(super) fn is_unchanged(&self) -> io::Result<bool> {
-        Ok(self.file.metadata()?.len() == self.bytes)
+        let metadata = self.file.metadata()?;
+        Ok(metadata.len() == self.bytes
+            && (self.changed_at.is_none() || metadata.modified().ok() == self.changed_at))
     }
 }
 
-/// Standard input as a file that nobody else sees and that goes when it is closed.
-fn spooled(input: &mut impl Read) -> io::Result<File> {
-    let (path, mut file) = unnamed()?;
-    // The file lives on through its handle where the system allows that, and is left in the
-    // temporary folder where it does not.
-    let _ = std::fs::remove_file(&path);
-    io::copy(input, &mut file)?;
-    file.flush()?;
-    Ok(file)
-}
-
-fn unnamed() -> io::Result<(PathBuf, File)> {
-    let folder = std::env::temp_dir();
-    loop {
-        let path = folder.join(format!("smsq-{:016x}", rand::random::<u64>()));
-        let mut options = File::options();
-        options.read(true).write(true).create_new(true);
-        #[cfg(unix)]
-        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-        match options.open(&path) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            opened => return Ok((path, opened?)),
-        }
+/// The file itself, or what a pipe gives; and its name.
+fn opened(path: &Path) -> Result<(File, String), ImportError> {
+    if path == Path::new("-") {
+        let name = "standard input".to_owned();
+        return match spool::of(&mut io::stdin().lock()) {
+            Ok(file) => Ok((file, name)),
+            Err(source) => Err(ImportError::Read { file: name, source }),
+        };
     }
-}
-
-enum Fault {
-    Io(io::Error),
-    Text(ImportError),
-}
-
-impl From<io::Error> for Fault {
-    fn from(error: io::Error) -> Self {
-        Self::Io(error)
+    let name = path.display().to_string();
+    let from_io = |source| ImportError::from_io(path, &name, source);
+    let kind = std::fs::metadata(path).map_err(from_io)?.file_type();
+    if kind.is_dir() {
+        return Err(ImportError::Folder { file: name });
     }
+    if is_device(kind) {
+        return Err(ImportError::Device { file: name });
+    }
+    let mut file = File::open(path).map_err(from_io)?;
+    if !kind.is_file() {
+        file = spool::of(&mut file).map_err(from_io)?;
+    }
+    Ok((file, name))
+}
+
+#[cfg(unix)]
+fn is_device(kind: std::fs::FileType) -> bool {
+    use std::os::unix::fs::FileTypeExt;
+    kind.is_char_device() || kind.is_block_device() || kind.is_socket()
+}
+
+#[cfg(not(unix))]
+fn is_device(_: std::fs::FileType) -> bool {
+    false
+}
+
+/// `list` of `list.csv`.
+fn stem_of(name: &str) -> String {
+    let stem = Path::new(name).file_stem();
+    stem.map_or_else(
+        || name.to_owned(),
+        |stem| stem.to_string_lossy().into_owned(),
+    )
+}
+
+fn head_of(file: &mut File) -> io::Result<Vec<u8>> {
+    let mut head = Vec::new();
+    file.rewind()?;
+    file.take(HEAD as u64).read_to_end(&mut head)?;
+    Ok(head)
 }
 
 /// What one pass over all bytes finds.
 struct Facts {
-    head: Vec<u8>,
     hash: String,
     bytes: u64,
+    is_utf8: bool,
 }
 
 impl Facts {
-    fn of(file: &mut File, name: &str) -> Result<Self, Fault> {
+    fn of(file: &mut File) -> io::Result<Self> {
         file.rewind()?;
-        let mut head = Vec::new();
         let mut hasher = Sha256::new();
         let mut text = Utf8::default();
         let mut chunk = vec![0; CHUNK];
@@ -167,173 +338,42 @@ impl Facts {
             if read == 0 {
                 break;
             }
-            if bytes == 0 {
-                head.extend_from_slice(&chunk[..read.min(HEAD)]);
-                if let Some(what) = binary(&head) {
-                    return Err(Fault::Text(ImportError::Binary {
-                        file: name.to_owned(),
-                        what,
-                    }));
-                }
-            }
             bytes += read as u64;
             hasher.update(&chunk[..read]);
-            text.take(&chunk[..read])
-                .map_err(|found| Fault::Text(found.named(name)))?;
+            text.take(&chunk[..read]);
         }
-        text.finish()
-            .map_err(|found| Fault::Text(found.named(name)))?;
-        if head
-            .strip_prefix(BOM)
-            .unwrap_or(&head)
-            .iter()
-            .all(u8::is_ascii_whitespace)
-            && bytes <= HEAD as u64
-        {
-            return Err(Fault::Text(ImportError::Empty {
-                file: name.to_owned(),
-            }));
+        Ok(Self {
+            hash: digest::hex(hasher),
+            bytes,
+            is_utf8: text.holds(),
+        })
+    }
+}
+
+/// The encoding of a text that is not all UTF-8.
+fn survey(file: &mut File, name: &str, region: Option<Region>) -> Result<Encoding, ImportError> {
+    let from_io = |source| ImportError::Read {
+        file: name.to_owned(),
+        source,
+    };
+    file.rewind().map_err(from_io)?;
+    let mut survey = Survey::new();
+    let mut chunk = vec![0; CHUNK];
+    loop {
+        let read = file.read(&mut chunk).map_err(from_io)?;
+        if read == 0 {
+            break;
         }
-        let hash = digest::hex(hasher);
-        Ok(Self { head, hash, bytes })
+        survey.take(&chunk[..read]);
     }
-}
-
-/// Says what a file is that is not text.
-fn binary(head: &[u8]) -> Option<&'static str> {
-    let known: [(&[u8], &str); 7] = [
-        (b"PK\x03\x04", "it is a workbook or another ZIP archive"),
-        (b"\xd0\xcf\x11\xe0", "it is an old workbook"),
-        (b"\x1f\x8b", "it is compressed"),
-        (b"%PDF", "it is a PDF"),
-        (b"SQLite format 3\0", "it is a database"),
-        (b"\x89PNG", "it is a picture"),
-        (b"\x7fELF", "it is a program"),
-    ];
-    if let Some((_, what)) = known.into_iter().find(|(magic, _)| head.starts_with(magic)) {
-        return Some(what);
-    }
-    if head.starts_with(b"\xff\xfe") || head.starts_with(b"\xfe\xff") {
-        return None;
-    }
-    let control = |byte: &&u8| matches!(byte, 0..=8 | 14..=26 | 28..=31 | 127);
-    let controls = head.iter().filter(control).count();
-    let first_line = head.split(|&byte| byte == b'\n').next().unwrap_or(head);
-    (first_line.contains(&0) || controls * 10 > head.len())
-        .then_some("it holds bytes that no text has")
-}
-
-/// The first byte that is not UTF-8.
-struct NotUtf8 {
-    what: String,
-    byte: u64,
-    line: u64,
-}
-
-impl NotUtf8 {
-    fn named(self, name: &str) -> ImportError {
-        ImportError::Encoding {
+    match survey.finish(region) {
+        Verdict::One(encoding) => Ok(encoding),
+        Verdict::Mixed { utf8, other } => Err(ImportError::Mixed {
             file: name.to_owned(),
-            what: self.what,
-            byte: self.byte,
-            line: self.line,
-        }
+            utf8,
+            other,
+        }),
     }
-}
-
-/// Checks text that comes in pieces.
-#[derive(Default)]
-struct Utf8 {
-    /// The start of a character whose end has not come yet.
-    pending: Vec<u8>,
-    checked: u64,
-    newlines: u64,
-}
-
-impl Utf8 {
-    fn take(&mut self, chunk: &[u8]) -> Result<(), NotUtf8> {
-        let mut rest = chunk;
-        while !self.pending.is_empty() && !rest.is_empty() {
-            self.pending.push(rest[0]);
-            rest = &rest[1..];
-            let pending = std::mem::take(&mut self.pending);
-            self.check(&pending)?;
-        }
-        if rest.is_empty() {
-            return Ok(());
-        }
-        self.check(rest)
-    }
-
-    fn check(&mut self, bytes: &[u8]) -> Result<(), NotUtf8> {
-        let error = std::str::from_utf8(bytes).err();
-        let valid = error.map_or(bytes.len(), |error| error.valid_up_to());
-        self.checked += valid as u64;
-        self.newlines += newlines(&bytes[..valid]);
-        match error {
-            Some(error) if error.error_len().is_some() => Err(self.fault(bytes[valid])),
-            _ => {
-                self.pending = bytes[valid..].to_vec();
-                Ok(())
-            }
-        }
-    }
-
-    fn finish(&mut self) -> Result<(), NotUtf8> {
-        match self.pending.first() {
-            Some(&byte) => Err(self.fault(byte)),
-            None => Ok(()),
-        }
-    }
-
-    fn fault(&self, byte: u8) -> NotUtf8 {
-        let utf16 = self.checked == 0 && byte >= 0xfe;
-        let what = if utf16 {
-            "it is UTF-16, as it says".to_owned()
-        } else {
-            format!("0x{byte:02x}")
-        };
-        NotUtf8 {
-            what,
-            byte: self.checked,
-            line: self.newlines + 1,
-        }
-    }
-}
-
-pub(super) fn newlines(bytes: &[u8]) -> u64 {
-    bytes.iter().map(|&byte| u64::from(byte == b'\n')).sum()
-}
-
-/// A first line `sep=;`, which spreadsheets write and read.
-fn declared_delimiter(line: &[u8]) -> Option<u8> {
-    let line = line.trim_ascii_end();
-    match line
-        .strip_prefix(b"sep=")
-        .or_else(|| line.strip_prefix(b"SEP="))?
-    {
-        [delimiter] => Some(*delimiter),
-        [] => Some(b'\t'),
-        _ => None,
-    }
-}
-
-/// The delimiter that the header has most of, outside of quotes; `,` where it has none.
-fn likely_delimiter(header: &[u8]) -> u8 {
-    let mut counts = [0; DELIMITERS.len()];
-    let mut quoted = false;
-    for byte in header {
-        match DELIMITERS.iter().position(|delimiter| delimiter == byte) {
-            Some(which) if !quoted => counts[which] += 1,
-            _ if *byte == b'"' => quoted = !quoted,
-            _ => {}
-        }
-    }
-    let most = counts.iter().max().copied().unwrap_or(0);
-    counts
-        .iter()
-        .position(|&count| count == most && most > 0)
-        .map_or(b',', |which| DELIMITERS[which])
 }
 
 #[cfg(test)]

@@ -1,31 +1,25 @@
 //! Files that are lists, and files that are not.
 
-use proptest::prelude::*;
-
 use super::*;
 
 fn open(bytes: &[u8]) -> Result<Source, ImportError> {
     let folder = tempfile::tempdir().expect("a scratch folder");
     let path = folder.path().join("list.csv");
     std::fs::write(&path, bytes).expect("writes");
-    Source::open(&path).map_err(|error| match error {
-        ImportError::Encoding {
-            what, byte, line, ..
-        } => ImportError::Encoding {
-            file: "list.csv".into(),
-            what,
-            byte,
-            line,
-        },
-        ImportError::Binary { what, .. } => ImportError::Binary {
-            file: "list.csv".into(),
-            what,
-        },
-        ImportError::Empty { .. } => ImportError::Empty {
-            file: "list.csv".into(),
-        },
-        other => other,
-    })
+    Source::open(&path, Asked::default())
+}
+
+fn fault(bytes: &[u8]) -> String {
+    let message = open(bytes).expect_err("no list").to_string();
+    let start = message.find("list.csv").expect("it names the file");
+    format!("`{}", &message[start..])
+}
+
+fn format(bytes: &[u8]) -> Format {
+    match open(bytes).expect("a list").form {
+        Form::Separated(format) => format,
+        other => panic!("{other:?}"),
+    }
 }
 
 fn first_row(source: &Source) -> (u64, Vec<String>) {
@@ -53,14 +47,11 @@ fn the_delimiter_is_the_one_that_the_header_has_most_of() {
         ("sep=|\nphone|a,b,c\n", b'|'),
     ] {
         let source = open(text.as_bytes()).expect("a list");
-        assert_eq!(source.format.delimiter, delimiter, "{text}");
+        assert_eq!(format(text.as_bytes()).delimiter, delimiter, "{text}");
         assert_eq!(first_row(&source).1[0], "phone", "{text}");
     }
     assert_eq!(first_row(&open(b"sep=;\nphone;a\n").expect("a list")).0, 2);
-    assert_eq!(
-        open(b"phone;a\r1;2\r").expect("a list").format.terminator,
-        b'\r'
-    );
+    assert_eq!(format(b"phone;a\r1;2\r").terminator, b'\r');
 }
 
 #[test]
@@ -69,29 +60,28 @@ fn what_is_not_a_list_is_named() {
         (&b""[..], "`list.csv` is empty"),
         (b" \r\n\n", "`list.csv` is empty"),
         (b"\xef\xbb\xbf", "`list.csv` is empty"),
+        (b"%PDF-1.7\n", "`list.csv` is not a text file: it is a PDF"),
+        (b"[\n {\"phone\":1}]", "`list.csv` is one JSON array"),
         (
             b"PK\x03\x04rest",
-            "`list.csv` is not a text file: it is a workbook or another ZIP archive",
+            "`list.csv` cannot be unpacked: invalid Zip archive: Could not find EOCD",
+        ),
+        (
+            b"\x1f\x8b\x08\x00cut",
+            "`list.csv` cannot be unpacked: unexpected end of file",
         ),
         (
             b"\0\x01\x02\x03phone",
             "`list.csv` is not a text file: it holds bytes that no text has",
         ),
-        (
-            b"phone,name\n1,\xc4\xe3\n",
-            "`list.csv` is not UTF-8: 0xc4 at byte 13, line 2",
-        ),
-        (
-            b"phone,name\n1,\xe4",
-            "`list.csv` is not UTF-8: 0xe4 at byte 13, line 2",
-        ),
-        (
-            b"\xff\xfep\0h\0",
-            "`list.csv` is not UTF-8: it is UTF-16, as it says at byte 0, line 1",
-        ),
     ] {
-        assert_eq!(open(bytes).expect_err("no list").to_string(), expected);
+        assert_eq!(fault(bytes), expected);
     }
+    let old = fault(b"\xd0\xcf\x11\xe0rest");
+    assert!(
+        old.starts_with("`list.csv` cannot be read as a workbook: "),
+        "{old}"
+    );
 }
 
 #[test]
@@ -102,12 +92,13 @@ fn a_nul_in_a_row_does_not_make_the_file_binary() {
 #[test]
 fn a_missing_file_and_a_folder_are_named() {
     let folder = tempfile::tempdir().expect("a scratch folder");
-    let missing = Source::open(&folder.path().join("none.csv")).expect_err("missing");
+    let missing =
+        Source::open(&folder.path().join("none.csv"), Asked::default()).expect_err("missing");
     assert!(
         missing.to_string().ends_with("none.csv` does not exist"),
         "{missing}"
     );
-    let is_folder = Source::open(folder.path()).expect_err("a folder");
+    let is_folder = Source::open(folder.path(), Asked::default()).expect_err("a folder");
     assert!(
         is_folder.to_string().ends_with("` is a folder"),
         "{is_folder}"
@@ -116,24 +107,13 @@ fn a_missing_file_and_a_folder_are_named() {
 
 #[test]
 fn standard_input_can_be_read_twice() {
-    let file = spooled(&mut &b"phone\n1\n"[..]).expect("spools");
+    let file = spool::of(&mut &b"phone\n1\n"[..]).expect("spools");
     let source = Source::inspect(
         file,
-        Path::new("-"),
         "standard input".into(),
         "stdin".into(),
+        Asked::default(),
     )
     .expect("a list");
     assert_eq!(first_row(&source), first_row(&source));
-}
-
-proptest! {
-    #[test]
-    fn text_in_pieces_is_judged_as_text_in_one(bytes in prop::collection::vec(prop_oneof![Just(b'a'), Just(b'\n'), Just(0xe4), Just(0xbd), Just(0xa0), any::<u8>()], 0..24), cut in 0usize..24) {
-        let cut = cut.min(bytes.len());
-        let mut pieces = Utf8::default();
-        let found = pieces.take(&bytes[..cut]).and_then(|()| pieces.take(&bytes[cut..])).and_then(|()| pieces.finish());
-        let expected = std::str::from_utf8(&bytes).map_err(|error| error.valid_up_to() as u64);
-        prop_assert_eq!(found.map_err(|fault| fault.byte), expected.map(|_| ()));
-    }
 }

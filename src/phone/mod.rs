@@ -6,7 +6,9 @@ mod parse;
 use std::fmt;
 use std::str::FromStr;
 
-use phonenumber::country;
+pub use self::numbering::{country, odd_kind};
+
+use phonenumber::country as countries;
 use phonenumber::metadata::DATABASE;
 use serde::{Deserialize, Deserializer};
 
@@ -66,7 +68,7 @@ pub fn mask(phone: &str) -> String {
 
 /// A country or territory that has phone numbers: an ISO 3166 alpha-2 code.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Region(country::Id);
+pub struct Region(countries::Id);
 
 impl Region {
     /// The country calling code: 86 for `CN`.
@@ -80,7 +82,7 @@ impl FromStr for Region {
 
     fn from_str(word: &str) -> Result<Self, RegionError> {
         let code = word.trim().to_ascii_uppercase();
-        code.parse::<country::Id>()
+        code.parse::<countries::Id>()
             .ok()
             .map(Self)
             .filter(|region| region.calling_code().is_some())

@@ -21,6 +21,16 @@ const KINDS: [Type; 9] = [
     Type::PremiumRate,
 ];
 
+/// Kinds that seldom take text messages, in the operator's words.
+const ODD: [(Type, &str); 6] = [
+    (Type::FixedLine, "landline"),
+    (Type::TollFree, "toll-free number"),
+    (Type::PremiumRate, "premium-rate number"),
+    (Type::SharedCost, "shared-cost number"),
+    (Type::Pager, "pager"),
+    (Type::Uan, "company number"),
+];
+
 /// A mobile number of mainland China without its country code: `1[3-9]` and nine digits.
 pub(super) fn is_chinese_mobile(national: &[u8]) -> bool {
     matches!(national, [b'1', b'3'..=b'9', rest @ ..] if rest.len() == 9 && digits(rest))
@@ -55,18 +65,22 @@ pub(super) fn is_number(digits: &str) -> bool {
 }
 
 fn is_known_to_library(digits: &str) -> bool {
+    plan_of(digits).is_some_and(|(regions, national)| {
+        regions
+            .into_iter()
+            .any(|region| describes(region, national))
+    })
+}
+
+/// The regions that share the country code, and the number within them.
+fn plan_of(digits: &str) -> Option<(Vec<&'static Metadata>, &str)> {
     if digits.starts_with('0') {
-        return false;
+        return None;
     }
     (1..=3)
         .filter_map(|length| Some((digits.get(..length)?, digits.get(length..)?)))
         .find_map(|(code, national)| {
             Some((DATABASE.by_code(&code.parse::<u16>().ok()?)?, national))
-        })
-        .is_some_and(|(regions, national)| {
-            regions
-                .into_iter()
-                .any(|region| describes(region, national))
         })
 }
 
@@ -79,9 +93,74 @@ fn describes(region: &Metadata, national: &str) -> bool {
             .any(|descriptor| descriptor.is_match(national))
 }
 
+/// Where a number in E.164 is at home: `GB +44`. Countries that share a code go by the one it is named for.
+pub fn country(phone: &str) -> Option<String> {
+    let (regions, national) = plan_of(phone.strip_prefix('+')?)?;
+    let home = regions.first()?;
+    let code = phone.strip_suffix(national)?;
+    Some(format!("{} {code}", home.id()))
+}
+
+/// What a number is, in E.164 with `+`, if it is of a kind that seldom takes text messages. `None` too where
+/// the plan does not tell: in North America mobiles and landlines look alike.
+pub fn odd_kind(phone: &str) -> Option<&'static str> {
+    let digits = phone.strip_prefix('+')?;
+    match digits.as_bytes() {
+        [b'8', b'6', national @ ..] if is_chinese_mobile(national) => return None,
+        [b'1', ..] => return None,
+        _ => {}
+    }
+    let (regions, national) = plan_of(digits)?;
+    let is = |kind: Type| {
+        let described = |region: &&'static Metadata| {
+            region
+                .descriptors()
+                .get(kind)
+                .is_some_and(|one| one.is_match(national))
+        };
+        regions.iter().any(described)
+    };
+    if is(Type::Mobile) {
+        return None;
+    }
+    ODD.into_iter()
+        .find(|(kind, _)| is(*kind))
+        .map(|(_, name)| name)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_number_is_at_home_in_the_country_of_its_code() {
+        for (phone, home) in [
+            ("+447400123456", Some("GB +44")),
+            ("+8613800138000", Some("CN +86")),
+            ("+12025550123", Some("US +1")),
+            ("+85291234567", Some("HK +852")),
+            ("+999", None),
+        ] {
+            assert_eq!(country(phone).as_deref(), home, "{phone}");
+        }
+    }
+
+    #[test]
+    fn landlines_are_told_where_the_plan_knows_them() {
+        for (phone, kind) in [
+            ("+447400123456", None),
+            ("+442079460018", Some("landline")),
+            ("+448081570192", Some("toll-free number")),
+            ("+493012345678", Some("landline")),
+            ("+4915123456789", None),
+            ("+861012345678", Some("landline")),
+            ("+8613800138000", None),
+            ("+12025550123", None),
+            ("", None),
+        ] {
+            assert_eq!(odd_kind(phone), kind, "{phone}");
+        }
+    }
 
     #[test]
     fn plans_judged_by_their_format_need_the_whole_format() {

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use diesel::prelude::*;
 use diesel_async::RunQueryDsl;
 
-use super::schema::{import, sms_key};
+use super::schema::{campaign, import, sms_key};
 use super::{CHUNK, Store, StoreError};
 use crate::sms::{NewSms, Timestamp};
 
@@ -83,5 +83,26 @@ impl Store {
             known.extend(found);
         }
         Ok(known)
+    }
+
+    /// Another campaign that messages of a file with this hash were put into since a moment, and when.
+    pub async fn imported_elsewhere(
+        &self,
+        hash: &str,
+        name: &str,
+        since: Timestamp,
+    ) -> Result<Option<(String, Timestamp)>, StoreError> {
+        let found: Vec<(String, i64)> = reading!(self, |conn| import::table
+            .inner_join(campaign::table.on(campaign::id.eq(import::campaign_id)))
+            .filter(import::hash.eq(hash))
+            .filter(import::created_at.ge(since.as_millis()))
+            .filter(import::accepted.gt(0))
+            .filter(campaign::name.ne(name))
+            .order(import::id.desc())
+            .select((campaign::name, import::created_at))
+            .limit(1)
+            .load(conn))?;
+        let found = found.into_iter().next();
+        Ok(found.map(|(name, at)| (name, Timestamp::from_millis(at))))
     }
 }

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::io;
 
 use minijinja::value::Value;
 use minijinja::{AutoEscape, Environment, Error, ErrorKind, UndefinedBehavior};
@@ -43,6 +44,9 @@ pub enum RenderError {
     /// A placeholder met an empty value.
     #[error("an empty value")]
     Hole,
+    /// No text message is nearly so long.
+    #[error("a text without measure")]
+    TooLong,
     #[error("{0}")]
     Other(String),
 }
@@ -120,6 +124,7 @@ impl Template {
             .filter_map(|name| Some((name.as_str(), Value::from(value(name)?))))
             .collect();
         self.render_values(row).map_err(|error| match error.kind() {
+            ErrorKind::WriteFailure => RenderError::TooLong,
             ErrorKind::UndefinedError => RenderError::Hole,
             ErrorKind::OutOfFuel => {
                 RenderError::Other("the text does not come to an end".to_owned())
@@ -129,8 +134,10 @@ impl Template {
     }
 
     fn render_values(&self, row: Vec<(&str, Value)>) -> Result<String, Error> {
-        let context = Value::from_pairs(row);
-        self.environment.get_template(NAME)?.render(context)
+        let mut text = Bounded::default();
+        let template = self.environment.get_template(NAME)?;
+        template.render_captured_to(Value::from_pairs(row), &mut text)?;
+        String::from_utf8(text.0).map_err(|_| Error::from(ErrorKind::WriteFailure))
     }
 
     /// Finds what no row can mend: a filter that does not exist, a file to include.
@@ -140,7 +147,12 @@ impl Template {
             .iter()
             .map(|name| (name.as_str(), Value::from("1")))
             .collect();
+        let recurses = |error: &Error| {
+            let detail = error.detail().unwrap_or_default();
+            detail.contains("recursion limit")
+        };
         match self.render_values(row) {
+            Err(error) if recurses(&error) => Err(syntax(name, &error)),
             Err(error)
                 if matches!(
                     error.kind(),
@@ -153,12 +165,31 @@ impl Template {
                         | ErrorKind::OutOfFuel
                         | ErrorKind::TooManyArguments
                         | ErrorKind::MissingArgument
+                        | ErrorKind::WriteFailure
                 ) =>
             {
                 Err(syntax(name, &error))
             }
             _ => Ok(()),
         }
+    }
+}
+
+/// A rendered text, up to a length that no message has: a loop may not fill the memory.
+#[derive(Default)]
+struct Bounded(Vec<u8>);
+
+impl io::Write for Bounded {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.0.len() + bytes.len() > LONGEST_SOURCE {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+        self.0.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 

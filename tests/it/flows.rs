@@ -47,9 +47,9 @@ fn a_list_is_imported_sent_and_reported() {
     list.csv into campaign `spring`
       rows        6
       accepted    4
-      duplicates  1
+      duplicates  1 (line 7 repeats line 2)
       suppressed  0
-      rejected    1
+      rejected    1 (1 scientific notation)
       segments    4 (4 messages in GSM-7, 0 in UCS-2)
     ----- stderr
     warning: `list.csv`: 1 row rejected, with the reasons in `list.rejects.csv`: mend that file and import it
@@ -65,9 +65,9 @@ fn a_list_is_imported_sent_and_reported() {
     list.csv into campaign `spring`
       rows        6
       accepted    0
-      duplicates  5
+      duplicates  5 (line 7 repeats line 2)
       suppressed  0
-      rejected    1
+      rejected    1 (1 scientific notation)
       segments    0 (0 messages in GSM-7, 0 in UCS-2)
     ----- stderr
     warning: `list.csv`: 1 row rejected, with the reasons in `list.rejects-2.csv`: mend that file and import it

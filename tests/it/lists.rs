@@ -50,7 +50,13 @@ fn suppressed_phones_are_left_out() {
         "gsm7": 2,
         "ucs2": 0
       },
-      "cost": null
+      "cost": null,
+      "by_reason": [
+        {
+          "reason": "scientific notation",
+          "count": 1
+        }
+      ]
     }
     ----- stderr
     warning: `list.csv`: 1 row rejected, with the reasons in `list.rejects.csv`: mend that file and import it
@@ -130,7 +136,7 @@ fn a_list_without_a_usable_row_leaves_nothing_to_send() {
       accepted    0
       duplicates  0
       suppressed  0
-      rejected    1
+      rejected    1 (1 not a phone number)
       segments    0 (0 messages in GSM-7, 0 in UCS-2)
     ----- stderr
     warning: `list.csv`: 1 row rejected, with the reasons in `list.rejects.csv`: mend that file and import it
@@ -155,11 +161,14 @@ fn a_dry_run_shows_what_would_be_sent_and_writes_nothing() {
     exit 0
     ----- stdout
     list.csv into campaign `list-c28009`
+      list        CSV in UTF-8, `,` between the fields, header in line 1
+      phone       `phone`
+      text        with `name`
       rows        6
       would send  4
-      duplicates  1
+      duplicates  1 (line 7 repeats line 2)
       suppressed  0
-      rejected    1
+      rejected    1 (1 scientific notation)
       segments    4 (0 messages in GSM-7, 4 in UCS-2)
       sending     about 2m at 2/min
       expensive   `你` (U+4F60) makes 4 messages UCS-2

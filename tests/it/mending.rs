@@ -97,6 +97,9 @@ fn a_dry_run_of_failures_says_what_the_import_then_does() {
     exit 0
     ----- stdout
     failed.csv into campaign `spring`
+      list        CSV in UTF-8, `,` between the fields, header in line 1
+      phone       `phone`
+      text        column `content`
       rows        3
       would send  1
       duplicates  1
@@ -133,7 +136,7 @@ fn failures_of_several_campaigns_need_one_named() {
     let gateway = Gateway::start(&scratch, &[]);
     scratch.write_cellar(&gateway.url);
     failed(&scratch, LIST, "spring", &[]);
-    failed(&scratch, LIST, "autumn", &[]);
+    failed(&scratch, LIST, "autumn", &["--again"]);
     let dry = scratch.run(["import", "failed.csv", "--dry-run"]);
     assert_eq!(dry.code(), Some(2), "{dry}");
     assert!(dry.stderr().contains("`spring`, `autumn`"), "{dry}");

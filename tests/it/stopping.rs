@@ -98,9 +98,9 @@ fn a_paused_campaign_waits_and_a_cancelled_one_can_be_imported_again() {
     list.csv into campaign `spring`
       rows        6
       accepted    4
-      duplicates  1
+      duplicates  1 (line 7 repeats line 2)
       suppressed  0
-      rejected    1
+      rejected    1 (1 scientific notation)
       segments    4 (4 messages in GSM-7, 0 in UCS-2)
     ----- stderr
     campaign `spring` was cancelled: it is active again

@@ -1,44 +1,29 @@
-//! `smsq import --dry-run`: what would be sent, what it costs and how long it takes; nothing is written.
+//! `smsq import --dry-run`, and the look that `run` takes before a large campaign: what would be sent, what it
+//! costs and how long it takes; nothing is written.
 
-use std::fmt::Write as _;
-use std::time::Duration;
+use serde_json::json;
 
-use serde_json::{Value, json};
-
-use super::{List, fault, find_homes, tell, unchanged_hint};
-use crate::commands::words::{duration, messages};
+use super::look::Look;
+use super::{List, fault, find_homes, prices, tell, unchanged_hint, window};
+use crate::commands::words::messages;
 use crate::commands::{Context, hinted, providers};
 use crate::exit::Exit;
-use crate::import::{Plan, Preview};
+use crate::import::{Plan, PriceOf};
 use crate::rate::Rate;
 use crate::report::shell_word;
 use crate::store::{Access, Campaign, Fault, Store};
-use crate::text::segments::Alphabet;
 
 /// So many messages are shown, and so many rejected rows.
 const SAMPLES: usize = 5;
-/// So many expensive characters are named.
-const CHARACTERS: usize = 5;
-
-/// A file, looked through.
-struct Look<'a> {
-    file: &'a str,
-    campaign: &'a str,
-    preview: Preview,
-    /// The limits that would hold.
-    limits: Vec<Rate>,
-}
+/// From so many messages on, somebody at a terminal is asked before they are sent.
+pub(in crate::commands) const LARGE: u64 = 1_000;
 
 pub(super) async fn run(
     list: &List,
     plans: &mut [Plan],
     context: &Context,
 ) -> anyhow::Result<Exit> {
-    let store = match Store::of(&context.config.database, Access::Existing).await {
-        Ok(store) => Some(store),
-        Err(error) if error.fault() == Fault::Missing => None,
-        Err(error) => return Err(hinted(&error, error.hint())),
-    };
+    let store = existing(context).await?;
     if let Some(store) = &store {
         find_homes(list, plans, store).await?;
     }
@@ -53,6 +38,7 @@ pub(super) async fn run(
         } else {
             context.console.data(&look.text())?;
         }
+        tell::warn_of(&context.console, look.file, &look.preview.odd);
         if look.preview.unchanged > 0 {
             let hint = unchanged_hint(look.preview.unchanged, shell_word(look.campaign));
             context.console.say(&hint);
@@ -73,10 +59,52 @@ pub(super) async fn run(
     })
 }
 
+/// The database, if there is one yet.
+async fn existing(context: &Context) -> anyhow::Result<Option<Store>> {
+    match Store::of(&context.config.database, Access::Existing).await {
+        Ok(store) => Ok(Some(store)),
+        Err(error) if error.fault() == Fault::Missing => Ok(None),
+        Err(error) => Err(hinted(&error, error.hint())),
+    }
+}
+
+/// Shows a large campaign and asks whether to send it, where somebody is there to be asked.
+pub(in crate::commands) async fn confirm(
+    list: &List,
+    plans: &mut [Plan],
+    context: &Context,
+) -> anyhow::Result<bool> {
+    if !context.console.can_ask() {
+        return Ok(true);
+    }
+    let store = existing(context).await?;
+    if let Some(store) = &store {
+        find_homes(list, plans, store).await?;
+    }
+    let plans: &[Plan] = plans;
+    let mut looks = Vec::new();
+    for plan in plans {
+        looks.push(look(list, plan, context, store.as_ref()).await?);
+    }
+    let total = looks.iter().map(|look| look.preview.accepted).sum();
+    if total < LARGE {
+        return Ok(true);
+    }
+    for look in &looks {
+        context.console.say(look.text().trim_end());
+        tell::warn_of(&context.console, look.file, &look.preview.odd);
+    }
+    let is_meant = context.console.ask(&format!("send {}?", messages(total)));
+    if !is_meant {
+        context.console.say("nothing was written");
+    }
+    Ok(is_meant)
+}
+
 async fn look<'a>(
     list: &'a List,
     plan: &'a Plan,
-    context: &Context,
+    context: &'a Context,
     store: Option<&Store>,
 ) -> anyhow::Result<Look<'a>> {
     let name = list.campaign_for(plan);
@@ -85,16 +113,26 @@ async fn look<'a>(
         None => None,
     };
     let known = store.map(|store| (store, campaign.as_ref()));
+    let prices = prices::of(list, campaign.as_ref(), context);
+    let price = |phone: &str| prices?.of(phone);
+    let price = prices.is_some().then_some(&price as PriceOf<'_>);
+    let now = super::this_moment();
+    let window = window(list, now)?;
     let progress = context.console.progress(None, "looking");
     let preview = plan
-        .preview(SAMPLES, known, |done| progress.set(done.rows))
+        .preview(SAMPLES, known, price, |done| progress.set(done.rows))
         .await
         .map_err(fault)?;
     Ok(Look {
         file: plan.file(),
         campaign: name,
+        mapping: plan.mapping(),
         preview,
         limits: limits(list, campaign.as_ref(), context)?,
+        currency: prices.map(|prices| prices.currency.as_str()),
+        open_for: window
+            .expires_at
+            .map(|at| at.since(window.due_at.unwrap_or(now))),
     })
 }
 
@@ -112,110 +150,4 @@ fn limits(
     };
     limits.extend(campaign.iter().flat_map(|campaign| campaign.rate.0.clone()));
     Ok(limits)
-}
-
-fn alphabet(alphabet: Alphabet) -> &'static str {
-    match alphabet {
-        Alphabet::Gsm7 => "GSM-7",
-        Alphabet::Ucs2 => "UCS-2",
-    }
-}
-
-impl Look<'_> {
-    /// How long sending takes under the narrowest limit.
-    fn takes(&self) -> Option<Duration> {
-        let count = u32::try_from(self.preview.accepted).map_or(f64::MAX, f64::from);
-        let slowest = self
-            .limits
-            .iter()
-            .map(|limit| limit.per_second())
-            .reduce(f64::min)?;
-        Duration::try_from_secs_f64((count / slowest).ceil()).ok()
-    }
-
-    fn text(&self) -> String {
-        let preview = &self.preview;
-        let mut text = format!("{} into campaign `{}`\n", self.file, self.campaign);
-        for (word, count) in [
-            ("rows", preview.rows),
-            ("would send", preview.accepted),
-            ("duplicates", preview.duplicates),
-            ("suppressed", preview.suppressed),
-            ("rejected", preview.rejected),
-        ] {
-            let _ = writeln!(text, "  {word:<11} {}", indicatif::HumanCount(count));
-        }
-        let _ = writeln!(text, "  segments    {}", tell::segments(&preview.segments));
-        let takes = match (self.takes(), self.limits.as_slice()) {
-            (Some(span), [_, ..]) => {
-                let limits: Vec<String> = self.limits.iter().map(Rate::to_string).collect();
-                format!("about {} at {}", duration(span), limits.join(", "))
-            }
-            _ => "as fast as it goes: no limit is set".to_owned(),
-        };
-        let _ = writeln!(text, "  sending     {takes}");
-        for (character, count) in preview.expensive.iter().take(CHARACTERS) {
-            let code = u32::from(*character);
-            let shown = if character.is_control() {
-                ' '
-            } else {
-                *character
-            };
-            let _ = writeln!(
-                text,
-                "  expensive   `{shown}` (U+{code:04X}) makes {} UCS-2",
-                messages(*count)
-            );
-        }
-        for sample in &preview.samples {
-            let _ = writeln!(
-                text,
-                "\n  line {} to {}: {} × {}\n    {}",
-                sample.line,
-                sample.phone,
-                sample.segments.count,
-                alphabet(sample.segments.alphabet),
-                sample.content.replace('\n', "\n    ")
-            );
-        }
-        for (line, reason) in &preview.rejects {
-            let _ = writeln!(text, "\n  line {line} rejected: {reason}");
-        }
-        text
-    }
-
-    fn object(&self) -> Value {
-        let preview = &self.preview;
-        let samples: Vec<Value> = preview
-            .samples
-            .iter()
-            .map(|sample| {
-                json!({
-                    "line": sample.line, "phone": sample.phone, "content": sample.content,
-                    "segments": sample.segments.count,
-                    "alphabet": alphabet(sample.segments.alphabet),
-                })
-            })
-            .collect();
-        let rejects: Vec<Value> = preview
-            .rejects
-            .iter()
-            .map(|(line, reason)| json!({ "line": line, "reason": reason }))
-            .collect();
-        json!({
-            "dry_run": true,
-            "file": self.file,
-            "campaign": self.campaign,
-            "rows": preview.rows,
-            "accepted": preview.accepted,
-            "duplicates": preview.duplicates,
-            "suppressed": preview.suppressed,
-            "rejected": preview.rejected,
-            "segments": preview.segments,
-            "cost": null,
-            "takes_ms": self.takes().map(crate::sms::millis),
-            "samples": samples,
-            "rejects": rejects,
-        })
-    }
 }

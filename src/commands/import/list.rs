@@ -2,14 +2,15 @@
 
 use std::path::{Path, PathBuf};
 
+use super::checks::Allowance;
 use crate::commands::moment::Moment;
 use crate::commands::words::campaign_name;
-use crate::import::{Options, Plan, TextSource, Unique};
+use crate::import::{Encoding, Options, Plan, TextSource, Unique};
 use crate::phone::Region;
 
 #[derive(Debug, clap::Args)]
 pub(in crate::commands) struct List {
-    /// CSV files with a header; `-` is standard input
+    /// CSV, XLSX, XLS, ODS or JSON lines, also as .gz or .zip; `-` is standard input
     #[arg(required = true, value_name = "FILE")]
     pub(in crate::commands) files: Vec<PathBuf>,
     /// The campaign they belong to [default: that of the failures in it, else the file's name and a short hash of the text]
@@ -21,12 +22,21 @@ pub(in crate::commands) struct List {
     /// A file with the text
     #[arg(long, value_name = "FILE")]
     template: Option<PathBuf>,
-    /// Which column is what, like `phone=手机号` or `name=first_name`; repeatable
+    /// Which column is what, like `phone=手机号`, `phone=mobile,home` or `name=first_name`; repeatable
     #[arg(long, value_name = "NAME=COLUMN", value_parser = column)]
     column: Vec<(String, String)>,
     /// What is between the fields [default: found in the header]
     #[arg(long, value_name = "CHARACTER", value_parser = delimiter)]
     delimiter: Option<u8>,
+    /// What the text is in, like gb18030, utf-16 or windows-1252 [default: found in the text]
+    #[arg(long, value_name = "NAME")]
+    encoding: Option<Encoding>,
+    /// The sheet of a workbook, by its name or number [default: the first]
+    #[arg(long, value_name = "NAME")]
+    sheet: Option<String>,
+    /// Replace typographic quotes, dashes and spaces where that makes a text cheaper
+    #[arg(long)]
+    smart: bool,
     /// Where numbers without a country code are at home, like GB [default: setting `default_region`]
     #[arg(long)]
     pub(in crate::commands) region: Option<Region>,
@@ -42,6 +52,12 @@ pub(in crate::commands) struct List {
     /// Where rejected rows go [default: <file>.rejects.csv in the current folder]
     #[arg(long, value_name = "FILE")]
     pub(in crate::commands) rejects: Option<PathBuf>,
+    /// Write nothing if more rows than that would be rejected: 5% or 100
+    #[arg(long, value_name = "SHARE")]
+    pub(in crate::commands) max_rejects: Option<Allowance>,
+    /// The same file may go to another campaign within a day
+    #[arg(long)]
+    pub(in crate::commands) again: bool,
     /// Not before this moment: 2026-12-24T09:00:00Z, "2026-12-24 09:00" or +2h [default: at once]
     #[arg(long, value_name = "TIME")]
     pub(in crate::commands) at: Option<Moment>,
@@ -65,6 +81,9 @@ impl List {
             unique: self.unique.clone(),
             rejects: self.rejects.clone(),
             delimiter: self.delimiter,
+            encoding: self.encoding,
+            sheet: self.sheet.clone(),
+            smart: self.smart,
         }
     }
 

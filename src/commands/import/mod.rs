@@ -1,12 +1,17 @@
 //! `smsq import`: lists become messages in the queue. All files are looked through before anything is
 //! written; then each is imported into its campaign.
 
+mod checks;
 mod dry_run;
 mod list;
+mod look;
+mod prices;
 mod tell;
 
 use std::fmt::Display;
 
+pub(super) use self::checks::check_rejects;
+pub(super) use self::dry_run::{LARGE, confirm};
 pub(super) use self::list::List;
 pub(super) use self::tell::{Imported, remarks};
 
@@ -14,7 +19,7 @@ use super::signals::Signals;
 use super::words::messages;
 use super::{Context, hinted};
 use crate::exit::Exit;
-use crate::import::{ImportError, Plan, Window};
+use crate::import::{ImportError, Plan, PriceOf, Window};
 use crate::sms::Timestamp;
 use crate::store::{Access, Campaign, CampaignChange, CampaignState, NewCampaign, Store};
 
@@ -24,6 +29,7 @@ Examples:
   smsq import list.csv --template welcome.txt --region GB
   smsq import 名单.csv --column phone=手机号 --region CN --campaign 夏季促销 --template summer.txt
   smsq import invoices.csv --unique phone,invoice --text \"Invoice {{ invoice }} is due\"
+  smsq import 名单.xlsx --column phone=手机,电话 --max-rejects 5% --template summer.txt
   smsq import list.csv --template offer.txt --at \"2026-12-24 09:00\" --expires +8h
   smsq import list.rejects.csv --template welcome.txt --campaign welcome-3f2a91   the mended rows
 
@@ -46,8 +52,9 @@ pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
     if args.dry_run {
         return dry_run::run(&args.list, &mut plans, context).await;
     }
+    check_rejects(&args.list, &plans, context).await?;
     let store = context.open(Access::Create).await?;
-    let imported = import(&args.list, &mut plans, context, &store).await?;
+    let imported = import(&args.list, &mut plans, context, &store, Use::Real).await?;
     let (imported, signal) = match imported {
         Ended::Whole(imported) => (imported, None),
         Ended::Stopped(imported, signal) => (imported, Some(signal)),
@@ -57,6 +64,14 @@ pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
         return Ok(signal);
     }
     Ok(tell::exit(&imported))
+}
+
+/// What the messages are for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Use {
+    Real,
+    /// Nobody gets them, however often.
+    Practice,
 }
 
 /// How an import ended: all files, or those before a signal came.
@@ -91,6 +106,7 @@ pub(super) async fn import(
     plans: &mut [Plan],
     context: &Context,
     store: &Store,
+    purpose: Use,
 ) -> anyhow::Result<Ended> {
     let window = window(list, store.now().await?)?;
     find_homes(list, plans, store).await?;
@@ -99,13 +115,22 @@ pub(super) async fn import(
         if let Some(campaign) = store.campaign(list.campaign_for(plan)).await? {
             plan.unique_in(&campaign).map_err(fault)?;
         }
+        if purpose == Use::Real {
+            checks::check_again(list, plan, context, store).await?;
+        }
+    }
+    for plan in plans {
+        tell::mapping(&context.console, plan.file(), &plan.mapping());
     }
     let mut signals = Signals::listen()?;
     let mut imported = Vec::new();
     for plan in plans {
         let campaign = open_campaign(list, plan, context, store).await?;
         let progress = context.console.progress(None, "importing");
-        let running = crate::import::run(plan, store, &campaign, window, |done| {
+        let prices = prices::of(list, Some(&campaign), context);
+        let price = |phone: &str| prices?.of(phone);
+        let price = prices.is_some().then_some(&price as PriceOf<'_>);
+        let running = crate::import::run(plan, store, &campaign, window, price, |done| {
             progress.set(done.rows);
             if let Some(total) = (done.rows * done.total_bytes).checked_div(done.bytes) {
                 progress.set_total(total.max(done.rows));
@@ -124,6 +149,7 @@ pub(super) async fn import(
         };
         imported.push(Imported {
             file: plan.file().to_owned(),
+            currency: prices.map(|prices| prices.currency.clone()),
             campaign: campaign.name,
             summary,
         });

@@ -4,17 +4,20 @@ use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
-use super::unchanged_hint;
+use super::{prices, unchanged_hint};
 use crate::commands::Context;
 use crate::commands::words::{counted, messages};
+use crate::console::Console;
 use crate::exit::Exit;
-use crate::import::{SegmentTotals, Summary};
+use crate::import::{Cost, Mapping, Odd, Reasons, Repeat, SegmentTotals, Summary};
 use crate::report::shell_word;
 
 /// A file that was imported.
 pub(in crate::commands) struct Imported {
     pub(in crate::commands) file: String,
     pub(in crate::commands) campaign: String,
+    /// `None`: the provider has no price table.
+    pub(in crate::commands) currency: Option<String>,
     pub(in crate::commands) summary: Summary,
 }
 
@@ -43,6 +46,16 @@ pub(super) fn tell(context: &Context, imported: &[Imported]) -> anyhow::Result<(
     Ok(())
 }
 
+/// How a list was understood: where that took a guess, or where somebody is watching.
+pub(super) fn mapping(console: &Console, file: &str, mapping: &Mapping) {
+    if !mapping.is_plain || console.terminal {
+        let Mapping {
+            form, phone, text, ..
+        } = mapping;
+        console.say(&format!("`{file}`: {form}; phone: {phone}; text: {text}"));
+    }
+}
+
 /// What deserves a second look.
 pub(in crate::commands) fn remarks(context: &Context, imported: &[Imported]) {
     for one in imported {
@@ -59,6 +72,7 @@ pub(in crate::commands) fn remarks(context: &Context, imported: &[Imported]) {
                 rejects.display()
             ));
         }
+        warn_of(&context.console, file, &summary.odd);
         if summary.unchanged > 0 {
             let hint = unchanged_hint(summary.unchanged, shell_word(&one.campaign));
             context.console.say(&hint);
@@ -102,7 +116,15 @@ impl Imported {
         ] {
             let _ = writeln!(text, "  {word:<11} {}", indicatif::HumanCount(count));
         }
+        explain(&mut text, &summary.repeats, &summary.reasons);
         let _ = writeln!(text, "  segments    {}", segments(&summary.segments));
+        if let Some(currency) = &self.currency {
+            let _ = writeln!(
+                text,
+                "  cost        {}",
+                prices::text(summary.cost, currency)
+            );
+        }
         text
     }
 
@@ -129,8 +151,50 @@ impl Imported {
             "rejected": summary.rejected,
             "rejects_file": summary.rejects_file,
             "segments": summary.segments,
-            "cost": null,
+            "cost": prices::object(summary.cost, self.currency.as_deref()),
+            "by_reason": by_reason(&summary.reasons),
         })
+    }
+}
+
+/// Behind the counts of duplicates and rejected rows: what they repeat, and what is wrong with them.
+pub(super) fn explain(text: &mut String, repeats: &[Repeat], reasons: &Reasons) {
+    let mut after = |word: &str, said: String| {
+        let line = text
+            .find(&format!("  {word} "))
+            .and_then(|at| Some(at + text[at..].find('\n')?));
+        if let Some(end) = line.filter(|_| !said.is_empty()) {
+            text.insert_str(end, &format!(" ({said})"));
+        }
+    };
+    let within = repeats
+        .iter()
+        .filter_map(|repeat| Some((repeat.line, repeat.first?)));
+    let within: Vec<String> = within
+        .map(|(line, first)| format!("line {line} repeats line {first}"))
+        .collect();
+    after("duplicates", within.join(", "));
+    let kinds = reasons.sorted().into_iter();
+    let kinds: Vec<String> = kinds
+        .map(|(kind, count)| format!("{} {kind}", indicatif::HumanCount(count)))
+        .collect();
+    after("rejected", kinds.join(", "));
+}
+
+pub(super) fn by_reason(reasons: &Reasons) -> Value {
+    let reasons = reasons.sorted().into_iter();
+    reasons
+        .map(|(reason, count)| json!({ "reason": reason, "count": count }))
+        .collect()
+}
+
+/// Numbers that text messages seldom reach.
+pub(super) fn warn_of(console: &Console, file: &str, odd: &Odd) {
+    for (kind, count, line) in odd.all() {
+        console.warn(&format!(
+            "`{file}`: {}, the first in line {line}: text messages seldom reach such numbers",
+            counted(count, kind)
+        ));
     }
 }
 
@@ -158,6 +222,14 @@ fn object(imported: &[Imported]) -> Value {
         }
         _ => None,
     };
+    let mut currencies = imported.iter().map(|one| one.currency.as_deref());
+    // Amounts of two currencies make no sum.
+    let currency = currencies.next().flatten();
+    let currency = currency.filter(|first| currencies.all(|one| one == Some(*first)));
+    let cost = Cost {
+        amount: sum(|one| one.cost.amount),
+        unpriced: sum(|one| one.cost.unpriced),
+    };
     let files: Vec<Value> = imported
         .iter()
         .map(|one| {
@@ -180,7 +252,8 @@ fn object(imported: &[Imported]) -> Value {
             "gsm7": sum(|one| one.segments.gsm7),
             "ucs2": sum(|one| one.segments.ucs2),
         },
-        "cost": null,
+        "cost": prices::object(cost, currency),
+        "by_reason": by_reason(&Reasons::joined(imported.iter().map(|one| &one.summary.reasons))),
         "files": files,
     })
 }

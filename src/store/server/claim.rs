@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use diesel::prelude::*;
-use diesel::sql_types::{Nullable, Text};
+use diesel::sql_types::{BigInt, Nullable, Text};
 use diesel::{QueryResult, update};
 use diesel_async::RunQueryDsl;
 use rand::seq::SliceRandom;
@@ -17,6 +17,15 @@ use crate::store::schema::sms;
 
 /// Beside the floor everything is looked at again after this: others may have put back what lies below.
 const RESCAN: Duration = Duration::from_secs(1);
+
+/// What a claim number is taken for, so that it can grow, whatever another program wrote.
+const MOST: i64 = i64::MAX - 1;
+
+#[diesel::declare_sql_function]
+extern "SQL" {
+    #[sql_name = "least"]
+    fn at_most(number: BigInt, most: BigInt) -> BigInt;
+}
 
 /// Where locked rows cannot be skipped, rows are chosen among so many times as many.
 const SPREAD: i64 = 4;
@@ -93,7 +102,7 @@ impl Candidate {
             in_doubt: self.in_doubt,
             expires_at: self.expires_at.map(Timestamp::from_millis),
             attempts: self.attempts,
-            claim: self.claim + 1,
+            claim: self.claim.min(MOST) + 1,
             reference: self
                 .reference
                 .unwrap_or_else(|| format!("{nonce}{}", self.id)),
@@ -231,7 +240,7 @@ pub(super) async fn mark(
     )
     .set((
         sms::state.eq(State::Sending.code()),
-        sms::claim.eq(sms::claim + 1),
+        sms::claim.eq(at_most(sms::claim, MOST) + 1),
         sms::worker_id.eq(worker_id),
         sms::claimed_at.eq(now.as_millis()),
         sms::reference.eq(reference.clone()),

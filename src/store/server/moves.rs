@@ -16,7 +16,14 @@ use crate::store::verdict::Standing;
 extern "SQL" {
     #[sql_name = "coalesce"]
     fn or_else(value: Nullable<Integer>, fallback: Nullable<Integer>) -> Nullable<Integer>;
+
+    /// A count that another program wrote may leave no room for one more.
+    #[sql_name = "least"]
+    fn at_most(count: Integer, most: Integer) -> Integer;
 }
+
+/// What a count is taken for, so that it can be added to.
+const MOST: i32 = 2_000_000_000;
 
 /// What a settlement needs to know of a message.
 #[derive(Clone, Debug, Queryable, Selectable)]
@@ -96,8 +103,8 @@ impl Row {
             message_id: receipt.message_id,
             segments: receipt.segments.or(self.segments),
             price: receipt.price,
-            attempts: self.attempts + counted,
-            accepted: self.late_accepted + accepted,
+            attempts: self.attempts.saturating_add(counted),
+            accepted: self.late_accepted.saturating_add(accepted),
             claim: self.claim,
             created_at: self.created_at,
             sent_at: 0,
@@ -218,7 +225,7 @@ pub(super) async fn to_failed(
                 fault.class.into_sql::<Text>(),
                 fault.code.as_deref().into_sql::<Nullable<Text>>(),
                 fault.reason.as_str().into_sql::<Text>(),
-                sms::attempts + fault.counted,
+                at_most(sms::attempts, MOST) + fault.counted,
                 sms::claim,
                 sms::reference,
                 sms::dedupe_key,
@@ -263,7 +270,7 @@ pub(super) async fn park(link: &mut Link, ids: &[i64], fault: &Fault) -> QueryRe
             sms::state.eq(State::Unknown.code()),
             sms::in_doubt.eq(true),
             sms::worker_id.eq(None::<i64>),
-            sms::attempts.eq(sms::attempts + fault.counted),
+            sms::attempts.eq(at_most(sms::attempts, MOST) + fault.counted),
             sms::last_class.eq(fault.class),
             sms::last_code.eq(&fault.code),
             sms::last_reason.eq(&fault.reason),
@@ -284,7 +291,7 @@ pub(super) async fn to_ready(
         sms::state.eq(State::Ready.code()),
         sms::worker_id.eq(None::<i64>),
         sms::due_at.eq(due_at),
-        sms::attempts.eq(sms::attempts + counted),
+        sms::attempts.eq(at_most(sms::attempts, MOST) + counted),
         sms::in_doubt.eq(in_doubt),
     );
     let rows = || sms::table.filter(sms::id.eq_any(ids));

@@ -362,11 +362,8 @@ impl Paces {
         );
         for route in &round.claims {
             let scope = provider_scope(&route.provider);
-            // Another worker's limit holds for those who have none, too.
-            let others = seen
-                .get(&scope)
-                .is_some_and(|pace| pace.slowest_until > now);
-            if !route.limits.is_empty() || others || !limited.is_empty() {
+            // Another worker's limit, which is in the row, holds for those who have none, too.
+            if !route.limits.is_empty() || !limited.is_empty() || seen.contains_key(&scope) {
                 scopes.insert(scope);
             }
         }

@@ -1,0 +1,95 @@
+//! How a list was understood, in words, so that a person can object before anything is written.
+
+use super::error::listed;
+use super::plan::Plan;
+use super::rows::Text;
+use super::source::Form;
+
+/// How a list was understood.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mapping {
+    /// `CSV in GB18030, ; between the fields, header in line 1`
+    pub form: String,
+    /// Which column is the phone, and why.
+    pub phone: String,
+    /// Where the text comes from.
+    pub text: String,
+    /// Nothing about it needed a guess: CSV in UTF-8 whose header names the phone.
+    pub is_plain: bool,
+}
+
+impl Plan {
+    pub fn mapping(&self) -> Mapping {
+        let (source, header) = (&self.source, &self.header);
+        let form = match &source.form {
+            Form::Separated(format) => format!(
+                "CSV in {}, {} between the fields",
+                source.encoding,
+                match format.delimiter {
+                    b'\t' => "tabs".to_owned(),
+                    other => format!("`{}`", char::from(other)),
+                }
+            ),
+            Form::Sheet(note) => format!("workbook, {note}"),
+            Form::JsonLines(_) => format!("JSON lines in {}", source.encoding),
+        };
+        let place = match (&source.form, header.line) {
+            (Form::JsonLines(_), _) => String::new(),
+            (_, Some(line)) => format!(", header in line {line}"),
+            (_, None) => ", no header".to_owned(),
+        };
+        Mapping {
+            form: format!("{form}{place}"),
+            phone: self.phone(),
+            text: self.origin(),
+            is_plain: matches!(source.form, Form::Separated(_))
+                && source.encoding.is_utf8()
+                && header.skipped == 1
+                && header.columns.phones.len() == 1,
+        }
+    }
+
+    fn phone(&self) -> String {
+        let columns = &self.header.columns;
+        let names: Vec<String> = columns
+            .phones
+            .iter()
+            .map(|&column| format!("`{}`", columns.names[column]))
+            .collect();
+        match self.header.by_content {
+            Some((like, rows)) => format!(
+                "column {}, where {like} of {rows} values look like phones",
+                columns.phones[0] + 1
+            ),
+            None => names.join(", else "),
+        }
+    }
+
+    fn origin(&self) -> String {
+        let name = |column: usize| self.header.columns.names[column].as_str();
+        match &self.text {
+            Text::Column(column) => format!("column `{}`", name(*column)),
+            Text::Template { placeholders, .. } if placeholders.is_empty() => {
+                "the same for all".to_owned()
+            }
+            Text::Template { placeholders, .. } => {
+                let (same, other): (Vec<_>, Vec<_>) = placeholders
+                    .iter()
+                    .partition(|(placeholder, column)| *placeholder == name(**column));
+                let same = listed(
+                    same.into_iter()
+                        .map(|(placeholder, _)| placeholder.as_str()),
+                );
+                let other = other.into_iter().map(|(placeholder, column)| {
+                    format!("`{placeholder}` from `{}`", name(*column))
+                });
+                let all: Vec<String> = Some(same)
+                    .filter(|same| !same.is_empty())
+                    .into_iter()
+                    .chain(other)
+                    .collect();
+                format!("with {}", all.join(", "))
+            }
+        }
+    }
+}

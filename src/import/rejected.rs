@@ -1,0 +1,36 @@
+//! Why a row was not imported: in the operator's words, and in a word under which such rows are counted.
+
+use crate::phone::PhoneError;
+
+/// Why a row was not imported.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rejected {
+    /// What rows with the same fault are counted under.
+    pub kind: &'static str,
+    /// What is wrong with this one and what to do about it.
+    pub reason: String,
+}
+
+impl Rejected {
+    pub(super) fn new(kind: &'static str, reason: impl Into<String>) -> Self {
+        Self {
+            kind,
+            reason: reason.into(),
+        }
+    }
+}
+
+impl From<PhoneError> for Rejected {
+    fn from(error: PhoneError) -> Self {
+        let kind = match &error {
+            PhoneError::Empty => "no phone",
+            PhoneError::NotANumber(_) => "not a phone number",
+            PhoneError::Scientific(_) => "scientific notation",
+            PhoneError::Several(_) => "several numbers in one field",
+            PhoneError::NoRegion(_) => "no country code",
+            PhoneError::Invalid(..) => "not a valid phone number",
+            PhoneError::Ambiguous(_) => "with or without country code",
+        };
+        Self::new(kind, error.to_string())
+    }
+}

@@ -1,0 +1,226 @@
+//! What an import asks or refuses before anything is written, and what a look shows.
+
+use std::fs::File;
+use std::io::{Read as _, Write as _};
+use std::process::Command;
+
+use rustix::fs::{Mode, OFlags};
+
+use crate::support::{Gateway, LIST, Scratch, snapshot};
+
+#[test]
+fn a_list_that_is_probably_wrong_as_a_whole_is_refused() {
+    let scratch = Scratch::new();
+    scratch.write("list.csv", LIST);
+    let line = [
+        "import",
+        "list.csv",
+        "--text",
+        "Hi {{ name }}",
+        "--max-rejects",
+    ];
+    snapshot!(scratch.run(line.into_iter().chain(["5%"])), @r"
+    exit 2
+    ----- stderr
+    error: `list.csv`: 1 of 6 rows would be rejected, and `--max-rejects 5%` allows fewer
+    hint: nothing was written; most often: scientific notation (1 row); `--dry-run` shows some of them
+    ");
+    assert!(!scratch.path("smsq.db").exists());
+    assert!(!scratch.path("list.rejects.csv").exists());
+    for enough in ["1", "17%"] {
+        let ran = scratch.run(line.into_iter().chain([enough]));
+        assert_eq!(ran.code(), Some(0), "{ran}");
+    }
+    let ran = scratch.run(line.into_iter().chain(["some"]));
+    assert_eq!(ran.code(), Some(2), "{ran}");
+}
+
+#[test]
+fn the_same_list_goes_to_another_campaign_only_if_that_is_meant() {
+    let scratch = Scratch::new();
+    scratch.write("list.csv", LIST);
+    let import = |campaign| ["import", "list.csv", "--text", "Hi", "--campaign", campaign];
+    assert_eq!(scratch.run(import("spring")).code(), Some(0));
+    let again = scratch.run(import("spring"));
+    assert!(again.stdout().contains("accepted    0\n"), "{again}");
+    let other = scratch.run(import("summer"));
+    assert_eq!(other.code(), Some(2), "{other}");
+    assert!(
+        other
+            .stderr()
+            .starts_with("error: `list.csv` was imported into campaign `spring` "),
+        "{other}"
+    );
+    assert!(
+        other.stderr().contains("`--again` if that is meant"),
+        "{other}"
+    );
+    assert!(!scratch.run(["status"]).stdout().contains("summer"));
+    let meant = scratch.run(import("summer").into_iter().chain(["--again"]));
+    assert!(meant.stdout().contains("accepted    4\n"), "{meant}");
+}
+
+#[test]
+fn a_look_shows_what_is_dear_and_what_would_save_it() {
+    let scratch = Scratch::new();
+    scratch.write("smsq.toml", "default_provider = 'sandbox'\n[providers.sandbox]\nkind = 'sandbox'\nurl = 'http://127.0.0.1:9'\n[prices.sandbox]\ncurrency = 'EUR'\n44 = 0.035\n");
+    let long = "x".repeat(60);
+    scratch.write("list.csv", &format!("phone,name\n+447400123456,Ann\n+447400123457,Ben\n+447400123458,Cai\n+447400123459,Dot\n+447400123460,Eli\n+447400123461,{long}\n+8613800138000,Kim\n"));
+    let line = [
+        "import",
+        "list.csv",
+        "--text",
+        "“Sale” – it’s on, dear {{ name }}…",
+        "--dry-run",
+    ];
+    snapshot!(scratch.run(line), @r#"
+    exit 0
+    ----- stdout
+    list.csv into campaign `list-f72814`
+      list        CSV in UTF-8, `,` between the fields, header in line 1
+      phone       `phone`
+      text        with `name`
+      rows        7
+      would send  7
+      duplicates  0
+      suppressed  0
+      rejected    0
+      segments    8 (0 messages in GSM-7, 7 in UCS-2)
+      cost        0.245 EUR, without 1 message that no price is known for
+      saving      1 segment with `--smart`
+      countries   GB +44: 6, CN +86: 1
+      sending     as fast as it goes: no limit is set
+      expensive   `–` (U+2013) makes 7 messages UCS-2, `-` would not
+      expensive   `’` (U+2019) makes 7 messages UCS-2, `'` would not
+      expensive   `“` (U+201C) makes 7 messages UCS-2, `"` would not
+      expensive   `”` (U+201D) makes 7 messages UCS-2, `"` would not
+      expensive   `…` (U+2026) makes 7 messages UCS-2, `...` would not
+
+      line 2 to +447400123456: 1 × UCS-2
+        “Sale” – it’s on, dear Ann…
+
+      line 3 to +447400123457: 1 × UCS-2
+        “Sale” – it’s on, dear Ben…
+
+      line 4 to +447400123458: 1 × UCS-2
+        “Sale” – it’s on, dear Cai…
+
+      line 5 to +447400123459: 1 × UCS-2
+        “Sale” – it’s on, dear Dot…
+
+      line 6 to +447400123460: 1 × UCS-2
+        “Sale” – it’s on, dear Eli…
+
+      longest: line 7 to +447400123461: 2 × UCS-2
+        “Sale” – it’s on, dear xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx…
+    ----- stderr
+    dry run: nothing was written
+    "#);
+    let ran = scratch.run(line.into_iter().chain(["--smart", "--format", "json"]));
+    assert_eq!(ran.json()["segments"]["ucs2"], 0, "{ran}");
+    assert_eq!(ran.json()["saving"], 0, "{ran}");
+    assert_eq!(
+        ran.json()["samples"][0]["content"],
+        "\"Sale\" - it's on, dear Ann...",
+        "{ran}"
+    );
+}
+
+#[test]
+fn a_look_says_how_many_would_expire_before_their_turn() {
+    let scratch = Scratch::new();
+    scratch
+        .write("list.csv", LIST)
+        .write_cellar("http://127.0.0.1:9");
+    let line = [
+        "import",
+        "list.csv",
+        "--text",
+        "Hi",
+        "--dry-run",
+        "--at",
+        "+1h",
+        "--expires",
+        "+61min",
+    ];
+    let rate = [("SMSQ__PROVIDERS__CELLAR__RATE", "2/min")];
+    let ran = scratch.run_with(line, &rate);
+    assert!(
+        ran.stdout().contains(
+            "sending     about 2m at 2/min; about 2 messages would expire before their turn\n"
+        ),
+        "{ran}"
+    );
+}
+
+/// Runs at a terminal where somebody types `answer`; gives back the exit code and what was seen there.
+fn at_a_terminal(mut command: Command, answer: &str) -> (Option<i32>, String) {
+    let master =
+        rustix::pty::openpt(rustix::pty::OpenptFlags::RDWR | rustix::pty::OpenptFlags::NOCTTY)
+            .expect("a terminal");
+    rustix::pty::grantpt(&master).expect("grants");
+    rustix::pty::unlockpt(&master).expect("unlocks");
+    let name = rustix::pty::ptsname(&master, Vec::new()).expect("its name");
+    let open = || {
+        File::from(
+            rustix::fs::open(&name, OFlags::RDWR | OFlags::NOCTTY, Mode::empty())
+                .expect("its other end"),
+        )
+    };
+    let mut child = command
+        .stdin(open())
+        .stdout(open())
+        .stderr(open())
+        .spawn()
+        .expect("starts");
+    drop(command);
+    let mut master = File::from(master);
+    master.write_all(answer.as_bytes()).expect("types");
+    let mut seen = Vec::new();
+    let mut piece = [0; 4096];
+    // The terminal hangs up when the program has ended.
+    while let Ok(read @ 1..) = master.read(&mut piece) {
+        seen.extend_from_slice(&piece[..read]);
+    }
+    let ended = child.wait().expect("ends");
+    (ended.code(), String::from_utf8_lossy(&seen).into_owned())
+}
+
+#[test]
+fn at_a_terminal_a_large_campaign_is_shown_before_it_is_sent() {
+    let scratch = Scratch::new();
+    let gateway = Gateway::start(&scratch, &[]);
+    let rows: Vec<String> = (0..1_200)
+        .map(|number| format!("+44740014{:04}\n", 1_000 + number))
+        .collect();
+    scratch
+        .write_cellar(&gateway.url)
+        .write("list.csv", &format!("phone\n{}", rows.concat()));
+    let line = ["run", "list.csv", "--text", "Hi", "--limit", "1"];
+    let (code, seen) = at_a_terminal(scratch.command(line), "n\n");
+    assert_eq!(code, Some(2), "{seen}");
+    assert!(
+        seen.contains("would send  1,200") && seen.contains("send 1,200 messages? [y/N]"),
+        "{seen}"
+    );
+    assert!(
+        seen.contains("nothing was written") && !scratch.path("smsq.db").exists(),
+        "{seen}"
+    );
+    let (code, seen) = at_a_terminal(scratch.command(line), "y\n");
+    assert_eq!(code, Some(0), "{seen}");
+    let (_, seen) = at_a_terminal(scratch.command(["send"]), "\n");
+    assert!(
+        seen.contains("send 1,199 messages? [y/N]") && seen.contains("nothing was sent"),
+        "{seen}"
+    );
+    let (code, seen) = at_a_terminal(scratch.command(["send", "--yes", "--limit", "1"]), "");
+    assert!(code == Some(0) && !seen.contains("[y/N]"), "{seen}");
+    scratch.write("more.csv", &format!("phone\n{}", rows.concat()));
+    let import = ["import", "more.csv", "--text", "Hi", "--campaign", "other"];
+    let (code, seen) = at_a_terminal(scratch.command(import), "y\n");
+    assert!(
+        code == Some(0) && seen.contains("Put everybody in it into `other` too? [y/N]"),
+        "{seen}"
+    );
+}

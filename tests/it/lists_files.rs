@@ -1,0 +1,353 @@
+//! Lists as people have them: in other encodings, as workbooks, as objects, packed, through a pipe.
+
+use std::io::Write as _;
+use std::process::Stdio;
+
+use rust_xlsxwriter::{Format, Workbook};
+
+use crate::support::{Scratch, snapshot};
+
+const CHINESE: &str = "手机号,姓名\n13800138000,王小明\n1.38E+10,李秀英\n13800138000,王小明\n";
+
+fn encoded(text: &str, encoding: &str) -> Vec<u8> {
+    let encoding = encoding_rs::Encoding::for_label(encoding.as_bytes()).expect("an encoding");
+    let (bytes, _, is_lossy) = encoding.encode(text);
+    assert!(!is_lossy);
+    bytes.into_owned()
+}
+
+fn utf16(text: &str) -> Vec<u8> {
+    let mark = [0xff, 0xfe].into_iter();
+    mark.chain(text.encode_utf16().flat_map(u16::to_le_bytes))
+        .collect()
+}
+
+fn write(scratch: &Scratch, name: &str, bytes: &[u8]) {
+    std::fs::write(scratch.path(name), bytes).expect("writes");
+}
+
+#[test]
+fn a_list_in_gb18030_is_read_and_its_rejects_are_mended_in_gb18030() {
+    let scratch = Scratch::new();
+    write(&scratch, "名单.csv", &encoded(CHINESE, "gb18030"));
+    let import = |file| {
+        [
+            "import",
+            file,
+            "--region",
+            "CN",
+            "--text",
+            "{{ 姓名 }}您好",
+            "--campaign",
+            "夏",
+        ]
+    };
+    snapshot!(scratch.run(import("名单.csv")), @r"
+    exit 0
+    ----- stdout
+    名单.csv into campaign `夏`
+      rows        3
+      accepted    1
+      duplicates  1 (line 4 repeats line 2)
+      suppressed  0
+      rejected    1 (1 scientific notation)
+      segments    1 (0 messages in GSM-7, 1 in UCS-2)
+    ----- stderr
+    `名单.csv`: CSV in GB18030, `,` between the fields, header in line 1; phone: `手机号`; text: with `姓名`
+    warning: `名单.csv`: 1 row rejected, with the reasons in `名单.rejects.csv`: mend that file and import it
+    next: `smsq send --campaign 夏`
+    ");
+    let rejects = std::fs::read(scratch.path("名单.rejects.csv")).expect("the rejects");
+    let (text, _, is_broken) = encoding_rs::GB18030.decode(&rejects);
+    assert!(
+        !is_broken && text.starts_with("手机号,姓名,smsq_line,smsq_reason\n1.38E+10,李秀英,3,"),
+        "{text}"
+    );
+    let mended = text.replacen("1.38E+10", "138 0013 8001", 1);
+    write(&scratch, "名单.rejects.csv", &encoded(&mended, "gb18030"));
+    let ran = scratch.run(import("名单.rejects.csv"));
+    assert!(ran.stdout().contains("accepted    1\n"), "{ran}");
+}
+
+#[test]
+fn an_encoding_is_found_or_named() {
+    let scratch = Scratch::new();
+    let text = "Telefon;Name\n+4915123456788;Jörg Größe\n+4915123456789;Jürgen Müller\n";
+    write(&scratch, "latin.csv", &encoded(text, "windows-1252"));
+    write(&scratch, "wide.csv", &utf16(text));
+    let look = |file, more: &[&'static str]| {
+        let line = ["import", file, "--text", "Hallo {{ Name }}", "--dry-run"];
+        scratch.run(line.into_iter().chain(more.iter().copied()))
+    };
+    for (file, named) in [("latin.csv", "windows-1252"), ("wide.csv", "UTF-16LE")] {
+        let ran = look(file, &[]);
+        let list =
+            format!("list        CSV in {named}, `;` between the fields, header in line 1\n");
+        assert!(ran.stdout().contains(&list), "{ran}");
+        assert!(ran.stdout().contains("Hallo Jörg Größe"), "{ran}");
+    }
+    let ran = look("latin.csv", &["--encoding", "cp1251"]);
+    assert!(
+        ran.stdout().contains("windows-1251") && ran.stdout().contains("J\u{446}rg"),
+        "{ran}"
+    );
+    let ran = look("latin.csv", &["--encoding", "klingon"]);
+    assert_eq!(ran.code(), Some(2), "{ran}");
+}
+
+fn book() -> Vec<u8> {
+    let mut book = Workbook::new();
+    let sheet = book.add_worksheet().set_name("Kunden").expect("a name");
+    for (column, name) in (0..).zip(["Handynummer", "Festnetz", "Name", "Tag"]) {
+        sheet.write(0, column, name).expect("writes");
+    }
+    let day = Format::new().set_num_format("yyyy-mm-dd");
+    sheet.write(1, 0, 15_123_456_789_u64).expect("writes");
+    sheet.write(1, 2, "Ann").expect("writes");
+    sheet.write_with_format(1, 3, 46_347, &day).expect("writes");
+    sheet.write(2, 1, "030 12345678").expect("writes");
+    sheet.write(2, 2, "Ben").expect("writes");
+    sheet.write_with_format(2, 3, 46_348, &day).expect("writes");
+    sheet.write(4, 0, "4.9E+12").expect("writes");
+    sheet.write(4, 2, "Cai").expect("writes");
+    book.add_worksheet().write(0, 0, "phone").expect("writes");
+    book.save_to_buffer().expect("a workbook")
+}
+
+#[test]
+fn a_workbook_is_read_with_several_columns_of_phones() {
+    let scratch = Scratch::new();
+    write(&scratch, "kunden.xlsx", &book());
+    let line = [
+        "import",
+        "kunden.xlsx",
+        "--region",
+        "DE",
+        "--text",
+        "{{ Name }}: {{ Tag }}",
+    ];
+    snapshot!(scratch.run(line.into_iter().chain(["--column", "phone=Handynummer,Festnetz"])), @r"
+    exit 0
+    ----- stdout
+    kunden.xlsx into campaign `kunden-8617d7`
+      rows        3
+      accepted    2
+      duplicates  0
+      suppressed  0
+      rejected    1 (1 scientific notation)
+      segments    2 (2 messages in GSM-7, 0 in UCS-2)
+    ----- stderr
+    `kunden.xlsx`: workbook, sheet `Kunden`, there is another one (`--sheet NAME` takes it), header in line 1; phone: `Handynummer`, else `Festnetz`; text: with `Name`, `Tag`
+    warning: `kunden.xlsx`: 1 row rejected, with the reasons in `kunden.rejects.csv`: mend that file and import it
+    warning: `kunden.xlsx`: 1 landline, the first in line 3: text messages seldom reach such numbers
+    next: `smsq send --campaign kunden-8617d7`
+    ");
+    let rejects = scratch.read("kunden.rejects.csv");
+    assert!(
+        rejects.starts_with(
+            "\u{feff}Handynummer,Festnetz,Name,Tag,smsq_line,smsq_reason\n4.9E+12,,Cai,,5,"
+        ),
+        "{rejects}"
+    );
+    let ran = scratch.run(["import", "kunden.xlsx", "--text", "Hi", "--sheet", "3"]);
+    assert_eq!(ran.code(), Some(2), "{ran}");
+    assert!(
+        ran.stderr()
+            .contains("hint: its sheets are `Kunden`, `Sheet2`"),
+        "{ran}"
+    );
+}
+
+#[test]
+fn objects_are_rows() {
+    let scratch = Scratch::new();
+    scratch.write(
+        "list.jsonl",
+        "{\"phone\": 447400123456, \"name\": \"Ann\"}\n{\"name\": \"Ben\", \"phone\": \"07400 123457\"}\n{\"phone\": 7.4e9}\nBen\n",
+    );
+    let ran = scratch.run([
+        "import",
+        "list.jsonl",
+        "--region",
+        "GB",
+        "--text",
+        "Hi {{ name }}",
+    ]);
+    assert!(ran.stdout().contains("accepted    2\n"), "{ran}");
+    assert!(
+        ran.stdout()
+            .contains("rejected    2 (1 no JSON object, 1 scientific notation)\n"),
+        "{ran}"
+    );
+    let rejects = scratch.read("list.rejects.jsonl");
+    let mended = rejects
+        .replace("7.4e9", "07400 123458")
+        .replace("\"name\":\"\"", "\"name\":\"Cai\"");
+    scratch.write("list.rejects.jsonl", &mended);
+    let ran = scratch.run([
+        "import",
+        "list.rejects.jsonl",
+        "--region",
+        "GB",
+        "--text",
+        "Hi {{ name }}",
+    ]);
+    assert!(ran.stdout().contains("accepted    1\n"), "{ran}");
+    assert!(
+        ran.stdout().contains("rejected    1 (1 no phone)\n"),
+        "{ran}"
+    );
+}
+
+fn gzip(bytes: &[u8]) -> Vec<u8> {
+    let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    packed.write_all(bytes).expect("packs");
+    packed.finish().expect("packs")
+}
+
+fn zip(files: &[(&str, &[u8])]) -> Vec<u8> {
+    let mut archive = zip::ZipWriter::new(std::io::Cursor::new(Vec::new()));
+    for (name, bytes) in files {
+        archive
+            .start_file(*name, zip::write::SimpleFileOptions::default())
+            .expect("a file");
+        archive.write_all(bytes).expect("packs");
+    }
+    archive.finish().expect("packs").into_inner()
+}
+
+#[test]
+fn a_packed_list_is_the_list_itself() {
+    let scratch = Scratch::new();
+    let list = "phone,name\n+447400123456,Ann\n";
+    scratch.write("list.csv", list);
+    write(&scratch, "list.csv.gz", &gzip(list.as_bytes()));
+    let inner = [
+        ("__MACOSX/._list.csv", &b"x"[..]),
+        ("list.csv", list.as_bytes()),
+    ];
+    write(&scratch, "list.csv.zip", &zip(&inner));
+    write(&scratch, "book.zip", &zip(&[("kunden.xlsx", &book())]));
+    write(
+        &scratch,
+        "two.zip",
+        &zip(&[("a.csv", b"phone\n"), ("b.csv", b"phone\n")]),
+    );
+    let campaigns: Vec<String> = ["list.csv", "list.csv.gz", "list.csv.zip"]
+        .map(|file| {
+            let ran = scratch.run([
+                "import",
+                file,
+                "--text",
+                "Hi {{ name }}",
+                "--dry-run",
+                "--format",
+                "json",
+            ]);
+            assert_eq!(ran.json()["accepted"], 1, "{ran}");
+            ran.json()["campaign"].to_string()
+        })
+        .to_vec();
+    assert!(
+        campaigns.iter().all(|campaign| *campaign == campaigns[0]),
+        "{campaigns:?}"
+    );
+    let ran = scratch.run([
+        "import",
+        "book.zip",
+        "--region",
+        "DE",
+        "--text",
+        "Hi {{ Name }}",
+        "--dry-run",
+    ]);
+    assert!(ran.stdout().contains("sheet `Kunden`"), "{ran}");
+    snapshot!(scratch.run(["import", "two.zip", "--text", "Hi"]), @r"
+    exit 2
+    ----- stderr
+    error: `two.zip` is an archive of 2 files: `a.csv`, `b.csv`
+    hint: unpack it and name the files: several are imported at once
+    ");
+}
+
+#[test]
+fn a_pipe_may_bring_any_kind_of_list() {
+    let scratch = Scratch::new();
+    for bytes in [
+        gzip(b"phone,Name\n+447400123456,Ann\n"),
+        book(),
+        utf16("phone,Name\n+447400123456,Ann\n"),
+    ] {
+        let mut command = scratch.command([
+            "import",
+            "-",
+            "--region",
+            "DE",
+            "--text",
+            "Hi {{ Name }}",
+            "--dry-run",
+        ]);
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("starts");
+        child
+            .stdin
+            .take()
+            .expect("piped")
+            .write_all(&bytes)
+            .expect("writes");
+        let output = child.wait_with_output().expect("ends");
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() && said.contains("Hi Ann"), "{said}");
+    }
+}
+
+#[test]
+fn a_list_without_a_header_is_understood_by_its_values() {
+    let scratch = Scratch::new();
+    scratch.write(
+        "list.csv",
+        "Ann,07400 123456\nBen,07400 123457\nCai,7.4E+09\n",
+    );
+    let line = ["import", "list.csv", "--region", "GB"];
+    snapshot!(scratch.run(line.into_iter().chain(["--text", "Hi {{ _1 }}"])), @r"
+    exit 0
+    ----- stdout
+    list.csv into campaign `list-27b759`
+      rows        3
+      accepted    2
+      duplicates  0
+      suppressed  0
+      rejected    1 (1 scientific notation)
+      segments    2 (2 messages in GSM-7, 0 in UCS-2)
+    ----- stderr
+    `list.csv`: CSV in UTF-8, `,` between the fields, no header; phone: column 2, where 2 of 3 values look like phones; text: with `_1` from `1`
+    warning: `list.csv`: 1 row rejected, with the reasons in `list.rejects.csv`: mend that file and import it
+    next: `smsq send --campaign list-27b759`
+    ");
+    assert!(
+        scratch
+            .read("list.rejects.csv")
+            .starts_with("1,phone,smsq_line,smsq_reason\nCai,7.4E+09,3,")
+    );
+    let named = [
+        "--text",
+        "Hi {{ name }}",
+        "--column",
+        "phone=2",
+        "--column",
+        "name=1",
+        "--dry-run",
+    ];
+    let ran = scratch.run(line.into_iter().chain(named));
+    assert!(ran.stdout().contains("Hi Ann"), "{ran}");
+    scratch.write("two.csv", "07400 123456,07400 123457\n");
+    let ran = scratch.run(["import", "two.csv", "--region", "GB", "--text", "Hi"]);
+    assert!(
+        ran.stderr()
+            .contains("hint: say which one it is: `--column phone=1`"),
+        "{ran}"
+    );
+}
