@@ -13,6 +13,7 @@ use super::Server;
 use super::claim::{self, Candidate, Floors};
 use super::link::{Link, on};
 use super::{pace, settle};
+use crate::phone::Phone;
 use crate::rate::Rates;
 use crate::sms::{Cause, Class, Sms};
 use crate::store::pace::allotment::{Allotment, Own};
@@ -40,6 +41,9 @@ impl Server {
         Ok(played.done)
     }
 }
+
+/// Rows that one ask may refuse in one round, so that a round stays short.
+const REFUSALS: u64 = 1_000;
 
 /// What a round did, and the last key that it claimed of each campaign.
 struct Played {
@@ -71,35 +75,37 @@ async fn play(
         return Ok(Played { done, reached });
     }
     let campaigns = campaigns(link, round).await?;
+    let nonce = format!("{:016x}", rand::rng().random::<u64>());
     let mut search = Search {
         round,
         campaigns: &campaigns,
         floors,
         skips_locked,
+        nonce: &nonce,
+        suppressing: None,
         held: HashMap::new(),
+        marks: Marks::default(),
     };
     let mut found = Vec::new();
     for route in &round.claims {
         found.push(search.run(link, route).await?);
     }
-    let suppressed = suppressed(link, round, &found).await?;
+    let mut marks = search.marks;
     let mut paces = Paces::hold(link, round, &campaigns).await?;
     for (provider, until) in &round.stops {
         paces.stop(&provider_scope(provider), until.as_millis());
     }
-    let nonce = format!("{:016x}", rand::rng().random::<u64>());
-    let mut marks = Marks::default();
     for (route, found) in round.claims.iter().zip(found) {
-        let give = Give {
-            round,
-            route,
-            suppressed: &suppressed,
-            nonce: &nonce,
-        };
-        done.claims.push(give.out(found, &mut paces, &mut marks));
+        let given = give(round, route, found, &mut paces, &mut marks);
+        done.claims.push(given);
     }
     paces.keep(link).await?;
     marks.write(link, round, &nonce).await?;
+    for (campaign_id, drained) in done.claims.iter_mut().flat_map(|claim| &mut claim.drained) {
+        if let Drained::Until(next) = drained {
+            *next = claim::next_due(link, *campaign_id).await?;
+        }
+    }
     reached.extend(marks.reached);
     Ok(Played { done, reached })
 }
@@ -143,11 +149,29 @@ async fn campaigns(link: &mut Link, round: &Round) -> QueryResult<HashMap<i64, S
         .collect())
 }
 
-/// What one route found: candidates in the order of turns, and campaigns that have no more.
+/// What one route found, in the order of turns.
 #[derive(Default)]
 struct Found {
-    asked: Vec<(i64, u32, Vec<Candidate>)>,
-    drained: Vec<(i64, Drained)>,
+    asked: Vec<Asked>,
+    halted: Vec<(i64, Drained)>,
+    refused: u64,
+}
+
+/// What one ask found: messages that can be sent, `count` at the most.
+struct Asked {
+    campaign_id: i64,
+    count: u32,
+    ready: Vec<Ready>,
+    /// There were no more.
+    is_short: bool,
+}
+
+/// A message that can be sent, held but not yet claimed.
+struct Ready {
+    key: (i64, i64),
+    sms: Sms,
+    phone: Phone,
+    segments: i32,
 }
 
 /// Looks for rows for whoever asks; the same campaign may be asked twice.
@@ -156,8 +180,12 @@ struct Search<'a> {
     campaigns: &'a HashMap<i64, Standing>,
     floors: &'a Floors,
     skips_locked: bool,
+    nonce: &'a str,
+    /// Whether the suppression list has anybody on it, once that was asked.
+    suppressing: Option<bool>,
     /// The last key found of each campaign: a row that is held already must not be found again.
     held: HashMap<i64, (i64, i64)>,
+    marks: Marks,
 }
 
 impl Search<'_> {
@@ -168,67 +196,138 @@ impl Search<'_> {
             if want == 0 {
                 break;
             }
-            let campaign_id = ask.campaign_id;
-            match self.campaigns.get(&campaign_id) {
+            match self.campaigns.get(&ask.campaign_id) {
                 Some(standing) if standing.state == CampaignState::Active => {}
                 Some(standing) => {
                     let halted = Drained::Halted(standing.state, standing.reason.clone());
-                    found.drained.push((campaign_id, halted));
+                    found.halted.push((ask.campaign_id, halted));
                     continue;
                 }
                 None => continue,
             }
+            let count = want.min(ask.at_most);
+            let asked = self
+                .ask(link, ask.campaign_id, count, &mut found.refused)
+                .await?;
+            want -= u32::try_from(asked.ready.len()).unwrap_or(want).min(want);
+            found.asked.push(asked);
+        }
+        Ok(found)
+    }
+
+    async fn ask(
+        &mut self,
+        link: &mut Link,
+        campaign_id: i64,
+        count: u32,
+        refused: &mut u64,
+    ) -> QueryResult<Asked> {
+        let mut asked = Asked {
+            campaign_id,
+            count,
+            ready: Vec::new(),
+            is_short: false,
+        };
+        let before = *refused;
+        while asked.ready.len() < count as usize && *refused - before < REFUSALS {
+            let missing = count - u32::try_from(asked.ready.len()).unwrap_or(count);
             let wanted = claim::Wanted {
                 campaign_id,
                 now: self.round.now,
                 after: self.held.get(&campaign_id).copied(),
-                count: want.min(ask.at_most),
+                count: missing,
             };
             let rows = claim::due(link, self.floors, self.skips_locked, wanted).await?;
+            asked.is_short = rows.len() < missing as usize;
             if let Some(key) = rows.iter().map(Candidate::key).max() {
                 self.held.insert(campaign_id, key);
             }
-            let got = u32::try_from(rows.len()).unwrap_or(u32::MAX);
-            if got < wanted.count {
-                let next = claim::next_due(link, campaign_id).await?;
-                found.drained.push((campaign_id, Drained::Until(next)));
+            let suppressed = self.suppressed(link, &rows).await?;
+            for row in rows {
+                match self.admit(row, &suppressed) {
+                    Some(ready) => asked.ready.push(ready),
+                    None => *refused += 1,
+                }
             }
-            want -= got.min(want);
-            found.asked.push((campaign_id, wanted.count, rows));
+            if asked.is_short {
+                break;
+            }
         }
-        Ok(found)
+        Ok(asked)
     }
-}
 
-/// Which of the candidates' phones nothing is sent to.
-async fn suppressed(
-    link: &mut Link,
-    round: &Round,
-    found: &[Found],
-) -> QueryResult<HashSet<String>> {
-    let candidates = found.iter().flat_map(|found| &found.asked);
-    if candidates.clone().all(|(_, _, rows)| rows.is_empty()) {
-        return Ok(HashSet::new());
+    /// Which of these rows' phones nothing is sent to.
+    async fn suppressed(
+        &mut self,
+        link: &mut Link,
+        rows: &[Candidate],
+    ) -> QueryResult<HashSet<String>> {
+        if rows.is_empty() {
+            return Ok(HashSet::new());
+        }
+        let suppressing = match self.suppressing {
+            Some(suppressing) => suppressing,
+            None => on!(link, |conn| diesel::select(diesel::dsl::exists(
+                suppression::table.select(suppression::phone)
+            ))
+            .get_result(conn))?,
+        };
+        self.suppressing = Some(suppressing);
+        if !suppressing {
+            return Ok(HashSet::new());
+        }
+        let phones = rows
+            .iter()
+            .map(|row| (self.round.admit)(&row.clone().claimed("")));
+        let phones: Vec<String> = phones
+            .filter_map(|admission| match admission {
+                Admission::Send { phone, .. } => Some(phone.as_str().to_owned()),
+                Admission::Refuse(_) => None,
+            })
+            .collect();
+        let listed: Vec<String> = on!(link, |conn| suppression::table
+            .filter(suppression::phone.eq_any(&phones))
+            .select(suppression::phone)
+            .load(conn))?;
+        Ok(listed.into_iter().collect())
     }
-    let is_used: bool = on!(link, |conn| diesel::select(diesel::dsl::exists(
-        suppression::table.select(suppression::phone)
-    ))
-    .get_result(conn))?;
-    if !is_used {
-        return Ok(HashSet::new());
+
+    /// A message that can be sent; any other is claimed, refused, and settled with the round.
+    fn admit(&mut self, row: Candidate, suppressed: &HashSet<String>) -> Option<Ready> {
+        let is_garbled = row.is_garbled();
+        let key = row.key();
+        let sms = row.claimed(self.nonce);
+        let admission = if is_garbled {
+            self.marks.rewritten.push(sms.clone());
+            let why = "another program wrote it, and not in UTF-8";
+            Admission::Refuse(Cause::new(Class::Content, why))
+        } else {
+            (self.round.admit)(&sms)
+        };
+        let cause = match admission {
+            Admission::Send { phone, segments } if !suppressed.contains(phone.as_str()) => {
+                return Some(Ready {
+                    key,
+                    sms,
+                    phone,
+                    segments,
+                });
+            }
+            Admission::Send { phone, .. } => {
+                self.marks.note_phone(&sms, &phone);
+                Cause::new(Class::Suppressed, "the phone is on the suppression list")
+            }
+            Admission::Refuse(cause) => cause,
+        };
+        self.marks.ids.push(sms.id);
+        self.marks.refused.push(Settlement {
+            id: sms.id,
+            claim: sms.claim,
+            provider: String::new(),
+            fate: Fate::Refused(cause),
+        });
+        None
     }
-    let phones: Vec<String> = candidates
-        .flat_map(|(_, _, rows)| rows)
-        .filter_map(|row| match (round.admit)(&row.clone().claimed("")) {
-            Admission::Send { phone, .. } => Some(phone.as_str().to_owned()),
-            Admission::Refuse(_) => None,
-        })
-        .collect();
-    let listed: Vec<String> = on!(link, |conn| suppression::table
-        .filter(suppression::phone.eq_any(&phones))
-        .select(suppression::phone)
-        .load(conn))?;
-    Ok(listed.into_iter().collect())
 }
 
 /// The shared limits of a round: those that anybody spends from are held.
@@ -327,6 +426,15 @@ struct Marks {
 }
 
 impl Marks {
+    /// The phone as it is in the row from now on.
+    fn note_phone(&mut self, sms: &Sms, phone: &Phone) {
+        if sms.phone != phone.as_str() {
+            let mut row = sms.clone();
+            phone.as_str().clone_into(&mut row.phone);
+            self.rewritten.push(row);
+        }
+    }
+
     async fn write(&mut self, link: &mut Link, round: &Round, nonce: &str) -> QueryResult<()> {
         if self.ids.is_empty() {
             return Ok(());
@@ -347,97 +455,63 @@ impl Marks {
     }
 }
 
-/// Gives moments to one route's rows.
-struct Give<'a> {
-    round: &'a Round,
-    route: &'a RouteClaim,
-    suppressed: &'a HashSet<String>,
-    nonce: &'a str,
-}
-
-impl Give<'_> {
-    fn out(&self, found: Found, paces: &mut Paces, marks: &mut Marks) -> RouteClaimed {
-        let (round, route) = (self.round, self.route);
-        let scope = provider_scope(&route.provider);
-        let mut account = paces.accounts.remove(&scope).unwrap_or_default();
-        account.begin(&route.limits, round.worker_id, route.from_us, round.lease);
-        if round.refill {
-            account.refill(route.from_us);
-        }
-        let mut allotment = Allotment::new(route, account);
-        let mut done = RouteClaimed {
-            drained: found.drained,
-            ..RouteClaimed::default()
-        };
-        for (moment_us, held) in allotment.lapsed() {
-            let own = paces.own.entry(held.campaign_id).or_default();
-            allotment.take_back(own, held.segments, moment_us);
-        }
-        for held in &route.held {
-            let own = paces.own.entry(held.campaign_id).or_default();
-            let moment = allotment.moment(own, held.segments, route.until_us);
-            done.held.push(moment);
-        }
-        for (campaign_id, count, rows) in found.asked {
-            let own = paces.own.entry(campaign_id).or_default();
-            let permits = allotment.permits(own, count);
-            let mut claimed = 0;
-            for row in rows {
-                if claimed == permits {
-                    break;
-                }
-                marks.reached.insert(campaign_id, row.key());
-                marks.ids.push(row.id);
-                match self.admit(row, marks) {
-                    Some((sms, phone, segments)) => {
-                        let moment = allotment.moment(own, segments, i64::MAX);
-                        let moment = moment.unwrap_or(Moment::AtOnce);
-                        done.rows.push(Claimed { sms, phone, moment });
-                        claimed += 1;
-                    }
-                    None => done.refused += 1,
-                }
-            }
-        }
-        done.next_us = allotment.next_us;
-        if allotment.is_spent {
-            paces.changed.insert(scope.clone());
-        }
-        paces.accounts.insert(scope, allotment.account);
-        done
+/// Gives moments to what one route found, and claims what got one.
+fn give(
+    round: &Round,
+    route: &RouteClaim,
+    found: Found,
+    paces: &mut Paces,
+    marks: &mut Marks,
+) -> RouteClaimed {
+    let scope = provider_scope(&route.provider);
+    let mut account = paces.accounts.remove(&scope).unwrap_or_default();
+    account.begin(&route.limits, round.worker_id, route.from_us, round.lease);
+    if round.refill {
+        account.refill(route.from_us);
     }
-
-    /// A claimed message that will be sent; any other is refused, and settled with the round.
-    fn admit(&self, row: Candidate, marks: &mut Marks) -> Option<(Sms, crate::phone::Phone, i32)> {
-        let is_garbled = row.is_garbled();
-        let mut sms = row.claimed(self.nonce);
-        let admission = if is_garbled {
-            marks.rewritten.push(sms.clone());
-            let why = "another program wrote it, and not in UTF-8";
-            Admission::Refuse(Cause::new(Class::Content, why))
-        } else {
-            (self.round.admit)(&sms)
-        };
-        let cause = match admission {
-            Admission::Send { phone, segments } => {
-                if sms.phone != phone.as_str() {
-                    phone.as_str().clone_into(&mut sms.phone);
-                    marks.rewritten.push(sms.clone());
-                }
-                if !self.suppressed.contains(&sms.phone) {
-                    sms.segments = Some(segments);
-                    return Some((sms, phone, segments));
-                }
-                Cause::new(Class::Suppressed, "the phone is on the suppression list")
-            }
-            Admission::Refuse(cause) => cause,
-        };
-        marks.refused.push(Settlement {
-            id: sms.id,
-            claim: sms.claim,
-            provider: String::new(),
-            fate: Fate::Refused(cause),
-        });
-        None
+    let mut allotment = Allotment::new(route, account);
+    let mut done = RouteClaimed {
+        drained: found.halted,
+        refused: found.refused,
+        ..RouteClaimed::default()
+    };
+    for (moment_us, held) in allotment.lapsed() {
+        let own = paces.own.entry(held.campaign_id).or_default();
+        allotment.take_back(own, held.segments, moment_us);
     }
+    for held in &route.held {
+        let own = paces.own.entry(held.campaign_id).or_default();
+        let moment = allotment.moment(own, held.segments, route.until_us);
+        done.held.push(moment);
+    }
+    for asked in found.asked {
+        let own = paces.own.entry(asked.campaign_id).or_default();
+        let permits = allotment.permits(own, asked.count);
+        for ready in asked.ready.into_iter().take(permits as usize) {
+            let Ready {
+                key,
+                mut sms,
+                phone,
+                segments,
+            } = ready;
+            marks.reached.insert(asked.campaign_id, key);
+            marks.ids.push(sms.id);
+            marks.note_phone(&sms, &phone);
+            phone.as_str().clone_into(&mut sms.phone);
+            sms.segments = Some(segments);
+            let moment = allotment.moment(own, segments, i64::MAX);
+            let moment = moment.unwrap_or(Moment::AtOnce);
+            done.rows.push(Claimed { sms, phone, moment });
+        }
+        if asked.is_short {
+            // Its moment is asked for once all is marked.
+            done.drained.push((asked.campaign_id, Drained::Until(None)));
+        }
+    }
+    done.next_us = allotment.next_us;
+    if allotment.is_spent {
+        paces.changed.insert(scope.clone());
+    }
+    paces.accounts.insert(scope, allotment.account);
+    done
 }
