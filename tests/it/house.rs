@@ -13,8 +13,8 @@ use smsq::provider::{Provider, builtin};
 const GROUND: [&str; 3] = ["phone", "rate", "sms"];
 
 /// Each part, from the top down, and the parts below that it may know beside the ground.
-const DIRECTIONS: [(&str, &[&str]); 18] = [
-    ("main", &["cli", "commands"]),
+const DIRECTIONS: [(&str, &[&str]); 19] = [
+    ("main", &["argv", "cli", "commands"]),
     ("lib", &[]),
     ("cli", &["commands", "config", "console", "exit", "logging"]),
     (
@@ -32,6 +32,7 @@ const DIRECTIONS: [(&str, &[&str]); 18] = [
     ("sandbox", &["text"]),
     ("store", &[]),
     ("provider", &[]),
+    ("argv", &[]),
     ("console", &[]),
     ("exit", &[]),
     ("text", &[]),
