@@ -31,7 +31,7 @@ const DIRECTIONS: [(&str, &[&str]); 18] = [
     ("logging", &["console"]),
     ("sandbox", &["text"]),
     ("store", &[]),
-    ("provider", &[]),
+    ("provider", &["text"]),
     ("console", &[]),
     ("exit", &[]),
     ("text", &[]),
