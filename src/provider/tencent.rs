@@ -28,7 +28,7 @@ pub(super) const KEYS: &[&str] = &[
 ];
 
 const VERSION: &str = "2021-01-11";
-const KIND: &str = "application/json; charset=utf-8";
+const KIND: &str = "application/json";
 
 pub(super) struct Tencent {
     sdk_app_id: Option<String>,
@@ -56,12 +56,7 @@ impl Tencent {
     ) -> Result<Request<Bytes>, Outcome> {
         let body = body.to_string();
         let host = super::authority(&common.base);
-        let lower = action.to_ascii_lowercase();
-        let signed = [
-            ("content-type", KIND),
-            ("host", host.as_str()),
-            ("x-tc-action", lower.as_str()),
-        ];
+        let signed = [("content-type", KIND), ("host", host.as_str())];
         let keys = Keys {
             id: common.secret("secret_id"),
             secret: common.secret("secret_key"),

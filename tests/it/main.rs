@@ -16,3 +16,6 @@ mod starved;
 mod stopping;
 mod store;
 mod support;
+mod vendors;
+mod vendors_commands;
+mod vendors_peers;
