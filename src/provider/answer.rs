@@ -93,13 +93,14 @@ impl<'a> Answer<'a> {
     ) -> Outcome {
         let by_code = code.and_then(|code| self.listed(codes, code, words.clone()));
         let by_status = || self.listed(codes, &self.status_code(), words.clone());
-        by_code.or_else(by_status).unwrap_or_else(|| {
-            let outcome = self.by_status(&[], &UNKNOWN_STATUS, words.clone());
-            match code {
-                Some(code) => with_code(outcome, &short_code(code)),
-                None => outcome,
-            }
-        })
+        if let Some(outcome) = by_code.or_else(by_status) {
+            return outcome;
+        }
+        let outcome = self.by_status(&[], &UNKNOWN_STATUS, words);
+        match code {
+            Some(code) => with_code(outcome, &short_code(code)),
+            None => outcome,
+        }
     }
 
     /// How the table of codes names the status.

@@ -65,13 +65,13 @@ impl Calls for Kannel {
         ];
         pairs.extend(common.from(message).map(|from| ("from", from)));
         pairs.extend(self.smsc.as_deref().map(|smsc| ("smsc", smsc)));
-        let mask = self.dlr_mask.to_string();
+        let wanted = self.dlr_mask.to_string();
         let dlr = self.dlr_url.as_ref().map(|url| {
             let mark = if url.contains('?') { '&' } else { '?' };
             format!("{url}{mark}reference={}&type=%d", message.reference)
         });
         if let Some(url) = &dlr {
-            pairs.extend([("dlr-mask", mask.as_str()), ("dlr-url", url)]);
+            pairs.extend([("dlr-mask", wanted.as_str()), ("dlr-url", url)]);
         }
         let mut url = common.base.clone();
         url.set_query(Some(&form(pairs)));

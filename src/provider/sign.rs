@@ -70,6 +70,16 @@ pub(super) struct Keys<'a> {
     pub(super) secret: &'a str,
 }
 
+/// A line for each header, and their names.
+fn signed_headers(headers: &[(&str, &str)]) -> (String, String) {
+    let mut lines = String::new();
+    for (name, value) in headers {
+        lines.extend([name, ":", value.trim(), "\n"]);
+    }
+    let names: Vec<&str> = headers.iter().map(|(name, _)| *name).collect();
+    (lines, names.join(";"))
+}
+
 /// Alibaba Cloud's ACS3-HMAC-SHA256: the header `Authorization`. `headers` are all that are signed, in
 /// lower case and in the order of their names, `host` and `x-acs-content-sha256` among them.
 /// <https://help.aliyun.com/zh/sdk/product-overview/v3-request-structure-and-signature>
@@ -81,12 +91,8 @@ pub(super) fn acs3(
     headers: &[(&str, &str)],
     body: &[u8],
 ) -> String {
-    let lines: String = headers
-        .iter()
-        .map(|(name, value)| format!("{name}:{}\n", value.trim()))
-        .collect();
-    let names: Vec<&str> = headers.iter().map(|(name, _)| *name).collect();
-    let (names, body) = (names.join(";"), hex(&sha256(body)));
+    let (lines, names) = signed_headers(headers);
+    let body = hex(&sha256(body));
     let canonical = format!("{method}\n{path}\n{query}\n{lines}\n{names}\n{body}");
     let to_sign = format!("ACS3-HMAC-SHA256\n{}", hex(&sha256(canonical.as_bytes())));
     let signature = hex(&hmac_sha256(keys.secret.as_bytes(), to_sign.as_bytes()));
@@ -104,12 +110,8 @@ pub(super) fn tc3(
     headers: &[(&str, &str)],
     body: &[u8],
 ) -> String {
-    let lines: String = headers
-        .iter()
-        .map(|(name, value)| format!("{name}:{value}\n"))
-        .collect();
-    let names: Vec<&str> = headers.iter().map(|(name, _)| *name).collect();
-    let (names, body) = (names.join(";"), hex(&sha256(body)));
+    let (lines, names) = signed_headers(headers);
+    let body = hex(&sha256(body));
     let canonical = format!("POST\n/\n\n{lines}\n{names}\n{body}");
     let date = utc(now, "%Y-%m-%d");
     let scope = format!("{date}/{service}/tc3_request");

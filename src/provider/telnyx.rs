@@ -105,10 +105,8 @@ impl Calls for Telnyx {
                 let title = of("/title");
                 // One code for two things, and the title tells them apart.
                 let is_stop = title.as_ref().is_some_and(|title| title.contains("STOP"));
-                let code = of("/code").map(|code| match is_stop {
-                    true => format!("{code} STOP"),
-                    false => code,
-                });
+                let suffix = if is_stop { " STOP" } else { "" };
+                let code = of("/code").map(|code| code + suffix);
                 let words = of("/detail").or(title);
                 answer.failed(&common.codes, code.as_deref(), words)
             }

@@ -215,10 +215,10 @@ impl Calls for Twilio {
         }
         let oldest = entries.iter().filter_map(made).min();
         let is_whole = entries.len() < PAGE || oldest.is_some_and(|at| at < begin);
-        match near.is_empty() && is_whole {
-            true => Finding::Absent,
-            false => unclear("the provider has other messages to this phone at that time".into()),
+        if near.is_empty() && is_whole {
+            return Finding::Absent;
         }
+        unclear("the provider has other messages to this phone at that time".to_owned())
     }
 }
 

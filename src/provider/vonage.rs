@@ -72,11 +72,11 @@ impl Calls for Vonage {
             scalar(part, "/to").is_some_and(|to| to != messages[0].phone.digits())
                 || scalar(part, "/client-ref").is_some_and(|it| it != messages[0].reference)
         };
-        if parts.is_empty() || !answer.status.is_success() {
-            return vec![match answer.status.is_success() {
-                true => answer.unknown(" without a result"),
-                false => answer.failed(&common.codes, None, None),
-            }];
+        if !answer.status.is_success() {
+            return vec![answer.failed(&common.codes, None, None)];
+        }
+        if parts.is_empty() {
+            return vec![answer.unknown(" without a result")];
         }
         if parts.iter().any(|part| is_strange(&part)) {
             return vec![answer.unknown(" for another message")];

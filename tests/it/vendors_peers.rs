@@ -200,14 +200,10 @@ const CAMPAIGN: usize = 200;
 fn sends_a_campaign(stanza: &str, environment: &[(&str, &str)]) {
     let scratch = Scratch::new();
     scratch.write("smsq.toml", stanza);
-    let rows: String = (0..CAMPAIGN)
-        .map(|at| {
-            format!(
-                "+4474001{at:05},{}\n",
-                if at % 2 == 0 { "Ann" } else { "Αννα" }
-            )
-        })
-        .collect();
+    let name = |at: usize| if at % 2 == 0 { "Ann" } else { "Αννα" };
+    let row = |at: usize| format!("+4474001{at:05},{}", name(at));
+    let rows: Vec<String> = (0..CAMPAIGN).map(row).collect();
+    let rows = rows.join("\n");
     scratch.write("list.csv", &format!("phone,name\n{rows}"));
     let text = "Hello {{ name }}, it is 5 € & \"new\"";
     let ran = scratch.run(["import", "list.csv", "--text", text, "--campaign", "c"]);

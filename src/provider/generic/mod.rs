@@ -157,9 +157,10 @@ impl Generic {
 
     pub(super) fn supports(&self) -> Supports {
         Supports {
-            writes: match self.names("content") || !self.names("params") {
-                true => Writes::Text,
-                false => Writes::Template,
+            writes: if self.names("content") || !self.names("params") {
+                Writes::Text
+            } else {
+                Writes::Template
             },
             most_per_call: 1,
             reference: match self.honoured_for {
