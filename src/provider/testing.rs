@@ -128,7 +128,8 @@ pub(super) fn messages(count: u32) -> Vec<Message> {
 pub(super) fn shown(request: &Request<Bytes>) -> String {
     let mut text = format!("{} {}\n", request.method(), request.uri());
     for (name, value) in request.headers() {
-        text += &format!("{name}: {}\n", String::from_utf8_lossy(value.as_bytes()));
+        let value = String::from_utf8_lossy(value.as_bytes());
+        text.extend([name.as_str(), ": ", &value, "\n"]);
     }
     text + &String::from_utf8_lossy(request.body())
 }

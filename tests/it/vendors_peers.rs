@@ -200,7 +200,13 @@ const CAMPAIGN: usize = 200;
 fn sends_a_campaign(stanza: &str, environment: &[(&str, &str)]) {
     let scratch = Scratch::new();
     scratch.write("smsq.toml", stanza);
-    let name = |at: usize| if at % 2 == 0 { "Ann" } else { "Αννα" };
+    let name = |at: usize| {
+        if at.is_multiple_of(2) {
+            "Ann"
+        } else {
+            "Αννα"
+        }
+    };
     let row = |at: usize| format!("+4474001{at:05},{}", name(at));
     let rows: Vec<String> = (0..CAMPAIGN).map(row).collect();
     let rows = rows.join("\n");
