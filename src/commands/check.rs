@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use super::words::{counted, messages};
 use super::{Context, hinted, message_and_hint};
 use crate::exit::Exit;
+use crate::provider::Provider;
 use crate::store::inspect::Audit;
 use crate::store::{Access, CampaignState, Fault, Probe, Store};
 
@@ -67,7 +68,7 @@ pub(crate) async fn run(_: &Args, context: &Context) -> anyhow::Result<Exit> {
     for name in needed {
         match context.provider(&name) {
             Ok(provider) => {
-                findings.line("provider", &format!("`{name}` at {}", provider.origin()));
+                findings.provider(&provider);
             }
             Err(error) => {
                 let (message, hint) = message_and_hint(&error);
@@ -128,6 +129,26 @@ impl Findings {
             let _ = writeln!(self.text, "{:>23} hint: {hint}", "");
         }
         self.problems.push(finding.to_owned());
+    }
+
+    /// A provider whose stanza is sound; whether the vendor takes its credentials only the vendor knows.
+    fn provider(&mut self, provider: &Provider) {
+        let name = provider.name();
+        match provider.missing().as_slice() {
+            [] => self.line("provider", &format!("`{name}` at {}", provider.origin())),
+            missing => {
+                let keys: Vec<String> = missing.iter().map(|key| format!("`{key}`")).collect();
+                let finding = format!("provider `{name}`: {} is not set", keys.join(", "));
+                self.problem(
+                    "provider",
+                    &finding,
+                    Some(&format!("set it in [providers.{name}]")),
+                );
+            }
+        }
+        for doubt in provider.doubts() {
+            let _ = writeln!(self.text, "note     {:<14} `{name}`: {doubt}", "provider");
+        }
     }
 
     async fn audit(&mut self, store: &Store) -> anyhow::Result<()> {

@@ -56,42 +56,86 @@ pub(super) fn without_secrets(context: &Context, name: &str) -> anyhow::Result<P
 
 fn list(context: &Context) -> anyhow::Result<Exit> {
     let config = &context.config;
-    let text = |stanza: &toml::Table, key: &str| {
-        let value = stanza.get(key).and_then(toml::Value::as_str);
-        value.unwrap_or_default().to_owned()
-    };
     let default = config.default_provider.as_deref();
-    if context.is_json() {
-        let providers: Vec<_> = config
-            .providers
-            .iter()
-            .map(|(name, stanza)| {
-                json!({
-                    "name": name,
-                    "kind": text(stanza, "kind"),
-                    "default": default == Some(name),
-                    "builtin": !config.own_providers.contains(name),
-                })
-            })
-            .collect();
-        context.print_json(&json!({ "providers": providers }))?;
-        return Ok(Exit::Done);
-    }
+    let mut listed = Vec::new();
     let mut table = Table::new();
     table.load_style(comfy_table::presets::NOTHING);
-    table.set_header(["provider", "kind", "address", ""]);
+    table.set_header([
+        "provider",
+        "kind",
+        "sends",
+        "per call",
+        "reference",
+        "look-up",
+        "receipts",
+        "address",
+        "",
+    ]);
     for (name, stanza) in &config.providers {
-        let address = text(stanza, "url");
-        let address = address.split('?').next().unwrap_or_default();
-        let remark = match (default == Some(name), config.own_providers.contains(name)) {
+        let masked = masked::stanza(stanza);
+        let own = config.own_providers.contains(name);
+        let remark = match (default == Some(name), own) {
             (true, _) => "default",
             (false, true) => "",
             (false, false) => "built in",
         };
-        table.add_row([name, &text(stanza, "kind"), address, remark]);
+        let kind = kind_of(stanza);
+        let provider = match masked::provider(name, &masked) {
+            Ok(provider) => provider,
+            Err(error) => {
+                let row = [
+                    name,
+                    kind,
+                    "",
+                    "",
+                    "",
+                    "",
+                    "",
+                    "",
+                    "faulty: see `smsq check`",
+                ];
+                table.add_row(row);
+                listed.push(json!({
+                    "name": name, "kind": kind, "default": default == Some(name),
+                    "builtin": !own, "fault": error.to_string(),
+                }));
+                continue;
+            }
+        };
+        let supports = provider.supports();
+        let yes = |truth: bool| if truth { "yes" } else { "-" };
+        table.add_row([
+            name,
+            kind,
+            supports.writes.as_str(),
+            &supports.most_per_call.to_string(),
+            supports.reference.as_str(),
+            yes(supports.look_up.is_some()),
+            yes(supports.receipts),
+            &provider.origin(),
+            remark,
+        ]);
+        listed.push(json!({
+            "name": name,
+            "kind": kind,
+            "default": default == Some(name),
+            "builtin": !own,
+            "url": provider.origin(),
+            "supports": supports,
+        }));
+    }
+    if context.is_json() {
+        context.print_json(&json!({ "providers": listed }))?;
+        return Ok(Exit::Done);
     }
     let lines = table.trim_fmt();
-    let lines = lines.lines().map(|line| format!("{}\n", line.trim_start()));
+    let lines = lines.lines().map(|line| format!("{}\n", line.trim()));
     context.console.data(&lines.collect::<String>())?;
     Ok(Exit::Done)
+}
+
+/// As it is written in the stanza.
+fn kind_of(stanza: &toml::Table) -> &str {
+    let kind = stanza.get("kind").and_then(toml::Value::as_str);
+    kind.unwrap_or_default()
 }

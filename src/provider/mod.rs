@@ -2,17 +2,35 @@
 //! request, and an HTTP response becomes an outcome. No clock, no network, no randomness: what they
 //! need of those comes in a [`Stamp`], and [`gateway`] alone does HTTP.
 
+mod aliyun;
+mod answer;
+mod aws;
+mod aws_sms;
+mod aws_sns;
+mod builtin;
 mod codes;
 pub mod gateway;
 mod generic;
+mod huawei;
+mod infobip;
+mod kannel;
+mod parameters;
 mod quote;
 mod reading;
 mod sandbox;
 mod secrets;
+mod sign;
+mod sms_gate;
 mod stanza;
+mod supports;
+mod telnyx;
+mod tencent;
 #[cfg(test)]
 mod testing;
+mod twilio;
+mod vendor;
 pub mod verdict;
+mod vonage;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -22,7 +40,10 @@ use bytes::Bytes;
 use crate::phone::Phone;
 use crate::rate::Rates;
 use crate::sms::{Outcome, Timestamp};
+pub use builtin::{builtin, complete};
+pub use codes::Listed;
 use stanza::{Connection, Stanza};
+pub use supports::{Finding, LookUp, Reference, Supports, Writes};
 
 /// One message as a provider needs to know it.
 #[derive(Clone, Debug)]
@@ -49,6 +70,7 @@ pub struct Stamp {
 pub enum Provider {
     Generic(Box<generic::Generic>),
     Sandbox(Box<sandbox::Sandbox>),
+    Vendor(Box<vendor::Vendor>),
 }
 
 /// Why a stanza describes no provider; the message names the provider and the key.
@@ -91,9 +113,6 @@ pub enum ProviderError {
     },
 }
 
-/// What `kind` can be.
-const KINDS: [&str; 2] = ["generic", "sandbox"];
-
 impl Provider {
     /// Reads table `[providers.NAME]`. `environment` looks a variable up, for the secrets.
     pub fn from_stanza(
@@ -101,20 +120,25 @@ impl Provider {
         stanza: &toml::Table,
         environment: &dyn Fn(&str) -> Option<String>,
     ) -> Result<Self, ProviderError> {
-        let stanza = Stanza {
-            name,
-            table: stanza,
-        };
-        match stanza.required::<String>("kind")?.as_str() {
-            "generic" => {
+        let table = &complete(stanza);
+        let stanza = Stanza { name, table };
+        let kind: String = stanza.required("kind")?;
+        let vendor = vendor::KINDS.into_iter().find(|known| *known == kind);
+        match (kind.as_str(), vendor) {
+            (_, Some(kind)) => vendor::Vendor::read(&stanza, kind, environment)
+                .map(|it| Self::Vendor(Box::new(it))),
+            ("generic", _) => {
                 generic::Generic::read(&stanza, environment).map(|it| Self::Generic(Box::new(it)))
             }
-            "sandbox" => sandbox::Sandbox::read(&stanza).map(|it| Self::Sandbox(Box::new(it))),
-            kind => Err(ProviderError::UnknownKind {
-                provider: name.to_owned(),
-                kind: kind.to_owned(),
-                hint: stanza::closest(kind, &KINDS),
-            }),
+            ("sandbox", _) => sandbox::Sandbox::read(&stanza).map(|it| Self::Sandbox(Box::new(it))),
+            _ => {
+                let known: Vec<&str> = builtin().iter().map(|(kind, _)| *kind).collect();
+                Err(ProviderError::UnknownKind {
+                    provider: name.to_owned(),
+                    hint: stanza::closest(&kind, &known),
+                    kind,
+                })
+            }
         }
     }
 
@@ -123,6 +147,7 @@ impl Provider {
         match self {
             Self::Generic(generic) => generic.name(),
             Self::Sandbox(sandbox) => sandbox.name(),
+            Self::Vendor(vendor) => vendor.name(),
         }
     }
 
@@ -131,6 +156,7 @@ impl Provider {
         match self {
             Self::Generic(_) => "generic",
             Self::Sandbox(_) => "sandbox",
+            Self::Vendor(vendor) => vendor.kind(),
         }
     }
 
@@ -159,20 +185,72 @@ impl Provider {
         self.connection().idle
     }
 
-    /// Whether the vendor accepts at most one message per reference.
+    /// Whether the vendor accepts at most one message per reference; [`Supports::honoured_for`] says how long.
     pub fn honours_reference(&self) -> bool {
-        match self {
-            Self::Generic(generic) => generic.honours_reference(),
-            Self::Sandbox(_) => true,
-        }
+        self.supports().honoured_for().is_some()
     }
 
     /// How many messages one request can carry.
-    pub fn batch(&self) -> usize {
-        1
+    pub fn most_per_call(&self) -> usize {
+        match self {
+            Self::Vendor(vendor) => vendor.supports().most_per_call,
+            Self::Generic(_) | Self::Sandbox(_) => 1,
+        }
     }
 
-    /// The request that sends `messages`, or what becomes of them where there can be none.
+    /// What the vendor can do.
+    pub fn supports(&self) -> Supports {
+        match self {
+            Self::Generic(generic) => generic.supports(),
+            Self::Sandbox(_) => sandbox::supports(),
+            Self::Vendor(vendor) => vendor.supports(),
+        }
+    }
+
+    /// What the vendor's codes mean, in their order.
+    pub fn codes(&self) -> Vec<Listed> {
+        match self {
+            Self::Generic(generic) => generic.codes().listed(),
+            Self::Sandbox(sandbox) => sandbox.codes().listed(),
+            Self::Vendor(vendor) => vendor.codes().listed(),
+        }
+    }
+
+    /// The settings without which every message would be refused.
+    pub fn missing(&self) -> Vec<&'static str> {
+        match self {
+            Self::Generic(_) | Self::Sandbox(_) => Vec::new(),
+            Self::Vendor(vendor) => vendor.missing(),
+        }
+    }
+
+    /// What looks wrong about the credentials, by their shape; nothing is sent to find out.
+    pub fn doubts(&self) -> Vec<String> {
+        match self {
+            Self::Generic(_) | Self::Sandbox(_) => Vec::new(),
+            Self::Vendor(vendor) => vendor.doubts(),
+        }
+    }
+
+    /// What the recipient will see where that is a template of the vendor's, and its text was given.
+    pub fn preview(&self, message: &Message) -> Option<Result<String, Outcome>> {
+        match self {
+            Self::Generic(_) | Self::Sandbox(_) => None,
+            Self::Vendor(vendor) => vendor.preview(message),
+        }
+    }
+
+    /// Whether `next` may go in one request with those `taken`. False for a message that cannot be sent at all:
+    /// it goes alone, and [`Provider::request`] says why.
+    pub fn joins(&self, taken: &[Message], next: &Message) -> bool {
+        match self {
+            Self::Generic(_) | Self::Sandbox(_) => taken.is_empty(),
+            Self::Vendor(vendor) => vendor.joins(taken, next),
+        }
+    }
+
+    /// The request that sends `messages`, or what becomes of them where there can be none. Several messages are
+    /// such as [`Provider::joins`] allows.
     pub fn request(
         &self,
         messages: &[Message],
@@ -181,6 +259,7 @@ impl Provider {
         match self {
             Self::Generic(generic) => generic.request(messages, stamp),
             Self::Sandbox(sandbox) => sandbox.request(messages),
+            Self::Vendor(vendor) => vendor.request(messages, stamp),
         }
     }
 
@@ -194,6 +273,37 @@ impl Provider {
         match self {
             Self::Generic(generic) => generic.answer(messages, response, stamp),
             Self::Sandbox(sandbox) => sandbox.answer(messages, response, stamp),
+            Self::Vendor(vendor) => vendor.answer(messages, response, stamp.now),
+        }
+    }
+
+    /// The request that asks the vendor for a message of which an attempt at `sent_at` had no clear outcome;
+    /// `None` where it cannot be asked. When and how often to ask is in [`Supports::look_up`].
+    pub fn look_up(
+        &self,
+        message: &Message,
+        sent_at: Timestamp,
+        stamp: &Stamp,
+    ) -> Option<Result<http::Request<Bytes>, Outcome>> {
+        match self {
+            Self::Generic(generic) => generic.look_up(message, sent_at),
+            Self::Sandbox(_) => None,
+            Self::Vendor(vendor) => vendor.look_up(message, sent_at, stamp),
+        }
+    }
+
+    /// What the response to [`Provider::look_up`] says of the message.
+    pub fn found(
+        &self,
+        message: &Message,
+        sent_at: Timestamp,
+        response: &http::Response<Bytes>,
+        stamp: &Stamp,
+    ) -> Finding {
+        match self {
+            Self::Generic(generic) => generic.found(message, sent_at, response, stamp.now),
+            Self::Sandbox(_) => vendor::unclear("this provider cannot be asked".to_owned()),
+            Self::Vendor(vendor) => vendor.found(message, sent_at, response, stamp.now),
         }
     }
 
@@ -201,6 +311,7 @@ impl Provider {
         match self {
             Self::Generic(generic) => generic.connection(),
             Self::Sandbox(sandbox) => sandbox.connection(),
+            Self::Vendor(vendor) => vendor.connection(),
         }
     }
 
@@ -208,21 +319,16 @@ impl Provider {
         match self {
             Self::Generic(generic) => generic.base(),
             Self::Sandbox(sandbox) => sandbox.base(),
+            Self::Vendor(vendor) => vendor.base(),
         }
     }
 }
 
-/// The stanzas that come with smsq, by the kind they show: complete TOML with comments, each a table
-/// `[providers.NAME]` to copy. `generic` is an example and `sandbox` works as it stands.
-pub fn builtin() -> &'static [(&'static str, &'static str)] {
-    &[
-        (
-            "sandbox",
-            include_str!("../../config/providers/sandbox.toml"),
-        ),
-        (
-            "generic",
-            include_str!("../../config/providers/generic.toml"),
-        ),
-    ]
+/// Host, and port where it is not the scheme's own: as it stands in header `Host`, which some vendors have signed.
+fn authority(url: &url::Url) -> String {
+    let host = url.host_str().unwrap_or_default();
+    match url.port() {
+        Some(port) => format!("{host}:{port}"),
+        None => host.to_owned(),
+    }
 }

@@ -40,6 +40,11 @@ impl Secrets {
         self.0.keys().map(String::as_str).collect()
     }
 
+    /// One secret in the clear, for those who sign with it.
+    pub(super) fn named(&self, name: &str) -> Option<&str> {
+        self.0.get(name).map(ExposeSecret::expose_secret)
+    }
+
     /// Names and secrets in the clear, for the templates that send them.
     pub(super) fn exposed(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0

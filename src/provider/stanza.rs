@@ -19,8 +19,9 @@ pub(super) struct Stanza<'a> {
 /// A span of time as people write it: `10s`, `500ms`, `2 minutes`.
 #[derive(Deserialize)]
 #[serde(transparent)]
-struct Span(
-    #[serde(with = "jiff::fmt::serde::unsigned_duration::friendly::compact::required")] Duration,
+pub(super) struct Span(
+    #[serde(with = "jiff::fmt::serde::unsigned_duration::friendly::compact::required")]
+    pub(super)  Duration,
 );
 
 /// The settings of the connection, which every kind of provider has.
@@ -97,7 +98,7 @@ impl Stanza<'_> {
             })
     }
 
-    fn span(&self, key: &str) -> Result<Option<Duration>, ProviderError> {
+    pub(super) fn span(&self, key: &str) -> Result<Option<Duration>, ProviderError> {
         Ok(self.optional::<Span>(key)?.map(|span| span.0))
     }
 

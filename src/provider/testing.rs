@@ -4,7 +4,7 @@
 use bytes::Bytes;
 use http::{Request, Response};
 
-use super::{Message, Provider, Stamp};
+use super::{Finding, Message, Provider, Stamp};
 use crate::phone::Phone;
 use crate::sms::{Cause, Class, Outcome, Receipt, Timestamp};
 
@@ -105,4 +105,104 @@ pub(super) fn read(source: &str) -> Result<Provider, String> {
     let stanza: toml::Table = source.parse().expect("toml");
     let environment = |name: &str| (name == "TOKEN").then(|| "hunter2".to_owned());
     Provider::from_stanza("cellar", &stanza, &environment).map_err(|error| error.to_string())
+}
+
+/// The vendor of `kind` as it comes, with `more` in its stanza and each secret set to its variable's name.
+pub(super) fn vendor(kind: &str, more: &str) -> Provider {
+    let stanza: toml::Table = format!("kind = '{kind}'\n{more}").parse().expect("toml");
+    let environment = |name: &str| Some(name.to_owned());
+    Provider::from_stanza("cellar", &stanza, &environment).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// So many messages to mainland numbers, each with its reference.
+pub(super) fn messages(count: u32) -> Vec<Message> {
+    let one = |at: u32| Message {
+        phone: Phone::parse(&format!("+86138123456{:02}", 78 + at), None).expect("a phone"),
+        reference: format!("ref-{}", at + 1),
+        ..message()
+    };
+    (0..count).map(one).collect()
+}
+
+/// Method, url, headers and body of a request, line by line.
+pub(super) fn shown(request: &Request<Bytes>) -> String {
+    let mut text = format!("{} {}\n", request.method(), request.uri());
+    for (name, value) in request.headers() {
+        let value = String::from_utf8_lossy(value.as_bytes());
+        text.extend([name.as_str(), ": ", &value, "\n"]);
+    }
+    text + &String::from_utf8_lossy(request.body())
+}
+
+/// What is asked for `messages`; every one of `parts` must stand in it.
+pub(super) fn asks(provider: &Provider, messages: &[Message], parts: &[&str]) {
+    let request = provider.request(messages, &stamp());
+    holds(
+        &request.unwrap_or_else(|outcome| panic!("{outcome:?}")),
+        parts,
+    );
+}
+
+pub(super) fn holds(request: &Request<Bytes>, parts: &[&str]) {
+    let shown = shown(request);
+    for part in parts {
+        assert!(shown.contains(part), "`{part}` is not in\n{shown}");
+    }
+}
+
+/// One word for each outcome: its class, or `accepted` with the id.
+pub(super) fn words(
+    provider: &Provider,
+    messages: &[Message],
+    status: u16,
+    body: &str,
+) -> Vec<String> {
+    let outcomes = provider.answer(messages, &response(status, body.to_owned()), &stamp());
+    outcomes.iter().map(word).collect()
+}
+
+fn word(outcome: &Outcome) -> String {
+    match outcome {
+        Outcome::Accepted(receipt) => match &receipt.message_id {
+            Some(id) => format!("accepted {id}"),
+            None => "accepted".to_owned(),
+        },
+        Outcome::Refused { listed: false, .. } => "perhaps refused".to_owned(),
+        Outcome::Rejected(cause)
+        | Outcome::Unknown(cause)
+        | Outcome::Throttled { cause, .. }
+        | Outcome::Capped { cause, .. }
+        | Outcome::Unavailable { cause, .. }
+        | Outcome::Refused { cause, .. } => cause.class.as_str().to_owned(),
+    }
+}
+
+/// The answers to one message, each with its word.
+pub(super) fn means(provider: &Provider, table: &[(u16, &str, &str)]) {
+    for (status, body, expected) in table {
+        let words = words(provider, &[message()], *status, body);
+        assert_eq!(words, [*expected], "{status} {body}");
+    }
+}
+
+/// What a look-up says, so long after the attempt.
+pub(super) fn finding(provider: &Provider, minutes: u64, status: u16, body: &str) -> String {
+    let sent_at = stamp().now;
+    let later = Stamp {
+        now: sent_at.plus(std::time::Duration::from_secs(60 * minutes)),
+        ..stamp()
+    };
+    let answer = response(status, body.to_owned());
+    match provider.found(&message(), sent_at, &answer, &later) {
+        Finding::Found(receipt) => format!("found {}", receipt.message_id.unwrap_or_default()),
+        Finding::Absent => "absent".to_owned(),
+        Finding::Unclear(_) => "unclear".to_owned(),
+    }
+}
+
+/// The request of a look-up.
+pub(super) fn question(provider: &Provider) -> Request<Bytes> {
+    let asked = provider.look_up(&message(), stamp().now, &stamp());
+    let asked = asked.expect("it can be asked");
+    asked.unwrap_or_else(|outcome| panic!("{outcome:?}"))
 }

@@ -31,7 +31,7 @@ const DIRECTIONS: [(&str, &[&str]); 19] = [
     ("logging", &["console"]),
     ("sandbox", &["text"]),
     ("store", &[]),
-    ("provider", &[]),
+    ("provider", &["text"]),
     ("argv", &[]),
     ("console", &[]),
     ("exit", &[]),

@@ -21,4 +21,7 @@ mod starved;
 mod stopping;
 mod store;
 mod support;
+mod vendors;
+mod vendors_commands;
+mod vendors_peers;
 mod workers;

@@ -5,7 +5,7 @@ use serde_json::{Value as Json, json};
 use toml::{Table, Value};
 
 use crate::commands::Context;
-use crate::provider::{Provider, ProviderError};
+use crate::provider::{self, Provider, ProviderError};
 
 /// Keys under which a literal value is likely a secret.
 const TELLING: [&str; 8] = [
@@ -34,8 +34,9 @@ impl Source {
     }
 }
 
-/// The secrets that a stanza names.
+/// The secrets that a stanza names, those that its kind comes with among them.
 pub(super) fn sources(stanza: &Table, context: &Context) -> Vec<Source> {
+    let stanza = provider::complete(stanza);
     let secrets = stanza.get("secrets").and_then(Value::as_table);
     secrets
         .into_iter()
@@ -65,7 +66,7 @@ pub(super) fn sources(stanza: &Table, context: &Context) -> Vec<Source> {
 
 /// The stanza with every secret replaced: its provider builds the same requests, fit to be shown.
 pub(super) fn stanza(stanza: &Table) -> Table {
-    let mut masked = stanza.clone();
+    let mut masked = provider::complete(stanza);
     for (key, value) in &mut masked {
         match (key.as_str(), value) {
             ("secrets", Value::Table(secrets)) => {
@@ -76,7 +77,7 @@ pub(super) fn stanza(stanza: &Table) -> Table {
                     )]));
                 }
             }
-            ("headers" | "json" | "form" | "query", value) => hide(value),
+            ("headers" | "json" | "form" | "query" | "look_up", value) => hide(value),
             _ => {}
         }
     }

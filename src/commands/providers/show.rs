@@ -2,12 +2,13 @@
 
 use std::fmt::Write as _;
 
+use comfy_table::{ContentArrangement, Table};
 use serde_json::json;
 
 use super::masked;
 use crate::commands::{Context, words};
 use crate::exit::Exit;
-use crate::provider::Provider;
+use crate::provider::{Provider, Reference, Writes};
 use crate::sender::OnUnknown;
 
 pub(super) fn run(name: &str, context: &Context) -> anyhow::Result<Exit> {
@@ -26,12 +27,17 @@ pub(super) fn run(name: &str, context: &Context) -> anyhow::Result<Exit> {
             "rate_counts": counted(&provider),
             "timeout_ms": crate::sms::millis(provider.timeout()),
             "honours_reference": provider.honours_reference(),
+            "supports": provider.supports(),
+            "missing": provider.missing(),
+            "codes": provider.codes(),
             "secrets": sources.iter().map(masked::Source::json).collect::<Vec<_>>(),
         }))?;
         return Ok(Exit::Done);
     }
     let mut settings = masked;
     settings.remove("secrets");
+    // Shown below, in a form to read.
+    settings.remove("codes");
     let named = toml::Table::from_iter([(name.to_owned(), settings.into())]);
     let mut shown = toml::Table::from_iter([("providers".to_owned(), named.into())]).to_string();
     let limit = match provider.rates().0.as_slice() {
@@ -45,6 +51,7 @@ pub(super) fn run(name: &str, context: &Context) -> anyhow::Result<Exit> {
         words::duration(provider.timeout()),
         on_timeout(&provider, context.config.sender.on_unknown)
     );
+    shown.push_str(&supported(&provider));
     for source in &sources {
         let is_set = if source.value.is_some() {
             "set"
@@ -57,7 +64,13 @@ pub(super) fn run(name: &str, context: &Context) -> anyhow::Result<Exit> {
             source.name, source.place
         );
     }
+    shown.push_str(&codes(&provider));
     context.console.data(&shown)?;
+    for key in provider.missing() {
+        context.console.warn(&format!(
+            "`{key}` is not set: nothing can be sent before it is"
+        ));
+    }
     if sources.iter().any(|source| source.value.is_none()) {
         context
             .console
@@ -66,16 +79,72 @@ pub(super) fn run(name: &str, context: &Context) -> anyhow::Result<Exit> {
     Ok(Exit::Done)
 }
 
-fn on_timeout(provider: &Provider, on_unknown: OnUnknown) -> &'static str {
-    match (provider.honours_reference(), on_unknown) {
-        (true, _) => {
-            "the message is sent again with the same reference, and this provider takes it only once"
-        }
-        (false, OnUnknown::Hold) => {
-            "the message is unknown and waits for `smsq retry --unknown` or `smsq settle`"
-        }
-        (false, OnUnknown::Resend) => "the message is sent again, and may arrive twice",
+fn on_timeout(provider: &Provider, on_unknown: OnUnknown) -> String {
+    let supports = provider.supports();
+    if let Some(span) = supports.honoured_for() {
+        return format!(
+            "the message is sent again with the same reference, and this provider takes it only once in {}",
+            words::duration(span)
+        );
     }
+    match (supports.look_up, on_unknown) {
+        (Some(look_up), OnUnknown::Hold) => {
+            let otherwise = "else it waits for `smsq retry --unknown` or `smsq settle`";
+            let after = words::duration(look_up.after);
+            match look_up.absent_after {
+                Some(absent) => format!(
+                    "the message is unknown; this provider can be asked for it after {after}, and what it \
+                     does not know after {} was never accepted; {otherwise}",
+                    words::duration(absent)
+                ),
+                None => format!(
+                    "the message is unknown; this provider can be asked for it after {after}, {otherwise}"
+                ),
+            }
+        }
+        (None, OnUnknown::Hold) => {
+            "the message is unknown and waits for `smsq retry --unknown` or `smsq settle`"
+                .to_owned()
+        }
+        (_, OnUnknown::Resend) => "the message is sent again, and may arrive twice".to_owned(),
+    }
+}
+
+/// What the vendor can do.
+fn supported(provider: &Provider) -> String {
+    let supports = provider.supports();
+    let sends = match supports.writes {
+        Writes::Text => "the text of each message",
+        Writes::Template => "a template of the provider's, filled with columns",
+    };
+    let reference = match supports.reference {
+        Reference::None => "none is sent along",
+        Reference::Echoed => "sent along, for reports",
+        Reference::Honoured { .. } => "accepted once",
+    };
+    let receipts = if supports.receipts { "yes" } else { "no" };
+    let most = supports.most_per_call;
+    format!(
+        "sends      {sends}, at most {most} in one request\nreference  {reference}\nreceipts   {receipts}\n"
+    )
+}
+
+/// The codes that are known, and what they mean.
+fn codes(provider: &Provider) -> String {
+    let codes = provider.codes();
+    if codes.is_empty() {
+        return String::new();
+    }
+    let mut table = Table::new();
+    table.load_style(comfy_table::presets::NOTHING);
+    table.set_content_arrangement(ContentArrangement::Disabled);
+    for one in codes {
+        let told: Vec<String> = [one.reason, one.advice].into_iter().flatten().collect();
+        table.add_row([one.code, one.class.to_owned(), told.join(": ")]);
+    }
+    let lines = table.trim_fmt();
+    let lines = lines.lines().map(|line| format!("  {}\n", line.trim()));
+    format!("codes\n{}", lines.collect::<String>())
 }
 
 fn counted(provider: &Provider) -> &'static str {

@@ -34,9 +34,20 @@ pub(super) struct Args {
     /// The sender that the recipient sees
     #[arg(long, value_name = "SENDER")]
     from: Option<String>,
+    /// Fills a parameter of the provider's template: the column and its value
+    #[arg(long = "param", value_name = "COLUMN=VALUE", value_parser = column)]
+    params: Vec<(String, String)>,
     /// Where a number without a country code is at home, like GB
     #[arg(long)]
     region: Option<Region>,
+}
+
+fn column(text: &str) -> Result<(String, String), String> {
+    let (column, value) = text
+        .split_once('=')
+        .filter(|(column, _)| !column.is_empty())
+        .ok_or("write it as COLUMN=VALUE")?;
+    Ok((column.to_owned(), value.to_owned()))
 }
 
 pub(super) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> {
@@ -49,12 +60,21 @@ pub(super) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
         content: args.text.clone(),
         reference: format!("test-{:032x}", rand::random::<u128>() >> 16),
         from: args.from.clone(),
-        params: serde_json::Map::new(),
+        params: args
+            .params
+            .iter()
+            .map(|(column, value)| (column.clone(), value.as_str().into()))
+            .collect(),
     }];
     let stamp = Stamp {
         now: Timestamp::from_millis(jiff::Timestamp::now().as_millisecond()),
         nonce: rand::random(),
     };
+    if let Some(Ok(text)) = provider.preview(&message[0]) {
+        context
+            .console
+            .say(&format!("the recipient will see: {text}"));
+    }
     let mut answered = None;
     let outcome = match provider.request(&message, &stamp) {
         Err(outcome) => outcome,

@@ -2,6 +2,7 @@
 //! Values are encoded by the library that builds the body, never pasted into text.
 
 use serde_json::Value as Json;
+use url::Url;
 use url::form_urlencoded::Serializer;
 
 use super::template::{Templates, Text, Values};
@@ -124,6 +125,25 @@ impl Pairs {
             encoded.append_pair(name, &templates.fill(text, message, values)?);
         }
         Ok(encoded.finish())
+    }
+
+    /// Puts them behind what `url` has of a query.
+    pub(super) fn append(
+        &self,
+        url: &mut Url,
+        templates: &Templates,
+        message: &Message,
+        values: &Values,
+    ) -> Result<(), Outcome> {
+        let query = self.fill(templates, message, values)?;
+        if !query.is_empty() {
+            let whole = match url.query() {
+                Some(before) if !before.is_empty() => format!("{before}&{query}"),
+                _ => query,
+            };
+            url.set_query(Some(&whole));
+        }
+        Ok(())
     }
 
     pub(super) fn names(&self, root: &str) -> bool {

@@ -2,24 +2,31 @@
 //! what counts as accepted, where the id is, which codes mean what.
 
 mod body;
+mod look_up;
 mod template;
 #[cfg(test)]
 mod tests;
 
 use std::fmt;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, TRANSFER_ENCODING};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response};
 use url::Url;
 
+use super::answer::Answer;
+use super::codes::Codes;
 use super::quote::Private;
 use super::reading::Reading;
 use super::secrets::Secrets;
 use super::stanza::{Connection, Stanza};
+use super::supports::{Finding, Reference, Supports, Writes};
+use super::vendor::unclear;
 use super::{Message, ProviderError, Stamp};
-use crate::sms::{Cause, Class, Outcome};
+use crate::sms::{Cause, Class, Outcome, Timestamp};
 use body::{Document, Pairs};
+use look_up::Question;
 use template::{Templates, Text, Values, rejected};
 
 /// A provider as a stanza of `kind = "generic"` describes it.
@@ -36,7 +43,9 @@ pub struct Generic {
     query: Pairs,
     body: Body,
     reading: Reading,
-    honours_reference: bool,
+    honoured_for: Option<Duration>,
+    receipts: bool,
+    question: Option<Question>,
     connection: Connection,
     secrets: Secrets,
 }
@@ -63,7 +72,7 @@ impl fmt::Debug for Generic {
     }
 }
 
-const KEYS: [&str; 9] = [
+const KEYS: [&str; 12] = [
     "url",
     "method",
     "headers",
@@ -73,7 +82,13 @@ const KEYS: [&str; 9] = [
     "secrets",
     "from",
     "honours_reference",
+    "honoured_for",
+    "receipts",
+    "look_up",
 ];
+
+/// Where a stanza does not say how long a vendor remembers references.
+const HONOURED_FOR: Duration = Duration::from_secs(30 * 86_400);
 
 impl Generic {
     pub(super) fn read(
@@ -102,7 +117,9 @@ impl Generic {
             query,
             body,
             reading: Reading::read(stanza)?,
-            honours_reference: stanza.optional("honours_reference")?.unwrap_or(false),
+            honoured_for: read_honoured(stanza)?,
+            receipts: stanza.optional("receipts")?.unwrap_or(false),
+            question: Question::read(stanza, &secrets)?,
             connection,
             secrets,
         };
@@ -134,8 +151,57 @@ impl Generic {
         &self.connection
     }
 
-    pub(super) fn honours_reference(&self) -> bool {
-        self.honours_reference
+    pub(super) fn codes(&self) -> &Codes {
+        &self.reading.codes
+    }
+
+    pub(super) fn supports(&self) -> Supports {
+        Supports {
+            writes: if self.names("content") || !self.names("params") {
+                Writes::Text
+            } else {
+                Writes::Template
+            },
+            most_per_call: 1,
+            reference: match self.honoured_for {
+                Some(span) => Reference::Honoured { span },
+                None if self.names("reference") => Reference::Echoed,
+                None => Reference::None,
+            },
+            look_up: self.question.as_ref().map(|question| question.plan.clone()),
+            receipts: self.receipts,
+        }
+    }
+
+    pub(super) fn look_up(
+        &self,
+        message: &Message,
+        sent_at: Timestamp,
+    ) -> Option<Result<Request<Bytes>, Outcome>> {
+        Some(self.question.as_ref()?.request(message, sent_at))
+    }
+
+    pub(super) fn found(
+        &self,
+        message: &Message,
+        sent_at: Timestamp,
+        response: &Response<Bytes>,
+        now: Timestamp,
+    ) -> Finding {
+        let Some(question) = &self.question else {
+            return unclear("this provider cannot be asked".to_owned());
+        };
+        let private = self.private(std::slice::from_ref(message));
+        let answer = Answer::read(response, &private, now);
+        let finding = question.found(message, sent_at, &answer);
+        question.plan.settled(finding, sent_at, now)
+    }
+
+    fn private<'a>(&'a self, messages: &'a [Message]) -> Private<'a> {
+        Private {
+            contents: messages.iter().map(|it| it.content.as_str()).collect(),
+            secrets: self.secrets.exposed().map(|(_, secret)| secret).collect(),
+        }
     }
 
     pub(super) fn request(
@@ -149,27 +215,10 @@ impl Generic {
         let values = self.templates.values(message);
         let url = self.address(message, &values)?;
         let (kind, body) = self.body.fill(&self.templates, message, &values)?;
-        let mut request = Request::new(Bytes::from(body));
-        *request.method_mut() = self.method.clone();
-        *request.uri_mut() = url
-            .as_str()
-            .parse()
-            .map_err(|_| rejected("the request's url would be too long".to_owned()))?;
-        let headers = request.headers_mut();
-        if let Some(kind) = kind {
-            headers.insert(CONTENT_TYPE, kind);
-        }
-        for (name, value) in &self.headers.constant {
-            headers.insert(name.clone(), value.clone());
-        }
-        for (name, text) in &self.headers.texts {
-            let filled = self.templates.fill(text, message, &values)?;
-            let mut value = HeaderValue::from_str(&filled)
-                .map_err(|_| rejected(format!("header `{name}` cannot carry this value")))?;
-            value.set_sensitive(true);
-            headers.insert(name.clone(), value);
-        }
-        Ok(request)
+        let mut headers = HeaderMap::new();
+        self.headers
+            .fill(&mut headers, kind, &self.templates, message, &values)?;
+        made(self.method.clone(), &url, headers, body)
     }
 
     fn address(&self, message: &Message, values: &Values) -> Result<Url, Outcome> {
@@ -181,14 +230,8 @@ impl Generic {
                 Url::parse(&filled).map_err(|_| rejected("`url` cannot be filled".to_owned()))?
             }
         };
-        let query = self.query.fill(&self.templates, message, values)?;
-        if !query.is_empty() {
-            let whole = match url.query() {
-                Some(before) if !before.is_empty() => format!("{before}&{query}"),
-                _ => query,
-            };
-            url.set_query(Some(&whole));
-        }
+        self.query
+            .append(&mut url, &self.templates, message, values)?;
         Ok(url)
     }
 
@@ -198,10 +241,7 @@ impl Generic {
         response: &Response<Bytes>,
         stamp: &Stamp,
     ) -> Vec<Outcome> {
-        let private = Private {
-            contents: messages.iter().map(|it| it.content.as_str()).collect(),
-            secrets: self.secrets.exposed().map(|(_, secret)| secret).collect(),
-        };
+        let private = self.private(messages);
         let outcome = self.reading.outcome(response, &private, stamp.now);
         vec![outcome; messages.len()]
     }
@@ -263,6 +303,30 @@ impl Body {
 }
 
 impl Headers {
+    fn fill(
+        &self,
+        headers: &mut HeaderMap,
+        kind: Option<HeaderValue>,
+        templates: &Templates,
+        message: &Message,
+        values: &Values,
+    ) -> Result<(), Outcome> {
+        if let Some(kind) = kind {
+            headers.insert(CONTENT_TYPE, kind);
+        }
+        for (name, value) in &self.constant {
+            headers.insert(name.clone(), value.clone());
+        }
+        for (name, text) in &self.texts {
+            let filled = templates.fill(text, message, values)?;
+            let mut value = HeaderValue::from_str(&filled)
+                .map_err(|_| rejected(format!("header `{name}` cannot carry this value")))?;
+            value.set_sensitive(true);
+            headers.insert(name.clone(), value);
+        }
+        Ok(())
+    }
+
     fn read(stanza: &Stanza<'_>, templates: &mut Templates) -> Result<Self, ProviderError> {
         let mut headers = Self::default();
         for (name, value) in stanza.section("headers")? {
@@ -287,6 +351,33 @@ impl Headers {
             headers.constant.insert(header, value);
         }
         Ok(headers)
+    }
+}
+
+fn made(
+    method: Method,
+    url: &Url,
+    headers: HeaderMap,
+    body: Vec<u8>,
+) -> Result<Request<Bytes>, Outcome> {
+    let mut request = Request::new(Bytes::from(body));
+    *request.method_mut() = method;
+    *request.headers_mut() = headers;
+    *request.uri_mut() = url
+        .as_str()
+        .parse()
+        .map_err(|_| rejected("the request's url would be too long".to_owned()))?;
+    Ok(request)
+}
+
+/// How long the vendor accepts one message per reference, where it does.
+fn read_honoured(stanza: &Stanza<'_>) -> Result<Option<Duration>, ProviderError> {
+    let is_honoured = stanza.optional("honours_reference")?.unwrap_or(false);
+    match stanza.span("honoured_for")? {
+        Some(_) if !is_honoured => {
+            Err(stanza.fault("honoured_for", "needs `honours_reference = true`"))
+        }
+        span => Ok(is_honoured.then_some(span.unwrap_or(HONOURED_FOR))),
     }
 }
 

@@ -12,10 +12,12 @@ use minijinja::{AutoEscape, Environment, Error, ErrorKind, UndefinedBehavior};
 use crate::provider::secrets::Secrets;
 use crate::provider::stanza::{Stanza, closest};
 use crate::provider::{Message, ProviderError};
-use crate::sms::{Cause, Class, Outcome};
+use crate::sms::{Cause, Class, Outcome, Timestamp};
 
 /// The first words of a placeholder.
 const ROOTS: [&str; 6] = ["phone", "content", "reference", "from", "params", "secret"];
+/// A look-up has one more: a little before the attempt.
+const SINCE: &str = "since";
 
 /// All templates of one stanza, each under the key it stands at.
 pub(super) struct Templates {
@@ -23,6 +25,7 @@ pub(super) struct Templates {
     secret: Value,
     secret_names: Vec<String>,
     default_from: Option<String>,
+    has_moment: bool,
     /// The roots that any template names.
     roots: BTreeSet<&'static str>,
 }
@@ -77,6 +80,7 @@ impl Templates {
         environment.set_fuel(Some(100_000));
         environment.add_filter("digits", digits);
         environment.add_filter("base64", base64);
+        environment.add_filter("utf16_hex", utf16_hex);
         if url {
             environment.set_formatter(|out, _, value| {
                 let text = percent_encoded(&value.to_string())?;
@@ -88,7 +92,16 @@ impl Templates {
             secret: Value::from_pairs(secrets.exposed()),
             secret_names: secrets.names().into_iter().map(str::to_owned).collect(),
             default_from,
+            has_moment: false,
             roots: BTreeSet::new(),
+        }
+    }
+
+    /// Those of a look-up.
+    pub(super) fn with_moment(self) -> Self {
+        Self {
+            has_moment: true,
+            ..self
         }
     }
 
@@ -139,7 +152,8 @@ impl Templates {
         name: Option<&str>,
         columns: &mut Vec<String>,
     ) -> Result<&'static str, ProviderError> {
-        let Some(known) = ROOTS.into_iter().find(|known| *known == root) else {
+        let roots = ROOTS.into_iter().chain(self.has_moment.then_some(SINCE));
+        let Some(known) = roots.into_iter().find(|known| *known == root) else {
             let mut hint = closest(root, &ROOTS);
             hint.push_str("; a column is `params.COLUMN`");
             return Err(stanza.fault(key, format!("`{root}` is no placeholder{hint}")));
@@ -166,10 +180,19 @@ impl Templates {
             "reference",
             Some("sender"),
             Some(Value::from_object(AnyColumn)),
+            self.has_moment.then_some(Timestamp::default()),
         )
     }
 
     pub(super) fn values(&self, message: &Message) -> Values {
+        self.all_values(message, None)
+    }
+
+    pub(super) fn values_since(&self, message: &Message, since: Timestamp) -> Values {
+        self.all_values(message, Some(since))
+    }
+
+    fn all_values(&self, message: &Message, since: Option<Timestamp>) -> Values {
         let params = self.roots.contains("params").then(|| {
             let columns = message.params.iter().filter(|(_, value)| !value.is_null());
             Value::from_pairs(columns.map(|(column, value)| (column.as_str(), column_value(value))))
@@ -177,7 +200,14 @@ impl Templates {
         let from = message.from.as_deref().or(self.default_from.as_deref());
         let phone = message.phone.as_str();
         Values {
-            context: self.context(phone, &message.content, &message.reference, from, params),
+            context: self.context(
+                phone,
+                &message.content,
+                &message.reference,
+                from,
+                params,
+                since,
+            ),
         }
     }
 
@@ -188,6 +218,7 @@ impl Templates {
         reference: &str,
         from: Option<&str>,
         params: Option<Value>,
+        since: Option<Timestamp>,
     ) -> Value {
         let always = [
             ("phone", Value::from(phone)),
@@ -195,7 +226,12 @@ impl Templates {
             ("reference", Value::from(reference)),
             ("secret", self.secret.clone()),
         ];
-        let sometimes = [("from", from.map(Value::from)), ("params", params)];
+        let since = since.map(|since| Value::from(since.to_string()));
+        let sometimes = [
+            ("from", from.map(Value::from)),
+            ("params", params),
+            (SINCE, since),
+        ];
         let sometimes = sometimes
             .into_iter()
             .filter_map(|(name, value)| Some((name, value?)));
@@ -294,6 +330,12 @@ fn digits(text: &str) -> String {
 
 fn base64(text: &str) -> String {
     base64::engine::general_purpose::STANDARD.encode(text)
+}
+
+/// Big-endian, as SMS centres have it.
+fn utf16_hex(text: &str) -> String {
+    let bytes: Vec<u8> = text.encode_utf16().flat_map(u16::to_be_bytes).collect();
+    crate::provider::sign::hex(&bytes)
 }
 
 /// Everything but unreserved characters is encoded. A dot segment cannot be: it would change the path.

@@ -3,6 +3,7 @@
 mod answers;
 mod requests;
 mod stanzas;
+mod vendors;
 
 use proptest::prelude::*;
 

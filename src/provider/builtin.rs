@@ -1,0 +1,137 @@
+//! The stanzas that come with smsq, and how one is completed by the stanza of its kind: whoever writes
+//! `kind = "twilio"` gets that vendor's address, limits and codes, and says only what differs.
+
+use toml::{Table, Value};
+
+/// Every stanza that comes with smsq, by the kind it shows: complete TOML with comments, each a table
+/// `[providers.NAME]`. `generic` is an example to copy, and the others work once their secrets are set.
+pub fn builtin() -> &'static [(&'static str, &'static str)] {
+    macro_rules! stanzas {
+        ($($name:literal),* $(,)?) => {
+            &[$((
+                $name,
+                include_str!(concat!("../../config/providers/", $name, ".toml")),
+            )),*]
+        };
+    }
+    stanzas![
+        "sandbox",
+        "generic",
+        "46elks",
+        "aliyun",
+        "aws-sms",
+        "aws-sns",
+        "clicksend",
+        "huawei",
+        "infobip",
+        "jasmin",
+        "kannel",
+        "messagebird",
+        "plivo",
+        "sinch",
+        "sms-gate",
+        "telnyx",
+        "tencent",
+        "twilio",
+        "vonage",
+        "vonage-messages",
+        "yunpian",
+    ]
+}
+
+/// The stanza of a vendor that comes with smsq.
+pub(super) fn stanza_of(kind: &str) -> Option<Table> {
+    if matches!(kind, "generic" | "sandbox") {
+        return None;
+    }
+    let (_, source) = builtin().iter().find(|(name, _)| *name == kind)?;
+    let mut source: Table = source.parse().expect("a test parses it");
+    let mut providers = source.remove("providers")?;
+    match providers.as_table_mut()?.remove(kind)? {
+        Value::Table(stanza) => Some(stanza),
+        _ => None,
+    }
+}
+
+/// `stanza` over the one of its kind that comes with smsq. A code and a secret replace those of the same name,
+/// any other setting the whole of what was there.
+pub fn complete(stanza: &Table) -> Table {
+    let kind = stanza.get("kind").and_then(Value::as_str);
+    let Some(mut whole) = kind.and_then(stanza_of) else {
+        return stanza.clone();
+    };
+    for (key, value) in stanza {
+        match (key.as_str(), whole.get_mut(key), value) {
+            ("kind", ..) => {}
+            ("codes" | "secrets", Some(Value::Table(lower)), Value::Table(upper)) => {
+                lower.extend(upper.clone());
+            }
+            _ => {
+                whole.insert(key.clone(), value.clone());
+            }
+        }
+    }
+    whole
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::provider::Provider;
+
+    fn completed(source: &str) -> Table {
+        complete(&source.parse().expect("toml"))
+    }
+
+    #[test]
+    fn a_stanza_says_only_what_differs_from_its_kind() {
+        let whole = completed(
+            "kind = 'twilio'\nfrom = 'SHOP'\nsecrets = { auth_token = { file = '/t' } }\n\
+             codes = { 21211 = { class = 'content' } }",
+        );
+        assert_eq!(whole["url"].as_str(), Some("https://api.twilio.com"));
+        assert_eq!(whole["from"].as_str(), Some("SHOP"));
+        assert_eq!(
+            whole["secrets"]["auth_token"].as_table().map(Table::len),
+            Some(1)
+        );
+        assert!(whole["secrets"].get("account_sid").is_some());
+        assert_eq!(whole["codes"]["21211"]["class"].as_str(), Some("content"));
+        assert!(whole["codes"].get("21610").is_some());
+    }
+
+    #[test]
+    fn a_vendor_of_a_stanza_can_be_the_kind_of_another() {
+        let whole = completed("kind = 'plivo'\nrate = '5/s'");
+        assert_eq!(whole["kind"].as_str(), Some("generic"));
+        assert_eq!(whole["rate"].as_str(), Some("5/s"));
+    }
+
+    #[test]
+    fn every_stanza_that_comes_with_smsq_is_read() {
+        for (kind, source) in builtin() {
+            let table: Table = source.parse().expect(kind);
+            let providers = table["providers"].as_table().expect(kind);
+            for (name, stanza) in providers {
+                let stanza = stanza.as_table().expect(kind);
+                let provider = Provider::from_stanza(name, stanza, &|_| Some("t".to_owned()));
+                let provider = provider.unwrap_or_else(|error| panic!("{error}"));
+                assert!([*kind, "generic"].contains(&provider.kind()));
+                assert_eq!(provider.name(), name);
+                assert_eq!(*kind == "generic", name == "cellar");
+            }
+        }
+    }
+
+    #[test]
+    fn a_kind_without_a_stanza_is_left_alone() {
+        for source in [
+            "kind = 'generic'",
+            "kind = 'sandbox'",
+            "kind = 'other'",
+            "a = 1",
+        ] {
+            assert_eq!(completed(source), source.parse().expect("toml"), "{source}");
+        }
+    }
+}

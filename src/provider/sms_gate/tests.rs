@@ -1,0 +1,59 @@
+//! Its requests, its answers and its look-up.
+
+use super::super::testing::{asks, finding, holds, means, message, question, vendor};
+
+const FIXED: &str = "device_id = 'd1'";
+
+#[test]
+fn a_message_has_our_id_and_its_device() {
+    let provider = vendor("sms-gate", FIXED);
+    asks(
+        &provider,
+        &[message()],
+        &[
+            "POST https://api.sms-gate.app/3rdparty/v1/messages\n",
+            r#"{"id":"ref-1","textMessage":{"text":"Hello"#,
+            r#""phoneNumbers":["+8613812345678"],"withDeliveryReport":true,"deviceId":"d1"}"#,
+        ],
+    );
+    assert!(provider.honours_reference());
+    assert!(!vendor("sms-gate", "").honours_reference());
+}
+
+#[test]
+fn it_has_a_reference_already_only_where_the_device_is_fixed() {
+    let rows = [
+        (202, r#"{"id":"ref-1","state":"Pending"}"#, "accepted ref-1"),
+        (202, r#"{"id":"ref-2","state":"Pending"}"#, "unknown"),
+        (202, "{}", "unknown"),
+        (400, r#"{"message":"no"}"#, "content"),
+        (401, "", "account"),
+        (503, "", "throttle"),
+        (500, "", "unknown"),
+    ];
+    means(&vendor("sms-gate", FIXED), &rows);
+    means(&vendor("sms-gate", ""), &rows);
+    means(&vendor("sms-gate", FIXED), &[(409, "", "accepted ref-1")]);
+    means(&vendor("sms-gate", ""), &[(409, "", "unknown")]);
+}
+
+#[test]
+fn it_is_asked_by_our_id() {
+    let provider = vendor("sms-gate", FIXED);
+    let url = "GET https://api.sms-gate.app/3rdparty/v1/messages/ref-1\n";
+    holds(&question(&provider), &[url]);
+    for (minutes, status, body, expected) in [
+        (1, 200, r#"{"id":"ref-1"}"#, "found ref-1"),
+        (9, 200, r#"{"id":"ref-2"}"#, "unclear"),
+        (9, 404, r#"{"message":"message not found"}"#, "absent"),
+        (4, 404, r#"{"message":"message not found"}"#, "unclear"),
+        (9, 404, "<html>", "unclear"),
+        (9, 400, r#"{"message":"several messages"}"#, "unclear"),
+    ] {
+        assert_eq!(
+            finding(&provider, minutes, status, body),
+            expected,
+            "{body}"
+        );
+    }
+}

@@ -1,0 +1,62 @@
+//! Its requests and answers.
+
+use super::super::testing::{asks, means, message, shown, stamp, vendor};
+use super::super::{Reference, Stamp};
+use crate::sms::Timestamp;
+
+const SETTINGS: &str = "from = '+13125550100'\ncallback = 'https://e.example/t?a=1'";
+
+#[test]
+fn a_message_is_the_same_bytes_at_every_attempt() {
+    let provider = vendor("telnyx", SETTINGS);
+    asks(
+        &provider,
+        &[message()],
+        &[
+            "POST https://api.telnyx.com/v2/messages\n",
+            "idempotency-key: ref-1\n",
+            "authorization: Bearer TELNYX_API_KEY\n",
+            r#"{"to":"+8613812345678","text":"Hello"#,
+            r#""from":"+13125550100","webhook_url":"https://e.example/t?a=1&reference=ref-1"}"#,
+        ],
+    );
+    let at = |stamp: &Stamp| shown(&provider.request(&[message()], stamp).expect("a request"));
+    let later = Stamp {
+        now: Timestamp::from_millis(1_800_000_000_000),
+        nonce: 8,
+    };
+    assert_eq!(at(&stamp()), at(&later));
+    assert!(matches!(
+        provider.supports().reference,
+        Reference::Honoured { .. }
+    ));
+}
+
+#[test]
+fn its_answers_mean_what_its_codes_say() {
+    let error = |code: u32, title: &str| {
+        format!(r#"{{"errors":[{{"code":"{code}","title":"{title}","detail":"no"}}]}}"#)
+    };
+    let taken = r#"{"data":{"id":"t1","parts":1,"to":[{"phone_number":"+8613812345678","status":"queued"}],"cost":{"amount":"0.004","currency":"USD"}}}"#;
+    means(
+        &vendor("telnyx", SETTINGS),
+        &[
+            (200, taken, "accepted t1"),
+            (200, &taken.replace("678", "679"), "unknown"),
+            (200, r#"{"data":{}}"#, "unknown"),
+            (
+                400,
+                &error(40300, "Blocked due to STOP message"),
+                "opted_out",
+            ),
+            (400, &error(40300, "Blocked"), "account"),
+            (400, &error(40310, ""), "recipient"),
+            (400, &error(40302, ""), "content"),
+            (401, &error(10009, ""), "account"),
+            (429, &error(10011, ""), "throttle"),
+            (422, &error(90000, ""), "content"),
+            (500, &error(10007, ""), "unknown"),
+            (504, "", "unknown"),
+        ],
+    );
+}

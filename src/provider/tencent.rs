@@ -1,0 +1,203 @@
+//! Tencent Cloud SMS (2021-01-11): `SendSms` to up to 200 numbers with the same parameters of one template, all
+//! in mainland China or none. The answer has a result for every number, in order.
+//! <https://cloud.tencent.com/document/api/382/55981>
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderName, Method, Request};
+use serde_json::{Value, json};
+
+use super::answer::{Answer, count, receipt, scalar, taken};
+use super::sign::{Keys, tc3};
+use super::stanza::Stanza;
+use super::supports::{Finding, Writes};
+use super::vendor::{Calls, Common, all, http, unclear};
+use super::{Message, ProviderError, Stamp};
+use crate::phone::Phone;
+use crate::sms::{Outcome, Timestamp};
+
+pub(super) const KEYS: &[&str] = &[
+    "sdk_app_id",
+    "region",
+    "template",
+    "params",
+    "param_length",
+    "param_urls",
+    "template_text",
+];
+
+const VERSION: &str = "2021-01-11";
+const KIND: &str = "application/json";
+
+pub(super) struct Tencent {
+    sdk_app_id: Option<String>,
+    region: String,
+}
+
+impl Tencent {
+    pub(super) fn read(stanza: &Stanza<'_>) -> Result<Self, ProviderError> {
+        Ok(Self {
+            sdk_app_id: stanza.optional("sdk_app_id")?,
+            region: stanza.required("region")?,
+        })
+    }
+
+    fn app(&self) -> &str {
+        self.sdk_app_id.as_deref().unwrap_or_default()
+    }
+
+    fn signed(
+        &self,
+        common: &Common,
+        stamp: &Stamp,
+        action: &str,
+        body: &Value,
+    ) -> Result<Request<Bytes>, Outcome> {
+        let body = body.to_string();
+        let host = super::authority(&common.base);
+        let signed = [("content-type", KIND), ("host", host.as_str())];
+        let keys = Keys {
+            id: common.secret("secret_id"),
+            secret: common.secret("secret_key"),
+        };
+        let authorization = tc3(keys, "sms", stamp.now, &signed, body.as_bytes());
+        let seconds = stamp.now.as_millis().div_euclid(1_000).to_string();
+        let mut headers = vec![
+            ("content-type", KIND),
+            ("authorization", &authorization),
+            ("x-tc-action", action),
+            ("x-tc-version", VERSION),
+            ("x-tc-timestamp", &seconds),
+            ("x-tc-region", &self.region),
+        ];
+        if let Some(token) = common.secrets.named("token") {
+            headers.push(("x-tc-token", token));
+        }
+        let headers: Vec<_> = headers
+            .into_iter()
+            .map(|(name, value)| (HeaderName::from_static(name), value.to_owned()))
+            .collect();
+        http(Method::POST, &common.base, &headers, body.into())
+    }
+}
+
+impl Calls for Tencent {
+    fn writes(&self, _: &Common) -> Writes {
+        Writes::Template
+    }
+
+    fn most_per_call(&self) -> usize {
+        200
+    }
+
+    fn missing(&self, common: &Common) -> Vec<&'static str> {
+        let template = common.parameters.template.is_none().then_some("template");
+        let app = self.sdk_app_id.is_none().then_some("sdk_app_id");
+        app.into_iter().chain(template).collect()
+    }
+
+    fn doubts(&self, common: &Common) -> Vec<String> {
+        let fits = |id: &str| id.starts_with("AKID") || id.starts_with("IKID");
+        common.doubt("secret_id", "a SecretId (`AKID…`)", fits)
+    }
+
+    fn in_common(&self, common: &Common, message: &Message) -> Result<Vec<String>, Outcome> {
+        let mut values = common.parameters.values(message)?;
+        values.push(is_mainland(&message.phone).to_string());
+        Ok(values)
+    }
+
+    fn request(
+        &self,
+        common: &Common,
+        messages: &[Message],
+        stamp: &Stamp,
+    ) -> Result<Request<Bytes>, Outcome> {
+        let first = &messages[0];
+        let phones: Vec<&str> = messages.iter().map(|it| it.phone.as_str()).collect();
+        let mut body = json!({
+            "PhoneNumberSet": phones,
+            "SmsSdkAppId": self.app(),
+            "TemplateId": common.parameters.template,
+            "TemplateParamSet": common.parameters.values(first)?,
+            "SessionContext": first.reference,
+        });
+        // The vendor wants a signature for mainland numbers, and takes none for others.
+        if is_mainland(&first.phone) {
+            body["SignName"] = common.sender(first)?.into();
+        }
+        self.signed(common, stamp, "SendSms", &body)
+    }
+
+    fn answer(&self, common: &Common, messages: &[Message], answer: &Answer<'_>) -> Vec<Outcome> {
+        let code = answer.scalar("/Response/Error/Code");
+        let words = answer.scalar("/Response/Error/Message");
+        let results = answer.list("/Response/SendStatusSet");
+        if code.is_some() || !answer.status.is_success() {
+            let outcome = answer.failed(&common.codes, code.as_deref(), words);
+            return all(messages, &outcome);
+        }
+        if results.len() != messages.len() {
+            return all(messages, &answer.unknown(" with another count of results"));
+        }
+        let one = |(message, result): (&Message, &Value)| {
+            let phone = scalar(result, "/PhoneNumber").unwrap_or_default();
+            let code = scalar(result, "/Code");
+            if phone.trim_start_matches('+') != message.phone.digits() {
+                return answer.unknown(" for another phone");
+            }
+            match (code.as_deref(), scalar(result, "/SerialNo")) {
+                (Some("Ok"), Some(id)) => taken(&id, count(result, "/Fee"), None),
+                (Some("Ok") | None, _) => answer.unknown(" without a `SerialNo`"),
+                (code, _) => answer.failed(&common.codes, code, scalar(result, "/Message")),
+            }
+        };
+        messages.iter().zip(results).map(one).collect()
+    }
+
+    fn look_up(
+        &self,
+        common: &Common,
+        message: &Message,
+        sent_at: Timestamp,
+        stamp: &Stamp,
+    ) -> Option<Result<Request<Bytes>, Outcome>> {
+        let seconds = |at: Timestamp| at.as_millis().div_euclid(1_000);
+        let body = json!({
+            "BeginTime": seconds(sent_at.minus(Duration::from_secs(60))),
+            "EndTime": seconds(stamp.now),
+            "Offset": 0,
+            "Limit": 100,
+            "PhoneNumber": message.phone.as_str(),
+            "SmsSdkAppId": self.app(),
+        });
+        Some(self.signed(common, stamp, "PullSmsSendStatusByPhoneNumber", &body))
+    }
+
+    /// The vendor lists what was delivered or not, so silence proves nothing; and it names the reference only
+    /// for accounts that asked for that.
+    fn found(&self, _: &Common, message: &Message, _: Timestamp, answer: &Answer<'_>) -> Finding {
+        let entries = answer.list("/Response/PullSmsSendStatusSet");
+        let is_ours = |entry: &&Value| {
+            scalar(entry, "/SessionContext").is_some_and(|text| text == message.reference)
+        };
+        match entries
+            .iter()
+            .find(is_ours)
+            .map(|entry| scalar(entry, "/SerialNo"))
+        {
+            Some(Some(id)) if answer.status.is_success() => {
+                Finding::Found(receipt(&id, None, None))
+            }
+            _ => unclear(answer.reason("", answer.scalar("/Response/Error/Message"))),
+        }
+    }
+}
+
+fn is_mainland(phone: &Phone) -> bool {
+    phone.as_str().starts_with("+86")
+}
+
+#[cfg(test)]
+mod tests;

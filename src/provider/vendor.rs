@@ -1,0 +1,438 @@
+//! The vendors that need more than a stanza: signatures, batches, look-ups, answers with a result for every
+//! recipient. Each has a file of its own for what is its own; what they share stands here.
+
+use std::fmt;
+
+use bytes::Bytes;
+use http::header::{AUTHORIZATION, CONTENT_TYPE};
+use http::{HeaderName, HeaderValue, Method, Request, Response};
+use url::Url;
+
+use super::answer::Answer;
+use super::codes::Codes;
+use super::generic::not_one;
+use super::parameters::Parameters;
+use super::quote::Private;
+use super::secrets::Secrets;
+use super::stanza::{Connection, Stanza};
+use super::supports::{Finding, LookUp, Reference, Supports, Writes};
+use super::{
+    Message, ProviderError, Stamp, aliyun, aws, aws_sms, aws_sns, huawei, infobip, kannel,
+    sms_gate, telnyx, tencent, twilio, vonage,
+};
+use crate::sms::{Cause, Class, Outcome, Timestamp};
+
+/// The words of `kind`, one for each file.
+pub(super) const KINDS: [&str; 11] = [
+    "aliyun", "aws-sms", "aws-sns", "huawei", "infobip", "kannel", "sms-gate", "telnyx", "tencent",
+    "twilio", "vonage",
+];
+
+/// A provider whose API has a file of its own.
+pub struct Vendor {
+    common: Common,
+    api: Api,
+}
+
+/// Whose API it is.
+enum Api {
+    Aliyun(aliyun::Aliyun),
+    AwsSms(aws_sms::AwsSms),
+    AwsSns(aws_sns::AwsSns),
+    Huawei(huawei::Huawei),
+    Infobip(infobip::Infobip),
+    Kannel(kannel::Kannel),
+    SmsGate(sms_gate::SmsGate),
+    Telnyx(telnyx::Telnyx),
+    Tencent(tencent::Tencent),
+    Twilio(twilio::Twilio),
+    Vonage(vonage::Vonage),
+}
+
+/// The settings that every vendor has.
+pub(super) struct Common {
+    name: String,
+    kind: &'static str,
+    pub(super) base: Url,
+    from: Option<String>,
+    pub(super) secrets: Secrets,
+    pub(super) codes: Codes,
+    pub(super) parameters: Parameters,
+    look_up: Option<LookUp>,
+    connection: Connection,
+}
+
+/// What a vendor's file says.
+pub(super) trait Calls {
+    fn writes(&self, _common: &Common) -> Writes {
+        Writes::Text
+    }
+
+    fn most_per_call(&self) -> usize {
+        1
+    }
+
+    fn reference(&self) -> Reference {
+        Reference::Echoed
+    }
+
+    fn receipts(&self) -> bool {
+        true
+    }
+
+    /// The settings without which nothing can be sent.
+    fn missing(&self, _common: &Common) -> Vec<&'static str> {
+        Vec::new()
+    }
+
+    /// What looks wrong about the credentials, by their shape.
+    fn doubts(&self, _common: &Common) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// What all messages of one request must have in common, or why this one cannot be sent at all.
+    fn in_common(&self, _common: &Common, _message: &Message) -> Result<Vec<String>, Outcome> {
+        Ok(Vec::new())
+    }
+
+    fn request(
+        &self,
+        common: &Common,
+        messages: &[Message],
+        stamp: &Stamp,
+    ) -> Result<Request<Bytes>, Outcome>;
+
+    /// One outcome for each message, in their order.
+    fn answer(&self, common: &Common, messages: &[Message], answer: &Answer<'_>) -> Vec<Outcome>;
+
+    fn look_up(
+        &self,
+        _common: &Common,
+        _message: &Message,
+        _sent_at: Timestamp,
+        _stamp: &Stamp,
+    ) -> Option<Result<Request<Bytes>, Outcome>> {
+        None
+    }
+
+    fn found(
+        &self,
+        _common: &Common,
+        _message: &Message,
+        _sent_at: Timestamp,
+        answer: &Answer<'_>,
+    ) -> Finding {
+        unclear(answer.reason("", None))
+    }
+}
+
+/// The secrets are in its settings, so it shows its name only.
+impl fmt::Debug for Vendor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Vendor")
+            .field("kind", &self.common.kind)
+            .field("name", &self.common.name)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Vendor {
+    /// Reads a stanza that has the vendor's defaults in it already.
+    pub(super) fn read(
+        stanza: &Stanza<'_>,
+        kind: &'static str,
+        environment: &dyn Fn(&str) -> Option<String>,
+    ) -> Result<Self, ProviderError> {
+        let (own, api) = match kind {
+            "aliyun" => (aliyun::KEYS, Api::Aliyun(aliyun::Aliyun::read(stanza)?)),
+            "aws-sms" => (aws_sms::KEYS, Api::AwsSms(aws_sms::AwsSms::read(stanza)?)),
+            "aws-sns" => (aws_sns::KEYS, Api::AwsSns(aws_sns::AwsSns::read(stanza)?)),
+            "huawei" => (huawei::KEYS, Api::Huawei(huawei::Huawei::read(stanza)?)),
+            "infobip" => (infobip::KEYS, Api::Infobip(infobip::Infobip::read(stanza)?)),
+            "kannel" => (kannel::KEYS, Api::Kannel(kannel::Kannel::read(stanza)?)),
+            "sms-gate" => (
+                sms_gate::KEYS,
+                Api::SmsGate(sms_gate::SmsGate::read(stanza)?),
+            ),
+            "telnyx" => (telnyx::KEYS, Api::Telnyx(telnyx::Telnyx::read(stanza)?)),
+            "tencent" => (tencent::KEYS, Api::Tencent(tencent::Tencent::read(stanza)?)),
+            "twilio" => (twilio::KEYS, Api::Twilio(twilio::Twilio::read(stanza)?)),
+            _ => (vonage::KEYS, Api::Vonage(vonage::Vonage::read(stanza)?)),
+        };
+        let mut known = vec!["url", "from", "secrets", "codes", "look_up"];
+        known.extend(Connection::KEYS);
+        known.extend(own);
+        stanza.check_keys(&known)?;
+        let url = match (stanza.optional::<String>("url")?, kind) {
+            (Some(url), _) => url,
+            (None, "aws-sms") => aws::url(stanza, "sms-voice")?,
+            (None, "aws-sns") => aws::url(stanza, "sns")?,
+            (None, _) => stanza.required("url")?,
+        };
+        let common = Common {
+            name: stanza.name.to_owned(),
+            kind,
+            base: stanza.address("url", &url)?,
+            from: stanza.optional("from")?,
+            secrets: Secrets::read(stanza, environment)?,
+            codes: Codes::read(stanza)?,
+            parameters: Parameters::read(stanza)?,
+            look_up: LookUp::read(stanza, &[])?,
+            connection: Connection::read(stanza)?,
+        };
+        Ok(Self { common, api })
+    }
+
+    fn calls(&self) -> &dyn Calls {
+        match &self.api {
+            Api::Aliyun(api) => api,
+            Api::AwsSms(api) => api,
+            Api::AwsSns(api) => api,
+            Api::Huawei(api) => api,
+            Api::Infobip(api) => api,
+            Api::Kannel(api) => api,
+            Api::SmsGate(api) => api,
+            Api::Telnyx(api) => api,
+            Api::Tencent(api) => api,
+            Api::Twilio(api) => api,
+            Api::Vonage(api) => api,
+        }
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.common.name
+    }
+
+    pub(super) fn kind(&self) -> &'static str {
+        self.common.kind
+    }
+
+    pub(super) fn base(&self) -> &Url {
+        &self.common.base
+    }
+
+    pub(super) fn connection(&self) -> &Connection {
+        &self.common.connection
+    }
+
+    pub(super) fn codes(&self) -> &Codes {
+        &self.common.codes
+    }
+
+    pub(super) fn supports(&self) -> Supports {
+        let calls = self.calls();
+        Supports {
+            writes: calls.writes(&self.common),
+            most_per_call: calls.most_per_call(),
+            reference: calls.reference(),
+            look_up: self.common.look_up.clone(),
+            receipts: calls.receipts(),
+        }
+    }
+
+    pub(super) fn missing(&self) -> Vec<&'static str> {
+        self.calls().missing(&self.common)
+    }
+
+    pub(super) fn doubts(&self) -> Vec<String> {
+        self.calls().doubts(&self.common)
+    }
+
+    pub(super) fn preview(&self, message: &Message) -> Option<Result<String, Outcome>> {
+        self.common.parameters.preview(message)
+    }
+
+    pub(super) fn joins(&self, taken: &[Message], next: &Message) -> bool {
+        let (calls, common) = (self.calls(), &self.common);
+        let Some(first) = taken.first() else {
+            return true;
+        };
+        taken.len() < calls.most_per_call()
+            && first.from == next.from
+            && taken.iter().all(|one| one.phone != next.phone)
+            && match (
+                calls.in_common(common, first),
+                calls.in_common(common, next),
+            ) {
+                (Ok(first), Ok(next)) => first == next,
+                _ => false,
+            }
+    }
+
+    pub(super) fn request(
+        &self,
+        messages: &[Message],
+        stamp: &Stamp,
+    ) -> Result<Request<Bytes>, Outcome> {
+        let (calls, common) = (self.calls(), &self.common);
+        let fits = |at: usize| self.joins(&messages[..at], &messages[at]);
+        if let [only] = messages {
+            calls.in_common(common, only)?;
+        } else if messages.is_empty() || !(1..messages.len()).all(fits) {
+            return Err(not_one(messages.len()));
+        }
+        if let Some(key) = calls.missing(common).first() {
+            let reason = format!("provider `{}`: `{key}` is not set", common.name);
+            return Err(refused(reason));
+        }
+        calls.request(common, messages, stamp)
+    }
+
+    pub(super) fn answer(
+        &self,
+        messages: &[Message],
+        response: &Response<Bytes>,
+        now: Timestamp,
+    ) -> Vec<Outcome> {
+        let private = self.common.private(messages);
+        let answer = Answer::read(response, &private, now);
+        let outcomes = self.calls().answer(&self.common, messages, &answer);
+        if outcomes.len() == messages.len() {
+            return outcomes;
+        }
+        vec![answer.unknown(" with another count of results"); messages.len()]
+    }
+
+    pub(super) fn look_up(
+        &self,
+        message: &Message,
+        sent_at: Timestamp,
+        stamp: &Stamp,
+    ) -> Option<Result<Request<Bytes>, Outcome>> {
+        self.common.look_up.as_ref()?;
+        self.calls().look_up(&self.common, message, sent_at, stamp)
+    }
+
+    pub(super) fn found(
+        &self,
+        message: &Message,
+        sent_at: Timestamp,
+        response: &Response<Bytes>,
+        now: Timestamp,
+    ) -> Finding {
+        let Some(look_up) = &self.common.look_up else {
+            return unclear("this provider cannot be asked".to_owned());
+        };
+        let private = self.common.private(std::slice::from_ref(message));
+        let answer = Answer::read(response, &private, now);
+        let finding = self.calls().found(&self.common, message, sent_at, &answer);
+        look_up.settled(finding, sent_at, now)
+    }
+}
+
+impl Common {
+    pub(super) fn secret(&self, name: &str) -> &str {
+        self.secrets.named(name).unwrap_or_default()
+    }
+
+    pub(super) fn from<'a>(&'a self, message: &'a Message) -> Option<&'a str> {
+        message.from.as_deref().or(self.from.as_deref())
+    }
+
+    /// The sender, for a vendor that needs one.
+    pub(super) fn sender<'a>(&'a self, message: &'a Message) -> Result<&'a str, Outcome> {
+        self.from(message).ok_or_else(|| {
+            refused("needs a sender, and neither the campaign nor the provider has one".to_owned())
+        })
+    }
+
+    /// The address with more behind it, each part encoded.
+    pub(super) fn at(&self, parts: &[&str]) -> Url {
+        let mut url = self.base.clone();
+        if let Ok(mut segments) = url.path_segments_mut() {
+            segments.pop_if_empty().extend(parts);
+        }
+        url
+    }
+
+    fn private<'a>(&'a self, messages: &'a [Message]) -> Private<'a> {
+        Private {
+            contents: messages.iter().map(|it| it.content.as_str()).collect(),
+            secrets: self.secrets.exposed().map(|(_, secret)| secret).collect(),
+        }
+    }
+
+    /// `` `account_sid` does not look like … `` where the secret has another shape.
+    pub(super) fn doubt(&self, secret: &str, wanted: &str, fits: fn(&str) -> bool) -> Vec<String> {
+        if fits(self.secret(secret)) {
+            return Vec::new();
+        }
+        vec![format!("secret `{secret}` does not look like {wanted}")]
+    }
+}
+
+pub(super) const FORM: &str = "application/x-www-form-urlencoded";
+pub(super) const JSON: &str = "application/json";
+
+pub(super) fn get(url: &Url, headers: &[(HeaderName, String)]) -> Result<Request<Bytes>, Outcome> {
+    http(Method::GET, url, headers, Bytes::new())
+}
+
+pub(super) fn post(
+    url: &Url,
+    kind: &str,
+    authorization: Option<String>,
+    body: impl Into<Bytes>,
+) -> Result<Request<Bytes>, Outcome> {
+    let mut headers = vec![(CONTENT_TYPE, kind.to_owned())];
+    headers.extend(authorization.map(|value| (AUTHORIZATION, value)));
+    http(Method::POST, url, &headers, body.into())
+}
+
+pub(super) fn http(
+    method: Method,
+    url: &Url,
+    headers: &[(HeaderName, String)],
+    body: Bytes,
+) -> Result<Request<Bytes>, Outcome> {
+    let mut request = Request::new(body);
+    *request.method_mut() = method;
+    let uri = url.as_str().parse();
+    *request.uri_mut() = uri.map_err(|_| refused("the request's url is too long".to_owned()))?;
+    for (name, text) in headers {
+        let mut value = HeaderValue::from_str(text)
+            .map_err(|_| refused(format!("header `{name}` cannot carry this value")))?;
+        value.set_sensitive(name == AUTHORIZATION);
+        request.headers_mut().insert(name.clone(), value);
+    }
+    Ok(request)
+}
+
+/// A form's pairs, encoded.
+pub(super) fn form<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> String {
+    let mut encoded = url::form_urlencoded::Serializer::new(String::new());
+    encoded.extend_pairs(pairs);
+    encoded.finish()
+}
+
+/// Every message of the request gets the same outcome. Where the whole request was rejected for the sake of one of
+/// several, nobody knows of which: none was taken, and each may be good when it goes alone.
+pub(super) fn all(messages: &[Message], outcome: &Outcome) -> Vec<Outcome> {
+    let outcome = match outcome {
+        Outcome::Rejected(cause) if messages.len() > 1 => Outcome::Unavailable {
+            cause: Cause {
+                class: Class::Unavailable,
+                code: cause.code.clone(),
+                reason: format!(
+                    "rejected with {} others: {}",
+                    messages.len() - 1,
+                    cause.reason
+                ),
+            },
+            retry_after: None,
+        },
+        outcome => outcome.clone(),
+    };
+    vec![outcome; messages.len()]
+}
+
+pub(super) fn refused(reason: String) -> Outcome {
+    Outcome::Refused {
+        cause: Cause::new(Class::Account, reason),
+        listed: true,
+    }
+}
+
+pub(super) fn unclear(reason: String) -> Finding {
+    Finding::Unclear(Cause::new(Class::Unknown, reason))
+}

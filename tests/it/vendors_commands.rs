@@ -1,0 +1,96 @@
+//! The commands that show a vendor, check its settings and try it, and what they never show.
+
+use crate::support::{Scratch, snapshot};
+
+#[test]
+fn a_vendor_is_shown_with_what_is_missing() {
+    let scratch = Scratch::new();
+    scratch.write(
+        "smsq.toml",
+        "[providers.shop]\nkind = \"infobip\"\nurl = \"https://x1.api.infobip.com\"\n",
+    );
+    let ran = scratch.run_with(
+        ["providers", "show", "shop"],
+        &[("INFOBIP_API_KEY", "hunter2")],
+    );
+    let shown = ran.stdout();
+    for line in [
+        "limit      100/s messages",
+        "no answer  within 15 s: the message is sent again with the same reference, and this provider takes it only once in 48h",
+        "sends      the text of each message, at most 100 in one request",
+        "reference  accepted once",
+        "receipts   yes",
+        "secret     api_key: environment variable INFOBIP_API_KEY, set",
+    ] {
+        assert!(
+            shown.lines().any(|shown| shown == line),
+            "`{line}` is not in\n{shown}"
+        );
+    }
+    let credit = "12       account      no credit: top up, then `smsq send` again";
+    assert!(shown.contains(credit), "{shown}");
+    assert!(!ran.to_string().contains("hunter2"), "{ran}");
+    snapshot!(scratch.run(["providers", "show", "aliyun", "--format", "json"]).json()["missing"], @r#"["template"]"#);
+    let ran = scratch.run(["providers", "show", "aliyun"]);
+    let told = ran.stderr();
+    assert!(told.contains("`template` is not set"), "{told}");
+    assert!(told.contains("a secret is missing"), "{told}");
+}
+
+#[test]
+fn check_looks_at_settings_and_at_the_shape_of_credentials() {
+    let scratch = Scratch::new();
+    scratch.write(
+        "smsq.toml",
+        "[providers.aliyun]\nkind = \"aliyun\"\nfrom = \"X\"\n",
+    );
+    let secrets = [
+        ("ALIYUN_ACCESS_KEY_ID", "hunter1"),
+        ("ALIYUN_ACCESS_KEY_SECRET", "hunter2"),
+    ];
+    snapshot!(scratch.run_with(["check"], &secrets), @r"
+    exit 2
+    ----- stdout
+    ok       configuration  smsq.toml
+    ok       database       not there yet: `smsq import` makes it
+    problem  provider       provider `aliyun`: `template` is not set
+                            hint: set it in [providers.aliyun]
+    note     provider       `aliyun`: secret `access_key_id` does not look like an AccessKey ID (`LTAI…`)
+    ");
+}
+
+#[test]
+fn a_test_shows_the_exchange_and_no_secret() {
+    let scratch = Scratch::new();
+    // Nobody listens there.
+    scratch.write(
+        "smsq.toml",
+        "[providers.t]\nkind = \"tencent\"\nurl = \"http://127.0.0.1:1/\"\nfrom = \"S\"\nsdk_app_id = \"1400\"\n\
+         template = \"1\"\nparams = [\"order\"]\ntemplate_text = \"order {1}!\"\n",
+    );
+    let secrets = [
+        ("TENCENT_SECRET_ID", "AKIDhunter"),
+        ("TENCENT_SECRET_KEY", "hunter2"),
+    ];
+    let line = ["providers", "test", "t", "--to", "+8613812345678"];
+    let ran = scratch.run_with(line, &secrets);
+    assert_eq!(ran.code(), Some(1), "{ran}");
+    assert!(
+        ran.stdout()
+            .starts_with("rejected: the template needs parameter `1`"),
+        "{ran}"
+    );
+    let ran = scratch.run_with(line.into_iter().chain(["--param", "order=4711"]), &secrets);
+    let told = ran.to_string();
+    assert!(
+        told.contains("the recipient will see: order 4711!"),
+        "{told}"
+    );
+    assert!(told.contains("> POST http://127.0.0.1:1/"), "{told}");
+    assert!(told.contains("Credential=[secret_id]/"), "{told}");
+    assert!(
+        ran.stdout().starts_with("unavailable: no connection"),
+        "{told}"
+    );
+    assert!(!told.contains("hunter"), "{told}");
+}

@@ -1,0 +1,332 @@
+//! What the vendors' own code makes of our requests: their SDKs sign the same bytes and send the same content, and a
+//! real gateway takes a campaign. `tests/vendors` installs what these need, and runs them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{BufRead, BufReader, Write};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use smsq::phone::Phone;
+use smsq::provider::{Message, Provider, Stamp};
+use smsq::sms::Timestamp;
+
+use crate::support::Scratch;
+
+/// The folder that `tests/vendors` made.
+fn peers() -> PathBuf {
+    let folder = std::env::var_os("SMSQ_PEERS").expect("`tests/vendors` sets SMSQ_PEERS");
+    PathBuf::from(folder)
+}
+
+/// Runs `tests/peers/sdk.py`, and reads the JSON that it prints.
+fn sdk(action: &str, name: &str, input: &Value) -> Value {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/peers/sdk.py");
+    let mut python = Command::new(peers().join("venv/bin/python"))
+        .args([script, action, name])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("python starts");
+    let mut stdin = python.stdin.take().expect("its standard input is piped");
+    stdin
+        .write_all(input.to_string().as_bytes())
+        .expect("writes");
+    drop(stdin);
+    let output = python.wait_with_output().expect("python ends");
+    assert!(output.status.success(), "{action} {name}");
+    serde_json::from_slice(&output.stdout).expect("JSON")
+}
+
+/// As the script has them.
+const TEXT: &str = "Hello Anna, 你好 & \"bye\" ~*'()!\n";
+const REFERENCE: &str = "0f7a-ref-1";
+
+const SECRETS: [(&str, &str); 8] = [
+    ("ALIYUN_ACCESS_KEY_ID", "LTAIid"),
+    ("ALIYUN_ACCESS_KEY_SECRET", "secret"),
+    ("TENCENT_SECRET_ID", "AKIDid"),
+    ("TENCENT_SECRET_KEY", "secret"),
+    ("AWS_ACCESS_KEY_ID", "AKIAIDIDIDIDIDID"),
+    ("AWS_SECRET_ACCESS_KEY", "secret"),
+    ("TWILIO_ACCOUNT_SID", "AC00000000000000000000000000000000"),
+    ("TWILIO_AUTH_TOKEN", "token"),
+];
+
+const PEERS: [(&str, &str); 6] = [
+    (
+        "aliyun",
+        "kind = 'aliyun'\nfrom = '阿里云'\ntemplate = 'SMS_1'\nparams = { code = 'order' }",
+    ),
+    (
+        "aliyun-batch",
+        "kind = 'aliyun'\nfrom = '阿里云'\ntemplate = 'SMS_1'\nparams = { code = 'order' }",
+    ),
+    (
+        "tencent",
+        "kind = 'tencent'\nfrom = '腾讯云'\nsdk_app_id = '1400'\ntemplate = '1110'\nparams = ['order']",
+    ),
+    ("aws-sns", "kind = 'aws-sns'\nregion = 'eu-west-1'"),
+    ("aws-sms", "kind = 'aws-sms'\nregion = 'eu-west-1'"),
+    ("twilio", "kind = 'twilio'\nfrom = '+15005550006'"),
+];
+
+fn request(name: &str, stanza: &str) -> http::Request<bytes::Bytes> {
+    let stanza: toml::Table = stanza.parse().expect("TOML");
+    let secrets: BTreeMap<_, _> = SECRETS.into_iter().collect();
+    let secret = |name: &str| secrets.get(name).map(|secret| (*secret).to_owned());
+    let provider = Provider::from_stanza("peer", &stanza, &secret).expect("a provider");
+    let message = |phone: &str, order: &str| Message {
+        phone: Phone::parse(phone, None).expect("a phone"),
+        content: TEXT.to_owned(),
+        reference: REFERENCE.to_owned(),
+        from: None,
+        params: json!({ "order": order })
+            .as_object()
+            .expect("an object")
+            .clone(),
+    };
+    let mut messages = vec![message("+8613812345678", "4711")];
+    if name == "aliyun-batch" {
+        messages.push(message("+8613812345679", "4712 ~*"));
+    }
+    let stamp = Stamp {
+        now: Timestamp::from_millis(1_700_000_000_000),
+        nonce: 0x2700_0000_0000_0000_0000_0000_0000_0508,
+    };
+    provider.request(&messages, &stamp).expect("a request")
+}
+
+fn headers(request: &http::Request<bytes::Bytes>) -> BTreeMap<String, String> {
+    let text = |value: &http::HeaderValue| value.to_str().expect("text").to_owned();
+    let headers = request.headers().iter();
+    headers
+        .map(|(name, value)| (name.to_string(), text(value)))
+        .collect()
+}
+
+#[test]
+#[ignore = "needs the vendors' SDKs: run tests/vendors"]
+fn the_sdks_sign_our_requests_as_we_do() {
+    for (name, stanza) in PEERS {
+        if name == "twilio" {
+            continue;
+        }
+        let request = request(name, stanza);
+        let uri = request.uri();
+        let host = uri.authority().expect("a host").as_str();
+        let body = std::str::from_utf8(request.body()).expect("text");
+        let signed = sdk(
+            "sign",
+            name,
+            &json!({
+                "host": host, "query": uri.query().unwrap_or_default(),
+                "headers": headers(&request), "body": body,
+            }),
+        );
+        assert_eq!(
+            signed["authorization"],
+            headers(&request)["authorization"],
+            "{name}"
+        );
+    }
+}
+
+/// The pairs of a form or the values of a document, without their order and their writing.
+fn content(body: &str) -> Value {
+    serde_json::from_str(body).unwrap_or_else(|_| {
+        let pairs: BTreeSet<_> = url::form_urlencoded::parse(body.as_bytes())
+            .into_owned()
+            .collect();
+        json!(pairs)
+    })
+}
+
+#[test]
+#[ignore = "needs the vendors' SDKs: run tests/vendors"]
+fn the_sdks_send_what_we_send() {
+    for (name, stanza) in PEERS {
+        let ours = request(name, stanza);
+        let theirs = sdk("send", name, &Value::Null);
+        let target = ours.uri().path_and_query().expect("a target").as_str();
+        assert_eq!(theirs["target"], target, "{name}");
+        let body = std::str::from_utf8(ours.body()).expect("text");
+        let (mut body, their_body) = (
+            content(body),
+            content(theirs["body"].as_str().expect("text")),
+        );
+        if name == "aws-sns" {
+            // What our stanza adds.
+            let is_own = |pair: &Value| {
+                !pair[0]
+                    .as_str()
+                    .is_some_and(|it| it.starts_with("MessageAttr"))
+            };
+            body.as_array_mut().expect("pairs").retain(is_own);
+        }
+        if name == "aws-sms" {
+            body.as_object_mut()
+                .expect("an object")
+                .remove("MessageType");
+        }
+        assert_eq!(body, their_body, "{name}");
+        for (header, value) in headers(&ours) {
+            let changes = [
+                "authorization",
+                // Two ways to write the same form.
+                "x-acs-content-sha256",
+                "x-acs-date",
+                "x-acs-signature-nonce",
+                "x-amz-date",
+                "x-tc-timestamp",
+            ];
+            if name == "twilio" || !changes.contains(&header.as_str()) {
+                let theirs = theirs["headers"][&header].as_str().unwrap_or_default();
+                assert_eq!(
+                    theirs.split(';').next(),
+                    Some(value.as_str()),
+                    "{name} {header}"
+                );
+            }
+        }
+    }
+}
+
+/// So many messages in Greek and Latin letters, and none twice.
+const CAMPAIGN: usize = 200;
+
+/// Imports a campaign and sends it through `stanza`; every message must be accepted.
+fn sends_a_campaign(stanza: &str, environment: &[(&str, &str)]) {
+    let scratch = Scratch::new();
+    scratch.write("smsq.toml", stanza);
+    let name = |at: usize| {
+        if at.is_multiple_of(2) {
+            "Ann"
+        } else {
+            "Αννα"
+        }
+    };
+    let row = |at: usize| format!("+4474001{at:05},{}", name(at));
+    let rows: Vec<String> = (0..CAMPAIGN).map(row).collect();
+    let rows = rows.join("\n");
+    scratch.write("list.csv", &format!("phone,name\n{rows}"));
+    let text = "Hello {{ name }}, it is 5 € & \"new\"";
+    let ran = scratch.run(["import", "list.csv", "--text", text, "--campaign", "c"]);
+    assert_eq!(ran.code(), Some(0), "{ran}");
+    let ran = scratch.run_with(["send", "--format", "json"], environment);
+    assert_eq!(ran.code(), Some(0), "{ran}");
+    assert_eq!(ran.json()["sent"], CAMPAIGN, "{ran}");
+}
+
+#[test]
+#[ignore = "needs Kannel: run tests/vendors"]
+fn a_real_kannel_takes_a_campaign_whole_and_once() {
+    let port = std::env::var("SMSQ_KANNEL_PORT").expect("`tests/vendors` sets SMSQ_KANNEL_PORT");
+    let stanza = format!(
+        "[providers.cellar]\nkind = 'kannel'\nurl = 'http://127.0.0.1:{port}/cgi-bin/sendsms'\nfrom = 'SHOP'\n"
+    );
+    let secrets = [("KANNEL_USERNAME", "tester"), ("KANNEL_PASSWORD", "foobar")];
+    sends_a_campaign(&stanza, &secrets);
+    // What the centre received.
+    let centre = peers().join("kannel/centre.log");
+    let got = || {
+        let log = std::fs::read(&centre).expect("the log");
+        let log = String::from_utf8_lossy(&log).into_owned();
+        let words = |line: &str| {
+            let (_, message) = line.split_once(": <SHOP ")?;
+            let mut words = message.split(' ').map(str::to_owned);
+            Some((words.next()?, words.next()?))
+        };
+        let got = log.lines().filter(|line| line.contains("Got message"));
+        got.filter_map(words).collect::<Vec<(String, String)>>()
+    };
+    let begin = Instant::now();
+    while got().len() < CAMPAIGN && begin.elapsed() < Duration::from_secs(30) {
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let got = got();
+    let phones: BTreeSet<&str> = got.iter().map(|(phone, _)| phone.as_str()).collect();
+    assert_eq!((got.len(), phones.len()), (CAMPAIGN, CAMPAIGN));
+    let greek = got.iter().filter(|(_, coding)| coding == "ucs-2").count();
+    assert_eq!(greek, CAMPAIGN / 2, "half of them need UCS-2");
+    let wrong = [("KANNEL_USERNAME", "tester"), ("KANNEL_PASSWORD", "wrong")];
+    let scratch = Scratch::new();
+    scratch.write("smsq.toml", &stanza);
+    let ran = scratch.run_with(
+        [
+            "providers",
+            "test",
+            "cellar",
+            "--to",
+            "+447400100000",
+            "--format",
+            "json",
+        ],
+        &wrong,
+    );
+    assert_eq!(ran.json()["outcome"], "refused", "{ran}");
+    assert!(!ran.to_string().contains("password=wrong"), "{ran}");
+}
+
+/// `tests/peers/moto_sns.py`; ends with the test.
+struct Moto {
+    process: Child,
+    lines: BufReader<ChildStdout>,
+    port: String,
+}
+
+impl Moto {
+    fn start() -> Self {
+        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/peers/moto_sns.py");
+        let mut process = Command::new(peers().join("venv/bin/python"))
+            .arg(script)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("python starts");
+        let stdout = process.stdout.take().expect("its standard output is piped");
+        let mut moto = Self {
+            process,
+            lines: BufReader::new(stdout),
+            port: String::new(),
+        };
+        moto.port = moto.line();
+        moto
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.lines.read_line(&mut line).expect("a line");
+        line.trim().to_owned()
+    }
+
+    /// Messages and phones.
+    fn counts(&mut self) -> String {
+        let stdin = self.process.stdin.as_mut().expect("it is piped");
+        stdin.write_all(b"\n").expect("asks");
+        self.line()
+    }
+}
+
+impl Drop for Moto {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+#[test]
+#[ignore = "needs moto: run tests/vendors"]
+fn moto_takes_a_campaign_for_sns() {
+    let mut moto = Moto::start();
+    let url = format!("http://127.0.0.1:{}/", moto.port);
+    let stanza = format!("[providers.cellar]\nkind = 'aws-sns'\nurl = '{url}'\nrate = '500/s'\n");
+    let secrets = [
+        ("AWS_ACCESS_KEY_ID", "AKIAIDIDIDIDIDID"),
+        ("AWS_SECRET_ACCESS_KEY", "secret"),
+    ];
+    sends_a_campaign(&stanza, &secrets);
+    assert_eq!(moto.counts(), format!("{CAMPAIGN} {CAMPAIGN}"));
+}
