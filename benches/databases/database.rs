@@ -1,6 +1,7 @@
 //! An empty database of each kind, a queue in it, and rounds as a worker's clerk makes them.
 
 use std::env;
+use std::io::{BufRead as _, Write as _};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -205,7 +206,6 @@ impl Database {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()?;
-        use std::io::{BufRead as _, Write as _};
         let mut input = shell.stdin.take().context("no input")?;
         input.write_all(begin.as_bytes())?;
         input.flush()?;
@@ -244,34 +244,29 @@ fn client(kind: Kind, url: &str) -> Command {
     let (host, port) = (address.host_str().unwrap_or_default(), address.port());
     let port = port.unwrap_or_default().to_string();
     let database = address.path().trim_start_matches('/').to_owned();
-    match kind {
-        Kind::Postgres => {
-            let mut shell = Command::new("psql");
-            shell.args([
-                "-qAtX", "-h", host, "-p", &port, "-U", "smsq", "-d", &database,
-            ]);
-            shell
-        }
-        _ => {
-            let mut shell = Command::new("mariadb");
-            shell.env("MYSQL_PWD", "smsq").args([
-                "--no-defaults",
-                "--protocol=TCP",
-                "-h",
-                host,
-                "-P",
-                &port,
-                "-u",
-                "smsq",
-                "-N",
-                "-B",
-                "--unbuffered",
-                "-D",
-                &database,
-            ]);
-            shell
-        }
+    if kind == Kind::Postgres {
+        let mut shell = Command::new("psql");
+        shell.args(["-qAtX", "-h", host, "-p", &port, "-U", "smsq", "-d"]);
+        shell.arg(database);
+        return shell;
     }
+    let mut shell = Command::new("mariadb");
+    shell.env("MYSQL_PWD", "smsq").args([
+        "--no-defaults",
+        "--protocol=TCP",
+        "-h",
+        host,
+        "-P",
+        &port,
+        "-u",
+        "smsq",
+        "-N",
+        "-B",
+        "--unbuffered",
+        "-D",
+        &database,
+    ]);
+    shell
 }
 
 fn message(import_id: i64, line: u64) -> NewSms {

@@ -48,6 +48,7 @@ pub(super) struct Row {
 /// A row of the ledger.
 #[derive(Clone, Debug, Insertable)]
 #[diesel(table_name = sms_sent)]
+#[expect(clippy::struct_field_names, reason = "they are the columns")]
 pub(super) struct Sent {
     id: i64,
     campaign_id: i64,

@@ -112,9 +112,9 @@ fn refusal(error: &mysql_async::Error) -> Refusal {
     let fault = match error {
         Fail::Server(error) if matches!(error.code, 1044 | 1045 | 1698) => Fault::Denied,
         Fail::Server(error) if error.code == 1049 => Fault::NoDatabase,
-        Fail::Io(mysql_async::IoError::Tls(_)) => Fault::Encryption,
+        Fail::Io(mysql_async::IoError::Tls(_))
+        | Fail::Driver(mysql_async::DriverError::NoClientSslFlagFromServer) => Fault::Encryption,
         Fail::Io(error) if error.to_string().contains("certificate") => Fault::Encryption,
-        Fail::Driver(mysql_async::DriverError::NoClientSslFlagFromServer) => Fault::Encryption,
         _ => Fault::Away,
     };
     let said = match error {

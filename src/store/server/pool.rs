@@ -115,9 +115,12 @@ impl Pool {
         };
         let reasons: Vec<String> = refusals
             .into_iter()
-            .map(|(host, refusal)| match several {
-                true => format!("{host}: {}", refusal.reason),
-                false => refusal.reason,
+            .map(|(host, refusal)| {
+                if several {
+                    format!("{host}: {}", refusal.reason)
+                } else {
+                    refusal.reason
+                }
             })
             .collect();
         StoreError::new(&self.place, fault, reasons.join("; "))

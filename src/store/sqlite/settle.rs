@@ -18,6 +18,9 @@ extern "SQL" {
     fn or_else(value: Nullable<Integer>, fallback: Nullable<Integer>) -> Nullable<Integer>;
 }
 
+/// Campaign, claim, state, doubt, late acceptances and the message id of the last of them.
+type Row = (i64, i64, i32, bool, i32, Option<String>);
+
 pub(super) fn settle(
     conn: &mut SqliteConnection,
     settlement: &Settlement,
@@ -26,7 +29,6 @@ pub(super) fn settle(
     if settlement.fate == Fate::Refunded {
         return refund(conn, settlement, now);
     }
-    type Row = (i64, i64, i32, bool, i32, Option<String>);
     let row: Option<Row> = sms::table
         .find(settlement.id)
         .select((
