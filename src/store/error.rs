@@ -84,7 +84,14 @@ impl StoreError {
 
     /// What the operator can do about it.
     pub fn hint(&self) -> Option<&'static str> {
+        let is_server = self.place.contains("://");
         match self.fault {
+            Fault::Missing if is_server => {
+                Some("`smsq import` makes them; or is `--database` wrong?")
+            }
+            Fault::Away if is_server => {
+                Some("is the server running, and are its host and port right?")
+            }
             Fault::Missing => {
                 Some("`smsq import` creates it; is `--database` right, and the folder you are in?")
             }

@@ -313,7 +313,19 @@ fn what_is_no_database_is_named_and_left_alone() {
     snapshot!(scratch.run(["status", "--database", "postgres://localhost/smsq"]), @r"
     exit 2
     ----- stderr
-    error: `postgres:…`: this version knows databases of the form `sqlite://PATH` only
+    error: `postgres:…`: names no user: write it like `user@host/database`
+    ");
+    let nobody = "mysql://me:hunter2@127.0.0.1:1/smsq";
+    snapshot!(scratch.run(["status", "--database", nobody]), @r"
+    exit 2
+    ----- stderr
+    error: `mysql://me@127.0.0.1:1/smsq`: Connection refused (os error 111)
+    hint: is the server running, and are its host and port right?
+    ");
+    snapshot!(scratch.run(["status", "--database", "oracle://me@host/smsq"]), @r"
+    exit 2
+    ----- stderr
+    error: `oracle:…`: is of no kind that smsq knows: `sqlite://PATH`, `postgres://user@host/database` or `mysql://user@host/database`
     ");
     assert_eq!(scratch.read("list.csv"), text);
 }

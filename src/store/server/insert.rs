@@ -64,7 +64,7 @@ impl Server {
                 })
                 .await;
             match done {
-                Err(error) if error.fault() == Fault::Away && began.elapsed() < PATIENCE => {
+                Err(error) if is_away(&error) && began.elapsed() < PATIENCE => {
                     tracing::warn!(%error, "the database is away; the import waits for it");
                     tokio::time::sleep(wait).await;
                     wait = (wait * 2).min(LONGEST_WAIT);
@@ -94,6 +94,11 @@ impl Server {
         }
         Ok(added as u64)
     }
+}
+
+/// Whether somebody else may bring the server back, or make it the one that is written.
+fn is_away(error: &StoreError) -> bool {
+    matches!(error.fault(), Fault::Away | Fault::Replica)
 }
 
 /// The id that the last insert of this connection made.

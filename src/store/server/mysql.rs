@@ -119,7 +119,8 @@ fn refusal(error: &mysql_async::Error) -> Refusal {
     };
     let said = match error {
         Fail::Server(error) => error.message.clone(),
-        other => other.to_string(),
+        // It says so once for itself, and once for what it wraps.
+        other => other.to_string().replace("Input/output error: ", ""),
     };
     Refusal::new(fault, said)
 }
