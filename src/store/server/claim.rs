@@ -11,8 +11,11 @@ use diesel_async::RunQueryDsl;
 use rand::seq::SliceRandom;
 
 use super::link::{Link, on};
+use super::settle;
+use crate::phone::Phone;
 use crate::sms::{Sms, State, Timestamp};
 use crate::store::foreign::Foreign;
+use crate::store::queue::{Round, Settlement};
 use crate::store::schema::sms;
 
 /// Beside the floor everything is looked at again after this: others may have put back what lies below.
@@ -250,6 +253,51 @@ pub(super) async fn mark(
         Ok(())
     } else {
         Err(super::conflict("another worker claimed the same row"))
+    }
+}
+
+/// What is written of all that was claimed.
+#[derive(Default)]
+pub(super) struct Marks {
+    pub(super) ids: Vec<i64>,
+    pub(super) refused: Vec<Settlement>,
+    /// Rows whose phone is another once it is read, or whose text had to be made readable.
+    pub(super) rewritten: Vec<Sms>,
+    pub(super) reached: HashMap<i64, (i64, i64)>,
+}
+
+impl Marks {
+    /// The phone as it is in the row from now on.
+    pub(super) fn note_phone(&mut self, sms: &Sms, phone: &Phone) {
+        if sms.phone != phone.as_str() {
+            let mut row = sms.clone();
+            phone.as_str().clone_into(&mut row.phone);
+            self.rewritten.push(row);
+        }
+    }
+
+    pub(super) async fn write(
+        &mut self,
+        link: &mut Link,
+        round: &Round,
+        nonce: &str,
+    ) -> QueryResult<()> {
+        if self.ids.is_empty() {
+            return Ok(());
+        }
+        self.ids.sort_unstable();
+        mark(link, &self.ids, round.worker_id, round.now, nonce).await?;
+        for row in &self.rewritten {
+            on!(link, |conn| update(sms::table.find(row.id))
+                .set((
+                    sms::phone.eq(&row.phone),
+                    sms::content.eq(&row.content),
+                    sms::params.eq(&row.params),
+                ))
+                .execute(conn))?;
+        }
+        settle::settle_all(link, &self.refused, round.now).await?;
+        Ok(())
     }
 }
 

@@ -5,6 +5,7 @@
 mod address;
 mod claim;
 mod insert;
+mod known;
 mod ledger;
 pub(super) mod link;
 mod moves;
@@ -15,6 +16,7 @@ mod postgres;
 mod probe;
 mod round;
 mod schema;
+mod search;
 mod settle;
 
 use std::sync::Arc;

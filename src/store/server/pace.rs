@@ -1,13 +1,17 @@
 //! Table `pace` on servers: read, held while moments are given out, and kept.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use diesel::prelude::*;
 use diesel::{QueryResult, insert_into, update};
 use diesel_async::RunQueryDsl;
 
 use super::link::{Link, on};
-use crate::store::pace::{Columns, Pace};
+use super::search::Standing;
+use crate::rate::Rates;
+use crate::store::pace::allotment::Own;
+use crate::store::pace::{Columns, Pace, campaign_scope, provider_scope};
+use crate::store::queue::Round;
 use crate::store::schema::pace;
 
 type Scoped = (String, Columns);
@@ -112,4 +116,86 @@ pub(super) async fn keep(link: &mut Link, scope: &str, kept: &Pace) -> QueryResu
         ))
         .execute(conn))?;
     Ok(())
+}
+
+/// The shared limits of a round: those that anybody spends from are held.
+pub(super) struct Paces {
+    pub(super) accounts: BTreeMap<String, Pace>,
+    pub(super) own: HashMap<i64, Own>,
+    pub(super) changed: BTreeSet<String>,
+}
+
+impl Paces {
+    pub(super) async fn hold(
+        link: &mut Link,
+        round: &Round,
+        campaigns: &HashMap<i64, Standing>,
+    ) -> QueryResult<Self> {
+        let limited: BTreeMap<i64, &Rates> = campaigns
+            .iter()
+            .filter(|(_, standing)| !standing.limits.0.is_empty())
+            .map(|(id, standing)| (*id, &standing.limits))
+            .collect();
+        let of_routes = round
+            .claims
+            .iter()
+            .map(|route| provider_scope(&route.provider));
+        let seen = look(link, &of_routes.collect()).await?;
+        let mut scopes: BTreeSet<String> = limited.keys().map(|id| campaign_scope(*id)).collect();
+        scopes.extend(
+            round
+                .stops
+                .iter()
+                .map(|(provider, _)| provider_scope(provider)),
+        );
+        for route in &round.claims {
+            let scope = provider_scope(&route.provider);
+            // Another worker's limit, which is in the row, holds for those who have none, too.
+            if !route.limits.is_empty() || !limited.is_empty() || seen.contains_key(&scope) {
+                scopes.insert(scope);
+            }
+        }
+        let mut accounts = hold(link, &scopes).await?;
+        let mut own = HashMap::new();
+        for (id, limits) in limited {
+            let mut pace = accounts.remove(&campaign_scope(id)).unwrap_or_default();
+            let from_us = round.claims.iter().map(|route| route.from_us).min();
+            let from_us = from_us.unwrap_or(0);
+            let terms = round.lease.of_campaign();
+            pace.begin(&limits.0, round.worker_id, from_us, terms);
+            if round.refill {
+                pace.refill(from_us);
+            }
+            let is_spent = round.refill;
+            own.insert(id, Own { pace, is_spent });
+        }
+        for (scope, pace) in seen {
+            accounts.entry(scope).or_insert(pace);
+        }
+        Ok(Self {
+            accounts,
+            own,
+            changed: BTreeSet::new(),
+        })
+    }
+
+    pub(super) fn stop(&mut self, scope: &str, until: i64) {
+        let pace = self.accounts.entry(scope.to_owned()).or_default();
+        pace.stopped_until = pace.stopped_until.max(until);
+        self.changed.insert(scope.to_owned());
+    }
+
+    pub(super) async fn keep(&self, link: &mut Link) -> QueryResult<()> {
+        for scope in &self.changed {
+            if let Some(account) = self.accounts.get(scope) {
+                keep(link, scope, account).await?;
+            }
+        }
+        for (id, own) in &self.own {
+            if own.is_spent && own.pace.is_limited() {
+                keep(link, &campaign_scope(*id), &own.pace).await?;
+            }
+        }
+        Ok(())
+    }
 }

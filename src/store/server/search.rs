@@ -1,0 +1,243 @@
+//! What a round finds for whoever asks: rows that can be sent, held but not yet claimed; those that cannot
+//! be sent are refused on the way.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+
+use diesel::QueryResult;
+use diesel::prelude::*;
+use diesel_async::RunQueryDsl;
+
+use super::claim::{self, Candidate, Floors, Marks};
+use super::link::{Link, on};
+use crate::phone::Phone;
+use crate::rate::Rates;
+use crate::sms::{Cause, Class, Sms};
+use crate::store::CampaignState;
+use crate::store::queue::{Admission, Drained, Fate, Round, RouteClaim, Settlement};
+use crate::store::schema::{campaign, suppression};
+
+/// Rows that one ask may refuse in one round, so that a round stays short.
+const REFUSALS: u64 = 1_000;
+
+/// A campaign as a claim needs it.
+pub(super) struct Standing {
+    pub(super) state: CampaignState,
+    pub(super) reason: Option<String>,
+    pub(super) limits: Rates,
+}
+
+pub(super) async fn campaigns(
+    link: &mut Link,
+    round: &Round,
+) -> QueryResult<HashMap<i64, Standing>> {
+    let ids: BTreeSet<i64> = round
+        .claims
+        .iter()
+        .flat_map(|route| {
+            let held = route.held.iter().chain(&route.returned);
+            let held = held.map(|held| held.campaign_id);
+            held.chain(route.asks.iter().map(|ask| ask.campaign_id))
+        })
+        .collect();
+    let rows: Vec<(i64, i32, Option<String>, String)> = on!(link, |conn| campaign::table
+        .filter(campaign::id.eq_any(&ids))
+        .select((
+            campaign::id,
+            campaign::state,
+            campaign::state_reason,
+            campaign::rate,
+        ))
+        .load(conn))?;
+    Ok(rows
+        .into_iter()
+        .map(|(id, state, reason, rate)| {
+            let standing = Standing {
+                state: CampaignState::of(state),
+                reason,
+                limits: rate.parse().unwrap_or_default(),
+            };
+            (id, standing)
+        })
+        .collect())
+}
+
+/// What one route found, in the order of turns.
+#[derive(Default)]
+pub(super) struct Found {
+    pub(super) asked: Vec<Asked>,
+    pub(super) halted: Vec<(i64, Drained)>,
+    pub(super) refused: u64,
+}
+
+/// What one ask found: messages that can be sent, `count` at the most.
+pub(super) struct Asked {
+    pub(super) campaign_id: i64,
+    pub(super) count: u32,
+    pub(super) ready: Vec<Ready>,
+    /// There were no more.
+    pub(super) is_short: bool,
+}
+
+/// A message that can be sent, held but not yet claimed.
+pub(super) struct Ready {
+    pub(super) key: (i64, i64),
+    pub(super) sms: Sms,
+    pub(super) phone: Phone,
+    pub(super) segments: i32,
+}
+
+/// Looks for rows for whoever asks; the same campaign may be asked twice.
+pub(super) struct Search<'a> {
+    pub(super) round: &'a Round,
+    pub(super) campaigns: &'a HashMap<i64, Standing>,
+    pub(super) floors: &'a Floors,
+    pub(super) skips_locked: bool,
+    pub(super) nonce: &'a str,
+    /// Whether the suppression list has anybody on it, once that was asked.
+    pub(super) suppressing: Option<bool>,
+    /// The last key found of each campaign: a row that is held already must not be found again.
+    pub(super) held: HashMap<i64, (i64, i64)>,
+    pub(super) marks: Marks,
+}
+
+impl Search<'_> {
+    pub(super) async fn run(&mut self, link: &mut Link, route: &RouteClaim) -> QueryResult<Found> {
+        let mut found = Found::default();
+        let mut want = route.want;
+        for ask in &route.asks {
+            if want == 0 {
+                break;
+            }
+            match self.campaigns.get(&ask.campaign_id) {
+                Some(standing) if standing.state == CampaignState::Active => {}
+                Some(standing) => {
+                    let halted = Drained::Halted(standing.state, standing.reason.clone());
+                    found.halted.push((ask.campaign_id, halted));
+                    continue;
+                }
+                None => continue,
+            }
+            let count = want.min(ask.at_most);
+            let asked = self
+                .ask(link, ask.campaign_id, count, &mut found.refused)
+                .await?;
+            want -= u32::try_from(asked.ready.len()).unwrap_or(want).min(want);
+            found.asked.push(asked);
+        }
+        Ok(found)
+    }
+
+    async fn ask(
+        &mut self,
+        link: &mut Link,
+        campaign_id: i64,
+        count: u32,
+        refused: &mut u64,
+    ) -> QueryResult<Asked> {
+        let mut asked = Asked {
+            campaign_id,
+            count,
+            ready: Vec::new(),
+            is_short: false,
+        };
+        let before = *refused;
+        while asked.ready.len() < count as usize && *refused - before < REFUSALS {
+            let missing = count - u32::try_from(asked.ready.len()).unwrap_or(count);
+            let wanted = claim::Wanted {
+                campaign_id,
+                now: self.round.now,
+                after: self.held.get(&campaign_id).copied(),
+                count: missing,
+            };
+            let rows = claim::due(link, self.floors, self.skips_locked, wanted).await?;
+            asked.is_short = rows.len() < missing as usize;
+            if let Some(key) = rows.iter().map(Candidate::key).max() {
+                self.held.insert(campaign_id, key);
+            }
+            let suppressed = self.suppressed(link, &rows).await?;
+            for row in rows {
+                match self.admit(row, &suppressed) {
+                    Some(ready) => asked.ready.push(ready),
+                    None => *refused += 1,
+                }
+            }
+            if asked.is_short {
+                break;
+            }
+        }
+        Ok(asked)
+    }
+
+    /// Which of these rows' phones nothing is sent to.
+    async fn suppressed(
+        &mut self,
+        link: &mut Link,
+        rows: &[Candidate],
+    ) -> QueryResult<HashSet<String>> {
+        if rows.is_empty() {
+            return Ok(HashSet::new());
+        }
+        let suppressing = match self.suppressing {
+            Some(suppressing) => suppressing,
+            None => on!(link, |conn| diesel::select(diesel::dsl::exists(
+                suppression::table.select(suppression::phone)
+            ))
+            .get_result(conn))?,
+        };
+        self.suppressing = Some(suppressing);
+        if !suppressing {
+            return Ok(HashSet::new());
+        }
+        let phones = rows
+            .iter()
+            .map(|row| (self.round.admit)(&row.clone().claimed("")));
+        let phones: Vec<String> = phones
+            .filter_map(|admission| match admission {
+                Admission::Send { phone, .. } => Some(phone.as_str().to_owned()),
+                Admission::Refuse(_) => None,
+            })
+            .collect();
+        let listed: Vec<String> = on!(link, |conn| suppression::table
+            .filter(suppression::phone.eq_any(&phones))
+            .select(suppression::phone)
+            .load(conn))?;
+        Ok(listed.into_iter().collect())
+    }
+
+    /// A message that can be sent; any other is claimed, refused, and settled with the round.
+    fn admit(&mut self, row: Candidate, suppressed: &HashSet<String>) -> Option<Ready> {
+        let is_garbled = row.is_garbled();
+        let key = row.key();
+        let sms = row.claimed(self.nonce);
+        let admission = if is_garbled {
+            self.marks.rewritten.push(sms.clone());
+            let why = "another program wrote it, and not in UTF-8";
+            Admission::Refuse(Cause::new(Class::Content, why))
+        } else {
+            (self.round.admit)(&sms)
+        };
+        let cause = match admission {
+            Admission::Send { phone, segments } if !suppressed.contains(phone.as_str()) => {
+                return Some(Ready {
+                    key,
+                    sms,
+                    phone,
+                    segments,
+                });
+            }
+            Admission::Send { phone, .. } => {
+                self.marks.note_phone(&sms, &phone);
+                Cause::new(Class::Suppressed, "the phone is on the suppression list")
+            }
+            Admission::Refuse(cause) => cause,
+        };
+        self.marks.ids.push(sms.id);
+        self.marks.refused.push(Settlement {
+            id: sms.id,
+            claim: sms.claim,
+            provider: String::new(),
+            fate: Fate::Refused(cause),
+        });
+        None
+    }
+}
