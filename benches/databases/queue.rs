@@ -17,7 +17,6 @@ const TURNS: usize = 5;
 
 pub(crate) async fn prices(kind: Kind) -> anyhow::Result<Vec<Vec<String>>> {
     say(&format!("claims in a long queue on {}", kind.name()));
-    let short = queue(kind, SHORT, 0).await?;
     let long = queue(kind, LONG, 0).await?;
     let future = queue(kind, SHORT, LONG).await?;
     let mut rows = Vec::new();
@@ -25,11 +24,11 @@ pub(crate) async fn prices(kind: Kind) -> anyhow::Result<Vec<Vec<String>>> {
         ("1,000,000 due", &long),
         ("1,000,000 due in an hour", &future),
     ] {
-        rows.push(compared(what, database, &short, kind).await?);
+        rows.push(compared(what, database, kind).await?);
     }
     let churned = queue(kind, SHORT + CHURN, 0).await?;
     churn(&churned).await?;
-    rows.push(compared("after 100,000 came and went", &churned, &short, kind).await?);
+    rows.push(compared("after 100,000 came and went", &churned, kind).await?);
     let viewed = queue(kind, SHORT + 30_000, 0).await?;
     if let Some(view) = viewed.old_view()? {
         let what = "beside an old view, 10,000 gone since";
@@ -37,7 +36,7 @@ pub(crate) async fn prices(kind: Kind) -> anyhow::Result<Vec<Vec<String>>> {
             let claimed = viewed.round(Vec::new(), CLAIM).await?;
             viewed.round(claimed, 0).await?;
         }
-        rows.push(compared(what, &viewed, &short, kind).await?);
+        rows.push(compared(what, &viewed, kind).await?);
         drop(view);
     }
     Ok(rows)
@@ -65,16 +64,12 @@ async fn churn(database: &Database) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn compared(
-    what: &str,
-    database: &Database,
-    short: &Database,
-    kind: Kind,
-) -> anyhow::Result<Vec<String>> {
+async fn compared(what: &str, database: &Database, kind: Kind) -> anyhow::Result<Vec<String>> {
+    let short = queue(kind, SHORT, 0).await?;
     let (mut here, mut there) = (Vec::new(), Vec::new());
     for _ in 0..TURNS {
         measure(database, &mut here).await?;
-        measure(short, &mut there).await?;
+        measure(&short, &mut there).await?;
     }
     let (here, there) = (p99(here), p99(there));
     let ratio = here.as_secs_f64() / there.as_secs_f64();

@@ -28,6 +28,12 @@ const MOST: i64 = i64::MAX - 1;
 extern "SQL" {
     #[sql_name = "least"]
     fn at_most(number: BigInt, most: BigInt) -> BigInt;
+
+    #[sql_name = "coalesce"]
+    fn or_else(value: Nullable<Text>, fallback: Nullable<Text>) -> Nullable<Text>;
+
+    #[sql_name = "concat"]
+    fn joined(text: Text, number: BigInt) -> Text;
 }
 
 /// Where locked rows cannot be skipped, rows are chosen among so many times as many.
@@ -233,9 +239,6 @@ pub(super) async fn mark(
     now: Timestamp,
     nonce: &str,
 ) -> QueryResult<()> {
-    let reference = diesel::dsl::sql::<Nullable<Text>>("coalesce(reference, concat(")
-        .bind::<Text, _>(nonce)
-        .sql(", id))");
     let marked = on!(link, |conn| update(
         sms::table
             .filter(sms::id.eq_any(ids))
@@ -246,7 +249,7 @@ pub(super) async fn mark(
         sms::claim.eq(at_most(sms::claim, MOST) + 1),
         sms::worker_id.eq(worker_id),
         sms::claimed_at.eq(now.as_millis()),
-        sms::reference.eq(reference.clone()),
+        sms::reference.eq(or_else(sms::reference, joined(nonce, sms::id).nullable())),
     ))
     .execute(conn))?;
     if marked == ids.len() {
