@@ -1,9 +1,9 @@
 //! Bytes that are no UTF-8, from other programs on servers: where they are text they are not let in, or
 //! only as another text, and where they are not they keep nobody from being sent.
 
-use smsq::store::Settled;
+use smsq::store::{CampaignState, Settled};
 
-use super::desk::{Desk, failed, sent};
+use super::desk::{Desk, NOW, again, failed, sent};
 use super::server::at_every_server;
 use crate::support::databases::Kind;
 
@@ -91,6 +91,41 @@ async fn a_key_of_any_bytes_keeps_nobody_from_being_sent() {
         client.run(&insert("phone", "'+8613800138001'"));
         send_all(desk, 4).await;
         assert_eq!((desk.count("sent"), desk.count("recipient")), (2, 2));
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_key_of_any_bytes_keeps_no_campaign_from_being_cancelled() {
+    at_every_server(async |desk| {
+        // Elsewhere it is text.
+        if desk.db.kind != Kind::Mysql {
+            return;
+        }
+        let spring = desk.queued(3).await;
+        let mut client = desk.db.client();
+        for byte in ["FE", "FF"] {
+            client.run(&insert("dedupe_key", &format!("X'{byte}'")));
+        }
+        client.run(&format!("UPDATE sms SET campaign_id = {spring}"));
+        let worker = desk.worker().await;
+        // Those of other programs are the first that are due.
+        let claimed = desk.claim(worker.id, spring, 4).await;
+        let garbled = claimed.first().expect("it is claimed");
+        let cancelled = CampaignState::Cancelled;
+        let set = desk.store.set_campaign_state(spring, cancelled, None);
+        set.await.expect("a state");
+        for sms in &claimed {
+            assert_eq!(desk.settle(sms, again()).await, Settled::Done);
+        }
+        let waiting = desk.store.cancel_rows(spring, NOW).await;
+        assert_eq!(waiting.expect("cancelled"), 1);
+        assert_eq!(desk.count("cancelled"), 5);
+        let ids: Vec<i64> = claimed.iter().map(|sms| sms.id).collect();
+        let origins = desk.store.origins(&ids).await.expect("they are read");
+        assert_eq!(origins.len(), 4);
+        assert_eq!(desk.settle(garbled, sent()).await, Settled::Late);
+        assert_eq!((desk.count("cancelled"), desk.count("sent")), (4, 1));
     })
     .await;
 }
