@@ -61,7 +61,10 @@ fn a_campaign_outlives_every_one_of_its_connections() {
         let gateway = Practice::start(latent(20));
         let scratch = Scratch::at(&db.url);
         // Whoever sent one twice could not take it back.
-        gateway.forgetful(&scratch, "");
+        gateway.forgetful(&scratch, "timeout = \"3s\"");
+        // A claim whose answer was lost is found within two leases.
+        let toml = scratch.read("smsq.toml");
+        scratch.write("smsq.toml", &format!("[sender]\nlease = \"5s\"\n{toml}"));
         scratch.import(&list(MESSAGES));
         let mut sending = scratch.start(["send", "--slots", "8"]);
         let mut ended = 0;
