@@ -16,6 +16,7 @@ mod lists_odd;
 mod mending;
 mod outbox;
 mod pace;
+mod servers;
 mod signals;
 mod starved;
 mod stopping;

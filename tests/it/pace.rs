@@ -11,8 +11,9 @@ use rustix::process::Signal;
 use smsq::sandbox::{Behaviour, Faults, Share};
 
 use crate::support::Scratch;
+use crate::support::databases::with_every_database;
 use crate::support::practice::{Practice, list};
-use crate::support::running::stands_still;
+use crate::support::running::{Running, stands_still};
 use crate::support::shell::sqlite;
 
 const SEND: [&str; 2] = ["send", "--quiet"];
@@ -122,6 +123,23 @@ fn two_processes_share_one_limit_and_a_killed_one_comes_back() {
     assert_eq!(ran.code(), Some(0), "{ran}");
     gateway.assert_each_once(70);
     assert_kept(&gateway, &stalls, 20);
+}
+
+#[test]
+fn two_workers_share_one_limit_at_every_database() {
+    with_every_database(|db| {
+        let stalls = Stalls::watch();
+        let gateway = Practice::start(Behaviour::default());
+        let scratch = Scratch::at(&db.url);
+        gateway.honouring(&scratch, "rate = \"100/s\"");
+        scratch.import(&list(350));
+        for ran in [scratch.start(SEND), scratch.start(SEND)].map(Running::ended) {
+            assert_eq!(ran.code(), Some(0), "{ran}");
+        }
+        gateway.assert_each_once(350);
+        assert_kept(&gateway, &stalls, 100);
+        assert_eq!(scratch.sound_standing(Some("c"))["sent"], 350);
+    });
 }
 
 #[test]

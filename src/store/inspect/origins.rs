@@ -48,8 +48,8 @@ impl Origin {
     }
 }
 
-type FailedRow = (i64, i64, Foreign, Foreign, String, Option<String>);
-type QueuedRow = (i64, i64, Foreign, Foreign, Option<String>);
+type FailedRow = (i64, i64, Foreign, Foreign, String, Option<Foreign>);
+type QueuedRow = (i64, i64, Foreign, Foreign, Option<Foreign>);
 
 impl Store {
     /// The messages of these ids, as far as this database knows them.
@@ -130,7 +130,9 @@ fn from_failed((id, campaign_id, phone, content, class, key): FailedRow) -> (i64
         phone: phone.text,
         content: Some(content.text),
         // Who has the key of a cancelled message now is somebody else.
-        dedupe_key: key.filter(|_| class != Class::Cancelled.as_str()),
+        dedupe_key: key
+            .filter(|_| class != Class::Cancelled.as_str())
+            .map(String::from),
         is_dead: true,
     };
     (id, origin)
@@ -141,7 +143,7 @@ fn from_queued((id, campaign_id, phone, content, dedupe_key): QueuedRow) -> (i64
         campaign_id,
         phone: phone.text,
         content: Some(content.text),
-        dedupe_key,
+        dedupe_key: dedupe_key.map(String::from),
         is_dead: false,
     };
     (id, origin)

@@ -40,7 +40,7 @@ pub(super) struct Letter {
     #[diesel(deserialize_as = Foreign)]
     pub(super) content: String,
     pub(super) class: String,
-    pub(super) dedupe_key: Option<String>,
+    pub(super) dedupe_key: Option<Foreign>,
 }
 
 /// What the database knows of a batch's rows.
@@ -92,7 +92,7 @@ impl Known {
             .select(Letter::as_select())
             .for_update()
             .load(conn))?;
-        let queued: Vec<(i64, Foreign, Foreign, Option<String>)> = on!(link, |conn| sms::table
+        let queued: Vec<(i64, Foreign, Foreign, Option<Foreign>)> = on!(link, |conn| sms::table
             .filter(sms::id.eq_any(ids))
             .select((sms::id, sms::phone, sms::content, sms::dedupe_key))
             .load(conn))?;
@@ -102,9 +102,9 @@ impl Known {
             .load(conn))?;
         let letters = letters.into_iter().map(|letter| (letter.id, letter));
         self.letters.extend(letters);
-        let queued = queued
-            .into_iter()
-            .map(|(id, phone, content, key)| (id, (phone.text, content.text, key)));
+        let queued = queued.into_iter().map(|(id, phone, content, key)| {
+            (id, (phone.text, content.text, key.map(String::from)))
+        });
         self.queued.extend(queued);
         let sent = sent.into_iter().map(|(id, phone)| (id, phone.text));
         self.sent.extend(sent);
@@ -174,7 +174,7 @@ fn replacing(
         return Some(Enqueuing::Unchanged);
     }
     // A cancelled message has given up its key; who has it now is somebody else.
-    let key = letter.dedupe_key.as_ref();
+    let key = letter.dedupe_key.as_ref().map(|key| &key.text);
     let key = key.filter(|_| letter.class != Class::Cancelled.as_str());
     let same_key = letter.campaign_id == batch.campaign_id && key == Some(&row.dedupe_key);
     if letter.phone != row.phone && letter.content != row.content && !same_key {

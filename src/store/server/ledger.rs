@@ -10,6 +10,7 @@ use super::link::{Link, on};
 use super::moves::{self, Fault};
 use super::{Server, insert, settle};
 use crate::sms::{Cause, Class, Receipt, State, Timestamp};
+use crate::store::foreign::Foreign;
 use crate::store::ledger::{Chunk, RetryFilter, failed_matching, unknown_matching};
 use crate::store::queue::{Fate, Settled, Settlement};
 use crate::store::schema::{campaign, sms, sms_failed, worker};
@@ -265,7 +266,7 @@ async fn retry_failed(link: &mut Link, filter: &RetryFilter, now: Timestamp) -> 
     for (id, campaign_id, class, key) in letters {
         let cancelled = class == Class::Cancelled.as_str();
         if let (true, Some(key)) = (cancelled, key)
-            && moves::take_keys(link, campaign_id, &[key]).await? == 0
+            && moves::take_keys(link, campaign_id, &[key.text]).await? == 0
         {
             // It was imported again meanwhile: this one stays cancelled, under no key.
             on!(link, |conn| update(sms_failed::table.find(id))
@@ -318,7 +319,7 @@ async fn set_expiry(
     Ok(())
 }
 
-type Letter = (i64, i64, String, Option<String>);
+type Letter = (i64, i64, String, Option<Foreign>);
 
 /// The failed messages that an operator means, held until the transaction ends.
 async fn failed_letters(

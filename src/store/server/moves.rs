@@ -371,7 +371,7 @@ pub(super) async fn back_to_queue(link: &mut Link, ids: &[i64], now: Timestamp) 
 
 /// Forgets that the recipients of these messages are in their campaigns.
 pub(super) async fn give_up_keys(link: &mut Link, ids: &[i64]) -> QueryResult<()> {
-    let keys: Vec<(i64, Option<String>)> = on!(link, |conn| sms::table
+    let keys: Vec<(i64, Option<Foreign>)> = on!(link, |conn| sms::table
         .filter(sms::id.eq_any(ids))
         .select((sms::campaign_id, sms::dedupe_key))
         .load(conn))?;
@@ -380,7 +380,9 @@ pub(super) async fn give_up_keys(link: &mut Link, ids: &[i64]) -> QueryResult<()
     campaigns.dedup();
     for campaign_id in campaigns {
         let of = keys.iter().filter(|(id, _)| *id == campaign_id);
-        let mut keys: Vec<&str> = of.filter_map(|(_, key)| key.as_deref()).collect();
+        let mut keys: Vec<&str> = of
+            .filter_map(|(_, key)| key.as_ref().map(|key| key.text.as_str()))
+            .collect();
         keys.sort_unstable();
         on!(link, |conn| delete(
             sms_key::table

@@ -11,6 +11,7 @@ use super::moves::{self, Fault, Row};
 use super::{mysql, postgres};
 use crate::sms::{Class, Receipt, State, Timestamp};
 use crate::store::CampaignState;
+use crate::store::foreign::Foreign;
 use crate::store::queue::{Fate, Settled, Settlement};
 use crate::store::schema::{sms, sms_failed, sms_sent};
 use crate::store::verdict::{self, Verdict, cancelled};
@@ -243,7 +244,7 @@ async fn accept_elsewhere(
             .execute(conn))?;
         return Ok(Settled::Late);
     }
-    let keys: Vec<(i64, Option<String>)> = on!(link, |conn| sms_failed::table
+    let keys: Vec<(i64, Option<Foreign>)> = on!(link, |conn| sms_failed::table
         .find(id)
         .select((sms_failed::campaign_id, sms_failed::dedupe_key))
         .for_update()
@@ -253,7 +254,7 @@ async fn accept_elsewhere(
     };
     if let Some(key) = key {
         // A cancelled message gave up its key, and was sent nevertheless.
-        moves::take_keys(link, campaign_id, &[key]).await?;
+        moves::take_keys(link, campaign_id, &[key.text]).await?;
     }
     moves::failed_to_sent(link, settlement, receipt, now).await?;
     Ok(Settled::Late)

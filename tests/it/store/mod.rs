@@ -3,11 +3,15 @@
 mod desk;
 
 mod claiming;
+mod commits;
+mod contention;
 mod file;
+mod foreign;
 mod importing;
 mod late;
 mod opening;
 mod operating;
+mod plans;
 mod random;
 mod replacing;
 mod server;

@@ -15,20 +15,13 @@ use crate::support::running::PATIENCE;
 // meanwhile, leave a thread to the runtime.
 
 /// Runs a test at a new desk of every server, and counts at the end.
-async fn at_every_server(test: impl AsyncFn(&Desk)) {
+pub(super) async fn at_every_server(test: impl AsyncFn(&Desk)) {
     at_every_desk(async |desk| {
         if desk.db.kind != Kind::Sqlite {
             test(desk).await;
         }
     })
     .await;
-}
-
-/// The URL of the same database for somebody else.
-fn url_for(db: &Database, login: &str) -> String {
-    let (scheme, rest) = db.url.split_once("://").expect("a URL");
-    let (_, place) = rest.split_once('@').expect("a login");
-    format!("{scheme}://{login}@{place}")
 }
 
 /// What is wrong with the database at the URL; it must not say a password.
@@ -170,28 +163,7 @@ async fn connections_that_were_lost_while_nobody_needed_them_are_made_anew() {
     at_every_server(async |desk| {
         let spring = desk.queued(2).await;
         let worker = desk.worker().await;
-        let mut other = desk.db.client();
-        match desk.db.kind {
-            Kind::Mysql => {
-                let others = other.run(
-                    "SELECT id FROM information_schema.processlist
-                     WHERE db = database() AND id <> connection_id()",
-                );
-                assert!(!others.is_empty());
-                for id in others {
-                    other.run(&format!("KILL {id}"));
-                }
-            }
-            Kind::Sqlite | Kind::Postgres => {
-                let ended = other.run(
-                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-                     WHERE datname = current_database() AND pid <> pg_backend_pid()",
-                );
-                assert!(!ended.is_empty());
-            }
-        }
-        // This test's own session was among them.
-        desk.db.reconnect();
+        assert!(desk.db.end_sessions() > 0);
         let claimed = desk.claim(worker.id, spring, 2).await;
         assert_eq!(claimed.len(), 2);
         let beat = desk.store.heartbeat(worker.id, super::desk::after(1)).await;
@@ -288,7 +260,7 @@ async fn a_database_that_cannot_be_had_says_why() {
         if db.kind == Kind::Sqlite {
             return;
         }
-        let (fault, sentence) = refusal(&url_for(&db, "stranger:hunter2")).await;
+        let (fault, sentence) = refusal(&db.url_for("stranger:hunter2")).await;
         assert_eq!(fault, Fault::Denied, "{sentence}");
         let (fault, sentence) = refusal(&format!("{}_and_no_other", db.url)).await;
         assert_eq!(fault, Fault::NoDatabase, "{sentence}");
@@ -327,7 +299,7 @@ async fn a_user_with_a_difficult_password_gets_in_and_by_tls_where_that_is_asked
             ),
         };
         db.run(&create);
-        let url = url_for(&db, &format!("{user}:hunter2%40%3A%2F%3F%23%25%20"));
+        let url = db.url_for(&format!("{user}:hunter2%40%3A%2F%3F%23%25%20"));
         let authority = env::var("SMSQ_TEST_AUTHORITY").expect("a file of `tests/run`");
         let known = format!("{url}?tls=required&tls_ca={authority}");
         let store = Store::open(&known, Access::Create).await;
@@ -349,7 +321,7 @@ async fn a_user_with_a_difficult_password_gets_in_and_by_tls_where_that_is_asked
             Fault::Encryption,
             "nobody knows its authority: {sentence}"
         );
-        let (fault, sentence) = refusal(&url_for(&db, &format!("{user}:hunter2"))).await;
+        let (fault, sentence) = refusal(&db.url_for(&format!("{user}:hunter2"))).await;
         assert_eq!(fault, Fault::Denied, "{sentence}");
         drop(store);
         db.run(&end);

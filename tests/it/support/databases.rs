@@ -211,9 +211,36 @@ impl Database {
         Client::open(self.kind, &self.url)
     }
 
-    /// Leaves a session that may have been ended from outside.
-    pub(crate) fn reconnect(&self) {
+    /// The URL of the same database for somebody else.
+    pub(crate) fn url_for(&self, login: &str) -> String {
+        let (scheme, rest) = self.url.split_once("://").expect("a URL");
+        let (_, place) = rest.split_once('@').expect("a login");
+        format!("{scheme}://{login}@{place}")
+    }
+
+    /// Ends every session of this database on its server; returns how many there were.
+    pub(crate) fn end_sessions(&self) -> usize {
+        // This test's own session is not among them.
         *self.client.lock().expect("nobody failed before") = None;
+        match self.kind {
+            Kind::Sqlite => 0,
+            Kind::Mysql => {
+                let others = self.client().run(
+                    "SELECT id FROM information_schema.processlist
+                     WHERE db = database() AND id <> connection_id()",
+                );
+                let kill = |id: &String| self.client().try_run(&format!("KILL {id}"));
+                // One may have gone by itself.
+                others.iter().filter(|id| kill(id).is_ok()).count()
+            }
+            Kind::Postgres => {
+                let ended = self.client().run(
+                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+                     WHERE datname = current_database() AND pid <> pg_backend_pid()",
+                );
+                ended.iter().filter(|ended| *ended == "t").count()
+            }
+        }
     }
 
     fn lines(&self, sql: &str) -> Vec<String> {

@@ -5,6 +5,7 @@ pub(crate) mod client;
 pub(crate) mod databases;
 pub(crate) mod disk;
 pub(crate) mod practice;
+pub(crate) mod proxy;
 pub(crate) mod running;
 pub(crate) mod shell;
 

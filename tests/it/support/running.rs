@@ -124,6 +124,10 @@ impl Running {
         kill_process(Pid::from_child(&self.process), signal).expect("the signal is sent");
     }
 
+    pub(crate) fn id(&self) -> u32 {
+        self.process.id()
+    }
+
     /// SIGKILL, as the kernel's out-of-memory killer sends it.
     pub(crate) fn kill(mut self) {
         self.process.kill().expect("the process is killed");

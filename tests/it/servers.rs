@@ -1,0 +1,141 @@
+//! Senders on databases of every kind, as processes: one of several is killed, the server ends all of their
+//! sessions again and again, and the password of their database is not to be seen.
+
+use std::time::Duration;
+
+use rustix::process::Signal;
+use smsq::sandbox::Behaviour;
+
+use crate::support::Scratch;
+use crate::support::databases::{Database, Kind, with_every_database};
+use crate::support::practice::{Practice, list};
+use crate::support::running::Running;
+
+const SEND: [&str; 4] = ["send", "--slots", "8", "--quiet"];
+
+fn latent(millis: u64) -> Behaviour {
+    Behaviour {
+        latency: Duration::from_millis(millis),
+        ..Behaviour::default()
+    }
+}
+
+fn with_every_server(test: impl Fn(&Database)) {
+    with_every_database(|db| {
+        if db.kind != Kind::Sqlite {
+            test(db);
+        }
+    });
+}
+
+#[test]
+fn of_three_workers_one_is_killed_and_the_others_send_all_once() {
+    const MESSAGES: u64 = 1_200;
+    with_every_database(|db| {
+        let gateway = Practice::start(latent(50));
+        let scratch = Scratch::at(&db.url);
+        gateway.honouring(&scratch, "");
+        scratch.import(&list(MESSAGES));
+        let mut killed = scratch.start(SEND);
+        let others = [scratch.start(SEND), scratch.start(SEND)];
+        let busy = "SELECT count(DISTINCT worker_id) AS value FROM sms WHERE state = 1";
+        let alive = killed.until("all three send", || db.number(busy) == 3);
+        assert!(alive && gateway.accepted() < MESSAGES, "it ended before");
+        killed.kill();
+        for ran in others.map(Running::ended) {
+            assert_eq!(ran.code(), Some(0), "{ran}");
+        }
+        gateway.assert_each_once(MESSAGES);
+        assert_eq!(scratch.sound_standing(Some("c"))["sent"], MESSAGES);
+        assert_eq!(
+            db.number("SELECT sum(accepted) AS value FROM sms_sent"),
+            i64::try_from(MESSAGES).expect("small")
+        );
+    });
+}
+
+#[test]
+fn a_campaign_outlives_every_one_of_its_connections() {
+    const MESSAGES: u64 = 900;
+    with_every_server(|db| {
+        let gateway = Practice::start(latent(20));
+        let scratch = Scratch::at(&db.url);
+        // Whoever sent one twice could not take it back.
+        gateway.forgetful(&scratch, "timeout = \"3s\"");
+        // A claim whose answer was lost is found within two leases.
+        let toml = scratch.read("smsq.toml");
+        scratch.write("smsq.toml", &format!("[sender]\nlease = \"5s\"\n{toml}"));
+        scratch.import(&list(MESSAGES));
+        let mut sending = scratch.start(["send", "--slots", "8"]);
+        let mut ended = 0;
+        for times in 1..=8 {
+            let alive = sending.until("more are sent", || gateway.accepted() >= times * 100);
+            assert!(alive, "it ended after {times} times");
+            ended += db.end_sessions();
+        }
+        assert!(ended >= 8, "{ended} sessions");
+        let ran = sending.ended();
+        assert_eq!(ran.code(), Some(0), "{ran}");
+        gateway.assert_each_once(MESSAGES);
+        assert_eq!(gateway.requests(), MESSAGES);
+        assert_eq!(scratch.sound_standing(Some("c"))["sent"], MESSAGES);
+    });
+}
+
+/// A user of this database with a password, and how to make it another, and how to be rid of it.
+fn user_of(db: &Database, password: &str) -> (String, String, String) {
+    let name = db.url.rsplit_once('/').expect("a path").1;
+    let user = format!("user_{name}");
+    if db.kind == Kind::Mysql {
+        db.run(&format!(
+            "CREATE USER {user} IDENTIFIED BY '{password}'; GRANT ALL ON {name}.* TO {user}"
+        ));
+        let change = format!("ALTER USER {user} IDENTIFIED BY");
+        let drop = format!("DROP USER {user}");
+        return (user, change, drop);
+    }
+    db.run(&format!(
+        "CREATE ROLE {user} LOGIN PASSWORD '{password}'; GRANT ALL ON SCHEMA public TO {user}"
+    ));
+    let change = format!("ALTER ROLE {user} PASSWORD");
+    let drop = format!("REASSIGN OWNED BY {user} TO smsq; DROP OWNED BY {user}; DROP ROLE {user}");
+    (user, change, drop)
+}
+
+#[test]
+fn a_password_is_neither_in_the_list_of_processes_nor_said() {
+    const PASSWORD: &str = "hunter2";
+    with_every_server(|db| {
+        let (user, change, drop) = user_of(db, PASSWORD);
+        let gateway = Practice::start(Behaviour::default());
+        let scratch = Scratch::at(&db.url_for(&format!("{user}:{PASSWORD}")));
+        gateway.forgetful(&scratch, "");
+        let toml = scratch.read("smsq.toml");
+        scratch.write("smsq.toml", &format!("[log]\nlevel = \"trace\"\n{toml}"));
+        scratch.import(&list(1));
+        let mut sending = scratch.start(["send", "--follow", "-v"]);
+        assert!(sending.until("it sends", || gateway.accepted() == 1));
+        let line = std::fs::read(format!("/proc/{}/cmdline", sending.id()));
+        let line = String::from_utf8(line.expect("the list of processes")).expect("UTF-8");
+        assert!(line.contains(&user), "{line}");
+        assert!(!line.contains(PASSWORD), "{line}");
+
+        // The password is none any more, and everybody is to show it again.
+        db.run(&format!("{change} 'another'"));
+        assert!(db.end_sessions() > 0);
+        let refused = |said: &str| {
+            let said = said.to_lowercase();
+            said.contains("access denied") || said.contains("authentication failed")
+        };
+        sending.until_said("it is refused", refused);
+        sending.signal(Signal::INT);
+        let ran = sending.ended();
+        assert!(!ran.to_string().contains(PASSWORD), "{ran}");
+        for command in ["status", "check", "send"] {
+            let ran = scratch.run([command, "-vv"]);
+            assert!(refused(&ran.stderr()), "{ran}");
+            assert!(!ran.to_string().contains(PASSWORD), "{ran}");
+        }
+        db.run(&drop);
+    });
+}

@@ -1,0 +1,136 @@
+//! What a claim costs does not grow with the table: its statements walk along one index and stop when they
+//! have enough, whatever the database knows of the table.
+
+use super::desk::Desk;
+use super::server::at_every_server;
+use crate::support::client::Client;
+use crate::support::databases::Kind;
+
+const WANTED: i64 = 50;
+/// Campaign, ready, now, the last key's moment and id, and how many.
+const VALUES: [i64; 6] = [1, 0, 1_000_000, 50, 10_000, WANTED];
+
+/// The statements of `due`, `due_after` and `due_without_skipping` in `src/store/server/claim.rs`, as
+/// diesel writes them, and the most rows that each may look at.
+const STATEMENTS: [(&str, i64); 4] = [
+    (
+        "SELECT id, campaign_id, phone, content, params, segments, in_doubt, due_at, expires_at, attempts,
+         claim, reference FROM sms WHERE campaign_id = $1 AND state = $2 AND due_at <= $3
+         ORDER BY due_at, id LIMIT $6 FOR UPDATE SKIP LOCKED",
+        WANTED,
+    ),
+    (
+        "SELECT id, campaign_id, phone, content, params, segments, in_doubt, due_at, expires_at, attempts,
+         claim, reference FROM sms WHERE campaign_id = $1 AND state = $2 AND due_at = $4 AND id > $5
+         ORDER BY due_at, id LIMIT $6 FOR UPDATE SKIP LOCKED",
+        WANTED,
+    ),
+    (
+        "SELECT id, campaign_id, phone, content, params, segments, in_doubt, due_at, expires_at, attempts,
+         claim, reference FROM sms WHERE campaign_id = $1 AND state = $2 AND due_at > $4 AND due_at <= $3
+         ORDER BY due_at, id LIMIT $6 FOR UPDATE SKIP LOCKED",
+        WANTED,
+    ),
+    // Those of the key's own moment up to the key are walked over, a hundred of them here.
+    (
+        "SELECT id FROM sms WHERE campaign_id = $1 AND state = $2 AND due_at <= $3 AND due_at >= $4
+         AND (due_at > $4 OR id > $5) ORDER BY due_at, id LIMIT $6",
+        WANTED + 100,
+    ),
+];
+
+/// Twenty thousand messages that nobody has told the database's planner of: half of them are due, two
+/// hundred at a moment, and half are not.
+fn fill(desk: &Desk) -> Client {
+    let mut client = desk.db.client();
+    let row = "'+447400123456', 'hello', CASE WHEN n % 2 = 0 THEN n % 100 ELSE 2000000 END";
+    let (before, rows) = match desk.db.kind {
+        Kind::Mysql => (
+            "ALTER TABLE sms STATS_AUTO_RECALC = 0",
+            "(SELECT seq AS n FROM seq_1_to_20000) AS n",
+        ),
+        Kind::Sqlite | Kind::Postgres => (
+            "ALTER TABLE sms SET (autovacuum_enabled = off)",
+            "generate_series(1, 20000) AS n",
+        ),
+    };
+    client.run(before);
+    client.run(&format!(
+        "INSERT INTO sms (phone, content, due_at) SELECT {row} FROM {rows}"
+    ));
+    client
+}
+
+/// The numbers after a name in a plan.
+fn numbers(plan: &str, name: &str) -> Vec<f64> {
+    let pattern = regex::Regex::new(&format!(r"{name}([\d.]+)")).expect("a pattern");
+    let found = pattern.captures_iter(plan);
+    found
+        .map(|found| found[1].parse().expect("a number"))
+        .collect()
+}
+
+fn look_at_postgres(client: &mut Client, said: &str) {
+    for mode in ["force_custom_plan", "force_generic_plan"] {
+        for (statement, most) in STATEMENTS {
+            let values = VALUES.map(|value| value.to_string()).join(", ");
+            let plan = client.run(&format!(
+                "SET plan_cache_mode = {mode};
+                 PREPARE due (bigint, integer, bigint, bigint, bigint, bigint) AS {statement};
+                 EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, SUMMARY OFF, BUFFERS OFF)
+                 EXECUTE due ({values});
+                 DEALLOCATE due"
+            ));
+            let plan = plan.join("\n");
+            assert!(plan.contains("sms_due"), "{said}, {mode}: {plan}");
+            for slow in ["Sort", "Seq Scan", "Bitmap"] {
+                assert!(!plan.contains(slow), "{said}, {mode}: {plan}");
+            }
+            let looked_at: f64 = numbers(&plan, "rows=").into_iter().fold(0.0, f64::max);
+            let passed_over: f64 = numbers(&plan, "Rows Removed by Filter: ").iter().sum();
+            #[expect(clippy::cast_precision_loss, reason = "it is small")]
+            let most = most as f64;
+            assert!(looked_at > 0.0, "{said}, {mode}: {plan}");
+            assert!(looked_at + passed_over <= most, "{said}, {mode}: {plan}");
+        }
+    }
+}
+
+fn look_at_mysql(client: &mut Client, said: &str) {
+    for (statement, most) in STATEMENTS {
+        let mut statement = statement.to_owned();
+        for (place, value) in VALUES.iter().enumerate() {
+            statement = statement.replace(&format!("${}", place + 1), &value.to_string());
+        }
+        let lines = client.run(&format!(
+            "FLUSH STATUS; {statement};
+             SHOW SESSION STATUS WHERE variable_name LIKE 'Handler_read%' OR variable_name LIKE 'Sort%'"
+        ));
+        let counted = |prefix: &str| -> i64 {
+            let lines = lines.iter().filter(|line| line.starts_with(prefix));
+            let values = lines.filter_map(|line| line.rsplit_once('\t'));
+            values
+                .map(|(_, value)| value.parse::<i64>().expect("a count"))
+                .sum()
+        };
+        let read = counted("Handler_read");
+        assert!(read > 0, "{said}: {lines:?}");
+        assert!(read <= 2 * most + 5, "{said}: {read} rows for {statement}");
+        assert_eq!(counted("Sort"), 0, "{said}: {statement}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_claim_looks_at_what_it_takes_and_sorts_nothing() {
+    at_every_server(async |desk| {
+        let mut client = fill(desk);
+        let (look, analyze): (fn(&mut Client, &str), _) = match desk.db.kind {
+            Kind::Mysql => (look_at_mysql, "ANALYZE TABLE sms"),
+            Kind::Sqlite | Kind::Postgres => (look_at_postgres, "ANALYZE sms"),
+        };
+        look(&mut client, "without statistics");
+        client.run(analyze);
+        look(&mut client, "with statistics");
+    })
+    .await;
+}

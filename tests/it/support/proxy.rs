@@ -1,0 +1,124 @@
+//! A way to a server that fails on demand: it cuts a connection at its commit, so that nobody on this side
+//! can tell whether that was done.
+
+use std::collections::VecDeque;
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use url::Url;
+
+use super::databases::Database;
+
+/// Where a connection is cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cut {
+    /// The server never sees the commit, and undoes all.
+    BeforeCommit,
+    /// The server has committed; its answer is lost.
+    AfterCommit,
+}
+
+/// Listens until the test ends.
+pub(crate) struct Proxy {
+    address: SocketAddr,
+    cuts: Arc<Mutex<VecDeque<Cut>>>,
+    is_over: Arc<AtomicBool>,
+}
+
+impl Proxy {
+    /// A way to the server of this database.
+    pub(crate) fn start(db: &Database) -> Self {
+        let url = Url::parse(&db.url).expect("a URL");
+        let server = format!(
+            "{}:{}",
+            url.host_str().expect("a host"),
+            url.port().expect("a port")
+        );
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let proxy = Self {
+            address: listener.local_addr().expect("an address"),
+            cuts: Arc::default(),
+            is_over: Arc::default(),
+        };
+        let (cuts, is_over) = (Arc::clone(&proxy.cuts), Arc::clone(&proxy.is_over));
+        std::thread::spawn(move || {
+            for client in listener.incoming() {
+                if is_over.load(Ordering::Relaxed) {
+                    break;
+                }
+                let client = client.expect("a connection");
+                let server = TcpStream::connect(&server).expect("the server");
+                join(&client, &server, &cuts);
+            }
+        });
+        proxy
+    }
+
+    /// The database, by this way.
+    pub(crate) fn url(&self, db: &Database) -> String {
+        let mut url = Url::parse(&db.url).expect("a URL");
+        url.set_port(Some(self.address.port())).expect("a port");
+        url.into()
+    }
+
+    /// The next commits meet this, one after the other.
+    pub(crate) fn cut(&self, cuts: &[Cut]) {
+        self.cuts.lock().expect("no panic").extend(cuts);
+    }
+
+    /// Every cut has been made.
+    pub(crate) fn has_cut(&self) -> bool {
+        self.cuts.lock().expect("no panic").is_empty()
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::Relaxed);
+        // It wakes the one who listens.
+        let _ = TcpStream::connect(self.address);
+    }
+}
+
+/// Carries what both say until one is gone, or there is to be a cut.
+fn join(client: &TcpStream, server: &TcpStream, cuts: &Arc<Mutex<VecDeque<Cut>>>) {
+    let is_mute = Arc::new(AtomicBool::new(false));
+    let cuts = Arc::clone(cuts);
+    let mute = Arc::clone(&is_mute);
+    carry(client, server, move |said| {
+        if !is_commit(said) {
+            return true;
+        }
+        match cuts.lock().expect("no panic").pop_front() {
+            Some(Cut::BeforeCommit) => return false,
+            Some(Cut::AfterCommit) => mute.store(true, Ordering::SeqCst),
+            None => {}
+        }
+        true
+    });
+    carry(server, client, move |_| !is_mute.load(Ordering::SeqCst));
+}
+
+/// The whole word: transactions also begin as READ COMMITTED.
+fn is_commit(said: &[u8]) -> bool {
+    said.ends_with(b"COMMIT") || said.windows(7).any(|word| word == b"COMMIT\0")
+}
+
+fn carry(from: &TcpStream, to: &TcpStream, may_pass: impl Fn(&[u8]) -> bool + Send + 'static) {
+    let mut from = from.try_clone().expect("a handle");
+    let mut to = to.try_clone().expect("a handle");
+    std::thread::spawn(move || {
+        let mut bytes = [0; 65_536];
+        while let Ok(read) = from.read(&mut bytes) {
+            let said = &bytes[..read];
+            if read == 0 || !may_pass(said) || to.write_all(said).is_err() {
+                break;
+            }
+        }
+        // Either may be gone already.
+        let _ = from.shutdown(Shutdown::Both);
+        let _ = to.shutdown(Shutdown::Both);
+    });
+}
