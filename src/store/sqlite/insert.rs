@@ -138,7 +138,7 @@ fn replace(
     row: &NewSms,
     id: i64,
 ) -> QueryResult<Option<Enqueuing>> {
-    type Letter = (Foreign, Foreign, String, i64, Option<i64>, Option<String>);
+    type Letter = (Foreign, Foreign, String, i64, Option<i64>, Option<Foreign>);
     let letter: Option<Letter> = sms_failed::table
         .find(id)
         .select((
@@ -159,7 +159,9 @@ fn replace(
         return Ok(Some(Enqueuing::Unchanged));
     }
     // A cancelled message has given up its key; who has it now is somebody else.
-    let key = key.filter(|_| class != Class::Cancelled.as_str());
+    let key = key
+        .map(String::from)
+        .filter(|_| class != Class::Cancelled.as_str());
     let same_key = campaign_id == batch.campaign_id && key.as_deref() == Some(&row.dedupe_key);
     if phone.text != row.phone && content.text != row.content && !same_key {
         // The file is of another database, where the id was somebody else's.

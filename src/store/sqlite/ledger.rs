@@ -3,6 +3,7 @@
 use diesel::prelude::*;
 use diesel::sqlite::SqliteConnection;
 
+use super::super::foreign::Foreign;
 use super::super::ledger::{Chunk, RetryFilter, failed_matching, unknown_matching};
 use super::super::queue::{Fate, Settled, Settlement};
 use super::super::schema::{campaign, sms, sms_failed, worker};
@@ -29,7 +30,7 @@ impl Sqlite {
             for (id, campaign_id, class, key) in letters {
                 let cancelled = class == Class::Cancelled.as_str();
                 if let (true, Some(key)) = (cancelled, key)
-                    && !insert::insert_key(conn, campaign_id, &key)?
+                    && !insert::insert_key(conn, campaign_id, &key.text)?
                 {
                     // It was imported again meanwhile: this one stays cancelled, under no key.
                     diesel::update(sms_failed::table.find(id))
@@ -255,7 +256,7 @@ fn park_all(
     Ok(rows.len() as u64)
 }
 
-type Letter = (i64, i64, String, Option<String>);
+type Letter = (i64, i64, String, Option<Foreign>);
 
 fn failed_letters(
     conn: &mut SqliteConnection,

@@ -4,6 +4,7 @@ use diesel::prelude::*;
 use diesel::sql_types::{BigInt, Nullable, Text};
 use diesel::sqlite::SqliteConnection;
 
+use super::super::foreign::Foreign;
 use super::super::queue::{Fate, Settlement};
 use super::super::schema::{sms, sms_failed, sms_key, sms_sent};
 use super::settle::or_else;
@@ -314,13 +315,13 @@ pub(super) fn back_to_queue(
 
 /// Forgets that the message's recipient is in the campaign.
 pub(super) fn give_up_key(conn: &mut SqliteConnection, id: i64) -> QueryResult<()> {
-    let key: Option<(i64, Option<String>)> = sms::table
+    let key: Option<(i64, Option<Foreign>)> = sms::table
         .find(id)
         .select((sms::campaign_id, sms::dedupe_key))
         .first(conn)
         .optional()?;
     if let Some((campaign_id, Some(key))) = key {
-        diesel::delete(sms_key::table.find((campaign_id, key))).execute(conn)?;
+        diesel::delete(sms_key::table.find((campaign_id, key.text))).execute(conn)?;
     }
     Ok(())
 }

@@ -5,6 +5,7 @@ use diesel::sql_types::{Integer, Nullable};
 use diesel::sqlite::SqliteConnection;
 
 use super::super::CampaignState;
+use super::super::foreign::Foreign;
 use super::super::queue::{Fate, Settled, Settlement};
 use super::super::schema::{campaign, sms, sms_failed, sms_sent};
 use super::super::verdict::{self, Standing, Verdict, cancelled};
@@ -180,13 +181,13 @@ fn refund(
 
 /// A cancelled message gave up its key, and was sent nevertheless.
 fn remember_key(conn: &mut SqliteConnection, id: i64) -> QueryResult<()> {
-    let key: Option<(i64, Option<String>)> = sms_failed::table
+    let key: Option<(i64, Option<Foreign>)> = sms_failed::table
         .find(id)
         .select((sms_failed::campaign_id, sms_failed::dedupe_key))
         .first(conn)
         .optional()?;
     if let Some((campaign_id, Some(key))) = key {
-        insert_key(conn, campaign_id, &key)?;
+        insert_key(conn, campaign_id, &key.text)?;
     }
     Ok(())
 }

@@ -110,7 +110,7 @@ fn carry(from: &TcpStream, to: &TcpStream, may_pass: impl Fn(&[u8]) -> bool + Se
     let mut from = from.try_clone().expect("a handle");
     let mut to = to.try_clone().expect("a handle");
     std::thread::spawn(move || {
-        let mut bytes = [0; 65_536];
+        let mut bytes = vec![0; 65_536];
         while let Ok(read) = from.read(&mut bytes) {
             let said = &bytes[..read];
             if read == 0 || !may_pass(said) || to.write_all(said).is_err() {
