@@ -395,16 +395,12 @@ async fn ask(
         now: asked_at,
         nonce: rand::random(),
     };
-    match provider.look_up(message, *sent_at, &stamp)? {
-        Ok(request) => {
-            let response = transport.ask(request).await.ok()?;
-            Some(provider.found(message, *sent_at, &response, &stamp))
-        }
-        Err(_) => {
-            let cause = Cause::new(Class::Unknown, "it cannot be asked for");
-            Some(Finding::Unclear(cause))
-        }
-    }
+    let Ok(request) = provider.look_up(message, *sent_at, &stamp)? else {
+        let cause = Cause::new(Class::Unknown, "it cannot be asked for");
+        return Some(Finding::Unclear(cause));
+    };
+    let response = transport.ask(request).await.ok()?;
+    Some(provider.found(message, *sent_at, &response, &stamp))
 }
 
 /// Between two questions, so that no window ever holds too many.
