@@ -64,7 +64,6 @@ fn list(context: &Context) -> anyhow::Result<Exit> {
         "provider",
         "kind",
         "sends",
-        "per call",
         "reference",
         "look-up",
         "receipts",
@@ -83,17 +82,7 @@ fn list(context: &Context) -> anyhow::Result<Exit> {
         let provider = match masked::provider(name, &masked) {
             Ok(provider) => provider,
             Err(error) => {
-                let row = [
-                    name,
-                    kind,
-                    "",
-                    "",
-                    "",
-                    "",
-                    "",
-                    "",
-                    "faulty: see `smsq check`",
-                ];
+                let row = [name, kind, "", "", "", "", "", "faulty: see `smsq check`"];
                 table.add_row(row);
                 listed.push(json!({
                     "name": name, "kind": kind, "default": default == Some(name),
@@ -108,7 +97,6 @@ fn list(context: &Context) -> anyhow::Result<Exit> {
             name,
             kind,
             supports.writes.as_str(),
-            &supports.most_per_call.to_string(),
             supports.reference.as_str(),
             yes(supports.look_up.is_some()),
             yes(supports.receipts),

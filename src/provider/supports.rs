@@ -14,7 +14,8 @@ use crate::sms::{Cause, Class, Receipt, Timestamp};
 #[derive(Clone, Debug, Serialize)]
 pub struct Supports {
     pub writes: Writes,
-    /// How many messages one request can carry.
+    /// How many messages one request can carry. Not announced: the sender puts one message in each.
+    #[serde(skip)]
     pub most_per_call: usize,
     pub reference: Reference,
     pub look_up: Option<LookUp>,

@@ -227,9 +227,16 @@ impl Ledger {
         self.stats
     }
 
-    pub(super) fn messages(&self, after: usize, limit: usize) -> Vec<Entry> {
+    /// All, or those with the reference.
+    pub(super) fn messages(
+        &self,
+        after: usize,
+        limit: usize,
+        reference: Option<&str>,
+    ) -> Vec<Entry> {
         self.entries
             .iter()
+            .filter(|entry| reference.is_none() || entry.reference.as_deref() == reference)
             .skip(after)
             .take(limit)
             .cloned()

@@ -140,7 +140,7 @@ impl Sandbox {
 
     /// The accepted messages behind the first `after`, oldest first, at most `limit`.
     pub fn messages(&self, after: usize, limit: usize) -> Vec<Entry> {
-        self.desk.ledger().messages(after, limit)
+        self.desk.ledger().messages(after, limit, None)
     }
 
     /// Drops all connections and ends; no task stays behind.

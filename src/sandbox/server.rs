@@ -28,7 +28,7 @@ const MAX_PAGE: usize = 10_000;
 const WELCOME: &str = "smsq sandbox: a practice gateway, nothing leaves this machine\n\
     POST /messages   {\"to\": \"+...\", \"text\": \"...\", \"reference\": \"...\", \"from\": \"...\"}\n\
     GET  /stats      what it has seen\n\
-    GET  /messages   what it has accepted (?after=N&limit=N)\n";
+    GET  /messages   what it has accepted (?after=N&limit=N&reference=R)\n";
 
 /// Listens so that the port can be taken again at once after it was closed.
 pub(super) fn listen(address: SocketAddr) -> io::Result<TcpListener> {
@@ -149,7 +149,9 @@ async fn respond(
         (&Method::GET, "/messages") => {
             let after = parameter(&request, "after").unwrap_or(0);
             let limit = parameter(&request, "limit").unwrap_or(100).min(MAX_PAGE);
-            Ok(json(&line.desk.ledger().messages(after, limit)))
+            let reference = text(&request, "reference");
+            let ledger = line.desk.ledger();
+            Ok(json(&ledger.messages(after, limit, reference.as_deref())))
         }
         (&Method::GET, "/") => {
             let mut page = Response::new(Full::new(WELCOME.into()));
@@ -214,7 +216,11 @@ fn json(value: &impl serde::Serialize) -> Response<Full<Bytes>> {
 }
 
 fn parameter(request: &Request<Incoming>, name: &str) -> Option<usize> {
+    text(request, name)?.parse().ok()
+}
+
+fn text(request: &Request<Incoming>, name: &str) -> Option<String> {
     let query = request.uri().query()?;
     let mut pairs = url::form_urlencoded::parse(query.as_bytes());
-    pairs.find(|(key, _)| key == name)?.1.parse().ok()
+    Some(pairs.find(|(key, _)| key == name)?.1.into_owned())
 }

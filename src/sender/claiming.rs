@@ -111,7 +111,7 @@ impl Clerk {
             route.gate.return_unused(asked.want.saturating_sub(count));
             let mut jobs = route.regain(claimed.held);
             for row in claimed.rows {
-                jobs.push(self.job(index, round.worker_id, row));
+                jobs.push(self.job(index, round, row));
             }
             for job in &mut jobs {
                 job.reach = round.lease.reach;
@@ -150,7 +150,7 @@ impl Clerk {
         self.tasks.spawn(slot::send(job, Arc::clone(&self.around)));
     }
 
-    fn job(&mut self, index: usize, worker_id: i64, row: Claimed) -> Job {
+    fn job(&mut self, index: usize, round: &Round, row: Claimed) -> Job {
         let route = &mut self.routes[index];
         let campaign_id = row.sms.campaign_id;
         let from = route.line(campaign_id).and_then(|line| {
@@ -168,8 +168,9 @@ impl Clerk {
             sms: row.sms,
             moment: row.moment,
             reach: self.reach,
+            claimed_at: round.now,
             jumps: self.jumps,
-            worker_id,
+            worker_id: round.worker_id,
             route: index,
             provider: Arc::clone(&route.provider),
             transport: route.transport.clone(),

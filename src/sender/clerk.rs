@@ -13,6 +13,7 @@ use super::breaker::Breaker;
 use super::claiming::admit;
 use super::clock::{Clock, micros};
 use super::database::Database;
+use super::inquiry::Inquiry;
 use super::lease::Lease;
 use super::route::Route;
 use super::slot::{Ended as SlotEnded, Surroundings, Transport};
@@ -82,6 +83,7 @@ pub(super) struct Clerk {
     refill: bool,
     /// Since when it could not be told whether all is done.
     pub(super) away_since: Option<Instant>,
+    pub(super) inquiry: Inquiry,
 }
 
 impl Clerk {
@@ -126,6 +128,7 @@ impl Clerk {
             set_by_us: 0,
             refill: false,
             away_since: None,
+            inquiry: Inquiry::new(),
         };
         let now = clerk.clock.now();
         clerk.database.reach().await?.park_nobodys(now).await?;
@@ -170,11 +173,16 @@ impl Clerk {
         let stopping = self.is_stopping();
         let until = wakes_at_us.map_or(UPKEEP, |at_us| self.clock.until(at_us));
         let wake = (Instant::now() + until).min(self.upkeep_at);
+        let mut heard = None;
         tokio::select! {
             biased;
             one = self.ended.recv() => ended.extend(one),
+            one = self.inquiry.heard.recv() => heard = one,
             _ = self.stop.wait_for(|stop| *stop), if !stopping => {}
             () = tokio::time::sleep_until(wake) => {}
+        }
+        if let Some(heard) = heard {
+            self.hear(heard).await;
         }
         while let Ok(one) = self.ended.try_recv() {
             ended.push(one);
@@ -197,6 +205,7 @@ impl Clerk {
         }
         self.reach = fitting(self.reach, self.clock.error_us());
         let mut round = self.empty_round(now);
+        round.settlements.append(&mut self.inquiry.found);
         for one in ended {
             self.conclude(one, &mut round);
         }
@@ -285,9 +294,17 @@ impl Clerk {
         HORIZON.max(self.commit * 4).min(LONGEST_HORIZON)
     }
 
-    pub(super) fn resends(&self, route: usize) -> bool {
+    /// Whether a message that was perhaps accepted may be sent again at a moment, and only once be accepted: a
+    /// provider keeps to a reference for so long and no longer. Or the operator takes the risk.
+    pub(super) fn may_resend(&self, route: usize, claimed_at: Timestamp, at: Timestamp) -> bool {
+        let honoured = self.routes[route].provider.supports().honoured_for();
         self.settings.sender.on_unknown == OnUnknown::Resend
-            || self.routes[route].provider.honours_reference()
+            || honoured.is_some_and(|span| at.since(claimed_at) < span)
+    }
+
+    /// Whether its provider can be asked: then it is, before anything is sent again.
+    pub(super) fn can_ask(&self, route: usize) -> bool {
+        self.routes[route].provider.supports().look_up.is_some()
     }
 
     pub(super) fn is_stopping(&self) -> bool {

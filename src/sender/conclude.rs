@@ -43,6 +43,7 @@ impl Clerk {
                 self.count(&fate);
                 self.tell(&job, &fate, round.now);
                 self.claims.remove(&job.sms.id);
+                self.inquiry.note(&job, &fate, round.now);
                 round.settlements.push(settlement(&job, fate));
             }
         }
@@ -80,7 +81,8 @@ impl Clerk {
     ) -> Fate {
         self.note_campaign(job, &mut outcome, round);
         let free = self.note_provider(job, started_us, &outcome, round);
-        let resend = self.resends(job.route);
+        let resend = matches!(outcome, Outcome::Unknown(_)) && !self.can_ask(job.route);
+        let resend = resend && self.may_resend(job.route, job.claimed_at, round.now);
         let config = &self.settings.retry;
         let fate = retry::decide(
             &outcome,
@@ -102,6 +104,15 @@ impl Clerk {
                 cause: Some(cause),
                 counted: false,
                 in_doubt: false,
+            },
+            Outcome::Unknown(cause) => match fate {
+                // It would be sent when its reference is forgotten.
+                Fate::Ready { due_at, .. }
+                    if !self.may_resend(job.route, job.claimed_at, due_at) =>
+                {
+                    Fate::Unknown(cause)
+                }
+                fate => fate,
             },
             _ => fate,
         }

@@ -13,6 +13,7 @@ mod clock;
 mod conclude;
 mod database;
 mod gate;
+mod inquiry;
 mod lease;
 pub mod retry;
 mod route;

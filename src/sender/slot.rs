@@ -15,7 +15,7 @@ use super::clock::{Clock, micros};
 use super::lease::Lease;
 use crate::provider::gateway::Gateway;
 use crate::provider::{Message, Provider, Stamp};
-use crate::sms::{Cause, Class, Outcome, Sms};
+use crate::sms::{Cause, Class, Outcome, Sms, Timestamp};
 use crate::store::Moment;
 use crate::store::pace::GRACE;
 
@@ -37,6 +37,15 @@ impl Transport {
             Self::Simulated(world) => world.send(job, request).await,
         }
     }
+
+    /// Asks for a message; no simulated provider can be asked.
+    pub(super) async fn ask(&self, request: Request<Bytes>) -> Result<Response<Bytes>, Outcome> {
+        match self {
+            Self::Http(gateway) => gateway.send(request).await,
+            #[cfg(test)]
+            Self::Simulated(_) => Err(Outcome::Unknown(Cause::new(Class::Unknown, "no answer"))),
+        }
+    }
 }
 
 /// A claimed message on its way.
@@ -46,6 +55,7 @@ pub(super) struct Job {
     pub(super) moment: Moment,
     /// It starts within so long of its moment.
     pub(super) reach: Duration,
+    pub(super) claimed_at: Timestamp,
     /// The clock's count of jumps when it was claimed.
     pub(super) jumps: u32,
     /// Under which of this worker's ids it was claimed.

@@ -5,13 +5,17 @@ use tokio::time::Instant;
 
 use super::clerk::{Clerk, DATABASE_PATIENCE, UPKEEP};
 use super::route::Line;
-use super::{Ended, SendError};
+use super::{Ended, OnUnknown, SendError};
 use crate::store::CampaignState;
 
 impl Clerk {
     pub(super) async fn upkeep_unless_away(&mut self) {
         let kept = match self.upkeep(false).await {
             Ok(()) => self.release_orphans().await,
+            Err(error) => Err(error),
+        };
+        let kept = match kept {
+            Ok(()) => self.inquire().await,
             Err(error) => Err(error),
         };
         if let Err(error) = kept {
@@ -49,7 +53,13 @@ impl Clerk {
     async fn resend_unknown(&mut self) -> Result<(), SendError> {
         let most = self.settings.retry.max_attempts;
         for index in 0..self.routes.len() {
-            if !self.resends(index) {
+            // Who can be asked is asked first.
+            if self.can_ask(index) {
+                continue;
+            }
+            let honoured = self.routes[index].provider.supports().honoured_for();
+            let by_operator = self.settings.sender.on_unknown == OnUnknown::Resend;
+            if honoured.is_none() && !by_operator {
                 continue;
             }
             let active = self.routes[index]
@@ -59,7 +69,13 @@ impl Clerk {
             for campaign in active.map(|line| line.campaign.id) {
                 let store = self.database.reach().await?;
                 let now = self.clock.now();
-                store.requeue_unknown(campaign, most, now).await?;
+                match honoured {
+                    Some(span) if !by_operator => {
+                        let since = now.minus(span);
+                        store.requeue_honoured(campaign, since, most, now).await?
+                    }
+                    _ => store.requeue_unknown(campaign, most, now).await?,
+                };
             }
         }
         Ok(())
@@ -128,7 +144,11 @@ impl Clerk {
             return Ok(Some(Ended::Limit));
         }
         let mut lines = self.routes.iter().flat_map(|route| &route.lines);
-        if self.settings.follow || lines.any(|line| line.is_active() && !line.empty) {
+        if lines.any(|line| line.is_active() && !line.empty) {
+            self.awaits_no_answers();
+            return Ok(None);
+        }
+        if self.settings.follow {
             return Ok(None);
         }
         self.confirm_finished().await
@@ -165,6 +185,10 @@ impl Clerk {
             }
         }
         if wait {
+            self.awaits_no_answers();
+            return Ok(None);
+        }
+        if self.awaits_answers().await? {
             return Ok(None);
         }
         Ok(Some(if halted.is_empty() {

@@ -59,6 +59,7 @@ mod schema;
 mod server;
 mod sqlite;
 mod suppression;
+mod unknown;
 mod verdict;
 mod workers;
 
@@ -77,6 +78,7 @@ pub use queue::{
 };
 pub use server::{Probe, SkipLocked};
 pub use suppression::Suppressed;
+pub use unknown::{Due, Unknown};
 pub use workers::{NewWorker, Unfinished, Worker};
 
 /// Section `[database]`.

@@ -16,8 +16,10 @@ fn a_vendor_is_shown_with_what_is_missing() {
     let shown = ran.stdout();
     for line in [
         "limit      100/s messages",
-        "no answer  within 15 s: the message is sent again with the same reference, and this provider takes it only once in 48h",
-        "sends      the text of each message, at most 100 in one request",
+        "no answer  within 15 s: the message is unknown; this provider is asked for it after 1m, and what it does not \
+         know after 15m was never accepted and is sent; where it cannot tell, the message is sent again with the same \
+         reference, which this provider takes only once in 48h",
+        "sends      the text of each message, one message a request",
         "reference  accepted once",
         "receipts   yes",
         "secret     api_key: environment variable INFOBIP_API_KEY, set",

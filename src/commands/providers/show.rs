@@ -81,32 +81,29 @@ pub(super) fn run(name: &str, context: &Context) -> anyhow::Result<Exit> {
 
 fn on_timeout(provider: &Provider, on_unknown: OnUnknown) -> String {
     let supports = provider.supports();
-    if let Some(span) = supports.honoured_for() {
-        return format!(
-            "the message is sent again with the same reference, and this provider takes it only once in {}",
+    let by_operator = on_unknown == OnUnknown::Resend;
+    let otherwise = match supports.honoured_for() {
+        _ if by_operator => "sent again, and may arrive twice".to_owned(),
+        Some(span) => format!(
+            "sent again with the same reference, which this provider takes only once in {}",
             words::duration(span)
-        );
-    }
-    match (supports.look_up, on_unknown) {
-        (Some(look_up), OnUnknown::Hold) => {
-            let otherwise = "else it waits for `smsq retry --unknown` or `smsq settle`";
-            let after = words::duration(look_up.after);
-            match look_up.absent_after {
-                Some(absent) => format!(
-                    "the message is unknown; this provider can be asked for it after {after}, and what it \
-                     does not know after {} was never accepted; {otherwise}",
-                    words::duration(absent)
-                ),
-                None => format!(
-                    "the message is unknown; this provider can be asked for it after {after}, {otherwise}"
-                ),
-            }
-        }
-        (None, OnUnknown::Hold) => {
-            "the message is unknown and waits for `smsq retry --unknown` or `smsq settle`"
-                .to_owned()
-        }
-        (_, OnUnknown::Resend) => "the message is sent again, and may arrive twice".to_owned(),
+        ),
+        None => "unknown and waits for `smsq retry --unknown` or `smsq settle`".to_owned(),
+    };
+    let Some(look_up) = supports.look_up else {
+        return format!("the message is {otherwise}");
+    };
+    let after = words::duration(look_up.after);
+    match look_up.absent_after {
+        Some(absent) => format!(
+            "the message is unknown; this provider is asked for it after {after}, and what it does not \
+             know after {} was never accepted and is sent; where it cannot tell, the message is {otherwise}",
+            words::duration(absent)
+        ),
+        None => format!(
+            "the message is unknown; this provider is asked for it after {after}; where it cannot tell, the \
+             message is {otherwise}"
+        ),
     }
 }
 
@@ -123,9 +120,8 @@ fn supported(provider: &Provider) -> String {
         Reference::Honoured { .. } => "accepted once",
     };
     let receipts = if supports.receipts { "yes" } else { "no" };
-    let most = supports.most_per_call;
     format!(
-        "sends      {sends}, at most {most} in one request\nreference  {reference}\nreceipts   {receipts}\n"
+        "sends      {sends}, one message a request\nreference  {reference}\nreceipts   {receipts}\n"
     )
 }
 

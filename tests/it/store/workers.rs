@@ -1,6 +1,8 @@
 //! Workers: heartbeats, and what becomes of the messages of the dead.
 
-use smsq::store::Unfinished;
+use std::time::Duration;
+
+use smsq::store::{Due, Unfinished};
 
 use super::desk::{NOW, after, again, at_every_desk, released, row, rows, sent, unknown};
 
@@ -121,6 +123,69 @@ async fn an_orphan_of_a_cancelled_campaign_is_not_left_in_its_queue() {
         let orphans = desk.release(worker.id, Vec::new(), after(31), spring).await;
         assert_eq!(orphans, 1);
         assert_eq!((desk.place(sms.id).as_str(), desk.keys()), ("cancelled", 0));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_unknown_message_is_asked_for_by_one_worker_at_a_time_and_acquitted_once() {
+    at_every_desk(async |desk| {
+        let spring = desk.queued(1).await;
+        let worker = desk.worker().await;
+        let sms = desk.claim_one(worker.id, spring).await;
+        desk.settle(&sms, unknown()).await;
+        let store = &desk.store;
+        let due = |by, claimed_by| Due {
+            campaign_id: spring,
+            by,
+            claimed_by,
+        };
+        let now = after(60);
+        let young = store
+            .unknown_due(due(now, NOW.minus(Duration::from_millis(1))), 9)
+            .await;
+        assert!(young.expect("none").is_empty(), "it is too young");
+        let found = store.unknown_due(due(now, now), 9).await.expect("one");
+        assert_eq!((found.len(), found[0].id), (1, sms.id));
+        let taken = store.postpone_unknown(&found[0], after(90)).await;
+        assert!(taken.expect("taken"));
+        let again = store.postpone_unknown(&found[0], after(90)).await;
+        assert!(!again.expect("told"), "another worker has taken it");
+        assert!(!store.is_unknown_due(due(now, now)).await.expect("told"));
+        let later = due(after(90), now);
+        assert!(store.is_unknown_due(later).await.expect("told"));
+        let acquit = async |claim, most| {
+            let done = store.ready_unknown((sms.id, claim), false, most, now).await;
+            done.expect("told")
+        };
+        assert!(!acquit(sms.claim + 1, 0).await, "that is not its claim");
+        assert!(!acquit(sms.claim, 1).await, "it has no attempts left");
+        assert!(acquit(sms.claim, 2).await);
+        assert!(!acquit(sms.claim, 2).await, "it is unknown no more");
+        let claim = super::desk::claim_of(&[(spring, 1)]);
+        let claimed = desk.claim_route(worker.id, now, claim).await;
+        assert!(!claimed.rows[0].sms.in_doubt);
+        assert_eq!(claimed.rows[0].sms.reference, sms.reference);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_unknown_message_is_queued_again_while_its_reference_is_honoured() {
+    at_every_desk(async |desk| {
+        let spring = desk.queued(1).await;
+        let worker = desk.worker().await;
+        let sms = desk.claim_one(worker.id, spring).await;
+        desk.settle(&sms, unknown()).await;
+        let requeued = async |since| {
+            let done = desk.store.requeue_honoured(spring, since, 0, after(60));
+            done.await.expect("told")
+        };
+        assert_eq!(requeued(after(60)).await, 0);
+        assert_eq!(requeued(NOW.minus(Duration::from_millis(1))).await, 1);
+        let claim = super::desk::claim_of(&[(spring, 1)]);
+        let claimed = desk.claim_route(worker.id, after(60), claim).await;
+        assert!(claimed.rows[0].sms.in_doubt);
     })
     .await;
 }
