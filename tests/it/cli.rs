@@ -319,7 +319,7 @@ fn what_is_no_database_is_named_and_left_alone() {
     snapshot!(scratch.run(["status", "--database", nobody]), @r"
     exit 2
     ----- stderr
-    error: `mysql://me@127.0.0.1:1/smsq`: Connection refused (os error 111)
+    error: `mysql://me@127.0.0.1:[PORT]/smsq`: Connection refused (os error 111)
     hint: is the server running, and are its host and port right?
     ");
     snapshot!(scratch.run(["status", "--database", "oracle://me@host/smsq"]), @r"

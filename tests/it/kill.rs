@@ -153,7 +153,8 @@ fn what_a_sender_parked_that_died_before_it_could_resend_is_resent_by_the_one_th
     let mut living = scratch.start(SEND);
     assert!(living.until("it sends", || gateway.requests() > 0));
     // As a sender leaves it that was killed between parking another's message and putting it back.
-    let parked = "UPDATE sms SET state = 2, in_doubt = 1, claim = 1, attempts = 1, reference = 'parked' \
+    let parked = "UPDATE sms SET state = 2, in_doubt = 1, claim = 1, attempts = 1, reference = 'parked', \
+                  claimed_at = CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER) \
                   WHERE id = (SELECT max(id) FROM sms WHERE state = 0)";
     let file = format!("sqlite://{}", scratch.path("smsq.db").display());
     Client::open(Kind::Sqlite, &file).run(parked);
