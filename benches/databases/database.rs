@@ -270,7 +270,9 @@ fn client(kind: Kind, url: &str) -> Command {
 }
 
 fn message(import_id: i64, line: u64) -> NewSms {
-    let phone = format!("+861{:010}", 3_800_000_000 + line);
+    // The practice gateway has a meaning of its own for numbers that end in a few of the first ten thousand.
+    let number = 3_800_000_000 + line / 9_000 * 10_000 + 1_000 + line % 9_000;
+    let phone = format!("+861{number:010}");
     NewSms {
         line,
         phone: phone.clone(),

@@ -18,8 +18,9 @@ use crate::store::foreign::Foreign;
 use crate::store::queue::{Round, Settlement};
 use crate::store::schema::sms;
 
-/// Beside the floor everything is looked at again after this: others may have put back what lies below.
-const RESCAN: Duration = Duration::from_secs(1);
+/// Beside the floor everything is looked at again after this, though it costs what was not yet swept up:
+/// others may have put back what lies below, or committed late. Once nothing is left above, it is at once.
+const RESCAN: Duration = Duration::from_secs(5);
 
 /// What a claim number is taken for, so that it can grow, whatever another program wrote.
 const MOST: i64 = i64::MAX - 1;
