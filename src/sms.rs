@@ -270,4 +270,24 @@ pub enum Outcome {
     /// The account, not the message. `listed`: by a code that the provider's table lists, so it
     /// stops the campaign at once; otherwise by a bare status that two messages must get in a row.
     Refused { cause: Cause, listed: bool },
+    /// The request was turned down as a whole, and it is not said for which of its messages: none was
+    /// accepted, and each is to go alone.
+    Apart(Cause),
+}
+
+impl Outcome {
+    /// What becomes of each of `count` messages when this was said of the request that held them all.
+    /// What is wrong with one of several is not known to be wrong with the others.
+    #[must_use]
+    pub fn of_all(self, count: usize) -> Vec<Self> {
+        let outcome = match self {
+            Self::Rejected(cause) | Self::Capped { cause, .. } if count > 1 => {
+                let others = count - 1;
+                let reason = format!("turned down with {others} others: {}", cause.reason);
+                Self::Apart(Cause { reason, ..cause })
+            }
+            outcome => outcome,
+        };
+        vec![outcome; count]
+    }
 }

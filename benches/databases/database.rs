@@ -13,7 +13,7 @@ use smsq::rate::Rates;
 use smsq::sms::{NewSms, Receipt, Sms, Timestamp};
 use smsq::store::{
     Access, Admission, Ask, Batch, Claimed, Fate, NewCampaign, NewWorker, Round, RouteClaim,
-    Settlement, Store,
+    Settlement, Store, calls,
 };
 use tempfile::TempDir;
 
@@ -163,9 +163,11 @@ impl Database {
             returned: Vec::new(),
             held: Vec::new(),
             want,
+            calls: want,
             asks: vec![Ask {
                 campaign_id: self.campaign_id,
                 at_most: want,
+                per_call: 1,
             }],
         };
         let round = Round {
@@ -178,6 +180,7 @@ impl Database {
             refill: false,
             claims: vec![claim],
             admit: Arc::new(admit),
+            fill: Arc::new(calls::alone),
         };
         let done = self.store.round(Arc::new(round)).await?;
         let claimed = done.claims.into_iter().next().context("no claim")?;

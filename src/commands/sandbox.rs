@@ -48,6 +48,9 @@ pub struct Args {
     /// Take the same reference again as a new message
     #[arg(long)]
     ignore_references: bool,
+    /// A list with a message that is rejected is turned down as a whole
+    #[arg(long)]
+    all_or_none: bool,
     /// The faults below as a TOML file: `unavailable = "5%"`
     #[arg(long, value_name = "FILE")]
     faults: Option<PathBuf>,
@@ -72,6 +75,9 @@ pub struct Args {
     /// Accepted, and the answer's body is cut
     #[arg(long, value_name = "SHARE")]
     broken: Option<Share>,
+    /// Accepted, and the answer to a list has only half of its results; a share of the lists
+    #[arg(long, value_name = "SHARE")]
+    short: Option<Share>,
     /// No connection can be made for a while
     #[arg(long, value_name = "AWAY")]
     refuse: Option<Away>,
@@ -105,6 +111,7 @@ impl Args {
         faults.slow = self.slow.unwrap_or(faults.slow);
         faults.slow_for = self.slow_for.unwrap_or(faults.slow_for);
         faults.broken = self.broken.unwrap_or(faults.broken);
+        faults.short = self.short.unwrap_or(faults.short);
         faults.refuse = self.refuse.or(faults.refuse);
         faults.outage = self.outage.or(faults.outage);
         faults.account_from = self.account_from.or(faults.account_from);
@@ -113,6 +120,7 @@ impl Args {
             jitter: self.jitter,
             faults,
             honour_references: !self.ignore_references,
+            all_or_none: self.all_or_none,
             limit: self.limit,
         })
     }

@@ -182,6 +182,7 @@ pub(super) fn with_code(mut outcome: Outcome, code: &str) -> Outcome {
     match &mut outcome {
         Outcome::Accepted(_) => {}
         Outcome::Rejected(cause)
+        | Outcome::Apart(cause)
         | Outcome::Unknown(cause)
         | Outcome::Throttled { cause, .. }
         | Outcome::Capped { cause, .. }

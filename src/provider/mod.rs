@@ -194,7 +194,8 @@ impl Provider {
     pub fn most_per_call(&self) -> usize {
         match self {
             Self::Vendor(vendor) => vendor.supports().most_per_call,
-            Self::Generic(_) | Self::Sandbox(_) => 1,
+            Self::Sandbox(sandbox) => sandbox.supports().most_per_call,
+            Self::Generic(_) => 1,
         }
     }
 
@@ -202,7 +203,7 @@ impl Provider {
     pub fn supports(&self) -> Supports {
         match self {
             Self::Generic(generic) => generic.supports(),
-            Self::Sandbox(_) => sandbox::supports(),
+            Self::Sandbox(sandbox) => sandbox.supports(),
             Self::Vendor(vendor) => vendor.supports(),
         }
     }
@@ -214,6 +215,16 @@ impl Provider {
             Self::Sandbox(sandbox) => sandbox.codes().listed(),
             Self::Vendor(vendor) => vendor.codes().listed(),
         }
+    }
+
+    /// Whether its table says what a code means.
+    pub fn lists(&self, code: &str) -> bool {
+        let codes = match self {
+            Self::Generic(generic) => generic.codes(),
+            Self::Sandbox(sandbox) => sandbox.codes(),
+            Self::Vendor(vendor) => vendor.codes(),
+        };
+        codes.meaning(code).is_some()
     }
 
     /// The settings without which every message would be refused.
@@ -244,7 +255,8 @@ impl Provider {
     /// it goes alone, and [`Provider::request`] says why.
     pub fn joins(&self, taken: &[Message], next: &Message) -> bool {
         match self {
-            Self::Generic(_) | Self::Sandbox(_) => taken.is_empty(),
+            Self::Generic(_) => taken.is_empty(),
+            Self::Sandbox(sandbox) => sandbox.joins(taken, next),
             Self::Vendor(vendor) => vendor.joins(taken, next),
         }
     }

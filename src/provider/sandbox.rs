@@ -1,14 +1,18 @@
 //! The practice gateway as a provider: `POST {url}/messages` with JSON answers 201 with `id` and `segments`.
-//! It accepts one message per reference.
+//! It accepts one message per reference. A list of messages answers 200 with a list of results, each of which
+//! names its reference, and has the status and the body that the message would have had alone.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::CONTENT_TYPE;
-use http::{HeaderValue, Method, Request, Response, Uri};
+use http::header::{CONTENT_TYPE, RETRY_AFTER};
+use http::{HeaderValue, Method, Request, Response, StatusCode, Uri};
 use serde::Serialize;
+use serde_json::Value;
 use url::Url;
 
+use super::answer::{Answer, scalar};
 use super::codes::Codes;
 use super::generic::not_one;
 use super::quote::Private;
@@ -25,8 +29,15 @@ pub struct Sandbox {
     base: Url,
     messages: Uri,
     reading: Reading,
+    per_call: usize,
+    honours_reference: bool,
     connection: Connection,
 }
+
+const KEYS: [&str; 4] = ["url", "codes", "per_call", "honours_reference"];
+
+/// As many as the gateway takes.
+const MOST: usize = 1_000;
 
 /// The request's body.
 #[derive(Serialize)]
@@ -40,10 +51,14 @@ struct Order<'a> {
 
 impl Sandbox {
     pub(super) fn read(stanza: &Stanza<'_>) -> Result<Self, ProviderError> {
-        stanza.check_keys(&[&["url", "codes"][..], &Connection::KEYS[..]].concat())?;
+        stanza.check_keys(&[&KEYS[..], &Connection::KEYS[..]].concat())?;
         let url: String = stanza.required("url")?;
         let base = stanza.address("url", url.trim_end_matches('/'))?;
         let messages = format!("{}/messages", base.as_str().trim_end_matches('/'));
+        let per_call = stanza.optional("per_call")?.unwrap_or(1);
+        if !(1..=MOST).contains(&per_call) {
+            return Err(stanza.fault("per_call", "must be 1 to 1000"));
+        }
         let mut codes = Codes::read(stanza)?;
         if codes.is_empty() {
             codes = own_codes()?;
@@ -65,6 +80,8 @@ impl Sandbox {
                 segments: Some("/segments".to_owned()),
                 codes,
             },
+            per_call,
+            honours_reference: stanza.optional("honours_reference")?.unwrap_or(true),
             connection: Connection::read(stanza)?,
         })
     }
@@ -85,17 +102,33 @@ impl Sandbox {
         &self.connection
     }
 
+    pub(super) fn supports(&self) -> Supports {
+        let reference = if self.honours_reference {
+            Reference::Honoured { span: HONOURED_FOR }
+        } else {
+            Reference::Echoed
+        };
+        Supports {
+            writes: Writes::Text,
+            most_per_call: self.per_call,
+            reference,
+            look_up: None,
+            receipts: false,
+        }
+    }
+
+    pub(super) fn joins(&self, taken: &[Message], next: &Message) -> bool {
+        taken.len() < self.per_call && taken.iter().all(|one| one.phone != next.phone)
+    }
+
     pub(super) fn request(&self, messages: &[Message]) -> Result<Request<Bytes>, Outcome> {
-        let [message] = messages else {
-            return Err(not_one(messages.len()));
+        let orders: Vec<Order<'_>> = messages.iter().map(order).collect();
+        let body = match orders.as_slice() {
+            [] => return Err(not_one(0)),
+            [one] => serde_json::to_vec(one),
+            several => serde_json::to_vec(several),
         };
-        let order = Order {
-            to: message.phone.as_str(),
-            text: &message.content,
-            reference: &message.reference,
-            from: message.from.as_deref(),
-        };
-        let body = serde_json::to_vec(&order).expect("texts alone always make JSON");
+        let body = body.expect("texts alone always make JSON");
         let mut request = Request::new(Bytes::from(body));
         *request.method_mut() = Method::POST;
         *request.uri_mut() = self.messages.clone();
@@ -114,23 +147,52 @@ impl Sandbox {
             contents: messages.iter().map(|it| it.content.as_str()).collect(),
             secrets: Vec::new(),
         };
-        let outcome = self.reading.outcome(response, &private, stamp.now);
-        vec![outcome; messages.len()]
+        let read = |response: &Response<Bytes>| self.reading.outcome(response, &private, stamp.now);
+        let answer = Answer::read(response, &private, stamp.now);
+        if messages.len() < 2 || response.status() != StatusCode::OK {
+            return read(response).of_all(messages.len());
+        }
+        // Two results with one reference are none.
+        let mut results: HashMap<String, Option<&Value>> = HashMap::new();
+        for result in answer.list("") {
+            let reference = scalar(result, "/reference").unwrap_or_default();
+            let its = results.entry(reference);
+            its.and_modify(|its| *its = None).or_insert(Some(result));
+        }
+        let one = |message: &Message| {
+            let its = results.get(&message.reference).copied().flatten();
+            let response = its.and_then(alone);
+            response.map_or_else(
+                || answer.unknown(" without a result for this message"),
+                |response| read(&response),
+            )
+        };
+        messages.iter().map(one).collect()
     }
 }
 
-/// Its memory of references ends with its process, which a campaign in practice does not outlive.
-pub(super) fn supports() -> Supports {
-    Supports {
-        writes: Writes::Text,
-        most_per_call: 1,
-        reference: Reference::Honoured {
-            span: Duration::from_secs(30 * 86_400),
-        },
-        look_up: None,
-        receipts: false,
+fn order(message: &Message) -> Order<'_> {
+    Order {
+        to: message.phone.as_str(),
+        text: &message.content,
+        reference: &message.reference,
+        from: message.from.as_deref(),
     }
 }
+
+/// The answer that a message of a list would have had alone.
+fn alone(result: &Value) -> Option<Response<Bytes>> {
+    let status: u16 = result.get("status")?.as_u64()?.try_into().ok()?;
+    let mut response = Response::new(Bytes::from(result.to_string()));
+    *response.status_mut() = StatusCode::from_u16(status).ok()?;
+    if let Some(seconds) = result.get("retry_after").and_then(Value::as_u64) {
+        response.headers_mut().insert(RETRY_AFTER, seconds.into());
+    }
+    Some(response)
+}
+
+/// The gateway's memory of references ends with its process, which a campaign in practice does not outlive.
+const HONOURED_FOR: Duration = Duration::from_secs(30 * 86_400);
 
 /// The codes of the stanza that comes with smsq, for one that lists none.
 fn own_codes() -> Result<Codes, ProviderError> {
@@ -147,107 +209,4 @@ fn own_codes() -> Result<Codes, ProviderError> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::Provider;
-    use super::super::testing::{Expected, accepted, case, check, read, response};
-    use crate::sms::{Cause, Class, Outcome};
-    use std::time::Duration;
-
-    fn provider() -> Provider {
-        read("kind = 'sandbox'\nurl = 'http://127.0.0.1:8025/'").expect("a provider")
-    }
-
-    fn error(code: &str) -> String {
-        format!(r#"{{"error":{{"code":"{code}","message":"no"}}}}"#)
-    }
-
-    fn cause(class: Class, code: &str, reason: &str) -> Cause {
-        Cause::new(class, reason).with_code(code)
-    }
-
-    #[test]
-    fn an_order_is_json_and_an_acceptance_has_an_id() {
-        let mut taken = case(
-            "taken",
-            response(201, r#"{"id":"SB000001","segments":2}"#),
-            accepted("SB000001", Some(2)),
-        );
-        taken.request = Some(Expected {
-            line: "POST http://127.0.0.1:8025/messages",
-            headers: &[("content-type", "application/json")],
-            body: r#"{"to":"+8613812345678","text":"Hello Anna, 你好 & \"bye\"\n","reference":"ref-1"}"#,
-        });
-        let known = case(
-            "taken before",
-            response(200, r#"{"id":"SB000001","segments":2}"#),
-            accepted("SB000001", Some(2)),
-        );
-        check(&provider(), vec![taken, known]);
-    }
-
-    #[test]
-    fn the_codes_of_the_gateway_mean_what_its_stanza_says() {
-        let mut throttled = response(429, error("rate_limited"));
-        throttled.headers_mut().insert("retry-after", 1.into());
-        check(
-            &provider(),
-            vec![
-                case(
-                    "no such number",
-                    response(400, error("invalid_recipient")),
-                    Outcome::Rejected(cause(
-                        Class::Recipient,
-                        "invalid_recipient",
-                        "not a number that can be reached",
-                    )),
-                ),
-                case(
-                    "opted out",
-                    response(400, error("opted_out")),
-                    Outcome::Rejected(cause(
-                        Class::OptedOut,
-                        "opted_out",
-                        "the recipient asked for no more messages",
-                    )),
-                ),
-                case(
-                    "suspended",
-                    response(401, error("account_suspended")),
-                    Outcome::Refused {
-                        cause: cause(
-                            Class::Account,
-                            "account_suspended",
-                            "the account is suspended",
-                        ),
-                        listed: true,
-                    },
-                ),
-                case(
-                    "too fast",
-                    throttled,
-                    Outcome::Throttled {
-                        cause: cause(Class::Throttle, "rate_limited", "no"),
-                        retry_after: Some(Duration::from_secs(1)),
-                    },
-                ),
-                case(
-                    "busy",
-                    response(503, error("overloaded")),
-                    Outcome::Unavailable {
-                        cause: cause(Class::Unavailable, "overloaded", "no"),
-                        retry_after: None,
-                    },
-                ),
-            ],
-        );
-    }
-
-    #[test]
-    fn an_unknown_key_is_named_with_the_closest_known() {
-        let error = read("kind = 'sandbox'\nurl = 'http://localhost'\ntimout = '1s'");
-        assert_eq!(
-            error.expect_err("a fault"),
-            "provider `cellar`: unknown key `timout`\nhint: did you mean `timeout`?"
-        );
-    }
-}
+mod tests;

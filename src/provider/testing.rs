@@ -168,6 +168,7 @@ fn word(outcome: &Outcome) -> String {
             None => "accepted".to_owned(),
         },
         Outcome::Refused { listed: false, .. } => "perhaps refused".to_owned(),
+        Outcome::Apart(_) => "apart".to_owned(),
         Outcome::Rejected(cause)
         | Outcome::Unknown(cause)
         | Outcome::Throttled { cause, .. }

@@ -405,25 +405,9 @@ pub(super) fn form<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> S
     encoded.finish()
 }
 
-/// Every message of the request gets the same outcome. Where the whole request was rejected for the sake of one of
-/// several, nobody knows of which: none was taken, and each may be good when it goes alone.
+/// Every message of the request gets the same outcome, for it was said of all of them.
 pub(super) fn all(messages: &[Message], outcome: &Outcome) -> Vec<Outcome> {
-    let outcome = match outcome {
-        Outcome::Rejected(cause) if messages.len() > 1 => Outcome::Unavailable {
-            cause: Cause {
-                class: Class::Unavailable,
-                code: cause.code.clone(),
-                reason: format!(
-                    "rejected with {} others: {}",
-                    messages.len() - 1,
-                    cause.reason
-                ),
-            },
-            retry_after: None,
-        },
-        outcome => outcome.clone(),
-    };
-    vec![outcome; messages.len()]
+    outcome.clone().of_all(messages.len())
 }
 
 pub(super) fn refused(reason: String) -> Outcome {

@@ -72,6 +72,7 @@ mod tests {
         match outcome {
             Outcome::Accepted(_) => "accepted",
             Outcome::Rejected(cause) => cause.class.as_str(),
+            Outcome::Apart(_) => "apart",
             Outcome::Throttled { .. } => "throttled",
             Outcome::Capped { .. } => "capped",
             Outcome::Unavailable { .. } => "unavailable",

@@ -1,15 +1,16 @@
-//! What the gateway answers to an order: a decision without any I/O.
+//! What the gateway answers to an order, or to a list of orders: a decision without any I/O.
 
 use std::borrow::Cow;
 use std::time::{Duration, Instant};
 
 use serde::Deserialize;
+use serde_json::value::RawValue;
 
 use super::Desk;
 use super::faults::{Fault, mixed, unit};
 use super::ledger::{self, Acceptance, Ledger};
 
-/// The body of `POST /messages`.
+/// The body of `POST /messages`, or one of a list.
 #[derive(Deserialize)]
 struct Order<'a> {
     #[serde(borrow)]
@@ -27,7 +28,7 @@ impl Order<'_> {
 }
 
 /// How a request is answered.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Answer {
     pub(super) status: u16,
     pub(super) body: String,
@@ -39,7 +40,8 @@ pub(super) struct Answer {
     pub(super) refuse: Option<Duration>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The later ones outdo the earlier ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Manner {
     Whole,
     /// The body is half of its JSON.
@@ -48,17 +50,31 @@ pub(super) enum Manner {
     None,
 }
 
-/// Takes the order in `body`, or misbehaves as it is told.
-pub(super) fn to_order(desk: &Desk, body: &[u8]) -> Answer {
-    let order = read(body);
+/// The most orders in one list.
+const MOST: usize = 1_000;
+
+/// What came in one request.
+enum Orders<'a> {
+    One(Result<Order<'a>, Answer>),
+    List(Vec<Result<Order<'a>, Answer>>),
+}
+
+/// Takes the order in `body`, or the list of them, or misbehaves as it is told.
+pub(super) fn to_orders(desk: &Desk, body: &[u8]) -> Answer {
+    let orders = read_all(body);
+    let count = match &orders {
+        Orders::One(_) => 1,
+        Orders::List(orders) => orders.len(),
+    };
     let mut ledger = desk.ledger();
     // Read under the lock, so that arrivals are in order.
     let now = Instant::now();
-    let arrival = ledger.arrive(now);
-    let mut answer = match (closed_to_all(desk, &arrival), order) {
+    let arrival = ledger.arrive(count, now);
+    let mut answer = match (closed_to_all(desk, &arrival), orders) {
         (Some(closed), _) => closed,
-        (None, Err(nonsense)) => nonsense,
-        (None, Ok(order)) => decide(desk, &mut ledger, &order, arrival.number, now),
+        (None, Orders::One(Err(nonsense))) => nonsense,
+        (None, Orders::One(Ok(order))) => decide(desk, &mut ledger, &order, arrival.number, now),
+        (None, Orders::List(orders)) => decide_all(desk, &mut ledger, &orders, &arrival, now),
     };
     drop(ledger);
     answer.wait += desk.behaviour.latency;
@@ -68,6 +84,88 @@ pub(super) fn to_order(desk: &Desk, body: &[u8]) -> Answer {
     }
     answer.refuse = arrival.refuse;
     answer
+}
+
+fn read_all(body: &[u8]) -> Orders<'_> {
+    if !body.trim_ascii_start().starts_with(b"[") {
+        return Orders::One(read(body));
+    }
+    match serde_json::from_slice::<Vec<&RawValue>>(body) {
+        Ok(list) if (1..=MOST).contains(&list.len()) => {
+            let orders = list.iter().map(|order| read(order.get().as_bytes()));
+            Orders::List(orders.collect())
+        }
+        _ => Orders::One(Err(error(
+            400,
+            "bad_request",
+            "a list of 1 to 1000 messages is needed",
+        ))),
+    }
+}
+
+/// What becomes of a list: a result for each of its orders; but what keeps an answer from coming, or from
+/// coming whole, keeps all of it.
+fn decide_all(
+    desk: &Desk,
+    ledger: &mut Ledger,
+    orders: &[Result<Order<'_>, Answer>],
+    arrival: &ledger::Arrival,
+    now: Instant,
+) -> Answer {
+    if desk.behaviour.all_or_none
+        && let Some(bad) = orders.iter().find_map(turned_down)
+    {
+        return bad;
+    }
+    let mut all = answer(200, String::new());
+    let mut results = Vec::new();
+    for (order, number) in orders.iter().zip(arrival.number..) {
+        let (one, reference) = match order {
+            Ok(order) => (
+                decide(desk, ledger, order, number, now),
+                order.reference.as_deref(),
+            ),
+            Err(nonsense) => (nonsense.clone(), None),
+        };
+        all.wait = all.wait.max(one.wait);
+        all.manner = all.manner.max(one.manner);
+        results.push(result(&one, reference));
+    }
+    if desk.behaviour.faults.is_short(arrival.call) {
+        results.truncate(results.len() / 2);
+    }
+    all.body = serde_json::Value::Array(results).to_string();
+    all
+}
+
+/// Why an order would be turned down whenever it came.
+fn turned_down(order: &Result<Order<'_>, Answer>) -> Option<Answer> {
+    match order {
+        Err(nonsense) => Some(nonsense.clone()),
+        Ok(order) => match magic(last_digits(order.digits())) {
+            Magic::Always(answer) if answer.status == 400 => Some(answer),
+            _ => None,
+        },
+    }
+}
+
+/// The answer to one order of a list, as the list's answer holds it.
+fn result(answer: &Answer, reference: Option<&str>) -> serde_json::Value {
+    let mut result = serde_json::Map::new();
+    result.insert("status".to_owned(), answer.status.into());
+    result.insert("reference".to_owned(), reference.into());
+    if let Some(wait) = answer.retry_after {
+        result.insert("retry_after".to_owned(), wait.as_secs().into());
+    }
+    if let Ok(serde_json::Value::Object(body)) = serde_json::from_str(&answer.body) {
+        result.extend(body);
+    }
+    result.into()
+}
+
+/// The four that tell how the gateway is to behave.
+fn last_digits(digits: &str) -> &str {
+    &digits[digits.len() - 4..]
 }
 
 fn read(body: &[u8]) -> Result<Order<'_>, Answer> {
@@ -98,8 +196,7 @@ fn decide(
 ) -> Answer {
     let faults = &desk.behaviour.faults;
     let reference = order.reference.as_deref().filter(|it| !it.is_empty());
-    let digits = order.digits();
-    let fault = match magic(&digits[digits.len() - 4..]) {
+    let fault = match magic(last_digits(order.digits())) {
         Magic::None => faults.befalling(number),
         Magic::Always(answer) => return answer,
         Magic::Once(fault) => ledger
@@ -125,7 +222,7 @@ fn decide(
 /// What befalls every order alike.
 fn closed_to_all(desk: &Desk, arrival: &ledger::Arrival) -> Option<Answer> {
     let account_from = desk.behaviour.faults.account_from;
-    if account_from.is_some_and(|from| arrival.number >= from) {
+    if account_from.is_some_and(|from| arrival.last >= from) {
         return Some(suspended());
     }
     if arrival.outage {

@@ -30,6 +30,8 @@ pub struct Faults {
     pub slow_for: Duration,
     /// Accepted, and the answer's body is cut.
     pub broken: Share,
+    /// Accepted, and the answer to the list that it came in has results for the first half only.
+    pub short: Share,
     /// No connection can be made for a while.
     pub refuse: Option<Away>,
     /// Everything is answered 503 for a while.
@@ -49,6 +51,7 @@ impl Default for Faults {
             slow: Share::None,
             slow_for: Duration::from_secs(15),
             broken: Share::None,
+            short: Share::None,
             refuse: None,
             outage: None,
             account_from: None,
@@ -90,7 +93,12 @@ impl Faults {
         })
     }
 
-    /// What befalls the request with this number, counted from 1, by the shares.
+    /// Whether the HTTP request with this number, counted from 1, gets a short answer.
+    pub(super) fn is_short(&self, call: u64) -> bool {
+        self.short.hits(call, mixed(self.seed ^ mixed(6)))
+    }
+
+    /// What befalls the order with this number, counted from 1, by the shares.
     pub(super) fn befalling(&self, number: u64) -> Option<Fault> {
         [
             (self.unavailable, Fault::Unavailable),

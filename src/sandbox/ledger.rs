@@ -29,8 +29,10 @@ pub struct Stats {
     pub distinct_recipients: u64,
     /// Acceptances of a recipient and text that were accepted before, under another reference or none.
     pub repeated: u64,
-    /// The most requests in any window of 1000 ms, by arrival.
+    /// The most orders in any window of 1000 ms, by arrival.
     pub max_in_any_second: u64,
+    /// HTTP requests that the orders came in: fewer, where several came in a list.
+    pub calls: u64,
 }
 
 /// One accepted message of `GET /messages`.
@@ -96,8 +98,11 @@ impl Window {
 /// What a request finds when it arrives.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Arrival {
-    /// Counted from 1.
+    /// Of its first order, counted from 1, and of its last.
     pub(super) number: u64,
+    pub(super) last: u64,
+    /// Which HTTP request it is, counted from 1.
+    pub(super) call: u64,
     pub(super) over_limit: bool,
     pub(super) outage: bool,
     /// The listener is to close for so long.
@@ -133,35 +138,39 @@ impl Ledger {
         }
     }
 
-    /// Counts a request. `now` must not go back from call to call.
-    pub(super) fn arrive(&mut self, now: Instant) -> Arrival {
-        self.stats.requests += 1;
-        let number = self.stats.requests;
+    /// Counts a request with so many orders. `now` must not go back from call to call.
+    pub(super) fn arrive(&mut self, count: usize, now: Instant) -> Arrival {
+        let number = self.stats.requests + 1;
+        self.stats.calls += 1;
+        self.stats.requests += count as u64;
         self.arrivals.drop_before(now);
-        self.arrivals.0.push_back(now);
+        self.arrivals.0.extend(std::iter::repeat_n(now, count));
         let in_second = u64::try_from(self.arrivals.0.len()).unwrap_or(u64::MAX);
         self.stats.max_in_any_second = self.stats.max_in_any_second.max(in_second);
-        let refuse = self.refuse.take_if(|away| number >= away.after);
-        if let Some(away) = self.outage.take_if(|away| number >= away.after) {
+        let last = self.stats.requests;
+        let refuse = self.refuse.take_if(|away| last >= away.after);
+        if let Some(away) = self.outage.take_if(|away| last >= away.after) {
             self.outage_until = Some(now + away.lasts);
         }
         Arrival {
             number,
-            over_limit: self.is_over_limit(now),
+            last,
+            call: self.stats.calls,
+            over_limit: self.is_over_limit(count, now),
             outage: self.outage_until.is_some_and(|until| now < until),
             refuse: refuse.map(|away| away.lasts),
         }
     }
 
-    fn is_over_limit(&mut self, now: Instant) -> bool {
+    fn is_over_limit(&mut self, count: usize, now: Instant) -> bool {
         let Some(limit) = self.limit else {
             return false;
         };
         self.admitted.drop_before(now);
         let limit = usize::try_from(limit.get()).unwrap_or(usize::MAX);
-        let over = self.admitted.0.len() >= limit;
+        let over = self.admitted.0.len() + count > limit;
         if !over {
-            self.admitted.0.push_back(now);
+            self.admitted.0.extend(std::iter::repeat_n(now, count));
         }
         over
     }
@@ -310,7 +319,7 @@ mod tests {
         });
         let over: Vec<bool> = [0, 400, 999, 1_000, 1_399, 1_400]
             .into_iter()
-            .map(|at| ledger.arrive(start + Duration::from_millis(at)).over_limit)
+            .map(|at| ledger.arrive(1, start + Duration::from_millis(at)).over_limit)
             .collect();
         assert_eq!(over, [false, false, true, false, true, false]);
     }
@@ -322,7 +331,7 @@ mod tests {
         let (mut ledger, start) = ledger(&behaviour);
         let out: Vec<bool> = [0, 10, 1_009, 1_010, 9_000]
             .into_iter()
-            .map(|at| ledger.arrive(start + Duration::from_millis(at)).outage)
+            .map(|at| ledger.arrive(1, start + Duration::from_millis(at)).outage)
             .collect();
         assert_eq!(out, [false, true, true, false, false]);
     }
@@ -333,7 +342,7 @@ mod tests {
             at.sort_unstable();
             let (mut ledger, start) = ledger(&Behaviour::default());
             for micros in &at {
-                ledger.arrive(start + Duration::from_micros(*micros));
+                ledger.arrive(1, start + Duration::from_micros(*micros));
             }
             let fullest = at
                 .iter()

@@ -1,6 +1,7 @@
 //! The practice gateway: a real HTTP server that takes messages, delivers none, keeps count of everything
 //! and misbehaves on request. `POST /messages` with JSON `to, text, reference, from` answers 201 with
-//! `id, segments`; `GET /stats` and `GET /messages` tell what it has seen.
+//! `id, segments`; a list of such messages answers 200 with a list of results, each with the `status` and the
+//! body that its message would have had alone. `GET /stats` and `GET /messages` tell what it has seen.
 //!
 //! The same reference again answers 200 with the same id. A recipient whose number ends in these digits
 //! makes it misbehave, "once" being per reference (without one: per recipient and text):
@@ -16,6 +17,8 @@
 //! | 0007 | accepted, but the answer's body is cut, once |
 //! | 0008 | 503, always |
 //! | 0009 | 401, code `account_suspended`, always |
+//!
+//! In a list, what keeps an answer from coming keeps the list's; all else stands in the message's own result.
 
 mod answer;
 pub mod faults;
@@ -47,7 +50,9 @@ pub struct Behaviour {
     pub faults: Faults,
     /// One message per reference.
     pub honour_references: bool,
-    /// So many requests in any second; more are answered 429.
+    /// A list with a message that is rejected is turned down as a whole.
+    pub all_or_none: bool,
+    /// So many orders in any second; more are answered 429.
     pub limit: Option<NonZeroU32>,
 }
 
@@ -58,6 +63,7 @@ impl Default for Behaviour {
             jitter: Duration::ZERO,
             faults: Faults::default(),
             honour_references: true,
+            all_or_none: false,
             limit: None,
         }
     }

@@ -21,12 +21,12 @@ use tokio::task::JoinSet;
 use super::Desk;
 use super::answer::{self, Answer, Manner};
 
-const MAX_REQUEST: usize = 64 << 10;
+const MAX_REQUEST: usize = 4 << 20;
 const BACKLOG: u32 = 4_096;
 const REBIND: Duration = Duration::from_millis(20);
 const MAX_PAGE: usize = 10_000;
 const WELCOME: &str = "smsq sandbox: a practice gateway, nothing leaves this machine\n\
-    POST /messages   {\"to\": \"+...\", \"text\": \"...\", \"reference\": \"...\", \"from\": \"...\"}\n\
+    POST /messages   {\"to\": \"+...\", \"text\": \"...\", \"reference\": \"...\", \"from\": \"...\"}, or a list of them\n\
     GET  /stats      what it has seen\n\
     GET  /messages   what it has accepted (?after=N&limit=N&reference=R)\n";
 
@@ -175,7 +175,7 @@ async fn take(request: Request<Incoming>, line: &Line) -> Result<Response<Full<B
     let Ok(body) = body else {
         return Ok(plain(&answer::error(413, "bad_request", "too long")));
     };
-    let answer = answer::to_order(&line.desk, &body.to_bytes());
+    let answer = answer::to_orders(&line.desk, &body.to_bytes());
     if let Some(away) = answer.refuse {
         // One is waiting already otherwise.
         let _ = line.refuse.try_send(away);

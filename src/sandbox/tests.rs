@@ -76,6 +76,7 @@ fn word(outcome: &Outcome) -> String {
         Outcome::Rejected(cause) => cause.class.to_string(),
         Outcome::Throttled { retry_after, .. } => format!("throttled {retry_after:?}"),
         Outcome::Capped { .. } => "capped".to_owned(),
+        Outcome::Apart(_) => "apart".to_owned(),
         Outcome::Unavailable { .. } => "unavailable".to_owned(),
         Outcome::Unknown(_) => Class::Unknown.to_string(),
         Outcome::Refused { listed, .. } => format!("refused {listed}"),
@@ -112,6 +113,7 @@ async fn each_magic_number_does_what_the_table_says() {
         distinct_recipients: 6,
         repeated: 0,
         max_in_any_second: seen.max_in_any_second,
+        calls: 20,
     };
     assert_eq!(seen, stats);
     sandbox.stop().await;

@@ -1,5 +1,5 @@
-//! Pauses a campaign when most of its recent messages were rejected: a wrong column or template must
-//! not burn the list.
+//! Ends a campaign's run when most of its recent messages were rejected, or when one code that nobody has
+//! listed is all that its provider says: a wrong column or template must not burn the list.
 
 use std::collections::VecDeque;
 
@@ -13,6 +13,8 @@ pub struct Config {
     pub window: usize,
     /// So many rejected among them pause the campaign; 0 switches the brake off.
     pub rejected: usize,
+    /// So many times in a row the same code, which the provider's table does not list, stop the campaign; 0 never.
+    pub unlisted: usize,
 }
 
 /// Watches one campaign.
@@ -21,6 +23,8 @@ pub struct Brake {
     config: Config,
     recent: VecDeque<bool>,
     rejected: usize,
+    /// The code that is not listed, and how often it came since anything was accepted.
+    code: Option<(String, usize)>,
 }
 
 impl Brake {
@@ -29,11 +33,33 @@ impl Brake {
             config,
             recent: VecDeque::new(),
             rejected: 0,
+            code: None,
         }
     }
 
-    /// Notes an outcome; returns how many of how many were rejected when it is time to stop.
-    pub fn note(&mut self, rejected: bool) -> Option<(usize, usize)> {
+    /// Notes that a message was accepted.
+    pub fn accepted(&mut self) {
+        self.code = None;
+        self.note(false);
+    }
+
+    /// Notes that one was rejected; returns how many of how many were when it is time to stop.
+    pub fn rejected(&mut self) -> Option<(usize, usize)> {
+        self.note(true)
+    }
+
+    /// Notes a code that is not listed; returns how often it came in a row when it is time to stop.
+    pub fn unlisted(&mut self, code: &str) -> Option<usize> {
+        let same = self.code.take().filter(|(last, _)| last == code);
+        let times = same.map_or(0, |(_, times)| times) + 1;
+        if self.config.unlisted > 0 && times >= self.config.unlisted {
+            return Some(times);
+        }
+        self.code = Some((code.to_owned(), times));
+        None
+    }
+
+    fn note(&mut self, rejected: bool) -> Option<(usize, usize)> {
         if self.config.rejected == 0 {
             return None;
         }
@@ -60,6 +86,7 @@ mod tests {
     const CONFIG: Config = Config {
         window: 100,
         rejected: 50,
+        unlisted: 3,
     };
 
     #[test]
@@ -70,6 +97,22 @@ mod tests {
         }
         assert_eq!(brake.note(true), Some((50, 99)));
         assert_eq!(brake.note(true), None, "it starts anew");
+    }
+
+    #[test]
+    fn one_unlisted_code_in_a_row_is_too_much_and_a_success_or_another_code_begins_anew() {
+        let mut brake = Brake::new(CONFIG);
+        assert_eq!(["a", "a", "b", "b"].map(|code| brake.unlisted(code)), [None; 4]);
+        brake.accepted();
+        assert_eq!(["b", "b"].map(|code| brake.unlisted(code)), [None; 2]);
+        brake.rejected();
+        assert_eq!(brake.unlisted("b"), Some(3));
+        assert_eq!(brake.unlisted("b"), None, "it starts anew");
+        let mut off = Brake::new(Config {
+            unlisted: 0,
+            ..CONFIG
+        });
+        assert!((0..100).all(|_| off.unlisted("b").is_none()));
     }
 
     #[test]

@@ -11,7 +11,7 @@ use crate::sms::Timestamp;
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// So many failures in a row open the breaker.
+    /// So many requests in a row that failed open the breaker.
     pub failures: u32,
     /// The wait before the first probe; it doubles with every further one.
     #[serde(with = "jiff::fmt::serde::unsigned_duration::friendly::compact::required")]
@@ -21,15 +21,13 @@ pub struct Config {
     pub max_probe: Duration,
 }
 
-/// One claim of one message.
+/// One request that failed: one witness, however many messages it held.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attempt {
-    pub id: i64,
-    pub claim: i64,
-    /// When its request started, in microseconds of the host's steady clock.
+    /// When it started, in microseconds of the host's steady clock.
     pub started_us: i64,
-    /// Nothing of it reached the provider, so it can be given back.
-    pub certain: bool,
+    /// Messages, each with its claim, of which nothing reached the provider: their attempts can be given back.
+    pub certain: Vec<(i64, i64)>,
 }
 
 /// How many messages may start now.
@@ -47,8 +45,8 @@ pub enum Allowed {
 pub enum Toll {
     /// It counts.
     Counted,
-    /// It was part of an outage and does not count; neither do these earlier ones.
-    Free(Vec<Attempt>),
+    /// It was part of an outage and does not count; neither do these earlier ones, each message with its claim.
+    Free(Vec<(i64, i64)>),
 }
 
 #[derive(Debug)]
@@ -144,7 +142,7 @@ impl Breaker {
                 let since_us = run
                     .first()
                     .map_or(attempt.started_us, |first| first.started_us);
-                let refunds = run.drain(..).filter(|earlier| earlier.certain).collect();
+                let refunds = run.drain(..).flat_map(|earlier| earlier.certain).collect();
                 self.state = State::Open {
                     since_us,
                     waits: 0,
@@ -194,10 +192,8 @@ mod tests {
 
     fn attempt(id: i64) -> Attempt {
         Attempt {
-            id,
-            claim: 1,
             started_us: id,
-            certain: true,
+            certain: vec![(id, 1)],
         }
     }
 
@@ -210,16 +206,32 @@ mod tests {
         let mut breaker = breaker();
         assert_eq!(breaker.failed(attempt(1), at(0), 1.0), Toll::Counted);
         let unsure = Attempt {
-            certain: false,
+            certain: Vec::new(),
             ..attempt(2)
         };
         assert_eq!(breaker.failed(unsure, at(0), 1.0), Toll::Counted);
         assert_eq!(
             breaker.failed(attempt(3), at(0), 1.0),
-            Toll::Free(vec![attempt(1)])
+            Toll::Free(vec![(1, 1)])
         );
         assert_eq!(breaker.failed(attempt(4), at(0), 1.0), Toll::Free(vec![]));
         assert_eq!(breaker.allowed(at(0)), Allowed::None(Some(at(1))));
+    }
+
+    #[test]
+    fn a_request_is_one_failure_however_many_messages_it_held_and_all_of_them_get_their_attempt_back() {
+        let mut breaker = breaker();
+        let call = |first: i64| Attempt {
+            started_us: first,
+            certain: (first..first + 100).map(|id| (id, 1)).collect(),
+        };
+        assert_eq!(breaker.failed(call(0), at(0), 1.0), Toll::Counted);
+        assert_eq!(breaker.failed(call(100), at(0), 1.0), Toll::Counted);
+        let refunds = (0..200).map(|id| (id, 1)).collect();
+        assert_eq!(
+            breaker.failed(call(200), at(0), 1.0),
+            Toll::Free(refunds)
+        );
     }
 
     #[test]
@@ -238,7 +250,7 @@ mod tests {
         breaker.failed(attempt(10), at(0), 1.0);
         breaker.failed(attempt(11), at(0), 1.0);
         assert!(!breaker.answered(9));
-        let refunds = vec![attempt(10), attempt(11)];
+        let refunds = vec![(10, 1), (11, 1)];
         assert_eq!(breaker.failed(attempt(12), at(0), 1.0), Toll::Free(refunds));
         assert!(!breaker.answered(9));
         assert_eq!(breaker.allowed(at(0)), Allowed::None(Some(at(1))));

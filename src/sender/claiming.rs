@@ -6,16 +6,20 @@ use std::sync::atomic::Ordering;
 use super::breaker::Allowed;
 use super::clerk::Clerk;
 use super::clock::micros;
-use super::route::{Line, Route};
+use super::filling::message;
+use super::line::Line;
+use super::route::Route;
 use super::slot::{self, Job};
 use crate::phone::{Phone, Region};
-use crate::provider::Message;
 use crate::sms::{Cause, Class, Sms, Timestamp};
-use crate::store::{Admission, Claimed, Held, Moment, Round, RoundDone, RouteClaim};
+use crate::store::{Admission, Claimed, Held, Load, Moment, Round, RoundDone, RouteClaim};
 use crate::text::segments;
 
+/// A round claims at most so many rows for one provider, so that it stays short.
+const ROUND_MOST: u32 = 1_000;
+
 impl Clerk {
-    /// Asks for as many messages as there are idle slots and permits for.
+    /// Asks for as many calls as there are idle slots, and as many messages for them as there are permits.
     pub(super) fn ask(&mut self, round: &mut Round) {
         let now_us = self.clock.now_us();
         let cap = self.cap();
@@ -37,22 +41,29 @@ impl Clerk {
                 _ => (0, usable.min(room)),
             };
             route.gate.look_ahead(horizon * 2);
-            let want = route.gate.grant(fresh, now_us);
+            let size = route.call_size(round.now);
+            let most = ROUND_MOST.max(fresh).min(fresh.saturating_mul(size));
+            let most = most.min(u32::try_from(left).unwrap_or(u32::MAX));
+            // A call is waited for until all of it may start.
+            let want = route.gate.grant(most, size.min(most), now_us);
             if want == 0 && held_count == 0 {
-                route.asleep_until_us = route.gate.next_us(now_us).unwrap_or(now_us);
+                route.asleep_until_us = route.gate.next_us(size, now_us).unwrap_or(now_us);
                 continue;
             }
-            free -= want;
+            let calls = fresh.min(want);
+            free -= calls;
             left = left.saturating_sub(u64::from(want));
             let from_us = now_us + micros(self.commit);
             round.claims.push(RouteClaim {
                 until_us: from_us + micros(horizon),
                 held: route.held.iter().take(held_count).map(held).collect(),
                 want,
-                asks: route.asks(want, round.now),
+                calls,
+                asks: route.asks(calls, round.now),
                 ..route.empty_claim(from_us)
             });
         }
+        self.let_fill(round);
     }
 
     /// The clock has jumped, and nobody knows what the windows hold: tells all limits that they are full.
@@ -70,6 +81,7 @@ impl Clerk {
             left = left.saturating_sub(u64::from(want));
             round.claims.push(RouteClaim {
                 want,
+                calls: want,
                 asks,
                 ..route.empty_claim(now_us)
             });
@@ -110,17 +122,18 @@ impl Clerk {
             let route = &mut self.routes[index];
             route.gate.return_unused(asked.want.saturating_sub(count));
             let mut jobs = route.regain(claimed.held);
-            for row in claimed.rows {
-                jobs.push(self.job(index, round, row));
+            for rows in claimed.rows.chunk_by(|one, next| one.call == next.call) {
+                jobs.extend(self.job(index, round, rows));
             }
+            let mut messages = 0;
             for job in &mut jobs {
                 job.reach = round.lease.reach;
                 job.jumps = self.jumps;
+                messages += job.count();
             }
             let route = &mut self.routes[index];
-            route
-                .gate
-                .note_started(u32::try_from(jobs.len()).unwrap_or(u32::MAX), now_us);
+            route.gate.note_started(messages, now_us);
+            route.note_sizes(&jobs);
             for (campaign_id, drained) in claimed.drained {
                 if let Some(line) = route.line(campaign_id) {
                     line.drained(drained, now);
@@ -145,28 +158,29 @@ impl Clerk {
         let route = &mut self.routes[job.route];
         route.in_flight += 1;
         route.breaker.probe();
-        self.claims.insert(job.sms.id);
-        self.progress.in_flight.fetch_add(1, Ordering::Relaxed);
+        self.claims.extend(job.rows.iter().map(|sms| sms.id));
+        let in_flight = &self.progress.in_flight;
+        in_flight.fetch_add(u64::from(job.count()), Ordering::Relaxed);
         self.tasks.spawn(slot::send(job, Arc::clone(&self.around)));
     }
 
-    fn job(&mut self, index: usize, round: &Round, row: Claimed) -> Job {
+    /// The rows of one call.
+    fn job(&mut self, index: usize, round: &Round, rows: &[Claimed]) -> Option<Job> {
+        let first = rows.first()?;
         let route = &mut self.routes[index];
-        let campaign_id = row.sms.campaign_id;
+        let campaign_id = first.sms.campaign_id;
         let from = route.line(campaign_id).and_then(|line| {
             line.empty = false;
             line.campaign.sender.clone()
         });
-        Job {
-            message: Message {
-                phone: row.phone,
-                content: row.sms.content.clone(),
-                reference: row.sms.reference.clone(),
-                from,
-                params: serde_json::from_str(&row.sms.params).unwrap_or_default(),
-            },
-            sms: row.sms,
-            moment: row.moment,
+        let messages = rows
+            .iter()
+            .map(|row| message(&row.sms, &row.phone, from.clone()));
+        Some(Job {
+            messages: messages.collect(),
+            rows: rows.iter().map(|row| row.sms.clone()).collect(),
+            campaign_id,
+            moment: first.moment,
             reach: self.reach,
             claimed_at: round.now,
             jumps: self.jumps,
@@ -174,7 +188,7 @@ impl Clerk {
             route: index,
             provider: Arc::clone(&route.provider),
             transport: route.transport.clone(),
-        }
+        })
     }
 
     pub(super) fn wakes_at_us(&self) -> Option<i64> {
@@ -216,9 +230,13 @@ impl Clerk {
 }
 
 pub(super) fn held(job: &Job) -> Held {
+    let loads = job
+        .rows
+        .iter()
+        .map(|sms| Load::of(sms.segments.unwrap_or(1)));
     Held {
-        campaign_id: job.sms.campaign_id,
-        segments: job.sms.segments.unwrap_or(1),
+        campaign_id: job.campaign_id,
+        load: loads.fold(Load::default(), Load::and),
         lapsed_us: match job.moment {
             Moment::At(moment_us) => Some(moment_us),
             Moment::AtOnce => None,

@@ -20,6 +20,7 @@ use super::slot::{Ended as SlotEnded, Surroundings, Transport};
 use super::{Ended, Event, OnUnknown, Progress, SendError, Settings};
 use crate::provider::Provider;
 use crate::sms::Timestamp;
+use crate::store::calls::alone;
 use crate::store::pace::{GRACE, HORIZON, Terms};
 use crate::store::{Round, RoundDone, StoreError};
 
@@ -237,6 +238,7 @@ impl Clerk {
             refill: false,
             claims: Vec::new(),
             admit: Arc::new(move |sms| admit(sms, now, region)),
+            fill: Arc::new(alone),
         }
     }
 
@@ -343,6 +345,7 @@ impl Round {
             refill: self.refill,
             claims: Vec::new(),
             admit: Arc::clone(&self.admit),
+            fill: Arc::clone(&self.fill),
         }
     }
 }

@@ -6,10 +6,11 @@ use std::sync::atomic::Ordering;
 use super::breaker::{Attempt, Toll};
 use super::claiming::held;
 use super::clerk::Clerk;
+use super::line::{is_in_its_right_mind, note_outcomes, note_refusals};
 use super::slot::{End, Ended, Job};
 use super::{Event, retry};
 use crate::phone::mask;
-use crate::sms::{Cause, Class, Outcome, Timestamp};
+use crate::sms::{Cause, Outcome, Sms, Timestamp};
 use crate::store::{CampaignState, Fate, Halt, Round, Settlement};
 
 impl Clerk {
@@ -21,9 +22,10 @@ impl Clerk {
         } = ended;
         let route = &mut self.routes[job.route];
         route.in_flight -= 1;
-        self.progress.in_flight.fetch_sub(1, Ordering::Relaxed);
+        let in_flight = &self.progress.in_flight;
+        in_flight.fetch_sub(u64::from(job.count()), Ordering::Relaxed);
         match end {
-            // It is held, and its claim with it.
+            // It is held, and its claims with it.
             End::Lapsed => {
                 route.breaker.probe_released();
                 route.held.push(job);
@@ -33,74 +35,67 @@ impl Clerk {
             }
             End::Released => {
                 route.breaker.probe_released();
-                route.returned.push(held(&job));
-                round
-                    .settlements
-                    .push(settlement(&job, released(round.now)));
+                self.release(&job, round);
             }
-            End::Outcome(outcome) => {
-                let fate = self.fate(&job, started_us, outcome, round);
-                self.count(&fate);
-                self.tell(&job, &fate, round.now);
-                self.claims.remove(&job.sms.id);
-                self.inquiry.note(&job, &fate, round.now);
-                round.settlements.push(settlement(&job, fate));
+            End::Outcomes(mut outcomes) => {
+                self.note_campaign(&job, &mut outcomes, round);
+                let free = self.note_provider(&job, started_us, &outcomes, round);
+                for (sms, outcome) in job.rows.iter().zip(outcomes) {
+                    let fate = self.fate(&job, sms, outcome, free, round.now);
+                    self.count(&fate);
+                    self.tell(sms, &fate, round.now);
+                    self.claims.remove(&sms.id);
+                    self.inquiry.note(&job.provider, sms, &fate, round.now);
+                    round.settlements.push(settlement(&job, sms, fate));
+                }
             }
         }
     }
 
     /// Gives back what was claimed and will not be started: all of it at a stop, else that of campaigns
-    /// which must not go on.
+    /// which must not go on. And calls of several while only probes are sent, which are one message.
     pub(super) fn release_held(&mut self, round: &mut Round) {
         let stopping = self.is_stopping();
         let worker_id = self.lease.worker_id();
-        for route in &mut self.routes {
-            for job in std::mem::take(&mut route.held) {
-                let line = route.line(job.sms.campaign_id);
+        for index in 0..self.routes.len() {
+            for job in std::mem::take(&mut self.routes[index].held) {
+                let route = &mut self.routes[index];
+                let is_away = route.breaker.probe_at().is_some() && job.count() > 1;
+                let line = route.line(job.campaign_id);
                 // What was claimed under another id was parked when this worker was taken for dead.
-                let goes_on = !stopping && job.worker_id == worker_id;
+                let goes_on = !stopping && !is_away && job.worker_id == worker_id;
                 if goes_on && line.is_some_and(|line| line.is_active()) {
                     route.held.push(job);
-                    continue;
+                } else {
+                    self.release(&job, round);
                 }
-                self.claims.remove(&job.sms.id);
-                route.returned.push(held(&job));
-                round
-                    .settlements
-                    .push(settlement(&job, released(round.now)));
             }
         }
     }
 
-    fn fate(
-        &mut self,
-        job: &Job,
-        started_us: i64,
-        mut outcome: Outcome,
-        round: &mut Round,
-    ) -> Fate {
-        self.note_campaign(job, &mut outcome, round);
-        let free = self.note_provider(job, started_us, &outcome, round);
+    fn release(&mut self, job: &Job, round: &mut Round) {
+        self.routes[job.route].returned.push(held(job));
+        for sms in &job.rows {
+            self.claims.remove(&sms.id);
+            let fate = released(round.now);
+            round.settlements.push(settlement(job, sms, fate));
+        }
+    }
+
+    fn fate(&self, job: &Job, sms: &Sms, outcome: Outcome, free: bool, now: Timestamp) -> Fate {
         let resend = matches!(outcome, Outcome::Unknown(_)) && !self.can_ask(job.route);
-        let resend = resend && self.may_resend(job.route, job.claimed_at, round.now);
+        let resend = resend && self.may_resend(job.route, job.claimed_at, now);
         let config = &self.settings.retry;
-        let fate = retry::decide(
-            &outcome,
-            &job.sms,
-            config,
-            resend,
-            round.now,
-            rand::random(),
-        );
+        let fate = retry::decide(&outcome, sms, config, resend, now, rand::random());
         match outcome {
             Outcome::Unavailable { cause, .. } if free => Fate::Ready {
-                due_at: round.now,
+                due_at: now,
                 cause: Some(cause),
                 counted: false,
                 in_doubt: false,
             },
             Outcome::Throttled { cause, .. } => Fate::Ready {
-                due_at: self.routes[job.route].stopped_until.max(round.now),
+                due_at: self.routes[job.route].stopped_until.max(now),
                 cause: Some(cause),
                 counted: false,
                 in_doubt: false,
@@ -118,113 +113,90 @@ impl Clerk {
         }
     }
 
-    /// What the outcome tells of the campaign: the brake, and an account that is refused.
-    fn note_campaign(&mut self, job: &Job, outcome: &mut Outcome, round: &mut Round) {
-        let route = &mut self.routes[job.route];
-        let provider = route.provider.name().to_owned();
-        let Some(line) = route.line(job.sms.campaign_id) else {
+    /// What the outcomes tell of the campaign: the brake, and an account that is refused.
+    fn note_campaign(&mut self, job: &Job, outcomes: &mut [Outcome], round: &mut Round) {
+        let Some(line) = self.routes[job.route].line(job.campaign_id) else {
             return;
         };
-        let refused = line.refused.take();
-        let halt = match outcome {
-            Outcome::Refused { cause, listed } => {
-                let by_two = refused.is_some_and(|id| id != job.sms.id);
-                *listed = *listed || by_two || !line.is_active();
-                line.refused = Some(job.sms.id);
-                listed.then(|| {
-                    (
-                        CampaignState::Stopped,
-                        format!("`{provider}` refuses the account: {}", cause.reason),
-                    )
-                })
-            }
-            Outcome::Rejected(cause) if cause.class != Class::OptedOut => {
-                line.brake.note(true).map(|(rejected, seen)| {
-                    let last = &cause.reason;
-                    let why = format!(
-                        "{rejected} of the last {seen} messages were rejected; the last: {last}"
-                    );
-                    (CampaignState::Paused, why)
-                })
-            }
-            Outcome::Accepted(_) => {
-                line.brake.note(false);
-                None
-            }
-            _ => None,
-        };
-        if let Some((state, reason)) = halt
+        let refused = note_refusals(line, job, outcomes);
+        let other = note_outcomes(line, &job.provider, outcomes);
+        if let Some((state, reason)) = refused.or(other)
             && line.is_active()
         {
             line.halt(state, Some(reason.clone()));
             round.halts.push(Halt {
-                campaign_id: job.sms.campaign_id,
+                campaign_id: job.campaign_id,
                 state,
                 reason,
             });
         }
     }
 
-    /// What the outcome tells of the provider; true when the attempt was part of an outage.
+    /// What the outcomes tell of the provider: one request is one witness. True when its failure was part of
+    /// an outage.
     fn note_provider(
         &mut self,
         job: &Job,
         started_us: i64,
-        outcome: &Outcome,
+        outcomes: &[Outcome],
         round: &mut Round,
     ) -> bool {
         let now = round.now;
         let now_us = self.clock.now_us();
         let route = &mut self.routes[job.route];
         let name = route.provider.name().to_owned();
-        let (failing, free) = match outcome {
-            Outcome::Accepted(_) | Outcome::Rejected(_) | Outcome::Capped { .. } => {
-                route.accepted();
-                (None, false)
+        let took_any = outcomes.iter().any(is_in_its_right_mind);
+        if took_any {
+            route.accepted();
+        }
+        let throttled = outcomes.iter().filter_map(|outcome| match outcome {
+            Outcome::Throttled { cause, retry_after } => Some((*retry_after, cause)),
+            _ => None,
+        });
+        let throttled = throttled.max_by_key(|(retry_after, _)| *retry_after);
+        let failed = outcomes.iter().find_map(|outcome| match outcome {
+            Outcome::Unavailable { cause, .. } | Outcome::Unknown(cause) => Some(cause),
+            _ => None,
+        });
+        let refused = outcomes
+            .iter()
+            .any(|outcome| matches!(outcome, Outcome::Refused { .. }));
+        if let Some((retry_after, cause)) = throttled {
+            if let Some(until) = route.throttled(retry_after, now, now_us) {
+                let wait = until.since(now).as_secs_f32();
+                let note = format!("`{name}` asks for less: nothing is sent for {wait:.1} s");
+                self.progress.set_note(Some(note));
+                round.stops.push((name, until));
             }
-            Outcome::Refused { .. } => (None, false),
-            Outcome::Throttled { cause, retry_after } => {
-                if let Some(until) = route.throttled(*retry_after, now, now_us) {
-                    let wait = until.since(now).as_secs_f32();
-                    let note = format!("`{name}` asks for less: nothing is sent for {wait:.1} s");
-                    self.progress.set_note(Some(note));
-                    round.stops.push((name.clone(), until));
-                }
-                (Some(cause), false)
+            route.breaker.answered(started_us);
+            if !took_any {
+                self.note_failing(job.route, cause, round);
             }
-            Outcome::Unavailable { cause, .. } | Outcome::Unknown(cause) => {
-                let certain = matches!(outcome, Outcome::Unavailable { .. });
-                let attempt = Attempt {
-                    id: job.sms.id,
-                    claim: job.sms.claim,
-                    started_us,
-                    certain,
-                };
-                match route.breaker.failed(attempt, now, rand::random()) {
-                    Toll::Counted => (Some(cause), false),
-                    Toll::Free(refunds) => {
-                        round
-                            .settlements
-                            .extend(refunds.iter().map(|one| refund(one, &name)));
-                        (Some(cause), true)
-                    }
-                }
-            }
-        };
-        let Some(cause) = failing.cloned() else {
+            return false;
+        }
+        let Some(cause) = failed.filter(|_| !took_any && !refused) else {
             if route.breaker.answered(started_us) {
                 tracing::warn!(provider = name, "the provider is back");
             }
             if route.breaker.probe_at().is_none() && route.stopped_until <= now {
                 self.progress.set_note(None);
             }
-            return free;
+            return false;
         };
-        if matches!(outcome, Outcome::Throttled { .. }) {
-            route.breaker.answered(started_us);
+        let certain = job.rows.iter().zip(outcomes).filter_map(|(sms, outcome)| {
+            matches!(outcome, Outcome::Unavailable { .. }).then_some((sms.id, sms.claim))
+        });
+        let attempt = Attempt {
+            started_us,
+            certain: certain.collect(),
+        };
+        let toll = route.breaker.failed(attempt, now, rand::random());
+        if let Toll::Free(refunds) = &toll {
+            let refunds = refunds.iter().map(|earlier| refund(*earlier, &name));
+            round.settlements.extend(refunds);
         }
-        self.note_failing(job.route, &cause, round);
-        free
+        self.note_failing(job.route, cause, round);
+        matches!(toll, Toll::Free(_))
     }
 
     fn note_failing(&mut self, index: usize, cause: &Cause, round: &mut Round) {
@@ -267,11 +239,11 @@ impl Clerk {
         counter.fetch_add(1, Ordering::Relaxed);
     }
 
-    fn tell(&self, job: &Job, fate: &Fate, now: Timestamp) {
+    fn tell(&self, sms: &Sms, fate: &Fate, now: Timestamp) {
         let Some(events) = &self.events else { return };
         let event = Event {
-            sms_id: job.sms.id,
-            phone: mask(&job.sms.phone),
+            sms_id: sms.id,
+            phone: mask(&sms.phone),
             what: story(fate, now),
         };
         // Nobody listens any more: nothing is lost but the commentary.
@@ -297,19 +269,19 @@ fn story(fate: &Fate, now: Timestamp) -> String {
     }
 }
 
-fn settlement(job: &Job, fate: Fate) -> Settlement {
+fn settlement(job: &Job, sms: &Sms, fate: Fate) -> Settlement {
     Settlement {
-        id: job.sms.id,
-        claim: job.sms.claim,
+        id: sms.id,
+        claim: sms.claim,
         provider: job.provider.name().to_owned(),
         fate,
     }
 }
 
-fn refund(attempt: &Attempt, provider: &str) -> Settlement {
+fn refund((id, claim): (i64, i64), provider: &str) -> Settlement {
     Settlement {
-        id: attempt.id,
-        claim: attempt.claim,
+        id,
+        claim,
         provider: provider.to_owned(),
         fate: Fate::Refunded,
     }

@@ -44,6 +44,8 @@ pub(super) struct Gate {
     stepped_us: i64,
     /// Granted, but not used.
     spare: u32,
+    /// So many are granted at once or not at all.
+    least: u32,
     /// What is granted at once lasts for so long.
     ahead: Duration,
     started: Started,
@@ -75,6 +77,7 @@ impl Gate {
             part: 1.0,
             stepped_us: now_us,
             spare: 0,
+            least: 1,
             ahead: HORIZON * 2,
             started: Started::default(),
         };
@@ -101,10 +104,14 @@ impl Gate {
         }
     }
 
-    /// How many of `want` permits may be asked for now.
-    pub(super) fn grant(&mut self, want: u32, now_us: i64) -> u32 {
+    /// How many of `want` permits may be asked for now: none before `least` of them may.
+    pub(super) fn grant(&mut self, want: u32, least: u32, now_us: i64) -> u32 {
         self.show(now_us);
         self.recover(now_us);
+        if least > self.least {
+            self.least = least;
+            self.rebuild();
+        }
         let Some(limiter) = &self.limiter else {
             return want;
         };
@@ -112,6 +119,10 @@ impl Gate {
         self.spare -= granted;
         while granted < want && limiter.check().is_ok() {
             granted += 1;
+        }
+        if granted < least {
+            self.spare += granted;
+            return 0;
         }
         granted
     }
@@ -153,14 +164,15 @@ impl Gate {
         self.rebuild();
     }
 
-    /// Until when nothing will be granted, at the earliest.
-    pub(super) fn next_us(&self, now_us: i64) -> Option<i64> {
+    /// Until when `least` permits will not be granted, at the earliest.
+    pub(super) fn next_us(&self, least: u32, now_us: i64) -> Option<i64> {
         self.limiter.as_ref()?;
+        let missing = least.saturating_sub(self.spare).max(1);
         #[expect(
             clippy::cast_possible_truncation,
-            reason = "microseconds between two messages"
+            reason = "microseconds between some messages"
         )]
-        let apart = (1_000_000.0 / self.rate()) as i64;
+        let apart = (f64::from(missing) * 1_000_000.0 / self.rate()) as i64;
         Some(now_us + apart.min(1_000_000))
     }
 
@@ -191,7 +203,7 @@ impl Gate {
         });
     }
 
-    /// What one look ahead of the shared pace can use, and never less than two.
+    /// What one look ahead of the shared pace can use, and never less than two calls.
     fn burst(&self) -> NonZeroU32 {
         #[expect(
             clippy::cast_possible_truncation,
@@ -199,7 +211,8 @@ impl Gate {
             reason = "saturates, and rates are positive"
         )]
         let ahead = (self.rate() * self.ahead.as_secs_f64()).ceil() as u32;
-        NonZeroU32::new(ahead.max(2)).unwrap_or(NonZeroU32::MIN)
+        let least = self.least.saturating_mul(2);
+        NonZeroU32::new(ahead.max(least)).unwrap_or(NonZeroU32::MIN)
     }
 
     fn show(&mut self, now_us: i64) {
@@ -228,13 +241,13 @@ mod tests {
     /// What the gate lets through in so many seconds, asked every millisecond.
     fn passed(gate: &mut Gate, from_us: i64, seconds: i64) -> u32 {
         (0..seconds * 1_000)
-            .map(|millis| gate.grant(64, from_us + millis * 1_000))
+            .map(|millis| gate.grant(64, 1, from_us + millis * 1_000))
             .sum()
     }
 
     #[test]
     fn without_a_limit_it_is_open() {
-        assert_eq!(gate("").grant(1_000, 0), 1_000);
+        assert_eq!(gate("").grant(1_000, 1, 0), 1_000);
     }
 
     #[test]
@@ -245,12 +258,27 @@ mod tests {
     }
 
     #[test]
+    fn a_call_is_granted_whole_or_not_at_all_and_no_less_is_granted_for_that() {
+        let mut gate = gate("100/s");
+        let grants: Vec<u32> = (0..10_000)
+            .map(|millis| gate.grant(64, 20, millis * 1_000))
+            .filter(|granted| *granted > 0)
+            .collect();
+        assert!(grants.iter().all(|granted| *granted >= 20), "{grants:?}");
+        let count: u32 = grants.iter().sum();
+        assert!((1_000..1_080).contains(&count), "{count}");
+        assert_eq!(gate.grant(64, 20, 10_000_000), 0);
+        let next_us = gate.next_us(20, 10_000_000).expect("a limit");
+        assert!(gate.grant(64, 20, next_us) >= 20, "{next_us}");
+    }
+
+    #[test]
     fn what_was_not_used_is_granted_again() {
         let mut gate = gate("10/s");
-        assert_eq!(gate.grant(2, 0), 2);
-        assert_eq!(gate.grant(2, 0), 0);
+        assert_eq!(gate.grant(2, 1, 0), 2);
+        assert_eq!(gate.grant(2, 1, 0), 0);
         gate.return_unused(1);
-        assert_eq!(gate.grant(2, 0), 1);
+        assert_eq!(gate.grant(2, 1, 0), 1);
     }
 
     #[test]
@@ -275,6 +303,6 @@ mod tests {
         let count = passed(&mut gate, 2_000_000, 4);
         assert!((1_900..=2_600).contains(&count), "{count}");
         passed(&mut gate, 6_000_000, 60);
-        assert_eq!(gate.grant(5_000, 70_000_000), 5_000);
+        assert_eq!(gate.grant(5_000, 1, 70_000_000), 5_000);
     }
 }

@@ -11,10 +11,10 @@ use tokio::time::Instant;
 
 use super::SendError;
 use super::clerk::Clerk;
-use super::slot::{Job, Transport};
+use super::slot::Transport;
 use crate::phone::Phone;
 use crate::provider::{Finding, LookUp, Message, Provider, Stamp};
-use crate::sms::{Cause, Class, Timestamp};
+use crate::sms::{Cause, Class, Sms, Timestamp};
 use crate::store::{Due, Fate, Settlement, Unknown};
 
 /// A round of questions takes about so long, and has at most so many.
@@ -90,17 +90,17 @@ impl Inquiry {
     }
 
     /// Remembers what became of a message, if its provider can be asked.
-    pub(super) fn note(&mut self, job: &Job, fate: &Fate, now: Timestamp) {
+    pub(super) fn note(&mut self, provider: &Provider, sms: &Sms, fate: &Fate, now: Timestamp) {
         if self.parked.len() < REMEMBERED
             && matches!(fate, Fate::Unknown(_))
-            && job.provider.supports().look_up.is_some()
+            && provider.supports().look_up.is_some()
         {
             let parked = Parked {
-                claim: job.sms.claim,
+                claim: sms.claim,
                 ended_at: now,
-                alone: !job.sms.in_doubt,
+                alone: !sms.in_doubt,
             };
-            self.parked.insert(job.sms.id, parked);
+            self.parked.insert(sms.id, parked);
         }
     }
 

@@ -1,8 +1,8 @@
-//! Sends what is due until nothing is left to do: slots that each send one message at a time, and one
-//! clerk that owns their database side.
+//! Sends what is due until nothing is left to do: slots that each have one request in flight, and one clerk
+//! that owns their database side.
 //!
-//! A message gets a permit from the pace and is claimed in one committed transaction; only then does
-//! its request start; and what came of it is settled in another. The clerk does both for all slots at
+//! A message gets a permit from the pace and is claimed in one committed transaction, alone or with others
+//! that go in the same request; only then does the request start; and what came of each is settled in another. The clerk does both for all slots at
 //! once: whatever has ended or waits while one transaction commits goes into the next.
 
 pub mod brake;
@@ -12,9 +12,11 @@ mod clerk;
 mod clock;
 mod conclude;
 mod database;
+mod filling;
 mod gate;
 mod inquiry;
 mod lease;
+mod line;
 pub mod retry;
 mod route;
 mod slot;
@@ -47,7 +49,7 @@ pub use brake::Config as BrakeConfig;
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// Messages in flight at once, over all providers.
+    /// Requests in flight at once, over all providers.
     pub slots: u32,
     /// A worker whose heartbeat is older than this is dead; at least 5 s.
     #[serde(with = "jiff::fmt::serde::unsigned_duration::friendly::compact::required")]
@@ -94,7 +96,7 @@ pub struct Progress {
     pub sent: AtomicU64,
     pub failed: AtomicU64,
     pub unknown: AtomicU64,
-    /// Requests started.
+    /// Messages of requests that were started.
     pub attempts: AtomicU64,
     /// Messages put back for another attempt.
     pub retried: AtomicU64,

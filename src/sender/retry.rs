@@ -75,6 +75,8 @@ pub fn decide(
             fate => fate,
         },
         Outcome::Unknown(cause) => Fate::Unknown(cause.clone()),
+        // Whoever was tried goes alone, so it is an attempt; but none that may be the last.
+        Outcome::Apart(cause) => again(Duration::ZERO, cause, true),
         Outcome::Refused {
             cause,
             listed: true,
@@ -144,7 +146,7 @@ mod tests {
         let after = prop::option::of((0_u64..100_000).prop_map(Duration::from_secs));
         let rejected = Outcome::Rejected(cause.clone());
         let unknown = Outcome::Unknown(cause.clone());
-        (0..7, after, any::<bool>()).prop_map(move |(kind, retry_after, listed)| {
+        (0..8, after, any::<bool>()).prop_map(move |(kind, retry_after, listed)| {
             let cause = cause.clone();
             match kind {
                 0 => Outcome::Accepted(Receipt::default()),
@@ -153,6 +155,7 @@ mod tests {
                 3 => Outcome::Capped { cause, retry_after },
                 4 => Outcome::Unavailable { cause, retry_after },
                 5 => unknown.clone(),
+                6 => Outcome::Apart(cause),
                 _ => Outcome::Refused { cause, listed },
             }
         })
@@ -184,7 +187,8 @@ mod tests {
                 Fate::Ready { due_at, counted, in_doubt: doubt, .. } => {
                     prop_assert!(due_at >= now);
                     prop_assert!(sms.expires_at.is_none_or(|expires_at| due_at <= expires_at));
-                    prop_assert!(!counted || max_attempts == 0 || attempts + 1 < max_attempts);
+                    let is_last = max_attempts > 0 && attempts + 1 >= max_attempts;
+                    prop_assert!(!counted || !is_last || matches!(outcome, Outcome::Apart(_)));
                     prop_assert_eq!(doubt, matches!(outcome, Outcome::Unknown(_)));
                     prop_assert!(!doubt || resend);
                 }

@@ -1,20 +1,19 @@
-//! One provider as the clerk sees it: its gate, its breaker, how long it must be left alone, and the
-//! campaigns that take turns on it.
+//! One provider as the clerk sees it: its gate, its breaker, how long it must be left alone, and how the
+//! campaigns take turns on it.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::brake::{self, Brake};
 use super::breaker::{Allowed, Breaker};
 use super::gate::Gate;
+use super::line::Line;
 use super::slot::{Job, Transport};
 use crate::provider::Provider;
 use crate::rate::Rate;
 use crate::sms::Timestamp;
-use crate::store::{Ask, Campaign, CampaignState, Drained, Held, Moment, RouteClaim};
+use crate::store::pace::call_cost;
+use crate::store::{Ask, Held, Moment, RouteClaim};
 
-/// A campaign that was found empty is asked again after this: others may add to it.
-const POLL: Duration = Duration::from_secs(1);
 /// The wait after "too fast" where the provider names none; it doubles while that goes on.
 const FIRST_STOP: Duration = Duration::from_secs(1);
 const LONGEST_STOP: Duration = Duration::from_secs(60);
@@ -31,9 +30,9 @@ pub(super) struct Route {
     pub(super) failing_since: Option<Timestamp>,
     pub(super) lines: Vec<Line>,
     pub(super) in_flight: u32,
-    /// Claimed messages that lost their moment.
+    /// Claimed calls that lost their moment.
     pub(super) held: Vec<Job>,
-    /// Moments of messages that were not started: others may have them.
+    /// Moments of calls that were not started: others may have them.
     pub(super) returned: Vec<Held>,
     /// No moment is to be had before this.
     pub(super) asleep_until_us: i64,
@@ -41,68 +40,6 @@ pub(super) struct Route {
     pub(super) held_until_us: i64,
     /// Whose turn it is.
     turn: usize,
-}
-
-/// One campaign on a route.
-pub(super) struct Line {
-    pub(super) campaign: Campaign,
-    pub(super) brake: Brake,
-    /// Nothing is due before this.
-    pub(super) quiet_until: Timestamp,
-    /// It had nothing left when it was asked last.
-    pub(super) empty: bool,
-    /// The message that was refused last, while nothing else happened since.
-    pub(super) refused: Option<i64>,
-}
-
-impl Line {
-    pub(super) fn new(campaign: Campaign, config: brake::Config) -> Self {
-        Self {
-            campaign,
-            brake: Brake::new(config),
-            quiet_until: Timestamp::default(),
-            empty: false,
-            refused: None,
-        }
-    }
-
-    pub(super) fn is_active(&self) -> bool {
-        self.campaign.state == CampaignState::Active
-    }
-
-    /// Whether it had something to send when it was asked last.
-    pub(super) fn has_work(&self) -> bool {
-        self.is_active() && !self.empty
-    }
-
-    pub(super) fn halt(&mut self, state: CampaignState, reason: Option<String>) {
-        self.campaign.state = state;
-        self.campaign.state_reason = reason;
-    }
-
-    /// Takes up what the database says of the campaign now.
-    pub(super) fn refresh(&mut self, campaign: Campaign) {
-        if campaign.state == CampaignState::Active && !self.is_active() {
-            self.quiet_until = Timestamp::default();
-        }
-        self.campaign = campaign;
-    }
-
-    pub(super) fn drained(&mut self, drained: Drained, now: Timestamp) {
-        match drained {
-            Drained::Halted(state, reason) => self.halt(state, reason),
-            Drained::Until(Some(due_at)) => {
-                self.empty = false;
-                self.quiet_until = due_at
-                    .min(now.plus(POLL))
-                    .max(now.plus(Duration::from_millis(1)));
-            }
-            Drained::Until(None) => {
-                self.empty = true;
-                self.quiet_until = now.plus(POLL);
-            }
-        }
-    }
 }
 
 impl Route {
@@ -166,10 +103,7 @@ impl Route {
     pub(super) fn could_use(&self, free: u32, now: Timestamp, now_us: i64) -> u32 {
         let rested = now >= self.stopped_until && now_us >= self.asleep_until_us;
         let due = self.holds_due(now_us)
-            || self
-                .lines
-                .iter()
-                .any(|line| line.is_active() && line.quiet_until <= now);
+            || self.lines.iter().any(|line| line.is_due(now));
         if !rested || !due {
             return 0;
         }
@@ -211,11 +145,12 @@ impl Route {
             returned: Vec::new(),
             held: Vec::new(),
             want: 0,
+            calls: 0,
             asks: Vec::new(),
         }
     }
 
-    /// The held messages that got a new moment, the first of them one by one.
+    /// The held calls that got a new moment, the first of them one by one.
     pub(super) fn regain(&mut self, moments: Vec<Option<Moment>>) -> Vec<Job> {
         let mut jobs = Vec::new();
         let mut moments = moments.into_iter();
@@ -236,21 +171,49 @@ impl Route {
         jobs
     }
 
-    /// Whom to ask for `want` messages: by priority, and in turns among equals.
-    pub(super) fn asks(&mut self, want: u32, now: Timestamp) -> Vec<Ask> {
-        let mut due: Vec<(i32, i64)> = self
+    /// How many messages a call may have now, by the provider, its limits and the campaigns that are due.
+    pub(super) fn call_size(&self, now: Timestamp) -> u32 {
+        if self.breaker.probe_at().is_some() {
+            return 1;
+        }
+        let due = self.lines.iter().filter(|line| line.is_due(now));
+        let sizes = due.map(|line| line.per_call);
+        let by_limits = call_cost(&self.limits).unsigned_abs();
+        sizes.max().unwrap_or(1).min(by_limits).max(1)
+    }
+
+    /// Takes note of how many messages the calls of each campaign had: that many found together, and twice as
+    /// many may.
+    pub(super) fn note_sizes(&mut self, jobs: &[Job]) {
+        let most = u32::try_from(self.provider.most_per_call()).unwrap_or(u32::MAX);
+        for line in &mut self.lines {
+            let its = jobs.iter().filter(|job| job.campaign_id == line.campaign.id);
+            if let Some(largest) = its.map(Job::count).max() {
+                line.note_size(largest, most);
+            }
+        }
+    }
+
+    /// Whom to ask for messages in so many calls: by priority, and in turns among equals.
+    pub(super) fn asks(&mut self, calls: u32, now: Timestamp) -> Vec<Ask> {
+        let probing = self.breaker.probe_at().is_some();
+        let mut due: Vec<Due> = self
             .lines
             .iter()
-            .filter(|line| line.is_active() && line.quiet_until <= now)
-            .map(|line| (line.campaign.priority, line.campaign.id))
+            .filter(|line| line.is_due(now))
+            .map(|line| Due {
+                priority: line.campaign.priority,
+                campaign_id: line.campaign.id,
+                per_call: if probing { 1 } else { line.per_call },
+            })
             .collect();
         if due.is_empty() {
             return Vec::new();
         }
         self.turn = self.turn.wrapping_add(1);
-        due.sort_unstable_by_key(|(priority, id)| (-i64::from(*priority), *id));
-        due.chunk_by(|one, other| one.0 == other.0)
-            .flat_map(|equals| in_turn(equals, self.turn, want))
+        due.sort_unstable_by_key(|due| (-i64::from(due.priority), due.campaign_id));
+        due.chunk_by(|one, other| one.priority == other.priority)
+            .flat_map(|equals| in_turn(equals, self.turn, calls))
             .collect()
     }
 
@@ -259,6 +222,7 @@ impl Route {
         let ask = |line: &Line| Ask {
             campaign_id: line.campaign.id,
             at_most: 1,
+            per_call: 1,
         };
         self.lines.iter().map(ask).collect()
     }
@@ -295,25 +259,29 @@ impl Route {
     }
 }
 
-/// Everybody gets an equal share first, then whoever has more gets the rest.
-fn in_turn(equals: &[(i32, i64)], turn: usize, want: u32) -> Vec<Ask> {
+/// A campaign that is to be asked.
+#[derive(Clone, Copy)]
+struct Due {
+    priority: i32,
+    campaign_id: i64,
+    per_call: u32,
+}
+
+/// Everybody gets an equal share of the calls first, then whoever has more gets the rest.
+fn in_turn(equals: &[Due], turn: usize, calls: u32) -> Vec<Ask> {
     let count = equals.len();
-    let share = want
+    let share = calls
         .div_ceil(u32::try_from(count).unwrap_or(u32::MAX))
         .max(1);
-    let order = (0..count).map(|index| equals[(turn + index) % count].1);
-    let mut asks: Vec<Ask> = order
-        .clone()
-        .map(|campaign_id| Ask {
-            campaign_id,
-            at_most: share,
-        })
-        .collect();
+    let order = (0..count).map(|index| equals[(turn + index) % count]);
+    let ask = |due: Due, calls: u32| Ask {
+        campaign_id: due.campaign_id,
+        at_most: calls.saturating_mul(due.per_call),
+        per_call: due.per_call,
+    };
+    let mut asks: Vec<Ask> = order.clone().map(|due| ask(due, share)).collect();
     if count > 1 {
-        asks.extend(order.map(|campaign_id| Ask {
-            campaign_id,
-            at_most: want,
-        }));
+        asks.extend(order.map(|due| ask(due, calls)));
     }
     asks
 }

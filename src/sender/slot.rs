@@ -1,5 +1,5 @@
-//! A slot sends one message: it waits for the message's moment, makes sure that it may still start,
-//! and brings back what came of it.
+//! A slot sends one call, with one message in it or several: it waits for the call's moment, makes sure that
+//! it may still start, and brings back what came of each message.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -48,10 +48,13 @@ impl Transport {
     }
 }
 
-/// A claimed message on its way.
+/// Claimed messages of one campaign on their way, in one request.
 pub(super) struct Job {
-    pub(super) sms: Sms,
-    pub(super) message: Message,
+    /// Never empty.
+    pub(super) rows: Vec<Sms>,
+    /// The same, in the same order.
+    pub(super) messages: Vec<Message>,
+    pub(super) campaign_id: i64,
     pub(super) moment: Moment,
     /// It starts within so long of its moment.
     pub(super) reach: Duration,
@@ -68,7 +71,8 @@ pub(super) struct Job {
 
 /// What became of a job.
 pub(super) enum End {
-    Outcome(Outcome),
+    /// What came of each message, in their order.
+    Outcomes(Vec<Outcome>),
     /// Its moment passed before it could start: it wants another.
     Lapsed,
     /// It was not started, and shall not be: stop, the lease ran out, or its time did.
@@ -80,6 +84,17 @@ pub(super) struct Ended {
     /// When its request started, in microseconds of the host's steady clock.
     pub(super) started_us: i64,
     pub(super) end: End,
+}
+
+impl Job {
+    pub(super) fn count(&self) -> u32 {
+        u32::try_from(self.rows.len()).unwrap_or(u32::MAX)
+    }
+
+    /// The same for each of its messages.
+    fn all(&self, outcome: Outcome) -> End {
+        End::Outcomes(outcome.of_all(self.rows.len()))
+    }
 }
 
 /// What all slots of a worker share.
@@ -114,12 +129,14 @@ impl Reporting<'_> {
 
 impl Drop for Reporting<'_> {
     fn drop(&mut self) {
+        let Some(job) = &self.job else { return };
         let cause = Cause::new(Class::Unknown, "sending was broken off inside smsq");
-        self.report(End::Outcome(Outcome::Unknown(cause)));
+        let end = job.all(Outcome::Unknown(cause));
+        self.report(end);
     }
 }
 
-/// Sends one message and reports it to the clerk.
+/// Sends one call and reports it to the clerk.
 pub(super) async fn send(job: Job, around: Arc<Surroundings>) {
     let mut reporting = Reporting {
         job: Some(job),
@@ -144,15 +161,12 @@ async fn attempt(job: &Job, around: &Surroundings, started_us: &mut i64) -> End 
         now: around.clock.now(),
         nonce: rand::random(),
     };
-    let messages = std::slice::from_ref(&job.message);
-    let request = match job.provider.request(messages, &stamp) {
+    let request = match job.provider.request(&job.messages, &stamp) {
         Ok(request) => request,
-        Err(outcome) => return End::Outcome(outcome),
+        Err(outcome) => return job.all(outcome),
     };
-    let too_late = job
-        .sms
-        .expires_at
-        .is_some_and(|expires_at| expires_at <= stamp.now);
+    let is_late = |sms: &Sms| sms.expires_at.is_some_and(|at| at <= stamp.now);
+    let too_late = job.rows.iter().any(is_late);
     if *around.stop.borrow() || !around.lease.covers(job.worker_id) || too_late {
         return End::Released;
     }
@@ -162,21 +176,23 @@ async fn attempt(job: &Job, around: &Surroundings, started_us: &mut i64) -> End 
         return End::Lapsed;
     }
     *started_us = around.clock.steady_us();
-    around.progress.attempts.fetch_add(1, Ordering::Relaxed);
-    let outcome = match job.transport.send(job, request).await {
-        Err(outcome) => outcome,
+    let count = u64::from(job.count());
+    around.progress.attempts.fetch_add(count, Ordering::Relaxed);
+    match job.transport.send(job, request).await {
+        Err(outcome) => job.all(outcome),
         Ok(response) => {
             let stamp = Stamp {
                 now: around.clock.now(),
                 ..stamp
             };
-            let mut outcomes = job.provider.answer(messages, &response, &stamp);
-            outcomes.pop().unwrap_or_else(|| {
-                Outcome::Unknown(Cause::new(Class::Unknown, "the answer names no message"))
-            })
+            let outcomes = job.provider.answer(&job.messages, &response, &stamp);
+            if outcomes.len() == job.rows.len() {
+                return End::Outcomes(outcomes);
+            }
+            let cause = Cause::new(Class::Unknown, "the answer does not fit the request");
+            job.all(Outcome::Unknown(cause))
         }
-    };
-    End::Outcome(outcome)
+    }
 }
 
 async fn wait_until(clock: &Clock, moment_us: i64, job: &Job) {

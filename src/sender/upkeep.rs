@@ -4,7 +4,7 @@
 use tokio::time::Instant;
 
 use super::clerk::{Clerk, DATABASE_PATIENCE, UPKEEP};
-use super::route::Line;
+use super::line::Line;
 use super::{Ended, OnUnknown, SendError};
 use crate::store::CampaignState;
 

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use super::calls::{Fill, Terms as CallTerms};
 use super::pace::Terms;
 use super::{CampaignState, Store, StoreError};
 use crate::phone::Phone;
@@ -25,6 +26,8 @@ pub struct Round {
     pub claims: Vec<RouteClaim>,
     /// Looks at a claimed message before anything is sent.
     pub admit: Arc<dyn Fn(&Sms) -> Admission + Send + Sync>,
+    /// Puts the messages of one ask together into calls.
+    pub fill: Arc<dyn Fn(&CallTerms<'_>) -> Fill + Send + Sync>,
 }
 
 /// Whether a claimed message can be sent at all.
@@ -95,20 +98,30 @@ pub struct RouteClaim {
     /// Moments lie between these, in microseconds of the database's clock.
     pub from_us: i64,
     pub until_us: i64,
-    /// Rows that were not started and want no other moment: theirs is given back.
+    /// Calls that were not started and want no other moment: theirs is given back.
     pub returned: Vec<Held>,
-    /// Claimed rows that lost their moment and want another.
+    /// Claimed calls that lost their moment and want another.
     pub held: Vec<Held>,
     /// At most so many new rows, over all asks.
     pub want: u32,
+    /// In at most so many calls.
+    pub calls: u32,
     /// In the order of turns.
     pub asks: Vec<Ask>,
 }
 
+/// What a call costs, by either way to count.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Load {
+    pub messages: i32,
+    pub segments: i32,
+}
+
+/// A claimed call.
 #[derive(Clone, Copy, Debug)]
 pub struct Held {
     pub campaign_id: i64,
-    pub segments: i32,
+    pub load: Load,
     /// The moment that it had and did not use, in microseconds; it is given back.
     pub lapsed_us: Option<i64>,
 }
@@ -116,7 +129,10 @@ pub struct Held {
 #[derive(Clone, Copy, Debug)]
 pub struct Ask {
     pub campaign_id: i64,
+    /// So many rows.
     pub at_most: u32,
+    /// And so many of them in one call.
+    pub per_call: u32,
 }
 
 /// When a message may start.
@@ -132,6 +148,9 @@ pub enum Moment {
 pub struct Claimed {
     pub sms: Sms,
     pub phone: Phone,
+    /// The rows of one provider with the same number, which stand together, go in one call.
+    pub call: u32,
+    /// The call's.
     pub moment: Moment,
 }
 
@@ -146,7 +165,7 @@ pub enum Drained {
 
 #[derive(Clone, Debug, Default)]
 pub struct RouteClaimed {
-    /// For each held row its new moment, where there was one before `until_us`.
+    /// For each held call its new moment, where there was one before `until_us`.
     pub held: Vec<Option<Moment>>,
     pub rows: Vec<Claimed>,
     pub drained: Vec<(i64, Drained)>,

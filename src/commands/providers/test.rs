@@ -124,7 +124,7 @@ fn tell(
             }
             return Ok(());
         }
-        Outcome::Rejected(cause) => ("rejected", cause),
+        Outcome::Rejected(cause) | Outcome::Apart(cause) => ("rejected", cause),
         Outcome::Throttled { cause, .. } => ("throttled", cause),
         Outcome::Capped { cause, .. } => ("capped", cause),
         Outcome::Unavailable { cause, .. } => ("unavailable", cause),

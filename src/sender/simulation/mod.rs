@@ -1,6 +1,7 @@
 //! The sender in a world that misbehaves, under a clock that only waiting moves: seeded faults,
 //! outages and crashes, and what must hold after each of them.
 
+mod batches;
 mod hands;
 mod history;
 mod tests;
@@ -171,10 +172,9 @@ impl Simulation {
             format!("rate = '{rate}'")
         };
         let stanza = format!(
-            "kind = 'generic'\nurl = 'http://world.invalid/'\nmessage_id = '/id'\n\
-             json = {{ to = '{{{{ phone }}}}', ref = '{{{{ reference }}}}' }}\n\
+            "kind = 'sandbox'\nurl = 'http://world.invalid/'\nper_call = {}\n\
              honours_reference = {}\n{limit}",
-            self.world.honours_reference
+            self.world.per_call, self.world.honours_reference
         );
         let stanza: toml::Table = toml::from_str(&stanza).expect("a stanza");
         Provider::from_stanza("world", &stanza, &|_| None).expect("a provider")
@@ -280,6 +280,7 @@ fn settings() -> Settings {
         brake: BrakeConfig {
             window: 100,
             rejected: 50,
+            unlisted: 20,
         },
         default_provider: Some("world".to_owned()),
         default_region: None,

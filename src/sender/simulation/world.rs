@@ -1,6 +1,7 @@
 //! A provider behind a network that loses things, with seeded dice.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -8,6 +9,7 @@ use bytes::Bytes;
 use http::{Request, Response};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
+use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::history::Start;
@@ -25,6 +27,11 @@ pub(in crate::sender) struct Faults {
     /// Not accepted, and no answer comes.
     pub(in crate::sender) request_lost: f64,
     pub(in crate::sender) refused: f64,
+    /// The answer to a list has half of the results.
+    pub(in crate::sender) cut_short: f64,
+    /// One message of many, and none of the others.
+    pub(in crate::sender) one_rejected: f64,
+    pub(in crate::sender) one_unavailable: f64,
 }
 
 impl Faults {
@@ -35,7 +42,7 @@ impl Faults {
             rejected: 0.02,
             answer_lost: 0.02,
             request_lost: 0.02,
-            refused: 0.0,
+            ..Self::default()
         }
     }
 }
@@ -48,6 +55,7 @@ struct Log {
     /// How often each phone got a message.
     delivered: HashMap<String, u32>,
     references: HashMap<String, String>,
+    calls: usize,
 }
 
 /// A provider behind a network that loses things.
@@ -58,6 +66,8 @@ pub(in crate::sender) struct World {
     /// From and until, since the beginning.
     pub(in crate::sender) outage: Option<(Duration, Duration)>,
     pub(in crate::sender) honours_reference: bool,
+    /// So many messages in one request.
+    pub(in crate::sender) per_call: usize,
     pub(in crate::sender) latency: Duration,
     log: Mutex<Log>,
 }
@@ -70,6 +80,7 @@ impl World {
             faults,
             outage: None,
             honours_reference: false,
+            per_call: 1,
             latency: Duration::from_millis(80),
             log: Mutex::default(),
         }
@@ -80,31 +91,46 @@ impl World {
         job: &Job,
         request: Request<Bytes>,
     ) -> Result<Response<Bytes>, Outcome> {
-        let body: serde_json::Value = serde_json::from_slice(request.body()).expect("our own JSON");
-        let text = |key: &str| body[key].as_str().expect("a text").to_owned();
-        let start = Start {
-            at: self.began.elapsed(),
+        let body: Value = serde_json::from_slice(request.body()).expect("our own JSON");
+        let orders = match &body {
+            Value::Array(orders) => orders.as_slice(),
+            order => std::slice::from_ref(order),
+        };
+        assert_eq!(orders.len(), job.rows.len());
+        let at = self.began.elapsed();
+        let starts = job.rows.iter().zip(orders).map(|(sms, order)| Start {
+            at,
             ended: None,
             worker_id: job.worker_id,
-            sms_id: job.sms.id,
-            claim: job.sms.claim,
-            phone: text("to"),
-            reference: text("ref"),
+            sms_id: sms.id,
+            claim: sms.claim,
+            phone: text(order, "to"),
+            reference: text(order, "reference"),
             delivered: false,
-        };
-        let number = self.note(start);
-        let answer = self.treat(number).await;
-        self.log.lock().expect("no panic").starts[number].ended = Some(self.began.elapsed());
+        });
+        let numbers = self.note(starts.collect());
+        let answer = self.treat(numbers.clone(), body.is_array()).await;
+        let ended = Some(self.began.elapsed());
+        let mut log = self.log.lock().expect("no panic");
+        for start in &mut log.starts[numbers] {
+            start.ended = ended;
+        }
         answer
     }
 
-    fn note(&self, start: Start) -> usize {
+    fn note(&self, starts: Vec<Start>) -> Range<usize> {
         let mut log = self.log.lock().expect("no panic");
-        log.starts.push(start);
-        log.starts.len() - 1
+        let first = log.starts.len();
+        log.starts.extend(starts);
+        log.calls += 1;
+        first..log.starts.len()
     }
 
-    async fn treat(&self, number: usize) -> Result<Response<Bytes>, Outcome> {
+    async fn treat(
+        &self,
+        numbers: Range<usize>,
+        is_list: bool,
+    ) -> Result<Response<Bytes>, Outcome> {
         let (dice, wait) = {
             let mut random = self.random.lock().expect("no panic");
             (random.random::<f64>(), random.random_range(0.5..1.5))
@@ -118,10 +144,15 @@ impl World {
             return Err(unavailable("connection refused"));
         }
         tokio::time::sleep(self.latency.mul_f64(wait)).await;
-        self.answer(dice, number).await
+        self.answer(dice, numbers, is_list).await
     }
 
-    async fn answer(&self, dice: f64, number: usize) -> Result<Response<Bytes>, Outcome> {
+    async fn answer(
+        &self,
+        dice: f64,
+        numbers: Range<usize>,
+        is_list: bool,
+    ) -> Result<Response<Bytes>, Outcome> {
         let faults = self.faults;
         let mut edge = 0.0;
         let mut falls_in = |part: f64| {
@@ -146,14 +177,48 @@ impl World {
             return Ok(response(401, "{}"));
         }
         if falls_in(faults.answer_lost) {
-            self.deliver(number);
+            numbers.for_each(|number| drop(self.deliver(number)));
             return lost().await;
         }
         if falls_in(faults.request_lost) {
             return lost().await;
         }
-        let id = self.deliver(number);
-        Ok(response(201, &format!(r#"{{"id":"{id}"}}"#)))
+        if !is_list {
+            return Ok(match self.refusal() {
+                Some(status) => response(status, "{}"),
+                None => response(201, &json!({ "id": self.deliver(numbers.start) }).to_string()),
+            });
+        }
+        let count = numbers.len();
+        let one = |number: usize| {
+            let reference = self.log.lock().expect("no panic").starts[number].reference.clone();
+            match self.refusal() {
+                Some(status) => json!({ "status": status, "reference": reference }),
+                None => {
+                    json!({ "status": 201, "reference": reference, "id": self.deliver(number) })
+                }
+            }
+        };
+        let mut results: Vec<Value> = numbers.map(one).collect();
+        if falls_in(faults.cut_short) {
+            results.truncate(count / 2);
+        }
+        Ok(response(200, &Value::from(results).to_string()))
+    }
+
+    /// How one message of a request that is answered is turned down, where it is.
+    fn refusal(&self) -> Option<u16> {
+        let dice = self.random.lock().expect("no panic").random::<f64>();
+        let Faults {
+            one_rejected,
+            one_unavailable,
+            ..
+        } = self.faults;
+        match dice {
+            _ if dice < one_rejected => Some(400),
+            _ if dice < one_rejected + one_unavailable => Some(503),
+            _ => None,
+        }
     }
 
     /// What is claimed already may still start for a little while.
@@ -185,7 +250,12 @@ impl World {
         (log.starts.clone(), log.silences.clone())
     }
 
-    /// How many requests started.
+    /// How many requests there were.
+    pub(in crate::sender) fn calls(&self) -> usize {
+        self.log.lock().expect("no panic").calls
+    }
+
+    /// How many messages started.
     pub(in crate::sender) fn starts(&self) -> usize {
         self.log.lock().expect("no panic").starts.len()
     }
@@ -202,6 +272,10 @@ impl World {
         let last = starts().max().expect("something was sent");
         last.saturating_sub(first)
     }
+}
+
+fn text(order: &Value, key: &str) -> String {
+    order[key].as_str().expect("a text").to_owned()
 }
 
 fn response(status: u16, body: &str) -> Response<Bytes> {

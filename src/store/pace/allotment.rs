@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 
-use super::super::queue::{Held, Moment, RouteClaim};
+use super::super::queue::{Held, Load, Moment, RouteClaim};
 use super::Pace;
 
 /// The account's part of a round. Each campaign's own pace is handed in where it counts.
@@ -33,7 +33,7 @@ impl<'a> Allotment<'a> {
         }
     }
 
-    /// The rows whose moments come back, the latest first: each makes the one before it the last.
+    /// The calls whose moments come back, the latest first: each makes the one before it the last.
     pub(in crate::store) fn lapsed(&self) -> Vec<(i64, Held)> {
         let held = self.route.held.iter().chain(&self.route.returned);
         let mut lapsed: Vec<(i64, Held)> = held
@@ -44,42 +44,74 @@ impl<'a> Allotment<'a> {
     }
 
     /// Takes back a moment at which nothing started.
-    pub(in crate::store) fn take_back(&mut self, own: &mut Own, segments: i32, moment_us: i64) {
-        let cost = self.cost(segments);
+    pub(in crate::store) fn take_back(&mut self, own: &mut Own, load: Load, moment_us: i64) {
+        let cost = self.cost(load);
         self.account.give_back(cost, moment_us);
         self.is_spent = true;
         own.pace.give_back(cost, moment_us);
         own.is_spent = true;
     }
 
-    /// How many messages of the usual cost have a moment before the horizon, `want` at the most.
-    pub(in crate::store) fn permits(&mut self, own: &Own, want: u32) -> u32 {
+    /// What one call may cost at the most.
+    pub(in crate::store) fn call_cost(&self, own: &Own) -> i32 {
+        self.account.call_cost().min(own.pace.call_cost())
+    }
+
+    /// How many messages have a moment before the horizon, `want` at the most: one by one at the usual cost, or
+    /// as many as one call may hold together.
+    pub(in crate::store) fn permits(&self, own: &Own, want: u32, per_call: u32) -> u32 {
         let mut account = self.account.clone();
-        let mut own = own.pace.clone();
-        if !account.is_limited() && !own.is_limited() && account.earliest(1, 0) == 0 {
+        let mut own_pace = own.pace.clone();
+        if !account.is_limited() && !own_pace.is_limited() && account.earliest(1, 0) == 0 {
             return want;
         }
-        let cost = account.usual_cost().max(own.usual_cost());
-        for count in 0..want {
-            let moment = own.earliest(cost, account.earliest(cost, self.route.from_us));
+        let (cost, messages) = self.usual(own, per_call);
+        let mut count = 0;
+        while count < want {
+            let moment = own_pace.earliest(cost, account.earliest(cost, self.route.from_us));
             if moment >= self.route.until_us {
-                self.note_next(moment);
                 return count;
             }
             account.take(cost, moment);
-            own.take(cost, moment);
+            own_pace.take(cost, moment);
+            count += messages;
         }
         want
     }
 
-    /// Spends the next moment on one message, where it lies before `until_us`.
+    /// Notes the moment that the next call would have: the limits have ended the claim.
+    pub(in crate::store) fn note_end(&mut self, own: &Own, per_call: u32) {
+        let (cost, _) = self.usual(own, per_call);
+        let moment = own
+            .pace
+            .earliest(cost, self.account.earliest(cost, self.route.from_us));
+        self.note_next(moment);
+    }
+
+    /// The cost of the next call, at a guess, and how many messages it has.
+    fn usual(&self, own: &Own, per_call: u32) -> (i32, u32) {
+        let cost = self
+            .call_cost(own)
+            .min(i32::try_from(per_call).unwrap_or(i32::MAX));
+        if cost > 1 {
+            return (cost, cost.unsigned_abs());
+        }
+        let usual = self.account.usual_cost().max(own.pace.usual_cost());
+        (if self.route.by_segments { usual } else { 1 }, 1)
+    }
+
+    pub(in crate::store) fn until_us(&self) -> i64 {
+        self.route.until_us
+    }
+
+    /// Spends the next moment on one call, where it lies before `until_us`.
     pub(in crate::store) fn moment(
         &mut self,
         own: &mut Own,
-        segments: i32,
+        load: Load,
         until_us: i64,
     ) -> Option<Moment> {
-        let cost = self.cost(segments);
+        let cost = self.cost(load);
         let moment = own
             .pace
             .earliest(cost, self.account.earliest(cost, self.route.from_us));
@@ -102,11 +134,12 @@ impl<'a> Allotment<'a> {
         self.next_us = Some(next);
     }
 
-    fn cost(&self, segments: i32) -> i32 {
-        if self.route.by_segments {
-            segments.max(1)
+    fn cost(&self, load: Load) -> i32 {
+        let cost = if self.route.by_segments {
+            load.segments
         } else {
-            1
-        }
+            load.messages
+        };
+        cost.max(1)
     }
 }

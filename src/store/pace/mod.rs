@@ -30,6 +30,10 @@ pub const SLEWED: i64 = 500;
 /// No worker asks for moments further ahead.
 pub const FURTHEST: Duration = Duration::from_secs(10);
 
+/// One call costs at most this part of a limit, unless it is one message. No window may hold the limit and a
+/// call more, so that much of it is lost; what the grace takes comes to a little more than one percent.
+const CALL_PART: u32 = 32;
+
 /// Windows from here up are counted in buckets, shorter ones are kept by spacing alone.
 const BUCKETED: Duration = Duration::from_secs(3_600);
 
@@ -199,6 +203,15 @@ impl Pace {
         self.cost_max.max(1)
     }
 
+    /// What may start at one moment with hardly any of the limit lost, unless it is one message.
+    pub fn call_cost(&self) -> i32 {
+        // Of another worker's smaller limit no more is known than its spaces.
+        if self.spacing_us > self.own_spacing(self.cost_max) {
+            return 1;
+        }
+        call_cost(&self.limits)
+    }
+
     /// The first moment, at or after `from_us`, at which a message of `cost` may start.
     pub fn earliest(&self, cost: i32, from_us: i64) -> i64 {
         let mut moment = from_us.max(self.stopped_until.saturating_mul(1_000));
@@ -308,6 +321,13 @@ impl Pace {
     fn spacing_for(&self, cost_max: i32) -> i64 {
         self.spacing_us.max(self.own_spacing(cost_max))
     }
+}
+
+/// What one call may cost under these limits.
+pub fn call_cost(limits: &[Rate]) -> i32 {
+    let parts = limits.iter().map(|rate| rate.limit.get() / CALL_PART);
+    let least = parts.min().unwrap_or(u32::MAX).max(1);
+    i32::try_from(least).unwrap_or(i32::MAX)
 }
 
 /// The distance between two messages of cost 1, so that any `N` costs in a row span more than a window

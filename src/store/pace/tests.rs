@@ -30,6 +30,12 @@ fn starts(limits: &[Rate], costs: &[i32], lateness: &[i64], restarts: bool) -> V
     starts
 }
 
+/// A part of the most that a call may cost, at least 1.
+#[expect(clippy::cast_possible_truncation, reason = "less than the most")]
+fn part_of(most: i32, part: f64) -> i32 {
+    ((f64::from(most) * part) as i32).max(1)
+}
+
 fn fullest_window(starts: &[(i64, i32)], window: Duration) -> i64 {
     let mut first = 0;
     let mut held = 0;
@@ -100,6 +106,20 @@ proptest! {
     }
 
     #[test]
+    fn calls_of_many_messages_are_kept_to_the_limit_by_their_messages(
+        limit in 32_u32..3_000,
+        seconds in prop::sample::select(vec![1_u64, 10, 60]),
+        parts in prop::collection::vec(0.0..=1.0_f64, 50..200),
+        lateness in prop::collection::vec(0_i64..=10_000, 1..20),
+    ) {
+        let limits = rates(&format!("{limit}/{seconds}s"));
+        let most = call_cost(&limits);
+        let costs: Vec<i32> = parts.iter().map(|part| part_of(most, *part)).collect();
+        let starts = starts(&limits, &costs, &lateness, true);
+        prop_assert!(fullest_window(&starts, limits[0].window) <= i64::from(limit));
+    }
+
+    #[test]
     fn long_windows_are_kept_beside_short_ones(
         per_hour in 1_u32..300,
         per_second in 1_u32..20,
@@ -124,6 +144,39 @@ fn at_least_95_percent_of_a_limit_is_used() {
             limits[0].per_second() * Duration::from_micros(span.unsigned_abs()).as_secs_f64();
         assert!(60_000.0 >= 0.95 * allowed, "{text}: 60000 of {allowed}");
     }
+}
+
+#[test]
+fn at_least_95_percent_of_a_limit_is_used_by_calls_as_large_as_they_may_be() {
+    for text in ["20/s", "50/s", "64/s", "100/s", "3000/s", "300/min", "6000/hour"] {
+        let limits = rates(text);
+        let cost = call_cost(&limits);
+        let starts = starts(&limits, &vec![cost; 20_000], &[0], false);
+        let span = starts[19_999].0 - starts[0].0;
+        let allowed =
+            limits[0].per_second() * Duration::from_micros(span.unsigned_abs()).as_secs_f64();
+        let used = f64::from(cost) * 20_000.0;
+        assert!(used >= 0.95 * allowed, "{text}: {used} of {allowed}");
+    }
+}
+
+#[test]
+fn a_call_is_a_small_part_of_the_tightest_limit_and_a_message_where_another_worker_has_a_smaller_one() {
+    let most = |text: &str| {
+        let mut pace = Pace::default();
+        pace.begin(&rates(text), 1, 1_700_000_000_000_000, LEASE);
+        pace.call_cost()
+    };
+    assert_eq!(most("3200/s"), 100);
+    assert_eq!(most("3200/s,640/hour"), 20);
+    assert_eq!(most("31/s"), 1);
+    assert_eq!(Pace::default().call_cost(), i32::MAX);
+    let mut pace = Pace::default();
+    let now = 1_700_000_000_000_000;
+    pace.begin(&rates("10/s"), 1, now, LEASE);
+    pace.take(1, now);
+    pace.begin(&rates("3200/s"), 2, now, LEASE);
+    assert_eq!(pace.call_cost(), 1);
 }
 
 #[test]

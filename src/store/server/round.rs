@@ -12,11 +12,12 @@ use rand::RngExt;
 use super::claim::{self, Floors, Marks};
 use super::link::{Link, on};
 use super::pace::Paces;
-use super::search::{Found, Ready, Search, campaigns};
+use super::search::{Found, Search, campaigns};
 use super::{Server, settle};
+use crate::store::calls::{self, Filling};
 use crate::store::pace::allotment::Allotment;
 use crate::store::pace::provider_scope;
-use crate::store::queue::{Claimed, Drained, Moment, Round, RoundDone, RouteClaim, RouteClaimed};
+use crate::store::queue::{Drained, Round, RoundDone, RouteClaim, RouteClaimed};
 use crate::store::schema::campaign;
 use crate::store::{CampaignState, StoreError};
 
@@ -124,35 +125,44 @@ fn give(
     };
     for (moment_us, held) in allotment.lapsed() {
         let own = paces.own.entry(held.campaign_id).or_default();
-        allotment.take_back(own, held.segments, moment_us);
+        allotment.take_back(own, held.load, moment_us);
     }
     for held in &route.held {
         let own = paces.own.entry(held.campaign_id).or_default();
-        let moment = allotment.moment(own, held.segments, route.until_us);
+        let moment = allotment.moment(own, held.load, route.until_us);
         done.held.push(moment);
     }
     for asked in found.asked {
-        let own = paces.own.entry(asked.campaign_id).or_default();
-        let permits = allotment.permits(own, asked.count);
+        let own = paces.own.entry(asked.ask.campaign_id).or_default();
+        let per_call = asked.ask.per_call;
+        let permits = allotment.permits(own, asked.count, per_call);
+        let begun = calls::count(&done.rows);
+        let left = route.calls.saturating_sub(begun);
+        let mut filling = Filling::begin(round, route, asked.ask, left, &allotment, own);
+        let mut left_over = Vec::new();
         for ready in asked.ready.into_iter().take(permits as usize) {
-            let Ready {
-                key,
-                mut sms,
-                phone,
-                segments,
-            } = ready;
-            marks.reached.insert(asked.campaign_id, key);
+            left_over.extend(filling.place(ready).err());
+        }
+        let mut claimed = Vec::new();
+        let (rows, without) = filling.moments(begun, &mut allotment, own, |key, sms, phone| {
+            claimed.push(*key);
             marks.ids.push(sms.id);
-            marks.note_phone(&sms, &phone);
-            phone.as_str().clone_into(&mut sms.phone);
-            sms.segments = Some(segments);
-            let moment = allotment.moment(own, segments, i64::MAX);
-            let moment = moment.unwrap_or(Moment::AtOnce);
-            done.rows.push(Claimed { sms, phone, moment });
+            marks.note_phone(sms, phone);
+        });
+        done.rows.extend(rows);
+        // What is left over is not marked, and so not claimed; it must be found again.
+        let left_over = left_over.iter().chain(&without).map(|ready| ready.key);
+        let first_left = left_over.min();
+        let before = |key: &(i64, i64)| first_left.is_none_or(|first| *key < first);
+        if let Some(reached) = claimed.into_iter().filter(before).max() {
+            marks.reached.insert(asked.ask.campaign_id, reached);
+        }
+        if permits < asked.count {
+            allotment.note_end(own, per_call);
         }
         if asked.is_short {
             // Its moment is asked for once all is marked.
-            done.drained.push((asked.campaign_id, Drained::Until(None)));
+            done.drained.push((asked.ask.campaign_id, Drained::Until(None)));
         }
     }
     done.next_us = allotment.next_us;

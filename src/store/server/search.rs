@@ -9,11 +9,11 @@ use diesel_async::RunQueryDsl;
 
 use super::claim::{self, Candidate, Floors, Marks};
 use super::link::{Link, on};
-use crate::phone::Phone;
 use crate::rate::Rates;
-use crate::sms::{Cause, Class, Sms};
+use crate::sms::{Cause, Class};
 use crate::store::CampaignState;
-use crate::store::queue::{Admission, Drained, Fate, Round, RouteClaim, Settlement};
+use crate::store::calls;
+use crate::store::queue::{Admission, Ask, Drained, Fate, Round, RouteClaim, Settlement};
 use crate::store::schema::{campaign, suppression};
 
 /// Rows that one ask may refuse in one round, so that a round stays short.
@@ -71,20 +71,15 @@ pub(super) struct Found {
 
 /// What one ask found: messages that can be sent, `count` at the most.
 pub(super) struct Asked {
-    pub(super) campaign_id: i64,
+    pub(super) ask: Ask,
     pub(super) count: u32,
     pub(super) ready: Vec<Ready>,
     /// There were no more.
     pub(super) is_short: bool,
 }
 
-/// A message that can be sent, held but not yet claimed.
-pub(super) struct Ready {
-    pub(super) key: (i64, i64),
-    pub(super) sms: Sms,
-    pub(super) phone: Phone,
-    pub(super) segments: i32,
-}
+/// A message that can be sent, held but not yet claimed, with its place in the order of claims.
+type Ready = calls::Ready<(i64, i64)>;
 
 /// Looks for rows for whoever asks; the same campaign may be asked twice.
 pub(super) struct Search<'a> {
@@ -118,9 +113,7 @@ impl Search<'_> {
                 None => continue,
             }
             let count = want.min(ask.at_most);
-            let asked = self
-                .ask(link, ask.campaign_id, count, &mut found.refused)
-                .await?;
+            let asked = self.ask(link, *ask, count, &mut found.refused).await?;
             want -= u32::try_from(asked.ready.len()).unwrap_or(want).min(want);
             found.asked.push(asked);
         }
@@ -130,12 +123,13 @@ impl Search<'_> {
     async fn ask(
         &mut self,
         link: &mut Link,
-        campaign_id: i64,
+        ask: Ask,
         count: u32,
         refused: &mut u64,
     ) -> QueryResult<Asked> {
+        let campaign_id = ask.campaign_id;
         let mut asked = Asked {
-            campaign_id,
+            ask,
             count,
             ready: Vec::new(),
             is_short: false,

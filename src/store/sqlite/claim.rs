@@ -103,6 +103,17 @@ fn due_of(row: Row) -> Due {
     Due { sms, is_garbled }
 }
 
+/// A row that was claimed in this transaction and found no call: nobody has seen its claim, which is undone but
+/// for its number.
+pub(super) fn put_back(conn: &mut SqliteConnection, id: i64) -> QueryResult<usize> {
+    diesel::update(sms::table.find(id))
+        .set((
+            sms::state.eq(State::Ready.code()),
+            sms::worker_id.eq(None::<i64>),
+        ))
+        .execute(conn)
+}
+
 /// What can be read of the row takes its place: whoever reads it from now on can.
 pub(super) fn keep_readable(conn: &mut SqliteConnection, sms: &Sms) -> QueryResult<usize> {
     diesel::update(sms::table.find(sms.id))

@@ -7,13 +7,13 @@ use diesel::sqlite::SqliteConnection;
 
 use super::super::pace::allotment::{Allotment, Own};
 use super::super::pace::{Columns, Pace, campaign_scope, provider_scope};
+use super::super::calls::{self, Filling, Ready};
 use super::super::queue::{
-    Admission, Ask, Claimed, Drained, Fate, Moment, Round, RoundDone, RouteClaim, RouteClaimed,
-    Settlement,
+    Admission, Ask, Drained, Fate, Round, RoundDone, RouteClaim, RouteClaimed, Settlement,
 };
 use super::super::schema::{campaign, pace, sms, suppression};
 use super::super::{CampaignState, StoreError};
-use super::claim::{Due, claim_rows, keep_readable, next_due};
+use super::claim::{Due, claim_rows, keep_readable, next_due, put_back};
 use super::insert::is_suppressed;
 use super::{Sqlite, settle};
 use crate::rate::Rates;
@@ -96,7 +96,7 @@ impl<'a> Claim<'a> {
         for (moment_us, held) in self.allotment.lapsed() {
             let mut turn = self.turn(conn, held.campaign_id)?;
             self.allotment
-                .take_back(&mut turn.own, held.segments, moment_us);
+                .take_back(&mut turn.own, held.load, moment_us);
             turn.keep(conn)?;
         }
         for held in &self.route.held {
@@ -104,13 +104,13 @@ impl<'a> Claim<'a> {
             let until_us = self.route.until_us;
             let moment = self
                 .allotment
-                .moment(&mut turn.own, held.segments, until_us);
+                .moment(&mut turn.own, held.load, until_us);
             self.done.held.push(moment);
             turn.keep(conn)?;
         }
         let mut want = self.route.want;
         for ask in &self.route.asks {
-            if want == 0 {
+            if want == 0 || calls::count(&self.done.rows) >= self.route.calls {
                 break;
             }
             want -= self.ask(conn, *ask, want)?;
@@ -131,41 +131,58 @@ impl<'a> Claim<'a> {
             self.done.drained.push((ask.campaign_id, halted));
             return Ok(0);
         }
-        let permits = self.allotment.permits(&turn.own, want.min(ask.at_most));
-        let mut claimed = 0;
+        let wanted = want.min(ask.at_most);
+        let permits = self.allotment.permits(&turn.own, wanted, ask.per_call);
+        let begun = calls::count(&self.done.rows);
+        let left = self.route.calls.saturating_sub(begun);
+        let (round, route) = (self.round, self.route);
+        let mut filling = Filling::begin(round, route, ask, left, &self.allotment, &turn.own);
+        let mut left_over = Vec::new();
+        let mut short = false;
+        let mut found = 0;
         let mut refused = 0;
-        while claimed < permits && refused < REFUSALS {
-            let missing = permits - claimed;
+        while found < permits && refused < REFUSALS && left_over.is_empty() && !short {
+            let missing = permits - found;
             let rows = claim_rows(conn, ask.campaign_id, self.round, missing)?;
-            let short = rows.len() < missing as usize;
+            short = rows.len() < missing as usize;
             for row in rows {
-                if self.admit(conn, &mut turn, row)? {
-                    claimed += 1;
-                } else {
-                    refused += 1;
+                match self.admit(conn, row)? {
+                    Some(ready) => {
+                        found += 1;
+                        left_over.extend(filling.place(ready).err());
+                    }
+                    None => refused += 1,
                 }
             }
-            if short {
-                let drained = Drained::Until(next_due(conn, ask.campaign_id)?);
-                self.done.drained.push((ask.campaign_id, drained));
-                break;
-            }
         }
+        let own = &mut turn.own;
+        let (rows, without) = filling.moments(begun, &mut self.allotment, own, |_, _, _| ());
+        for ready in left_over.into_iter().chain(without) {
+            put_back(conn, ready.sms.id)?;
+        }
+        if short {
+            let drained = Drained::Until(next_due(conn, ask.campaign_id)?);
+            self.done.drained.push((ask.campaign_id, drained));
+        }
+        if permits < wanted {
+            self.allotment.note_end(&turn.own, ask.per_call);
+        }
+        let claimed = u32::try_from(rows.len()).unwrap_or(u32::MAX);
+        self.done.rows.extend(rows);
         self.done.refused += refused;
         turn.keep(conn)?;
         Ok(claimed)
     }
 
-    /// Gives a claimed row its moment, or refuses it; true when it will be sent.
+    /// A claimed row that can be sent; any other is refused.
     fn admit(
         &mut self,
         conn: &mut SqliteConnection,
-        turn: &mut Turn,
         Due {
             mut sms,
             is_garbled,
         }: Due,
-    ) -> QueryResult<bool> {
+    ) -> QueryResult<Option<Ready<()>>> {
         let mut admission = if is_garbled {
             keep_readable(conn, &sms)?;
             let why = "another program wrote it, and not in UTF-8";
@@ -186,13 +203,12 @@ impl<'a> Claim<'a> {
             }
         }
         match admission {
-            Admission::Send { phone, segments } => {
-                sms.segments = Some(segments);
-                let moment = self.allotment.moment(&mut turn.own, segments, i64::MAX);
-                let moment = moment.unwrap_or(Moment::AtOnce);
-                self.done.rows.push(Claimed { sms, phone, moment });
-                Ok(true)
-            }
+            Admission::Send { phone, segments } => Ok(Some(Ready {
+                key: (),
+                sms,
+                phone,
+                segments,
+            })),
             Admission::Refuse(cause) => {
                 let settlement = Settlement {
                     id: sms.id,
@@ -201,7 +217,7 @@ impl<'a> Claim<'a> {
                     fate: Fate::Refused(cause),
                 };
                 settle::settle(conn, &settlement, self.round.now)?;
-                Ok(false)
+                Ok(None)
             }
         }
     }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use smsq::sms::{Class, Timestamp};
 use smsq::store::{
-    Access, Batch, CampaignChange, CampaignState, Drained, Halt, Held, Moment, Round, RouteClaim,
-    Store,
+    Access, Batch, CampaignChange, CampaignState, Drained, Halt, Held, Load, Moment, Round,
+    RouteClaim, Store,
 };
 
 use super::desk::{
@@ -273,7 +273,7 @@ async fn a_limit_gives_each_message_a_moment_of_its_own() {
         assert!(nothing.rows.is_empty(), "another claim of the same moments");
         let held = vec![Held {
             campaign_id: spring,
-            segments: 1,
+            load: Load::of(1),
             lapsed_us: None,
         }];
         let later = RouteClaim {

@@ -8,7 +8,7 @@ use smsq::phone::Phone;
 use smsq::sms::{Cause, Class, NewSms, Receipt, Sms, Timestamp};
 use smsq::store::{
     Admission, Ask, Batch, Enqueued, Fate, NewCampaign, NewWorker, Round, RouteClaim, RouteClaimed,
-    Settled, Settlement, Store, Worker,
+    Settled, Settlement, Store, Worker, calls,
 };
 
 use crate::support::databases::{Database, on_every_database};
@@ -132,11 +132,13 @@ pub(super) fn claim_of(asks: &[(i64, u32)]) -> RouteClaim {
         returned: Vec::new(),
         held: Vec::new(),
         want: asks.iter().map(|(_, at_most)| at_most).sum(),
+        calls: asks.iter().map(|(_, at_most)| at_most).sum(),
         asks: asks
             .iter()
             .map(|&(campaign_id, at_most)| Ask {
                 campaign_id,
                 at_most,
+                per_call: 1,
             })
             .collect(),
     }
@@ -153,6 +155,7 @@ pub(super) fn round(worker_id: i64, now: Timestamp) -> Round {
         refill: false,
         claims: Vec::new(),
         admit: Arc::new(move |sms| admit(sms, now)),
+        fill: Arc::new(calls::alone),
     }
 }
 

@@ -31,6 +31,7 @@ fn no_round() -> Round {
         stops: Vec::new(),
         refill: false,
         claims: Vec::new(),
+        fill: Arc::new(crate::store::calls::alone),
         admit: Arc::new(|_| Admission::Refuse(Cause::new(Class::Recipient, "never asked"))),
     }
 }

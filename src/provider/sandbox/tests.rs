@@ -1,0 +1,213 @@
+//! The practice gateway's answers, to one message and to a list.
+
+use super::super::testing::{self, Expected, accepted, case, check, read, response};
+use super::super::{Message, Provider, Stamp};
+use crate::phone::Phone;
+use crate::sms::{Cause, Class, Outcome, Timestamp};
+use std::time::Duration;
+
+fn provider() -> Provider {
+    read("kind = 'sandbox'\nurl = 'http://127.0.0.1:8025/'").expect("a provider")
+}
+
+fn error(code: &str) -> String {
+    format!(r#"{{"error":{{"code":"{code}","message":"no"}}}}"#)
+}
+
+fn cause(class: Class, code: &str, reason: &str) -> Cause {
+    Cause::new(class, reason).with_code(code)
+}
+
+#[test]
+fn an_order_is_json_and_an_acceptance_has_an_id() {
+    let mut taken = case(
+        "taken",
+        response(201, r#"{"id":"SB000001","segments":2}"#),
+        accepted("SB000001", Some(2)),
+    );
+    taken.request = Some(Expected {
+        line: "POST http://127.0.0.1:8025/messages",
+        headers: &[("content-type", "application/json")],
+        body: r#"{"to":"+8613812345678","text":"Hello Anna, 你好 & \"bye\"\n","reference":"ref-1"}"#,
+    });
+    let known = case(
+        "taken before",
+        response(200, r#"{"id":"SB000001","segments":2}"#),
+        accepted("SB000001", Some(2)),
+    );
+    check(&provider(), vec![taken, known]);
+}
+
+#[test]
+fn the_codes_of_the_gateway_mean_what_its_stanza_says() {
+    let mut throttled = response(429, error("rate_limited"));
+    throttled.headers_mut().insert("retry-after", 1.into());
+    check(
+        &provider(),
+        vec![
+            case(
+                "no such number",
+                response(400, error("invalid_recipient")),
+                Outcome::Rejected(cause(
+                    Class::Recipient,
+                    "invalid_recipient",
+                    "not a number that can be reached",
+                )),
+            ),
+            case(
+                "opted out",
+                response(400, error("opted_out")),
+                Outcome::Rejected(cause(
+                    Class::OptedOut,
+                    "opted_out",
+                    "the recipient asked for no more messages",
+                )),
+            ),
+            case(
+                "suspended",
+                response(401, error("account_suspended")),
+                Outcome::Refused {
+                    cause: cause(
+                        Class::Account,
+                        "account_suspended",
+                        "the account is suspended",
+                    ),
+                    listed: true,
+                },
+            ),
+            case(
+                "too fast",
+                throttled,
+                Outcome::Throttled {
+                    cause: cause(Class::Throttle, "rate_limited", "no"),
+                    retry_after: Some(Duration::from_secs(1)),
+                },
+            ),
+            case(
+                "busy",
+                response(503, error("overloaded")),
+                Outcome::Unavailable {
+                    cause: cause(Class::Unavailable, "overloaded", "no"),
+                    retry_after: None,
+                },
+            ),
+        ],
+    );
+}
+
+#[test]
+fn an_unknown_key_is_named_with_the_closest_known() {
+    let error = read("kind = 'sandbox'\nurl = 'http://localhost'\ntimout = '1s'");
+    assert_eq!(
+        error.expect_err("a fault"),
+        "provider `cellar`: unknown key `timout`\nhint: did you mean `timeout`?"
+    );
+}
+
+fn messages(count: usize) -> Vec<Message> {
+    let one = |number: usize| Message {
+        phone: Phone::parse(&format!("+861380000000{number}"), None).expect("a phone"),
+        content: "hello".to_owned(),
+        reference: format!("r{number}"),
+        from: None,
+        params: serde_json::Map::new(),
+    };
+    (1..=count).map(one).collect()
+}
+
+const STAMP: Stamp = Stamp {
+    now: Timestamp::from_millis(0),
+    nonce: 0,
+};
+
+fn batching() -> Provider {
+    read("kind = 'sandbox'\nurl = 'http://127.0.0.1:8025/'\nper_call = 3").expect("a provider")
+}
+
+/// What is made of each of three messages, in a word.
+fn words(status: u16, body: &str) -> [String; 3] {
+    let words = testing::words(&batching(), &messages(3), status, body);
+    let first = |words: String| words.split(' ').next().unwrap_or_default().to_owned();
+    let words: Vec<String> = words.into_iter().map(first).collect();
+    words.try_into().expect("one for each")
+}
+
+const TAKEN: [&str; 3] = [
+    r#"{"status":201,"reference":"r1","id":"SB1","segments":1}"#,
+    r#"{"status":200,"reference":"r2","id":"SB2","segments":1}"#,
+    r#"{"status":201,"reference":"r3","id":"SB3","segments":1}"#,
+];
+
+fn list(results: &[&str]) -> String {
+    format!("[{}]", results.join(","))
+}
+
+#[test]
+fn several_messages_are_a_list_as_long_as_it_may_be_with_no_phone_twice() {
+    let provider = batching();
+    assert_eq!(provider.most_per_call(), 3);
+    let four = messages(4);
+    assert!(provider.joins(&four[..2], &four[2]));
+    assert!(!provider.joins(&four[..3], &four[3]));
+    assert!(!provider.joins(&four[..2], &four[0]));
+    let request = provider.request(&four[..2], &STAMP).expect("a request");
+    let expected = r#"[{"to":"+8613800000001","text":"hello","reference":"r1"},{"to":"+8613800000002","text":"hello","reference":"r2"}]"#;
+    assert_eq!(request.body(), expected);
+}
+
+#[test]
+fn each_message_of_a_list_has_a_result_of_its_own_in_whatever_order() {
+    let [first, second, third] = TAKEN;
+    let bad = r#"{"status":400,"reference":"r2","error":{"code":"invalid_recipient"}}"#;
+    let busy = r#"{"status":429,"reference":"r3","error":{"code":"rate_limited"},"retry_after":1}"#;
+    assert_eq!(words(200, &list(&[third, first, second])), ["accepted"; 3]);
+    assert_eq!(
+        words(200, &list(&[busy, bad, first])),
+        ["accepted", "recipient", "throttle"]
+    );
+}
+
+#[test]
+fn a_message_without_a_result_of_its_own_is_unknown_and_the_others_stand() {
+    let [first, second, third] = TAKEN;
+    let nameless = r#"{"status":201,"id":"SB1"}"#;
+    let empty = r#"{"status":201,"reference":"r3"}"#;
+    let odd = r#"{"status":"so","reference":"r3"}"#;
+    for (results, expected) in [
+        (vec![first, second], ["accepted", "accepted", "unknown"]),
+        (vec![first, first, third], ["unknown", "unknown", "accepted"]),
+        (vec![nameless, second, third], ["unknown", "accepted", "accepted"]),
+        (vec![first, second, empty], ["accepted", "accepted", "unknown"]),
+        (vec![first, second, odd], ["accepted", "accepted", "unknown"]),
+        (vec![], ["unknown"; 3]),
+    ] {
+        assert_eq!(words(200, &list(&results)), expected, "{results:?}");
+    }
+    for body in ["", "{}", "[", first, "<html>", "[1,2,3]"] {
+        assert_eq!(words(200, body), ["unknown"; 3], "{body}");
+    }
+}
+
+#[test]
+fn a_list_that_is_turned_down_as_a_whole_is_no_fault_of_each() {
+    let error = |code: &str| format!(r#"{{"error":{{"code":"{code}","message":"no"}}}}"#);
+    for (status, code, expected) in [
+        (400, "invalid_recipient", "apart"),
+        (400, "strange", "apart"),
+        (401, "account_suspended", "account"),
+        (429, "rate_limited", "throttle"),
+        (503, "overloaded", "unavailable"),
+        (500, "strange", "unknown"),
+    ] {
+        assert_eq!(words(status, &error(code)), [expected; 3], "{status} {code}");
+    }
+}
+
+#[test]
+fn a_call_has_one_to_a_thousand_messages() {
+    for count in [0, 1_001] {
+        let stanza = format!("kind = 'sandbox'\nurl = 'http://localhost'\nper_call = {count}");
+        let error = read(&stanza).expect_err("a fault");
+        assert_eq!(error, "provider `cellar`: `per_call`: must be 1 to 1000");
+    }
+}

@@ -1,0 +1,183 @@
+//! One campaign as the clerk sees it: when it is asked for messages, how many go together, and what tells that
+//! it must not go on.
+
+use std::time::Duration;
+
+use super::brake::{self, Brake};
+use super::slot::Job;
+use crate::provider::Provider;
+use crate::sms::{Cause, Class, Outcome, Timestamp};
+use crate::store::{Campaign, CampaignState, Drained};
+
+/// A campaign that was found empty is asked again after this: others may add to it.
+const POLL: Duration = Duration::from_secs(1);
+
+/// One campaign on a route.
+pub(super) struct Line {
+    pub(super) campaign: Campaign,
+    pub(super) brake: Brake,
+    /// Nothing is due before this.
+    pub(super) quiet_until: Timestamp,
+    /// It had nothing left when it was asked last.
+    pub(super) empty: bool,
+    /// A message of the request that was refused last, while nothing else happened since.
+    pub(super) refused: Option<i64>,
+    /// A message was accepted in this run: until then all of them go alone, so that what is wrong with all
+    /// shows before many are burnt.
+    pub(super) proven: bool,
+    /// So many messages may go in the next call: twice as many as did of late.
+    pub(super) per_call: u32,
+}
+
+impl Line {
+    pub(super) fn new(campaign: Campaign, config: brake::Config) -> Self {
+        Self {
+            campaign,
+            brake: Brake::new(config),
+            quiet_until: Timestamp::default(),
+            empty: false,
+            refused: None,
+            proven: false,
+            per_call: 1,
+        }
+    }
+
+    pub(super) fn is_active(&self) -> bool {
+        self.campaign.state == CampaignState::Active
+    }
+
+    /// Whether it may have something to send now.
+    pub(super) fn is_due(&self, now: Timestamp) -> bool {
+        self.is_active() && self.quiet_until <= now
+    }
+
+    /// Whether it had something to send when it was asked last.
+    pub(super) fn has_work(&self) -> bool {
+        self.is_active() && !self.empty
+    }
+
+    pub(super) fn halt(&mut self, state: CampaignState, reason: Option<String>) {
+        self.campaign.state = state;
+        self.campaign.state_reason = reason;
+    }
+
+    /// Takes up what the database says of the campaign now.
+    pub(super) fn refresh(&mut self, campaign: Campaign) {
+        if campaign.state == CampaignState::Active && !self.is_active() {
+            self.quiet_until = Timestamp::default();
+        }
+        self.campaign = campaign;
+    }
+
+    /// Its largest call of a round had so many messages.
+    pub(super) fn note_size(&mut self, largest: u32, most: u32) {
+        let next = if self.proven { largest.saturating_mul(2) } else { 1 };
+        self.per_call = next.min(most).max(1);
+    }
+
+    pub(super) fn drained(&mut self, drained: Drained, now: Timestamp) {
+        match drained {
+            Drained::Halted(state, reason) => self.halt(state, reason),
+            Drained::Until(Some(due_at)) => {
+                self.empty = false;
+                self.quiet_until = due_at
+                    .min(now.plus(POLL))
+                    .max(now.plus(Duration::from_millis(1)));
+            }
+            Drained::Until(None) => {
+                self.empty = true;
+                self.quiet_until = now.plus(POLL);
+            }
+        }
+    }
+}
+
+/// Why a campaign must not go on.
+pub(super) type Why = (CampaignState, String);
+
+/// The provider read the message, whatever it thought of it.
+pub(super) fn is_in_its_right_mind(outcome: &Outcome) -> bool {
+    matches!(
+        outcome,
+        Outcome::Accepted(_) | Outcome::Rejected(_) | Outcome::Capped { .. } | Outcome::Apart(_)
+    )
+}
+
+/// Whether the account is refused: by a code that says so, or where two requests in a row, with nobody in both,
+/// were answered like that. What is refused beside others that were not is a matter of its own.
+pub(super) fn note_refusals(line: &mut Line, job: &Job, outcomes: &mut [Outcome]) -> Option<Why> {
+    let before = line.refused.take();
+    let is_refused = |outcome: &Outcome| matches!(outcome, Outcome::Refused { .. });
+    let is_whole = outcomes.iter().all(is_refused);
+    let is_other = |id: i64| job.rows.iter().all(|sms| sms.id != id);
+    let by_two = is_whole && before.is_some_and(is_other);
+    if is_whole {
+        line.refused = job.rows.first().map(|sms| sms.id);
+    }
+    let mut why = None;
+    for outcome in outcomes {
+        let Outcome::Refused { cause, listed } = outcome else {
+            continue;
+        };
+        *listed = *listed || by_two || !line.is_active();
+        if *listed && why.is_none() {
+            let name = job.provider.name();
+            let reason = format!("`{name}` refuses the account: {}", cause.reason);
+            why = Some((CampaignState::Stopped, reason));
+        }
+    }
+    why
+}
+
+/// What the outcomes of one request tell of the campaign: the brake, and a code that nobody has listed.
+pub(super) fn note_outcomes(
+    line: &mut Line,
+    provider: &Provider,
+    outcomes: &[Outcome],
+) -> Option<Why> {
+    let mut why = None;
+    let mut doubted = false;
+    for outcome in outcomes {
+        match outcome {
+            Outcome::Accepted(_) => {
+                line.proven = true;
+                line.brake.accepted();
+            }
+            Outcome::Rejected(cause) => {
+                let unlisted = note_code(line, provider, cause);
+                why = why.or(unlisted).or(note_rejected(line, cause));
+            }
+            // That may be one answer for all of them, which is one witness.
+            Outcome::Unknown(cause) if !doubted => {
+                doubted = true;
+                why = why.or(note_code(line, provider, cause));
+            }
+            _ => {}
+        }
+    }
+    why
+}
+
+fn note_rejected(line: &mut Line, cause: &Cause) -> Option<Why> {
+    if cause.class == Class::OptedOut {
+        return None;
+    }
+    let (rejected, seen) = line.brake.rejected()?;
+    let last = &cause.reason;
+    let why = format!("{rejected} of the last {seen} messages were rejected; the last: {last}");
+    Some((CampaignState::Paused, why))
+}
+
+fn note_code(line: &mut Line, provider: &Provider, cause: &Cause) -> Option<Why> {
+    let code = cause.code.as_deref()?;
+    if provider.lists(code) {
+        return None;
+    }
+    let times = line.brake.unlisted(code)?;
+    let (name, last) = (provider.name(), &cause.reason);
+    let why = format!(
+        "`{name}` answered {times} times in a row with code `{code}`, which is not listed, and took nothing; the \
+         last: {last}; say what it means in `[providers.{name}.codes]`, then `smsq send` again"
+    );
+    Some((CampaignState::Stopped, why))
+}

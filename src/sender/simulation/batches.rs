@@ -1,0 +1,176 @@
+//! Several messages in one request: whatever becomes of the request, each message ends in one place, and the
+//! limit counts messages.
+
+use std::time::Duration;
+
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+
+use super::world::{Faults, World};
+use super::{LONGEST, Simulation};
+use crate::sender::Ended;
+
+fn world(seed: u64, per_call: usize, faults: Faults) -> World {
+    let mut world = World::new(seed, faults);
+    world.per_call = per_call;
+    world
+}
+
+fn some_of_everything() -> Faults {
+    Faults {
+        cut_short: 0.03,
+        one_rejected: 0.01,
+        one_unavailable: 0.02,
+        ..Faults::some_of_everything()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn whatever_goes_wrong_every_message_of_a_call_ends_in_one_place_and_nobody_is_texted_twice() {
+    for seed in 0..12 {
+        let mut world = world(seed, 100, some_of_everything());
+        if seed % 2 == 0 {
+            // Who was in doubt and is then rejected stays unknown: leave that to the other half.
+            world.honours_reference = true;
+            world.faults.rejected = 0.0;
+            world.faults.one_rejected = 0.0;
+        }
+        let rate = ["", "320/s", "3200/min"][usize::try_from(seed % 3).expect("small")];
+        let simulation = Simulation::new(world, rate, 1_500).await;
+        let mut random = StdRng::seed_from_u64(seed);
+        for _ in 0..random.random_range(0..4) {
+            let life = Duration::from_millis(random.random_range(1..2_000));
+            simulation.work(Some(life)).await;
+            simulation.check().await;
+        }
+        let summary = simulation.work(None).await.expect("it ends");
+        let totals = simulation.check().await;
+        assert_eq!(summary.ended, Ended::Done, "seed {seed}");
+        assert_eq!(totals.queued + totals.sending, 0, "seed {seed}: {totals:?}");
+        if simulation.world.honours_reference {
+            assert_eq!(totals.unknown, 0, "seed {seed}: {totals:?}");
+        }
+        assert!(simulation.world.calls() < simulation.world.starts(), "seed {seed}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn several_workers_fill_calls_within_one_limit() {
+    for seed in 0..4 {
+        let world = world(seed, 50, Faults::default());
+        let simulation = Simulation::new(world, "640/s", 3_000).await;
+        tokio::join!(
+            simulation.work(None),
+            simulation.work(None),
+            simulation.work(Some(Duration::from_millis(700))),
+        );
+        let totals = simulation.check().await;
+        assert_eq!(totals.sent + totals.unknown, 3_000, "{totals:?}");
+        // What was on its way from the killed one: 16 calls of at most a 32nd of the limit.
+        assert!(totals.unknown <= 16 * 20, "{totals:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn calls_use_at_least_95_percent_of_a_limit_in_few_requests() {
+    for (rate, count, most) in [
+        ("20/s", 200, 1),
+        ("100/s", 1_000, 3),
+        ("3000/s", 30_000, 93),
+        ("600/min", 300, 18),
+    ] {
+        let simulation = Simulation::new(world(1, 100, Faults::default()), rate, count).await;
+        simulation.work(None).await;
+        let totals = simulation.check().await;
+        assert_eq!(totals.sent, count as u64);
+        let started = u32::try_from(count).expect("some thousands");
+        // The last call counts where it starts, and so does not fill the span.
+        let last = u32::try_from(most).expect("small");
+        let allowed = simulation.rate.0[0].per_second() * simulation.world.span().as_secs_f64();
+        let used = f64::from(started - last) / allowed;
+        assert!(used >= 0.95, "{rate}: {used}");
+        let calls = simulation.world.calls();
+        assert!(calls >= count / most, "{rate}: {calls} calls");
+        assert!(calls <= count / most * 5 / 4 + 20, "{rate}: {calls} calls");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_limit_calls_are_as_full_as_they_can_be() {
+    let simulation = Simulation::new(world(2, 100, Faults::default()), "", 20_000).await;
+    simulation.work(None).await;
+    assert_eq!(simulation.check().await.sent, 20_000);
+    let calls = simulation.world.calls();
+    assert!(calls < 20_000 / 100 * 3, "{calls} calls");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outage_burns_no_attempts_of_any_message_of_a_call() {
+    let mut world = world(3, 100, Faults::default());
+    world.outage = Some((Duration::from_secs(1), Duration::from_secs(3_600)));
+    let mut simulation = Simulation::new(world, "1000/s", 3_000).await;
+    simulation.settings.retry.max_attempts = 2;
+    let summary = simulation.work(None).await.expect("it ends");
+    let totals = simulation.check().await;
+    assert_eq!((summary.ended, totals.sent), (Ended::Done, 3_000), "{totals:?}");
+    assert_eq!(simulation.attempts_in_ledger().await, 3_000);
+    let probes = summary.attempts - 3_000;
+    // One message each, but for the calls that found out.
+    assert!(probes <= 3_600 / 15 + 30 + 21 * 31, "{probes} probes");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_is_turned_down_as_a_whole_fails_nobody_who_is_good() {
+    let faults = Faults {
+        rejected: 0.2,
+        ..Faults::default()
+    };
+    let mut simulation = Simulation::new(world(4, 100, faults), "", 5_000).await;
+    // Even where every message has one attempt only, and none is braked.
+    simulation.settings.retry.max_attempts = 1;
+    simulation.settings.brake.rejected = 0;
+    let summary = simulation.work(None).await.expect("it ends");
+    let totals = simulation.check().await;
+    assert_eq!(summary.ended, Ended::Done);
+    assert_eq!(totals.sent + totals.failed, 5_000, "{totals:?}");
+    // Who failed was rejected alone: a fifth of those that were turned down with others, a fifth of all calls.
+    assert!((1..500).contains(&totals.failed), "{totals:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_wrong_with_all_shows_before_more_than_a_slotful_is_burnt() {
+    let faults = Faults {
+        one_rejected: 1.0,
+        ..Faults::default()
+    };
+    let simulation = Simulation::new(world(5, 100, faults), "", 3_000).await;
+    let summary = simulation.work(None).await.expect("it ends");
+    let totals = simulation.check().await;
+    assert!(matches!(summary.ended, Ended::Halted(_)), "{summary:?}");
+    assert!(totals.failed < 50 + 16, "{totals:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_account_stops_a_campaign_of_calls_with_every_row_kept() {
+    let faults = Faults {
+        refused: 1.0,
+        ..Faults::default()
+    };
+    let simulation = Simulation::new(world(6, 100, faults), "", 500).await;
+    let summary = simulation.work(None).await.expect("it ends");
+    let totals = simulation.check().await;
+    assert!(matches!(summary.ended, Ended::Halted(_)), "{summary:?}");
+    assert_eq!(totals.queued, 500, "{totals:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_of_calls_may_be_limited_to_some_messages() {
+    for limit in [1, 30, 333] {
+        let mut simulation =
+            Simulation::new(world(7, 100, Faults::default()), "", 1_000).await;
+        simulation.settings.limit = Some(limit);
+        let summary = simulation.work(Some(LONGEST)).await.expect("it ends");
+        assert_eq!((summary.ended, summary.sent), (Ended::Limit, limit));
+        assert_eq!(simulation.check().await.queued, 1_000 - limit);
+    }
+}
