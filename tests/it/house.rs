@@ -10,10 +10,10 @@ use smsq::config::{Config, DEFAULT, Environment, Flags};
 use smsq::provider::{Provider, builtin};
 
 /// What everybody may know, and nothing below it.
-const GROUND: [&str; 3] = ["phone", "rate", "sms"];
+const GROUND: [&str; 4] = ["phone", "rate", "sms", "window"];
 
 /// Each part, from the top down, and the parts below that it may know beside the ground.
-const DIRECTIONS: [(&str, &[&str]); 19] = [
+const DIRECTIONS: [(&str, &[&str]); 20] = [
     ("main", &["argv", "cli", "commands"]),
     ("lib", &[]),
     ("cli", &["commands", "config", "console", "exit", "logging"]),
@@ -39,6 +39,7 @@ const DIRECTIONS: [(&str, &[&str]); 19] = [
     ("phone", &[]),
     ("rate", &[]),
     ("sms", &[]),
+    ("window", &[]),
 ];
 
 /// One file of the source, without comments and tests.
