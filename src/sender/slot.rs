@@ -12,12 +12,14 @@ use tokio::sync::{mpsc, watch};
 
 use super::Progress;
 use super::clock::{Clock, micros};
+use super::hours;
 use super::lease::Lease;
 use crate::provider::gateway::Gateway;
 use crate::provider::{Message, Provider, Stamp};
 use crate::sms::{Cause, Class, Outcome, Sms, Timestamp};
 use crate::store::Moment;
 use crate::store::pace::GRACE;
+use crate::window::{Recipient, Window};
 
 /// How a request reaches its provider.
 #[derive(Clone)]
@@ -53,6 +55,8 @@ pub(super) struct Job {
     pub(super) sms: Sms,
     pub(super) message: Message,
     pub(super) moment: Moment,
+    /// When its campaign's messages may start.
+    pub(super) window: Option<Window>,
     /// It starts within so long of its moment.
     pub(super) reach: Duration,
     pub(super) claimed_at: Timestamp,
@@ -66,12 +70,24 @@ pub(super) struct Job {
     pub(super) transport: Transport,
 }
 
+impl Job {
+    /// Whether it is inside its window at this moment.
+    pub(super) fn is_open(&self, clock: &Clock) -> bool {
+        let recipient = Recipient {
+            phone: self.message.phone.as_str(),
+            params: &self.sms.params,
+        };
+        let window = self.window.as_ref();
+        window.is_none_or(|window| hours::is_open(window, recipient, clock))
+    }
+}
+
 /// What became of a job.
 pub(super) enum End {
     Outcome(Outcome),
     /// Its moment passed before it could start: it wants another.
     Lapsed,
-    /// It was not started, and shall not be: stop, the lease ran out, or its time did.
+    /// It was not started, and shall not be: stop, the lease ran out, its time did, or its window closed.
     Released,
 }
 
@@ -153,7 +169,8 @@ async fn attempt(job: &Job, around: &Surroundings, started_us: &mut i64) -> End 
         .sms
         .expires_at
         .is_some_and(|expires_at| expires_at <= stamp.now);
-    if *around.stop.borrow() || !around.lease.covers(job.worker_id) || too_late {
+    let closed = !job.is_open(&around.clock);
+    if *around.stop.borrow() || !around.lease.covers(job.worker_id) || too_late || closed {
         return End::Released;
     }
     if let Moment::At(moment_us) = job.moment

@@ -117,6 +117,20 @@ impl Window {
         }
     }
 
+    /// How much of the time between two instants lies within the window.
+    pub fn open_between(&self, from: Timestamp, until: Timestamp) -> Duration {
+        let zone = std::slice::from_ref(self.clock.zone());
+        let mut open = Duration::ZERO;
+        let mut at = from;
+        while at < until {
+            let span = self.span(zone, at);
+            let closes_at = span.closes_at.min(until);
+            open += closes_at.since(span.opens_at.max(at));
+            at = span.closes_at;
+        }
+        open
+    }
+
     fn span(&self, zones: &[Zone], now: Timestamp) -> Span {
         // A week has every hour of every day at least once, whatever is switched: only an hour that a zone
         // skips on its one day waits for another week, and then nothing starts.

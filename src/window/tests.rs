@@ -147,6 +147,8 @@ fn sending_rests_outside_the_window() {
     assert_eq!(end(1), "2026-11-20T20:00:00Z");
     assert_eq!(end(2), "2026-11-23T10:00:00Z");
     assert_eq!(end(13), "2026-11-24T10:00:00Z");
+    let open = window.open_between(friday, at("2026-11-24T10:00:00Z"));
+    assert_eq!(open, Duration::from_secs(13 * 3_600));
 }
 
 #[test]

@@ -13,6 +13,7 @@ use super::claim::{self, Floors, Marks};
 use super::link::{Link, on};
 use super::pace::Paces;
 use super::search::{Found, Ready, Search, campaigns};
+use super::recipients::{self, Recipients};
 use super::{Server, settle};
 use crate::store::pace::allotment::Allotment;
 use crate::store::pace::provider_scope;
@@ -53,6 +54,7 @@ async fn play(
         settled: settle::settle_all(link, &round.settlements, round.now).await?,
         claims: Vec::new(),
     };
+    recipients::end(link, round).await?;
     for halt in &round.halts {
         on!(link, |conn| update(campaign::table.find(halt.campaign_id))
             .filter(campaign::state.eq(CampaignState::Active.code()))
@@ -77,6 +79,7 @@ async fn play(
         suppressing: None,
         held: HashMap::new(),
         marks: Marks::default(),
+        recipients: Recipients::hold(link, round).await?,
     };
     let mut found = Vec::new();
     for route in &round.claims {
@@ -93,6 +96,7 @@ async fn play(
     }
     paces.keep(link).await?;
     marks.write(link, round, &nonce).await?;
+    recipients::begin(link, round, &done.claims).await?;
     for (campaign_id, drained) in done.claims.iter_mut().flat_map(|claim| &mut claim.drained) {
         if let Drained::Until(next) = drained {
             *next = claim::next_due(link, *campaign_id).await?;

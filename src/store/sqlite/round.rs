@@ -11,10 +11,12 @@ use super::super::queue::{
     Admission, Ask, Claimed, Drained, Fate, Moment, Round, RoundDone, RouteClaim, RouteClaimed,
     Settlement,
 };
+use super::super::recipients::Promised;
 use super::super::schema::{campaign, pace, sms, suppression};
 use super::super::{CampaignState, StoreError};
 use super::claim::{Due, claim_rows, keep_readable, next_due};
 use super::insert::is_suppressed;
+use super::recipients;
 use super::{Sqlite, settle};
 use crate::rate::Rates;
 use crate::sms::{Cause, Class, Timestamp};
@@ -30,6 +32,7 @@ impl Sqlite {
                 done.settled
                     .push(settle::settle(conn, settlement, round.now)?);
             }
+            recipients::end(conn, &round)?;
             for halt in &round.halts {
                 diesel::update(campaign::table.find(halt.campaign_id))
                     .filter(campaign::state.eq(CampaignState::Active.code()))
@@ -59,6 +62,17 @@ struct Claim<'a> {
     allotment: Allotment<'a>,
     suppressing: bool,
     done: RouteClaimed,
+    /// What was given to messages of this round that wait for their recipients' sake.
+    promised: Promised,
+}
+
+/// What became of a claimed row.
+enum Admitted {
+    /// It has a moment.
+    Starts,
+    Refused,
+    /// It is back in the queue.
+    Waits,
 }
 
 /// A campaign's own part of it.
@@ -89,6 +103,7 @@ impl<'a> Claim<'a> {
             ))
             .get_result(conn)?,
             done: RouteClaimed::default(),
+            promised: Promised::default(),
         })
     }
 
@@ -133,16 +148,19 @@ impl<'a> Claim<'a> {
         }
         let permits = self.allotment.permits(&turn.own, want.min(ask.at_most));
         let mut claimed = 0;
-        let mut refused = 0;
-        while claimed < permits && refused < REFUSALS {
+        let mut passed_over = 0;
+        while claimed < permits && passed_over < REFUSALS {
             let missing = permits - claimed;
             let rows = claim_rows(conn, ask.campaign_id, self.round, missing)?;
             let short = rows.len() < missing as usize;
             for row in rows {
-                if self.admit(conn, &mut turn, row)? {
-                    claimed += 1;
-                } else {
-                    refused += 1;
+                match self.admit(conn, &mut turn, row)? {
+                    Admitted::Starts => claimed += 1,
+                    Admitted::Waits => passed_over += 1,
+                    Admitted::Refused => {
+                        passed_over += 1;
+                        self.done.refused += 1;
+                    }
                 }
             }
             if short {
@@ -151,12 +169,11 @@ impl<'a> Claim<'a> {
                 break;
             }
         }
-        self.done.refused += refused;
         turn.keep(conn)?;
         Ok(claimed)
     }
 
-    /// Gives a claimed row its moment, or refuses it; true when it will be sent.
+    /// Gives a claimed row its moment, lets it wait, or refuses it.
     fn admit(
         &mut self,
         conn: &mut SqliteConnection,
@@ -165,7 +182,7 @@ impl<'a> Claim<'a> {
             mut sms,
             is_garbled,
         }: Due,
-    ) -> QueryResult<bool> {
+    ) -> QueryResult<Admitted> {
         let mut admission = if is_garbled {
             keep_readable(conn, &sms)?;
             let why = "another program wrote it, and not in UTF-8";
@@ -173,7 +190,7 @@ impl<'a> Claim<'a> {
         } else {
             (self.round.admit)(&sms)
         };
-        if let Admission::Send { phone, .. } = &admission {
+        if let Admission::Send { phone, .. } | Admission::Wait { phone, .. } = &admission {
             if sms.phone != phone.as_str() {
                 phone.as_str().clone_into(&mut sms.phone);
                 diesel::update(sms::table.find(sms.id))
@@ -185,25 +202,31 @@ impl<'a> Claim<'a> {
                 admission = Admission::Refuse(Cause::new(Class::Suppressed, why));
             }
         }
-        match admission {
+        if let Admission::Send { phone, .. } = &admission
+            && let Some(kept) =
+                recipients::keep_cap(conn, self.round, (&sms, phone), &mut self.promised)?
+        {
+            admission = kept;
+        }
+        let (fate, admitted) = match admission {
             Admission::Send { phone, segments } => {
                 sms.segments = Some(segments);
                 let moment = self.allotment.moment(&mut turn.own, segments, i64::MAX);
                 let moment = moment.unwrap_or(Moment::AtOnce);
                 self.done.rows.push(Claimed { sms, phone, moment });
-                Ok(true)
+                return Ok(Admitted::Starts);
             }
-            Admission::Refuse(cause) => {
-                let settlement = Settlement {
-                    id: sms.id,
-                    claim: sms.claim,
-                    provider: String::new(),
-                    fate: Fate::Refused(cause),
-                };
-                settle::settle(conn, &settlement, self.round.now)?;
-                Ok(false)
-            }
-        }
+            Admission::Wait { until, .. } => (Fate::waits(until), Admitted::Waits),
+            Admission::Refuse(cause) => (Fate::Refused(cause), Admitted::Refused),
+        };
+        let settlement = Settlement {
+            id: sms.id,
+            claim: sms.claim,
+            provider: String::new(),
+            fate,
+        };
+        settle::settle(conn, &settlement, self.round.now)?;
+        Ok(admitted)
     }
 
     fn turn(&self, conn: &mut SqliteConnection, campaign_id: i64) -> QueryResult<Turn> {

@@ -31,6 +31,7 @@ fn no_round() -> Round {
         stops: Vec::new(),
         refill: false,
         claims: Vec::new(),
+        caps: crate::rate::Rates::default(),
         admit: Arc::new(|_| Admission::Refuse(Cause::new(Class::Recipient, "never asked"))),
     }
 }
