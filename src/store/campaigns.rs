@@ -230,7 +230,10 @@ impl Store {
             rate: change.rate.as_ref().map(ToString::to_string),
             priority: change.priority,
             unique_by: change.unique_by.as_deref(),
-            send_window: change.window.as_ref().map(|window| written(window.as_ref())),
+            send_window: change
+                .window
+                .as_ref()
+                .map(|window| written(window.as_ref())),
         };
         writing!(self, |conn| diesel::update(campaign::table.find(id))
             .set(&changes)

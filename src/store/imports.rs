@@ -41,7 +41,9 @@ impl Batch {
             params: &row.params,
         };
         let opens_at = own.map(|window| window.for_one(recipient, self.due_at).opens_at);
-        opens_at.map_or(self.due_at, |at| at.max(self.due_at)).as_millis()
+        opens_at
+            .map_or(self.due_at, |at| at.max(self.due_at))
+            .as_millis()
     }
 }
 

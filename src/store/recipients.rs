@@ -58,10 +58,7 @@ pub(super) fn judge(
         return None;
     }
     let until = Timestamp::from_millis(at).plus(round.lease.reach);
-    let admission = if sms
-        .expires_at
-        .is_some_and(|expires_at| expires_at <= until)
-    {
+    let admission = if sms.expires_at.is_some_and(|expires_at| expires_at <= until) {
         let why = "its time runs out before its recipient may be texted again";
         Admission::Refuse(Cause::new(Class::Expired, why))
     } else {

@@ -51,7 +51,13 @@ impl FromStr for Days {
 fn weekday(text: &str) -> Option<usize> {
     let text = text.trim().to_ascii_lowercase();
     let whole = [
-        "monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday",
+        "monday",
+        "tuesday",
+        "wednesday",
+        "thursday",
+        "friday",
+        "saturday",
+        "sunday",
     ];
     let is_it = |day: &usize| text == NAMES[*day] || text == whole[*day];
     (0..7).find(is_it)

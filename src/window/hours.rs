@@ -94,7 +94,17 @@ mod tests {
 
     #[test]
     fn what_is_no_window_says_why() {
-        for text in ["", "9", "9-", "09:60-10:00", "9-25", "24:01-25", "+9-10", "9am-5pm", "009-10"] {
+        for text in [
+            "",
+            "9",
+            "9-",
+            "09:60-10:00",
+            "9-25",
+            "24:01-25",
+            "+9-10",
+            "9am-5pm",
+            "009-10",
+        ] {
             let error = text.parse::<Hours>().expect_err(text);
             assert!(matches!(error, HoursError::Unreadable(_)), "{error}");
         }

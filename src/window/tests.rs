@@ -102,7 +102,10 @@ fn a_row_may_name_its_own_zone() {
         window.for_one(recipient, now).opens_at.to_string()
     };
     assert_eq!(window.for_all(now), None);
-    assert_eq!(of(r#"{"timezone":"Europe/Berlin"}"#), "2026-11-21T08:00:00Z");
+    assert_eq!(
+        of(r#"{"timezone":"Europe/Berlin"}"#),
+        "2026-11-21T08:00:00Z"
+    );
     for unknown in ["{}", r#"{"timezone":"Mars"}"#, r#"{"timezone":7}"#, "["] {
         assert_eq!(of(unknown), "2026-11-21T01:00:00Z", "{unknown}");
     }
@@ -111,7 +114,10 @@ fn a_row_may_name_its_own_zone() {
 #[test]
 fn a_recipient_is_texted_when_all_clocks_of_the_country_are_inside() {
     let of = |text: &str, phone| {
-        let recipient = Recipient { phone, params: "{}" };
+        let recipient = Recipient {
+            phone,
+            params: "{}",
+        };
         told(window(text).for_one(recipient, at("2026-11-20T23:30:00Z")))
     };
     let recipient = "09:00-20:00 daily recipient Europe/Berlin";

@@ -95,7 +95,11 @@ impl Look<'_> {
             Some(late) => format!("; about {} would expire before their turn", messages(late)),
             None => String::new(),
         };
-        format!("about {} at {}{hours}{late}", duration(takes), limits.join(", "))
+        format!(
+            "about {} at {}{hours}{late}",
+            duration(takes),
+            limits.join(", ")
+        )
     }
 
     /// What the segments cost and would not have to, and where they go.

@@ -5,6 +5,7 @@ mod hands;
 mod history;
 mod tests;
 mod turns;
+mod windows;
 mod workers;
 mod world;
 

@@ -89,7 +89,12 @@ impl Recipients {
     }
 
     /// Says what becomes of a message whose recipient got enough; `None`: it may start.
-    pub(super) fn keep_cap(&mut self, sms: &Sms, phone: &Phone, round: &Round) -> Option<Admission> {
+    pub(super) fn keep_cap(
+        &mut self,
+        sms: &Sms,
+        phone: &Phone,
+        round: &Round,
+    ) -> Option<Admission> {
         if !self.is_capped {
             return None;
         }

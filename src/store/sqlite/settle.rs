@@ -105,12 +105,7 @@ fn execute(
 }
 
 /// Puts the message's phone on the suppression list.
-fn suppress(
-    conn: &mut SqliteConnection,
-    id: i64,
-    reason: &str,
-    now: Timestamp,
-) -> QueryResult<()> {
+fn suppress(conn: &mut SqliteConnection, id: i64, reason: &str, now: Timestamp) -> QueryResult<()> {
     let phone: Foreign = sms::table.find(id).select(sms::phone).first(conn)?;
     diesel::insert_or_ignore_into(suppression::table)
         .values((
