@@ -8,7 +8,8 @@
 //! know, *unknown*. At every commit it stands in exactly one of these places.
 //!
 //! - [`sms`]: the words everything speaks in: message, outcome, class, instant
-//! - [`phone`], [`rate`], [`text`]: numbers in E.164; limits; placeholders and segments
+//! - [`phone`], [`rate`], [`window`], [`text`]: numbers in E.164; limits; hours and time zones;
+//!   placeholders and segments
 //! - [`import`]: from a file to the queue
 //! - [`store`]: the database, and the only place that knows SQL
 //! - [`provider`]: a message as an HTTP request, an answer as an outcome; the only HTTP client
@@ -34,3 +35,4 @@ pub mod sender;
 pub mod sms;
 pub mod store;
 pub mod text;
+pub mod window;

@@ -88,6 +88,7 @@ impl Database {
             rate: Rates::default(),
             priority: 0,
             unique_by: None,
+            window: None,
         };
         let campaign_id = store.open_campaign(&campaign, now).await?.id;
         let worker = NewWorker {
@@ -126,6 +127,7 @@ impl Database {
                 now,
                 due_at,
                 expires_at: None,
+                window: None,
                 rows: (line..until).map(|line| message(import_id, line)).collect(),
                 row_count: until - line,
                 rejected: 0,
@@ -178,6 +180,7 @@ impl Database {
             halts: Vec::new(),
             stops: Vec::new(),
             refill: false,
+            caps: smsq::rate::Rates::default(),
             claims: vec![claim],
             admit: Arc::new(admit),
             fill: Arc::new(calls::alone),

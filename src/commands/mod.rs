@@ -19,6 +19,7 @@ pub mod settle;
 mod signals;
 pub mod status;
 pub mod suppress;
+mod window;
 mod words;
 
 use std::collections::BTreeMap;

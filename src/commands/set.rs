@@ -3,17 +3,20 @@
 use serde_json::json;
 
 use super::Context;
+use super::window::WindowFlags;
 use super::words::{campaign_name, rates};
 use crate::exit::Exit;
 use crate::rate::Rates;
+use crate::report::Hours;
 use crate::store::CampaignChange;
 
 const EXAMPLES: &str = "\
 Examples:
   smsq set --campaign welcome-3f2a91 --rate 20/s
-  smsq set --campaign welcome-3f2a91 --rate none --priority 5";
+  smsq set --campaign welcome-3f2a91 --rate none --priority 5
+  smsq set --campaign welcome-3f2a91 --window 09:00-20:00 --timezone Asia/Shanghai";
 
-/// Change a campaign's limit, priority, provider or sender; running workers take it up within seconds
+/// Change a campaign's limit, priority, provider, sender or window; running workers take it up within seconds
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 #[command(group = clap::ArgGroup::new("change").required(true).multiple(true))]
@@ -38,6 +41,8 @@ pub struct Args {
     /// The sender that recipients see
     #[arg(long, value_name = "SENDER", group = "change")]
     from: Option<String>,
+    #[command(flatten)]
+    hours: WindowFlags,
 }
 
 pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> {
@@ -51,6 +56,7 @@ pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
         priority: args.priority,
         provider: args.provider.clone(),
         sender: args.from.clone(),
+        window: args.hours.change(campaign.window.as_ref())?,
         ..CampaignChange::default()
     };
     store.change_campaign(campaign.id, &change).await?;
@@ -63,8 +69,12 @@ pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
         .provider
         .as_deref()
         .unwrap_or("the default provider");
+    let hours = match &campaign.window {
+        Some(window) => format!(", {}", window.told()),
+        None => String::new(),
+    };
     context.console.say(&format!(
-        "campaign `{}`: {limit}, priority {}, through {provider}",
+        "campaign `{}`: {limit}, priority {}, through {provider}{hours}",
         campaign.name, campaign.priority
     ));
     if context.is_json() {
@@ -75,6 +85,7 @@ pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
             "priority": campaign.priority,
             "provider": campaign.provider,
             "from": campaign.sender,
+            "window": campaign.window.as_ref().map(Hours::of),
         }))?;
     }
     Ok(Exit::Done)

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, HashSet};
 use super::error::{ImportError, closest, in_a_line, listed};
 use super::words;
 use crate::text::template::Template;
+use crate::window::TIMEZONE;
 
 /// Columns of this prefix were written by smsq.
 pub(super) const OWN_PREFIX: &str = "smsq_";
@@ -97,6 +98,18 @@ impl Columns {
     pub(super) fn called(&self, name: &str) -> Option<usize> {
         let alias = || self.aliases.get(name).copied();
         self.position(name).or_else(alias)
+    }
+
+    /// The column with the recipients' time zones: the one that `--column` calls so, or that is named so.
+    pub(super) fn timezone(&self, file: &str) -> Result<usize, ImportError> {
+        let alias = self.aliases.get(TIMEZONE).copied();
+        let column = alias.or_else(|| self.position(TIMEZONE));
+        column.ok_or_else(|| ImportError::NoColumn {
+            file: file.to_owned(),
+            column: TIMEZONE.to_owned(),
+            flag: "--timezone column".to_owned(),
+            closest: closest(TIMEZONE, self.names.iter().map(String::as_str)),
+        })
     }
 
     /// A column for each placeholder of a text, by its name or by its name made an identifier.

@@ -212,6 +212,7 @@ pub async fn run(
             now,
             due_at: window.due_at.unwrap_or(now),
             expires_at: window.expires_at,
+            window: campaign.window.clone(),
             row_count: parsed.row_count(),
             rejected: parsed.rejected.len() as u64,
             duplicates: 0,

@@ -52,6 +52,8 @@ pub struct Options {
     pub sheet: Option<String>,
     /// Typographic characters are replaced where that makes a text cheaper.
     pub smart: bool,
+    /// The column `timezone`, or the one that is called so, has the recipients' zones.
+    pub with_timezone: bool,
 }
 
 /// A file that can be imported.
@@ -63,6 +65,8 @@ pub struct Plan {
     campaign: String,
     region: Option<Region>,
     smart: bool,
+    /// The column of the recipients' zones.
+    timezone: Option<usize>,
     unique: Option<Unique>,
     rejects: PathBuf,
 }
@@ -81,6 +85,10 @@ impl Plan {
             format.delimiter = delimiter;
         }
         let header = Header::find(&source, &options.columns, options.region)?;
+        let timezone = match options.with_timezone {
+            true => Some(header.columns.timezone(&source.name)?),
+            false => None,
+        };
         let (text, campaign) = read_text(&options.text, &source, &header.columns)?;
         if let Some(asked) = &options.rejects {
             rejects::check_file(asked)?;
@@ -96,6 +104,7 @@ impl Plan {
             campaign,
             region: options.region,
             smart: options.smart,
+            timezone,
             unique: options.unique,
             rejects,
         };
@@ -172,7 +181,8 @@ impl Plan {
                 self.region,
                 self.smart,
             )
-            .written_in(self.source.encoding),
+            .written_in(self.source.encoding)
+            .with_timezone(self.timezone),
             rejects: keep_rejects.then_some(rejects),
         })
     }

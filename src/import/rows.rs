@@ -17,6 +17,7 @@ use crate::sms::NewSms;
 use crate::text::segments::{self, Segments};
 use crate::text::smart;
 use crate::text::template::{RenderError, Template};
+use crate::window::{TIMEZONE, Zone, ZoneError};
 
 /// The longest text, in characters: ten segments of the cheap alphabet. A longer one is a wrong column.
 pub const LONGEST_TEXT: usize = 1530;
@@ -116,6 +117,8 @@ pub(super) struct Rows {
     keys: Keys,
     region: Option<Region>,
     encoding: Encoding,
+    /// The column of the recipients' zones.
+    timezone: Option<usize>,
     /// Typographic characters are replaced where that makes a text cheaper.
     smart: bool,
     /// The columns that travel with the message, with their names as JSON keys: `"name":`.
@@ -161,10 +164,22 @@ impl Rows {
             keys,
             region,
             encoding: Encoding::UTF8,
+            timezone: None,
             smart,
             travelling,
             constant,
         }
+    }
+
+    /// The column of the recipients' zones, which travels under that name.
+    pub(super) fn with_timezone(mut self, column: Option<usize>) -> Self {
+        self.timezone = column;
+        if let Some(column) = column {
+            self.travelling
+                .retain(|(other, _)| self.columns.names[*other] != TIMEZONE);
+            self.travelling.push((column, format!("\"{TIMEZONE}\":")));
+        }
+        self
     }
 
     /// The encoding that rows with broken characters were to be in.
@@ -182,6 +197,7 @@ impl Rows {
         let cells: Vec<&str> = record.fields().ok_or_else(broken)?.collect();
         self.check(&cells)?;
         let phone = self.phone(&cells)?;
+        self.check_timezone(&cells)?;
         let (content, segments) = match &self.constant {
             Some(constant) => constant.clone(),
             None => self.content(&cells).map(|content| {
@@ -219,6 +235,14 @@ impl Rows {
             ));
         }
         Err(fault.into())
+    }
+
+    /// An empty one is none; any other must be a zone.
+    fn check_timezone(&self, cells: &[&str]) -> Result<(), Rejected> {
+        let named = self.timezone.and_then(|column| value(cells, column));
+        let zone = named.map(str::parse::<Zone>).transpose();
+        let unknown = |error: ZoneError| Rejected::new("an unknown time zone", error.to_string());
+        zone.map(drop).map_err(unknown)
     }
 
     fn check(&self, cells: &[&str]) -> Result<(), Rejected> {

@@ -24,6 +24,7 @@ impl Desk {
             rate: crate::rate::Rates::default(),
             priority: 0,
             unique_by: Some("phone".to_owned()),
+            window: None,
         };
         let campaign = store.open_campaign(&new, now).await.expect("a campaign");
         Self {

@@ -6,7 +6,7 @@ mod parse;
 use std::fmt;
 use std::str::FromStr;
 
-pub use self::numbering::{country, odd_kind};
+pub use self::numbering::{country, odd_kind, regions};
 
 use phonenumber::country as countries;
 use phonenumber::metadata::DATABASE;

@@ -101,6 +101,25 @@ pub fn country(phone: &str) -> Option<String> {
     Some(format!("{} {code}", home.id()))
 }
 
+/// The countries and territories, in two letters, that have such numbers (E.164 with `+`) under their shared
+/// code; all that share it where the plan does not tell them apart.
+pub fn regions(phone: &str) -> Vec<&'static str> {
+    let Some((regions, national)) = phone.strip_prefix('+').and_then(plan_of) else {
+        return Vec::new();
+    };
+    let ids = |regions: &[&'static Metadata]| regions.iter().map(|region| region.id()).collect();
+    if regions.len() < 2 {
+        return ids(&regions);
+    }
+    let has = |region: &&&'static Metadata| describes(region, national);
+    let described: Vec<&'static Metadata> = regions.iter().filter(has).copied().collect();
+    if described.is_empty() {
+        ids(&regions)
+    } else {
+        ids(&described)
+    }
+}
+
 /// What a number is, in E.164 with `+`, if it is of a kind that seldom takes text messages. `None` too where
 /// the plan does not tell: in North America mobiles and landlines look alike.
 pub fn odd_kind(phone: &str) -> Option<&'static str> {

@@ -23,6 +23,7 @@ use serde::Serialize;
 use crate::sms::Timestamp;
 use crate::store::inspect::{Failure, REASONS, SentFacts, Totals};
 use crate::store::{Campaign, CampaignState, Store, StoreError};
+use crate::window::{Clock, Window};
 
 pub use advice::{Step, advice, shell_word, steps};
 pub use file::to_file;
@@ -68,13 +69,68 @@ pub struct Standing {
     pub state: &'static str,
     /// Why it is paused or stopped.
     pub state_reason: Option<String>,
+    /// When its messages may start, where it keeps hours.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub window: Option<Hours>,
     #[serde(flatten)]
     pub totals: Totals,
 }
 
+/// When a campaign's messages may start.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Hours {
+    /// `09:00-20:00`.
+    pub hours: String,
+    /// `mon-fri`, `daily`.
+    pub days: String,
+    /// A zone, `column` or `recipient`.
+    pub timezone: String,
+    /// The zone of those whose own is not known.
+    pub fallback_timezone: Option<String>,
+    /// When it opens, where it is closed for all.
+    pub opens_at: Option<String>,
+    /// For people.
+    #[serde(skip)]
+    told: String,
+}
+
+impl Hours {
+    pub fn of(window: &Window) -> Self {
+        let zone = window.clock.zone().to_string();
+        let (timezone, fallback_timezone) = match &window.clock {
+            Clock::Of(_) => (zone, None),
+            Clock::Row(_) => ("column".to_owned(), Some(zone)),
+            Clock::Recipient(_) => ("recipient".to_owned(), Some(zone)),
+        };
+        Self {
+            hours: window.hours.to_string(),
+            days: window.days.to_string(),
+            timezone,
+            fallback_timezone,
+            opens_at: None,
+            told: window.told(),
+        }
+    }
+
+    fn at(window: &Window, now: Timestamp) -> Self {
+        let mut hours = Self::of(window);
+        let closed = window.for_all(now).filter(|span| !span.contains(now));
+        if let Some(span) = closed {
+            hours.opens_at = Some(span.opens_at.to_string());
+            hours.told = format!("{}; opens {}", hours.told, window.shown(span.opens_at));
+        }
+        hours
+    }
+
+    /// `09:00-20:00 daily by the clock of Asia/Shanghai; opens 2026-11-22 09:00 Asia/Shanghai`.
+    pub fn told(&self) -> &str {
+        &self.told
+    }
+}
+
 impl Standing {
     /// An active campaign with nothing left to send is done.
-    pub fn new(campaign: &Campaign, totals: Totals) -> Self {
+    pub fn new(campaign: &Campaign, totals: Totals, now: Timestamp) -> Self {
         let idle = totals.queued == 0 && totals.sending == 0;
         Self {
             campaign: campaign.name.clone(),
@@ -83,22 +139,24 @@ impl Standing {
                 state => state.as_str(),
             },
             state_reason: campaign.state_reason.clone(),
+            window: campaign.window.as_ref().map(|window| Hours::at(window, now)),
             totals,
         }
     }
 
     pub async fn of(store: &Store, campaign: &Campaign) -> Result<Self, StoreError> {
         let totals = store.totals(Some(campaign.id)).await?;
-        Ok(Self::new(campaign, totals))
+        Ok(Self::new(campaign, totals, store.now().await?))
     }
 
     /// Of all campaigns but the one called `default` while nothing was ever in it.
     pub async fn all(store: &Store) -> Result<Vec<Self>, StoreError> {
         let totals = store.campaign_totals().await?;
+        let now = store.now().await?;
         Ok(totals
             .iter()
             .filter(|(campaign, totals)| campaign.id != DEFAULT || *totals != Totals::default())
-            .map(|(campaign, totals)| Self::new(campaign, *totals))
+            .map(|(campaign, totals)| Self::new(campaign, *totals, now))
             .collect())
     }
 }

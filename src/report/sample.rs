@@ -33,6 +33,7 @@ pub(super) fn report() -> Report {
             campaign: "spring sale".to_owned(),
             state: "done",
             state_reason: None,
+            window: None,
             totals,
         }],
         by_reason: vec![

@@ -64,6 +64,9 @@ fn standing(one: &Standing) -> String {
     if let Some(reason) = &one.state_reason {
         let _ = write!(text, " ({})", printable(reason));
     }
+    if let Some(hours) = &one.window {
+        let _ = write!(text, "\nsent {}", printable(hours.told()));
+    }
     text.push_str("\n\n");
     let mut table = bare();
     for (label, count) in places(&one.totals) {
@@ -253,6 +256,7 @@ mod tests {
             campaign: "reminders".to_owned(),
             state: "paused",
             state_reason: Some("50 of the last 100 were rejected".to_owned()),
+            window: None,
             totals: Totals {
                 imported: 80,
                 queued: 30,

@@ -37,6 +37,7 @@ async fn cancelled(folder: &tempfile::TempDir, count: u64) -> (Store, Campaign) 
         now,
         due_at: now,
         expires_at: None,
+        window: None,
         rows,
         row_count: count,
         rejected: 0,

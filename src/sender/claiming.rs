@@ -1,12 +1,15 @@
 //! What the clerk asks the database for, and to whom it hands what it got.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use super::breaker::Allowed;
 use super::clerk::Clerk;
 use super::clock::micros;
 use super::filling::message;
+use super::hours;
 use super::line::Line;
 use super::route::Route;
 use super::slot::{self, Job};
@@ -14,6 +17,7 @@ use crate::phone::{Phone, Region};
 use crate::sms::{Cause, Class, Sms, Timestamp};
 use crate::store::{Admission, Claimed, Held, Load, Moment, Round, RoundDone, RouteClaim};
 use crate::text::segments;
+use crate::window::{Recipient, Window};
 
 /// A round claims at most so many rows for one provider, so that it stays short.
 const ROUND_MOST: u32 = 1_000;
@@ -26,7 +30,11 @@ impl Clerk {
         let mut free = self.free();
         let mut left = self.left();
         let horizon = self.horizon();
+        let reach = self.reach;
         for route in &mut self.routes {
+            for line in &mut route.lines {
+                line.keep_hours(round.now, reach);
+            }
             let room = free.min(cap.saturating_sub(route.busy()));
             let room = room.min(u32::try_from(left).unwrap_or(u32::MAX));
             let holds = route.holds_due(now_us);
@@ -169,10 +177,13 @@ impl Clerk {
         let first = rows.first()?;
         let route = &mut self.routes[index];
         let campaign_id = first.sms.campaign_id;
-        let from = route.line(campaign_id).and_then(|line| {
-            line.empty = false;
-            line.campaign.sender.clone()
-        });
+        let (from, window) = match route.line(campaign_id) {
+            Some(line) => {
+                line.empty = false;
+                (line.campaign.sender.clone(), line.campaign.window.clone())
+            }
+            None => (None, None),
+        };
         let messages = rows
             .iter()
             .map(|row| message(&row.sms, &row.phone, from.clone()));
@@ -181,6 +192,7 @@ impl Clerk {
             rows: rows.iter().map(|row| row.sms.clone()).collect(),
             campaign_id,
             moment: first.moment,
+            window,
             reach: self.reach,
             claimed_at: round.now,
             jumps: self.jumps,
@@ -244,21 +256,49 @@ pub(super) fn held(job: &Job) -> Held {
     }
 }
 
-/// Whether a claimed message can be sent at all.
-pub(super) fn admit(sms: &Sms, now: Timestamp, region: Option<Region>) -> Admission {
-    if sms.expires_at.is_some_and(|expires_at| expires_at <= now) {
-        return Admission::Refuse(Cause::new(
-            Class::Expired,
-            "its time ran out before it was sent",
-        ));
+/// By what a worker judges claimed messages.
+pub(super) struct Rules {
+    pub(super) now: Timestamp,
+    pub(super) reach: Duration,
+    pub(super) region: Option<Region>,
+    /// Of the campaigns that have one.
+    pub(super) windows: Arc<HashMap<i64, Window>>,
+}
+
+impl Rules {
+    /// Whether a claimed message can be sent at all, and now.
+    pub(super) fn admit(&self, sms: &Sms) -> Admission {
+        let expires_by = |at: Timestamp| sms.expires_at.is_some_and(|expires_at| expires_at <= at);
+        let expired = |why| Admission::Refuse(Cause::new(Class::Expired, why));
+        if expires_by(self.now) {
+            return expired("its time ran out before it was sent");
+        }
+        let phone = match Phone::parse(&sms.phone, self.region) {
+            Ok(phone) => phone,
+            Err(error) => {
+                return Admission::Refuse(Cause::new(Class::Recipient, error.to_string()));
+            }
+        };
+        match self.waits_until(sms, &phone) {
+            Some(until) if expires_by(until) => {
+                expired("its time runs out before its window opens again")
+            }
+            Some(until) => Admission::Wait { phone, until },
+            None => Admission::Send {
+                phone,
+                segments: sms
+                    .segments
+                    .unwrap_or_else(|| segments::count(&sms.content).count),
+            },
+        }
     }
-    match Phone::parse(&sms.phone, region) {
-        Ok(phone) => Admission::Send {
-            phone,
-            segments: sms
-                .segments
-                .unwrap_or_else(|| segments::count(&sms.content).count),
-        },
-        Err(error) => Admission::Refuse(Cause::new(Class::Recipient, error.to_string())),
+
+    fn waits_until(&self, sms: &Sms, phone: &Phone) -> Option<Timestamp> {
+        let window = self.windows.get(&sms.campaign_id)?;
+        let recipient = Recipient {
+            phone: phone.as_str(),
+            params: &sms.params,
+        };
+        hours::waits_until(|at| window.for_one(recipient, at), self.now, self.reach)
     }
 }

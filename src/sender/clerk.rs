@@ -1,7 +1,7 @@
 //! The clerk owns the database side of all slots. Each round is one transaction: what has ended is
 //! settled, and rows are claimed for whoever is idle. While it commits, the next round gathers.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::breaker::Breaker;
-use super::claiming::admit;
+use super::claiming::Rules;
 use super::clock::{Clock, micros};
 use super::database::Database;
 use super::inquiry::Inquiry;
@@ -23,6 +23,7 @@ use crate::sms::Timestamp;
 use crate::store::calls::alone;
 use crate::store::pace::{GRACE, HORIZON, Terms};
 use crate::store::{Round, RoundDone, StoreError};
+use crate::window::Window;
 
 /// So often the clerk looks at campaigns and workers.
 pub(super) const UPKEEP: Duration = Duration::from_secs(1);
@@ -85,6 +86,10 @@ pub(super) struct Clerk {
     /// Since when it could not be told whether all is done.
     pub(super) away_since: Option<Instant>,
     pub(super) inquiry: Inquiry,
+    /// Of the campaigns that have one.
+    pub(super) windows: Arc<HashMap<i64, Window>>,
+    /// It said that it waits for a window.
+    pub(super) rests: bool,
 }
 
 impl Clerk {
@@ -130,6 +135,8 @@ impl Clerk {
             refill: false,
             away_since: None,
             inquiry: Inquiry::new(),
+            windows: Arc::default(),
+            rests: false,
         };
         let now = clerk.clock.now();
         clerk.database.reach().await?.park_nobodys(now).await?;
@@ -224,7 +231,12 @@ impl Clerk {
     }
 
     fn empty_round(&self, now: Timestamp) -> Round {
-        let region = self.settings.default_region;
+        let rules = Rules {
+            now,
+            reach: self.reach,
+            region: self.settings.default_region,
+            windows: Arc::clone(&self.windows),
+        };
         Round {
             worker_id: self.lease.worker_id(),
             now,
@@ -237,7 +249,8 @@ impl Clerk {
             stops: Vec::new(),
             refill: false,
             claims: Vec::new(),
-            admit: Arc::new(move |sms| admit(sms, now, region)),
+            caps: self.settings.sender.max_per_recipient.clone(),
+            admit: Arc::new(move |sms| rules.admit(sms)),
             fill: Arc::new(alone),
         }
     }
@@ -344,6 +357,7 @@ impl Round {
             stops: self.stops.clone(),
             refill: self.refill,
             claims: Vec::new(),
+            caps: self.caps.clone(),
             admit: Arc::clone(&self.admit),
             fill: Arc::clone(&self.fill),
         }

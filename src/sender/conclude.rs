@@ -64,6 +64,7 @@ impl Clerk {
                 let line = route.line(job.campaign_id);
                 // What was claimed under another id was parked when this worker was taken for dead.
                 let goes_on = !stopping && !is_away && job.worker_id == worker_id;
+                let goes_on = goes_on && job.is_open(&self.clock);
                 if goes_on && line.is_some_and(|line| line.is_active()) {
                     route.held.push(job);
                 } else {

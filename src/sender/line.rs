@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use super::brake::{self, Brake};
+use super::hours::Hours;
 use super::slot::Job;
 use crate::provider::Provider;
 use crate::sms::{Cause, Class, Outcome, Timestamp};
@@ -18,6 +19,9 @@ pub(super) struct Line {
     pub(super) brake: Brake,
     /// Nothing is due before this.
     pub(super) quiet_until: Timestamp,
+    /// When the next message is due, as far as was heard.
+    due_at: Option<Timestamp>,
+    pub(super) hours: Hours,
     /// It had nothing left when it was asked last.
     pub(super) empty: bool,
     /// A message of the request that was refused last, while nothing else happened since.
@@ -35,6 +39,8 @@ impl Line {
             campaign,
             brake: Brake::new(config),
             quiet_until: Timestamp::default(),
+            due_at: None,
+            hours: Hours::default(),
             empty: false,
             refused: None,
             proven: false,
@@ -63,10 +69,33 @@ impl Line {
 
     /// Takes up what the database says of the campaign now.
     pub(super) fn refresh(&mut self, campaign: Campaign) {
-        if campaign.state == CampaignState::Active && !self.is_active() {
+        let is_active_again = campaign.state == CampaignState::Active && !self.is_active();
+        if is_active_again || campaign.window != self.campaign.window {
             self.quiet_until = Timestamp::default();
+            self.hours = Hours::default();
         }
         self.campaign = campaign;
+    }
+
+    /// Outside its window it is not asked for anything.
+    pub(super) fn keep_hours(&mut self, now: Timestamp, reach: Duration) {
+        let window = self.campaign.window.as_ref();
+        if let Some(until) = self.hours.look(window, now, reach) {
+            self.quiet_until = self.quiet_until.max(until);
+        }
+    }
+
+    /// Until when it has nothing to send, where that is longer than `patience`: its window is closed, or all
+    /// that it has is due later.
+    pub(super) fn rests_until(&self, now: Timestamp, patience: Duration) -> Option<Timestamp> {
+        let closed_until = self.hours.closed_until(now);
+        closed_until.or(self.due_at.filter(|due_at| *due_at > now.plus(patience)))
+    }
+
+    /// An instant as its window's clock shows it.
+    pub(super) fn shown(&self, at: Timestamp) -> String {
+        let window = self.campaign.window.as_ref();
+        window.map_or_else(|| at.to_string(), |window| window.shown(at))
     }
 
     /// Its largest call of a round had so many messages.
@@ -76,6 +105,10 @@ impl Line {
     }
 
     pub(super) fn drained(&mut self, drained: Drained, now: Timestamp) {
+        self.due_at = match drained {
+            Drained::Until(due_at) => due_at,
+            Drained::Halted(..) => None,
+        };
         match drained {
             Drained::Halted(state, reason) => self.halt(state, reason),
             Drained::Until(Some(due_at)) => {

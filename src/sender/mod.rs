@@ -14,6 +14,7 @@ mod conclude;
 mod database;
 mod filling;
 mod gate;
+mod hours;
 mod inquiry;
 mod lease;
 mod line;
@@ -55,6 +56,8 @@ pub struct Config {
     #[serde(with = "jiff::fmt::serde::unsigned_duration::friendly::compact::required")]
     pub lease: Duration,
     pub on_unknown: OnUnknown,
+    /// How often one phone may be texted, over all campaigns and workers.
+    pub max_per_recipient: Rates,
 }
 
 /// What happens to a message that was perhaps accepted, where the provider can neither be asked nor
@@ -87,6 +90,8 @@ pub struct Settings {
     pub limit: Option<u64>,
     /// Wait for more when all is done.
     pub follow: bool,
+    /// Wait for windows to open, and for what is due later than any retry.
+    pub wait: bool,
 }
 
 /// What a run has done so far; anybody may look at it at any time.
@@ -138,6 +143,8 @@ pub enum Ended {
     Stopped,
     /// Campaigns with messages left must not go on: their names, and why.
     Halted(Vec<(String, String)>),
+    /// What is left waits for its hour, and nobody wanted to: the campaigns, and until when, for people.
+    Waiting(Vec<(String, String)>),
 }
 
 /// What a run did.

@@ -91,6 +91,7 @@ impl Route {
         self.breaker.shift(by_us);
         for line in &mut self.lines {
             line.quiet_until = Timestamp::default();
+            line.hours = Hours::default();
         }
     }
 

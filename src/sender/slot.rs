@@ -12,12 +12,14 @@ use tokio::sync::{mpsc, watch};
 
 use super::Progress;
 use super::clock::{Clock, micros};
+use super::hours;
 use super::lease::Lease;
 use crate::provider::gateway::Gateway;
 use crate::provider::{Message, Provider, Stamp};
 use crate::sms::{Cause, Class, Outcome, Sms, Timestamp};
 use crate::store::Moment;
 use crate::store::pace::GRACE;
+use crate::window::{Recipient, Window};
 
 /// How a request reaches its provider.
 #[derive(Clone)]
@@ -56,6 +58,8 @@ pub(super) struct Job {
     pub(super) messages: Vec<Message>,
     pub(super) campaign_id: i64,
     pub(super) moment: Moment,
+    /// When its campaign's messages may start.
+    pub(super) window: Option<Window>,
     /// It starts within so long of its moment.
     pub(super) reach: Duration,
     pub(super) claimed_at: Timestamp,
@@ -75,7 +79,7 @@ pub(super) enum End {
     Outcomes(Vec<Outcome>),
     /// Its moment passed before it could start: it wants another.
     Lapsed,
-    /// It was not started, and shall not be: stop, the lease ran out, or its time did.
+    /// It was not started, and shall not be: stop, the lease ran out, its time did, or its window closed.
     Released,
 }
 
@@ -89,6 +93,20 @@ pub(super) struct Ended {
 impl Job {
     pub(super) fn count(&self) -> u32 {
         u32::try_from(self.rows.len()).unwrap_or(u32::MAX)
+    }
+
+    /// Whether all of it is inside its window at this moment.
+    pub(super) fn is_open(&self, clock: &Clock) -> bool {
+        let Some(window) = &self.window else {
+            return true;
+        };
+        self.messages.iter().zip(&self.rows).all(|(message, sms)| {
+            let recipient = Recipient {
+                phone: message.phone.as_str(),
+                params: &sms.params,
+            };
+            hours::is_open(window, recipient, clock)
+        })
     }
 
     /// The same for each of its messages.
@@ -167,7 +185,8 @@ async fn attempt(job: &Job, around: &Surroundings, started_us: &mut i64) -> End 
     };
     let is_late = |sms: &Sms| sms.expires_at.is_some_and(|at| at <= stamp.now);
     let too_late = job.rows.iter().any(is_late);
-    if *around.stop.borrow() || !around.lease.covers(job.worker_id) || too_late {
+    let closed = !job.is_open(&around.clock);
+    if *around.stop.borrow() || !around.lease.covers(job.worker_id) || too_late || closed {
         return End::Released;
     }
     if let Moment::At(moment_us) = job.moment

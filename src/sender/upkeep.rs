@@ -1,12 +1,23 @@
 //! What the clerk does between rounds: it looks at what others change, buries dead workers, and finds
 //! out whether anything is left to do.
 
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
 use tokio::time::Instant;
 
 use super::clerk::{Clerk, DATABASE_PATIENCE, UPKEEP};
 use super::line::Line;
 use super::{Ended, OnUnknown, SendError};
+use crate::sms::Timestamp;
 use crate::store::CampaignState;
+
+/// So many times in a row some old starts are forgotten.
+const FORGETTING: u32 = 10;
+/// Who has nothing to send for so long waits for its hour.
+const WORTH_SAYING: Duration = Duration::from_secs(5);
 
 impl Clerk {
     pub(super) async fn upkeep_unless_away(&mut self) {
@@ -43,10 +54,52 @@ impl Clerk {
                     .push(Line::new(campaign, self.settings.brake)),
             }
         }
+        self.keep_hours().await?;
         if first || parked > 0 {
             self.resend_unknown().await?;
         }
         Ok(())
+    }
+
+    /// Takes up the windows of the campaigns; says so where all that is left waits for one.
+    async fn keep_hours(&mut self) -> Result<(), SendError> {
+        let (now, reach) = (self.clock.now(), self.reach);
+        let mut windows = HashMap::new();
+        for line in self.routes.iter_mut().flat_map(|route| &mut route.lines) {
+            line.keep_hours(now, reach);
+            if let Some(window) = &line.campaign.window {
+                windows.insert(line.campaign.id, window.clone());
+            }
+            if let Some(opens_at) = line.hours.take_closed(now).filter(|_| line.is_active()) {
+                let store = self.database.reach().await?;
+                let expired = store.expire_rows(line.campaign.id, opens_at, now).await?;
+                self.progress.failed.fetch_add(expired, Ordering::Relaxed);
+            }
+        }
+        self.windows = Arc::new(windows);
+        self.say_rests(now);
+        Ok(())
+    }
+
+    fn say_rests(&mut self, now: Timestamp) {
+        let lines = self.routes.iter().flat_map(|route| &route.lines);
+        let working = lines.filter(|line| line.has_work());
+        let rests: Option<Vec<_>> = working
+            .map(|line| Some((line.rests_until(now, WORTH_SAYING)?, line)))
+            .collect();
+        let is_busy = self.routes.iter().any(|route| route.busy() > 0);
+        let first = rests.filter(|_| !is_busy).unwrap_or_default();
+        let first = first.into_iter().min_by_key(|(until, _)| *until);
+        let said = first.and_then(|(until, line)| {
+            let name = &line.campaign.name;
+            let until = line.shown(until);
+            let window = line.campaign.window.as_ref();
+            window.map(|_| format!("`{name}` waits for its window until {until}"))
+        });
+        if said.is_some() || self.rests {
+            self.rests = said.is_some();
+            self.progress.set_note(said);
+        }
     }
 
     /// Puts back into the queue what may be sent again though it was perhaps accepted.
@@ -92,6 +145,16 @@ impl Clerk {
         let store = self.database.reach().await?;
         if self.lease.holds() {
             store.park_nobodys(self.clock.now()).await?;
+        }
+        let caps = self.settings.sender.max_per_recipient.0.iter();
+        if let Some(longest) = caps.map(|cap| cap.window).max() {
+            // Twice as long: another worker's clock may be behind.
+            let before = self.clock.now().minus(longest * 2);
+            for _ in 0..FORGETTING {
+                if store.forget_starts(before).await? == 0 {
+                    break;
+                }
+            }
         }
         self.resend_unknown().await?;
         let lines = self.routes.iter().flat_map(|route| &route.lines);
@@ -143,8 +206,13 @@ impl Clerk {
         if self.left() == 0 {
             return Ok(Some(Ended::Limit));
         }
+        let (now, patience) = (self.clock.now(), self.settings.retry.max_wait);
+        let rests = |line: &Line| match self.settings.wait {
+            true => line.hours.closed_until(now).is_some(),
+            false => line.rests_until(now, patience).is_some(),
+        };
         let mut lines = self.routes.iter().flat_map(|route| &route.lines);
-        if lines.any(|line| line.is_active() && !line.empty) {
+        if lines.any(|line| line.is_active() && !line.empty && !rests(line)) {
             self.awaits_no_answers();
             return Ok(None);
         }
@@ -157,7 +225,9 @@ impl Clerk {
     /// Everything seemed empty: asks the database once more, for each campaign.
     async fn confirm_finished(&mut self) -> Result<Option<Ended>, SendError> {
         let mut halted = Vec::new();
+        let mut resting = Vec::new();
         let mut wait = false;
+        let patience = self.settings.retry.max_wait;
         // A worker may have died between parking another's messages and putting them back.
         self.resend_unknown().await?;
         let now = self.clock.now();
@@ -169,11 +239,19 @@ impl Clerk {
             }
             if line.is_active() {
                 line.empty = false;
+                if let Some(until) = line.rests_until(now, patience)
+                    && !self.settings.wait
+                    && !unfinished.sending
+                {
+                    resting.push((line.campaign.name.clone(), line.shown(until)));
+                    continue;
+                }
                 line.quiet_until = if unfinished.ready {
                     now
                 } else {
                     now.plus(UPKEEP / 4)
                 };
+                line.keep_hours(now, self.reach);
                 wait = true;
             } else if line.campaign.state != CampaignState::Cancelled {
                 let state = line.campaign.state.as_str();
@@ -191,10 +269,12 @@ impl Clerk {
         if self.awaits_answers().await? {
             return Ok(None);
         }
-        Ok(Some(if halted.is_empty() {
-            Ended::Done
-        } else {
+        Ok(Some(if !halted.is_empty() {
             Ended::Halted(halted)
+        } else if !resting.is_empty() {
+            Ended::Waiting(resting)
+        } else {
+            Ended::Done
         }))
     }
 }

@@ -7,6 +7,7 @@ use super::schema::campaign;
 use super::{Store, StoreError};
 use crate::rate::Rates;
 use crate::sms::Timestamp;
+use crate::window::Window;
 
 /// Whether a campaign's messages may be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,6 +68,8 @@ pub struct Campaign {
     pub state_reason: Option<String>,
     /// What its dedupe keys are made of: `phone`, `none`, or columns with commas between them.
     pub unique_by: Option<String>,
+    /// When its messages may start; `None`: at any hour.
+    pub window: Option<Window>,
     pub created_at: Timestamp,
 }
 
@@ -78,6 +81,7 @@ pub struct NewCampaign {
     pub rate: Rates,
     pub priority: i32,
     pub unique_by: Option<String>,
+    pub window: Option<Window>,
 }
 
 /// What `None` leaves as it is.
@@ -88,6 +92,8 @@ pub struct CampaignChange {
     pub rate: Option<Rates>,
     pub priority: Option<i32>,
     pub unique_by: Option<String>,
+    /// `Some(None)` lifts it.
+    pub window: Option<Option<Window>>,
 }
 
 #[derive(AsChangeset)]
@@ -98,6 +104,7 @@ struct Changes<'a> {
     rate: Option<String>,
     priority: Option<i32>,
     unique_by: Option<&'a str>,
+    send_window: Option<String>,
 }
 
 #[derive(Queryable, Selectable)]
@@ -112,6 +119,7 @@ struct Row {
     state: i32,
     state_reason: Option<String>,
     unique_by: Option<String>,
+    send_window: String,
     created_at: i64,
 }
 
@@ -121,6 +129,14 @@ impl From<Row> for Campaign {
             tracing::error!(campaign = row.name, %error, "the campaign's limit is ignored");
             Rates::default()
         });
+        let window = Some(row.send_window).filter(|text| !text.is_empty());
+        let window = window.map(|text| text.parse::<Window>()).transpose();
+        let (mut state, mut state_reason) = (CampaignState::of(row.state), row.state_reason);
+        // Whoever wrote it meant to keep hours: nothing is sent until somebody says which.
+        if let (Err(error), CampaignState::Active) = (&window, state) {
+            state = CampaignState::Paused;
+            state_reason = Some(error.to_string());
+        }
         Self {
             id: row.id,
             name: row.name,
@@ -128,12 +144,18 @@ impl From<Row> for Campaign {
             sender: row.sender,
             rate,
             priority: row.priority,
-            state: CampaignState::of(row.state),
-            state_reason: row.state_reason,
+            state,
+            state_reason,
             unique_by: row.unique_by,
+            window: window.unwrap_or_default(),
             created_at: Timestamp::from_millis(row.created_at),
         }
     }
+}
+
+/// As it stands in the table.
+fn written(window: Option<&Window>) -> String {
+    window.map(ToString::to_string).unwrap_or_default()
 }
 
 impl Store {
@@ -176,6 +198,7 @@ impl Store {
                     campaign::rate.eq(new.rate.to_string()),
                     campaign::priority.eq(new.priority),
                     campaign::unique_by.eq(&new.unique_by),
+                    campaign::send_window.eq(written(new.window.as_ref())),
                     campaign::created_at.eq(now.as_millis()),
                 ))
                 .execute(conn)
@@ -207,6 +230,10 @@ impl Store {
             rate: change.rate.as_ref().map(ToString::to_string),
             priority: change.priority,
             unique_by: change.unique_by.as_deref(),
+            send_window: change
+                .window
+                .as_ref()
+                .map(|window| written(window.as_ref())),
         };
         writing!(self, |conn| diesel::update(campaign::table.find(id))
             .set(&changes)

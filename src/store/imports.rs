@@ -8,6 +8,7 @@ use diesel_async::RunQueryDsl;
 use super::schema::{campaign, import, sms_key};
 use super::{CHUNK, Store, StoreError};
 use crate::sms::{NewSms, Timestamp};
+use crate::window::{Recipient, Window};
 
 /// A part of a file, to be queued in one transaction.
 #[derive(Clone)]
@@ -17,6 +18,8 @@ pub struct Batch {
     pub now: Timestamp,
     pub due_at: Timestamp,
     pub expires_at: Option<Timestamp>,
+    /// The campaign's: where every recipient has hours of their own, a message is due when they begin.
+    pub window: Option<Window>,
     pub rows: Vec<NewSms>,
     /// Rows of the file since the last batch, rejected ones too.
     pub row_count: u64,
@@ -25,6 +28,23 @@ pub struct Batch {
     pub duplicates: u64,
     /// The last line that this batch accounts for.
     pub last_line: u64,
+}
+
+impl Batch {
+    /// When a row's message is due. A window that is the same for all is not looked at: the campaign waits as
+    /// one, and goes on at once where its window is changed.
+    pub(super) fn due_at_of(&self, row: &NewSms) -> i64 {
+        let own = self.window.as_ref();
+        let own = own.filter(|window| window.for_all(self.due_at).is_none());
+        let recipient = Recipient {
+            phone: &row.phone,
+            params: &row.params,
+        };
+        let opens_at = own.map(|window| window.for_one(recipient, self.due_at).opens_at);
+        opens_at
+            .map_or(self.due_at, |at| at.max(self.due_at))
+            .as_millis()
+    }
 }
 
 /// What became of a batch; lines are those of the file.

@@ -161,6 +161,24 @@ impl Store {
             }
         }
     }
+
+    /// Fails what is queued in a campaign and expires by a moment before which nothing of it may be sent; what
+    /// is in doubt is parked. Returns how many.
+    pub async fn expire_rows(
+        &self,
+        campaign_id: i64,
+        by: Timestamp,
+        now: Timestamp,
+    ) -> Result<u64, StoreError> {
+        match self {
+            Self::Sqlite(sqlite) => {
+                chunked(async || sqlite.expire_rows(campaign_id, by, now).await).await
+            }
+            Self::Server(server) => {
+                chunked(async || server.expire_rows(campaign_id, by, now).await).await
+            }
+        }
+    }
 }
 
 /// What one transaction of many did.

@@ -56,6 +56,7 @@ pub mod inspect;
 mod ledger;
 pub mod pace;
 mod queue;
+mod recipients;
 mod schema;
 mod server;
 mod sqlite;

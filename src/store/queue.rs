@@ -7,7 +7,7 @@ use super::calls::{Fill, Terms as CallTerms};
 use super::pace::Terms;
 use super::{CampaignState, Store, StoreError};
 use crate::phone::Phone;
-use crate::rate::Rate;
+use crate::rate::{Rate, Rates};
 use crate::sms::{Cause, Receipt, Sms, Timestamp};
 
 /// All that one transaction of a worker shall do.
@@ -24,6 +24,8 @@ pub struct Round {
     /// The clock jumped: all windows count as full.
     pub refill: bool,
     pub claims: Vec<RouteClaim>,
+    /// How often one phone may be texted, over all campaigns; none: as often as there are messages.
+    pub caps: Rates,
     /// Looks at a claimed message before anything is sent.
     pub admit: Arc<dyn Fn(&Sms) -> Admission + Send + Sync>,
     /// Puts the messages of one ask together into calls.
@@ -36,6 +38,11 @@ pub enum Admission {
     Send {
         phone: Phone,
         segments: i32,
+    },
+    /// It goes back into the queue without an attempt: it is outside its window.
+    Wait {
+        phone: Phone,
+        until: Timestamp,
     },
     /// It fails without a request, and without an attempt.
     Refuse(Cause),
@@ -67,6 +74,18 @@ pub enum Fate {
     Unknown(Cause),
     /// The attempt was part of an outage and is given back, from the queue or from the failed.
     Refunded,
+}
+
+impl Fate {
+    /// Back into the queue as it was, until a moment.
+    pub(super) const fn waits(until: Timestamp) -> Self {
+        Self::Ready {
+            due_at: until,
+            cause: None,
+            counted: false,
+            in_doubt: false,
+        }
+    }
 }
 
 /// What a settlement did.

@@ -12,6 +12,7 @@ diesel::table! {
         state_reason -> Nullable<Text>,
         unique_by -> Nullable<Text>,
         created_at -> BigInt,
+        send_window -> Text,
     }
 }
 
@@ -145,6 +146,15 @@ diesel::table! {
     }
 }
 
+diesel::table! {
+    recipient_start (sms_id, claim) {
+        sms_id -> BigInt,
+        claim -> BigInt,
+        phone -> Text,
+        ended_at -> Nullable<BigInt>,
+    }
+}
+
 diesel::allow_tables_to_appear_in_same_query!(
     campaign,
     import,
@@ -153,5 +163,6 @@ diesel::allow_tables_to_appear_in_same_query!(
     sms_failed,
     sms_key,
     worker,
-    suppression
+    suppression,
+    recipient_start
 );

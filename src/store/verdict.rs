@@ -55,6 +55,22 @@ pub(super) fn cancelled() -> Cause {
     Cause::new(Class::Cancelled, "its campaign was cancelled")
 }
 
+/// Why a phone is on the suppression list that a provider rejected as opted out; `None` where it was not.
+pub(super) fn opted_out(settlement: &Settlement, cause: &Cause, now: Timestamp) -> Option<String> {
+    let (provider, date) = (&settlement.provider, now.to_string());
+    let date = date.split('T').next().unwrap_or_default();
+    let is_one = cause.class == Class::OptedOut && !provider.is_empty();
+    is_one.then(|| format!("`{provider}` said on {date} that they want no more messages"))
+}
+
+/// The reason of messages that will not live to see their window.
+pub(super) fn expired() -> Cause {
+    Cause::new(
+        Class::Expired,
+        "its time runs out before its window opens again",
+    )
+}
+
 /// Whether the settlement would put its message back into the queue, which a cancelled campaign forbids.
 pub(super) fn would_wait(settlement: &Settlement) -> bool {
     matches!(settlement.fate, Fate::Ready { .. })

@@ -38,6 +38,9 @@ pub(crate) struct Pace {
     /// A message that was perhaps accepted: hold it, or resend it [default: setting, hold]
     #[arg(long, value_name = "WHAT", value_parser = ["hold", "resend"])]
     pub(crate) on_unknown: Option<String>,
+    /// End instead of waiting for a window to open, or for what is due later than any retry
+    #[arg(long)]
+    pub(crate) no_wait: bool,
 }
 
 /// What is to be sent.
@@ -79,6 +82,9 @@ impl Delivery {
             });
         }
         announce(context, &campaigns);
+        if !work.pace.no_wait {
+            announce_windows(context, store, &campaigns).await?;
+        }
         if context.config.sender.slots > MANY_SLOTS {
             let slots = context.config.sender.slots;
             let warning = format!("{slots} slots are many: few providers like so many connections");
@@ -130,7 +136,12 @@ impl Delivery {
                     halted.extend(more);
                     Ended::Halted(halted)
                 }
-                (halted @ Ended::Halted(_), Ended::Done | Ended::Limit) => halted,
+                (Ended::Waiting(mut waiting), Ended::Waiting(more)) => {
+                    waiting.extend(more);
+                    Ended::Waiting(waiting)
+                }
+                (halted @ Ended::Halted(_), Ended::Done | Ended::Limit | Ended::Waiting(_))
+                | (halted @ Ended::Waiting(_), Ended::Done | Ended::Limit) => halted,
                 (_, ended) => ended,
             };
             all.standings.extend(next.standings);
@@ -152,7 +163,7 @@ impl Delivery {
             |one: &Standing| matches!(one.state, "paused" | "stopped") && one.totals.queued > 0;
         match (&self.summary.ended, self.signal) {
             (Ended::Stopped, signal) => signal.unwrap_or(Exit::Interrupted),
-            (Ended::Halted(_), _) => Exit::Halted,
+            (Ended::Halted(_) | Ended::Waiting(_), _) => Exit::Halted,
             (Ended::Done | Ended::Limit, _) if self.standings.iter().any(is_halted) => Exit::Halted,
             (Ended::Done | Ended::Limit, _) if totals.failed + totals.unknown > 0 => {
                 Exit::Incomplete
@@ -202,6 +213,13 @@ impl Delivery {
                 for (campaign, reason) in campaigns {
                     let hint = self.way_on(campaign);
                     console.error(&format!("campaign `{campaign}`: {reason}"), Some(&hint));
+                }
+            }
+            Ended::Waiting(campaigns) => {
+                for (campaign, until) in campaigns {
+                    console.say(&format!(
+                        "campaign `{campaign}` waits until {until}; nothing was lost: `smsq send` goes on then"
+                    ));
                 }
             }
             Ended::Done | Ended::Limit => {}
@@ -290,6 +308,30 @@ fn announce(context: &Context, campaigns: &[(Campaign, Totals)]) {
     }
 }
 
+/// Sending waits for the windows that are closed now.
+async fn announce_windows(
+    context: &Context,
+    store: &Store,
+    campaigns: &[(Campaign, Totals)],
+) -> anyhow::Result<()> {
+    for (campaign, totals) in campaigns {
+        let Some(window) = campaign.window.as_ref().filter(|_| totals.queued > 0) else {
+            continue;
+        };
+        let now = store.now().await?;
+        if let Some(span) = window.for_all(now).filter(|span| !span.contains(now)) {
+            context.console.say(&format!(
+                "campaign `{}` may be sent {}: waiting until {}, for {} (`--no-wait` ends instead)",
+                campaign.name,
+                window.told(),
+                window.shown(span.opens_at),
+                duration(span.opens_at.since(now))
+            ));
+        }
+    }
+    Ok(())
+}
+
 fn sender(
     context: &Context,
     store: &Store,
@@ -339,6 +381,7 @@ fn sender(
         rate: work.pace.rate.clone(),
         limit: work.pace.limit,
         follow: work.follow,
+        wait: !work.pace.no_wait,
     };
     Ok(Sender::new(store.clone(), providers, settings))
 }

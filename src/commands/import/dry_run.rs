@@ -5,6 +5,7 @@ use serde_json::json;
 
 use super::look::Look;
 use super::{List, fault, find_homes, prices, tell, unchanged_hint, window};
+use crate::commands::window::check_opens;
 use crate::commands::words::messages;
 use crate::commands::{Context, hinted, providers};
 use crate::exit::Exit;
@@ -117,7 +118,19 @@ async fn look<'a>(
     let price = |phone: &str| prices?.of(phone);
     let price = prices.is_some().then_some(&price as PriceOf<'_>);
     let now = super::this_moment();
-    let window = window(list, now)?;
+    let moments = window(list, now)?;
+    let standing = campaign
+        .as_ref()
+        .and_then(|campaign| campaign.window.clone());
+    let hours = list.hours.change(standing.as_ref())?.unwrap_or(standing);
+    if let Some(hours) = &hours {
+        check_opens(hours, moments, now)?;
+    }
+    let begins_at = moments.due_at.unwrap_or(now);
+    let open_for = moments.expires_at.map(|until| match &hours {
+        Some(hours) => hours.open_between(begins_at, until),
+        None => until.since(begins_at),
+    });
     let progress = context.console.progress(None, "looking");
     let preview = plan
         .preview(SAMPLES, known, price, |done| progress.set(done.rows))
@@ -130,9 +143,9 @@ async fn look<'a>(
         preview,
         limits: limits(list, campaign.as_ref(), context)?,
         currency: prices.map(|prices| prices.currency.as_str()),
-        open_for: window
-            .expires_at
-            .map(|at| at.since(window.due_at.unwrap_or(now))),
+        open_for,
+        window: hours,
+        begins_at,
     })
 }
 

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::checks::Allowance;
 use crate::commands::moment::Moment;
+use crate::commands::window::WindowFlags;
 use crate::commands::words::campaign_name;
 use crate::import::{Encoding, Options, Plan, TextSource, Unique};
 use crate::phone::Region;
@@ -64,6 +65,8 @@ pub(in crate::commands) struct List {
     /// Not after this moment: a message still unsent then fails as expired
     #[arg(long, value_name = "TIME")]
     pub(in crate::commands) expires: Option<Moment>,
+    #[command(flatten)]
+    pub(in crate::commands) hours: WindowFlags,
 }
 
 impl List {
@@ -84,6 +87,7 @@ impl List {
             encoding: self.encoding,
             sheet: self.sheet.clone(),
             smart: self.smart,
+            with_timezone: self.hours.is_by_column(),
         }
     }
 

@@ -10,8 +10,10 @@ use super::{prices, tell};
 use crate::commands::words::{counted, duration, messages};
 use crate::import::{Mapping, Preview, Sample};
 use crate::rate::Rate;
+use crate::sms::Timestamp;
 use crate::text::segments::Alphabet;
 use crate::text::smart;
+use crate::window::Window;
 
 /// So many expensive characters are named.
 const CHARACTERS: usize = 5;
@@ -28,8 +30,11 @@ pub(super) struct Look<'a> {
     pub(super) limits: Vec<Rate>,
     /// Of the prices, where the provider has any.
     pub(super) currency: Option<&'a str>,
-    /// How long the messages are worth sending; `None`: without end.
+    /// How long the messages are worth sending and may be sent; `None`: without end.
     pub(super) open_for: Option<Duration>,
+    /// When they may be sent, and from when on they would be.
+    pub(super) window: Option<Window>,
+    pub(super) begins_at: Timestamp,
 }
 
 fn alphabet(alphabet: Alphabet) -> &'static str {
@@ -65,16 +70,36 @@ impl Look<'_> {
         Some(late).filter(|_| share > 0.0)
     }
 
+    /// When all would be sent under the limits and within the window.
+    fn ends_at(&self) -> Option<Timestamp> {
+        let takes = self.takes()?;
+        Some(match &self.window {
+            Some(window) => window.end_of(self.begins_at, takes),
+            None => self.begins_at.plus(takes),
+        })
+    }
+
     fn sending(&self) -> String {
+        let hours = match (&self.window, self.ends_at()) {
+            (Some(window), Some(at)) => {
+                format!(", {}: until about {}", window.told(), window.shown(at))
+            }
+            (Some(window), None) => format!(", {}", window.told()),
+            (None, _) => String::new(),
+        };
         let Some(takes) = self.takes() else {
-            return "as fast as it goes: no limit is set".to_owned();
+            return format!("as fast as it goes: no limit is set{hours}");
         };
         let limits: Vec<String> = self.limits.iter().map(Rate::to_string).collect();
         let late = match self.too_late() {
             Some(late) => format!("; about {} would expire before their turn", messages(late)),
             None => String::new(),
         };
-        format!("about {} at {}{late}", duration(takes), limits.join(", "))
+        format!(
+            "about {} at {}{hours}{late}",
+            duration(takes),
+            limits.join(", ")
+        )
     }
 
     /// What the segments cost and would not have to, and where they go.
@@ -202,6 +227,7 @@ impl Look<'_> {
             "segments": preview.segments,
             "cost": prices::object(preview.cost, self.currency),
             "takes_ms": self.takes().map(crate::sms::millis),
+            "ends_at": self.ends_at().map(|at| at.to_string()),
             "too_late": self.too_late().unwrap_or_default(),
             "countries": countries,
             "expensive": expensive,

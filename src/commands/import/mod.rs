@@ -16,6 +16,7 @@ pub(super) use self::list::List;
 pub(super) use self::tell::{Imported, remarks};
 
 use super::signals::Signals;
+use super::window::check_opens;
 use super::words::messages;
 use super::{Context, hinted};
 use crate::exit::Exit;
@@ -31,6 +32,7 @@ Examples:
   smsq import invoices.csv --unique phone,invoice --text \"Invoice {{ invoice }} is due\"
   smsq import 名单.xlsx --column phone=手机,电话 --max-rejects 5% --template summer.txt
   smsq import list.csv --template offer.txt --at \"2026-12-24 09:00\" --expires +8h
+  smsq import list.csv --template offer.txt --window 09:00-20:00 --days mon-fri --timezone Europe/Berlin
   smsq import list.rejects.csv --template welcome.txt --campaign welcome-3f2a91   the mended rows
 
 Importing a file again adds only what is missing. Rows that cannot be used go to a file of their own,
@@ -92,7 +94,12 @@ pub(super) fn prepare(list: &List, context: &Context) -> anyhow::Result<Vec<Plan
         ));
     }
     // The database's clock decides, but a database shall not be made for a moment long past.
-    window(list, this_moment())?;
+    let moments = window(list, this_moment())?;
+    if list.campaign.is_none()
+        && let Some(Some(hours)) = list.hours.change(None)?
+    {
+        check_opens(&hours, moments, this_moment())?;
+    }
     let region = list.region.or(context.config.default_region);
     list.files
         .iter()
@@ -112,8 +119,14 @@ pub(super) async fn import(
     find_homes(list, plans, store).await?;
     let plans: &[Plan] = plans;
     for plan in plans {
-        if let Some(campaign) = store.campaign(list.campaign_for(plan)).await? {
-            plan.unique_in(&campaign).map_err(fault)?;
+        let campaign = store.campaign(list.campaign_for(plan)).await?;
+        if let Some(campaign) = &campaign {
+            plan.unique_in(campaign).map_err(fault)?;
+        }
+        let standing = campaign.and_then(|campaign| campaign.window);
+        let hours = list.hours.change(standing.as_ref())?.unwrap_or(standing);
+        if let Some(hours) = hours {
+            check_opens(&hours, window, store.now().await?)?;
         }
         if purpose == Use::Real {
             checks::check_again(list, plan, context, store).await?;
@@ -190,6 +203,7 @@ async fn open_campaign(
         provider: differing(&list.provider, &campaign.provider),
         sender: differing(&list.from, &campaign.sender),
         unique_by: campaign.unique_by.is_none().then_some(unique),
+        window: list.hours.change(campaign.window.as_ref())?,
         ..CampaignChange::default()
     };
     if let Some(provider) = &change.provider {

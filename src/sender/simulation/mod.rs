@@ -6,6 +6,7 @@ mod hands;
 mod history;
 mod tests;
 mod turns;
+mod windows;
 mod workers;
 mod world;
 
@@ -108,6 +109,7 @@ impl Simulation {
             now: START,
             due_at,
             expires_at,
+            window: None,
             rows: numbers.map(row).collect(),
             row_count: count,
             rejected: 0,
@@ -265,6 +267,7 @@ fn settings() -> Settings {
             slots: 16,
             lease: Duration::from_secs(30),
             on_unknown: OnUnknown::Hold,
+            max_per_recipient: Rates::default(),
         },
         retry: retry::Config {
             max_attempts: 8,
@@ -288,6 +291,7 @@ fn settings() -> Settings {
         rate: None,
         limit: None,
         follow: false,
+        wait: true,
     }
 }
 

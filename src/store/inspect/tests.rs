@@ -49,6 +49,7 @@ async fn imported(store: &Store, campaign_id: i64, count: u64) -> i64 {
         now: NOW,
         due_at: NOW,
         expires_at: None,
+        window: None,
         rows,
         row_count: count,
         rejected: 0,

@@ -264,7 +264,8 @@ pub(super) async fn mark(
 #[derive(Default)]
 pub(super) struct Marks {
     pub(super) ids: Vec<i64>,
-    pub(super) refused: Vec<Settlement>,
+    /// Rows that were refused or have to wait.
+    pub(super) passed_over: Vec<Settlement>,
     /// Rows whose phone is another once it is read, or whose text had to be made readable.
     pub(super) rewritten: Vec<Sms>,
     pub(super) reached: HashMap<i64, (i64, i64)>,
@@ -300,7 +301,7 @@ impl Marks {
                 ))
                 .execute(conn))?;
         }
-        settle::settle_all(link, &self.refused, round.now).await?;
+        settle::settle_all(link, &self.passed_over, round.now).await?;
         Ok(())
     }
 }

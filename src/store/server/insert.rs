@@ -110,7 +110,7 @@ pub(super) async fn last_id(link: &mut Link) -> QueryResult<i64> {
     ask_number(link, expression).await
 }
 
-async fn suppress(
+pub(super) async fn suppress(
     link: &mut Link,
     phones: &[(String, Option<String>)],
     now: Timestamp,
@@ -244,7 +244,7 @@ async fn insert(link: &mut Link, batch: &Batch, rows: &[&NewSms]) -> QueryResult
                 sms::content.eq(&row.content),
                 sms::params.eq(&row.params),
                 sms::segments.eq(row.segments),
-                sms::due_at.eq(batch.due_at.as_millis()),
+                sms::due_at.eq(batch.due_at_of(row)),
                 sms::expires_at.eq(batch.expires_at.map(Timestamp::as_millis)),
                 sms::dedupe_key.eq(&row.dedupe_key),
                 sms::created_at.eq(batch.now.as_millis()),

@@ -14,7 +14,7 @@ use crate::store::foreign::Foreign;
 use crate::store::ledger::{Chunk, RetryFilter, failed_matching, unknown_matching};
 use crate::store::queue::{Fate, Settled, Settlement};
 use crate::store::schema::{campaign, sms, sms_failed, worker};
-use crate::store::verdict::cancelled;
+use crate::store::verdict::{cancelled, expired};
 use crate::store::workers::NewWorker;
 use crate::store::{CHUNK, StoreError, Worker};
 
@@ -89,6 +89,18 @@ impl Server {
     ) -> Result<Chunk, StoreError> {
         self.transaction(|link| Box::pin(async move { cancel_rows(link, campaign_id, now).await }))
             .await
+    }
+
+    pub(in crate::store) async fn expire_rows(
+        &self,
+        campaign_id: i64,
+        by: Timestamp,
+        now: Timestamp,
+    ) -> Result<Chunk, StoreError> {
+        self.transaction(|link| {
+            Box::pin(async move { expire_rows(link, campaign_id, by, now).await })
+        })
+        .await
     }
 
     pub(in crate::store) async fn register_worker(
@@ -256,6 +268,33 @@ async fn cancel_rows(link: &mut Link, campaign_id: i64, now: Timestamp) -> Query
     let certain = of(false);
     moves::give_up_keys(link, &certain).await?;
     moves::to_failed(link, &certain, &Fault::of(&cancelled(), 0), now).await?;
+    Ok(Chunk::all(rows.len()))
+}
+
+async fn expire_rows(
+    link: &mut Link,
+    campaign_id: i64,
+    by: Timestamp,
+    now: Timestamp,
+) -> QueryResult<Chunk> {
+    let rows: Vec<(i64, bool)> = on!(link, |conn| sms::table
+        .filter(sms::campaign_id.eq(campaign_id))
+        .filter(sms::state.eq(State::Ready.code()))
+        .filter(sms::expires_at.le(by.as_millis()))
+        .order((sms::due_at, sms::id))
+        .limit(CHUNK)
+        .select((sms::id, sms::in_doubt))
+        .for_update()
+        .load(conn))?;
+    let (doubtful, certain): (Vec<_>, Vec<_>) = rows.iter().partition(|(_, in_doubt)| *in_doubt);
+    let ids = |rows: Vec<(i64, bool)>| {
+        let mut ids: Vec<i64> = rows.into_iter().map(|(id, _)| id).collect();
+        ids.sort_unstable();
+        ids
+    };
+    let expired = Fault::of(&expired(), 0);
+    moves::park(link, &ids(doubtful), &expired).await?;
+    moves::to_failed(link, &ids(certain), &expired, now).await?;
     Ok(Chunk::all(rows.len()))
 }
 

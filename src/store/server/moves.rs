@@ -33,7 +33,7 @@ pub(super) struct Row {
     pub(super) campaign_id: i64,
     import_id: Option<i64>,
     #[diesel(deserialize_as = Foreign)]
-    phone: String,
+    pub(super) phone: String,
     segments: Option<i32>,
     state: i32,
     in_doubt: bool,

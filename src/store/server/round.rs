@@ -12,6 +12,7 @@ use rand::RngExt;
 use super::claim::{self, Floors, Marks};
 use super::link::{Link, on};
 use super::pace::Paces;
+use super::recipients::{self, Recipients};
 use super::search::{Found, Search, campaigns};
 use super::{Server, settle};
 use crate::store::calls::{self, Filling};
@@ -54,6 +55,7 @@ async fn play(
         settled: settle::settle_all(link, &round.settlements, round.now).await?,
         claims: Vec::new(),
     };
+    recipients::end(link, round).await?;
     for halt in &round.halts {
         on!(link, |conn| update(campaign::table.find(halt.campaign_id))
             .filter(campaign::state.eq(CampaignState::Active.code()))
@@ -78,6 +80,7 @@ async fn play(
         suppressing: None,
         held: HashMap::new(),
         marks: Marks::default(),
+        recipients: Recipients::hold(link, round).await?,
     };
     let mut found = Vec::new();
     for route in &round.claims {
@@ -94,6 +97,7 @@ async fn play(
     }
     paces.keep(link).await?;
     marks.write(link, round, &nonce).await?;
+    recipients::begin(link, round, &done.claims).await?;
     for (campaign_id, drained) in done.claims.iter_mut().flat_map(|claim| &mut claim.drained) {
         if let Drained::Until(next) = drained {
             *next = claim::next_due(link, *campaign_id).await?;

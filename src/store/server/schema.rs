@@ -13,14 +13,26 @@ use crate::store::{Access, Fault, StoreError};
 /// A version, and what makes it of the one before.
 type Migration = (&'static str, &'static str);
 
-const POSTGRES: [Migration; 1] = [(
-    "0001",
-    include_str!("../../../migrations/postgres/0001_queue/up.sql"),
-)];
-const MYSQL: [Migration; 1] = [(
-    "0001",
-    include_str!("../../../migrations/mysql/0001_queue/up.sql"),
-)];
+const POSTGRES: [Migration; 2] = [
+    (
+        "0001",
+        include_str!("../../../migrations/postgres/0001_queue/up.sql"),
+    ),
+    (
+        "0003",
+        include_str!("../../../migrations/postgres/0003_windows/up.sql"),
+    ),
+];
+const MYSQL: [Migration; 2] = [
+    (
+        "0001",
+        include_str!("../../../migrations/mysql/0001_queue/up.sql"),
+    ),
+    (
+        "0003",
+        include_str!("../../../migrations/mysql/0003_windows/up.sql"),
+    ),
+];
 
 /// As diesel's own tool keeps it.
 const HISTORY: &str = "CREATE TABLE IF NOT EXISTS __diesel_schema_migrations (
@@ -66,7 +78,10 @@ pub(super) async fn bring_up_to_date(server: &Server, access: Access) -> Result<
 fn met_another(error: &Error, symptom: Symptom) -> bool {
     let exists = match error {
         Error::DatabaseError(DatabaseErrorKind::UniqueViolation, _) => true,
-        Error::DatabaseError(_, information) => information.message().contains("already exists"),
+        Error::DatabaseError(_, information) => {
+            let said = information.message().to_lowercase();
+            said.contains("already exists") || said.contains("duplicate column")
+        }
         _ => false,
     };
     exists || matches!(symptom, Symptom::Conflict | Symptom::Lost)

@@ -9,6 +9,7 @@ use diesel_async::RunQueryDsl;
 
 use super::claim::{self, Candidate, Floors, Marks};
 use super::link::{Link, on};
+use super::recipients::Recipients;
 use crate::rate::Rates;
 use crate::sms::{Cause, Class};
 use crate::store::CampaignState;
@@ -78,6 +79,14 @@ pub(super) struct Asked {
     pub(super) is_short: bool,
 }
 
+/// What becomes of a row that was found.
+enum Admitted {
+    Ready(Box<Ready>),
+    Refused,
+    /// It goes back into the queue.
+    Waits,
+}
+
 /// A message that can be sent, held but not yet claimed, with its place in the order of claims.
 type Ready = calls::Ready<(i64, i64)>;
 
@@ -93,6 +102,7 @@ pub(super) struct Search<'a> {
     /// The last key found of each campaign: a row that is held already must not be found again.
     pub(super) held: HashMap<i64, (i64, i64)>,
     pub(super) marks: Marks,
+    pub(super) recipients: Recipients,
 }
 
 impl Search<'_> {
@@ -134,8 +144,8 @@ impl Search<'_> {
             ready: Vec::new(),
             is_short: false,
         };
-        let before = *refused;
-        while asked.ready.len() < count as usize && *refused - before < REFUSALS {
+        let mut passed_over = 0;
+        while asked.ready.len() < count as usize && passed_over < REFUSALS {
             let missing = count - u32::try_from(asked.ready.len()).unwrap_or(count);
             let wanted = claim::Wanted {
                 campaign_id,
@@ -149,10 +159,18 @@ impl Search<'_> {
                 self.held.insert(campaign_id, key);
             }
             let suppressed = self.suppressed(link, &rows).await?;
+            if self.recipients.are_capped() {
+                let phones = self.phones(&rows);
+                self.recipients.look(link, self.round, phones).await?;
+            }
             for row in rows {
                 match self.admit(row, &suppressed) {
-                    Some(ready) => asked.ready.push(ready),
-                    None => *refused += 1,
+                    Admitted::Ready(ready) => asked.ready.push(*ready),
+                    Admitted::Waits => passed_over += 1,
+                    Admitted::Refused => {
+                        passed_over += 1;
+                        *refused += 1;
+                    }
                 }
             }
             if asked.is_short {
@@ -182,15 +200,7 @@ impl Search<'_> {
         if !suppressing {
             return Ok(HashSet::new());
         }
-        let phones = rows
-            .iter()
-            .map(|row| (self.round.admit)(&row.clone().claimed("")));
-        let phones: Vec<String> = phones
-            .filter_map(|admission| match admission {
-                Admission::Send { phone, .. } => Some(phone.as_str().to_owned()),
-                Admission::Refuse(_) => None,
-            })
-            .collect();
+        let phones = self.phones(rows);
         let listed: Vec<String> = on!(link, |conn| suppression::table
             .filter(suppression::phone.eq_any(&phones))
             .select(suppression::phone)
@@ -198,8 +208,23 @@ impl Search<'_> {
         Ok(listed.into_iter().collect())
     }
 
-    /// A message that can be sent; any other is claimed, refused, and settled with the round.
-    fn admit(&mut self, row: Candidate, suppressed: &HashSet<String>) -> Option<Ready> {
+    /// Of the rows that are not refused.
+    fn phones(&self, rows: &[Candidate]) -> Vec<String> {
+        let admissions = rows
+            .iter()
+            .map(|row| (self.round.admit)(&row.clone().claimed("")));
+        admissions
+            .filter_map(|admission| match admission {
+                Admission::Send { phone, .. } | Admission::Wait { phone, .. } => {
+                    Some(phone.as_str().to_owned())
+                }
+                Admission::Refuse(_) => None,
+            })
+            .collect()
+    }
+
+    /// A message that can be sent; any other is claimed, and settled with the round.
+    fn admit(&mut self, row: Candidate, suppressed: &HashSet<String>) -> Admitted {
         let is_garbled = row.is_garbled();
         let key = row.key();
         let sms = row.claimed(self.nonce);
@@ -210,28 +235,41 @@ impl Search<'_> {
         } else {
             (self.round.admit)(&sms)
         };
-        let cause = match admission {
-            Admission::Send { phone, segments } if !suppressed.contains(phone.as_str()) => {
-                return Some(Ready {
+        let admission = match admission {
+            Admission::Send { phone, .. } | Admission::Wait { phone, .. }
+                if suppressed.contains(phone.as_str()) =>
+            {
+                self.marks.note_phone(&sms, &phone);
+                let why = "the phone is on the suppression list";
+                Admission::Refuse(Cause::new(Class::Suppressed, why))
+            }
+            Admission::Send { phone, segments } => {
+                match self.recipients.keep_cap(&sms, &phone, self.round) {
+                    Some(kept) => kept,
+                    None => Admission::Send { phone, segments },
+                }
+            }
+            other => other,
+        };
+        let (fate, admitted) = match admission {
+            Admission::Send { phone, segments } => {
+                return Admitted::Ready(Box::new(Ready {
                     key,
                     sms,
                     phone,
                     segments,
-                });
+                }));
             }
-            Admission::Send { phone, .. } => {
-                self.marks.note_phone(&sms, &phone);
-                Cause::new(Class::Suppressed, "the phone is on the suppression list")
-            }
-            Admission::Refuse(cause) => cause,
+            Admission::Wait { until, .. } => (Fate::waits(until), Admitted::Waits),
+            Admission::Refuse(cause) => (Fate::Refused(cause), Admitted::Refused),
         };
         self.marks.ids.push(sms.id);
-        self.marks.refused.push(Settlement {
+        self.marks.passed_over.push(Settlement {
             id: sms.id,
             claim: sms.claim,
             provider: String::new(),
-            fate: Fate::Refused(cause),
+            fate,
         });
-        None
+        admitted
     }
 }

@@ -8,7 +8,7 @@ use diesel_async::RunQueryDsl;
 
 use super::link::{Link, on};
 use super::moves::{self, Fault, Row};
-use super::{mysql, postgres};
+use super::{insert, mysql, postgres};
 use crate::sms::{Class, Receipt, State, Timestamp};
 use crate::store::CampaignState;
 use crate::store::foreign::Foreign;
@@ -76,7 +76,7 @@ async fn settle_wave(
             Some(row) => {
                 let is_cancelled = cancelled.contains(&row.campaign_id);
                 let verdict = verdict::of(settlement, &row.standing(), is_cancelled);
-                plan.add(settlement, row, verdict)
+                plan.add(settlement, row, verdict, now)
             }
             None => match &settlement.fate {
                 Fate::Sent(receipt) => accept_elsewhere(link, settlement, receipt, now).await?,
@@ -141,11 +141,24 @@ struct Plan {
     parked: BTreeMap<Fault, Vec<i64>>,
     ready: BTreeMap<(i64, Option<Fault>, i32, bool), Vec<i64>>,
     cancelled: BTreeMap<i32, Vec<i64>>,
+    /// Phones for the suppression list, and why.
+    opted_out: BTreeMap<String, Option<String>>,
 }
 
 impl Plan {
-    fn add(&mut self, settlement: &Settlement, row: &Row, verdict: Verdict) -> Settled {
+    fn add(
+        &mut self,
+        settlement: &Settlement,
+        row: &Row,
+        verdict: Verdict,
+        now: Timestamp,
+    ) -> Settled {
         let id = settlement.id;
+        if let Verdict::Failed { cause, .. } | Verdict::Parked { cause, .. } = &verdict
+            && let Some(reason) = verdict::opted_out(settlement, cause, now)
+        {
+            self.opted_out.insert(row.phone.clone(), Some(reason));
+        }
         match verdict {
             Verdict::Stale => return Settled::Stale,
             Verdict::Noted => {
@@ -197,6 +210,10 @@ impl Plan {
     }
 
     async fn execute(self, link: &mut Link, now: Timestamp) -> QueryResult<()> {
+        let opted_out: Vec<_> = self.opted_out.into_iter().collect();
+        if !opted_out.is_empty() {
+            insert::suppress(link, &opted_out, now).await?;
+        }
         moves::to_sent(link, self.sent, now).await?;
         for (id, message_id) in self.noted {
             on!(link, |conn| update(sms::table.find(id))

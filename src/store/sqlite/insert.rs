@@ -218,7 +218,7 @@ fn insert(conn: &mut SqliteConnection, batch: &Batch, row: &NewSms) -> QueryResu
             sms::content.eq(&row.content),
             sms::params.eq(&row.params),
             sms::segments.eq(row.segments),
-            sms::due_at.eq(batch.due_at.as_millis()),
+            sms::due_at.eq(batch.due_at_of(row)),
             sms::expires_at.eq(batch.expires_at.map(Timestamp::as_millis)),
             sms::dedupe_key.eq(&row.dedupe_key),
             sms::created_at.eq(batch.now.as_millis()),

@@ -137,6 +137,33 @@ impl Sqlite {
         .await
     }
 
+    pub(in crate::store) async fn expire_rows(
+        &self,
+        campaign_id: i64,
+        by: Timestamp,
+        now: Timestamp,
+    ) -> Result<Chunk, StoreError> {
+        self.write(move |conn| {
+            let rows: Vec<(i64, bool)> = sms::table
+                .filter(sms::campaign_id.eq(campaign_id))
+                .filter(sms::state.eq(State::Ready.code()))
+                .filter(sms::expires_at.le(by.as_millis()))
+                .limit(CHUNK)
+                .select((sms::id, sms::in_doubt))
+                .load(conn)?;
+            let expired = verdict::expired();
+            for (id, in_doubt) in &rows {
+                if *in_doubt {
+                    moves::park(conn, *id, &expired, 0)?;
+                } else {
+                    moves::to_failed(conn, *id, &expired, 0, now)?;
+                }
+            }
+            Ok(Chunk::all(rows.len()))
+        })
+        .await
+    }
+
     pub(in crate::store) async fn register_worker(
         &self,
         new: NewWorker,

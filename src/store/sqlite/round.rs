@@ -11,10 +11,12 @@ use super::super::calls::{self, Filling, Ready};
 use super::super::queue::{
     Admission, Ask, Drained, Fate, Round, RoundDone, RouteClaim, RouteClaimed, Settlement,
 };
+use super::super::recipients::Promised;
 use super::super::schema::{campaign, pace, sms, suppression};
 use super::super::{CampaignState, StoreError};
 use super::claim::{Due, claim_rows, keep_readable, next_due, put_back};
 use super::insert::is_suppressed;
+use super::recipients;
 use super::{Sqlite, settle};
 use crate::rate::Rates;
 use crate::sms::{Cause, Class, Timestamp};
@@ -30,6 +32,7 @@ impl Sqlite {
                 done.settled
                     .push(settle::settle(conn, settlement, round.now)?);
             }
+            recipients::end(conn, &round)?;
             for halt in &round.halts {
                 diesel::update(campaign::table.find(halt.campaign_id))
                     .filter(campaign::state.eq(CampaignState::Active.code()))
@@ -59,6 +62,16 @@ struct Claim<'a> {
     allotment: Allotment<'a>,
     suppressing: bool,
     done: RouteClaimed,
+    /// What was given to messages of this round that wait for their recipients' sake.
+    promised: Promised,
+}
+
+/// What became of a claimed row.
+enum Admitted {
+    Ready(Box<Ready<()>>),
+    Refused,
+    /// It is back in the queue.
+    Waits,
 }
 
 /// A campaign's own part of it.
@@ -89,6 +102,7 @@ impl<'a> Claim<'a> {
             ))
             .get_result(conn)?,
             done: RouteClaimed::default(),
+            promised: Promised::default(),
         })
     }
 
@@ -140,18 +154,22 @@ impl<'a> Claim<'a> {
         let mut left_over = Vec::new();
         let mut short = false;
         let mut found = 0;
-        let mut refused = 0;
-        while found < permits && refused < REFUSALS && left_over.is_empty() && !short {
+        let mut passed_over = 0;
+        while found < permits && passed_over < REFUSALS && left_over.is_empty() && !short {
             let missing = permits - found;
             let rows = claim_rows(conn, ask.campaign_id, self.round, missing)?;
             short = rows.len() < missing as usize;
             for row in rows {
                 match self.admit(conn, row)? {
-                    Some(ready) => {
+                    Admitted::Ready(ready) => {
                         found += 1;
-                        left_over.extend(filling.place(ready).err());
+                        left_over.extend(filling.place(*ready).err());
                     }
-                    None => refused += 1,
+                    Admitted::Waits => passed_over += 1,
+                    Admitted::Refused => {
+                        passed_over += 1;
+                        self.done.refused += 1;
+                    }
                 }
             }
         }
@@ -159,6 +177,7 @@ impl<'a> Claim<'a> {
         let (rows, without) = filling.moments(begun, &mut self.allotment, own, |_, _, _| ());
         for ready in left_over.into_iter().chain(without) {
             put_back(conn, ready.sms.id)?;
+            recipients::forget(conn, round, &ready.sms)?;
         }
         if short {
             let drained = Drained::Until(next_due(conn, ask.campaign_id)?);
@@ -169,12 +188,11 @@ impl<'a> Claim<'a> {
         }
         let claimed = u32::try_from(rows.len()).unwrap_or(u32::MAX);
         self.done.rows.extend(rows);
-        self.done.refused += refused;
         turn.keep(conn)?;
         Ok(claimed)
     }
 
-    /// A claimed row that can be sent; any other is refused.
+    /// A claimed row that can be sent; any other waits, or is refused.
     fn admit(
         &mut self,
         conn: &mut SqliteConnection,
@@ -182,7 +200,7 @@ impl<'a> Claim<'a> {
             mut sms,
             is_garbled,
         }: Due,
-    ) -> QueryResult<Option<Ready<()>>> {
+    ) -> QueryResult<Admitted> {
         let mut admission = if is_garbled {
             keep_readable(conn, &sms)?;
             let why = "another program wrote it, and not in UTF-8";
@@ -190,7 +208,7 @@ impl<'a> Claim<'a> {
         } else {
             (self.round.admit)(&sms)
         };
-        if let Admission::Send { phone, .. } = &admission {
+        if let Admission::Send { phone, .. } | Admission::Wait { phone, .. } = &admission {
             if sms.phone != phone.as_str() {
                 phone.as_str().clone_into(&mut sms.phone);
                 diesel::update(sms::table.find(sms.id))
@@ -202,24 +220,32 @@ impl<'a> Claim<'a> {
                 admission = Admission::Refuse(Cause::new(Class::Suppressed, why));
             }
         }
-        match admission {
-            Admission::Send { phone, segments } => Ok(Some(Ready {
-                key: (),
-                sms,
-                phone,
-                segments,
-            })),
-            Admission::Refuse(cause) => {
-                let settlement = Settlement {
-                    id: sms.id,
-                    claim: sms.claim,
-                    provider: String::new(),
-                    fate: Fate::Refused(cause),
-                };
-                settle::settle(conn, &settlement, self.round.now)?;
-                Ok(None)
-            }
+        if let Admission::Send { phone, .. } = &admission
+            && let Some(kept) =
+                recipients::keep_cap(conn, self.round, (&sms, phone), &mut self.promised)?
+        {
+            admission = kept;
         }
+        let (fate, admitted) = match admission {
+            Admission::Send { phone, segments } => {
+                return Ok(Admitted::Ready(Box::new(Ready {
+                    key: (),
+                    sms,
+                    phone,
+                    segments,
+                })));
+            }
+            Admission::Wait { until, .. } => (Fate::waits(until), Admitted::Waits),
+            Admission::Refuse(cause) => (Fate::Refused(cause), Admitted::Refused),
+        };
+        let settlement = Settlement {
+            id: sms.id,
+            claim: sms.claim,
+            provider: String::new(),
+            fate,
+        };
+        settle::settle(conn, &settlement, self.round.now)?;
+        Ok(admitted)
     }
 
     fn turn(&self, conn: &mut SqliteConnection, campaign_id: i64) -> QueryResult<Turn> {

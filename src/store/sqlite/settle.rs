@@ -7,7 +7,7 @@ use diesel::sqlite::SqliteConnection;
 use super::super::CampaignState;
 use super::super::foreign::Foreign;
 use super::super::queue::{Fate, Settled, Settlement};
-use super::super::schema::{campaign, sms, sms_failed, sms_sent};
+use super::super::schema::{campaign, sms, sms_failed, sms_sent, suppression};
 use super::super::verdict::{self, Standing, Verdict, cancelled};
 use super::insert::insert_key;
 use super::moves;
@@ -67,6 +67,11 @@ fn execute(
     now: Timestamp,
 ) -> QueryResult<Settled> {
     let id = settlement.id;
+    if let Verdict::Failed { cause, .. } | Verdict::Parked { cause, .. } = &verdict
+        && let Some(reason) = verdict::opted_out(settlement, cause, now)
+    {
+        suppress(conn, id, &reason, now)?;
+    }
     match verdict {
         Verdict::Stale => return Ok(Settled::Stale),
         Verdict::Noted => {
@@ -97,6 +102,19 @@ fn execute(
         }
     }
     Ok(Settled::Done)
+}
+
+/// Puts the message's phone on the suppression list.
+fn suppress(conn: &mut SqliteConnection, id: i64, reason: &str, now: Timestamp) -> QueryResult<()> {
+    let phone: Foreign = sms::table.find(id).select(sms::phone).first(conn)?;
+    diesel::insert_or_ignore_into(suppression::table)
+        .values((
+            suppression::phone.eq(phone.text),
+            suppression::reason.eq(reason),
+            suppression::created_at.eq(now.as_millis()),
+        ))
+        .execute(conn)?;
+    Ok(())
 }
 
 /// An older claim was accepted while a newer one is sending.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use smsq::phone::Phone;
+use smsq::rate::Rates;
 use smsq::sms::{Cause, Class, NewSms, Receipt, Sms, Timestamp};
 use smsq::store::{
     Admission, Ask, Batch, Enqueued, Fate, NewCampaign, NewWorker, Round, RouteClaim, RouteClaimed,
@@ -154,6 +155,7 @@ pub(super) fn round(worker_id: i64, now: Timestamp) -> Round {
         stops: Vec::new(),
         refill: false,
         claims: Vec::new(),
+        caps: Rates::default(),
         admit: Arc::new(move |sms| admit(sms, now)),
         fill: Arc::new(calls::alone),
     }
@@ -189,6 +191,7 @@ impl Desk {
             now: NOW,
             due_at: NOW,
             expires_at: None,
+            window: None,
             row_count: rows.len() as u64,
             rejected: 0,
             duplicates: 0,

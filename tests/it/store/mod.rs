@@ -17,3 +17,4 @@ mod replacing;
 mod server;
 mod settling;
 mod workers;
+mod windows;

@@ -32,6 +32,7 @@ fn no_round() -> Round {
         refill: false,
         claims: Vec::new(),
         fill: Arc::new(crate::store::calls::alone),
+        caps: crate::rate::Rates::default(),
         admit: Arc::new(|_| Admission::Refuse(Cause::new(Class::Recipient, "never asked"))),
     }
 }

@@ -1,0 +1,2 @@
+DROP TABLE recipient_start;
+ALTER TABLE campaign DROP COLUMN send_window;

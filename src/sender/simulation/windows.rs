@@ -1,0 +1,380 @@
+//! Nothing starts outside a window or above a cap: with several workers, through restarts, clock corrections and
+//! the switches of daylight saving.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use jiff::tz::TimeZoneDatabase;
+
+use super::world::{Faults, World};
+use super::{Hands, Hired, START, Simulation};
+use crate::sender::Ended;
+use crate::sms::{NewSms, Timestamp};
+use crate::store::{Batch, CampaignChange, NewCampaign};
+
+/// START is 07:06:40 UTC on 2 October 2096.
+const SECOND: Duration = Duration::from_secs(1);
+
+async fn set_window(simulation: &Simulation, campaign_id: i64, window: &str) {
+    let change = CampaignChange {
+        window: Some(Some(window.parse().expect("a window"))),
+        ..CampaignChange::default()
+    };
+    let store = &simulation.store;
+    store
+        .change_campaign(campaign_id, &change)
+        .await
+        .expect("changed");
+}
+
+/// A world with messages in a campaign that keeps hours.
+async fn keeping(window: &str, rate: &str, count: usize) -> Simulation {
+    let simulation = Simulation::new(World::new(1, Faults::default()), rate, count).await;
+    set_window(&simulation, simulation.campaign_id, window).await;
+    simulation
+}
+
+/// A worker under a database clock that is so many milliseconds ahead from a moment on.
+fn corrected(simulation: &Simulation, at: Duration, by: i64) -> Hired {
+    Hired {
+        hands: Hands {
+            set: Some((at, by)),
+            ..Hands::right(simulation.world.began)
+        },
+        ..simulation.worker()
+    }
+}
+
+/// When requests started, in milliseconds since the world began.
+fn starts(simulation: &Simulation) -> Vec<u128> {
+    let (starts, _) = simulation.world.history();
+    let mut starts: Vec<u128> = starts.iter().map(|start| start.at.as_millis()).collect();
+    starts.sort_unstable();
+    starts
+}
+
+fn assert_within(starts: &[u128], from: u128, until: u128) {
+    assert!(!starts.is_empty());
+    let outside = starts.iter().filter(|at| !(from..until).contains(at));
+    assert_eq!(outside.count(), 0, "{starts:?}");
+    // It is used from its first moment to its last.
+    assert!(starts[0] < from + 1_200, "{}", starts[0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_starts_outside_the_window_whoever_sends_and_however_often_they_are_killed() {
+    let simulation = keeping("07:07-07:08 daily UTC", "5/s", 600).await;
+    for life in [15_000, 25_000, 2_000, 61_000] {
+        tokio::join!(
+            simulation.work(Some(Duration::from_millis(life))),
+            simulation.work(Some(Duration::from_millis(life / 2))),
+        );
+        simulation.check().await;
+    }
+    let starts = starts(&simulation);
+    assert_within(&starts, 20_000, 80_000);
+    assert!(starts.len() > 200, "{}", starts.len());
+    let totals = simulation.check().await;
+    assert!(totals.queued >= 300 && totals.failed == 0, "{totals:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_clock_that_is_corrected_moves_the_window_with_it() {
+    // The correction is known well before the window opens or closes.
+    for (at, by, opens, closes) in [
+        (25, 15_000, 20_000, 65_000),
+        (3, 10_000, 10_000, 70_000),
+        (3, -15_000, 35_000, 95_000),
+    ] {
+        let simulation = keeping("07:07-07:08 daily UTC", "5/s", 600).await;
+        let hired = || Hired {
+            life: Some(SECOND * 120),
+            ..corrected(&simulation, SECOND * at, by)
+        };
+        tokio::join!(simulation.work_as(hired()), simulation.work_as(hired()));
+        let starts = starts(&simulation);
+        // A worker learns of it at a heartbeat.
+        let learns = 10_000;
+        let inside = starts
+            .iter()
+            .filter(|at| (opens..closes).contains(*at))
+            .count();
+        assert!(inside * 100 >= starts.len() * 99, "{by}: {starts:?}");
+        assert!(
+            starts[0] >= opens && starts[0] < opens + learns,
+            "{by}: {starts:?}"
+        );
+        assert!(starts[starts.len() - 1] < closes, "{by}: {starts:?}");
+        simulation.check().await;
+    }
+}
+
+/// Starts of a run in which the database's clock shows `began` at its beginning, as local times of day.
+async fn switched(window: &str, began: &str, zone: &str, life: Duration) -> Vec<String> {
+    let simulation = keeping(window, "1/5s", 1_000).await;
+    let began: jiff::Timestamp = began.parse().expect("an instant");
+    let by = began.as_millisecond() - START.as_millis();
+    let hired = Hired {
+        life: Some(life),
+        ..corrected(&simulation, Duration::ZERO, by)
+    };
+    simulation.work_as(hired).await;
+    let zone = TimeZoneDatabase::bundled().get(zone).expect("a zone");
+    let told = |at: u128| {
+        let millis = START.as_millis() + by + i64::try_from(at).expect("small");
+        let instant = jiff::Timestamp::from_millisecond(millis).expect("an instant");
+        instant
+            .to_zoned(zone.clone())
+            .strftime("%H:%M%:z")
+            .to_string()
+    };
+    let mut told: Vec<String> = starts(&simulation).into_iter().map(told).collect();
+    told.dedup();
+    told
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_hour_that_comes_twice_is_used_twice() {
+    // Berlin goes from 03:00 back to 02:00 at 01:00 UTC.
+    let began = "2096-10-27T23:59:30Z";
+    let window = "02:00-02:02 daily Europe/Berlin";
+    let told = switched(window, began, "Europe/Berlin", SECOND * 2 * 3_600).await;
+    let both = ["02:00+02:00", "02:01+02:00", "02:00+01:00", "02:01+01:00"];
+    assert_eq!(told, both);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_hour_that_is_skipped_opens_when_the_next_begins() {
+    // Berlin goes from 02:00 to 03:00 at 01:00 UTC.
+    let began = "2097-03-31T00:59:30Z";
+    let window = "02:30-03:02 daily Europe/Berlin";
+    let told = switched(window, began, "Europe/Berlin", SECOND * 600).await;
+    assert_eq!(told, ["03:00+02:00", "03:01+02:00"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_does_not_want_to_wait_ends_and_says_until_when() {
+    let mut simulation = keeping("09:00-20:00 daily Europe/Berlin", "", 10).await;
+    set_window(&simulation, simulation.campaign_id, "12:00-20:00 daily UTC").await;
+    simulation.settings.wait = false;
+    let summary = simulation.work(None).await.expect("it ends");
+    let until = "2096-10-02 12:00 UTC".to_owned();
+    let waiting = vec![("simulated".to_owned(), until)];
+    assert_eq!(summary.ended, Ended::Waiting(waiting));
+    assert_eq!(simulation.check().await.queued, 10);
+    // Half of it lives to see the window, and the rest is told to have expired at once.
+    simulation
+        .import_into(
+            simulation.campaign_id,
+            10..15,
+            START,
+            Some(START.plus(SECOND * 60)),
+        )
+        .await;
+    let summary = simulation.work(None).await.expect("it ends");
+    assert!(matches!(summary.ended, Ended::Waiting(_)), "{summary:?}");
+    let totals = simulation
+        .store
+        .totals(Some(simulation.campaign_id))
+        .await
+        .expect("totals");
+    assert_eq!((totals.queued, totals.failed, summary.failed), (10, 5, 5));
+    let reasons = simulation
+        .store
+        .failures_by_reason(&[simulation.campaign_id])
+        .await;
+    assert_eq!(reasons.expect("reasons")[0].class, "expired");
+    assert!(simulation.world.history().0.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_window_that_is_changed_counts_from_then_on() {
+    let simulation = keeping("07:00-20:00 daily UTC", "10/s", 1_000).await;
+    let worker = simulation.work(Some(SECOND * 40));
+    let operator = async {
+        tokio::time::sleep(SECOND * 10).await;
+        set_window(&simulation, simulation.campaign_id, "07:30-20:00 daily UTC").await;
+        tokio::time::sleep(SECOND * 10).await;
+        set_window(&simulation, simulation.campaign_id, "07:00-20:00 daily UTC").await;
+    };
+    tokio::join!(worker, operator);
+    let starts = starts(&simulation);
+    let between = starts
+        .iter()
+        .filter(|at| (12_000..20_000).contains(*at))
+        .count();
+    assert_eq!(between, 0, "{starts:?}");
+    let after = starts
+        .iter()
+        .filter(|at| (22_000..40_000).contains(*at))
+        .count();
+    assert!(after > 150, "{after}");
+    simulation.check().await;
+}
+
+/// A message with a number of its own to any of so many phones.
+fn to_one_of(phones: usize, number: usize, params: &str) -> NewSms {
+    NewSms {
+        phone: format!("+86139{:08}", number % phones),
+        dedupe_key: format!("key {number}"),
+        params: params.to_owned(),
+        ..super::row(number)
+    }
+}
+
+async fn import_rows(simulation: &Simulation, rows: Vec<NewSms>, window: Option<&str>) {
+    let campaign_id = simulation.campaign_id;
+    let begun = simulation
+        .store
+        .begin_import(campaign_id, "more.csv", "01", START)
+        .await;
+    let count = rows.len() as u64;
+    let batch = Batch {
+        import_id: begun.expect("an import"),
+        campaign_id,
+        now: START,
+        due_at: START,
+        expires_at: None,
+        window: window.map(|window| window.parse().expect("a window")),
+        rows,
+        row_count: count,
+        rejected: 0,
+        duplicates: 0,
+        last_line: count,
+    };
+    simulation.store.enqueue(batch).await.expect("queued");
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_for_their_own_hour_holds_up_nobody() {
+    let window = "07:00-07:30 daily row UTC";
+    // Nobody told the import of the window, so that the worker itself finds out who has to wait.
+    for known in [None, Some(window)] {
+        let simulation = keeping(window, "50/s", 0).await;
+        let later = |number| to_one_of(5_000, number, r#"{"timezone":"Atlantic/Cape_Verde"}"#);
+        import_rows(&simulation, (0..3_000).map(later).collect(), known).await;
+        let now = |number| to_one_of(5_000, number, r#"{"timezone":"Africa/Abidjan"}"#);
+        import_rows(&simulation, (3_000..3_200).map(now).collect(), known).await;
+        simulation.work(Some(SECOND * 120)).await;
+        let open = starts(&simulation);
+        assert_eq!(open.len(), 200);
+        assert!(open[199] < 8_000, "{}", open[199]);
+        // Cape Verde is an hour behind.
+        simulation.work(Some(SECOND * 3_400)).await;
+        let all = starts(&simulation);
+        assert!(all.len() > 1_000, "{}", all.len());
+        assert!(all[200] >= 3_200_000, "{}", all[200]);
+        let totals = simulation.store.totals(None).await.expect("totals");
+        assert_eq!(totals.failed + totals.cancelled, 0, "{totals:?}");
+    }
+}
+
+/// No phone got more than so many in any span so long; counted are requests, or only those that were delivered.
+fn assert_capped(simulation: &Simulation, caps: &[(usize, Duration)], delivered: bool) {
+    let (starts, _) = simulation.world.history();
+    let mut by_phone: BTreeMap<String, Vec<Duration>> = BTreeMap::new();
+    for start in starts.iter().filter(|start| !delivered || start.delivered) {
+        by_phone
+            .entry(start.phone.clone())
+            .or_default()
+            .push(start.at);
+    }
+    for (phone, mut starts) in by_phone {
+        starts.sort_unstable();
+        for (limit, window) in caps {
+            let full = starts
+                .windows(limit + 1)
+                .find(|some| some[*limit] < some[0] + *window);
+            assert_eq!(full, None, "{phone} got more than {limit} in {window:?}");
+        }
+    }
+}
+
+async fn capped(world: World, caps: &str, phones: usize, count: usize) -> Simulation {
+    let mut simulation = Simulation::new(world, "40/s", 0).await;
+    simulation.settings.sender.max_per_recipient = caps.parse().expect("rates");
+    let rows = (0..count).map(|number| to_one_of(phones, number, "{}"));
+    import_rows(&simulation, rows.collect(), None).await;
+    simulation
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_recipient_gets_more_than_the_cap_whoever_sends() {
+    let simulation = capped(World::new(2, Faults::default()), "2/10s,5/min", 5, 60).await;
+    tokio::join!(
+        simulation.work(None),
+        simulation.work(None),
+        simulation.work(Some(SECOND * 7)),
+    );
+    assert_capped(&simulation, &[(2, SECOND * 10), (5, SECOND * 60)], false);
+    let totals = simulation.store.totals(None).await.expect("totals");
+    assert_eq!(totals.sent + totals.unknown, 60, "{totals:?}");
+    // Twelve each: five in each of two minutes, and two more. The cap is used, too.
+    let last = *starts(&simulation).last().expect("some");
+    assert!((120_000..135_000).contains(&last), "{last}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cap_is_kept_through_restarts_doubts_and_campaigns() {
+    for seed in 0..4 {
+        let mut world = World::new(seed, Faults::some_of_everything());
+        world.honours_reference = true;
+        world.faults.rejected = 0.0;
+        let mut simulation = capped(world, "1/5s,4/min", 6, 40).await;
+        let other = NewCampaign {
+            name: "other".to_owned(),
+            ..NewCampaign::default()
+        };
+        let other = simulation
+            .store
+            .open_campaign(&other, START)
+            .await
+            .expect("a campaign");
+        simulation.campaign_id = other.id;
+        let rows = (0..20).map(|number| to_one_of(6, number, "{}"));
+        import_rows(&simulation, rows.collect(), None).await;
+        for life in [900, 4_000, 20_000, 1] {
+            simulation.work(Some(Duration::from_millis(life))).await;
+        }
+        let summary = simulation.work(None).await.expect("it ends");
+        assert_eq!(summary.ended, Ended::Done);
+        assert_capped(&simulation, &[(1, SECOND * 5), (4, SECOND * 60)], true);
+        let totals = simulation.store.totals(None).await.expect("totals");
+        assert_eq!(totals.sent, 60, "seed {seed}: {totals:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_clock_that_jumps_fills_every_cap() {
+    for by in [3_600_000, -3_600_000] {
+        let simulation = capped(World::new(3, Faults::default()), "2/30s", 3, 12).await;
+        let hired = Hired {
+            life: Some(SECOND * 600),
+            ..corrected(&simulation, SECOND * 12, by)
+        };
+        simulation.work_as(hired).await;
+        assert_capped(&simulation, &[(2, SECOND * 30)], false);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_is_over_the_cap_holds_up_nobody() {
+    let mut simulation = capped(World::new(4, Faults::default()), "1/hour", 1, 3).await;
+    simulation.settings.wait = false;
+    let rows = (0..100).map(|number| to_one_of(5_000, 100 + number, "{}"));
+    import_rows(&simulation, rows.collect(), None).await;
+    let summary = simulation.work(None).await.expect("it ends");
+    assert!(matches!(summary.ended, Ended::Waiting(_)), "{summary:?}");
+    let starts = starts(&simulation);
+    assert_eq!(starts.len(), 101);
+    assert!(starts[100] < 4_000, "{}", starts[100]);
+    let due = simulation
+        .store
+        .next_due(simulation.campaign_id)
+        .await
+        .expect("a moment");
+    let wait = due
+        .map(|due: Timestamp| due.since(START))
+        .expect("two wait");
+    assert!((3_600..3_605).contains(&wait.as_secs()), "{wait:?}");
+}

@@ -1,0 +1,173 @@
+//! Time zones by their names in the IANA database, which comes with smsq, and by the country of a phone.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::str::FromStr;
+use std::sync::LazyLock;
+
+use jiff::tz::{TimeZone, TimeZoneDatabase};
+
+use crate::phone;
+use crate::sms::Timestamp;
+
+/// The same zones everywhere: what the machine says of them is not asked.
+static ZONES: LazyLock<TimeZoneDatabase> = LazyLock::new(TimeZoneDatabase::bundled);
+
+/// By the country's two letters.
+static COUNTRIES: LazyLock<HashMap<&'static str, Vec<Zone>>> = LazyLock::new(|| {
+    let lines = include_str!("countries.txt").lines();
+    lines
+        .filter(|line| !line.starts_with('#'))
+        .filter_map(|line| line.split_once(' '))
+        .map(|(country, zones)| {
+            let zones = zones.split(' ').filter_map(|zone| zone.parse().ok());
+            (country, zones.collect())
+        })
+        .collect()
+});
+
+/// A time zone of the IANA database.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Zone(TimeZone);
+
+impl Zone {
+    /// All zones of the country whose code the phone has; of countries that share the code, those that have
+    /// such numbers. None where the code is no country's.
+    pub(super) fn of_phone(phone: &str) -> Vec<Self> {
+        let regions = phone::regions(phone);
+        let zones = regions.iter().filter_map(|region| COUNTRIES.get(region));
+        zones.flatten().cloned().collect()
+    }
+
+    /// What the zone's clock is ahead of UTC at an instant, and when that changes next; in seconds.
+    pub(super) fn reading(&self, at: i64) -> Option<(i64, i64)> {
+        let at = jiff::Timestamp::from_second(at).ok()?;
+        let offset = self.0.to_offset(at).seconds();
+        let change = self.0.following(at).next();
+        let changes_at = change.map_or(i64::MAX, |change| change.timestamp().as_second());
+        Some((i64::from(offset), changes_at))
+    }
+
+    /// `2026-11-21 09:00 Asia/Shanghai`.
+    pub(super) fn shown(&self, at: Timestamp) -> String {
+        match jiff::Timestamp::from_millisecond(at.as_millis()) {
+            Ok(instant) => {
+                let local = instant.to_zoned(self.0.clone());
+                format!("{} {self}", local.strftime("%Y-%m-%d %H:%M"))
+            }
+            Err(_) => at.to_string(),
+        }
+    }
+}
+
+/// Why a text is no zone.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ZoneError {
+    #[error("`{wanted}` is no time zone; did you mean `{closest}`?")]
+    Like { wanted: String, closest: String },
+    #[error("`{0}` is no time zone; write it like `Europe/Berlin` or `UTC`")]
+    Unlike(String),
+}
+
+impl FromStr for Zone {
+    type Err = ZoneError;
+
+    fn from_str(text: &str) -> Result<Self, ZoneError> {
+        let wanted = text.trim();
+        match ZONES.get(wanted) {
+            Ok(zone) if zone.iana_name().is_some() => Ok(Self(zone)),
+            _ => Err(unknown(wanted)),
+        }
+    }
+}
+
+/// People write the city alone, or a space where the name has a line.
+fn unknown(wanted: &str) -> ZoneError {
+    let plain = |name: &str| name.to_lowercase().replace([' ', '_'], "");
+    let bare = plain(wanted);
+    let likeness = |name: &str| {
+        let name = plain(name);
+        let city = name.rsplit('/').next().unwrap_or_default();
+        strsim::jaro_winkler(&bare, &name).max(strsim::jaro_winkler(&bare, city))
+    };
+    let closest = ZONES
+        .available()
+        .map(|name| (likeness(name.as_str()), name))
+        .filter(|(likeness, _)| *likeness > 0.88)
+        .max_by(|(one, _), (other, _)| one.total_cmp(other));
+    match closest {
+        Some((_, closest)) => ZoneError::Like {
+            wanted: wanted.to_owned(),
+            closest: closest.as_str().to_owned(),
+        },
+        None => ZoneError::Unlike(wanted.to_owned()),
+    }
+}
+
+impl fmt::Display for Zone {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0.iana_name().unwrap_or("UTC"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn zones_are_found_by_their_names_or_the_closest_is_named() {
+        for (text, name) in [
+            ("Asia/Shanghai", "Asia/Shanghai"),
+            ("europe/berlin", "Europe/Berlin"),
+            ("UTC", "UTC"),
+        ] {
+            let zone: Zone = text.parse().expect("a zone");
+            assert_eq!(zone.to_string(), name);
+        }
+        let said = |text: &str| text.parse::<Zone>().expect_err("no zone").to_string();
+        assert_eq!(
+            said("Asia/Shangai"),
+            "`Asia/Shangai` is no time zone; did you mean `Asia/Shanghai`?"
+        );
+        assert_eq!(
+            said("Berlin"),
+            "`Berlin` is no time zone; did you mean `Europe/Berlin`?"
+        );
+        assert_eq!(
+            said("New York"),
+            "`New York` is no time zone; did you mean `America/New_York`?"
+        );
+        assert_eq!(
+            said("x"),
+            "`x` is no time zone; write it like `Europe/Berlin` or `UTC`"
+        );
+    }
+
+    #[test]
+    fn every_country_has_the_zones_that_its_line_names() {
+        for line in include_str!("countries.txt").lines() {
+            let Some((country, zones)) = line.split_once(' ').filter(|_| !line.starts_with('#'))
+            else {
+                continue;
+            };
+            let named: Vec<&str> = zones.split(' ').collect();
+            let known: Vec<String> = COUNTRIES[country].iter().map(Zone::to_string).collect();
+            assert_eq!(known, named, "{country}");
+        }
+    }
+
+    #[test]
+    fn a_phone_has_the_zones_of_its_country() {
+        let zones = |phone: &str| -> Vec<String> {
+            Zone::of_phone(phone).iter().map(Zone::to_string).collect()
+        };
+        assert_eq!(zones("+8613812345678"), ["Asia/Shanghai"]);
+        assert_eq!(zones("+447400123456"), ["Europe/London"]);
+        let us = zones("+12025550123");
+        assert!(us.contains(&"Pacific/Honolulu".to_owned()), "{us:?}");
+        assert!(!us.contains(&"Pacific/Guam".to_owned()), "{us:?}");
+        assert_eq!(zones("+16712345678"), ["Pacific/Guam"]);
+        assert_eq!(zones("+870773111632"), Vec::<String>::new());
+        assert_eq!(zones(""), Vec::<String>::new());
+    }
+}
