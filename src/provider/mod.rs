@@ -14,6 +14,7 @@ mod generic;
 mod huawei;
 mod infobip;
 mod kannel;
+mod mainland;
 mod parameters;
 mod quote;
 mod reading;
@@ -31,6 +32,7 @@ mod twilio;
 mod vendor;
 pub mod verdict;
 mod vonage;
+mod yunpian;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -193,8 +195,9 @@ impl Provider {
     /// How many messages one request can carry.
     pub fn most_per_call(&self) -> usize {
         match self {
+            Self::Generic(generic) => generic.supports().most_per_call,
             Self::Vendor(vendor) => vendor.supports().most_per_call,
-            Self::Generic(_) | Self::Sandbox(_) => 1,
+            Self::Sandbox(_) => 1,
         }
     }
 
@@ -244,8 +247,9 @@ impl Provider {
     /// it goes alone, and [`Provider::request`] says why.
     pub fn joins(&self, taken: &[Message], next: &Message) -> bool {
         match self {
-            Self::Generic(_) | Self::Sandbox(_) => taken.is_empty(),
+            Self::Generic(generic) => generic.joins(taken, next),
             Self::Vendor(vendor) => vendor.joins(taken, next),
+            Self::Sandbox(_) => taken.is_empty(),
         }
     }
 

@@ -108,6 +108,9 @@ impl LookUp {
     }
 }
 
+/// Begins the reference that all messages of one request share.
+pub(super) const SHARED: &str = "batch-";
+
 impl Supports {
     /// How long the vendor keeps a reference from being accepted twice.
     pub fn honoured_for(&self) -> Option<Duration> {

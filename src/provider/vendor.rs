@@ -18,14 +18,14 @@ use super::stanza::{Connection, Stanza};
 use super::supports::{Finding, LookUp, Reference, Supports, Writes};
 use super::{
     Message, ProviderError, Stamp, aliyun, aws, aws_sms, aws_sns, huawei, infobip, kannel,
-    sms_gate, telnyx, tencent, twilio, vonage,
+    sms_gate, telnyx, tencent, twilio, vonage, yunpian,
 };
 use crate::sms::{Cause, Class, Outcome, Timestamp};
 
 /// The words of `kind`, one for each file.
-pub(super) const KINDS: [&str; 11] = [
+pub(super) const KINDS: [&str; 12] = [
     "aliyun", "aws-sms", "aws-sns", "huawei", "infobip", "kannel", "sms-gate", "telnyx", "tencent",
-    "twilio", "vonage",
+    "twilio", "vonage", "yunpian",
 ];
 
 /// A provider whose API has a file of its own.
@@ -47,6 +47,7 @@ enum Api {
     Tencent(tencent::Tencent),
     Twilio(twilio::Twilio),
     Vonage(vonage::Vonage),
+    Yunpian(yunpian::Yunpian),
 }
 
 /// The settings that every vendor has.
@@ -157,7 +158,8 @@ impl Vendor {
             "telnyx" => (telnyx::KEYS, Api::Telnyx(telnyx::Telnyx::read(stanza)?)),
             "tencent" => (tencent::KEYS, Api::Tencent(tencent::Tencent::read(stanza)?)),
             "twilio" => (twilio::KEYS, Api::Twilio(twilio::Twilio::read(stanza)?)),
-            _ => (vonage::KEYS, Api::Vonage(vonage::Vonage::read(stanza)?)),
+            "vonage" => (vonage::KEYS, Api::Vonage(vonage::Vonage::read(stanza)?)),
+            _ => (yunpian::KEYS, Api::Yunpian(yunpian::Yunpian::read(stanza)?)),
         };
         let mut known = vec!["url", "from", "secrets", "codes", "look_up"];
         known.extend(Connection::KEYS);
@@ -196,6 +198,7 @@ impl Vendor {
             Api::Tencent(api) => api,
             Api::Twilio(api) => api,
             Api::Vonage(api) => api,
+            Api::Yunpian(api) => api,
         }
     }
 
