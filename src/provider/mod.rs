@@ -8,6 +8,7 @@ mod aws;
 mod aws_sms;
 mod aws_sns;
 mod builtin;
+mod calls;
 mod codes;
 pub mod gateway;
 mod generic;
@@ -230,7 +231,8 @@ impl Provider {
     /// What looks wrong about the credentials, by their shape; nothing is sent to find out.
     pub fn doubts(&self) -> Vec<String> {
         match self {
-            Self::Generic(_) | Self::Sandbox(_) => Vec::new(),
+            Self::Generic(generic) => generic.doubts(),
+            Self::Sandbox(_) => Vec::new(),
             Self::Vendor(vendor) => vendor.doubts(),
         }
     }

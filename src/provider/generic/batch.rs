@@ -53,6 +53,11 @@ impl Batch {
             name: stanza.name,
             table: &table,
         };
+        let batch = Self::read_section(&section, secrets);
+        batch.map(Some).map_err(|error| error.within("batch"))
+    }
+
+    fn read_section(section: &Stanza<'_>, secrets: &Secrets) -> Result<Self, ProviderError> {
         section.check_keys(&KEYS)?;
         let mut templates = Templates::new(secrets, None, false);
         let batch = Self {
@@ -60,30 +65,30 @@ impl Batch {
             repeat: section.required("repeat")?,
             separator: section.optional("separator")?,
             results: section.optional("results")?,
-            matches: Matches::read(&section, &mut templates)?,
+            matches: Matches::read(section, &mut templates)?,
             templates,
         };
         if !(1..=MOST).contains(&batch.per_call) {
-            return Err(stanza.fault("batch.per_call", "must be 1 to 1000"));
+            return Err(section.fault("per_call", "must be 1 to 1000"));
         }
         if batch.separator.as_deref() == Some("") {
-            return Err(stanza.fault("batch.separator", "must not be empty"));
+            return Err(section.fault("separator", "must not be empty"));
         }
         let results = batch.results.as_deref();
         if results.is_some_and(|results| !results.starts_with('/')) {
-            return Err(stanza.fault("batch.results", "must be a JSON pointer, like `/messages`"));
+            return Err(section.fault("results", "must be a JSON pointer, like `/messages`"));
         }
         let matches = &batch.matches;
         if !matches.is_empty() && results.is_none() {
-            return Err(stanza.fault("batch.matches", "needs `results`: where the list stands"));
+            return Err(section.fault("matches", "needs `results`: where the list stands"));
         }
         if !matches.is_empty() && !matches.names("phone") && !matches.names("reference") {
-            return Err(stanza.fault(
-                "batch.matches",
+            return Err(section.fault(
+                "matches",
                 "must name `{{ phone }}` or `{{ reference }}`: they tell one message from another",
             ));
         }
-        Ok(Some(batch))
+        Ok(batch)
     }
 
     /// Where the result of each message is, in the order of the messages.

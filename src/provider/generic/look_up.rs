@@ -59,7 +59,7 @@ impl Question {
         secrets: &Secrets,
         is_shared: bool,
     ) -> Result<Option<Self>, ProviderError> {
-        let Some(mut plan) = LookUp::read(stanza, &[&KEYS[..], &[SURE]].concat())? else {
+        let Some(plan) = LookUp::read(stanza, &[&KEYS[..], &[SURE]].concat())? else {
             return Ok(None);
         };
         let table = stanza.section("look_up")?;
@@ -67,8 +67,19 @@ impl Question {
             name: stanza.name,
             table: &table,
         };
-        let mut pattern = Pattern::ask(&section, stanza, secrets)?;
-        let matches = Matches::read(&section, &mut pattern.templates)?;
+        Pattern::ask(&section, stanza, secrets)
+            .and_then(|pattern| Self::read_section(&section, plan, pattern, is_shared))
+            .map(Some)
+            .map_err(|error| error.within("look_up"))
+    }
+
+    fn read_section(
+        section: &Stanza<'_>,
+        mut plan: LookUp,
+        mut pattern: Pattern,
+        is_shared: bool,
+    ) -> Result<Self, ProviderError> {
+        let matches = Matches::read(section, &mut pattern.templates)?;
         if matches.is_empty() {
             return Err(section.fault("matches", "must say what stands in an entry that is ours"));
         }
@@ -76,7 +87,7 @@ impl Question {
         if is_shared && pattern.names("reference", Scope::Anywhere) {
             plan.absent_after = None;
         }
-        Ok(Some(Self {
+        Ok(Self {
             plan,
             pattern,
             list: section.required("list")?,
@@ -85,7 +96,7 @@ impl Question {
             at: section.optional("at")?,
             page: section.optional("page")?.unwrap_or(100),
             sure: section.optional(SURE)?.unwrap_or(true),
-        }))
+        })
     }
 
     pub(super) fn request(

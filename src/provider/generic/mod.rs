@@ -137,6 +137,10 @@ impl Generic {
         &self.reading.codes
     }
 
+    pub(super) fn doubts(&self) -> Vec<String> {
+        self.secrets.doubts()
+    }
+
     pub(super) fn supports(&self) -> Supports {
         let names = |root| self.pattern.names(root, Scope::Anywhere);
         Supports {

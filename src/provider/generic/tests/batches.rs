@@ -297,8 +297,13 @@ fn a_message_that_cannot_be_written_goes_alone() {
 fn a_fault_in_a_batch_names_its_key() {
     let json = "json = { to = ['{{ phone }}'], t = '{{ phone }}', n = 1 }";
     for (json, batch, expected) in [
-        (json, "repeat = 'json.to'", "`per_call` is missing"),
-        (json, "per_call = 2", "`repeat` is missing"),
+        (json, "repeat = 'json.to'", "`batch.per_call` is missing"),
+        (json, "per_call = 2", "`batch.repeat` is missing"),
+        (
+            json,
+            "per_call = 'two', repeat = 'json.to'",
+            "`batch.per_call`: invalid type: string \"two\", expected a whole number",
+        ),
         (
             json,
             "per_call = 0, repeat = 'json.to'",
@@ -342,7 +347,7 @@ fn a_fault_in_a_batch_names_its_key() {
         (
             json,
             "per_call = 2, repeat = 'json.to', result = '/a'",
-            "did you mean `results`?",
+            "unknown key `batch.result`\nhint: did you mean `results`?",
         ),
         (
             json,
