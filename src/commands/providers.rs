@@ -64,6 +64,7 @@ fn list(context: &Context) -> anyhow::Result<Exit> {
         "provider",
         "kind",
         "sends",
+        "batch",
         "reference",
         "look-up",
         "receipts",
@@ -82,7 +83,17 @@ fn list(context: &Context) -> anyhow::Result<Exit> {
         let provider = match masked::provider(name, &masked) {
             Ok(provider) => provider,
             Err(error) => {
-                let row = [name, kind, "", "", "", "", "", "faulty: see `smsq check`"];
+                let row = [
+                    name,
+                    kind,
+                    "",
+                    "",
+                    "",
+                    "",
+                    "",
+                    "",
+                    "faulty: see `smsq check`",
+                ];
                 table.add_row(row);
                 listed.push(json!({
                     "name": name, "kind": kind, "default": default == Some(name),
@@ -93,10 +104,15 @@ fn list(context: &Context) -> anyhow::Result<Exit> {
         };
         let supports = provider.supports();
         let yes = |truth: bool| if truth { "yes" } else { "-" };
+        let batch = match supports.most_per_call {
+            1 => "-".to_owned(),
+            most => most.to_string(),
+        };
         table.add_row([
             name,
             kind,
             supports.writes.as_str(),
+            &batch,
             supports.reference.as_str(),
             yes(supports.look_up.is_some()),
             yes(supports.receipts),

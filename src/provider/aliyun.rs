@@ -6,25 +6,22 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderName, Method, Request};
-use jiff::{civil, tz};
 use serde_json::Value;
 use url::Url;
 
 use super::answer::{Answer, receipt, scalar, taken};
+use super::mainland::{moment, number};
 use super::parameters::Parameters;
 use super::sign::{Keys, acs3, hex, sha256, sorted_query, utc};
 use super::stanza::Stanza;
-use super::supports::{Finding, Writes};
+use super::supports::{Finding, SHARED, Writes};
 use super::vendor::{Calls, Common, FORM, all, form, http, refused, unclear};
 use super::{Message, ProviderError, Stamp};
-use crate::phone::Phone;
 use crate::sms::{Outcome, Timestamp};
 
 pub(super) const KEYS: &[&str] = &Parameters::KEYS;
 
 const VERSION: &str = "2017-05-25";
-/// Marks the reference that all messages of one request share.
-const SHARED: &str = "batch-";
 const PAGE: usize = 50;
 
 pub(super) struct Aliyun;
@@ -73,7 +70,7 @@ impl Calls for Aliyun {
             let (phone, params) = (number(&message.phone), params(common, message)?);
             let mut query = vec![
                 ("OutId", message.reference.as_str()),
-                ("PhoneNumbers", &phone),
+                ("PhoneNumbers", phone),
                 ("SignName", sign_name),
                 ("TemplateCode", template),
             ];
@@ -82,7 +79,7 @@ impl Calls for Aliyun {
             }
             return signed(common, stamp, "SendSms", &query, None);
         }
-        let phones: Vec<String> = messages.iter().map(|it| number(&it.phone)).collect();
+        let phones: Vec<&str> = messages.iter().map(|it| number(&it.phone)).collect();
         let filled: Vec<String> = messages
             .iter()
             .map(|message| params(common, message))
@@ -125,7 +122,7 @@ impl Calls for Aliyun {
         let query = [
             ("CurrentPage", "1"),
             ("PageSize", "50"),
-            ("PhoneNumber", phone.as_str()),
+            ("PhoneNumber", phone),
             ("SendDate", day.as_str()),
         ];
         Some(signed(common, stamp, "QuerySendDetails", &query, None))
@@ -155,7 +152,7 @@ impl Calls for Aliyun {
             return Finding::Found(receipt(&message.reference, None, None));
         }
         let is_near = |entry: &&Value| {
-            let Some(at) = shanghai(&of(entry, "/SendDate")) else {
+            let Some(at) = moment(&of(entry, "/SendDate")) else {
                 return true;
             };
             // The vendor's clock, and the time a request may take.
@@ -175,22 +172,6 @@ impl Calls for Aliyun {
             _ => unclear("the provider has other messages to this phone at that time".to_owned()),
         }
     }
-}
-
-/// Mainland numbers without their country code, others with it.
-fn number(phone: &Phone) -> String {
-    let digits = phone.digits();
-    match digits.strip_prefix("86") {
-        Some(mainland) if mainland.len() == 11 => mainland.to_owned(),
-        _ => digits.to_owned(),
-    }
-}
-
-/// The vendor's times are Shanghai's, without a zone.
-fn shanghai(text: &str) -> Option<Timestamp> {
-    let local = civil::DateTime::strptime("%Y-%m-%d %H:%M:%S", text).ok()?;
-    let instant = tz::offset(8).to_timestamp(local).ok()?;
-    Some(Timestamp::from_millis(instant.as_millisecond()))
 }
 
 fn params(common: &Common, message: &Message) -> Result<String, Outcome> {

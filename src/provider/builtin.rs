@@ -53,8 +53,8 @@ pub(super) fn stanza_of(kind: &str) -> Option<Table> {
     }
 }
 
-/// `stanza` over the one of its kind that comes with smsq. A code and a secret replace those of the same name,
-/// any other setting the whole of what was there.
+/// `stanza` over the one of its kind that comes with smsq. A code, a secret and what is said of batches replace those
+/// of the same name, any other setting the whole of what was there.
 pub fn complete(stanza: &Table) -> Table {
     let kind = stanza.get("kind").and_then(Value::as_str);
     let Some(mut whole) = kind.and_then(stanza_of) else {
@@ -63,7 +63,7 @@ pub fn complete(stanza: &Table) -> Table {
     for (key, value) in stanza {
         match (key.as_str(), whole.get_mut(key), value) {
             ("kind", ..) => {}
-            ("codes" | "secrets", Some(Value::Table(lower)), Value::Table(upper)) => {
+            ("batch" | "codes" | "secrets", Some(Value::Table(lower)), Value::Table(upper)) => {
                 lower.extend(upper.clone());
             }
             _ => {

@@ -8,12 +8,14 @@ mod aws;
 mod aws_sms;
 mod aws_sns;
 mod builtin;
+mod calls;
 mod codes;
 pub mod gateway;
 mod generic;
 mod huawei;
 mod infobip;
 mod kannel;
+mod mainland;
 mod parameters;
 mod quote;
 mod reading;
@@ -31,6 +33,7 @@ mod twilio;
 mod vendor;
 pub mod verdict;
 mod vonage;
+mod yunpian;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -193,9 +196,9 @@ impl Provider {
     /// How many messages one request can carry.
     pub fn most_per_call(&self) -> usize {
         match self {
+            Self::Generic(generic) => generic.supports().most_per_call,
             Self::Vendor(vendor) => vendor.supports().most_per_call,
             Self::Sandbox(sandbox) => sandbox.supports().most_per_call,
-            Self::Generic(_) => 1,
         }
     }
 
@@ -238,7 +241,8 @@ impl Provider {
     /// What looks wrong about the credentials, by their shape; nothing is sent to find out.
     pub fn doubts(&self) -> Vec<String> {
         match self {
-            Self::Generic(_) | Self::Sandbox(_) => Vec::new(),
+            Self::Generic(generic) => generic.doubts(),
+            Self::Sandbox(_) => Vec::new(),
             Self::Vendor(vendor) => vendor.doubts(),
         }
     }
@@ -255,7 +259,7 @@ impl Provider {
     /// it goes alone, and [`Provider::request`] says why.
     pub fn joins(&self, taken: &[Message], next: &Message) -> bool {
         match self {
-            Self::Generic(_) => taken.is_empty(),
+            Self::Generic(generic) => generic.joins(taken, next),
             Self::Sandbox(sandbox) => sandbox.joins(taken, next),
             Self::Vendor(vendor) => vendor.joins(taken, next),
         }

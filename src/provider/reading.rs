@@ -7,7 +7,7 @@ use http::Response;
 use serde::Deserialize;
 
 use super::ProviderError;
-use super::answer::{Answer, count, short_code, taken, with_code};
+use super::answer::{Answer, short_code, taken, with_code};
 use super::codes::Codes;
 use super::quote::Private;
 use super::stanza::Stanza;
@@ -71,9 +71,13 @@ impl Reading {
         private: &Private<'_>,
         now: Timestamp,
     ) -> Outcome {
-        let answer = Answer::read(response, private, now);
-        let code = self.code(&answer).map(|code| short_code(&code));
-        let words = self.words(&answer);
+        self.outcome_of(&Answer::read(response, private, now), None)
+    }
+
+    /// What the answer means; `entry` is the place of a message's result in a list, which `*` stands for in pointers.
+    pub(super) fn outcome_of(&self, answer: &Answer<'_>, entry: Option<usize>) -> Outcome {
+        let code = self.code(answer, entry).map(|code| short_code(&code));
+        let words = pointed(answer, self.error_reason.as_deref(), entry);
         let taken = self.accepted.contains(&answer.status.as_u16());
         let listed = |code: &str| answer.listed(&self.codes, code, words.clone());
         let by_status = || listed(&answer.status_code());
@@ -82,7 +86,7 @@ impl Reading {
                 answer.unknown(" without a code that is known to accept")
             }
             None if !taken => answer.by_status(&self.accepted, &self.unknown_status, words),
-            None | Some(Outcome::Accepted(_)) => self.success(&answer),
+            None | Some(Outcome::Accepted(_)) => self.success(answer, entry),
             Some(outcome) => outcome,
         };
         match code {
@@ -92,23 +96,18 @@ impl Reading {
     }
 
     /// The vendor's code.
-    fn code(&self, answer: &Answer<'_>) -> Option<String> {
-        let pointed = self.error_code.as_deref().and_then(|at| answer.scalar(at));
+    fn code(&self, answer: &Answer<'_>, entry: Option<usize>) -> Option<String> {
+        let pointed = pointed(answer, self.error_code.as_deref(), entry);
         // A text may repeat what it was given, so only what the table has of it is kept.
         let said = || self.error_text.as_ref()?.find(&answer.text());
         pointed.or_else(|| Some(self.codes.beginning(&said()?)?.to_owned()))
     }
 
-    /// The vendor's own words for what is wrong.
-    fn words(&self, answer: &Answer<'_>) -> Option<String> {
-        answer.scalar(self.error_reason.as_deref()?)
-    }
-
     /// The provider took it, provided that the id is where it should be.
-    fn success(&self, answer: &Answer<'_>) -> Outcome {
+    fn success(&self, answer: &Answer<'_>, entry: Option<usize>) -> Outcome {
         let must = self.accepted.contains(&answer.status.as_u16());
         let (id, at) = match (&self.message_id, &self.message_id_text) {
-            (Some(at), _) => (answer.scalar(at), format!("at `{at}`")),
+            (Some(at), _) => (pointed(answer, Some(at), entry), format!("at `{at}`")),
             (None, Some(between)) => (between.find(&answer.text()), "in its text".to_owned()),
             (None, None) => (None, String::new()),
         };
@@ -118,8 +117,8 @@ impl Reading {
                 _ => answer.unknown(&format!(" without a message id {at}")),
             };
         }
-        let segments = self.segments.as_deref();
-        let segments = segments.and_then(|at| count(answer.json.as_ref()?, at));
+        let segments = pointed(answer, self.segments.as_deref(), entry);
+        let segments = segments.and_then(|text| text.parse().ok().filter(|count| *count > 0));
         match id {
             Some(id) => taken(&id, segments, None),
             None => Outcome::Accepted(Receipt {
@@ -127,6 +126,14 @@ impl Reading {
                 ..Receipt::default()
             }),
         }
+    }
+}
+
+/// The scalar at `pointer`, where `*` is the entry.
+fn pointed(answer: &Answer<'_>, pointer: Option<&str>, entry: Option<usize>) -> Option<String> {
+    match entry {
+        None => answer.scalar(pointer?),
+        Some(at) => answer.scalar(&pointer?.replace("/*", &format!("/{at}"))),
     }
 }
 

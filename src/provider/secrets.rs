@@ -40,6 +40,24 @@ impl Secrets {
         self.0.keys().map(String::as_str).collect()
     }
 
+    /// What is hardly part of a secret: it came along when it was copied.
+    pub(super) fn doubts(&self) -> Vec<String> {
+        let doubt = |(name, secret): (&str, &str)| {
+            let ends = |first, last| secret.starts_with(first) && secret.ends_with(last);
+            let problem = if secret.trim() != secret {
+                "begins or ends with a space"
+            } else if ends('"', '"') || ends('\'', '\'') {
+                "stands in quotation marks"
+            } else if ends('<', '>') {
+                "looks like the example of a manual"
+            } else {
+                return None;
+            };
+            Some(format!("secret `{name}` {problem}"))
+        };
+        self.exposed().filter_map(doubt).collect()
+    }
+
     /// One secret in the clear, for those who sign with it.
     pub(super) fn named(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(ExposeSecret::expose_secret)
@@ -104,6 +122,23 @@ mod tests {
             table: &table,
         };
         Secrets::read(&stanza, environment)
+    }
+
+    #[test]
+    fn what_was_copied_along_with_a_secret_is_told() {
+        for (secret, expected) in [
+            ("hunter2 ", Some("begins or ends with a space")),
+            ("\"hunter2\"", Some("stands in quotation marks")),
+            ("'hunter2'", Some("stands in quotation marks")),
+            ("<token>", Some("looks like the example of a manual")),
+            ("hunter 2", None),
+            ("a'b\"<", None),
+        ] {
+            let source = "secrets = { token = { env = 'T' } }";
+            let secrets = read(source, &|_| Some(secret.to_owned())).expect("secrets");
+            let expected = expected.map(|problem| format!("secret `token` {problem}"));
+            assert_eq!(secrets.doubts(), Vec::from_iter(expected), "{secret}");
+        }
     }
 
     #[test]

@@ -85,7 +85,7 @@ impl Stanza<'_> {
             .get(key)
             .map(|value| {
                 let value = value.clone().try_into::<T>();
-                value.map_err(|error| self.fault(key, error.message()))
+                value.map_err(|error| self.fault(key, in_words(error.message())))
             })
             .transpose()
     }
@@ -139,6 +139,27 @@ impl Stanza<'_> {
             source,
         })
     }
+}
+
+impl ProviderError {
+    /// The same about a table of the stanza: its keys stand behind its name.
+    pub(super) fn within(mut self, section: &str) -> Self {
+        if let Self::UnknownKey { key, .. } | Self::MissingKey { key, .. } | Self::Key { key, .. } =
+            &mut self
+        {
+            *key = format!("{section}.{key}");
+        }
+        self
+    }
+}
+
+/// The reader's own words for kinds of numbers are those of the language that it is written in.
+fn in_words(problem: &str) -> String {
+    ["usize", "u64", "u32", "u16"]
+        .iter()
+        .fold(problem.to_owned(), |problem, kind| {
+            problem.replace(kind, "a whole number")
+        })
 }
 
 /// ``\nhint: did you mean `timeout`?``, or the list of what is known.

@@ -14,8 +14,8 @@ use crate::sms::{Cause, Class, Receipt, Timestamp};
 #[derive(Clone, Debug, Serialize)]
 pub struct Supports {
     pub writes: Writes,
-    /// How many messages one request can carry. Not announced: the sender puts one message in each.
-    #[serde(skip)]
+    /// How many messages one request can carry.
+    #[serde(rename = "per_call")]
     pub most_per_call: usize,
     pub reference: Reference,
     pub look_up: Option<LookUp>,
@@ -85,12 +85,17 @@ impl LookUp {
             name: stanza.name,
             table: &table,
         };
-        section.check_keys(&[&Self::KEYS[..], more].concat())?;
-        Ok(Some(Self {
-            after: section.required::<Span>("after")?.0,
-            absent_after: section.span("absent_after")?,
-            rate: section.required("rate")?,
-        }))
+        let read = || {
+            section.check_keys(&[&Self::KEYS[..], more].concat())?;
+            Ok(Self {
+                after: section.required::<Span>("after")?.0,
+                absent_after: section.span("absent_after")?,
+                rate: section.required("rate")?,
+            })
+        };
+        read()
+            .map(Some)
+            .map_err(|error: ProviderError| error.within("look_up"))
     }
 
     /// Who is not found is absent only when the vendor has had time enough to know.
@@ -107,6 +112,9 @@ impl LookUp {
         }
     }
 }
+
+/// Begins the reference that all messages of one request share.
+pub(super) const SHARED: &str = "batch-";
 
 impl Supports {
     /// How long the vendor keeps a reference from being accepted twice.

@@ -9,12 +9,12 @@ use http::{HeaderName, Method, Request};
 use serde_json::{Value, json};
 
 use super::answer::{Answer, count, receipt, scalar, taken};
+use super::mainland::is_mainland;
 use super::sign::{Keys, tc3};
 use super::stanza::Stanza;
 use super::supports::{Finding, Writes};
 use super::vendor::{Calls, Common, all, http, unclear};
 use super::{Message, ProviderError, Stamp};
-use crate::phone::Phone;
 use crate::sms::{Outcome, Timestamp};
 
 pub(super) const KEYS: &[&str] = &[
@@ -193,10 +193,6 @@ impl Calls for Tencent {
             _ => unclear(answer.reason("", answer.scalar("/Response/Error/Message"))),
         }
     }
-}
-
-fn is_mainland(phone: &Phone) -> bool {
-    phone.as_str().starts_with("+86")
 }
 
 #[cfg(test)]

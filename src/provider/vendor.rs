@@ -9,23 +9,23 @@ use http::{HeaderName, HeaderValue, Method, Request, Response};
 use url::Url;
 
 use super::answer::Answer;
+pub(super) use super::calls::{Calls, Common};
 use super::codes::Codes;
 use super::generic::not_one;
 use super::parameters::Parameters;
-use super::quote::Private;
 use super::secrets::Secrets;
 use super::stanza::{Connection, Stanza};
-use super::supports::{Finding, LookUp, Reference, Supports, Writes};
+use super::supports::{Finding, LookUp, Supports};
 use super::{
     Message, ProviderError, Stamp, aliyun, aws, aws_sms, aws_sns, huawei, infobip, kannel,
-    sms_gate, telnyx, tencent, twilio, vonage,
+    sms_gate, telnyx, tencent, twilio, vonage, yunpian,
 };
 use crate::sms::{Cause, Class, Outcome, Timestamp};
 
 /// The words of `kind`, one for each file.
-pub(super) const KINDS: [&str; 11] = [
+pub(super) const KINDS: [&str; 12] = [
     "aliyun", "aws-sms", "aws-sns", "huawei", "infobip", "kannel", "sms-gate", "telnyx", "tencent",
-    "twilio", "vonage",
+    "twilio", "vonage", "yunpian",
 ];
 
 /// A provider whose API has a file of its own.
@@ -47,83 +47,7 @@ enum Api {
     Tencent(tencent::Tencent),
     Twilio(twilio::Twilio),
     Vonage(vonage::Vonage),
-}
-
-/// The settings that every vendor has.
-pub(super) struct Common {
-    name: String,
-    kind: &'static str,
-    pub(super) base: Url,
-    from: Option<String>,
-    pub(super) secrets: Secrets,
-    pub(super) codes: Codes,
-    pub(super) parameters: Parameters,
-    look_up: Option<LookUp>,
-    connection: Connection,
-}
-
-/// What a vendor's file says.
-pub(super) trait Calls {
-    fn writes(&self, _common: &Common) -> Writes {
-        Writes::Text
-    }
-
-    fn most_per_call(&self) -> usize {
-        1
-    }
-
-    fn reference(&self) -> Reference {
-        Reference::Echoed
-    }
-
-    fn receipts(&self) -> bool {
-        true
-    }
-
-    /// The settings without which nothing can be sent.
-    fn missing(&self, _common: &Common) -> Vec<&'static str> {
-        Vec::new()
-    }
-
-    /// What looks wrong about the credentials, by their shape.
-    fn doubts(&self, _common: &Common) -> Vec<String> {
-        Vec::new()
-    }
-
-    /// What all messages of one request must have in common, or why this one cannot be sent at all.
-    fn in_common(&self, _common: &Common, _message: &Message) -> Result<Vec<String>, Outcome> {
-        Ok(Vec::new())
-    }
-
-    fn request(
-        &self,
-        common: &Common,
-        messages: &[Message],
-        stamp: &Stamp,
-    ) -> Result<Request<Bytes>, Outcome>;
-
-    /// One outcome for each message, in their order.
-    fn answer(&self, common: &Common, messages: &[Message], answer: &Answer<'_>) -> Vec<Outcome>;
-
-    fn look_up(
-        &self,
-        _common: &Common,
-        _message: &Message,
-        _sent_at: Timestamp,
-        _stamp: &Stamp,
-    ) -> Option<Result<Request<Bytes>, Outcome>> {
-        None
-    }
-
-    fn found(
-        &self,
-        _common: &Common,
-        _message: &Message,
-        _sent_at: Timestamp,
-        answer: &Answer<'_>,
-    ) -> Finding {
-        unclear(answer.reason("", None))
-    }
+    Yunpian(yunpian::Yunpian),
 }
 
 /// The secrets are in its settings, so it shows its name only.
@@ -157,7 +81,8 @@ impl Vendor {
             "telnyx" => (telnyx::KEYS, Api::Telnyx(telnyx::Telnyx::read(stanza)?)),
             "tencent" => (tencent::KEYS, Api::Tencent(tencent::Tencent::read(stanza)?)),
             "twilio" => (twilio::KEYS, Api::Twilio(twilio::Twilio::read(stanza)?)),
-            _ => (vonage::KEYS, Api::Vonage(vonage::Vonage::read(stanza)?)),
+            "vonage" => (vonage::KEYS, Api::Vonage(vonage::Vonage::read(stanza)?)),
+            _ => (yunpian::KEYS, Api::Yunpian(yunpian::Yunpian::read(stanza)?)),
         };
         let mut known = vec!["url", "from", "secrets", "codes", "look_up"];
         known.extend(Connection::KEYS);
@@ -196,6 +121,7 @@ impl Vendor {
             Api::Tencent(api) => api,
             Api::Twilio(api) => api,
             Api::Vonage(api) => api,
+            Api::Yunpian(api) => api,
         }
     }
 
@@ -235,7 +161,9 @@ impl Vendor {
     }
 
     pub(super) fn doubts(&self) -> Vec<String> {
-        self.calls().doubts(&self.common)
+        let mut doubts = self.common.secrets.doubts();
+        doubts.extend(self.calls().doubts(&self.common));
+        doubts
     }
 
     pub(super) fn preview(&self, message: &Message) -> Option<Result<String, Outcome>> {
@@ -317,47 +245,6 @@ impl Vendor {
         let answer = Answer::read(response, &private, now);
         let finding = self.calls().found(&self.common, message, sent_at, &answer);
         look_up.settled(finding, sent_at, now)
-    }
-}
-
-impl Common {
-    pub(super) fn secret(&self, name: &str) -> &str {
-        self.secrets.named(name).unwrap_or_default()
-    }
-
-    pub(super) fn from<'a>(&'a self, message: &'a Message) -> Option<&'a str> {
-        message.from.as_deref().or(self.from.as_deref())
-    }
-
-    /// The sender, for a vendor that needs one.
-    pub(super) fn sender<'a>(&'a self, message: &'a Message) -> Result<&'a str, Outcome> {
-        self.from(message).ok_or_else(|| {
-            refused("needs a sender, and neither the campaign nor the provider has one".to_owned())
-        })
-    }
-
-    /// The address with more behind it, each part encoded.
-    pub(super) fn at(&self, parts: &[&str]) -> Url {
-        let mut url = self.base.clone();
-        if let Ok(mut segments) = url.path_segments_mut() {
-            segments.pop_if_empty().extend(parts);
-        }
-        url
-    }
-
-    fn private<'a>(&'a self, messages: &'a [Message]) -> Private<'a> {
-        Private {
-            contents: messages.iter().map(|it| it.content.as_str()).collect(),
-            secrets: self.secrets.exposed().map(|(_, secret)| secret).collect(),
-        }
-    }
-
-    /// `` `account_sid` does not look like … `` where the secret has another shape.
-    pub(super) fn doubt(&self, secret: &str, wanted: &str, fits: fn(&str) -> bool) -> Vec<String> {
-        if fits(self.secret(secret)) {
-            return Vec::new();
-        }
-        vec![format!("secret `{secret}` does not look like {wanted}")]
     }
 }
 

@@ -24,6 +24,7 @@ mod stopping;
 mod store;
 mod support;
 mod vendors;
+mod vendors_batches;
 mod vendors_commands;
 mod vendors_peers;
 mod workers;

@@ -32,7 +32,7 @@ const TAKEN: [(&str, u16, &str); 20] = [
     (
         "clicksend",
         200,
-        r#"{"http_code":200,"response_code":"SUCCESS","data":{"messages":[{"to":"@phone","message_id":"m1","message_parts":1,"status":"SUCCESS"}]}}"#,
+        r#"{"http_code":200,"response_code":"SUCCESS","data":{"messages":[{"to":"@phone","message_id":"m1","message_parts":1,"custom_string":"@reference","status":"SUCCESS"}]}}"#,
     ),
     (
         "huawei",

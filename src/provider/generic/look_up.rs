@@ -4,17 +4,16 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, Method, Request};
+use http::Request;
 use serde_json::Value as Json;
-use url::Url;
 
-use super::body::Pairs;
-use super::template::{Templates, Text, rejected};
-use super::{Body, Headers, read_method, read_url};
+use super::body::Scope;
+use super::matches::{Matches, fits};
+use super::pattern::Pattern;
 use crate::provider::answer::{Answer, receipt, scalar};
 use crate::provider::secrets::Secrets;
 use crate::provider::stanza::Stanza;
-use crate::provider::supports::{Finding, LookUp};
+use crate::provider::supports::{Finding, LookUp, SHARED};
 use crate::provider::vendor::unclear;
 use crate::provider::{Message, ProviderError};
 use crate::sms::{Outcome, Timestamp};
@@ -39,18 +38,11 @@ const BEHIND: Duration = Duration::from_secs(300);
 /// Table `look_up` of a stanza.
 pub(super) struct Question {
     pub(super) plan: LookUp,
-    method: Method,
-    base: Url,
-    url: Option<Text>,
-    url_templates: Templates,
-    templates: Templates,
-    headers: Headers,
-    query: Pairs,
-    body: Body,
+    pattern: Pattern,
     /// JSON pointer to the list of messages in the answer.
     list: String,
-    /// What stands in an entry that is ours, by pointer.
-    matches: Vec<(String, Text)>,
+    /// What stands in an entry that is ours.
+    matches: Matches,
     message_id: String,
     /// Where the moment of an entry stands: it must be that of the attempt.
     at: Option<String>,
@@ -61,10 +53,11 @@ pub(super) struct Question {
 }
 
 impl Question {
-    /// The headers are those of the stanza itself.
+    /// The headers are those of the stanza itself. `is_shared` is where messages may go together under one reference.
     pub(super) fn read(
         stanza: &Stanza<'_>,
         secrets: &Secrets,
+        is_shared: bool,
     ) -> Result<Option<Self>, ProviderError> {
         let Some(plan) = LookUp::read(stanza, &[&KEYS[..], &[SURE]].concat())? else {
             return Ok(None);
@@ -74,54 +67,36 @@ impl Question {
             name: stanza.name,
             table: &table,
         };
-        let mut url_templates = Templates::new(secrets, None, true).with_moment();
-        let mut templates = Templates::new(secrets, None, false).with_moment();
-        let source: String = section.required("url")?;
-        let (base, url) = read_url(&section, &mut url_templates, &source)?;
-        let body = Body::read(&section, &mut templates)?;
-        let matches = section.section("matches")?;
-        let matches = matches
-            .iter()
-            .map(|(pointer, wanted)| {
-                let key = format!("matches.{pointer}");
-                let wanted = wanted.as_str().filter(|_| pointer.starts_with('/'));
-                let wanted = wanted.ok_or_else(|| {
-                    section.fault(
-                        &key,
-                        "must be a JSON pointer and a text, like `\"/to\" = \"…\"`",
-                    )
-                })?;
-                Ok((pointer.clone(), templates.add(&section, &key, wanted)?))
-            })
-            .collect::<Result<Vec<_>, ProviderError>>()?;
+        Pattern::ask(&section, stanza, secrets)
+            .and_then(|pattern| Self::read_section(&section, plan, pattern, is_shared))
+            .map(Some)
+            .map_err(|error| error.within("look_up"))
+    }
+
+    fn read_section(
+        section: &Stanza<'_>,
+        mut plan: LookUp,
+        mut pattern: Pattern,
+        is_shared: bool,
+    ) -> Result<Self, ProviderError> {
+        let matches = Matches::read(section, &mut pattern.templates)?;
         if matches.is_empty() {
             return Err(section.fault("matches", "must say what stands in an entry that is ours"));
         }
-        Ok(Some(Self {
+        // Who asks by reference does not find a message that went with others.
+        if is_shared && pattern.names("reference", Scope::Anywhere) {
+            plan.absent_after = None;
+        }
+        Ok(Self {
             plan,
-            method: match section.optional::<String>("method")? {
-                None => Method::GET,
-                Some(_) => read_method(&section, &body)?,
-            },
-            base,
-            url,
-            query: Pairs::read(
-                &section,
-                &mut templates,
-                "query",
-                &section.section("query")?,
-            )?,
-            headers: Headers::read(stanza, &mut templates)?,
-            url_templates,
-            templates,
-            body,
+            pattern,
             list: section.required("list")?,
             matches,
             message_id: section.required("message_id")?,
             at: section.optional("at")?,
             page: section.optional("page")?.unwrap_or(100),
             sure: section.optional(SURE)?.unwrap_or(true),
-        }))
+        })
     }
 
     pub(super) fn request(
@@ -129,23 +104,7 @@ impl Question {
         message: &Message,
         sent_at: Timestamp,
     ) -> Result<Request<Bytes>, Outcome> {
-        let since = sent_at.minus(BEFORE);
-        let values = self.templates.values_since(message, since);
-        let mut url = match &self.url {
-            None => self.base.clone(),
-            Some(text) => {
-                let values = self.url_templates.values_since(message, since);
-                let filled = self.url_templates.fill(text, message, &values)?;
-                Url::parse(&filled).map_err(|_| rejected("`url` cannot be filled".to_owned()))?
-            }
-        };
-        self.query
-            .append(&mut url, &self.templates, message, &values)?;
-        let (kind, body) = self.body.fill(&self.templates, message, &values)?;
-        let mut headers = HeaderMap::new();
-        self.headers
-            .fill(&mut headers, kind, &self.templates, message, &values)?;
-        super::made(self.method.clone(), &url, headers, body)
+        self.pattern.fill(message, Some(sent_at.minus(BEFORE)))
     }
 
     pub(super) fn found(
@@ -154,35 +113,23 @@ impl Question {
         sent_at: Timestamp,
         answer: &Answer<'_>,
     ) -> Finding {
-        let list = answer
-            .json
-            .as_ref()
-            .and_then(|json| json.pointer(&self.list));
-        let Some(list) = list
-            .and_then(Json::as_array)
-            .filter(|_| answer.status.is_success())
-        else {
+        let json = answer.json.as_ref();
+        let list = json.and_then(|json| json.pointer(&self.list)?.as_array());
+        let Some(list) = list.filter(|_| answer.status.is_success()) else {
             return unclear(answer.reason("", None));
         };
-        let values = self.templates.values_since(message, sent_at.minus(BEFORE));
-        let wanted: Result<Vec<(&str, String)>, Outcome> = self
-            .matches
-            .iter()
-            .map(|(at, text)| Ok((at.as_str(), self.templates.fill(text, message, &values)?)))
-            .collect();
-        let Ok(wanted) = wanted else {
+        let templates = &self.pattern.templates;
+        let values = templates.values(message, Some(sent_at.minus(BEFORE)));
+        let Ok(wanted) = self.matches.wanted(templates, &values) else {
             return unclear("what would be ours cannot be told".to_owned());
         };
-        let is_ours = |entry: &&Json| {
-            let at = self
-                .at
-                .as_deref()
-                .and_then(|at| moment(&scalar(entry, at)?));
-            let is_near =
-                at.is_none_or(|at| at >= sent_at.minus(BEFORE) && at <= sent_at.plus(BEHIND));
-            is_near && wanted.iter().all(|(at, text)| stands(entry, at, text))
+        let is_near = |entry: &&Json| {
+            let at = self.at.as_deref();
+            let at = at.and_then(|at| moment(&scalar(entry, at)?));
+            at.is_none_or(|at| at >= sent_at.minus(BEFORE) && at <= sent_at.plus(BEHIND))
         };
-        match list.iter().find(is_ours) {
+        let mut near = list.iter().filter(is_near);
+        match near.clone().find(|entry| fits(entry, &wanted)) {
             Some(_) if !self.sure => {
                 unclear("the provider has a message that may be it".to_owned())
             }
@@ -190,20 +137,19 @@ impl Question {
                 Some(id) => Finding::Found(receipt(&id, None, None)),
                 None => unclear("the provider lists it without an id".to_owned()),
             },
+            None if near.any(|entry| is_shared(entry, &wanted)) => {
+                unclear("it may be in a request that the provider has of several".to_owned())
+            }
             None if list.len() < self.page => Finding::Absent,
             None => unclear("the provider's list is longer than one page".to_owned()),
         }
     }
 }
 
-/// Numbers with and without `+` are the same.
-fn stands(entry: &Json, pointer: &str, wanted: &str) -> bool {
-    let found = match entry.pointer(pointer) {
-        Some(Json::String(text)) => text.clone(),
-        _ => scalar(entry, pointer).unwrap_or_default(),
-    };
-    found == wanted
-        || (!wanted.is_empty() && found.trim_start_matches('+') == wanted.trim_start_matches('+'))
+/// Whether the entry bears the reference of several messages.
+fn is_shared(entry: &Json, wanted: &[(&str, String)]) -> bool {
+    let mut found = wanted.iter().filter_map(|(at, _)| scalar(entry, at));
+    found.any(|text| text.starts_with(SHARED))
 }
 
 /// With a zone, or without one in UTC.

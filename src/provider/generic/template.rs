@@ -65,8 +65,9 @@ impl Text {
     }
 }
 
-/// The values of one message.
-pub(super) struct Values {
+/// A message, and what its placeholders stand for.
+pub(super) struct Values<'a> {
+    message: &'a Message,
     context: Value,
 }
 
@@ -184,15 +185,8 @@ impl Templates {
         )
     }
 
-    pub(super) fn values(&self, message: &Message) -> Values {
-        self.all_values(message, None)
-    }
-
-    pub(super) fn values_since(&self, message: &Message, since: Timestamp) -> Values {
-        self.all_values(message, Some(since))
-    }
-
-    fn all_values(&self, message: &Message, since: Option<Timestamp>) -> Values {
+    /// `since` is for the templates of a look-up.
+    pub(super) fn values<'a>(&self, message: &'a Message, since: Option<Timestamp>) -> Values<'a> {
         let params = self.roots.contains("params").then(|| {
             let columns = message.params.iter().filter(|(_, value)| !value.is_null());
             Value::from_pairs(columns.map(|(column, value)| (column.as_str(), column_value(value))))
@@ -200,6 +194,7 @@ impl Templates {
         let from = message.from.as_deref().or(self.default_from.as_deref());
         let phone = message.phone.as_str();
         Values {
+            message,
             context: self.context(
                 phone,
                 &message.content,
@@ -239,14 +234,9 @@ impl Templates {
     }
 
     /// The text with its placeholders filled.
-    pub(super) fn fill(
-        &self,
-        text: &Text,
-        message: &Message,
-        values: &Values,
-    ) -> Result<String, Outcome> {
+    pub(super) fn fill(&self, text: &Text, values: &Values<'_>) -> Result<String, Outcome> {
         self.render(text, &values.context)
-            .map_err(|error| self.failed(text, message, &error))
+            .map_err(|error| self.failed(text, values.message, &error))
     }
 
     /// The text where it needs no message.

@@ -1,6 +1,7 @@
 //! The generic provider, case by case.
 
 mod answers;
+mod batches;
 mod requests;
 mod stanzas;
 mod vendors;

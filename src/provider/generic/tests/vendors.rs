@@ -107,7 +107,9 @@ fn clicksend() {
         ],
     );
     let item = |status: &str| {
-        format!(r#"{{"data":{{"messages":[{{"message_id":"m1","status":"{status}"}}]}}}}"#)
+        format!(
+            r#"{{"data":{{"messages":[{{"to":"+8613812345678","custom_string":"ref-1","message_id":"m1","status":"{status}"}}]}}}}"#
+        )
     };
     means(
         &provider,
@@ -143,37 +145,6 @@ fn elks() {
             (403, "Not enough credits", "account"),
             (401, "", "account"),
             (500, "", "unknown"),
-        ],
-    );
-}
-
-#[test]
-fn yunpian() {
-    let provider = vendor("yunpian", "");
-    asks(
-        &provider,
-        &[message()],
-        &[
-            "POST https://sms.yunpian.com/v2/sms/single_send.json\n",
-            "apikey=YUNPIAN_API_KEY&mobile=%2B8613812345678&text=Hello",
-            "&uid=ref-1",
-        ],
-    );
-    let code = |code: i32| format!(r#"{{"code":{code},"msg":"m","sid":1}}"#);
-    means(
-        &provider,
-        &[
-            (200, &code(0), "accepted 1"),
-            (200, r#"{"code":0,"sid":3310228982}"#, "accepted 3310228982"),
-            (400, &code(3), "account"),
-            (400, &code(8), "cap"),
-            (400, &code(17), "cap"),
-            (400, &code(4), "content"),
-            (400, &code(10), "opted_out"),
-            (400, &code(-4), "throttle"),
-            (400, &code(-50), "unknown"),
-            (400, &code(99), "content"),
-            (200, &code(99), "unknown"),
         ],
     );
 }

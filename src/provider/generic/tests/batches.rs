@@ -1,0 +1,381 @@
+//! Several messages in one request.
+
+use super::{CELLAR, with};
+use crate::provider::Provider;
+use crate::provider::testing::{asks, finding, message, messages, read, stamp, vendor, words};
+
+/// Each of so many messages joins those before it.
+fn join(provider: &Provider, count: u32) -> bool {
+    let all = messages(count);
+    let mut places = 0..all.len();
+    places.all(|at| provider.joins(&all[..at], &all[at]))
+}
+
+#[test]
+fn one_text_goes_to_several_phones_under_a_reference_that_they_share() {
+    let provider = vendor("messagebird", "");
+    assert_eq!(provider.most_per_call(), 50);
+    assert!(join(&provider, 22));
+    asks(
+        &provider,
+        &messages(3),
+        &[
+            r#""recipients":["8613812345678","8613812345679","8613812345680"],"reference":"batch-ref-1"}"#,
+        ],
+    );
+    asks(&provider, &messages(1), &[r#""reference":"ref-1"}"#]);
+    let mut two = messages(2);
+    two[1].content = "another".to_owned();
+    assert!(!provider.joins(&two[..1], &two[1]));
+    assert!(provider.request(&two, &stamp()).is_err());
+    let mut two = messages(2);
+    two[1].from = Some("OTHER".to_owned());
+    assert!(!provider.joins(&two[..1], &two[1]));
+    // A phone stands in a request once.
+    assert!(!provider.joins(&messages(1), &messages(1)[0]));
+}
+
+#[test]
+fn every_phone_has_to_be_among_the_results_once() {
+    let provider = vendor("messagebird", "");
+    let three = messages(3);
+    let body = |phones: &[&str]| {
+        let items: Vec<String> = phones
+            .iter()
+            .map(|phone| format!(r#"{{"recipient":{phone},"status":"sent"}}"#))
+            .collect();
+        let items = items.join(",");
+        format!(r#"{{"id":"m1","recipients":{{"totalCount":3,"items":[{items}]}}}}"#)
+    };
+    let (first, second, third) = ("8613812345678", "8613812345679", "\"+8613812345680\"");
+    let taken = "accepted m1";
+    let none = ["unknown"; 3];
+    for (status, body, expected) in [
+        (201, body(&[third, first, second]), [taken; 3]),
+        (201, body(&[first, third]), [taken, "unknown", taken]),
+        (
+            201,
+            body(&[first, second, "8613900000000"]),
+            [taken, taken, "unknown"],
+        ),
+        (
+            201,
+            body(&[first, first, second, third]),
+            ["unknown", taken, taken],
+        ),
+        (
+            201,
+            body(&[first, "null", "{}", "[]"]),
+            [taken, "unknown", "unknown"],
+        ),
+        (201, body(&[]), none),
+        (201, r#"{"id":"m1"}"#.to_owned(), none),
+        (
+            201,
+            r#"{"id":"m1","recipients":{"items":"all"}}"#.to_owned(),
+            none,
+        ),
+        (
+            201,
+            body(&[first, second, third]).replace("\"m1\"", "{}"),
+            none,
+        ),
+        (201, body(&[first, second, third]).replace("]}}", ""), none),
+        (201, "<html>OK</html>".to_owned(), none),
+        (503, String::new(), none),
+        (500, body(&[first, second, third]), none),
+        (429, String::new(), ["throttle"; 3]),
+        (401, r#"{"errors":[{"code":2}]}"#.to_owned(), ["account"; 3]),
+        // Nobody knows for whose sake, and none was taken.
+        (
+            422,
+            r#"{"errors":[{"code":10}]}"#.to_owned(),
+            ["unavailable"; 3],
+        ),
+        (400, String::new(), ["unavailable"; 3]),
+    ] {
+        assert_eq!(
+            words(&provider, &three, status, &body),
+            expected,
+            "{status} {body}"
+        );
+    }
+    let long = "x".repeat(10_000);
+    let body = body(&[first, second, third]).replace("m1", &long);
+    assert_eq!(
+        words(&provider, &three, 201, &body),
+        vec![format!("accepted {}", &long[..255]); 3]
+    );
+}
+
+#[test]
+fn messages_of_their_own_have_results_of_their_own() {
+    let provider = vendor("clicksend", "");
+    let mut three = messages(3);
+    three[1].content = "Bye".to_owned();
+    three[2].from = Some("OTHER".to_owned());
+    assert!(provider.joins(&three[..2], &three[2]));
+    asks(
+        &provider,
+        &three,
+        &[
+            r#"{"messages":[{"body":"Hello"#,
+            r#"{"body":"Bye","custom_string":"ref-2","from":"SHOP","source":"smsq","to":"+8613812345679"}"#,
+            r#""custom_string":"ref-3","from":"OTHER""#,
+        ],
+    );
+    let item = |at: usize, phone: &str, status: &str| {
+        format!(
+            r#"{{"to":"{phone}","message_id":"m{at}","message_parts":1,"custom_string":"ref-{at}","status":"{status}"}}"#
+        )
+    };
+    let (first, second, third) = ("+8613812345678", "+8613812345679", "+8613812345680");
+    let body = |items: &[String]| {
+        let items = items.join(",");
+        format!(r#"{{"http_code":200,"response_code":"SUCCESS","data":{{"messages":[{items}]}}}}"#)
+    };
+    for (status, body, expected) in [
+        (
+            200,
+            body(&[
+                item(2, second, "INVALID_RECIPIENT"),
+                item(1, first, "SUCCESS"),
+                item(3, third, "THROTTLED"),
+            ]),
+            ["accepted m1", "recipient", "unknown"],
+        ),
+        (
+            200,
+            body(&[item(1, first, "SUCCESS"), item(2, third, "SUCCESS")]),
+            ["accepted m1", "unknown", "unknown"],
+        ),
+        (
+            200,
+            body(&[
+                item(1, first, "INSUFFICIENT_CREDIT"),
+                item(2, second, "NEW"),
+                item(3, third, "SUCCESS"),
+            ]),
+            ["account", "unknown", "accepted m3"],
+        ),
+        (401, body(&[]), ["account"; 3]),
+        (
+            400,
+            body(&[item(1, first, "INVALID_RECIPIENT")]),
+            ["unavailable"; 3],
+        ),
+    ] {
+        assert_eq!(
+            words(&provider, &three, status, &body),
+            expected,
+            "{status} {body}"
+        );
+    }
+    // Alone, an error may name its message.
+    let alone = body(&[item(1, first, "INVALID_RECIPIENT")]);
+    assert_eq!(words(&provider, &three[..1], 400, &alone), ["recipient"]);
+    let other = body(&[item(1, second, "SUCCESS")]);
+    assert_eq!(words(&provider, &three[..1], 200, &other), ["unknown"]);
+}
+
+#[test]
+fn who_shares_a_reference_is_not_found_by_it_and_never_held_for_absent() {
+    let alone = vendor("sinch", "");
+    assert_eq!(alone.most_per_call(), 1);
+    assert!(!join(&alone, 2));
+    let nothing = r#"{"count":0,"batches":[]}"#;
+    assert_eq!(finding(&alone, 60, 200, nothing), "absent");
+    let provider = vendor("sinch", "batch = { per_call = 100 }");
+    assert!(join(&provider, 3));
+    asks(
+        &provider,
+        &messages(2),
+        &[
+            r#""client_reference":"batch-ref-1","from":"SHOP","to":["8613812345678","8613812345679"]"#,
+        ],
+    );
+    let taken = r#"{"id":"b1","to":["8613812345679","8613812345678"]}"#;
+    assert_eq!(
+        words(&provider, &messages(2), 201, taken),
+        ["accepted b1"; 2]
+    );
+    let short = r#"{"id":"b1","to":["8613812345679"]}"#;
+    assert_eq!(
+        words(&provider, &messages(2), 201, short),
+        ["unknown", "accepted b1"]
+    );
+    assert_eq!(finding(&provider, 60, 200, nothing), "unclear");
+    // A look-up by number shows the requests of several.
+    let provider = vendor("messagebird", "");
+    let entry =
+        |reference: &str| format!(r#"{{"items":[{{"id":"m1","reference":"{reference}"}}]}}"#);
+    for (reference, expected) in [
+        ("ref-1", "found m1"),
+        ("ref-2", "absent"),
+        ("batch-ref-2", "unclear"),
+    ] {
+        assert_eq!(finding(&provider, 60, 200, &entry(reference)), expected);
+    }
+}
+
+#[test]
+fn phones_can_stand_in_one_text_and_results_in_the_order_of_the_messages() {
+    let provider = with(
+        "form = { to = '{{ phone | digits }}', text = '{{ content }}' }\nmessage_id = '/ids/*'\n\
+         batch = { per_call = 3, repeat = 'form.to', separator = ',', results = '/ids' }",
+    );
+    let provider = provider.unwrap_or_else(|error| panic!("{error}"));
+    assert!(join(&provider, 3));
+    assert!(!join(&provider, 4));
+    asks(
+        &provider,
+        &messages(2),
+        &["&to=8613812345678%2C8613812345679"],
+    );
+    let two = messages(2);
+    assert_eq!(
+        words(&provider, &two, 200, r#"{"ids":["a","b"]}"#),
+        ["accepted a", "accepted b"]
+    );
+    for body in [r#"{"ids":["a"]}"#, r#"{"ids":["a","b","c"]}"#, "{}"] {
+        assert_eq!(words(&provider, &two, 200, body), ["unknown"; 2], "{body}");
+    }
+    let provider = with(
+        "query = { to = '{{ phone }}', n = '{{ params.name }}' }\n\
+         batch = { per_call = 9, repeat = 'query.to', separator = ';' }",
+    );
+    let provider = provider.unwrap_or_else(|error| panic!("{error}"));
+    asks(
+        &provider,
+        &two,
+        &["&to=%2B8613812345678%3B%2B8613812345679\n"],
+    );
+    // Without results the operator says that the answer holds for all.
+    assert_eq!(words(&provider, &two, 200, ""), ["accepted"; 2]);
+    assert_eq!(words(&provider, &two, 400, ""), ["unavailable"; 2]);
+    let mut other = message();
+    other.params["name"] = "Bob".into();
+    other.phone = two[1].phone.clone();
+    assert!(!provider.joins(&two[..1], &other));
+}
+
+#[test]
+fn a_code_by_which_one_was_taken_before_says_nothing_of_several() {
+    let more = "[batch]\nper_call = 9\nrepeat = 'json.to'\nseparator = ' '";
+    let source = CELLAR.replace("[codes]", &format!("{more}\n[codes]"));
+    let provider = read(&source).unwrap_or_else(|error| panic!("{error}"));
+    let known = r#"{"error":{"code":409}}"#;
+    assert_eq!(words(&provider, &messages(1), 409, known), ["accepted"]);
+    assert_eq!(words(&provider, &messages(2), 409, known), ["unknown"; 2]);
+    assert_eq!(
+        words(
+            &provider,
+            &messages(2),
+            200,
+            r#"{"id":"x","error":{"code":30001}}"#
+        ),
+        ["throttle"; 2]
+    );
+}
+
+#[test]
+fn a_message_that_cannot_be_written_goes_alone() {
+    let provider = with(
+        "json = { all = [{ to = '{{ phone }}', city = '{{ params.city }}' }] }\n\
+         batch = { per_call = 9, repeat = 'json.all' }",
+    );
+    let provider = provider.unwrap_or_else(|error| panic!("{error}"));
+    let mut two = messages(2);
+    two[0].params.insert("city".to_owned(), "Bonn".into());
+    assert!(provider.joins(&[], &two[1]));
+    assert!(!provider.joins(&two[..1], &two[1]));
+    two[1].params.insert("city".to_owned(), "Rome".into());
+    assert!(provider.joins(&two[..1], &two[1]));
+}
+
+#[test]
+fn a_fault_in_a_batch_names_its_key() {
+    let json = "json = { to = ['{{ phone }}'], t = '{{ phone }}', n = 1 }";
+    for (json, batch, expected) in [
+        (json, "repeat = 'json.to'", "`batch.per_call` is missing"),
+        (json, "per_call = 2", "`batch.repeat` is missing"),
+        (
+            json,
+            "per_call = 'two', repeat = 'json.to'",
+            "`batch.per_call`: invalid type: string \"two\", expected a whole number",
+        ),
+        (
+            json,
+            "per_call = 0, repeat = 'json.to'",
+            "`batch.per_call`: must be 1 to 1000",
+        ),
+        (
+            json,
+            "per_call = 2, repeat = 'json.to'",
+            "`batch.repeat`: `{{ phone }}` stands outside",
+        ),
+        (
+            json,
+            "per_call = 2, repeat = 'json.t'",
+            "say in `separator`",
+        ),
+        (
+            json,
+            "per_call = 2, repeat = 'json.n'",
+            "must be a list with one entry",
+        ),
+        (
+            json,
+            "per_call = 2, repeat = 'json.x'",
+            "`json.x` is not in the request",
+        ),
+        (
+            json,
+            "per_call = 2, repeat = 'form.to'",
+            "`form.to` is not in the request",
+        ),
+        (
+            json,
+            "per_call = 2, repeat = 'to'",
+            "`to` is not in the request",
+        ),
+        (
+            json,
+            "per_call = 2, repeat = 'json.t', separator = ''",
+            "`batch.separator`",
+        ),
+        (
+            json,
+            "per_call = 2, repeat = 'json.to', result = '/a'",
+            "unknown key `batch.result`\nhint: did you mean `results`?",
+        ),
+        (
+            json,
+            "per_call = 2, repeat = 'json.to', results = 'a'",
+            "`batch.results`: must be a JSON pointer",
+        ),
+        (
+            json,
+            "per_call = 2, repeat = 'json.to', matches = { '/a' = '{{ phone }}' }",
+            "needs `results`",
+        ),
+        (
+            json,
+            "per_call = 2, repeat = 'json.to', results = '/a', matches = { '/a' = 'sent' }",
+            "must name `{{ phone }}` or `{{ reference }}`",
+        ),
+        (
+            "honours_reference = true\njson = { to = ['{{ phone }}'], r = '{{ reference }}' }",
+            "per_call = 2, repeat = 'json.to'",
+            "`honours_reference`: cannot hold",
+        ),
+    ] {
+        let error = with(&format!("{json}\nbatch = {{ {batch} }}"))
+            .map(|_| ())
+            .expect_err(batch);
+        assert!(
+            error.starts_with("provider `cellar`: ") && error.contains(expected),
+            "{batch}: {error}"
+        );
+    }
+}
