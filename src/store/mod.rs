@@ -54,6 +54,7 @@ mod imports;
 pub mod inspect;
 mod ledger;
 pub mod pace;
+mod purge;
 mod queue;
 mod schema;
 mod server;
@@ -72,6 +73,7 @@ pub use campaigns::{Campaign, CampaignChange, CampaignState, NewCampaign};
 pub use error::{Fault, StoreError};
 pub use imports::{Batch, Enqueued};
 pub use ledger::RetryFilter;
+pub use purge::{Age, KeepConfig, Person, Purge, Purged};
 pub use queue::{
     Admission, Ask, Claimed, Drained, Fate, Halt, Held, Moment, Round, RoundDone, RouteClaim,
     RouteClaimed, Settled, Settlement,

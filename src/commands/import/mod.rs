@@ -17,7 +17,7 @@ pub(super) use self::tell::{Imported, remarks};
 
 use super::signals::Signals;
 use super::words::messages;
-use super::{Context, hinted};
+use super::{Context, hinted, purge};
 use crate::exit::Exit;
 use crate::import::{ImportError, Plan, PriceOf, Window};
 use crate::sms::Timestamp;
@@ -54,6 +54,7 @@ pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
     }
     check_rejects(&args.list, &plans, context).await?;
     let store = context.open(Access::Create).await?;
+    purge::by_the_way(context, &store).await?;
     let imported = import(&args.list, &mut plans, context, &store, Use::Real).await?;
     let (imported, signal) = match imported {
         Ended::Whole(imported) => (imported, None),

@@ -14,6 +14,7 @@ mod pace;
 mod pool;
 mod postgres;
 mod probe;
+mod purge;
 mod round;
 mod schema;
 mod search;

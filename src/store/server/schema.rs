@@ -13,14 +13,26 @@ use crate::store::{Access, Fault, StoreError};
 /// A version, and what makes it of the one before.
 type Migration = (&'static str, &'static str);
 
-const POSTGRES: [Migration; 1] = [(
-    "0001",
-    include_str!("../../../migrations/postgres/0001_queue/up.sql"),
-)];
-const MYSQL: [Migration; 1] = [(
-    "0001",
-    include_str!("../../../migrations/mysql/0001_queue/up.sql"),
-)];
+const POSTGRES: [Migration; 2] = [
+    (
+        "0001",
+        include_str!("../../../migrations/postgres/0001_queue/up.sql"),
+    ),
+    (
+        "0004",
+        include_str!("../../../migrations/postgres/0004_keep/up.sql"),
+    ),
+];
+const MYSQL: [Migration; 2] = [
+    (
+        "0001",
+        include_str!("../../../migrations/mysql/0001_queue/up.sql"),
+    ),
+    (
+        "0004",
+        include_str!("../../../migrations/mysql/0004_keep/up.sql"),
+    ),
+];
 
 /// As diesel's own tool keeps it.
 const HISTORY: &str = "CREATE TABLE IF NOT EXISTS __diesel_schema_migrations (
