@@ -13,7 +13,7 @@ use smsq::provider::{Provider, builtin};
 const GROUND: [&str; 3] = ["phone", "rate", "sms"];
 
 /// Each part, from the top down, and the parts below that it may know beside the ground.
-const DIRECTIONS: [(&str, &[&str]); 19] = [
+const DIRECTIONS: [(&str, &[&str]); 20] = [
     ("main", &["argv", "cli", "commands"]),
     ("lib", &[]),
     ("cli", &["commands", "config", "console", "exit", "logging"]),
@@ -24,9 +24,9 @@ const DIRECTIONS: [(&str, &[&str]); 19] = [
             "sender", "store", "text",
         ],
     ),
-    ("config", &["logging", "provider", "sender", "store"]),
-    ("sender", &["provider", "store", "text"]),
-    ("import", &["store", "text"]),
+    ("config", &["import", "logging", "provider", "sender", "store"]),
+    ("sender", &["process", "provider", "store", "text"]),
+    ("import", &["process", "store", "text"]),
     ("report", &["store"]),
     ("logging", &["console"]),
     ("sandbox", &["text"]),
@@ -35,6 +35,7 @@ const DIRECTIONS: [(&str, &[&str]); 19] = [
     ("argv", &[]),
     ("console", &[]),
     ("exit", &[]),
+    ("process", &[]),
     ("text", &[]),
     ("phone", &[]),
     ("rate", &[]),
@@ -322,7 +323,7 @@ fn tables(database: &str) -> BTreeMap<String, Vec<String>> {
 #[test]
 fn the_tables_have_the_same_columns_in_every_database() {
     let sqlite = tables("sqlite");
-    assert_eq!(sqlite.len(), 9);
+    assert_eq!(sqlite.len(), 10);
     assert_eq!(sqlite["suppression"], ["phone", "reason", "created_at"]);
     for database in ["mysql", "postgres"] {
         assert_eq!(tables(database), sqlite, "{database}");
@@ -383,6 +384,8 @@ fn every_setting_stands_in_the_defaults() {
         ("retry", "src/sender/retry.rs", "Config"),
         ("breaker", "src/sender/breaker.rs", "Config"),
         ("brake", "src/sender/brake.rs", "Config"),
+        ("keep", "src/store/purge.rs", "KeepConfig"),
+        ("redis", "src/import/queue/mod.rs", "RedisConfig"),
         ("log", "src/logging.rs", "Config"),
     ];
     for (section, file, owner) in owners {
