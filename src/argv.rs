@@ -1,17 +1,18 @@
-//! Keeps a database's password out of the list of processes: a url on the command line that has one is
+//! Keeps a server's password out of the list of processes: a url on the command line that has one is
 //! taken off it, and the program begins anew with the password in its environment.
 
 use std::ffi::OsString;
 
-/// Where the password goes: the environment's way to set `database.password`.
-const VARIABLE: &str = "SMSQ__DATABASE__PASSWORD";
+/// Where the passwords go: the environment's way to set `database.password` and `redis.password`.
+const DATABASE: &str = "SMSQ__DATABASE__PASSWORD";
+const REDIS: &str = "SMSQ__REDIS__PASSWORD";
 
 /// Begins anew without the password, if there is one; where that cannot be done, everything goes on.
 #[cfg(unix)]
 pub fn hide_password() {
     use std::os::unix::process::CommandExt;
     let arguments: Vec<OsString> = std::env::args_os().collect();
-    let Some((arguments, password)) = without_password(&arguments) else {
+    let Some((arguments, variable, password)) = without_password(&arguments) else {
         return;
     };
     let Ok(program) = std::env::current_exe() else {
@@ -22,26 +23,39 @@ pub fn hide_password() {
         anew.arg0(name).args(rest);
     }
     // It returns only where it has failed.
-    let error = anew.env(VARIABLE, password).exec();
+    let error = anew.env(variable, password).exec();
     tracing::debug!(%error, "the password stays on the command line");
 }
 
 #[cfg(not(unix))]
 pub fn hide_password() {}
 
-/// The arguments without the password of `--database`, and that password in the clear.
-fn without_password(arguments: &[OsString]) -> Option<(Vec<OsString>, String)> {
+/// The arguments without the first password in them, and where that goes in the clear.
+fn without_password(
+    arguments: &[OsString],
+) -> Option<(Vec<OsString>, &'static str, String)> {
     let mut arguments = arguments.to_vec();
     for index in 1..arguments.len() {
         let text = arguments[index].to_str()?;
-        let (flag, url) = match text.strip_prefix("--database=") {
-            Some(url) => ("--database=", url),
-            None if arguments[index - 1] == "--database" => ("", text),
-            None => continue,
+        let before = arguments[index - 1].to_str();
+        let (flag, url) = match text.split_once('=') {
+            Some(("--database", url)) => ("--database=", url),
+            Some(("--from", url)) => ("--from=", url),
+            _ => ("", text),
         };
-        let (bare, password) = taken_apart(url)?;
+        let is_redis = url.starts_with("redis://") || url.starts_with("rediss://");
+        let variable = match (flag, before) {
+            ("--database=", _) | ("", Some("--database")) => DATABASE,
+            // As what a text says it is the text.
+            ("", Some("--text")) => continue,
+            _ if is_redis => REDIS,
+            _ => continue,
+        };
+        let Some((bare, password)) = taken_apart(url) else {
+            continue;
+        };
         arguments[index] = format!("{flag}{bare}").into();
-        return Some((arguments, password));
+        return Some((arguments, variable, password));
     }
     None
 }
@@ -53,7 +67,11 @@ fn taken_apart(url: &str) -> Option<(String, String)> {
     let (user, password) = login.split_once(':')?;
     let password = percent_encoding::percent_decode_str(password).decode_utf8();
     let password = password.ok().filter(|password| !password.is_empty())?;
-    let bare = format!("{scheme}://{user}{}", &rest[login.len()..]);
+    let host = &rest[login.len()..];
+    let bare = match user {
+        "" => format!("{scheme}://{}", &host[1..]),
+        user => format!("{scheme}://{user}{host}"),
+    };
     Some((bare, password.into_owned()))
 }
 
@@ -76,8 +94,18 @@ mod tests {
                 "smsq send --database=postgres://me:p%40ss@a,b:1/queue?tls=off",
                 "smsq send --database=postgres://me@a,b:1/queue?tls=off",
             ),
+            (
+                "smsq import redis://:p%40ss@host:6379/0 --list tasks",
+                "smsq import redis://host:6379/0 --list tasks",
+            ),
+            (
+                "smsq import --from=rediss://me:p%40ss@host --list tasks",
+                "smsq import --from=rediss://me@host --list tasks",
+            ),
         ] {
-            let (bare, password) = without_password(&arguments(given)).expect("a password");
+            let (bare, variable, password) =
+                without_password(&arguments(given)).expect("a password");
+            assert_eq!(variable == REDIS, given.contains("import"));
             assert_eq!(bare, arguments(left));
             assert_eq!(password, "p@ss");
             assert_eq!(without_password(&bare), None, "once is enough");
@@ -91,6 +119,7 @@ mod tests {
             "smsq --database mysql://me@host/queue send",
             "smsq --database sqlite://a:b.db send",
             "smsq import --text mysql://me:secret@host/queue",
+            "smsq import --text redis://me:secret@host/queue",
             "smsq --database",
         ] {
             assert_eq!(without_password(&arguments(given)), None, "{given}");

@@ -6,7 +6,7 @@ use clap::error::ErrorKind;
 use clap::{ArgAction, CommandFactory, Parser, Subcommand};
 
 use crate::commands::{
-    Context, Format, campaign, check, completions, import, init, providers, report, retry, run,
+    Context, Format, campaign, check, completions, import, init, providers, purge, report, retry, run,
     sandbox, send, set, settle, status, suppress,
 };
 use crate::config::{Environment, Flags};
@@ -83,6 +83,7 @@ enum Command {
     Resume(campaign::ResumeArgs),
     Cancel(campaign::CancelArgs),
     Suppress(suppress::Args),
+    Purge(purge::Args),
     Providers(providers::Args),
     Init(init::Args),
     Check(check::Args),
@@ -147,6 +148,7 @@ impl Cli {
             Command::Resume(args) => campaign::resume(&args, &context).await,
             Command::Cancel(args) => campaign::cancel(&args, &context).await,
             Command::Suppress(args) => suppress::run(&args, &context).await,
+            Command::Purge(args) => purge::run(&args, &context).await,
             Command::Providers(args) => providers::run(&args, &context).await,
             Command::Check(args) => check::run(&args, &context).await,
             Command::Init(_) | Command::Completions(_) | Command::Sandbox(_) => Ok(Exit::Done),

@@ -27,6 +27,7 @@ pub mod exit;
 pub mod import;
 pub mod logging;
 pub mod phone;
+mod process;
 pub mod provider;
 pub mod rate;
 pub mod report;

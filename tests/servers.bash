@@ -200,3 +200,18 @@ ask_mariadb() {
 mariadb_answers() {
     ask_mariadb "$1" "SELECT 1"
 }
+
+# Redis that keeps nothing, in a folder that is made for it: `start_redis FOLDER PORT OPTION …`. Debian's tools
+# have the server too, under another name and without a service.
+start_redis() {
+    local home=$1 port=$2
+    shift 2
+    own_folder "$home"
+    ln -s "$(command -v redis-check-rdb)" "$home/redis-server"
+    start "$home/log" "redis_answers $port" "$home/redis-server" --bind 127.0.0.1 --port "$port" \
+        --dir "$home" --save "" --appendonly no "$@"
+}
+
+redis_answers() {
+    [[ $(redis-cli -p "$1" PING) == PONG ]]
+}

@@ -5,6 +5,7 @@
 mod claims;
 mod database;
 mod queue;
+mod suppression;
 mod workers;
 
 use std::io::Write as _;
@@ -51,6 +52,20 @@ fn main() -> anyhow::Result<()> {
             for row in runtime.block_on(queue::prices(kind))? {
                 table.add_row([vec![kind.name().to_owned()], row].concat());
             }
+        }
+        print(&table)?;
+    }
+    if wanted("suppression") {
+        let mut table = table([
+            "6,000,000 phones suppressed",
+            "loaded in",
+            "per second",
+            "import, beside none",
+            "claim, beside none",
+        ]);
+        for kind in database::KINDS {
+            let costs = runtime.block_on(suppression::costs(kind))?;
+            table.add_row([vec![kind.name().to_owned()], costs].concat());
         }
         print(&table)?;
     }

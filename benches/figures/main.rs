@@ -5,8 +5,10 @@
 mod importing;
 mod list;
 mod memory;
+mod redis;
 mod scene;
 mod sending;
+mod suppression;
 
 use std::io::Write as _;
 
@@ -45,6 +47,14 @@ fn main() -> anyhow::Result<()> {
             "importing, beside its libraries alone, the sqlite3 shell, and as other kinds of files",
         );
         figures.extend(importing::measure()?);
+    }
+    if is_chosen("suppression") {
+        say("loading suppressed phones, beside the sqlite3 shell");
+        figures.extend(suppression::measure()?);
+    }
+    if is_chosen("redis") {
+        say("importing a list of Redis, beside redis-cli");
+        figures.extend(redis::measure()?);
     }
     let mut table = Table::new();
     table.load_style(presets::NOTHING);

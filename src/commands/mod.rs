@@ -9,6 +9,7 @@ pub mod import;
 pub mod init;
 mod moment;
 pub mod providers;
+pub mod purge;
 pub mod report;
 pub mod retry;
 pub mod run;

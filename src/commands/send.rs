@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::Context;
 use super::delivery::{Delivery, Pace, Work};
-use super::status;
+use super::{purge, status};
 use super::words::campaign_name;
 use crate::exit::Exit;
 use crate::store::Access;
@@ -44,6 +44,7 @@ pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
         Access::Existing
     };
     let store = context.open(access).await?;
+    purge::by_the_way(context, &store).await?;
     let work = Work {
         campaign: args.campaign.as_deref(),
         pace: &args.pace,

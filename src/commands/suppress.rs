@@ -2,13 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::Context as _;
 use indicatif::HumanCount;
 use serde_json::json;
 
 use super::words::counted;
 use super::{Context, hinted};
 use crate::exit::Exit;
+use crate::import::phones;
 use crate::phone::{Phone, Region};
 use crate::store::{Access, Store};
 
@@ -19,7 +19,7 @@ Examples:
   smsq suppress list > suppressed.txt";
 
 /// How many faulty lines are shown before the rest is only counted.
-const SHOWN_FAULTS: usize = 10;
+const SHOWN_FAULTS: u64 = 10;
 const PAGE: i64 = 1_000;
 
 /// Keep the list of phones that nothing is sent to, in any campaign
@@ -92,9 +92,7 @@ pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
             reason,
             region,
         } => {
-            let phones = read(context, file, *region)?;
-            let store = context.open(Access::Create).await?;
-            add(context, &store, phones, reason.as_deref()).await?;
+            import(context, file, reason.as_deref(), *region).await?;
         }
         Action::List => list(context).await?,
     }
@@ -119,12 +117,21 @@ async fn add(
     reason: Option<&str>,
 ) -> anyhow::Result<()> {
     let given = phones.len() as u64;
-    let rows = phones
-        .into_iter()
+    let added = store
+        .suppress(with_reason(phones, reason), store.now().await?)
+        .await?;
+    tell(context, added, given.saturating_sub(added), None)
+}
+
+fn with_reason(phones: Vec<Phone>, reason: Option<&str>) -> Vec<(String, Option<String>)> {
+    let phones = phones.into_iter();
+    phones
         .map(|phone| (phone.into_string(), reason.map(str::to_owned)))
-        .collect();
-    let added = store.suppress(rows, store.now().await?).await?;
-    let known = given.saturating_sub(added);
+        .collect()
+}
+
+/// What was added, and for a file how many of its lines were no phones.
+fn tell(context: &Context, added: u64, known: u64, rejected: Option<u64>) -> anyhow::Result<()> {
     let were = if known == 1 { "was" } else { "were" };
     context.console.say(&match (added, known) {
         (_, 0) => format!("put {} on the list", counted(added, "phone")),
@@ -136,48 +143,72 @@ async fn add(
         ),
     });
     if context.is_json() {
-        context.print_json(&json!({ "added": added, "known": known }))?;
+        let mut object = json!({ "added": added, "known": known });
+        if let Some(rejected) = rejected {
+            object["rejected"] = rejected.into();
+        }
+        context.print_json(&object)?;
     }
     Ok(())
 }
 
-/// The phones of a file. A line without one is shown and left out; when no line has one, nothing is
-/// changed. A first line without a digit is the header.
-fn read(context: &Context, file: &Path, region: Option<Region>) -> anyhow::Result<Vec<Phone>> {
+/// Puts the phones of a file on the list. A line without one is shown, left out, and kept in a file with the
+/// reason; when no line has one, nothing is changed.
+async fn import(
+    context: &Context,
+    file: &Path,
+    reason: Option<&str>,
+    region: Option<Region>,
+) -> anyhow::Result<()> {
     let shown = file.display();
-    let text = std::fs::read_to_string(file).with_context(|| format!("cannot read `{shown}`"))?;
-    let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
-    let mut phones = Vec::new();
-    let mut faults = Vec::new();
-    for (index, line) in text.lines().enumerate() {
-        let first = line.split([',', ';', '\t']).next().unwrap_or_default();
-        let raw = first.trim().trim_matches('"');
-        let is_header = index == 0 && !raw.chars().any(|c| c.is_ascii_digit());
-        if raw.is_empty() || is_header {
-            continue;
+    let mut store: Option<Store> = None;
+    let (mut given, mut added, mut rejected) = (0, 0, 0);
+    let progress = context.console.progress(None, "suppressing");
+    let region = region.or(context.config.default_region);
+    let rejects = phones::read(file, region, async |batch| {
+        for (line, fault) in &batch.faults {
+            rejected += 1;
+            if rejected <= SHOWN_FAULTS {
+                context.console.warn(&format!("{shown}:{line}: {fault}"));
+            }
         }
-        match Phone::parse(raw, region.or(context.config.default_region)) {
-            Ok(phone) => phones.push(phone),
-            Err(error) => faults.push(format!("{shown}:{}: {error}", index + 1)),
+        if !batch.phones.is_empty() {
+            let store = match &mut store {
+                Some(store) => store,
+                none => none.insert(context.open(Access::Create).await?),
+            };
+            given += batch.phones.len() as u64;
+            let rows = with_reason(batch.phones, reason);
+            added += store.suppress(rows, store.now().await?).await?;
         }
+        progress.set(batch.lines);
+        anyhow::Ok(())
+    })
+    .await?;
+    drop(progress);
+    if rejected > SHOWN_FAULTS {
+        let more = counted(rejected - SHOWN_FAULTS, "line");
+        context
+            .console
+            .warn(&format!("{shown}: {more} more like these"));
     }
-    for fault in faults.iter().take(SHOWN_FAULTS) {
-        context.console.warn(fault);
-    }
-    if faults.len() > SHOWN_FAULTS {
-        let more = (faults.len() - SHOWN_FAULTS) as u64;
+    if let Some(rejects) = rejects {
         context.console.warn(&format!(
-            "{shown}: {} more like these",
-            counted(more, "line")
+            "`{shown}`: {}, with the reasons in `{}`",
+            match rejected {
+                1 => "1 line is no phone".to_owned(),
+                _ => format!("{} lines are no phones", HumanCount(rejected)),
+            },
+            rejects.display()
         ));
     }
-    if phones.is_empty() {
+    if given == 0 {
         return Err(hinted(
             format!("`{shown}` has no phone that can be understood"),
             Some("one phone a line; `--region GB` where they have no country code"),
         ));
     }
-    Ok(phones)
+    tell(context, added, given.saturating_sub(added), Some(rejected))
 }
 
 async fn list(context: &Context) -> anyhow::Result<()> {

@@ -17,7 +17,7 @@ pub use self::fault::{Fault, Origin};
 use self::layers::Layers;
 pub use self::prices::Prices;
 use crate::phone::Region;
-use crate::{logging, provider, sender, store};
+use crate::{import, logging, provider, sender, store};
 
 /// The reference manual: every setting, its default, what it means.
 pub const DEFAULT: &str = include_str!("../../config/default.toml");
@@ -54,6 +54,8 @@ pub struct Config {
     pub retry: sender::retry::Config,
     pub breaker: sender::breaker::Config,
     pub brake: sender::BrakeConfig,
+    pub keep: store::KeepConfig,
+    pub redis: import::queue::RedisConfig,
     pub log: logging::Config,
     /// The stanzas by name, those that are built in among them, with the case of every key.
     pub providers: BTreeMap<String, toml::Table>,
@@ -72,6 +74,8 @@ struct Sections {
     retry: sender::retry::Config,
     breaker: sender::breaker::Config,
     brake: sender::BrakeConfig,
+    keep: store::KeepConfig,
+    redis: import::queue::RedisConfig,
     log: logging::Config,
 }
 
@@ -111,6 +115,8 @@ impl Config {
             retry: sections.retry,
             breaker: sections.breaker,
             brake: sections.brake,
+            keep: sections.keep,
+            redis: sections.redis,
             log: sections.log,
             providers: layers.stanzas(builtin())?,
             own_providers,
@@ -149,6 +155,7 @@ impl Sections {
             (longest_probe, breaker.max_probe >= breaker.first_probe),
             ("brake.window", (1..=100_000).contains(&brake.window)),
             ("brake.rejected", brake.rejected <= brake.window),
+            ("keep.older_than", self.keep.is_sound()),
         ];
         match bounds.into_iter().find(|(_, holds)| !holds) {
             Some((key, _)) => Err(layers.fault(key, wanted(key))),
@@ -175,6 +182,8 @@ fn wanted(key: &str) -> &'static str {
         "breaker.max_probe" => "a duration like `30s`, not shorter than `breaker.first_probe`",
         "brake.window" => "a whole number from 1 to 100000",
         "brake.rejected" => "a whole number, not more than `brake.window`",
+        "keep.older_than" => "an age of a day or more, like `90d`, `6mo` or `1y`, or empty",
+        "redis.password" => "a text",
         "log.level" => "`off`, `error`, `warn`, `info`, `debug` or `trace`",
         "log.format" => "`text` or `json`",
         "retry.first_wait" => "a duration like `5s`, not longer than `retry.max_wait`",

@@ -3,6 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use super::queue::QueueError;
 use crate::store::StoreError;
 use crate::text::template::TemplateError;
 
@@ -13,6 +14,8 @@ pub enum ImportError {
     Missing { file: String },
     #[error("`{file}` is a folder")]
     Folder { file: String },
+    #[error(transparent)]
+    Queue(#[from] QueueError),
     #[error("`{file}` is empty")]
     Empty { file: String },
     #[error("`{file}` cannot be read")]
@@ -148,6 +151,7 @@ impl ImportError {
         let closest =
             |word: &Option<String>| word.as_ref().map(|word| format!("did you mean `{word}`?"));
         match self {
+            Self::Queue(fault) => fault.hint().map(str::to_owned),
             Self::Binary { .. } => Some("save it as CSV, in UTF-8".to_owned()),
             Self::Encoding { .. } => Some(
                 "save it as UTF-8 (in a spreadsheet: save as, `CSV UTF-8`) and import it again"

@@ -95,7 +95,7 @@ pub(super) fn keys(source: impl Read) -> io::Result<Option<Vec<String>>> {
 }
 
 /// A value as a cell of a table has it.
-fn cell(value: &RawValue) -> Cow<'_, str> {
+pub(super) fn cell(value: &RawValue) -> Cow<'_, str> {
     match value.get() {
         "null" => Cow::Borrowed(""),
         text if text.starts_with('"') => {
@@ -106,7 +106,7 @@ fn cell(value: &RawValue) -> Cow<'_, str> {
 }
 
 /// The fields of an object in their order.
-struct Object<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
+pub(super) struct Object<'a>(pub(super) Vec<(Cow<'a, str>, &'a RawValue)>);
 
 impl<'de: 'a, 'a> Deserialize<'de> for Object<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -136,7 +136,7 @@ impl<'de> Visitor<'de> for Fields {
 struct Key<'a>(#[serde(borrow)] Cow<'a, str>);
 
 /// Lines of bounded length; blank ones are skipped.
-struct Lines<R> {
+pub(super) struct Lines<R> {
     source: BufReader<R>,
     text: Vec<u8>,
     /// The line was longer than a row may be, and only its start is kept.
@@ -146,7 +146,7 @@ struct Lines<R> {
 }
 
 impl<R: Read> Lines<R> {
-    fn new(source: R) -> Self {
+    pub(super) fn new(source: R) -> Self {
         Self {
             source: BufReader::with_capacity(1 << 16, source),
             text: Vec::new(),
@@ -156,8 +156,13 @@ impl<R: Read> Lines<R> {
         }
     }
 
+    /// The line that was read last; one that is longer than a row may be, up to a byte more.
+    pub(super) fn text(&self) -> &[u8] {
+        &self.text
+    }
+
     /// The number of the next line that is not blank.
-    fn next(&mut self) -> io::Result<Option<u64>> {
+    pub(super) fn next(&mut self) -> io::Result<Option<u64>> {
         loop {
             self.text.clear();
             self.is_cut = false;

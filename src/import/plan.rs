@@ -242,7 +242,7 @@ fn read_text(
     ))
 }
 
-fn read_template(path: &Path) -> Result<String, ImportError> {
+pub(super) fn read_template(path: &Path) -> Result<String, ImportError> {
     let name = path.display().to_string();
     let bytes = std::fs::read(path).map_err(|source| ImportError::from_io(path, &name, source))?;
     String::from_utf8(bytes).map_err(|error| {
@@ -262,7 +262,7 @@ fn read_template(path: &Path) -> Result<String, ImportError> {
 
 /// A printable name. A file that brings its texts with it has no hash: a corrected copy of it belongs to
 /// the same campaign, else everybody would get their message again.
-fn campaign_name(stem: &str, text: Option<&str>) -> String {
+pub(super) fn campaign_name(stem: &str, text: Option<&str>) -> String {
     let mut hash = text
         .map(|text| digest::of(text.trim_end()))
         .unwrap_or_default();

@@ -27,7 +27,7 @@ pub(super) struct Rejects {
 
 /// How a row is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Style {
+pub(super) enum Style {
     /// With this between the fields.
     Separated(u8),
     JsonLines,
@@ -50,7 +50,7 @@ impl Rejects {
         Self::written(wanted, style, source.encoding, source.is_marked, header)
     }
 
-    fn written(
+    pub(super) fn written(
         wanted: PathBuf,
         style: Style,
         encoding: Encoding,
@@ -240,7 +240,7 @@ fn place(part: &Path, wanted: &Path) -> io::Result<PathBuf> {
 }
 
 /// `list.rejects-2.csv` for `list.rejects.csv`.
-fn numbered(path: &Path, number: u32) -> PathBuf {
+pub(super) fn numbered(path: &Path, number: u32) -> PathBuf {
     let stem = path.file_stem().unwrap_or_default().to_string_lossy();
     let extension = path
         .extension()

@@ -15,6 +15,8 @@ struct Head<'a> {
     standing: Option<&'a Standing>,
     #[serde(flatten)]
     totals: Option<&'a Totals>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    purged_at: Option<String>,
     by_reason: &'a [Reason],
     #[serde(skip_serializing_if = "Option::is_none")]
     campaigns: Option<&'a [Standing]>,
@@ -48,6 +50,7 @@ impl<'a, W: Write> Writer<'a, W> {
         let head = serde_json::to_string(&Head {
             standing,
             totals: standing.is_none().then_some(&report.totals),
+            purged_at: report.purged_at.map(|at| at.to_string()),
             by_reason: &report.by_reason,
             campaigns: standing.is_none().then_some(&report.standings),
         })?;

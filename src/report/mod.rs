@@ -185,6 +185,8 @@ pub struct Report {
     pub standings: Vec<Standing>,
     pub by_reason: Vec<Reason>,
     pub facts: SentFacts,
+    /// When some of them were purged last.
+    pub purged_at: Option<Timestamp>,
     pub history: Option<History>,
     /// The names behind the ids of the failures.
     campaigns: Vec<(i64, String)>,
@@ -210,6 +212,7 @@ impl Report {
         };
         let ids: Vec<i64> = campaigns.iter().map(|(id, _)| *id).collect();
         let facts = store.sent_facts(&ids).await?;
+        let purged_at = store.purged_at(&ids).await?;
         let totals: Totals = standings.iter().map(|standing| standing.totals).sum();
         Ok(Self {
             campaign: campaign.map(|campaign| campaign.name.clone()),
@@ -219,6 +222,7 @@ impl Report {
             totals,
             standings,
             facts,
+            purged_at,
             campaigns,
         })
     }

@@ -10,6 +10,7 @@ const NINE: Timestamp = Timestamp::from_millis(1_763_715_600_000);
 
 pub(super) fn report() -> Report {
     let totals = Totals {
+        purged: 0,
         imported: 12_345,
         queued: 0,
         sending: 0,
@@ -42,6 +43,7 @@ pub(super) fn report() -> Report {
             reason("unknown", None, "no answer within 10 s", 13),
             reason("opted_out", Some("21610"), "unsubscribed <STOP>", 6),
         ],
+        purged_at: None,
         facts: SentFacts {
             first_at: Some(NINE),
             last_at: Some(NINE.plus(Duration::from_millis(245_300))),

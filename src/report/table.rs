@@ -27,6 +27,7 @@ pub fn standings(standings: &[Standing]) -> String {
 pub(super) fn write(report: &Report, mut out: impl Write) -> io::Result<()> {
     let mut text = standings(&report.standings);
     sent_line(report, &mut text);
+    purged_line(report, &mut text);
     reasons(report, &mut text);
     let next = steps(report);
     if !next.is_empty() {
@@ -124,6 +125,14 @@ fn sent_line(report: &Report, text: &mut String) {
     if facts.repeated > 0 {
         let count = HumanCount(facts.repeated);
         let _ = writeln!(text, "Taken more than once by the provider: {count}");
+    }
+}
+
+/// Of what was purged only the counts are left.
+fn purged_line(report: &Report, text: &mut String) {
+    if let Some(at) = report.purged_at {
+        let count = HumanCount(report.totals.purged);
+        let _ = writeln!(text, "\n{count} of them were purged, the last at {at}: only their counts are left");
     }
 }
 

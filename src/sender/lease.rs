@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::process;
 use crate::sender::clock::{Clock, micros};
 use crate::sender::database::Database;
 use crate::sms::{Timestamp, millis};
@@ -191,10 +192,7 @@ impl Lease {
 /// Who this process is, so that peers on its host can see whether it lives.
 fn identity(slots: i32) -> NewWorker {
     NewWorker {
-        host: rustix::system::uname()
-            .nodename()
-            .to_string_lossy()
-            .into_owned(),
+        host: process::host(),
         boot_id: process::boot_id(),
         pid_namespace: process::pid_namespace(),
         pid: i64::from(std::process::id()),
@@ -209,57 +207,6 @@ fn is_gone(worker: &Worker) -> bool {
         && worker.boot_id == process::boot_id()
         && worker.pid_namespace == process::pid_namespace();
     here && process::started(worker.pid) != Some(worker.process_started)
-}
-
-/// What Linux tells of processes.
-#[cfg(target_os = "linux")]
-mod process {
-    use procfs::process::{ProcState, Process};
-
-    pub(super) fn boot_id() -> String {
-        procfs::sys::kernel::random::boot_id().unwrap_or_default()
-    }
-
-    pub(super) fn pid_namespace() -> String {
-        let namespaces = Process::myself().and_then(|process| process.namespaces());
-        namespaces
-            .ok()
-            .and_then(|all| {
-                all.0
-                    .get(std::ffi::OsStr::new("pid"))
-                    .map(|pid| pid.identifier)
-            })
-            .map(|identifier| identifier.to_string())
-            .unwrap_or_default()
-    }
-
-    /// When the process started, in ticks since the boot; `None` when it is gone or a zombie.
-    pub(super) fn started(pid: i64) -> Option<i64> {
-        let stat = Process::new(i32::try_from(pid).ok()?).and_then(|process| process.stat());
-        let stat = stat.ok()?;
-        let gone = matches!(stat.state(), Ok(ProcState::Zombie | ProcState::Dead));
-        if gone {
-            None
-        } else {
-            i64::try_from(stat.starttime).ok()
-        }
-    }
-}
-
-/// Elsewhere nothing is known of processes: only heartbeats tell.
-#[cfg(not(target_os = "linux"))]
-mod process {
-    pub(super) fn boot_id() -> String {
-        String::new()
-    }
-
-    pub(super) fn pid_namespace() -> String {
-        String::new()
-    }
-
-    pub(super) fn started(_pid: i64) -> Option<i64> {
-        None
-    }
 }
 
 #[cfg(test)]

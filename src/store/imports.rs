@@ -72,7 +72,7 @@ impl Store {
         }
     }
 
-    /// Queues what is new of a batch.
+    /// Queues what is new of a batch; an error where its import has ended.
     pub async fn enqueue(&self, batch: Batch) -> Result<Enqueued, StoreError> {
         match self {
             Self::Sqlite(sqlite) => sqlite.enqueue(batch).await,
@@ -85,6 +85,34 @@ impl Store {
             .set(import::finished_at.eq(now.as_millis()))
             .execute(conn))?;
         Ok(())
+    }
+
+    /// Ends the import with this hash, if it has not ended, so that it can queue nothing more; returns the last
+    /// line that it accounts for. `None`: this database knows no such import.
+    pub async fn end_import(&self, hash: &str, now: Timestamp) -> Result<Option<u64>, StoreError> {
+        writing!(self, |conn| diesel::update(
+            import::table
+                .filter(import::hash.eq(hash))
+                .filter(import::finished_at.is_null())
+        )
+        .set(import::finished_at.eq(now.as_millis()))
+        .execute(conn))?;
+        let last: Vec<i64> = reading!(self, |conn| import::table
+            .filter(import::hash.eq(hash))
+            .select(import::last_line)
+            .limit(1)
+            .load(conn))?;
+        let last = last.into_iter().next();
+        Ok(last.map(|line| u64::try_from(line).unwrap_or(0)))
+    }
+
+    pub async fn is_import_ended(&self, import_id: i64) -> Result<bool, StoreError> {
+        let open: Vec<i64> = reading!(self, |conn| import::table
+            .filter(import::id.eq(import_id))
+            .filter(import::finished_at.is_null())
+            .select(import::id)
+            .load(conn))?;
+        Ok(open.is_empty())
     }
 
     /// Which of these dedupe keys the campaign has already.

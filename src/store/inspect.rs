@@ -14,7 +14,7 @@ use diesel::sql_types::Integer;
 use diesel_async::RunQueryDsl;
 use serde::Serialize;
 
-use super::schema::{import, sms, sms_failed, sms_sent};
+use super::schema::{import, purged, sms, sms_failed, sms_sent};
 use super::{Campaign, Store, StoreError};
 use crate::sms::{Class, State};
 
@@ -30,6 +30,7 @@ const SENT: i32 = 10;
 const FAILED: i32 = 11;
 const CANCELLED: i32 = 12;
 const IMPORTED: i32 = 13;
+const PURGED: i32 = 14;
 
 /// Rows of a table per campaign, marked with the place they count for.
 macro_rules! counted {
@@ -45,6 +46,26 @@ macro_rules! counted {
     };
 }
 
+/// What was purged, per campaign and import, marked with the place it counts for.
+macro_rules! gone {
+    ($campaigns:expr, $place:expr, $count:expr) => {
+        purged::table
+            .filter(purged::campaign_id.eq_any($campaigns))
+            .select((purged::campaign_id, $place.into_sql::<Integer>(), $count))
+    };
+}
+
+macro_rules! all_gone {
+    () => {
+        purged::sent + purged::failed + purged::unknown + purged::cancelled
+    };
+}
+
+use all_gone;
+
+/// `purged.import_id` of messages that another program inserted.
+const PLAIN: i64 = 0;
+
 /// So many reasons are told apart; a provider that puts an id into each must not fill the memory.
 pub const REASONS: usize = 1_000;
 
@@ -59,6 +80,9 @@ pub struct Totals {
     pub failed: u64,
     pub unknown: u64,
     pub cancelled: u64,
+    /// Counted in the others, but purged: only the count is left.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub purged: u64,
 }
 
 impl Totals {
@@ -70,6 +94,7 @@ impl Totals {
             FAILED => &mut self.failed,
             CANCELLED => &mut self.cancelled,
             IMPORTED => &mut self.imported,
+            PURGED => &mut self.purged,
             // Ready, or a state that only a newer smsq knows: it is not sent yet.
             _ => &mut self.queued,
         } += count;
@@ -86,6 +111,7 @@ impl std::iter::Sum for Totals {
             failed: sum.failed + one.failed,
             unknown: sum.unknown + one.unknown,
             cancelled: sum.cancelled + one.cancelled,
+            purged: sum.purged + one.purged,
         })
     }
 }
@@ -209,6 +235,14 @@ impl Store {
             .union_all(
                 counted!(sms_failed, campaigns, IMPORTED).filter(sms_failed::import_id.is_null())
             )
+            .union_all(gone!(campaigns, SENT, purged::sent))
+            .union_all(gone!(campaigns, FAILED, purged::failed))
+            .union_all(gone!(campaigns, UNKNOWN, purged::unknown))
+            .union_all(gone!(campaigns, CANCELLED, purged::cancelled))
+            .union_all(gone!(campaigns, PURGED, all_gone!()))
+            .union_all(
+                gone!(campaigns, IMPORTED, all_gone!()).filter(purged::import_id.eq(PLAIN))
+            )
             .load(conn))?;
         let mut all: BTreeMap<i64, Totals> = BTreeMap::new();
         for (campaign, place, count) in rows {
@@ -216,6 +250,11 @@ impl Store {
         }
         Ok(all)
     }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde asks it")]
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 fn positive(count: i64) -> u64 {

@@ -55,6 +55,7 @@ mod imports;
 pub mod inspect;
 mod ledger;
 pub mod pace;
+mod purge;
 mod queue;
 mod recipients;
 mod schema;
@@ -74,6 +75,7 @@ pub use campaigns::{Campaign, CampaignChange, CampaignState, NewCampaign};
 pub use error::{Fault, StoreError};
 pub use imports::{Batch, Enqueued};
 pub use ledger::RetryFilter;
+pub use purge::{Age, KeepConfig, Person, Purge, Purged};
 pub use queue::{
     Admission, Ask, Claimed, Drained, Fate, Halt, Held, Load, Moment, Round, RoundDone,
     RouteClaim, RouteClaimed, Settled, Settlement,

@@ -112,6 +112,21 @@ diesel::table! {
 }
 
 diesel::table! {
+    purged (campaign_id, import_id) {
+        campaign_id -> BigInt,
+        import_id -> BigInt,
+        sent -> BigInt,
+        failed -> BigInt,
+        unknown -> BigInt,
+        cancelled -> BigInt,
+        segments -> BigInt,
+        attempts -> BigInt,
+        repeated -> BigInt,
+        purged_at -> BigInt,
+    }
+}
+
+diesel::table! {
     worker (id) {
         id -> BigInt,
         host -> Text,
@@ -164,5 +179,6 @@ diesel::allow_tables_to_appear_in_same_query!(
     sms_key,
     worker,
     suppression,
-    recipient_start
+    recipient_start,
+    purged
 );

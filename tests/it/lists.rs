@@ -17,6 +17,7 @@ fn suppressed_phones_are_left_out() {
     exit 0
     ----- stderr
     warning: stop.txt:3: `nobody` is not a phone number
+    warning: `stop.txt`: 1 line is no phone, with the reasons in `stop.rejects.csv`
     put 1 phone on the list
     ");
     snapshot!(scratch.run(["suppress", "list"]), @r"

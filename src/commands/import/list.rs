@@ -6,13 +6,14 @@ use super::checks::Allowance;
 use crate::commands::moment::Moment;
 use crate::commands::window::WindowFlags;
 use crate::commands::words::campaign_name;
+use crate::import::queue::EntryOptions;
 use crate::import::{Encoding, Options, Plan, TextSource, Unique};
 use crate::phone::Region;
 
 #[derive(Debug, clap::Args)]
 pub(in crate::commands) struct List {
     /// CSV, XLSX, XLS, ODS or JSON lines, also as .gz or .zip; `-` is standard input
-    #[arg(required = true, value_name = "FILE")]
+    #[arg(required_unless_present = "from", value_name = "FILE")]
     pub(in crate::commands) files: Vec<PathBuf>,
     /// The campaign they belong to [default: that of the failures in it, else the file's name and a short hash of the text]
     #[arg(long, value_name = "NAME", value_parser = campaign_name)]
@@ -43,7 +44,7 @@ pub(in crate::commands) struct List {
     pub(in crate::commands) region: Option<Region>,
     /// What makes two rows the same message: columns with commas, or `none` [default: the phone]
     #[arg(long, value_name = "COLUMN,…|none")]
-    unique: Option<Unique>,
+    pub(super) unique: Option<Unique>,
     /// Who sends the campaign [default: setting `default_provider`]
     #[arg(long, value_name = "NAME")]
     pub(in crate::commands) provider: Option<String>,
@@ -70,15 +71,28 @@ pub(in crate::commands) struct List {
 }
 
 impl List {
-    pub(super) fn options(&self, file: &Path, region: Option<Region>) -> Options {
-        let text = match (&self.text, &self.template) {
+    /// What entries of a queue are made of.
+    pub(super) fn entries(&self, region: Option<Region>) -> EntryOptions {
+        EntryOptions {
+            text: self.text_source(),
+            columns: self.column.clone(),
+            region,
+            smart: self.smart,
+        }
+    }
+
+    fn text_source(&self) -> TextSource {
+        match (&self.text, &self.template) {
             (Some(text), _) => TextSource::Text(text.clone()),
             (None, Some(file)) => TextSource::Template(file.clone()),
             (None, None) => TextSource::Column,
-        };
+        }
+    }
+
+    pub(super) fn options(&self, file: &Path, region: Option<Region>) -> Options {
         Options {
             file: file.to_owned(),
-            text,
+            text: self.text_source(),
             columns: self.column.clone(),
             region,
             unique: self.unique.clone(),

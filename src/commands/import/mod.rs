@@ -6,6 +6,7 @@ mod dry_run;
 mod list;
 mod look;
 mod prices;
+mod queue;
 mod tell;
 
 use std::fmt::Display;
@@ -18,7 +19,7 @@ pub(super) use self::tell::{Imported, remarks};
 use super::signals::Signals;
 use super::window::check_opens;
 use super::words::messages;
-use super::{Context, hinted};
+use super::{Context, hinted, purge};
 use crate::exit::Exit;
 use crate::import::{ImportError, Plan, PriceOf, Window};
 use crate::sms::Timestamp;
@@ -33,6 +34,8 @@ Examples:
   smsq import 名单.xlsx --column phone=手机,电话 --max-rejects 5% --template summer.txt
   smsq import list.csv --template offer.txt --at \"2026-12-24 09:00\" --expires +8h
   smsq import list.csv --template offer.txt --window 09:00-20:00 --days mon-fri --timezone Europe/Berlin
+  smsq import redis://localhost/0 --list tasks --follow   what programs push to a list in Redis
+  tail -f tasks.jsonl | smsq import - --follow --campaign codes
   smsq import list.rejects.csv --template welcome.txt --campaign welcome-3f2a91   the mended rows
 
 Importing a file again adds only what is missing. Rows that cannot be used go to a file of their own,
@@ -47,15 +50,25 @@ pub struct Args {
     /// Write nothing: show the first messages, their segments, and how long sending would take
     #[arg(long)]
     dry_run: bool,
+    /// The list that other programs push to, where FILE or --from is `redis://host:6379/0`
+    #[arg(long = "list", value_name = "KEY")]
+    key: Option<String>,
+    /// Stay, and import what comes into the Redis list, or as JSON lines into standard input
+    #[arg(long)]
+    follow: bool,
 }
 
 pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> {
+    if let Some(source) = queue::source(args, context)? {
+        return queue::run(args, source, context).await;
+    }
     let mut plans = prepare(&args.list, context)?;
     if args.dry_run {
         return dry_run::run(&args.list, &mut plans, context).await;
     }
     check_rejects(&args.list, &plans, context).await?;
     let store = context.open(Access::Create).await?;
+    purge::by_the_way(context, &store).await?;
     let imported = import(&args.list, &mut plans, context, &store, Use::Real).await?;
     let (imported, signal) = match imported {
         Ended::Whole(imported) => (imported, None),
@@ -84,6 +97,7 @@ pub(super) enum Ended {
 
 /// Every fault of a file, its columns or the text is found here, and nothing is written.
 pub(super) fn prepare(list: &List, context: &Context) -> anyhow::Result<Vec<Plan>> {
+    queue::refuse_in(list)?;
     if let Some(provider) = &list.provider {
         context.stanza(provider)?;
     }
@@ -188,10 +202,21 @@ async fn open_campaign(
     store: &Store,
 ) -> anyhow::Result<Campaign> {
     let unique = plan.unique().to_string();
+    open_named(list, list.campaign_for(plan), unique, list.from.as_ref(), context, store).await
+}
+
+async fn open_named(
+    list: &List,
+    name: &str,
+    unique: String,
+    sender: Option<&String>,
+    context: &Context,
+    store: &Store,
+) -> anyhow::Result<Campaign> {
     let new = NewCampaign {
-        name: list.campaign_for(plan).to_owned(),
+        name: name.to_owned(),
         provider: list.provider.clone(),
-        sender: list.from.clone(),
+        sender: sender.cloned(),
         unique_by: Some(unique.clone()),
         ..NewCampaign::default()
     };
@@ -201,7 +226,7 @@ async fn open_campaign(
     };
     let change = CampaignChange {
         provider: differing(&list.provider, &campaign.provider),
-        sender: differing(&list.from, &campaign.sender),
+        sender: differing(&sender.cloned(), &campaign.sender),
         unique_by: campaign.unique_by.is_none().then_some(unique),
         window: list.hours.change(campaign.window.as_ref())?,
         ..CampaignChange::default()

@@ -7,9 +7,9 @@ use diesel::prelude::*;
 use diesel::sql_types::Integer;
 use diesel_async::RunQueryDsl;
 
-use super::positive;
+use super::{PLAIN, all_gone, positive};
 use crate::sms::State;
-use crate::store::schema::{campaign, import, sms, sms_failed, sms_sent};
+use crate::store::schema::{campaign, import, purged, sms, sms_failed, sms_sent};
 use crate::store::{Store, StoreError, Worker};
 
 /// What one import accepted, and how many of those messages stand somewhere.
@@ -20,6 +20,7 @@ pub struct ImportCount {
     pub file: String,
     /// Accepted, less those that a later import replaced.
     pub expected: u64,
+    /// With those that were purged.
     pub found: u64,
     /// It was read to its end.
     pub finished: bool,
@@ -75,6 +76,11 @@ impl Store {
             .union_all(counted!(sms, sms::import_id, FOUND))
             .union_all(counted!(sms_sent, sms_sent::import_id, FOUND))
             .union_all(counted!(sms_failed, sms_failed::import_id, FOUND))
+            .union_all(purged::table.select((
+                purged::import_id.nullable(),
+                FOUND.into_sql::<Integer>(),
+                all_gone!(),
+            )))
             .union_all(counted!(sms, sms::campaign_id, LIVES_IN))
             .union_all(counted!(sms_sent, sms_sent::campaign_id, LIVES_IN))
             .union_all(counted!(sms_failed, sms_failed::campaign_id, LIVES_IN))
@@ -133,7 +139,10 @@ fn audit(
             (LIVES_IN, Some(campaign)) if !campaigns.contains(&campaign) => {
                 *homeless.entry(campaign).or_default() += count;
             }
-            (FOUND, import) => *found.entry(import).or_default() += count,
+            (FOUND, import) => {
+                let import = import.filter(|id| *id != PLAIN);
+                *found.entry(import).or_default() += count;
+            }
             _ => {}
         }
     }

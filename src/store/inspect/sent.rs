@@ -8,7 +8,7 @@ use diesel_async::RunQueryDsl;
 
 use super::positive;
 use crate::sms::Timestamp;
-use crate::store::schema::sms_sent;
+use crate::store::schema::{purged, sms_sent};
 use crate::store::{Store, StoreError};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -50,9 +50,14 @@ impl Store {
             .filter(sms_sent::accepted.gt(1))
             .select(count_star())
             .first(conn))?;
-        facts.segments = positive(segments.unwrap_or(0));
-        facts.attempts = positive(attempts.unwrap_or(0));
-        facts.repeated = positive(repeated);
+        let gone: Vec<(i64, i64, i64)> = reading!(self, |conn| purged::table
+            .filter(purged::campaign_id.eq_any(campaigns))
+            .select((purged::segments, purged::attempts, purged::repeated))
+            .load(conn))?;
+        let of = |count: fn(&(i64, i64, i64)) -> i64| gone.iter().map(count).sum::<i64>();
+        facts.segments = positive(segments.unwrap_or(0) + of(|gone| gone.0));
+        facts.attempts = positive(attempts.unwrap_or(0) + of(|gone| gone.1));
+        facts.repeated = positive(repeated + of(|gone| gone.2));
         Ok(facts)
     }
 

@@ -100,6 +100,7 @@ async fn every_message_is_counted_where_it_stands() {
     imported(&store, second, 3).await;
     scatter(&store).await;
     let expected = Totals {
+        purged: 0,
         imported: 20,
         queued: 8,
         sending: 1,

@@ -259,7 +259,8 @@ async fn insert(link: &mut Link, batch: &Batch, rows: &[&NewSms]) -> QueryResult
 
 async fn count(link: &mut Link, batch: &Batch, done: &Enqueued) -> QueryResult<()> {
     let known = done.duplicates.len() + done.unchanged.len();
-    on!(link, |conn| update(import::table.find(batch.import_id))
+    let counted = on!(link, |conn| update(import::table.find(batch.import_id))
+        .filter(import::finished_at.is_null())
         .set((
             import::last_line.eq(signed(batch.last_line)),
             import::row_count.eq(import::row_count + signed(batch.row_count)),
@@ -269,6 +270,9 @@ async fn count(link: &mut Link, batch: &Batch, done: &Enqueued) -> QueryResult<(
             import::rejected.eq(import::rejected + signed(batch.rejected)),
         ))
         .execute(conn))?;
+    if counted == 0 {
+        return Err(diesel::result::Error::NotFound);
+    }
     Ok(())
 }
 

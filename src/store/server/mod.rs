@@ -14,6 +14,7 @@ mod pace;
 mod pool;
 mod postgres;
 mod probe;
+mod purge;
 mod recipients;
 mod round;
 mod schema;

@@ -13,24 +13,32 @@ use crate::store::{Access, Fault, StoreError};
 /// A version, and what makes it of the one before.
 type Migration = (&'static str, &'static str);
 
-const POSTGRES: [Migration; 2] = [
+const POSTGRES: [Migration; 3] = [
     (
         "0001",
         include_str!("../../../migrations/postgres/0001_queue/up.sql"),
     ),
     (
+        "0002",
+        include_str!("../../../migrations/postgres/0002_windows/up.sql"),
+    ),
+    (
         "0003",
-        include_str!("../../../migrations/postgres/0003_windows/up.sql"),
+        include_str!("../../../migrations/postgres/0003_keep/up.sql"),
     ),
 ];
-const MYSQL: [Migration; 2] = [
+const MYSQL: [Migration; 3] = [
     (
         "0001",
         include_str!("../../../migrations/mysql/0001_queue/up.sql"),
     ),
     (
+        "0002",
+        include_str!("../../../migrations/mysql/0002_windows/up.sql"),
+    ),
+    (
         "0003",
-        include_str!("../../../migrations/mysql/0003_windows/up.sql"),
+        include_str!("../../../migrations/mysql/0003_keep/up.sql"),
     ),
 ];
 

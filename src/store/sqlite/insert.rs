@@ -72,7 +72,11 @@ impl Sqlite {
         phones: Vec<(String, Option<String>)>,
         now: Timestamp,
     ) -> Result<u64, StoreError> {
+        let mut phones = phones;
+        // In their order, as keys are taken: scattered ones would touch all of the table.
+        phones.sort_unstable();
         self.write(move |conn| {
+            conn.batch_execute(IMPORTING)?;
             let mut added = 0;
             for (phone, reason) in phones {
                 added += diesel::insert_or_ignore_into(suppression::table)
@@ -234,7 +238,8 @@ pub(super) fn is_suppressed(conn: &mut SqliteConnection, phone: &str) -> QueryRe
 fn count(conn: &mut SqliteConnection, batch: &Batch, done: &Enqueued) -> QueryResult<()> {
     let signed = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
     let known = done.duplicates.len() + done.unchanged.len();
-    diesel::update(import::table.find(batch.import_id))
+    let counted = diesel::update(import::table.find(batch.import_id))
+        .filter(import::finished_at.is_null())
         .set((
             import::last_line.eq(signed(batch.last_line)),
             import::row_count.eq(import::row_count + signed(batch.row_count)),
@@ -244,5 +249,8 @@ fn count(conn: &mut SqliteConnection, batch: &Batch, done: &Enqueued) -> QueryRe
             import::rejected.eq(import::rejected + signed(batch.rejected)),
         ))
         .execute(conn)?;
+    if counted == 0 {
+        return Err(diesel::result::Error::NotFound);
+    }
     Ok(())
 }

@@ -5,6 +5,7 @@ mod claim;
 mod insert;
 mod ledger;
 mod moves;
+mod purge;
 mod recipients;
 mod round;
 mod settle;

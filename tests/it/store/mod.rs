@@ -12,6 +12,7 @@ mod late;
 mod opening;
 mod operating;
 mod plans;
+mod purging;
 mod random;
 mod replacing;
 mod server;

@@ -3,7 +3,7 @@
 
 use std::fs::File;
 use std::path::PathBuf;
-use std::process::{Child, Output};
+use std::process::{Child, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -50,11 +50,21 @@ static NUMBER: AtomicU32 = AtomicU32::new(0);
 impl Scratch {
     /// Starts the program and does not wait for it.
     pub(crate) fn start<'a>(&self, arguments: impl IntoIterator<Item = &'a str>) -> Running {
+        self.start_with(arguments, Stdio::null())
+    }
+
+    /// The same with something to read.
+    pub(crate) fn start_with<'a>(
+        &self,
+        arguments: impl IntoIterator<Item = &'a str>,
+        stdin: impl Into<Stdio>,
+    ) -> Running {
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let stdout = self.path(&format!("{number}.out"));
         let stderr = self.path(&format!("{number}.err"));
         let process = self
             .command(arguments)
+            .stdin(stdin)
             .stdout(File::create(&stdout).expect("a file for what it prints"))
             .stderr(File::create(&stderr).expect("a file for what it says"))
             .spawn()

@@ -1,0 +1,96 @@
+//! What a suppression list of six million phones costs: loading it, and the check of every message at import and
+//! at claim, beside the same with nobody on the list.
+
+use std::time::Instant;
+
+use crate::database::{Database, Kind};
+use crate::{per_second, say};
+
+const SUPPRESSED: u64 = 6_000_000;
+/// Phones of one transaction, as `smsq suppress import` has them.
+const BATCH: u64 = 20_000;
+/// Messages of one import.
+const MESSAGES: u64 = 50_000;
+const CLAIM: u32 = 64;
+const CLAIMS: u32 = 150;
+/// In turns, so that a slow moment of the machine meets both.
+const TURNS: usize = 7;
+
+pub(crate) async fn costs(kind: Kind) -> anyhow::Result<Vec<String>> {
+    say(&format!("suppression on {}", kind.name()));
+    let (listed, empty) = (Database::new(kind).await?, Database::new(kind).await?);
+    let began = Instant::now();
+    load(&listed).await?;
+    let loading = began.elapsed().as_secs_f64();
+    let (mut imports, mut claims) = (Vec::new(), Vec::new());
+    for turn in 0..TURNS {
+        // Whoever goes first changes, too.
+        let (one, other) = if turn % 2 == 0 {
+            (&listed, &empty)
+        } else {
+            (&empty, &listed)
+        };
+        let (first, second) = (import(one).await?, import(other).await?);
+        let (begun, ended) = (claim(one).await?, claim(other).await?);
+        let of_listed = |first: f64, second: f64| {
+            if turn % 2 == 0 {
+                first / second
+            } else {
+                second / first
+            }
+        };
+        imports.push(of_listed(first, second));
+        claims.push(of_listed(begun, ended));
+    }
+    let (imports, claims) = (median(imports), median(claims));
+    say(&format!(
+        "  {}: {imports:.2} at import, {claims:.2} at claim",
+        kind.name()
+    ));
+    Ok(vec![
+        format!("{loading:.0} s"),
+        per_second(f64::from(u32::try_from(SUPPRESSED)?) / loading),
+        format!("{imports:.2}"),
+        format!("{claims:.2}"),
+    ])
+}
+
+/// Phones that no message goes to, scattered over all numbers of a kind.
+async fn load(database: &Database) -> anyhow::Result<()> {
+    let now = database.store.now().await?;
+    for first in (0..SUPPRESSED).step_by(usize::try_from(BATCH)?) {
+        let phones = (first..first + BATCH).map(|index| {
+            // It shares no divisor with the count of numbers: none is met twice.
+            let number = index * 7_368_787 % 100_000_000;
+            (format!("+86139{number:08}"), None)
+        });
+        database.store.suppress(phones.collect(), now).await?;
+    }
+    Ok(())
+}
+
+/// Seconds that an import takes.
+async fn import(database: &Database) -> anyhow::Result<f64> {
+    let now = database.store.now().await?;
+    let began = Instant::now();
+    database.fill(MESSAGES, now).await?;
+    Ok(began.elapsed().as_secs_f64())
+}
+
+/// Seconds that claims take, each in its own durable transaction; what was claimed is settled between them.
+async fn claim(database: &Database) -> anyhow::Result<f64> {
+    let mut seconds = 0.0;
+    for _ in 0..CLAIMS {
+        let began = Instant::now();
+        let claimed = database.round(Vec::new(), CLAIM).await?;
+        seconds += began.elapsed().as_secs_f64();
+        anyhow::ensure!(claimed.len() == CLAIM as usize, "the queue ran dry");
+        database.round(claimed, 0).await?;
+    }
+    Ok(seconds)
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}

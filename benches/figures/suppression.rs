@@ -1,0 +1,73 @@
+//! Seconds that a suppression list takes to load, beside the sqlite3 shell that puts the same phones into a table
+//! of its own without a look at them.
+
+use std::fs::File;
+use std::io::{BufWriter, Write as _};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use anyhow::{Context as _, ensure};
+use indicatif::HumanCount;
+
+use crate::scene::Scene;
+use crate::{Figure, per_second, say};
+
+const SIZES: [u64; 2] = [1_000_000, 6_000_000];
+/// One line of so many is no phone.
+const FAULTY: u64 = 1_000;
+
+pub(crate) fn measure() -> anyhow::Result<Vec<Figure>> {
+    SIZES.into_iter().map(of_size).collect()
+}
+
+fn of_size(phones: u64) -> anyhow::Result<Figure> {
+    let scene = Scene::new()?;
+    write(&scene, phones)?;
+    let faulty = phones / FAULTY;
+    let began = Instant::now();
+    let told = scene.json(&["suppress", "import", "stop.csv"])?;
+    let smsq = began.elapsed().as_secs_f64();
+    ensure!(
+        told["added"] == phones && told["rejected"] == faulty,
+        "not all was taken: {told}"
+    );
+    let began = Instant::now();
+    let status = Command::new("sqlite3")
+        .args([
+            "-bail",
+            "-batch",
+            "shell.db",
+            "CREATE TABLE stop(phone TEXT PRIMARY KEY) WITHOUT ROWID;",
+            ".import --csv --skip 1 stop.csv stop",
+        ])
+        .current_dir(scene.path("."))
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .context("the sqlite3 shell is needed beside")?;
+    let shell = began.elapsed().as_secs_f64();
+    ensure!(status.success(), "the sqlite3 shell: {status}");
+    say(&format!("  {smsq:.1} s beside {shell:.1} s"));
+    let rate = |seconds: f64| f64::from(u32::try_from(phones).unwrap_or(u32::MAX)) / seconds;
+    Ok(Figure {
+        what: format!("phones suppressed per second, of {}", HumanCount(phones)),
+        smsq: per_second(rate(smsq)),
+        measured: per_second(rate(shell)),
+        beside: "the sqlite3 shell's `.import` into a table with that key".to_owned(),
+        ratio: rate(smsq) / rate(shell),
+    })
+}
+
+/// In no order, with some lines that are no phones.
+fn write(scene: &Scene, phones: u64) -> anyhow::Result<()> {
+    let mut file = BufWriter::new(File::create(scene.path("stop.csv"))?);
+    writeln!(file, "phone")?;
+    for index in 0..phones {
+        let number = index * 7_368_787 % 100_000_000;
+        writeln!(file, "+86139{number:08}")?;
+        if index % FAULTY == 0 {
+            writeln!(file, "nobody {index}")?;
+        }
+    }
+    Ok(file.flush()?)
+}

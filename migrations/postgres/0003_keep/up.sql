@@ -1,0 +1,14 @@
+-- What was purged, counted by campaign and import, so that nothing seems lost.
+CREATE TABLE purged (
+    campaign_id BIGINT NOT NULL,
+    import_id   BIGINT NOT NULL,             -- 0: inserted by another program
+    sent        BIGINT NOT NULL DEFAULT 0,
+    failed      BIGINT NOT NULL DEFAULT 0,
+    unknown     BIGINT NOT NULL DEFAULT 0,
+    cancelled   BIGINT NOT NULL DEFAULT 0,
+    segments    BIGINT NOT NULL DEFAULT 0,   -- of the sent, as the next two
+    attempts    BIGINT NOT NULL DEFAULT 0,
+    repeated    BIGINT NOT NULL DEFAULT 0,   -- messages that the provider took more than once
+    purged_at   BIGINT NOT NULL DEFAULT 0,   -- the last time
+    PRIMARY KEY (campaign_id, import_id)
+);

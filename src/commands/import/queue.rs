@@ -1,0 +1,269 @@
+//! `smsq import` of what other programs push: a list in Redis, or JSON lines on standard input with `--follow`.
+
+use std::path::{Path, PathBuf};
+
+use tokio::sync::watch;
+
+use super::{Args, Imported, List, fault, open_named, tell, window};
+use crate::commands::signals::Signals;
+use crate::commands::words::counted;
+use crate::commands::{Context, hinted, purge};
+use crate::exit::Exit;
+use crate::import::queue::{self, Lines, News, Reading, RedisList, Target};
+use crate::import::{ImportError, Summary, Unique, Window};
+use crate::sms::Timestamp;
+use crate::store::Access;
+
+/// What other programs push to.
+pub(super) enum Source {
+    Redis { url: String, key: String },
+    Stdin,
+}
+
+fn is_redis(text: &str) -> bool {
+    text.starts_with("redis://") || text.starts_with("rediss://")
+}
+
+/// The url of a list in Redis, as FILE or as `--from`.
+fn redis_url(list: &List) -> Option<&str> {
+    let named = list.files.iter().filter_map(|file| file.to_str());
+    named
+        .chain(list.from.as_deref())
+        .find(|text| is_redis(text))
+}
+
+/// Where the entries come from; `None`: from files.
+pub(super) fn source(args: &Args, context: &Context) -> anyhow::Result<Option<Source>> {
+    let list = &args.list;
+    let is_stdin = list.files == [Path::new("-")];
+    let source = match (redis_url(list), &args.key) {
+        (Some(url), Some(key)) => Source::Redis {
+            url: url.to_owned(),
+            key: key.clone(),
+        },
+        (Some(_), None) => {
+            return Err(hinted(
+                "`redis://…` is a server, and no list of it is named",
+                Some("name the key that programs push to: `--list KEY`"),
+            ));
+        }
+        (None, Some(_)) => {
+            return Err(hinted(
+                "`--list` names a list in Redis, and no server is named",
+                Some("write it like `smsq import redis://localhost/0 --list tasks`"),
+            ));
+        }
+        (None, None) if args.follow && is_stdin => Source::Stdin,
+        (None, None) if args.follow => {
+            return Err(hinted(
+                "`--follow` is for a list in Redis and for standard input, not for a file",
+                Some("`tail -f FILE | smsq import - --follow` follows one of JSON lines"),
+            ));
+        }
+        (None, None) => return Ok(None),
+    };
+    if matches!(source, Source::Redis { .. }) {
+        let from_is_url = list.from.as_deref().is_some_and(is_redis);
+        if list.files.len() + usize::from(from_is_url) > 1 {
+            return Err(hinted(
+                "a list in Redis is imported alone",
+                Some("import the files by a command of their own"),
+            ));
+        }
+    }
+    if args.dry_run {
+        return Err(hinted(
+            "`--dry-run` cannot look at what is taken away by looking",
+            Some("`redis-cli LRANGE KEY -5 -1` shows the entries that come first"),
+        ));
+    }
+    if let Some(provider) = &list.provider {
+        context.stanza(provider)?;
+    }
+    Ok(Some(source))
+}
+
+/// Fails where a list in Redis is named to a command that reads files.
+pub(super) fn refuse_in(list: &List) -> anyhow::Result<()> {
+    if redis_url(list).is_some() {
+        return Err(hinted(
+            "a list in Redis can be imported, not run",
+            Some("`smsq import redis://… --list KEY`, and `smsq send` beside it"),
+        ));
+    }
+    if list.files.is_empty() {
+        return Err(hinted("no file is named", Some("`-` is standard input")));
+    }
+    Ok(())
+}
+
+pub(super) async fn run(args: &Args, source: Source, context: &Context) -> anyhow::Result<Exit> {
+    let list = &args.list;
+    let entries = list.entries(list.region.or(context.config.default_region));
+    let stem = match &source {
+        Source::Redis { key, .. } => key.as_str(),
+        Source::Stdin => "stdin",
+    };
+    let default = queue::default_campaign(stem, &entries).map_err(fault)?;
+    let name = list.campaign.as_deref().unwrap_or(&default);
+    let redis = match &source {
+        Source::Redis { url, key } => {
+            let made = RedisList::new(url, key, &context.config.redis.password);
+            Some(made.map_err(ImportError::from).map_err(fault)?)
+        }
+        Source::Stdin => None,
+    };
+    window(list, super::this_moment())?;
+    if let Some(redis) = &redis {
+        // A database shall not be made for a server that is not there.
+        redis.check().await.map_err(ImportError::from).map_err(fault)?;
+    }
+    let store = context.open(Access::Create).await?;
+    purge::by_the_way(context, &store).await?;
+    if let Some(campaign) = store.campaign(name).await? {
+        queue::unique_in(list.unique.as_ref(), &campaign).map_err(fault)?;
+    }
+    let unique = list.unique.clone().unwrap_or(Unique::None);
+    let sender = list.from.as_ref().filter(|from| !is_redis(from));
+    let campaign = open_named(list, name, unique.to_string(), sender, context, &store).await?;
+    let unique = queue::unique_in(list.unique.as_ref(), &campaign).map_err(fault)?;
+    let at = |now: Timestamp| Window {
+        due_at: list.at.map(|moment| moment.resolve(now)),
+        expires_at: list.expires.map(|moment| moment.resolve(now)),
+    };
+    let target = Target {
+        store: &store,
+        campaign: &campaign,
+        window: &at,
+    };
+    let (stop, stopped) = watch::channel(false);
+    let reading = Reading {
+        entries,
+        unique,
+        follow: args.follow,
+        stop: stopped,
+    };
+    let file = redis.as_ref().map_or("standard input".to_owned(), RedisList::name);
+    if args.follow {
+        context
+            .console
+            .say(&format!("following {file}; Ctrl-C ends it after the running batch"));
+    }
+    let rejects = list.rejects.clone();
+    let lines = || Lines {
+        name: file.clone(),
+        input: Box::new(std::io::stdin()),
+        rejects: rejects.unwrap_or_else(|| PathBuf::from("stdin.rejects.jsonl")),
+    };
+    let progress = context.console.progress(None, "importing");
+    let told = |news: News| match news {
+        News::Progress { rows, .. } => progress.set(rows),
+        news => said(context, &news),
+    };
+    let running = async {
+        match &redis {
+            Some(redis) => queue::drain(redis, target, reading, told).await,
+            None => queue::follow(lines(), target, reading, told).await,
+        }
+    };
+    let (summary, signal) = until_stopped(running, &stop).await?;
+    let Some(summary) = summary else {
+        return Ok(signal.unwrap_or(Exit::Done));
+    };
+    drop(progress);
+    finish(context, file, campaign.name.clone(), args.key.as_deref(), summary)?;
+    Ok(signal.unwrap_or(Exit::Done))
+}
+
+/// Runs to the end; a signal stops it after the batch that is running, a second one at once.
+async fn until_stopped(
+    running: impl Future<Output = Result<Summary, ImportError>>,
+    stop: &watch::Sender<bool>,
+) -> anyhow::Result<(Option<Summary>, Option<Exit>)> {
+    let mut signals = Signals::listen()?;
+    let mut signal = None;
+    tokio::pin!(running);
+    loop {
+        tokio::select! {
+            summary = &mut running => {
+                return Ok((Some(summary.map_err(fault)?), signal));
+            }
+            again = signals.next() => {
+                if signal.is_some() {
+                    // What is running is committed or not, and Redis has it until it is.
+                    return Ok((None, signal));
+                }
+                signal = Some(again);
+                stop.send_replace(true);
+            }
+        }
+    }
+}
+
+/// Says on standard error what happens meanwhile.
+fn said(context: &Context, news: &News) {
+    let console = &context.console;
+    match news {
+        News::Progress { .. } => {}
+        News::Away(why) => console.warn(&format!("{why}; waiting for it, nothing is lost")),
+        News::Back => console.say("the server is back"),
+        News::Unsafe => console.warn(
+            "the server knows neither LMOVE nor RPOPLPUSH: entries are taken with RPOP, and those \
+             that are not committed when smsq is killed are lost, some thousands at most",
+        ),
+        News::Inherited(count) => console.say(&format!(
+            "took up {} that an importer had taken before it died",
+            entries(*count)
+        )),
+        News::Others(count) => console.say(&format!(
+            "{} at work on this list too",
+            match count {
+                1 => "another importer is".to_owned(),
+                many => format!("{many} other importers are"),
+            }
+        )),
+        News::Strangers(count) => console.warn(&format!(
+            "{} of another database {} entries of this list: import it with that database, too",
+            counted(*count, "importer"),
+            if *count == 1 { "holds" } else { "hold" },
+        )),
+    }
+}
+
+fn entries(count: u64) -> String {
+    match count {
+        1 => "1 entry".to_owned(),
+        _ => format!("{} entries", indicatif::HumanCount(count)),
+    }
+}
+
+fn finish(
+    context: &Context,
+    file: String,
+    campaign: String,
+    key: Option<&str>,
+    summary: Summary,
+) -> anyhow::Result<()> {
+    let rejected = summary.rejected;
+    if summary.rows == 0 && !context.is_json() {
+        context.console.say(&format!("{file}: nothing there"));
+        return Ok(());
+    }
+    let imported = Imported {
+        file,
+        campaign,
+        currency: None,
+        summary,
+    };
+    tell::tell(context, &[imported])?;
+    if let Some(key) = key.filter(|_| rejected > 0) {
+        context.console.warn(&format!(
+            "{}, with the reasons in list `{key}:dead`",
+            match rejected {
+                1 => "1 entry is no message".to_owned(),
+                _ => format!("{} are no messages", entries(rejected)),
+            }
+        ));
+    }
+    Ok(())
+}

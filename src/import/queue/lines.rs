@@ -1,0 +1,169 @@
+//! JSON Lines from a program that writes them as it goes: what has come within about half a second is one
+//! batch. A line that is no message goes to the rejects file at once.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio::time::{Instant, timeout_at};
+
+use super::entry::Entries;
+use super::{BATCH, BATCH_BYTES, Import, News, Reading, Target};
+use crate::import::Summary;
+use crate::import::error::ImportError;
+use crate::import::json_lines;
+use crate::import::pipeline::Parsed;
+use crate::import::rejects::{self, numbered};
+use crate::phone::odd_kind;
+
+/// A line waits at most so long for others.
+const GATHERING: Duration = Duration::from_millis(500);
+
+/// Where lines come from, and where those go that are no messages.
+pub struct Lines {
+    /// As messages and the table of imports name it.
+    pub name: String,
+    pub input: Box<dyn Read + Send>,
+    pub rejects: PathBuf,
+}
+
+/// A line with its number, or why the input broke off.
+type Line = std::io::Result<(u64, Vec<u8>)>;
+
+/// Imports lines until the input ends, or until it is told to stop.
+pub async fn follow(
+    lines: Lines,
+    target: Target<'_>,
+    mut reading: Reading,
+    mut tell: impl FnMut(News),
+) -> Result<Summary, ImportError> {
+    rejects::check_file(&lines.rejects)?;
+    rejects::check_place(&lines.rejects)?;
+    let token = format!("{:032x}", rand::random::<u128>());
+    let mut entries = Entries::new(reading.entries.clone(), reading.unique.clone(), token.clone())?;
+    let mut import = Import::begin(target, &lines.name, &token).await?;
+    let mut set_aside = SetAside::new(lines.rejects);
+    let mut incoming = read(lines.input);
+    let mut ended = false;
+    while !ended && !*reading.stop.borrow() {
+        let first = tokio::select! {
+            line = incoming.recv() => line,
+            _ = reading.stop.changed() => break,
+        };
+        let mut parsed = Parsed::default();
+        let (mut next, mut size) = (first, 0);
+        let deadline = Instant::now() + GATHERING;
+        loop {
+            let Some(line) = next else {
+                ended = true;
+                break;
+            };
+            let (number, text) = line.map_err(|source| ImportError::Read {
+                file: lines.name.clone(),
+                source,
+            })?;
+            size += text.len();
+            match entries.message(number, &text) {
+                Ok((message, segments)) => {
+                    if let Some(kind) = odd_kind(&message.phone) {
+                        parsed.odd.push((number, kind));
+                    }
+                    parsed.rows.push(message);
+                    parsed.segments.push(segments);
+                }
+                Err(rejected) => {
+                    set_aside.add(number, &text, &rejected.reason)?;
+                    parsed.rejected.push((number, rejected));
+                }
+            }
+            parsed.last_line = number;
+            if parsed.row_count() >= BATCH as u64 || size >= BATCH_BYTES {
+                break;
+            }
+            match timeout_at(deadline, incoming.recv()).await {
+                Ok(line) => next = line,
+                Err(_) => break,
+            }
+        }
+        if parsed.row_count() > 0 {
+            import.commit(parsed).await?;
+            tell(import.progress());
+        }
+    }
+    import.summary.rejects_file = set_aside.file.map(|(path, _)| path);
+    import.finish().await
+}
+
+/// Reads on a thread of its own, which nobody waits for: it may be in the middle of a read for ever.
+fn read(input: Box<dyn Read + Send>) -> mpsc::Receiver<Line> {
+    let (sender, receiver) = mpsc::channel(BATCH);
+    std::thread::spawn(move || {
+        let mut lines = json_lines::Lines::new(input);
+        loop {
+            let line = match lines.next() {
+                Ok(None) => return,
+                Ok(Some(number)) => Ok((number, lines.text().to_vec())),
+                Err(error) => Err(error),
+            };
+            let is_last = line.is_err();
+            if sender.blocking_send(line).is_err() || is_last {
+                return;
+            }
+        }
+    });
+    receiver
+}
+
+/// The rejects file, once there is something to put into it; whole up to the last line at any moment.
+struct SetAside {
+    wanted: PathBuf,
+    file: Option<(PathBuf, File)>,
+}
+
+impl SetAside {
+    fn new(wanted: PathBuf) -> Self {
+        Self { wanted, file: None }
+    }
+
+    fn add(&mut self, line: u64, text: &[u8], reason: &str) -> Result<(), ImportError> {
+        let wanted = self.wanted.clone();
+        let fault = |source| ImportError::Rejects {
+            file: wanted,
+            source,
+        };
+        self.write(line, text, reason).map_err(fault)
+    }
+
+    fn write(&mut self, line: u64, text: &[u8], reason: &str) -> std::io::Result<()> {
+        let (_, file) = match &mut self.file {
+            Some(file) => file,
+            none => none.insert(created(&self.wanted)?),
+        };
+        let mut object = match serde_json::from_slice(text) {
+            Ok(serde_json::Value::Object(object)) => object,
+            _ => {
+                let text = String::from_utf8_lossy(text.trim_ascii());
+                serde_json::Map::from_iter([("smsq_text".to_owned(), text.into())])
+            }
+        };
+        object.insert("smsq_line".to_owned(), line.to_string().into());
+        object.insert("smsq_reason".to_owned(), reason.into());
+        file.write_all(format!("{}\n", serde_json::Value::from(object)).as_bytes())
+    }
+}
+
+/// A new file of that name, or beside it with a number where there is one.
+fn created(wanted: &std::path::Path) -> std::io::Result<(PathBuf, File)> {
+    let mut path = wanted.to_path_buf();
+    for number in 2.. {
+        match File::create_new(&path) {
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
+                path = numbered(wanted, number);
+            }
+            created => return Ok((path, created?)),
+        }
+    }
+    Err(std::io::ErrorKind::AlreadyExists.into())
+}

@@ -1,0 +1,93 @@
+//! `smsq purge`: what is forgotten, what stays counted, and what nobody may take back by accident.
+
+use crate::support::databases::Database;
+use crate::support::{Gateway, LIST, Scratch, snapshot};
+
+/// Sends the list, and makes all of it a hundred days old.
+fn settled_long_ago(scratch: &Scratch, db: &Database) -> Gateway {
+    let gateway = Gateway::start(scratch, &[]);
+    scratch.write_cellar(&gateway.url);
+    scratch.import(LIST);
+    let ran = scratch.run(["send", "--quiet"]);
+    assert_eq!(ran.code(), Some(1), "{ran}");
+    age(db);
+    gateway
+}
+
+fn age(db: &Database) {
+    let days: i64 = 100 * 24 * 60 * 60 * 1_000;
+    db.run(&format!(
+        "UPDATE sms_sent SET sent_at = sent_at - {days};
+         UPDATE sms_failed SET failed_at = failed_at - {days};"
+    ));
+}
+
+#[test]
+fn what_is_old_goes_and_its_counts_stay() {
+    let db = Database::in_a_file();
+    let scratch = Scratch::at(&db.url);
+    let _gateway = settled_long_ago(&scratch, &db);
+    let before = scratch.sound_standing(Some("c"));
+    snapshot!(scratch.run(["purge", "--older-than", "90d"]), @"");
+    snapshot!(scratch.run(["purge", "--older-than", "90d", "--dry-run"]), @"");
+    assert_eq!(scratch.sound_standing(Some("c")), before);
+    snapshot!(scratch.run(["purge", "--older-than", "90d", "--yes", "--format", "json"]), @"");
+    snapshot!(scratch.run(["report", "--campaign", "c"]), @"");
+    let after = scratch.sound_standing(Some("c"));
+    assert_eq!((&after["sent"], &after["purged"]), (&before["sent"], &4.into()));
+    snapshot!(scratch.run(["report", "--failed"]), @"");
+    for table in ["sms", "sms_sent", "sms_failed", "sms_key"] {
+        assert_eq!(db.number(&format!("SELECT count(*) AS value FROM {table}")), 0, "{table}");
+    }
+}
+
+#[test]
+fn a_setting_purges_by_itself() {
+    let db = Database::in_a_file();
+    let scratch = Scratch::at(&db.url);
+    let _gateway = settled_long_ago(&scratch, &db);
+    let keep = [("SMSQ__KEEP__OLDER_THAN", "90d")];
+    let ran = scratch.run_with(["send"], &keep);
+    let said = "purged 4 old messages (3 sent, 1 failed): setting `keep.older_than`";
+    assert!(ran.stderr().contains(said), "{ran}");
+    scratch.sound_standing(Some("c"));
+    let faulty = scratch.run_with(["send"], &[("SMSQ__KEEP__OLDER_THAN", "5h")]);
+    snapshot!(faulty, @"");
+}
+
+#[test]
+fn a_person_is_forgotten_and_gets_nothing_that_waits() {
+    let db = Database::in_a_file();
+    let scratch = Scratch::at(&db.url);
+    let gateway = Gateway::start(&scratch, &[]);
+    scratch.write_cellar(&gateway.url);
+    scratch.import(LIST);
+    let ran = scratch.run(["suppress", "add", "+447400123499"]);
+    assert_eq!(ran.code(), Some(0), "{ran}");
+    let line = ["purge", "--phone", "07400 123456", "--region", "GB"];
+    snapshot!(scratch.run(line.into_iter().chain(["--dry-run"])), @"");
+    snapshot!(scratch.run(line.into_iter().chain(["--yes"])), @"");
+    let ran = scratch.run(["send", "--quiet"]);
+    assert_eq!(ran.code(), Some(1), "{ran}");
+    let standing = scratch.sound_standing(Some("c"));
+    assert_eq!((&standing["sent"], &standing["cancelled"]), (&2.into(), &1.into()));
+    let known = "SELECT count(*) AS value FROM sms_key WHERE dedupe_key = '+447400123456'";
+    assert_eq!(db.number(known), 0);
+    assert_eq!(db.number("SELECT count(*) AS value FROM suppression"), 1);
+    assert_eq!(db.number("SELECT count(*) AS value FROM sms_sent WHERE phone = '+447400123456'"), 0);
+}
+
+#[test]
+fn what_no_purge_understands_is_refused() {
+    let scratch = Scratch::new();
+    for (line, why) in [
+        (&["purge"][..], "required"),
+        (&["purge", "--older-than", "soon"], "`soon` is no age"),
+        (&["purge", "--older-than", "5h"], "messages are kept for a day at least"),
+        (&["purge", "--older-than", "90d", "--phone", "1"], "cannot be used with"),
+    ] {
+        let ran = scratch.run(line.iter().copied());
+        assert_eq!(ran.code(), Some(2), "{ran}");
+        assert!(ran.stderr().contains(why), "{ran}");
+    }
+}

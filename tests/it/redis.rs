@@ -1,0 +1,401 @@
+//! `smsq import` of what other programs push to a list in Redis, and of lines that they write: every entry once in
+//! the queue, in the dead list, or still in Redis, however the importer ends. The servers are those that
+//! `tests/run` has started.
+
+use std::collections::BTreeSet;
+use std::env;
+use std::io::Write;
+use std::sync::Once;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use rustix::process::Signal;
+
+use crate::support::databases::{Database, with_every_database};
+use crate::support::running::eventually;
+use crate::support::{Gateway, Scratch, snapshot};
+
+const PLAIN: &str = "SMSQ_TEST_REDIS";
+/// It knows no LMOVE.
+const OLD: &str = "SMSQ_TEST_REDIS_OLD";
+/// It knows no RPOPLPUSH either.
+const OLDEST: &str = "SMSQ_TEST_REDIS_OLDEST";
+
+/// A list of its own on a server.
+struct List {
+    url: String,
+    key: String,
+    client: redis::Connection,
+}
+
+impl List {
+    /// A server that is not there is skipped aloud, and is a fault where `CI` is set.
+    fn on(variable: &str) -> Option<Self> {
+        static TOLD: Once = Once::new();
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let Ok(server) = env::var(variable) else {
+            let said = format!("`{variable}` names no server; `tests/run` starts one");
+            assert!(env::var_os("CI").is_none(), "{said}");
+            TOLD.call_once(|| {
+                let said = format!("skipped where they need a server: {said}\n");
+                std::io::stderr()
+                    .write_all(said.as_bytes())
+                    .expect("somebody reads");
+            });
+            return None;
+        };
+        let url = format!("{server}/0");
+        let client = redis::Client::open(url.as_str()).expect("a url");
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        Some(Self {
+            key: format!("tasks-{}-{number}", std::process::id()),
+            client: client.get_connection().expect("the server answers"),
+            url,
+        })
+    }
+
+    fn ask<T: redis::FromRedisValue>(&mut self, words: &[&str]) -> T {
+        let (name, rest) = words.split_first().expect("a command");
+        let mut command = redis::cmd(name);
+        for word in rest {
+            command.arg(*word);
+        }
+        command.query(&mut self.client).expect("an answer")
+    }
+
+    fn push(&mut self, entry: &str) {
+        let key = self.key.clone();
+        let _: u64 = self.ask(&["LPUSH", &key, entry]);
+    }
+
+    /// So many entries, whose texts are their numbers.
+    fn push_many(&mut self, count: u64) {
+        let mut pipeline = redis::pipe();
+        for number in 0..count {
+            let push = pipeline.cmd("LPUSH").arg(&self.key);
+            push.arg(entry(number)).ignore();
+        }
+        let () = pipeline.query(&mut self.client).expect("pushed");
+    }
+
+    fn waiting(&mut self) -> u64 {
+        let key = self.key.clone();
+        self.ask(&["LLEN", &key])
+    }
+
+    fn dead(&mut self) -> Vec<String> {
+        let key = format!("{}:dead", self.key);
+        self.ask(&["LRANGE", &key, "0", "-1"])
+    }
+
+    /// Every key of this list's name.
+    fn keys(&mut self) -> BTreeSet<String> {
+        let pattern = format!("{}*", self.key);
+        let keys: Vec<String> = self.ask(&["KEYS", &pattern]);
+        let own = |key: String| key.replace(&self.key, "KEY");
+        keys.into_iter().map(own).collect()
+    }
+
+    fn import<'a>(&'a self, more: &[&'a str]) -> Vec<&'a str> {
+        let mut line = vec!["import", &self.url, "--list", &self.key, "--campaign", "codes"];
+        line.extend(more);
+        line
+    }
+}
+
+fn entry(number: u64) -> String {
+    format!(
+        r#"{{"phone":"+44740012{:04}","content":"{number}"}}"#,
+        1_000 + number % 9_000
+    )
+}
+
+fn count(db: &Database) -> u64 {
+    let count = db.number("SELECT count(*) AS value FROM sms");
+    u64::try_from(count).expect("a count")
+}
+
+/// Every entry is one message.
+fn assert_each_once(db: &Database, entries: u64) {
+    let distinct = db.number("SELECT count(DISTINCT content) AS value FROM sms");
+    assert_eq!(
+        (count(db), distinct),
+        (entries, i64::try_from(entries).expect("a count"))
+    );
+    let off = "SELECT count(*) AS value FROM import WHERE accepted - replaced <>
+        (SELECT count(*) FROM sms WHERE sms.import_id = import.id)";
+    assert_eq!(db.number(off), 0, "imports that do not count what they queued");
+}
+
+#[test]
+fn entries_become_messages_and_what_is_none_goes_to_the_dead_list() {
+    let Some(mut list) = List::on(PLAIN) else {
+        return;
+    };
+    let scratch = Scratch::new();
+    list.push(r#"{"phone":"+447400123451","content":"Your code is 1","order":7}"#);
+    list.push(r#"{"phone":"+447400123451","content":"Your code is 2"}"#);
+    list.push("{");
+    list.push(r#"{"phone":"+4474001","content":"x"}"#);
+    list.push(r#"{"content":"x"}"#);
+    list.push(&format!(r#"{{"phone":"{}"}}"#, "1".repeat(10 << 20)));
+    list.push(r#"{"phone":"+447400123452","content":"once","dedupe_key":"a"}"#);
+    list.push(r#"{"phone":"+447400123452","content":"twice","dedupe_key":"a"}"#);
+    let key = list.key.clone();
+    let ran = scratch.run(list.import(&["--format", "json"]));
+    assert_eq!(ran.code(), Some(0), "{ran}");
+    let told = ran.json();
+    assert_eq!(
+        (&told["rows"], &told["accepted"], &told["duplicates"], &told["rejected"]),
+        (&8.into(), &3.into(), &1.into(), &4.into()),
+        "{told}"
+    );
+    let said = format!("warning: 4 entries are no messages, with the reasons in list `{key}:dead`");
+    assert!(ran.stderr().contains(&said), "{ran}");
+    let reasons: Vec<String> = list
+        .dead()
+        .iter()
+        .map(|letter| {
+            let letter: serde_json::Value = serde_json::from_str(letter).expect("an object");
+            assert!(letter["entry"].is_string(), "{letter}");
+            letter["reason"].as_str().expect("a reason").to_owned()
+        })
+        .collect();
+    assert_eq!(
+        reasons,
+        [
+            "the row is longer than 64 KiB",
+            "`entry` has no phone column, only `content`",
+            "`+44****01` is not a valid phone number: no numbering plan has it",
+            "the line is no JSON object",
+        ]
+    );
+    assert_eq!(list.keys(), BTreeSet::from(["KEY:dead".to_owned()]));
+    let nothing = scratch.run(list.import(&[]));
+    assert_eq!(nothing.code(), Some(0), "{nothing}");
+    assert_eq!(scratch.sound_standing(Some("codes"))["queued"], 3);
+}
+
+#[test]
+fn an_importer_killed_at_random_moments_loses_and_doubles_nothing() {
+    with_every_database(|db| {
+        let mut random = StdRng::seed_from_u64(7);
+        let Some(mut list) = List::on(PLAIN) else {
+            return;
+        };
+        let scratch = Scratch::at(&db.url);
+        let entries = 30_000;
+        list.push_many(entries);
+        let mut kills = 0;
+        while list.waiting() > 0 && kills < 12 {
+            let until = list.waiting().saturating_sub(random.random_range(0..4_000));
+            let mut importing = scratch.start(list.import(&["--follow", "--quiet"]));
+            importing.until("fewer entries", || list.waiting() <= until);
+            importing.kill();
+            kills += 1;
+        }
+        let ran = scratch.run(list.import(&[]));
+        assert_eq!(ran.code(), Some(0), "{ran}");
+        assert_each_once(db, entries);
+        assert_eq!(list.keys(), BTreeSet::new());
+        assert!(kills > 4, "only {kills} kills");
+    });
+}
+
+#[test]
+fn two_importers_share_a_list() {
+    with_every_database(|db| {
+        let Some(mut list) = List::on(PLAIN) else {
+            return;
+        };
+        let scratch = Scratch::at(&db.url);
+        list.push_many(20_000);
+        let both = [(); 2].map(|()| scratch.start(list.import(&["--quiet"])));
+        for importing in both {
+            let ran = importing.ended();
+            assert_eq!(ran.code(), Some(0), "{ran}");
+        }
+        assert_each_once(db, 20_000);
+        assert_eq!(list.keys(), BTreeSet::new());
+    });
+}
+
+#[test]
+fn what_an_importer_of_another_host_holds_is_taken_up_once_it_is_silent() {
+    let Some(mut list) = List::on(PLAIN) else {
+        return;
+    };
+    let db = Database::in_a_file();
+    let scratch = Scratch::at(&db.url);
+    list.push_many(3);
+    // It dies between the move and the commit: the database is locked meanwhile.
+    drop(scratch.run(list.import(&[])));
+    list.push_many(3);
+    db.run("DELETE FROM sms; DELETE FROM sms_key; UPDATE import SET accepted = 0");
+    let (index, key) = (format!("{}:smsq", list.key), list.key.clone());
+    let hash = db.words("SELECT hash AS value FROM import").remove(0);
+    let token = hash.expect("a token");
+    db.run("UPDATE import SET finished_at = NULL");
+    let _: u64 = list.ask(&["SADD", &index, &token]);
+    let held = format!("{key}:smsq:{token}:2");
+    let lease = format!("{key}:smsq:{token}");
+    let _: u64 = list.ask(&["RENAMENX", &key, &held]);
+    let _: String = list.ask(&["SET", &lease, "elsewhere boot 1 2 3"]);
+
+    let ran = scratch.run(list.import(&[]));
+    assert_eq!(ran.code(), Some(0), "{ran}");
+    assert!(ran.stderr().contains("another importer is at work on this list too"), "{ran}");
+    assert_eq!(count(&db), 0);
+
+    let _: u64 = list.ask(&["DEL", &lease]);
+    let ran = scratch.run(list.import(&[]));
+    assert_eq!(ran.code(), Some(0), "{ran}");
+    let said = "took up 3 entries that an importer had taken before it died";
+    assert!(ran.stderr().contains(said), "{ran}");
+    assert_each_once(&db, 3);
+    assert_eq!(list.keys(), BTreeSet::new());
+
+    // What is committed already is not imported once more.
+    let _: u64 = list.ask(&["SADD", &index, &token]);
+    let committed = format!("{key}:smsq:{token}:1");
+    let _: u64 = list.ask(&["LPUSH", &committed, &entry(0)]);
+    let ran = scratch.run(list.import(&[]));
+    assert_eq!(ran.code(), Some(0), "{ran}");
+    assert_each_once(&db, 3);
+    assert_eq!(list.keys(), BTreeSet::new());
+}
+
+#[test]
+fn a_server_that_breaks_off_is_gone_back_to() {
+    let Some(mut list) = List::on(PLAIN) else {
+        return;
+    };
+    let db = Database::in_a_file();
+    let scratch = Scratch::at(&db.url);
+    list.push_many(20_000);
+    let mut importing = scratch.start(list.import(&["--follow"]));
+    importing.until_said("that it follows", |said| said.contains("following"));
+    for until in [18_000, 12_000, 6_000, 0] {
+        importing.until("fewer entries", || list.waiting() <= until);
+        let name = list.key.clone();
+        // Every connection but this one, as a server that begins anew does.
+        let _: u64 = list.ask(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
+        list.push(&format!(r#"{{"phone":"+447400123451","content":"after {until} {name}"}}"#));
+    }
+    eventually("all of them", || count(&db) == 20_004);
+    importing.signal(Signal::INT);
+    let ran = importing.ended();
+    assert_eq!(ran.code(), Some(130), "{ran}");
+    assert_each_once(&db, 20_004);
+    assert_eq!(list.keys(), BTreeSet::new());
+}
+
+#[test]
+fn an_older_server_is_read_with_what_it_knows() {
+    for (variable, is_safe) in [(OLD, true), (OLDEST, false)] {
+        let Some(mut list) = List::on(variable) else {
+            return;
+        };
+        let db = Database::in_a_file();
+        let scratch = Scratch::at(&db.url);
+        list.push_many(2_500);
+        list.push("{");
+        let ran = scratch.run(list.import(&[]));
+        assert_eq!(ran.code(), Some(0), "{ran}");
+        let warned = ran.stderr().contains("entries are taken with RPOP");
+        assert_eq!(warned, !is_safe, "{ran}");
+        assert_each_once(&db, 2_500);
+        assert_eq!(list.dead().len(), 1);
+        assert_eq!(list.keys(), BTreeSet::from(["KEY:dead".to_owned()]));
+    }
+}
+
+#[test]
+fn what_is_wrong_with_a_server_is_one_clear_sentence() {
+    let Some(mut list) = List::on(PLAIN) else {
+        return;
+    };
+    let scratch = Scratch::new();
+    let server = list.url.trim_start_matches("redis://").to_owned();
+    let key = list.key.clone();
+    let _: String = list.ask(&["SET", &key, "a text"]);
+    let _: String = list.ask(&["ACL", "SETUSER", "locked", "on", ">secret", "~*", "+@all"]);
+    let line = |url: String| {
+        let ran = scratch.run(["import", &url, "--list", "key"]);
+        ran.to_string().replace(&server, "SERVER").replace(&key, "KEY")
+    };
+    let wrong_type = scratch.run(["import", &list.url, "--list", &key]);
+    let wrong_type = wrong_type.to_string().replace(&server, "SERVER");
+    snapshot!(wrong_type.replace(&key, "KEY"), @"");
+    snapshot!(line(format!("redis://locked:wrong@{server}")), @"");
+    snapshot!(line(format!("rediss://{server}")), @"");
+    snapshot!(line("redis://127.0.0.1:1/0".to_owned()), @"");
+    snapshot!(line("redis:///0".to_owned()), @"");
+    let right = scratch.run_with(
+        ["import", &format!("redis://locked@{server}"), "--list", "nothing"],
+        &[("SMSQ__REDIS__PASSWORD", "secret")],
+    );
+    assert_eq!(right.code(), Some(0), "{right}");
+}
+
+#[test]
+fn a_list_wants_a_key_and_stands_alone() {
+    let scratch = Scratch::new();
+    let url = "redis://127.0.0.1:1/0";
+    snapshot!(scratch.run(["import", url]), @"");
+    snapshot!(scratch.run(["import", "list.csv", "--list", "tasks"]), @"");
+    snapshot!(scratch.run(["import", "list.csv", "--from", url, "--list", "tasks"]), @"");
+    snapshot!(scratch.run(["import", url, "--list", "tasks", "--dry-run"]), @"");
+    snapshot!(scratch.run(["import", "list.csv", "--follow"]), @"");
+    snapshot!(scratch.run(["run", "list.csv", "--from", url, "--provider", "sandbox"]), @"");
+}
+
+#[test]
+fn what_is_pushed_is_sent_while_both_follow() {
+    let Some(mut list) = List::on(PLAIN) else {
+        return;
+    };
+    let db = Database::in_a_file();
+    let scratch = Scratch::at(&db.url);
+    let gateway = Gateway::start(&scratch, &[]);
+    scratch.write_cellar(&gateway.url);
+    let mut importing = scratch.start(list.import(&["--follow"]));
+    importing.until_said("that it follows", |said| said.contains("following"));
+    let mut sending = scratch.start(["send", "--follow"]);
+    for round in 1..=3 {
+        list.push_many(10);
+        let sent = || db.number("SELECT count(*) AS value FROM sms_sent");
+        assert!(sending.until("all sent", || sent() == round * 10));
+    }
+    for process in [importing, sending] {
+        process.signal(Signal::INT);
+        let ran = process.ended();
+        assert_eq!(ran.code(), Some(130), "{ran}");
+    }
+}
+
+#[test]
+fn lines_are_messages_as_they_come() {
+    let db = Database::in_a_file();
+    let scratch = Scratch::at(&db.url);
+    let (reader, mut writer) = std::io::pipe().expect("a pipe");
+    let line = ["import", "-", "--follow", "--campaign", "codes"];
+    let mut importing = scratch.start_with(line, reader);
+    importing.until_said("that it follows", |said| said.contains("following"));
+    for (round, line) in [(1, entry(1)), (2, entry(2))] {
+        writeln!(writer, "{line}").expect("somebody reads");
+        importing.until("the message", || count(&db) == round);
+    }
+    writeln!(writer, "nothing like it\n{}", entry(3)).expect("somebody reads");
+    importing.until("the third", || count(&db) == 3);
+    assert_eq!(
+        scratch.read("stdin.rejects.jsonl"),
+        "{\"smsq_text\":\"nothing like it\",\"smsq_line\":\"3\",\"smsq_reason\":\"the line is no JSON object\"}\n"
+    );
+    drop(writer);
+    let ran = importing.ended();
+    assert_eq!(ran.code(), Some(0), "{ran}");
+    assert_each_once(&db, 3);
+    assert!(ran.stderr().contains("with the reasons in `stdin.rejects.jsonl`"), "{ran}");
+}
