@@ -17,7 +17,7 @@ pub use self::fault::{Fault, Origin};
 use self::layers::Layers;
 pub use self::prices::Prices;
 use crate::phone::Region;
-use crate::{logging, provider, sender, store};
+use crate::{import, logging, provider, sender, store};
 
 /// The reference manual: every setting, its default, what it means.
 pub const DEFAULT: &str = include_str!("../../config/default.toml");
@@ -54,6 +54,7 @@ pub struct Config {
     pub retry: sender::retry::Config,
     pub breaker: sender::breaker::Config,
     pub brake: sender::BrakeConfig,
+    pub import: import::Config,
     pub log: logging::Config,
     /// The stanzas by name, those that are built in among them, with the case of every key.
     pub providers: BTreeMap<String, toml::Table>,
@@ -72,6 +73,7 @@ struct Sections {
     retry: sender::retry::Config,
     breaker: sender::breaker::Config,
     brake: sender::BrakeConfig,
+    import: import::Config,
     log: logging::Config,
 }
 
@@ -111,6 +113,7 @@ impl Config {
             retry: sections.retry,
             breaker: sections.breaker,
             brake: sections.brake,
+            import: sections.import,
             log: sections.log,
             providers: layers.stanzas(builtin())?,
             own_providers,
@@ -174,6 +177,8 @@ fn wanted(key: &str) -> &'static str {
         "breaker.max_probe" => "a duration like `30s`, not shorter than `breaker.first_probe`",
         "brake.window" => "a whole number from 1 to 100000",
         "brake.rejected" => "a whole number, not more than `brake.window`",
+        "import.max_rejects" => "a share of the rows like `5%`, or a number of them like `100`, as a text",
+        "import.ask_from" => "a whole number, 0 or more",
         "log.level" => "`off`, `error`, `warn`, `info`, `debug` or `trace`",
         "log.format" => "`text` or `json`",
         "retry.first_wait" => "a duration like `5s`, not longer than `retry.max_wait`",

@@ -108,7 +108,8 @@ fn rows(file: &File, sheet: Option<&str>) -> Result<SheetRows, Fault> {
         check_size(&mut archive, |_| HELD)?;
         let mut book = Xlsb::new(source)?;
         let chosen = choose(&book, sheet)?;
-        let hidden = Hidden::of_xlsb(&mut archive, &chosen.name);
+        let unread = || Fault::Other("it has cells of an unusual kind".to_owned());
+        let hidden = Hidden::of_xlsb(&mut archive, &chosen.name).ok_or_else(unread)?;
         return held(&book.worksheet_range(&chosen.name)?, &chosen, hidden);
     }
     if has("workbook.xml") {
@@ -216,7 +217,7 @@ impl Write for Watch {
 
 struct Chosen {
     name: String,
-    /// Among all sheets, the first being 0.
+    /// Among all sheets, from 0.
     place: usize,
     others: usize,
 }
@@ -310,7 +311,7 @@ impl Rows {
             return Ok(());
         }
         if self.row != Some(row) {
-            // A row is told by its number, so that there may be only one of each.
+            // A row is told by its number, so that there may be one of each.
             if row < self.next {
                 return Err(io::Error::other("its rows are out of order"));
             }

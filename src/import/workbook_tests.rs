@@ -156,7 +156,7 @@ fn fixture(name: &str) -> Vec<u8> {
     std::fs::read(format!("tests/fixtures/import/{name}")).expect("reads")
 }
 
-/// Written by xlwt, by SheetJS and by odfpy.
+/// Written by xlwt, by SheetJS (its cells given the long form that Excel writes) and by odfpy.
 #[test]
 fn hidden_rows_of_every_kind_of_workbook_are_left_out() {
     for name in ["hidden-row.xls", "hidden-row.xlsb"] {
@@ -187,6 +187,10 @@ fn what_is_no_workbook_is_said_in_one_sentence() {
     assert_eq!(
         rows_of(&fixture("protected.xlsx"), None),
         Err("`book` is protected with a password".to_owned())
+    );
+    assert_eq!(
+        rows_of(&fixture("short-cells.xlsb"), None),
+        Err("`book` cannot be read as a workbook: it has cells of an unusual kind".to_owned())
     );
     let torn = &fixture("hidden-row.xls")[..2_000];
     let said = rows_of(torn, None).expect_err("half a workbook");

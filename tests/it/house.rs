@@ -24,7 +24,10 @@ const DIRECTIONS: [(&str, &[&str]); 19] = [
             "sender", "store", "text",
         ],
     ),
-    ("config", &["logging", "provider", "sender", "store"]),
+    (
+        "config",
+        &["import", "logging", "provider", "sender", "store"],
+    ),
     ("sender", &["provider", "store", "text"]),
     ("import", &["store", "text"]),
     ("report", &["store"]),
@@ -383,6 +386,7 @@ fn every_setting_stands_in_the_defaults() {
         ("retry", "src/sender/retry.rs", "Config"),
         ("breaker", "src/sender/breaker.rs", "Config"),
         ("brake", "src/sender/brake.rs", "Config"),
+        ("import", "src/import/config.rs", "Config"),
         ("log", "src/logging.rs", "Config"),
     ];
     for (section, file, owner) in owners {

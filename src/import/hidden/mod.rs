@@ -34,8 +34,9 @@ impl Hidden {
         xlsx::rows(archive, sheet).unwrap_or_default()
     }
 
-    pub(super) fn of_xlsb(archive: &mut ZipArchive<impl Read + Seek>, sheet: &str) -> Self {
-        xlsb::rows(archive, sheet).unwrap_or_default()
+    /// `None` where the sheet has cells that the library does not read.
+    pub(super) fn of_xlsb(archive: &mut ZipArchive<impl Read + Seek>, sheet: &str) -> Option<Self> {
+        xlsb::rows(archive, sheet)
     }
 
     pub(super) fn of_ods(archive: &mut ZipArchive<impl Read + Seek>, sheet: &str) -> Self {

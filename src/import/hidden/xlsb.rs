@@ -1,7 +1,8 @@
 //! Hidden rows of XLSB: flag `fDyZero` of record `BrtRowHdr`. A part is a stream of records, each of them a
-//! type and a length of a few bytes with seven bits each, and that many bytes. [MS-XLSB] 2.4.304, 2.4.726.
+//! type and a length of a few bytes with seven bits each, and that many bytes. [MS-XLSB] 2.3, 2.4.
 
 use std::io::{Read, Seek};
+use std::ops::RangeInclusive;
 
 use zip::ZipArchive;
 
@@ -10,7 +11,10 @@ use super::{Hidden, target};
 const SHEET: u32 = 156;
 const ROW: u32 = 0;
 const HIDDEN: u8 = 0x10;
+/// Cells without their column, and with rich text: the library passes over them in silence.
+const UNREAD: [RangeInclusive<u32>; 2] = [12..=18, 62..=62];
 
+/// `None` where a cell would be lost, or where the part of the sheet is not found.
 pub(super) fn rows(archive: &mut ZipArchive<impl Read + Seek>, sheet: &str) -> Option<Hidden> {
     let book = part(archive, "xl/workbook.bin")?;
     let id = records(&book)
@@ -24,6 +28,9 @@ pub(super) fn rows(archive: &mut ZipArchive<impl Read + Seek>, sheet: &str) -> O
     let cells = part(archive, &path)?;
     let mut hidden = Hidden::default();
     for (kind, data) in records(&cells) {
+        if UNREAD.iter().any(|unread| unread.contains(&kind)) {
+            return None;
+        }
         let (Some(row), Some(flags)) = (data.first_chunk(), data.get(11)) else {
             continue;
         };

@@ -132,7 +132,7 @@ impl Generic {
         Ok(generic)
     }
 
-    fn names(&self, root: &str) -> bool {
+    pub(super) fn names(&self, root: &str) -> bool {
         self.query.names(root)
             || self.body.names(root)
             || self.url.as_ref().is_some_and(|url| url.names(root))
