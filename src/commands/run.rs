@@ -79,7 +79,7 @@ fn practise(context: &mut Context) -> anyhow::Result<Sandbox> {
 }
 
 async fn work(args: &Args, context: &Context, is_practice: bool) -> anyhow::Result<Exit> {
-    let mut plans = import::prepare(&args.list, context)?;
+    let plans = import::prepare(&args.list, context).await?;
     let name = args
         .list
         .provider
@@ -90,7 +90,7 @@ async fn work(args: &Args, context: &Context, is_practice: bool) -> anyhow::Resu
         context.provider(name)?;
     }
     import::check_rejects(&args.list, &plans, context).await?;
-    if !args.yes && !is_practice && !import::confirm(&args.list, &mut plans, context).await? {
+    if !args.yes && !is_practice && !import::confirm(&args.list, &plans, context).await? {
         return Ok(Exit::CouldNotRun);
     }
     let store = context.open(Access::Create).await?;
@@ -99,7 +99,7 @@ async fn work(args: &Args, context: &Context, is_practice: bool) -> anyhow::Resu
     } else {
         Use::Real
     };
-    let imported = match import::import(&args.list, &mut plans, context, &store, purpose).await? {
+    let imported = match import::import(&args.list, &plans, context, &store, purpose).await? {
         Ended::Whole(imported) => imported,
         Ended::Stopped(_, signal) => return Ok(signal),
     };

@@ -94,10 +94,14 @@ impl Columns {
         self.names.iter().position(|column| column == name)
     }
 
-    /// The column of this exact name, or the one that `--column` calls so.
+    /// The column of this exact name, or the one that `--column` calls so; `phone` is always the phone.
     pub(super) fn called(&self, name: &str) -> Option<usize> {
         let alias = || self.aliases.get(name).copied();
-        self.position(name).or_else(alias)
+        let phone = || match self.phones[..] {
+            [only] if name == "phone" => Some(only),
+            _ => None,
+        };
+        self.position(name).or_else(alias).or_else(phone)
     }
 
     /// The column with the recipients' time zones: the one that `--column` calls so, or that is named so.

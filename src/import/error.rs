@@ -63,7 +63,7 @@ pub enum ImportError {
     #[error("`{file}` has no JSON objects with a thousand keys or fewer, one on each line")]
     NoKeys { file: String },
     #[error(
-        "`{file}`: {rejected} of {rows} rows would be rejected, and `--max-rejects {allowed}` allows fewer"
+        "`{file}`: {rejected} of {rows} rows would be rejected, and `max_rejects` allows {allowed}"
     )]
     TooManyRejects {
         file: String,
@@ -122,6 +122,13 @@ pub enum ImportError {
         text: String,
         file: String,
         columns: String,
+    },
+    #[error("`{file}` has no column `{column}`, which fills the template of provider `{provider}`")]
+    NoParameter {
+        file: String,
+        column: String,
+        provider: String,
+        closest: Option<String>,
     },
     #[error("`{file}` has no column `content`, and no text was given")]
     NoText { file: String },
@@ -206,6 +213,12 @@ impl ImportError {
                 columns,
                 ..
             } => closest(word).or_else(|| Some(format!("its columns are {columns}"))),
+            Self::NoParameter {
+                column, closest, ..
+            } => Some(format!(
+                "say which one it is: `--column {column}={}`",
+                closest.as_deref().unwrap_or("COLUMN")
+            )),
             Self::NoText { .. } => Some("give the text with `--text` or `--template`".to_owned()),
             Self::Unique { stands, .. } => Some(format!(
                 "import with `--unique {stands}`, or into another campaign"

@@ -69,6 +69,7 @@ impl Plan {
         let name = |column: usize| self.header.columns.names[column].as_str();
         match &self.text {
             Text::Column(column) => format!("column `{}`", name(*column)),
+            Text::Provider => "the provider's template".to_owned(),
             Text::Template { placeholders, .. } if placeholders.is_empty() => {
                 "the same for all".to_owned()
             }

@@ -4,6 +4,7 @@
 
 mod cells;
 mod columns;
+mod config;
 mod decoding;
 mod digest;
 mod encoding;
@@ -14,7 +15,9 @@ mod hidden;
 mod home;
 mod input;
 mod json_lines;
+mod keys;
 mod mapping;
+mod needs;
 pub mod phones;
 mod pipeline;
 mod plan;
@@ -29,6 +32,7 @@ mod sheet;
 mod source;
 mod spool;
 mod survey;
+mod tally;
 mod unpack;
 mod words;
 mod workbook;
@@ -38,14 +42,18 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
+pub use self::config::{Allowance, Config};
 pub use self::encoding::{Encoding, EncodingError};
 pub use self::error::ImportError;
+pub use self::keys::Unique;
 pub use self::mapping::Mapping;
+pub use self::needs::{Fits, Needs};
 use self::pipeline::Parsed;
 pub use self::plan::{Options, Plan, TextSource};
-pub use self::preview::{Preview, Sample};
+pub use self::preview::Preview;
 pub use self::rejected::Rejected;
-pub use self::rows::{LONGEST_TEXT, Unique};
+pub use self::rows::LONGEST_TEXT;
+pub use self::tally::{Messages, Sample, Tally};
 use crate::sms::Timestamp;
 use crate::store::{Batch, Campaign, Store};
 use crate::text::segments::{Alphabet, Segments};

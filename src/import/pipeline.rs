@@ -9,7 +9,7 @@ use super::input::Input;
 use super::reader::{Next, Record};
 use super::rejected::Rejected;
 use super::rejects::Rejects;
-use super::rows::Rows;
+use super::rows::{Made, Rows};
 use crate::phone::odd_kind;
 use crate::sms::NewSms;
 use crate::text::segments::Segments;
@@ -27,6 +27,8 @@ pub(super) struct Parsed {
     pub(super) rows: Vec<NewSms>,
     /// Of each of `rows`.
     pub(super) segments: Vec<Segments>,
+    /// What the recipient of each of `rows` will see, where that is not its content.
+    pub(super) seen: Vec<Option<String>>,
     /// The rejected rows: line and reason.
     pub(super) rejected: Vec<(u64, Rejected)>,
     /// Rows whose numbers seldom take text messages, and why.
@@ -84,7 +86,7 @@ impl Task {
                 Next::Malformed(_) | Next::Unusable(_) => None,
                 Next::End => return Ok(()),
             };
-            if made.is_some_and(|(message, _)| !take(&message)) {
+            if made.is_some_and(|made| !take(&made.message)) {
                 return Ok(());
             }
         }
@@ -101,13 +103,18 @@ impl Task {
                 Next::End => return Ok((parsed, true)),
             };
             match made {
-                Ok((message, segments)) => {
+                Ok(Made {
+                    message,
+                    segments,
+                    seen,
+                }) => {
                     if let Some(kind) = odd_kind(&message.phone) {
                         parsed.odd.push((message.line, kind));
                     }
                     size += message.content.len() + message.params.len();
                     parsed.rows.push(message);
                     parsed.segments.push(segments);
+                    parsed.seen.push(seen);
                 }
                 Err(rejected) => {
                     if let Some(rejects) = &mut self.rejects {

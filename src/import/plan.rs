@@ -6,11 +6,13 @@ use std::sync::Arc;
 use super::columns::Columns;
 use super::digest;
 use super::encoding::Encoding;
-use super::error::ImportError;
+use super::error::{ImportError, closest};
 use super::header::Header;
+use super::keys::{Keys, Unique};
+use super::needs::Needs;
 use super::pipeline::Task;
 use super::rejects::{self, Rejects};
-use super::rows::{Keys, Rows, Text, Unique};
+use super::rows::{Rows, Text};
 use super::source::{Asked, Form, Source};
 use crate::phone::Region;
 use crate::store::Campaign;
@@ -54,6 +56,8 @@ pub struct Options {
     pub smart: bool,
     /// The column `timezone`, or the one that is called so, has the recipients' zones.
     pub with_timezone: bool,
+    /// The text of the provider's template, for a list that brings none.
+    pub template: Option<String>,
 }
 
 /// A file that can be imported.
@@ -69,6 +73,7 @@ pub struct Plan {
     timezone: Option<usize>,
     unique: Option<Unique>,
     rejects: PathBuf,
+    needs: Option<Needs>,
 }
 
 impl Plan {
@@ -89,7 +94,7 @@ impl Plan {
             true => Some(header.columns.timezone(&source.name)?),
             false => None,
         };
-        let (text, campaign) = read_text(&options.text, &source, &header.columns)?;
+        let (text, campaign) = read_text(&options, &source, &header.columns)?;
         if let Some(asked) = &options.rejects {
             rejects::check_file(asked)?;
         }
@@ -107,6 +112,7 @@ impl Plan {
             timezone,
             unique: options.unique,
             rejects,
+            needs: None,
         };
         plan.keys(&plan.unique())?;
         Ok(plan)
@@ -156,6 +162,33 @@ impl Plan {
         }
     }
 
+    /// The rows must be what the provider needs; an error where the file lacks a column for it.
+    pub fn fit_for(&mut self, needs: Option<Needs>) -> Result<(), ImportError> {
+        let columns = &self.header.columns;
+        let is_there = |name: &str| match (&self.text, name) {
+            (Text::Column(_) | Text::Template { .. }, "content") => true,
+            _ => columns.called(name).is_some(),
+        };
+        if let Some(needs) = &needs
+            && let Some(name) = needs.columns.iter().find(|name| !is_there(name))
+        {
+            let names = columns.names.iter().map(String::as_str);
+            return Err(ImportError::NoParameter {
+                file: self.source.name.clone(),
+                column: name.clone(),
+                provider: needs.provider.clone(),
+                closest: closest(name, names),
+            });
+        }
+        let template = needs.as_ref().and_then(|needs| needs.template.as_ref());
+        if matches!(self.text, Text::Provider) && template.is_none() {
+            let file = self.source.name.clone();
+            return Err(ImportError::NoText { file });
+        }
+        self.needs = needs;
+        Ok(())
+    }
+
     fn keys(&self, unique: &Unique) -> Result<Keys, ImportError> {
         let columns = &self.header.columns;
         Keys::of(unique, &self.source.name, &self.source.hash, columns)
@@ -182,7 +215,8 @@ impl Plan {
                 self.smart,
             )
             .written_in(self.source.encoding)
-            .with_timezone(self.timezone),
+            .with_timezone(self.timezone)
+            .fit_for(self.needs.clone()),
             rejects: keep_rejects.then_some(rejects),
         })
     }
@@ -216,16 +250,21 @@ impl Plan {
 
 /// The text, and the name of a campaign for it.
 fn read_text(
-    wanted: &TextSource,
+    options: &Options,
     source: &Source,
     columns: &Columns,
 ) -> Result<(Text, String), ImportError> {
-    let (name, content) = match wanted {
+    let (name, content) = match &options.text {
         TextSource::Column => {
-            let column = columns.content.ok_or_else(|| ImportError::NoText {
-                file: source.name.clone(),
-            })?;
-            return Ok((Text::Column(column), campaign_name(&source.stem, None)));
+            return match (columns.content, &options.template) {
+                (Some(column), _) => Ok((Text::Column(column), campaign_name(&source.stem, None))),
+                (None, Some(template)) => {
+                    Ok((Text::Provider, campaign_name(&source.stem, Some(template))))
+                }
+                (None, None) => Err(ImportError::NoText {
+                    file: source.name.clone(),
+                }),
+            };
         }
         TextSource::Text(text) => ("--text".to_owned(), text.clone()),
         TextSource::Template(path) => (path.display().to_string(), read_template(path)?),

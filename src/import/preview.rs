@@ -9,33 +9,20 @@ use super::pipeline::{self, Parsed};
 use super::plan::Plan;
 use super::rejected::Rejected;
 use super::repeats::NAMED;
-use super::{Cost, Odd, PriceOf, Progress, Reasons, Repeat, SegmentTotals};
-use crate::phone;
+use super::tally::{Messages, Tally};
+use super::{Odd, PriceOf, Progress, Reasons, Repeat};
 use crate::sms::NewSms;
 use crate::store::inspect::Origin;
 use crate::store::{Campaign, Store, StoreError};
-use crate::text::segments::{self, Alphabet, Segments};
-use crate::text::smart;
 
 /// Duplicates within a file are looked for among so many messages; memory stays bounded.
 const REMEMBERED: usize = 1_000_000;
-/// Different characters that are counted one by one.
-const CHARACTERS: usize = 10_000;
-
-/// A message as it would be sent.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Sample {
-    pub line: u64,
-    /// E.164 with `+`.
-    pub phone: String,
-    pub content: String,
-    pub segments: Segments,
-}
 
 /// What would become of the rows of a file.
 #[derive(Default)]
 pub struct Preview {
-    pub samples: Vec<Sample>,
+    /// Those that would be sent.
+    pub messages: Messages,
     pub rows: u64,
     /// Rows that would be sent.
     pub accepted: u64,
@@ -51,19 +38,6 @@ pub struct Preview {
     pub odd: Odd,
     /// The first rejected rows: line and reason.
     pub rejects: Vec<(u64, Rejected)>,
-    /// Of the accepted.
-    pub segments: SegmentTotals,
-    /// The characters that make messages expensive, with the number of messages that have them; the
-    /// most frequent first.
-    pub expensive: Vec<(char, u64)>,
-    /// The message with the most characters, and the one with the most segments.
-    pub longest: Option<Sample>,
-    pub dearest: Option<Sample>,
-    /// Recipients by the country of their code, the most frequent first.
-    pub countries: Vec<(String, u64)>,
-    /// Segments that plain characters instead of typographic ones would save.
-    pub saving: u64,
-    pub cost: Cost,
 }
 
 impl Plan {
@@ -80,14 +54,19 @@ impl Plan {
             Some((_, Some(campaign))) => self.unique_in(campaign)?,
             _ => self.unique(),
         };
-        let mut counting = Counting::default();
+        let mut counting = Counting {
+            preview: Preview::default(),
+            seen: Seen::default(),
+            tally: Tally::new(samples, price),
+            samples,
+        };
         pipeline::stream(self.task(&unique, false)?, async |parsed| {
             let bytes = parsed.bytes;
             let known = match known {
                 Some((store, campaign)) => Known::of(&parsed.rows, store, campaign).await?,
                 None => Known::default(),
             };
-            counting.take(parsed, &known, samples, price);
+            counting.take(parsed, &known);
             let Preview { rows, rejected, .. } = counting.preview;
             progress(Progress {
                 bytes,
@@ -98,7 +77,9 @@ impl Plan {
             Ok(())
         })
         .await?;
-        Ok(counting.finish())
+        let mut preview = counting.preview;
+        preview.messages = counting.tally.finish();
+        Ok(preview)
     }
 }
 
@@ -172,24 +153,12 @@ enum Fate {
     Suppressed,
 }
 
-#[derive(Default)]
-struct Counting {
+struct Counting<'p> {
     preview: Preview,
     seen: Seen,
-    characters: HashMap<char, u64>,
-    countries: HashMap<String, u64>,
-    longest: usize,
-}
-
-impl Sample {
-    fn of(row: &NewSms, segments: Segments) -> Self {
-        Self {
-            line: row.line,
-            phone: row.phone.clone(),
-            content: row.content.clone(),
-            segments,
-        }
-    }
+    tally: Tally<'p>,
+    /// So many rejected rows are kept.
+    samples: usize,
 }
 
 /// The keys of the file so far.
@@ -222,27 +191,19 @@ impl Preview {
     }
 }
 
-/// Phones of the two largest plans are told apart without the library, which takes far longer.
-fn country_code(phone: &str) -> String {
-    match phone.as_bytes() {
-        [b'+', b'1', ..] => "US +1".to_owned(),
-        [b'+', b'8', b'6', ..] => "CN +86".to_owned(),
-        _ => phone::country(phone).unwrap_or_else(|| "elsewhere".to_owned()),
-    }
-}
-
-impl Counting {
-    fn take(&mut self, parsed: Parsed, known: &Known, samples: usize, price: Option<PriceOf<'_>>) {
+impl Counting<'_> {
+    fn take(&mut self, parsed: Parsed, known: &Known) {
         let preview = &mut self.preview;
         preview.rows += parsed.row_count();
         preview.rejected += parsed.rejected.len() as u64;
         preview.reasons.add(&parsed.rejected);
         let odd: HashMap<u64, &'static str> = parsed.odd.into_iter().collect();
-        let room = samples.saturating_sub(preview.rejects.len());
+        let room = self.samples.saturating_sub(preview.rejects.len());
         preview
             .rejects
             .extend(parsed.rejected.into_iter().take(room));
-        for (row, segments) in parsed.rows.into_iter().zip(parsed.segments) {
+        let made = parsed.rows.into_iter().zip(parsed.segments);
+        for ((row, segments), seen) in made.zip(parsed.seen) {
             match known.fate(&row) {
                 Fate::Suppressed => {
                     preview.suppressed += 1;
@@ -268,46 +229,9 @@ impl Counting {
             if let Some(kind) = odd.get(&row.line) {
                 preview.odd.add(kind, row.line);
             }
-            preview.segments.add(&segments);
-            if let Some(price) = price {
-                preview.cost.add(price(&row.phone), segments.count);
-            }
-            if segments.alphabet == Alphabet::Ucs2 {
-                let cheaper = segments::count(&smart::cheaper(&row.content)).count;
-                preview.saving += u64::from((segments.count - cheaper).unsigned_abs());
-            }
-            *self.countries.entry(country_code(&row.phone)).or_default() += 1;
-            let length = row.content.chars().count();
-            if length > self.longest {
-                self.longest = length;
-                preview.longest = Some(Sample::of(&row, segments));
-            }
-            let dearest = preview.dearest.as_ref();
-            if dearest.is_none_or(|dearest| segments.count > dearest.segments.count) {
-                preview.dearest = Some(Sample::of(&row, segments));
-            }
-            let characters: HashSet<char> = segments::outside_gsm7(&row.content).collect();
-            for character in characters {
-                if self.characters.len() < CHARACTERS || self.characters.contains_key(&character) {
-                    *self.characters.entry(character).or_default() += 1;
-                }
-            }
-            if preview.samples.len() < samples {
-                preview.samples.push(Sample::of(&row, segments));
-            }
+            let content = seen.as_deref().unwrap_or(&row.content);
+            self.tally
+                .add(Some(row.line), &row.phone, content, segments);
         }
-    }
-
-    fn finish(self) -> Preview {
-        let mut preview = self.preview;
-        preview.expensive = self.characters.into_iter().collect();
-        preview.countries = self.countries.into_iter().collect();
-        preview
-            .countries
-            .sort_by(|(one, fewer), (other, more)| (more, one).cmp(&(fewer, other)));
-        preview
-            .expensive
-            .sort_by_key(|&(character, messages)| (std::cmp::Reverse(messages), character));
-        preview
     }
 }

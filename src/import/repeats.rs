@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use super::Repeat;
 use super::error::ImportError;
 use super::plan::Plan;
-use super::rows::Unique;
+use super::keys::Unique;
 
 /// So many duplicates are named.
 pub(super) const NAMED: usize = 5;

@@ -2,14 +2,13 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::fmt;
-use std::str::FromStr;
 use std::sync::Arc;
 
 use super::columns::Columns;
-use super::digest;
 use super::encoding::Encoding;
-use super::error::{ImportError, closest, listed};
+use super::error::listed;
+use super::keys::Keys;
+use super::needs::Needs;
 use super::reader::Record;
 use super::rejected::Rejected;
 use crate::phone::{Phone, PhoneError, Region};
@@ -22,91 +21,16 @@ use crate::window::{TIMEZONE, Zone, ZoneError};
 /// The longest text, in characters: ten segments of the cheap alphabet. A longer one is a wrong column.
 pub const LONGEST_TEXT: usize = 1530;
 
-/// What tells one message of a campaign from another.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Unique {
-    /// One message per phone.
-    #[default]
-    Phone,
-    /// Every row of every file is a message of its own; the same file again is not.
-    None,
-    /// One message per combination of values.
-    Columns(Vec<String>),
-}
-
-/// As it stands in `--unique` and in `campaign.unique_by`.
-impl FromStr for Unique {
-    type Err = std::convert::Infallible;
-
-    fn from_str(word: &str) -> Result<Self, Self::Err> {
-        Ok(match word.trim() {
-            "phone" | "" => Self::Phone,
-            "none" => Self::None,
-            columns => Self::Columns(
-                columns
-                    .split(',')
-                    .map(|column| column.trim().to_owned())
-                    .collect(),
-            ),
-        })
-    }
-}
-
-impl fmt::Display for Unique {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Phone => f.write_str("phone"),
-            Self::None => f.write_str("none"),
-            Self::Columns(columns) => f.write_str(&columns.join(",")),
-        }
-    }
-}
-
 /// Where the text of a row comes from.
 #[derive(Clone, Debug)]
 pub(super) enum Text {
     Column(usize),
+    /// The provider's template, as the recipient will see it.
+    Provider,
     Template {
         template: Arc<Template>,
         placeholders: BTreeMap<String, usize>,
     },
-}
-
-/// How dedupe keys are made.
-#[derive(Clone, Debug)]
-pub(super) enum Keys {
-    Phone,
-    /// The start of the file's hash.
-    Line(String),
-    Columns(Vec<(String, usize)>),
-}
-
-impl Keys {
-    pub(super) fn of(
-        unique: &Unique,
-        file: &str,
-        hash: &str,
-        columns: &Columns,
-    ) -> Result<Self, ImportError> {
-        Ok(match unique {
-            Unique::Phone => Self::Phone,
-            Unique::None => Self::Line(hash[..16].to_owned()),
-            Unique::Columns(names) => Self::Columns(
-                names
-                    .iter()
-                    .map(|name| match columns.called(name) {
-                        Some(column) => Ok((name.clone(), column)),
-                        None => Err(ImportError::NoColumn {
-                            file: file.to_owned(),
-                            column: name.clone(),
-                            flag: format!("--unique {unique}"),
-                            closest: closest(name, columns.names.iter().map(String::as_str)),
-                        }),
-                    })
-                    .collect::<Result<_, _>>()?,
-            ),
-        })
-    }
 }
 
 /// Makes messages of the rows of one file.
@@ -125,6 +49,16 @@ pub(super) struct Rows {
     travelling: Vec<(usize, String)>,
     /// What every row's text is, where it is the same.
     constant: Option<(String, Segments)>,
+    needs: Option<Needs>,
+}
+
+/// A message that a row became.
+pub(super) struct Made {
+    pub(super) message: NewSms,
+    /// Of what the recipient will see.
+    pub(super) segments: Segments,
+    /// What the recipient will see, where that is not the content.
+    pub(super) seen: Option<String>,
 }
 
 impl Rows {
@@ -135,19 +69,13 @@ impl Rows {
         region: Option<Region>,
         smart: bool,
     ) -> Self {
-        let key = |column: usize| {
-            (
-                column,
-                format!(
-                    "{}:",
-                    serde_json::Value::from(columns.names[column].as_str())
-                ),
-            )
-        };
-        let travelling = columns.travelling().into_iter().map(key).collect();
+        let travelling = columns.travelling().into_iter();
+        let travelling = travelling
+            .map(|column| (column, json_key(&columns.names[column])))
+            .collect();
         let constant = match &text {
             Text::Template { template, .. } => template.constant(),
-            Text::Column(_) => None,
+            Text::Column(_) | Text::Provider => None,
         };
         let constant = constant.map(|text| {
             let text = if smart {
@@ -168,6 +96,7 @@ impl Rows {
             smart,
             travelling,
             constant,
+            needs: None,
         }
     }
 
@@ -175,10 +104,25 @@ impl Rows {
     pub(super) fn with_timezone(mut self, column: Option<usize>) -> Self {
         self.timezone = column;
         if let Some(column) = column {
-            self.travelling
-                .retain(|(other, _)| self.columns.names[*other] != TIMEZONE);
-            self.travelling.push((column, format!("\"{TIMEZONE}\":")));
+            let key = json_key(TIMEZONE);
+            self.travelling.retain(|(_, known)| *known != key);
+            self.travelling.push((column, key));
         }
+        self
+    }
+
+    /// Rows must be what the provider needs; the columns that it asks for travel with the message under the
+    /// names that it has for them.
+    pub(super) fn fit_for(mut self, needs: Option<Needs>) -> Self {
+        for name in needs.iter().flat_map(|needs| &needs.columns) {
+            let key = json_key(name);
+            if let Some(column) = self.columns.called(name)
+                && self.travelling.iter().all(|(_, known)| *known != key)
+            {
+                self.travelling.push((column, key));
+            }
+        }
+        self.needs = needs;
         self
     }
 
@@ -189,7 +133,7 @@ impl Rows {
     }
 
     /// The message of a row, and what its text costs; or the reason for the operator.
-    pub(super) fn message(&self, record: &Record) -> Result<(NewSms, Segments), Rejected> {
+    pub(super) fn message(&self, record: &Record) -> Result<Made, Rejected> {
         let broken = || {
             let reason = format!("the row is not {}", self.encoding);
             Rejected::new("another encoding", reason)
@@ -198,23 +142,47 @@ impl Rows {
         self.check(&cells)?;
         let phone = self.phone(&cells)?;
         self.check_timezone(&cells)?;
-        let (content, segments) = match &self.constant {
-            Some(constant) => constant.clone(),
-            None => self.content(&cells).map(|content| {
+        let (content, segments) = match (&self.constant, &self.text) {
+            (Some(constant), _) => constant.clone(),
+            (None, Text::Provider) => (String::new(), segments::count("")),
+            (None, _) => self.content(&cells).map(|content| {
                 let segments = segments::count(&content);
                 (content, segments)
             })?,
         };
-        let message = NewSms {
-            line: record.line,
-            dedupe_key: self.key(&cells, &phone, record.line)?,
-            params: self.params(&cells),
-            replaces: self.replaces(&cells)?,
-            phone: phone.into_string(),
-            content,
-            segments: segments.count,
+        let phones = &self.columns.phones;
+        let made = Made {
+            message: NewSms {
+                line: record.line,
+                dedupe_key: self.keys.key(&cells, phones, &phone, record.line)?,
+                params: self.params(&cells),
+                replaces: self.replaces(&cells)?,
+                phone: phone.into_string(),
+                content,
+                segments: segments.count,
+            },
+            segments,
+            seen: None,
         };
-        Ok((message, segments))
+        self.fitted(made)
+    }
+
+    fn fitted(&self, mut made: Made) -> Result<Made, Rejected> {
+        let Some(needs) = &self.needs else {
+            return Ok(made);
+        };
+        let refused = |reason| Rejected::new("not fit for the provider", reason);
+        let Some(seen) = (needs.fits)(&made.message).map_err(refused)? else {
+            return Ok(made);
+        };
+        made.segments = segments::count(&seen);
+        made.message.segments = made.segments.count;
+        if matches!(self.text, Text::Provider) {
+            made.message.content = checked(seen)?;
+        } else {
+            made.seen = Some(seen);
+        }
+        Ok(made)
     }
 
     /// The first valid one; where none is, what is wrong with the first that is there.
@@ -270,6 +238,7 @@ impl Rows {
 
     fn content(&self, cells: &[&str]) -> Result<String, Rejected> {
         let content = match &self.text {
+            Text::Provider => String::new(),
             Text::Column(column) => cells[*column].trim().to_owned(),
             Text::Template {
                 template,
@@ -291,46 +260,10 @@ impl Rows {
                     }
                 })?,
         };
-        if content.trim().is_empty() {
-            return Err(Rejected::new("an empty text", "the text is empty"));
-        }
-        let content = match smart::cheaper(&content) {
+        checked(match smart::cheaper(&content) {
             Cow::Owned(cheaper) if self.smart => cheaper,
             _ => content,
-        };
-        if content.len() > LONGEST_TEXT {
-            let length = content.chars().count();
-            if length > LONGEST_TEXT {
-                let reason =
-                    format!("the text is too long: {length} characters of at most {LONGEST_TEXT}");
-                return Err(Rejected::new("the text too long", reason));
-            }
-        }
-        Ok(content)
-    }
-
-    fn key(&self, cells: &[&str], phone: &Phone, line: u64) -> Result<String, Rejected> {
-        match &self.keys {
-            Keys::Phone => Ok(phone.as_str().to_owned()),
-            Keys::Line(hash) => Ok(format!("{hash}:{line}")),
-            Keys::Columns(columns) => {
-                let mut values = Vec::with_capacity(columns.len());
-                for (name, column) in columns {
-                    let missing = || {
-                        let reason = format!("`{name}` is empty, and `--unique` needs it");
-                        Rejected::new("a value missing", reason)
-                    };
-                    values.push(if self.columns.phones == [*column] {
-                        phone.as_str()
-                    } else {
-                        value(cells, *column).ok_or_else(missing)?
-                    });
-                }
-                let names: Vec<&str> = columns.iter().map(|(name, _)| name.as_str()).collect();
-                let text = serde_json::json!([names, values]).to_string();
-                Ok(digest::of(&text))
-            }
-        }
+        })
     }
 
     fn params(&self, cells: &[&str]) -> String {
@@ -358,6 +291,27 @@ impl Rows {
     }
 }
 
+/// A text that can be sent.
+fn checked(content: String) -> Result<String, Rejected> {
+    if content.trim().is_empty() {
+        return Err(Rejected::new("an empty text", "the text is empty"));
+    }
+    if content.len() > LONGEST_TEXT {
+        let length = content.chars().count();
+        if length > LONGEST_TEXT {
+            let reason =
+                format!("the text is too long: {length} characters of at most {LONGEST_TEXT}");
+            return Err(Rejected::new("the text too long", reason));
+        }
+    }
+    Ok(content)
+}
+
+/// A name as a key of a JSON object: `"name":`.
+fn json_key(name: &str) -> String {
+    format!("{}:", serde_json::Value::from(name))
+}
+
 fn many_fields(too_many: bool) -> &'static str {
     if too_many {
         "too many fields"
@@ -367,7 +321,7 @@ fn many_fields(too_many: bool) -> &'static str {
 }
 
 /// A cell that has something in it.
-fn value<'c>(cells: &[&'c str], column: usize) -> Option<&'c str> {
+pub(super) fn value<'c>(cells: &[&'c str], column: usize) -> Option<&'c str> {
     cells
         .get(column)
         .map(|cell| cell.trim())

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 
+use super::super::keys::Unique;
 use super::super::reader::{Format, Next, Reader};
 use super::*;
 
@@ -33,7 +34,7 @@ fn message_with(rows: &Rows, line: &str) -> Result<NewSms, String> {
     let mut record = Record::default();
     assert_eq!(reader.next(&mut record).expect("reads"), Next::Row);
     rows.message(&record)
-        .map(|(message, _)| message)
+        .map(|made| made.message)
         .map_err(|rejected| rejected.reason)
 }
 

@@ -133,13 +133,13 @@ async fn a_dry_run_shows_what_the_import_then_does_and_writes_nothing() {
         ),
         (5, 2, 1, 2)
     );
-    assert_eq!(preview.samples.len(), 1);
-    assert_eq!(preview.samples[0].content, "Hi Ann");
+    assert_eq!(preview.messages.samples.len(), 1);
+    assert_eq!(preview.messages.samples[0].content, "Hi Ann");
     assert_eq!(preview.rejects.len(), 1);
-    assert_eq!(preview.expensive, [('李', 1)]);
+    assert_eq!(preview.messages.expensive, [('李', 1)]);
     assert!(!desk.folder.path().join("rejects.csv").exists());
     let summary = desk.import(desk.options("list.csv", LIST)).await;
-    assert_eq!(summary.segments, preview.segments);
+    assert_eq!(summary.segments, preview.messages.segments);
     let after = plan
         .preview(1, known, None, |_| {})
         .await

@@ -15,7 +15,7 @@ use zip::ZipArchive;
 
 use super::cells::{letters, shown};
 use super::error::{ImportError, closest, listed};
-use super::hidden::Hidden;
+use super::hidden::{Compound, Hidden};
 use super::sheet::SheetWriter;
 
 /// Bytes of an old workbook, and of what is in an ODS or XLSB one: all of it is held in memory.
@@ -108,7 +108,9 @@ fn rows(file: &File, sheet: Option<&str>) -> Result<SheetRows, Fault> {
         check_size(&mut archive, |_| HELD)?;
         let mut book = Xlsb::new(source)?;
         let chosen = choose(&book, sheet)?;
-        return held(&book.worksheet_range(&chosen.name)?, &chosen);
+        let unread = || Fault::Other("it has cells of an unusual kind".to_owned());
+        let hidden = Hidden::of_xlsb(&mut archive, &chosen.name).ok_or_else(unread)?;
+        return held(&book.worksheet_range(&chosen.name)?, &chosen, hidden);
     }
     if has("workbook.xml") {
         let most = |part: &str| {
@@ -122,7 +124,7 @@ fn rows(file: &File, sheet: Option<&str>) -> Result<SheetRows, Fault> {
         let mut book = Xlsx::new(source)?;
         let chosen = choose(&book, sheet)?;
         let hidden = if hides {
-            Hidden::of(&mut archive, &chosen.name)
+            Hidden::of_xlsx(&mut archive, &chosen.name)
         } else {
             Hidden::default()
         };
@@ -131,28 +133,28 @@ fn rows(file: &File, sheet: Option<&str>) -> Result<SheetRows, Fault> {
     check_size(&mut archive, |_| HELD)?;
     let mut book = Ods::new(source)?;
     let chosen = choose(&book, sheet)?;
-    held(&book.worksheet_range(&chosen.name)?, &chosen)
+    let hidden = Hidden::of_ods(&mut archive, &chosen.name);
+    held(&book.worksheet_range(&chosen.name)?, &chosen, hidden)
 }
 
 fn old(mut source: Source, bytes: u64, sheet: Option<&str>) -> Result<SheetRows, Fault> {
     if bytes > HELD {
         return Err(Fault::TooLarge("old workbooks may have 96 MiB"));
     }
-    // A workbook that is encrypted lies whole in one stream of this name.
-    let mut all = Vec::new();
-    source.read_to_end(&mut all)?;
-    let wide: Vec<u8> = "EncryptedPackage"
-        .encode_utf16()
-        .flat_map(u16::to_le_bytes)
-        .collect();
-    if all.windows(wide.len()).any(|window| window == wide) {
+    let mut compound = Compound::open(source.get_ref().try_clone()?).ok();
+    // A workbook that is encrypted lies whole in one stream.
+    let is_encrypted = |book: &Compound<File>| book.is_stream("/EncryptedPackage");
+    if compound.as_ref().is_some_and(is_encrypted) {
         return Err(Fault::Protected);
     }
-    drop(all);
     source.rewind()?;
     let mut book = Xls::new(source)?;
     let chosen = choose(&book, sheet)?;
-    held(&book.worksheet_range(&chosen.name)?, &chosen)
+    let hidden = compound
+        .as_mut()
+        .map(|compound| Hidden::of_xls(compound, chosen.place));
+    let range = book.worksheet_range(&chosen.name)?;
+    held(&range, &chosen, hidden.unwrap_or_default())
 }
 
 /// Unpacks every part that will be read, because what an archive says of its sizes need not be true.
@@ -215,6 +217,8 @@ impl Write for Watch {
 
 struct Chosen {
     name: String,
+    /// Among all sheets, from 0.
+    place: usize,
     others: usize,
 }
 
@@ -232,6 +236,7 @@ fn choose<R: Reader<Source>>(book: &R, asked: Option<&str>) -> Result<Chosen, Fa
             .or_else(|| tables().nth(asked.parse::<usize>().ok()?.checked_sub(1)?)),
         None => visible().next().or_else(|| tables().next()),
     };
+    let place = |name: &str| sheets.iter().position(|sheet| sheet.name == name);
     let Some(found) = found else {
         return Err(Fault::NoSheet(
             tables().map(|sheet| sheet.name.clone()).collect(),
@@ -239,6 +244,7 @@ fn choose<R: Reader<Source>>(book: &R, asked: Option<&str>) -> Result<Chosen, Fa
     };
     Ok(Chosen {
         name: found.name.clone(),
+        place: place(&found.name).unwrap_or_default(),
         others: if asked.is_some() {
             0
         } else {
@@ -305,7 +311,7 @@ impl Rows {
             return Ok(());
         }
         if self.row != Some(row) {
-            // A row is told by its number, so that there may be only one of each.
+            // A row is told by its number, so that there may be one of each.
             if row < self.next {
                 return Err(io::Error::other("its rows are out of order"));
             }
@@ -369,8 +375,12 @@ fn streamed(book: &mut Xlsx<Source>, chosen: &Chosen, hidden: Hidden) -> Result<
     rows.finish(chosen)
 }
 
-fn held(range: &calamine::Range<Data>, chosen: &Chosen) -> Result<SheetRows, Fault> {
-    let mut rows = Rows::new(Hidden::default())?;
+fn held(
+    range: &calamine::Range<Data>,
+    chosen: &Chosen,
+    hidden: Hidden,
+) -> Result<SheetRows, Fault> {
+    let mut rows = Rows::new(hidden)?;
     let (top, left) = range.start().unwrap_or_default();
     for (row, column, value) in range.used_cells() {
         let error = match value {

@@ -152,17 +152,51 @@ fn sheets_of_libreoffice_are_read() {
     assert_eq!(note, "sheet `Liste`");
 }
 
+fn fixture(name: &str) -> Vec<u8> {
+    std::fs::read(format!("tests/fixtures/import/{name}")).expect("reads")
+}
+
+/// Written by xlwt, by SheetJS (its cells given the long form that Excel writes) and by odfpy.
+#[test]
+fn hidden_rows_of_every_kind_of_workbook_are_left_out() {
+    for name in ["hidden-row.xls", "hidden-row.xlsb"] {
+        let (rows, note) = rows_of(&fixture(name), None).expect(name);
+        let read = [
+            row(1, &["手机号", "name", "day"]),
+            row(2, &["13800138000", "Ann", "2026-11-21"]),
+            row(3, &["+44 7400 123456", "Ben"]),
+            row(5, &["13800138002", "Zoë"]),
+        ];
+        assert_eq!(rows, read, "{name}");
+        assert_eq!(note, "sheet `名单`, 1 hidden row left out", "{name}");
+    }
+    let (rows, note) = rows_of(&fixture("hidden-rows.ods"), None).expect("rows");
+    let read = [
+        row(1, &["手机号", "name"]),
+        row(2, &["13800138000", "Ann"]),
+        row(8, &["13800138002", "Zoë"]),
+    ];
+    assert_eq!(rows, read);
+    assert_eq!(note, "sheet `名单`, 3 hidden rows left out");
+    let (rows, _) = rows_of(&fixture("hidden-rows.ods"), Some("old")).expect("rows");
+    assert_eq!(rows, [row(1, &["notes"])]);
+}
+
 #[test]
 fn what_is_no_workbook_is_said_in_one_sentence() {
-    let protected: Vec<u8> = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
-        .iter()
-        .copied()
-        .chain([0; 600])
-        .chain("EncryptedPackage".encode_utf16().flat_map(u16::to_le_bytes))
-        .collect();
     assert_eq!(
-        rows_of(&protected, None),
+        rows_of(&fixture("protected.xlsx"), None),
         Err("`book` is protected with a password".to_owned())
+    );
+    assert_eq!(
+        rows_of(&fixture("short-cells.xlsb"), None),
+        Err("`book` cannot be read as a workbook: it has cells of an unusual kind".to_owned())
+    );
+    let torn = &fixture("hidden-row.xls")[..2_000];
+    let said = rows_of(torn, None).expect_err("half a workbook");
+    assert!(
+        said.starts_with("`book` cannot be read as a workbook: "),
+        "{said}"
     );
     let empty = archive(&[("[Content_Types].xml", ""), ("xl/workbook.xml", "")]);
     let said = rows_of(&empty, None).expect_err("no workbook");

@@ -42,7 +42,7 @@ use bytes::Bytes;
 
 use crate::phone::Phone;
 use crate::rate::Rates;
-use crate::sms::{Outcome, Timestamp};
+use crate::sms::{Cause, Outcome, Timestamp};
 pub use builtin::{builtin, complete};
 pub use codes::Listed;
 use stanza::{Connection, Stanza};
@@ -252,6 +252,52 @@ impl Provider {
         match self {
             Self::Generic(_) | Self::Sandbox(_) => None,
             Self::Vendor(vendor) => vendor.preview(message),
+        }
+    }
+
+    /// The columns without which no message can be sent: they fill the parameters of the vendor's template.
+    pub fn columns(&self) -> Vec<&str> {
+        match self {
+            Self::Generic(_) | Self::Sandbox(_) => Vec::new(),
+            Self::Vendor(vendor) => vendor.parameters().columns(),
+        }
+    }
+
+    /// The text of the vendor's template, where the operator gave it.
+    pub fn template_text(&self) -> Option<&str> {
+        match self {
+            Self::Generic(_) | Self::Sandbox(_) => None,
+            Self::Vendor(vendor) => vendor.parameters().text(),
+        }
+    }
+
+    /// Whether the columns of a message have a say in [`Provider::fits`] and [`Provider::preview`].
+    pub fn reads_columns(&self) -> bool {
+        match self {
+            Self::Generic(generic) => generic.names("params"),
+            Self::Sandbox(_) => false,
+            Self::Vendor(_) => !self.columns().is_empty() || self.template_text().is_some(),
+        }
+    }
+
+    /// Why the message itself could never be sent: a column that is missing or empty, a value that is too long
+    /// or has an address in it that the vendor forbids.
+    pub fn fits(&self, message: &Message) -> Result<(), Cause> {
+        let stamp = Stamp {
+            now: Timestamp::default(),
+            nonce: 0,
+        };
+        let outcome = match self {
+            Self::Generic(generic) => {
+                let made = generic.request(std::slice::from_ref(message), &stamp);
+                made.map(drop)
+            }
+            Self::Sandbox(_) => Ok(()),
+            Self::Vendor(vendor) => vendor.fits(message),
+        };
+        match outcome {
+            Err(Outcome::Rejected(cause)) => Err(cause),
+            _ => Ok(()),
         }
     }
 

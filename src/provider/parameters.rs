@@ -65,13 +65,33 @@ impl Parameters {
         })
     }
 
+    /// The columns that fill them.
+    pub(super) fn columns(&self) -> Vec<&str> {
+        self.columns
+            .iter()
+            .map(|(_, column)| column.as_str())
+            .collect()
+    }
+
+    /// The template's text, where the operator gave it.
+    pub(super) fn text(&self) -> Option<&str> {
+        self.text.as_deref()
+    }
+
     /// The parameters of one message, in the template's order.
     pub(super) fn fill(&self, message: &Message) -> Result<Vec<(&str, String)>, Outcome> {
         self.columns
             .iter()
             .map(|(name, column)| {
-                let value = column_of(message, column)
-                    .ok_or_else(|| rejected(&format!("lacks column `{column}`"), name))?;
+                let missing = || {
+                    let lack = if message.params.contains_key(column) {
+                        "has nothing in"
+                    } else {
+                        "lacks"
+                    };
+                    rejected(&format!("{lack} column `{column}`"), name)
+                };
+                let value = column_of(message, column).ok_or_else(missing)?;
                 self.check(name, &value)?;
                 Ok((name.as_str(), value))
             })
@@ -91,7 +111,7 @@ impl Parameters {
         match self.longest {
             Some(longest) if length > longest => {
                 return Err(rejected(
-                    &format!("has {length} characters for it, and {longest} are allowed"),
+                    &format!("has {length} characters for it, where {longest} are allowed"),
                     name,
                 ));
             }
@@ -191,7 +211,10 @@ mod tests {
         assert!(matches!(strict.fill(&message), Err(Outcome::Rejected(_))));
         message.params["order"] = " ".into();
         let plain = read("params = ['order']").expect("plain");
-        assert!(matches!(plain.fill(&message), Err(Outcome::Rejected(_))));
+        let Err(Outcome::Rejected(cause)) = plain.fill(&message) else {
+            panic!("nothing fills it");
+        };
+        assert!(cause.reason.ends_with("has nothing in column `order`"));
     }
 
     #[test]

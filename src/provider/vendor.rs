@@ -170,6 +170,14 @@ impl Vendor {
         self.common.parameters.preview(message)
     }
 
+    pub(super) fn parameters(&self) -> &Parameters {
+        &self.common.parameters
+    }
+
+    pub(super) fn fits(&self, message: &Message) -> Result<(), Outcome> {
+        self.calls().in_common(&self.common, message).map(drop)
+    }
+
     pub(super) fn joins(&self, taken: &[Message], next: &Message) -> bool {
         let (calls, common) = (self.calls(), &self.common);
         let Some(first) = taken.first() else {

@@ -151,7 +151,13 @@ fn account(preview: &Preview) -> Result<(), String> {
     }
     let mut lines: Vec<u64> = preview.rejects.iter().map(|(line, _)| *line).collect();
     let is_ascending = lines.is_sorted();
-    lines.extend(preview.samples.iter().map(|sample| sample.line));
+    lines.extend(
+        preview
+            .messages
+            .samples
+            .iter()
+            .filter_map(|sample| sample.line),
+    );
     lines.sort_unstable();
     let count = lines.len();
     lines.dedup();
@@ -160,6 +166,7 @@ fn account(preview: &Preview) -> Result<(), String> {
     }
     let is_sound = |text: &str| !text.contains('\0') && !text.trim().is_empty();
     if preview
+        .messages
         .samples
         .iter()
         .any(|sample| !is_sound(&sample.content) || !sample.phone.starts_with('+'))

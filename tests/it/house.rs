@@ -385,6 +385,7 @@ fn every_setting_stands_in_the_defaults() {
         ("retry", "src/sender/retry.rs", "Config"),
         ("breaker", "src/sender/breaker.rs", "Config"),
         ("brake", "src/sender/brake.rs", "Config"),
+        ("import", "src/import/config.rs", "Config"),
         ("keep", "src/store/purge.rs", "KeepConfig"),
         ("redis", "src/import/queue/mod.rs", "RedisConfig"),
         ("log", "src/logging.rs", "Config"),

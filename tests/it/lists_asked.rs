@@ -22,7 +22,7 @@ fn a_list_that_is_probably_wrong_as_a_whole_is_refused() {
     snapshot!(scratch.run(line.into_iter().chain(["5%"])), @r"
     exit 2
     ----- stderr
-    error: `list.csv`: 1 of 6 rows would be rejected, and `--max-rejects 5%` allows fewer
+    error: `list.csv`: 1 of 6 rows would be rejected, and `max_rejects` allows 5%
     hint: nothing was written; most often: scientific notation (1 row); `--dry-run` shows some of them
     ");
     assert!(!scratch.path("smsq.db").exists());
@@ -33,6 +33,29 @@ fn a_list_that_is_probably_wrong_as_a_whole_is_refused() {
     }
     let ran = scratch.run(line.into_iter().chain(["some"]));
     assert_eq!(ran.code(), Some(2), "{ran}");
+}
+
+#[test]
+fn a_setting_says_how_many_rows_may_be_rejected() {
+    let scratch = Scratch::new();
+    scratch
+        .write("list.csv", LIST)
+        .write("smsq.toml", "[import]\nmax_rejects = \"0\"\n");
+    let line = ["import", "list.csv", "--text", "Hi {{ name }}"];
+    let ran = scratch.run(line);
+    assert!(
+        ran.stderr()
+            .contains("1 of 6 rows would be rejected, and `max_rejects` allows 0"),
+        "{ran}"
+    );
+    let ran = scratch.run_with(line, &[("SMSQ__IMPORT__MAX_REJECTS", "few")]);
+    assert!(
+        ran.stderr()
+            .contains("`import.max_rejects` is `few`, but it must be a share of the rows"),
+        "{ran}"
+    );
+    let ran = scratch.run(line.into_iter().chain(["--max-rejects", "20%"]));
+    assert_eq!(ran.code(), Some(0), "{ran}");
 }
 
 #[test]
@@ -209,11 +232,27 @@ fn at_a_terminal_a_large_campaign_is_shown_before_it_is_sent() {
     );
     let (code, seen) = at_a_terminal(scratch.command(line), "y\n");
     assert_eq!(code, Some(0), "{seen}");
-    let (_, seen) = at_a_terminal(scratch.command(["send"]), "\n");
-    assert!(
-        seen.contains("send 1,199 messages? [y/N]") && seen.contains("nothing was sent"),
-        "{seen}"
-    );
+    let sending = scratch.command(["send", "--rate", "10/min"]);
+    let (_, seen) = at_a_terminal(sending, "\n");
+    for shown in [
+        "campaign `list-3639ef` through `cellar`",
+        "would send  1,199",
+        "segments    1,199 (1,199 messages in GSM-7, 0 in UCS-2)",
+        "at 10/min",
+        "to +447400141001: 1 × GSM-7",
+        "send 1,199 messages? [y/N]",
+        "nothing was sent",
+    ] {
+        assert!(seen.contains(shown), "{shown}: {seen}");
+    }
+    let mut never = scratch.command(["send", "--limit", "1"]);
+    never.env("SMSQ__IMPORT__ASK_FROM", "0");
+    let (code, seen) = at_a_terminal(never, "");
+    assert!(code == Some(0) && !seen.contains("[y/N]"), "{seen}");
+    let mut soon = scratch.command(["send", "--limit", "1"]);
+    soon.env("SMSQ__IMPORT__ASK_FROM", "1");
+    let (_, seen) = at_a_terminal(soon, "n\n");
+    assert!(seen.contains("would send  1\r\n"), "{seen}");
     let (code, seen) = at_a_terminal(scratch.command(["send", "--yes", "--limit", "1"]), "");
     assert!(code == Some(0) && !seen.contains("[y/N]"), "{seen}");
     scratch.write("more.csv", &format!("phone\n{}", rows.concat()));

@@ -43,12 +43,7 @@ fn bomb() -> Vec<u8> {
 fn a_file_that_is_no_list_is_refused_in_one_sentence() {
     let scratch = Scratch::new();
     let columns = vec!["c"; 1_000_000].join(",");
-    let protected: Vec<u8> = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
-        .iter()
-        .copied()
-        .chain([0; 600])
-        .chain("EncryptedPackage".encode_utf16().flat_map(u16::to_le_bytes))
-        .collect();
+    let protected = include_bytes!("../fixtures/import/protected.xlsx").to_vec();
     for (name, bytes, sentence) in [
         (
             "mixed-encodings.csv",

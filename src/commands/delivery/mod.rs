@@ -1,13 +1,13 @@
 //! One run of the sender, as `send` and `run` show it: the campaigns it may touch, a progress bar, the
 //! signals that stop it, and how it ended.
 
+mod ask;
 mod watch;
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use super::import::LARGE;
 use super::words::{duration, messages, positive, rates};
 use super::{Context, hinted};
 use crate::config::{MANY_SLOTS, MAX_SLOTS};
@@ -74,7 +74,7 @@ impl Delivery {
             .map(|(_, totals)| totals.queued + totals.sending)
             .sum();
         let sender = sender(context, store, work, &campaigns)?;
-        if work.asks && !is_meant(context, work, &campaigns) {
+        if work.asks && !ask::is_meant(context, store, work, &campaigns).await? {
             return Ok(Self {
                 summary: idle(),
                 standings: Vec::new(),
@@ -269,28 +269,6 @@ async fn campaigns(
         has_work && campaign.state != CampaignState::Cancelled
     });
     Ok(campaigns)
-}
-
-/// Shows what a large round would send and asks, where somebody is there to be asked.
-fn is_meant(context: &Context, work: &Work<'_>, campaigns: &[(Campaign, Totals)]) -> bool {
-    let total: u64 = campaigns.iter().map(|(_, totals)| totals.queued).sum();
-    let total = work.pace.limit.map_or(total, |limit| limit.min(total));
-    if total < LARGE || !context.console.can_ask() {
-        return true;
-    }
-    for (campaign, totals) in campaigns.iter().filter(|(_, totals)| totals.queued > 0) {
-        let provider = campaign
-            .provider
-            .as_ref()
-            .or(context.config.default_provider.as_ref());
-        context.console.say(&format!(
-            "campaign `{}`: {} through `{}`",
-            campaign.name,
-            messages(totals.queued),
-            provider.map_or("", String::as_str)
-        ));
-    }
-    context.console.ask(&format!("send {}?", messages(total)))
 }
 
 /// The sender gives a stopped campaign another chance.

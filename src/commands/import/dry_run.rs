@@ -4,31 +4,23 @@
 use serde_json::json;
 
 use super::look::Look;
-use super::{List, fault, find_homes, prices, tell, unchanged_hint, window};
+use super::needs::provider_of;
+use super::outlook::Pace;
+use super::{List, existing, fault, prices, tell, unchanged_hint, window};
 use crate::commands::window::check_opens;
 use crate::commands::words::messages;
-use crate::commands::{Context, hinted, providers};
+use crate::commands::{Context, providers};
 use crate::exit::Exit;
 use crate::import::{Plan, PriceOf};
 use crate::rate::Rate;
 use crate::report::shell_word;
-use crate::store::{Access, Campaign, Fault, Store};
+use crate::store::{Campaign, Store};
 
 /// So many messages are shown, and so many rejected rows.
-const SAMPLES: usize = 5;
-/// From so many messages on, somebody at a terminal is asked before they are sent.
-pub(in crate::commands) const LARGE: u64 = 1_000;
+pub(in crate::commands) const SAMPLES: usize = 5;
 
-pub(super) async fn run(
-    list: &List,
-    plans: &mut [Plan],
-    context: &Context,
-) -> anyhow::Result<Exit> {
+pub(super) async fn run(list: &List, plans: &[Plan], context: &Context) -> anyhow::Result<Exit> {
     let store = existing(context).await?;
-    if let Some(store) = &store {
-        find_homes(list, plans, store).await?;
-    }
-    let plans: &[Plan] = plans;
     let mut objects = Vec::new();
     let mut is_usable = true;
     for plan in plans {
@@ -60,35 +52,23 @@ pub(super) async fn run(
     })
 }
 
-/// The database, if there is one yet.
-async fn existing(context: &Context) -> anyhow::Result<Option<Store>> {
-    match Store::of(&context.config.database, Access::Existing).await {
-        Ok(store) => Ok(Some(store)),
-        Err(error) if error.fault() == Fault::Missing => Ok(None),
-        Err(error) => Err(hinted(&error, error.hint())),
-    }
-}
-
 /// Shows a large campaign and asks whether to send it, where somebody is there to be asked.
 pub(in crate::commands) async fn confirm(
     list: &List,
-    plans: &mut [Plan],
+    plans: &[Plan],
     context: &Context,
 ) -> anyhow::Result<bool> {
-    if !context.console.can_ask() {
+    let ask_from = context.config.import.ask_from;
+    if ask_from == 0 || !context.console.can_ask() {
         return Ok(true);
     }
     let store = existing(context).await?;
-    if let Some(store) = &store {
-        find_homes(list, plans, store).await?;
-    }
-    let plans: &[Plan] = plans;
     let mut looks = Vec::new();
     for plan in plans {
         looks.push(look(list, plan, context, store.as_ref()).await?);
     }
     let total = looks.iter().map(|look| look.preview.accepted).sum();
-    if total < LARGE {
+    if total < ask_from {
         return Ok(true);
     }
     for look in &looks {
@@ -141,11 +121,13 @@ async fn look<'a>(
         campaign: name,
         mapping: plan.mapping(),
         preview,
-        limits: limits(list, campaign.as_ref(), context)?,
+        pace: Pace {
+            limits: limits(list, campaign.as_ref(), context)?,
+            open_for,
+            window: hours,
+            begins_at,
+        },
         currency: prices.map(|prices| prices.currency.as_str()),
-        open_for,
-        window: hours,
-        begins_at,
     })
 }
 
@@ -155,9 +137,7 @@ fn limits(
     campaign: Option<&Campaign>,
     context: &Context,
 ) -> anyhow::Result<Vec<Rate>> {
-    let named = campaign.and_then(|campaign| campaign.provider.as_ref());
-    let default = context.config.default_provider.as_ref();
-    let mut limits = match list.provider.as_ref().or(named).or(default) {
+    let mut limits = match provider_of(list, campaign, context) {
         Some(name) => providers::without_secrets(context, name)?.rates().0.clone(),
         None => Vec::new(),
     };

@@ -2,12 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use super::checks::Allowance;
 use crate::commands::moment::Moment;
 use crate::commands::window::WindowFlags;
 use crate::commands::words::campaign_name;
 use crate::import::queue::EntryOptions;
-use crate::import::{Encoding, Options, Plan, TextSource, Unique};
+use crate::import::{Allowance, Encoding, Options, Plan, TextSource, Unique};
 use crate::phone::Region;
 
 #[derive(Debug, clap::Args)]
@@ -54,7 +53,7 @@ pub(in crate::commands) struct List {
     /// Where rejected rows go [default: <file>.rejects.csv in the current folder]
     #[arg(long, value_name = "FILE")]
     pub(in crate::commands) rejects: Option<PathBuf>,
-    /// Write nothing if more rows than that would be rejected: 5% or 100
+    /// Write nothing if more rows than that would be rejected: 5% or 100 [default: setting `import.max_rejects`]
     #[arg(long, value_name = "SHARE")]
     pub(in crate::commands) max_rejects: Option<Allowance>,
     /// The same file may go to another campaign within a day
@@ -102,6 +101,7 @@ impl List {
             sheet: self.sheet.clone(),
             smart: self.smart,
             with_timezone: self.hours.is_by_column(),
+            template: None,
         }
     }
 

@@ -5,6 +5,8 @@ mod checks;
 mod dry_run;
 mod list;
 mod look;
+mod needs;
+mod outlook;
 mod prices;
 mod queue;
 mod tell;
@@ -12,8 +14,10 @@ mod tell;
 use std::fmt::Display;
 
 pub(super) use self::checks::check_rejects;
-pub(super) use self::dry_run::{LARGE, confirm};
+pub(super) use self::dry_run::{SAMPLES, confirm};
 pub(super) use self::list::List;
+pub(super) use self::needs::of_queue as seen_by_recipients;
+pub(super) use self::outlook::{Outlook, Pace};
 pub(super) use self::tell::{Imported, remarks};
 
 use super::signals::Signals;
@@ -21,9 +25,9 @@ use super::window::check_opens;
 use super::words::messages;
 use super::{Context, hinted, purge};
 use crate::exit::Exit;
-use crate::import::{ImportError, Plan, PriceOf, Window};
+use crate::import::{ImportError, Options, Plan, PriceOf, Window};
 use crate::sms::Timestamp;
-use crate::store::{Access, Campaign, CampaignChange, CampaignState, NewCampaign, Store};
+use crate::store::{Access, Campaign, CampaignChange, CampaignState, Fault, NewCampaign, Store};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -62,14 +66,14 @@ pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
     if let Some(source) = queue::source(args, context)? {
         return queue::run(args, source, context).await;
     }
-    let mut plans = prepare(&args.list, context)?;
+    let plans = prepare(&args.list, context).await?;
     if args.dry_run {
-        return dry_run::run(&args.list, &mut plans, context).await;
+        return dry_run::run(&args.list, &plans, context).await;
     }
     check_rejects(&args.list, &plans, context).await?;
     let store = context.open(Access::Create).await?;
     purge::by_the_way(context, &store).await?;
-    let imported = import(&args.list, &mut plans, context, &store, Use::Real).await?;
+    let imported = import(&args.list, &plans, context, &store, Use::Real).await?;
     let (imported, signal) = match imported {
         Ended::Whole(imported) => (imported, None),
         Ended::Stopped(imported, signal) => (imported, Some(signal)),
@@ -96,7 +100,7 @@ pub(super) enum Ended {
 }
 
 /// Every fault of a file, its columns or the text is found here, and nothing is written.
-pub(super) fn prepare(list: &List, context: &Context) -> anyhow::Result<Vec<Plan>> {
+pub(super) async fn prepare(list: &List, context: &Context) -> anyhow::Result<Vec<Plan>> {
     queue::refuse_in(list)?;
     if let Some(provider) = &list.provider {
         context.stanza(provider)?;
@@ -115,23 +119,43 @@ pub(super) fn prepare(list: &List, context: &Context) -> anyhow::Result<Vec<Plan
         check_opens(&hours, moments, this_moment())?;
     }
     let region = list.region.or(context.config.default_region);
-    list.files
-        .iter()
-        .map(|file| Plan::prepare(list.options(file, region)).map_err(fault))
-        .collect()
+    let store = existing(context).await?;
+    let campaign = match (&list.campaign, &store) {
+        (Some(name), Some(store)) => store.campaign(name).await?,
+        _ => None,
+    };
+    let template = needs::of(list, campaign.as_ref(), context)?.and_then(|needs| needs.template);
+    let mut plans = Vec::new();
+    for file in &list.files {
+        let options = Options {
+            template: template.clone(),
+            ..list.options(file, region)
+        };
+        let mut plan = Plan::prepare(options).map_err(fault)?;
+        acquaint(list, &mut plan, context, store.as_ref()).await?;
+        plans.push(plan);
+    }
+    Ok(plans)
+}
+
+/// The database, if there is one yet.
+async fn existing(context: &Context) -> anyhow::Result<Option<Store>> {
+    match Store::of(&context.config.database, Access::Existing).await {
+        Ok(store) => Ok(Some(store)),
+        Err(error) if error.fault() == Fault::Missing => Ok(None),
+        Err(error) => Err(hinted(&error, error.hint())),
+    }
 }
 
 /// Imports the files one after the other, each into its campaign.
 pub(super) async fn import(
     list: &List,
-    plans: &mut [Plan],
+    plans: &[Plan],
     context: &Context,
     store: &Store,
     purpose: Use,
 ) -> anyhow::Result<Ended> {
     let window = window(list, store.now().await?)?;
-    find_homes(list, plans, store).await?;
-    let plans: &[Plan] = plans;
     for plan in plans {
         let campaign = store.campaign(list.campaign_for(plan)).await?;
         if let Some(campaign) = &campaign {
@@ -184,14 +208,23 @@ pub(super) async fn import(
     Ok(Ended::Whole(imported))
 }
 
-/// Without `--campaign`, failures go back to the campaign that they come from.
-async fn find_homes(list: &List, plans: &mut [Plan], store: &Store) -> anyhow::Result<()> {
-    if list.campaign.is_none() {
-        for plan in plans {
+/// What is known of the list's campaign: without `--campaign`, failures go back to the one that they come from;
+/// and every row must be what the campaign's provider needs.
+async fn acquaint(
+    list: &List,
+    plan: &mut Plan,
+    context: &Context,
+    store: Option<&Store>,
+) -> anyhow::Result<()> {
+    let mut campaign = None;
+    if let Some(store) = store {
+        if list.campaign.is_none() {
             plan.find_home(store).await.map_err(fault)?;
         }
+        campaign = store.campaign(list.campaign_for(plan)).await?;
     }
-    Ok(())
+    let needs = needs::of(list, campaign.as_ref(), context)?;
+    plan.fit_for(needs).map_err(fault)
 }
 
 /// The campaign of a file, new or as it stands, with what the flags say of it.

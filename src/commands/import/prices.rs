@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::List;
+use super::needs::provider_of;
 use crate::commands::Context;
 use crate::commands::words::messages;
 use crate::config::Prices;
@@ -15,9 +16,7 @@ pub(super) fn of<'a>(
     campaign: Option<&Campaign>,
     context: &'a Context,
 ) -> Option<&'a Prices> {
-    let named = campaign.and_then(|campaign| campaign.provider.as_ref());
-    let default = context.config.default_provider.as_ref();
-    let name = list.provider.as_ref().or(named).or(default)?;
+    let name = provider_of(list, campaign, context)?;
     context.config.prices.get(name)
 }
 

@@ -1,0 +1,63 @@
+//! Hidden rows of XLS: flag `fDyZero` of record `Row`. The book is a stream of records in a compound file,
+//! each of them a type, a length and that many bytes; what belongs to a sheet begins where `BoundSheet8`
+//! says. [MS-XLS] 2.4.28, 2.4.221.
+
+use std::io::{Read, Seek};
+
+use super::Hidden;
+
+pub(in crate::import) type Compound<F> = cfb::CompoundFile<F>;
+
+const BOUND_SHEET: u16 = 0x0085;
+const ROW: u16 = 0x0208;
+const BEGIN: u16 = 0x0809;
+const END: u16 = 0x000A;
+const HIDDEN: u16 = 0x0020;
+
+pub(super) fn rows(book: &mut Compound<impl Read + Seek>, place: usize) -> Option<Hidden> {
+    let mut stream = Vec::new();
+    let name = ["/Workbook", "/Book"]
+        .into_iter()
+        .find(|name| book.is_stream(name))?;
+    let mut source = book.open_stream(name).ok()?;
+    source.read_to_end(&mut stream).ok()?;
+    let (_, sheet) = records(&stream)
+        .filter(|(kind, _)| *kind == BOUND_SHEET)
+        .nth(place)?;
+    let start = u32::from_le_bytes(sheet.first_chunk().copied()?);
+    let mut hidden = Hidden::default();
+    for (kind, data) in records(stream.get(usize::try_from(start).ok()?..)?) {
+        let (Some(row), Some(flags)) = (word(data, 0), word(data, 12)) else {
+            continue;
+        };
+        if kind == ROW && flags & HIDDEN != 0 {
+            let row = u32::from(row);
+            hidden.hide(row..row + 1);
+        }
+    }
+    Some(hidden)
+}
+
+/// The records up to the end of the part that begins here, without those of the parts within it.
+fn records(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
+    let mut depth = 0_u32;
+    std::iter::from_fn(move || {
+        loop {
+            let (kind, length) = (word(bytes, 0)?, word(bytes, 2)?);
+            let data = bytes.get(4..4 + usize::from(length))?;
+            bytes = &bytes[4 + data.len()..];
+            match kind {
+                BEGIN => depth += 1,
+                END if depth <= 1 => return None,
+                END => depth -= 1,
+                _ if depth == 1 => return Some((kind, data)),
+                _ => {}
+            }
+        }
+    })
+}
+
+fn word(bytes: &[u8], at: usize) -> Option<u16> {
+    let pair = bytes.get(at..at + 2)?;
+    Some(u16::from_le_bytes([pair[0], pair[1]]))
+}
