@@ -274,7 +274,7 @@ impl Provider {
     /// Whether the columns of a message have a say in [`Provider::fits`] and [`Provider::preview`].
     pub fn reads_columns(&self) -> bool {
         match self {
-            Self::Generic(generic) => generic.names("params"),
+            Self::Generic(generic) => generic.reads_columns(),
             Self::Sandbox(_) => false,
             Self::Vendor(_) => !self.columns().is_empty() || self.template_text().is_some(),
         }

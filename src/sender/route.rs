@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::breaker::{Allowed, Breaker};
 use super::gate::Gate;
+use super::hours::Hours;
 use super::line::Line;
 use super::slot::{Job, Transport};
 use crate::provider::Provider;

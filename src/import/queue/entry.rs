@@ -11,7 +11,8 @@ use crate::import::json_lines::{Object, cell};
 use crate::import::plan::{TextSource, read_template};
 use crate::import::reader::{LONGEST, Malformed, Record};
 use crate::import::rejected::Rejected;
-use crate::import::rows::{Keys, Rows, Text, Unique};
+use crate::import::keys::{Keys, Unique};
+use crate::import::rows::{Rows, Text};
 use crate::phone::Region;
 use crate::sms::NewSms;
 use crate::text::segments::Segments;
@@ -110,14 +111,14 @@ impl Entries {
             return Err(Malformed::NotAnObject.into());
         };
         let shape = shape.as_ref().map_err(Clone::clone)?;
-        let (mut message, segments) = shape.rows.message(&record)?;
+        let mut made = shape.rows.message(&record)?;
         let own = shape
             .own_key
             .and_then(|column| record.fields()?.nth(column));
         if let Some(own) = own.filter(|own| !own.is_empty()) {
-            message.dedupe_key = digest::of(&serde_json::json!([OWN_KEY, own]).to_string());
+            made.message.dedupe_key = digest::of(&serde_json::json!([OWN_KEY, own]).to_string());
         }
-        Ok((message, segments))
+        Ok(made)
     }
 
     fn shape(&self, keys: &[String]) -> Result<Shape, Rejected> {

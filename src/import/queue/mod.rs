@@ -18,7 +18,7 @@ pub use self::redis::RedisList;
 use super::error::ImportError;
 use super::pipeline::Parsed;
 use super::plan::campaign_name;
-use super::rows::Unique;
+use super::keys::Unique;
 use super::{Summary, Window};
 use crate::sms::Timestamp;
 use crate::store::{Batch, Campaign, Store};
@@ -127,6 +127,7 @@ impl<'a> Import<'a> {
             now,
             due_at: window.due_at.unwrap_or(now),
             expires_at: window.expires_at,
+            window: self.target.campaign.window.clone(),
             row_count: parsed.row_count(),
             rejected: parsed.rejected.len() as u64,
             duplicates: 0,

@@ -141,6 +141,10 @@ impl Generic {
         self.secrets.doubts()
     }
 
+    pub(super) fn reads_columns(&self) -> bool {
+        self.pattern.names("params", Scope::Anywhere)
+    }
+
     pub(super) fn supports(&self) -> Supports {
         let names = |root| self.pattern.names(root, Scope::Anywhere);
         Supports {
