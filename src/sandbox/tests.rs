@@ -141,6 +141,7 @@ async fn the_operator_can_look_at_what_was_seen() {
             ("distinct_recipients", 1),
             ("repeated", 1),
             ("max_in_any_second", sandbox.stats().max_in_any_second),
+            ("calls", 3),
         ]
     );
     let page = client.look(&sandbox, "/messages?after=1&limit=5").await;

@@ -1,6 +1,7 @@
 //! The real binary, run as its users run it, the store on every database, and the house in order: one
 //! test program for all, so that it is linked once.
 
+mod batches;
 mod cli;
 mod cluster;
 mod configuration;

@@ -120,9 +120,11 @@ fn supported(provider: &Provider) -> String {
         Reference::Honoured { .. } => "accepted once",
     };
     let receipts = if supports.receipts { "yes" } else { "no" };
-    format!(
-        "sends      {sends}, one message a request\nreference  {reference}\nreceipts   {receipts}\n"
-    )
+    let carried = match provider.most_per_call() {
+        1 => "one message a request".to_owned(),
+        most => format!("up to {most} messages a request"),
+    };
+    format!("sends      {sends}, {carried}\nreference  {reference}\nreceipts   {receipts}\n")
 }
 
 /// The codes that are known, and what they mean.

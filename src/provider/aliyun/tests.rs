@@ -60,7 +60,7 @@ fn several_messages_have_their_own_parameters() {
         200,
         r#"{"Code":"isv.MOBILE_NUMBER_ILLEGAL"}"#,
     );
-    assert_eq!(bad, ["unavailable", "unavailable"]);
+    assert_eq!(bad, ["apart", "apart"]);
 }
 
 #[test]

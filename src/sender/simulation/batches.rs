@@ -28,17 +28,22 @@ fn some_of_everything() -> Faults {
 #[tokio::test(start_paused = true)]
 async fn whatever_goes_wrong_every_message_of_a_call_ends_in_one_place_and_nobody_is_texted_twice() {
     for seed in 0..12 {
+        let mut random = StdRng::seed_from_u64(seed);
+        let kills = random.random_range(0..4);
         let mut world = world(seed, 100, some_of_everything());
+        if kills > 0 {
+            // Who dies before it could tell the others to be silent has not told them.
+            world.faults.throttled = 0.0;
+        }
         if seed % 2 == 0 {
             // Who was in doubt and is then rejected stays unknown: leave that to the other half.
             world.honours_reference = true;
             world.faults.rejected = 0.0;
             world.faults.one_rejected = 0.0;
         }
-        let rate = ["", "320/s", "3200/min"][usize::try_from(seed % 3).expect("small")];
+        let rate = ["", "400/s", "4000/min"][usize::try_from(seed % 3).expect("small")];
         let simulation = Simulation::new(world, rate, 1_500).await;
-        let mut random = StdRng::seed_from_u64(seed);
-        for _ in 0..random.random_range(0..4) {
+        for _ in 0..kills {
             let life = Duration::from_millis(random.random_range(1..2_000));
             simulation.work(Some(life)).await;
             simulation.check().await;
@@ -58,7 +63,7 @@ async fn whatever_goes_wrong_every_message_of_a_call_ends_in_one_place_and_nobod
 async fn several_workers_fill_calls_within_one_limit() {
     for seed in 0..4 {
         let world = world(seed, 50, Faults::default());
-        let simulation = Simulation::new(world, "640/s", 3_000).await;
+        let simulation = Simulation::new(world, "800/s", 3_000).await;
         tokio::join!(
             simulation.work(None),
             simulation.work(None),
@@ -66,7 +71,7 @@ async fn several_workers_fill_calls_within_one_limit() {
         );
         let totals = simulation.check().await;
         assert_eq!(totals.sent + totals.unknown, 3_000, "{totals:?}");
-        // What was on its way from the killed one: 16 calls of at most a 32nd of the limit.
+        // What was on its way from the killed one: 16 calls of at most a 40th of the limit.
         assert!(totals.unknown <= 16 * 20, "{totals:?}");
     }
 }
@@ -75,9 +80,9 @@ async fn several_workers_fill_calls_within_one_limit() {
 async fn calls_use_at_least_95_percent_of_a_limit_in_few_requests() {
     for (rate, count, most) in [
         ("20/s", 200, 1),
-        ("100/s", 1_000, 3),
-        ("3000/s", 30_000, 93),
-        ("600/min", 300, 18),
+        ("100/s", 1_000, 2),
+        ("3000/s", 40_000, 75),
+        ("600/min", 600, 15),
     ] {
         let simulation = Simulation::new(world(1, 100, Faults::default()), rate, count).await;
         simulation.work(None).await;

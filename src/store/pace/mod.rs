@@ -32,7 +32,7 @@ pub const FURTHEST: Duration = Duration::from_secs(10);
 
 /// One call costs at most this part of a limit, unless it is one message. No window may hold the limit and a
 /// call more, so that much of it is lost; what the grace takes comes to a little more than one percent.
-const CALL_PART: u32 = 32;
+const CALL_PART: u32 = 40;
 
 /// Windows from here up are counted in buckets, shorter ones are kept by spacing alone.
 const BUCKETED: Duration = Duration::from_secs(3_600);

@@ -107,7 +107,7 @@ proptest! {
 
     #[test]
     fn calls_of_many_messages_are_kept_to_the_limit_by_their_messages(
-        limit in 32_u32..3_000,
+        limit in 40_u32..3_000,
         seconds in prop::sample::select(vec![1_u64, 10, 60]),
         parts in prop::collection::vec(0.0..=1.0_f64, 50..200),
         lateness in prop::collection::vec(0_i64..=10_000, 1..20),
@@ -167,15 +167,15 @@ fn a_call_is_a_small_part_of_the_tightest_limit_and_a_message_where_another_work
         pace.begin(&rates(text), 1, 1_700_000_000_000_000, LEASE);
         pace.call_cost()
     };
-    assert_eq!(most("3200/s"), 100);
-    assert_eq!(most("3200/s,640/hour"), 20);
-    assert_eq!(most("31/s"), 1);
+    assert_eq!(most("4000/s"), 100);
+    assert_eq!(most("4000/s,800/hour"), 20);
+    assert_eq!(most("39/s"), 1);
     assert_eq!(Pace::default().call_cost(), i32::MAX);
     let mut pace = Pace::default();
     let now = 1_700_000_000_000_000;
     pace.begin(&rates("10/s"), 1, now, LEASE);
     pace.take(1, now);
-    pace.begin(&rates("3200/s"), 2, now, LEASE);
+    pace.begin(&rates("4000/s"), 2, now, LEASE);
     assert_eq!(pace.call_cost(), 1);
 }
 

@@ -2,6 +2,7 @@
 
 mod desk;
 
+mod calls;
 mod claiming;
 mod commits;
 mod contention;

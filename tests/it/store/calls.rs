@@ -1,0 +1,141 @@
+//! Rows that go together: which is said from outside, that a call has one moment and what it costs is the
+//! database's.
+
+use std::sync::Arc;
+
+use smsq::rate::Rates;
+use smsq::store::calls::{Fill, Terms};
+use smsq::store::{Ask, CampaignChange, Claimed, Moment, Round, RouteClaim, RouteClaimed};
+
+use super::desk::{Desk, NOW, at_every_desk, claim_of, round};
+
+/// Even and odd numbers do not go together.
+fn by_parity(terms: &Terms<'_>) -> Fill {
+    let (most, size) = (terms.calls as usize, terms.per_call.min(terms.cost.unsigned_abs()));
+    let mut calls: Vec<(i64, u32)> = Vec::new();
+    Box::new(move |sms, _, _| {
+        let parity = sms.id % 2;
+        let open = calls
+            .iter_mut()
+            .enumerate()
+            .find(|(_, (of, count))| *of == parity && *count < size);
+        if let Some((number, (_, count))) = open {
+            *count += 1;
+            return Some(number);
+        }
+        if calls.len() == most {
+            return None;
+        }
+        calls.push((parity, 1));
+        Some(calls.len() - 1)
+    })
+}
+
+fn claim_in(campaign_id: i64, want: u32, calls: u32, per_call: u32, limits: &str) -> RouteClaim {
+    let limits: Rates = limits.parse().expect("rates");
+    RouteClaim {
+        limits: limits.0,
+        want,
+        calls,
+        asks: vec![Ask {
+            campaign_id,
+            at_most: want,
+            per_call,
+        }],
+        ..claim_of(&[])
+    }
+}
+
+async fn claimed(desk: &Desk, worker_id: i64, claim: RouteClaim) -> RouteClaimed {
+    let round = Round {
+        claims: vec![claim],
+        fill: Arc::new(by_parity),
+        ..round(worker_id, NOW)
+    };
+    let done = desk.store.round(Arc::new(round)).await.expect("a round");
+    done.claims.into_iter().next().expect("a claim")
+}
+
+/// How many rows each call has, each of which has one moment and one parity.
+fn sizes(rows: &[Claimed]) -> Vec<usize> {
+    let calls = rows.chunk_by(|one, next| one.call == next.call);
+    calls
+        .map(|call| {
+            assert!(call.iter().all(|row| row.moment == call[0].moment));
+            assert!(call.iter().all(|row| row.sms.id % 2 == call[0].sms.id % 2));
+            call.len()
+        })
+        .collect()
+}
+
+#[tokio::test]
+async fn who_finds_no_room_stays_ready_and_is_found_next() {
+    at_every_desk(async |desk| {
+        let spring = desk.queued(30).await;
+        let worker = desk.worker().await;
+        // 20 are looked at: 8 of each kind in two calls, and 4 for whom there is none.
+        let first = claimed(desk, worker.id, claim_in(spring, 20, 2, 8, "")).await;
+        assert_eq!(sizes(&first.rows), [8, 8]);
+        assert!(first.rows.iter().all(|row| row.moment == Moment::AtOnce));
+        let mut ids: Vec<i64> = first.rows.iter().map(|row| row.sms.id).collect();
+        let second = claimed(desk, worker.id, claim_in(spring, 20, 9, 8, "")).await;
+        assert_eq!(sizes(&second.rows).iter().sum::<usize>(), 14);
+        let left: Vec<i64> = second.rows.iter().map(|row| row.sms.id).collect();
+        assert!(left.iter().min() < left.iter().max());
+        assert!(second.rows.iter().all(|row| row.sms.attempts == 0));
+        ids.extend(left);
+        ids.sort_unstable();
+        ids.dedup();
+        assert_eq!(ids.len(), 30, "each once");
+        let ready = desk.store.unfinished(spring).await.expect("it is looked at");
+        assert!(!ready.ready && ready.sending);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_call_has_one_moment_that_costs_as_much_as_all_of_it() {
+    at_every_desk(async |desk| {
+        let spring = desk.queued(200).await;
+        let worker = desk.worker().await;
+        let claim = claim_in(spring, 100, 50, 50, "400/s");
+        let claimed = claimed(desk, worker.id, claim.clone()).await;
+        // A fortieth of the limit.
+        let sizes = sizes(&claimed.rows);
+        assert!(sizes.iter().all(|size| *size <= 10), "{sizes:?}");
+        assert!((10..=20).contains(&sizes.iter().sum::<usize>()), "{sizes:?}");
+        let mut moments: Vec<i64> = claimed
+            .rows
+            .iter()
+            .map(|row| match row.moment {
+                Moment::At(moment) => moment,
+                Moment::AtOnce => panic!("there is a limit"),
+            })
+            .collect();
+        moments.dedup();
+        for (pair, size) in moments.windows(2).zip(&sizes) {
+            let cost = i64::try_from(*size).expect("small") * 2_500;
+            assert!(pair[1] - pair[0] >= cost, "{moments:?} {sizes:?}");
+        }
+        assert!(claimed.next_us.expect("a next one") > claim.from_us);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_campaigns_own_limit_bounds_its_calls_too() {
+    at_every_desk(async |desk| {
+        let spring = desk.queued(100).await;
+        let change = CampaignChange {
+            rate: Some("80/s".parse().expect("a rate")),
+            ..CampaignChange::default()
+        };
+        let changed = desk.store.change_campaign(spring, &change).await;
+        changed.expect("changed");
+        let worker = desk.worker().await;
+        let claimed = claimed(desk, worker.id, claim_in(spring, 100, 50, 50, "4000/s")).await;
+        let sizes = sizes(&claimed.rows);
+        assert!(!sizes.is_empty() && sizes.iter().all(|size| *size <= 2), "{sizes:?}");
+    })
+    .await;
+}
