@@ -26,4 +26,5 @@ mod support;
 mod vendors;
 mod vendors_commands;
 mod vendors_peers;
+mod windows;
 mod workers;
