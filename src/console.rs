@@ -292,6 +292,8 @@ struct Lines {
     note: Option<String>,
     /// When the last line was due, and how much was done then: the rate is measured from there.
     since: (Instant, u64),
+    /// The note of the last line, where nothing was done since: whoever waits for hours says so once.
+    told: Option<String>,
 }
 
 impl Lines {
@@ -301,6 +303,7 @@ impl Lines {
             total,
             note: None,
             since: (now, 0),
+            told: None,
         }
     }
 
@@ -312,7 +315,12 @@ impl Lines {
         let rate = done
             .saturating_sub(self.since.1)
             .checked_div(span.as_secs());
+        let is_told = done == self.since.1 && self.note.is_some() && self.note == self.told;
         self.since = (now, done);
+        self.told.clone_from(&self.note);
+        if is_told {
+            return None;
+        }
         let mut line = format!("{}: {}", self.what, HumanCount(done));
         if let Some(total) = self.total {
             let _ = write!(line, " of {}", HumanCount(total));
@@ -363,6 +371,8 @@ mod tests {
             lines.due(10_000, at(10)).as_deref(),
             Some("sending: 10,000 of 50,000, 0/s · `cellar` is away: next try in 8 s")
         );
+        assert_eq!(lines.due(10_000, at(15)), None);
+        assert!(lines.due(10_500, at(20)).is_some());
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::Context;
-use super::window::WindowFlags;
+use super::window::{WindowFlags, check_outlived};
 use super::words::{campaign_name, rates};
 use crate::exit::Exit;
 use crate::rate::Rates;
@@ -19,7 +19,8 @@ Examples:
 /// Change a campaign's limit, priority, provider, sender or window; running workers take it up within seconds
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
-#[command(group = clap::ArgGroup::new("change").required(true).multiple(true))]
+#[command(group = clap::ArgGroup::new("change").required(true).multiple(true)
+    .args(["window", "days", "timezone", "fallback_timezone"]))]
 pub struct Args {
     /// Which campaign
     #[arg(long, value_name = "NAME", value_parser = campaign_name)]
@@ -59,6 +60,9 @@ pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
         window: args.hours.change(campaign.window.as_ref())?,
         ..CampaignChange::default()
     };
+    if let Some(Some(window)) = &change.window {
+        check_outlived(&store, &campaign, window).await?;
+    }
     store.change_campaign(campaign.id, &change).await?;
     let campaign = context.campaign(&store, &args.campaign).await?;
     let limit = match campaign.rate.0.as_slice() {

@@ -3,21 +3,22 @@
 use super::hinted;
 use crate::import;
 use crate::sms::Timestamp;
+use crate::store::{Campaign, Store};
 use crate::window::{Clock, Days, Hours, Window, Zone};
 
 #[derive(Debug, Default, clap::Args)]
 pub(super) struct WindowFlags {
     /// Send only between these hours, like 09:00-20:00; `none` lifts it [default: at any hour]
-    #[arg(long, value_name = "HOURS", value_parser = asked_hours, group = "change")]
+    #[arg(long, value_name = "HOURS", value_parser = asked_hours)]
     window: Option<AskedHours>,
     /// On these days, like mon-fri or mon,wed,sat-sun [default: daily]
-    #[arg(long, value_name = "DAYS", group = "change")]
+    #[arg(long, value_name = "DAYS")]
     days: Option<Days>,
     /// Whose clock: a zone like Asia/Shanghai, `recipient` (the phone's country) or `column` (`timezone`, or that of `--column timezone=COLUMN`)
-    #[arg(long, value_name = "ZONE", value_parser = asked_clock, group = "change")]
+    #[arg(long, value_name = "ZONE", value_parser = asked_clock)]
     timezone: Option<AskedClock>,
     /// The zone of those whose own is not known
-    #[arg(long, value_name = "ZONE", group = "change")]
+    #[arg(long, value_name = "ZONE")]
     fallback_timezone: Option<Zone>,
 }
 
@@ -152,4 +153,29 @@ pub(super) fn check_opens(
         )),
         _ => Ok(()),
     }
+}
+
+/// A window that opens when everything that is queued has expired is a mistake.
+pub(super) async fn check_outlived(
+    store: &Store,
+    campaign: &Campaign,
+    window: &Window,
+) -> anyhow::Result<()> {
+    let Some(span) = window.for_all(store.now().await?) else {
+        return Ok(());
+    };
+    let is_queued = store.next_due(campaign.id).await?.is_some();
+    if is_queued && !store.outlives(campaign.id, span.opens_at).await? {
+        let name = &campaign.name;
+        return Err(hinted(
+            format!(
+                "the window {} opens at {}, when everything in campaign `{name}` has expired: \
+                 nothing would be sent",
+                window.told(),
+                window.shown(span.opens_at)
+            ),
+            None::<&str>,
+        ));
+    }
+    Ok(())
 }

@@ -209,7 +209,7 @@ impl Rows {
     fn check_timezone(&self, cells: &[&str]) -> Result<(), Rejected> {
         let named = self.timezone.and_then(|column| value(cells, column));
         let zone = named.map(str::parse::<Zone>).transpose();
-        let unknown = |error: ZoneError| Rejected::new("an unknown time zone", error.to_string());
+        let unknown = |error: ZoneError| Rejected::new("unknown time zone", error.to_string());
         zone.map(drop).map_err(unknown)
     }
 

@@ -168,6 +168,21 @@ impl Store {
         Ok(due.map(Timestamp::from_millis))
     }
 
+    /// Whether any queued message of the campaign is worth sending after a moment.
+    pub async fn outlives(&self, campaign_id: i64, at: Timestamp) -> Result<bool, StoreError> {
+        reading!(self, |conn| diesel::select(diesel::dsl::exists(
+            sms::table
+                .filter(sms::campaign_id.eq(campaign_id))
+                .filter(sms::state.eq(State::Ready.code()))
+                .filter(
+                    sms::expires_at
+                        .is_null()
+                        .or(sms::expires_at.gt(at.as_millis()).assume_not_null()),
+                ),
+        ))
+        .get_result(conn))
+    }
+
     /// Whether a campaign still has messages that may become due, or that anybody is sending.
     pub async fn unfinished(&self, campaign_id: i64) -> Result<Unfinished, StoreError> {
         let in_state = |state: State| {

@@ -31,4 +31,5 @@ mod vendors;
 mod vendors_batches;
 mod vendors_commands;
 mod vendors_peers;
+mod windows;
 mod workers;

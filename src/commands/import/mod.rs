@@ -113,9 +113,7 @@ pub(super) async fn prepare(list: &List, context: &Context) -> anyhow::Result<Ve
     }
     // The database's clock decides, but a database shall not be made for a moment long past.
     let moments = window(list, this_moment())?;
-    if list.campaign.is_none()
-        && let Some(Some(hours)) = list.hours.change(None)?
-    {
+    if let Some(Some(hours)) = list.hours.change(None)? {
         check_opens(&hours, moments, this_moment())?;
     }
     let region = list.region.or(context.config.default_region);
@@ -162,7 +160,7 @@ pub(super) async fn import(
             plan.unique_in(campaign).map_err(fault)?;
         }
         let standing = campaign.and_then(|campaign| campaign.window);
-        let hours = list.hours.change(standing.as_ref())?.unwrap_or(standing);
+        let hours = list.hours.change(None)?.unwrap_or(standing);
         if let Some(hours) = hours {
             check_opens(&hours, window, store.now().await?)?;
         }
@@ -261,7 +259,7 @@ async fn open_named(
         provider: differing(&list.provider, &campaign.provider),
         sender: differing(&sender.cloned(), &campaign.sender),
         unique_by: campaign.unique_by.is_none().then_some(unique),
-        window: list.hours.change(campaign.window.as_ref())?,
+        window: list.hours.change(None)?,
         ..CampaignChange::default()
     };
     if let Some(provider) = &change.provider {

@@ -85,7 +85,7 @@ impl Entries {
         &mut self,
         number: u64,
         entry: &[u8],
-    ) -> Result<(NewSms, Segments), Rejected> {
+    ) -> Result<Made, Rejected> {
         let entry = entry.trim_ascii();
         if entry.len() > LONGEST {
             return Err(Malformed::TooLong.into());

@@ -1,0 +1,269 @@
+//! Windows and caps as operators meet them: what is refused before anything is written, and what waits.
+
+use crate::support::{Gateway, Scratch, snapshot};
+
+const LIST: &str = "phone,name,tz\n\
+                    +447400123456,Ann,Europe/London\n\
+                    +447400123457,Bob,Mars\n\
+                    +447400123458,Cy,\n";
+
+/// A folder with a list and a provider that nobody answers for.
+fn scratch() -> Scratch {
+    let scratch = Scratch::new();
+    scratch
+        .write_cellar("http://127.0.0.1:9")
+        .write("list.csv", LIST);
+    scratch
+}
+
+fn import<'a>(flags: &[&'a str]) -> Vec<&'a str> {
+    let line = ["import", "list.csv", "--text", "hi", "--campaign", "spring"];
+    [&line[..], flags].concat()
+}
+
+/// Two hours of the day that are far from now, whatever the time is.
+fn closed() -> &'static str {
+    let since_epoch = std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .expect("after 1970");
+    match since_epoch.as_secs() / 3_600 % 24 {
+        0..12 => "18:00-20:00",
+        _ => "04:00-06:00",
+    }
+}
+
+#[test]
+fn a_window_that_is_none_is_refused_before_anything_is_written() {
+    let zone = ["--window", "9-20", "--timezone"];
+    let utc = ["--timezone", "UTC", "--window"];
+    let cases: [(Vec<&str>, &str); 12] = [
+        (
+            [&zone[..], &["Asia/Shangai"]].concat(),
+            "`Asia/Shangai` is no time zone; did you mean `Asia/Shanghai`?",
+        ),
+        (
+            [&zone[..], &["Mars"]].concat(),
+            "`Mars` is no time zone; write it like `Europe/Berlin` or `UTC`",
+        ),
+        (
+            [&utc[..], &["9-9"]].concat(),
+            "`9-9` is an empty window: it closes when it opens",
+        ),
+        (
+            [&utc[..], &["22:00-06:00"]].concat(),
+            "`22:00-06:00` crosses midnight: a window opens and closes on the same day",
+        ),
+        (
+            [&utc[..], &["9 to 5"]].concat(),
+            "`9 to 5` is no window; write it like `09:00-20:00`",
+        ),
+        (
+            [&utc[..], &["9-20", "--days", "someday"]].concat(),
+            "`someday` are no days; write them like `mon-fri`",
+        ),
+        (
+            vec!["--window", "9-20"],
+            "a window needs to know whose clock it goes by",
+        ),
+        (
+            vec!["--days", "mon"],
+            "days and time zones belong to a window, and there is none",
+        ),
+        (
+            vec!["--window", "none", "--days", "mon"],
+            "`--window none` has neither days nor a time zone",
+        ),
+        (
+            [&zone[..], &["recipient"]].concat(),
+            "not every recipient's time zone is known",
+        ),
+        (
+            [&zone[..], &["UTC", "--fallback-timezone", "UTC"]].concat(),
+            "here one zone holds for all",
+        ),
+        (
+            [&zone[..], &["column", "--fallback-timezone", "UTC"]].concat(),
+            "`list.csv` has no column `timezone`",
+        ),
+    ];
+    for (flags, why) in cases {
+        let scratch = scratch();
+        let ran = scratch.run(import(&flags));
+        assert_eq!(ran.code(), Some(2), "{ran}");
+        assert!(ran.stderr().contains(why), "{why}: {ran}");
+        assert!(!scratch.path("smsq.db").exists(), "{ran}");
+    }
+}
+
+#[test]
+fn a_window_that_never_meets_the_expiry_is_refused() {
+    let scratch = scratch();
+    let hours = ["--window", closed(), "--timezone", "UTC"];
+    for more in [
+        &["--expires", "+1h"][..],
+        &["--expires", "+1h", "--dry-run"],
+    ] {
+        let ran = scratch.run(import(&[&hours[..], more].concat()));
+        assert_eq!(ran.code(), Some(2), "{ran}");
+        assert!(ran.stderr().contains(": nothing would be sent"), "{ran}");
+        assert!(!scratch.path("smsq.db").exists(), "{ran}");
+    }
+    let ran = scratch.run(import(&["--expires", "+1h"]));
+    assert_eq!(ran.code(), Some(0), "{ran}");
+    let line = [&["set", "--campaign", "spring"], &hours[..]].concat();
+    let ran = scratch.run(line);
+    assert_eq!(ran.code(), Some(2), "{ran}");
+    let why = "when everything in campaign `spring` has expired: nothing would be sent";
+    assert!(ran.stderr().contains(why), "{ran}");
+    let ran = scratch.run(["status", "--format", "json", "--campaign", "spring"]);
+    assert_eq!(ran.json()["window"], serde_json::Value::Null, "{ran}");
+}
+
+#[test]
+fn a_cap_of_nothing_is_refused() {
+    let scratch = scratch();
+    let cap = [("SMSQ__SENDER__MAX_PER_RECIPIENT", "0/day")];
+    snapshot!(scratch.run_with(["status"], &cap), @r#"
+    exit 2
+    ----- stderr
+    error: environment variable SMSQ__SENDER__MAX_PER_RECIPIENT: `sender.max_per_recipient` is `0/day`, but it must be a limit like `10/day`, or several like `["1/30s", "10/day"]`; at least 1
+    "#);
+}
+
+#[test]
+fn rows_bring_their_zones_with_them_and_a_zone_that_is_none_is_rejected() {
+    let scratch = scratch();
+    let flags = [
+        "--window",
+        "00:00-24:00",
+        "--timezone",
+        "column",
+        "--column",
+        "timezone=tz",
+        "--fallback-timezone",
+        "Asia/Shanghai",
+    ];
+    snapshot!(scratch.run(import(&flags)), @r"
+    exit 0
+    ----- stdout
+    list.csv into campaign `spring`
+      rows        3
+      accepted    2
+      duplicates  0
+      suppressed  0
+      rejected    1 (1 unknown time zone)
+      segments    2 (2 messages in GSM-7, 0 in UCS-2)
+    ----- stderr
+    warning: `list.csv`: 1 row rejected, with the reasons in `list.rejects.csv`: mend that file and import it
+    next: `smsq send --campaign spring`
+    ");
+    snapshot!(scratch.read("list.rejects.csv"), @"
+    phone,name,tz,smsq_line,smsq_reason
+    +447400123457,Bob,Mars,3,`Mars` is no time zone; write it like `Europe/Berlin` or `UTC`
+    ");
+    snapshot!(scratch.run(["status", "--campaign", "spring", "--format", "json"]), @r#"
+    exit 0
+    ----- stdout
+    {
+      "campaign": "spring",
+      "state": "active",
+      "state_reason": null,
+      "window": {
+        "hours": "00:00-24:00",
+        "days": "daily",
+        "timezone": "column",
+        "fallback_timezone": "Asia/Shanghai",
+        "opens_at": null
+      },
+      "imported": 2,
+      "queued": 2,
+      "sending": 0,
+      "sent": 0,
+      "failed": 0,
+      "unknown": 0,
+      "cancelled": 0,
+      "workers": []
+    }
+    "#);
+}
+
+#[test]
+fn send_does_not_start_outside_the_window_and_goes_on_when_it_is_lifted() {
+    let scratch = Scratch::new();
+    let gateway = Gateway::start(&scratch, &[]);
+    scratch.write_cellar(&gateway.url).write("list.csv", LIST);
+    let ran = scratch.run(import(&["--window", closed(), "--timezone", "UTC"]));
+    assert_eq!(ran.code(), Some(0), "{ran}");
+    let ran = scratch.run(["send", "--no-wait"]);
+    assert_eq!(ran.code(), Some(3), "{ran}");
+    assert_eq!(ran.stdout(), "nothing was sent\n", "{ran}");
+    let said = "nothing was lost: `smsq send` goes on then";
+    assert!(
+        ran.stderr().contains("campaign `spring` waits until"),
+        "{ran}"
+    );
+    assert!(ran.stderr().contains(said), "{ran}");
+    let ran = scratch.run(["status", "--campaign", "spring"]);
+    let said = format!("sent {} daily by the clock of UTC; opens ", closed());
+    assert!(ran.stdout().contains(&said), "{ran}");
+    let ran = scratch.run(["status", "--format", "json", "--campaign", "spring"]);
+    assert!(ran.json()["window"]["opens_at"].is_string(), "{ran}");
+    snapshot!(scratch.run(["set", "--campaign", "spring", "--window", "none"]), @"
+    exit 0
+    ----- stderr
+    campaign `spring`: no limit of its own, priority 0, through the default provider
+    ");
+    let ran = scratch.run(["send", "--no-wait", "--format", "json"]);
+    assert_eq!(ran.code(), Some(0), "{ran}");
+    assert_eq!(ran.json()["sent"], 3, "{ran}");
+}
+
+#[test]
+fn who_opted_out_is_on_the_list_and_is_not_asked_again() {
+    let scratch = Scratch::new();
+    let gateway = Gateway::start(&scratch, &[]);
+    let list = "phone\n+447400120002\n+447400123456\n";
+    scratch.write_cellar(&gateway.url).write("list.csv", list);
+    let ran = scratch.run(import(&[]));
+    assert_eq!(ran.code(), Some(0), "{ran}");
+    let ran = scratch.run(["send", "--format", "json"]);
+    assert_eq!(ran.json()["failed"], 1, "{ran}");
+    let ran = scratch.run(["suppress", "list"]);
+    let line = ran.stdout();
+    assert!(line.contains("+447400120002"), "{ran}");
+    assert!(line.contains("`cellar` said on "), "{ran}");
+    let again = [
+        "import",
+        "list.csv",
+        "--text",
+        "more",
+        "--campaign",
+        "summer",
+        "--again",
+    ];
+    let ran = scratch.run([&again[..], &["--format", "json"]].concat());
+    let object = ran.json();
+    assert_eq!(
+        (&object["accepted"], &object["suppressed"]),
+        (&1.into(), &1.into()),
+        "{ran}"
+    );
+}
+
+#[test]
+fn a_recipient_over_the_cap_waits_and_the_others_do_not() {
+    let scratch = Scratch::new();
+    let gateway = Gateway::start(&scratch, &[]);
+    let list = "phone,n\n+447400123456,1\n+447400123456,2\n+447400123457,3\n";
+    scratch.write_cellar(&gateway.url).write("list.csv", list);
+    let ran = scratch.run(import(&["--unique", "phone,n"]));
+    assert_eq!(ran.code(), Some(0), "{ran}");
+    let cap = [("SMSQ__SENDER__MAX_PER_RECIPIENT", "1/day")];
+    let ran = scratch.run_with(["send", "--no-wait", "--format", "json"], &cap);
+    assert_eq!(ran.code(), Some(3), "{ran}");
+    assert_eq!(
+        (&ran.json()["sent"], &ran.json()["queued"]),
+        (&2.into(), &1.into()),
+        "{ran}"
+    );
+}
