@@ -100,11 +100,11 @@ impl Calls for Yunpian {
     fn answer(&self, common: &Common, messages: &[Message], answer: &Answer<'_>) -> Vec<Outcome> {
         let whole = answer.json.as_ref().unwrap_or(&Value::Null);
         if let [message] = messages {
-            let is_other = whole.get("mobile").is_some() && !is_to(whole, message);
-            return match answer.status.is_success() && is_other {
-                true => vec![answer.unknown(" for another phone")],
-                false => vec![result(common, answer, whole)],
-            };
+            let names_a_phone = answer.status.is_success() && whole.get("mobile").is_some();
+            if names_a_phone && !is_to(whole, message) {
+                return vec![answer.unknown(" for another phone")];
+            }
+            return vec![result(common, answer, whole)];
         }
         let results = answer.list("/data");
         if results.is_empty() || !answer.status.is_success() {

@@ -17,8 +17,12 @@ static PROVIDERS: LazyLock<Vec<Provider>> = LazyLock::new(|| {
         .iter()
         .filter(|(kind, _)| *kind != "generic")
         .map(|(kind, _)| {
-            let url = if *kind == "sandbox" { "url = 'http://127.0.0.1:1'" } else { "" };
-            let stanza = format!("kind = '{kind}'\n{url}").parse().expect("TOML");
+            let more = match *kind {
+                "sandbox" => "url = 'http://127.0.0.1:1'",
+                "sinch" => "batch = { per_call = 3 }",
+                _ => "",
+            };
+            let stanza = format!("kind = '{kind}'\n{more}").parse().expect("TOML");
             Provider::from_stanza(kind, &stanza, &|name| Some(name.to_owned())).expect(kind)
         })
         .collect()

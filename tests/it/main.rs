@@ -30,6 +30,7 @@ mod support;
 mod vendors;
 mod vendors_batches;
 mod vendors_commands;
+mod vendors_look_ups;
 mod vendors_peers;
 mod windows;
 mod workers;

@@ -121,6 +121,85 @@ def twilio(host):
     client.messages.create(to=PHONE, from_="+15005550006", body=TEXT)
 
 
+def telnyx(host):
+    from telnyx import Telnyx
+
+    client = Telnyx(api_key="KEYkey", base_url=f"http://{host}/v2", max_retries=0)
+    client.messages.send(
+        to=PHONE, from_="SHOP", text=TEXT, type="SMS", extra_headers={"idempotency-key": REFERENCE}
+    )
+
+
+def infobip(host):
+    from infobip_api_client import ApiClient, Configuration, models
+    from infobip_api_client.api.sms_api import SmsApi
+
+    def message(phone):
+        return models.SmsMessage(
+            sender="SHOP",
+            destinations=[models.SmsDestination(to=phone[1:], messageId=REFERENCE)],
+            content=models.SmsMessageContent(models.SmsTextContent(text=TEXT)),
+        )
+
+    options = models.SmsMessageRequestOptions(includeSmsCountInResponse=True)
+    both = [message(PHONE), message(OTHER)]
+    SmsApi(ApiClient(Configuration(host=f"http://{host}", api_key="key"))).send_sms_messages(
+        models.SmsRequest(messages=both, options=options)
+    )
+
+
+def plivo(host):
+    from plivo import RestClient
+    from plivo.rest import client
+
+    client.PLIVO_API, client.PLIVO_API_BASE_URI = f"http://{host}", f"http://{host}/v1/Account"
+    RestClient("MAXXXXXXXXXXXXXXXXXX", "token").messages.create(
+        src="+14155550100", dst=PHONE, text=TEXT
+    )
+
+
+def sinch(host):
+    from sinch import SinchClient
+
+    client = SinchClient(service_plan_id="plan", sms_api_token="token", sms_region="eu")
+    client.configuration.sms_origin_with_service_plan_id = f"http://{host}"
+    client.sms.batches.send_sms(
+        to=[PHONE[1:], OTHER[1:]], from_="SHOP", body=TEXT, client_reference="batch-" + REFERENCE
+    )
+
+
+def clicksend(host):
+    import clicksend
+
+    def message(phone):
+        return clicksend.SendSmsRequestMessagesInner(
+            to=phone, var_from="SHOP", body=TEXT, source="smsq", custom_string=REFERENCE
+        )
+
+    settings = clicksend.Configuration(
+        host=f"http://{host}", username="user", password="key", ignore_operation_servers=True
+    )
+    clicksend.SmsApi(clicksend.ApiClient(settings)).send_sms(
+        content_type="application/json",
+        send_sms_request=clicksend.SendSmsRequest(messages=[message(PHONE), message(OTHER)]),
+    )
+
+
+def vonage(host):
+    from vonage_http_client import Auth, HttpClient
+    from vonage_sms import Sms, SmsMessage
+
+    client = HttpClient(Auth(api_key="abcd1234", api_secret="secret"))
+    client._rest_host = host
+    request = client._session.request
+    client._session.request = lambda **named: request(
+        **{**named, "url": named["url"].replace("https:", "http:")}
+    )
+    Sms(client).send(
+        SmsMessage(to=PHONE[1:], from_="SHOP", text=TEXT, type="unicode", client_ref=REFERENCE)
+    )
+
+
 CALLS = {
     "aliyun": lambda host: aliyun(host, False),
     "aliyun-batch": lambda host: aliyun(host, True),
@@ -128,6 +207,12 @@ CALLS = {
     "aws-sns": lambda host: amazon(host, "sns"),
     "aws-sms": lambda host: amazon(host, "pinpoint-sms-voice-v2"),
     "twilio": twilio,
+    "clicksend": clicksend,
+    "infobip": infobip,
+    "plivo": plivo,
+    "sinch": sinch,
+    "telnyx": telnyx,
+    "vonage": vonage,
 }
 
 

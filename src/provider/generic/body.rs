@@ -207,13 +207,12 @@ impl Document {
 
     fn names(&self, root: &str, scope: Scope) -> bool {
         match self {
-            Self::Text(text) => text.names(root),
             Self::Plain(_) => false,
+            Self::Repeated(_) | Self::Joined(..) if scope == Scope::Outside => false,
+            Self::Text(text) | Self::Joined(text, _) => text.names(root),
+            Self::Repeated(item) => item.names(root, scope),
             Self::List(items) => items.iter().any(|item| item.names(root, scope)),
             Self::Table(entries) => entries.iter().any(|(_, item)| item.names(root, scope)),
-            Self::Repeated(_) | Self::Joined(..) if scope == Scope::Outside => false,
-            Self::Repeated(item) => item.names(root, scope),
-            Self::Joined(text, _) => text.names(root),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Its requests, answers and look-ups.
 
 use super::super::testing::{
-    asks, finding, holds, means, message, messages, question, stamp, vendor, words,
+    APART, asks, finding, holds, means, message, messages, question, stamp, vendor, words,
 };
 use crate::phone::Phone;
 
@@ -114,7 +114,7 @@ fn several_have_a_result_each_and_what_has_none_is_unknown() {
         (
             400,
             r#"{"code":4,"msg":"m"}"#.to_owned(),
-            ["unavailable"; 3],
+            [APART; 3],
         ),
         (502, "<html>".to_owned(), ["unknown"; 3]),
     ] {

@@ -2,7 +2,7 @@
 
 use super::{CELLAR, with};
 use crate::provider::Provider;
-use crate::provider::testing::{asks, finding, message, messages, read, stamp, vendor, words};
+use crate::provider::testing::{APART, asks, finding, message, messages, read, stamp, vendor, words};
 
 /// Each of so many messages joins those before it.
 fn join(provider: &Provider, count: u32) -> bool {
@@ -90,9 +90,9 @@ fn every_phone_has_to_be_among_the_results_once() {
         (
             422,
             r#"{"errors":[{"code":10}]}"#.to_owned(),
-            ["unavailable"; 3],
+            [APART; 3],
         ),
-        (400, String::new(), ["unavailable"; 3]),
+        (400, String::new(), [APART; 3]),
     ] {
         assert_eq!(
             words(&provider, &three, status, &body),
@@ -162,7 +162,7 @@ fn messages_of_their_own_have_results_of_their_own() {
         (
             400,
             body(&[item(1, first, "INVALID_RECIPIENT")]),
-            ["unavailable"; 3],
+            [APART; 3],
         ),
     ] {
         assert_eq!(
@@ -252,7 +252,7 @@ fn phones_can_stand_in_one_text_and_results_in_the_order_of_the_messages() {
     );
     // Without results the operator says that the answer holds for all.
     assert_eq!(words(&provider, &two, 200, ""), ["accepted"; 2]);
-    assert_eq!(words(&provider, &two, 400, ""), ["unavailable"; 2]);
+    assert_eq!(words(&provider, &two, 400, ""), [APART; 2]);
     let mut other = message();
     other.params["name"] = "Bob".into();
     other.phone = two[1].phone.clone();

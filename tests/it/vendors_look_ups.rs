@@ -1,0 +1,103 @@
+//! What the vendors say of a message whose outcome is unknown, good and bad: nothing panics, and nobody else's message
+//! is taken for ours.
+
+use bytes::Bytes;
+use http::Response;
+use proptest::prelude::*;
+use serde_json::{Value, json};
+use smsq::provider::{Finding, Stamp};
+use smsq::sms::Timestamp;
+
+use crate::vendors::{PROVIDERS, documents, message, provider, stamp};
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(400) })]
+
+    #[test]
+    fn no_look_up_panics_and_only_a_success_settles(
+        document in documents(),
+        status in prop_oneof![Just(200_u16), Just(404), 400_u16..600],
+    ) {
+        for (kind, provider) in PROVIDERS.iter() {
+            let mut response = Response::new(Bytes::from(document.to_string()));
+            *response.status_mut() = http::StatusCode::from_u16(status).expect("a status");
+            let later = Stamp { now: Timestamp::from_millis(1_700_009_000_000), ..stamp() };
+            let finding = provider.found(&message(), stamp().now, &response, &later);
+            let is_settled = !matches!(finding, Finding::Unclear(_));
+            let may_settle = status < 300 || (*kind == "sms-gate" && status == 404);
+            prop_assert!(may_settle || !is_settled, "{}: {:?}", kind, finding);
+            if provider.supports().look_up.is_none() {
+                prop_assert!(!is_settled);
+            }
+        }
+    }
+}
+
+#[test]
+fn every_look_up_of_a_stanza_finds_what_is_ours_and_nothing_else() {
+    let ours = json!({
+        "id": "m1", "message_id": "m1", "message_uuid": "m1", "to": "+8613812345678",
+        "to_number": "8613812345678", "message": message().content, "reference": message().reference,
+        "client_reference": message().reference, "custom_string": message().reference,
+        "created": "2023-11-14T22:13:21.123000", "message_time": "2023-11-14 22:13:21+00:00",
+    });
+    let mut other = ours.clone();
+    for key in [
+        "reference",
+        "client_reference",
+        "custom_string",
+        "to",
+        "to_number",
+        "message",
+    ] {
+        other[key] = "another".into();
+    }
+    for (kind, list) in [
+        ("46elks", "data"),
+        ("messagebird", "items"),
+        ("plivo", "objects"),
+        ("sinch", "batches"),
+        ("clicksend", "data.data"),
+    ] {
+        let provider = provider(kind);
+        let asked = provider.look_up(&message(), stamp().now, &stamp());
+        asked
+            .expect("it can be asked")
+            .unwrap_or_else(|outcome| panic!("{kind}: {outcome:?}"));
+        let says = |entries: &Value, hours: i64| {
+            let body = match list.split_once('.') {
+                Some((outer, inner)) => json!({ outer: { inner: entries } }),
+                None => json!({ list: entries }),
+            };
+            let later = Stamp {
+                now: Timestamp::from_millis(stamp().now.as_millis() + hours * 3_600_000),
+                ..stamp()
+            };
+            let response = Response::new(Bytes::from(body.to_string()));
+            provider.found(&message(), stamp().now, &response, &later)
+        };
+        // One vendor's list shows no text, so an entry there may be another message.
+        let is_sure = kind != "plivo";
+        let found = says(&json!([other, ours]), 1);
+        assert_eq!(
+            matches!(found, Finding::Found(_)),
+            is_sure,
+            "{kind}: {found:?}"
+        );
+        let can_be_absent = !["46elks", "clicksend"].contains(&kind);
+        let absent = says(&json!([other]), 2);
+        assert_eq!(
+            absent == Finding::Absent,
+            can_be_absent,
+            "{kind}: {absent:?}"
+        );
+        assert!(matches!(says(&json!([]), 0), Finding::Unclear(_)), "{kind}");
+        assert!(
+            matches!(
+                says(&json!(vec![other.clone(); 100]), 2),
+                Finding::Unclear(_)
+            ),
+            "{kind}"
+        );
+    }
+}
