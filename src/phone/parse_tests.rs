@@ -55,7 +55,7 @@ fn what_is_not_certain_is_refused_with_what_to_do() {
         (
             "0151234567x89",
             "DE",
-            "`01512****67x8` is not a phone number",
+            "`01512****7x89` is not a phone number",
         ),
         ("---", "CN", "`---` is not a phone number"),
         (
