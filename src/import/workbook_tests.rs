@@ -156,7 +156,7 @@ fn fixture(name: &str) -> Vec<u8> {
     std::fs::read(format!("tests/fixtures/import/{name}")).expect("reads")
 }
 
-/// Written by xlwt, by SheetJS (its cells given the long form that Excel writes) and by odfpy.
+/// Written by xlwt, by `SheetJS` (its cells given the long form that Excel writes) and by odfpy.
 #[test]
 fn hidden_rows_of_every_kind_of_workbook_are_left_out() {
     for name in ["hidden-row.xls", "hidden-row.xlsb"] {

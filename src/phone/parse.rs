@@ -143,7 +143,7 @@ impl Dialled {
         }
         let mut digits = String::with_capacity(text.len());
         let mut plus = false;
-        for character in without_decimals(text).chars() {
+        for character in without_decimals(without_extension(text)).chars() {
             match character {
                 '+' | '\u{ff0b}' if digits.is_empty() && !plus => plus = true,
                 '/' if digits.len() > longest_area(plus, &digits) => {
@@ -182,6 +182,40 @@ fn undressed(raw: &str) -> &str {
         .is_some_and(|start| start.eq_ignore_ascii_case("tel:"));
     let text = if scheme { &text[4..] } else { text };
     text.trim_matches(|c: char| c.is_whitespace() || is_invisible(c))
+}
+
+/// What people write before an extension, lower case; a lone `x` may also stand for a digit that is hidden.
+const EXTENSION: [&str; 9] = [
+    "extension",
+    "extn",
+    "ext",
+    "durchwahl",
+    " x",
+    "доб",
+    "分机",
+    "分機",
+    "转",
+];
+
+/// Without ` ext. 12` behind a number: whoever is called there, a text message goes to the number itself.
+fn without_extension(text: &str) -> &str {
+    let number = text.trim_end_matches(|c: char| c.is_ascii_digit());
+    if !(1..=6).contains(&(text.len() - number.len())) {
+        return text;
+    }
+    let number = number.trim_end_matches([' ', '.', ':', '=']);
+    let lower = number.to_lowercase();
+    let Some(word) = EXTENSION.iter().find(|word| lower.ends_with(**word)) else {
+        return text;
+    };
+    let end = number.len().checked_sub(word.len());
+    let before = end.and_then(|end| number.get(..end)).unwrap_or(text);
+    let before = before.trim_end_matches([' ', ';', ',', '-', '(']);
+    if before.chars().filter_map(digit).count() >= SHORTEST {
+        before
+    } else {
+        text
+    }
 }
 
 /// How many digits may stand before a `/` that ends an area code: `0151/…`, `+49 (0)1512/…`.

@@ -31,6 +31,10 @@ fn what_is_certain_is_repaired() {
         ("0151/23456789", "DE", "+4915123456789"),
         ("+39 06 12345678", "", "+390612345678"),
         ("010-12345678", "CN", "+861012345678"),
+        ("+44 7400 123456 ext. 12", "", "+447400123456"),
+        ("07400 123456 x 7", "GB", "+447400123456"),
+        ("tel:+447400123456;ext=5", "", "+447400123456"),
+        ("010-12345678转801", "CN", "+861012345678"),
     ] {
         let parsed = parse(raw, region(home));
         assert_eq!(parsed.as_deref(), Ok(expected), "{raw} at home in {home:?}");
@@ -48,6 +52,11 @@ fn what_is_not_certain_is_refused_with_what_to_do() {
             "`+4479` is not a valid phone number: it is too short",
         ),
         ("hello", "CN", "`hello` is not a phone number"),
+        (
+            "0151234567x89",
+            "DE",
+            "`01512****7x89` is not a phone number",
+        ),
         ("---", "CN", "`---` is not a phone number"),
         (
             "1-800-FLOWERS",

@@ -78,8 +78,8 @@ async fn look(
                 continue;
             }
             let shown = fits.as_ref().and_then(|fits| fits(row).ok().flatten());
-            let content = shown.as_deref().unwrap_or(&row.content);
-            tally.add(None, &row.phone, content, segments::count(content));
+            let text = shown.as_deref().unwrap_or(&row.content);
+            tally.add(None, &row.phone, text, segments::count(text));
         }
         progress.set(seen);
     }
@@ -143,6 +143,6 @@ fn limits(
         None => Vec::new(),
     };
     let of_round = work.pace.rate.iter().flat_map(|rates| &rates.0);
-    limits.extend(campaign.rate.0.iter().chain(of_round).cloned());
+    limits.extend(campaign.rate.0.iter().chain(of_round).copied());
     Ok(limits)
 }

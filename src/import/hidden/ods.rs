@@ -1,5 +1,5 @@
 //! Hidden rows of ODS: attribute `table:visibility` of element `table:table-row`, which may stand for many
-//! equal rows. OpenDocument 1.3, part 3, 19.749.
+//! equal rows. ODF 1.3, part 3, 19.749.
 
 use std::io::{Read, Seek};
 

@@ -12,10 +12,8 @@ use crate::import::plan::{TextSource, read_template};
 use crate::import::reader::{LONGEST, Malformed, Record};
 use crate::import::rejected::Rejected;
 use crate::import::keys::{Keys, Unique};
-use crate::import::rows::{Rows, Text};
+use crate::import::rows::{Made, Rows, Text};
 use crate::phone::Region;
-use crate::sms::NewSms;
-use crate::text::segments::Segments;
 use crate::text::template::Template;
 
 /// A program that never sends the same keys twice must not fill the memory.

@@ -3,9 +3,35 @@
 use std::collections::BTreeSet;
 
 use smsq::sms::{Class, NewSms, Timestamp};
+use smsq::store::inspect::Queue;
 use smsq::store::{Batch, CampaignState, Enqueued};
 
 use super::desk::{Desk, NOW, at_every_desk, claim_of, phone, row, rows, sent};
+
+#[tokio::test]
+async fn what_waits_is_told_page_by_page_in_its_order() {
+    at_every_desk(async |desk| {
+        let spring = desk.queued(6).await;
+        let other = desk.campaign("other").await;
+        desk.import(other, rows(7..9)).await;
+        let worker = desk.worker().await;
+        desk.claim(worker.id, spring, 1).await;
+        let mut walk = Queue::of(spring);
+        let mut pages = Vec::new();
+        loop {
+            let page = desk.store.next_queued(&mut walk, 2).await.expect("a page");
+            if page.is_empty() {
+                break;
+            }
+            let phones: Vec<String> = page.into_iter().map(|one| one.phone).collect();
+            pages.push(phones);
+        }
+        let expected = [[1, 2], [3, 4]].map(|page| page.map(phone).to_vec());
+        assert_eq!(pages[..2], expected);
+        assert_eq!(pages[2..], [[phone(5)]]);
+    })
+    .await;
+}
 
 #[tokio::test]
 async fn a_plain_insert_is_a_complete_order() {
