@@ -74,8 +74,8 @@ pub use error::{Fault, StoreError};
 pub use imports::{Batch, Enqueued};
 pub use ledger::RetryFilter;
 pub use queue::{
-    Admission, Ask, Claimed, Drained, Fate, Halt, Held, Load, Moment, Round, RoundDone,
-    RouteClaim, RouteClaimed, Settled, Settlement,
+    Admission, Ask, Claimed, Drained, Fate, Halt, Held, Load, Moment, Round, RoundDone, RouteClaim,
+    RouteClaimed, Settled, Settlement,
 };
 pub use server::{Probe, SkipLocked};
 pub use suppression::Suppressed;

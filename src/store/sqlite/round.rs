@@ -5,9 +5,9 @@ use std::sync::Arc;
 use diesel::prelude::*;
 use diesel::sqlite::SqliteConnection;
 
+use super::super::calls::{self, Filling, Ready};
 use super::super::pace::allotment::{Allotment, Own};
 use super::super::pace::{Columns, Pace, campaign_scope, provider_scope};
-use super::super::calls::{self, Filling, Ready};
 use super::super::queue::{
     Admission, Ask, Drained, Fate, Round, RoundDone, RouteClaim, RouteClaimed, Settlement,
 };
@@ -102,9 +102,7 @@ impl<'a> Claim<'a> {
         for held in &self.route.held {
             let mut turn = self.turn(conn, held.campaign_id)?;
             let until_us = self.route.until_us;
-            let moment = self
-                .allotment
-                .moment(&mut turn.own, held.load, until_us);
+            let moment = self.allotment.moment(&mut turn.own, held.load, until_us);
             self.done.held.push(moment);
             turn.keep(conn)?;
         }
@@ -149,14 +147,14 @@ impl<'a> Claim<'a> {
                 match self.admit(conn, row)? {
                     Some(ready) => {
                         found += 1;
-                        left_over.extend(filling.place(ready).err());
+                        left_over.extend(filling.place(ready));
                     }
                     None => refused += 1,
                 }
             }
         }
         let own = &mut turn.own;
-        let (rows, without) = filling.moments(begun, &mut self.allotment, own, |_, _, _| ());
+        let (rows, without) = filling.moments(begun, &mut self.allotment, own, |(), _, _| ());
         for ready in left_over.into_iter().chain(without) {
             put_back(conn, ready.sms.id)?;
         }
