@@ -2,6 +2,7 @@
 //! prints them all as one table, `cargo bench -- importing` some of them; it takes a few minutes, sends nothing
 //! off this machine and cleans up.
 
+mod batches;
 mod importing;
 mod list;
 mod memory;
@@ -37,6 +38,10 @@ fn main() -> anyhow::Result<()> {
     if is_chosen("sending") {
         say("sending, beside a bare loop of requests");
         figures.push(sending::measure()?);
+    }
+    if is_chosen("batches") {
+        say("sending, many messages in a request beside one");
+        figures.push(batches::measure()?);
     }
     if is_chosen("memory") {
         say("memory, with a long queue and with a short one");

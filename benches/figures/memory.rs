@@ -31,9 +31,9 @@ pub(crate) fn measure() -> anyhow::Result<Figure> {
 }
 
 fn peak_kib(queued: u64) -> anyhow::Result<f64> {
-    let gateway = Gateway::start()?;
+    let gateway = Gateway::start(&[])?;
     let scene = Scene::new()?;
-    scene.queue(queued, &gateway)?;
+    scene.queue(queued, &gateway, "")?;
     let limit = SHORT.to_string();
     let arguments = [
         "send", "--slots", "256", "--limit", &limit, "--format", "json",

@@ -43,10 +43,11 @@ impl Scene {
         finished(child)
     }
 
-    /// A new queue of so many messages, and the configuration that sends it to `gateway`.
-    pub(crate) fn queue(&self, messages: u64, gateway: &Gateway) -> anyhow::Result<()> {
+    /// A new queue of so many messages, and the configuration that sends it to `gateway`; `more` are further keys
+    /// of its stanza.
+    pub(crate) fn queue(&self, messages: u64, gateway: &Gateway, more: &str) -> anyhow::Result<()> {
         let stanza = format!(
-            "default_provider = 'sandbox'\n[providers.sandbox]\nurl = '{}'\n",
+            "default_provider = 'sandbox'\n[providers.sandbox]\nurl = '{}'\n{more}\n",
             gateway.url
         );
         std::fs::write(self.path("smsq.toml"), stanza)?;
@@ -76,10 +77,12 @@ pub(crate) struct Gateway {
 }
 
 impl Gateway {
-    pub(crate) fn start() -> anyhow::Result<Self> {
+    /// `more` are further flags.
+    pub(crate) fn start(more: &[&str]) -> anyhow::Result<Self> {
         let scene = Path::new(env!("CARGO_TARGET_TMPDIR"));
         let mut process = Command::new(env!("CARGO_BIN_EXE_smsq"))
             .args(["sandbox", "--listen", "127.0.0.1:0"])
+            .args(more)
             .current_dir(scene)
             .env_clear()
             .stdout(Stdio::piped())

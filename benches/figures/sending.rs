@@ -21,7 +21,7 @@ pub(crate) fn measure() -> anyhow::Result<Figure> {
     let runtime = runtime()?;
     let (mut smsq, mut bare) = (Vec::new(), Vec::new());
     for round in 0..ROUNDS {
-        let gateway = Gateway::start()?;
+        let gateway = Gateway::start(&[])?;
         // Whoever comes second finds a gateway that has more to remember: they take turns at it.
         if round % 2 == 0 {
             smsq.push(send(&gateway)?);
@@ -59,7 +59,7 @@ fn runtime() -> anyhow::Result<Runtime> {
 /// The whole process, from its start to its end.
 fn send(gateway: &Gateway) -> anyhow::Result<f64> {
     let scene = Scene::new()?;
-    scene.queue(MESSAGES, gateway)?;
+    scene.queue(MESSAGES, gateway, "")?;
     let started_at = Instant::now();
     let sent = scene.json(&["send", "--slots", &SLOTS.to_string()])?;
     let elapsed = started_at.elapsed();

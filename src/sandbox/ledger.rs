@@ -319,7 +319,11 @@ mod tests {
         });
         let over: Vec<bool> = [0, 400, 999, 1_000, 1_399, 1_400]
             .into_iter()
-            .map(|at| ledger.arrive(1, start + Duration::from_millis(at)).over_limit)
+            .map(|at| {
+                ledger
+                    .arrive(1, start + Duration::from_millis(at))
+                    .over_limit
+            })
             .collect();
         assert_eq!(over, [false, false, true, false, true, false]);
     }

@@ -102,7 +102,10 @@ mod tests {
     #[test]
     fn one_unlisted_code_in_a_row_is_too_much_and_a_success_or_another_code_begins_anew() {
         let mut brake = Brake::new(CONFIG);
-        assert_eq!(["a", "a", "b", "b"].map(|code| brake.unlisted(code)), [None; 4]);
+        assert_eq!(
+            ["a", "a", "b", "b"].map(|code| brake.unlisted(code)),
+            [None; 4]
+        );
         brake.accepted();
         assert_eq!(["b", "b"].map(|code| brake.unlisted(code)), [None; 2]);
         brake.rejected();

@@ -219,7 +219,8 @@ mod tests {
     }
 
     #[test]
-    fn a_request_is_one_failure_however_many_messages_it_held_and_all_of_them_get_their_attempt_back() {
+    fn a_request_is_one_failure_however_many_messages_it_held_and_all_of_them_get_their_attempt_back()
+     {
         let mut breaker = breaker();
         let call = |first: i64| Attempt {
             started_us: first,
@@ -228,10 +229,7 @@ mod tests {
         assert_eq!(breaker.failed(call(0), at(0), 1.0), Toll::Counted);
         assert_eq!(breaker.failed(call(100), at(0), 1.0), Toll::Counted);
         let refunds = (0..200).map(|id| (id, 1)).collect();
-        assert_eq!(
-            breaker.failed(call(200), at(0), 1.0),
-            Toll::Free(refunds)
-        );
+        assert_eq!(breaker.failed(call(200), at(0), 1.0), Toll::Free(refunds));
     }
 
     #[test]

@@ -84,6 +84,14 @@ impl Clerk {
     }
 
     fn fate(&self, job: &Job, sms: &Sms, outcome: Outcome, free: bool, now: Timestamp) -> Fate {
+        let outcome = match outcome {
+            // Of several messages one refusal is one witness: none of them is used up by it.
+            Outcome::Refused {
+                cause,
+                listed: false,
+            } if job.count() > 1 => Outcome::Apart(cause),
+            outcome => outcome,
+        };
         let resend = matches!(outcome, Outcome::Unknown(_)) && !self.can_ask(job.route);
         let resend = resend && self.may_resend(job.route, job.claimed_at, now);
         let config = &self.settings.retry;

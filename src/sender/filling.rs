@@ -172,7 +172,14 @@ mod tests {
     #[test]
     fn calls_are_filled_one_after_the_other_and_what_finds_no_room_waits() {
         let calls = placed(&mut filling(3, 2, 100, false), 1..=7);
-        assert_eq!(calls, [0, 0, 0, 1, 1, 1].map(Some).into_iter().chain([None]).collect::<Vec<_>>());
+        assert_eq!(
+            calls,
+            [0, 0, 0, 1, 1, 1]
+                .map(Some)
+                .into_iter()
+                .chain([None])
+                .collect::<Vec<_>>()
+        );
         // The provider's own most.
         let calls = placed(&mut filling(100, 2, 100, false), 1..=6);
         assert_eq!(calls.last(), Some(&Some(1)));

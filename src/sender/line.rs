@@ -100,7 +100,11 @@ impl Line {
 
     /// Its largest call of a round had so many messages.
     pub(super) fn note_size(&mut self, largest: u32, most: u32) {
-        let next = if self.proven { largest.saturating_mul(2) } else { 1 };
+        let next = if self.proven {
+            largest.saturating_mul(2)
+        } else {
+            1
+        };
         self.per_call = next.min(most).max(1);
     }
 

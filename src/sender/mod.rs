@@ -10,6 +10,7 @@ pub mod breaker;
 mod claiming;
 mod clerk;
 mod clock;
+mod commit;
 mod conclude;
 mod database;
 mod filling;

@@ -104,8 +104,7 @@ impl Route {
     /// How many of `free` slots it could use now, were its gate open.
     pub(super) fn could_use(&self, free: u32, now: Timestamp, now_us: i64) -> u32 {
         let rested = now >= self.stopped_until && now_us >= self.asleep_until_us;
-        let due = self.holds_due(now_us)
-            || self.lines.iter().any(|line| line.is_due(now));
+        let due = self.holds_due(now_us) || self.lines.iter().any(|line| line.is_due(now));
         if !rested || !due {
             return 0;
         }
@@ -189,7 +188,9 @@ impl Route {
     pub(super) fn note_sizes(&mut self, jobs: &[Job]) {
         let most = u32::try_from(self.provider.most_per_call()).unwrap_or(u32::MAX);
         for line in &mut self.lines {
-            let its = jobs.iter().filter(|job| job.campaign_id == line.campaign.id);
+            let its = jobs
+                .iter()
+                .filter(|job| job.campaign_id == line.campaign.id);
             if let Some(largest) = its.map(Job::count).max() {
                 line.note_size(largest, most);
             }

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::clerk::{Clerk, DATABASE_PATIENCE, UPKEEP};
+use super::clerk::{Clerk, UPKEEP};
+use super::commit::DATABASE_PATIENCE;
 use super::line::Line;
 use super::{Ended, OnUnknown, SendError};
 use crate::sms::Timestamp;

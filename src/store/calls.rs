@@ -103,9 +103,9 @@ impl<K> Filling<K> {
     }
 
     /// Puts the message into a call, or gives it back where it must wait.
-    pub(super) fn place(&mut self, ready: Ready<K>) -> Result<(), Ready<K>> {
+    pub(super) fn place(&mut self, ready: Ready<K>) -> Option<Ready<K>> {
         let Some(number) = (self.fill)(&ready.sms, &ready.phone, ready.segments) else {
-            return Err(ready);
+            return Some(ready);
         };
         let load = Load::of(ready.segments);
         match self.calls.get_mut(number) {
@@ -115,7 +115,7 @@ impl<K> Filling<K> {
             }
             None => self.calls.push((load, vec![ready])),
         }
-        Ok(())
+        None
     }
 
     /// Gives each call its moment, and tells `note` of each of its messages; what has none is given back.

@@ -77,8 +77,8 @@ pub use imports::{Batch, Enqueued};
 pub use ledger::RetryFilter;
 pub use purge::{Age, KeepConfig, Person, Purge, Purged};
 pub use queue::{
-    Admission, Ask, Claimed, Drained, Fate, Halt, Held, Load, Moment, Round, RoundDone,
-    RouteClaim, RouteClaimed, Settled, Settlement,
+    Admission, Ask, Claimed, Drained, Fate, Halt, Held, Load, Moment, Round, RoundDone, RouteClaim,
+    RouteClaimed, Settled, Settlement,
 };
 pub use server::{Probe, SkipLocked};
 pub use suppression::Suppressed;

@@ -93,7 +93,13 @@ fn each_message_of_a_call_has_its_own_fate() {
     let scratch = Scratch::new();
     gateway.honouring(&scratch, PER_CALL);
     let mut rows = list(100);
-    for (digits, count) in [("0001", 2), ("0002", 1), ("0003", 3), ("0004", 1), ("0008", 1)] {
+    for (digits, count) in [
+        ("0001", 2),
+        ("0002", 1),
+        ("0003", 3),
+        ("0004", 1),
+        ("0008", 1),
+    ] {
         rows += &list_ending_in(digits, count).replace("phone\n", "");
     }
     scratch.import(&rows);
@@ -109,7 +115,10 @@ fn each_message_of_a_call_has_its_own_fate() {
         .map(|failure| failure["class"].as_str().expect("a class").to_owned())
         .collect();
     classes.sort();
-    assert_eq!(classes, ["opted_out", "recipient", "recipient", "unavailable"]);
+    assert_eq!(
+        classes,
+        ["opted_out", "recipient", "recipient", "unavailable"]
+    );
     // Nobody who was good was tried twice for their company's sake.
     let once = "SELECT count(*) FROM sms_sent WHERE attempts = 1";
     assert_eq!(sqlite(&scratch, once), "101");
@@ -138,7 +147,10 @@ fn a_list_that_is_turned_down_for_one_message_fails_that_one_only() {
     };
     assert_eq!(failure["class"], "recipient", "{failure}");
     let stats = gateway.stats();
-    assert!(stats.requests > 151 && stats.requests <= 151 + 25, "{stats:?}");
+    assert!(
+        stats.requests > 151 && stats.requests <= 151 + 25,
+        "{stats:?}"
+    );
 }
 
 #[test]
@@ -167,8 +179,11 @@ fn what_an_answer_does_not_tell_is_unknown_for_just_the_messages_it_does_not_nam
     assert!(count("sent") > 0 && count("unknown") > 0, "{standing}");
     let why = scratch.failures("c");
     let has = |words: &str| {
-        why.iter()
-            .any(|failure| failure["reason"].as_str().is_some_and(|it| it.contains(words)))
+        why.iter().any(|failure| {
+            failure["reason"]
+                .as_str()
+                .is_some_and(|it| it.contains(words))
+        })
     };
     assert!(has("without a result for this message"), "{why:?}");
     assert!(has("no answer"), "{why:?}");
@@ -190,7 +205,10 @@ fn one_unlisted_code_again_and_again_stops_the_campaign_until_it_is_listed() {
     let ran = scratch.run(line);
     assert_eq!(ran.code(), Some(3), "{ran}");
     let said = ran.stderr();
-    assert!(said.contains("code `opted_out`, which is not listed"), "{said}");
+    assert!(
+        said.contains("code `opted_out`, which is not listed"),
+        "{said}"
+    );
     assert!(said.contains("[providers.cellar.codes]"), "{said}");
     let standing = scratch.sound_standing(Some("c"));
     assert_eq!(standing["state"], "stopped", "{standing}");

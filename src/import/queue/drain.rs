@@ -238,12 +238,13 @@ impl<T: FnMut(News)> Drain<'_, T> {
         let first = first + self.rejected.len() as u64;
         for (number, entry) in (first..).zip(self.pending.drain(..)) {
             match self.entries.message(number, &entry) {
-                Ok((message, segments)) => {
-                    if let Some(kind) = odd_kind(&message.phone) {
+                Ok(made) => {
+                    if let Some(kind) = odd_kind(&made.message.phone) {
                         parsed.odd.push((number, kind));
                     }
-                    parsed.rows.push(message);
-                    parsed.segments.push(segments);
+                    parsed.rows.push(made.message);
+                    parsed.segments.push(made.segments);
+                    parsed.seen.push(made.seen);
                     good.push(entry);
                 }
                 Err(rejected) => {

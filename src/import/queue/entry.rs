@@ -178,13 +178,14 @@ mod tests {
     fn every_program_has_its_own_keys() {
         let mut entries = entries(TextSource::Column, Unique::None);
         let first = r#"{"phone":"+447400123451","content":"Hi","order":7}"#;
-        let (message, _) = entries.message(1, first.as_bytes()).expect("a message");
+        let Made { message, .. } = entries.message(1, first.as_bytes()).expect("a message");
         assert_eq!(
             (message.phone.as_str(), message.content.as_str(), message.params.as_str()),
             ("+447400123451", "Hi", r#"{"order":"7"}"#)
         );
         let second = r#" {"content":"Ho","mobile":"+447400123451"} "#;
-        let (other, _) = entries.message(2, second.as_bytes()).expect("a message");
+        let other = entries.message(2, second.as_bytes());
+        let other = other.expect("a message").message;
         assert_eq!(other.content, "Ho");
         assert_ne!(message.dedupe_key, other.dedupe_key);
     }
@@ -196,7 +197,7 @@ mod tests {
             let entry =
                 format!(r#"{{"phone":"+447400123451","content":"Hi","dedupe_key":{own}}}"#);
             let made = entries.message(number, entry.as_bytes());
-            made.expect("a message").0.dedupe_key
+            made.expect("a message").message.dedupe_key
         };
         assert_eq!(key(1, "\"order-7\""), key(2, "\"order-7\""));
         assert_ne!(key(3, "\"order-8\""), key(4, "\"order-7\""));

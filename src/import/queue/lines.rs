@@ -66,12 +66,13 @@ pub async fn follow(
             })?;
             size += text.len();
             match entries.message(number, &text) {
-                Ok((message, segments)) => {
-                    if let Some(kind) = odd_kind(&message.phone) {
+                Ok(made) => {
+                    if let Some(kind) = odd_kind(&made.message.phone) {
                         parsed.odd.push((number, kind));
                     }
-                    parsed.rows.push(message);
-                    parsed.segments.push(segments);
+                    parsed.rows.push(made.message);
+                    parsed.segments.push(made.segments);
+                    parsed.seen.push(made.seen);
                 }
                 Err(rejected) => {
                     set_aside.add(number, &text, &rejected.reason)?;

@@ -175,10 +175,22 @@ fn a_message_without_a_result_of_its_own_is_unknown_and_the_others_stand() {
     let odd = r#"{"status":"so","reference":"r3"}"#;
     for (results, expected) in [
         (vec![first, second], ["accepted", "accepted", "unknown"]),
-        (vec![first, first, third], ["unknown", "unknown", "accepted"]),
-        (vec![nameless, second, third], ["unknown", "accepted", "accepted"]),
-        (vec![first, second, empty], ["accepted", "accepted", "unknown"]),
-        (vec![first, second, odd], ["accepted", "accepted", "unknown"]),
+        (
+            vec![first, first, third],
+            ["unknown", "unknown", "accepted"],
+        ),
+        (
+            vec![nameless, second, third],
+            ["unknown", "accepted", "accepted"],
+        ),
+        (
+            vec![first, second, empty],
+            ["accepted", "accepted", "unknown"],
+        ),
+        (
+            vec![first, second, odd],
+            ["accepted", "accepted", "unknown"],
+        ),
         (vec![], ["unknown"; 3]),
     ] {
         assert_eq!(words(200, &list(&results)), expected, "{results:?}");
@@ -199,7 +211,11 @@ fn a_list_that_is_turned_down_as_a_whole_is_no_fault_of_each() {
         (503, "overloaded", "unavailable"),
         (500, "strange", "unknown"),
     ] {
-        assert_eq!(words(status, &error(code)), [expected; 3], "{status} {code}");
+        assert_eq!(
+            words(status, &error(code)),
+            [expected; 3],
+            "{status} {code}"
+        );
     }
 }
 

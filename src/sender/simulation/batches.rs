@@ -26,7 +26,8 @@ fn some_of_everything() -> Faults {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whatever_goes_wrong_every_message_of_a_call_ends_in_one_place_and_nobody_is_texted_twice() {
+async fn whatever_goes_wrong_every_message_of_a_call_ends_in_one_place_and_nobody_is_texted_twice()
+{
     for seed in 0..12 {
         let mut random = StdRng::seed_from_u64(seed);
         let kills = random.random_range(0..4);
@@ -55,7 +56,10 @@ async fn whatever_goes_wrong_every_message_of_a_call_ends_in_one_place_and_nobod
         if simulation.world.honours_reference {
             assert_eq!(totals.unknown, 0, "seed {seed}: {totals:?}");
         }
-        assert!(simulation.world.calls() < simulation.world.starts(), "seed {seed}");
+        assert!(
+            simulation.world.calls() < simulation.world.starts(),
+            "seed {seed}"
+        );
     }
 }
 
@@ -82,7 +86,7 @@ async fn calls_use_at_least_95_percent_of_a_limit_in_few_requests() {
         ("20/s", 200, 1),
         ("100/s", 1_000, 2),
         ("3000/s", 40_000, 75),
-        ("600/min", 600, 15),
+        ("600/min", 2_000, 15),
     ] {
         let simulation = Simulation::new(world(1, 100, Faults::default()), rate, count).await;
         simulation.work(None).await;
@@ -117,7 +121,11 @@ async fn an_outage_burns_no_attempts_of_any_message_of_a_call() {
     simulation.settings.retry.max_attempts = 2;
     let summary = simulation.work(None).await.expect("it ends");
     let totals = simulation.check().await;
-    assert_eq!((summary.ended, totals.sent), (Ended::Done, 3_000), "{totals:?}");
+    assert_eq!(
+        (summary.ended, totals.sent),
+        (Ended::Done, 3_000),
+        "{totals:?}"
+    );
     assert_eq!(simulation.attempts_in_ledger().await, 3_000);
     let probes = summary.attempts - 3_000;
     // One message each, but for the calls that found out.
@@ -171,8 +179,7 @@ async fn a_refused_account_stops_a_campaign_of_calls_with_every_row_kept() {
 #[tokio::test(start_paused = true)]
 async fn a_run_of_calls_may_be_limited_to_some_messages() {
     for limit in [1, 30, 333] {
-        let mut simulation =
-            Simulation::new(world(7, 100, Faults::default()), "", 1_000).await;
+        let mut simulation = Simulation::new(world(7, 100, Faults::default()), "", 1_000).await;
         simulation.settings.limit = Some(limit);
         let summary = simulation.work(Some(LONGEST)).await.expect("it ends");
         assert_eq!((summary.ended, summary.sent), (Ended::Limit, limit));

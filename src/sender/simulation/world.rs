@@ -186,12 +186,17 @@ impl World {
         if !is_list {
             return Ok(match self.refusal() {
                 Some(status) => response(status, "{}"),
-                None => response(201, &json!({ "id": self.deliver(numbers.start) }).to_string()),
+                None => response(
+                    201,
+                    &json!({ "id": self.deliver(numbers.start) }).to_string(),
+                ),
             });
         }
         let count = numbers.len();
         let one = |number: usize| {
-            let reference = self.log.lock().expect("no panic").starts[number].reference.clone();
+            let reference = self.log.lock().expect("no panic").starts[number]
+                .reference
+                .clone();
             match self.refusal() {
                 Some(status) => json!({ "status": status, "reference": reference }),
                 None => {

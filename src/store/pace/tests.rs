@@ -148,7 +148,15 @@ fn at_least_95_percent_of_a_limit_is_used() {
 
 #[test]
 fn at_least_95_percent_of_a_limit_is_used_by_calls_as_large_as_they_may_be() {
-    for text in ["20/s", "50/s", "64/s", "100/s", "3000/s", "300/min", "6000/hour"] {
+    for text in [
+        "20/s",
+        "50/s",
+        "64/s",
+        "100/s",
+        "3000/s",
+        "300/min",
+        "6000/hour",
+    ] {
         let limits = rates(text);
         let cost = call_cost(&limits);
         let starts = starts(&limits, &vec![cost; 20_000], &[0], false);
@@ -161,7 +169,8 @@ fn at_least_95_percent_of_a_limit_is_used_by_calls_as_large_as_they_may_be() {
 }
 
 #[test]
-fn a_call_is_a_small_part_of_the_tightest_limit_and_a_message_where_another_worker_has_a_smaller_one() {
+fn a_call_is_a_small_part_of_the_tightest_limit_and_a_message_where_another_worker_has_a_smaller_one()
+ {
     let most = |text: &str| {
         let mut pace = Pace::default();
         pace.begin(&rates(text), 1, 1_700_000_000_000_000, LEASE);

@@ -145,7 +145,7 @@ fn give(
         let mut filling = Filling::begin(round, route, asked.ask, left, &allotment, own);
         let mut left_over = Vec::new();
         for ready in asked.ready.into_iter().take(permits as usize) {
-            left_over.extend(filling.place(ready).err());
+            left_over.extend(filling.place(ready));
         }
         let mut claimed = Vec::new();
         let (rows, without) = filling.moments(begun, &mut allotment, own, |key, sms, phone| {
@@ -166,7 +166,8 @@ fn give(
         }
         if asked.is_short {
             // Its moment is asked for once all is marked.
-            done.drained.push((asked.ask.campaign_id, Drained::Until(None)));
+            done.drained
+                .push((asked.ask.campaign_id, Drained::Until(None)));
         }
     }
     done.next_us = allotment.next_us;

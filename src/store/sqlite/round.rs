@@ -5,9 +5,9 @@ use std::sync::Arc;
 use diesel::prelude::*;
 use diesel::sqlite::SqliteConnection;
 
+use super::super::calls::{self, Filling, Ready};
 use super::super::pace::allotment::{Allotment, Own};
 use super::super::pace::{Columns, Pace, campaign_scope, provider_scope};
-use super::super::calls::{self, Filling, Ready};
 use super::super::queue::{
     Admission, Ask, Drained, Fate, Round, RoundDone, RouteClaim, RouteClaimed, Settlement,
 };
@@ -116,9 +116,7 @@ impl<'a> Claim<'a> {
         for held in &self.route.held {
             let mut turn = self.turn(conn, held.campaign_id)?;
             let until_us = self.route.until_us;
-            let moment = self
-                .allotment
-                .moment(&mut turn.own, held.load, until_us);
+            let moment = self.allotment.moment(&mut turn.own, held.load, until_us);
             self.done.held.push(moment);
             turn.keep(conn)?;
         }
@@ -163,7 +161,7 @@ impl<'a> Claim<'a> {
                 match self.admit(conn, row)? {
                     Admitted::Ready(ready) => {
                         found += 1;
-                        left_over.extend(filling.place(*ready).err());
+                        left_over.extend(filling.place(*ready));
                     }
                     Admitted::Waits => passed_over += 1,
                     Admitted::Refused => {
@@ -174,7 +172,7 @@ impl<'a> Claim<'a> {
             }
         }
         let own = &mut turn.own;
-        let (rows, without) = filling.moments(begun, &mut self.allotment, own, |_, _, _| ());
+        let (rows, without) = filling.moments(begun, &mut self.allotment, own, |(), _, _| ());
         for ready in left_over.into_iter().chain(without) {
             put_back(conn, ready.sms.id)?;
             recipients::forget(conn, round, &ready.sms)?;

@@ -11,7 +11,10 @@ use super::desk::{Desk, NOW, at_every_desk, claim_of, round};
 
 /// Even and odd numbers do not go together.
 fn by_parity(terms: &Terms<'_>) -> Fill {
-    let (most, size) = (terms.calls as usize, terms.per_call.min(terms.cost.unsigned_abs()));
+    let (most, size) = (
+        terms.calls as usize,
+        terms.per_call.min(terms.cost.unsigned_abs()),
+    );
     let mut calls: Vec<(i64, u32)> = Vec::new();
     Box::new(move |sms, _, _| {
         let parity = sms.id % 2;
@@ -87,7 +90,11 @@ async fn who_finds_no_room_stays_ready_and_is_found_next() {
         ids.sort_unstable();
         ids.dedup();
         assert_eq!(ids.len(), 30, "each once");
-        let ready = desk.store.unfinished(spring).await.expect("it is looked at");
+        let ready = desk
+            .store
+            .unfinished(spring)
+            .await
+            .expect("it is looked at");
         assert!(!ready.ready && ready.sending);
     })
     .await;
@@ -103,7 +110,10 @@ async fn a_call_has_one_moment_that_costs_as_much_as_all_of_it() {
         // A fortieth of the limit.
         let sizes = sizes(&claimed.rows);
         assert!(sizes.iter().all(|size| *size <= 10), "{sizes:?}");
-        assert!((10..=20).contains(&sizes.iter().sum::<usize>()), "{sizes:?}");
+        assert!(
+            (10..=20).contains(&sizes.iter().sum::<usize>()),
+            "{sizes:?}"
+        );
         let mut moments: Vec<i64> = claimed
             .rows
             .iter()
@@ -135,7 +145,10 @@ async fn a_campaigns_own_limit_bounds_its_calls_too() {
         let worker = desk.worker().await;
         let claimed = claimed(desk, worker.id, claim_in(spring, 100, 50, 50, "4000/s")).await;
         let sizes = sizes(&claimed.rows);
-        assert!(!sizes.is_empty() && sizes.iter().all(|size| *size <= 2), "{sizes:?}");
+        assert!(
+            !sizes.is_empty() && sizes.iter().all(|size| *size <= 2),
+            "{sizes:?}"
+        );
     })
     .await;
 }
