@@ -75,7 +75,7 @@ impl Batch {
             return Err(section.fault("separator", "must not be empty"));
         }
         let results = batch.results.as_deref();
-        if results.is_some_and(|results| !results.starts_with('/')) {
+        if results.is_some_and(|at| !at.is_empty() && !at.starts_with('/')) {
             return Err(section.fault("results", "must be a JSON pointer, like `/messages`"));
         }
         let matches = &batch.matches;

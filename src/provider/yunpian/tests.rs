@@ -111,11 +111,7 @@ fn several_have_a_result_each_and_what_has_none_is_unknown() {
         (200, r#"{"data":"x"}"#.to_owned(), ["unknown"; 3]),
         (400, r#"{"code":3,"msg":"m"}"#.to_owned(), ["account"; 3]),
         // Nobody knows whose fault it was: none was taken.
-        (
-            400,
-            r#"{"code":4,"msg":"m"}"#.to_owned(),
-            [APART; 3],
-        ),
+        (400, r#"{"code":4,"msg":"m"}"#.to_owned(), [APART; 3]),
         (502, "<html>".to_owned(), ["unknown"; 3]),
     ] {
         assert_eq!(words(&provider, &three, status, &body), expected, "{body}");

@@ -2,7 +2,9 @@
 
 use super::{CELLAR, with};
 use crate::provider::Provider;
-use crate::provider::testing::{APART, asks, finding, message, messages, read, stamp, vendor, words};
+use crate::provider::testing::{
+    APART, asks, finding, message, messages, read, stamp, vendor, words,
+};
 
 /// Each of so many messages joins those before it.
 fn join(provider: &Provider, count: u32) -> bool {
@@ -87,11 +89,7 @@ fn every_phone_has_to_be_among_the_results_once() {
         (429, String::new(), ["throttle"; 3]),
         (401, r#"{"errors":[{"code":2}]}"#.to_owned(), ["account"; 3]),
         // Nobody knows for whose sake, and none was taken.
-        (
-            422,
-            r#"{"errors":[{"code":10}]}"#.to_owned(),
-            [APART; 3],
-        ),
+        (422, r#"{"errors":[{"code":10}]}"#.to_owned(), [APART; 3]),
         (400, String::new(), [APART; 3]),
     ] {
         assert_eq!(
@@ -257,6 +255,27 @@ fn phones_can_stand_in_one_text_and_results_in_the_order_of_the_messages() {
     other.params["name"] = "Bob".into();
     other.phone = two[1].phone.clone();
     assert!(!provider.joins(&two[..1], &other));
+}
+
+#[test]
+fn a_request_and_its_answer_can_be_lists_as_a_whole() {
+    let provider = with(
+        "json = [{ to = '{{ phone }}' }]\nmessage_id = '/*/id'\n\
+         batch = { per_call = 2, repeat = 'json', results = '', matches = { '/to' = '{{ phone }}' } }",
+    );
+    let provider = provider.unwrap_or_else(|error| panic!("{error}"));
+    let two = messages(2);
+    asks(&provider, &two[..1], &[r#"[{"to":"+8613812345678"}]"#]);
+    asks(
+        &provider,
+        &two,
+        &[r#"[{"to":"+8613812345678"},{"to":"+8613812345679"}]"#],
+    );
+    let body = r#"[{"to":"8613812345679","id":"b"},{"to":"8613812345678","id":"a"}]"#;
+    assert_eq!(
+        words(&provider, &two, 200, body),
+        ["accepted a", "accepted b"]
+    );
 }
 
 #[test]
