@@ -116,7 +116,11 @@ pub(super) async fn run(args: &Args, source: Source, context: &Context) -> anyho
     window(list, super::this_moment())?;
     if let Some(redis) = &redis {
         // A database shall not be made for a server that is not there.
-        redis.check().await.map_err(ImportError::from).map_err(fault)?;
+        redis
+            .check()
+            .await
+            .map_err(ImportError::from)
+            .map_err(fault)?;
     }
     let store = context.open(Access::Create).await?;
     purge::by_the_way(context, &store).await?;
@@ -143,11 +147,13 @@ pub(super) async fn run(args: &Args, source: Source, context: &Context) -> anyho
         follow: args.follow,
         stop: stopped,
     };
-    let file = redis.as_ref().map_or("standard input".to_owned(), RedisList::name);
+    let file = redis
+        .as_ref()
+        .map_or("standard input".to_owned(), RedisList::name);
     if args.follow {
-        context
-            .console
-            .say(&format!("following {file}; Ctrl-C ends it after the running batch"));
+        context.console.say(&format!(
+            "following {file}; Ctrl-C ends it after the running batch"
+        ));
     }
     let rejects = list.rejects.clone();
     let lines = || Lines {
@@ -171,7 +177,13 @@ pub(super) async fn run(args: &Args, source: Source, context: &Context) -> anyho
         return Ok(signal.unwrap_or(Exit::Done));
     };
     drop(progress);
-    finish(context, file, campaign.name.clone(), args.key.as_deref(), summary)?;
+    finish(
+        context,
+        file,
+        campaign.name.clone(),
+        args.key.as_deref(),
+        summary,
+    )?;
     Ok(signal.unwrap_or(Exit::Done))
 }
 

@@ -39,7 +39,11 @@ pub async fn drain(
     }
     let mut drain = Drain {
         list,
-        entries: Entries::new(reading.entries.clone(), reading.unique.clone(), token.clone())?,
+        entries: Entries::new(
+            reading.entries.clone(),
+            reading.unique.clone(),
+            token.clone(),
+        )?,
         token,
         target: Some(target),
         import: None,
@@ -340,6 +344,9 @@ mod tests {
     #[test]
     fn a_dead_entry_is_kept_byte_by_byte() {
         assert_eq!(letter(b"{", "no"), r#"{"reason":"no","entry":"{"}"#);
-        assert_eq!(letter(b"\xff", "no"), r#"{"reason":"no","entry_base64":"/w=="}"#);
+        assert_eq!(
+            letter(b"\xff", "no"),
+            r#"{"reason":"no","entry_base64":"/w=="}"#
+        );
     }
 }

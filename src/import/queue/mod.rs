@@ -58,7 +58,10 @@ pub struct Reading {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum News {
     /// So many entries, and so many of them no messages.
-    Progress { rows: u64, rejected: u64 },
+    Progress {
+        rows: u64,
+        rejected: u64,
+    },
     /// The server is away, and waited for.
     Away(String),
     Back,
@@ -147,7 +150,9 @@ impl<'a> Import<'a> {
 
     async fn finish(self) -> Result<Summary, ImportError> {
         let store = self.target.store;
-        store.finish_import(self.import_id, store.now().await?).await?;
+        store
+            .finish_import(self.import_id, store.now().await?)
+            .await?;
         Ok(self.summary)
     }
 }

@@ -190,9 +190,7 @@ async fn person(
         .for_update()
         .load(conn))?;
     drop_sent(link, rows, tallies).await?;
-    let campaigns: Vec<i64> = on!(link, |conn| campaign::table
-        .select(campaign::id)
-        .load(conn))?;
+    let campaigns: Vec<i64> = on!(link, |conn| campaign::table.select(campaign::id).load(conn))?;
     for campaign_id in campaigns {
         let keys = tallies.keys.entry(campaign_id).or_default();
         keys.extend(phones.iter().cloned());
@@ -208,11 +206,7 @@ async fn give_up_keys(link: &mut Link, tallies: &Tallies) -> QueryResult<()> {
     Ok(())
 }
 
-async fn drop_keys(
-    link: &mut Link,
-    campaign_id: i64,
-    mut keys: Vec<String>,
-) -> QueryResult<usize> {
+async fn drop_keys(link: &mut Link, campaign_id: i64, mut keys: Vec<String>) -> QueryResult<usize> {
     keys.sort_unstable();
     on!(link, |conn| delete(
         sms_key::table
