@@ -166,12 +166,12 @@ pub(super) async fn run(args: &Args, source: Source, context: &Context) -> anyho
         News::Progress { rows, .. } => progress.set(rows),
         news => said(context, &news),
     };
-    let running = async {
+    let running = Box::pin(async {
         match &redis {
             Some(redis) => queue::drain(redis, target, reading, told).await,
             None => queue::follow(lines(), target, reading, told).await,
         }
-    };
+    });
     let (summary, signal) = until_stopped(running, &stop).await?;
     let Some(summary) = summary else {
         return Ok(signal.unwrap_or(Exit::Done));
@@ -189,12 +189,11 @@ pub(super) async fn run(args: &Args, source: Source, context: &Context) -> anyho
 
 /// Runs to the end; a signal stops it after the batch that is running, a second one at once.
 async fn until_stopped(
-    running: impl Future<Output = Result<Summary, ImportError>>,
+    mut running: impl Future<Output = Result<Summary, ImportError>> + Unpin,
     stop: &watch::Sender<bool>,
 ) -> anyhow::Result<(Option<Summary>, Option<Exit>)> {
     let mut signals = Signals::listen()?;
     let mut signal = None;
-    tokio::pin!(running);
     loop {
         tokio::select! {
             summary = &mut running => {

@@ -150,13 +150,10 @@ impl SetAside {
             Some(file) => file,
             none => none.insert(created(&self.wanted)?),
         };
-        let mut object = match serde_json::from_slice(text) {
-            Ok(serde_json::Value::Object(object)) => object,
-            _ => {
-                let text = String::from_utf8_lossy(text.trim_ascii());
-                serde_json::Map::from_iter([("smsq_text".to_owned(), text.into())])
-            }
-        };
+        let mut object = serde_json::from_slice(text).unwrap_or_else(|_| {
+            let text = String::from_utf8_lossy(text.trim_ascii());
+            serde_json::Map::from_iter([("smsq_text".to_owned(), text.into())])
+        });
         object.insert("smsq_line".to_owned(), line.to_string().into());
         object.insert("smsq_reason".to_owned(), reason.into());
         file.write_all(format!("{}\n", serde_json::Value::from(object)).as_bytes())

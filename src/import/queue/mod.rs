@@ -101,7 +101,7 @@ pub fn unique_in(asked: Option<&Unique>, campaign: &Campaign) -> Result<Unique, 
 /// What one import has written.
 struct Import<'a> {
     target: Target<'a>,
-    import_id: i64,
+    id: i64,
     summary: Summary,
     repeated: Vec<(u64, String)>,
 }
@@ -113,7 +113,7 @@ impl<'a> Import<'a> {
             .store
             .begin_import(target.campaign.id, name, token, now);
         Ok(Self {
-            import_id: begun.await?,
+            id: begun.await?,
             target,
             summary: Summary::default(),
             repeated: Vec::new(),
@@ -125,7 +125,7 @@ impl<'a> Import<'a> {
         let now = self.target.store.now().await?;
         let window = (self.target.window)(now);
         let batch = Batch {
-            import_id: self.import_id,
+            import_id: self.id,
             campaign_id: self.target.campaign.id,
             now,
             due_at: window.due_at.unwrap_or(now),
@@ -151,7 +151,7 @@ impl<'a> Import<'a> {
     async fn finish(self) -> Result<Summary, ImportError> {
         let store = self.target.store;
         store
-            .finish_import(self.import_id, store.now().await?)
+            .finish_import(self.id, store.now().await?)
             .await?;
         Ok(self.summary)
     }
