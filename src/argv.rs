@@ -31,9 +31,7 @@ pub fn hide_password() {
 pub fn hide_password() {}
 
 /// The arguments without the first password in them, and where that goes in the clear.
-fn without_password(
-    arguments: &[OsString],
-) -> Option<(Vec<OsString>, &'static str, String)> {
+fn without_password(arguments: &[OsString]) -> Option<(Vec<OsString>, &'static str, String)> {
     let mut arguments = arguments.to_vec();
     for index in 1..arguments.len() {
         let text = arguments[index].to_str()?;

@@ -6,8 +6,8 @@ use clap::error::ErrorKind;
 use clap::{ArgAction, CommandFactory, Parser, Subcommand};
 
 use crate::commands::{
-    Context, Format, campaign, check, completions, import, init, providers, purge, report, retry, run,
-    sandbox, send, set, settle, status, suppress,
+    Context, Format, campaign, check, completions, import, init, providers, purge, report, retry,
+    run, sandbox, send, set, settle, status, suppress,
 };
 use crate::config::{Environment, Flags};
 use crate::console::{self, Console, Talk};

@@ -17,7 +17,13 @@ pub(crate) fn host() -> String {
 pub(crate) fn identity() -> String {
     let pid = i64::from(std::process::id());
     let started = started(pid).unwrap_or(0);
-    let word = |text: String| if text.is_empty() { "-".to_owned() } else { text };
+    let word = |text: String| {
+        if text.is_empty() {
+            "-".to_owned()
+        } else {
+            text
+        }
+    };
     let (host, boot_id, namespace) = (word(host()), word(boot_id()), word(pid_namespace()));
     format!("{host} {boot_id} {namespace} {pid} {started}")
 }
@@ -97,8 +103,14 @@ mod tests {
         assert!(!is_gone(&this), "{this}");
         let (rest, began) = this.rsplit_once(' ').expect("words");
         let began: i64 = began.parse().expect("a number");
-        assert!(is_gone(&format!("{rest} {}", began - 1)), "the pid came again");
-        assert!(!is_gone("other another-boot 1 1 1"), "another host cannot be looked at");
+        assert!(
+            is_gone(&format!("{rest} {}", began - 1)),
+            "the pid came again"
+        );
+        assert!(
+            !is_gone("other another-boot 1 1 1"),
+            "another host cannot be looked at"
+        );
         assert!(!is_gone("what is this"));
     }
 }

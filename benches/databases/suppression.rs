@@ -31,7 +31,7 @@ pub(crate) async fn costs(kind: Kind) -> anyhow::Result<Vec<String>> {
             (&empty, &listed)
         };
         let (first, second) = (import(one).await?, import(other).await?);
-        let (begun, ended) = (claim(one).await?, claim(other).await?);
+        let (here, there) = (claim(one).await?, claim(other).await?);
         let of_listed = |first: f64, second: f64| {
             if turn % 2 == 0 {
                 first / second
@@ -40,7 +40,7 @@ pub(crate) async fn costs(kind: Kind) -> anyhow::Result<Vec<String>> {
             }
         };
         imports.push(of_listed(first, second));
-        claims.push(of_listed(begun, ended));
+        claims.push(of_listed(here, there));
     }
     let (imports, claims) = (median(imports), median(claims));
     say(&format!(

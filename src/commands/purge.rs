@@ -75,7 +75,10 @@ async fn older(args: &Args, age: Age, context: &Context, store: &Store) -> anyho
         ));
         return tell(context, &found, 0, true);
     }
-    let question = format!("purge {}? Nothing brings them back", messages(found.total()));
+    let question = format!(
+        "purge {}? Nothing brings them back",
+        messages(found.total())
+    );
     if found.total() > 0 && !confirmed(args, context, &question)? {
         return Ok(Exit::Done);
     }
@@ -137,9 +140,9 @@ async fn person(
         parts(&done.messages)
     ));
     warn_of_sending(context, &done);
-    context.console.say(
-        "`smsq suppress add` keeps a phone from being texted again; that list is not purged",
-    );
+    context
+        .console
+        .say("`smsq suppress add` keeps a phone from being texted again; that list is not purged");
     tell(context, &done.messages, done.sending, false)
 }
 
@@ -243,9 +246,10 @@ pub(super) async fn by_the_way(context: &Context, store: &Store) -> anyhow::Resu
     }
     if done.total() > 0 {
         let of = counted(done.total(), "old message");
-        context
-            .console
-            .say(&format!("purged {of}{}: setting `keep.older_than`", parts(&done)));
+        context.console.say(&format!(
+            "purged {of}{}: setting `keep.older_than`",
+            parts(&done)
+        ));
     }
     Ok(())
 }
@@ -258,7 +262,12 @@ mod tests {
     fn a_phone_is_known_by_all_its_spellings() {
         assert_eq!(
             spellings("07400 123451", "+447400123451"),
-            ["+447400123451", "00447400123451", "07400 123451", "447400123451"]
+            [
+                "+447400123451",
+                "00447400123451",
+                "07400 123451",
+                "447400123451"
+            ]
         );
         assert_eq!(spellings("+447400123451", "+447400123451").len(), 3);
     }

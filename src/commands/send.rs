@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 
 use super::Context;
 use super::delivery::{Delivery, Pace, Work};
-use super::{purge, status};
 use super::words::campaign_name;
+use super::{purge, status};
 use crate::exit::Exit;
 use crate::store::Access;
 

@@ -146,9 +146,8 @@ mod tests {
         );
         let (sender, mut receiver) = mpsc::channel(WAITING);
         let file = File::open(&path).expect("opens");
-        let reading = tokio::task::spawn_blocking(move || {
-            batches(file, "stop.csv", None, rejects, &sender)
-        });
+        let reading =
+            tokio::task::spawn_blocking(move || batches(file, "stop.csv", None, rejects, &sender));
         while let Some(batch) = receiver.recv().await {
             phones.extend(batch.phones.into_iter().map(Phone::into_string));
             faults.extend(batch.faults);
@@ -171,7 +170,10 @@ mod tests {
         let lines: Vec<u64> = faults.iter().map(|(line, _)| *line).collect();
         assert_eq!(lines, [5, 6]);
         let kept = kept.expect("a rejects file");
-        assert!(kept.starts_with("phone,smsq_line,smsq_reason\n12,5,"), "{kept}");
+        assert!(
+            kept.starts_with("phone,smsq_line,smsq_reason\n12,5,"),
+            "{kept}"
+        );
     }
 
     #[tokio::test]

@@ -4,7 +4,7 @@
 use crate::sms::Class;
 use crate::store::inspect::Totals;
 
-use super::Report;
+use super::{Reason, Report};
 
 /// What the operator can do about failures of this class and code.
 pub fn advice(class: &str, code: Option<&str>) -> &'static str {
@@ -84,7 +84,8 @@ pub fn steps(report: &Report) -> Vec<Step> {
     if totals.queued > 0 && report.standing().is_none_or(|one| one.state != "cancelled") {
         step(format!("smsq send{named}"), "sends what is still queued");
     }
-    if totals.failed + totals.unknown + totals.cancelled > 0 {
+    // What was purged is counted, and nothing can be done about it.
+    if !report.by_reason.is_empty() {
         step(
             format!("smsq report{named} --failed --format csv --output failed.csv"),
             "all of them as a file: mend it and import it again",
@@ -102,7 +103,8 @@ pub fn steps(report: &Report) -> Vec<Step> {
             );
         }
     }
-    if totals.unknown > 0 {
+    let is_unknown = |one: &Reason| one.class == Class::Unknown.as_str();
+    if report.by_reason.iter().any(is_unknown) {
         let name = concerned(report, |totals| totals.unknown > 0)
             .map_or_else(|| "NAME".to_owned(), shell_word);
         let named = format!(" --campaign {name}");

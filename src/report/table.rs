@@ -132,7 +132,10 @@ fn sent_line(report: &Report, text: &mut String) {
 fn purged_line(report: &Report, text: &mut String) {
     if let Some(at) = report.purged_at {
         let count = HumanCount(report.totals.purged);
-        let _ = writeln!(text, "\n{count} of them were purged, the last at {at}: only their counts are left");
+        let _ = writeln!(
+            text,
+            "\n{count} of them were purged, the last at {at}: only their counts are left"
+        );
     }
 }
 

@@ -242,9 +242,7 @@ impl Store {
             .union_all(gone!(campaigns, UNKNOWN, purged::unknown))
             .union_all(gone!(campaigns, CANCELLED, purged::cancelled))
             .union_all(gone!(campaigns, PURGED, all_gone!()))
-            .union_all(
-                gone!(campaigns, IMPORTED, all_gone!()).filter(purged::import_id.eq(PLAIN))
-            )
+            .union_all(gone!(campaigns, IMPORTED, all_gone!()).filter(purged::import_id.eq(PLAIN)))
             .load(conn))?;
         let mut all: BTreeMap<i64, Totals> = BTreeMap::new();
         for (campaign, place, count) in rows {

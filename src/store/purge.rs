@@ -59,7 +59,9 @@ impl FromStr for Age {
         let now = Timestamp::from_millis(jiff::Timestamp::now().as_millisecond());
         let day = std::time::Duration::from_secs(24 * 60 * 60);
         if Self(span).before(now) > now.minus(day) {
-            return Err(format!("`{text}` is too short: messages are kept for a day at least"));
+            return Err(format!(
+                "`{text}` is too short: messages are kept for a day at least"
+            ));
         }
         Ok(Self(span))
     }
@@ -339,7 +341,8 @@ impl Store {
             .filter(sms::phone.eq_any(phones))
             .select((sms::state, sms::in_doubt))
             .load(conn))?;
-        let of = |matches: fn(&(i32, bool)) -> bool| queued.iter().filter(|row| matches(row)).count();
+        let of =
+            |matches: fn(&(i32, bool)) -> bool| queued.iter().filter(|row| matches(row)).count();
         let sending = of(|(state, _)| *state == State::Sending.code()) as u64;
         let waiting = of(|(state, in_doubt)| *state == State::Ready.code() && !in_doubt) as u64;
         let mut messages = counts(sent, &failed, 0);

@@ -30,6 +30,7 @@ fn help_teaches() {
       cancel       Cancel a campaign: what was never sent will not be, and can be imported again;
                    nothing is asked
       suppress     Keep the list of phones that nothing is sent to, in any campaign
+      purge        Forget messages that were settled long ago, or one person; only the counts stay
       providers    List the providers, show the settings of one, or send one test message through it
       init         Write a commented smsq.toml to start from; an existing file is never overwritten
       check        Check configuration, database and providers, and that no message is lost; sends

@@ -28,16 +28,57 @@ fn what_is_old_goes_and_its_counts_stay() {
     let scratch = Scratch::at(&db.url);
     let _gateway = settled_long_ago(&scratch, &db);
     let before = scratch.sound_standing(Some("c"));
-    snapshot!(scratch.run(["purge", "--older-than", "90d"]), @"");
-    snapshot!(scratch.run(["purge", "--older-than", "90d", "--dry-run"]), @"");
+    snapshot!(scratch.run(["purge", "--older-than", "90d"]), @r"
+    exit 2
+    ----- stderr
+    error: a purge cannot be taken back, and nobody is here to be asked
+    hint: `--yes` answers for you; `--dry-run` only counts
+    ");
+    snapshot!(scratch.run(["purge", "--older-than", "90d", "--dry-run"]), @r"
+    exit 0
+    ----- stderr
+    dry run: 4 messages settled before [MOMENT] would be purged (3 sent, 1 failed)
+    ");
     assert_eq!(scratch.sound_standing(Some("c")), before);
-    snapshot!(scratch.run(["purge", "--older-than", "90d", "--yes", "--format", "json"]), @"");
-    snapshot!(scratch.run(["report", "--campaign", "c"]), @"");
+    snapshot!(scratch.run(["purge", "--older-than", "90d", "--yes", "--format", "json"]), @r#"
+    exit 0
+    ----- stdout
+    {
+      "purged": 4,
+      "sent": 3,
+      "failed": 1,
+      "unknown": 0,
+      "cancelled": 0,
+      "sending": 0
+    }
+    ----- stderr
+    purged 4 messages (3 sent, 1 failed)
+    "#);
+    snapshot!(scratch.run(["report", "--campaign", "c"]), @r"
+    exit 0
+    ----- stdout
+    c: done
+
+       imported  4
+       sent      3  75.0 %
+       failed    1  25.0 %
+
+    4 of them were purged, the last at [MOMENT]: only their counts are left
+    ");
     let after = scratch.sound_standing(Some("c"));
-    assert_eq!((&after["sent"], &after["purged"]), (&before["sent"], &4.into()));
-    snapshot!(scratch.run(["report", "--failed"]), @"");
+    assert_eq!(
+        (&after["sent"], &after["purged"]),
+        (&before["sent"], &4.into())
+    );
+    snapshot!(scratch.run(["report", "--failed"]), @r"
+    exit 0
+    ");
     for table in ["sms", "sms_sent", "sms_failed", "sms_key"] {
-        assert_eq!(db.number(&format!("SELECT count(*) AS value FROM {table}")), 0, "{table}");
+        assert_eq!(
+            db.number(&format!("SELECT count(*) AS value FROM {table}")),
+            0,
+            "{table}"
+        );
     }
 }
 
@@ -52,7 +93,11 @@ fn a_setting_purges_by_itself() {
     assert!(ran.stderr().contains(said), "{ran}");
     scratch.sound_standing(Some("c"));
     let faulty = scratch.run_with(["send"], &[("SMSQ__KEEP__OLDER_THAN", "5h")]);
-    snapshot!(faulty, @"");
+    snapshot!(faulty, @r"
+    exit 2
+    ----- stderr
+    error: environment variable SMSQ__KEEP__OLDER_THAN: `keep.older_than` is `5h`, but it must be an age of a day or more, like `90d`, `6mo` or `1y`, or empty
+    ");
 }
 
 #[test]
@@ -65,16 +110,31 @@ fn a_person_is_forgotten_and_gets_nothing_that_waits() {
     let ran = scratch.run(["suppress", "add", "+447400123499"]);
     assert_eq!(ran.code(), Some(0), "{ran}");
     let line = ["purge", "--phone", "07400 123456", "--region", "GB"];
-    snapshot!(scratch.run(line.into_iter().chain(["--dry-run"])), @"");
-    snapshot!(scratch.run(line.into_iter().chain(["--yes"])), @"");
+    snapshot!(scratch.run(line.into_iter().chain(["--dry-run"])), @r"
+    exit 0
+    ----- stderr
+    dry run: 1 message would be purged (1 cancelled)
+    ");
+    snapshot!(scratch.run(line.into_iter().chain(["--yes"])), @r"
+    exit 0
+    ----- stderr
+    purged 1 message (1 cancelled)
+    `smsq suppress add` keeps a phone from being texted again; that list is not purged
+    ");
     let ran = scratch.run(["send", "--quiet"]);
     assert_eq!(ran.code(), Some(1), "{ran}");
     let standing = scratch.sound_standing(Some("c"));
-    assert_eq!((&standing["sent"], &standing["cancelled"]), (&2.into(), &1.into()));
+    assert_eq!(
+        (&standing["sent"], &standing["cancelled"]),
+        (&2.into(), &1.into())
+    );
     let known = "SELECT count(*) AS value FROM sms_key WHERE dedupe_key = '+447400123456'";
     assert_eq!(db.number(known), 0);
     assert_eq!(db.number("SELECT count(*) AS value FROM suppression"), 1);
-    assert_eq!(db.number("SELECT count(*) AS value FROM sms_sent WHERE phone = '+447400123456'"), 0);
+    assert_eq!(
+        db.number("SELECT count(*) AS value FROM sms_sent WHERE phone = '+447400123456'"),
+        0
+    );
 }
 
 #[test]
@@ -83,8 +143,14 @@ fn what_no_purge_understands_is_refused() {
     for (line, why) in [
         (&["purge"][..], "required"),
         (&["purge", "--older-than", "soon"], "`soon` is no age"),
-        (&["purge", "--older-than", "5h"], "messages are kept for a day at least"),
-        (&["purge", "--older-than", "90d", "--phone", "1"], "cannot be used with"),
+        (
+            &["purge", "--older-than", "5h"],
+            "messages are kept for a day at least",
+        ),
+        (
+            &["purge", "--older-than", "90d", "--phone", "1"],
+            "cannot be used with",
+        ),
     ] {
         let ran = scratch.run(line.iter().copied());
         assert_eq!(ran.code(), Some(2), "{ran}");

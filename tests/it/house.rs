@@ -24,7 +24,10 @@ const DIRECTIONS: [(&str, &[&str]); 20] = [
             "sender", "store", "text",
         ],
     ),
-    ("config", &["import", "logging", "provider", "sender", "store"]),
+    (
+        "config",
+        &["import", "logging", "provider", "sender", "store"],
+    ),
     ("sender", &["process", "provider", "store", "text"]),
     ("import", &["process", "store", "text"]),
     ("report", &["store"]),

@@ -98,7 +98,14 @@ impl List {
     }
 
     fn import<'a>(&'a self, more: &[&'a str]) -> Vec<&'a str> {
-        let mut line = vec!["import", &self.url, "--list", &self.key, "--campaign", "codes"];
+        let mut line = vec![
+            "import",
+            &self.url,
+            "--list",
+            &self.key,
+            "--campaign",
+            "codes",
+        ];
         line.extend(more);
         line
     }
@@ -125,7 +132,11 @@ fn assert_each_once(db: &Database, entries: u64) {
     );
     let off = "SELECT count(*) AS value FROM import WHERE accepted - replaced <>
         (SELECT count(*) FROM sms WHERE sms.import_id = import.id)";
-    assert_eq!(db.number(off), 0, "imports that do not count what they queued");
+    assert_eq!(
+        db.number(off),
+        0,
+        "imports that do not count what they queued"
+    );
 }
 
 #[test]
@@ -147,7 +158,12 @@ fn entries_become_messages_and_what_is_none_goes_to_the_dead_list() {
     assert_eq!(ran.code(), Some(0), "{ran}");
     let told = ran.json();
     assert_eq!(
-        (&told["rows"], &told["accepted"], &told["duplicates"], &told["rejected"]),
+        (
+            &told["rows"],
+            &told["accepted"],
+            &told["duplicates"],
+            &told["rejected"]
+        ),
         (&8.into(), &3.into(), &1.into(), &4.into()),
         "{told}"
     );
@@ -167,14 +183,15 @@ fn entries_become_messages_and_what_is_none_goes_to_the_dead_list() {
         [
             "the row is longer than 64 KiB",
             "`entry` has no phone column, only `content`",
-            "`+44****01` is not a valid phone number: no numbering plan has it",
+            "`+4****` is not a valid phone number: no numbering plan has it",
             "the line is no JSON object",
         ]
     );
     assert_eq!(list.keys(), BTreeSet::from(["KEY:dead".to_owned()]));
     let nothing = scratch.run(list.import(&[]));
     assert_eq!(nothing.code(), Some(0), "{nothing}");
-    assert_eq!(scratch.sound_standing(Some("codes"))["queued"], 3);
+    let standing = scratch.run(["status", "--campaign", "codes", "--format", "json"]);
+    assert_eq!(standing.json()["queued"], 3, "{standing}");
 }
 
 #[test]
@@ -245,7 +262,11 @@ fn what_an_importer_of_another_host_holds_is_taken_up_once_it_is_silent() {
 
     let ran = scratch.run(list.import(&[]));
     assert_eq!(ran.code(), Some(0), "{ran}");
-    assert!(ran.stderr().contains("another importer is at work on this list too"), "{ran}");
+    assert!(
+        ran.stderr()
+            .contains("another importer is at work on this list too"),
+        "{ran}"
+    );
     assert_eq!(count(&db), 0);
 
     let _: u64 = list.ask(&["DEL", &lease]);
@@ -274,14 +295,17 @@ fn a_server_that_breaks_off_is_gone_back_to() {
     let db = Database::in_a_file();
     let scratch = Scratch::at(&db.url);
     list.push_many(20_000);
+    let user = ["ACL", "SETUSER", "follower", "on", "nopass", "~*", "+@all"];
+    let _: String = list.ask(&user);
+    list.url = list.url.replace("redis://", "redis://follower@");
     let mut importing = scratch.start(list.import(&["--follow"]));
     importing.until_said("that it follows", |said| said.contains("following"));
     for until in [18_000, 12_000, 6_000, 0] {
         importing.until("fewer entries", || list.waiting() <= until);
-        let name = list.key.clone();
-        // Every connection but this one, as a server that begins anew does.
-        let _: u64 = list.ask(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
-        list.push(&format!(r#"{{"phone":"+447400123451","content":"after {until} {name}"}}"#));
+        let _: u64 = list.ask(&["CLIENT", "KILL", "USER", "follower"]);
+        list.push(&format!(
+            r#"{{"phone":"+447400123451","content":"after {until}"}}"#
+        ));
     }
     eventually("all of them", || count(&db) == 20_004);
     importing.signal(Signal::INT);
@@ -323,17 +347,48 @@ fn what_is_wrong_with_a_server_is_one_clear_sentence() {
     let _: String = list.ask(&["ACL", "SETUSER", "locked", "on", ">secret", "~*", "+@all"]);
     let line = |url: String| {
         let ran = scratch.run(["import", &url, "--list", "key"]);
-        ran.to_string().replace(&server, "SERVER").replace(&key, "KEY")
+        ran.to_string()
+            .replace(&server, "SERVER")
+            .replace(&key, "KEY")
     };
     let wrong_type = scratch.run(["import", &list.url, "--list", &key]);
     let wrong_type = wrong_type.to_string().replace(&server, "SERVER");
-    snapshot!(wrong_type.replace(&key, "KEY"), @"");
-    snapshot!(line(format!("redis://locked:wrong@{server}")), @"");
-    snapshot!(line(format!("rediss://{server}")), @"");
-    snapshot!(line("redis://127.0.0.1:1/0".to_owned()), @"");
-    snapshot!(line("redis:///0".to_owned()), @"");
+    snapshot!(wrong_type.replace(&key, "KEY"), @r"
+    exit 2
+    ----- stderr
+    error: key `KEY` of `redis://SERVER` is no list
+    hint: `redis-cli TYPE KEY` tells what it is
+    ");
+    snapshot!(line(format!("redis://locked:wrong@{server}")), @r"
+    exit 2
+    ----- stderr
+    error: `redis://SERVER` does not let smsq in: it wants another user or password
+    hint: the password goes into SMSQ__REDIS__PASSWORD, the user into the url: `redis://user@host/0`
+    ");
+    snapshot!(line(format!("rediss://{server}")), @r"
+    exit 2
+    ----- stderr
+    error: `rediss://SERVER` cannot be used: timed out
+    hint: nothing is lost: run it again when the server is there; `rediss://` where it wants TLS
+    ");
+    snapshot!(line("redis://127.0.0.1:1/0".to_owned()), @r"
+    exit 2
+    ----- stderr
+    error: `redis://127.0.0.1:[PORT]/0` cannot be used: Connection refused (os error 111)
+    hint: nothing is lost: run it again when the server is there; `rediss://` where it wants TLS
+    ");
+    snapshot!(line("redis:///0".to_owned()), @r"
+    exit 2
+    ----- stderr
+    error: the Redis url names no host; write it like `redis://host:6379/0`
+    ");
     let right = scratch.run_with(
-        ["import", &format!("redis://locked@{server}"), "--list", "nothing"],
+        [
+            "import",
+            &format!("redis://locked@{server}"),
+            "--list",
+            "nothing",
+        ],
         &[("SMSQ__REDIS__PASSWORD", "secret")],
     );
     assert_eq!(right.code(), Some(0), "{right}");
@@ -343,12 +398,42 @@ fn what_is_wrong_with_a_server_is_one_clear_sentence() {
 fn a_list_wants_a_key_and_stands_alone() {
     let scratch = Scratch::new();
     let url = "redis://127.0.0.1:1/0";
-    snapshot!(scratch.run(["import", url]), @"");
-    snapshot!(scratch.run(["import", "list.csv", "--list", "tasks"]), @"");
-    snapshot!(scratch.run(["import", "list.csv", "--from", url, "--list", "tasks"]), @"");
-    snapshot!(scratch.run(["import", url, "--list", "tasks", "--dry-run"]), @"");
-    snapshot!(scratch.run(["import", "list.csv", "--follow"]), @"");
-    snapshot!(scratch.run(["run", "list.csv", "--from", url, "--provider", "sandbox"]), @"");
+    snapshot!(scratch.run(["import", url]), @r"
+    exit 2
+    ----- stderr
+    error: `redis://…` is a server, and no list of it is named
+    hint: name the key that programs push to: `--list KEY`
+    ");
+    snapshot!(scratch.run(["import", "list.csv", "--list", "tasks"]), @r"
+    exit 2
+    ----- stderr
+    error: `--list` names a list in Redis, and no server is named
+    hint: write it like `smsq import redis://localhost/0 --list tasks`
+    ");
+    snapshot!(scratch.run(["import", "list.csv", "--from", url, "--list", "tasks"]), @r"
+    exit 2
+    ----- stderr
+    error: a list in Redis is imported alone
+    hint: import the files by a command of their own
+    ");
+    snapshot!(scratch.run(["import", url, "--list", "tasks", "--dry-run"]), @r"
+    exit 2
+    ----- stderr
+    error: `--dry-run` cannot look at what is taken away by looking
+    hint: `redis-cli LRANGE KEY -5 -1` shows the entries that come first
+    ");
+    snapshot!(scratch.run(["import", "list.csv", "--follow"]), @r"
+    exit 2
+    ----- stderr
+    error: `--follow` is for a list in Redis and for standard input, not for a file
+    hint: `tail -f FILE | smsq import - --follow` follows one of JSON lines
+    ");
+    snapshot!(scratch.run(["run", "list.csv", "--from", url, "--provider", "sandbox"]), @r"
+    exit 2
+    ----- stderr
+    error: a list in Redis can be imported, not run
+    hint: `smsq import redis://… --list KEY`, and `smsq send` beside it
+    ");
 }
 
 #[test]
@@ -397,5 +482,9 @@ fn lines_are_messages_as_they_come() {
     let ran = importing.ended();
     assert_eq!(ran.code(), Some(0), "{ran}");
     assert_each_once(&db, 3);
-    assert!(ran.stderr().contains("with the reasons in `stdin.rejects.jsonl`"), "{ran}");
+    assert!(
+        ran.stderr()
+            .contains("with the reasons in `stdin.rejects.jsonl`"),
+        "{ran}"
+    );
 }

@@ -233,7 +233,15 @@ async fn open_campaign(
     store: &Store,
 ) -> anyhow::Result<Campaign> {
     let unique = plan.unique().to_string();
-    open_named(list, list.campaign_for(plan), unique, list.from.as_ref(), context, store).await
+    open_named(
+        list,
+        list.campaign_for(plan),
+        unique,
+        list.from.as_ref(),
+        context,
+        store,
+    )
+    .await
 }
 
 async fn open_named(

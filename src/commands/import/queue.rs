@@ -116,7 +116,11 @@ pub(super) async fn run(args: &Args, source: Source, context: &Context) -> anyho
     window(list, super::this_moment())?;
     if let Some(redis) = &redis {
         // A database shall not be made for a server that is not there.
-        redis.check().await.map_err(ImportError::from).map_err(fault)?;
+        redis
+            .check()
+            .await
+            .map_err(ImportError::from)
+            .map_err(fault)?;
     }
     let store = context.open(Access::Create).await?;
     purge::by_the_way(context, &store).await?;
@@ -143,11 +147,13 @@ pub(super) async fn run(args: &Args, source: Source, context: &Context) -> anyho
         follow: args.follow,
         stop: stopped,
     };
-    let file = redis.as_ref().map_or("standard input".to_owned(), RedisList::name);
+    let file = redis
+        .as_ref()
+        .map_or("standard input".to_owned(), RedisList::name);
     if args.follow {
-        context
-            .console
-            .say(&format!("following {file}; Ctrl-C ends it after the running batch"));
+        context.console.say(&format!(
+            "following {file}; Ctrl-C ends it after the running batch"
+        ));
     }
     let rejects = list.rejects.clone();
     let lines = || Lines {
@@ -160,29 +166,34 @@ pub(super) async fn run(args: &Args, source: Source, context: &Context) -> anyho
         News::Progress { rows, .. } => progress.set(rows),
         news => said(context, &news),
     };
-    let running = async {
+    let running = Box::pin(async {
         match &redis {
             Some(redis) => queue::drain(redis, target, reading, told).await,
             None => queue::follow(lines(), target, reading, told).await,
         }
-    };
+    });
     let (summary, signal) = until_stopped(running, &stop).await?;
     let Some(summary) = summary else {
         return Ok(signal.unwrap_or(Exit::Done));
     };
     drop(progress);
-    finish(context, file, campaign.name.clone(), args.key.as_deref(), summary)?;
+    finish(
+        context,
+        file,
+        campaign.name.clone(),
+        args.key.as_deref(),
+        summary,
+    )?;
     Ok(signal.unwrap_or(Exit::Done))
 }
 
 /// Runs to the end; a signal stops it after the batch that is running, a second one at once.
 async fn until_stopped(
-    running: impl Future<Output = Result<Summary, ImportError>>,
+    mut running: impl Future<Output = Result<Summary, ImportError>> + Unpin,
     stop: &watch::Sender<bool>,
 ) -> anyhow::Result<(Option<Summary>, Option<Exit>)> {
     let mut signals = Signals::listen()?;
     let mut signal = None;
-    tokio::pin!(running);
     loop {
         tokio::select! {
             summary = &mut running => {

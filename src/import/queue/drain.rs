@@ -5,6 +5,8 @@
 
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use tokio::time::Instant;
 
 use super::entry::Entries;
@@ -39,7 +41,11 @@ pub async fn drain(
     }
     let mut drain = Drain {
         list,
-        entries: Entries::new(reading.entries.clone(), reading.unique.clone(), token.clone())?,
+        entries: Entries::new(
+            reading.entries.clone(),
+            reading.unique.clone(),
+            token.clone(),
+        )?,
         token,
         target: Some(target),
         import: None,
@@ -303,7 +309,7 @@ impl<T: FnMut(News)> Drain<'_, T> {
         let Some(import) = &self.import else {
             return fault;
         };
-        match import.target.store.is_import_ended(import.import_id).await {
+        match import.target.store.is_import_ended(import.id).await {
             Ok(true) => QueueError::TakenOver.into(),
             _ => fault,
         }
@@ -323,13 +329,11 @@ impl<T: FnMut(News)> Drain<'_, T> {
 
 /// An entry in the dead list: what it was, and why it is no message.
 fn letter(entry: &[u8], reason: &str) -> String {
-    let letter = match std::str::from_utf8(entry) {
-        Ok(entry) => serde_json::json!({ "reason": reason, "entry": entry }),
-        Err(_) => {
-            use base64::Engine as _;
-            let entry = base64::engine::general_purpose::STANDARD.encode(entry);
-            serde_json::json!({ "reason": reason, "entry_base64": entry })
-        }
+    let letter = if let Ok(entry) = std::str::from_utf8(entry) {
+        serde_json::json!({ "reason": reason, "entry": entry })
+    } else {
+        let entry = STANDARD.encode(entry);
+        serde_json::json!({ "reason": reason, "entry_base64": entry })
     };
     letter.to_string()
 }
@@ -341,6 +345,9 @@ mod tests {
     #[test]
     fn a_dead_entry_is_kept_byte_by_byte() {
         assert_eq!(letter(b"{", "no"), r#"{"reason":"no","entry":"{"}"#);
-        assert_eq!(letter(b"\xff", "no"), r#"{"reason":"no","entry_base64":"/w=="}"#);
+        assert_eq!(
+            letter(b"\xff", "no"),
+            r#"{"reason":"no","entry_base64":"/w=="}"#
+        );
     }
 }

@@ -180,7 +180,11 @@ mod tests {
         let first = r#"{"phone":"+447400123451","content":"Hi","order":7}"#;
         let Made { message, .. } = entries.message(1, first.as_bytes()).expect("a message");
         assert_eq!(
-            (message.phone.as_str(), message.content.as_str(), message.params.as_str()),
+            (
+                message.phone.as_str(),
+                message.content.as_str(),
+                message.params.as_str()
+            ),
             ("+447400123451", "Hi", r#"{"order":"7"}"#)
         );
         let second = r#" {"content":"Ho","mobile":"+447400123451"} "#;
@@ -194,8 +198,7 @@ mod tests {
     fn an_entry_says_itself_what_it_repeats() {
         let mut entries = entries(TextSource::Column, Unique::None);
         let mut key = |number, own: &str| {
-            let entry =
-                format!(r#"{{"phone":"+447400123451","content":"Hi","dedupe_key":{own}}}"#);
+            let entry = format!(r#"{{"phone":"+447400123451","content":"Hi","dedupe_key":{own}}}"#);
             let made = entries.message(number, entry.as_bytes());
             made.expect("a message").message.dedupe_key
         };
@@ -210,7 +213,10 @@ mod tests {
         for (entry, why) in [
             ("{", "the line is no JSON object"),
             ("[1]", "the line is no JSON object"),
-            (r#"{"name":"Ann"}"#, "`entry` has no phone column, only `name`"),
+            (
+                r#"{"name":"Ann"}"#,
+                "`entry` has no phone column, only `name`",
+            ),
             (
                 r#"{"phone":"+447400123451"}"#,
                 "`name` in `text` is no column of `entry`",

@@ -29,9 +29,9 @@ impl QueueError {
                 "the password goes into SMSQ__REDIS__PASSWORD, the user into the url: `redis://user@host/0`",
             ),
             Self::WrongType { .. } => Some("`redis-cli TYPE KEY` tells what it is"),
-            Self::Server { is_away: true, .. } => {
-                Some("nothing is lost: run it again when the server is there; `rediss://` where it wants TLS")
-            }
+            Self::Server { is_away: true, .. } => Some(
+                "nothing is lost: run it again when the server is there; `rediss://` where it wants TLS",
+            ),
             Self::TakenOver => Some("nothing is lost or doubled; run it again"),
             Self::Url { .. } | Self::Cluster { .. } | Self::Server { .. } => None,
         }

@@ -32,7 +32,7 @@ pub struct Lines {
 /// A line with its number, or why the input broke off.
 type Line = std::io::Result<(u64, Vec<u8>)>;
 
-/// Imports lines until the input ends, or until it is told to stop.
+/// Imports lines until the input ends, or until it is told to stop: then those that were read.
 pub async fn follow(
     lines: Lines,
     target: Target<'_>,
@@ -42,15 +42,24 @@ pub async fn follow(
     rejects::check_file(&lines.rejects)?;
     rejects::check_place(&lines.rejects)?;
     let token = format!("{:032x}", rand::random::<u128>());
-    let mut entries = Entries::new(reading.entries.clone(), reading.unique.clone(), token.clone())?;
+    let mut entries = Entries::new(
+        reading.entries.clone(),
+        reading.unique.clone(),
+        token.clone(),
+    )?;
     let mut import = Import::begin(target, &lines.name, &token).await?;
     let mut set_aside = SetAside::new(lines.rejects);
     let mut incoming = read(lines.input);
-    let mut ended = false;
-    while !ended && !*reading.stop.borrow() {
+    let (mut ended, mut is_stopping) = (false, false);
+    while !ended {
         let first = tokio::select! {
             line = incoming.recv() => line,
-            _ = reading.stop.changed() => break,
+            _ = reading.stop.changed(), if !is_stopping => {
+                // What was read from a pipe is nowhere else: it is imported before the end.
+                is_stopping = true;
+                incoming.close();
+                continue;
+            }
         };
         let mut parsed = Parsed::default();
         let (mut next, mut size) = (first, 0);
@@ -142,13 +151,10 @@ impl SetAside {
             Some(file) => file,
             none => none.insert(created(&self.wanted)?),
         };
-        let mut object = match serde_json::from_slice(text) {
-            Ok(serde_json::Value::Object(object)) => object,
-            _ => {
-                let text = String::from_utf8_lossy(text.trim_ascii());
-                serde_json::Map::from_iter([("smsq_text".to_owned(), text.into())])
-            }
-        };
+        let mut object = serde_json::from_slice(text).unwrap_or_else(|_| {
+            let text = String::from_utf8_lossy(text.trim_ascii());
+            serde_json::Map::from_iter([("smsq_text".to_owned(), text.into())])
+        });
         object.insert("smsq_line".to_owned(), line.to_string().into());
         object.insert("smsq_reason".to_owned(), reason.into());
         file.write_all(format!("{}\n", serde_json::Value::from(object)).as_bytes())

@@ -58,7 +58,10 @@ pub struct Reading {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum News {
     /// So many entries, and so many of them no messages.
-    Progress { rows: u64, rejected: u64 },
+    Progress {
+        rows: u64,
+        rejected: u64,
+    },
     /// The server is away, and waited for.
     Away(String),
     Back,
@@ -98,7 +101,7 @@ pub fn unique_in(asked: Option<&Unique>, campaign: &Campaign) -> Result<Unique, 
 /// What one import has written.
 struct Import<'a> {
     target: Target<'a>,
-    import_id: i64,
+    id: i64,
     summary: Summary,
     repeated: Vec<(u64, String)>,
 }
@@ -110,7 +113,7 @@ impl<'a> Import<'a> {
             .store
             .begin_import(target.campaign.id, name, token, now);
         Ok(Self {
-            import_id: begun.await?,
+            id: begun.await?,
             target,
             summary: Summary::default(),
             repeated: Vec::new(),
@@ -122,7 +125,7 @@ impl<'a> Import<'a> {
         let now = self.target.store.now().await?;
         let window = (self.target.window)(now);
         let batch = Batch {
-            import_id: self.import_id,
+            import_id: self.id,
             campaign_id: self.target.campaign.id,
             now,
             due_at: window.due_at.unwrap_or(now),
@@ -148,7 +151,9 @@ impl<'a> Import<'a> {
 
     async fn finish(self) -> Result<Summary, ImportError> {
         let store = self.target.store;
-        store.finish_import(self.import_id, store.now().await?).await?;
+        store
+            .finish_import(self.id, store.now().await?)
+            .await?;
         Ok(self.summary)
     }
 }

@@ -4,7 +4,9 @@
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client, ErrorKind, Pipeline, RedisError, ServerErrorKind, Value};
+use redis::{
+    AsyncConnectionConfig, Client, ErrorKind, Pipeline, RedisError, ServerErrorKind, Value,
+};
 use secrecy::{ExposeSecret, SecretString};
 use url::Url;
 
@@ -139,7 +141,9 @@ fn is_away(error: &RedisError) -> bool {
 
 /// What an error says, cut to what a line of a terminal takes.
 fn said(error: &RedisError) -> String {
-    let text = error.detail().map_or_else(|| error.to_string(), str::to_owned);
+    let text = error
+        .detail()
+        .map_or_else(|| error.to_string(), str::to_owned);
     text.chars().take(200).collect()
 }
 
@@ -212,8 +216,9 @@ impl Connection {
     /// What the batch holds already, the oldest first.
     pub(super) async fn held(&mut self, batch: u64) -> Result<Vec<Vec<u8>>, QueueError> {
         let held = self.list.held(&self.token, batch);
-        let mut entries: Vec<Vec<u8>> =
-            self.ask(redis::cmd("LRANGE").arg(held).arg(0).arg(-1)).await?;
+        let mut entries: Vec<Vec<u8>> = self
+            .ask(redis::cmd("LRANGE").arg(held).arg(0).arg(-1))
+            .await?;
         entries.reverse();
         Ok(entries)
     }
@@ -351,6 +356,7 @@ impl Connection {
         } else {
             let index = self.list.index();
             pipeline.cmd("SREM").arg(index).arg(dead);
+            pipeline.cmd("DEL").arg(self.list.lease(dead)).ignore();
         }
         let done: Option<Value> = self.ask_all(&pipeline).await?;
         Ok(is_there && done.is_some())

@@ -77,7 +77,9 @@ async fn drop_sent(
         sms_sent::table.filter(sms_sent::id.eq_any(&ids))
     )
     .execute(conn))?;
-    rows.into_iter().for_each(|row| tallies.add_sent(row));
+    for row in rows {
+        tallies.add_sent(row);
+    }
     Ok(ids.last().copied())
 }
 
@@ -114,7 +116,9 @@ async fn drop_failed(link: &mut Link, ids: &[i64], tallies: &mut Tallies) -> Que
         sms_failed::table.filter(sms_failed::id.eq_any(&ids))
     )
     .execute(conn))?;
-    rows.into_iter().for_each(|row| tallies.add_failed(row));
+    for row in rows {
+        tallies.add_failed(row);
+    }
     Ok(())
 }
 
@@ -153,7 +157,9 @@ async fn drop_queued(
     let ids: Vec<i64> = rows.iter().map(|row| row.id).collect();
     on!(link, |conn| delete(sms::table.filter(sms::id.eq_any(&ids)))
         .execute(conn))?;
-    rows.into_iter().for_each(|row| tallies.add_queued(row));
+    for row in rows {
+        tallies.add_queued(row);
+    }
     Ok(())
 }
 
@@ -190,9 +196,7 @@ async fn person(
         .for_update()
         .load(conn))?;
     drop_sent(link, rows, tallies).await?;
-    let campaigns: Vec<i64> = on!(link, |conn| campaign::table
-        .select(campaign::id)
-        .load(conn))?;
+    let campaigns: Vec<i64> = on!(link, |conn| campaign::table.select(campaign::id).load(conn))?;
     for campaign_id in campaigns {
         let keys = tallies.keys.entry(campaign_id).or_default();
         keys.extend(phones.iter().cloned());
@@ -208,11 +212,7 @@ async fn give_up_keys(link: &mut Link, tallies: &Tallies) -> QueryResult<()> {
     Ok(())
 }
 
-async fn drop_keys(
-    link: &mut Link,
-    campaign_id: i64,
-    mut keys: Vec<String>,
-) -> QueryResult<usize> {
+async fn drop_keys(link: &mut Link, campaign_id: i64, mut keys: Vec<String>) -> QueryResult<usize> {
     keys.sort_unstable();
     on!(link, |conn| delete(
         sms_key::table

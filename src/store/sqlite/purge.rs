@@ -63,7 +63,9 @@ fn drop_sent(
 ) -> QueryResult<Option<i64>> {
     let ids: Vec<i64> = rows.iter().map(|row| row.id).collect();
     diesel::delete(sms_sent::table.filter(sms_sent::id.eq_any(&ids))).execute(conn)?;
-    rows.into_iter().for_each(|row| tallies.add_sent(row));
+    for row in rows {
+        tallies.add_sent(row);
+    }
     Ok(ids.last().copied())
 }
 
@@ -92,7 +94,9 @@ fn drop_failed(
 ) -> QueryResult<()> {
     let ids: Vec<i64> = rows.iter().map(|row| row.id).collect();
     diesel::delete(sms_failed::table.filter(sms_failed::id.eq_any(&ids))).execute(conn)?;
-    rows.into_iter().for_each(|row| tallies.add_failed(row));
+    for row in rows {
+        tallies.add_failed(row);
+    }
     Ok(())
 }
 
@@ -119,7 +123,9 @@ fn drop_queued(
 ) -> QueryResult<Option<i64>> {
     let ids: Vec<i64> = rows.iter().map(|row| row.id).collect();
     diesel::delete(sms::table.filter(sms::id.eq_any(&ids))).execute(conn)?;
-    rows.into_iter().for_each(|row| tallies.add_queued(row));
+    for row in rows {
+        tallies.add_queued(row);
+    }
     Ok(ids.last().copied())
 }
 

@@ -35,7 +35,12 @@ async fn mixed(desk: &Desk, settled: u64, waiting: u64) -> i64 {
 async fn purged(desk: &Desk, before: Timestamp) -> Purged {
     let mut purge = desk.store.begin_purge(before).await.expect("begun");
     let mut all = Purged::default();
-    while let Some(step) = desk.store.next_purge(&mut purge, NOW).await.expect("purged") {
+    while let Some(step) = desk
+        .store
+        .next_purge(&mut purge, NOW)
+        .await
+        .expect("purged")
+    {
         assert!(step.total() <= 1_000, "{step:?}");
         all += step;
         desk.assert_nothing_is_lost().await;
@@ -54,18 +59,31 @@ async fn what_was_settled_goes_in_chunks_and_its_counts_stay() {
         let spring = mixed(desk, MANY, 7).await;
         let before = desk.store.totals(Some(spring)).await.expect("totals");
         let facts = desk.store.sent_facts(&[spring]).await.expect("facts");
-        assert_eq!(purged(desk, NOW).await, Purged::default(), "nothing is older");
+        assert_eq!(
+            purged(desk, NOW).await,
+            Purged::default(),
+            "nothing is older"
+        );
         assert_eq!(purged_at(desk, spring).await, None);
         let found = desk.store.older_than(after(1)).await.expect("a count");
         let gone = purged(desk, after(1)).await;
         assert_eq!((gone, gone.total()), (found, MANY));
         let totals = desk.store.totals(Some(spring)).await.expect("totals");
         assert_eq!(totals.purged, MANY);
-        assert_eq!(smsq::store::inspect::Totals { purged: 0, ..totals }, before);
+        assert_eq!(
+            smsq::store::inspect::Totals {
+                purged: 0,
+                ..totals
+            },
+            before
+        );
         assert_eq!(desk.count("ready"), 7, "what is to be sent stays");
         assert_eq!(purged_at(desk, spring).await, Some(NOW));
         let left = desk.store.sent_facts(&[spring]).await.expect("facts");
-        assert_eq!((left.segments, left.attempts), (facts.segments, facts.attempts));
+        assert_eq!(
+            (left.segments, left.attempts),
+            (facts.segments, facts.attempts)
+        );
         assert_eq!(purged(desk, after(1)).await, Purged::default());
     })
     .await;
@@ -87,7 +105,10 @@ async fn a_key_goes_with_its_message_and_no_other() {
 async fn the_key_of_a_cancelled_message_may_be_another_ones() {
     at_every_desk(async |desk| {
         let spring = desk.queued(1).await;
-        desk.store.cancel_rows(spring, NOW).await.expect("cancelled");
+        desk.store
+            .cancel_rows(spring, NOW)
+            .await
+            .expect("cancelled");
         assert_eq!(desk.import(spring, rows(0..1)).await.accepted, 1);
         let gone = purged(desk, after(1)).await;
         assert_eq!((gone.cancelled, gone.total()), (1, 1));
@@ -134,7 +155,11 @@ async fn a_person_is_forgotten_wherever_they_stand() {
             vec![phone.trim_start_matches('+').to_owned(), phone]
         };
         let known = desk.store.known_of(&spellings(1)).await.expect("counts");
-        let person = desk.store.forget(&spellings(1), NOW).await.expect("forgotten");
+        let person = desk
+            .store
+            .forget(&spellings(1), NOW)
+            .await
+            .expect("forgotten");
         let expected = Person {
             messages: Purged {
                 failed: 1,
