@@ -13,7 +13,7 @@ use smsq::provider::{Provider, builtin};
 const GROUND: [&str; 4] = ["phone", "rate", "sms", "window"];
 
 /// Each part, from the top down, and the parts below that it may know beside the ground.
-const DIRECTIONS: [(&str, &[&str]); 20] = [
+const DIRECTIONS: [(&str, &[&str]); 21] = [
     ("main", &["argv", "cli", "commands"]),
     ("lib", &[]),
     ("cli", &["commands", "config", "console", "exit", "logging"]),
