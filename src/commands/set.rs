@@ -8,7 +8,7 @@ use super::words::{campaign_name, rates};
 use crate::exit::Exit;
 use crate::rate::Rates;
 use crate::report::Hours;
-use crate::store::CampaignChange;
+use crate::store::{CampaignChange, WindowChange};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -60,7 +60,7 @@ pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
         window: args.hours.change(campaign.window.as_ref())?,
         ..CampaignChange::default()
     };
-    if let Some(Some(window)) = &change.window {
+    if let WindowChange::Set(window) = &change.window {
         check_outlived(&store, &campaign, window).await?;
     }
     store.change_campaign(campaign.id, &change).await?;

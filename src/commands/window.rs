@@ -3,7 +3,7 @@
 use super::hinted;
 use crate::import;
 use crate::sms::Timestamp;
-use crate::store::{Campaign, Store};
+use crate::store::{Campaign, Store, WindowChange};
 use crate::window::{Clock, Days, Hours, Window, Zone};
 
 #[derive(Debug, Default, clap::Args)]
@@ -62,22 +62,19 @@ impl WindowFlags {
         matches!(self.timezone, Some(AskedClock::Column))
     }
 
-    /// The window that a campaign shall have which has `standing` now; `None`: as it is.
-    pub(super) fn change(
-        &self,
-        standing: Option<&Window>,
-    ) -> anyhow::Result<Option<Option<Window>>> {
+    /// What shall become of the window of a campaign that has `standing` now.
+    pub(super) fn change(&self, standing: Option<&Window>) -> anyhow::Result<WindowChange> {
         let says_more =
             self.days.is_some() || self.timezone.is_some() || self.fallback_timezone.is_some();
         let asked = match self.window {
-            None if !says_more => return Ok(None),
+            None if !says_more => return Ok(WindowChange::Keep),
             Some(AskedHours::None) if says_more => {
                 return Err(hinted(
                     "`--window none` has neither days nor a time zone",
                     None::<&str>,
                 ));
             }
-            Some(AskedHours::None) => return Ok(Some(None)),
+            Some(AskedHours::None) => return Ok(WindowChange::Lift),
             Some(AskedHours::Between(hours)) => Some(hours),
             None => None,
         };
@@ -89,11 +86,11 @@ impl WindowFlags {
             )
         })?;
         let days = self.days.or(standing.map(|window| window.days));
-        Ok(Some(Some(Window {
+        Ok(WindowChange::Set(Window {
             hours,
             days: days.unwrap_or(Days::DAILY),
             clock: self.clock(standing.map(|window| &window.clock))?,
-        })))
+        }))
     }
 
     fn clock(&self, standing: Option<&Clock>) -> anyhow::Result<Clock> {
@@ -107,12 +104,13 @@ impl WindowFlags {
             )),
         };
         let clock = match (&self.timezone, standing) {
-            (Some(AskedClock::Of(zone)), _) => Clock::Of(zone.clone()),
+            (Some(AskedClock::Of(zone)), _) | (None, Some(Clock::Of(zone))) => {
+                Clock::Of(zone.clone())
+            }
             (Some(AskedClock::Column), _) | (None, Some(Clock::Row(_))) => Clock::Row(stated()?),
             (Some(AskedClock::Recipient), _) | (None, Some(Clock::Recipient(_))) => {
                 Clock::Recipient(stated()?)
             }
-            (None, Some(Clock::Of(zone))) => Clock::Of(zone.clone()),
             (None, None) => {
                 return Err(hinted(
                     "a window needs to know whose clock it goes by",

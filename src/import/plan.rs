@@ -90,9 +90,10 @@ impl Plan {
             format.delimiter = delimiter;
         }
         let header = Header::find(&source, &options.columns, options.region)?;
-        let timezone = match options.with_timezone {
-            true => Some(header.columns.timezone(&source.name)?),
-            false => None,
+        let timezone = if options.with_timezone {
+            Some(header.columns.timezone(&source.name)?)
+        } else {
+            None
         };
         let (text, campaign) = read_text(&options, &source, &header.columns)?;
         if let Some(asked) = &options.rejects {

@@ -208,9 +208,13 @@ impl Clerk {
             return Ok(Some(Ended::Limit));
         }
         let (now, patience) = (self.clock.now(), self.settings.retry.max_wait);
-        let rests = |line: &Line| match self.settings.wait {
-            true => line.hours.closed_until(now).is_some(),
-            false => line.rests_until(now, patience).is_some(),
+        let rests = |line: &Line| {
+            let until = if self.settings.wait {
+                line.hours.closed_until(now)
+            } else {
+                line.rests_until(now, patience)
+            };
+            until.is_some()
         };
         let mut lines = self.routes.iter().flat_map(|route| &route.lines);
         if lines.any(|line| line.is_active() && !line.empty && !rests(line)) {

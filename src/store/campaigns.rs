@@ -92,8 +92,28 @@ pub struct CampaignChange {
     pub rate: Option<Rates>,
     pub priority: Option<i32>,
     pub unique_by: Option<String>,
-    /// `Some(None)` lifts it.
-    pub window: Option<Option<Window>>,
+    pub window: WindowChange,
+}
+
+/// What becomes of a campaign's window.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum WindowChange {
+    #[default]
+    Keep,
+    Lift,
+    Set(Window),
+}
+
+impl WindowChange {
+    /// The window of a campaign that had `standing`.
+    #[must_use]
+    pub fn applied_to(self, standing: Option<Window>) -> Option<Window> {
+        match self {
+            Self::Keep => standing,
+            Self::Lift => None,
+            Self::Set(window) => Some(window),
+        }
+    }
 }
 
 #[derive(AsChangeset)]
@@ -230,10 +250,11 @@ impl Store {
             rate: change.rate.as_ref().map(ToString::to_string),
             priority: change.priority,
             unique_by: change.unique_by.as_deref(),
-            send_window: change
-                .window
-                .as_ref()
-                .map(|window| written(window.as_ref())),
+            send_window: match &change.window {
+                WindowChange::Keep => None,
+                WindowChange::Lift => Some(written(None)),
+                WindowChange::Set(window) => Some(written(Some(window))),
+            },
         };
         writing!(self, |conn| diesel::update(campaign::table.find(id))
             .set(&changes)

@@ -71,7 +71,7 @@ use serde::Deserialize;
 
 use crate::sms::Timestamp;
 
-pub use campaigns::{Campaign, CampaignChange, CampaignState, NewCampaign};
+pub use campaigns::{Campaign, CampaignChange, CampaignState, NewCampaign, WindowChange};
 pub use error::{Fault, StoreError};
 pub use imports::{Batch, Enqueued};
 pub use ledger::RetryFilter;

@@ -81,7 +81,7 @@ impl Window {
     /// where that depends on the message.
     pub fn for_all(&self, now: Timestamp) -> Option<Span> {
         match &self.clock {
-            Clock::Of(zone) => Some(self.span(&[zone.clone()], now)),
+            Clock::Of(zone) => Some(self.span(std::slice::from_ref(zone), now)),
             Clock::Row(_) | Clock::Recipient(_) => None,
         }
     }

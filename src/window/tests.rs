@@ -1,3 +1,5 @@
+//! Windows by the clock on the wall, through every switch of daylight saving.
+
 use proptest::prelude::*;
 
 use super::*;

@@ -21,8 +21,8 @@ fn help_teaches() {
       report       Say how many messages arrived, and who was not reached and why
       retry        Put failed messages (or, with --unknown, the unknown ones) back into the queue
       settle       Say what became of unknown messages, after you have looked them up at the provider
-      set          Change a campaign's limit, priority, provider, sender or window; running workers take it
-                   up within seconds
+      set          Change a campaign's limit, priority, provider, sender or window; running workers take
+                   it up within seconds
       pause        Pause a campaign: its messages wait until `resume`; what is on its way is still
                    settled
       resume       Let a paused, stopped or cancelled campaign go on; messages that were cancelled stay
@@ -204,9 +204,9 @@ fn faults_of_usage_exit_2_and_say_what_is_meant() {
     exit 2
     ----- stderr
     error: the following required arguments were not provided:
-      <--rate <RATE>|--priority <N>|--provider <NAME>|--from <SENDER>>
+      <--window <HOURS>|--days <DAYS>|--timezone <ZONE>|--fallback-timezone <ZONE>|--rate <RATE>|--priority <N>|--provider <NAME>|--from <SENDER>>
 
-    Usage: smsq set --campaign <NAME> <--rate <RATE>|--priority <N>|--provider <NAME>|--from <SENDER>>
+    Usage: smsq set --campaign <NAME> <--window <HOURS>|--days <DAYS>|--timezone <ZONE>|--fallback-timezone <ZONE>|--rate <RATE>|--priority <N>|--provider <NAME>|--from <SENDER>>
 
     For more information, try '--help'.
     ");

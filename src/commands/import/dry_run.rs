@@ -102,7 +102,7 @@ async fn look<'a>(
     let standing = campaign
         .as_ref()
         .and_then(|campaign| campaign.window.clone());
-    let hours = list.hours.change(None)?.unwrap_or(standing);
+    let hours = list.hours.change(None)?.applied_to(standing);
     if let Some(hours) = &hours {
         check_opens(hours, moments, now)?;
     }

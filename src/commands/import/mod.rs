@@ -27,7 +27,9 @@ use super::{Context, hinted, purge};
 use crate::exit::Exit;
 use crate::import::{ImportError, Options, Plan, PriceOf, Window};
 use crate::sms::Timestamp;
-use crate::store::{Access, Campaign, CampaignChange, CampaignState, Fault, NewCampaign, Store};
+use crate::store::{
+    Access, Campaign, CampaignChange, CampaignState, Fault, NewCampaign, Store, WindowChange,
+};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -113,7 +115,7 @@ pub(super) async fn prepare(list: &List, context: &Context) -> anyhow::Result<Ve
     }
     // The database's clock decides, but a database shall not be made for a moment long past.
     let moments = window(list, this_moment())?;
-    if let Some(Some(hours)) = list.hours.change(None)? {
+    if let WindowChange::Set(hours) = list.hours.change(None)? {
         check_opens(&hours, moments, this_moment())?;
     }
     let region = list.region.or(context.config.default_region);
@@ -160,7 +162,7 @@ pub(super) async fn import(
             plan.unique_in(campaign).map_err(fault)?;
         }
         let standing = campaign.and_then(|campaign| campaign.window);
-        let hours = list.hours.change(None)?.unwrap_or(standing);
+        let hours = list.hours.change(None)?.applied_to(standing);
         if let Some(hours) = hours {
             check_opens(&hours, window, store.now().await?)?;
         }

@@ -10,14 +10,14 @@ use super::world::{Faults, World};
 use super::{Hands, Hired, START, Simulation};
 use crate::sender::Ended;
 use crate::sms::{NewSms, Timestamp};
-use crate::store::{Batch, CampaignChange, NewCampaign};
+use crate::store::{Batch, CampaignChange, NewCampaign, WindowChange};
 
 /// START is 07:06:40 UTC on 2 October 2096.
 const SECOND: Duration = Duration::from_secs(1);
 
 async fn set_window(simulation: &Simulation, campaign_id: i64, window: &str) {
     let change = CampaignChange {
-        window: Some(Some(window.parse().expect("a window"))),
+        window: WindowChange::Set(window.parse().expect("a window")),
         ..CampaignChange::default()
     };
     let store = &simulation.store;

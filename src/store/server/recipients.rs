@@ -184,6 +184,8 @@ fn by_claim(claims: &[(i64, i64)]) -> BTreeMap<i64, Vec<i64>> {
     for (sms_id, claim) in claims {
         by_claim.entry(*claim).or_default().push(*sms_id);
     }
-    by_claim.values_mut().for_each(|ids| ids.sort_unstable());
+    for ids in by_claim.values_mut() {
+        ids.sort_unstable();
+    }
     by_claim
 }

@@ -7,6 +7,7 @@ use smsq::phone::Phone;
 use smsq::sms::{Class, NewSms, Sms, Timestamp};
 use smsq::store::{
     Admission, Batch, CampaignChange, CampaignState, Fate, Round, RouteClaimed, Settlement,
+    WindowChange,
 };
 use smsq::window::Window;
 
@@ -175,8 +176,8 @@ async fn a_campaign_keeps_its_window_and_one_that_cannot_be_read_pauses_it() {
         let window: Window = "09:00-20:00 mon-fri recipient Asia/Shanghai"
             .parse()
             .expect("one");
-        let change = |window: Option<Window>| CampaignChange {
-            window: Some(window),
+        let change = |window: WindowChange| CampaignChange {
+            window,
             ..CampaignChange::default()
         };
         let stands = async || {
@@ -187,7 +188,7 @@ async fn a_campaign_keeps_its_window_and_one_that_cannot_be_read_pauses_it() {
         assert_eq!(stands().await, (None, CampaignState::Active));
         let changed = desk
             .store
-            .change_campaign(spring, &change(Some(window.clone())))
+            .change_campaign(spring, &change(WindowChange::Set(window.clone())))
             .await;
         changed.expect("changed");
         assert_eq!(stands().await, (Some(window), CampaignState::Active));
@@ -195,7 +196,7 @@ async fn a_campaign_keeps_its_window_and_one_that_cannot_be_read_pauses_it() {
             .run("UPDATE campaign SET send_window = 'at night' WHERE name = 'spring'");
         assert_eq!(stands().await, (None, CampaignState::Paused));
         desk.store
-            .change_campaign(spring, &change(None))
+            .change_campaign(spring, &change(WindowChange::Lift))
             .await
             .expect("changed");
         assert_eq!(stands().await, (None, CampaignState::Active));
@@ -291,14 +292,12 @@ async fn what_was_certainly_not_accepted_gives_its_start_back() {
     at_every_desk(async |desk| {
         let spring = to_one_phone(desk, "spring", 4).await;
         let fates = [released(), Fate::Failed(cause(Class::Content)), released()];
-        let mut at = 0;
-        for fate in fates {
+        for (at, fate) in (0..).zip(fates) {
             let claimed = claim(desk, "1/day", after(at), spring).await;
             assert_eq!(claimed.len(), 1, "{fate:?}");
             settle(desk, "1/day", after(at), &claimed[0], fate).await;
             desk.db
                 .run(&format!("UPDATE sms SET due_at = {}", NOW.as_millis()));
-            at += 1;
         }
         assert_eq!(
             desk.db
