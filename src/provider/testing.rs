@@ -151,7 +151,7 @@ pub(super) fn holds(request: &Request<Bytes>, parts: &[&str]) {
 }
 
 /// What becomes of each of several messages where their whole request was rejected.
-pub(super) const APART: &str = "unavailable";
+pub(super) const APART: &str = "apart";
 
 /// One word for each outcome: its class, or `accepted` with the id.
 pub(super) fn words(
