@@ -19,7 +19,7 @@ fn a_vendor_is_shown_with_what_is_missing() {
         "no answer  within 15 s: the message is unknown; this provider is asked for it after 1m, and what it does not \
          know after 15m was never accepted and is sent; where it cannot tell, the message is sent again with the same \
          reference, which this provider takes only once in 48h",
-        "sends      the text of each message, one message a request",
+        "sends      the text of each message, up to 100 messages a request",
         "reference  accepted once",
         "receipts   yes",
         "secret     api_key: environment variable INFOBIP_API_KEY, set",
