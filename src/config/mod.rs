@@ -174,6 +174,7 @@ fn wanted(key: &str) -> &'static str {
         "breaker.max_probe" => "a duration like `30s`, not shorter than `breaker.first_probe`",
         "brake.window" => "a whole number from 1 to 100000",
         "brake.rejected" => "a whole number, not more than `brake.window`",
+        "brake.unlisted" => "a whole number, 0 or more",
         "log.level" => "`off`, `error`, `warn`, `info`, `debug` or `trace`",
         "log.format" => "`text` or `json`",
         "retry.first_wait" => "a duration like `5s`, not longer than `retry.max_wait`",
