@@ -179,7 +179,9 @@ fn wanted(key: &str) -> &'static str {
         "sender.lease" => "a duration of 5 s or more, like `30s`",
         "sender.on_unknown" => "`hold` or `resend`",
         "sender.max_per_recipient" => "a limit like `10/day`, or several like `[\"1/30s\", \"10/day\"]`; at least 1",
-        "retry.max_attempts" | "import.ask_from" => "a whole number, 0 or more",
+        "retry.max_attempts" | "import.ask_from" | "brake.unlisted" => {
+            "a whole number, 0 or more"
+        },
         "retry.max_wait" => "a duration like `10min`, not shorter than `retry.first_wait`",
         "breaker.failures" => "a whole number, 1 or more",
         "breaker.max_probe" => "a duration like `30s`, not shorter than `breaker.first_probe`",
