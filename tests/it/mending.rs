@@ -2,7 +2,7 @@
 
 use crate::support::{Gateway, Scratch, snapshot};
 
-/// A good row, and one whose phone the practice gateway says has opted out.
+/// A good row, and one whose phone the practice gateway cannot reach.
 const LIST: &str = "phone,name,order\n+447400123456,Ann,1\n+447400120001,Carla,2\n";
 
 /// Imports the list into a campaign, sends it, and writes its failures.
