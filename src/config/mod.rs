@@ -178,17 +178,19 @@ fn wanted(key: &str) -> &'static str {
         "sender.slots" => "a whole number from 1 to 4096",
         "sender.lease" => "a duration of 5 s or more, like `30s`",
         "sender.on_unknown" => "`hold` or `resend`",
-        "sender.max_per_recipient" => "a limit like `10/day`, or several like `[\"1/30s\", \"10/day\"]`; at least 1",
-        "retry.max_attempts" | "import.ask_from" | "brake.unlisted" => {
-            "a whole number, 0 or more"
-        },
+        "sender.max_per_recipient" => {
+            "a limit like `10/day`, or several like `[\"1/30s\", \"10/day\"]`; at least 1"
+        }
+        "retry.max_attempts" | "import.ask_from" | "brake.unlisted" => "a whole number, 0 or more",
         "retry.max_wait" => "a duration like `10min`, not shorter than `retry.first_wait`",
         "breaker.failures" => "a whole number, 1 or more",
         "breaker.max_probe" => "a duration like `30s`, not shorter than `breaker.first_probe`",
         "brake.window" => "a whole number from 1 to 100000",
         "brake.rejected" => "a whole number, not more than `brake.window`",
         "keep.older_than" => "an age of a day or more, like `90d`, `6mo` or `1y`, or empty",
-        "import.max_rejects" => "a share of the rows like `5%`, or a number of them like `100`, as a text",
+        "import.max_rejects" => {
+            "a share of the rows like `5%`, or a number of them like `100`, as a text"
+        }
         "log.level" => "`off`, `error`, `warn`, `info`, `debug` or `trace`",
         "log.format" => "`text` or `json`",
         "retry.first_wait" => "a duration like `5s`, not longer than `retry.max_wait`",

@@ -6,8 +6,8 @@ use std::collections::HashMap;
 
 use super::Repeat;
 use super::error::ImportError;
-use super::plan::Plan;
 use super::keys::Unique;
+use super::plan::Plan;
 
 /// So many duplicates are named.
 pub(super) const NAMED: usize = 5;

@@ -139,7 +139,10 @@ impl Standing {
                 state => state.as_str(),
             },
             state_reason: campaign.state_reason.clone(),
-            window: campaign.window.as_ref().map(|window| Hours::at(window, now)),
+            window: campaign
+                .window
+                .as_ref()
+                .map(|window| Hours::at(window, now)),
             totals,
         }
     }

@@ -8,10 +8,10 @@ use crate::import::columns::Columns;
 use crate::import::digest;
 use crate::import::error::ImportError;
 use crate::import::json_lines::{Object, cell};
+use crate::import::keys::{Keys, Unique};
 use crate::import::plan::{TextSource, read_template};
 use crate::import::reader::{LONGEST, Malformed, Record};
 use crate::import::rejected::Rejected;
-use crate::import::keys::{Keys, Unique};
 use crate::import::rows::{Made, Rows, Text};
 use crate::phone::Region;
 use crate::text::template::Template;
@@ -79,11 +79,7 @@ impl Entries {
     }
 
     /// The message of an entry, the `number`th of its import, and what its text costs; or why it is none.
-    pub(super) fn message(
-        &mut self,
-        number: u64,
-        entry: &[u8],
-    ) -> Result<Made, Rejected> {
+    pub(super) fn message(&mut self, number: u64, entry: &[u8]) -> Result<Made, Rejected> {
         let entry = entry.trim_ascii();
         if entry.len() > LONGEST {
             return Err(Malformed::TooLong.into());

@@ -16,9 +16,9 @@ pub use self::error::QueueError;
 pub use self::lines::{Lines, follow};
 pub use self::redis::RedisList;
 use super::error::ImportError;
+use super::keys::Unique;
 use super::pipeline::Parsed;
 use super::plan::campaign_name;
-use super::keys::Unique;
 use super::{Summary, Window};
 use crate::sms::Timestamp;
 use crate::store::{Batch, Campaign, Store};
@@ -151,9 +151,7 @@ impl<'a> Import<'a> {
 
     async fn finish(self) -> Result<Summary, ImportError> {
         let store = self.target.store;
-        store
-            .finish_import(self.id, store.now().await?)
-            .await?;
+        store.finish_import(self.id, store.now().await?).await?;
         Ok(self.summary)
     }
 }

@@ -18,5 +18,5 @@ mod random;
 mod replacing;
 mod server;
 mod settling;
-mod workers;
 mod windows;
+mod workers;
