@@ -11,7 +11,7 @@ use super::link::{Link, on};
 use crate::sms::{State, Timestamp};
 use crate::store::foreign::Foreign;
 use crate::store::purge::{FailedRow, PurgeChunk, QueuedRow, SentRow, Stretch, Tallies};
-use crate::store::schema::{campaign, purged, sms, sms_failed, sms_key, sms_sent};
+use crate::store::schema::{campaign, purged, recipient_start, sms, sms_failed, sms_key, sms_sent};
 use crate::store::{CHUNK, StoreError};
 
 impl Server {
@@ -196,6 +196,12 @@ async fn person(
         .for_update()
         .load(conn))?;
     drop_sent(link, rows, tallies).await?;
+    on!(link, |conn| delete(
+        recipient_start::table
+            .filter(recipient_start::phone.eq_any(phones))
+            .filter(recipient_start::ended_at.is_not_null())
+    )
+    .execute(conn))?;
     let campaigns: Vec<i64> = on!(link, |conn| campaign::table.select(campaign::id).load(conn))?;
     for campaign_id in campaigns {
         let keys = tallies.keys.entry(campaign_id).or_default();

@@ -5,7 +5,7 @@ use diesel::sqlite::SqliteConnection;
 
 use super::super::foreign::Foreign;
 use super::super::purge::{FailedRow, PurgeChunk, QueuedRow, SentRow, Stretch, Tallies};
-use super::super::schema::{campaign, purged, sms, sms_failed, sms_key, sms_sent};
+use super::super::schema::{campaign, purged, recipient_start, sms, sms_failed, sms_key, sms_sent};
 use super::super::{CHUNK, StoreError};
 use super::Sqlite;
 use crate::sms::{State, Timestamp};
@@ -155,6 +155,12 @@ fn person(
     let last = drop_queued(conn, queued, tallies)?;
     drop_failed(conn, failed, tallies)?;
     let last_sent = drop_sent(conn, sent, tallies)?;
+    diesel::delete(
+        recipient_start::table
+            .filter(recipient_start::phone.eq_any(phones))
+            .filter(recipient_start::ended_at.is_not_null()),
+    )
+    .execute(conn)?;
     let campaigns: Vec<i64> = campaign::table.select(campaign::id).load(conn)?;
     for campaign_id in campaigns {
         let keys = tallies.keys.entry(campaign_id).or_default();
