@@ -381,6 +381,25 @@ async fn starts_that_no_window_holds_any_more_are_forgotten() {
     .await;
 }
 
+#[tokio::test]
+async fn who_is_forgotten_leaves_no_start_but_one_that_still_runs() {
+    at_every_desk(async |desk| {
+        let spring = desk.queued(2).await;
+        let claimed = claim(desk, "5/day", NOW, spring).await;
+        settle(desk, "5/day", NOW, &claimed[0], sent()).await;
+        for (sms, left) in claimed.iter().zip([0, 1]) {
+            let phones = std::slice::from_ref(&sms.phone);
+            desk.store.forget(phones, NOW).await.expect("forgotten");
+            let starts = format!(
+                "SELECT count(*) AS value FROM recipient_start WHERE phone = '{}'",
+                sms.phone
+            );
+            assert_eq!(desk.db.number(&starts), left);
+        }
+    })
+    .await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn several_workers_claim_no_more_for_a_recipient_than_the_cap() {
     at_every_desk(async |desk| {
