@@ -13,7 +13,7 @@ mod settle;
 use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, Instant, SystemTime};
 
 use diesel::prelude::*;
 use diesel::result::Error;
@@ -31,6 +31,10 @@ const MIGRATIONS: EmbeddedMigrations = embed_migrations!("migrations/sqlite");
 /// small because only the head of the queue is hot.
 const SETTINGS: &str = "PRAGMA busy_timeout = 30000; PRAGMA synchronous = FULL; \
      PRAGMA cache_size = -4096; PRAGMA temp_store = MEMORY; PRAGMA journal_size_limit = 67108864;";
+
+/// As long as SQLite waits by itself, in `SETTINGS`.
+const BUSY: Duration = Duration::from_secs(30);
+const PAUSE: Duration = Duration::from_millis(20);
 
 /// Reports scan whole indexes: that must not drive anything else out of memory.
 const READING: &str = "PRAGMA query_only = ON; PRAGMA cache_size = -1024";
@@ -76,9 +80,9 @@ impl Sqlite {
             let place: Arc<str> = path.as_str().into();
             look_at(&path, access)?;
             let mut writer = connect(&path)?;
-            migrate(&mut writer, &place)?;
+            patiently(|| migrate(&mut writer, &place))?;
             // It stays in the file, so not before the file is known to be smsq's.
-            execute(&mut writer, "PRAGMA journal_mode = WAL", &place)?;
+            patiently(|| execute(&mut writer, "PRAGMA journal_mode = WAL", &place))?;
             let mut reader = connect(&path)?;
             execute(&mut reader, READING, &place)?;
             Ok(Self {
@@ -200,6 +204,20 @@ fn execute(conn: &mut SqliteConnection, sql: &str, place: &str) -> Result<(), St
     use diesel::connection::SimpleConnection;
     conn.batch_execute(sql)
         .map_err(|error| fault(place, &error))
+}
+
+/// SQLite itself waits for a lock that others hold, but not for one that two would wait for for ever: whoever is
+/// told so, as where several open a new file at once, lets go and tries again.
+fn patiently(mut step: impl FnMut() -> Result<(), StoreError>) -> Result<(), StoreError> {
+    let began = Instant::now();
+    loop {
+        match step() {
+            Err(error) if error.fault() == Fault::Busy && began.elapsed() < BUSY => {
+                std::thread::sleep(PAUSE);
+            }
+            done => return done,
+        }
+    }
 }
 
 /// Brings the schema up to date; two processes may try at once.
