@@ -125,6 +125,42 @@ fn each_message_of_a_call_has_its_own_fate() {
 }
 
 #[test]
+fn a_stanza_of_a_few_lines_puts_several_messages_into_a_request() {
+    let gateway = Practice::start(Behaviour::default());
+    let scratch = Scratch::new();
+    let stanza = r#"
+        default_provider = "cellar"
+        [providers.cellar]
+        kind = "generic"
+        url = "URL/messages"
+        json = [{ to = "{{ phone }}", text = "{{ content }}", reference = "{{ reference }}" }]
+        accepted = [200]
+        message_id = "/*/id"
+        error_code = "/*/error/code"
+        [providers.cellar.batch]
+        per_call = 25
+        repeat = "json"
+        results = ""
+        matches = { "/reference" = "{{ reference }}" }
+        [providers.cellar.codes]
+        invalid_recipient = { class = "recipient" }
+    "#;
+    scratch.write("smsq.toml", &stanza.replace("URL", &gateway.url()));
+    let wrong = list_ending_in("0001", 2).replace("phone\n", "");
+    scratch.import(&(list(200) + &wrong));
+    let ran = scratch.run(SEND);
+    assert_eq!(ran.code(), Some(1), "{ran}");
+    let standing = scratch.sound_standing(Some("c"));
+    assert_eq!(
+        (&standing["sent"], &standing["failed"]),
+        (&200.into(), &2.into())
+    );
+    gateway.assert_each_once(200);
+    let stats = gateway.stats();
+    assert!(stats.calls * 4 < stats.requests, "{stats:?}");
+}
+
+#[test]
 fn a_list_that_is_turned_down_for_one_message_fails_that_one_only() {
     let gateway = Practice::start(Behaviour {
         all_or_none: true,

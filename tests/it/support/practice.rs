@@ -83,6 +83,11 @@ impl Practice {
         assert_eq!(stats.repeated, 0, "{stats:?}");
     }
 
+    /// Its address, without a path.
+    pub(crate) fn url(&self) -> String {
+        self.sandbox.url()
+    }
+
     /// Configures the practice provider, which honours references; `more` are further keys of its
     /// stanza.
     pub(crate) fn honouring(&self, scratch: &Scratch, more: &str) {
