@@ -130,8 +130,14 @@ impl Clerk {
             let route = &mut self.routes[index];
             route.gate.return_unused(asked.want.saturating_sub(count));
             let mut jobs = route.regain(claimed.held);
-            for rows in claimed.rows.chunk_by(|one, next| one.call == next.call) {
-                jobs.extend(self.job(index, round, rows));
+            let mut rows = claimed.rows.into_iter().peekable();
+            while let Some(first) = rows.next() {
+                let call = first.call;
+                let mut together = vec![first];
+                while let Some(next) = rows.next_if(|row| row.call == call) {
+                    together.push(next);
+                }
+                jobs.extend(self.job(index, round, together));
             }
             let mut messages = 0;
             for job in &mut jobs {
@@ -173,10 +179,10 @@ impl Clerk {
     }
 
     /// The rows of one call.
-    fn job(&mut self, index: usize, round: &Round, rows: &[Claimed]) -> Option<Job> {
+    fn job(&mut self, index: usize, round: &Round, rows: Vec<Claimed>) -> Option<Job> {
         let first = rows.first()?;
+        let (campaign_id, moment) = (first.sms.campaign_id, first.moment);
         let route = &mut self.routes[index];
-        let campaign_id = first.sms.campaign_id;
         let (from, window) = match route.line(campaign_id) {
             Some(line) => {
                 line.empty = false;
@@ -186,12 +192,13 @@ impl Clerk {
         };
         let messages = rows
             .iter()
-            .map(|row| message(&row.sms, &row.phone, from.clone()));
+            .map(|row| message(&row.sms, &row.phone, from.clone()))
+            .collect();
         Some(Job {
-            messages: messages.collect(),
-            rows: rows.iter().map(|row| row.sms.clone()).collect(),
+            messages,
+            rows: rows.into_iter().map(|row| row.sms).collect(),
             campaign_id,
-            moment: first.moment,
+            moment,
             window,
             reach: self.reach,
             claimed_at: round.now,
