@@ -312,6 +312,6 @@ pub(super) async fn next_due(link: &mut Link, campaign_id: i64) -> QueryResult<O
         .filter(sms::campaign_id.eq(campaign_id))
         .filter(sms::state.eq(State::Ready.code()))
         .select(diesel::dsl::min(sms::due_at))
-        .first(conn))?;
+        .get_result(conn))?;
     Ok(due.map(Timestamp::from_millis))
 }

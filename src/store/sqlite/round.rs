@@ -250,7 +250,7 @@ impl<'a> Claim<'a> {
         let row: Option<(i32, Option<String>, String)> = campaign::table
             .find(campaign_id)
             .select((campaign::state, campaign::state_reason, campaign::rate))
-            .first(conn)
+            .get_result(conn)
             .optional()?;
         let (state, reason, rate) = row.unwrap_or_default();
         let limits: Rates = rate.parse().unwrap_or_default();
@@ -300,7 +300,7 @@ pub(super) fn load(conn: &mut SqliteConnection, scope: &str) -> QueryResult<Pace
             pace::buckets,
             pace::stopped_until,
         ))
-        .first(conn)
+        .get_result(conn)
         .optional()?;
     Ok(row.map(Pace::of).unwrap_or_default())
 }

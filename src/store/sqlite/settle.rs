@@ -40,7 +40,7 @@ pub(super) fn settle(
             sms::late_accepted,
             sms::late_message_id,
         ))
-        .first(conn)
+        .get_result(conn)
         .optional()?;
     let Some((campaign_id, claim, state, in_doubt, late_accepted, late_message_id)) = row else {
         return match &settlement.fate {
