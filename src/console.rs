@@ -2,7 +2,6 @@
 //! `smsq … > file` holds data and nothing else. A reader that closes standard output (`| head`) has
 //! had enough: that is no fault.
 
-use std::borrow::Cow;
 use std::error::Error;
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write};
@@ -14,8 +13,13 @@ use indicatif::{
     ProgressState, ProgressStyle,
 };
 
+use crate::text::{is_printable, printable};
+
 /// How far apart the lines of progress are where standard error is no terminal.
 const LINE_EVERY: Duration = Duration::from_secs(5);
+
+/// Moves to the top left and clears what is below.
+const CLEAR: &str = "\u{1b}[H\u{1b}[2J";
 
 const RED: &str = "\u{1b}[1;31m";
 const YELLOW: &str = "\u{1b}[1;33m";
@@ -66,8 +70,17 @@ impl Console {
         }
     }
 
-    /// Prints `text` to standard output as it is, and flushes.
+    /// Prints `text` to standard output, without what would steer a terminal, and flushes.
     pub fn data(&self, text: &str) -> io::Result<()> {
+        self.raw(&printable(text))
+    }
+
+    /// Clears the terminal that standard output goes to.
+    pub fn clear(&self) -> io::Result<()> {
+        self.raw(CLEAR)
+    }
+
+    fn raw(&self, text: &str) -> io::Result<()> {
         let print = || {
             let mut out = io::stdout().lock();
             out.write_all(text.as_bytes())?;
@@ -80,8 +93,13 @@ impl Console {
     }
 
     /// Standard output for data too long to hold: write, flush, and ask [`closed`] about an error.
-    pub fn output(&self) -> io::BufWriter<io::Stdout> {
-        io::BufWriter::with_capacity(1 << 16, io::stdout())
+    /// A file or another program gets every byte as it is, a terminal only what is safe to show.
+    pub fn output(&self) -> Output {
+        Output {
+            out: io::BufWriter::with_capacity(1 << 16, io::stdout()),
+            is_shown: io::stdout().is_terminal(),
+            begun: Vec::new(),
+        }
     }
 
     /// A line of talk; nothing with `-q`.
@@ -177,13 +195,50 @@ pub fn closed(error: &(dyn Error + 'static)) -> bool {
     false
 }
 
+/// Standard output for what is written in pieces.
+#[derive(Debug)]
+pub struct Output<W: Write = io::BufWriter<io::Stdout>> {
+    out: W,
+    /// It goes to a terminal.
+    is_shown: bool,
+    /// The first bytes of a character whose last ones have not been written yet.
+    begun: Vec<u8>,
+}
+
+impl<W: Write> Write for Output<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if !self.is_shown {
+            return self.out.write(bytes);
+        }
+        let mut all = std::mem::take(&mut self.begun);
+        all.extend_from_slice(bytes);
+        let whole = match std::str::from_utf8(&all) {
+            Err(error) if error.error_len().is_none() => error.valid_up_to(),
+            _ => all.len(),
+        };
+        self.begun = all.split_off(whole);
+        let text = String::from_utf8_lossy(&all);
+        self.out.write_all(printable(&text).as_bytes())?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+}
+
 /// Standard error, around the progress bar if there is one.
 #[derive(Debug)]
 pub struct Log(MultiProgress);
 
 impl Write for Log {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.suspend(|| io::stderr().lock().write(bytes))
+        // The escapes are those of the log's own colours: it takes out those of others.
+        let steers = |c: char| !is_printable(c) && !matches!(c, '\n' | '\t' | '\u{1b}');
+        let text = String::from_utf8_lossy(bytes).replace(steers, " ");
+        self.0
+            .suspend(|| io::stderr().lock().write_all(text.as_bytes()))?;
+        Ok(bytes.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -341,16 +396,6 @@ impl Lines {
     }
 }
 
-/// A provider's words may hold anything: what would steer the terminal is printed as a space.
-fn printable(text: &str) -> Cow<'_, str> {
-    let steers = |c: char| c.is_control() && c != '\n' && c != '\t';
-    if text.contains(steers) {
-        Cow::Owned(text.replace(steers, " "))
-    } else {
-        Cow::Borrowed(text)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -386,9 +431,21 @@ mod tests {
     }
 
     #[test]
-    fn what_would_steer_the_terminal_is_not_printed() {
-        assert_eq!(printable("blocked\u{1b}[2J\r"), "blocked [2J ");
-        assert!(matches!(printable("plain\nlines"), Cow::Borrowed(_)));
+    fn output_is_cleaned_on_a_terminal_and_exact_elsewhere() {
+        let written = |is_shown| {
+            let mut output = Output {
+                out: Vec::new(),
+                is_shown,
+                begun: Vec::new(),
+            };
+            // One byte at a time: characters are cut in the middle.
+            for byte in "北\u{1b}[2J\u{9b}\u{202e}é\n".bytes() {
+                output.write_all(&[byte]).expect("written");
+            }
+            String::from_utf8(output.out).expect("text")
+        };
+        assert_eq!(written(true), "北 [2J é\n");
+        assert_eq!(written(false), "北\u{1b}[2J\u{9b}\u{202e}é\n");
     }
 
     #[test]

@@ -30,13 +30,14 @@ use anyhow::anyhow;
 use clap::ValueEnum;
 
 use crate::config::{self, Config, Environment, Flags};
-use crate::console::Console;
+use crate::console::{self, Console, Talk};
 use crate::exit::Exit;
 use crate::phone::{Phone, Region};
 use crate::provider::{Provider, ProviderError};
 use crate::report::ReportError;
 use crate::sender::SendError;
 use crate::store::{Access, Campaign, Store, StoreError};
+use crate::text::{printable, printable_json};
 
 /// What a command runs in.
 pub struct Context {
@@ -84,8 +85,15 @@ pub(crate) fn hinted(message: impl fmt::Display, hint: Option<impl fmt::Display>
 
 /// Prints a fault of the command line, or the help that was asked for.
 pub fn usage(error: &clap::Error) -> Exit {
+    let plain = error.to_string();
+    let shown = printable(&plain);
     // Nobody is left to be told when neither stream can be written.
-    error.print().unwrap_or_default();
+    if shown == plain {
+        error.print().unwrap_or_default();
+    } else {
+        // An argument, perhaps the name of a file, would steer the terminal: without colours, then.
+        Console::new(Talk::Some, console::Format::Text).say(shown.trim_end());
+    }
     if error.use_stderr() {
         Exit::CouldNotRun
     } else {
@@ -162,7 +170,8 @@ impl Context {
 
     /// One JSON object on a line of its own.
     pub(crate) fn print_json(&self, value: &serde_json::Value) -> anyhow::Result<()> {
-        Ok(self.console.data(&format!("{value:#}\n"))?)
+        let json = format!("{value:#}\n");
+        Ok(self.console.data(&printable_json(&json))?)
     }
 
     /// The database, which an import made: reading never makes an empty one.

@@ -20,8 +20,6 @@ Examples:
   smsq status --watch                  look again every second until nothing is left to send";
 
 const WATCH_EVERY: Duration = Duration::from_secs(1);
-/// Moves to the top left and clears what is below.
-const CLEAR: &str = "\u{1b}[H\u{1b}[2J";
 
 /// Show how many messages are queued, sent, failed and unknown, campaign by campaign
 #[derive(Debug, clap::Args)]
@@ -43,7 +41,7 @@ pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
         let workers = Active::all(&store).await?;
         let now = store.now().await?;
         if args.watch && context.console.terminal && !context.is_json() {
-            context.console.data(CLEAR)?;
+            context.console.clear()?;
         }
         print(args, context, &standings, (&workers, now))?;
         let is_over =

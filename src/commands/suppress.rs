@@ -11,6 +11,7 @@ use crate::exit::Exit;
 use crate::import::phones;
 use crate::phone::{Phone, Region};
 use crate::store::{Access, Store};
+use crate::text::printable_line;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -225,8 +226,12 @@ async fn list(context: &Context) -> anyhow::Result<()> {
             }));
         } else {
             let lines = page.iter().map(|row| match &row.reason {
-                Some(reason) => format!("{}\t{reason}\n", row.phone),
-                None => format!("{}\n", row.phone),
+                Some(reason) => format!(
+                    "{}\t{}\n",
+                    printable_line(&row.phone),
+                    printable_line(reason)
+                ),
+                None => format!("{}\n", printable_line(&row.phone)),
             });
             context.console.data(&lines.collect::<String>())?;
         }

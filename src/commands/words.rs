@@ -5,6 +5,7 @@ use std::time::Duration;
 use indicatif::HumanCount;
 
 use crate::rate::Rates;
+use crate::text::is_printable;
 
 /// `1 message`, `12,345 messages`.
 pub(crate) fn messages(count: u64) -> String {
@@ -71,7 +72,7 @@ pub(crate) fn campaign_name(text: &str) -> Result<String, String> {
     if name.is_empty() {
         return Err("the name of a campaign is empty".to_owned());
     }
-    if name.chars().any(char::is_control) {
+    if !name.chars().all(is_printable) {
         return Err("the name of a campaign holds a character that cannot be printed".to_owned());
     }
     if name.chars().count() > 100 {
@@ -120,7 +121,7 @@ mod tests {
     #[test]
     fn a_name_of_a_campaign_is_printable_and_short() {
         assert_eq!(campaign_name(" 夏季促销 ").as_deref(), Ok("夏季促销"));
-        for bad in ["", "  ", "a\nb", &"x".repeat(101)] {
+        for bad in ["", "  ", "a\nb", "a\u{202e}b", &"x".repeat(101)] {
             assert!(campaign_name(bad).is_err(), "{bad:?}");
         }
     }

@@ -3,8 +3,9 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use super::error::{ImportError, closest, in_a_line, listed};
+use super::error::{ImportError, closest, listed};
 use super::words;
+use crate::text::printable_line;
 use crate::text::template::Template;
 use crate::window::TIMEZONE;
 
@@ -43,7 +44,7 @@ impl Columns {
         {
             return Err(ImportError::ColumnTwice {
                 file: file.to_owned(),
-                column: in_a_line(twice),
+                column: printable_line(twice).into_owned(),
             });
         }
         let mut aliases = BTreeMap::new();
@@ -223,7 +224,8 @@ fn phone_among(file: &str, names: &[String], is_own_report: bool) -> Result<usiz
     match candidates[..] {
         [phone] => Ok(phone),
         [] if names.iter().any(|name| looks_like_a_value(name)) => {
-            let first: String = in_a_line(&names.join(",")).chars().take(8).collect();
+            let first = names.join(",");
+            let first: String = printable_line(&first).chars().take(8).collect();
             Err(ImportError::NoHeader {
                 file: file.to_owned(),
                 first: format!("{first}…"),
@@ -242,7 +244,7 @@ fn phone_among(file: &str, names: &[String], is_own_report: bool) -> Result<usiz
         [first, ..] => Err(ImportError::TwoPhones {
             file: file.to_owned(),
             candidates: listed(candidates.iter().map(|&column| names[column].as_str())),
-            first: in_a_line(&names[first]),
+            first: printable_line(&names[first]).into_owned(),
         }),
     }
 }

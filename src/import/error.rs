@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::queue::QueueError;
 use crate::store::StoreError;
+use crate::text::printable_line;
 use crate::text::template::TemplateError;
 
 /// Why a file cannot be imported at all.
@@ -262,16 +263,13 @@ pub(super) fn closest<'w>(wanted: &str, words: impl Iterator<Item = &'w str>) ->
         .map(|word| (strsim::jaro_winkler(&wanted, &word.to_lowercase()), word))
         .filter(|(likeness, _)| *likeness > 0.8)
         .max_by(|(left, _), (right, _)| left.total_cmp(right))
-        .map(|(_, word)| in_a_line(word))
-}
-
-/// Cells of a header may have line ends in them; a message has none.
-pub(super) fn in_a_line(text: &str) -> String {
-    text.replace(char::is_control, " ")
+        .map(|(_, word)| printable_line(word).into_owned())
 }
 
 /// Names as they stand in a message: each in backticks.
 pub(super) fn listed<'n>(names: impl Iterator<Item = &'n str>) -> String {
-    let names: Vec<String> = names.map(|name| format!("`{}`", in_a_line(name))).collect();
+    let names: Vec<String> = names
+        .map(|name| format!("`{}`", printable_line(name)))
+        .collect();
     names.join(", ")
 }

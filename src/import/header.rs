@@ -4,12 +4,13 @@
 use std::io;
 
 use super::columns::{Columns, looks_like_a_value};
-use super::error::{ImportError, in_a_line, listed};
+use super::error::{ImportError, listed};
 use super::input::Input;
 use super::reader::{Next, Record};
 use super::source::{Form, Source};
 use super::words;
 use crate::phone::{Phone, PhoneError, Region};
+use crate::text::printable_line;
 
 /// Rows that are looked at.
 const SAMPLE: usize = 200;
@@ -234,7 +235,8 @@ impl Values {
         match self.candidates()[..] {
             [column] => Ok(self.found(column)),
             [] => {
-                let first: String = in_a_line(&first.join(",")).chars().take(8).collect();
+                let first = first.join(",");
+                let first: String = printable_line(&first).chars().take(8).collect();
                 Err(ImportError::NoHeader {
                     file,
                     first: format!("{first}…"),

@@ -16,6 +16,7 @@ use super::rows::{Rows, Text};
 use super::source::{Asked, Form, Source};
 use crate::phone::Region;
 use crate::store::Campaign;
+use crate::text::is_printable;
 use crate::text::template::Template;
 
 /// The longest name of a campaign, in characters.
@@ -310,7 +311,7 @@ pub(super) fn campaign_name(stem: &str, text: Option<&str>) -> String {
     let room = LONGEST_NAME - hash.len() - 1;
     let stem: String = stem
         .chars()
-        .filter(|character| !character.is_control())
+        .filter(|character| is_printable(*character))
         .take(room)
         .collect();
     let stem = stem.trim();

@@ -21,6 +21,7 @@ use super::survey::{Survey, Utf8, Verdict};
 use super::unpack::{self, Archive};
 use super::{spool, workbook};
 use crate::phone::Region;
+use crate::text::printable_line;
 
 const CHUNK: usize = 256 * 1024;
 /// What is looked at to tell text from binary and one delimiter from another.
@@ -276,7 +277,7 @@ fn opened(path: &Path) -> Result<(File, String), ImportError> {
             Err(source) => Err(ImportError::Read { file: name, source }),
         };
     }
-    let name = path.display().to_string();
+    let name = printable_line(&path.display().to_string()).into_owned();
     let from_io = |source| ImportError::from_io(path, &name, source);
     let kind = std::fs::metadata(path).map_err(from_io)?.file_type();
     if kind.is_dir() {

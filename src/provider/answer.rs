@@ -12,6 +12,7 @@ use super::codes::Codes;
 use super::quote::{Private, cut, quote};
 use super::verdict;
 use crate::sms::{Cause, Class, Outcome, Receipt, Timestamp};
+use crate::text::is_printable;
 
 /// A longer id is kept by its beginning: the message was taken all the same.
 const LONGEST_ID: usize = 255;
@@ -143,10 +144,10 @@ impl<'a> Answer<'a> {
     }
 }
 
-/// The text, number or truth value at `pointer`, without control characters; not an empty one.
+/// The text, number or truth value at `pointer`, without what cannot be shown; not an empty one.
 pub(super) fn scalar(json: &Value, pointer: &str) -> Option<String> {
     let text = match json.pointer(pointer)? {
-        Value::String(text) => text.chars().filter(|c| !c.is_control()).collect(),
+        Value::String(text) => text.chars().filter(|c| is_printable(*c)).collect(),
         Value::Number(number) => number.to_string(),
         Value::Bool(truth) => truth.to_string(),
         Value::Null | Value::Array(_) | Value::Object(_) => return None,
@@ -174,7 +175,7 @@ pub(super) fn receipt(message_id: &str, segments: Option<i32>, price: Option<Str
 }
 
 pub(super) fn short_code(code: &str) -> String {
-    let printable: String = code.chars().filter(|c| !c.is_control()).collect();
+    let printable: String = code.chars().filter(|c| is_printable(*c)).collect();
     cut(&printable, LONGEST_CODE).to_owned()
 }
 

@@ -2,6 +2,8 @@
 //! secret. What is quoted here is short, printable, has no long number in it, and is dropped whole where
 //! it repeats what is private.
 
+use crate::text::printable_line;
+
 /// The most bytes of an answer that are quoted.
 pub(super) const QUOTED: usize = 200;
 
@@ -36,14 +38,11 @@ pub(super) fn cut(text: &str, bytes: usize) -> &str {
     &text[..end.unwrap_or(0)]
 }
 
-/// One line, without control characters, as long as it is searched.
+/// One line, without what cannot be shown, as long as it is searched.
 fn flat(text: &str) -> String {
-    let text = cut(text, 4 * SEARCHED);
-    let words = text
-        .split(|c: char| c.is_whitespace() || c.is_control() || c == '\u{feff}')
-        .filter(|word| !word.is_empty());
+    let text = printable_line(cut(text, 4 * SEARCHED));
     let mut line = String::new();
-    for word in words {
+    for word in text.split_whitespace() {
         if !line.is_empty() {
             line.push(' ');
         }

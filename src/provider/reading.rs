@@ -12,6 +12,7 @@ use super::codes::Codes;
 use super::quote::Private;
 use super::stanza::Stanza;
 use crate::sms::{Outcome, Receipt, Timestamp};
+use crate::text::is_printable;
 
 /// How the answers of one provider are read.
 #[derive(Clone, Debug)]
@@ -148,7 +149,7 @@ impl Between {
             "" => rest.lines().next().unwrap_or_default(),
             end => rest.split_once(end)?.0,
         };
-        let found: String = found.chars().filter(|c| !c.is_control()).collect();
+        let found: String = found.chars().filter(|c| is_printable(*c)).collect();
         (!found.trim().is_empty()).then(|| found.trim().to_owned())
     }
 }

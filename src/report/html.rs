@@ -1,18 +1,20 @@
 //! The report as one page that anybody can open, print and send on: everything is in it, it loads
 //! nothing and runs nothing. What it says stands in `templates/report.html`, how it is reckoned here.
 
+use std::borrow::Cow;
 use std::io::Write;
 use std::time::Duration;
 
 use indicatif::HumanCount;
-use minijinja::Environment;
-use minijinja::value::Serde;
+use minijinja::value::{Serde, Value};
+use minijinja::{Environment, escape_formatter};
 use serde::Serialize;
 
 use super::table::percent;
 use super::{History, Report, ReportError, Step, steps};
 use crate::sms::Timestamp;
 use crate::store::inspect::{Failure, Totals};
+use crate::text::printable;
 
 /// A page with more rows than these is no fun in any browser; the csv has them all.
 pub(super) const MOST_FAILURES: usize = 2_000;
@@ -114,6 +116,12 @@ pub(super) fn write(
     out: &mut impl Write,
 ) -> Result<(), ReportError> {
     let mut pages = Environment::new();
+    pages.set_formatter(|out, state, value| match value.as_str().map(printable) {
+        Some(Cow::Owned(shown)) if !value.is_safe() => {
+            escape_formatter(out, state, &Value::from(shown))
+        }
+        _ => escape_formatter(out, state, value),
+    });
     pages.add_template("report.html", TEMPLATE)?;
     let standing = report.standing();
     let totals = &report.totals;

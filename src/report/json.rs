@@ -7,6 +7,7 @@ use serde_json::{Map, Value};
 
 use super::{Reason, Report, Standing, columns_of};
 use crate::store::inspect::{Failure, FailureState, Totals};
+use crate::text::printable_json;
 
 /// A report on one campaign begins with how it stands, one on all with the sums.
 #[derive(Serialize)]
@@ -55,7 +56,8 @@ impl<'a, W: Write> Writer<'a, W> {
             campaigns: standing.is_none().then_some(&report.standings),
         })?;
         // The object stays open for the list that nobody can hold.
-        out.write_all(head.strip_suffix('}').unwrap_or(&head).as_bytes())?;
+        let open = head.strip_suffix('}').unwrap_or(&head);
+        out.write_all(printable_json(open).as_bytes())?;
         out.write_all(b",\"failures\":[")?;
         Ok(Self {
             report,
@@ -84,7 +86,8 @@ impl<'a, W: Write> Writer<'a, W> {
                 last_attempt_at: failure.last_attempt_at.map(|moment| moment.to_string()),
                 columns: columns_of(failure),
             };
-            serde_json::to_writer(&mut self.out, &line)?;
+            let line = serde_json::to_string(&line)?;
+            self.out.write_all(printable_json(&line).as_bytes())?;
         }
         Ok(())
     }

@@ -8,6 +8,7 @@ use indicatif::HumanCount;
 
 use super::{Report, Standing, steps};
 use crate::store::inspect::{Failure, Totals};
+use crate::text::printable_line;
 
 /// More reasons than these say nothing to a person; the csv has them all.
 const MOST_REASONS: usize = 20;
@@ -55,18 +56,18 @@ pub(super) fn write_failures(page: &[Failure], out: &mut impl Write) -> io::Resu
             1 => "1 attempt".to_owned(),
             many => format!("{many} attempts"),
         };
-        writeln!(out, "{} ({tried})", printable(&line))?;
+        writeln!(out, "{} ({tried})", printable_line(&line))?;
     }
     Ok(())
 }
 
 fn standing(one: &Standing) -> String {
-    let mut text = format!("{}: {}", printable(&one.campaign), one.state);
+    let mut text = format!("{}: {}", printable_line(&one.campaign), one.state);
     if let Some(reason) = &one.state_reason {
-        let _ = write!(text, " ({})", printable(reason));
+        let _ = write!(text, " ({})", printable_line(reason));
     }
     if let Some(hours) = &one.window {
-        let _ = write!(text, "\nsent {}", printable(hours.told()));
+        let _ = write!(text, "\nsent {}", printable_line(hours.told()));
     }
     text.push_str("\n\n");
     let mut table = bare();
@@ -94,7 +95,7 @@ fn overview(all: &[Standing]) -> String {
     let used: Vec<&str> = places(&sum).iter().map(|(label, _)| *label).collect();
     let mut table = bare();
     let right = |cell: Cell| cell.set_alignment(CellAlignment::Right);
-    let mut row = |name: String, state: &str, totals: &Totals| {
+    let mut row = |name: &str, state: &str, totals: &Totals| {
         let mut cells = vec![Cell::new(name), Cell::new(state)];
         let counts = all_places(totals).into_iter();
         let counts = counts.filter(|(label, _)| used.contains(label));
@@ -102,9 +103,9 @@ fn overview(all: &[Standing]) -> String {
         table.add_row(cells);
     };
     for one in all {
-        row(printable(&one.campaign), one.state, &one.totals);
+        row(&printable_line(&one.campaign), one.state, &one.totals);
     }
-    row("all".to_owned(), "", &sum);
+    row("all", "", &sum);
     let mut header = vec![Cell::new("campaign"), Cell::new("state")];
     header.extend(used.iter().map(|label| right(Cell::new(label))));
     table.set_header(header);
@@ -151,7 +152,8 @@ fn reasons(report: &Report, text: &mut String) {
     for one in report.by_reason.iter().take(MOST_REASONS) {
         let code = one.code.as_deref().map(|code| format!(" {code}"));
         let code = code.unwrap_or_default();
-        let why = printable(&format!("{} ({}{code})", one.reason, one.class));
+        let why = format!("{} ({}{code})", one.reason, one.class);
+        let why = printable_line(&why);
         table.add_row(vec![
             Cell::new(format!("  {}", HumanCount(one.count))).set_alignment(CellAlignment::Right),
             Cell::new(format!("{why}\n→ {}", one.advice)),
@@ -205,11 +207,6 @@ pub(super) fn push_table(text: &mut String, table: &Table) {
         text.push_str(line.trim_end());
         text.push('\n');
     }
-}
-
-/// One line that steers no terminal, whatever a provider put into it.
-pub(super) fn printable(text: &str) -> String {
-    text.replace(char::is_control, " ")
 }
 
 #[cfg(test)]

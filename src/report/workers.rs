@@ -4,9 +4,10 @@ use comfy_table::{Cell, CellAlignment};
 use indicatif::{HumanCount, HumanDuration};
 use serde::Serialize;
 
-use super::table::{bare, printable, push_table};
+use super::table::{bare, push_table};
 use crate::sms::Timestamp;
 use crate::store::{Store, StoreError, Worker};
+use crate::text::printable_line;
 
 /// A worker, and how many messages it has claimed and not settled.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -43,7 +44,7 @@ impl Active {
         for worker in workers {
             table.add_row(vec![
                 Cell::new(worker.id),
-                Cell::new(printable(&worker.host)),
+                Cell::new(printable_line(&worker.host)),
                 right(Cell::new(worker.pid)),
                 Cell::new(&worker.started_at),
                 right(Cell::new(ago(worker.beat, now))),

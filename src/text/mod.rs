@@ -1,5 +1,8 @@
-//! The text of a message: how it is made from a row, and what it will cost.
+//! The text of a message: how it is made from a row, what it will cost, and how it is shown.
 
+mod printable;
 pub mod segments;
 pub mod smart;
 pub mod template;
+
+pub use printable::{is_printable, printable, printable_json, printable_line};

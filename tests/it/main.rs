@@ -27,6 +27,7 @@ mod starved;
 mod stopping;
 mod store;
 mod support;
+mod terminal;
 mod vendors;
 mod vendors_batches;
 mod vendors_commands;

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::outlook::{CHARACTERS, Outlook, Pace, alphabet};
 use super::{prices, tell};
 use crate::import::{Mapping, Preview, Sample};
-use crate::text::smart;
+use crate::text::{printable_line, smart};
 
 /// A file, looked through.
 pub(super) struct Look<'a> {
@@ -54,7 +54,11 @@ impl Look<'_> {
         self.outlook().write(&mut text);
         self.outlook().write_samples(&mut text);
         for (line, rejected) in &preview.rejects {
-            let _ = writeln!(text, "\n  line {line} rejected: {}", rejected.reason);
+            let _ = writeln!(
+                text,
+                "\n  line {line} rejected: {}",
+                printable_line(&rejected.reason)
+            );
         }
         text
     }

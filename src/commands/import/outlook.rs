@@ -12,7 +12,7 @@ use crate::import::{Messages, Sample};
 use crate::rate::Rate;
 use crate::sms::Timestamp;
 use crate::text::segments::Alphabet;
-use crate::text::smart;
+use crate::text::{is_printable, printable_line, smart};
 use crate::window::Window;
 
 /// So many expensive characters are named.
@@ -136,7 +136,7 @@ impl Outlook<'_> {
         let _ = writeln!(text, "  sending     {}", self.sending());
         for (character, count) in all.expensive.iter().take(CHARACTERS) {
             let code = u32::from(*character);
-            let is_shown = !character.is_control() && !character.is_whitespace();
+            let is_shown = is_printable(*character) && !character.is_whitespace();
             let shown = if is_shown { *character } else { ' ' };
             let instead = match smart::plain(*character) {
                 Some("") => ", and nothing would be missed without it".to_owned(),
@@ -183,7 +183,7 @@ fn write_sample(text: &mut String, what: &str, sample: &Sample) {
     let _ = writeln!(
         text,
         "\n  {what}{line}to {}: {} × {}\n    {}",
-        sample.phone,
+        printable_line(&sample.phone),
         sample.segments.count,
         alphabet(sample.segments.alphabet),
         sample.content.replace('\n', "\n    ")

@@ -1,0 +1,74 @@
+//! A gateway that answers every request the same, whatever the test wants it to say.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Listens until the test ends.
+pub(crate) struct Scripted {
+    address: SocketAddr,
+    is_over: Arc<AtomicBool>,
+}
+
+impl Scripted {
+    /// Answers with this status line, such as `400 Bad Request`, and this body.
+    pub(crate) fn start(status: &str, body: &str) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let gateway = Self {
+            address: listener.local_addr().expect("an address"),
+            is_over: Arc::default(),
+        };
+        let is_over = Arc::clone(&gateway.is_over);
+        let answer = format!(
+            "HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\
+             Connection: close\r\n\r\n{body}",
+            body.len()
+        );
+        std::thread::spawn(move || {
+            for client in listener.incoming() {
+                if is_over.load(Ordering::Relaxed) {
+                    break;
+                }
+                let answer = answer.clone();
+                std::thread::spawn(move || {
+                    // A client that has gone needs no answer.
+                    let _ = client.and_then(|mut client| converse(&mut client, &answer));
+                });
+            }
+        });
+        gateway
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+}
+
+impl Drop for Scripted {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::Relaxed);
+        // It wakes the one who listens.
+        let _ = TcpStream::connect(self.address);
+    }
+}
+
+/// Reads one request and answers it.
+fn converse(client: &mut TcpStream, answer: &str) -> std::io::Result<()> {
+    let mut request = BufReader::new(client.try_clone()?);
+    let mut length = 0;
+    loop {
+        let mut line = String::new();
+        request.read_line(&mut line)?;
+        if let Some((name, value)) = line.split_once(':')
+            && name.eq_ignore_ascii_case("content-length")
+        {
+            length = value.trim().parse().unwrap_or(0);
+        }
+        if line.trim().is_empty() {
+            break;
+        }
+    }
+    request.read_exact(&mut vec![0; length])?;
+    client.write_all(answer.as_bytes())
+}
