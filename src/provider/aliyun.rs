@@ -204,7 +204,9 @@ fn signed(
         utc(stamp.now, "%Y-%m-%dT%H:%M:%SZ"),
         format!("{:032x}", stamp.nonce),
     );
+    // Without it the vendor's older gateways answer in XML.
     let mut headers = vec![
+        ("accept", "application/json"),
         ("host", host.as_str()),
         ("x-acs-action", action),
         ("x-acs-content-sha256", &hash),
@@ -217,7 +219,7 @@ fn signed(
         ("x-acs-signature-nonce", nonce.as_str()),
         ("x-acs-version", VERSION),
     ]);
-    headers.splice(0..0, kind);
+    headers.splice(1..1, kind);
     let keys = Keys {
         id: common.secret("access_key_id"),
         secret: common.secret("access_key_secret"),

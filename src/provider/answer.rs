@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Response, StatusCode};
+use http::{HeaderMap, Response, StatusCode};
 use serde_json::Value;
 
 use super::codes::Codes;
@@ -26,6 +26,7 @@ pub(super) const UNKNOWN_STATUS: [u16; 2] = [408, 503];
 pub(super) struct Answer<'a> {
     pub(super) status: StatusCode,
     pub(super) body: &'a [u8],
+    pub(super) headers: &'a HeaderMap,
     pub(super) json: Option<Value>,
     pub(super) now: Timestamp,
     retry_after: Option<Duration>,
@@ -42,6 +43,7 @@ impl<'a> Answer<'a> {
         let body = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body);
         Self {
             status: response.status(),
+            headers: response.headers(),
             body,
             json: serde_json::from_slice(body).ok(),
             now,

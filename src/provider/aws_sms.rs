@@ -85,13 +85,16 @@ impl Calls for AwsSms {
 }
 
 /// The reason that the exception names, where the table knows it; else the exception, without the namespace that
-/// may stand before it.
+/// may stand before it and the address that may stand behind it. It is in the body or in a header.
 fn code(common: &Common, answer: &Answer<'_>) -> Option<String> {
     let reason = answer.scalar("/Reason");
     let reason = reason.filter(|reason| common.codes.meaning(reason).is_some());
     reason.or_else(|| {
-        let kind = answer.scalar("/__type")?;
-        kind.rsplit('#').next().map(str::to_owned)
+        let header = || answer.headers.get("x-amzn-errortype")?.to_str().ok();
+        let kind = answer.scalar("/__type");
+        let kind = kind.as_deref().or_else(header)?;
+        let kind = kind.split(':').next().unwrap_or_default();
+        kind.rsplit('#').next().map(|kind| kind.trim().to_owned())
     })
 }
 

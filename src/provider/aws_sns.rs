@@ -87,7 +87,20 @@ impl Calls for AwsSns {
                 taken(&id, None, None)
             }
             _ if answer.status.is_success() => answer.unknown(" without a `MessageId`"),
-            Some(Found { code, words, .. }) => answer.failed(&common.codes, code.as_deref(), words),
+            Some(Found { code, words, .. }) => {
+                // One code for two things, and the words tell them apart.
+                let is_phone = words.as_ref().is_some_and(|words| {
+                    words
+                        .trim_start_matches("Invalid parameter: ")
+                        .starts_with("PhoneNumber")
+                });
+                let suffix = if is_phone { " PhoneNumber" } else { "" };
+                let code = code.map(|code| match code.as_str() {
+                    "InvalidParameter" => code + suffix,
+                    _ => code,
+                });
+                answer.failed(&common.codes, code.as_deref(), words)
+            }
             None => answer.failed(&common.codes, None, None),
         };
         all(messages, &outcome)

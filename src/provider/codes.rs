@@ -122,6 +122,11 @@ impl Codes {
         })
     }
 
+    /// Whether the table names the code itself. A pattern like `isv.*` covers codes that nobody has looked at.
+    pub(super) fn names(&self, code: &str) -> bool {
+        self.0.contains_key(code) || self.0.contains_key(&format!("{code}*"))
+    }
+
     /// What the table has of a text that begins with one of its codes.
     pub(super) fn beginning(&self, text: &str) -> Option<&str> {
         let stems = self.0.keys().map(|key| key.trim_end_matches('*'));
@@ -299,6 +304,15 @@ mod tests {
         assert_eq!(class("a.bx"), Some(Class::Account));
         assert_eq!(class("a.bc"), Some(Class::Throttle));
         assert_eq!(class("a"), None);
+    }
+
+    #[test]
+    fn codes_that_only_a_pattern_covers_are_not_named() {
+        let codes = read("codes = { 'a.*' = { class = 'content' }, 'a.b' = { class = 'content' }, 'No route*' = { class = 'recipient' } }")
+            .expect("codes");
+        let named = ["a.b", "a.c", "a", "No route", "No route to X"].map(|code| codes.names(code));
+        assert_eq!(named, [true, false, false, true, false]);
+        assert!(codes.meaning("a.c").is_some());
     }
 
     #[test]

@@ -5,13 +5,23 @@ use super::stanza::Stanza;
 use super::{Message, ProviderError};
 use crate::sms::{Cause, Class, Outcome};
 
+/// How a vendor assigns values to the parameters of its template.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Order {
+    /// By the parameter's name.
+    Named,
+    /// By position: the request carries a list of values without names.
+    Positional,
+}
+
 /// The vendor's template, and which column fills which of its parameters.
 #[derive(Clone, Debug)]
 pub(super) struct Parameters {
     /// The vendor's id of the template; `None` until the operator sets it.
     pub(super) template: Option<String>,
-    /// Parameter and column, in the template's order.
+    /// Parameter and column, in the order in which they are sent.
     columns: Vec<(String, String)>,
+    order: Order,
     /// The most characters of one value.
     longest: Option<usize>,
     /// Values may hold web addresses.
@@ -29,14 +39,30 @@ impl Parameters {
         "template_text",
     ];
 
-    /// `params` is a table (parameter = "column") or, where they have no names, a list of columns.
-    pub(super) fn read(stanza: &Stanza<'_>) -> Result<Self, ProviderError> {
+    /// `params` is a table (parameter = "column") or a list of columns. For a vendor that takes them by position a
+    /// table must have the keys 1 to n, because TOML tables have no order.
+    pub(super) fn read(stanza: &Stanza<'_>, order: Order) -> Result<Self, ProviderError> {
         let text = |key: &str, value: &toml::Value| {
             let value = value.as_str().map(str::to_owned);
             value.ok_or_else(|| stanza.fault(key, "must be the name of a column"))
         };
         let columns = match stanza.table.get("params") {
             None => Vec::new(),
+            Some(toml::Value::Table(table)) if order == Order::Positional => (1..=table.len())
+                .map(|position| {
+                    let name = position.to_string();
+                    let column = table.get(&name).ok_or_else(|| {
+                        stanza.fault(
+                            "params",
+                            "this provider fills its template by position, and a table has no order\n\
+                             hint: write the columns as a list, in the order of the template's parameters: \
+                             `params = [\"COLUMN\", \"COLUMN\"]`",
+                        )
+                    })?;
+                    let column = text(&format!("params.{name}"), column)?;
+                    Ok((name, column))
+                })
+                .collect::<Result<_, _>>()?,
             Some(toml::Value::Table(table)) => table
                 .iter()
                 .map(|(name, column)| Ok((name.clone(), text(&format!("params.{name}"), column)?)))
@@ -59,6 +85,7 @@ impl Parameters {
         Ok(Self {
             template: stanza.optional("template")?,
             columns,
+            order,
             longest: stanza.optional("param_length")?,
             may_link: stanza.optional("param_urls")?.unwrap_or(true),
             text: stanza.optional("template_text")?,
@@ -128,23 +155,59 @@ impl Parameters {
         Ok(())
     }
 
-    /// What the recipient will see, where the operator gave the template's text.
+    /// What the recipient will see, where the operator gave the template's text. A placeholder that no parameter
+    /// fills stays as it is.
     pub(super) fn preview(&self, message: &Message) -> Option<Result<String, Outcome>> {
-        let mut text = self.text.clone()?;
-        let filled = match self.fill(message) {
-            Ok(filled) => filled,
-            Err(outcome) => return Some(Err(outcome)),
-        };
-        for (name, value) in filled {
-            for written in [
-                format!("${{{name}}}"),
-                format!("{{{{{name}}}}}"),
-                format!("{{{name}}}"),
-            ] {
-                text = text.replace(&written, &value);
+        let text = self.text.as_deref()?;
+        Some(
+            self.fill(message)
+                .map(|filled| self.substitute(text, &filled)),
+        )
+    }
+
+    /// Replaces the placeholders in one pass: a value that looks like a placeholder is not replaced again.
+    fn substitute(&self, text: &str, filled: &[(&str, String)]) -> String {
+        let mut out = String::with_capacity(text.len());
+        let mut rest = text;
+        let mut position = 0;
+        while let Some((before, name, after)) = placeholder(rest) {
+            out.push_str(before);
+            let named = filled.iter().find(|(known, _)| *known == name);
+            // Names like `${NUM_6}` give the type: the first one takes the first value.
+            let is_numbered = name.bytes().all(|byte| byte.is_ascii_digit());
+            let placed = || match self.order {
+                Order::Positional if !is_numbered => filled.get(position),
+                _ => None,
+            };
+            match named.or_else(placed) {
+                Some((_, value)) => out.push_str(value),
+                None => out.push_str(&rest[before.len()..rest.len() - after.len()]),
             }
+            position += 1;
+            rest = after;
         }
-        Some(Ok(text))
+        out + rest
+    }
+}
+
+/// The text before the first `${name}`, `{{name}}` or `{name}`, its name, and the text behind it.
+fn placeholder(text: &str) -> Option<(&str, &str, &str)> {
+    let mut from = 0;
+    loop {
+        let open = from + text[from..].find('{')?;
+        let (inner, close) = match text[open..].strip_prefix("{{") {
+            Some(inner) => (inner, "}}"),
+            None => (&text[open + 1..], "}"),
+        };
+        let name = inner.split_once(close).map(|(name, _)| name);
+        match name.filter(|name| !name.is_empty() && !name.contains(['{', '}', '\n'])) {
+            Some(name) => {
+                let before = &text[..open];
+                let before = before.strip_suffix('$').unwrap_or(before);
+                return Some((before, name.trim(), &inner[name.len() + close.len()..]));
+            }
+            None => from = open + 1,
+        }
     }
 }
 
@@ -171,12 +234,16 @@ mod tests {
     use super::*;
 
     fn read(source: &str) -> Result<Parameters, String> {
+        read_in(source, Order::Named)
+    }
+
+    fn read_in(source: &str, order: Order) -> Result<Parameters, String> {
         let table: toml::Table = source.parse().expect("toml");
         let stanza = Stanza {
             name: "cellar",
             table: &table,
         };
-        Parameters::read(&stanza).map_err(|error| error.to_string())
+        Parameters::read(&stanza, order).map_err(|error| error.to_string())
     }
 
     fn fault(source: &str) -> String {
@@ -227,6 +294,60 @@ mod tests {
             let preview = read(source).expect(source).preview(&message());
             assert_eq!(preview, Some(Ok("order 4711!".to_owned())), "{source}");
         }
+    }
+
+    #[test]
+    fn positional_parameters_reject_a_table_with_names() {
+        for source in [
+            "params = { name = 'name', code = 'order' }",
+            "params = { 1 = 'name', 3 = 'order' }",
+            "params = { 0 = 'name', 1 = 'order' }",
+            "params = { 01 = 'name' }",
+        ] {
+            let error = read_in(source, Order::Positional).expect_err(source);
+            assert!(error.contains("`params`"), "{error}");
+            assert!(
+                error.contains(r#"`params = ["COLUMN", "COLUMN"]`"#),
+                "{error}"
+            );
+            assert!(read(source).is_ok(), "{source}");
+        }
+    }
+
+    #[test]
+    fn positional_parameters_sort_a_numbered_table_by_number() {
+        let table: Vec<String> = (1..=12).map(|at| format!("{at} = 'c{at}'")).collect();
+        let source = format!("params = {{ {} }}", table.join(", "));
+        let parameters = read_in(&source, Order::Positional).expect("positions");
+        let expected: Vec<String> = (1..=12).map(|at| format!("c{at}")).collect();
+        assert_eq!(parameters.columns(), expected);
+    }
+
+    #[test]
+    fn preview_of_positional_parameters_shows_what_is_sent() {
+        let columns = "params = ['order', 'name']";
+        for text in ["{1} {2}", "${1} ${2}", "${NUM_6} ${TXT_20}"] {
+            let source = format!("{columns}\ntemplate_text = '{text}'");
+            let parameters = read_in(&source, Order::Positional).expect("read");
+            let sent = parameters.values(&message()).expect("values").join(" ");
+            assert_eq!(parameters.preview(&message()), Some(Ok(sent)), "{text}");
+        }
+        let source = format!("{columns}\ntemplate_text = '{{1}} {{3}} {{x'");
+        let short = read_in(&source, Order::Positional).expect("read");
+        assert_eq!(
+            short.preview(&message()),
+            Some(Ok("4711 {3} {x".to_owned()))
+        );
+    }
+
+    #[test]
+    fn preview_keeps_a_value_that_looks_like_a_placeholder() {
+        let source = "params = { a = 'order', b = 'name' }\ntemplate_text = '${a}/${b}'";
+        let mut message = message();
+        message.params["order"] = "${b}".into();
+        message.params["name"] = "${a}".into();
+        let preview = read(source).expect("read").preview(&message);
+        assert_eq!(preview, Some(Ok("${b}/${a}".to_owned())));
     }
 
     #[test]

@@ -98,10 +98,17 @@ impl Reading {
 
     /// The vendor's code.
     fn code(&self, answer: &Answer<'_>, entry: Option<usize>) -> Option<String> {
-        let pointed = pointed(answer, self.error_code.as_deref(), entry);
+        let between = self.error_text.as_ref();
+        if self.error_code.is_some() {
+            let value = pointed(answer, self.error_code.as_deref(), entry)?;
+            return match between {
+                Some(between) => between.find(&value),
+                None => Some(value),
+            };
+        }
         // A text may repeat what it was given, so only what the table has of it is kept.
-        let said = || self.error_text.as_ref()?.find(&answer.text());
-        pointed.or_else(|| Some(self.codes.beginning(&said()?)?.to_owned()))
+        let said = between?.find(&answer.text())?;
+        Some(self.codes.beginning(&said)?.to_owned())
     }
 
     /// The provider took it, provided that the id is where it should be.

@@ -12,7 +12,7 @@ use super::answer::Answer;
 pub(super) use super::calls::{Calls, Common};
 use super::codes::Codes;
 use super::generic::not_one;
-use super::parameters::Parameters;
+use super::parameters::{Order, Parameters};
 use super::secrets::Secrets;
 use super::stanza::{Connection, Stanza};
 use super::supports::{Finding, LookUp, Supports};
@@ -94,6 +94,10 @@ impl Vendor {
             (None, "aws-sns") => aws::url(stanza, "sns")?,
             (None, _) => stanza.required("url")?,
         };
+        let order = match kind {
+            "huawei" | "tencent" => Order::Positional,
+            _ => Order::Named,
+        };
         let common = Common {
             name: stanza.name.to_owned(),
             kind,
@@ -101,7 +105,7 @@ impl Vendor {
             from: stanza.optional("from")?,
             secrets: Secrets::read(stanza, environment)?,
             codes: Codes::read(stanza)?,
-            parameters: Parameters::read(stanza)?,
+            parameters: Parameters::read(stanza, order)?,
             look_up: LookUp::read(stanza, &[])?,
             connection: Connection::read(stanza)?,
         };

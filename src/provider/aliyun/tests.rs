@@ -20,7 +20,8 @@ fn one_message_is_all_in_the_query_and_signed() {
             "x-acs-action: SendSms\n",
             "x-acs-date: 2023-11-14T22:13:20Z\n",
             "x-acs-signature-nonce: 00000000000000000000000000000007\n",
-            "SignedHeaders=host;x-acs-action;x-acs-content-sha256;x-acs-date;",
+            "accept: application/json\n",
+            "SignedHeaders=accept;host;x-acs-action;x-acs-content-sha256;x-acs-date;",
         ],
     );
     let other = vendor(
@@ -46,7 +47,7 @@ fn several_messages_have_their_own_parameters() {
         &[
             "?OutId=batch-ref-1&TemplateCode=SMS_1\n",
             "x-acs-action: SendBatchSms\n",
-            "SignedHeaders=content-type;host;",
+            "SignedHeaders=accept;content-type;host;",
             "PhoneNumberJson=%5B%2213812345678%22%2C%2213812345679%22%5D",
             "TemplateParamJson=%5B%7B%22code%22%3A%224711%22%7D%2C%7B%22code%22%3A%22a%5C%22b%22%7D%5D",
         ],
