@@ -22,10 +22,10 @@ Examples:
   smsq sandbox --refuse '1000 for 10s'            away for 10 s after 1,000 requests
   SMSQ__DEFAULT_PROVIDER=sandbox smsq send        (in another terminal) sends to it
 
-GET /stats tells what it has seen. A recipient whose number ends in these digits makes it misbehave:
-  0001 rejected: invalid     0004 429 once, then accepted          0007 accepted, the answer cut, once
-  0002 rejected: opted out   0005 accepted, but no answer, once    0008 503 always
-  0003 503 once, then fine   0006 accepted, answered late, once    0009 401 always: the account
+GET /stats tells what it has seen. A recipient +1 500 555 and four digits is reserved for faults; the first digit says which:
+  1xxx rejected: invalid     4xxx 429 once, then accepted          7xxx accepted, the answer cut, once
+  2xxx rejected: opted out   5xxx accepted, but no answer, once    8xxx 503 always
+  3xxx 503 once, then fine   6xxx accepted, answered late, once    9xxx 401 always: the account
 
 A SHARE is `5%` or `every 20`; an AWAY is `1000 for 5s`: after request 1000, for 5 seconds.";
 

@@ -50,6 +50,10 @@ pub(super) enum Manner {
     None,
 }
 
+/// How a number begins that makes the gateway misbehave; four digits follow. It is in a range of personal numbers
+/// that are not mobile phones, so it is on nobody's list.
+const RESERVED: &str = "1500555";
+
 /// The most orders in one list.
 const MOST: usize = 1_000;
 
@@ -142,8 +146,8 @@ fn decide_all(
 fn turned_down(order: &Result<Order<'_>, Answer>) -> Option<Answer> {
     match order {
         Err(nonsense) => Some(nonsense.clone()),
-        Ok(order) => match magic(last_digits(order.digits())) {
-            Magic::Always(answer) if answer.status == 400 => Some(answer),
+        Ok(order) => match reserved(order.digits()) {
+            Reserved::Always(answer) if answer.status == 400 => Some(answer),
             _ => None,
         },
     }
@@ -161,11 +165,6 @@ fn result(answer: &Answer, reference: Option<&str>) -> serde_json::Value {
         result.extend(body);
     }
     result.into()
-}
-
-/// The four that tell how the gateway is to behave.
-fn last_digits(digits: &str) -> &str {
-    &digits[digits.len() - 4..]
 }
 
 fn read(body: &[u8]) -> Result<Order<'_>, Answer> {
@@ -196,10 +195,10 @@ fn decide(
 ) -> Answer {
     let faults = &desk.behaviour.faults;
     let reference = order.reference.as_deref().filter(|it| !it.is_empty());
-    let fault = match magic(last_digits(order.digits())) {
-        Magic::None => faults.befalling(number),
-        Magic::Always(answer) => return answer,
-        Magic::Once(fault) => ledger
+    let fault = match reserved(order.digits()) {
+        Reserved::None => faults.befalling(number),
+        Reserved::Always(answer) => return answer,
+        Reserved::Once(fault) => ledger
             .first_time(&order.to, &order.text, reference)
             .then_some(fault),
     };
@@ -233,25 +232,26 @@ fn closed_to_all(desk: &Desk, arrival: &ledger::Arrival) -> Option<Answer> {
         .then(|| throttled(Duration::from_secs(1)))
 }
 
-enum Magic {
+enum Reserved {
     None,
     Once(Fault),
     Always(Answer),
 }
 
-/// The table of [`super`].
-fn magic(last_digits: &str) -> Magic {
-    match last_digits {
-        "0001" => Magic::Always(error(400, "invalid_recipient", "no such number")),
-        "0002" => Magic::Always(error(400, "opted_out", "the recipient has opted out")),
-        "0003" => Magic::Once(Fault::Unavailable),
-        "0004" => Magic::Once(Fault::Throttle),
-        "0005" => Magic::Once(Fault::NoAnswer),
-        "0006" => Magic::Once(Fault::Slow),
-        "0007" => Magic::Once(Fault::Broken),
-        "0008" => Magic::Always(overloaded()),
-        "0009" => Magic::Always(suspended()),
-        _ => Magic::None,
+/// What the table of [`super`] says of this number, without `+`.
+fn reserved(digits: &str) -> Reserved {
+    let line = digits.strip_prefix(RESERVED).filter(|line| line.len() == 4);
+    match line.and_then(|line| line.as_bytes().first()) {
+        Some(b'1') => Reserved::Always(error(400, "invalid_recipient", "no such number")),
+        Some(b'2') => Reserved::Always(error(400, "opted_out", "the recipient has opted out")),
+        Some(b'3') => Reserved::Once(Fault::Unavailable),
+        Some(b'4') => Reserved::Once(Fault::Throttle),
+        Some(b'5') => Reserved::Once(Fault::NoAnswer),
+        Some(b'6') => Reserved::Once(Fault::Slow),
+        Some(b'7') => Reserved::Once(Fault::Broken),
+        Some(b'8') => Reserved::Always(overloaded()),
+        Some(b'9') => Reserved::Always(suspended()),
+        _ => Reserved::None,
     }
 }
 

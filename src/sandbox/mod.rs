@@ -3,20 +3,20 @@
 //! `id, segments`; a list of such messages answers 200 with a list of results, each with the `status` and the
 //! body that its message would have had alone. `GET /stats` and `GET /messages` tell what it has seen.
 //!
-//! The same reference again answers 200 with the same id. A recipient whose number ends in these digits
-//! makes it misbehave, "once" being per reference (without one: per recipient and text):
+//! The same reference again answers 200 with the same id. These numbers are reserved and make it misbehave, "once"
+//! being per reference (without one: per recipient and text); every other number is a plain recipient:
 //!
-//! | last digits | what happens |
+//! | number | what happens |
 //! | --- | --- |
-//! | 0001 | 400, code `invalid_recipient`, always |
-//! | 0002 | 400, code `opted_out`, always |
-//! | 0003 | 503, code `overloaded`, once; then accepted |
-//! | 0004 | 429 with `Retry-After: 1`, code `rate_limited`, once; then accepted |
-//! | 0005 | accepted, then the connection is dropped instead of an answer, once |
-//! | 0006 | accepted, but answered too late, once |
-//! | 0007 | accepted, but the answer's body is cut, once |
-//! | 0008 | 503, always |
-//! | 0009 | 401, code `account_suspended`, always |
+//! | +1 500 555 1xxx | 400, code `invalid_recipient`, always |
+//! | +1 500 555 2xxx | 400, code `opted_out`, always |
+//! | +1 500 555 3xxx | 503, code `overloaded`, once; then accepted |
+//! | +1 500 555 4xxx | 429 with `Retry-After: 1`, code `rate_limited`, once; then accepted |
+//! | +1 500 555 5xxx | accepted, then the connection is dropped instead of an answer, once |
+//! | +1 500 555 6xxx | accepted, but answered too late, once |
+//! | +1 500 555 7xxx | accepted, but the answer's body is cut, once |
+//! | +1 500 555 8xxx | 503, always |
+//! | +1 500 555 9xxx | 401, code `account_suspended`, always |
 //!
 //! In a list, what keeps an answer from coming keeps the list's; all else stands in the message's own result.
 

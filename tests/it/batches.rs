@@ -9,7 +9,7 @@ use smsq::sandbox::{Behaviour, Faults, Share};
 
 use crate::support::Scratch;
 use crate::support::databases::with_every_database;
-use crate::support::practice::{Practice, list, list_ending_in};
+use crate::support::practice::{Practice, list, reserved_list};
 use crate::support::shell::sqlite;
 
 const SEND: [&str; 4] = ["send", "--slots", "4", "--quiet"];
@@ -93,14 +93,8 @@ fn each_message_of_a_call_has_its_own_fate() {
     let scratch = Scratch::new();
     gateway.honouring(&scratch, PER_CALL);
     let mut rows = list(100);
-    for (digits, count) in [
-        ("0001", 2),
-        ("0002", 1),
-        ("0003", 3),
-        ("0004", 1),
-        ("0008", 1),
-    ] {
-        rows += &list_ending_in(digits, count).replace("phone\n", "");
+    for (fault, count) in [(1, 2), (2, 1), (3, 3), (4, 1), (8, 1)] {
+        rows += &reserved_list(fault, count).replace("phone\n", "");
     }
     scratch.import(&rows);
     let ran = scratch.run_with(SEND, &[("SMSQ__RETRY__MAX_ATTEMPTS", "3")]);
@@ -146,7 +140,7 @@ fn a_stanza_of_a_few_lines_puts_several_messages_into_a_request() {
         invalid_recipient = { class = "recipient" }
     "#;
     scratch.write("smsq.toml", &stanza.replace("URL", &gateway.url()));
-    let wrong = list_ending_in("0001", 2).replace("phone\n", "");
+    let wrong = reserved_list(1, 2).replace("phone\n", "");
     scratch.import(&(list(200) + &wrong));
     let ran = scratch.run(SEND);
     assert_eq!(ran.code(), Some(1), "{ran}");
@@ -169,7 +163,7 @@ fn a_list_that_is_turned_down_for_one_message_fails_that_one_only() {
     let scratch = Scratch::new();
     gateway.honouring(&scratch, PER_CALL);
     let good = list(150);
-    let bad = list_ending_in("0001", 1).replace("phone\n", "");
+    let bad = reserved_list(1, 1).replace("phone\n", "");
     scratch.import(&format!("{good}{bad}"));
     // Even a single attempt is not used up by another's fault.
     let ran = scratch.run_with(SEND, &[("SMSQ__RETRY__MAX_ATTEMPTS", "1")]);
@@ -234,7 +228,7 @@ fn one_unlisted_code_again_and_again_stops_the_campaign_until_it_is_listed() {
     let gateway = Practice::start(Behaviour::default());
     let scratch = Scratch::new();
     gateway.forgetful(&scratch, "");
-    let wrong = list_ending_in("0002", 60);
+    let wrong = reserved_list(2, 60);
     let right = list(30).replace("phone\n", "");
     scratch.import(&format!("{wrong}{right}"));
     let line = ["send", "--slots", "4"];

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use smsq::sandbox::{Behaviour, Faults, Share};
 
-use crate::support::practice::{Practice, list, list_ending_in};
+use crate::support::practice::{Practice, list, reserved_list};
 use crate::support::shell::sqlite;
 use crate::support::{Ran, Scratch};
 
@@ -206,7 +206,7 @@ fn a_wrong_column_is_braked_before_the_list_is_burnt() {
     let gateway = Practice::start(Behaviour::default());
     let scratch = Scratch::new();
     gateway.forgetful(&scratch, "");
-    let wrong = list_ending_in("0001", 55);
+    let wrong = reserved_list(1, 55);
     let right = list(30).replace("phone\n", "");
     scratch.import(&format!("{wrong}{right}"));
     let line = ["send", "--slots", "4"];
@@ -241,7 +241,7 @@ fn a_message_that_is_never_taken_fails_after_its_attempts_and_hurts_no_other() {
     let gateway = Practice::start(Behaviour::default());
     let scratch = Scratch::new();
     gateway.forgetful(&scratch, "");
-    let never = list_ending_in("0008", 1);
+    let never = reserved_list(8, 1);
     let others = list(20).replace("phone\n", "");
     scratch.import(&format!("{never}{others}"));
     let ran = scratch.run_with(SEND, &[("SMSQ__RETRY__MAX_ATTEMPTS", "3")]);
@@ -261,7 +261,7 @@ fn a_message_whose_time_runs_out_while_the_gateway_is_away_expires() {
     let gateway = Practice::start(Behaviour::default());
     let scratch = Scratch::new();
     gateway.forgetful(&scratch, "");
-    scratch.write("list.csv", &list_ending_in("0008", 12));
+    scratch.write("list.csv", &reserved_list(8, 12));
     let line = "import list.csv --text Hello --campaign c --expires +1s";
     let ran = scratch.run(line.split(' '));
     assert_eq!(ran.code(), Some(0), "{ran}");

@@ -134,7 +134,7 @@ fn a_list_is_imported_sent_and_reported() {
     ");
     snapshot!(scratch.read("failed.csv"), @r"
     phone,content,name,smsq_id,smsq_state,smsq_class,smsq_code,smsq_reason,smsq_attempts
-    +447400120002,Hi Carla,Carla,3,failed,opted_out,opted_out,asked for no more messages,1
+    +15005552000,Hi Carla,Carla,3,failed,opted_out,opted_out,asked for no more messages,1
     ");
     snapshot!(scratch.run(["check"]), @r"
     exit 0
@@ -151,7 +151,7 @@ fn a_mended_failure_is_imported_and_sent_and_an_unchanged_one_is_not() {
     let scratch = Scratch::new();
     let gateway = Gateway::start(&scratch, &[]);
     // Who opted out would be on the suppression list.
-    let list = LIST.replace("120002", "120001");
+    let list = LIST.replace("555 2000", "555 1000");
     scratch.write_cellar(&gateway.url).write("list.csv", &list);
     scratch.run([
         "import",
@@ -186,7 +186,7 @@ fn a_mended_failure_is_imported_and_sent_and_an_unchanged_one_is_not() {
     ");
     let mended = scratch
         .read("failed.csv")
-        .replace("+447400120001", "+447400123458");
+        .replace("+15005551000", "+447400123458");
     scratch.write("failed.csv", &mended);
     snapshot!(scratch.run(import), @r"
     exit 0
@@ -241,4 +241,23 @@ fn send_without_a_provider_says_what_to_do() {
     error: no provider is configured: nobody can send these messages
     hint: `smsq init` writes an example; `smsq run FILE` without one practises on this machine
     ");
+}
+
+#[test]
+fn practice_sends_a_whole_list_of_ordinary_numbers() {
+    let scratch = Scratch::new();
+    // Every ending from 0000 to 2999.
+    let phones = (0..3_000).map(|line| format!("+44740015{line:04}\n"));
+    let list: String = std::iter::once("phone\n".to_owned())
+        .chain(phones)
+        .collect();
+    scratch.write("list.csv", &list);
+    let ran = scratch.run(["run", "list.csv", "--text", "Hello", "--format", "json"]);
+    assert_eq!(ran.code(), Some(0), "{ran}");
+    let object = ran.json();
+    assert_eq!(
+        (&object["sent"], &object["failed"]),
+        (&3_000.into(), &0.into()),
+        "{ran}"
+    );
 }

@@ -180,10 +180,10 @@ fn a_dry_run_shows_what_would_be_sent_and_writes_nothing() {
       line 3 to +447400123457: 1 × UCS-2
         Hi Bob 你
 
-      line 4 to +447400120002: 1 × UCS-2
+      line 4 to +15005552000: 1 × UCS-2
         Hi Carla 你
 
-      line 5 to +447400120003: 1 × UCS-2
+      line 5 to +15005553000: 1 × UCS-2
         Hi Dan 你
 
       line 6 rejected: `1.38E10` is a number in scientific notation, its last digits may be lost: format the column as text where the file came from, and export it again

@@ -6,7 +6,7 @@ use rustix::process::Signal;
 use smsq::sandbox::{Behaviour, Faults};
 
 use crate::support::Scratch;
-use crate::support::practice::{Practice, list, list_ending_in};
+use crate::support::practice::{Practice, list, reserved_list};
 use crate::support::shell::sqlite;
 
 const SEND: [&str; 3] = ["send", "--slots", "8"];
@@ -42,8 +42,8 @@ rate = "20/s"
 
 /// Taken but answered too late, taken and not answered, never taken; and some without any trouble.
 fn mixed_list() -> String {
-    let endings = ["0006", "0005", "0003"];
-    let odd = endings.map(|digits| list_ending_in(digits, 2).replace("phone\n", ""));
+    let faults = [6, 5, 3];
+    let odd = faults.map(|fault| reserved_list(fault, 2).replace("phone\n", ""));
     format!("{}{}", list(4), odd.concat())
 }
 
@@ -61,7 +61,7 @@ fn what_the_provider_has_is_sent_and_what_it_never_had_is_sent_once() {
     gateway.assert_each_once(10);
     // One request each, and one more for those two that never arrived.
     assert_eq!(gateway.requests(), 12);
-    let twice = "SELECT count(*) FROM sms_sent WHERE attempts > 1 AND phone NOT LIKE '%0003'";
+    let twice = "SELECT count(*) FROM sms_sent WHERE attempts > 1 AND phone NOT LIKE '+15005553%'";
     assert_eq!(sqlite(&scratch, twice), "0");
     let nameless = "SELECT count(*) FROM sms_sent WHERE message_id IS NULL OR accepted <> 1";
     assert_eq!(sqlite(&scratch, nameless), "0");
@@ -72,7 +72,7 @@ fn what_an_earlier_run_left_unknown_is_asked_for_and_not_sent_again() {
     let gateway = gateway();
     let scratch = Scratch::new();
     gateway.forgetful(&scratch, UNSURE);
-    scratch.import(&list_ending_in("0006", 3));
+    scratch.import(&reserved_list(6, 3));
     let ran = scratch.run(SEND);
     assert_eq!(ran.code(), Some(1), "{ran}");
     assert_eq!(scratch.sound_standing(Some("c"))["unknown"], 3);
@@ -91,7 +91,7 @@ fn who_does_not_want_to_wait_for_answers_need_not() {
     let scratch = Scratch::new();
     let when = "after = \"100ms\"\nabsent_after = \"10min\"";
     gateway.forgetful(&scratch, &look_up(&gateway, when));
-    scratch.import(&list_ending_in("0003", 2));
+    scratch.import(&reserved_list(3, 2));
     let mut sending = scratch.start(SEND);
     sending.until_said("it says what it waits for", |said| {
         said.contains("is asked what became of")
@@ -108,7 +108,7 @@ fn a_provider_that_cannot_tell_absence_leaves_it_to_the_operator() {
     let gateway = gateway();
     let scratch = Scratch::new();
     gateway.forgetful(&scratch, &look_up(&gateway, "after = \"200ms\""));
-    scratch.import(&list_ending_in("0003", 2));
+    scratch.import(&reserved_list(3, 2));
     let ran = scratch.run(SEND);
     assert_eq!(ran.code(), Some(1), "{ran}");
     assert_eq!(scratch.sound_standing(Some("c"))["unknown"], 2);
@@ -123,7 +123,7 @@ fn a_reference_that_is_honoured_no_more_is_not_relied_on() {
         &scratch,
         "timeout = \"500ms\"\nhonours_reference = true\nhonoured_for = \"1h\"",
     );
-    scratch.import(&list_ending_in("0005", 2));
+    scratch.import(&reserved_list(5, 2));
     let age = "UPDATE sms SET state = 2, in_doubt = 1, attempts = 1, claim = 1, reference = 'r' || id, \
         claimed_at = created_at - 7200000 * (id = (SELECT min(id) FROM sms))";
     sqlite(&scratch, age);

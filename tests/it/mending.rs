@@ -3,7 +3,7 @@
 use crate::support::{Gateway, Scratch, snapshot};
 
 /// A good row, and one whose phone the practice gateway cannot reach.
-const LIST: &str = "phone,name,order\n+447400123456,Ann,1\n+447400120001,Carla,2\n";
+const LIST: &str = "phone,name,order\n+447400123456,Ann,1\n+15005551000,Carla,2\n";
 
 /// Imports the list into a campaign, sends it, and writes its failures.
 fn failed(scratch: &Scratch, list: &str, campaign: &str, more: &[&str]) {
@@ -45,7 +45,7 @@ fn mended_failures_go_to_the_campaign_that_they_come_from() {
     let gateway = Gateway::start(&scratch, &[]);
     scratch.write_cellar(&gateway.url);
     failed(&scratch, LIST, "spring", &[]);
-    mend(&scratch, "+447400120001", "+447400123458");
+    mend(&scratch, "+15005551000", "+447400123458");
     snapshot!(scratch.run(["import", "failed.csv"]), @r"
     exit 0
     ----- stdout
@@ -89,10 +89,10 @@ fn a_dry_run_of_failures_says_what_the_import_then_does() {
     let scratch = Scratch::new();
     let gateway = Gateway::start(&scratch, &[]);
     scratch.write_cellar(&gateway.url);
-    let list = format!("{LIST}+447400130001,Dan,3\n+447400140001,Eve,4\n");
+    let list = format!("{LIST}+15005551001,Dan,3\n+15005551002,Eve,4\n");
     failed(&scratch, &list, "spring", &[]);
-    mend(&scratch, "+447400130001", "+447400123458");
-    scratch.run(["suppress", "add", "+447400140001"]);
+    mend(&scratch, "+15005551001", "+447400123458");
+    scratch.run(["suppress", "add", "+15005551002"]);
     snapshot!(scratch.run(["import", "failed.csv", "--dry-run"]), @r"
     exit 0
     ----- stdout
@@ -169,7 +169,7 @@ fn failures_are_replaced_whatever_tells_messages_apart() {
         let gateway = Gateway::start(&scratch, &[]);
         scratch.write_cellar(&gateway.url);
         failed(&scratch, LIST, "spring", &["--unique", unique]);
-        mend(&scratch, "+447400120001", "+447400123458");
+        mend(&scratch, "+15005551000", "+447400123458");
         let preview = scratch.run(["import", "failed.csv", "--dry-run", "--format", "json"]);
         assert_eq!(preview.json()["accepted"], 1, "{unique}: {preview}");
         let ran = scratch.run(["import", "failed.csv", "--format", "json"]);

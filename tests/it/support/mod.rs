@@ -34,8 +34,8 @@ pub(crate) const LIST: &str = "\
 phone,name
 +447400123456,Ann
 +447400123457,Bob
-+44 7400 120002,Carla
-+447400120003,Dan
++1 500 555 2000,Carla
++15005553000,Dan
 1.38E10,Eve
 +447400123456,Ann again
 ";

@@ -126,9 +126,9 @@ pub(crate) fn list(rows: u64) -> String {
         .collect()
 }
 
-/// A list of so many phones that all end in the same four digits.
-pub(crate) fn list_ending_in(digits: &str, rows: u64) -> String {
-    let phones = (0..rows).map(|row| format!("+4474{:04}{digits}\n", row + 1_000));
+/// A list of `rows` numbers, at most 1,000, that are reserved for the fault with this digit.
+pub(crate) fn reserved_list(fault: u8, rows: u64) -> String {
+    let phones = (0..rows).map(|row| format!("+1500555{fault}{row:03}\n"));
     std::iter::once("phone\n".to_owned())
         .chain(phones)
         .collect()
