@@ -2,6 +2,8 @@
 //! vendors differ in where a code stands; what follows from it is the same for all.
 
 use std::borrow::Cow;
+use std::cell::{OnceCell, RefCell};
+use std::collections::HashMap;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -9,6 +11,7 @@ use http::{HeaderMap, Response, StatusCode};
 use serde_json::Value;
 
 use super::codes::Codes;
+use super::forms::Forms;
 use super::quote::{Private, cut, quote};
 use super::verdict;
 use crate::sms::{Cause, Class, Outcome, Receipt, Timestamp};
@@ -18,6 +21,8 @@ use crate::text::is_printable;
 const LONGEST_ID: usize = 255;
 const LONGEST_CODE: usize = 64;
 const LONGEST_PRICE: usize = 32;
+/// Of a longer text in an answer the rest is not looked at.
+const LONGEST_SCALAR: usize = 4_096;
 
 /// Statuses after which a vendor may have taken the message, unless it says otherwise.
 pub(super) const UNKNOWN_STATUS: [u16; 2] = [408, 503];
@@ -31,6 +36,10 @@ pub(super) struct Answer<'a> {
     pub(super) now: Timestamp,
     retry_after: Option<Duration>,
     private: &'a Private<'a>,
+    /// What may be repeated of it: an answer to many messages is searched once, not once for each of them.
+    whole: OnceCell<Option<String>>,
+    /// The same of the words of its entries.
+    words: RefCell<HashMap<String, Option<String>>>,
 }
 
 impl<'a> Answer<'a> {
@@ -49,6 +58,8 @@ impl<'a> Answer<'a> {
             now,
             retry_after: verdict::retry_after(response.headers(), now),
             private,
+            whole: OnceCell::new(),
+            words: RefCell::default(),
         }
     }
 
@@ -69,7 +80,21 @@ impl<'a> Answer<'a> {
 
     /// What is fit to be repeated of the vendor's own words.
     pub(super) fn fit(&self, words: Option<String>) -> Option<String> {
-        quote(&words?, self.private)
+        let mut known = self.words.borrow_mut();
+        let fit = known
+            .entry(words?)
+            .or_insert_with_key(|words| quote(words, self.private));
+        fit.clone()
+    }
+
+    /// What is fit to be repeated of the answer as a whole.
+    fn whole(&self) -> Option<String> {
+        let quoted = || match &self.json {
+            // Printed anew, so that no escape hides what is private.
+            Some(json) => quote(&json.to_string(), self.private),
+            None => quote(&self.text(), self.private),
+        };
+        self.whole.get_or_init(quoted).clone()
     }
 
     /// What `code` means where the table lists it.
@@ -134,11 +159,7 @@ impl<'a> Answer<'a> {
     pub(super) fn reason(&self, fault: &str, words: Option<String>) -> String {
         let number = self.status.as_u16();
         let name = self.status.canonical_reason().unwrap_or("unknown status");
-        let said = self.fit(words).or_else(|| match &self.json {
-            // Printed anew, so that no escape hides what is private.
-            Some(json) => quote(&json.to_string(), self.private),
-            None => quote(&self.text(), self.private),
-        });
+        let said = self.fit(words).or_else(|| self.whole());
         match said {
             Some(said) => format!("the gateway answered {number} {name}{fault}: {said}"),
             None => format!("the gateway answered {number} {name}{fault}"),
@@ -149,7 +170,10 @@ impl<'a> Answer<'a> {
 /// The text, number or truth value at `pointer`, without what cannot be shown; not an empty one.
 pub(super) fn scalar(json: &Value, pointer: &str) -> Option<String> {
     let text = match json.pointer(pointer)? {
-        Value::String(text) => text.chars().filter(|c| is_printable(*c)).collect(),
+        Value::String(text) => {
+            let text = cut(text, LONGEST_SCALAR).chars();
+            text.filter(|c| is_printable(*c)).collect()
+        }
         Value::Number(number) => number.to_string(),
         Value::Bool(truth) => truth.to_string(),
         Value::Null | Value::Array(_) | Value::Object(_) => return None,
@@ -193,4 +217,48 @@ pub(super) fn with_code(mut outcome: Outcome, code: &str) -> Outcome {
         | Outcome::Refused { cause, .. } => cause.code = Some(code.to_owned()),
     }
     outcome
+}
+
+/// Takes every secret out that the vendor repeated where ids, prices and codes stand.
+pub(super) fn without_secrets(outcome: &mut Outcome, secrets: &Forms) {
+    let clear = |text: &mut Option<String>| {
+        text.take_if(|text| secrets.occur_in(text));
+    };
+    match outcome {
+        Outcome::Accepted(receipt) => {
+            clear(&mut receipt.message_id);
+            clear(&mut receipt.price);
+        }
+        Outcome::Rejected(cause)
+        | Outcome::Apart(cause)
+        | Outcome::Unknown(cause)
+        | Outcome::Throttled { cause, .. }
+        | Outcome::Capped { cause, .. }
+        | Outcome::Unavailable { cause, .. }
+        | Outcome::Refused { cause, .. } => clear(&mut cause.code),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::response;
+    use super::*;
+
+    #[test]
+    fn an_answer_is_searched_once_however_many_messages_it_is_about() {
+        let contents: Vec<String> = (0..1_000).map(|at| format!("Hello {at}, bye")).collect();
+        let private = Private::new(contents.iter().map(String::as_str), None);
+        let answer = response(200, format!(r#"{{"a":"{}"}}"#, "x ".repeat(50_000)));
+        let answer = Answer::read(&answer, &private, Timestamp::default());
+        let codes = Codes::default();
+        for at in 0..1_000 {
+            let Outcome::Unknown(cause) = answer.unknown(" without an id") else {
+                panic!("unknown");
+            };
+            assert!(cause.reason.contains("x x x"), "{}", cause.reason);
+            answer.failed(&codes, None, Some(format!("reason {}", at % 7)));
+        }
+        assert!(answer.whole.get().is_some());
+        assert_eq!(answer.words.borrow().len(), 7);
+    }
 }

@@ -118,10 +118,8 @@ impl Common {
     }
 
     pub(super) fn private<'a>(&'a self, messages: &'a [Message]) -> Private<'a> {
-        Private {
-            contents: messages.iter().map(|it| it.content.as_str()).collect(),
-            secrets: self.secrets.exposed().map(|(_, secret)| secret).collect(),
-        }
+        let contents = messages.iter().map(|it| it.content.as_str());
+        Private::new(contents, Some(self.secrets.forms()))
     }
 
     /// `` `account_sid` does not look like … `` where the secret has another shape.

@@ -12,6 +12,7 @@ mod calls;
 #[cfg(test)]
 mod code_tests;
 mod codes;
+mod forms;
 pub mod gateway;
 mod generic;
 mod huawei;
@@ -334,10 +335,29 @@ impl Provider {
         response: &http::Response<Bytes>,
         stamp: &Stamp,
     ) -> Vec<Outcome> {
-        match self {
+        let mut outcomes = match self {
             Self::Generic(generic) => generic.answer(messages, response, stamp),
             Self::Sandbox(sandbox) => sandbox.answer(messages, response, stamp),
             Self::Vendor(vendor) => vendor.answer(messages, response, stamp.now),
+        };
+        if let Some(secrets) = self.secrets() {
+            for outcome in &mut outcomes {
+                answer::without_secrets(outcome, secrets);
+            }
+        }
+        outcomes
+    }
+
+    /// Whether a text of another program repeats a secret of this provider, also in encoded form.
+    pub fn is_repeated_in(&self, text: &str) -> bool {
+        self.secrets().is_some_and(|secrets| secrets.occur_in(text))
+    }
+
+    fn secrets(&self) -> Option<&forms::Forms> {
+        match self {
+            Self::Generic(generic) => Some(generic.secrets()),
+            Self::Sandbox(_) => None,
+            Self::Vendor(vendor) => Some(vendor.secrets()),
         }
     }
 

@@ -143,10 +143,7 @@ impl Sandbox {
         response: &Response<Bytes>,
         stamp: &Stamp,
     ) -> Vec<Outcome> {
-        let private = Private {
-            contents: messages.iter().map(|it| it.content.as_str()).collect(),
-            secrets: Vec::new(),
-        };
+        let private = Private::new(messages.iter().map(|it| it.content.as_str()), None);
         let read = |response: &Response<Bytes>| self.reading.outcome(response, &private, stamp.now);
         let answer = Answer::read(response, &private, stamp.now);
         if messages.len() < 2 || response.status() != StatusCode::OK {

@@ -7,15 +7,20 @@ use std::fmt;
 use secrecy::{ExposeSecret, SecretString};
 
 use super::ProviderError;
+use super::forms::Forms;
 use super::stanza::Stanza;
 
 /// The secrets of one provider, by name.
 #[derive(Clone, Default)]
-pub(super) struct Secrets(BTreeMap<String, SecretString>);
+pub(super) struct Secrets {
+    by_name: BTreeMap<String, SecretString>,
+    /// What must not be quoted of an answer.
+    forms: Forms,
+}
 
 impl fmt::Debug for Secrets {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_set().entries(self.0.keys()).finish()
+        f.debug_set().entries(self.by_name.keys()).finish()
     }
 }
 
@@ -25,19 +30,29 @@ impl Secrets {
         stanza: &Stanza<'_>,
         environment: &dyn Fn(&str) -> Option<String>,
     ) -> Result<Self, ProviderError> {
-        stanza
+        let by_name: BTreeMap<String, SecretString> = stanza
             .section("secrets")?
             .iter()
             .map(|(name, source)| {
                 let text = read_one(stanza, name, source, environment)?;
                 Ok((name.clone(), SecretString::from(text)))
             })
-            .collect::<Result<_, _>>()
-            .map(Self)
+            .collect::<Result<_, _>>()?;
+        let forms = Forms::of(by_name.values().map(ExposeSecret::expose_secret));
+        Ok(Self { by_name, forms })
     }
 
     pub(super) fn names(&self) -> Vec<&str> {
-        self.0.keys().map(String::as_str).collect()
+        self.by_name.keys().map(String::as_str).collect()
+    }
+
+    pub(super) fn forms(&self) -> &Forms {
+        &self.forms
+    }
+
+    /// Adds what a template made of secrets to what must not be quoted.
+    pub(super) fn hide(&mut self, made: &str) {
+        self.forms.add_made(made);
     }
 
     /// What is hardly part of a secret: it came along when it was copied.
@@ -60,12 +75,12 @@ impl Secrets {
 
     /// One secret in the clear, for those who sign with it.
     pub(super) fn named(&self, name: &str) -> Option<&str> {
-        self.0.get(name).map(ExposeSecret::expose_secret)
+        self.by_name.get(name).map(ExposeSecret::expose_secret)
     }
 
     /// Names and secrets in the clear, for the templates that send them.
     pub(super) fn exposed(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.0
+        self.by_name
             .iter()
             .map(|(name, secret)| (name.as_str(), secret.expose_secret()))
     }

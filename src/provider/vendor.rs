@@ -11,6 +11,7 @@ use url::Url;
 use super::answer::Answer;
 pub(super) use super::calls::{Calls, Common};
 use super::codes::Codes;
+use super::forms::Forms;
 use super::generic::not_one;
 use super::parameters::{Order, Parameters};
 use super::secrets::Secrets;
@@ -147,6 +148,10 @@ impl Vendor {
 
     pub(super) fn codes(&self) -> &Codes {
         &self.common.codes
+    }
+
+    pub(super) fn secrets(&self) -> &Forms {
+        self.common.secrets.forms()
     }
 
     pub(super) fn supports(&self) -> Supports {

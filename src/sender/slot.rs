@@ -21,6 +21,9 @@ use crate::store::Moment;
 use crate::store::pace::GRACE;
 use crate::window::{Recipient, Window};
 
+/// An answer of so many bytes is read beside the other tasks, not between them.
+const LARGE_ANSWER: usize = 16 << 10;
+
 /// How a request reaches its provider.
 #[derive(Clone)]
 pub(super) enum Transport {
@@ -204,7 +207,10 @@ async fn attempt(job: &Job, around: &Surroundings, started_us: &mut i64) -> End 
                 now: around.clock.now(),
                 ..stamp
             };
-            let outcomes = job.provider.answer(&job.messages, &response, &stamp);
+            let size = response.body().len();
+            let outcomes = read_answer(size, || {
+                job.provider.answer(&job.messages, &response, &stamp)
+            });
             if outcomes.len() == job.rows.len() {
                 return End::Outcomes(outcomes);
             }
@@ -212,6 +218,15 @@ async fn attempt(job: &Job, around: &Surroundings, started_us: &mut i64) -> End 
             job.all(Outcome::Unknown(cause))
         }
     }
+}
+
+/// Reads an answer of so many bytes. A large one takes a while, in which the tasks of this thread move to others.
+fn read_answer<T>(size: usize, read: impl FnOnce() -> T) -> T {
+    let flavor = tokio::runtime::Handle::current().runtime_flavor();
+    if size >= LARGE_ANSWER && flavor == tokio::runtime::RuntimeFlavor::MultiThread {
+        return tokio::task::block_in_place(read);
+    }
+    read()
 }
 
 async fn wait_until(clock: &Clock, moment_us: i64, job: &Job) {

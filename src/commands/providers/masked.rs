@@ -19,6 +19,9 @@ const TELLING: [&str; 8] = [
     "cookie",
 ];
 
+/// Stands for what repeats a secret.
+const HIDDEN: &str = "< [hidden: it repeats a secret]";
+
 /// Where a secret comes from, and whether it is there.
 pub(super) struct Source {
     pub(super) name: String,
@@ -105,12 +108,25 @@ fn hide(value: &mut Value) {
     }
 }
 
-/// `text` with every secret in it replaced by its name.
-pub(super) fn text(mut text: String, sources: &[Source]) -> String {
+/// `text` with every secret in it replaced by its name. A line that still repeats one, in encoded form, is hidden
+/// whole; and so is all where a secret goes over several lines.
+pub(super) fn text(mut text: String, sources: &[Source], provider: &Provider) -> String {
     for source in sources {
-        if let Some(value) = &source.value {
+        if let Some(value) = source.value.as_ref().filter(|value| !value.is_empty()) {
             text = text.replace(value, &format!("[{}]", source.name));
         }
+    }
+    let line = |line: &str| {
+        if provider.is_repeated_in(line) {
+            HIDDEN.to_owned()
+        } else {
+            line.to_owned()
+        }
+    };
+    let text: Vec<String> = text.lines().map(line).collect();
+    let text = text.join("\n");
+    if provider.is_repeated_in(&text) {
+        return HIDDEN.to_owned();
     }
     text
 }
@@ -141,11 +157,30 @@ mod tests {
         let source = Source {
             name: "token".to_owned(),
             place: String::new(),
-            value: Some("hunter2".to_owned()),
+            value: Some("hunter2/+".to_owned()),
         };
-        assert_eq!(
-            text("bad token hunter2".to_owned(), &[source]),
-            "bad token [token]"
-        );
+        let stanza: Table = r#"
+            kind = "generic"
+            url = "https://sms.example.net"
+            headers = { Authorization = "Basic {{ ('me:' ~ secret.token) | base64 }}" }
+            json = { to = "{{ phone }}" }
+            secrets = { token = { env = "TOKEN" } }
+        "#
+        .parse()
+        .expect("valid TOML");
+        let provider = Provider::from_stanza("t", &stanza, &|_| source.value.clone());
+        let provider = provider.expect("a provider");
+        let sources = [source];
+        for (said, expected) in [
+            ("bad token hunter2/+", "bad token [token]"),
+            (
+                "< a\n< bWU6aHVudGVyMi8r\n< b",
+                "< a\n< [hidden: it repeats a secret]\n< b",
+            ),
+            ("< hunter2%2F%2B", HIDDEN),
+            ("< hunt\ner2%2F%2B", HIDDEN),
+        ] {
+            assert_eq!(text(said.to_owned(), &sources, &provider), expected);
+        }
     }
 }

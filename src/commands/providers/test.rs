@@ -85,7 +85,7 @@ pub(super) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
             match Gateway::new(&provider, 1)?.send(request).await {
                 Err(outcome) => outcome,
                 Ok(response) => {
-                    let text = masked::text(shown_response(&response), &sources);
+                    let text = masked::text(shown_response(&response), &sources, &provider);
                     context.console.say(&text);
                     answered = Some(response.status().as_u16());
                     let mut outcomes = provider.answer(&message, &response, &stamp);

@@ -1,9 +1,11 @@
 //! Several messages in one request, where a stanza says how: the part of the request that stands once for each of
 //! them, and the list in the answer in which each of them has its result.
 
+use std::collections::HashMap;
+
 use serde_json::Value as Json;
 
-use super::matches::{Matches, fits};
+use super::matches::{Matches, fits, wanted_key};
 use super::template::Templates;
 use crate::provider::answer::Answer;
 use crate::provider::secrets::Secrets;
@@ -101,7 +103,12 @@ impl Batch {
             return messages.iter().map(|_| Place::NoList).collect();
         };
         if !self.matches.is_empty() {
-            return messages.iter().map(|it| self.place(list, it)).collect();
+            let mut by_key: HashMap<Vec<String>, Vec<usize>> = HashMap::new();
+            for (at, entry) in list.iter().enumerate() {
+                by_key.entry(self.matches.key(entry)).or_default().push(at);
+            }
+            let place = |message| self.place(list, &by_key, message);
+            return messages.iter().map(place).collect();
         }
         let place = |at| {
             if list.len() == messages.len() {
@@ -113,15 +120,24 @@ impl Batch {
         (0..messages.len()).map(place).collect()
     }
 
-    fn place(&self, list: &[Json], message: &Message) -> Place {
+    /// Where the result of one message is; `by_key` are the places of the entries by what stands in them.
+    fn place(
+        &self,
+        list: &[Json],
+        by_key: &HashMap<Vec<String>, Vec<usize>>,
+        message: &Message,
+    ) -> Place {
         let values = self.templates.values(message, None);
         let Ok(wanted) = self.matches.wanted(&self.templates, &values) else {
             return Place::Unclear(" in which its result cannot be told");
         };
-        let results = list.iter().enumerate();
-        let mut its = results.filter(|(_, entry)| fits(entry, &wanted));
+        let places = by_key.get(&wanted_key(&wanted));
+        let mut its = places
+            .into_iter()
+            .flatten()
+            .filter(|at| fits(&list[**at], &wanted));
         match (its.next(), its.next()) {
-            (Some((at, _)), None) => Place::Entry(at),
+            (Some(at), None) => Place::Entry(*at),
             (None, _) => Place::Unclear(" without a result for this message"),
             (Some(_), Some(_)) => Place::Unclear(" with two results for this message"),
         }

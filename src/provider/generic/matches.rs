@@ -54,6 +54,19 @@ impl Matches {
     }
 }
 
+impl Matches {
+    /// What stands in `entry`, by which the entries that may fit are found without looking at all of them.
+    pub(super) fn key(&self, entry: &Json) -> Vec<String> {
+        let places = self.0.iter();
+        places.map(|(at, _)| normal(&found(entry, at))).collect()
+    }
+}
+
+/// The [`Matches::key`] of an entry that fits.
+pub(super) fn wanted_key(wanted: &[(&str, String)]) -> Vec<String> {
+    wanted.iter().map(|(_, text)| normal(text)).collect()
+}
+
 /// Whether all that is wanted stands in `entry`.
 pub(super) fn fits(entry: &Json, wanted: &[(&str, String)]) -> bool {
     wanted.iter().all(|(at, text)| stands(entry, at, text))
@@ -61,10 +74,17 @@ pub(super) fn fits(entry: &Json, wanted: &[(&str, String)]) -> bool {
 
 /// Numbers with and without `+` are the same.
 fn stands(entry: &Json, pointer: &str, wanted: &str) -> bool {
-    let found = match entry.pointer(pointer) {
+    let found = found(entry, pointer);
+    found == wanted || (!wanted.is_empty() && normal(&found) == normal(wanted))
+}
+
+fn found(entry: &Json, pointer: &str) -> String {
+    match entry.pointer(pointer) {
         Some(Json::String(text)) => text.clone(),
         _ => scalar(entry, pointer).unwrap_or_default(),
-    };
-    found == wanted
-        || (!wanted.is_empty() && found.trim_start_matches('+') == wanted.trim_start_matches('+'))
+    }
+}
+
+fn normal(text: &str) -> String {
+    text.trim_start_matches('+').to_owned()
 }

@@ -20,6 +20,7 @@ use url::Url;
 
 use super::answer::Answer;
 use super::codes::Codes;
+use super::forms::Forms;
 use super::quote::Private;
 use super::reading::Reading;
 use super::secrets::Secrets;
@@ -81,7 +82,7 @@ impl Generic {
     ) -> Result<Self, ProviderError> {
         stanza.check_keys(&[&KEYS[..], &Reading::KEYS[..], &Connection::KEYS[..]].concat())?;
         let connection = Connection::read(stanza)?;
-        let secrets = Secrets::read(stanza, environment)?;
+        let mut secrets = Secrets::read(stanza, environment)?;
         let mut pattern = Pattern::send(stanza, &secrets)?;
         let batch = Batch::read(stanza, &secrets)?;
         if let Some(batch) = &batch {
@@ -100,6 +101,9 @@ impl Generic {
             let problem =
                 "`{{ phone }}` stands outside of it, so no two messages could go together";
             return Err(stanza.fault("batch.repeat", problem));
+        }
+        for made in pattern.made_of_secrets() {
+            secrets.hide(made);
         }
         let honoured_for = read_honoured(stanza)?;
         let joins = batch.as_ref().is_some_and(|batch| batch.per_call > 1);
@@ -135,6 +139,10 @@ impl Generic {
 
     pub(super) fn codes(&self) -> &Codes {
         &self.reading.codes
+    }
+
+    pub(super) fn secrets(&self) -> &Forms {
+        self.secrets.forms()
     }
 
     pub(super) fn doubts(&self) -> Vec<String> {
@@ -189,10 +197,8 @@ impl Generic {
     }
 
     fn private<'a>(&'a self, messages: &'a [Message]) -> Private<'a> {
-        Private {
-            contents: messages.iter().map(|it| it.content.as_str()).collect(),
-            secrets: self.secrets.exposed().map(|(_, secret)| secret).collect(),
-        }
+        let contents = messages.iter().map(|it| it.content.as_str());
+        Private::new(contents, Some(self.secrets.forms()))
     }
 
     /// Messages go together whose requests differ only in what is repeated, and in the reference that they share.

@@ -85,6 +85,12 @@ impl Pattern {
         }
     }
 
+    /// What the request carries that was made of secrets alone.
+    pub(super) fn made_of_secrets(&self) -> impl Iterator<Item = &str> {
+        let in_url = self.url_templates.made_of_secrets();
+        in_url.chain(self.templates.made_of_secrets())
+    }
+
     pub(super) fn names(&self, root: &str, scope: Scope) -> bool {
         self.query.names(root, scope)
             || self.body.names(root, scope)

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use base64::Engine as _;
 use minijinja::value::{Object, Value};
 use minijinja::{AutoEscape, Environment, Error, ErrorKind, UndefinedBehavior};
+use secrecy::{ExposeSecret, SecretString};
 
 use crate::provider::secrets::Secrets;
 use crate::provider::stanza::{Stanza, closest};
@@ -28,6 +29,8 @@ pub(super) struct Templates {
     has_moment: bool,
     /// The roots that any template names.
     roots: BTreeSet<&'static str>,
+    /// What the templates make that name secrets and nothing else.
+    made_of_secrets: Vec<SecretString>,
 }
 
 /// A text of the stanza.
@@ -95,7 +98,12 @@ impl Templates {
             default_from,
             has_moment: false,
             roots: BTreeSet::new(),
+            made_of_secrets: Vec::new(),
         }
+    }
+
+    pub(super) fn made_of_secrets(&self) -> impl Iterator<Item = &str> {
+        self.made_of_secrets.iter().map(ExposeSecret::expose_secret)
     }
 
     /// Those of a look-up.
@@ -135,11 +143,14 @@ impl Templates {
             let root = self.known_root(stanza, key, root, parts.next(), &mut placed.columns)?;
             placed.roots.insert(root);
         }
-        let trial = template.render(self.trial());
-        if let Err(error) = trial
-            && (is_certain(error.kind()) || !placed.roots.contains("params"))
-        {
-            return Err(fault(&error));
+        match template.render(self.trial()) {
+            Ok(made) if placed.roots.iter().eq(["secret"].iter()) => {
+                self.made_of_secrets.push(SecretString::from(made));
+            }
+            Err(error) if is_certain(error.kind()) || !placed.roots.contains("params") => {
+                return Err(fault(&error));
+            }
+            _ => {}
         }
         self.roots.extend(placed.roots.iter().copied());
         Ok(Text::Template(Arc::new(placed)))
