@@ -55,8 +55,9 @@ fn a_killed_sender_loses_and_repeats_no_message_of_a_call_where_references_are_h
         assert_eq!(ran.code(), Some(0), "{ran}");
         assert_eq!(scratch.sound_standing(Some("c"))["sent"], 1_500);
         gateway.assert_each_once(1_500);
+        // What was in a killed sender's calls, at most 500 messages, goes alone.
         let stats = gateway.stats();
-        assert!(stats.calls * 4 < stats.requests, "{stats:?}");
+        assert!(stats.calls * 2 < stats.requests, "{stats:?}");
     });
 }
 

@@ -171,6 +171,7 @@ fn a_dry_run_shows_what_would_be_sent_and_writes_nothing() {
       suppressed  0
       rejected    1 (1 scientific notation)
       segments    4 (0 messages in GSM-7, 4 in UCS-2)
+      countries   GB +44: 2, US +1: 2
       sending     about 2m at 2/min
       expensive   `你` (U+4F60) makes 4 messages UCS-2
 
