@@ -1,56 +1,119 @@
-//! Which process this is, and whether another one of this host is gone.
+//! Identifies processes, and tells whether one that ran on this host has ended.
 
 #[cfg(target_os = "linux")]
-pub(crate) use linux::{boot_id, pid_namespace, started};
+use linux::{boot_id, inspect, pid_namespace};
 #[cfg(not(target_os = "linux"))]
-pub(crate) use unknown::{boot_id, pid_namespace, started};
+use unsupported::{boot_id, inspect, pid_namespace};
 
-/// The host's name.
-pub(crate) fn host() -> String {
-    rustix::system::uname()
-        .nodename()
-        .to_string_lossy()
-        .into_owned()
+/// A process on any host. The start time tells it from another one that got the same pid later.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ProcessIdentity {
+    pub(crate) host: String,
+    /// Which boot of the host; empty where it cannot be read.
+    pub(crate) boot_id: String,
+    /// Empty where it cannot be read.
+    pub(crate) pid_namespace: String,
+    pub(crate) pid: i64,
+    /// In clock ticks since the boot; 0 where it cannot be read.
+    pub(crate) started: i64,
 }
 
-/// What tells this process from all others, in words without blanks between blanks.
-pub(crate) fn identity() -> String {
-    let pid = i64::from(std::process::id());
-    let started = started(pid).unwrap_or(0);
-    let word = |text: String| {
-        if text.is_empty() {
-            "-".to_owned()
-        } else {
-            text
+impl ProcessIdentity {
+    /// This process.
+    pub(crate) fn current() -> Self {
+        let pid = i64::from(std::process::id());
+        Self {
+            host: rustix::system::uname()
+                .nodename()
+                .to_string_lossy()
+                .into_owned(),
+            boot_id: boot_id(),
+            pid_namespace: pid_namespace(),
+            pid,
+            started: match inspect(pid) {
+                Inspection::Running { started } => started,
+                Inspection::Missing | Inspection::Zombie | Inspection::Hidden => 0,
+            },
         }
-    };
-    let (host, boot_id, namespace) = (word(host()), word(boot_id()), word(pid_namespace()));
-    format!("{host} {boot_id} {namespace} {pid} {started}")
+    }
+
+    /// Reads what `Display` wrote; `None` for any other text.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let words: Vec<&str> = text.split(' ').collect();
+        let [host, boot_id, pid_namespace, pid, started] = words[..] else {
+            return None;
+        };
+        let text = |word: &str| match word {
+            "-" => String::new(),
+            word => word.to_owned(),
+        };
+        Some(Self {
+            host: text(host),
+            boot_id: text(boot_id),
+            pid_namespace: text(pid_namespace),
+            pid: pid.parse().ok()?,
+            started: started.parse().ok()?,
+        })
+    }
+
+    /// Whether the process ran on this host and has certainly ended. One that cannot be inspected,
+    /// such as another user's under `hidepid`, counts as running.
+    pub(crate) fn is_gone(&self) -> bool {
+        let is_known = !self.boot_id.is_empty() && !self.pid_namespace.is_empty();
+        let is_here =
+            is_known && self.boot_id == boot_id() && self.pid_namespace == pid_namespace();
+        is_here && inspect(self.pid).proves_end(self.started)
+    }
 }
 
-/// Whether that process ran on this host, and is certainly gone.
-pub(crate) fn is_gone(identity: &str) -> bool {
-    let words: Vec<&str> = identity.split(' ').collect();
-    let [_, there, namespace, pid, began] = words[..] else {
-        return false;
-    };
-    let (Ok(pid), Ok(began)) = (pid.parse::<i64>(), began.parse::<i64>()) else {
-        return false;
-    };
-    let here = there != "-" && there == boot_id() && namespace == pid_namespace();
-    here && started(pid) != Some(began)
+/// Five words with one blank between them.
+impl std::fmt::Display for ProcessIdentity {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for text in [&self.host, &self.boot_id, &self.pid_namespace] {
+            let word = if text.is_empty() { "-" } else { text };
+            write!(f, "{word} ")?;
+        }
+        write!(f, "{} {}", self.pid, self.started)
+    }
 }
 
-/// What Linux tells of processes.
+/// What this host shows of a pid.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Inspection {
+    /// No process has it.
+    Missing,
+    /// Its process has ended, but its parent has not read the exit status.
+    Zombie,
+    /// In clock ticks since the boot.
+    Running { started: i64 },
+    /// Its process exists, but this one may not read more about it.
+    Hidden,
+}
+
+impl Inspection {
+    /// Whether the process that had the pid and started at `started` (0: not known) has ended.
+    fn proves_end(self, started: i64) -> bool {
+        match self {
+            Self::Missing | Self::Zombie => true,
+            Self::Running { started: seen } => started != 0 && seen != started,
+            Self::Hidden => false,
+        }
+    }
+}
+
 #[cfg(target_os = "linux")]
 mod linux {
     use procfs::process::{ProcState, Process};
+    use rustix::io::Errno;
+    use rustix::process::{Pid, test_kill_process};
 
-    pub(crate) fn boot_id() -> String {
+    use super::Inspection;
+
+    pub(super) fn boot_id() -> String {
         procfs::sys::kernel::random::boot_id().unwrap_or_default()
     }
 
-    pub(crate) fn pid_namespace() -> String {
+    pub(super) fn pid_namespace() -> String {
         let namespaces = Process::myself().and_then(|process| process.namespaces());
         namespaces
             .ok()
@@ -63,32 +126,42 @@ mod linux {
             .unwrap_or_default()
     }
 
-    /// When the process started, in ticks since the boot; `None` when it is gone or a zombie.
-    pub(crate) fn started(pid: i64) -> Option<i64> {
-        let stat = Process::new(i32::try_from(pid).ok()?).and_then(|process| process.stat());
-        let stat = stat.ok()?;
-        let gone = matches!(stat.state(), Ok(ProcState::Zombie | ProcState::Dead));
-        if gone {
-            None
-        } else {
-            i64::try_from(stat.starttime).ok()
+    pub(super) fn inspect(pid: i64) -> Inspection {
+        let raw = i32::try_from(pid).ok().filter(|raw| *raw > 0);
+        let Some(known) = raw.and_then(Pid::from_raw) else {
+            return Inspection::Hidden;
+        };
+        // /proc may hide a process that exists; a signal always finds it.
+        if test_kill_process(known) == Err(Errno::SRCH) {
+            return Inspection::Missing;
+        }
+        let stat = Process::new(known.as_raw_nonzero().get()).and_then(|process| process.stat());
+        let Ok(stat) = stat else {
+            return Inspection::Hidden;
+        };
+        match (stat.state(), i64::try_from(stat.starttime)) {
+            (Ok(ProcState::Zombie | ProcState::Dead), _) => Inspection::Zombie,
+            (Ok(_), Ok(started)) => Inspection::Running { started },
+            _ => Inspection::Hidden,
         }
     }
 }
 
-/// Elsewhere nothing is known of processes: only heartbeats tell.
+/// Elsewhere only heartbeats tell whether a process runs.
 #[cfg(not(target_os = "linux"))]
-mod unknown {
-    pub(crate) fn boot_id() -> String {
+mod unsupported {
+    use super::Inspection;
+
+    pub(super) fn boot_id() -> String {
         String::new()
     }
 
-    pub(crate) fn pid_namespace() -> String {
+    pub(super) fn pid_namespace() -> String {
         String::new()
     }
 
-    pub(crate) fn started(_pid: i64) -> Option<i64> {
-        None
+    pub(super) fn inspect(_pid: i64) -> Inspection {
+        Inspection::Hidden
     }
 }
 
@@ -97,20 +170,76 @@ mod tests {
     use super::*;
 
     #[test]
+    fn identity_is_read_back_from_its_text() {
+        let this = ProcessIdentity::current();
+        assert_eq!(ProcessIdentity::parse(&this.to_string()), Some(this));
+        let bare = ProcessIdentity {
+            host: "h".to_owned(),
+            boot_id: String::new(),
+            pid_namespace: String::new(),
+            pid: 7,
+            started: 0,
+        };
+        assert_eq!(bare.to_string(), "h - - 7 0");
+        assert_eq!(ProcessIdentity::parse("h - - 7 0"), Some(bare));
+        assert_eq!(ProcessIdentity::parse("what is this"), None);
+    }
+
+    #[test]
+    fn process_that_cannot_be_inspected_is_not_gone() {
+        assert!(!Inspection::Hidden.proves_end(5));
+        assert!(!Inspection::Hidden.proves_end(0));
+        assert!(!Inspection::Running { started: 5 }.proves_end(5));
+        // Its own start time could not be read when it wrote its identity.
+        assert!(!Inspection::Running { started: 5 }.proves_end(0));
+        assert!(Inspection::Running { started: 6 }.proves_end(5));
+        assert!(Inspection::Missing.proves_end(0));
+        assert!(Inspection::Zombie.proves_end(0));
+    }
+
+    #[test]
     #[cfg(target_os = "linux")]
-    fn a_process_of_this_host_is_known_to_live_or_to_be_gone() {
-        let this = identity();
-        assert!(!is_gone(&this), "{this}");
-        let (rest, began) = this.rsplit_once(' ').expect("words");
-        let began: i64 = began.parse().expect("a number");
-        assert!(
-            is_gone(&format!("{rest} {}", began - 1)),
-            "the pid came again"
-        );
-        assert!(
-            !is_gone("other another-boot 1 1 1"),
-            "another host cannot be looked at"
-        );
-        assert!(!is_gone("what is this"));
+    fn process_is_gone_once_it_is_a_zombie() {
+        let mut child = std::process::Command::new("cat")
+            .stdin(std::process::Stdio::piped())
+            .spawn()
+            .expect("a child");
+        let pid = i64::from(child.id());
+        let Inspection::Running { started } = inspect(pid) else {
+            panic!("the child runs");
+        };
+        let identity = ProcessIdentity {
+            pid,
+            started,
+            ..ProcessIdentity::current()
+        };
+        assert!(!identity.is_gone());
+        let reused = ProcessIdentity {
+            started: started - 1,
+            ..identity.clone()
+        };
+        assert!(reused.is_gone(), "another process has its pid now");
+        let unread = ProcessIdentity {
+            started: 0,
+            ..identity.clone()
+        };
+        assert!(!unread.is_gone());
+        let elsewhere = ProcessIdentity {
+            boot_id: "another".to_owned(),
+            ..reused.clone()
+        };
+        assert!(!elsewhere.is_gone(), "another host cannot be inspected");
+        let nowhere = ProcessIdentity {
+            pid_namespace: String::new(),
+            ..reused
+        };
+        assert!(!nowhere.is_gone());
+        drop(child.stdin.take());
+        while inspect(pid) != Inspection::Zombie {
+            std::thread::yield_now();
+        }
+        assert!(identity.is_gone());
+        child.wait().expect("an exit status");
+        assert!(identity.is_gone());
     }
 }

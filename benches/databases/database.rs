@@ -5,12 +5,13 @@ use std::io::{BufRead as _, Write as _};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Context as _, ensure};
 use smsq::phone::Phone;
 use smsq::rate::Rates;
 use smsq::sms::{NewSms, Receipt, Sms, Timestamp};
+use smsq::store::pace::GRACE;
 use smsq::store::{
     Access, Admission, Ask, Batch, Claimed, Fate, NewCampaign, NewWorker, Round, RouteClaim,
     Settlement, Store, calls,
@@ -98,6 +99,7 @@ impl Database {
             pid: 1,
             process_started: 0,
             slots: 64,
+            lease_ms: 30_000,
         };
         let worker_id = store.register_worker(&worker, now).await?;
         Ok(Self {
@@ -158,6 +160,7 @@ impl Database {
         });
         let claim = RouteClaim {
             provider: "bench".to_owned(),
+            is_default: true,
             limits: Vec::new(),
             by_segments: false,
             from_us: now.as_millis() * 1_000,
@@ -175,7 +178,7 @@ impl Database {
         let round = Round {
             worker_id: self.worker_id,
             now,
-            lease: Duration::from_secs(30).into(),
+            reach: GRACE,
             settlements: settlements.collect(),
             halts: Vec::new(),
             stops: Vec::new(),

@@ -48,10 +48,10 @@ pub struct Args {
     #[arg(long)]
     region: Option<Region>,
     /// Only count
-    #[arg(long, short = 'n')]
+    #[arg(long)]
     dry_run: bool,
     /// Do not ask
-    #[arg(long, short)]
+    #[arg(long)]
     yes: bool,
 }
 
@@ -80,7 +80,7 @@ async fn older(args: &Args, age: Age, context: &Context, store: &Store) -> anyho
         messages(found.total())
     );
     if found.total() > 0 && !confirmed(args, context, &question)? {
-        return Ok(Exit::CouldNotRun);
+        return Ok(Exit::Done);
     }
     let progress = context.console.progress(Some(found.total()), "purging");
     let mut signals = Signals::listen()?;
@@ -88,28 +88,15 @@ async fn older(args: &Args, age: Age, context: &Context, store: &Store) -> anyho
     let mut done = Purged::default();
     let signal = loop {
         let now = store.now().await?;
-        let step = store.next_purge(&mut purge, now);
-        tokio::pin!(step);
-        let (step, signal) = tokio::select! {
+        let step = tokio::select! {
+            // What was begun is finished first.
             biased;
-            step = &mut step => (step?, None),
-            signal = signals.next() => {
-                context.console.say(
-                    "stopping: the step that is running is finished first (again: stop at once)",
-                );
-                tokio::select! {
-                    // It is committed, or not, when it ends: not counted before.
-                    step = &mut step => (step?, Some(signal)),
-                    again = signals.next() => return Ok(again),
-                }
-            }
+            step = store.next_purge(&mut purge, now) => step?,
+            signal = signals.next() => break Some(signal),
         };
-        let is_over = step.is_none();
-        done += step.unwrap_or_default();
+        let Some(step) = step else { break None };
+        done += step;
         progress.set(done.total());
-        if is_over || signal.is_some() {
-            break signal;
-        }
     };
     drop(progress);
     context.console.say(&format!(
@@ -144,7 +131,7 @@ async fn person(
         messages(found.messages.total())
     );
     if found.messages.total() > 0 && !confirmed(args, context, &question)? {
-        return Ok(Exit::CouldNotRun);
+        return Ok(Exit::Done);
     }
     let done = store.forget(&phones, store.now().await?).await?;
     context.console.say(&format!(

@@ -99,6 +99,7 @@ mod tests {
                 slots: 64,
                 started_at: 1_763_715_600_000,
                 heartbeat_at,
+                lease_ms: 30_000,
             };
             Active::from((worker, sending))
         };

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::breaker::Allowed;
-use super::clerk::Clerk;
+use super::clerk::{Clerk, UPKEEP};
 use super::clock::micros;
 use super::filling::message;
 use super::hours;
@@ -125,10 +125,12 @@ impl Clerk {
                 continue;
             };
             let count = u32::try_from(claimed.rows.len()).unwrap_or(u32::MAX);
-            let is_full = asked.want > 0 && count >= asked.want;
             self.claimed += u64::from(count);
             let route = &mut self.routes[index];
-            route.gate.return_unused(asked.want.saturating_sub(count));
+            // What a refill asks for was never granted.
+            if !round.refill {
+                route.gate.return_unused(asked.want.saturating_sub(count));
+            }
             let mut jobs = route.regain(claimed.held);
             let mut rows = claimed.rows.into_iter().peekable();
             while let Some(first) = rows.next() {
@@ -141,7 +143,7 @@ impl Clerk {
             }
             let mut messages = 0;
             for job in &mut jobs {
-                job.reach = round.lease.reach;
+                job.reach = round.reach;
                 job.jumps = self.jumps;
                 messages += job.count();
             }
@@ -153,13 +155,23 @@ impl Clerk {
                     line.drained(drained, now);
                 }
             }
+            // Early enough that the next moment is still ahead when its row is committed, and soon enough
+            // to see that a limit was changed.
+            let latest_us = now_us + micros(UPKEEP);
+            let asleep_until_us =
+                |next_us: i64| (next_us - early_us).clamp(now_us + 1_000, latest_us);
+            let by_campaigns = claimed.limited.iter().map(|(_, next_us)| *next_us);
+            let first_us = claimed.next_us.into_iter().chain(by_campaigns).min();
+            if let Some(next_us) = first_us {
+                route.held_until_us = asleep_until_us(next_us);
+            }
             if let Some(next_us) = claimed.next_us {
-                // Early enough that the next moment is still ahead when its row is committed.
-                let asleep_until_us = next_us.saturating_sub(early_us).max(now_us + 1_000);
-                route.held_until_us = asleep_until_us;
-                // Where others took all that was wanted, a campaign at its own limit holds up nobody.
-                if !is_full {
-                    route.asleep_until_us = asleep_until_us;
+                route.asleep_until_us = asleep_until_us(next_us);
+            }
+            for (campaign_id, next_us) in claimed.limited {
+                if let Some(line) = route.line(campaign_id) {
+                    let until_us = asleep_until_us(next_us);
+                    line.limited(Timestamp::from_millis((until_us + 999) / 1_000));
                 }
             }
             for job in jobs {

@@ -20,9 +20,9 @@ use super::slot::{Ended as SlotEnded, Surroundings, Transport};
 use super::{Ended, Event, OnUnknown, Progress, SendError, Settings};
 use crate::provider::Provider;
 use crate::sms::Timestamp;
-use crate::store::Round;
 use crate::store::calls::alone;
-use crate::store::pace::{GRACE, HORIZON, Terms};
+use crate::store::pace::{GRACE, HORIZON};
+use crate::store::{Campaign, Round};
 use crate::window::Window;
 
 /// So often the clerk looks at campaigns and workers.
@@ -83,6 +83,8 @@ pub(super) struct Clerk {
     pub(super) windows: Arc<HashMap<i64, Window>>,
     /// It said that it waits for a window.
     pub(super) rests: bool,
+    /// Campaigns whose provider this worker does not know.
+    pub(super) unserved: Vec<Campaign>,
 }
 
 impl Clerk {
@@ -130,6 +132,7 @@ impl Clerk {
             inquiry: Inquiry::new(),
             windows: Arc::default(),
             rests: false,
+            unserved: Vec::new(),
         };
         let now = clerk.clock.now();
         clerk.database.reach().await?.park_nobodys(now).await?;
@@ -147,6 +150,9 @@ impl Clerk {
             let round = Arc::new(self.plan(ended));
             if !round.is_idle() {
                 let done = self.commit(&round).await?;
+                if done.is_unlisted {
+                    self.lease.forfeit(round.worker_id);
+                }
                 self.dispatch(&round, done);
             }
             if let Some(ended) = self.is_finished_unless_away().await? {
@@ -233,10 +239,7 @@ impl Clerk {
         Round {
             worker_id: self.lease.worker_id(),
             now,
-            lease: Terms {
-                lease: self.lease.length(),
-                reach: self.reach,
-            },
+            reach: self.reach,
             settlements: Vec::new(),
             halts: Vec::new(),
             stops: Vec::new(),
@@ -304,13 +307,15 @@ fn routes(
         );
         let breaker = Breaker::new(settings.breaker.clone());
         let now_us = clock.now_us();
-        routes.push(Route::new(
+        let mut route = Route::new(
             Arc::clone(provider),
             transport.clone(),
             limits,
             breaker,
             now_us,
-        ));
+        );
+        route.is_default = settings.default_provider.as_ref() == Some(name);
+        routes.push(route);
     }
     routes
 }

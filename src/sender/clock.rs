@@ -2,8 +2,9 @@
 //! own clock that nobody sets and that counts suspend. It knows how far off it may be, because that is
 //! what keeps workers apart that were told the time at different distances.
 
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use crate::sms::Timestamp;
 use crate::store::{Store, StoreError};
@@ -23,6 +24,8 @@ const FIRST_LOOKS: u32 = 5;
 pub(super) struct Clock {
     source: Source,
     belief: Mutex<Belief>,
+    /// By how many microseconds the host's wall clock was ahead of the steady one at the last look.
+    wall_ahead_us: AtomicI64,
 }
 
 /// Where time comes from: this host's steady clock, and the database's that is asked now and then.
@@ -67,6 +70,7 @@ impl Clock {
     }
 
     async fn from(source: Source) -> Result<Self, StoreError> {
+        let wall_ahead_us = source.wall_ahead_us();
         let mut belief = Belief::first(source.look().await?);
         for _ in 1..FIRST_LOOKS {
             belief.learn(source.look().await?);
@@ -76,13 +80,24 @@ impl Clock {
         Ok(Self {
             source,
             belief: Mutex::new(belief),
+            wall_ahead_us: AtomicI64::new(wall_ahead_us),
         })
     }
 
     /// Asks the database's clock once more; true when it had jumped and this one was set.
     pub(super) async fn look(&self) -> Result<bool, StoreError> {
+        let wall_ahead_us = self.source.wall_ahead_us();
         let look = self.source.look().await?;
+        self.wall_ahead_us.store(wall_ahead_us, Ordering::Release);
         Ok(self.belief().learn(look))
+    }
+
+    /// Whether the host's wall clock was set since the database's was looked at. The steady clock does
+    /// not count the time for which a hypervisor stops a virtual machine; where the machine's wall clock
+    /// is put right afterwards, this is how the gap shows.
+    pub(super) fn is_doubtful(&self) -> bool {
+        let wall_ahead_us = self.wall_ahead_us.load(Ordering::Acquire);
+        (self.source.wall_ahead_us() - wall_ahead_us).abs() > TOLERANCE_US
     }
 
     /// In microseconds since the Unix epoch.
@@ -133,6 +148,14 @@ impl Source {
             Self::Real(_) => steady_us(),
             #[cfg(test)]
             Self::Simulated(hands) => hands.steady_us(),
+        }
+    }
+
+    fn wall_ahead_us(&self) -> i64 {
+        match self {
+            Self::Real(_) => wall_us() - steady_us(),
+            #[cfg(test)]
+            Self::Simulated(hands) => hands.wall_us() - hands.steady_us(),
         }
     }
 
@@ -229,6 +252,12 @@ pub(super) fn micros(span: Duration) -> i64 {
 /// So many millionths of a span.
 fn part(span_us: i64, millionths: i64) -> i64 {
     span_us.saturating_mul(millionths) / 1_000_000
+}
+
+/// The host's clock that may be set.
+fn wall_us() -> i64 {
+    let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    since_epoch.map_or(0, micros)
 }
 
 /// The host's clock that nobody sets and that goes on while the host is suspended.

@@ -80,7 +80,7 @@ impl Round {
         Self {
             worker_id: self.worker_id,
             now,
-            lease: self.lease,
+            reach: self.reach,
             settlements: self.settlements.clone(),
             halts: self.halts.clone(),
             stops: self.stops.clone(),

@@ -90,6 +90,11 @@ impl Clerk {
                 cause,
                 listed: false,
             } if job.count() > 1 => Outcome::Apart(cause),
+            // As long as the whole provider rests.
+            Outcome::Throttled { cause, .. } => Outcome::Throttled {
+                cause,
+                retry_after: Some(self.routes[job.route].stopped_until.since(now)),
+            },
             outcome => outcome,
         };
         let resend = matches!(outcome, Outcome::Unknown(_)) && !self.can_ask(job.route);
@@ -99,12 +104,6 @@ impl Clerk {
         match outcome {
             Outcome::Unavailable { cause, .. } if free => Fate::Ready {
                 due_at: now,
-                cause: Some(cause),
-                counted: false,
-                in_doubt: false,
-            },
-            Outcome::Throttled { cause, .. } => Fate::Ready {
-                due_at: self.routes[job.route].stopped_until.max(now),
                 cause: Some(cause),
                 counted: false,
                 in_doubt: false,

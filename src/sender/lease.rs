@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 use std::time::Duration;
 
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::process;
+use crate::process::ProcessIdentity;
 use crate::sender::clock::{Clock, micros};
 use crate::sender::database::Database;
 use crate::sms::{Timestamp, millis};
@@ -32,8 +33,12 @@ pub(super) struct Lease {
     /// On the host's steady clock: nobody's setting of a clock makes a lease longer.
     trusted_until_us: AtomicI64,
     missed: AtomicU32,
-    /// Before this, in milliseconds, others are not declared dead for their silence.
-    patient_until: AtomicI64,
+    /// In milliseconds: until a lease later no other worker is declared dead for its silence.
+    patient_since: AtomicI64,
+    /// The id under which this worker was declared dead last.
+    forfeited: AtomicI64,
+    /// Wakes the heartbeat early.
+    wake: Notify,
 }
 
 impl Lease {
@@ -47,7 +52,8 @@ impl Lease {
         let slots = i32::try_from(slots).unwrap_or(i32::MAX);
         let asked_us = clock.steady_us();
         let store = database.reach().await?;
-        let worker_id = store.register_worker(&identity(slots), clock.now()).await?;
+        let new = new_worker(slots, length);
+        let worker_id = store.register_worker(&new, clock.now()).await?;
         let lease = Arc::new(Self {
             database,
             clock,
@@ -56,7 +62,9 @@ impl Lease {
             worker_id: AtomicI64::new(worker_id),
             trusted_until_us: AtomicI64::new(0),
             missed: AtomicU32::new(0),
-            patient_until: AtomicI64::new(0),
+            patient_since: AtomicI64::new(i64::MIN),
+            forfeited: AtomicI64::new(0),
+            wake: Notify::new(),
         });
         lease.trust_from(asked_us);
         Ok(lease)
@@ -69,17 +77,30 @@ impl Lease {
     /// Whether a request may start now.
     pub(super) fn holds(&self) -> bool {
         self.missed.load(Ordering::Acquire) < MISSES
+            && self.worker_id() != self.forfeited.load(Ordering::Acquire)
             && self.clock.steady_us() < self.trusted_until_us.load(Ordering::Acquire)
+            && !self.clock.is_doubtful()
     }
 
     /// Whether a request may start now for what was claimed under this id: after this worker was taken
     /// for dead, what it had claimed before is no longer its own.
     pub(super) fn covers(&self, worker_id: i64) -> bool {
-        self.worker_id() == worker_id && self.holds()
+        let covers = self.worker_id() == worker_id && self.holds();
+        if !covers && self.clock.is_doubtful() {
+            self.wake.notify_one();
+        }
+        covers
     }
 
     pub(super) fn length(&self) -> Duration {
         self.length
+    }
+
+    /// Another worker has declared this one dead under that id: nothing more is started under it, and
+    /// the heartbeat registers this worker anew at once.
+    pub(super) fn forfeit(&self, worker_id: i64) {
+        self.forfeited.store(worker_id, Ordering::Release);
+        self.wake.notify_one();
     }
 
     /// Renews the lease and keeps the clock, until it is dropped.
@@ -87,7 +108,14 @@ impl Lease {
         let between = self.length / BEATS;
         let mut beat_at = Instant::now() + between;
         loop {
-            tokio::time::sleep(between.min(LOOK)).await;
+            tokio::select! {
+                () = tokio::time::sleep(between.min(LOOK)) => {}
+                () = self.wake.notified() => {}
+            }
+            if self.clock.is_doubtful() {
+                // For all this worker knows its lease is over: nothing starts before it is renewed.
+                self.missed.store(MISSES, Ordering::Release);
+            }
             match self.clock.look().await {
                 Ok(false) => {}
                 Ok(true) => {
@@ -117,7 +145,8 @@ impl Lease {
         let now = self.clock.now();
         if !store.heartbeat(self.worker_id(), now).await? {
             // Declared dead: what was claimed under the old id is parked; start anew under another.
-            let worker_id = store.register_worker(&identity(self.slots), now).await?;
+            let new = new_worker(self.slots, self.length);
+            let worker_id = store.register_worker(&new, now).await?;
             tracing::warn!(
                 worker_id,
                 "this worker had been declared dead and starts anew"
@@ -133,9 +162,8 @@ impl Lease {
     }
 
     fn be_patient(&self) {
-        let patient_until = self.clock.now().plus(self.length);
-        self.patient_until
-            .store(patient_until.as_millis(), Ordering::Release);
+        let now = self.clock.now().as_millis();
+        self.patient_since.store(now, Ordering::Release);
     }
 
     /// Parks what dead workers were sending; returns how many messages that were.
@@ -167,18 +195,19 @@ impl Lease {
             "worker {} (pid {} on {})",
             worker.id, worker.pid, worker.host
         );
-        if is_gone(worker) {
+        if process_of(worker).is_gone() {
             return Some(format!("{who} died while sending"));
         }
-        let patient = now.as_millis() < self.patient_until.load(Ordering::Acquire);
-        let silent = now.as_millis() - worker.heartbeat_at > millis(self.length);
-        (silent && !patient).then(|| format!("{who} fell silent while sending"))
+        // A worker keeps to its own lease, whatever this one's is.
+        let patient_since = self.patient_since.load(Ordering::Acquire);
+        let silent_since = worker.heartbeat_at.max(patient_since);
+        let is_silent = now.as_millis().saturating_sub(silent_since) > worker.lease_ms;
+        is_silent.then(|| format!("{who} fell silent while sending"))
     }
 
     /// Ends the lease after everything was settled.
     pub(super) async fn end(&self) -> Result<(), StoreError> {
         let store = self.database.reach().await?;
-        store.release_pace(self.worker_id()).await?;
         store.remove_worker(self.worker_id()).await
     }
 
@@ -189,59 +218,26 @@ impl Lease {
     }
 }
 
-/// Who this process is, so that peers on its host can see whether it lives.
-fn identity(slots: i32) -> NewWorker {
+/// This process as a worker, so that others on its host can tell whether it still runs.
+fn new_worker(slots: i32, lease: Duration) -> NewWorker {
+    let process = ProcessIdentity::current();
     NewWorker {
-        host: process::host(),
-        boot_id: process::boot_id(),
-        pid_namespace: process::pid_namespace(),
-        pid: i64::from(std::process::id()),
-        process_started: process::started(i64::from(std::process::id())).unwrap_or(0),
+        host: process.host,
+        boot_id: process.boot_id,
+        pid_namespace: process.pid_namespace,
+        pid: process.pid,
+        process_started: process.started,
         slots,
+        lease_ms: millis(lease),
     }
 }
 
-/// Whether the worker ran on this host, and its process is certainly gone.
-fn is_gone(worker: &Worker) -> bool {
-    let here = !worker.boot_id.is_empty()
-        && worker.boot_id == process::boot_id()
-        && worker.pid_namespace == process::pid_namespace();
-    here && process::started(worker.pid) != Some(worker.process_started)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn worker(pid: i64, process_started: i64) -> Worker {
-        let this = identity(1);
-        Worker {
-            id: 7,
-            host: this.host,
-            boot_id: this.boot_id,
-            pid_namespace: this.pid_namespace,
-            pid,
-            process_started,
-            slots: 1,
-            started_at: 0,
-            heartbeat_at: 0,
-        }
-    }
-
-    #[test]
-    #[cfg(target_os = "linux")]
-    fn a_process_of_this_host_is_known_to_live_or_to_be_gone() {
-        let this = identity(1);
-        assert!(!is_gone(&worker(this.pid, this.process_started)));
-        assert!(
-            is_gone(&worker(this.pid, this.process_started - 1)),
-            "the pid came again"
-        );
-        assert!(is_gone(&worker(i64::from(i32::MAX), 1)));
-        let elsewhere = Worker {
-            boot_id: "another".to_owned(),
-            ..worker(i64::from(i32::MAX), 1)
-        };
-        assert!(!is_gone(&elsewhere), "another host cannot be looked at");
+fn process_of(worker: &Worker) -> ProcessIdentity {
+    ProcessIdentity {
+        host: worker.host.clone(),
+        boot_id: worker.boot_id.clone(),
+        pid_namespace: worker.pid_namespace.clone(),
+        pid: worker.pid,
+        started: worker.process_started,
     }
 }

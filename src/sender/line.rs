@@ -98,6 +98,11 @@ impl Line {
         window.map_or_else(|| at.to_string(), |window| window.shown(at))
     }
 
+    /// Its own limit has no moment before this.
+    pub(super) fn limited(&mut self, until: Timestamp) {
+        self.quiet_until = self.quiet_until.max(until);
+    }
+
     /// Its largest call of a round had so many messages.
     pub(super) fn note_size(&mut self, largest: u32, most: u32) {
         let next = if self.proven {
@@ -111,10 +116,12 @@ impl Line {
     pub(super) fn drained(&mut self, drained: Drained, now: Timestamp) {
         self.due_at = match drained {
             Drained::Until(due_at) => due_at,
-            Drained::Halted(..) => None,
+            Drained::Halted(..) | Drained::Moved => None,
         };
         match drained {
             Drained::Halted(state, reason) => self.halt(state, reason),
+            // The next look at the campaigns takes it to its provider.
+            Drained::Moved => self.quiet_until = now.plus(POLL),
             Drained::Until(Some(due_at)) => {
                 self.empty = false;
                 self.quiet_until = due_at

@@ -22,6 +22,8 @@ const LONGEST_STOP: Duration = Duration::from_secs(60);
 pub(super) struct Route {
     pub(super) provider: Arc<Provider>,
     pub(super) transport: Transport,
+    /// Campaigns that name no provider are sent here.
+    pub(super) is_default: bool,
     pub(super) limits: Vec<Rate>,
     pub(super) gate: Gate,
     pub(super) breaker: Breaker,
@@ -35,9 +37,9 @@ pub(super) struct Route {
     pub(super) held: Vec<Job>,
     /// Moments of calls that were not started: others may have them.
     pub(super) returned: Vec<Held>,
-    /// No moment is to be had before this.
+    /// The account's limits have no moment before this.
     pub(super) asleep_until_us: i64,
-    /// Nor for what is held.
+    /// No limit has a moment for what is held before this.
     pub(super) held_until_us: i64,
     /// Whose turn it is.
     turn: usize,
@@ -54,6 +56,7 @@ impl Route {
         Self {
             provider,
             transport,
+            is_default: false,
             gate: Gate::new(&limits, now_us),
             limits,
             breaker,
@@ -139,6 +142,7 @@ impl Route {
     pub(super) fn empty_claim(&self, from_us: i64) -> RouteClaim {
         RouteClaim {
             provider: self.provider.name().to_owned(),
+            is_default: self.is_default,
             limits: self.limits.clone(),
             by_segments: self.provider.rates_count_segments(),
             from_us,

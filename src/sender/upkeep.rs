@@ -13,7 +13,7 @@ use super::commit::DATABASE_PATIENCE;
 use super::line::Line;
 use super::{Ended, OnUnknown, SendError};
 use crate::sms::Timestamp;
-use crate::store::CampaignState;
+use crate::store::{Campaign, CampaignState};
 
 /// So many times in a row some old starts are forgotten.
 const FORGETTING: u32 = 10;
@@ -39,6 +39,8 @@ impl Clerk {
     /// Looks at what others change: campaigns, and workers that died.
     pub(super) async fn upkeep(&mut self, first: bool) -> Result<(), SendError> {
         let parked = self.lease.bury_dead().await?;
+        let mut served = HashMap::new();
+        let mut unserved = Vec::new();
         for campaign in self.database.reach().await?.campaigns().await? {
             let wanted = self.settings.campaign.as_ref();
             if wanted.is_some_and(|name| *name != campaign.name) {
@@ -46,8 +48,10 @@ impl Clerk {
             }
             let provider = self.settings.provider_of(&campaign).map(str::to_owned);
             let Some(index) = provider.and_then(|name| self.route_of(&name)) else {
+                unserved.push(campaign);
                 continue;
             };
+            served.insert(campaign.id, index);
             match self.routes[index].line(campaign.id) {
                 Some(line) => line.refresh(campaign),
                 None => self.routes[index]
@@ -55,11 +59,39 @@ impl Clerk {
                     .push(Line::new(campaign, self.settings.brake)),
             }
         }
+        // A campaign that was moved leaves its old provider.
+        for (index, route) in self.routes.iter_mut().enumerate() {
+            route
+                .lines
+                .retain(|line| served.get(&line.campaign.id) == Some(&index));
+        }
+        self.note_unserved(unserved);
         self.keep_hours().await?;
         if first || parked > 0 {
             self.resend_unknown().await?;
         }
         Ok(())
+    }
+
+    /// Says which campaigns this worker cannot send.
+    fn note_unserved(&mut self, unserved: Vec<Campaign>) {
+        for campaign in &unserved {
+            let is_new = self.unserved.iter().all(|known| known.id != campaign.id);
+            if is_new && campaign.state == CampaignState::Active {
+                let (campaign, reason) = (&campaign.name, self.why_unserved(campaign));
+                tracing::warn!(campaign, reason, "a campaign cannot be sent by this worker");
+            }
+        }
+        self.unserved = unserved;
+    }
+
+    fn why_unserved(&self, campaign: &Campaign) -> String {
+        match self.settings.provider_of(campaign) {
+            Some(provider) => {
+                format!("this worker started without its provider `{provider}`")
+            }
+            None => "it has no provider, and there is no `default_provider`".to_owned(),
+        }
     }
 
     /// Takes up the windows of the campaigns; says so where all that is left waits for one.
@@ -270,6 +302,22 @@ impl Clerk {
         if wait {
             self.awaits_no_answers();
             return Ok(None);
+        }
+        for campaign in &self.unserved {
+            if campaign.state == CampaignState::Cancelled {
+                continue;
+            }
+            let store = self.database.reach().await?;
+            let unfinished = store.unfinished(campaign.id).await?;
+            if unfinished.ready || unfinished.sending {
+                let reason = match campaign.state {
+                    CampaignState::Active => None,
+                    state => Some(state.as_str().to_owned()),
+                };
+                let reason = reason.map(|state| campaign.state_reason.clone().unwrap_or(state));
+                let reason = reason.unwrap_or_else(|| self.why_unserved(campaign));
+                halted.push((campaign.name.clone(), reason));
+            }
         }
         if self.awaits_answers().await? {
             return Ok(None);

@@ -2,9 +2,9 @@
 //! claims for whoever is idle. These are its words; each database has its own way to do it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::calls::{Fill, Terms as CallTerms};
-use super::pace::Terms;
 use super::{CampaignState, Store, StoreError};
 use crate::phone::Phone;
 use crate::rate::{Rate, Rates};
@@ -14,9 +14,8 @@ use crate::sms::{Cause, Receipt, Sms, Timestamp};
 pub struct Round {
     pub worker_id: i64,
     pub now: Timestamp,
-    /// On what terms the worker takes moments: how long its word on a shared limit holds, and how well
-    /// it knows the time.
-    pub lease: Terms,
+    /// The worker's requests start within this long of their moments.
+    pub reach: Duration,
     pub settlements: Vec<Settlement>,
     pub halts: Vec<Halt>,
     /// Providers that nobody may call before a moment.
@@ -110,6 +109,8 @@ pub struct Halt {
 #[derive(Clone, Debug)]
 pub struct RouteClaim {
     pub provider: String,
+    /// It also sends the campaigns that name no provider.
+    pub is_default: bool,
     /// The worker's own limits for the provider's account.
     pub limits: Vec<Rate>,
     /// Limits count segments, not messages.
@@ -127,6 +128,13 @@ pub struct RouteClaim {
     pub calls: u32,
     /// In the order of turns.
     pub asks: Vec<Ask>,
+}
+
+impl RouteClaim {
+    /// Whether the provider of a campaign is this one.
+    pub(super) fn sends(&self, provider: Option<&str>) -> bool {
+        provider.map_or(self.is_default, |name| name == self.provider)
+    }
 }
 
 /// What a call costs, by either way to count.
@@ -180,6 +188,8 @@ pub enum Drained {
     Until(Option<Timestamp>),
     /// It is not active.
     Halted(CampaignState, Option<String>),
+    /// Another provider sends it now.
+    Moved,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -188,8 +198,10 @@ pub struct RouteClaimed {
     pub held: Vec<Option<Moment>>,
     pub rows: Vec<Claimed>,
     pub drained: Vec<(i64, Drained)>,
-    /// The first moment that the limits would have had next, where they were what ended the claim.
+    /// The first moment that the account's limits would have had next, where they ended the claim.
     pub next_us: Option<i64>,
+    /// The campaigns whose own limit ended their part, and the first moment that it would have had next.
+    pub limited: Vec<(i64, i64)>,
     /// Rows that were refused at admission.
     pub refused: u64,
 }
@@ -199,6 +211,8 @@ pub struct RouteClaimed {
 pub struct RoundDone {
     pub settled: Vec<Settled>,
     pub claims: Vec<RouteClaimed>,
+    /// The worker is not on the list: another one has declared it dead. It got nothing.
+    pub is_unlisted: bool,
 }
 
 impl Store {
@@ -208,18 +222,5 @@ impl Store {
             Self::Sqlite(sqlite) => sqlite.round(round).await,
             Self::Server(server) => server.round(round).await,
         }
-    }
-
-    /// Frees what this worker's word on shared limits still holds back.
-    pub async fn release_pace(&self, worker_id: i64) -> Result<(), StoreError> {
-        use super::schema::pace;
-        use diesel::prelude::*;
-        use diesel_async::RunQueryDsl;
-        writing!(self, |conn| diesel::update(
-            pace::table.filter(pace::slowest_by.eq(worker_id))
-        )
-        .set(pace::slowest_until.eq(0))
-        .execute(conn))?;
-        Ok(())
     }
 }

@@ -41,7 +41,7 @@ impl Promised {
 
 /// The latest that a request can have started which has ended by now, whoever's clock says so.
 pub(super) fn ended_at(round: &Round) -> i64 {
-    round.now.plus(round.lease.reach).as_millis()
+    round.now.plus(round.reach).as_millis()
 }
 
 /// Whether the message may start beside these starts to its phone; if not, what becomes of it, and the start that
@@ -52,12 +52,12 @@ pub(super) fn judge(
     phone: &Phone,
     starts: &[i64],
 ) -> Option<(Admission, i64)> {
-    let now = round.now.minus(round.lease.reach).as_millis();
+    let now = round.now.minus(round.reach).as_millis();
     let at = earliest(round, starts)?;
     if at <= now {
         return None;
     }
-    let until = Timestamp::from_millis(at).plus(round.lease.reach);
+    let until = Timestamp::from_millis(at).plus(round.reach);
     let admission = if sms.expires_at.is_some_and(|expires_at| expires_at <= until) {
         let why = "its time runs out before its recipient may be texted again";
         Admission::Refuse(Cause::new(Class::Expired, why))
@@ -113,17 +113,17 @@ impl Store {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
-    use std::time::Duration;
 
     use proptest::prelude::*;
 
     use super::*;
+    use crate::store::pace::GRACE;
 
     fn round(caps: &str) -> Round {
         Round {
             worker_id: 1,
             now: Timestamp::from_millis(100_000),
-            lease: Duration::from_secs(30).into(),
+            reach: GRACE,
             settlements: Vec::new(),
             halts: Vec::new(),
             stops: Vec::new(),

@@ -137,6 +137,8 @@ diesel::table! {
         slots -> Integer,
         started_at -> BigInt,
         heartbeat_at -> BigInt,
+        lease_ms -> BigInt,
+        limits -> Text,
     }
 }
 
@@ -145,9 +147,6 @@ diesel::table! {
         scope -> Text,
         next_us -> BigInt,
         cost_max -> Integer,
-        slowest_us -> BigInt,
-        slowest_until -> BigInt,
-        slowest_by -> Nullable<BigInt>,
         buckets -> Text,
         stopped_until -> BigInt,
     }

@@ -24,6 +24,8 @@ pub struct Worker {
     pub started_at: i64,
     /// In milliseconds since the Unix epoch.
     pub heartbeat_at: i64,
+    /// The worker is dead when its heartbeat is older than this, in milliseconds.
+    pub lease_ms: i64,
 }
 
 /// What a new worker says of itself.
@@ -36,6 +38,8 @@ pub struct NewWorker {
     pub pid: i64,
     pub process_started: i64,
     pub slots: i32,
+    /// The worker is dead when its heartbeat is older than this, in milliseconds.
+    pub lease_ms: i64,
 }
 
 /// Whether there is still something to wait for.

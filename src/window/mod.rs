@@ -16,7 +16,7 @@ use serde::Deserialize;
 
 pub use days::{Days, DaysError};
 pub use hours::{Hours, HoursError};
-pub use zone::{Zone, ZoneError, local_and_utc};
+pub use zone::{Zone, ZoneError};
 
 use crate::sms::Timestamp;
 

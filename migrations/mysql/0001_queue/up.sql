@@ -118,21 +118,18 @@ CREATE TABLE IF NOT EXISTS worker (
     process_started BIGINT       NOT NULL,
     slots           INT          NOT NULL,
     started_at      BIGINT       NOT NULL,
-    heartbeat_at    BIGINT       NOT NULL
+    heartbeat_at    BIGINT       NOT NULL,
+    lease_ms        BIGINT       NOT NULL,               -- dead when its heartbeat is older than this
+    limits          TEXT         NOT NULL DEFAULT ('{}') -- its rate limits by provider: the smallest holds for all
 ) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
 CREATE TABLE IF NOT EXISTS pace (
     scope         VARCHAR(255) PRIMARY KEY,         -- 'provider/NAME' or 'campaign/ID'
     next_us       BIGINT       NOT NULL DEFAULT 0,  -- the earliest next start, in microseconds since the epoch
     cost_max      INT          NOT NULL DEFAULT 1,  -- the dearest message since the last idle window
-    slowest_us    BIGINT       NOT NULL DEFAULT 0,  -- the widest spacing that a living worker asked for
-    slowest_until BIGINT       NOT NULL DEFAULT 0,
-    slowest_by    BIGINT,
-    buckets       TEXT         NOT NULL DEFAULT ('{}'), -- what long windows hold, and who takes moments
+    buckets       TEXT         NOT NULL DEFAULT ('{}'), -- what long windows hold, and who takes permits
     stopped_until BIGINT       NOT NULL DEFAULT 0   -- a provider said: not before
 ) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
--- Locked to find out whether locked rows are skipped.
-INSERT IGNORE INTO pace (scope) VALUES ('probe');
 
 CREATE TABLE IF NOT EXISTS suppression (
     phone      VARCHAR(255) PRIMARY KEY,

@@ -119,21 +119,18 @@ CREATE TABLE worker (
     process_started BIGINT  NOT NULL,
     slots           INTEGER NOT NULL,
     started_at      BIGINT  NOT NULL,
-    heartbeat_at    BIGINT  NOT NULL
+    heartbeat_at    BIGINT  NOT NULL,
+    lease_ms        BIGINT  NOT NULL,             -- dead when its heartbeat is older than this
+    limits          TEXT    NOT NULL DEFAULT '{}' -- its rate limits by provider: the smallest holds for all
 );
 
 CREATE TABLE pace (
     scope         TEXT    PRIMARY KEY,           -- 'provider/NAME' or 'campaign/ID'
     next_us       BIGINT  NOT NULL DEFAULT 0,    -- the earliest next start, in microseconds since the epoch
     cost_max      INTEGER NOT NULL DEFAULT 1,    -- the dearest message since the last idle window
-    slowest_us    BIGINT  NOT NULL DEFAULT 0,    -- the widest spacing that a living worker asked for
-    slowest_until BIGINT  NOT NULL DEFAULT 0,
-    slowest_by    BIGINT,
-    buckets       TEXT    NOT NULL DEFAULT '{}', -- what long windows hold, and who takes moments
+    buckets       TEXT    NOT NULL DEFAULT '{}', -- what long windows hold, and who takes permits
     stopped_until BIGINT  NOT NULL DEFAULT 0     -- a provider said: not before
 ) WITH (fillfactor = 50);
--- Locked to find out whether locked rows are skipped.
-INSERT INTO pace (scope) VALUES ('probe');
 
 CREATE TABLE suppression (
     phone      TEXT   PRIMARY KEY,

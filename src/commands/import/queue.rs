@@ -4,15 +4,15 @@ use std::path::{Path, PathBuf};
 
 use tokio::sync::watch;
 
-use super::{Args, Imported, List, fault, open_named, schedule, tell, window};
+use super::{Args, Imported, List, fault, open_named, tell, window};
 use crate::commands::signals::Signals;
 use crate::commands::words::counted;
 use crate::commands::{Context, hinted, purge};
 use crate::exit::Exit;
 use crate::import::queue::{self, Lines, News, Reading, RedisList, Target};
-use crate::import::{ImportError, Summary, Unique};
+use crate::import::{ImportError, Summary, Unique, Window};
 use crate::sms::Timestamp;
-use crate::store::{Access, Store};
+use crate::store::Access;
 
 /// What other programs push to.
 pub(super) enum Source {
@@ -113,7 +113,7 @@ pub(super) async fn run(args: &Args, source: Source, context: &Context) -> anyho
         }
         Source::Stdin => None,
     };
-    let at_start = window(list, super::this_moment())?;
+    window(list, super::this_moment())?;
     if let Some(redis) = &redis {
         // A database shall not be made for a server that is not there.
         redis
@@ -131,7 +131,10 @@ pub(super) async fn run(args: &Args, source: Source, context: &Context) -> anyho
     let sender = list.from.as_ref().filter(|from| !is_redis(from));
     let campaign = open_named(list, name, unique.to_string(), sender, context, &store).await?;
     let unique = queue::unique_in(list.unique.as_ref(), &campaign).map_err(fault)?;
-    let at = |now: Timestamp| schedule(list, now);
+    let at = |now: Timestamp| Window {
+        due_at: list.at.map(|moment| moment.resolve(now)),
+        expires_at: list.expires.map(|moment| moment.resolve(now)),
+    };
     let target = Target {
         store: &store,
         campaign: &campaign,
@@ -174,14 +177,13 @@ pub(super) async fn run(args: &Args, source: Source, context: &Context) -> anyho
         return Ok(signal.unwrap_or(Exit::Done));
     };
     drop(progress);
-    let imported = Imported {
+    finish(
+        context,
         file,
-        campaign: campaign.name.clone(),
-        currency: None,
-        schedule: at_start,
+        campaign.name.clone(),
+        args.key.as_deref(),
         summary,
-    };
-    finish(context, &store, args.key.as_deref(), imported).await?;
+    )?;
     Ok(signal.unwrap_or(Exit::Done))
 }
 
@@ -246,19 +248,25 @@ fn entries(count: u64) -> String {
     }
 }
 
-async fn finish(
+fn finish(
     context: &Context,
-    store: &Store,
+    file: String,
+    campaign: String,
     key: Option<&str>,
-    imported: Imported,
+    summary: Summary,
 ) -> anyhow::Result<()> {
-    let rejected = imported.summary.rejected;
-    if imported.summary.rows == 0 && !context.is_json() {
-        let said = format!("{}: nothing there", imported.file);
-        context.console.say(&said);
+    let rejected = summary.rejected;
+    if summary.rows == 0 && !context.is_json() {
+        context.console.say(&format!("{file}: nothing there"));
         return Ok(());
     }
-    tell::tell(context, store, &[imported]).await?;
+    let imported = Imported {
+        file,
+        campaign,
+        currency: None,
+        summary,
+    };
+    tell::tell(context, &[imported])?;
     if let Some(key) = key.filter(|_| rejected > 0) {
         context.console.warn(&format!(
             "{}, with the reasons in list `{key}:dead`",

@@ -17,7 +17,7 @@ use crate::import::error::ImportError;
 use crate::import::pipeline::Parsed;
 use crate::import::rejected::Rejected;
 use crate::phone::odd_kind;
-use crate::process;
+use crate::process::ProcessIdentity;
 
 /// So long a server is waited for that was there.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -35,7 +35,8 @@ pub async fn drain(
     mut tell: impl FnMut(News),
 ) -> Result<Summary, ImportError> {
     let token = format!("{:032x}", rand::random::<u128>());
-    let connection = Connection::open(list, &token, &process::identity()).await?;
+    let connection =
+        Connection::open(list, &token, &ProcessIdentity::current().to_string()).await?;
     if connection.moving == Moving::Rpop {
         tell(News::Unsafe);
     }
@@ -133,7 +134,7 @@ impl<T: FnMut(News)> Drain<'_, T> {
     /// Takes a batch and commits it. After a fault of the server it may be called again.
     async fn step(&mut self) -> Result<Step, ImportError> {
         if self.connection.is_none() {
-            let owner = process::identity();
+            let owner = ProcessIdentity::current().to_string();
             let opened = Connection::open(self.list, &self.token, &owner).await?;
             if self.phase == Phase::Taking && opened.moving != Moving::Rpop {
                 self.phase = Phase::Doubtful;
@@ -206,7 +207,9 @@ impl<T: FnMut(News)> Drain<'_, T> {
     async fn inherit(&mut self) -> Result<bool, ImportError> {
         let (mut others, mut strangers) = (0, 0);
         for other in self.connection()?.others().await? {
-            let lives = |owner: &String| !process::is_gone(owner);
+            let lives = |owner: &String| {
+                ProcessIdentity::parse(owner).is_none_or(|process| !process.is_gone())
+            };
             if other.owner.as_ref().is_some_and(lives) {
                 others += 1;
                 continue;

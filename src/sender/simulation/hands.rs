@@ -22,6 +22,9 @@ pub(in crate::sender) struct Hands {
     pub(in crate::sender) back: Duration,
     /// The host is suspended: when, and for how long. Its timers know nothing of it.
     pub(in crate::sender) slept: Option<(Duration, Duration)>,
+    /// The host is a virtual machine that is stopped: when, and for how long. Only its wall clock is put
+    /// right afterwards.
+    pub(in crate::sender) paused: Option<(Duration, Duration)>,
     /// Somebody sets the database's clock: when, and by how many milliseconds.
     pub(in crate::sender) set: Option<(Duration, i64)>,
 }
@@ -34,6 +37,7 @@ impl Hands {
             there: Duration::ZERO,
             back: Duration::ZERO,
             slept: None,
+            paused: None,
             set: None,
         }
     }
@@ -43,7 +47,17 @@ impl Hands {
         passed_us + passed_us * self.drift / 1_000_000
     }
 
-    /// All time, also that which was slept through.
+    pub(in crate::sender) fn wall_us(&self) -> i64 {
+        i64::try_from(self.true_time().as_micros()).expect("some days")
+    }
+
+    /// All time, also that for which the host was stopped.
+    fn true_time(&self) -> Duration {
+        let paused = self.paused.filter(|(at, _)| *at <= self.began.elapsed());
+        self.passed() + paused.map_or(Duration::ZERO, |(_, span)| span)
+    }
+
+    /// All time that the host knows of, also that which was slept through.
     fn passed(&self) -> Duration {
         let awake = self.began.elapsed();
         let slept = self.slept.filter(|(at, _)| *at <= awake);
@@ -52,7 +66,7 @@ impl Hands {
 
     pub(in crate::sender) async fn now(&self) -> Timestamp {
         pass(self.there).await;
-        let passed = self.passed();
+        let passed = self.true_time();
         let set = self.set.filter(|(at, _)| *at <= passed);
         let shown = START.plus(passed).as_millis() + set.map_or(0, |(_, by)| by);
         pass(self.back).await;

@@ -5,9 +5,10 @@ use std::time::Duration;
 use super::world::{Faults, World};
 use super::{Hired, START, Simulation};
 use crate::sms::Timestamp;
-use crate::store::NewCampaign;
+use crate::store::{CampaignChange, NewCampaign};
 
 const HOUR: Duration = Duration::from_secs(3_600);
+const SECOND: Duration = Duration::from_secs(1);
 
 /// A further campaign with so many messages.
 async fn campaign(
@@ -124,6 +125,42 @@ async fn a_campaign_at_its_own_limit_holds_up_nobody() {
         let span = others[others.len() - 1];
         assert!(span < Duration::from_secs(12), "{priority}: {span:?}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn exhausted_campaign_delays_no_other_and_is_widened_at_once() {
+    let simulation = crowd("", 10).await;
+    let limit = async |rate: &str| {
+        let change = CampaignChange {
+            rate: Some(rate.parse().expect("a rate")),
+            ..CampaignChange::default()
+        };
+        let changed = simulation
+            .store
+            .change_campaign(simulation.campaign_id, &change);
+        changed.await.expect("changed");
+    };
+    limit("2/day").await;
+    let operator = async {
+        tokio::time::sleep(SECOND * 10).await;
+        let other = campaign(&simulation, named("other"), 5, START).await;
+        tokio::time::sleep(SECOND * 10).await;
+        limit("").await;
+        other
+    };
+    let mut hired = simulation.worker();
+    hired.settings.follow = true;
+    hired.life = Some(SECOND * 40);
+    let (_, other) = tokio::join!(simulation.work_as(hired), operator);
+    let others = starts(&simulation, other);
+    assert_eq!(others.len(), 5);
+    assert!(last(&others) < SECOND * 12, "{others:?}");
+    let (all, _) = simulation.world.history();
+    let mut own: Vec<Duration> = all.iter().map(|start| start.at).collect();
+    own.retain(|at| !others.contains(at));
+    assert_eq!(own.iter().filter(|at| **at < SECOND * 20).count(), 2);
+    assert_eq!(own.len(), 10);
+    assert!(last(&own) < SECOND * 22, "{own:?}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -262,6 +262,62 @@ async fn a_host_that_wakes_up_starts_nothing_before_its_lease_is_renewed() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn stopped_virtual_machine_starts_nothing_before_it_asks() {
+    for at_ms in [4_000, 4_050, 4_100, 4_150, 4_200, 4_250] {
+        let mut simulation = Simulation::new(World::new(14, Faults::default()), "", 400).await;
+        simulation.settings.sender.lease = SECOND * 5;
+        let at = Duration::from_millis(at_ms);
+        let mut hired = far(&simulation, 100, 100, 0);
+        hired.hands.paused = Some((at, SECOND * 20));
+        let summary = simulation.work_as(hired).await.expect("it ends");
+        assert_eq!((summary.ended, summary.sent), (Ended::Done, 400));
+        simulation.check().await;
+        let (starts, _) = simulation.world.history();
+        // It asks for the time, and then for its lease, which takes 200 ms each.
+        let asking = at..at + Duration::from_millis(350);
+        let early = starts.iter().filter(|one| asking.contains(&one.at)).count();
+        assert_eq!(early, 0, "stopped at {at:?}");
+        assert!(starts.iter().any(|one| one.at < at), "it was busy");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn workers_with_different_leases_leave_each_other_alone() {
+    for seed in 0..3 {
+        let faults = Faults {
+            unavailable: 0.4,
+            ..Faults::default()
+        };
+        let mut simulation = Simulation::new(World::new(seed, faults), "5/s", 300).await;
+        simulation.settings.sender.lease = SECOND * 5;
+        let mut patient = simulation.worker();
+        patient.settings.sender.lease = SECOND * 100;
+        tokio::join!(simulation.work_as(patient), simulation.work(None));
+        let totals = simulation.check().await;
+        assert_eq!(totals.unknown, 0, "{totals:?}");
+        let (starts, _) = simulation.world.history();
+        let ids: BTreeSet<i64> = starts.iter().map(|start| start.worker_id).collect();
+        assert_eq!(ids.len(), 2, "{ids:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn used_up_limit_of_a_living_worker_binds_a_new_one() {
+    let mut simulation = Simulation::new(World::new(15, Faults::default()), "5/hour", 60).await;
+    simulation.settings.sender.lease = SECOND * 5;
+    let generous = Hired {
+        rate: "1000/s".parse().expect("a rate"),
+        life: Some(SECOND * 500),
+        ..simulation.worker()
+    };
+    tokio::join!(simulation.work(Some(SECOND * 600)), async {
+        tokio::time::sleep(SECOND * 60).await;
+        simulation.work_as(generous).await;
+    });
+    assert_eq!(simulation.check().await.sent, 5);
+}
+
+#[tokio::test(start_paused = true)]
 async fn who_has_another_limit_makes_the_smallest_hold() {
     let mut simulation = Simulation::new(World::new(9, Faults::default()), "20/s", 150).await;
     let generous = Hired {

@@ -11,7 +11,7 @@ pub(in crate::store) struct Allotment<'a> {
     pub(in crate::store) account: Pace,
     /// A moment was given out or taken back, so the account's row has changed.
     pub(in crate::store) is_spent: bool,
-    /// The first moment that the limits would have had next, where they ended the claim.
+    /// The first moment that the account's limits would have had next, where they ended the claim.
     pub(in crate::store) next_us: Option<i64>,
 }
 
@@ -20,6 +20,9 @@ pub(in crate::store) struct Allotment<'a> {
 pub(in crate::store) struct Own {
     pub(in crate::store) pace: Pace,
     pub(in crate::store) is_spent: bool,
+    /// The first moment that this limit would have had next, where it and not the account's ended the
+    /// campaign's part of the claim.
+    pub(in crate::store) next_us: Option<i64>,
 }
 
 impl<'a> Allotment<'a> {
@@ -79,13 +82,26 @@ impl<'a> Allotment<'a> {
         want
     }
 
-    /// Notes the moment that the next call would have: the limits have ended the claim.
-    pub(in crate::store) fn note_end(&mut self, own: &Own, per_call: u32) {
+    /// Notes the moment that the next call would have, where the limits have ended the campaign's part.
+    pub(in crate::store) fn note_end(&mut self, own: &mut Own, per_call: u32) {
         let (cost, _) = self.usual(own, per_call);
-        let moment = own
-            .pace
-            .earliest(cost, self.account.earliest(cost, self.route.from_us));
-        self.note_next(moment);
+        self.earliest(own, cost, self.route.until_us);
+    }
+
+    /// The first moment for a call of this cost; `None`, and noted for whose limit it is, where that is
+    /// not before `until_us`.
+    fn earliest(&mut self, own: &mut Own, cost: i32, until_us: i64) -> Option<i64> {
+        let by_account = self.account.earliest(cost, self.route.from_us);
+        if by_account >= until_us {
+            self.next_us = Some(self.next_us.map_or(by_account, |next| next.min(by_account)));
+            return None;
+        }
+        let moment = own.pace.earliest(cost, by_account);
+        if moment >= until_us {
+            own.next_us = Some(own.next_us.map_or(moment, |next| next.min(moment)));
+            return None;
+        }
+        Some(moment)
     }
 
     /// The cost of the next call, at a guess, and how many messages it has.
@@ -112,13 +128,7 @@ impl<'a> Allotment<'a> {
         until_us: i64,
     ) -> Option<Moment> {
         let cost = self.cost(load);
-        let moment = own
-            .pace
-            .earliest(cost, self.account.earliest(cost, self.route.from_us));
-        if moment >= until_us {
-            self.note_next(moment);
-            return None;
-        }
+        let moment = self.earliest(own, cost, until_us)?;
         if !self.account.is_limited() && !own.pace.is_limited() {
             return Some(Moment::AtOnce);
         }
@@ -127,11 +137,6 @@ impl<'a> Allotment<'a> {
         self.is_spent = true;
         own.is_spent = true;
         Some(Moment::At(moment))
-    }
-
-    fn note_next(&mut self, moment: i64) {
-        let next = self.next_us.map_or(moment, |next| next.min(moment));
-        self.next_us = Some(next);
     }
 
     fn cost(&self, load: Load) -> i32 {

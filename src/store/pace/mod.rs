@@ -11,14 +11,14 @@
 
 pub(super) mod allotment;
 mod buckets;
+pub(super) mod declared;
 mod memory;
 
 use std::time::Duration;
 
 use crate::rate::Rate;
-use crate::sms::Timestamp;
 use buckets::bucket_us;
-use memory::{Memory, Turn};
+use memory::{Last, Memory, Turn};
 
 /// Between the first and the last instant at which a request may start lies no more than this.
 pub const GRACE: Duration = Duration::from_millis(10);
@@ -42,9 +42,6 @@ const BUCKETED: Duration = Duration::from_secs(3_600);
 pub struct Pace {
     pub(super) next_us: i64,
     pub(super) cost_max: i32,
-    pub(super) slowest_us: i64,
-    pub(super) slowest_until: i64,
-    pub(super) slowest_by: Option<i64>,
     pub(super) stopped_until: i64,
     memory: Memory,
     limits: Vec<Rate>,
@@ -54,36 +51,6 @@ pub struct Pace {
     /// The space that a change of worker takes, beside the usual one.
     change_us: i64,
     taker: Taker,
-}
-
-/// On what terms a worker takes moments.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Terms {
-    /// How long its word on a limit holds for others.
-    pub lease: Duration,
-    /// Its requests start within so long of their moments.
-    pub reach: Duration,
-}
-
-impl Terms {
-    /// For a limit that all workers read from the same row: nobody's word on it counts for others.
-    #[must_use]
-    pub fn of_campaign(self) -> Self {
-        Self {
-            lease: Duration::ZERO,
-            ..self
-        }
-    }
-}
-
-/// A worker whose clock is the database's.
-impl From<Duration> for Terms {
-    fn from(lease: Duration) -> Self {
-        Self {
-            lease,
-            reach: GRACE,
-        }
-    }
 }
 
 /// Who takes moments now.
@@ -104,20 +71,15 @@ pub(super) fn campaign_scope(campaign_id: i64) -> String {
     format!("campaign/{campaign_id}")
 }
 
-/// `next_us, cost_max, slowest_us, slowest_until, slowest_by, buckets, stopped_until`.
-pub(super) type Columns = (i64, i32, i64, i64, Option<i64>, String, i64);
+/// `next_us, cost_max, buckets, stopped_until`.
+pub(super) type Columns = (i64, i32, String, i64);
 
 impl Pace {
     /// The row's columns, `scope` left out, in the order of the table.
-    pub(super) fn of(
-        (next_us, cost_max, slowest_us, slowest_until, slowest_by, buckets, stopped_until): Columns,
-    ) -> Self {
+    pub(super) fn of((next_us, cost_max, buckets, stopped_until): Columns) -> Self {
         Self {
             next_us,
             cost_max,
-            slowest_us,
-            slowest_until,
-            slowest_by,
             stopped_until,
             ..Self::default()
         }
@@ -135,41 +97,40 @@ impl Pace {
         self
     }
 
-    /// Takes up the row under one worker's limits. Where workers disagree, the smaller limit holds while
-    /// its owner lives: it is renewed with each moment that is taken and lapses after the lease.
-    pub fn begin(&mut self, limits: &[Rate], worker_id: i64, now_us: i64, terms: impl Into<Terms>) {
-        let terms = terms.into();
-        let lease_us = micros(terms.lease);
-        let (short, long): (Vec<Rate>, Vec<Rate>) =
-            limits.iter().partition(|rate| rate.window < BUCKETED);
+    /// Takes up the row under the limits that hold for all workers. A request of this worker starts
+    /// within `reach` of its moment.
+    pub fn begin(&mut self, limits: &[Rate], worker_id: i64, now_us: i64, reach: Duration) {
         self.memory.forget(now_us);
-        self.limits = short;
-        self.limits
-            .extend(self.memory.agree(worker_id, &long, now_us + lease_us));
+        self.limits = limits.to_vec();
         let longest = self.longest_window();
         let idle = self.next_us.saturating_add(longest) < now_us;
         if self.cost_max < 1 || idle {
             self.cost_max = 1;
         }
-        self.space(worker_id, micros(terms.reach), now_us);
-        let own = self.own_spacing(self.cost_max);
-        let now = now_us / 1_000;
-        let others = self.slowest_until > now && self.slowest_by != Some(worker_id);
-        if own > 0 && (!others || own >= self.slowest_us) {
-            self.slowest_us = own;
-            self.slowest_by = Some(worker_id);
-            self.slowest_until = Timestamp::from_millis(now).plus(terms.lease).as_millis();
-        }
-        self.spacing_us = if others {
-            own.max(self.slowest_us)
-        } else {
-            own
-        };
+        self.space(worker_id, micros(reach), now_us);
+        self.spacing_us = self.spacing(self.cost_max, self.grace_us);
+        self.loosen();
         // A clock that was set back must not hold everybody up until it has caught up.
         let furthest = now_us
             .saturating_add(longest.max(self.spacing_us.saturating_mul(i64::from(self.cost_max))))
             .saturating_add(self.grace_us + micros(FURTHEST));
         self.next_us = self.next_us.min(furthest);
+    }
+
+    /// Under a wider limit than that of the last moment, the next one may be earlier.
+    fn loosen(&mut self) {
+        let Some(last) = self.memory.last else { return };
+        if self.limit_spacing() < last.spacing_us {
+            let widest_us = self.taker.reach_us.max(self.memory.furthest_reach());
+            let spacing = self.spacing(self.cost_max, widest_us);
+            let next_us = spacing.saturating_mul(i64::from(last.cost.max(1)));
+            self.next_us = self.next_us.min(last.at_us.saturating_add(next_us));
+        }
+    }
+
+    /// What the limits alone want between two messages of cost 1, whoever sends.
+    fn limit_spacing(&self) -> i64 {
+        self.spacing(1, micros(GRACE))
     }
 
     /// How wide the spaces must be for this worker now, and how much more where it follows another.
@@ -205,10 +166,6 @@ impl Pace {
 
     /// What may start at one moment with hardly any of the limit lost, unless it is one message.
     pub fn call_cost(&self) -> i32 {
-        // Of another worker's smaller limit no more is known than its spaces.
-        if self.spacing_us > self.own_spacing(self.cost_max) {
-            return 1;
-        }
         call_cost(&self.limits)
     }
 
@@ -233,10 +190,14 @@ impl Pace {
     pub fn take(&mut self, cost: i32, moment_us: i64) {
         self.cost_max = self.cost_max.max(cost);
         self.spacing_us = self.spacing_for(self.cost_max);
-        self.slowest_us = self.slowest_us.max(self.own_spacing(self.cost_max));
         self.next_us =
             moment_us.saturating_add(self.spacing_us.saturating_mul(i64::from(cost.max(1))));
         self.note_taken(moment_us);
+        self.memory.last = (self.spacing_us > 0).then(|| Last {
+            at_us: moment_us,
+            cost,
+            spacing_us: self.limit_spacing(),
+        });
         let windows: Vec<Rate> = self.long_windows().copied().collect();
         for rate in windows {
             let buckets = self.memory.windows.entry(rate.window.as_secs());
@@ -250,6 +211,7 @@ impl Pace {
         let spacing = self.spacing_us.saturating_mul(i64::from(cost.max(1)));
         if self.next_us == moment_us.saturating_add(spacing) {
             self.next_us = moment_us;
+            self.memory.last = None;
         }
         let windows: Vec<Rate> = self.long_windows().copied().collect();
         for rate in windows {
@@ -263,6 +225,7 @@ impl Pace {
     pub fn refill(&mut self, now_us: i64) {
         let longest = self.longest_window();
         self.next_us = now_us.saturating_add(longest).saturating_add(self.grace_us);
+        self.memory.last = None;
         let windows: Vec<Rate> = self.long_windows().copied().collect();
         for rate in windows {
             if let Some(buckets) = self.memory.windows.get_mut(&rate.window.as_secs()) {
@@ -311,15 +274,15 @@ impl Pace {
         self.limits.iter().filter(|rate| rate.window >= BUCKETED)
     }
 
-    fn own_spacing(&self, cost_max: i32) -> i64 {
+    fn spacing(&self, cost_max: i32, grace_us: i64) -> i64 {
         self.short_windows()
-            .map(|rate| spacing_us(*rate, cost_max, self.grace_us))
+            .map(|rate| spacing_us(*rate, cost_max, grace_us))
             .max()
             .unwrap_or(0)
     }
 
     fn spacing_for(&self, cost_max: i32) -> i64 {
-        self.spacing_us.max(self.own_spacing(cost_max))
+        self.spacing_us.max(self.spacing(cost_max, self.grace_us))
     }
 }
 

@@ -3,8 +3,6 @@
 use super::*;
 use proptest::prelude::*;
 
-const LEASE: Duration = Duration::from_secs(30);
-
 fn rates(text: &str) -> Vec<Rate> {
     text.parse::<crate::rate::Rates>().expect("rates").0
 }
@@ -19,7 +17,7 @@ fn starts(limits: &[Rate], costs: &[i32], lateness: &[i64], restarts: bool) -> V
             let json = pace.buckets_json();
             pace = pace.with_buckets_json(&json);
         }
-        pace.begin(limits, 1, now, LEASE);
+        pace.begin(limits, 1, now, GRACE);
         let moment = pace.earliest(*cost, now);
         pace.take(*cost, moment);
         now = moment;
@@ -74,7 +72,7 @@ proptest! {
         let limits = rates(&format!("{limit}/{window}"));
         let mut pace = Pace::default();
         let mut now = 1_700_000_000_000_000;
-        pace.begin(&limits, 1, now, LEASE);
+        pace.begin(&limits, 1, now, GRACE);
         for _ in 0..before {
             now = pace.earliest(1, now);
             pace.take(1, now);
@@ -169,57 +167,48 @@ fn at_least_95_percent_of_a_limit_is_used_by_calls_as_large_as_they_may_be() {
 }
 
 #[test]
-fn a_call_is_a_small_part_of_the_tightest_limit_and_a_message_where_another_worker_has_a_smaller_one()
- {
+fn a_call_is_a_small_part_of_the_tightest_limit() {
     let most = |text: &str| {
         let mut pace = Pace::default();
-        pace.begin(&rates(text), 1, 1_700_000_000_000_000, LEASE);
+        pace.begin(&rates(text), 1, 1_700_000_000_000_000, GRACE);
         pace.call_cost()
     };
     assert_eq!(most("4000/s"), 100);
     assert_eq!(most("4000/s,800/hour"), 20);
     assert_eq!(most("39/s"), 1);
     assert_eq!(Pace::default().call_cost(), i32::MAX);
-    let mut pace = Pace::default();
-    let now = 1_700_000_000_000_000;
-    pace.begin(&rates("10/s"), 1, now, LEASE);
-    pace.take(1, now);
-    pace.begin(&rates("4000/s"), 2, now, LEASE);
-    assert_eq!(pace.call_cost(), 1);
 }
 
 #[test]
-fn the_wider_spacing_of_a_living_worker_holds_for_all_of_them() {
-    let mut pace = Pace::default();
+fn wider_limit_counts_from_the_last_moment() {
     let now = 1_700_000_000_000_000;
-    pace.begin(&rates("10/s"), 1, now, LEASE);
-    pace.take(1, now);
-    pace.begin(&rates("100/s"), 2, now, LEASE);
-    assert_eq!(pace.earliest(1, now) - now, 101_200);
-    pace.take(1, now);
-    pace.begin(&rates("100/s"), 2, now + 31_000_000, LEASE);
-    pace.take(1, now + 31_000_000);
-    assert_eq!(pace.earliest(1, 0) - (now + 31_000_000), 10_120);
-}
-
-#[test]
-fn its_owner_may_narrow_the_spacing_again() {
-    let mut pace = Pace::default();
-    let now = 1_700_000_000_000_000;
-    pace.begin(&rates("10/s"), 1, now, LEASE);
-    pace.begin(&rates("100/s"), 1, now, LEASE);
-    pace.take(1, now);
-    assert_eq!(pace.earliest(1, now) - now, 10_120);
+    let next_under = |limit: &str, spoil: fn(&mut Pace)| {
+        let mut pace = Pace::default();
+        pace.begin(&rates("1/min"), 1, now, GRACE);
+        pace.take(1, now);
+        spoil(&mut pace);
+        let json = pace.buckets_json();
+        let mut pace = pace.with_buckets_json(&json);
+        pace.begin(&rates(limit), 1, now + 1_000_000, GRACE);
+        pace.earliest(1, now) - now
+    };
+    assert_eq!(next_under("100/s", |_| ()), 10_120);
+    assert_eq!(next_under("1/10s", |_| ()), 10_030_000);
+    assert_eq!(next_under("1/min", |_| ()), 60_130_000);
+    // A tighter one follows at the old distance, and keeps its own from then on.
+    assert_eq!(next_under("1/2min", |_| ()), 60_130_000);
+    let full = next_under("1/10s", |pace| pace.refill(1_700_000_000_000_000));
+    assert!(full > 20_000_000, "a refill is kept: {full}");
 }
 
 #[test]
 fn a_clock_that_was_set_back_holds_nobody_up_for_long() {
     let mut pace = Pace::default();
     let now = 1_700_000_000_000_000;
-    pace.begin(&rates("10/s"), 1, now, LEASE);
+    pace.begin(&rates("10/s"), 1, now, GRACE);
     pace.take(1, now);
     let hour_ago = now - 3_600_000_000;
-    pace.begin(&rates("10/s"), 1, hour_ago, LEASE);
+    pace.begin(&rates("10/s"), 1, hour_ago, GRACE);
     assert!(pace.earliest(1, hour_ago) <= hour_ago + 1_100_000 + micros(FURTHEST));
 }
 
@@ -229,7 +218,7 @@ fn a_stop_is_kept_by_those_without_a_limit_too() {
         stopped_until: 5_000,
         ..Pace::default()
     };
-    pace.begin(&[], 1, 1_000_000, LEASE);
+    pace.begin(&[], 1, 1_000_000, GRACE);
     assert_eq!(pace.earliest(1, 1_000_000), 5_000_000);
 }
 
@@ -238,7 +227,7 @@ fn after_a_jump_of_the_clock_every_window_counts_as_full() {
     let limits = rates("10/s,100/hour");
     let mut pace = Pace::default();
     let now = 1_700_000_000_000_000;
-    pace.begin(&limits, 1, now, LEASE);
+    pace.begin(&limits, 1, now, GRACE);
     for _ in 0..50 {
         let moment = pace.earliest(1, now);
         pace.take(1, moment);

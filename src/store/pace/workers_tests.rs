@@ -4,7 +4,6 @@ use proptest::prelude::*;
 
 use super::*;
 
-const LEASE: Duration = Duration::from_secs(30);
 const AHEAD_US: i64 = 50_000;
 
 /// A worker whose clock is off by `off` of the most that it may be: -1 to 1.
@@ -79,11 +78,8 @@ fn starts(limits: &[Rate], workers: &[Skewed], rounds: &[Asks]) -> Vec<i64> {
         let from_us = now_us + worker.off_us();
         let json = kept.buckets_json();
         let mut pace = kept.clone().with_buckets_json(&json);
-        let terms = Terms {
-            lease: LEASE,
-            reach: Duration::from_micros(worker.reach_us().unsigned_abs()),
-        };
-        pace.begin(limits, worker.id, from_us, terms);
+        let reach = Duration::from_micros(worker.reach_us().unsigned_abs());
+        pace.begin(limits, worker.id, from_us, reach);
         let mut taken = 0;
         while taken < asks.most {
             let moment_us = pace.earliest(1, from_us);
@@ -204,41 +200,4 @@ fn at_least_95_percent_of_a_limit_is_used_near_and_far_from_the_database() {
             assert!(part >= 0.95, "{text}, {who}: {part}");
         }
     }
-}
-
-#[test]
-fn the_smallest_long_limit_holds_for_all_while_its_owner_lives() {
-    let mut pace = Pace::default();
-    let now = 1_700_000_000_000_000;
-    pace.begin(&rates("3/hour"), 1, now, LEASE);
-    pace.take(1, now);
-    for _ in 0..2 {
-        pace.begin(&rates("100/hour"), 2, now, LEASE);
-        let moment = pace.earliest(1, now);
-        assert_eq!(moment, now);
-        pace.take(1, moment);
-    }
-    pace.begin(&[], 3, now, LEASE);
-    assert!(pace.is_limited());
-    assert!(pace.earliest(1, now) > now + 3_000_000_000);
-    // Its owner is gone: what was counted stays.
-    let later = now + 31_000_000;
-    pace.begin(&rates("100/hour"), 2, later, LEASE);
-    assert_eq!(pace.earliest(1, later), later);
-    pace.begin(&rates("2/hour"), 2, later, LEASE);
-    assert!(pace.earliest(1, later) > later);
-}
-
-#[test]
-fn a_limit_that_all_read_from_one_row_is_nobodys_word() {
-    let mut pace = Pace::default();
-    let now = 1_700_000_000_000_000;
-    let terms = Terms::from(LEASE).of_campaign();
-    pace.begin(&rates("1/s,2/day"), 1, now, terms);
-    pace.take(1, now);
-    pace.begin(&rates("100/s,50/day"), 2, now + 1_000, terms);
-    let next = now + 2_000_000;
-    assert_eq!(pace.earliest(1, next), next);
-    pace.take(1, next);
-    assert_eq!(pace.earliest(1, next) - next, 10_120);
 }

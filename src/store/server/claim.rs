@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
+use diesel::dsl::exists;
 use diesel::prelude::*;
 use diesel::sql_types::{BigInt, Nullable, Text};
 use diesel::{QueryResult, update};
@@ -16,7 +17,7 @@ use crate::phone::Phone;
 use crate::sms::{Sms, State, Timestamp};
 use crate::store::foreign::Foreign;
 use crate::store::queue::{Round, Settlement};
-use crate::store::schema::sms;
+use crate::store::schema::{sms, worker};
 
 /// Beside the floor everything is looked at again after this, though it costs what was not yet swept up:
 /// others may have put back what lies below, or committed late. Once nothing is left above, it is at once.
@@ -232,7 +233,7 @@ async fn due_without_skipping(link: &mut Link, wanted: Wanted) -> QueryResult<Ve
 
 /// Marks rows as this worker's. A reference is set once and kept: the nonce and the message's id.
 ///
-/// Each must be ready to this moment; where one is not, its lock was none, and all begins anew.
+/// Each must be ready to this moment, and the worker on the list; where that is not so, all begins anew.
 pub(super) async fn mark(
     link: &mut Link,
     ids: &[i64],
@@ -244,6 +245,7 @@ pub(super) async fn mark(
         sms::table
             .filter(sms::id.eq_any(ids))
             .filter(sms::state.eq(State::Ready.code()))
+            .filter(exists(worker::table.find(worker_id)))
     )
     .set((
         sms::state.eq(State::Sending.code()),

@@ -9,9 +9,11 @@ use diesel_async::RunQueryDsl;
 use super::link::{Link, on};
 use super::search::Standing;
 use crate::rate::Rates;
-use crate::store::pace::allotment::Own;
+use crate::sms::Timestamp;
+use crate::store::pace::allotment::{Allotment, Own};
+use crate::store::pace::declared::DeclaredLimits;
 use crate::store::pace::{Columns, Pace, campaign_scope, provider_scope};
-use crate::store::queue::Round;
+use crate::store::queue::{Ask, Load, Round};
 use crate::store::schema::pace;
 
 type Scoped = (String, Columns);
@@ -19,17 +21,11 @@ type Scoped = (String, Columns);
 const COLUMNS: (
     pace::next_us,
     pace::cost_max,
-    pace::slowest_us,
-    pace::slowest_until,
-    pace::slowest_by,
     pace::buckets,
     pace::stopped_until,
 ) = (
     pace::next_us,
     pace::cost_max,
-    pace::slowest_us,
-    pace::slowest_until,
-    pace::slowest_by,
     pace::buckets,
     pace::stopped_until,
 );
@@ -108,14 +104,99 @@ pub(super) async fn keep(link: &mut Link, scope: &str, kept: &Pace) -> QueryResu
         .set((
             pace::next_us.eq(kept.next_us),
             pace::cost_max.eq(kept.cost_max),
-            pace::slowest_us.eq(kept.slowest_us),
-            pace::slowest_until.eq(kept.slowest_until),
-            pace::slowest_by.eq(kept.slowest_by),
             pace::buckets.eq(kept.buckets_json()),
             pace::stopped_until.eq(kept.stopped_until),
         ))
         .execute(conn))?;
     Ok(())
+}
+
+/// Gives out no moments of these providers' accounts before these instants.
+pub(super) async fn stop(link: &mut Link, stops: &[(String, Timestamp)]) -> QueryResult<()> {
+    let scopes = stops.iter().map(|(provider, _)| provider_scope(provider));
+    let mut accounts = hold(link, &scopes.collect()).await?;
+    for (provider, until) in stops {
+        let scope = provider_scope(provider);
+        if let Some(account) = accounts.get_mut(&scope) {
+            account.stopped_until = account.stopped_until.max(until.as_millis());
+            keep(link, &scope, account).await?;
+        }
+    }
+    Ok(())
+}
+
+/// The campaigns that have a limit of their own.
+fn limited(campaigns: &HashMap<i64, Standing>) -> BTreeMap<i64, &Rates> {
+    campaigns
+        .iter()
+        .filter(|(_, standing)| !standing.limits.0.is_empty())
+        .map(|(id, standing)| (*id, &standing.limits))
+        .collect()
+}
+
+/// The campaigns' own limits, taken from what was read of them.
+fn own_limits(
+    round: &Round,
+    limited: &BTreeMap<i64, &Rates>,
+    read: &mut BTreeMap<String, Pace>,
+) -> HashMap<i64, Own> {
+    let from_us = round.claims.iter().map(|route| route.from_us).min();
+    let from_us = from_us.unwrap_or(0);
+    let own = limited.iter().map(|(id, limits)| {
+        let mut pace = read.remove(&campaign_scope(*id)).unwrap_or_default();
+        pace.begin(&limits.0, round.worker_id, from_us, round.reach);
+        if round.refill {
+            pace.refill(from_us);
+        }
+        let own = Own {
+            pace,
+            is_spent: round.refill,
+            next_us: None,
+        };
+        (*id, own)
+    });
+    own.collect()
+}
+
+/// What the campaigns' own limits seem to allow one claim: they are read, but not held, so other
+/// workers may be quicker.
+pub(super) struct Estimate<'a> {
+    allotment: Allotment<'a>,
+    own: HashMap<i64, Own>,
+}
+
+impl<'a> Estimate<'a> {
+    /// One for each claim of the round.
+    pub(super) async fn of_all(
+        link: &mut Link,
+        round: &'a Round,
+        campaigns: &HashMap<i64, Standing>,
+    ) -> QueryResult<Vec<Self>> {
+        let limited = limited(campaigns);
+        let scopes = limited.keys().map(|id| campaign_scope(*id));
+        let mut read = look(link, &scopes.collect()).await?;
+        let own = own_limits(round, &limited, &mut read);
+        let estimates = round.claims.iter().map(|route| Self {
+            allotment: Allotment::new(route, Pace::default(), false),
+            own: own.clone(),
+        });
+        Ok(estimates.collect())
+    }
+
+    /// How many of `want` messages there are permits for.
+    pub(super) fn permits(&self, ask: Ask, want: u32) -> u32 {
+        match self.own.get(&ask.campaign_id) {
+            Some(own) => self.allotment.permits(own, want, ask.per_call),
+            None => want,
+        }
+    }
+
+    /// Spends one of them.
+    pub(super) fn take(&mut self, campaign_id: i64, segments: i32) {
+        if let Some(own) = self.own.get_mut(&campaign_id) {
+            self.allotment.moment(own, Load::of(segments), i64::MAX);
+        }
+    }
 }
 
 /// The shared limits of a round: those that anybody spends from are held.
@@ -130,17 +211,9 @@ impl Paces {
         link: &mut Link,
         round: &Round,
         campaigns: &HashMap<i64, Standing>,
+        declared: &DeclaredLimits,
     ) -> QueryResult<Self> {
-        let limited: BTreeMap<i64, &Rates> = campaigns
-            .iter()
-            .filter(|(_, standing)| !standing.limits.0.is_empty())
-            .map(|(id, standing)| (*id, &standing.limits))
-            .collect();
-        let of_routes = round
-            .claims
-            .iter()
-            .map(|route| provider_scope(&route.provider));
-        let seen = look(link, &of_routes.collect()).await?;
+        let limited = limited(campaigns);
         let mut scopes: BTreeSet<String> = limited.keys().map(|id| campaign_scope(*id)).collect();
         scopes.extend(
             round
@@ -148,30 +221,20 @@ impl Paces {
                 .iter()
                 .map(|(provider, _)| provider_scope(provider)),
         );
+        let mut unlimited = BTreeSet::new();
         for route in &round.claims {
             let scope = provider_scope(&route.provider);
-            // Another worker's limit, which is in the row, holds for those who have none, too.
-            if !route.limits.is_empty() || !limited.is_empty() || seen.contains_key(&scope) {
+            if limited.is_empty() && declared.agreed(route).is_empty() {
+                unlimited.insert(scope);
+            } else {
                 scopes.insert(scope);
             }
         }
+        // An account that had a limit, or is stopped, has a row.
+        let seen = look(link, &unlimited).await?;
+        scopes.extend(seen.into_keys());
         let mut accounts = hold(link, &scopes).await?;
-        let mut own = HashMap::new();
-        for (id, limits) in limited {
-            let mut pace = accounts.remove(&campaign_scope(id)).unwrap_or_default();
-            let from_us = round.claims.iter().map(|route| route.from_us).min();
-            let from_us = from_us.unwrap_or(0);
-            let terms = round.lease.of_campaign();
-            pace.begin(&limits.0, round.worker_id, from_us, terms);
-            if round.refill {
-                pace.refill(from_us);
-            }
-            let is_spent = round.refill;
-            own.insert(id, Own { pace, is_spent });
-        }
-        for (scope, pace) in seen {
-            accounts.entry(scope).or_insert(pace);
-        }
+        let own = own_limits(round, &limited, &mut accounts);
         Ok(Self {
             accounts,
             own,

@@ -11,15 +11,17 @@ use rand::RngExt;
 
 use super::claim::{self, Floors, Marks};
 use super::link::{Link, on};
-use super::pace::Paces;
+use super::pace::{self, Estimate, Paces};
 use super::recipients::{self, Recipients};
 use super::search::{Found, Search, campaigns};
 use super::{Server, settle};
+use crate::rate::Rate;
 use crate::store::calls::{self, Filling};
-use crate::store::pace::allotment::Allotment;
+use crate::store::pace::allotment::{Allotment, Own};
+use crate::store::pace::declared::DeclaredLimits;
 use crate::store::pace::provider_scope;
 use crate::store::queue::{Drained, Round, RoundDone, RouteClaim, RouteClaimed};
-use crate::store::schema::campaign;
+use crate::store::schema::{campaign, worker};
 use crate::store::{CampaignState, StoreError};
 
 impl Server {
@@ -53,7 +55,7 @@ async fn play(
 ) -> QueryResult<Played> {
     let mut done = RoundDone {
         settled: settle::settle_all(link, &round.settlements, round.now).await?,
-        claims: Vec::new(),
+        ..RoundDone::default()
     };
     recipients::end(link, round).await?;
     for halt in &round.halts {
@@ -66,9 +68,17 @@ async fn play(
             .execute(conn))?;
     }
     let mut reached = HashMap::new();
-    if round.claims.is_empty() && round.stops.is_empty() {
+    if round.claims.is_empty() {
+        pace::stop(link, &round.stops).await?;
         return Ok(Played { done, reached });
     }
+    let Some(declared) = declared(link, round).await? else {
+        done.is_unlisted = true;
+        done.claims
+            .resize_with(round.claims.len(), RouteClaimed::default);
+        pace::stop(link, &round.stops).await?;
+        return Ok(Played { done, reached });
+    };
     let campaigns = campaigns(link, round).await?;
     let nonce = format!("{:016x}", rand::rng().random::<u64>());
     let mut search = Search {
@@ -82,17 +92,19 @@ async fn play(
         marks: Marks::default(),
         recipients: Recipients::hold(link, round).await?,
     };
+    let mut estimates = Estimate::of_all(link, round, &campaigns).await?;
     let mut found = Vec::new();
-    for route in &round.claims {
-        found.push(search.run(link, route).await?);
+    for (route, estimate) in round.claims.iter().zip(&mut estimates) {
+        found.push(search.run(link, route, estimate).await?);
     }
     let mut marks = search.marks;
-    let mut paces = Paces::hold(link, round, &campaigns).await?;
+    let mut paces = Paces::hold(link, round, &campaigns, &declared).await?;
     for (provider, until) in &round.stops {
         paces.stop(&provider_scope(provider), until.as_millis());
     }
     for (route, found) in round.claims.iter().zip(found) {
-        let given = give(round, route, found, &mut paces, &mut marks);
+        let limits = declared.agreed(route);
+        let given = give((round, route), &limits, found, &mut paces, &mut marks);
         done.claims.push(given);
     }
     paces.keep(link).await?;
@@ -107,17 +119,38 @@ async fn play(
     Ok(Played { done, reached })
 }
 
+/// The limits of all workers, this one's own among them; `None` when it is on the list no more.
+async fn declared(link: &mut Link, round: &Round) -> QueryResult<Option<DeclaredLimits>> {
+    let workers: Vec<(i64, String)> = on!(link, |conn| worker::table
+        .select((worker::id, worker::limits))
+        .load(conn))?;
+    let mut declared = DeclaredLimits::of(workers, round.worker_id);
+    let changed = declared.as_mut().and_then(|all| all.declare(&round.claims));
+    if let Some(limits) = changed {
+        on!(link, |conn| update(worker::table.find(round.worker_id))
+            .set(worker::limits.eq(&limits))
+            .execute(conn))?;
+    }
+    Ok(declared)
+}
+
+fn note_limited(done: &mut RouteClaimed, campaign_id: i64, own: &mut Own) {
+    let next_us = own.next_us.take();
+    done.limited
+        .extend(next_us.map(|next_us| (campaign_id, next_us)));
+}
+
 /// Gives moments to what one route found, and claims what got one.
 fn give(
-    round: &Round,
-    route: &RouteClaim,
+    (round, route): (&Round, &RouteClaim),
+    limits: &[Rate],
     found: Found,
     paces: &mut Paces,
     marks: &mut Marks,
 ) -> RouteClaimed {
     let scope = provider_scope(&route.provider);
     let mut account = paces.accounts.remove(&scope).unwrap_or_default();
-    account.begin(&route.limits, round.worker_id, route.from_us, round.lease);
+    account.begin(limits, round.worker_id, route.from_us, round.reach);
     if round.refill {
         account.refill(route.from_us);
     }
@@ -135,6 +168,7 @@ fn give(
         let own = paces.own.entry(held.campaign_id).or_default();
         let moment = allotment.moment(own, held.load, route.until_us);
         done.held.push(moment);
+        note_limited(&mut done, held.campaign_id, own);
     }
     for asked in found.asked {
         let own = paces.own.entry(asked.ask.campaign_id).or_default();
@@ -164,6 +198,7 @@ fn give(
         if permits < asked.count {
             allotment.note_end(own, per_call);
         }
+        note_limited(&mut done, asked.ask.campaign_id, own);
         if asked.is_short {
             // Its moment is asked for once all is marked.
             done.drained

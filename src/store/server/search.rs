@@ -9,6 +9,7 @@ use diesel_async::RunQueryDsl;
 
 use super::claim::{self, Candidate, Floors, Marks};
 use super::link::{Link, on};
+use super::pace::Estimate;
 use super::recipients::Recipients;
 use crate::rate::Rates;
 use crate::sms::{Cause, Class};
@@ -24,8 +25,11 @@ const REFUSALS: u64 = 1_000;
 pub(super) struct Standing {
     pub(super) state: CampaignState,
     pub(super) reason: Option<String>,
+    pub(super) provider: Option<String>,
     pub(super) limits: Rates,
 }
+
+type CampaignRow = (i64, i32, Option<String>, String, Option<String>);
 
 pub(super) async fn campaigns(
     link: &mut Link,
@@ -40,21 +44,23 @@ pub(super) async fn campaigns(
             held.chain(route.asks.iter().map(|ask| ask.campaign_id))
         })
         .collect();
-    let rows: Vec<(i64, i32, Option<String>, String)> = on!(link, |conn| campaign::table
+    let rows: Vec<CampaignRow> = on!(link, |conn| campaign::table
         .filter(campaign::id.eq_any(&ids))
         .select((
             campaign::id,
             campaign::state,
             campaign::state_reason,
             campaign::rate,
+            campaign::provider,
         ))
         .load(conn))?;
     Ok(rows
         .into_iter()
-        .map(|(id, state, reason, rate)| {
+        .map(|(id, state, reason, rate, provider)| {
             let standing = Standing {
                 state: CampaignState::of(state),
                 reason,
+                provider,
                 limits: rate.parse().unwrap_or_default(),
             };
             (id, standing)
@@ -70,7 +76,7 @@ pub(super) struct Found {
     pub(super) refused: u64,
 }
 
-/// What one ask found: messages that can be sent, `count` at the most.
+/// What one ask for `count` messages found: as many that can be sent as there seemed to be permits for.
 pub(super) struct Asked {
     pub(super) ask: Ask,
     pub(super) count: u32,
@@ -106,24 +112,39 @@ pub(super) struct Search<'a> {
 }
 
 impl Search<'_> {
-    pub(super) async fn run(&mut self, link: &mut Link, route: &RouteClaim) -> QueryResult<Found> {
+    pub(super) async fn run(
+        &mut self,
+        link: &mut Link,
+        route: &RouteClaim,
+        estimate: &mut Estimate<'_>,
+    ) -> QueryResult<Found> {
         let mut found = Found::default();
         let mut want = route.want;
         for ask in &route.asks {
             if want == 0 {
                 break;
             }
-            match self.campaigns.get(&ask.campaign_id) {
-                Some(standing) if standing.state == CampaignState::Active => {}
-                Some(standing) => {
-                    let halted = Drained::Halted(standing.state, standing.reason.clone());
-                    found.halted.push((ask.campaign_id, halted));
-                    continue;
-                }
-                None => continue,
+            let Some(standing) = self.campaigns.get(&ask.campaign_id) else {
+                continue;
+            };
+            if standing.state != CampaignState::Active {
+                let halted = Drained::Halted(standing.state, standing.reason.clone());
+                found.halted.push((ask.campaign_id, halted));
+                continue;
+            }
+            if !route.sends(standing.provider.as_deref()) {
+                found.halted.push((ask.campaign_id, Drained::Moved));
+                continue;
             }
             let count = want.min(ask.at_most);
-            let asked = self.ask(link, *ask, count, &mut found.refused).await?;
+            // Rows that will get no permit must not use up what others could have.
+            let permits = estimate.permits(*ask, count);
+            let asked = self
+                .ask(link, *ask, (count, permits), &mut found.refused)
+                .await?;
+            for ready in &asked.ready {
+                estimate.take(ask.campaign_id, ready.segments);
+            }
             want -= u32::try_from(asked.ready.len()).unwrap_or(want).min(want);
             found.asked.push(asked);
         }
@@ -134,7 +155,7 @@ impl Search<'_> {
         &mut self,
         link: &mut Link,
         ask: Ask,
-        count: u32,
+        (count, permits): (u32, u32),
         refused: &mut u64,
     ) -> QueryResult<Asked> {
         let campaign_id = ask.campaign_id;
@@ -145,8 +166,8 @@ impl Search<'_> {
             is_short: false,
         };
         let mut passed_over = 0;
-        while asked.ready.len() < count as usize && passed_over < REFUSALS {
-            let missing = count - u32::try_from(asked.ready.len()).unwrap_or(count);
+        while asked.ready.len() < permits as usize && passed_over < REFUSALS {
+            let missing = permits - u32::try_from(asked.ready.len()).unwrap_or(permits);
             let wanted = claim::Wanted {
                 campaign_id,
                 now: self.round.now,

@@ -7,12 +7,13 @@ use diesel::sqlite::SqliteConnection;
 
 use super::super::calls::{self, Filling, Ready};
 use super::super::pace::allotment::{Allotment, Own};
+use super::super::pace::declared::DeclaredLimits;
 use super::super::pace::{Columns, Pace, campaign_scope, provider_scope};
 use super::super::queue::{
     Admission, Ask, Drained, Fate, Round, RoundDone, RouteClaim, RouteClaimed, Settlement,
 };
 use super::super::recipients::Promised;
-use super::super::schema::{campaign, pace, sms, suppression};
+use super::super::schema::{campaign, pace, sms, suppression, worker};
 use super::super::{CampaignState, StoreError};
 use super::claim::{Due, claim_rows, keep_readable, next_due, put_back};
 use super::insert::is_suppressed;
@@ -45,14 +46,38 @@ impl Sqlite {
             for (provider, until) in &round.stops {
                 stop(conn, &provider_scope(provider), *until)?;
             }
+            if round.claims.is_empty() {
+                return Ok(done);
+            }
+            let Some(declared) = declared(conn, &round)? else {
+                done.is_unlisted = true;
+                done.claims
+                    .resize_with(round.claims.len(), RouteClaimed::default);
+                return Ok(done);
+            };
             for route in &round.claims {
                 done.claims
-                    .push(Claim::begin(conn, &round, route)?.run(conn)?);
+                    .push(Claim::begin(conn, &round, route, &declared)?.run(conn)?);
             }
             Ok(done)
         })
         .await
     }
+}
+
+/// The limits of all workers, this one's own among them; `None` when it is on the list no more.
+fn declared(conn: &mut SqliteConnection, round: &Round) -> QueryResult<Option<DeclaredLimits>> {
+    let workers: Vec<(i64, String)> = worker::table
+        .select((worker::id, worker::limits))
+        .load(conn)?;
+    let mut declared = DeclaredLimits::of(workers, round.worker_id);
+    let changed = declared.as_mut().and_then(|all| all.declare(&round.claims));
+    if let Some(limits) = changed {
+        diesel::update(worker::table.find(round.worker_id))
+            .set(worker::limits.eq(limits))
+            .execute(conn)?;
+    }
+    Ok(declared)
 }
 
 /// One provider's part of a round.
@@ -79,6 +104,7 @@ struct Turn {
     campaign_id: i64,
     state: CampaignState,
     reason: Option<String>,
+    provider: Option<String>,
     own: Own,
 }
 
@@ -87,9 +113,11 @@ impl<'a> Claim<'a> {
         conn: &mut SqliteConnection,
         round: &'a Round,
         route: &'a RouteClaim,
+        declared: &DeclaredLimits,
     ) -> QueryResult<Self> {
         let mut account = load(conn, &provider_scope(&route.provider))?;
-        account.begin(&route.limits, round.worker_id, route.from_us, round.lease);
+        let limits = declared.agreed(route);
+        account.begin(&limits, round.worker_id, route.from_us, round.reach);
         if round.refill {
             account.refill(route.from_us);
         }
@@ -118,7 +146,7 @@ impl<'a> Claim<'a> {
             let until_us = self.route.until_us;
             let moment = self.allotment.moment(&mut turn.own, held.load, until_us);
             self.done.held.push(moment);
-            turn.keep(conn)?;
+            self.keep(conn, &turn)?;
         }
         let mut want = self.route.want;
         for ask in &self.route.asks {
@@ -141,6 +169,10 @@ impl<'a> Claim<'a> {
         if turn.state != CampaignState::Active {
             let halted = Drained::Halted(turn.state, turn.reason);
             self.done.drained.push((ask.campaign_id, halted));
+            return Ok(0);
+        }
+        if !self.route.sends(turn.provider.as_deref()) {
+            self.done.drained.push((ask.campaign_id, Drained::Moved));
             return Ok(0);
         }
         let wanted = want.min(ask.at_most);
@@ -182,12 +214,19 @@ impl<'a> Claim<'a> {
             self.done.drained.push((ask.campaign_id, drained));
         }
         if permits < wanted {
-            self.allotment.note_end(&turn.own, ask.per_call);
+            self.allotment.note_end(&mut turn.own, ask.per_call);
         }
         let claimed = u32::try_from(rows.len()).unwrap_or(u32::MAX);
         self.done.rows.extend(rows);
-        turn.keep(conn)?;
+        self.keep(conn, &turn)?;
         Ok(claimed)
+    }
+
+    /// Keeps what a campaign spent of its own limit, and when that has more.
+    fn keep(&mut self, conn: &mut SqliteConnection, turn: &Turn) -> QueryResult<()> {
+        let next_us = turn.own.next_us.map(|next_us| (turn.campaign_id, next_us));
+        self.done.limited.extend(next_us);
+        turn.keep(conn)
     }
 
     /// A claimed row that can be sent; any other waits, or is refused.
@@ -247,12 +286,17 @@ impl<'a> Claim<'a> {
     }
 
     fn turn(&self, conn: &mut SqliteConnection, campaign_id: i64) -> QueryResult<Turn> {
-        let row: Option<(i32, Option<String>, String)> = campaign::table
+        let row: Option<(i32, Option<String>, String, Option<String>)> = campaign::table
             .find(campaign_id)
-            .select((campaign::state, campaign::state_reason, campaign::rate))
+            .select((
+                campaign::state,
+                campaign::state_reason,
+                campaign::rate,
+                campaign::provider,
+            ))
             .get_result(conn)
             .optional()?;
-        let (state, reason, rate) = row.unwrap_or_default();
+        let (state, reason, rate, provider) = row.unwrap_or_default();
         let limits: Rates = rate.parse().unwrap_or_default();
         let mut own = Pace::default();
         if !limits.0.is_empty() {
@@ -261,7 +305,7 @@ impl<'a> Claim<'a> {
                 &limits.0,
                 self.round.worker_id,
                 self.route.from_us,
-                self.round.lease.of_campaign(),
+                self.round.reach,
             );
             if self.round.refill {
                 own.refill(self.route.from_us);
@@ -271,9 +315,11 @@ impl<'a> Claim<'a> {
             campaign_id,
             state: CampaignState::of(state),
             reason,
+            provider,
             own: Own {
                 pace: own,
                 is_spent: self.round.refill,
+                next_us: None,
             },
         })
     }
@@ -294,9 +340,6 @@ pub(super) fn load(conn: &mut SqliteConnection, scope: &str) -> QueryResult<Pace
         .select((
             pace::next_us,
             pace::cost_max,
-            pace::slowest_us,
-            pace::slowest_until,
-            pace::slowest_by,
             pace::buckets,
             pace::stopped_until,
         ))
@@ -311,9 +354,6 @@ pub(super) fn keep(conn: &mut SqliteConnection, scope: &str, kept: &Pace) -> Que
             pace::scope.eq(scope),
             pace::next_us.eq(kept.next_us),
             pace::cost_max.eq(kept.cost_max),
-            pace::slowest_us.eq(kept.slowest_us),
-            pace::slowest_until.eq(kept.slowest_until),
-            pace::slowest_by.eq(kept.slowest_by),
             pace::buckets.eq(kept.buckets_json()),
             pace::stopped_until.eq(kept.stopped_until),
         ))

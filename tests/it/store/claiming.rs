@@ -322,7 +322,10 @@ async fn a_stopped_provider_gives_no_moments() {
             ..round(1, NOW)
         };
         desk.store.round(Arc::new(stop)).await.expect("a round");
-        let claimed = desk.claim_route(1, NOW, claim_of(&[(spring, 3)])).await;
+        let worker = desk.worker().await;
+        let claimed = desk
+            .claim_route(worker.id, NOW, claim_of(&[(spring, 3)]))
+            .await;
         assert!(claimed.rows.is_empty());
         assert_eq!(claimed.next_us, Some(after(30).as_millis() * 1_000));
         let from_us = after(30).as_millis() * 1_000;
@@ -331,7 +334,8 @@ async fn a_stopped_provider_gives_no_moments() {
             until_us: from_us + 50_000,
             ..claim_of(&[(spring, 3)])
         };
-        assert_eq!(desk.claim_route(1, after(30), later).await.rows.len(), 3);
+        let claimed = desk.claim_route(worker.id, after(30), later).await;
+        assert_eq!(claimed.rows.len(), 3);
     })
     .await;
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use smsq::phone::Phone;
 use smsq::rate::Rates;
 use smsq::sms::{Cause, Class, NewSms, Receipt, Sms, Timestamp};
+use smsq::store::pace::GRACE;
 use smsq::store::{
     Admission, Ask, Batch, Enqueued, Fate, NewCampaign, NewWorker, Round, RouteClaim, RouteClaimed,
     Settled, Settlement, Store, Worker, calls,
@@ -126,6 +127,7 @@ pub(super) fn admit(sms: &Sms, now: Timestamp) -> Admission {
 pub(super) fn claim_of(asks: &[(i64, u32)]) -> RouteClaim {
     RouteClaim {
         provider: PROVIDER.to_owned(),
+        is_default: true,
         limits: Vec::new(),
         by_segments: false,
         from_us: NOW.as_millis() * 1_000,
@@ -149,7 +151,7 @@ pub(super) fn round(worker_id: i64, now: Timestamp) -> Round {
     Round {
         worker_id,
         now,
-        lease: Duration::from_secs(30).into(),
+        reach: GRACE,
         settlements: Vec::new(),
         halts: Vec::new(),
         stops: Vec::new(),
@@ -225,6 +227,7 @@ impl Desk {
             pid: 1,
             process_started: 1,
             slots: 1,
+            lease_ms: 30_000,
         };
         let id = self.store.register_worker(&new, NOW).await.expect("an id");
         let workers = self.store.worker_rows().await.expect("workers");

@@ -10,6 +10,7 @@ mod file;
 mod foreign;
 mod importing;
 mod late;
+mod limits;
 mod opening;
 mod operating;
 mod plans;

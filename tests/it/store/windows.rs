@@ -42,6 +42,7 @@ fn capped(caps: &str, now: Timestamp) -> Round {
 
 async fn claim(desk: &Desk, caps: &str, now: Timestamp, campaign_id: i64) -> Vec<Sms> {
     let round = Round {
+        worker_id: desk.worker().await.id,
         claims: vec![claim_of(&[(campaign_id, 10)])],
         ..capped(caps, now)
     };
@@ -408,7 +409,12 @@ async fn several_workers_claim_no_more_for_a_recipient_than_the_cap() {
             ..row(line)
         });
         desk.import(spring, rows.collect()).await;
-        let claiming: Vec<_> = (0..8)
+        let mut workers = Vec::new();
+        for _ in 0..8 {
+            workers.push(desk.worker().await.id);
+        }
+        let claiming: Vec<_> = workers
+            .into_iter()
             .map(|worker_id| {
                 let store = desk.store.clone();
                 tokio::spawn(async move {

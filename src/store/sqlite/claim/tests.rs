@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 use std::sync::Mutex;
-use std::time::Duration;
 
 use diesel::connection::{Connection, InstrumentationEvent};
 use diesel::sql_types::Text;
@@ -12,7 +11,7 @@ use super::super::round::{keep, load};
 use super::super::settle;
 use super::*;
 use crate::sms::{Cause, Class};
-use crate::store::pace::Pace;
+use crate::store::pace::{GRACE, Pace};
 use crate::store::{Admission, Fate, Settlement};
 
 #[derive(QueryableByName)]
@@ -25,7 +24,7 @@ fn no_round() -> Round {
     Round {
         worker_id: 1,
         now: Timestamp::from_millis(1),
-        lease: Duration::from_secs(30).into(),
+        reach: GRACE,
         settlements: Vec::new(),
         halts: Vec::new(),
         stops: Vec::new(),

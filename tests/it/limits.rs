@@ -1,0 +1,239 @@
+//! Limits and leases of several workers, campaigns and providers, as processes on every database: what
+//! binds whom, and what `smsq set` changes while a worker runs.
+
+use std::time::Duration;
+
+use rustix::process::Signal;
+use smsq::sandbox::Behaviour;
+
+use crate::support::Scratch;
+use crate::support::databases::{Database, with_every_database};
+use crate::support::practice::{Practice, list};
+use crate::support::running::{Running, eventually};
+
+const SEND: [&str; 4] = ["send", "--quiet", "--slots", "4"];
+
+fn latent(millis: u64) -> Behaviour {
+    Behaviour {
+        latency: Duration::from_millis(millis),
+        ..Behaviour::default()
+    }
+}
+
+fn set(scratch: &Scratch, campaign: &str, change: &[&str]) {
+    let line = [&["set", "--campaign", campaign], change].concat();
+    let ran = scratch.run(line);
+    assert_eq!(ran.code(), Some(0), "{ran}");
+}
+
+/// Imports so many phones that begin with these digits into a campaign.
+fn import(scratch: &Scratch, campaign: &str, digits: u64, rows: u64, more: &[&str]) {
+    let phones = (0..rows).map(|row| format!("+44{digits}{row:06}\n"));
+    let file = format!("{campaign}.csv");
+    scratch.write(&file, &format!("phone\n{}", phones.collect::<String>()));
+    let line = ["import", &file, "--text", "Hello", "--campaign", campaign];
+    let ran = scratch.run([&line[..], more].concat());
+    assert_eq!(ran.code(), Some(0), "{ran}");
+}
+
+/// How many messages the gateway took for phones that begin with these digits.
+fn taken(gateway: &Practice, digits: u64) -> usize {
+    let prefix = format!("+44{digits}");
+    let phones = gateway.messages().into_iter();
+    phones.filter(|entry| entry.to.starts_with(&prefix)).count()
+}
+
+fn stop(sending: Running) {
+    sending.signal(Signal::INT);
+    let ran = sending.ended();
+    assert_eq!(ran.code(), Some(130), "{ran}");
+}
+
+/// How many workers have lived for this long, by their heartbeats.
+fn settled_in(db: &Database, millis: i64) -> i64 {
+    db.number(&format!(
+        "SELECT count(*) AS value FROM worker WHERE heartbeat_at - started_at >= {millis}"
+    ))
+}
+
+#[test]
+fn used_up_limit_of_a_living_worker_binds_a_new_one() {
+    with_every_database(|db| {
+        let gateway = Practice::start(Behaviour::default());
+        let scratch = Scratch::at(&db.url);
+        gateway.honouring(&scratch, "timeout = \"3s\"");
+        let toml = scratch.read("smsq.toml");
+        scratch.write("smsq.toml", &format!("[sender]\nlease = \"5s\"\n{toml}"));
+        scratch.import(&list(40));
+        let mut thrifty = scratch.start(["send", "--quiet", "--rate", "5/hour"]);
+        assert!(
+            thrifty.until("its limit is used up and a lease is over", || {
+                gateway.accepted() >= 5 && settled_in(db, 6_000) == 1
+            })
+        );
+        let mut generous = scratch.start(["send", "--quiet", "--rate", "1000/s"]);
+        assert!(generous.until("the other one has beaten twice", || {
+            settled_in(db, 3_000) == 2
+        }));
+        assert_eq!(gateway.accepted(), 5);
+        stop(thrifty);
+        // Nobody wants less than it does now.
+        assert_eq!(generous.ended().code(), Some(0));
+        gateway.assert_each_once(40);
+    });
+}
+
+#[test]
+fn workers_with_different_leases_leave_each_other_alone() {
+    with_every_database(|db| {
+        let gateway = Practice::start(latent(9_000));
+        let scratch = Scratch::at(&db.url);
+        for (file, lease, timeout) in [("a.toml", "60s", "20s"), ("b.toml", "5s", "3s")] {
+            gateway.forgetful(&scratch, &format!("timeout = \"{timeout}\""));
+            let toml = scratch.read("smsq.toml");
+            let sender = format!("[sender]\nlease = \"{lease}\"\non_unknown = \"resend\"\n");
+            scratch.write(file, &format!("{sender}{toml}"));
+        }
+        scratch.import(&list(4));
+        let mut patient = scratch.start([&["--config", "a.toml"], &SEND[..]].concat());
+        assert!(patient.until("its slots are busy", || gateway.requests() == 4));
+        let follow = ["--config", "b.toml", "send", "--quiet", "--follow"];
+        let mut hasty = scratch.start(follow);
+        // The patient one has 20 s between two heartbeats, the hasty one takes over after 5 s.
+        assert!(hasty.until("the other is silent for its lease", || {
+            let spread = "SELECT max(heartbeat_at) - min(heartbeat_at) AS value FROM worker";
+            gateway.accepted() == 4 || db.number(spread) >= 6_500
+        }));
+        assert_eq!(
+            db.number("SELECT count(*) AS value FROM worker WHERE lease_ms = 60000"),
+            1
+        );
+        assert_eq!(
+            db.number("SELECT count(*) AS value FROM sms WHERE state = 2 OR in_doubt"),
+            0
+        );
+        let ran = patient.ended();
+        assert_eq!(ran.code(), Some(0), "{ran}");
+        stop(hasty);
+        gateway.assert_each_once(4);
+        assert_eq!(gateway.requests(), 4);
+    });
+}
+
+#[test]
+fn exhausted_campaign_delays_no_other_and_is_widened_at_once() {
+    with_every_database(|db| {
+        let gateway = Practice::start(Behaviour::default());
+        let scratch = Scratch::at(&db.url);
+        gateway.honouring(&scratch, "");
+        import(&scratch, "slow", 7400, 10, &[]);
+        set(&scratch, "slow", &["--rate", "2/day"]);
+        let follow = [&SEND[..], &["--follow"]].concat();
+        let mut sending = scratch.start(follow);
+        assert!(sending.until("its limit is used up", || gateway.accepted() == 2));
+        import(&scratch, "quick", 7401, 5, &[]);
+        assert!(sending.until("the other is sent", || taken(&gateway, 7401) == 5));
+        assert_eq!(gateway.accepted(), 7);
+        set(&scratch, "slow", &["--rate", "none"]);
+        assert!(sending.until("all are sent", || gateway.accepted() == 15));
+        stop(sending);
+        gateway.assert_each_once(15);
+    });
+}
+
+#[test]
+fn limited_campaign_with_priority_starves_no_other() {
+    with_every_database(|db| {
+        let gateway = Practice::start(latent(30));
+        let scratch = Scratch::at(&db.url);
+        gateway.honouring(&scratch, "");
+        import(&scratch, "slow", 7400, 200, &[]);
+        set(&scratch, "slow", &["--rate", "1/s", "--priority", "1"]);
+        import(&scratch, "quick", 7401, 300, &[]);
+        let mut sending = scratch.start(SEND);
+        assert!(sending.until("the other is sent", || taken(&gateway, 7401) == 300));
+        let slow = taken(&gateway, 7400);
+        assert!((1..200).contains(&slow), "{slow}");
+        stop(sending);
+        assert_eq!(scratch.sound_standing(Some("quick"))["sent"], 300);
+    });
+}
+
+/// Two providers, each with a gateway.
+fn two_providers(one: &Practice, two: &Practice) -> String {
+    let stanza = |name: &str, url: String| {
+        format!("[providers.{name}]\nkind = \"sandbox\"\nurl = \"{url}\"\n")
+    };
+    stanza("one", one.url()) + &stanza("two", two.url())
+}
+
+#[test]
+fn campaign_moves_to_another_provider_while_it_is_sent() {
+    with_every_database(|db| {
+        let (one, two) = (Practice::start(latent(20)), Practice::start(latent(20)));
+        let scratch = Scratch::at(&db.url);
+        scratch.write("smsq.toml", &two_providers(&one, &two));
+        import(&scratch, "c", 7400, 300, &["--provider", "one"]);
+        set(&scratch, "c", &["--rate", "60/s"]);
+        let mut sending = scratch.start(SEND);
+        assert!(sending.until("some are sent", || one.accepted() >= 20));
+        set(&scratch, "c", &["--provider", "two"]);
+        assert!(sending.until("the other sends", || two.requests() >= 5));
+        let before = one.requests();
+        let ran = sending.ended();
+        assert_eq!(ran.code(), Some(0), "{ran}");
+        // What was in flight when it moved.
+        assert!(one.requests() <= before + 4, "{} {before}", one.requests());
+        assert_eq!(one.accepted() + two.accepted(), 300);
+        assert_eq!(one.requests() + two.requests(), 300);
+    });
+}
+
+#[test]
+fn campaign_of_an_unknown_provider_ends_the_run_as_stopped() {
+    with_every_database(|db| {
+        let (one, two) = (Practice::start(latent(20)), Practice::start(latent(20)));
+        let scratch = Scratch::at(&db.url);
+        let both = two_providers(&one, &two);
+        let (first, _) = both.split_once("[providers.two]").expect("two providers");
+        scratch.write("smsq.toml", first);
+        import(&scratch, "c", 7400, 200, &["--provider", "one"]);
+        set(&scratch, "c", &["--rate", "20/s"]);
+        let mut sending = scratch.start(SEND);
+        assert!(sending.until("some are sent", || one.accepted() >= 3));
+        scratch.write("smsq.toml", &both);
+        set(&scratch, "c", &["--provider", "two"]);
+        let ran = sending.ended();
+        assert_eq!(ran.code(), Some(3), "{ran}");
+        assert!(ran.stderr().contains("without its provider `two`"), "{ran}");
+        assert!(one.accepted() < 200 && two.requests() == 0);
+        let standing = scratch.sound_standing(Some("c"));
+        assert_eq!(standing["sending"], 0, "{standing}");
+    });
+}
+
+#[test]
+fn worker_taken_off_the_list_registers_anew_at_once() {
+    with_every_database(|db| {
+        let gateway = Practice::start(Behaviour::default());
+        let scratch = Scratch::at(&db.url);
+        gateway.honouring(&scratch, "rate = \"20/s\"");
+        let toml = scratch.read("smsq.toml");
+        scratch.write("smsq.toml", &format!("[sender]\nlease = \"600s\"\n{toml}"));
+        scratch.import(&list(100));
+        let mut sending = scratch.start(SEND);
+        assert!(sending.until("some are sent", || gateway.accepted() >= 5));
+        // The next heartbeat is minutes away: it learns of it when it claims.
+        let id = db.number("SELECT max(id) AS value FROM worker");
+        db.run("DELETE FROM worker");
+        eventually("it is back under another id", || {
+            let ids = db.numbers("SELECT id AS value FROM worker");
+            ids.len() == 1 && ids[0] > id
+        });
+        let ran = sending.ended();
+        assert!(matches!(ran.code(), Some(0 | 1)), "{ran}");
+        let stats = gateway.stats();
+        assert_eq!(stats.accepted, stats.distinct_recipients, "{stats:?}");
+        scratch.sound_standing(Some("c"));
+    });
+}
