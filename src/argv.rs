@@ -2,39 +2,43 @@
 //! taken off it, and the program begins anew with the password in its environment.
 
 use std::ffi::OsString;
+use std::io;
 
 /// Where the passwords go: the environment's way to set `database.password` and `redis.password`.
 const DATABASE: &str = "SMSQ__DATABASE__PASSWORD";
 const REDIS: &str = "SMSQ__REDIS__PASSWORD";
 
-/// Begins anew without the password, if there is one; where that cannot be done, everything goes on.
+/// Begins anew without the password, if there is one. Returns only where there is none, or with the reason why
+/// it stays where everybody can read it.
 #[cfg(unix)]
-pub fn hide_password() {
+pub fn hide_password() -> Option<io::Error> {
     use std::os::unix::process::CommandExt;
     let arguments: Vec<OsString> = std::env::args_os().collect();
-    let Some((arguments, variable, password)) = without_password(&arguments) else {
-        return;
-    };
-    let Ok(program) = std::env::current_exe() else {
-        return;
+    let (arguments, variable, password) = without_password(&arguments)?;
+    let program = match std::env::current_exe() {
+        Ok(program) => program,
+        Err(error) => return Some(error),
     };
     let mut anew = std::process::Command::new(program);
     if let Some((name, rest)) = arguments.split_first() {
         anew.arg0(name).args(rest);
     }
-    // It returns only where it has failed.
-    let error = anew.env(variable, password).exec();
-    tracing::debug!(%error, "the password stays on the command line");
+    Some(anew.env(variable, password).exec())
 }
 
 #[cfg(not(unix))]
-pub fn hide_password() {}
+pub fn hide_password() -> Option<io::Error> {
+    None
+}
 
 /// The arguments without the first password in them, and where that goes in the clear.
 fn without_password(arguments: &[OsString]) -> Option<(Vec<OsString>, &'static str, String)> {
     let mut arguments = arguments.to_vec();
     for index in 1..arguments.len() {
-        let text = arguments[index].to_str()?;
+        // A url is text; a name of a file may be anything.
+        let Some(text) = arguments[index].to_str() else {
+            continue;
+        };
         let before = arguments[index - 1].to_str();
         let (flag, url) = match text.split_once('=') {
             Some(("--database", url)) => ("--database=", url),
@@ -60,9 +64,13 @@ fn without_password(arguments: &[OsString]) -> Option<(Vec<OsString>, &'static s
 
 fn taken_apart(url: &str) -> Option<(String, String)> {
     let (scheme, rest) = url.split_once("://")?;
-    let authority = rest.split(['/', '?']).next()?;
-    let (login, _) = authority.rsplit_once('@')?;
+    // A password may have a `/` or a `?` in it that should have been encoded: it ends at the last `@`.
+    let (login, _) = rest.rsplit_once('@')?;
     let (user, password) = login.split_once(':')?;
+    // The path of a file may have both characters in it.
+    if scheme == "sqlite" || user.contains(['/', '?']) {
+        return None;
+    }
     let password = percent_encoding::percent_decode_str(password).decode_utf8();
     let password = password.ok().filter(|password| !password.is_empty())?;
     let host = &rest[login.len()..];
@@ -100,6 +108,10 @@ mod tests {
                 "smsq import --from=rediss://me:p%40ss@host --list tasks",
                 "smsq import --from=rediss://me@host --list tasks",
             ),
+            (
+                "smsq --database mysql://me:p@ss@host/queue send",
+                "smsq --database mysql://me@host/queue send",
+            ),
         ] {
             let (bare, variable, password) =
                 without_password(&arguments(given)).expect("a password");
@@ -108,6 +120,33 @@ mod tests {
             assert_eq!(password, "p@ss");
             assert_eq!(without_password(&bare), None, "once is enough");
         }
+    }
+
+    #[test]
+    fn password_with_unencoded_characters_is_hidden_whole() {
+        for (given, hidden) in [
+            ("smsq --database mysql://me:hun/ter2@host/db", "hun/ter2"),
+            ("smsq --database mysql://me:hun?ter2@host/db", "hun?ter2"),
+            (
+                "smsq --database mysql://me:hun@x/ter2@host/db",
+                "hun@x/ter2",
+            ),
+        ] {
+            let (bare, _, password) = without_password(&arguments(given)).expect("a password");
+            assert_eq!(bare, arguments("smsq --database mysql://me@host/db"));
+            assert_eq!(password, hidden);
+        }
+    }
+
+    #[test]
+    fn password_is_hidden_behind_argument_that_is_not_unicode() {
+        use std::os::unix::ffi::OsStringExt;
+        let mut line = arguments("smsq import");
+        line.push(OsString::from_vec(vec![b'l', 0xff]));
+        line.extend(arguments("--database mysql://me:secret@host/db"));
+        let (bare, _, password) = without_password(&line).expect("a password");
+        assert_eq!(bare[4], "mysql://me@host/db");
+        assert_eq!(password, "secret");
     }
 
     #[test]

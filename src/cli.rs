@@ -29,7 +29,7 @@ end, mend and `send` again; 130 and 143 stopped by a signal.";
 /// nothing, keeps the limit, and says who was not reached and why.
 #[derive(Debug, Parser)]
 #[command(name = "smsq", version, after_help = EXAMPLES, arg_required_else_help = true)]
-#[command(disable_help_subcommand = true, max_term_width = 100)]
+#[command(max_term_width = 100)]
 pub struct Cli {
     #[command(flatten)]
     global: Global,
@@ -169,6 +169,16 @@ impl Cli {
             on_unknown: pace.and_then(|pace| pace.on_unknown.clone()),
         }
     }
+}
+
+/// Whether the arguments ask for JSON, for faults that keep them from being parsed.
+pub fn wants_json() -> bool {
+    let arguments: Vec<_> = std::env::args_os().collect();
+    let pairs = arguments.windows(2);
+    arguments.iter().any(|argument| argument == "--format=json")
+        || pairs
+            .into_iter()
+            .any(|pair| pair[0] == "--format" && pair[1] == "json")
 }
 
 /// The process's environment. What is not Unicode cannot be a setting; it is kept legible so that

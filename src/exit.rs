@@ -9,9 +9,10 @@ pub enum Exit {
     /// Done, and everything was sent. For `import`: something usable was imported, also when rows
     /// were rejected.
     Done = 0,
-    /// Done, but some messages failed, expired or are unknown.
+    /// Done, but some messages failed, expired or are unknown, nothing of a list could be used, or `--limit` was
+    /// reached and nothing was sent.
     Incomplete = 1,
-    /// Could not run: usage, configuration, database, file. Nothing was changed.
+    /// Could not run: usage, configuration, database, file; or the operator answered no. Nothing was changed.
     CouldNotRun = 2,
     /// Stopped before the end: account refused, brake, paused, provider away too long. Nothing was
     /// lost: mend it and `send` again.

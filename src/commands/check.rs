@@ -7,11 +7,11 @@ use std::fmt::Write as _;
 use serde_json::{Value, json};
 
 use super::words::{counted, messages};
-use super::{Context, hinted, message_and_hint};
+use super::{Context, message_and_hint};
 use crate::exit::Exit;
 use crate::provider::Provider;
 use crate::store::inspect::Audit;
-use crate::store::{Access, CampaignState, Fault, Probe, Store};
+use crate::store::{CampaignState, Fault, Probe, Store};
 
 const EXAMPLES: &str = "\
 Example:
@@ -44,14 +44,17 @@ pub(crate) async fn run(_: &Args, context: &Context) -> anyhow::Result<Exit> {
         None => "no file: the defaults and the environment".to_owned(),
     };
     findings.line("configuration", &file);
-    let database = Store::of(&context.config.database, Access::Existing).await;
-    let store = match database {
+    let store = match context.try_store_to_read().await {
         Ok(store) => Some(store),
         Err(error) if error.fault() == Fault::Missing => {
             findings.line("database", "not there yet: `smsq import` makes it");
             None
         }
-        Err(error) => return Err(hinted(&error, error.hint())),
+        Err(error) if error.fault() == Fault::NoTables => {
+            findings.line("database", &format!("{error}: `smsq import` makes them"));
+            None
+        }
+        Err(error) => return Err(context.store_error(&error)),
     };
     let mut needed: BTreeSet<String> = context.config.own_providers.iter().cloned().collect();
     needed.extend(context.config.default_provider.clone());
@@ -63,7 +66,11 @@ pub(crate) async fn run(_: &Args, context: &Context) -> anyhow::Result<Exit> {
         needed.extend(providers_in_use(store, context, &mut findings).await?);
     }
     if needed.is_empty() {
-        findings.line("provider", "none yet: `smsq init` writes an example");
+        let way = match &context.config.file {
+            Some(file) => format!("describe one as [providers.NAME] in {}", file.display()),
+            None => "`smsq init` writes an example".to_owned(),
+        };
+        findings.line("provider", &format!("none yet: {way}"));
     }
     for name in needed {
         match context.provider(&name) {
@@ -74,6 +81,12 @@ pub(crate) async fn run(_: &Args, context: &Context) -> anyhow::Result<Exit> {
                 let (message, hint) = message_and_hint(&error);
                 findings.problem("provider", &message, hint.as_deref());
             }
+        }
+    }
+    for name in context.config.prices.keys() {
+        if !context.config.providers.contains_key(name) {
+            let finding = format!("[prices.{name}] is for no provider: none is named `{name}`");
+            findings.note("prices", &finding);
         }
     }
     if let Some(store) = &store {
@@ -121,6 +134,10 @@ async fn providers_in_use(
 impl Findings {
     fn line(&mut self, what: &str, finding: &str) {
         let _ = writeln!(self.text, "ok       {what:<14} {finding}");
+    }
+
+    fn note(&mut self, what: &str, finding: &str) {
+        let _ = writeln!(self.text, "note     {what:<14} {finding}");
     }
 
     fn problem(&mut self, what: &str, finding: &str, hint: Option<&str>) {

@@ -25,9 +25,12 @@ mod words;
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::path::Path;
 
 use anyhow::anyhow;
 use clap::ValueEnum;
+use clap::error::ErrorKind;
+use serde_json::json;
 
 use crate::config::{self, Config, Environment, Flags};
 use crate::console::{self, Console, Talk};
@@ -36,8 +39,11 @@ use crate::phone::{Phone, Region};
 use crate::provider::{Provider, ProviderError};
 use crate::report::ReportError;
 use crate::sender::SendError;
-use crate::store::{Access, Campaign, Store, StoreError};
+use crate::store::{Access, Campaign, Fault, Store, StoreError};
 use crate::text::{printable, printable_json};
+
+/// The queue of practice; the real list never gets into it, nor it into the real list.
+pub(crate) const PRACTICE: &str = "smsq-practice.db";
 
 /// What a command runs in.
 pub struct Context {
@@ -83,8 +89,9 @@ pub(crate) fn hinted(message: impl fmt::Display, hint: Option<impl fmt::Display>
     }
 }
 
-/// Prints a fault of the command line, or the help that was asked for.
-pub fn usage(error: &clap::Error) -> Exit {
+/// Prints a fault of the command line, or the help that was asked for. With `is_json` a fault is also an
+/// object on standard output.
+pub fn usage(error: &clap::Error, is_json: bool) -> Exit {
     let plain = error.to_string();
     let shown = printable(&plain);
     // Nobody is left to be told when neither stream can be written.
@@ -94,11 +101,45 @@ pub fn usage(error: &clap::Error) -> Exit {
         // An argument, perhaps the name of a file, would steer the terminal: without colours, then.
         Console::new(Talk::Some, console::Format::Text).say(shown.trim_end());
     }
-    if error.use_stderr() {
-        Exit::CouldNotRun
-    } else {
-        Exit::Done
+    if !error.use_stderr() {
+        return Exit::Done;
     }
+    if is_json {
+        let (message, hint) = usage_parts(error);
+        let console = Console::new(Talk::Some, console::Format::Json);
+        print_error_json(&console, &message, Some(&hint));
+    }
+    Exit::CouldNotRun
+}
+
+/// What clap prints in paragraphs, as a message and a hint.
+fn usage_parts(error: &clap::Error) -> (String, String) {
+    if matches!(
+        error.kind(),
+        ErrorKind::MissingSubcommand | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
+    ) {
+        let hint = "`smsq --help` lists the commands";
+        return ("no command is given".to_owned(), hint.to_owned());
+    }
+    let text = error.render().to_string();
+    let mut paragraphs = text.split("\n\n");
+    let first = paragraphs.next().unwrap_or_default();
+    let message = first.trim_start_matches("error: ").split_whitespace();
+    let tips: Vec<&str> = paragraphs
+        .filter_map(|paragraph| paragraph.trim().strip_prefix("tip: "))
+        .collect();
+    let hint = match tips.as_slice() {
+        [] => "`--help` behind the command explains it".to_owned(),
+        tips => tips.join("; "),
+    };
+    (message.collect::<Vec<_>>().join(" "), hint)
+}
+
+fn print_error_json(console: &Console, message: &str, hint: Option<&str>) {
+    let object = json!({ "error": { "message": message, "hint": hint } });
+    // Nobody is left to be told when standard output cannot be written either.
+    let json = format!("{object:#}\n");
+    console.data(&printable_json(&json)).unwrap_or_default();
 }
 
 /// The causes joined by `: `, and what the operator may do about it.
@@ -129,10 +170,14 @@ fn store_fault(error: &anyhow::Error) -> Option<&StoreError> {
     error.downcast_ref().or_else(sent).or_else(reported)
 }
 
-/// Prints why a command could not run: the causes joined by `: `, and below them the hint.
+/// Prints why a command could not run: the causes joined by `: `, and below them the hint. With `--format json`
+/// they are also an object on standard output.
 pub fn report_error(console: &Console, error: &anyhow::Error) -> Exit {
     let (message, hint) = message_and_hint(error);
     console.error(&message, hint.as_deref());
+    if console.format == console::Format::Json {
+        print_error_json(console, &message, hint.as_deref());
+    }
     match error.downcast_ref::<delivery::Aborted>() {
         Some(aborted) => aborted.exit,
         None => Exit::CouldNotRun,
@@ -174,7 +219,7 @@ impl Context {
         Ok(self.console.data(&printable_json(&json))?)
     }
 
-    /// The database, which an import made: reading never makes an empty one.
+    /// The database, which an import made: a command that changes messages never makes an empty one.
     pub(crate) async fn store(&self) -> anyhow::Result<Store> {
         self.open(Access::Existing).await
     }
@@ -182,7 +227,48 @@ impl Context {
     pub(crate) async fn open(&self, access: Access) -> anyhow::Result<Store> {
         Store::of(&self.config.database, access)
             .await
-            .map_err(|error| hinted(&error, error.hint()))
+            .map_err(|error| self.store_error(&error))
+    }
+
+    /// The database for a command that writes nothing. After practice that is the queue of practice.
+    pub(crate) async fn store_to_read(&self) -> anyhow::Result<Store> {
+        self.try_store_to_read()
+            .await
+            .map_err(|error| self.store_error(&error))
+    }
+
+    pub(crate) async fn try_store_to_read(&self) -> Result<Store, StoreError> {
+        let opened = Store::of(&self.config.database, Access::Read).await;
+        match opened {
+            Err(error) if error.fault() == Fault::Missing && self.has_practised() => {
+                self.console.say(&format!(
+                    "`smsq.db` is not there yet: this is the queue of practice, `{PRACTICE}`"
+                ));
+                Store::open(&format!("sqlite://{PRACTICE}"), Access::Read).await
+            }
+            opened => opened,
+        }
+    }
+
+    /// Whether `run` practised here, and nothing is set up for anything else.
+    fn has_practised(&self) -> bool {
+        let config = &self.config;
+        config.default_provider.is_none()
+            && config.own_providers.is_empty()
+            && config.database.url == config::DATABASE
+            && Path::new(PRACTICE).exists()
+    }
+
+    /// A fault of the database with its hint; after practice that is where the queue of practice is.
+    pub(crate) fn store_error(&self, error: &StoreError) -> anyhow::Error {
+        if error.fault() == Fault::Missing && self.has_practised() {
+            let hint = format!(
+                "the queue of practice is `{PRACTICE}`: `smsq run` again goes on with it, and \
+                 `--database sqlite://{PRACTICE}` names it"
+            );
+            return hinted(error, Some(hint));
+        }
+        hinted(error, error.hint())
     }
 
     /// The campaign of that name; where there is none, the closest is suggested.

@@ -48,10 +48,10 @@ pub struct Args {
     #[arg(long)]
     region: Option<Region>,
     /// Only count
-    #[arg(long)]
+    #[arg(long, short = 'n')]
     dry_run: bool,
     /// Do not ask
-    #[arg(long)]
+    #[arg(long, short)]
     yes: bool,
 }
 
@@ -80,7 +80,7 @@ async fn older(args: &Args, age: Age, context: &Context, store: &Store) -> anyho
         messages(found.total())
     );
     if found.total() > 0 && !confirmed(args, context, &question)? {
-        return Ok(Exit::Done);
+        return Ok(Exit::CouldNotRun);
     }
     let progress = context.console.progress(Some(found.total()), "purging");
     let mut signals = Signals::listen()?;
@@ -88,15 +88,28 @@ async fn older(args: &Args, age: Age, context: &Context, store: &Store) -> anyho
     let mut done = Purged::default();
     let signal = loop {
         let now = store.now().await?;
-        let step = tokio::select! {
-            // What was begun is finished first.
+        let step = store.next_purge(&mut purge, now);
+        tokio::pin!(step);
+        let (step, signal) = tokio::select! {
             biased;
-            step = store.next_purge(&mut purge, now) => step?,
-            signal = signals.next() => break Some(signal),
+            step = &mut step => (step?, None),
+            signal = signals.next() => {
+                context.console.say(
+                    "stopping: the step that is running is finished first (again: stop at once)",
+                );
+                tokio::select! {
+                    // It is committed, or not, when it ends: not counted before.
+                    step = &mut step => (step?, Some(signal)),
+                    again = signals.next() => return Ok(again),
+                }
+            }
         };
-        let Some(step) = step else { break None };
-        done += step;
+        let is_over = step.is_none();
+        done += step.unwrap_or_default();
         progress.set(done.total());
+        if is_over || signal.is_some() {
+            break signal;
+        }
     };
     drop(progress);
     context.console.say(&format!(
@@ -131,7 +144,7 @@ async fn person(
         messages(found.messages.total())
     );
     if found.messages.total() > 0 && !confirmed(args, context, &question)? {
-        return Ok(Exit::Done);
+        return Ok(Exit::CouldNotRun);
     }
     let done = store.forget(&phones, store.now().await?).await?;
     context.console.say(&format!(

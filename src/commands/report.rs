@@ -1,12 +1,15 @@
 //! `smsq report`: who was not reached and why, for people, spreadsheets, programs and managers.
 
-use std::path::PathBuf;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 
-use super::Context;
 use super::words::campaign_name;
+use super::{Context, hinted};
 use crate::console::closed;
 use crate::exit::Exit;
 use crate::report::{Format, Report, ReportError, to_file};
+use crate::store::Store;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -25,20 +28,28 @@ pub struct Args {
     /// The list of messages that failed, expired or are unknown
     #[arg(long)]
     failed: bool,
-    /// Write it to a file instead of standard output
+    /// Write it to a file instead of standard output (`-`)
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
+    /// Replace the file if it exists
+    #[arg(long, requires = "output")]
+    force: bool,
 }
 
 pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> {
-    let store = context.store().await?;
+    let store = context.store_to_read().await?;
+    let output = args.output.as_deref();
+    let output = output.filter(|file| *file != Path::new("-"));
+    if let Some(file) = output {
+        check_output(file, args.force, context, &store).await?;
+    }
     let campaign = match &args.campaign {
         Some(name) => Some(context.campaign(&store, name).await?),
         None => None,
     };
     let report = Report::gather(&store, campaign.as_ref()).await?;
     let format = format(context.format);
-    if let Some(file) = &args.output {
+    if let Some(file) = output {
         let write = async |out: &mut _| report.write(&store, format, args.failed, out).await;
         to_file(file, write).await?;
         context.console.say(&format!("wrote `{}`", file.display()));
@@ -53,11 +64,75 @@ pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
     }
 }
 
+/// Fails where the report would take the place of the database, of the configuration, of a list that was
+/// imported, or, unless that is asked for, of any other file.
+async fn check_output(
+    file: &Path,
+    is_forced: bool,
+    context: &Context,
+    store: &Store,
+) -> anyhow::Result<()> {
+    let refused = |what: &str| {
+        hinted(
+            format!("`{}` is {what}", file.display()),
+            Some("name another file"),
+        )
+    };
+    if let Some(database) = store.file() {
+        for ending in ["", "-wal", "-shm", "-journal"] {
+            let mut name = database.as_os_str().to_owned();
+            name.push(ending);
+            if is_same_file(file, Path::new(&name)) {
+                return Err(refused("the database: a report must not overwrite it"));
+            }
+        }
+    }
+    if let Some(configuration) = &context.config.file
+        && is_same_file(file, configuration)
+    {
+        return Err(refused("the configuration: a report must not overwrite it"));
+    }
+    // A device or a pipe has nothing to lose, and a missing file neither.
+    if !file.is_file() {
+        return Ok(());
+    }
+    let lists = store.imported_files().await?;
+    if lists.iter().any(|list| is_same_file(file, Path::new(list))) {
+        return Err(refused(
+            "a list that was imported: a report must not overwrite it",
+        ));
+    }
+    if !is_forced {
+        return Err(hinted(
+            format!("`{}` exists already", file.display()),
+            Some("`--force` replaces it"),
+        ));
+    }
+    Ok(())
+}
+
+/// Whether both names are of one file, or of one place where none of them is there.
+fn is_same_file(one: &Path, other: &Path) -> bool {
+    match (fs::metadata(one), fs::metadata(other)) {
+        (Ok(one), Ok(other)) => (one.dev(), one.ino()) == (other.dev(), other.ino()),
+        (Err(_), Err(_)) => one.file_name() == other.file_name() && folder(one) == folder(other),
+        _ => false,
+    }
+}
+
+fn folder(file: &Path) -> Option<PathBuf> {
+    let folder = match file.parent()? {
+        folder if folder.as_os_str().is_empty() => Path::new("."),
+        folder => folder,
+    };
+    folder.canonicalize().ok()
+}
+
 /// The report of all that a command did, on standard output.
 pub(super) async fn print(
     context: &Context,
     report: &Report,
-    store: &crate::store::Store,
+    store: &Store,
 ) -> Result<(), ReportError> {
     let mut out = context.console.output();
     match report

@@ -29,7 +29,7 @@ pub struct Args {
     #[arg(long, value_name = "NAME", value_parser = campaign_name)]
     campaign: Option<String>,
     /// The unknown messages instead of the failed ones; they may arrive twice
-    #[arg(long)]
+    #[arg(long, conflicts_with = "class")]
     unknown: bool,
     /// Only failures of this class
     #[arg(long, value_name = "CLASS", value_parser = classes())]

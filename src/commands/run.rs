@@ -7,7 +7,7 @@ use super::delivery::Pace;
 use super::delivery::{Delivery, Work};
 use super::import::{self, Ended, Imported, List, Use};
 use super::send;
-use super::{Context, hinted, report};
+use super::{Context, PRACTICE, hinted, report};
 use crate::exit::Exit;
 use crate::report::{Report, shell_word};
 use crate::sandbox::{Behaviour, Sandbox};
@@ -21,8 +21,6 @@ Examples:
 It may be interrupted and run again: what is in the campaign already is not added twice, and sending
 goes on where it stopped.";
 
-/// The queue of practice; the real list never gets into it, nor it into the real list.
-const PRACTICE: &str = "sqlite://smsq-practice.db";
 const SANDBOX: &str = "sandbox";
 
 /// Import a list, send it, and report: the whole job
@@ -34,7 +32,7 @@ pub struct Args {
     #[command(flatten)]
     pub(crate) pace: Pace,
     /// Do not ask before a large campaign
-    #[arg(long)]
+    #[arg(long, short)]
     yes: bool,
 }
 
@@ -70,7 +68,7 @@ fn practise(context: &mut Context) -> anyhow::Result<Sandbox> {
     stanza.insert("kind".to_owned(), SANDBOX.into());
     stanza.insert("url".to_owned(), sandbox.url().into());
     config.default_provider = Some(SANDBOX.to_owned());
-    PRACTICE.clone_into(&mut config.database.url);
+    config.database.url = format!("sqlite://{PRACTICE}");
     context.console.say(
         "practice: nothing leaves this machine. No provider is configured, so a gateway inside this \
          process takes the messages, and their queue is `smsq-practice.db`.",
@@ -79,7 +77,7 @@ fn practise(context: &mut Context) -> anyhow::Result<Sandbox> {
 }
 
 async fn work(args: &Args, context: &Context, is_practice: bool) -> anyhow::Result<Exit> {
-    let plans = import::prepare(&args.list, context).await?;
+    let plans = import::prepare(&args.list, context, Access::Existing).await?;
     let name = args
         .list
         .provider
@@ -115,7 +113,9 @@ async fn work(args: &Args, context: &Context, is_practice: bool) -> anyhow::Resu
             // It was asked before the list was imported.
             asks: false,
         };
-        let delivery = Delivery::run(context, &store, &work).await?;
+        let Some(delivery) = Delivery::run(context, &store, &work).await? else {
+            return Ok(Exit::CouldNotRun);
+        };
         let is_over = delivery.is_over();
         deliveries.push(delivery);
         if is_over {

@@ -42,7 +42,7 @@ pub struct Args {
     /// Up to so much is added to the latency
     #[arg(long, value_name = "DURATION", value_parser = span, default_value = "0ms")]
     jitter: Duration,
-    /// So many requests in any second; more are answered 429
+    /// So many messages in any second; more are answered 429
     #[arg(long, value_name = "N")]
     limit: Option<NonZeroU32>,
     /// Take the same reference again as a new message

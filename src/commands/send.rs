@@ -29,11 +29,20 @@ pub struct Args {
     #[command(flatten)]
     pub(crate) pace: Pace,
     /// Stay when nothing is left, and wait for more
-    #[arg(long)]
+    #[arg(long, conflicts_with = "no_wait")]
     follow: bool,
     /// Do not ask before a large campaign
-    #[arg(long)]
+    #[arg(long, short)]
     yes: bool,
+    #[arg(hide = true, value_name = "FILE", value_parser = refuse_list)]
+    _list: Option<String>,
+}
+
+/// A list on the command line was meant for another command.
+fn refuse_list(text: &str) -> Result<String, String> {
+    Err(format!(
+        "`send` takes no list, it sends what is queued; did you mean `smsq run {text}`?"
+    ))
 }
 
 pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> {
@@ -51,7 +60,10 @@ pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
         follow: args.follow,
         asks: !args.yes && !args.follow,
     };
-    let delivery = Delivery::run(context, &store, &work).await?;
+    let Some(delivery) = Delivery::run(context, &store, &work).await? else {
+        context.console.say("nothing was sent");
+        return Ok(Exit::CouldNotRun);
+    };
     if context.is_json() {
         context.print_json(&object(args.campaign.is_some(), &delivery)?)?;
     } else {
@@ -67,5 +79,6 @@ pub(super) fn object(is_one: bool, delivery: &Delivery) -> anyhow::Result<Value>
     object["elapsed_ms"] = json!(crate::sms::millis(delivery.summary.elapsed));
     object["rate"] = json!((delivery.rate() * 10.0).round() / 10.0);
     object["attempts"] = json!(delivery.summary.attempts);
+    status::note_lost(&mut object, &delivery.lost);
     Ok(object)
 }

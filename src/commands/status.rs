@@ -1,12 +1,13 @@
 //! `smsq status`: how the campaigns stand and who sends, now or as it goes on.
 
+use std::fmt::Write as _;
 use std::time::Duration;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::Context;
 use super::signals::Signals;
-use super::words::campaign_name;
+use super::words::{campaign_name, messages};
 use crate::exit::Exit;
 use crate::report::{self, Active, Standing};
 use crate::sms::Timestamp;
@@ -34,16 +35,20 @@ pub struct Args {
 }
 
 pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> {
-    let store = context.store().await?;
+    let store = context.store_to_read().await?;
     let mut signals = args.watch.then(Signals::listen).transpose()?;
     loop {
         let standings = standings(args, context, &store).await?;
         let workers = Active::all(&store).await?;
         let now = store.now().await?;
+        let lost = match &args.campaign {
+            Some(_) => Vec::new(),
+            None => store.without_campaign().await?,
+        };
         if args.watch && context.console.terminal && !context.is_json() {
             context.console.clear()?;
         }
-        print(args, context, &standings, (&workers, now))?;
+        print(args, context, &standings, &lost, (&workers, now))?;
         let is_over =
             |one: &Standing| matches!(one.state, "done" | "cancelled") && one.totals.sending == 0;
         let Some(signals) = signals.as_mut() else {
@@ -73,25 +78,52 @@ fn print(
     args: &Args,
     context: &Context,
     standings: &[Standing],
+    lost: &[(i64, u64)],
     (workers, now): (&[Active], Timestamp),
 ) -> anyhow::Result<()> {
     if context.is_json() {
         let mut object = object(args.campaign.is_some(), standings)?;
         object["workers"] = serde_json::to_value(workers)?;
+        note_lost(&mut object, lost);
         return context.print_json(&object);
     }
-    if standings.is_empty() {
+    if standings.is_empty() && lost.is_empty() {
         context
             .console
             .say("there is no campaign yet: `smsq import` makes one");
         return Ok(());
     }
-    let mut text = report::standings_text(standings);
+    let mut text = match standings {
+        [] => String::new(),
+        standings => report::standings_text(standings),
+    };
+    for (campaign, count) in lost {
+        let _ = writeln!(text, "{}", lost_text(*campaign, *count));
+    }
     if !workers.is_empty() {
         text.push('\n');
         text.push_str(&Active::text(workers, now));
     }
     Ok(context.console.data(&text)?)
+}
+
+/// `3 messages of campaign 77, which does not exist: they are not sent`.
+pub(super) fn lost_text(campaign: i64, count: u64) -> String {
+    let are = if count == 1 { "it is" } else { "they are" };
+    format!(
+        "{} of campaign {campaign}, which does not exist: {are} not sent",
+        messages(count)
+    )
+}
+
+/// Adds the messages of campaigns that do not exist, if there are any.
+pub(super) fn note_lost(object: &mut Value, lost: &[(i64, u64)]) {
+    if !lost.is_empty() {
+        let lost = lost.iter();
+        object["without_campaign"] = lost
+            .map(|(campaign, count)| json!({ "campaign_id": campaign, "messages": count }))
+            .collect();
+    }
 }
 
 /// One campaign's standing, or the totals and the campaigns they are made of.

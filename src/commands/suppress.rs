@@ -213,7 +213,7 @@ async fn import(
 }
 
 async fn list(context: &Context) -> anyhow::Result<()> {
-    let store = context.store().await?;
+    let store = context.store_to_read().await?;
     let mut after: Option<String> = None;
     let mut objects = Vec::new();
     loop {

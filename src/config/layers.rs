@@ -159,7 +159,7 @@ impl Layers {
         Fault::Value {
             origin,
             key: key.to_owned(),
-            value,
+            value: value.filter(|_| !may_be_secret(key)),
             wanted: wanted.into(),
         }
     }
@@ -220,7 +220,7 @@ impl Written {
             let wrong = |wanted: &str, value: Option<String>| Fault::Value {
                 origin: self.origin(&key),
                 key: key.clone(),
-                value,
+                value: value.filter(|_| !may_be_secret(&key)),
                 wanted: wanted.to_owned(),
             };
             if key == PRICES && value.is_table() {
@@ -327,6 +327,11 @@ fn find<'a>(table: &'a Table, key: &str) -> Option<&'a Value> {
         Some((section, rest)) => find(table.get(section)?.as_table()?, rest),
         None => table.get(key),
     }
+}
+
+/// Whether a value may have a password in it, whatever its type: these sections have urls and passwords.
+fn may_be_secret(key: &str) -> bool {
+    matches!(key.split('.').next(), Some("database" | "redis"))
 }
 
 fn shown(value: &Value) -> String {

@@ -23,6 +23,8 @@ use crate::{import, logging, provider, sender, store};
 pub const DEFAULT: &str = include_str!("../../config/default.toml");
 /// The name of the file, in the current folder and in the user's.
 pub const FILE: &str = "smsq.toml";
+/// The default of `database.url`.
+pub const DATABASE: &str = "sqlite://smsq.db";
 /// More slots than that are allowed, but they need a reason.
 pub const MANY_SLOTS: u32 = 256;
 /// So much longer than a provider's timeout a worker's lease must be.

@@ -66,6 +66,14 @@ impl Prices {
             .or(self.other)
     }
 
+    /// Millionths as a sum of money: two places, and more only below 1, where they matter.
+    pub fn rounded(millionths: u64) -> String {
+        match millionths {
+            0..1_000_000 => Self::shown(millionths),
+            _ => Self::shown(millionths.saturating_add(5_000) / 10_000 * 10_000),
+        }
+    }
+
     /// Millionths as an amount: `12.34`, with more places only where they are needed.
     pub fn shown(millionths: u64) -> String {
         let (whole, part) = (millionths / 1_000_000, millionths % 1_000_000);
@@ -142,6 +150,18 @@ mod tests {
             (1, "0.000001"),
         ] {
             assert_eq!(Prices::shown(millionths), shown);
+        }
+    }
+
+    #[test]
+    fn sum_of_money_has_two_places_from_1_up() {
+        for (millionths, shown) in [
+            (245_000, "0.245"),
+            (120_372_000, "120.37"),
+            (225_750_000, "225.75"),
+            (1_995_000, "2.00"),
+        ] {
+            assert_eq!(Prices::rounded(millionths), shown);
         }
     }
 }

@@ -2,8 +2,9 @@
 //! mended and imported: in the encoding of the list and with its delimiter. It appears whole or not at all,
 //! and never takes another file's place.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use super::encoding::Encoding;
@@ -128,7 +129,7 @@ impl Rejects {
             &self.wanted,
             &format!(".{:08x}.part", rand::random::<u32>()),
         );
-        let mut file = BufWriter::new(File::create_new(&part)?);
+        let mut file = BufWriter::new(private(&part)?);
         if self.is_marked {
             file.write_all(self.encoding.mark())?;
         }
@@ -230,13 +231,19 @@ fn place(part: &Path, wanted: &Path) -> io::Result<PathBuf> {
             numbered(wanted, number)
         };
         // The name is taken with an empty file first, so that two imports cannot both have it.
-        match File::create_new(&path) {
+        match private(&path) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             Err(error) => return Err(error),
             Ok(_) => return std::fs::rename(part, &path).map(|()| path),
         }
     }
     Err(io::ErrorKind::AlreadyExists.into())
+}
+
+/// A new file that its owner alone can read: it has the rows of a list in it.
+pub(super) fn private(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true).mode(0o600).open(path)
 }
 
 /// `list.rejects-2.csv` for `list.rejects.csv`.

@@ -3,6 +3,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use super::ReportError;
@@ -32,7 +33,7 @@ pub async fn to_file<T>(
     // A link stays a link: what it points to is replaced.
     let place = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let draft = Draft::beside(&place);
-    let file = File::create_new(&draft.0).map_err(fault)?;
+    let file = private(&draft.0).map_err(fault)?;
     if let Some(standing) = standing {
         file.set_permissions(standing.permissions())
             .map_err(fault)?;
@@ -48,6 +49,12 @@ pub async fn to_file<T>(
     file.sync_all().map_err(fault)?;
     fs::rename(&draft.0, &place).map_err(fault)?;
     Ok(written)
+}
+
+/// A new file that its owner alone can read: a report has phones and texts in it.
+fn private(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true).mode(0o600).open(path)
 }
 
 /// The file until it is in its place; afterwards there is nothing left to remove.

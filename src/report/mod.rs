@@ -21,9 +21,9 @@ use std::io;
 use serde::Serialize;
 
 use crate::sms::Timestamp;
-use crate::store::inspect::{Failure, REASONS, SentFacts, Totals};
+use crate::store::inspect::{Failure, FirstDue, REASONS, SentFacts, Totals};
 use crate::store::{Campaign, CampaignState, Store, StoreError};
-use crate::window::{Clock, Window};
+use crate::window::{Clock, Window, local_and_utc};
 
 pub use advice::{Step, advice, shell_word, steps};
 pub use file::to_file;
@@ -73,7 +73,52 @@ pub struct Standing {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub window: Option<Hours>,
     #[serde(flatten)]
+    pub schedule: Schedule,
+    #[serde(flatten)]
     pub totals: Totals,
+}
+
+/// When the first waiting message of a campaign is due, if that is later than now, and when it expires.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Schedule {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub due_at: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expires_at: Option<String>,
+    /// For people; empty where there is nothing to say.
+    #[serde(skip)]
+    told: String,
+}
+
+impl Schedule {
+    async fn of(store: &Store, campaign: &Campaign, totals: &Totals) -> Result<Self, StoreError> {
+        let first = match totals.queued {
+            0 => None,
+            _ => store.first_due(campaign.id).await?,
+        };
+        let now = store.now().await?;
+        Ok(first.map(|first| Self::at(first, now)).unwrap_or_default())
+    }
+
+    /// A message that waits for its next attempt has no start to announce.
+    pub fn at(first: FirstDue, now: Timestamp) -> Self {
+        let due_at = Some(first.due_at).filter(|at| *at > now && first.attempts == 0);
+        let told = [("starts", due_at), ("expires", first.expires_at)];
+        let told = told.into_iter().filter_map(|(word, at)| Some((word, at?)));
+        let told: Vec<String> = told
+            .map(|(word, at)| format!("{word} {}", local_and_utc(at)))
+            .collect();
+        Self {
+            due_at: due_at.map(|at| at.to_string()),
+            expires_at: first.expires_at.map(|at| at.to_string()),
+            told: told.join(", "),
+        }
+    }
+
+    /// `starts 2026-12-24 09:00 CET (08:00 UTC), expires 2026-12-24 17:00 CET (16:00 UTC)`.
+    pub fn told(&self) -> &str {
+        &self.told
+    }
 }
 
 /// When a campaign's messages may start.
@@ -143,24 +188,34 @@ impl Standing {
                 .window
                 .as_ref()
                 .map(|window| Hours::at(window, now)),
+            schedule: Schedule::default(),
             totals,
         }
     }
 
     pub async fn of(store: &Store, campaign: &Campaign) -> Result<Self, StoreError> {
         let totals = store.totals(Some(campaign.id)).await?;
-        Ok(Self::new(campaign, totals, store.now().await?))
+        let standing = Self::new(campaign, totals, store.now().await?);
+        Ok(Self {
+            schedule: Schedule::of(store, campaign, &totals).await?,
+            ..standing
+        })
     }
 
     /// Of all campaigns but the one called `default` while nothing was ever in it.
     pub async fn all(store: &Store) -> Result<Vec<Self>, StoreError> {
         let totals = store.campaign_totals().await?;
         let now = store.now().await?;
-        Ok(totals
-            .iter()
-            .filter(|(campaign, totals)| campaign.id != DEFAULT || *totals != Totals::default())
-            .map(|(campaign, totals)| Self::new(campaign, *totals, now))
-            .collect())
+        let mut all = Vec::new();
+        for (campaign, totals) in &totals {
+            if campaign.id != DEFAULT || *totals != Totals::default() {
+                all.push(Self {
+                    schedule: Schedule::of(store, campaign, totals).await?,
+                    ..Self::new(campaign, *totals, now)
+                });
+            }
+        }
+        Ok(all)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{History, Reason, Report, Standing, advice};
+use super::{History, Reason, Report, Schedule, Standing, advice};
 use crate::sms::Timestamp;
 use crate::store::inspect::{Failure, FailureState, SentFacts, Totals};
 
@@ -35,6 +35,7 @@ pub(super) fn report() -> Report {
             state: "done",
             state_reason: None,
             window: None,
+            schedule: Schedule::default(),
             totals,
         }],
         by_reason: vec![

@@ -69,6 +69,9 @@ fn standing(one: &Standing) -> String {
     if let Some(hours) = &one.window {
         let _ = write!(text, "\nsent {}", printable_line(hours.told()));
     }
+    if !one.schedule.told().is_empty() {
+        let _ = write!(text, "\n{}", one.schedule.told());
+    }
     text.push_str("\n\n");
     let mut table = bare();
     for (label, count) in places(&one.totals) {
@@ -111,6 +114,14 @@ fn overview(all: &[Standing]) -> String {
     table.set_header(header);
     let mut text = String::new();
     push_table(&mut text, &table);
+    for one in all.iter().filter(|one| !one.schedule.told().is_empty()) {
+        let _ = writeln!(
+            text,
+            "{}: {}",
+            printable(&one.campaign),
+            one.schedule.told()
+        );
+    }
     text
 }
 
@@ -212,7 +223,7 @@ pub(super) fn push_table(text: &mut String, table: &Table) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::sample;
+    use crate::report::{Schedule, sample};
 
     fn text(write: impl FnOnce(&mut Vec<u8>) -> io::Result<()>) -> String {
         let mut bytes = Vec::new();
@@ -266,6 +277,7 @@ mod tests {
             state: "paused",
             state_reason: Some("50 of the last 100 were rejected".to_owned()),
             window: None,
+            schedule: Schedule::default(),
             totals: Totals {
                 imported: 80,
                 queued: 30,

@@ -12,6 +12,10 @@ pub enum Fault {
     Url,
     /// There is no such database yet.
     Missing,
+    /// It is there, but has no tables of smsq yet.
+    NoTables,
+    /// Its tables are those of an older smsq, and may not be changed now.
+    Older,
     /// Nor is there the folder that it would stand in.
     NoFolder,
     /// The file is there, but it is no database, or not one of smsq's.
@@ -86,9 +90,8 @@ impl StoreError {
     pub fn hint(&self) -> Option<&'static str> {
         let is_server = self.place.contains("://");
         match self.fault {
-            Fault::Missing if is_server => {
-                Some("`smsq import` makes them; or is `--database` wrong?")
-            }
+            Fault::NoTables => Some("`smsq import` makes them; or is `--database` wrong?"),
+            Fault::Older => Some("`smsq import` and `smsq send` bring them up to date"),
             Fault::Away if is_server => {
                 Some("is the server running, and are its host and port right?")
             }

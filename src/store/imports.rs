@@ -58,6 +58,14 @@ pub struct Enqueued {
 }
 
 impl Store {
+    /// The lists that were imported, by the names that they were imported under.
+    pub async fn imported_files(&self) -> Result<Vec<String>, StoreError> {
+        reading!(self, |conn| import::table
+            .select(import::file)
+            .distinct()
+            .load(conn))
+    }
+
     /// Starts an import of the file with this name and hash; returns its id.
     pub async fn begin_import(
         &self,

@@ -22,7 +22,7 @@ use crate::sms::{Class, State};
 pub use audit::{Audit, ImportCount};
 pub use failures::{Failure, FailureState, Failures};
 pub use origins::Origin;
-pub use queued::{Queue, Queued};
+pub use queued::{FirstDue, Queue, Queued};
 pub use sent::SentFacts;
 
 /// The places that are counted; those of table `sms` are its states.

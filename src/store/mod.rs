@@ -66,6 +66,8 @@ mod unknown;
 mod verdict;
 mod workers;
 
+use std::path::Path;
+
 use secrecy::{ExposeSecret, SecretString};
 use serde::Deserialize;
 
@@ -126,6 +128,8 @@ pub enum Access {
     Create,
     /// It must be there.
     Existing,
+    /// It must be there, and nothing is written to it.
+    Read,
 }
 
 /// The database that holds the queue.
@@ -168,6 +172,14 @@ impl Store {
                 let reason = format!("is no database url; write it like `sqlite://{file}`");
                 Err(StoreError::new(url, Fault::Url, reason))
             }
+        }
+    }
+
+    /// The file that it is in, if it is not on a server.
+    pub fn file(&self) -> Option<&Path> {
+        match self {
+            Self::Sqlite(sqlite) => Some(Path::new(sqlite.place())),
+            Self::Server(_) => None,
         }
     }
 

@@ -16,7 +16,7 @@ use serde::Deserialize;
 
 pub use days::{Days, DaysError};
 pub use hours::{Hours, HoursError};
-pub use zone::{Zone, ZoneError};
+pub use zone::{Zone, ZoneError, local_and_utc};
 
 use crate::sms::Timestamp;
 

@@ -60,6 +60,34 @@ impl Zone {
     }
 }
 
+/// An instant in this machine's time zone and in UTC: `2026-12-24 09:00 CET (08:00 UTC)`.
+pub fn local_and_utc(at: Timestamp) -> String {
+    in_zone_and_utc(at, &TimeZone::system())
+}
+
+fn in_zone_and_utc(at: Timestamp, zone: &TimeZone) -> String {
+    let Ok(instant) = jiff::Timestamp::from_millisecond(at.as_millis()) else {
+        return at.to_string();
+    };
+    let local = instant.to_zoned(zone.clone());
+    let utc = instant.to_zoned(TimeZone::UTC);
+    let time = if local.second() == 0 {
+        "%H:%M"
+    } else {
+        "%H:%M:%S"
+    };
+    let shown = local.strftime(&format!("%Y-%m-%d {time} %Z")).to_string();
+    if local.offset() == utc.offset() {
+        return shown;
+    }
+    let day = if local.date() == utc.date() {
+        ""
+    } else {
+        "%Y-%m-%d "
+    };
+    format!("{shown} ({} UTC)", utc.strftime(&format!("{day}{time}")))
+}
+
 /// Why a text is no zone.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ZoneError {
@@ -141,6 +169,30 @@ mod tests {
             said("x"),
             "`x` is no time zone; write it like `Europe/Berlin` or `UTC`"
         );
+    }
+
+    #[test]
+    fn instant_is_shown_in_local_time_and_utc() {
+        let at = |text: &str| {
+            let at: jiff::Timestamp = text.parse().expect("an instant");
+            Timestamp::from_millis(at.as_millisecond())
+        };
+        for (instant, zone, shown) in [
+            (
+                "2026-12-24T08:00:00Z",
+                "Europe/Berlin",
+                "2026-12-24 09:00 CET (08:00 UTC)",
+            ),
+            (
+                "2026-12-24T23:00:05Z",
+                "Asia/Shanghai",
+                "2026-12-25 07:00:05 CST (2026-12-24 23:00:05 UTC)",
+            ),
+            ("2026-12-24T08:00:00Z", "UTC", "2026-12-24 08:00 UTC"),
+        ] {
+            let zone = ZONES.get(zone).expect("a zone");
+            assert_eq!(in_zone_and_utc(at(instant), &zone), shown);
+        }
     }
 
     #[test]

@@ -38,6 +38,7 @@ fn help_teaches() {
       sandbox      Run a practice gateway: it takes messages over real HTTP, and nothing leaves this
                    machine
       completions  Print the completions for a shell
+      help         Print this message or the help of the given subcommand(s)
 
     Options:
       -h, --help     Print help
@@ -329,6 +330,81 @@ fn what_is_no_database_is_named_and_left_alone() {
     error: `oracle:…`: is of no kind that smsq knows: `sqlite://PATH`, `postgres://user@host/database` or `mysql://user@host/database`
     ");
     assert_eq!(scratch.read("list.csv"), text);
+}
+
+#[test]
+fn errors_are_json_objects_where_json_is_asked_for() {
+    let scratch = Scratch::new();
+    scratch
+        .write("bad.toml", "x = 1\n")
+        .write("no.db", &"phone\n".repeat(200));
+    for (line, message, hint) in [
+        (
+            "check --format json --config bad.toml",
+            "bad.toml:1: `x` is not a setting",
+            "`smsq init`",
+        ),
+        (
+            "check --format json --database sqlite://no.db",
+            "`no.db`: is not a database",
+            "",
+        ),
+        (
+            "status --format json",
+            "`smsq.db`: there is no such database",
+            "`smsq import` creates it",
+        ),
+        (
+            "--format=json snd",
+            "unrecognized subcommand 'snd'",
+            "'send'",
+        ),
+        (
+            "send --rate fast --format json",
+            "invalid value 'fast' for '--rate <RATE>'",
+            "--help",
+        ),
+        ("--format json", "no command is given", "--help"),
+    ] {
+        let ran = scratch.run(line.split(' '));
+        assert_eq!(ran.code(), Some(2), "{ran}");
+        let error = &ran.json()["error"];
+        let text = |key: &str| error[key].as_str().unwrap_or_default().to_owned();
+        assert!(text("message").starts_with(message), "{ran}");
+        assert!(text("hint").contains(hint), "{ran}");
+    }
+}
+
+#[test]
+fn help_explains_a_command_that_is_named() {
+    let ran = Scratch::new().run(["help", "send"]);
+    assert_eq!(ran.code(), Some(0), "{ran}");
+    assert!(ran.stdout().contains("smsq send --follow"), "{ran}");
+}
+
+#[test]
+fn flags_that_contradict_each_other_are_refused() {
+    let scratch = Scratch::new();
+    for line in [
+        "send --follow --no-wait",
+        "retry --unknown --class recipient",
+        "report --force",
+    ] {
+        let ran = scratch.run(line.split(' '));
+        assert_eq!(ran.code(), Some(2), "{ran}");
+        assert!(ran.stderr().contains("Usage: smsq"), "{ran}");
+    }
+}
+
+#[test]
+fn send_with_a_list_points_to_run() {
+    snapshot!(Scratch::new().run(["send", "list.csv"]), @r"
+    exit 2
+    ----- stderr
+    error: invalid value 'list.csv' for '[FILE]': `send` takes no list, it sends what is queued; did you mean `smsq run list.csv`?
+
+    For more information, try '--help'.
+    ");
 }
 
 #[test]

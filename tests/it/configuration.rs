@@ -51,6 +51,28 @@ fn faults_of_the_configuration_exit_2_with_key_and_place() {
 }
 
 #[test]
+fn faults_never_show_a_password() {
+    let scratch = Scratch::new();
+    for text in [
+        "[database]\npassword = 48151623\n",
+        "[redis]\npassword = 48151623\n",
+        "[database]\nurl = [\"mysql://me:48151623@host/queue\"]\n",
+        "database = \"mysql://me:48151623@host/queue\"\n",
+        "redis = [\"redis://:48151623@host\"]\n",
+        "[database]\nurl = \"mysql://me:48/151623@host/queue\"\n",
+        "[database]\nurl = \"mysql://me:48?151623@host/queue\"\n",
+        "[database.password]\nfile = \"48151623\"\n",
+    ] {
+        scratch.write("smsq.toml", text);
+        let ran = scratch.run(["status"]);
+        assert_eq!(ran.code(), Some(2), "{text}{ran}");
+        for part in ["48151623", "151623", "me:48"] {
+            assert!(!ran.to_string().contains(part), "{text}{ran}");
+        }
+    }
+}
+
+#[test]
 fn faults_of_a_provider_exit_2_and_name_it() {
     let scratch = Scratch::new();
     scratch.write(
@@ -108,7 +130,7 @@ fn init_writes_a_configuration_that_changes_nothing_and_never_overwrites() {
     ----- stdout
     ok       configuration  smsq.toml
     ok       database       not there yet: `smsq import` makes it
-    ok       provider       none yet: `smsq init` writes an example
+    ok       provider       none yet: describe one as [providers.NAME] in smsq.toml
     ");
     snapshot!(scratch.run(["init"]), @r"
     exit 2

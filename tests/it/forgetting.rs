@@ -1,6 +1,11 @@
 //! `smsq purge`: what is forgotten, what stays counted, and what nobody may take back by accident.
 
+use rustix::process::Signal;
+
+use crate::lists_asked::at_a_terminal;
 use crate::support::databases::Database;
+use crate::support::practice::list;
+use crate::support::shell::{Lock, sqlite};
 use crate::support::{Gateway, LIST, Scratch, snapshot};
 
 /// Sends the list, and makes all of it a hundred days old.
@@ -12,6 +17,46 @@ fn settled_long_ago(scratch: &Scratch, db: &Database) -> Gateway {
     assert_eq!(ran.code(), Some(1), "{ran}");
     age(db);
     gateway
+}
+
+#[test]
+fn purge_counts_the_step_that_a_signal_meets() {
+    let scratch = Scratch::new();
+    let gateway = Gateway::start(&scratch, &[]);
+    scratch.write_cellar(&gateway.url);
+    scratch.import(&list(3));
+    assert_eq!(scratch.run(["send"]).code(), Some(0));
+    sqlite(&scratch, "UPDATE sms_sent SET sent_at = 1");
+    let lock = Lock::hold(&scratch);
+    let mut purging = scratch.start(["purge", "--older-than", "90d", "--yes"]);
+    let status = format!("/proc/{}/status", purging.id());
+    // Before it listens, the signal would end it.
+    let listens = || {
+        let status = std::fs::read_to_string(&status).unwrap_or_default();
+        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+        let caught = caught.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+        caught.is_some_and(|mask| mask & 0b10 != 0)
+    };
+    assert!(purging.until("it listens", listens));
+    purging.signal(Signal::INT);
+    purging.until_said("it stops", |said| said.contains("stopping: "));
+    drop(lock);
+    let ran = purging.ended();
+    assert_eq!(ran.code(), Some(130), "{ran}");
+    assert!(ran.stderr().contains("purged 3 messages (3 sent)"), "{ran}");
+    assert_eq!(sqlite(&scratch, "SELECT count(*) FROM sms_sent"), "0");
+}
+
+#[test]
+fn answering_no_exits_2_and_purges_nothing() {
+    let db = Database::in_a_file();
+    let scratch = Scratch::at(&db.url);
+    let _gateway = settled_long_ago(&scratch, &db);
+    let purge = scratch.command(["purge", "--older-than", "90d"]);
+    let (code, seen) = at_a_terminal(purge, "n\n");
+    assert_eq!(code, Some(2), "{seen}");
+    assert!(seen.contains("nothing was purged"), "{seen}");
+    assert_eq!(db.number("SELECT count(*) AS value FROM sms_sent"), 3);
 }
 
 fn age(db: &Database) {

@@ -4,6 +4,7 @@
 use rustix::process::Signal;
 use smsq::sandbox::Behaviour;
 
+use crate::support::databases::with_every_database;
 use crate::support::practice::{Practice, list};
 use crate::support::running::Running;
 use crate::support::shell::{sqlite, try_sqlite};
@@ -15,6 +16,40 @@ fn following(scratch: &Scratch, gateway: &Practice) -> Running {
     let mut sending = scratch.start(["send", "--follow"]);
     assert!(sending.until("it sends", || gateway.accepted() == 1));
     sending
+}
+
+#[test]
+fn messages_of_a_missing_campaign_are_reported() {
+    with_every_database(|db| {
+        let gateway = Practice::start(Behaviour::default());
+        let scratch = Scratch::at(&db.url);
+        gateway.forgetful(&scratch, "");
+        scratch.import(&list(1));
+        db.run("INSERT INTO sms (campaign_id, phone, content) VALUES (77, '+447400123456', 'x')");
+        let ran = scratch.run(["send"]);
+        assert_eq!(ran.code(), Some(1), "{ran}");
+        let said = "1 message of campaign 77, which does not exist: it is not sent";
+        assert!(ran.stderr().contains(said), "{ran}");
+        let ran = scratch.run(["status"]);
+        assert!(ran.stdout().contains(said), "{ran}");
+        let lost = serde_json::json!([{ "campaign_id": 77, "messages": 1 }]);
+        for command in ["send", "status"] {
+            let ran = scratch.run([command, "--format", "json"]);
+            assert_eq!(ran.json()["without_campaign"], lost, "{ran}");
+        }
+        assert_eq!(scratch.run(["send", "--campaign", "c"]).code(), Some(0));
+        assert_eq!(gateway.accepted(), 1);
+    });
+}
+
+#[test]
+fn limit_without_a_message_sent_exits_1() {
+    let scratch = Scratch::new();
+    scratch.write_cellar("http://127.0.0.1:9");
+    scratch.import(&list(1));
+    let ran = scratch.run(["send", "--limit", "1"]);
+    assert_eq!(ran.code(), Some(1), "{ran}");
+    assert!(ran.stdout().starts_with("sent 0 messages in "), "{ran}");
 }
 
 #[test]

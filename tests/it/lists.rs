@@ -52,6 +52,8 @@ fn suppressed_phones_are_left_out() {
         "ucs2": 0
       },
       "cost": null,
+      "due_at": null,
+      "expires_at": null,
       "by_reason": [
         {
           "reason": "scientific notation",
@@ -110,7 +112,7 @@ fn a_fault_of_the_whole_changes_nothing() {
     snapshot!(scratch.run(["import", "list.csv", "--text", "Hi", "--expires", "2020-01-01"]), @r"
     exit 2
     ----- stderr
-    error: `--expires` is not after the moment when the messages are due
+    error: `--expires` 2020-01-01 00:00 UTC is in the past
     hint: nothing would be sent
     ");
     std::fs::create_dir(scratch.path("out")).expect("a folder");

@@ -164,7 +164,7 @@ fn a_look_says_how_many_would_expire_before_their_turn() {
         "--at",
         "+1h",
         "--expires",
-        "+61min",
+        "+1min",
     ];
     let rate = [("SMSQ__PROVIDERS__CELLAR__RATE", "2/min")];
     let ran = scratch.run_with(line, &rate);
@@ -177,7 +177,7 @@ fn a_look_says_how_many_would_expire_before_their_turn() {
 }
 
 /// Runs at a terminal where somebody types `answer`; gives back the exit code and what was seen there.
-fn at_a_terminal(mut command: Command, answer: &str) -> (Option<i32>, String) {
+pub(crate) fn at_a_terminal(mut command: Command, answer: &str) -> (Option<i32>, String) {
     let master =
         rustix::pty::openpt(rustix::pty::OpenptFlags::RDWR | rustix::pty::OpenptFlags::NOCTTY)
             .expect("a terminal");
@@ -233,7 +233,8 @@ fn at_a_terminal_a_large_campaign_is_shown_before_it_is_sent() {
     let (code, seen) = at_a_terminal(scratch.command(line), "y\n");
     assert_eq!(code, Some(0), "{seen}");
     let sending = scratch.command(["send", "--rate", "10/min"]);
-    let (_, seen) = at_a_terminal(sending, "\n");
+    let (code, seen) = at_a_terminal(sending, "\n");
+    assert_eq!(code, Some(2), "{seen}");
     for shown in [
         "campaign `list-3639ef` through `cellar`",
         "would send  1,199",

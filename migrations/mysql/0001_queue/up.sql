@@ -130,6 +130,8 @@ CREATE TABLE IF NOT EXISTS pace (
     buckets       TEXT         NOT NULL DEFAULT ('{}'), -- what long windows hold, and who takes permits
     stopped_until BIGINT       NOT NULL DEFAULT 0   -- a provider said: not before
 ) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
+-- Locked to find out whether locked rows are skipped.
+INSERT IGNORE INTO pace (scope) VALUES ('probe');
 
 CREATE TABLE IF NOT EXISTS suppression (
     phone      VARCHAR(255) PRIMARY KEY,

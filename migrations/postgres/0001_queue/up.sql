@@ -131,6 +131,8 @@ CREATE TABLE pace (
     buckets       TEXT    NOT NULL DEFAULT '{}', -- what long windows hold, and who takes permits
     stopped_until BIGINT  NOT NULL DEFAULT 0     -- a provider said: not before
 ) WITH (fillfactor = 50);
+-- Locked to find out whether locked rows are skipped.
+INSERT INTO pace (scope) VALUES ('probe');
 
 CREATE TABLE suppression (
     phone      TEXT   PRIMARY KEY,

@@ -9,7 +9,7 @@ use super::Work;
 use crate::commands::import::{self, Outlook, Pace, SAMPLES};
 use crate::commands::words::messages;
 use crate::commands::{Context, providers};
-use crate::import::{PriceOf, Tally};
+use crate::import::{PriceOf, Tally, Window};
 use crate::phone::Phone;
 use crate::rate::Rate;
 use crate::sms::NewSms;
@@ -91,6 +91,16 @@ async fn look(
     let mut text = format!("campaign `{}` through `{through}`\n", campaign.name);
     let _ = writeln!(text, "  would send  {}", HumanCount(count - suppressed));
     let _ = writeln!(text, "  suppressed  {}", HumanCount(suppressed));
+    if let Some(first) = store.first_due(campaign.id).await? {
+        let now = store.now().await?;
+        import::write_schedule(
+            &mut text,
+            Window {
+                due_at: Some(first.due_at).filter(|at| *at > now && first.attempts == 0),
+                expires_at: first.expires_at,
+            },
+        );
+    }
     if seen < count {
         let _ = writeln!(text, "  looked at   the first {}", HumanCount(seen));
     }

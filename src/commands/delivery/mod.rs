@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use super::status::lost_text;
 use super::words::{duration, messages, positive, rates};
 use super::{Context, hinted};
 use crate::config::{MANY_SLOTS, MAX_SLOTS};
@@ -18,6 +19,7 @@ use crate::report::{Standing, shell_word};
 use crate::sender::{Ended, Sender, Settings, Summary};
 use crate::store::inspect::Totals;
 use crate::store::{Campaign, CampaignState, Store};
+use crate::window::local_and_utc;
 use watch::watched;
 
 pub(super) use watch::Aborted;
@@ -58,16 +60,19 @@ pub(super) struct Delivery {
     pub(super) summary: Summary,
     /// How the campaigns stand afterwards that had something to do, or the one that was named.
     pub(super) standings: Vec<Standing>,
+    /// Messages of campaigns that do not exist, if all campaigns were sent.
+    pub(super) lost: Vec<(i64, u64)>,
     /// The signal that stopped it.
     signal: Option<Exit>,
 }
 
 impl Delivery {
+    /// Sends; `None` where the operator said no.
     pub(super) async fn run(
         context: &Context,
         store: &Store,
         work: &Work<'_>,
-    ) -> anyhow::Result<Self> {
+    ) -> anyhow::Result<Option<Self>> {
         let campaigns = campaigns(context, store, work).await?;
         let total = campaigns
             .iter()
@@ -75,11 +80,10 @@ impl Delivery {
             .sum();
         let sender = sender(context, store, work, &campaigns)?;
         if work.asks && !ask::is_meant(context, store, work, &campaigns).await? {
-            return Ok(Self {
-                summary: idle(),
-                standings: Vec::new(),
-                signal: None,
-            });
+            return Ok(None);
+        }
+        if work.follow {
+            warn_of_lost(&context.console, &store.without_campaign().await?);
         }
         announce(context, &campaigns);
         if !work.pace.no_wait {
@@ -105,11 +109,16 @@ impl Delivery {
             let campaign = context.campaign(store, &campaign.name).await?;
             standings.push(Standing::of(store, &campaign).await?);
         }
-        Ok(Self {
+        let lost = match work.campaign {
+            Some(_) => Vec::new(),
+            None => store.without_campaign().await?,
+        };
+        Ok(Some(Self {
             summary,
             standings,
+            lost,
             signal,
-        })
+        }))
     }
 
     /// Whether nothing more shall be sent in this run.
@@ -145,6 +154,7 @@ impl Delivery {
                 (_, ended) => ended,
             };
             all.standings.extend(next.standings);
+            all.lost.extend(next.lost);
             all.signal = all.signal.or(next.signal);
             all
         })
@@ -165,9 +175,12 @@ impl Delivery {
             (Ended::Stopped, signal) => signal.unwrap_or(Exit::Interrupted),
             (Ended::Halted(_) | Ended::Waiting(_), _) => Exit::Halted,
             (Ended::Done | Ended::Limit, _) if self.standings.iter().any(is_halted) => Exit::Halted,
-            (Ended::Done | Ended::Limit, _) if totals.failed + totals.unknown > 0 => {
+            (Ended::Done | Ended::Limit, _)
+                if totals.failed + totals.unknown > 0 || !self.lost.is_empty() =>
+            {
                 Exit::Incomplete
             }
+            (Ended::Limit, _) if self.summary.sent == 0 => Exit::Incomplete,
             (Ended::Done | Ended::Limit, _) => Exit::Done,
         }
     }
@@ -179,11 +192,13 @@ impl Delivery {
             return "nothing was sent\n".to_owned();
         }
         let mut text = format!(
-            "sent {} in {} ({:.0}/s)",
+            "sent {} in {}",
             messages(summary.sent),
-            duration(summary.elapsed),
-            self.rate()
+            duration(summary.elapsed)
         );
+        if summary.sent > 0 {
+            let _ = write!(text, " ({:.0}/s)", self.rate());
+        }
         for (count, word) in [
             (summary.retried, "tried again"),
             (summary.failed, "failed"),
@@ -224,6 +239,7 @@ impl Delivery {
             }
             Ended::Done | Ended::Limit => {}
         }
+        warn_of_lost(console, &self.lost);
         for one in &self.standings {
             if one.totals.failed + one.totals.unknown > 0 {
                 console.say(&format!(
@@ -243,6 +259,16 @@ impl Delivery {
             }
             _ => "nothing was lost; mend it and `smsq send` again".to_owned(),
         }
+    }
+}
+
+/// Messages that no campaign has are never sent.
+fn warn_of_lost(console: &Console, lost: &[(i64, u64)]) {
+    for (campaign, count) in lost {
+        console.error(
+            &lost_text(*campaign, *count),
+            Some("give them the `campaign_id` of a campaign in table `campaign`"),
+        );
     }
 }
 
@@ -286,13 +312,27 @@ fn announce(context: &Context, campaigns: &[(Campaign, Totals)]) {
     }
 }
 
-/// Sending waits for the windows that are closed now.
+/// Sending waits for campaigns that start later and for the windows that are closed now.
 async fn announce_windows(
     context: &Context,
     store: &Store,
     campaigns: &[(Campaign, Totals)],
 ) -> anyhow::Result<()> {
     for (campaign, totals) in campaigns {
+        if totals.queued > 0
+            && campaign.window.is_none()
+            && let Some(first) = store.first_due(campaign.id).await?
+        {
+            let now = store.now().await?;
+            if first.attempts == 0 && first.due_at > now {
+                context.console.say(&format!(
+                    "campaign `{}` starts {}: waiting for {} (`--no-wait` ends instead)",
+                    campaign.name,
+                    local_and_utc(first.due_at),
+                    duration(first.due_at.since(now))
+                ));
+            }
+        }
         let Some(window) = campaign.window.as_ref().filter(|_| totals.queued > 0) else {
             continue;
         };
@@ -332,12 +372,12 @@ fn sender(
                     .provider
                     .as_deref()
                     .or(default)
-                    .ok_or_else(no_provider)?,
+                    .ok_or_else(|| no_provider(&config.own_providers))?,
             );
         }
     }
     if work.follow {
-        needed.insert(default.ok_or_else(no_provider)?);
+        needed.insert(default.ok_or_else(|| no_provider(&config.own_providers))?);
     }
     let mut providers = context.providers(needed.into_iter())?;
     // What others queue meanwhile may need one of these; a faulty one must not stop the rest.
@@ -364,7 +404,14 @@ fn sender(
     Ok(Sender::new(store.clone(), providers, settings))
 }
 
-fn no_provider() -> anyhow::Error {
+fn no_provider(own: &[String]) -> anyhow::Error {
+    if !own.is_empty() {
+        let message = format!(
+            "several providers are configured ({}), and none is chosen",
+            own.join(", ")
+        );
+        return hinted(message, Some("set `default_provider` in smsq.toml"));
+    }
     hinted(
         "no provider is configured: nobody can send these messages",
         Some(

@@ -14,13 +14,13 @@ use crate::exit::Exit;
 use crate::import::{Plan, PriceOf};
 use crate::rate::Rate;
 use crate::report::shell_word;
-use crate::store::{Campaign, Store};
+use crate::store::{Access, Campaign, Store};
 
 /// So many messages are shown, and so many rejected rows.
 pub(in crate::commands) const SAMPLES: usize = 5;
 
 pub(super) async fn run(list: &List, plans: &[Plan], context: &Context) -> anyhow::Result<Exit> {
-    let store = existing(context).await?;
+    let store = existing(context, Access::Read).await?;
     let mut objects = Vec::new();
     let mut is_usable = true;
     for plan in plans {
@@ -62,7 +62,7 @@ pub(in crate::commands) async fn confirm(
     if ask_from == 0 || !context.console.can_ask() {
         return Ok(true);
     }
-    let store = existing(context).await?;
+    let store = existing(context, Access::Read).await?;
     let mut looks = Vec::new();
     for plan in plans {
         looks.push(look(list, plan, context, store.as_ref()).await?);
@@ -121,6 +121,7 @@ async fn look<'a>(
         campaign: name,
         mapping: plan.mapping(),
         preview,
+        schedule: moments,
         pace: Pace {
             limits: limits(list, campaign.as_ref(), context)?,
             open_for,

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::outlook::{CHARACTERS, Outlook, Pace, alphabet};
 use super::{prices, tell};
-use crate::import::{Mapping, Preview, Sample};
+use crate::import::{Mapping, Preview, Sample, Window};
 use crate::text::{printable_line, smart};
 
 /// A file, looked through.
@@ -16,6 +16,7 @@ pub(super) struct Look<'a> {
     pub(super) campaign: &'a str,
     pub(super) mapping: Mapping,
     pub(super) preview: Preview,
+    pub(super) schedule: Window,
     /// What would hold.
     pub(super) pace: Pace,
     /// Of the prices, where the provider has any.
@@ -51,6 +52,7 @@ impl Look<'_> {
             let _ = writeln!(text, "  {word:<11} {}", HumanCount(count));
         }
         tell::explain(&mut text, &preview.repeats, &preview.reasons);
+        tell::write_schedule(&mut text, self.schedule);
         self.outlook().write(&mut text);
         self.outlook().write_samples(&mut text);
         for (line, rejected) in &preview.rejects {
@@ -91,6 +93,8 @@ impl Look<'_> {
             "rejected": preview.rejected,
             "segments": all.segments,
             "cost": prices::object(all.cost, self.currency),
+            "due_at": self.schedule.due_at.map(|at| at.to_string()),
+            "expires_at": self.schedule.expires_at.map(|at| at.to_string()),
             "takes_ms": outlook.takes().map(crate::sms::millis),
             "ends_at": outlook.ends_at().map(|at| at.to_string()),
             "too_late": outlook.too_late().unwrap_or_default(),

@@ -12,13 +12,14 @@ mod queue;
 mod tell;
 
 use std::fmt::Display;
+use std::time::Duration;
 
 pub(super) use self::checks::check_rejects;
 pub(super) use self::dry_run::{SAMPLES, confirm};
 pub(super) use self::list::List;
 pub(super) use self::needs::of_queue as seen_by_recipients;
 pub(super) use self::outlook::{Outlook, Pace};
-pub(super) use self::tell::{Imported, remarks};
+pub(super) use self::tell::{Imported, remarks, write_schedule};
 
 use super::signals::Signals;
 use super::window::check_opens;
@@ -30,6 +31,10 @@ use crate::sms::Timestamp;
 use crate::store::{
     Access, Campaign, CampaignChange, CampaignState, Fault, NewCampaign, Store, WindowChange,
 };
+use crate::window::local_and_utc;
+
+/// How far in the past `--at` may be to count as now.
+const LATE: Duration = Duration::from_secs(60);
 
 const EXAMPLES: &str = "\
 Examples:
@@ -54,7 +59,7 @@ pub struct Args {
     #[command(flatten)]
     list: List,
     /// Write nothing: show the first messages, their segments, and how long sending would take
-    #[arg(long)]
+    #[arg(long, short = 'n')]
     dry_run: bool,
     /// The list that other programs push to, where FILE or --from is `redis://host:6379/0`
     #[arg(long = "list", value_name = "KEY")]
@@ -68,7 +73,12 @@ pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
     if let Some(source) = queue::source(args, context)? {
         return queue::run(args, source, context).await;
     }
-    let plans = prepare(&args.list, context).await?;
+    let access = if args.dry_run {
+        Access::Read
+    } else {
+        Access::Existing
+    };
+    let plans = prepare(&args.list, context, access).await?;
     if args.dry_run {
         return dry_run::run(&args.list, &plans, context).await;
     }
@@ -80,7 +90,7 @@ pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
         Ended::Whole(imported) => (imported, None),
         Ended::Stopped(imported, signal) => (imported, Some(signal)),
     };
-    tell::tell(context, &imported)?;
+    tell::tell(context, &store, &imported).await?;
     if let Some(signal) = signal {
         return Ok(signal);
     }
@@ -102,7 +112,11 @@ pub(super) enum Ended {
 }
 
 /// Every fault of a file, its columns or the text is found here, and nothing is written.
-pub(super) async fn prepare(list: &List, context: &Context) -> anyhow::Result<Vec<Plan>> {
+pub(super) async fn prepare(
+    list: &List,
+    context: &Context,
+    access: Access,
+) -> anyhow::Result<Vec<Plan>> {
     queue::refuse_in(list)?;
     if let Some(provider) = &list.provider {
         context.stanza(provider)?;
@@ -119,7 +133,7 @@ pub(super) async fn prepare(list: &List, context: &Context) -> anyhow::Result<Ve
         check_opens(&hours, moments, this_moment())?;
     }
     let region = list.region.or(context.config.default_region);
-    let store = existing(context).await?;
+    let store = existing(context, access).await?;
     let campaign = match (&list.campaign, &store) {
         (Some(name), Some(store)) => store.campaign(name).await?,
         _ => None,
@@ -139,10 +153,10 @@ pub(super) async fn prepare(list: &List, context: &Context) -> anyhow::Result<Ve
 }
 
 /// The database, if there is one yet.
-async fn existing(context: &Context) -> anyhow::Result<Option<Store>> {
-    match Store::of(&context.config.database, Access::Existing).await {
+async fn existing(context: &Context, access: Access) -> anyhow::Result<Option<Store>> {
+    match Store::of(&context.config.database, access).await {
         Ok(store) => Ok(Some(store)),
-        Err(error) if error.fault() == Fault::Missing => Ok(None),
+        Err(error) if matches!(error.fault(), Fault::Missing | Fault::NoTables) => Ok(None),
         Err(error) => Err(hinted(&error, error.hint())),
     }
 }
@@ -202,6 +216,7 @@ pub(super) async fn import(
             file: plan.file().to_owned(),
             currency: prices.map(|prices| prices.currency.clone()),
             campaign: campaign.name,
+            schedule: window,
             summary,
         });
     }
@@ -297,16 +312,39 @@ fn this_moment() -> Timestamp {
     Timestamp::from_millis(jiff::Timestamp::now().as_millisecond())
 }
 
+/// When the messages are due and expire. A relative `--expires` counts from `--at`.
+fn schedule(list: &List, now: Timestamp) -> Window {
+    let due_at = list.at.map(|moment| moment.resolve(now));
+    let base = due_at.unwrap_or(now);
+    Window {
+        due_at,
+        expires_at: list.expires.map(|moment| moment.resolve(base)),
+    }
+}
+
+/// The schedule, unless it lies in the past or expires before it starts.
 fn window(list: &List, now: Timestamp) -> anyhow::Result<Window> {
-    let window = Window {
-        due_at: list.at.map(|moment| moment.resolve(now)),
-        expires_at: list.expires.map(|moment| moment.resolve(now)),
+    let window = schedule(list, now);
+    if let Some(at) = window.due_at.filter(|at| now.since(*at) > LATE) {
+        return Err(hinted(
+            format!("`--at` {} is in the past", local_and_utc(at)),
+            Some("leave `--at` out to send at once"),
+        ));
+    }
+    let Some(expires_at) = window.expires_at else {
+        return Ok(window);
     };
-    match window.expires_at {
-        Some(at) if at <= window.due_at.unwrap_or(now) => Err(hinted(
-            "`--expires` is not after the moment when the messages are due",
-            Some("nothing would be sent"),
-        )),
+    let expiry = format!("`--expires` {}", local_and_utc(expires_at));
+    let hint = Some("nothing would be sent");
+    match window.due_at {
+        _ if expires_at <= now => Err(hinted(format!("{expiry} is in the past"), hint)),
+        Some(due_at) if expires_at <= due_at => {
+            let start = local_and_utc(due_at);
+            Err(hinted(
+                format!("{expiry} is not after `--at` {start}"),
+                hint,
+            ))
+        }
         _ => Ok(window),
     }
 }

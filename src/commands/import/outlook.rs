@@ -93,6 +93,7 @@ impl Outlook<'_> {
             (None, _) => String::new(),
         };
         let Some(takes) = self.takes() else {
+            let hours = hours.replacen(", ", "; ", 1);
             return format!("as fast as it goes: no limit is set{hours}");
         };
         let limits: Vec<String> = self.pace.limits.iter().map(Rate::to_string).collect();

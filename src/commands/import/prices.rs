@@ -22,7 +22,7 @@ pub(super) fn of<'a>(
 
 /// `12.34 EUR`, and how many messages have no price.
 pub(super) fn text(cost: Cost, currency: &str) -> String {
-    let amount = format!("{} {currency}", Prices::shown(cost.amount));
+    let amount = format!("{} {currency}", Prices::rounded(cost.amount));
     let amount = amount.trim_end();
     match cost.unpriced {
         0 => amount.to_owned(),

@@ -4,15 +4,15 @@ use std::path::{Path, PathBuf};
 
 use tokio::sync::watch;
 
-use super::{Args, Imported, List, fault, open_named, tell, window};
+use super::{Args, Imported, List, fault, open_named, schedule, tell, window};
 use crate::commands::signals::Signals;
 use crate::commands::words::counted;
 use crate::commands::{Context, hinted, purge};
 use crate::exit::Exit;
 use crate::import::queue::{self, Lines, News, Reading, RedisList, Target};
-use crate::import::{ImportError, Summary, Unique, Window};
+use crate::import::{ImportError, Summary, Unique};
 use crate::sms::Timestamp;
-use crate::store::Access;
+use crate::store::{Access, Store};
 
 /// What other programs push to.
 pub(super) enum Source {
@@ -113,7 +113,7 @@ pub(super) async fn run(args: &Args, source: Source, context: &Context) -> anyho
         }
         Source::Stdin => None,
     };
-    window(list, super::this_moment())?;
+    let at_start = window(list, super::this_moment())?;
     if let Some(redis) = &redis {
         // A database shall not be made for a server that is not there.
         redis
@@ -131,10 +131,7 @@ pub(super) async fn run(args: &Args, source: Source, context: &Context) -> anyho
     let sender = list.from.as_ref().filter(|from| !is_redis(from));
     let campaign = open_named(list, name, unique.to_string(), sender, context, &store).await?;
     let unique = queue::unique_in(list.unique.as_ref(), &campaign).map_err(fault)?;
-    let at = |now: Timestamp| Window {
-        due_at: list.at.map(|moment| moment.resolve(now)),
-        expires_at: list.expires.map(|moment| moment.resolve(now)),
-    };
+    let at = |now: Timestamp| schedule(list, now);
     let target = Target {
         store: &store,
         campaign: &campaign,
@@ -177,13 +174,14 @@ pub(super) async fn run(args: &Args, source: Source, context: &Context) -> anyho
         return Ok(signal.unwrap_or(Exit::Done));
     };
     drop(progress);
-    finish(
-        context,
+    let imported = Imported {
         file,
-        campaign.name.clone(),
-        args.key.as_deref(),
+        campaign: campaign.name.clone(),
+        currency: None,
+        schedule: at_start,
         summary,
-    )?;
+    };
+    finish(context, &store, args.key.as_deref(), imported).await?;
     Ok(signal.unwrap_or(Exit::Done))
 }
 
@@ -248,25 +246,19 @@ fn entries(count: u64) -> String {
     }
 }
 
-fn finish(
+async fn finish(
     context: &Context,
-    file: String,
-    campaign: String,
+    store: &Store,
     key: Option<&str>,
-    summary: Summary,
+    imported: Imported,
 ) -> anyhow::Result<()> {
-    let rejected = summary.rejected;
-    if summary.rows == 0 && !context.is_json() {
-        context.console.say(&format!("{file}: nothing there"));
+    let rejected = imported.summary.rejected;
+    if imported.summary.rows == 0 && !context.is_json() {
+        let said = format!("{}: nothing there", imported.file);
+        context.console.say(&said);
         return Ok(());
     }
-    let imported = Imported {
-        file,
-        campaign,
-        currency: None,
-        summary,
-    };
-    tell::tell(context, &[imported])?;
+    tell::tell(context, store, &[imported]).await?;
     if let Some(key) = key.filter(|_| rejected > 0) {
         context.console.warn(&format!(
             "{}, with the reasons in list `{key}:dead`",

@@ -9,8 +9,10 @@ use crate::commands::Context;
 use crate::commands::words::{counted, messages};
 use crate::console::Console;
 use crate::exit::Exit;
-use crate::import::{Cost, Mapping, Odd, Reasons, Repeat, SegmentTotals, Summary};
+use crate::import::{Cost, Mapping, Odd, Reasons, Repeat, SegmentTotals, Summary, Window};
 use crate::report::shell_word;
+use crate::store::Store;
+use crate::window::local_and_utc;
 
 /// A file that was imported.
 pub(in crate::commands) struct Imported {
@@ -18,11 +20,16 @@ pub(in crate::commands) struct Imported {
     pub(in crate::commands) campaign: String,
     /// `None`: the provider has no price table.
     pub(in crate::commands) currency: Option<String>,
+    pub(in crate::commands) schedule: Window,
     pub(in crate::commands) summary: Summary,
 }
 
 /// The result on standard output, and what to type next.
-pub(super) fn tell(context: &Context, imported: &[Imported]) -> anyhow::Result<()> {
+pub(super) async fn tell(
+    context: &Context,
+    store: &Store,
+    imported: &[Imported],
+) -> anyhow::Result<()> {
     if context.is_json() {
         context.print_json(&object(imported))?;
     } else {
@@ -31,12 +38,17 @@ pub(super) fn tell(context: &Context, imported: &[Imported]) -> anyhow::Result<(
         }
     }
     remarks(context, imported);
-    let to_send = imported
-        .iter()
-        .filter(|one| one.summary.accepted + one.known() > 0);
-    let mut campaigns: Vec<&str> = to_send.map(|one| one.campaign.as_str()).collect();
+    let mut campaigns: Vec<&str> = imported.iter().map(|one| one.campaign.as_str()).collect();
     campaigns.dedup();
-    match campaigns.as_slice() {
+    let mut to_send = Vec::new();
+    for name in campaigns {
+        if let Some(campaign) = store.campaign(name).await?
+            && store.first_due(campaign.id).await?.is_some()
+        {
+            to_send.push(name);
+        }
+    }
+    match to_send.as_slice() {
         [] => {}
         [one] => context
             .console
@@ -125,6 +137,7 @@ impl Imported {
                 prices::text(summary.cost, currency)
             );
         }
+        write_schedule(&mut text, self.schedule);
         text
     }
 
@@ -152,6 +165,8 @@ impl Imported {
             "rejects_file": summary.rejects_file,
             "segments": summary.segments,
             "cost": prices::object(summary.cost, self.currency.as_deref()),
+            "due_at": self.schedule.due_at.map(|at| at.to_string()),
+            "expires_at": self.schedule.expires_at.map(|at| at.to_string()),
             "by_reason": by_reason(&summary.reasons),
         })
     }
@@ -198,6 +213,19 @@ pub(super) fn warn_of(console: &Console, file: &str, odd: &Odd) {
     }
 }
 
+/// When the messages are due and expire, where the import says so.
+pub(in crate::commands) fn write_schedule(text: &mut String, schedule: Window) {
+    let moments = [
+        ("starts", schedule.due_at),
+        ("expires", schedule.expires_at),
+    ];
+    for (word, at) in moments {
+        if let Some(at) = at {
+            let _ = writeln!(text, "  {word:<11} {}", local_and_utc(at));
+        }
+    }
+}
+
 /// `612 (480 messages in GSM-7, 7 in UCS-2)`.
 pub(super) fn segments(totals: &SegmentTotals) -> String {
     format!(
@@ -230,6 +258,8 @@ fn object(imported: &[Imported]) -> Value {
         amount: sum(|one| one.cost.amount),
         unpriced: sum(|one| one.cost.unpriced),
     };
+    // One command has one schedule.
+    let schedule = imported.first().map(|one| one.schedule).unwrap_or_default();
     let files: Vec<Value> = imported
         .iter()
         .map(|one| {
@@ -253,6 +283,8 @@ fn object(imported: &[Imported]) -> Value {
             "ucs2": sum(|one| one.segments.ucs2),
         },
         "cost": prices::object(cost, currency),
+        "due_at": schedule.due_at.map(|at| at.to_string()),
+        "expires_at": schedule.expires_at.map(|at| at.to_string()),
         "by_reason": by_reason(&Reasons::joined(imported.iter().map(|one| &one.summary.reasons))),
         "files": files,
     })

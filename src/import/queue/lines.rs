@@ -15,7 +15,7 @@ use crate::import::Summary;
 use crate::import::error::ImportError;
 use crate::import::json_lines;
 use crate::import::pipeline::Parsed;
-use crate::import::rejects::{self, numbered};
+use crate::import::rejects::{self, numbered, private};
 use crate::phone::odd_kind;
 
 /// A line waits at most so long for others.
@@ -165,7 +165,7 @@ impl SetAside {
 fn created(wanted: &std::path::Path) -> std::io::Result<(PathBuf, File)> {
     let mut path = wanted.to_path_buf();
     for number in 2.. {
-        match File::create_new(&path) {
+        match private(&path) {
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
                 path = numbered(wanted, number);
             }

@@ -100,6 +100,32 @@ impl Store {
         Ok(audit(counts, imports, &campaigns))
     }
 
+    /// Messages to send of campaigns that do not exist: `campaign_id` and how many. One seek in an index
+    /// for each campaign that has messages.
+    pub async fn without_campaign(&self) -> Result<Vec<(i64, u64)>, StoreError> {
+        let campaigns: Vec<i64> =
+            reading!(self, |conn| campaign::table.select(campaign::id).load(conn))?;
+        let mut found = Vec::new();
+        let mut last = i64::MIN;
+        loop {
+            let next: Option<i64> = reading!(self, |conn| sms::table
+                .filter(sms::campaign_id.gt(last))
+                .select(diesel::dsl::min(sms::campaign_id))
+                .first(conn))?;
+            let Some(id) = next else {
+                return Ok(found);
+            };
+            last = id;
+            if !campaigns.contains(&id) {
+                let count: i64 = reading!(self, |conn| sms::table
+                    .filter(sms::campaign_id.eq(id))
+                    .count()
+                    .get_result(conn))?;
+                found.push((id, positive(count)));
+            }
+        }
+    }
+
     /// All workers, oldest first, and how many messages each has claimed and not settled.
     pub async fn workers(&self) -> Result<Vec<(Worker, u64)>, StoreError> {
         let workers = self.worker_rows().await?;

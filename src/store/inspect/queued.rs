@@ -3,7 +3,7 @@
 use diesel::prelude::*;
 use diesel_async::RunQueryDsl;
 
-use crate::sms::State;
+use crate::sms::{State, Timestamp};
 use crate::store::foreign::Foreign;
 use crate::store::schema::sms;
 use crate::store::{Store, StoreError};
@@ -24,6 +24,14 @@ pub struct Queued {
 pub struct Queue {
     campaign: i64,
     after: (i64, i64),
+}
+
+/// The message of a campaign that is due first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FirstDue {
+    pub due_at: Timestamp,
+    pub expires_at: Option<Timestamp>,
+    pub attempts: i32,
 }
 
 #[derive(Queryable, Selectable)]
@@ -48,6 +56,23 @@ impl Queue {
 }
 
 impl Store {
+    /// The waiting message of a campaign that is due first, found by an index.
+    pub async fn first_due(&self, campaign_id: i64) -> Result<Option<FirstDue>, StoreError> {
+        let first: Vec<(i64, Option<i64>, i32)> = reading!(self, |conn| sms::table
+            .filter(sms::campaign_id.eq(campaign_id))
+            .filter(sms::state.eq(State::Ready.code()))
+            .order(sms::due_at)
+            .limit(1)
+            .select((sms::due_at, sms::expires_at, sms::attempts))
+            .load(conn))?;
+        let first = first.into_iter().next();
+        Ok(first.map(|(due_at, expires_at, attempts)| FirstDue {
+            due_at: Timestamp::from_millis(due_at),
+            expires_at: expires_at.map(Timestamp::from_millis),
+            attempts,
+        }))
+    }
+
     /// The next page, at most `limit` long; an empty one is the end.
     pub async fn next_queued(
         &self,

@@ -30,6 +30,8 @@ pub(super) struct Address {
     pub(super) authority: Option<PathBuf>,
     /// Rows are claimed by comparing and setting, as if the server could not skip locked ones.
     pub(super) skips_locked: bool,
+    /// Nothing is written: a replica or a user who may not write is good enough.
+    pub(super) is_only_read: bool,
 }
 
 const PARAMETERS: &str = "`tls=required|off`, `tls_ca=FILE`, `socket=PATH`, `skip_locked=off`";
@@ -63,6 +65,14 @@ impl Address {
     /// wrong, and names no password.
     pub(super) fn parse(engine: Engine, url: &str) -> Result<Self, String> {
         let rest = url.split_once("://").map_or("", |(_, rest)| rest);
+        let end = rest.find(['/', '?']).unwrap_or(rest.len());
+        if rest[end..].contains('@') {
+            return Err(
+                "has an `@` behind its host: in a user, a password or a path write `/` as `%2F`, \
+                 `?` as `%3F` and `@` as `%40`"
+                    .to_owned(),
+            );
+        }
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
         let (authority, database) = rest.split_once('/').unwrap_or((rest, ""));
         let (login, hosts) = authority.rsplit_once('@').unwrap_or(("", authority));
@@ -80,6 +90,7 @@ impl Address {
             encrypted: true,
             authority: None,
             skips_locked: true,
+            is_only_read: false,
         };
         for host in hosts.split(',').filter(|host| !host.is_empty()) {
             address.hosts.push(host_and_port(host, engine.port())?);
@@ -99,6 +110,11 @@ impl Address {
             return Err("names no database: write it like `user@host/database`".to_owned());
         }
         Ok(address)
+    }
+
+    /// Whether a host that cannot be written may be taken. Of several, one that can be written is looked for.
+    pub(super) fn takes_read_only(&self) -> bool {
+        self.is_only_read && self.hosts.len() == 1
     }
 
     fn set(&mut self, key: &str, value: &str) -> Result<(), String> {
@@ -195,7 +211,8 @@ fn host_and_port(text: &str, port: u16) -> Result<(String, u16), String> {
     };
     match rest.parse() {
         Ok(port) => Ok((host.to_owned(), port)),
-        Err(_) => Err(format!("has `{rest}` where a port should be")),
+        // It may be a part of a password, so it is not quoted.
+        Err(_) => Err("has something else where a port should be".to_owned()),
     }
 }
 
@@ -256,6 +273,11 @@ mod tests {
                 "mysql://me:secret@host:port/queue",
                 "where a port should be",
             ),
+            ("mysql://me:se/secret@host/queue", "write `/` as `%2F`"),
+            ("mysql://me:se?secret@host/queue", "write `/` as `%2F`"),
+            ("mysql://me:se@x/secret@host/queue", "write `/` as `%2F`"),
+            ("mysql://me:se@x?secret@host/queue", "write `/` as `%2F`"),
+            ("mysql://me@host:secret/queue", "where a port should be"),
             (
                 "mysql://me:secret@host/queue?tsl=off",
                 "has `tsl=off`; it may have `tls=",

@@ -93,10 +93,11 @@ impl Server {
         url: &str,
         access: Access,
     ) -> Result<Self, StoreError> {
-        let address = Address::parse(engine, url).map_err(|reason| {
+        let mut address = Address::parse(engine, url).map_err(|reason| {
             let scheme = url.split(':').next().unwrap_or_default();
             StoreError::new(format!("{scheme}:…"), Fault::Url, reason)
         })?;
+        address.is_only_read = access == Access::Read;
         let server = Self {
             pool: Arc::new(Pool::new(address)),
             floors: Arc::default(),

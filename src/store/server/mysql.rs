@@ -63,7 +63,7 @@ pub(super) async fn connect(
     let late = |_| Refusal::new(Fault::Away, "does not answer");
     let connecting = async {
         let mut conn = Conn::new(options).await.map_err(|error| refusal(&error))?;
-        look_at(&mut conn).await?;
+        look_at(&mut conn, address).await?;
         AsyncMysqlConnection::try_from(conn)
             .await
             .map_err(|error| Refusal::new(Fault::Away, error.to_string()))
@@ -75,13 +75,14 @@ pub(super) async fn connect(
 }
 
 /// Refuses a replica, and a node that its cluster has left behind.
-async fn look_at(conn: &mut Conn) -> Result<(), Refusal> {
+async fn look_at(conn: &mut Conn, address: &Address) -> Result<(), Refusal> {
     let failed = |error| refusal(&error);
     let read_only: Option<String> = conn
         .query_first("SELECT CAST(@@global.read_only AS CHAR)")
         .await
         .map_err(failed)?;
-    if read_only.is_some_and(|word| word != "0" && word != "OFF") {
+    let is_read_only = read_only.is_some_and(|word| word != "0" && word != "OFF");
+    if is_read_only && !address.takes_read_only() {
         return Err(Refusal::read_only());
     }
     let ready: Option<(String, String)> = conn

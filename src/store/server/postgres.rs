@@ -63,6 +63,7 @@ pub(super) async fn connect(
     let is_writable = super::ask_word(&mut link, "current_setting('transaction_read_only')").await;
     match is_writable.as_deref() {
         Ok("off") => Ok(link),
+        Ok(_) if address.takes_read_only() => Ok(link),
         Ok(_) => Err(Refusal::read_only()),
         Err(error) => Err(Refusal::new(Fault::Away, error.to_string())),
     }

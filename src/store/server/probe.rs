@@ -41,6 +41,8 @@ pub enum SkipLocked {
     Unknown,
     /// The url says not to use it.
     Off,
+    /// Nothing may be written, and there is no row to lock, or this user may not lock it.
+    Untried,
 }
 
 impl fmt::Display for SkipLocked {
@@ -50,6 +52,7 @@ impl fmt::Display for SkipLocked {
             Self::Ignored => "locked rows are not skipped: rows are claimed by comparing",
             Self::Waits => "locked rows are waited for: rows are claimed by comparing",
             Self::Unknown => "locked rows cannot be skipped: rows are claimed by comparing",
+            Self::Untried => "nothing: this user may not lock rows",
             Self::Off => "locked rows are not to be skipped: rows are claimed by comparing",
         })
     }
@@ -82,11 +85,21 @@ impl Server {
         if !self.pool.address().skips_locked {
             return Ok(SkipLocked::Off);
         }
-        let made = self.transaction(|link| Box::pin(make_row(link))).await;
-        made?;
+        let is_only_read = self.pool.address().is_only_read;
+        if !is_only_read {
+            let made = self.transaction(|link| Box::pin(make_row(link))).await;
+            made?;
+        }
         let mut holder = self.link().await?;
-        let held = hold_row(holder.link()).await;
-        held.map_err(|error| self.fault(holder.symptom(&error), &error))?;
+        if is_only_read {
+            if !matches!(lock_row(holder.link()).await, Ok(1..)) {
+                holder.roll_back().await;
+                return Ok(SkipLocked::Untried);
+            }
+        } else {
+            let held = hold_row(holder.link()).await;
+            held.map_err(|error| self.fault(holder.symptom(&error), &error))?;
+        }
         let mut other = self.link().await?;
         let seen = tokio::time::timeout(PATIENCE, skip_row(other.link())).await;
         let found = match seen {
@@ -114,6 +127,17 @@ async fn make_row(link: &mut Link) -> QueryResult<()> {
 async fn hold_row(link: &mut Link) -> QueryResult<()> {
     link.run("BEGIN").await?;
     make_row(link).await
+}
+
+/// Locks the row if it is there.
+async fn lock_row(link: &mut Link) -> QueryResult<usize> {
+    link.run("BEGIN").await?;
+    let rows: Vec<String> = on!(link, |conn| paces::table
+        .filter(paces::scope.eq(SCRATCH))
+        .select(paces::scope)
+        .for_update()
+        .load(conn))?;
+    Ok(rows.len())
 }
 
 async fn skip_row(link: &mut Link) -> QueryResult<usize> {

@@ -122,9 +122,9 @@ async fn step(link: &mut Link, access: Access) -> Result<Step, Error> {
             let reason = "has tables of another program with the names that smsq needs";
             return Ok(Step::Refused(Fault::Foreign, reason.to_owned()));
         }
-        if access == Access::Existing {
+        if access != Access::Create {
             let reason = "has no tables of smsq yet";
-            return Ok(Step::Refused(Fault::Missing, reason.to_owned()));
+            return Ok(Step::Refused(Fault::NoTables, reason.to_owned()));
         }
         link.run(HISTORY).await?;
     }
@@ -133,6 +133,11 @@ async fn step(link: &mut Link, access: Access) -> Result<Step, Error> {
     if let Some(version) = applied.iter().find(|version| !known(version)) {
         let reason = format!("was written by a newer smsq (schema {version})");
         return Ok(Step::Refused(Fault::Newer, reason));
+    }
+    let is_older = |(version, _): &Migration| !applied.iter().any(|done| done == version);
+    if access == Access::Read && migrations.iter().any(is_older) {
+        let reason = "has tables of an older smsq";
+        return Ok(Step::Refused(Fault::Older, reason.to_owned()));
     }
     for (version, sql) in migrations {
         if !applied.iter().any(|done| done == version) {

@@ -10,6 +10,8 @@ mod recipients;
 mod round;
 mod settle;
 
+use std::fs::OpenOptions;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -79,23 +81,42 @@ impl Sqlite {
         let opened = tokio::task::spawn_blocking(move || {
             let place: Arc<str> = path.as_str().into();
             look_at(&path, access)?;
-            let mut writer = connect(&path)?;
-            patiently(|| migrate(&mut writer, &place))?;
+            if access == Access::Read {
+                return Self::open_to_read(place);
+            }
+            if access == Access::Create {
+                create_private(&path);
+            }
+            let mut writer = connect(&path, &path)?;
+            patiently(|| migrate(&mut writer, &place, access))?;
             // It stays in the file, so not before the file is known to be smsq's.
             patiently(|| execute(&mut writer, "PRAGMA journal_mode = WAL", &place))?;
-            let mut reader = connect(&path)?;
+            let mut reader = connect(&path, &path)?;
             execute(&mut reader, READING, &place)?;
             Ok(Self {
                 place,
-                writer: Arc::new(Mutex::new(SyncConnectionWrapper::with_runtime(
-                    writer, Detached,
-                ))),
-                reader: Arc::new(Mutex::new(SyncConnectionWrapper::with_runtime(
-                    reader, Detached,
-                ))),
+                writer: shared(writer),
+                reader: shared(reader),
             })
         });
         opened.await.expect("opening a file does not panic")
+    }
+
+    /// Opens a file that may be read-only, in a folder that may be.
+    fn open_to_read(place: Arc<str>) -> Result<Self, StoreError> {
+        let uri = |mode: &str| format!("file:{}?{mode}", uri_path(&place));
+        let mut opened = connect_to_read(&uri("mode=rw"), &place);
+        // A file in WAL mode needs a second file beside it, which a read-only folder cannot get. Without a log
+        // nobody else is writing, and the file alone is all there is.
+        if opened.as_ref().is_err_and(is_kept_from_writing) && !has_log(&place) {
+            opened = connect_to_read(&uri("immutable=1"), &place);
+        }
+        let handle = shared(opened?);
+        Ok(Self {
+            place,
+            writer: Arc::clone(&handle),
+            reader: handle,
+        })
     }
 
     pub(super) fn place(&self) -> &str {
@@ -161,7 +182,7 @@ fn look_at(path: &str, access: Access) -> Result<(), StoreError> {
     if file.exists() {
         return Ok(());
     }
-    if access == Access::Existing {
+    if access != Access::Create {
         return Err(StoreError::new(
             path,
             Fault::Missing,
@@ -178,13 +199,58 @@ fn look_at(path: &str, access: Access) -> Result<(), StoreError> {
     }
 }
 
-fn connect(path: &str) -> Result<SqliteConnection, StoreError> {
-    let mut conn = SqliteConnection::establish(path).map_err(|error| {
+/// Opens a path or a `file:` URI; `place` is what errors name.
+fn connect(url: &str, place: &str) -> Result<SqliteConnection, StoreError> {
+    let mut conn = SqliteConnection::establish(url).map_err(|error| {
         let text = error.to_string().to_lowercase();
-        classify(path, &text, || format!("cannot be opened: {text}"))
+        classify(place, &text, || format!("cannot be opened: {text}"))
     })?;
-    execute(&mut conn, SETTINGS, path)?;
+    execute(&mut conn, SETTINGS, place)?;
     Ok(conn)
+}
+
+fn connect_to_read(uri: &str, place: &str) -> Result<SqliteConnection, StoreError> {
+    let mut conn = connect(uri, place)?;
+    execute(&mut conn, READING, place)?;
+    patiently(|| check_tables(&mut conn, place))?;
+    Ok(conn)
+}
+
+fn shared(conn: SqliteConnection) -> Arc<Mutex<Handle>> {
+    Arc::new(Mutex::new(SyncConnectionWrapper::with_runtime(
+        conn, Detached,
+    )))
+}
+
+/// Makes the file readable by its owner only; SQLite gives the files beside it the same permissions.
+fn create_private(path: &str) {
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true).mode(0o600);
+    // It is there already, or SQLite says why it cannot be made.
+    options.open(path).map(drop).unwrap_or_default();
+}
+
+/// The path as a part of a URI.
+fn uri_path(path: &str) -> String {
+    let mut encoded = String::new();
+    for character in path.chars() {
+        match character {
+            '%' => encoded.push_str("%25"),
+            '?' => encoded.push_str("%3f"),
+            '#' => encoded.push_str("%23"),
+            other => encoded.push(other),
+        }
+    }
+    encoded
+}
+
+fn is_kept_from_writing(error: &StoreError) -> bool {
+    matches!(error.fault(), Fault::Missing | Fault::ReadOnly)
+}
+
+/// Whether the write-ahead log has anything in it.
+fn has_log(path: &str) -> bool {
+    std::fs::metadata(format!("{path}-wal")).is_ok_and(|log| log.len() > 0)
 }
 
 /// A full disk can end a transaction behind diesel's back, which then trusts the connection no more:
@@ -194,7 +260,7 @@ fn restore(conn: &mut SqliteConnection, place: &str) {
     if !AnsiTransactionManager::is_broken_transaction_manager(conn) {
         return;
     }
-    match connect(place) {
+    match connect(place, place) {
         Ok(fresh) => *conn = fresh,
         Err(error) => tracing::warn!(%error, "the database could not be opened again"),
     }
@@ -221,7 +287,7 @@ fn patiently(mut step: impl FnMut() -> Result<(), StoreError>) -> Result<(), Sto
 }
 
 /// Brings the schema up to date; two processes may try at once.
-fn migrate(conn: &mut SqliteConnection, place: &str) -> Result<(), StoreError> {
+fn migrate(conn: &mut SqliteConnection, place: &str, access: Access) -> Result<(), StoreError> {
     let failed = |error: Box<dyn std::error::Error + Send + Sync>| {
         let text = error.to_string().to_lowercase();
         classify(place, &text, || {
@@ -234,6 +300,8 @@ fn migrate(conn: &mut SqliteConnection, place: &str) -> Result<(), StoreError> {
         if pending.is_empty() {
             return refuse_newer(conn, place);
         }
+    } else if access == Access::Existing {
+        return Err(no_tables(place));
     }
     conn.exclusive_transaction(|conn| {
         conn.run_pending_migrations(MIGRATIONS)
@@ -242,6 +310,27 @@ fn migrate(conn: &mut SqliteConnection, place: &str) -> Result<(), StoreError> {
     })
     .map_err(|Failed(error)| error)?;
     refuse_newer(conn, place)
+}
+
+/// Fails unless all of smsq's tables are there; writes nothing.
+fn check_tables(conn: &mut SqliteConnection, place: &str) -> Result<(), StoreError> {
+    if !has_migrations(conn).map_err(|error| fault(place, &error))? {
+        return Err(no_tables(place));
+    }
+    refuse_newer(conn, place)?;
+    let pending = conn.has_pending_migration(MIGRATIONS).map_err(|error| {
+        let text = error.to_string().to_lowercase();
+        classify(place, &text, || text.clone())
+    })?;
+    if pending {
+        let reason = "has tables of an older smsq";
+        return Err(StoreError::new(place, Fault::Older, reason));
+    }
+    Ok(())
+}
+
+fn no_tables(place: &str) -> StoreError {
+    StoreError::new(place, Fault::NoTables, "has no tables of smsq yet")
 }
 
 fn has_migrations(conn: &mut SqliteConnection) -> QueryResult<bool> {

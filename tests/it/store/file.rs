@@ -27,7 +27,7 @@ async fn an_older_schema_is_brought_up_to_date() {
     let file = folder.path().join("queue.db");
     fs::write(&file, b"").expect("an empty file");
     let url = format!("sqlite://{}", file.display());
-    let store = Store::open(&url, Access::Existing).await.expect("migrated");
+    let store = Store::open(&url, Access::Create).await.expect("migrated");
     assert_eq!(store.campaigns().await.expect("campaigns").len(), 1);
 }
 

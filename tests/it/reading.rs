@@ -1,0 +1,169 @@
+//! Commands that only read: they write to no database, and need no more than to be allowed to read it.
+
+use std::fs;
+
+use crate::support::Scratch;
+use crate::support::databases::{Database, Kind, with_every_database};
+use crate::support::disk::Disk;
+use crate::support::practice::list;
+
+/// The commands that write nothing.
+const READING: [&[&str]; 5] = [
+    &["status"],
+    &["report"],
+    &["check"],
+    &["suppress", "list"],
+    &["import", "list.csv", "--text", "Hi", "--dry-run"],
+];
+
+/// The names of all tables.
+fn tables(db: &Database) -> Vec<Option<String>> {
+    db.words(match db.kind {
+        Kind::Sqlite => "SELECT name AS value FROM sqlite_master WHERE type = 'table' ORDER BY 1",
+        Kind::Mysql => {
+            "SELECT table_name AS value FROM information_schema.tables
+             WHERE table_schema = database() ORDER BY 1"
+        }
+        Kind::Postgres => {
+            "SELECT table_name AS value FROM information_schema.tables
+             WHERE table_schema = current_schema() ORDER BY 1"
+        }
+    })
+}
+
+#[test]
+fn reading_makes_no_tables_in_another_programs_database() {
+    with_every_database(|db| {
+        db.run("CREATE TABLE users (id INTEGER)");
+        let scratch = Scratch::at(&db.url);
+        scratch
+            .write_cellar("http://127.0.0.1:9")
+            .write("list.csv", &list(1));
+        let send: &[&str] = &["send"];
+        for line in READING.into_iter().chain([send]) {
+            let ran = scratch.run(line.iter().copied());
+            let is_told = match line[0] {
+                "check" => ran
+                    .stdout()
+                    .contains("has no tables of smsq yet: `smsq import`"),
+                "import" => ran.stdout().contains("would send  1\n"),
+                _ => ran
+                    .stderr()
+                    .contains("has no tables of smsq yet\nhint: `smsq import`"),
+            };
+            assert!(is_told, "{ran}");
+            assert_eq!(tables(db), [Some("users".to_owned())], "{ran}");
+        }
+    });
+}
+
+#[test]
+fn reading_changes_no_byte_of_a_database() {
+    let scratch = Scratch::new();
+    scratch.write_cellar("http://127.0.0.1:9");
+    scratch.import(&list(3));
+    let before = fs::read(scratch.path("smsq.db")).expect("the file");
+    for line in READING {
+        let ran = scratch.run(line.iter().copied());
+        assert_eq!(ran.code(), Some(0), "{ran}");
+    }
+    assert_eq!(fs::read(scratch.path("smsq.db")).expect("the file"), before);
+}
+
+#[test]
+fn database_on_a_read_only_disk_can_be_read() {
+    let scratch = Scratch::new();
+    scratch
+        .write_cellar("http://127.0.0.1:9")
+        .write("list.csv", &list(3));
+    let Some(mut disk) = Disk::mount(&scratch, "4m") else {
+        return;
+    };
+    let ran = disk.smsq("import list.csv --text Hi --campaign c");
+    assert_eq!(ran.code(), Some(0), "{ran}");
+    let ran = disk.run("mount -o remount,ro disk");
+    assert_eq!(ran.code(), Some(0), "{ran}");
+    for line in READING {
+        let ran = disk.smsq(&line.join(" "));
+        assert_eq!(ran.code(), Some(0), "{ran}");
+    }
+    let ran = disk.smsq("status");
+    assert!(ran.stdout().contains("imported  3"), "{ran}");
+    let ran = disk.smsq("pause --campaign c");
+    assert_eq!(ran.code(), Some(2), "{ran}");
+}
+
+#[test]
+fn user_who_may_only_read_a_server_can_run_reading_commands() {
+    with_every_database(|db| {
+        if db.kind == Kind::Sqlite {
+            return;
+        }
+        let owner = Scratch::at(&db.url);
+        owner.write_cellar("http://127.0.0.1:9");
+        owner.import(&list(3));
+        let name = db.url.rsplit_once('/').expect("a path").1;
+        let user = format!("reader_{name}");
+        let (make, drop) = match db.kind {
+            Kind::Mysql => (
+                format!(
+                    "CREATE USER {user} IDENTIFIED BY 'pw'; GRANT SELECT ON {name}.* TO {user}"
+                ),
+                format!("DROP USER {user}"),
+            ),
+            _ => (
+                format!(
+                    "CREATE ROLE {user} LOGIN PASSWORD 'pw';
+                     ALTER ROLE {user} SET default_transaction_read_only = on;
+                     GRANT SELECT ON ALL TABLES IN SCHEMA public TO {user}"
+                ),
+                format!("DROP OWNED BY {user}; DROP ROLE {user}"),
+            ),
+        };
+        db.run(&make);
+        let scratch = Scratch::at(&db.url_for(&format!("{user}:pw")));
+        scratch
+            .write_cellar("http://127.0.0.1:9")
+            .write("list.csv", &list(3));
+        let ran = READING.map(|line| scratch.run(line.iter().copied()));
+        db.run(&drop);
+        for ran in ran {
+            assert_eq!(ran.code(), Some(0), "{ran}");
+        }
+    });
+}
+
+#[test]
+fn reading_after_practice_finds_the_queue_of_practice() {
+    let scratch = Scratch::new();
+    scratch.write("list.csv", "phone\n+447400123456\n");
+    let ran = scratch.run(["run", "list.csv", "--text", "Hi"]);
+    assert_eq!(ran.code(), Some(0), "{ran}");
+    for command in ["status", "report", "check"] {
+        let ran = scratch.run([command]);
+        assert_eq!(ran.code(), Some(0), "{ran}");
+        assert!(
+            ran.stderr()
+                .contains("this is the queue of practice, `smsq-practice.db`"),
+            "{ran}"
+        );
+    }
+    assert!(scratch.run(["status"]).stdout().contains("imported  1"));
+    for command in ["send", "retry"] {
+        let ran = scratch.run([command]);
+        assert_eq!(ran.code(), Some(2), "{ran}");
+        assert!(
+            ran.stderr()
+                .contains("hint: the queue of practice is `smsq-practice.db`"),
+            "{ran}"
+        );
+    }
+    assert!(!scratch.path("smsq.db").exists());
+    scratch.write_cellar("http://127.0.0.1:9");
+    let ran = scratch.run(["status"]);
+    assert_eq!(
+        ran.code(),
+        Some(2),
+        "a real provider has another queue: {ran}"
+    );
+}

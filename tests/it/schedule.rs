@@ -1,0 +1,113 @@
+//! When an import's messages are due and expire: what is refused, and where the two instants are shown.
+
+use crate::support::databases::with_every_database;
+use crate::support::{Scratch, snapshot};
+
+const LIST: &str = "phone,name\n+447400123456,Ann\n+447400123457,Bob\n";
+
+fn scratch() -> Scratch {
+    let scratch = Scratch::new();
+    scratch.write("list.csv", LIST);
+    scratch
+}
+
+const IMPORT: [&str; 6] = ["import", "list.csv", "--text", "Hi", "--campaign", "eve"];
+const AT: [&str; 4] = ["--at", "2099-12-24 09:00", "--expires", "+8h"];
+const BERLIN: [(&str, &str); 1] = [("TZ", "Europe/Berlin")];
+
+#[test]
+fn import_refuses_a_start_in_the_past() {
+    for (command, more) in [
+        ("import", &[][..]),
+        ("import", &["--dry-run"]),
+        ("run", &["--yes"]),
+    ] {
+        let scratch = scratch();
+        let line = [
+            command,
+            "list.csv",
+            "--text",
+            "Hi",
+            "--at",
+            "2020-12-24 09:00",
+        ];
+        let ran = scratch.run_with([&line[..], more].concat(), &BERLIN);
+        assert_eq!(ran.code(), Some(2), "{ran}");
+        assert!(
+            ran.stderr().contains(
+                "error: `--at` 2020-12-24 09:00 CET (08:00 UTC) is in the past\n\
+                 hint: leave `--at` out to send at once\n"
+            ),
+            "{ran}"
+        );
+        assert!(!scratch.path("smsq.db").exists(), "{ran}");
+    }
+    let ran = scratch().run(IMPORT.into_iter().chain(["--at", "+0s"]));
+    assert_eq!(ran.code(), Some(0), "{ran}");
+}
+
+#[test]
+fn import_refuses_an_expiry_before_the_start() {
+    let line = ["--at", "2099-12-24", "--expires", "2099-12-23 23:00"];
+    snapshot!(scratch().run(IMPORT.into_iter().chain(line)), @r"
+    exit 2
+    ----- stderr
+    error: `--expires` 2099-12-23 23:00 UTC is not after `--at` 2099-12-24 00:00 UTC
+    hint: nothing would be sent
+    ");
+}
+
+#[test]
+fn relative_expiry_counts_from_the_start() {
+    with_every_database(|db| {
+        let scratch = Scratch::at(&db.url);
+        scratch.write("list.csv", LIST);
+        let ran = scratch.run_with(IMPORT.into_iter().chain(AT), &BERLIN);
+        assert_eq!(ran.code(), Some(0), "{ran}");
+        let span = db.number("SELECT max(expires_at - due_at) AS value FROM sms");
+        assert_eq!(span, 8 * 60 * 60 * 1_000);
+        let status = ["status", "--campaign", "eve"];
+        let ran = scratch.run_with(status, &BERLIN);
+        assert!(
+            ran.stdout().starts_with(
+                "eve: active\n\
+                 starts 2099-12-24 09:00 CET (08:00 UTC), expires 2099-12-24 17:00 CET (16:00 UTC)\n"
+            ),
+            "{ran}"
+        );
+        let ran = scratch.run(status.into_iter().chain(["--format", "json"]));
+        let standing = ran.json();
+        // The import read the time by another clock.
+        assert_eq!(standing["due_at"], "2099-12-24T08:00:00Z");
+        assert_eq!(standing["expires_at"], "2099-12-24T16:00:00Z");
+    });
+}
+
+#[test]
+fn import_shows_start_and_expiry_in_local_time_and_utc() {
+    let shown = "  starts      2099-12-24 09:00 CET (08:00 UTC)\n  \
+                 expires     2099-12-24 17:00 CET (16:00 UTC)\n";
+    for more in [&["--dry-run"][..], &[]] {
+        let scratch = scratch();
+        let ran = scratch.run_with([&IMPORT[..], &AT, more].concat(), &BERLIN);
+        assert!(ran.stdout().contains(shown), "{ran}");
+        let json = [&IMPORT[..], &AT, more, &["--format", "json"]].concat();
+        let object = scratch.run(json).json();
+        assert_eq!(object["due_at"], "2099-12-24T09:00:00Z");
+        assert_eq!(object["expires_at"], "2099-12-24T17:00:00Z");
+    }
+}
+
+#[test]
+fn send_says_when_a_campaign_starts() {
+    let scratch = scratch();
+    scratch.write_cellar("http://127.0.0.1:9");
+    let ran = scratch.run(IMPORT.into_iter().chain(["--at", "2099-12-24 09:00"]));
+    assert_eq!(ran.code(), Some(0), "{ran}");
+    let mut sending = scratch.start(["send"]);
+    sending.until_said("it waits", |said| {
+        said.contains("campaign `eve` starts 2099-12-24 09:00 UTC: waiting for ")
+    });
+    sending.signal(rustix::process::Signal::INT);
+    assert_eq!(sending.ended().code(), Some(130));
+}
