@@ -118,7 +118,7 @@ fn overview(all: &[Standing]) -> String {
         let _ = writeln!(
             text,
             "{}: {}",
-            printable(&one.campaign),
+            printable_line(&one.campaign),
             one.schedule.told()
         );
     }
