@@ -56,6 +56,7 @@ pub(crate) async fn run(_: &Args, context: &Context) -> anyhow::Result<Exit> {
         }
         Err(error) => return Err(context.store_error(&error)),
     };
+    let mut senderless = Vec::new();
     let mut needed: BTreeSet<String> = context.config.own_providers.iter().cloned().collect();
     needed.extend(context.config.default_provider.clone());
     if let Some(store) = &store {
@@ -63,7 +64,8 @@ pub(crate) async fn run(_: &Args, context: &Context) -> anyhow::Result<Exit> {
         if let Some(probe) = store.probe().await? {
             findings.line("server", &server(&probe));
         }
-        needed.extend(providers_in_use(store, context, &mut findings).await?);
+        senderless = providers_in_use(store, context, &mut findings).await?;
+        needed.extend(senderless.iter().map(|(name, _)| name.clone()));
     }
     if needed.is_empty() {
         let way = match &context.config.file {
@@ -76,6 +78,7 @@ pub(crate) async fn run(_: &Args, context: &Context) -> anyhow::Result<Exit> {
         match context.provider(&name) {
             Ok(provider) => {
                 findings.provider(&provider);
+                findings.sender(&provider, &senderless);
             }
             Err(error) => {
                 let (message, hint) = message_and_hint(&error);
@@ -107,12 +110,12 @@ fn server(probe: &Probe) -> String {
     )
 }
 
-/// The providers that campaigns with something left to do depend on.
+/// The providers that campaigns with something left to do depend on, each with its campaign if that names no sender.
 async fn providers_in_use(
     store: &Store,
     context: &Context,
     findings: &mut Findings,
-) -> anyhow::Result<Vec<String>> {
+) -> anyhow::Result<Vec<(String, Option<String>)>> {
     let mut names = Vec::new();
     for (campaign, totals) in store.campaign_totals().await? {
         let is_over = totals.queued + totals.sending == 0;
@@ -121,7 +124,8 @@ async fn providers_in_use(
         }
         let default = context.config.default_provider.clone();
         if let Some(name) = campaign.provider.or(default) {
-            names.push(name);
+            let is_senderless = campaign.sender.is_none();
+            names.push((name, is_senderless.then_some(campaign.name)));
             continue;
         }
         let (name, queued) = (&campaign.name, messages(totals.queued));
@@ -165,6 +169,32 @@ impl Findings {
         }
         for doubt in provider.doubts() {
             let _ = writeln!(self.text, "note     {:<14} `{name}`: {doubt}", "provider");
+        }
+    }
+
+    /// Campaigns without a sender, where the provider needs one and has none.
+    fn sender(&mut self, provider: &Provider, senderless: &[(String, Option<String>)]) {
+        if !provider.needs_sender() {
+            return;
+        }
+        let name = provider.name();
+        let mut is_problem = false;
+        for (_, campaign) in senderless.iter().filter(|(other, _)| other == name) {
+            let Some(campaign) = campaign else { continue };
+            is_problem = true;
+            let finding =
+                format!("campaign `{campaign}` names no sender, and provider `{name}` has none");
+            let hint = format!(
+                "set `from` in [providers.{name}], or `smsq set --campaign {campaign} --from SENDER`"
+            );
+            self.problem("sender", &finding, Some(&hint));
+        }
+        if !is_problem {
+            let _ = writeln!(
+                self.text,
+                "note     {:<14} `{name}` has no `from`: every campaign must name a sender with `--from`",
+                "sender"
+            );
         }
     }
 

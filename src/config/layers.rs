@@ -10,6 +10,7 @@ use toml::{Table, Value};
 use super::fault::{Fault, Origin};
 use super::prices::Prices;
 use super::{DEFAULT, closest};
+use crate::provider;
 
 /// Every variable whose name starts so is a setting.
 const PREFIX: &str = "SMSQ__";
@@ -115,7 +116,7 @@ impl Layers {
             } else {
                 stanzas.remove(name).unwrap_or_default()
             };
-            stanzas.insert(name.clone(), over(lower, stanza));
+            stanzas.insert(name.clone(), provider::over(lower, stanza));
         }
         for variable in &self.environment {
             if variable.path[0] == PROVIDERS {
@@ -131,11 +132,27 @@ impl Layers {
     }
 
     /// What providers charge. The defaults know no prices, so that the file alone has them.
-    pub(super) fn prices(&self) -> Result<BTreeMap<String, Prices>, Fault> {
+    pub(super) fn prices(
+        &self,
+        providers: &BTreeMap<String, Table>,
+    ) -> Result<BTreeMap<String, Prices>, Fault> {
         let tables = self.file.iter().filter_map(|file| file.table.get(PRICES));
         let mut prices = BTreeMap::new();
         for (name, table) in tables.filter_map(Value::as_table).flatten() {
             let key = format!("{PRICES}.{name}");
+            if !providers.contains_key(name) {
+                let closest = closest(name, providers.keys().map(String::as_str));
+                let closest =
+                    closest.map_or(String::new(), |name| format!("; did you mean `{name}`?"));
+                return Err(Fault::Value {
+                    origin: self.written(&key).0,
+                    key,
+                    value: None,
+                    wanted: format!(
+                        "a section named after a provider, and there is no provider `{name}`{closest}"
+                    ),
+                });
+            }
             let table = table.as_table();
             let table = table.ok_or_else(|| self.fault(&key, "a section `[prices.NAME]`"))?;
             let read = Prices::read(table)
@@ -308,18 +325,6 @@ fn resolve<'a>(names: impl Iterator<Item = &'a String>, part: &str) -> String {
         .find(|name| name.eq_ignore_ascii_case(part))
         .cloned()
         .unwrap_or_else(|| part.to_owned())
-}
-
-/// `upper` laid over `lower`, key by key, tables likewise.
-fn over(mut lower: Table, upper: &Table) -> Table {
-    for (key, value) in upper {
-        let merged = match (lower.remove(key), value) {
-            (Some(Value::Table(below)), Value::Table(above)) => Value::Table(over(below, above)),
-            (_, value) => value.clone(),
-        };
-        lower.insert(key.clone(), merged);
-    }
-    lower
 }
 
 fn find<'a>(table: &'a Table, key: &str) -> Option<&'a Value> {

@@ -111,6 +111,8 @@ impl Config {
             (None, [only]) => Some(only.clone()),
             (named, _) => named,
         };
+        let providers = layers.stanzas(builtin())?;
+        let prices = layers.prices(&providers)?;
         Ok(Self {
             default_provider,
             default_region,
@@ -123,9 +125,9 @@ impl Config {
             keep: sections.keep,
             redis: sections.redis,
             log: sections.log,
-            providers: layers.stanzas(builtin())?,
+            providers,
             own_providers,
-            prices: layers.prices()?,
+            prices,
             file,
         })
     }

@@ -106,6 +106,32 @@ fn the_only_provider_of_the_file_is_the_default() {
 }
 
 #[test]
+fn prices_of_an_unknown_provider_are_rejected() {
+    let prices = "[prices.sandbx]\ncurrency = \"EUR\"\n44 = 0.1\n";
+    assert_eq!(
+        fault(prices, &[]),
+        "smsq.toml:1: `prices.sandbx` must be a section named after a provider, and there is no provider `sandbx`; \
+         did you mean `sandbox`?"
+    );
+    assert!(load(&prices.replace("sandbx", "sandbox"), &[]).is_ok());
+}
+
+#[test]
+fn section_without_kind_lies_over_the_built_in_one() {
+    let file = "[providers.twilio]\nsecrets = { auth_token = { file = \"/t\" } }\ncodes = { 21610 = { class = \"content\" } }\n";
+    let twilio = &load(file, &[]).expect("valid").providers["twilio"];
+    assert_eq!(
+        twilio["secrets"]["auth_token"]
+            .as_table()
+            .map(toml::Table::len),
+        Some(1)
+    );
+    assert!(twilio["secrets"].get("account_sid").is_some());
+    assert!(twilio["codes"]["21610"].get("reason").is_none());
+    assert!(twilio["codes"].get("21211").is_some());
+}
+
+#[test]
 fn an_unknown_key_is_named_with_its_line_and_the_closest_one() {
     assert_eq!(
         fault("\n[sender]\nslot = 8\n", &[]),

@@ -48,6 +48,10 @@ impl Calls for Aliyun {
         unset.then_some("template").into_iter().collect()
     }
 
+    fn needs_sender(&self) -> bool {
+        true
+    }
+
     fn doubts(&self, common: &Common) -> Vec<String> {
         let fits = |id: &str| id.starts_with("LTAI") || id.starts_with("STS.");
         common.doubt("access_key_id", "an AccessKey ID (`LTAI…`)", fits)

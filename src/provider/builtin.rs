@@ -53,25 +53,35 @@ pub(super) fn stanza_of(kind: &str) -> Option<Table> {
     }
 }
 
-/// `stanza` over the one of its kind that comes with smsq. A code, a secret and what is said of batches replace those
-/// of the same name, any other setting the whole of what was there.
+/// `stanza` over the one of its kind that comes with smsq.
 pub fn complete(stanza: &Table) -> Table {
     let kind = stanza.get("kind").and_then(Value::as_str);
-    let Some(mut whole) = kind.and_then(stanza_of) else {
+    let Some(whole) = kind.and_then(stanza_of) else {
         return stanza.clone();
     };
-    for (key, value) in stanza {
-        match (key.as_str(), whole.get_mut(key), value) {
-            ("kind", ..) => {}
-            ("batch" | "codes" | "secrets", Some(Value::Table(lower)), Value::Table(upper)) => {
-                lower.extend(upper.clone());
+    let mut own = stanza.clone();
+    own.remove("kind");
+    over(whole, &own)
+}
+
+/// `upper` over `lower`, both of one provider. Tables are merged key by key; a code and a secret are replaced as a
+/// whole, and so is every other value.
+pub fn over(mut lower: Table, upper: &Table) -> Table {
+    for (key, value) in upper {
+        match (lower.get_mut(key), value) {
+            (Some(Value::Table(below)), Value::Table(above)) => {
+                if matches!(key.as_str(), "codes" | "secrets") {
+                    below.extend(above.clone());
+                } else {
+                    *below = over(std::mem::take(below), above);
+                }
             }
             _ => {
-                whole.insert(key.clone(), value.clone());
+                lower.insert(key.clone(), value.clone());
             }
         }
     }
-    whole
+    lower
 }
 
 #[cfg(test)]
@@ -98,6 +108,35 @@ mod tests {
         assert!(whole["secrets"].get("account_sid").is_some());
         assert_eq!(whole["codes"]["21211"]["class"].as_str(), Some("content"));
         assert!(whole["codes"].get("21610").is_some());
+    }
+
+    #[test]
+    fn a_section_with_kind_is_merged_like_one_without() {
+        for (kind, more) in [
+            ("plivo", "json = { src = 'X' }"),
+            (
+                "plivo",
+                "headers = { X-Trace = '1' }\nlook_up = { rate = '1/s' }",
+            ),
+            ("plivo", "look_up = { query = { limit = 5 } }"),
+            ("plivo", "secrets = { auth_token = { file = '/t' } }"),
+            (
+                "clicksend",
+                "batch = { per_call = 5 }\nrate = ['1/s', '9/day']",
+            ),
+            (
+                "tencent",
+                "codes = { 'FailedOperation.MissingSignature' = { class = 'content' } }",
+            ),
+        ] {
+            let source: Table = more.parse().expect("toml");
+            let without_kind = over(stanza_of(kind).expect(kind), &source);
+            let with_kind = completed(&format!("kind = '{kind}'\n{more}"));
+            assert_eq!(with_kind, without_kind, "{kind}: {more}");
+        }
+        let whole = completed("kind = 'plivo'\njson = { src = 'X' }");
+        assert_eq!(whole["json"]["src"].as_str(), Some("X"));
+        assert_eq!(whole["json"]["dst"].as_str(), Some("{{ phone }}"));
     }
 
     #[test]

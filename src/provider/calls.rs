@@ -51,6 +51,11 @@ pub(super) trait Calls {
         Vec::new()
     }
 
+    /// Whether every message needs a sender.
+    fn needs_sender(&self) -> bool {
+        false
+    }
+
     /// What looks wrong about the credentials, by their shape.
     fn doubts(&self, _common: &Common) -> Vec<String> {
         Vec::new()

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use super::ProviderError;
-use super::stanza::{Span, Stanza, closest};
+use super::stanza::{Span, Stanza, closest, in_words};
 use crate::sms::{Cause, Class, Outcome, Receipt, Timestamp};
 
 /// The classes that a code can have; `accepted` stands beside them.
@@ -78,7 +78,7 @@ impl Codes {
             let key = format!("codes.{code}");
             let written: Written = value
                 .try_into()
-                .map_err(|error: toml::de::Error| stanza.fault(&key, error.message()))?;
+                .map_err(|error: toml::de::Error| stanza.fault(&key, in_words(error.message())))?;
             let class = match written.class.as_str() {
                 ACCEPTED => None,
                 word => Some(

@@ -5,6 +5,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
 use secrecy::{ExposeSecret, SecretString};
 
+use super::quote::cut;
 use crate::text::is_printable;
 
 /// A shorter text is not looked for: too many words have it in them.
@@ -90,11 +91,8 @@ fn pieces(text: &str) -> Vec<&str> {
         starts.push(text.len() - PIECE);
     }
     let piece = |start: usize| {
-        let (start, end) = (
-            text.floor_char_boundary(start),
-            text.floor_char_boundary((start + PIECE).min(text.len())),
-        );
-        &text[start..end]
+        let boundary = |at| cut(text, at).len();
+        &text[boundary(start)..boundary(start + PIECE)]
     };
     starts.into_iter().map(piece).collect()
 }
@@ -158,15 +156,12 @@ fn replaced(
         let found = (*byte == mark)
             .then(|| decode(&bytes[at + 1..], &mut out))
             .flatten();
-        match found {
-            Some(length) => {
-                at += 1 + length;
-                is_changed = true;
-            }
-            None => {
-                out.push(*byte);
-                at += 1;
-            }
+        if let Some(length) = found {
+            at += 1 + length;
+            is_changed = true;
+        } else {
+            out.push(*byte);
+            at += 1;
         }
     }
     is_changed.then(|| String::from_utf8_lossy(&out).into_owned())

@@ -47,6 +47,10 @@ impl Calls for Infobip {
         Reference::Honoured { span: HONOURED_FOR }
     }
 
+    fn needs_sender(&self) -> bool {
+        true
+    }
+
     fn missing(&self, common: &Common) -> Vec<&'static str> {
         let is_example = common.base.host_str() == Some("account.api.infobip.com");
         is_example.then_some("url").into_iter().collect()

@@ -46,7 +46,7 @@ use bytes::Bytes;
 use crate::phone::Phone;
 use crate::rate::Rates;
 use crate::sms::{Cause, Outcome, Timestamp};
-pub use builtin::{builtin, complete};
+pub use builtin::{builtin, complete, over};
 pub use codes::Listed;
 use stanza::{Connection, Stanza};
 pub use supports::{Finding, LookUp, Reference, Supports, Writes};
@@ -110,12 +110,16 @@ pub enum ProviderError {
         secret: String,
         variable: String,
     },
-    #[error("provider `{provider}`: secret `{secret}` cannot be read from `{path}`: {source}", path = path.display())]
+    #[error(
+        "provider `{provider}`: cannot read secret `{secret}` from `{path}`: {problem}\n\
+         hint: write the secret into that file, or name another file or an environment variable in `secrets`",
+        path = path.display()
+    )]
     SecretFile {
         provider: String,
         secret: String,
         path: PathBuf,
-        source: std::io::Error,
+        problem: std::io::Error,
     },
 }
 
@@ -241,7 +245,16 @@ impl Provider {
         }
     }
 
-    /// What looks wrong about the credentials, by their shape; nothing is sent to find out.
+    /// Whether no message can be sent unless its campaign names a sender.
+    pub fn needs_sender(&self) -> bool {
+        match self {
+            Self::Generic(generic) => generic.needs_sender(),
+            Self::Sandbox(_) => false,
+            Self::Vendor(vendor) => vendor.needs_sender(),
+        }
+    }
+
+    /// What looks wrong about the request, or about the credentials by their shape; nothing is sent to find out.
     pub fn doubts(&self) -> Vec<String> {
         match self {
             Self::Generic(generic) => generic.doubts(),

@@ -58,7 +58,7 @@ impl Connection {
         Ok(Self {
             timeout,
             idle: stanza.span("idle")?.unwrap_or(Self::IDLE),
-            rates: stanza.optional("rate")?.unwrap_or_default(),
+            rates: stanza.rates("rate")?.unwrap_or_default(),
             by_segments: matches!(stanza.optional("rate_counts")?, Some(Counted::Segments)),
         })
     }
@@ -102,6 +102,21 @@ impl Stanza<'_> {
         Ok(self.optional::<Span>(key)?.map(|span| span.0))
     }
 
+    /// One limit or several. An empty text is a mistake, not the absence of a limit.
+    pub(super) fn rates(&self, key: &str) -> Result<Option<Rates>, ProviderError> {
+        const WANTED: &str = "must be a limit in quotation marks like `\"100/s\"`, or several: `[\"100/s\", \"20000/day\"]`";
+        let is_text =
+            |value: &toml::Value| value.as_str().is_some_and(|text| !text.trim().is_empty());
+        match self.table.get(key) {
+            Some(toml::Value::Array(list)) if list.iter().all(is_text) => {}
+            Some(value) if !is_text(value) => {
+                return Err(self.fault(key, format!("{WANTED}\nhint: leave it out for no limit")));
+            }
+            _ => {}
+        }
+        self.optional(key)
+    }
+
     /// A table of the stanza; empty when it is not there.
     pub(super) fn section(&self, key: &str) -> Result<toml::Table, ProviderError> {
         Ok(self.optional(key)?.unwrap_or_default())
@@ -119,8 +134,16 @@ impl Stanza<'_> {
     pub(super) fn address(&self, key: &str, text: &str) -> Result<url::Url, ProviderError> {
         let url = url::Url::parse(text)
             .map_err(|error| self.fault(key, format!("is not a url: {error}")))?;
-        if !matches!(url.scheme(), "http" | "https") {
+        let rest = text.split_once("://").map(|(_, rest)| rest);
+        let Some(rest) = rest.filter(|_| matches!(url.scheme(), "http" | "https")) else {
             return Err(self.fault(key, "must begin with `https://` or `http://`"));
+        };
+        // The parser takes the next part for the host.
+        if rest.starts_with(['/', '\\']) {
+            return Err(self.fault(
+                key,
+                "names no host: write it like `https://sms.example.net/send`",
+            ));
         }
         if !url.username().is_empty() || url.password().is_some() {
             return Err(self.fault(
@@ -132,11 +155,11 @@ impl Stanza<'_> {
     }
 
     pub(super) fn secret_file(&self, secret: &str, path: &str) -> Result<String, ProviderError> {
-        std::fs::read_to_string(path).map_err(|source| ProviderError::SecretFile {
+        std::fs::read_to_string(path).map_err(|problem| ProviderError::SecretFile {
             provider: self.name.to_owned(),
             secret: secret.to_owned(),
             path: PathBuf::from(path),
-            source,
+            problem,
         })
     }
 }
@@ -153,13 +176,38 @@ impl ProviderError {
     }
 }
 
-/// The reader's own words for kinds of numbers are those of the language that it is written in.
-fn in_words(problem: &str) -> String {
-    ["usize", "u64", "u32", "u16"]
+/// The reader's own words are those of the language that it is written in: what must stand there comes first.
+pub(super) fn in_words(problem: &str) -> String {
+    const WORDS: [(&str, &str); 11] = [
+        (
+            "an unsigned duration string",
+            "a duration in quotation marks like `\"10s\"`",
+        ),
+        (
+            "tuple struct Between with 2 elements",
+            "two texts in a list",
+        ),
+        ("tuple struct Between", "two texts in a list"),
+        ("a string", "a text in quotation marks"),
+        ("a sequence", "a list"),
+        ("a map", "a table"),
+        ("a boolean", "`true` or `false`"),
+        ("usize", "a whole number"),
+        ("u64", "a whole number"),
+        ("u32", "a whole number"),
+        ("u16", "a whole number"),
+    ];
+    let wrong = ["invalid type: ", "invalid value: ", "invalid length "]
         .iter()
-        .fold(problem.to_owned(), |problem, kind| {
-            problem.replace(kind, "a whole number")
-        })
+        .find_map(|start| problem.strip_prefix(start)?.split_once(", expected "));
+    let Some((found, wanted)) = wrong else {
+        return problem.to_owned();
+    };
+    let wanted = WORDS
+        .iter()
+        .find(|(word, _)| wanted.trim() == *word)
+        .map_or(wanted.trim(), |(_, words)| words);
+    format!("must be {wanted}, not {}", found.trim())
 }
 
 /// ``\nhint: did you mean `timeout`?``, or the list of what is known.

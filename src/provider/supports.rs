@@ -90,7 +90,10 @@ impl LookUp {
             Ok(Self {
                 after: section.required::<Span>("after")?.0,
                 absent_after: section.span("absent_after")?,
-                rate: section.required("rate")?,
+                rate: match section.rates("rate")? {
+                    Some(rate) => rate,
+                    None => section.required("rate")?,
+                },
             })
         };
         read()

@@ -40,6 +40,10 @@ impl Calls for Telnyx {
         Reference::Honoured { span: HONOURED_FOR }
     }
 
+    fn needs_sender(&self) -> bool {
+        self.messaging_profile.is_none()
+    }
+
     fn doubts(&self, common: &Common) -> Vec<String> {
         common.doubt("api_key", "an API key (`KEY…`)", |key| {
             key.starts_with("KEY")

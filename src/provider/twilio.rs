@@ -75,6 +75,10 @@ impl Calls for Twilio {
         }
     }
 
+    fn needs_sender(&self) -> bool {
+        self.messaging_service.is_none()
+    }
+
     fn doubts(&self, common: &Common) -> Vec<String> {
         let fits = |id: &str| {
             let hex = id.strip_prefix("AC").unwrap_or_default();

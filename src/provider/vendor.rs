@@ -169,6 +169,10 @@ impl Vendor {
         self.calls().missing(&self.common)
     }
 
+    pub(super) fn needs_sender(&self) -> bool {
+        self.common.from.is_none() && self.calls().needs_sender()
+    }
+
     pub(super) fn doubts(&self) -> Vec<String> {
         let mut doubts = self.common.secrets.doubts();
         doubts.extend(self.calls().doubts(&self.common));
@@ -217,8 +221,7 @@ impl Vendor {
             return Err(not_one(messages.len()));
         }
         if let Some(key) = calls.missing(common).first() {
-            let reason = format!("provider `{}`: `{key}` is not set", common.name);
-            return Err(refused(reason));
+            return Err(refused(format!("`{key}` is not set")));
         }
         calls.request(common, messages, stamp)
     }

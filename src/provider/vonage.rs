@@ -32,6 +32,10 @@ impl Vonage {
 }
 
 impl Calls for Vonage {
+    fn needs_sender(&self) -> bool {
+        true
+    }
+
     fn doubts(&self, common: &Common) -> Vec<String> {
         let fits = |key: &str| key.len() == 8 && key.bytes().all(|it| it.is_ascii_hexdigit());
         common.doubt("api_key", "an API key (8 hex digits)", fits)

@@ -163,10 +163,17 @@ pub(super) fn note_refusals(line: &mut Line, job: &Job, outcomes: &mut [Outcome]
         let Outcome::Refused { cause, listed } = outcome else {
             continue;
         };
+        // The provider was not asked where the request could not be made.
+        let was_asked = !*listed || cause.code.is_some();
         *listed = *listed || by_two || !line.is_active();
         if *listed && why.is_none() {
             let name = job.provider.name();
-            let reason = format!("`{name}` refuses the account: {}", cause.reason);
+            let verb = if was_asked {
+                "refuses the account"
+            } else {
+                "cannot send this"
+            };
+            let reason = format!("`{name}` {verb}: {}", cause.reason);
             why = Some((CampaignState::Stopped, reason));
         }
     }

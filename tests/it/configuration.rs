@@ -1,5 +1,6 @@
 //! The configuration and the providers in it: faults with their place, and the commands that show them.
 
+use crate::support::shell::sqlite;
 use crate::support::{Scratch, snapshot};
 
 #[test]
@@ -253,5 +254,80 @@ fn the_nearest_configuration_wins_and_flags_win_over_all() {
     ----- stderr
     error: `flag.db`: there is no such database
     hint: `smsq import` creates it; is `--database` right, and the folder you are in?
+    ");
+}
+
+/// A provider whose request has a sender, and whose section names none.
+const SENDERLESS: &str = r#"
+[providers.g]
+kind = "generic"
+url = "http://127.0.0.1:1/send"
+headers = { X-From = "{{ from }}" }
+json = { to = "{{ phone }}" }
+"#;
+
+#[test]
+fn missing_sender_and_text_are_reported_before_sending() {
+    let scratch = Scratch::new();
+    scratch.write("smsq.toml", SENDERLESS);
+    scratch.write("list.csv", "phone\n+447400123456\n");
+    snapshot!(scratch.run(["check"]), @r"
+    exit 0
+    ----- stdout
+    ok       configuration  smsq.toml
+    ok       database       not there yet: `smsq import` makes it
+    ok       provider       `g` at http://127.0.0.1:[PORT]
+    note     provider       `g`: no part of the request carries the text: put `{{ content }}` into `json`, `form` or `query`
+    note     sender         `g` has no `from`: every campaign must name a sender with `--from`
+    ");
+    let import = ["import", "list.csv", "--text", "Hi"];
+    snapshot!(scratch.run(import), @r"
+    exit 2
+    ----- stderr
+    error: provider `g` needs a sender, and none is set
+    hint: name one with `--from`, or set `from` in [providers.g]
+    ");
+    assert!(!scratch.path("smsq.db").exists());
+    let ran = scratch.run(import.into_iter().chain(["--from", "SHOP"]));
+    assert_eq!(ran.code(), Some(0), "{ran}");
+    let checked = scratch.run(["check"]);
+    assert_eq!(checked.code(), Some(0), "{checked}");
+
+    // What another program inserts has no sender.
+    sqlite(
+        &scratch,
+        "DELETE FROM sms; INSERT INTO sms (phone, content) VALUES ('+447400123456', 'Hi')",
+    );
+    let checked = scratch.run(["check"]);
+    assert_eq!(checked.code(), Some(2), "{checked}");
+    let said = checked.stdout();
+    assert!(
+        said.contains("campaign `default` names no sender, and provider `g` has none"),
+        "{said}"
+    );
+    let sent = scratch.run(["send", "--no-wait"]);
+    assert_eq!(sent.code(), Some(3), "{sent}");
+    let said = sent.to_string();
+    assert!(
+        said.contains("`g` cannot send this: `headers.X-From` needs a sender"),
+        "{said}"
+    );
+    assert!(!said.contains("refuses the account"), "{said}");
+}
+
+#[test]
+fn send_with_two_providers_and_no_default_says_what_to_set() {
+    let scratch = Scratch::new();
+    let two = SENDERLESS.replace("{{ from }}", "X");
+    scratch.write("smsq.toml", &format!("{two}{}", two.replace(".g]", ".h]")));
+    scratch.write("list.csv", "phone\n+447400123456\n");
+    let import = ["import", "list.csv", "--text", "Hi", "--campaign", "c"];
+    let ran = scratch.run(import);
+    assert_eq!(ran.code(), Some(0), "{ran}");
+    snapshot!(scratch.run(["send"]), @r"
+    exit 2
+    ----- stderr
+    error: several providers are configured (g, h), and none is chosen
+    hint: set `default_provider` in smsq.toml
     ");
 }

@@ -1,5 +1,9 @@
 //! The commands that show a vendor, check its settings and try it, and what they never show.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
+use crate::support::scripted::Scripted;
 use crate::support::{Scratch, snapshot};
 
 #[test]
@@ -95,4 +99,57 @@ fn a_test_shows_the_exchange_and_no_secret() {
         "{told}"
     );
     assert!(!told.contains("hunter"), "{told}");
+}
+
+#[test]
+fn secrets_that_a_gateway_repeats_encoded_are_hidden() {
+    let (user, password) = ("shop-account", "S3CR3T/+tok en\"9");
+    let basic = STANDARD.encode(format!("{user}:{password}"));
+    let form = "S3CR3T%2F%2Btok+en%229";
+    let body = format!(
+        r#"{{"error":{{"code":"Basic {basic}","message":"bad header Authorization: Basic {basic}"}},"line":"/send?key={form}"}}"#
+    );
+    let gateway = Scripted::start("400 Bad Request", &body);
+    let scratch = Scratch::new();
+    let stanza = format!(
+        r#"
+[providers.g]
+kind = "generic"
+url = "{}/send"
+headers = {{ Authorization = "Basic {{{{ (secret.user ~ ':' ~ secret.password) | base64 }}}}" }}
+query = {{ key = "{{{{ secret.password }}}}" }}
+json = {{ to = "{{{{ phone }}}}", text = "{{{{ content }}}}" }}
+secrets = {{ user = {{ env = "G_USER" }}, password = {{ env = "G_PASSWORD" }} }}
+error_code = "/error/code"
+error_reason = "/error/message"
+"#,
+        gateway.url()
+    );
+    scratch.write("smsq.toml", &stanza);
+    scratch.write("list.csv", "phone\n+447400123456\n");
+    let secrets = [("G_USER", user), ("G_PASSWORD", password)];
+    let mut said = String::new();
+    for line in [
+        "import list.csv --text Hi --campaign c",
+        "send -v --no-wait",
+        "report --failed",
+        "report --failed --format csv",
+        "report --failed --format json",
+        "report --format html",
+        "providers test g --to +447400123456",
+        "providers test g --to +447400123456 --format json",
+    ] {
+        let ran = scratch.run_with(line.split(' '), &secrets);
+        assert_ne!(ran.code(), Some(2), "{line}: {ran}");
+        said.push_str(&ran.to_string());
+    }
+    assert!(
+        said.contains("the gateway answered 400 Bad Request"),
+        "{said}"
+    );
+    let database = std::fs::read(scratch.path("smsq.db")).expect("a database");
+    said.push_str(&String::from_utf8_lossy(&database));
+    for form in [basic.as_str(), form, password, "S3CR3T"] {
+        assert!(!said.contains(form), "{form} is in\n{said}");
+    }
 }

@@ -138,14 +138,23 @@ pub(super) async fn prepare(
         (Some(name), Some(store)) => store.campaign(name).await?,
         _ => None,
     };
-    let template = needs::of(list, campaign.as_ref(), context)?.and_then(|needs| needs.template);
+    let needs = needs::of(list, campaign.as_ref(), context)?;
     let mut plans = Vec::new();
     for file in &list.files {
         let options = Options {
-            template: template.clone(),
+            template: needs.as_ref().and_then(|needs| needs.template.clone()),
             ..list.options(file, region)
         };
-        let mut plan = Plan::prepare(options).map_err(fault)?;
+        let mut plan = Plan::prepare(options).map_err(|error| match (&error, &needs) {
+            (ImportError::NoText { .. }, Some(needs)) if !needs.columns.is_empty() => hinted(
+                &error,
+                Some(format!(
+                    "set `template_text` in [providers.{}] to the text of its template",
+                    needs.provider
+                )),
+            ),
+            _ => fault(error),
+        })?;
         acquaint(list, &mut plan, context, store.as_ref()).await?;
         plans.push(plan);
     }
@@ -238,6 +247,7 @@ async fn acquaint(
         }
         campaign = store.campaign(list.campaign_for(plan)).await?;
     }
+    needs::check_sender(list, list.from.as_ref(), campaign.as_ref(), context)?;
     let needs = needs::of(list, campaign.as_ref(), context)?;
     plan.fit_for(needs).map_err(fault)
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::List;
-use crate::commands::{Context, providers};
+use crate::commands::{Context, hinted, providers};
 use crate::import::{Fits, Needs};
 use crate::phone::Phone;
 use crate::provider::{Message, Provider};
@@ -29,19 +29,47 @@ pub(super) fn of(
     campaign: Option<&Campaign>,
     context: &Context,
 ) -> anyhow::Result<Option<Needs>> {
-    let Some(provider) = configured(provider_of(list, campaign, context), context)? else {
+    let Some(provider) = described(provider_of(list, campaign, context), context)? else {
         return Ok(None);
     };
     let sender = list
         .from
         .clone()
         .or_else(|| campaign.and_then(|campaign| campaign.sender.clone()));
+    if !provider.reads_columns() {
+        return Ok(None);
+    }
     Ok(Some(Needs {
         provider: provider.name().to_owned(),
         columns: provider.columns().into_iter().map(str::to_owned).collect(),
         template: provider.template_text().map(str::to_owned),
         fits: fits(provider, sender),
     }))
+}
+
+/// Every message would be refused where the provider needs a sender, and nobody names one.
+pub(super) fn check_sender(
+    list: &List,
+    sender: Option<&String>,
+    campaign: Option<&Campaign>,
+    context: &Context,
+) -> anyhow::Result<()> {
+    let of_campaign = campaign.and_then(|campaign| campaign.sender.as_ref());
+    if sender.or(of_campaign).is_some() {
+        return Ok(());
+    }
+    match described(provider_of(list, campaign, context), context)? {
+        Some(provider) if provider.needs_sender() => {
+            let name = provider.name();
+            Err(hinted(
+                format!("provider `{name}` needs a sender, and none is set"),
+                Some(format!(
+                    "name one with `--from`, or set `from` in [providers.{name}]"
+                )),
+            ))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// What the recipients of a campaign see, where the provider makes that of their columns.
@@ -51,17 +79,14 @@ pub(in crate::commands) fn of_queue(
 ) -> anyhow::Result<Option<Fits>> {
     let default = context.config.default_provider.as_ref();
     let name = campaign.provider.as_ref().or(default);
-    let provider = configured(name, context)?;
+    let provider = described(name, context)?.filter(Provider::reads_columns);
     Ok(provider.map(|provider| fits(provider, campaign.sender.clone())))
 }
 
-/// The provider of that name if it is described and minds the columns of a message.
-fn configured(name: Option<&String>, context: &Context) -> anyhow::Result<Option<Provider>> {
+/// The provider of that name if it is described.
+fn described(name: Option<&String>, context: &Context) -> anyhow::Result<Option<Provider>> {
     match name.filter(|name| context.config.providers.contains_key(*name)) {
-        Some(name) => {
-            let provider = providers::without_secrets(context, name)?;
-            Ok(Some(provider).filter(Provider::reads_columns))
-        }
+        Some(name) => providers::without_secrets(context, name).map(Some),
         None => Ok(None),
     }
 }

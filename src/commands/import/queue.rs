@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use tokio::sync::watch;
 
+use super::needs::check_sender;
 use super::{Args, Imported, List, fault, open_named, schedule, tell, window};
 use crate::commands::signals::Signals;
 use crate::commands::words::counted;
@@ -124,11 +125,13 @@ pub(super) async fn run(args: &Args, source: Source, context: &Context) -> anyho
     }
     let store = context.open(Access::Create).await?;
     purge::by_the_way(context, &store).await?;
-    if let Some(campaign) = store.campaign(name).await? {
-        queue::unique_in(list.unique.as_ref(), &campaign).map_err(fault)?;
+    let standing = store.campaign(name).await?;
+    if let Some(campaign) = &standing {
+        queue::unique_in(list.unique.as_ref(), campaign).map_err(fault)?;
     }
     let unique = list.unique.clone().unwrap_or(Unique::None);
     let sender = list.from.as_ref().filter(|from| !is_redis(from));
+    check_sender(list, sender, standing.as_ref(), context)?;
     let campaign = open_named(list, name, unique.to_string(), sender, context, &store).await?;
     let unique = queue::unique_in(list.unique.as_ref(), &campaign).map_err(fault)?;
     let at = |now: Timestamp| schedule(list, now);

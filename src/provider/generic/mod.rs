@@ -41,6 +41,8 @@ pub struct Generic {
     batch: Option<Batch>,
     reading: Reading,
     honoured_for: Option<Duration>,
+    /// The stanza names a sender.
+    has_sender: bool,
     receipts: bool,
     question: Option<Question>,
     connection: Connection,
@@ -118,6 +120,7 @@ impl Generic {
             batch,
             reading: Reading::read(stanza)?,
             honoured_for,
+            has_sender: stanza.table.contains_key("from"),
             receipts: stanza.optional("receipts")?.unwrap_or(false),
             question: Question::read(stanza, &secrets, is_shared)?,
             connection,
@@ -146,7 +149,16 @@ impl Generic {
     }
 
     pub(super) fn doubts(&self) -> Vec<String> {
-        self.secrets.doubts()
+        let names = |root| self.pattern.names(root, Scope::Anywhere);
+        let is_textless = !names("content") && !names("params");
+        let doubt = "no part of the request carries the text: put `{{ content }}` into `json`, `form` or `query`";
+        let mut doubts = self.secrets.doubts();
+        doubts.extend(is_textless.then(|| doubt.to_owned()));
+        doubts
+    }
+
+    pub(super) fn needs_sender(&self) -> bool {
+        !self.has_sender && self.pattern.names("from", Scope::Anywhere)
     }
 
     pub(super) fn reads_columns(&self) -> bool {

@@ -321,7 +321,7 @@ fn a_fault_in_a_batch_names_its_key() {
         (
             json,
             "per_call = 'two', repeat = 'json.to'",
-            "`batch.per_call`: invalid type: string \"two\", expected a whole number",
+            "`batch.per_call`: must be a whole number, not string \"two\"",
         ),
         (
             json,

@@ -1,7 +1,7 @@
 //! What can be wrong with a stanza.
 
 use super::with;
-use crate::provider::testing::read;
+use crate::provider::testing::{read, vendor};
 
 #[test]
 fn a_fault_in_a_stanza_names_the_provider_and_the_key() {
@@ -34,7 +34,28 @@ fn a_fault_in_a_stanza_names_the_provider_and_the_key() {
             "secrets = { token = { env = 'NO' } }",
             "secret `token` is not set: the environment variable `NO`",
         ),
-        ("timeout = 10", "`timeout`"),
+        (
+            "timeout = 10",
+            "`timeout`: must be a duration in quotation marks like `\"10s\"`, not integer `10`",
+        ),
+        (
+            "rate = 100",
+            "`rate`: must be a limit in quotation marks like `\"100/s\"`",
+        ),
+        ("rate = ''", "hint: leave it out for no limit"),
+        ("rate = ['1/s', '']", "hint: leave it out for no limit"),
+        (
+            "error_code = '/c'\ncodes = { 1 = { class = 'cap', wait = 5 } }",
+            "`codes.1`: must be a duration in quotation marks",
+        ),
+        (
+            "error_text = ['a']",
+            "`error_text`: must be two texts in a list, not 1",
+        ),
+        (
+            "secrets = { token = { file = '/no/such/file' } }",
+            "cannot read secret `token` from `/no/such/file`: No such file or directory (os error 2)\nhint: ",
+        ),
         ("timeout = '0s'", "`timeout`"),
         ("rate = '100'", "`rate`: `100` is not a rate"),
         ("accepted = [700]", "`accepted`: 700"),
@@ -62,9 +83,16 @@ fn a_fault_in_a_stanza_names_the_provider_and_the_key() {
             "{more}: {error}"
         );
     }
+}
+
+#[test]
+fn a_fault_in_the_url_or_the_kind_is_named() {
     for (url, expected) in [
         ("sms.example.net", "`url`: is not a url"),
         ("ftp://a/b", "`url`: must begin"),
+        ("http:x", "`url`: must begin"),
+        ("http:///x", "`url`: names no host"),
+        ("https:\\\\/x", "`url`: must begin"),
         ("https://me:secret@a/b", "`url`: holds a user name"),
         (
             "https://{{ from }}.example/",
@@ -82,4 +110,39 @@ fn a_fault_in_a_stanza_names_the_provider_and_the_key() {
     assert_eq!(error, "provider `cellar`: `url` is missing");
     let error = read("kind = 'genric'").map(|_| ()).expect_err("no kind");
     assert!(error.contains("did you mean `generic`?"), "{error}");
+}
+
+#[test]
+fn request_without_the_text_is_doubted() {
+    let doubts = |more| with(more).expect(more).doubts();
+    assert!(doubts("json = { a = '{{ phone }}' }")[0].contains("`{{ content }}`"));
+    assert_eq!(
+        doubts("json = { a = '{{ phone }}', b = '{{ content }}' }"),
+        [""; 0]
+    );
+    assert_eq!(
+        doubts("json = { a = '{{ phone }}', b = '{{ params.name }}' }"),
+        [""; 0]
+    );
+}
+
+#[test]
+fn sender_is_needed_where_the_request_has_it_and_the_section_not() {
+    let needs = |more| with(more).expect(more).needs_sender();
+    assert!(needs("json = { a = '{{ phone }}', b = '{{ from }}' }"));
+    assert!(!needs(
+        "from = 'S'\njson = { a = '{{ phone }}', b = '{{ from }}' }"
+    ));
+    assert!(!needs("json = { a = '{{ phone }}' }"));
+    for (kind, more, expected) in [
+        ("aliyun", "", true),
+        ("aliyun", "from = 'S'", false),
+        ("twilio", "", true),
+        ("twilio", "messaging_service = 'MG1'", false),
+        ("telnyx", "messaging_profile = 'p'", false),
+        ("kannel", "", false),
+        ("plivo", "", false),
+    ] {
+        assert_eq!(vendor(kind, more).needs_sender(), expected, "{kind} {more}");
+    }
 }
