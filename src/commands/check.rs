@@ -63,6 +63,7 @@ pub(crate) async fn run(_: &Args, context: &Context) -> anyhow::Result<Exit> {
         findings.line("database", store.place());
         if let Some(probe) = store.probe().await? {
             findings.line("server", &server(&probe));
+            findings.note_settings(&probe);
         }
         senderless = providers_in_use(store, context, &mut findings).await?;
         needed.extend(senderless.iter().map(|(name, _)| name.clone()));
@@ -150,6 +151,18 @@ impl Findings {
             let _ = writeln!(self.text, "{:>23} hint: {hint}", "");
         }
         self.problems.push(finding.to_owned());
+    }
+
+    /// Nothing that smsq can change, and nothing that keeps it from running.
+    fn note_settings(&mut self, probe: &Probe) {
+        if !probe.unsafe_settings.is_empty() {
+            let settings = probe.unsafe_settings.join(", ");
+            let _ = writeln!(
+                self.text,
+                "note     {:<14} {settings}: after a crash of its host messages may be sent twice",
+                "server"
+            );
+        }
     }
 
     /// A provider whose stanza is sound; whether the vendor takes its credentials only the vendor knows.

@@ -36,6 +36,9 @@ pub fn advice(class: &str, code: Option<&str>) -> &'static str {
         (Class::Unavailable, _) => {
             "the provider was away: `smsq retry --class unavailable` when it is back, then `smsq send`"
         }
+        (Class::Unknown, Some("not_stored")) => {
+            "the database could not store what became of it: read the reason, then `smsq settle --unknown sent|failed --phone PHONE`"
+        }
         (Class::Unknown, _) => {
             "ask the provider whether it arrived, then `smsq settle --unknown sent|failed`, or `smsq retry --unknown` to risk a second one"
         }

@@ -223,7 +223,8 @@ impl Clerk {
     }
 
     pub(super) fn wakes_at_us(&self) -> Option<i64> {
-        if self.is_stopping() || self.free() == 0 || self.left() == 0 || !self.lease.holds() {
+        let may_claim = self.lease.holds() && self.commits.claim_at().is_none();
+        if self.is_stopping() || self.free() == 0 || self.left() == 0 || !may_claim {
             return None;
         }
         let now = self.clock.now();

@@ -12,8 +12,10 @@ use tokio::time::Instant;
 use super::breaker::Breaker;
 use super::claiming::Rules;
 use super::clock::{Clock, micros};
+use super::commit::Commits;
 use super::database::Database;
 use super::inquiry::Inquiry;
+use super::journal::Journal;
 use super::lease::Lease;
 use super::route::Route;
 use super::slot::{Ended as SlotEnded, Surroundings, Transport};
@@ -75,7 +77,9 @@ pub(super) struct Clerk {
     /// And by how many microseconds it had jumped altogether.
     set_by_us: i64,
     /// The clock has jumped, and the limits have not been told.
-    refill: bool,
+    pub(super) refill: bool,
+    pub(super) commits: Commits,
+    pub(super) journal: Journal,
     /// Since when it could not be told whether all is done.
     pub(super) away_since: Option<Instant>,
     pub(super) inquiry: Inquiry,
@@ -90,6 +94,8 @@ pub(super) struct Clerk {
 impl Clerk {
     pub(super) async fn begin(parts: Parts) -> Result<Self, SendError> {
         let settings = parts.settings;
+        let store = parts.database.reach().await?;
+        let journal = Journal::of(store, settings.state_folder.as_deref()).await?;
         let lease = Lease::begin(
             parts.database.clone(),
             Arc::clone(&parts.clock),
@@ -128,12 +134,15 @@ impl Clerk {
             jumps: 0,
             set_by_us: 0,
             refill: false,
+            commits: Commits::default(),
+            journal,
             away_since: None,
             inquiry: Inquiry::new(),
             windows: Arc::default(),
             rests: false,
             unserved: Vec::new(),
         };
+        clerk.settle_journal().await?;
         let now = clerk.clock.now();
         clerk.database.reach().await?.park_nobodys(now).await?;
         clerk.upkeep(true).await?;
@@ -142,6 +151,14 @@ impl Clerk {
 
     /// Sends until there is nothing left to do, or until it is told to stop.
     pub(super) async fn run(mut self) -> Result<Ended, SendError> {
+        let ended = self.work().await;
+        if ended.is_err() {
+            self.leave().await;
+        }
+        ended
+    }
+
+    async fn work(&mut self) -> Result<Ended, SendError> {
         loop {
             if self.upkeep_at <= Instant::now() {
                 self.upkeep_unless_away().await;
@@ -155,6 +172,8 @@ impl Clerk {
                 }
                 self.dispatch(&round, done);
             }
+            self.settle_unstored().await?;
+            self.check_claims()?;
             if let Some(ended) = self.is_finished_unless_away().await? {
                 self.tasks.abort_all();
                 if let Err(error) = self.lease.end().await {
@@ -180,6 +199,7 @@ impl Clerk {
         let stopping = self.is_stopping();
         let until = wakes_at_us.map_or(UPKEEP, |at_us| self.clock.until(at_us));
         let wake = (Instant::now() + until).min(self.upkeep_at);
+        let wake = self.commits.claim_at().map_or(wake, |at| wake.min(at));
         let mut heard = None;
         tokio::select! {
             biased;
@@ -218,7 +238,7 @@ impl Clerk {
         }
         self.release_held(&mut round);
         self.return_moments(&mut round);
-        if !self.is_stopping() && self.lease.holds() {
+        if !self.is_stopping() && self.lease.holds() && self.commits.claim_at().is_none() {
             if self.refill {
                 self.refill = false;
                 self.refill(&mut round);
@@ -229,7 +249,7 @@ impl Clerk {
         round
     }
 
-    fn empty_round(&self, now: Timestamp) -> Round {
+    pub(super) fn empty_round(&self, now: Timestamp) -> Round {
         let rules = Rules {
             now,
             reach: self.reach,

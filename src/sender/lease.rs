@@ -2,7 +2,7 @@
 //! starts nothing; and whoever is found dead has their messages parked as unknown.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -33,6 +33,7 @@ pub(super) struct Lease {
     /// On the host's steady clock: nobody's setting of a clock makes a lease longer.
     trusted_until_us: AtomicI64,
     missed: AtomicU32,
+    is_given_up: AtomicBool,
     /// In milliseconds: until a lease later no other worker is declared dead for its silence.
     patient_since: AtomicI64,
     /// The id under which this worker was declared dead last.
@@ -62,6 +63,7 @@ impl Lease {
             worker_id: AtomicI64::new(worker_id),
             trusted_until_us: AtomicI64::new(0),
             missed: AtomicU32::new(0),
+            is_given_up: AtomicBool::new(false),
             patient_since: AtomicI64::new(i64::MIN),
             forfeited: AtomicI64::new(0),
             wake: Notify::new(),
@@ -76,7 +78,8 @@ impl Lease {
 
     /// Whether a request may start now.
     pub(super) fn holds(&self) -> bool {
-        self.missed.load(Ordering::Acquire) < MISSES
+        !self.is_given_up.load(Ordering::Acquire)
+            && self.missed.load(Ordering::Acquire) < MISSES
             && self.worker_id() != self.forfeited.load(Ordering::Acquire)
             && self.clock.steady_us() < self.trusted_until_us.load(Ordering::Acquire)
             && !self.clock.is_doubtful()
@@ -101,6 +104,11 @@ impl Lease {
     pub(super) fn forfeit(&self, worker_id: i64) {
         self.forfeited.store(worker_id, Ordering::Release);
         self.wake.notify_one();
+    }
+
+    /// Starts nothing more, whatever the database says.
+    pub(super) fn give_up(&self) {
+        self.is_given_up.store(true, Ordering::Release);
     }
 
     /// Renews the lease and keeps the clock, until it is dropped.

@@ -8,7 +8,7 @@ use super::hours::Hours;
 use super::slot::Job;
 use crate::provider::Provider;
 use crate::sms::{Cause, Class, Outcome, Timestamp};
-use crate::store::{Campaign, CampaignState, Drained};
+use crate::store::{Campaign, CampaignState, Drained, QueuePlace};
 
 /// A campaign that was found empty is asked again after this: others may add to it.
 const POLL: Duration = Duration::from_secs(1);
@@ -22,6 +22,8 @@ pub(super) struct Line {
     /// When the next message is due, as far as was heard.
     due_at: Option<Timestamp>,
     pub(super) hours: Hours,
+    /// By when what is queued must expire to be failed, and where in the queue to go on looking.
+    pub(super) expiring: Option<(Timestamp, Option<QueuePlace>)>,
     /// It had nothing left when it was asked last.
     pub(super) empty: bool,
     /// A message of the request that was refused last, while nothing else happened since.
@@ -41,6 +43,7 @@ impl Line {
             quiet_until: Timestamp::default(),
             due_at: None,
             hours: Hours::default(),
+            expiring: None,
             empty: false,
             refused: None,
             proven: false,
@@ -73,6 +76,7 @@ impl Line {
         if is_active_again || campaign.window != self.campaign.window {
             self.quiet_until = Timestamp::default();
             self.hours = Hours::default();
+            self.expiring = None;
         }
         self.campaign = campaign;
     }

@@ -17,6 +17,7 @@ mod filling;
 mod gate;
 mod hours;
 mod inquiry;
+mod journal;
 mod lease;
 mod line;
 pub mod retry;
@@ -28,6 +29,7 @@ mod upkeep;
 mod simulation;
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -93,6 +95,8 @@ pub struct Settings {
     pub follow: bool,
     /// Wait for windows to open, and for what is due later than any retry.
     pub wait: bool,
+    /// Where a worker whose server cannot be had leaves what it knows.
+    pub state_folder: Option<PathBuf>,
 }
 
 /// What a run has done so far; anybody may look at it at any time.

@@ -17,6 +17,8 @@ use crate::store::{Campaign, CampaignState};
 
 /// So many times in a row some old starts are forgotten.
 const FORGETTING: u32 = 10;
+/// Of closed windows' queues at most so many chunks are looked through between two rounds.
+const EXPIRING: u32 = 10;
 /// Who has nothing to send for so long waits for its hour.
 const WORTH_SAYING: Duration = Duration::from_secs(5);
 
@@ -38,6 +40,8 @@ impl Clerk {
 
     /// Looks at what others change: campaigns, and workers that died.
     pub(super) async fn upkeep(&mut self, first: bool) -> Result<(), SendError> {
+        // Before its messages are parked: what a worker of this host left says more of them.
+        self.settle_journal().await?;
         let parked = self.lease.bury_dead().await?;
         let mut served = HashMap::new();
         let mut unserved = Vec::new();
@@ -98,15 +102,26 @@ impl Clerk {
     async fn keep_hours(&mut self) -> Result<(), SendError> {
         let (now, reach) = (self.clock.now(), self.reach);
         let mut windows = HashMap::new();
+        let mut chunks = EXPIRING;
         for line in self.routes.iter_mut().flat_map(|route| &mut route.lines) {
             line.keep_hours(now, reach);
             if let Some(window) = &line.campaign.window {
                 windows.insert(line.campaign.id, window.clone());
             }
             if let Some(opens_at) = line.hours.take_closed(now).filter(|_| line.is_active()) {
+                line.expiring = Some((opens_at, None));
+            }
+            while let Some((by, after)) = line.expiring.filter(|(by, _)| now < *by)
+                && chunks > 0
+            {
+                chunks -= 1;
                 let store = self.database.reach().await?;
-                let expired = store.expire_rows(line.campaign.id, opens_at, now).await?;
-                self.progress.failed.fetch_add(expired, Ordering::Relaxed);
+                let id = line.campaign.id;
+                let expired = store.expire_rows(id, by, after, now).await?;
+                self.progress
+                    .failed
+                    .fetch_add(expired.rows, Ordering::Relaxed);
+                line.expiring = expired.reached.map(|reached| (by, Some(reached)));
             }
         }
         self.windows = Arc::new(windows);
@@ -192,7 +207,8 @@ impl Clerk {
         self.resend_unknown().await?;
         let lines = self.routes.iter().flat_map(|route| &route.lines);
         let campaigns: Vec<i64> = lines.map(|line| line.campaign.id).collect();
-        let known: Vec<i64> = self.claims.iter().copied().collect();
+        let unstored = self.commits.unstored.iter().map(|one| one.settlement.id);
+        let known: Vec<i64> = self.claims.iter().copied().chain(unstored).collect();
         let before = self.clock.now().minus(self.lease.length());
         let worker_id = self.lease.worker_id();
         let store = self.database.reach().await?;
@@ -230,7 +246,8 @@ impl Clerk {
     }
 
     async fn is_finished(&mut self) -> Result<Option<Ended>, SendError> {
-        if self.routes.iter().any(|route| route.busy() > 0) || !self.ended.is_empty() {
+        let is_settled = self.commits.unstored.is_empty() && self.ended.is_empty();
+        if self.routes.iter().any(|route| route.busy() > 0) || !is_settled {
             return Ok(None);
         }
         if self.is_stopping() {
@@ -238,6 +255,11 @@ impl Clerk {
         }
         if self.left() == 0 {
             return Ok(Some(Ended::Limit));
+        }
+        let mut lines = self.routes.iter().flat_map(|route| &route.lines);
+        let now = self.clock.now();
+        if lines.any(|line| line.expiring.is_some_and(|(by, _)| now < by)) {
+            return Ok(None);
         }
         let (now, patience) = (self.clock.now(), self.settings.retry.max_wait);
         let rests = |line: &Line| {

@@ -36,8 +36,15 @@ pub enum Fault {
     NoDatabase,
     /// The server cannot be spoken to in secret.
     Encryption,
+    /// A pooler stands before the server that keeps no prepared statements.
+    Pooler,
+    /// A rule of a table forbids the row, such as a number that is taken.
+    Refused,
     Other,
 }
+
+/// What is said of a file that cannot be read as a database.
+pub(super) const DAMAGED: &str = "is not a database, or a damaged one";
 
 /// A database's fault: which database, what kind, and a sentence.
 #[derive(Clone, Debug)]
@@ -78,12 +85,28 @@ impl StoreError {
         self.fault
     }
 
-    /// Whether the same call may succeed later without anybody's doing.
+    /// Whether the same call may succeed later, as far as anybody can tell: all but what somebody must mend.
     pub fn passes(&self) -> bool {
-        matches!(
+        !matches!(
             self.fault,
-            Fault::Busy | Fault::Full | Fault::Away | Fault::Replica
+            Fault::Url
+                | Fault::NoFolder
+                | Fault::Foreign
+                | Fault::Newer
+                | Fault::Denied
+                | Fault::NoDatabase
+                | Fault::Pooler
         )
+    }
+
+    /// Whether the database was there and said no to what was asked: less of it, or one row, may pass.
+    pub fn is_answer(&self) -> bool {
+        matches!(self.fault, Fault::Refused | Fault::Other)
+    }
+
+    /// What happened, without the name of the database.
+    pub(super) fn reason(&self) -> &str {
+        &self.reason
     }
 
     /// What the operator can do about it.
@@ -99,6 +122,10 @@ impl StoreError {
                 Some("`smsq import` creates it; is `--database` right, and the folder you are in?")
             }
             Fault::NoFolder => Some("make the folder first; or is `--database` wrong?"),
+            Fault::Foreign if self.reason == DAMAGED => Some(
+                "is `--database` right? a damaged queue: restore a copy or `sqlite3 FILE .recover`; \
+                 do not import again before you know who already got it",
+            ),
             Fault::Foreign => Some(
                 "point `--database` at a new file; smsq never overwrites what it does not know",
             ),
@@ -118,7 +145,10 @@ impl StoreError {
             Fault::Encryption => Some(
                 "`?tls_ca=FILE` names the authority of its certificate, `?tls=off` speaks in the clear",
             ),
-            Fault::Url | Fault::Away | Fault::Other => None,
+            Fault::Pooler => Some(
+                "set PgBouncer's `pool_mode = session`, or use 1.21 or newer with `max_prepared_statements`",
+            ),
+            Fault::Url | Fault::Away | Fault::Refused | Fault::Other => None,
         }
     }
 }

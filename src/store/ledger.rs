@@ -1,7 +1,7 @@
 //! The operator's moves between the tables: retry, settle, cancel. They work in chunks, so they can be
 //! interrupted and repeated.
 
-use super::{Store, StoreError};
+use super::{CHUNK, Store, StoreError};
 use crate::sms::{Class, Timestamp};
 
 /// The failed messages that an operator means, the oldest first, at most a chunk.
@@ -163,22 +163,65 @@ impl Store {
     }
 
     /// Fails what is queued in a campaign and expires by a moment before which nothing of it may be sent; what
-    /// is in doubt is parked. Returns how many.
+    /// is in doubt is parked. Looks at a chunk of the queue at a time: those after a place in it.
     pub async fn expire_rows(
         &self,
         campaign_id: i64,
         by: Timestamp,
+        after: Option<QueuePlace>,
         now: Timestamp,
-    ) -> Result<u64, StoreError> {
+    ) -> Result<Expired, StoreError> {
         match self {
-            Self::Sqlite(sqlite) => {
-                chunked(async || sqlite.expire_rows(campaign_id, by, now).await).await
-            }
-            Self::Server(server) => {
-                chunked(async || server.expire_rows(campaign_id, by, now).await).await
-            }
+            Self::Sqlite(sqlite) => sqlite.expire_rows(campaign_id, by, after, now).await,
+            Self::Server(server) => server.expire_rows(campaign_id, by, after, now).await,
         }
     }
+}
+
+/// A place in a campaign's queue: when its message is due, and the message.
+pub type QueuePlace = (i64, i64);
+
+/// What came of one chunk of a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Expired {
+    pub rows: u64,
+    /// Where to go on; `None`: the queue is at its end.
+    pub reached: Option<QueuePlace>,
+}
+
+/// A queued message: when it is due, its number, when it expires, and whether it is in doubt.
+pub(super) type Queued = (i64, i64, Option<i64>, bool);
+
+/// The next chunk of a campaign's queue.
+macro_rules! queued_after {
+    ($campaign_id:expr, $after:expr) => {{
+        let (due_at, id) = $after.unwrap_or((i64::MIN, i64::MIN));
+        sms::table
+            .filter(sms::campaign_id.eq($campaign_id))
+            .filter(sms::state.eq(State::Ready.code()))
+            .filter(sms::due_at.ge(due_at))
+            .filter(sms::due_at.gt(due_at).or(sms::id.gt(id)))
+            .order((sms::due_at, sms::id))
+            .limit($crate::store::CHUNK)
+            .select((sms::due_at, sms::id, sms::expires_at, sms::in_doubt))
+    }};
+}
+
+pub(super) use queued_after;
+
+/// Those that expire by a moment: in doubt, and the others; and where the next chunk begins.
+pub(super) fn expiring(rows: &[Queued], by: Timestamp) -> (Vec<i64>, Vec<i64>, Option<QueuePlace>) {
+    let expires = |row: &&Queued| row.2.is_some_and(|at| at <= by.as_millis());
+    let of = |in_doubt: bool| {
+        let rows = rows.iter().filter(expires);
+        let rows = rows.filter(move |row| row.3 == in_doubt);
+        let mut ids: Vec<i64> = rows.map(|row| row.1).collect();
+        ids.sort_unstable();
+        ids
+    };
+    let is_full = i64::try_from(rows.len()).is_ok_and(|count| count >= CHUNK);
+    let reached = rows.last().filter(|_| is_full);
+    (of(true), of(false), reached.map(|row| (row.0, row.1)))
 }
 
 /// What one transaction of many did.
@@ -199,7 +242,9 @@ impl Chunk {
 }
 
 /// Repeats a chunk until nothing is left to look at; returns how many rows were moved.
-async fn chunked(chunk: impl AsyncFn() -> Result<Chunk, StoreError>) -> Result<u64, StoreError> {
+pub(super) async fn chunked(
+    chunk: impl AsyncFn() -> Result<Chunk, StoreError>,
+) -> Result<u64, StoreError> {
     let mut moved = 0;
     loop {
         let chunk = chunk().await?;

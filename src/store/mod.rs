@@ -76,7 +76,7 @@ use crate::sms::Timestamp;
 pub use campaigns::{Campaign, CampaignChange, CampaignState, NewCampaign, WindowChange};
 pub use error::{Fault, StoreError};
 pub use imports::{Batch, Enqueued};
-pub use ledger::RetryFilter;
+pub use ledger::{Expired, QueuePlace, RetryFilter};
 pub use purge::{Age, KeepConfig, Person, Purge, Purged};
 pub use queue::{
     Admission, Ask, Claimed, Drained, Fate, Halt, Held, Load, Moment, Round, RoundDone, RouteClaim,
@@ -188,6 +188,14 @@ impl Store {
         match self {
             Self::Sqlite(sqlite) => sqlite.place(),
             Self::Server(server) => server.place(),
+        }
+    }
+
+    /// The file of an embedded database.
+    pub fn file(&self) -> Option<&Path> {
+        match self {
+            Self::Sqlite(sqlite) => Some(Path::new(sqlite.place())),
+            Self::Server(_) => None,
         }
     }
 

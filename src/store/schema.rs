@@ -58,6 +58,8 @@ diesel::table! {
         last_reason -> Nullable<Text>,
         late_accepted -> Integer,
         late_message_id -> Nullable<Text>,
+        late_claims -> Nullable<Text>,
+        refunded_claim -> Nullable<BigInt>,
         created_at -> BigInt,
     }
 }
@@ -75,6 +77,7 @@ diesel::table! {
         price -> Nullable<Text>,
         attempts -> Integer,
         accepted -> Integer,
+        accepted_claims -> Nullable<Text>,
         claim -> BigInt,
         delivery_state -> Nullable<Text>,
         created_at -> BigInt,

@@ -4,9 +4,15 @@
 use diesel::prelude::*;
 use diesel_async::RunQueryDsl;
 
-use super::schema::{campaign, sms};
-use super::{CampaignState, Store, StoreError};
-use crate::sms::{State, Timestamp};
+use super::ledger::{Chunk, chunked};
+use super::queue::{Fate, Settlement};
+use super::schema::sms;
+use super::verdict::NOT_STORED;
+use super::{Store, StoreError};
+use crate::sms::{Class, State, Timestamp};
+
+/// The longest reason that a message is set aside with, in characters.
+const REASON: usize = 500;
 
 /// A message of which nobody knows whether it was accepted.
 #[derive(Clone, Debug, Queryable, Selectable)]
@@ -44,6 +50,7 @@ impl Store {
             .filter(sms::state.eq(State::Unknown.code()))
             .filter(sms::due_at.le(due.by.as_millis()))
             .filter(sms::claimed_at.le(due.claimed_by.as_millis()))
+            .filter(is_none_of(NOT_STORED).assume_not_null())
             .order((sms::due_at, sms::id))
             .limit(limit)
             .select(Unknown::as_select())
@@ -56,7 +63,8 @@ impl Store {
                 .filter(sms::campaign_id.eq(due.campaign_id))
                 .filter(sms::state.eq(State::Unknown.code()))
                 .filter(sms::due_at.le(due.by.as_millis()))
-                .filter(sms::claimed_at.le(due.claimed_by.as_millis())),
+                .filter(sms::claimed_at.le(due.claimed_by.as_millis()))
+                .filter(is_none_of(NOT_STORED).assume_not_null()),
         ))
         .get_result(conn))
     }
@@ -85,36 +93,35 @@ impl Store {
     /// left (`max_attempts` 0: always), or its campaign is not active.
     pub async fn ready_unknown(
         &self,
-        (id, claim): (i64, i64),
+        message: (i64, i64),
         in_doubt: bool,
         max_attempts: i32,
         now: Timestamp,
     ) -> Result<bool, StoreError> {
-        let rows: usize = writing!(self, |conn| diesel::update(
-            sms::table
-                .filter(sms::id.eq(id))
-                .filter(sms::claim.eq(claim))
-                .filter(sms::state.eq(State::Unknown.code()))
-                .filter(sms::attempts.lt(most(max_attempts)))
-                .filter(
-                    sms::campaign_id.eq_any(
-                        campaign::table
-                            .filter(campaign::state.eq(CampaignState::Active.code()))
-                            .select(campaign::id),
-                    )
-                ),
-        )
-        .set((
-            sms::state.eq(State::Ready.code()),
-            sms::in_doubt.eq(in_doubt),
-            sms::due_at.eq(now.as_millis()),
-        ))
-        .execute(conn))?;
-        Ok(rows == 1)
+        let requeue = Requeue {
+            campaign_id: None,
+            message: Some(message),
+            claimed_after: None,
+            in_doubt,
+            attempts_below: most(max_attempts),
+            now,
+        };
+        Ok(self.requeue_chunk(requeue).await?.moved == 1)
     }
 
-    /// Puts a campaign's unknown messages back into the queue, in doubt and with the same reference, where their
-    /// last attempt was claimed after `claimed_after` and they have attempts left. Returns how many.
+    /// Puts a campaign's unknown messages back into the queue, in doubt and with the same reference,
+    /// where they have attempts left (`max_attempts` 0: always). Returns how many; none where the campaign
+    /// is not active.
+    pub async fn requeue_unknown(
+        &self,
+        campaign_id: i64,
+        max_attempts: i32,
+        now: Timestamp,
+    ) -> Result<u64, StoreError> {
+        self.requeue(campaign_id, None, max_attempts, now).await
+    }
+
+    /// The same, only where their last attempt was claimed after `claimed_after`.
     pub async fn requeue_honoured(
         &self,
         campaign_id: i64,
@@ -122,20 +129,136 @@ impl Store {
         max_attempts: i32,
         now: Timestamp,
     ) -> Result<u64, StoreError> {
-        let rows: usize = writing!(self, |conn| diesel::update(
-            sms::table
-                .filter(sms::campaign_id.eq(campaign_id))
-                .filter(sms::state.eq(State::Unknown.code()))
-                .filter(sms::attempts.lt(most(max_attempts)))
-                .filter(sms::claimed_at.gt(claimed_after.as_millis())),
-        )
-        .set((
-            sms::state.eq(State::Ready.code()),
-            sms::due_at.eq(now.as_millis()),
-        ))
-        .execute(conn))?;
-        Ok(rows as u64)
+        self.requeue(campaign_id, Some(claimed_after), max_attempts, now)
+            .await
     }
+
+    async fn requeue(
+        &self,
+        campaign_id: i64,
+        claimed_after: Option<Timestamp>,
+        max_attempts: i32,
+        now: Timestamp,
+    ) -> Result<u64, StoreError> {
+        let requeue = Requeue {
+            campaign_id: Some(campaign_id),
+            message: None,
+            claimed_after,
+            in_doubt: true,
+            attempts_below: most(max_attempts),
+            now,
+        };
+        chunked(async || self.requeue_chunk(requeue).await).await
+    }
+
+    async fn requeue_chunk(&self, requeue: Requeue) -> Result<Chunk, StoreError> {
+        match self {
+            Self::Sqlite(sqlite) => sqlite.requeue(requeue).await,
+            Self::Server(server) => server.requeue(requeue).await,
+        }
+    }
+
+    /// Parks a message whose outcome the database refuses to store, with that as its reason: it is listed as
+    /// unknown and never sent again unasked. False when the settlement no longer concerns it.
+    pub async fn set_aside(
+        &self,
+        settlement: &Settlement,
+        error: &StoreError,
+    ) -> Result<bool, StoreError> {
+        let (outcome, counted) = match &settlement.fate {
+            Fate::Sent(receipt) => {
+                let provider = &settlement.provider;
+                let id = receipt.message_id.as_ref();
+                let id = id.map(|id| format!(" as `{id}`")).unwrap_or_default();
+                (format!("`{provider}` accepted it{id}"), 1)
+            }
+            Fate::Failed(cause) => (format!("it failed: {}", cause.reason), 1),
+            Fate::Refused(cause) => (format!("it was not sent: {}", cause.reason), 0),
+            Fate::Unknown(cause) => (cause.reason.clone(), 1),
+            Fate::Ready { counted, .. } => ("it was not accepted".to_owned(), i32::from(*counted)),
+            Fate::Refunded => return Ok(false),
+        };
+        let refused = error.reason();
+        let reason = format!("{outcome}; the database refuses to store that: {refused}");
+        let reason: String = reason.chars().take(REASON).collect();
+        let parked = (
+            sms::state.eq(State::Unknown.code()),
+            sms::in_doubt.eq(true),
+            sms::worker_id.eq(None::<i64>),
+            sms::last_class.eq(Class::Unknown.as_str()),
+            sms::last_code.eq(NOT_STORED),
+            sms::last_reason.eq(reason),
+        );
+        let own: usize = writing!(self, |conn| diesel::update(
+            sms::table
+                .filter(sms::id.eq(settlement.id))
+                .filter(sms::claim.eq(settlement.claim))
+                .filter(sms::state.eq(State::Sending.code()))
+        )
+        .set((parked.clone(), sms::attempts.eq(sms::attempts + counted)))
+        .execute(conn))?;
+        if own == 1 || !matches!(settlement.fate, Fate::Sent(_)) {
+            return Ok(own == 1);
+        }
+        // It was accepted, and must not be sent again where it waits for that.
+        let late: usize = writing!(self, |conn| diesel::update(
+            sms::table
+                .filter(sms::id.eq(settlement.id))
+                .filter(sms::state.ne(State::Sending.code()))
+        )
+        .set(parked.clone())
+        .execute(conn))?;
+        Ok(late == 1)
+    }
+}
+
+/// Unknown messages that go back into the queue, where their campaign is active.
+#[derive(Clone, Copy)]
+pub(super) struct Requeue {
+    pub(super) campaign_id: Option<i64>,
+    /// Only this one, under this claim.
+    pub(super) message: Option<(i64, i64)>,
+    /// Their last attempt was claimed after this.
+    pub(super) claimed_after: Option<Timestamp>,
+    pub(super) in_doubt: bool,
+    pub(super) attempts_below: i32,
+    pub(super) now: Timestamp,
+}
+
+/// Message and campaign of those that are meant, at most a chunk.
+macro_rules! requeue_matching {
+    ($requeue:expr) => {{
+        let requeue: &$crate::store::unknown::Requeue = $requeue;
+        let mut query = sms::table
+            .filter(sms::state.eq(State::Unknown.code()))
+            .filter(sms::attempts.lt(requeue.attempts_below))
+            .filter(
+                $crate::store::unknown::is_none_of($crate::store::verdict::NOT_STORED)
+                    .assume_not_null(),
+            )
+            .limit($crate::store::CHUNK)
+            .select((sms::id, sms::campaign_id))
+            .into_boxed();
+        if let Some(campaign_id) = requeue.campaign_id {
+            query = query.filter(sms::campaign_id.eq(campaign_id));
+        }
+        if let Some((id, claim)) = requeue.message {
+            query = query.filter(sms::id.eq(id)).filter(sms::claim.eq(claim));
+        }
+        if let Some(after) = requeue.claimed_after {
+            let claimed = sms::claimed_at.gt(after.as_millis());
+            query = query.filter(claimed.assume_not_null());
+        }
+        query
+    }};
+}
+
+pub(super) use requeue_matching;
+
+/// What became of the others is known, but could not be stored.
+#[diesel::dsl::auto_type]
+pub(super) fn is_none_of(code: &'static str) -> _ {
+    sms::last_code.is_null().or(sms::last_code.ne(code))
 }
 
 fn most(attempts: i32) -> i32 {

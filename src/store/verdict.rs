@@ -1,6 +1,11 @@
 //! What a settlement means for its message: pure, and the same on every database.
 
+use std::collections::BTreeSet;
+
+use diesel::prelude::*;
+
 use super::queue::{Fate, Settled, Settlement};
+use super::schema::sms;
 use crate::sms::{Cause, Class, Receipt, State, Timestamp};
 
 /// What the message's row in `sms` says of itself when its settlement comes.
@@ -12,6 +17,8 @@ pub(super) struct Standing {
     /// Older claims that were accepted while this one was sending.
     pub(super) late_accepted: i32,
     pub(super) late_message_id: Option<String>,
+    /// The numbers of those claims, with commas.
+    pub(super) late_claims: Option<String>,
 }
 
 /// Where the message goes.
@@ -19,14 +26,17 @@ pub(super) struct Standing {
 pub(super) enum Verdict {
     /// The claim is no longer the row's: nothing changes.
     Stale,
-    /// An older claim was accepted while a newer one is sending: noted on the row.
-    Noted,
+    /// An older claim was accepted while a newer one is sending: noted on the row, with these as
+    /// `late_claims`. `None`: it is noted already.
+    Noted(Option<String>),
     Sent {
         receipt: Receipt,
         /// Attempts that were not counted yet.
         counted: i32,
         /// Acceptances beside those that the row has noted.
         accepted: i32,
+        /// The ledger's `accepted_claims`.
+        claims: Option<String>,
         settled: Settled,
     },
     Failed {
@@ -50,6 +60,16 @@ pub(super) enum Verdict {
     },
 }
 
+/// The code of messages that the database refuses to store where they belong: they stay unknown until an operator
+/// settles them.
+pub(super) const NOT_STORED: &str = "not_stored";
+
+/// The reason of messages whose number a failed message has.
+pub(super) fn number_taken() -> Cause {
+    let why = "it cannot be listed as failed: another program gave it the number of another failed message";
+    Cause::new(Class::Unknown, why).with_code(NOT_STORED)
+}
+
 /// The reason of messages whose campaign was cancelled.
 pub(super) fn cancelled() -> Cause {
     Cause::new(Class::Cancelled, "its campaign was cancelled")
@@ -71,15 +91,43 @@ pub(super) fn expired() -> Cause {
     )
 }
 
+/// The row's attempt of this claim was not given back yet; the answer to the commit of a refund may be lost.
+#[diesel::dsl::auto_type]
+pub(super) fn is_not_refunded(claim: i64) -> _ {
+    let is_refunded = sms::refunded_claim.eq(claim).assume_not_null();
+    sms::refunded_claim
+        .is_null()
+        .or(diesel::dsl::not(is_refunded))
+}
+
 /// Whether the settlement would put its message back into the queue, which a cancelled campaign forbids.
 pub(super) fn would_wait(settlement: &Settlement) -> bool {
     matches!(settlement.fate, Fate::Ready { .. })
 }
 
-/// Whether the ledger's row is what this very settlement wrote, the answer to whose commit was lost: one
-/// claim is at most one attempt, so it is accepted once.
-pub(super) fn is_repeated(settlement: &Settlement, ledger_claim: i64, accepted: i32) -> bool {
-    ledger_claim == settlement.claim && accepted > 0
+/// The `accepted_claims` of the ledger's row once this acceptance is counted; `None` where it is counted
+/// already, because the answer to its commit was lost. One claim is at most one attempt, so it is accepted once.
+pub(super) fn counted_with(
+    settlement: &Settlement,
+    ledger_claim: i64,
+    accepted: i32,
+    claims: Option<&str>,
+) -> Option<String> {
+    let mut counted = numbers(claims);
+    if claims.is_none() && accepted > 0 {
+        counted.insert(ledger_claim);
+    }
+    counted.insert(settlement.claim).then(|| joined(&counted))
+}
+
+fn numbers(claims: Option<&str>) -> BTreeSet<i64> {
+    let numbers = claims.unwrap_or_default().split(',');
+    numbers.filter_map(|number| number.parse().ok()).collect()
+}
+
+fn joined(claims: &BTreeSet<i64>) -> String {
+    let numbers: Vec<String> = claims.iter().map(i64::to_string).collect();
+    numbers.join(",")
 }
 
 /// What becomes of the message whose row stands as `standing`; `is_cancelled` need only be right where
@@ -88,14 +136,18 @@ pub(super) fn of(settlement: &Settlement, standing: &Standing, is_cancelled: boo
     let sending = standing.state == State::Sending.code();
     let is_own = standing.claim == settlement.claim;
     if let Fate::Sent(receipt) = &settlement.fate {
+        let mut claims = numbers(standing.late_claims.as_deref());
+        let is_new = claims.insert(settlement.claim);
         if sending && !is_own {
-            return Verdict::Noted;
+            return Verdict::Noted(is_new.then(|| joined(&claims)));
         }
+        let is_only = claims.len() == 1 && is_own;
         // A parked row's attempt was counted when it was parked.
         return Verdict::Sent {
             receipt: receipt.clone(),
             counted: i32::from(sending),
-            accepted: 1,
+            accepted: i32::from(is_new),
+            claims: (!is_only).then(|| joined(&claims)),
             settled: if sending {
                 Settled::Done
             } else {
@@ -119,6 +171,7 @@ pub(super) fn of(settlement: &Settlement, standing: &Standing, is_cancelled: boo
             },
             counted: i32::from(!never_started),
             accepted: 0,
+            claims: standing.late_claims.clone(),
             settled: Settled::Done,
         };
     }

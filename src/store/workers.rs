@@ -1,11 +1,16 @@
 //! Who sends: every worker's row, its heartbeat, and what becomes of a dead one's messages.
 
+use std::collections::HashSet;
+
 use diesel::prelude::*;
 use diesel_async::RunQueryDsl;
 
-use super::schema::{sms, worker};
+use super::schema::{campaign, sms, sms_failed, sms_sent, worker};
 use super::{Store, StoreError};
 use crate::sms::{State, Timestamp};
+
+/// So many numbers fit into one statement of every database.
+const IDS: usize = 1_000;
 
 /// A process that sends, as its row in table `worker` has it.
 #[derive(Clone, Debug, PartialEq, Eq, Queryable, Selectable)]
@@ -118,14 +123,19 @@ impl Store {
         campaigns: &[i64],
         now: Timestamp,
     ) -> Result<u64, StoreError> {
-        let orphans: Vec<(i64, i64, i64)> = reading!(self, |conn| sms::table
-            .filter(sms::campaign_id.eq_any(campaigns))
-            .filter(sms::state.eq(State::Sending.code()))
-            .filter(sms::worker_id.eq(worker_id))
-            .filter(sms::claimed_at.lt(claimed_before.as_millis()))
-            .filter(sms::id.ne_all(&known))
-            .select((sms::id, sms::claim, sms::due_at))
-            .load(conn))?;
+        let known: HashSet<i64> = known.into_iter().collect();
+        let mut orphans: Vec<(i64, i64, i64)> = Vec::new();
+        for campaigns in campaigns.chunks(IDS) {
+            let own: Vec<(i64, i64, i64)> = reading!(self, |conn| sms::table
+                .filter(sms::campaign_id.eq_any(campaigns))
+                .filter(sms::state.eq(State::Sending.code()))
+                .filter(sms::worker_id.eq(worker_id))
+                .filter(sms::claimed_at.lt(claimed_before.as_millis()))
+                .select((sms::id, sms::claim, sms::due_at))
+                .load(conn))?;
+            let unknown = own.into_iter().filter(|(id, _, _)| !known.contains(id));
+            orphans.extend(unknown);
+        }
         if orphans.is_empty() {
             return Ok(0);
         }
@@ -135,31 +145,38 @@ impl Store {
         }
     }
 
-    /// Puts a campaign's unknown messages back into the queue, in doubt and with the same reference,
-    /// where they have attempts left (`max_attempts` 0: always). Returns how many.
-    pub async fn requeue_unknown(
-        &self,
-        campaign_id: i64,
-        max_attempts: i32,
-        now: Timestamp,
-    ) -> Result<u64, StoreError> {
-        let most = if max_attempts == 0 {
-            i32::MAX
-        } else {
-            max_attempts
-        };
-        let rows: usize = writing!(self, |conn| diesel::update(
-            sms::table
-                .filter(sms::campaign_id.eq(campaign_id))
-                .filter(sms::state.eq(State::Unknown.code()))
-                .filter(sms::attempts.lt(most)),
-        )
-        .set((
-            sms::state.eq(State::Ready.code()),
-            sms::due_at.eq(now.as_millis()),
-        ))
-        .execute(conn))?;
-        Ok(rows as u64)
+    /// When the tables were made, in milliseconds since the Unix epoch: no two databases are of the same moment.
+    pub async fn made_at(&self) -> Result<i64, StoreError> {
+        let made_at: Vec<i64> = reading!(self, |conn| campaign::table
+            .order(campaign::id)
+            .limit(1)
+            .select(campaign::created_at)
+            .load(conn))?;
+        Ok(made_at.into_iter().next().unwrap_or_default())
+    }
+
+    /// Which of these messages were queued after a moment.
+    pub async fn made_after(&self, ids: &[i64], at: Timestamp) -> Result<HashSet<i64>, StoreError> {
+        let mut later = HashSet::new();
+        for ids in ids.chunks(IDS) {
+            let queued: Vec<i64> = reading!(self, |conn| sms::table
+                .filter(sms::id.eq_any(ids))
+                .filter(sms::created_at.gt(at.as_millis()))
+                .select(sms::id)
+                .load(conn))?;
+            let sent: Vec<i64> = reading!(self, |conn| sms_sent::table
+                .filter(sms_sent::id.eq_any(ids))
+                .filter(sms_sent::created_at.gt(at.as_millis()))
+                .select(sms_sent::id)
+                .load(conn))?;
+            let failed: Vec<i64> = reading!(self, |conn| sms_failed::table
+                .filter(sms_failed::id.eq_any(ids))
+                .filter(sms_failed::created_at.gt(at.as_millis()))
+                .select(sms_failed::id)
+                .load(conn))?;
+            later.extend(queued.into_iter().chain(sent).chain(failed));
+        }
+        Ok(later)
     }
 
     /// When the campaign's next message becomes due; `None` when none is ready.
@@ -190,17 +207,18 @@ impl Store {
     /// Whether a campaign still has messages that may become due, or that anybody is sending.
     pub async fn unfinished(&self, campaign_id: i64) -> Result<Unfinished, StoreError> {
         let in_state = |state: State| {
-            diesel::select(diesel::dsl::exists(
+            diesel::dsl::exists(
                 sms::table
                     .filter(sms::campaign_id.eq(campaign_id))
                     .filter(sms::state.eq(state.code())),
-            ))
+            )
         };
-        reading!(self, |conn| async {
-            // Sending first: what ends in between shows up as ready, never as nothing.
-            let sending = in_state(State::Sending).get_result(&mut *conn).await?;
-            let ready = in_state(State::Ready).get_result(conn).await?;
-            Ok(Unfinished { ready, sending })
-        })
+        // In one statement: a message that is claimed or put back meanwhile is in one of the two.
+        let (ready, sending) = reading!(self, |conn| diesel::select((
+            in_state(State::Ready),
+            in_state(State::Sending),
+        ))
+        .get_result(conn))?;
+        Ok(Unfinished { ready, sending })
     }
 }

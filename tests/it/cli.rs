@@ -304,7 +304,7 @@ fn what_is_no_database_is_named_and_left_alone() {
     exit 2
     ----- stderr
     error: `list.csv`: is not a database, or a damaged one
-    hint: point `--database` at a new file; smsq never overwrites what it does not know
+    hint: is `--database` right? a damaged queue: restore a copy or `sqlite3 FILE .recover`; do not import again before you know who already got it
     ");
     snapshot!(scratch.run(["status", "--database", "sqlite://."]), @r"
     exit 2

@@ -32,6 +32,7 @@ mod stopping;
 mod store;
 mod support;
 mod terminal;
+mod unstored;
 mod vendors;
 mod vendors_batches;
 mod vendors_commands;

@@ -58,6 +58,8 @@ CREATE TABLE IF NOT EXISTS sms (
     last_reason     TEXT,
     late_accepted   INT          NOT NULL DEFAULT 0, -- older claims accepted while this one was sending
     late_message_id TEXT,
+    late_claims     TEXT,                        -- the numbers of those claims, with commas
+    refunded_claim  BIGINT,                      -- the claim whose attempt was given back
     created_at      BIGINT       NOT NULL
                     DEFAULT (TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(3)) DIV 1000),
     KEY sms_due (campaign_id, state, due_at, id, import_id)
@@ -75,6 +77,7 @@ CREATE TABLE IF NOT EXISTS sms_sent (
     price          TEXT,
     attempts       INT          NOT NULL,
     accepted       INT          NOT NULL DEFAULT 1, -- how often the provider said that it took it
+    accepted_claims TEXT,                       -- of which claims, with commas; NULL: of `claim`
     claim          BIGINT       NOT NULL,
     delivery_state TEXT,
     created_at     BIGINT       NOT NULL,

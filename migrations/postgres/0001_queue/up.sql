@@ -54,6 +54,8 @@ CREATE TABLE sms (
     last_reason     TEXT,
     late_accepted   INTEGER NOT NULL DEFAULT 0,  -- older claims accepted while this one was sending
     late_message_id TEXT,
+    late_claims     TEXT,                        -- the numbers of those claims, with commas
+    refunded_claim  BIGINT,                      -- the claim whose attempt was given back
     created_at      BIGINT  NOT NULL DEFAULT (extract(epoch FROM clock_timestamp()) * 1000)::bigint
 ) WITH (
     autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 1000,
@@ -74,6 +76,7 @@ CREATE TABLE sms_sent (
     price          TEXT,
     attempts       INTEGER NOT NULL,
     accepted       INTEGER NOT NULL DEFAULT 1,  -- how often the provider said that it took it
+    accepted_claims TEXT,                       -- of which claims, with commas; NULL: of `claim`
     claim          BIGINT  NOT NULL,
     delivery_state TEXT,
     created_at     BIGINT  NOT NULL,

@@ -56,6 +56,8 @@ CREATE TABLE sms (
     last_reason     TEXT,
     late_accepted   INTEGER NOT NULL DEFAULT 0,  -- older claims accepted while this one was sending
     late_message_id TEXT,
+    late_claims     TEXT,                        -- the numbers of those claims, with commas
+    refunded_claim  BIGINT,                      -- the claim whose attempt was given back
     created_at      BIGINT  NOT NULL DEFAULT (CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER))
 );
 CREATE INDEX sms_due ON sms (campaign_id, state, due_at);
@@ -73,6 +75,7 @@ CREATE TABLE sms_sent (
     price          TEXT,
     attempts       INTEGER NOT NULL,
     accepted       INTEGER NOT NULL DEFAULT 1,  -- how often the provider said that it took it
+    accepted_claims TEXT,                       -- of which claims, with commas; NULL: of `claim`
     claim          BIGINT  NOT NULL,
     delivery_state TEXT,
     created_at     BIGINT  NOT NULL,

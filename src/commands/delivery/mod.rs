@@ -6,6 +6,7 @@ mod watch;
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use super::status::lost_text;
@@ -400,8 +401,16 @@ fn sender(
         limit: work.pace.limit,
         follow: work.follow,
         wait: !work.pace.no_wait,
+        state_folder: state_folder(context),
     };
     Ok(Sender::new(store.clone(), providers, settings))
+}
+
+/// Where programs keep what outlives them, by the XDG base directory specification.
+fn state_folder(context: &Context) -> Option<PathBuf> {
+    let state = context.variable("XDG_STATE_HOME").map(PathBuf::from);
+    let home = || Some(PathBuf::from(context.variable("HOME")?).join(".local/state"));
+    Some(state.or_else(home)?.join("smsq"))
 }
 
 fn no_provider(own: &[String]) -> anyhow::Error {

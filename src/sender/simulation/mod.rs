@@ -292,6 +292,7 @@ fn settings() -> Settings {
         limit: None,
         follow: false,
         wait: true,
+        state_folder: None,
     }
 }
 

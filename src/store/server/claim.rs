@@ -11,6 +11,7 @@ use diesel::{QueryResult, update};
 use diesel_async::RunQueryDsl;
 use rand::seq::SliceRandom;
 
+use super::insert::ROWS;
 use super::link::{Link, on};
 use super::settle;
 use crate::phone::Phone;
@@ -241,20 +242,23 @@ pub(super) async fn mark(
     now: Timestamp,
     nonce: &str,
 ) -> QueryResult<()> {
-    let marked = on!(link, |conn| update(
-        sms::table
-            .filter(sms::id.eq_any(ids))
-            .filter(sms::state.eq(State::Ready.code()))
-            .filter(exists(worker::table.find(worker_id)))
-    )
-    .set((
-        sms::state.eq(State::Sending.code()),
-        sms::claim.eq(at_most(sms::claim, MOST) + 1),
-        sms::worker_id.eq(worker_id),
-        sms::claimed_at.eq(now.as_millis()),
-        sms::reference.eq(or_else(sms::reference, joined(nonce, sms::id).nullable())),
-    ))
-    .execute(conn))?;
+    let mut marked = 0;
+    for ids in ids.chunks(ROWS) {
+        marked += on!(link, |conn| update(
+            sms::table
+                .filter(sms::id.eq_any(ids))
+                .filter(sms::state.eq(State::Ready.code()))
+                .filter(exists(worker::table.find(worker_id)))
+        )
+        .set((
+            sms::state.eq(State::Sending.code()),
+            sms::claim.eq(at_most(sms::claim, MOST) + 1),
+            sms::worker_id.eq(worker_id),
+            sms::claimed_at.eq(now.as_millis()),
+            sms::reference.eq(or_else(sms::reference, joined(nonce, sms::id).nullable())),
+        ))
+        .execute(conn))?;
+    }
     if marked == ids.len() {
         Ok(())
     } else {

@@ -18,6 +18,8 @@ use crate::store::{Batch, Enqueued, Fault, StoreError};
 
 /// Rows of one statement.
 pub(super) const ROWS: usize = 1_000;
+/// And of texts: well below the 1 MiB that the smallest `max_allowed_packet` in use allows.
+const BYTES: usize = 512 * 1024;
 /// So long an import waits for a server that is away.
 const PATIENCE: Duration = Duration::from_secs(120);
 const FIRST_WAIT: Duration = Duration::from_millis(100);
@@ -194,7 +196,7 @@ async fn enqueue(link: &mut Link, batch: &Batch) -> QueryResult<Enqueued> {
     done.accepted = accepted.len() as u64;
     take(link, batch.campaign_id, keys).await?;
     replace(link, &replaced, &known).await?;
-    for rows in accepted.chunks(ROWS) {
+    for rows in chunks(&accepted) {
         insert(link, batch, rows).await?;
     }
     count(link, batch, &done).await?;
@@ -231,6 +233,23 @@ async fn replace(link: &mut Link, replaced: &[i64], known: &Known) -> QueryResul
             .execute(conn))?;
     }
     Ok(())
+}
+
+/// What one statement may hold: few rows where texts are long, since a server takes only so much at once.
+fn chunks<'a, 'b>(mut rows: &'a [&'b NewSms]) -> Vec<&'a [&'b NewSms]> {
+    let mut chunks = Vec::new();
+    while !rows.is_empty() {
+        let mut bytes = 0;
+        let fits = |row: &&&NewSms| {
+            bytes += row.phone.len() + row.content.len() + row.params.len() + row.dedupe_key.len();
+            bytes <= BYTES
+        };
+        let count = rows.iter().take(ROWS).take_while(fits).count().max(1);
+        let (chunk, rest) = rows.split_at(count);
+        chunks.push(chunk);
+        rows = rest;
+    }
+    chunks
 }
 
 async fn insert(link: &mut Link, batch: &Batch, rows: &[&NewSms]) -> QueryResult<()> {

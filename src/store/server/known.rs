@@ -167,8 +167,9 @@ fn replacing(
 ) -> Option<Enqueuing> {
     let letter = known.letters.get(&id).filter(|_| !replaced.contains(&id));
     let Some(letter) = letter else {
-        let stands = replaced.contains(&id) || known.stands_elsewhere(row, id);
-        return stands.then_some(Enqueuing::Duplicate);
+        return known
+            .stands_elsewhere(row, id)
+            .then_some(Enqueuing::Duplicate);
     };
     if letter.phone == row.phone && letter.content == row.content {
         return Some(Enqueuing::Unchanged);

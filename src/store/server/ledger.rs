@@ -1,5 +1,6 @@
 //! The operator's moves on servers, a chunk a transaction, and the parking of what dead workers held.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use diesel::prelude::*;
@@ -7,16 +8,20 @@ use diesel::{QueryResult, delete, insert_into, update};
 use diesel_async::RunQueryDsl;
 
 use super::link::{Link, on};
-use super::moves::{self, Fault};
+use super::moves::{self, Fault, Taken};
 use super::{Server, insert, settle};
 use crate::sms::{Cause, Class, Receipt, State, Timestamp};
 use crate::store::foreign::Foreign;
-use crate::store::ledger::{Chunk, RetryFilter, failed_matching, unknown_matching};
+use crate::store::ledger::{
+    Chunk, Expired, QueuePlace, Queued, RetryFilter, expiring, failed_matching, queued_after,
+    unknown_matching,
+};
 use crate::store::queue::{Fate, Settled, Settlement};
 use crate::store::schema::{campaign, sms, sms_failed, worker};
+use crate::store::unknown::{Requeue, requeue_matching};
 use crate::store::verdict::{cancelled, expired};
 use crate::store::workers::NewWorker;
-use crate::store::{CHUNK, StoreError, Worker};
+use crate::store::{CHUNK, CampaignState, StoreError, Worker};
 
 /// The ledger's provider of messages that an operator settled.
 const BY_WORD: &str = "operator";
@@ -68,9 +73,9 @@ impl Server {
                 let ids = unknown_ids(link, &all, None).await?;
                 if as_sent {
                     let rows = moves::rows(link, &ids).await?;
-                    let sent = rows
-                        .iter()
-                        .map(|row| row.sent(BY_WORD.to_owned(), Receipt::default(), 0, 0));
+                    let sent = rows.iter().map(|row| {
+                        row.sent(BY_WORD.to_owned(), Receipt::default(), Taken::default())
+                    });
                     moves::to_sent(link, sent.collect(), now).await?;
                 } else {
                     let cause = Cause::new(Class::Settled, "an operator settled it as failed");
@@ -95,12 +100,29 @@ impl Server {
         &self,
         campaign_id: i64,
         by: Timestamp,
+        after: Option<QueuePlace>,
         now: Timestamp,
-    ) -> Result<Chunk, StoreError> {
+    ) -> Result<Expired, StoreError> {
         self.transaction(|link| {
-            Box::pin(async move { expire_rows(link, campaign_id, by, now).await })
+            Box::pin(async move {
+                let rows: Vec<Queued> = on!(link, |conn| queued_after!(campaign_id, after)
+                    .for_update()
+                    .load(conn))?;
+                let (doubtful, certain, reached) = expiring(&rows, by);
+                let expired = Fault::of(&expired(), 0);
+                moves::park(link, &doubtful, &expired).await?;
+                moves::to_failed(link, &certain, &expired, now).await?;
+                let rows = (doubtful.len() + certain.len()) as u64;
+                Ok(Expired { rows, reached })
+            })
         })
         .await
+    }
+
+    /// Puts a chunk of unknown messages back into the queue.
+    pub(in crate::store) async fn requeue(&self, which: Requeue) -> Result<Chunk, StoreError> {
+        self.transaction(|link| Box::pin(async move { requeue(link, &which).await }))
+            .await
     }
 
     pub(in crate::store) async fn register_worker(
@@ -271,31 +293,36 @@ async fn cancel_rows(link: &mut Link, campaign_id: i64, now: Timestamp) -> Query
     Ok(Chunk::all(rows.len()))
 }
 
-async fn expire_rows(
-    link: &mut Link,
-    campaign_id: i64,
-    by: Timestamp,
-    now: Timestamp,
-) -> QueryResult<Chunk> {
-    let rows: Vec<(i64, bool)> = on!(link, |conn| sms::table
-        .filter(sms::campaign_id.eq(campaign_id))
-        .filter(sms::state.eq(State::Ready.code()))
-        .filter(sms::expires_at.le(by.as_millis()))
-        .order((sms::due_at, sms::id))
-        .limit(CHUNK)
-        .select((sms::id, sms::in_doubt))
+async fn requeue(link: &mut Link, which: &Requeue) -> QueryResult<Chunk> {
+    let rows: Vec<(i64, i64)> = on!(link, |conn| requeue_matching!(which).load(conn))?;
+    let ids = rows.iter().map(|(id, _)| *id);
+    let rows: Vec<(i64, i64)> = on!(link, |conn| sms::table
+        .filter(sms::id.eq_any(ids))
+        .filter(sms::state.eq(State::Unknown.code()))
+        .filter(sms::attempts.lt(which.attempts_below))
+        .order(sms::id)
+        .select((sms::id, sms::campaign_id))
         .for_update()
         .load(conn))?;
-    let (doubtful, certain): (Vec<_>, Vec<_>) = rows.iter().partition(|(_, in_doubt)| *in_doubt);
-    let ids = |rows: Vec<(i64, bool)>| {
-        let mut ids: Vec<i64> = rows.into_iter().map(|(id, _)| id).collect();
-        ids.sort_unstable();
-        ids
-    };
-    let expired = Fault::of(&expired(), 0);
-    moves::park(link, &ids(doubtful), &expired).await?;
-    moves::to_failed(link, &ids(certain), &expired, now).await?;
-    Ok(Chunk::all(rows.len()))
+    let campaigns: BTreeSet<i64> = rows.iter().map(|(_, campaign_id)| *campaign_id).collect();
+    if campaigns.is_empty() {
+        return Ok(Chunk::all(0));
+    }
+    // None of them is cancelled before this transaction ends.
+    let states = settle::hold_states(link, &campaigns).await?;
+    let is_active = |campaign_id| states.contains(&(campaign_id, CampaignState::Active.code()));
+    let active = rows
+        .iter()
+        .filter(|(_, campaign_id)| is_active(*campaign_id));
+    let ids: Vec<i64> = active.map(|(id, _)| *id).collect();
+    on!(link, |conn| update(sms::table.filter(sms::id.eq_any(&ids)))
+        .set((
+            sms::state.eq(State::Ready.code()),
+            sms::in_doubt.eq(which.in_doubt),
+            sms::due_at.eq(which.now.as_millis()),
+        ))
+        .execute(conn))?;
+    Ok(Chunk::all(ids.len()))
 }
 
 async fn retry_failed(link: &mut Link, filter: &RetryFilter, now: Timestamp) -> QueryResult<Chunk> {

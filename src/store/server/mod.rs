@@ -43,6 +43,8 @@ pub use probe::{Probe, SkipLocked};
 
 /// So often a transaction that met another's is begun again before the caller hears of it.
 const TRIES: u32 = 20;
+/// And so often one that failed for a reason that may have passed: a statement that was cancelled, say.
+const OTHERS: u32 = 2;
 /// A transaction that takes longer is taken as lost with its connection.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -64,6 +66,11 @@ enum Symptom {
     /// The server has become a replica.
     ReadOnly,
     Full,
+    /// A rule of a table, such as a number that is taken, forbids the row: the same again fails again.
+    Refused,
+    /// It was more than the server takes at once.
+    TooLarge,
+    /// Anything else that the server answered, in whichever language: the same again may succeed.
     Other,
 }
 
@@ -103,6 +110,7 @@ impl Server {
             floors: Arc::default(),
             probed: Arc::default(),
         };
+        server.refuse_pooler().await?;
         schema::bring_up_to_date(&server, access).await?;
         Ok(server)
     }
@@ -167,7 +175,8 @@ impl Server {
             Symptom::Lost => Fault::Away,
             Symptom::ReadOnly => Fault::Replica,
             Symptom::Full => Fault::Full,
-            Symptom::Other => Fault::Other,
+            Symptom::Refused => Fault::Refused,
+            Symptom::TooLarge | Symptom::Other => Fault::Other,
         };
         let reason = match error {
             Error::DatabaseError(_, information) => information.message().to_owned(),
@@ -220,6 +229,7 @@ async fn attempt<T: Send>(
 pub(super) struct Attempts {
     conflicts: u32,
     losses: u32,
+    others: u32,
     /// The connection was lost after the commit had been asked for.
     may_be_committed: bool,
 }
@@ -239,12 +249,27 @@ impl Attempts {
             }
             Err(error) => error,
         };
-        let symptom = held.symptom(&error);
+        let may_be_committed = std::mem::take(&mut self.may_be_committed);
+        let mut held = held;
+        let mut symptom = held.symptom(&error);
+        // What the server says may be in any language; a connection that is gone says it in all of them.
+        let is_told = matches!(
+            symptom,
+            Symptom::Lost | Symptom::ReadOnly | Symptom::TooLarge
+        );
+        if !is_told && !held.can_roll_back().await {
+            symptom = Symptom::Lost;
+        }
+        if may_be_committed && symptom != Symptom::Conflict {
+            // A commit that failed for any other reason may have been done all the same.
+            held.drop_all();
+            return Some(Err(server.fault(Symptom::Lost, &error)));
+        }
         let fault = || Some(Err(server.fault(symptom, &error)));
         match symptom {
             Symptom::Conflict if self.conflicts < TRIES => {
                 self.conflicts += 1;
-                held.roll_back().await;
+                held.give_back();
                 let most = 10 * u64::from(self.conflicts);
                 let wait = rand::rng().random_range(0..=most);
                 tokio::time::sleep(Duration::from_millis(wait)).await;
@@ -253,10 +278,18 @@ impl Attempts {
             // Idle connections die with their server: the next one is a new one.
             Symptom::Lost | Symptom::ReadOnly => {
                 held.drop_all();
-                if self.losses > 0 || std::mem::take(&mut self.may_be_committed) {
+                if self.losses > 0 {
                     return fault();
                 }
                 self.losses += 1;
+                None
+            }
+            // Another connection, in case it is this one that is at fault.
+            Symptom::Other if self.others < OTHERS => {
+                self.others += 1;
+                let most = 20 * u64::from(self.others);
+                let wait = rand::rng().random_range(0..=most);
+                tokio::time::sleep(Duration::from_millis(wait)).await;
                 None
             }
             _ => {

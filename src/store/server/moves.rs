@@ -10,7 +10,7 @@ use crate::sms::{Cause, Receipt, State, Timestamp};
 use crate::store::foreign::Foreign;
 use crate::store::queue::Settlement;
 use crate::store::schema::{sms, sms_failed, sms_key, sms_sent};
-use crate::store::verdict::Standing;
+use crate::store::verdict::{Standing, number_taken};
 
 #[diesel::declare_sql_function]
 extern "SQL" {
@@ -42,6 +42,7 @@ pub(super) struct Row {
     reference: Option<String>,
     late_accepted: i32,
     late_message_id: Option<String>,
+    late_claims: Option<String>,
     created_at: i64,
 }
 
@@ -61,9 +62,21 @@ pub(super) struct Sent {
     price: Option<String>,
     attempts: i32,
     accepted: i32,
+    accepted_claims: Option<String>,
     claim: i64,
     created_at: i64,
     sent_at: i64,
+}
+
+/// How a move to the ledger counts.
+#[derive(Default)]
+pub(super) struct Taken {
+    /// Attempts that were not counted yet.
+    pub(super) counted: i32,
+    /// Acceptances beside those that the row has noted.
+    pub(super) accepted: i32,
+    /// The ledger's `accepted_claims`.
+    pub(super) claims: Option<String>,
 }
 
 /// A cause as its columns have it, and how many attempts count with it.
@@ -83,17 +96,12 @@ impl Row {
             in_doubt: self.in_doubt,
             late_accepted: self.late_accepted,
             late_message_id: self.late_message_id.clone(),
+            late_claims: self.late_claims.clone(),
         }
     }
 
     /// The ledger's row of this message.
-    pub(super) fn sent(
-        &self,
-        provider: String,
-        receipt: Receipt,
-        counted: i32,
-        accepted: i32,
-    ) -> Sent {
+    pub(super) fn sent(&self, provider: String, receipt: Receipt, taken: Taken) -> Sent {
         Sent {
             id: self.id,
             campaign_id: self.campaign_id,
@@ -104,8 +112,9 @@ impl Row {
             message_id: receipt.message_id,
             segments: receipt.segments.or(self.segments),
             price: receipt.price,
-            attempts: self.attempts.saturating_add(counted),
-            accepted: self.late_accepted.saturating_add(accepted),
+            attempts: self.attempts.saturating_add(taken.counted),
+            accepted: self.late_accepted.saturating_add(taken.accepted),
+            accepted_claims: taken.claims,
             claim: self.claim,
             created_at: self.created_at,
             sent_at: 0,
@@ -177,6 +186,7 @@ pub(super) async fn failed_to_sent(
             or_else(receipt.segments, sms_failed::segments),
             receipt.price.as_deref().into_sql::<Nullable<Text>>(),
             sms_failed::attempts,
+            settlement.claim.to_string().into_sql::<Text>().nullable(),
             sms_failed::claim,
             sms_failed::created_at,
             now.as_millis().into_sql::<BigInt>(),
@@ -193,6 +203,7 @@ pub(super) async fn failed_to_sent(
             sms_sent::segments,
             sms_sent::price,
             sms_sent::attempts,
+            sms_sent::accepted_claims,
             sms_sent::claim,
             sms_sent::created_at,
             sms_sent::sent_at,
@@ -209,6 +220,19 @@ pub(super) async fn to_failed(
     fault: &Fault,
     now: Timestamp,
 ) -> QueryResult<()> {
+    let mut ids = Vec::from(ids);
+    if ids.is_empty() {
+        return Ok(());
+    }
+    let taken: Vec<i64> = on!(link, |conn| sms_failed::table
+        .filter(sms_failed::id.eq_any(&ids))
+        .select(sms_failed::id)
+        .load(conn))?;
+    if !taken.is_empty() {
+        park(link, &taken, &Fault::of(&number_taken(), fault.counted)).await?;
+        ids.retain(|id| !taken.contains(id));
+    }
+    let ids = &ids;
     on!(link, |conn| sms::table
         .filter(sms::id.eq_any(ids))
         .select((

@@ -19,14 +19,29 @@ use crate::store::Fault;
 pub(super) const CLOCK: &str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', SYSDATE(3)) DIV 1000";
 pub(super) const BEGIN: &str = "START TRANSACTION";
 
-/// Less is locked than by default, nothing is cut off unsaid, faults are told in a language that
+/// Each statement stands once it is answered, less is locked than by default, nothing is cut off unsaid, faults are told in a language that
 /// [`symptom`] reads, and nobody waits for a lock for long.
-const SESSION: [&str; 5] = [
+const SESSION: [&str; 6] = [
+    "SET SESSION autocommit = 1",
     "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
     "SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION'",
     "SET SESSION lc_messages = 'en_US'",
     "SET SESSION innodb_lock_wait_timeout = 10",
     "SET NAMES utf8mb4 COLLATE utf8mb4_bin",
+];
+
+/// Settings, each with the value that a crash of the host asks for.
+pub(super) const CRASH_SAFE: [(&str, &str, &str); 2] = [
+    (
+        "innodb_flush_log_at_trx_commit",
+        "CAST(@@global.innodb_flush_log_at_trx_commit AS CHAR)",
+        "1",
+    ),
+    (
+        "sync_binlog",
+        "IF(@@global.log_bin, CAST(@@global.sync_binlog AS CHAR), '1')",
+        "1",
+    ),
 ];
 
 /// Connects to one host, if it can be written.
@@ -126,7 +141,8 @@ fn refusal(error: &mysql_async::Error) -> Refusal {
     Refusal::new(fault, said)
 }
 
-/// What kind of fault an error tells of. Diesel hands on no codes, so the words must do.
+/// What kind of fault an error tells of. Diesel hands on the codes of a few; words, which are English in every
+/// session, only say sooner what a retry would find out.
 pub(super) fn symptom(error: &Error) -> Symptom {
     let Error::DatabaseError(kind, information) = error else {
         return Symptom::Other;
@@ -135,6 +151,10 @@ pub(super) fn symptom(error: &Error) -> Symptom {
         DatabaseErrorKind::ReadOnlyTransaction => return Symptom::ReadOnly,
         DatabaseErrorKind::SerializationFailure => return Symptom::Conflict,
         DatabaseErrorKind::UnableToSendCommand => return Symptom::Lost,
+        DatabaseErrorKind::UniqueViolation
+        | DatabaseErrorKind::ForeignKeyViolation
+        | DatabaseErrorKind::NotNullViolation
+        | DatabaseErrorKind::CheckViolation => return Symptom::Refused,
         _ => {}
     }
     let said = information.message().to_lowercase();
@@ -148,6 +168,12 @@ pub(super) fn symptom(error: &Error) -> Symptom {
         Symptom::Conflict
     } else if says(&["read-only", "read only", "read_only"]) {
         Symptom::ReadOnly
+    } else if says(&[
+        "packet too large",
+        "packet is too large",
+        "max_allowed_packet",
+    ]) {
+        Symptom::TooLarge
     } else if says(&["is full", "no space left"]) {
         Symptom::Full
     } else if says(&[

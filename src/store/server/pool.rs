@@ -147,9 +147,15 @@ impl Held<'_> {
     }
 
     pub(super) async fn roll_back(mut self) {
-        if self.link.run("ROLLBACK").await.is_ok() {
+        if self.can_roll_back().await {
             self.give_back();
         }
+    }
+
+    /// Rolls back what was begun; false when the connection is gone.
+    pub(super) async fn can_roll_back(&mut self) -> bool {
+        let rolled_back = tokio::time::timeout(PATIENCE, self.link.run("ROLLBACK")).await;
+        matches!(rolled_back, Ok(Ok(())))
     }
 
     /// This connection is gone, and so are the idle ones beside it.

@@ -21,6 +21,18 @@ use crate::store::Fault;
 
 /// The server's clock, in milliseconds since the Unix epoch.
 pub(super) const CLOCK: &str = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint";
+/// What is committed survives a crash; a setting that waits for more, such as for a standby, stays.
+const DURABLE: &str = "SELECT set_config('synchronous_commit', 'on', false) \
+     WHERE current_setting('synchronous_commit') = 'off'";
+/// Settings, each with the value that a crash of the host asks for.
+pub(super) const CRASH_SAFE: [(&str, &str, &str); 2] = [
+    ("fsync", "current_setting('fsync')", "on"),
+    (
+        "full_page_writes",
+        "current_setting('full_page_writes')",
+        "on",
+    ),
+];
 /// Each transaction says so itself: a pooler may hand it to any session.
 pub(super) const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED";
 
@@ -60,6 +72,9 @@ pub(super) async fn connect(
     };
     let conn = connected.map_err(|error| Refusal::new(Fault::Away, error.to_string()))?;
     let mut link = Link::Postgres(Box::new(conn));
+    link.run(DURABLE)
+        .await
+        .map_err(|error| Refusal::new(Fault::Away, error.to_string()))?;
     let is_writable = super::ask_word(&mut link, "current_setting('transaction_read_only')").await;
     match is_writable.as_deref() {
         Ok("off") => Ok(link),
@@ -115,7 +130,8 @@ fn refusal(error: &tokio_postgres::Error) -> Refusal {
     Refusal::new(fault, said)
 }
 
-/// What kind of fault an error tells of.
+/// What kind of fault an error tells of. Diesel hands on the codes of a few, and words may be in any language:
+/// they only say sooner what a retry would find out.
 pub(super) fn symptom(error: &Error) -> Symptom {
     let Error::DatabaseError(kind, information) = error else {
         return Symptom::Other;
@@ -128,6 +144,10 @@ pub(super) fn symptom(error: &Error) -> Symptom {
             Symptom::Lost
         }
         DatabaseErrorKind::ReadOnlyTransaction => Symptom::ReadOnly,
+        DatabaseErrorKind::UniqueViolation
+        | DatabaseErrorKind::ForeignKeyViolation
+        | DatabaseErrorKind::NotNullViolation
+        | DatabaseErrorKind::CheckViolation => Symptom::Refused,
         _ if says(&["deadlock detected", "could not obtain lock", "lock timeout"]) => {
             Symptom::Conflict
         }

@@ -8,10 +8,11 @@ use diesel::QueryResult;
 use diesel::prelude::*;
 use diesel_async::RunQueryDsl;
 
+use super::address::Engine;
 use super::link::{Link, on};
-use super::{Server, ask_word, pace};
-use crate::store::StoreError;
+use super::{Server, Symptom, ask_word, mysql, pace, postgres};
 use crate::store::schema::pace as paces;
+use crate::store::{Fault, StoreError};
 
 /// The row that the probe locks.
 const SCRATCH: &str = "probe";
@@ -27,6 +28,8 @@ pub struct Probe {
     pub host: String,
     pub skip_locked: SkipLocked,
     pub is_encrypted: bool,
+    /// What is committed may be lost in a crash of its host: the settings that say so.
+    pub unsafe_settings: Vec<String>,
 }
 
 /// Whether rows that another transaction holds are passed over.
@@ -65,6 +68,8 @@ impl Server {
         let mut held = self.link().await?;
         let version = ask_word(held.link(), "version()").await;
         let version = version.map_err(|error| self.fault(held.symptom(&error), &error))?;
+        let settings = unsafe_settings(held.link()).await;
+        let unsafe_settings = settings.map_err(|error| self.fault(held.symptom(&error), &error))?;
         held.give_back();
         Ok(Probe {
             // PostgreSQL goes on with its compiler.
@@ -72,12 +77,40 @@ impl Server {
             host: self.pool.host(),
             skip_locked,
             is_encrypted: self.pool.address().encrypted,
+            unsafe_settings,
         })
     }
 
     pub(super) async fn skips_locked(&self) -> Result<bool, StoreError> {
         let probed = self.probed.get_or_try_init(|| self.try_to_skip()).await?;
         Ok(*probed == SkipLocked::Honoured)
+    }
+
+    /// Refuses a pooler that hands each transaction of a client to any session and keeps no prepared statements:
+    /// one of another process could be executed.
+    pub(super) async fn refuse_pooler(&self) -> Result<(), StoreError> {
+        if self.pool.address().engine != Engine::Postgres {
+            return Ok(());
+        }
+        let fault = |symptom, error| self.fault(symptom, &error);
+        let mut first = self.link().await?;
+        let done = prepared(first.link()).await;
+        done.map_err(|error| fault(first.symptom(&error), error))?;
+        // A pooler gives it the session in which the statement was prepared, and the first one another.
+        let mut other = self.link().await?;
+        let begun = other.link().run("BEGIN").await;
+        begun.map_err(|error| fault(other.symptom(&error), error))?;
+        let again = prepared(first.link()).await;
+        other.roll_back().await;
+        if let Err(error) = again {
+            if first.symptom(&error) == Symptom::Lost {
+                return Err(fault(Symptom::Lost, error));
+            }
+            let reason = "is reached by a pooler that keeps no prepared statements of its clients";
+            return Err(StoreError::new(self.place(), Fault::Pooler, reason));
+        }
+        first.give_back();
+        Ok(())
     }
 
     /// Two connections: one holds a row, the other asks for it.
@@ -117,6 +150,29 @@ impl Server {
         }
         Ok(found)
     }
+}
+
+/// A statement that stays prepared on its connection.
+async fn prepared(link: &mut Link) -> QueryResult<i32> {
+    use diesel::sql_types::Integer;
+    on!(link, |conn| diesel::select(1.into_sql::<Integer>())
+        .get_result(conn))
+}
+
+/// Settings that a session cannot change, where a crash may undo what was committed.
+async fn unsafe_settings(link: &mut Link) -> QueryResult<Vec<String>> {
+    let settings = match link {
+        Link::Postgres(_) => postgres::CRASH_SAFE,
+        Link::Mysql(_) => mysql::CRASH_SAFE,
+    };
+    let mut found = Vec::new();
+    for (name, expression, safe) in settings {
+        let value = ask_word(link, expression).await?;
+        if value != safe {
+            found.push(format!("{name} = {value}"));
+        }
+    }
+    Ok(found)
 }
 
 async fn make_row(link: &mut Link) -> QueryResult<()> {

@@ -266,12 +266,19 @@ impl Search<'_> {
             }
             Admission::Send { phone, segments } => {
                 match self.recipients.keep_cap(&sms, &phone, self.round) {
+                    Some(Admission::Refuse(cause)) => {
+                        self.marks.note_phone(&sms, &phone);
+                        Admission::Refuse(cause)
+                    }
                     Some(kept) => kept,
                     None => Admission::Send { phone, segments },
                 }
             }
             other => other,
         };
+        if let (Admission::Wait { phone, .. }, false) = (&admission, is_garbled) {
+            self.marks.note_phone(&sms, phone);
+        }
         let (fate, admitted) = match admission {
             Admission::Send { phone, segments } => {
                 return Admitted::Ready(Box::new(Ready {

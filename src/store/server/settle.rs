@@ -14,7 +14,7 @@ use crate::store::CampaignState;
 use crate::store::foreign::Foreign;
 use crate::store::queue::{Fate, Settled, Settlement};
 use crate::store::schema::{sms, sms_failed, sms_sent};
-use crate::store::verdict::{self, Verdict, cancelled};
+use crate::store::verdict::{self, Verdict, cancelled, is_not_refunded};
 
 /// Settles all, in this order; what was done of each.
 pub(super) async fn settle_all(
@@ -29,6 +29,9 @@ pub(super) async fn settle_all(
     Ok(settled)
 }
 
+/// So many messages are settled at once at the most: a statement has room for so many numbers.
+const WAVE: usize = 1_000;
+
 /// The places of settlements that can be settled at once: none of the same message, refunds alone.
 fn waves(settlements: &[Settlement]) -> Vec<Vec<usize>> {
     let mut waves: Vec<Vec<usize>> = Vec::new();
@@ -37,7 +40,7 @@ fn waves(settlements: &[Settlement]) -> Vec<Vec<usize>> {
         let is_refund = settlement.fate == Fate::Refunded;
         let fits = !is_refund && seen.insert(settlement.id);
         match waves.last_mut() {
-            Some(wave) if fits => wave.push(place),
+            Some(wave) if fits && wave.len() < WAVE => wave.push(place),
             _ => {
                 waves.push(vec![place]);
                 seen.clear();
@@ -123,7 +126,10 @@ async fn cancelled_among(
         .collect())
 }
 
-async fn hold_states(link: &mut Link, campaigns: &BTreeSet<i64>) -> QueryResult<Vec<(i64, i32)>> {
+pub(super) async fn hold_states(
+    link: &mut Link,
+    campaigns: &BTreeSet<i64>,
+) -> QueryResult<Vec<(i64, i32)>> {
     let campaigns: Vec<i64> = campaigns.iter().copied().collect();
     match link {
         Link::Postgres(conn) => postgres::hold_states(conn, &campaigns).await,
@@ -135,7 +141,8 @@ async fn hold_states(link: &mut Link, campaigns: &BTreeSet<i64>) -> QueryResult<
 #[derive(Default)]
 struct Plan {
     sent: Vec<moves::Sent>,
-    noted: Vec<(i64, Option<String>)>,
+    /// Message, the provider's id for it, and the claims noted.
+    noted: Vec<(i64, Option<String>, String)>,
     /// By class, code, reason and attempts.
     failed: BTreeMap<Fault, Vec<i64>>,
     parked: BTreeMap<Fault, Vec<i64>>,
@@ -161,23 +168,29 @@ impl Plan {
         }
         match verdict {
             Verdict::Stale => return Settled::Stale,
-            Verdict::Noted => {
+            Verdict::Noted(claims) => {
                 let message_id = match &settlement.fate {
                     Fate::Sent(receipt) => receipt.message_id.clone(),
                     _ => None,
                 };
-                self.noted.push((id, message_id));
+                self.noted
+                    .extend(claims.map(|claims| (id, message_id, claims)));
                 return Settled::Late;
             }
             Verdict::Sent {
                 receipt,
                 counted,
                 accepted,
+                claims,
                 settled,
             } => {
                 let provider = settlement.provider.clone();
-                self.sent
-                    .push(row.sent(provider, receipt, counted, accepted));
+                let taken = moves::Taken {
+                    counted,
+                    accepted,
+                    claims,
+                };
+                self.sent.push(row.sent(provider, receipt, taken));
                 return settled;
             }
             Verdict::Failed { cause, counted } => {
@@ -215,11 +228,12 @@ impl Plan {
             insert::suppress(link, &opted_out, now).await?;
         }
         moves::to_sent(link, self.sent, now).await?;
-        for (id, message_id) in self.noted {
+        for (id, message_id, claims) in self.noted {
             on!(link, |conn| update(sms::table.find(id))
                 .set((
                     sms::late_accepted.eq(sms::late_accepted + 1),
                     sms::late_message_id.eq(&message_id),
+                    sms::late_claims.eq(&claims),
                 ))
                 .execute(conn))?;
         }
@@ -247,17 +261,25 @@ async fn accept_elsewhere(
     now: Timestamp,
 ) -> QueryResult<Settled> {
     let id = settlement.id;
-    let ledger: Vec<(i64, i32)> = on!(link, |conn| sms_sent::table
+    let ledger: Vec<(i64, i32, Option<String>)> = on!(link, |conn| sms_sent::table
         .find(id)
-        .select((sms_sent::claim, sms_sent::accepted))
+        .select((
+            sms_sent::claim,
+            sms_sent::accepted,
+            sms_sent::accepted_claims
+        ))
         .for_update()
         .load(conn))?;
-    if let [(claim, accepted)] = ledger.as_slice() {
-        if verdict::is_repeated(settlement, *claim, *accepted) {
+    if let [(claim, accepted, claims)] = ledger.as_slice() {
+        let counted = verdict::counted_with(settlement, *claim, *accepted, claims.as_deref());
+        let Some(counted) = counted else {
             return Ok(Settled::Done);
-        }
+        };
         on!(link, |conn| update(sms_sent::table.find(id))
-            .set(sms_sent::accepted.eq(sms_sent::accepted + 1))
+            .set((
+                sms_sent::accepted.eq(sms_sent::accepted + 1),
+                sms_sent::accepted_claims.eq(&counted),
+            ))
             .execute(conn))?;
         return Ok(Settled::Late);
     }
@@ -286,9 +308,11 @@ async fn refund(link: &mut Link, settlement: &Settlement, now: Timestamp) -> Que
             .filter(sms::claim.eq(settlement.claim))
             .filter(sms::state.eq(State::Ready.code()))
             .filter(sms::attempts.gt(0))
+            .filter(is_not_refunded(settlement.claim))
     )
     .set((
         sms::attempts.eq(sms::attempts - 1),
+        sms::refunded_claim.eq(settlement.claim),
         sms::due_at.eq(now.as_millis()),
     ))
     .execute(conn))?;
@@ -307,7 +331,10 @@ async fn refund(link: &mut Link, settlement: &Settlement, now: Timestamp) -> Que
     };
     moves::back_to_queue(link, &[id], now).await?;
     on!(link, |conn| update(sms::table.find(id))
-        .set(sms::attempts.eq(sms::attempts - 1))
+        .set((
+            sms::attempts.eq(sms::attempts - 1),
+            sms::refunded_claim.eq(settlement.claim),
+        ))
         .execute(conn))?;
     let states = hold_states(link, &BTreeSet::from([campaign_id])).await?;
     if states

@@ -23,7 +23,9 @@ struct ClaimDue {
 
 impl QueryFragment<diesel::sqlite::Sqlite> for ClaimDue {
     fn walk_ast<'b>(&'b self, mut sql: AstPass<'_, 'b, diesel::sqlite::Sqlite>) -> QueryResult<()> {
-        sql.push_sql("UPDATE sms SET state = 1, claim = claim + 1, worker_id = ");
+        sql.push_sql(
+            "UPDATE sms SET state = 1, claim = min(claim, 9223372036854775806) + 1, worker_id = ",
+        );
         sql.push_bind_param::<BigInt, _>(&self.worker_id)?;
         sql.push_sql(", claimed_at = ");
         sql.push_bind_param::<BigInt, _>(&self.now)?;
@@ -103,12 +105,12 @@ fn due_of(row: Row) -> Due {
     Due { sms, is_garbled }
 }
 
-/// A row that was claimed in this transaction and found no call: nobody has seen its claim, which is undone but
-/// for its number.
+/// A row that was claimed in this transaction and found no call: nobody has seen its claim, which is undone.
 pub(super) fn put_back(conn: &mut SqliteConnection, id: i64) -> QueryResult<usize> {
     diesel::update(sms::table.find(id))
         .set((
             sms::state.eq(State::Ready.code()),
+            sms::claim.eq(sms::claim - 1),
             sms::worker_id.eq(None::<i64>),
         ))
         .execute(conn)

@@ -102,10 +102,13 @@ fn decide(conn: &mut SqliteConnection, batch: &Batch) -> QueryResult<Vec<Enqueui
     ))
     .get_result(conn)?;
     let mut order: Vec<usize> = (0..batch.rows.len()).collect();
-    order.sort_by(|one, other| {
-        let key = |index: &usize| batch.rows[*index].dedupe_key.as_str();
-        key(one).cmp(key(other))
-    });
+    // Of rows that name the same dead letter, the first of the file replaces it.
+    if batch.rows.iter().all(|row| row.replaces.is_none()) {
+        order.sort_by(|one, other| {
+            let key = |index: &usize| batch.rows[*index].dedupe_key.as_str();
+            key(one).cmp(key(other))
+        });
+    }
     let mut fates: Vec<Enqueuing> = batch.rows.iter().map(|_| Enqueuing::Duplicate).collect();
     for index in order {
         fates[index] = decide_one(conn, batch, &batch.rows[index], suppressing)?;

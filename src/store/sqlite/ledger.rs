@@ -4,11 +4,15 @@ use diesel::prelude::*;
 use diesel::sqlite::SqliteConnection;
 
 use super::super::foreign::Foreign;
-use super::super::ledger::{Chunk, RetryFilter, failed_matching, unknown_matching};
+use super::super::ledger::{
+    Chunk, Expired, QueuePlace, Queued, RetryFilter, expiring, failed_matching, queued_after,
+    unknown_matching,
+};
 use super::super::queue::{Fate, Settled, Settlement};
 use super::super::schema::{campaign, sms, sms_failed, worker};
+use super::super::unknown::{Requeue, requeue_matching};
 use super::super::verdict;
-use super::super::{CHUNK, NewWorker, StoreError, Worker};
+use super::super::{CHUNK, CampaignState, NewWorker, StoreError, Worker};
 use super::{Sqlite, insert, moves, settle};
 use crate::sms::{Cause, Class, State, Timestamp};
 
@@ -141,25 +145,48 @@ impl Sqlite {
         &self,
         campaign_id: i64,
         by: Timestamp,
+        after: Option<QueuePlace>,
         now: Timestamp,
-    ) -> Result<Chunk, StoreError> {
+    ) -> Result<Expired, StoreError> {
         self.write(move |conn| {
-            let rows: Vec<(i64, bool)> = sms::table
-                .filter(sms::campaign_id.eq(campaign_id))
-                .filter(sms::state.eq(State::Ready.code()))
-                .filter(sms::expires_at.le(by.as_millis()))
-                .limit(CHUNK)
-                .select((sms::id, sms::in_doubt))
-                .load(conn)?;
+            let rows: Vec<Queued> = queued_after!(campaign_id, after).load(conn)?;
+            let (doubtful, certain, reached) = expiring(&rows, by);
             let expired = verdict::expired();
-            for (id, in_doubt) in &rows {
-                if *in_doubt {
-                    moves::park(conn, *id, &expired, 0)?;
-                } else {
-                    moves::to_failed(conn, *id, &expired, 0, now)?;
-                }
+            for id in &doubtful {
+                moves::park(conn, *id, &expired, 0)?;
             }
-            Ok(Chunk::all(rows.len()))
+            for id in &certain {
+                moves::to_failed(conn, *id, &expired, 0, now)?;
+            }
+            let rows = (doubtful.len() + certain.len()) as u64;
+            Ok(Expired { rows, reached })
+        })
+        .await
+    }
+
+    /// Puts a chunk of unknown messages back into the queue.
+    pub(in crate::store) async fn requeue(&self, which: Requeue) -> Result<Chunk, StoreError> {
+        self.write(move |conn| {
+            let rows: Vec<(i64, i64)> = requeue_matching!(&which).load(conn)?;
+            let active: Vec<i64> = campaign::table
+                .filter(campaign::state.eq(CampaignState::Active.code()))
+                .select(campaign::id)
+                .load(conn)?;
+            let mut moved = 0;
+            for (id, campaign_id) in rows {
+                if !active.contains(&campaign_id) {
+                    continue;
+                }
+                diesel::update(sms::table.find(id))
+                    .set((
+                        sms::state.eq(State::Ready.code()),
+                        sms::in_doubt.eq(which.in_doubt),
+                        sms::due_at.eq(which.now.as_millis()),
+                    ))
+                    .execute(conn)?;
+                moved += 1;
+            }
+            Ok(Chunk::all(moved))
         })
         .await
     }

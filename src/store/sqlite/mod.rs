@@ -24,6 +24,7 @@ use diesel_async::sync_connection_wrapper::{SpawnBlocking, SyncConnectionWrapper
 use diesel_migrations::{EmbeddedMigrations, MigrationHarness, embed_migrations};
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
+use super::error::DAMAGED;
 use super::{Access, Fault, StoreError};
 use crate::sms::{Timestamp, millis};
 
@@ -388,10 +389,7 @@ fn fault(place: &str, error: &Error) -> StoreError {
 /// SQLite's errors are told apart by their words: diesel hands on no codes.
 fn classify(place: &str, text: &str, otherwise: impl FnOnce() -> String) -> StoreError {
     let (fault, reason) = if text.contains("not a database") || text.contains("malformed") {
-        (
-            Fault::Foreign,
-            "is not a database, or a damaged one".to_owned(),
-        )
+        (Fault::Foreign, DAMAGED.to_owned())
     } else if text.contains("readonly") || text.contains("read-only") {
         (Fault::ReadOnly, "cannot be written".to_owned())
     } else if text.contains("is full") {
@@ -410,6 +408,8 @@ fn classify(place: &str, text: &str, otherwise: impl FnOnce() -> String) -> Stor
         )
     } else if text.contains("unable to open") {
         (Fault::Missing, "cannot be opened".to_owned())
+    } else if text.contains("constraint failed") {
+        (Fault::Refused, otherwise())
     } else {
         (Fault::Other, otherwise())
     };

@@ -1,22 +1,35 @@
 //! How a message moves between the tables on SQLite, one row at a time and always by its id.
 
 use diesel::prelude::*;
-use diesel::sql_types::{BigInt, Nullable, Text};
+use diesel::sql_types::{BigInt, Integer, Nullable, Text};
 use diesel::sqlite::SqliteConnection;
 
 use super::super::foreign::Foreign;
 use super::super::queue::{Fate, Settlement};
 use super::super::schema::{sms, sms_failed, sms_key, sms_sent};
+use super::super::verdict::number_taken;
 use super::settle::or_else;
 use crate::sms::{Cause, Receipt, State, Timestamp};
 
+#[diesel::declare_sql_function]
+extern "SQL" {
+    /// A count that another program wrote may leave no room for one more.
+    #[sql_name = "min"]
+    fn at_most(count: Integer, most: Integer) -> Integer;
+}
+
+/// What a count is taken for, so that it can be added to.
+const MOST: i32 = 2_000_000_000;
+
 /// How a move to the ledger counts.
-#[derive(Clone, Copy)]
+#[derive(Default)]
 pub(super) struct Taken {
     /// Attempts that were not counted yet.
     pub(super) counted: i32,
     /// Acceptances beside those that the row has noted.
     pub(super) accepted: i32,
+    /// The ledger's `accepted_claims`.
+    pub(super) claims: Option<String>,
 }
 
 pub(super) fn to_sent(
@@ -41,8 +54,9 @@ pub(super) fn to_sent(
             (
                 or_else(receipt.segments, sms::segments),
                 receipt.price.as_deref().into_sql::<Nullable<Text>>(),
-                sms::attempts + taken.counted,
-                sms::late_accepted + taken.accepted,
+                at_most(sms::attempts, MOST) + taken.counted,
+                at_most(sms::late_accepted, MOST) + taken.accepted,
+                taken.claims.into_sql::<Nullable<Text>>(),
                 sms::claim,
                 sms::created_at,
                 now.as_millis().into_sql::<BigInt>(),
@@ -64,6 +78,7 @@ pub(super) fn to_sent(
                 sms_sent::price,
                 sms_sent::attempts,
                 sms_sent::accepted,
+                sms_sent::accepted_claims,
                 sms_sent::claim,
                 sms_sent::created_at,
                 sms_sent::sent_at,
@@ -95,6 +110,7 @@ pub(super) fn failed_to_sent(
             or_else(receipt.segments, sms_failed::segments),
             receipt.price.as_deref().into_sql::<Nullable<Text>>(),
             sms_failed::attempts,
+            settlement.claim.to_string().into_sql::<Text>().nullable(),
             sms_failed::claim,
             sms_failed::created_at,
             now.as_millis().into_sql::<BigInt>(),
@@ -111,6 +127,7 @@ pub(super) fn failed_to_sent(
             sms_sent::segments,
             sms_sent::price,
             sms_sent::attempts,
+            sms_sent::accepted_claims,
             sms_sent::claim,
             sms_sent::created_at,
             sms_sent::sent_at,
@@ -133,10 +150,7 @@ pub(super) fn to_sent_by_word(
         provider: provider.to_owned(),
         fate: Fate::Sent(Receipt::default()),
     };
-    let taken = Taken {
-        counted: 0,
-        accepted: 0,
-    };
+    let taken = Taken::default();
     to_sent(conn, &settlement, &Receipt::default(), taken, now)
 }
 
@@ -148,6 +162,10 @@ pub(super) fn to_failed(
     counted: i32,
     now: Timestamp,
 ) -> QueryResult<()> {
+    let taken = sms_failed::table.find(id).select(sms_failed::id);
+    if diesel::select(diesel::dsl::exists(taken)).get_result(conn)? {
+        return park(conn, id, &number_taken(), counted);
+    }
     sms::table
         .find(id)
         .select((
@@ -165,7 +183,7 @@ pub(super) fn to_failed(
                 cause.class.as_str().into_sql::<Text>(),
                 cause.code.as_deref().into_sql::<Nullable<Text>>(),
                 cause.reason.as_str().into_sql::<Text>(),
-                sms::attempts + counted,
+                at_most(sms::attempts, MOST) + counted,
                 sms::claim,
                 sms::reference,
                 sms::dedupe_key,
@@ -214,7 +232,7 @@ pub(super) fn park(
             sms::state.eq(State::Unknown.code()),
             sms::in_doubt.eq(true),
             sms::worker_id.eq(None::<i64>),
-            sms::attempts.eq(sms::attempts + counted),
+            sms::attempts.eq(at_most(sms::attempts, MOST) + counted),
             sms::last_class.eq(cause.class.as_str()),
             sms::last_code.eq(&cause.code),
             sms::last_reason.eq(&cause.reason),
@@ -235,7 +253,7 @@ pub(super) fn to_ready(
         sms::state.eq(State::Ready.code()),
         sms::worker_id.eq(None::<i64>),
         sms::due_at.eq(due_at.as_millis()),
-        sms::attempts.eq(sms::attempts + counted),
+        sms::attempts.eq(at_most(sms::attempts, MOST) + counted),
         sms::in_doubt.eq(in_doubt),
     );
     let row = diesel::update(sms::table.find(id));

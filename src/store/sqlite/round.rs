@@ -55,9 +55,10 @@ impl Sqlite {
                     .resize_with(round.claims.len(), RouteClaimed::default);
                 return Ok(done);
             };
+            let mut promised = Promised::default();
             for route in &round.claims {
-                done.claims
-                    .push(Claim::begin(conn, &round, route, &declared)?.run(conn)?);
+                let claim = Claim::begin(conn, &round, route, (&declared, &mut promised))?;
+                done.claims.push(claim.run(conn)?);
             }
             Ok(done)
         })
@@ -88,7 +89,7 @@ struct Claim<'a> {
     suppressing: bool,
     done: RouteClaimed,
     /// What was given to messages of this round that wait for their recipients' sake.
-    promised: Promised,
+    promised: &'a mut Promised,
 }
 
 /// What became of a claimed row.
@@ -113,7 +114,7 @@ impl<'a> Claim<'a> {
         conn: &mut SqliteConnection,
         round: &'a Round,
         route: &'a RouteClaim,
-        declared: &DeclaredLimits,
+        (declared, promised): (&DeclaredLimits, &'a mut Promised),
     ) -> QueryResult<Self> {
         let mut account = load(conn, &provider_scope(&route.provider))?;
         let limits = declared.agreed(route);
@@ -130,7 +131,7 @@ impl<'a> Claim<'a> {
             ))
             .get_result(conn)?,
             done: RouteClaimed::default(),
-            promised: Promised::default(),
+            promised,
         })
     }
 
@@ -259,7 +260,7 @@ impl<'a> Claim<'a> {
         }
         if let Admission::Send { phone, .. } = &admission
             && let Some(kept) =
-                recipients::keep_cap(conn, self.round, (&sms, phone), &mut self.promised)?
+                recipients::keep_cap(conn, self.round, (&sms, phone), self.promised)?
         {
             admission = kept;
         }

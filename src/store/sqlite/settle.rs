@@ -8,7 +8,7 @@ use super::super::CampaignState;
 use super::super::foreign::Foreign;
 use super::super::queue::{Fate, Settled, Settlement};
 use super::super::schema::{campaign, sms, sms_failed, sms_sent, suppression};
-use super::super::verdict::{self, Standing, Verdict, cancelled};
+use super::super::verdict::{self, Standing, Verdict, cancelled, is_not_refunded};
 use super::insert::insert_key;
 use super::moves;
 use crate::sms::{Class, Receipt, State, Timestamp};
@@ -19,8 +19,8 @@ extern "SQL" {
     fn or_else(value: Nullable<Integer>, fallback: Nullable<Integer>) -> Nullable<Integer>;
 }
 
-/// Campaign, claim, state, doubt, late acceptances and the message id of the last of them.
-type Row = (i64, i64, i32, bool, i32, Option<String>);
+/// Campaign, claim, state, doubt, late acceptances, the message id of the last of them, and their claims.
+type Row = (i64, i64, i32, bool, i32, Option<String>, Option<String>);
 
 pub(super) fn settle(
     conn: &mut SqliteConnection,
@@ -39,10 +39,13 @@ pub(super) fn settle(
             sms::in_doubt,
             sms::late_accepted,
             sms::late_message_id,
+            sms::late_claims,
         ))
         .get_result(conn)
         .optional()?;
-    let Some((campaign_id, claim, state, in_doubt, late_accepted, late_message_id)) = row else {
+    let Some((campaign_id, claim, state, in_doubt, late_accepted, late_message_id, late_claims)) =
+        row
+    else {
         return match &settlement.fate {
             Fate::Sent(receipt) => accept_elsewhere(conn, settlement, receipt, now),
             _ => Ok(Settled::Stale),
@@ -54,6 +57,7 @@ pub(super) fn settle(
         in_doubt,
         late_accepted,
         late_message_id,
+        late_claims,
     };
     let is_cancelled = verdict::would_wait(settlement) && is_cancelled(conn, campaign_id)?;
     let verdict = verdict::of(settlement, &standing, is_cancelled);
@@ -74,17 +78,24 @@ fn execute(
     }
     match verdict {
         Verdict::Stale => return Ok(Settled::Stale),
-        Verdict::Noted => {
-            note(conn, settlement)?;
+        Verdict::Noted(claims) => {
+            if let Some(claims) = claims {
+                note(conn, settlement, &claims)?;
+            }
             return Ok(Settled::Late);
         }
         Verdict::Sent {
             receipt,
             counted,
             accepted,
+            claims,
             settled,
         } => {
-            let taken = moves::Taken { counted, accepted };
+            let taken = moves::Taken {
+                counted,
+                accepted,
+                claims,
+            };
             moves::to_sent(conn, settlement, &receipt, taken, now)?;
             return Ok(settled);
         }
@@ -118,7 +129,7 @@ fn suppress(conn: &mut SqliteConnection, id: i64, reason: &str, now: Timestamp) 
 }
 
 /// An older claim was accepted while a newer one is sending.
-fn note(conn: &mut SqliteConnection, settlement: &Settlement) -> QueryResult<()> {
+fn note(conn: &mut SqliteConnection, settlement: &Settlement, claims: &str) -> QueryResult<()> {
     let message_id = match &settlement.fate {
         Fate::Sent(receipt) => receipt.message_id.as_deref(),
         _ => None,
@@ -127,6 +138,7 @@ fn note(conn: &mut SqliteConnection, settlement: &Settlement) -> QueryResult<()>
         .set((
             sms::late_accepted.eq(sms::late_accepted + 1),
             sms::late_message_id.eq(message_id),
+            sms::late_claims.eq(claims),
         ))
         .execute(conn)?;
     Ok(())
@@ -138,17 +150,25 @@ fn accept_elsewhere(
     receipt: &Receipt,
     now: Timestamp,
 ) -> QueryResult<Settled> {
-    let ledger: Option<(i64, i32)> = sms_sent::table
+    let ledger: Option<(i64, i32, Option<String>)> = sms_sent::table
         .find(settlement.id)
-        .select((sms_sent::claim, sms_sent::accepted))
+        .select((
+            sms_sent::claim,
+            sms_sent::accepted,
+            sms_sent::accepted_claims,
+        ))
         .first(conn)
         .optional()?;
-    if let Some((claim, accepted)) = ledger {
-        if verdict::is_repeated(settlement, claim, accepted) {
+    if let Some((claim, accepted, claims)) = ledger {
+        let counted = verdict::counted_with(settlement, claim, accepted, claims.as_deref());
+        let Some(counted) = counted else {
             return Ok(Settled::Done);
-        }
+        };
         diesel::update(sms_sent::table.find(settlement.id))
-            .set(sms_sent::accepted.eq(sms_sent::accepted + 1))
+            .set((
+                sms_sent::accepted.eq(sms_sent::accepted + 1),
+                sms_sent::accepted_claims.eq(counted),
+            ))
             .execute(conn)?;
         return Ok(Settled::Late);
     }
@@ -167,8 +187,10 @@ fn refund(
         .filter(sms::claim.eq(settlement.claim))
         .filter(sms::state.eq(State::Ready.code()))
         .filter(sms::attempts.gt(0))
+        .filter(is_not_refunded(settlement.claim))
         .set((
             sms::attempts.eq(sms::attempts - 1),
+            sms::refunded_claim.eq(settlement.claim),
             sms::due_at.eq(now.as_millis()),
         ))
         .execute(conn)?;
@@ -188,7 +210,10 @@ fn refund(
     };
     moves::back_to_queue(conn, id, now)?;
     diesel::update(sms::table.find(id))
-        .set(sms::attempts.eq(sms::attempts - 1))
+        .set((
+            sms::attempts.eq(sms::attempts - 1),
+            sms::refunded_claim.eq(settlement.claim),
+        ))
         .execute(conn)?;
     if is_cancelled(conn, campaign_id)? {
         moves::give_up_key(conn, id)?;

@@ -260,3 +260,49 @@ async fn an_answer_for_a_message_that_was_replaced_is_stale() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn repeated_late_acceptance_counts_once() {
+    at_every_desk(async |desk| {
+        let (old, new) = sending_again(desk).await;
+        for _ in 0..2 {
+            assert_eq!(desk.settle(&old, sent()).await, Settled::Late);
+        }
+        desk.settle(&new, sent()).await;
+        for _ in 0..2 {
+            assert_eq!(desk.settle(&new, sent()).await, Settled::Done);
+            assert_eq!(desk.settle(&old, sent()).await, Settled::Done);
+        }
+        assert_eq!((accepted(desk), desk.number("attempts", new.id)), (2, 2));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn acceptances_of_two_claims_count_in_any_order() {
+    at_every_desk(async |desk| {
+        let (old, new) = sending_again(desk).await;
+        desk.settle(&new, unknown()).await;
+        assert_eq!(desk.settle(&old, sent()).await, Settled::Late);
+        assert_eq!(desk.settle(&old, sent()).await, Settled::Done);
+        assert_eq!(accepted(desk), 1);
+        assert_eq!(desk.settle(&new, sent()).await, Settled::Late);
+        assert_eq!(desk.settle(&new, sent()).await, Settled::Done);
+        assert_eq!(accepted(desk), 2);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn late_acceptance_of_failed_message_counts_once() {
+    at_every_desk(async |desk| {
+        let (spring, _, sms) = parked(desk).await;
+        let settled = desk.store.settle_unknown(spring, false, None, NOW).await;
+        settled.expect("settled");
+        for settled in [Settled::Late, Settled::Done, Settled::Done] {
+            assert_eq!(desk.settle(&sms, sent()).await, settled);
+        }
+        assert_eq!(accepted(desk), 1);
+    })
+    .await;
+}

@@ -232,3 +232,34 @@ async fn a_plain_dead_letter_can_be_mended_too() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn second_row_of_a_replaced_message_is_a_row_of_its_own() {
+    at_every_desk(async |desk| {
+        let spring = two_failed(desk).await;
+        let fixed = vec![
+            mended(2, 1, &phone(90), "hello"),
+            mended(3, 1, &phone(80), "hello"),
+            mended(4, 1, &phone(80), "hello"),
+        ];
+        let done = desk.import(spring, fixed).await;
+        assert_eq!((done.accepted, done.duplicates), (2, vec![4]));
+        let replaced = "SELECT sum(replaced) AS value FROM import";
+        assert_eq!((desk.db.number(replaced), desk.count("recipient")), (1, 1));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn first_row_of_the_file_replaces_the_message() {
+    at_every_desk(async |desk| {
+        let spring = two_failed(desk).await;
+        let fixed = vec![
+            mended(2, 1, &phone(90), "hello"),
+            mended(3, 1, &phone(0), "hello again"),
+        ];
+        let done = desk.import(spring, fixed).await;
+        assert_eq!((done.accepted, done.duplicates), (1, vec![3]));
+    })
+    .await;
+}

@@ -146,6 +146,25 @@ async fn what_is_in_a_transactions_way_for_a_moment_is_told_to_nobody() {
     }
 }
 
+/// Words that no list of words has: other languages, and statements that were cancelled.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn transaction_is_repeated_after_error_in_any_language() {
+    let faults = [
+        (Kind::Mysql, "1317", "Query execution was interrupted"),
+        (Kind::Mysql, "1180", "Got error 6 during COMMIT"),
+        (Kind::Postgres, "40P01", "Verklemmung (Deadlock) entdeckt"),
+        (Kind::Postgres, "57014", "storniere Anfrage wegen Zeitlimit"),
+    ];
+    for (kind, code, words) in faults {
+        at_every_server(async |desk| {
+            if desk.db.kind == kind {
+                work_against(desk, 2, &raise(kind, code, words)).await;
+            }
+        })
+        .await;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_connection_that_is_lost_in_a_transaction_is_told_to_nobody() {
     at_every_server(async |desk| {

@@ -1,10 +1,13 @@
 //! Settling: what becomes of a claimed message under each fate, while its claim is its own.
 
+use std::sync::Arc;
+
 use smsq::sms::{Class, Receipt};
-use smsq::store::{CampaignState, Fate, Settled};
+use smsq::store::{CampaignState, Fate, Round, Settled, Settlement};
 
 use super::desk::{
-    Desk, NOW, after, again, at_every_desk, cause, failed, phone, released, sent, unknown,
+    Desk, NOW, PROVIDER, after, again, at_every_desk, cause, failed, phone, released, round, sent,
+    unknown,
 };
 
 async fn cancel(desk: &Desk, campaign_id: i64) {
@@ -254,6 +257,94 @@ async fn a_refund_puts_nothing_into_a_cancelled_campaigns_queue() {
         cancel(desk, spring).await;
         desk.settle(&sms, Fate::Refunded).await;
         assert_ne!(desk.place(sms.id), "ready");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn repeated_refund_gives_one_attempt_back() {
+    at_every_desk(async |desk| {
+        let spring = desk.queued(2).await;
+        let worker = desk.worker().await;
+        for sms in desk.claim(worker.id, spring, 2).await {
+            desk.settle(&sms, again()).await;
+        }
+        let claimed = desk.claim(worker.id, spring, 2).await;
+        desk.settle(&claimed[0], again()).await;
+        desk.settle(&claimed[1], unavailable()).await;
+        for _ in 0..3 {
+            for sms in &claimed {
+                desk.settle(sms, Fate::Refunded).await;
+                assert_eq!(desk.place(sms.id), "ready");
+                assert_eq!(desk.number("attempts", sms.id), 1);
+            }
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn round_settles_more_messages_than_a_statement_holds() {
+    at_every_desk(async |desk| {
+        let spring = desk.queued(1).await;
+        let worker = desk.worker().await;
+        let sms = desk.claim_one(worker.id, spring).await;
+        let settlement = |id, fate| Settlement {
+            id,
+            claim: 1,
+            provider: PROVIDER.to_owned(),
+            fate,
+        };
+        let unknown = (1_000..71_000).map(|id| settlement(id, released()));
+        let settling = Round {
+            settlements: unknown.chain([settlement(sms.id, sent())]).collect(),
+            ..round(worker.id, NOW)
+        };
+        let done = desk.store.round(Arc::new(settling)).await.expect("settled");
+        assert_eq!(done.settled.last(), Some(&Settled::Done));
+        assert_eq!(desk.place(sms.id), "sent");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn message_with_number_of_failed_one_is_set_aside() {
+    at_every_desk(async |desk| {
+        let spring = desk.queued(2).await;
+        let worker = desk.worker().await;
+        let sms = desk.claim(worker.id, spring, 1).await.remove(0);
+        desk.settle(&sms, failed()).await;
+        desk.db.run(&format!(
+            "INSERT INTO sms (id, campaign_id, phone, content) VALUES ({}, {spring}, 'nobody', 'x')",
+            sms.id
+        ));
+        let claimed = desk.claim(worker.id, spring, 5).await;
+        assert_eq!(claimed.len(), 1, "the other one can be claimed");
+        let reason = format!("SELECT last_code AS value FROM sms WHERE id = {} AND state = 2", sms.id);
+        assert_eq!(desk.db.words(&reason), [Some("not_stored".to_owned())]);
+        let requeued = desk.store.requeue_unknown(spring, 0, NOW).await;
+        assert_eq!(requeued.expect("read"), 0, "nobody sends it unasked");
+        desk.db.run(&format!("DELETE FROM sms WHERE id = {}", sms.id));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn counts_of_other_programs_do_not_overflow() {
+    at_every_desk(async |desk| {
+        let spring = desk.queued(2).await;
+        let worker = desk.worker().await;
+        desk.db
+            .run("UPDATE sms SET attempts = 2147483647, claim = 9223372036854775807");
+        let claimed = desk.claim(worker.id, spring, 2).await;
+        assert_eq!(claimed.len(), 2);
+        assert_eq!(claimed[0].claim, i64::MAX);
+        desk.settle(&claimed[0], again()).await;
+        desk.settle(&claimed[1], failed()).await;
+        for sms in &claimed {
+            assert_eq!(desk.number("attempts", sms.id), 2_000_000_001);
+            assert_eq!(desk.number("claim", sms.id), i64::MAX);
+        }
     })
     .await;
 }

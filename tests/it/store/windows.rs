@@ -247,10 +247,10 @@ async fn what_cannot_live_to_see_its_window_is_told_to_have_expired() {
         desk.import(spring, rows(10..12)).await;
         desk.db.run("UPDATE sms SET in_doubt = TRUE WHERE id = 1");
         let expire = async |by| {
-            desk.store
-                .expire_rows(spring, by, NOW)
-                .await
-                .expect("expired")
+            let expired = desk.store.expire_rows(spring, by, None, NOW).await;
+            let expired = expired.expect("expired");
+            assert_eq!(expired.reached, None);
+            expired.rows
         };
         assert_eq!(expire(after(59)).await, 0);
         assert_eq!(expire(after(60)).await, 3);
@@ -440,6 +440,59 @@ async fn several_workers_claim_no_more_for_a_recipient_than_the_cap() {
         let most = "SELECT max(n) AS value FROM (SELECT count(*) AS n FROM recipient_start GROUP BY phone) AS t";
         assert_eq!(desk.db.number(most), 3);
         assert_eq!(desk.count("sending"), 12);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn phone_of_a_waiting_plain_row_is_normalised() {
+    at_every_desk(async |desk| {
+        desk.db
+            .run("INSERT INTO sms (phone, content, due_at) VALUES ('+86 138 0000 0000', 'x', 0)");
+        let worker = desk.worker().await;
+        let waiting = Round {
+            claims: vec![claim_of(&[(1, 1)])],
+            admit: Arc::new(|sms| Admission::Wait {
+                phone: Phone::parse(&sms.phone, None).expect("a phone"),
+                until: after(60),
+            }),
+            ..round(worker.id, NOW)
+        };
+        desk.store.round(Arc::new(waiting)).await.expect("a round");
+        let phones = desk.db.words("SELECT phone AS value FROM sms");
+        assert_eq!(phones, [Some("+8613800000000".to_owned())]);
+        assert_eq!(desk.count("ready"), 1);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn expiry_looks_at_one_chunk_of_the_queue_at_a_time() {
+    at_every_desk(async |desk| {
+        let spring = desk.campaign("spring").await;
+        desk.import(spring, rows(0..1_200)).await;
+        let import_id = desk.begin(spring).await;
+        let batch = Batch {
+            expires_at: Some(after(60)),
+            ..Desk::batch(import_id, spring, rows(2_000..2_500))
+        };
+        desk.store.enqueue(batch).await.expect("queued");
+        let mut after_place = None;
+        let mut moved = Vec::new();
+        loop {
+            let expired = desk
+                .store
+                .expire_rows(spring, after(60), after_place, NOW)
+                .await;
+            let expired = expired.expect("expired");
+            moved.push(expired.rows);
+            after_place = expired.reached;
+            if after_place.is_none() {
+                break;
+            }
+        }
+        assert_eq!(moved, [0, 500]);
+        assert_eq!((desk.count("expired"), desk.count("ready")), (500, 1_200));
     })
     .await;
 }

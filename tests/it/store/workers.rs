@@ -1,10 +1,13 @@
 //! Workers: heartbeats, and what becomes of the messages of the dead.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use smsq::store::{Due, Unfinished};
+use smsq::store::{CampaignState, Due, Round, Settlement, Unfinished};
 
-use super::desk::{NOW, after, again, at_every_desk, released, row, rows, sent, unknown};
+use super::desk::{
+    NOW, PROVIDER, after, again, at_every_desk, claim_of, released, round, row, rows, sent, unknown,
+};
 
 #[tokio::test]
 async fn a_worker_is_on_the_list_until_it_leaves() {
@@ -280,6 +283,100 @@ async fn what_each_worker_is_sending_is_told() {
         let workers = desk.store.workers().await.expect("workers");
         let told: Vec<(i64, u64)> = workers.iter().map(|(one, held)| (one.id, *held)).collect();
         assert_eq!(told, [(idle.id, 0), (busy.id, 1)]);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn unknown_messages_stay_in_a_cancelled_campaign() {
+    at_every_desk(async |desk| {
+        let spring = desk.queued(3).await;
+        let worker = desk.worker().await;
+        for sms in desk.claim(worker.id, spring, 2).await {
+            desk.settle(&sms, unknown()).await;
+        }
+        let cancelled = CampaignState::Cancelled;
+        let set = desk.store.set_campaign_state(spring, cancelled, None);
+        set.await.expect("cancelled");
+        desk.store
+            .cancel_rows(spring, NOW)
+            .await
+            .expect("cancelled");
+        let long_ago = smsq::sms::Timestamp::from_millis(0);
+        let requeued = desk.store.requeue_unknown(spring, 0, NOW).await;
+        assert_eq!(requeued.expect("read"), 0);
+        let honoured = desk.store.requeue_honoured(spring, long_ago, 0, NOW).await;
+        assert_eq!(honoured.expect("read"), 0);
+        assert!(
+            !desk
+                .store
+                .ready_unknown((1, 1), true, 0, NOW)
+                .await
+                .expect("read")
+        );
+        assert_eq!((desk.count("ready"), desk.count("unknown")), (0, 2));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn requeue_moves_more_than_one_chunk() {
+    at_every_desk(async |desk| {
+        let spring = desk.queued(2_300).await;
+        desk.db
+            .run("UPDATE sms SET state = 2, in_doubt = TRUE WHERE id > 10");
+        let requeued = desk.store.requeue_unknown(spring, 0, NOW).await;
+        assert_eq!(requeued.expect("requeued"), 2_290);
+        assert_eq!(desk.count("ready"), 2_300);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn orphans_are_released_however_many_messages_are_known() {
+    at_every_desk(async |desk| {
+        let spring = desk.queued(3).await;
+        let worker = desk.worker().await;
+        desk.claim(worker.id, spring, 2).await;
+        let known = (2..70_000).collect();
+        assert_eq!(desk.release(worker.id, known, after(1), spring).await, 1);
+        assert_eq!((desk.count("sending"), desk.count("ready")), (1, 2));
+    })
+    .await;
+}
+
+/// A message that another worker claims and puts back is always in one of the two.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn unfinished_sees_a_message_that_changes_its_state() {
+    at_every_desk(async |desk| {
+        let spring = desk.queued(1).await;
+        let worker = desk.worker().await;
+        let (store, peer) = (desk.store.clone(), desk.db.open().await.expect("a store"));
+        let looking = tokio::spawn(async move {
+            for _ in 0..400 {
+                let found = store.unfinished(spring).await.expect("read");
+                assert!(found.ready || found.sending, "it is nowhere");
+            }
+        });
+        while !looking.is_finished() {
+            let claiming = Round {
+                claims: vec![claim_of(&[(spring, 1)])],
+                ..round(worker.id, NOW)
+            };
+            let done = peer.round(Arc::new(claiming)).await.expect("claimed");
+            let claimed = done.claims[0].rows.iter().map(|one| Settlement {
+                id: one.sms.id,
+                claim: one.sms.claim,
+                provider: PROVIDER.to_owned(),
+                fate: released(),
+            });
+            let releasing = Round {
+                settlements: claimed.collect(),
+                ..round(worker.id, NOW)
+            };
+            peer.round(Arc::new(releasing)).await.expect("released");
+        }
+        looking.await.expect("it was always somewhere");
     })
     .await;
 }

@@ -1,0 +1,144 @@
+//! Results that the database refuses to store: one row at fault harms no other, and what is known when the worker
+//! must end is taken up by the next one.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use rustix::process::Signal;
+use smsq::sandbox::Behaviour;
+
+use crate::support::Scratch;
+use crate::support::databases::{Database, Kind, with_every_database};
+use crate::support::practice::{Practice, list};
+use crate::support::running::{eventually, stands_still};
+
+const SEND: [&str; 3] = ["send", "--slots", "8"];
+
+/// From now on no message can be stored as sent.
+fn refuse_sent(db: &Database) {
+    let words = "etwas anderes";
+    db.run(&match db.kind {
+        Kind::Sqlite => format!(
+            "CREATE TRIGGER refuse BEFORE INSERT ON sms_sent BEGIN SELECT RAISE(ABORT, '{words}'); END"
+        ),
+        Kind::Mysql => format!(
+            "CREATE TRIGGER refuse BEFORE INSERT ON sms_sent FOR EACH ROW
+             SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = '{words}'"
+        ),
+        Kind::Postgres => format!(
+            "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS
+             $$ BEGIN RAISE EXCEPTION '{words}'; END $$;
+             CREATE TRIGGER refuse BEFORE INSERT ON sms_sent FOR EACH ROW EXECUTE FUNCTION refuse()"
+        ),
+    });
+}
+
+fn allow_sent(db: &Database) {
+    db.run(match db.kind {
+        Kind::Sqlite | Kind::Mysql => "DROP TRIGGER refuse",
+        Kind::Postgres => "DROP FUNCTION refuse() CASCADE",
+    });
+}
+
+/// The files of results that workers left.
+fn left(db: &Database, scratch: &Scratch) -> Vec<PathBuf> {
+    let folder = match db.kind {
+        Kind::Sqlite => db.folder().to_owned(),
+        Kind::Mysql | Kind::Postgres => scratch.path(".local/state/smsq"),
+    };
+    let files = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let files = files.map(|file| file.path());
+    files
+        .filter(|path| path.extension().is_some_and(|end| end == "jsonl"))
+        .collect()
+}
+
+#[test]
+fn message_with_number_of_a_sent_one_harms_no_other() {
+    with_every_database(|db| {
+        let gateway = Practice::start(Behaviour::default());
+        let scratch = Scratch::at(&db.url);
+        gateway.forgetful(&scratch, "");
+        scratch.import(&list(3));
+        assert_eq!(scratch.run(SEND).code(), Some(0));
+        let taken = db.number("SELECT min(id) AS value FROM sms_sent");
+        db.run(&format!(
+            "INSERT INTO sms (id, phone, content) VALUES ({taken}, '+447499999999', 'x')"
+        ));
+        scratch.import(&list(60));
+        let ran = scratch.run(SEND);
+        assert_eq!(ran.code(), Some(1), "{ran}");
+        gateway.assert_each_once(61);
+        assert_eq!(db.number("SELECT count(*) AS value FROM sms_sent"), 60);
+        let reasons = db.words("SELECT last_reason AS value FROM sms WHERE state = 2");
+        let reason = reasons[0].clone().unwrap_or_default();
+        assert!(reason.contains("`cellar` accepted it as `"), "{reason}");
+        assert_eq!(reasons.len(), 1);
+        let ran = scratch.run(["send", "--on-unknown", "resend"]);
+        assert_eq!(ran.code(), Some(1), "{ran}");
+        gateway.assert_each_once(61);
+    });
+}
+
+#[test]
+fn results_that_cannot_be_stored_are_left_to_the_next_worker() {
+    with_every_database(|db| {
+        let gateway = Practice::start(Behaviour::default());
+        let scratch = Scratch::at(&db.url);
+        gateway.forgetful(&scratch, "");
+        scratch.import(&list(40));
+        refuse_sent(db);
+        let sending = scratch.start(SEND);
+        eventually("it sends", || gateway.accepted() >= 8);
+        stands_still("nothing is claimed", Duration::from_millis(500), || {
+            gateway.requests()
+        });
+        sending.signal(Signal::TERM);
+        let ran = sending.ended();
+        assert_eq!(ran.code(), Some(2), "{ran}");
+        assert!(ran.stderr().contains("etwas anderes"), "{ran}");
+        let files = left(db, &scratch);
+        assert_eq!(files.len(), 1, "{files:?}");
+        let mode = std::fs::metadata(&files[0]).expect("a file").permissions();
+        assert_eq!(mode.mode() & 0o777, 0o600);
+        let text = std::fs::read_to_string(&files[0]).expect("a file");
+        assert!(!text.contains("+44"), "{text}");
+        let accepted = gateway.accepted();
+        assert_eq!(text.matches("\"sent\"").count() as u64, accepted, "{text}");
+        allow_sent(db);
+        let ran = scratch.run(SEND);
+        assert_eq!(ran.code(), Some(0), "{ran}");
+        gateway.assert_each_once(40);
+        assert_eq!(scratch.sound_standing(Some("c"))["sent"], 40);
+        let counts = db.number("SELECT sum(accepted + attempts) AS value FROM sms_sent");
+        assert_eq!(counts, 80);
+        assert_eq!(left(db, &scratch), Vec::<PathBuf>::new());
+    });
+}
+
+#[test]
+fn aborted_worker_leaves_what_it_knows() {
+    with_every_database(|db| {
+        let gateway = Practice::start(Behaviour::default());
+        let scratch = Scratch::at(&db.url);
+        gateway.forgetful(&scratch, "");
+        scratch.import(&list(40));
+        refuse_sent(db);
+        let sending = scratch.start(SEND);
+        eventually("it sends", || gateway.accepted() >= 8);
+        stands_still("nothing is claimed", Duration::from_millis(500), || {
+            gateway.requests()
+        });
+        sending.signal(Signal::TERM);
+        sending.signal(Signal::INT);
+        let ran = sending.ended();
+        assert_eq!(ran.code(), Some(130), "{ran}");
+        assert_eq!(left(db, &scratch).len(), 1);
+        allow_sent(db);
+        let ran = scratch.run(SEND);
+        assert_eq!(ran.code(), Some(0), "{ran}");
+        gateway.assert_each_once(40);
+        assert_eq!(scratch.sound_standing(Some("c"))["sent"], 40);
+    });
+}
