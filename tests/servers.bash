@@ -169,6 +169,31 @@ start_postgres() {
     export SMSQ_TEST_POSTGRES=postgres://smsq:smsq@127.0.0.1:$port
 }
 
+# PgBouncer before this PostgreSQL, which gives each transaction any of its sessions: `start_pgbouncer FOLDER PORT`.
+start_pgbouncer() {
+    local home=$1 port=$2
+    own_folder "$home"
+    cat >"$home/pgbouncer.ini" <<-INI
+	[databases]
+	* = host=127.0.0.1 port=${SMSQ_TEST_POSTGRES##*:}
+	[pgbouncer]
+	listen_addr = 127.0.0.1
+	listen_port = $port
+	unix_socket_dir =
+	auth_type = trust
+	auth_file = $home/users
+	pool_mode = transaction
+	INI
+    echo '"smsq" ""' >"$home/users"
+    ((EUID != 0)) || chown nobody:nogroup "$home"/*
+    start "$home/log" "pgbouncer_answers $port" pgbouncer "$home/pgbouncer.ini"
+    export SMSQ_TEST_PGBOUNCER=postgres://smsq:smsq@127.0.0.1:$port
+}
+
+pgbouncer_answers() {
+    psql "postgres://smsq@127.0.0.1:$1/postgres" -c "SELECT 1"
+}
+
 # The tables that MariaDB itself needs, in `$1/data`, and its user smsq.
 prepare_mariadb() {
     cat >"$folder/users.sql" <<-SQL

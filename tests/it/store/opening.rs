@@ -2,8 +2,8 @@
 
 use smsq::store::{Access, Fault, NewCampaign, Store};
 
-use super::desk::{NOW, at_every_desk};
-use crate::support::databases::on_every_database;
+use super::desk::{Desk, NOW, at_every_desk, sent};
+use crate::support::databases::{Kind, on_every_database};
 
 const APPLIED: &str = "SELECT count(*) AS value FROM __diesel_schema_migrations";
 
@@ -87,6 +87,42 @@ async fn a_campaign_that_two_open_at_once_is_one() {
         }
         ids.dedup();
         assert_eq!(ids.len(), 1);
+    })
+    .await;
+}
+
+/// PgBouncer in transaction mode: without prepared statements it is refused, with them everything works.
+#[tokio::test(flavor = "multi_thread")]
+async fn transaction_pooler_works_or_is_refused_at_once() {
+    let Ok(pooler) = std::env::var("SMSQ_TEST_PGBOUNCER") else {
+        assert!(
+            std::env::var_os("CI").is_none(),
+            "`tests/run` starts a PgBouncer"
+        );
+        return;
+    };
+    on_every_database(async |db| {
+        if db.kind != Kind::Postgres {
+            return;
+        }
+        let name = db.url.rsplit_once('/').expect("a path").1;
+        let opened = Store::open(&format!("{pooler}/{name}"), Access::Create).await;
+        let store = match opened {
+            Ok(store) => store,
+            Err(error) => {
+                assert_eq!(error.fault(), Fault::Pooler, "{error}");
+                let hint = error.hint().unwrap_or_default();
+                assert!(hint.contains("pool_mode = session"), "{hint}");
+                return;
+            }
+        };
+        let desk = Desk { db, store };
+        let spring = desk.queued(20).await;
+        let worker = desk.worker().await;
+        for sms in desk.claim(worker.id, spring, 20).await {
+            desk.settle(&sms, sent()).await;
+        }
+        desk.assert_nothing_is_lost().await;
     })
     .await;
 }

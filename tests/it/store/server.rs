@@ -348,6 +348,46 @@ async fn a_user_with_a_difficult_password_gets_in_and_by_tls_where_that_is_asked
     .await;
 }
 
+/// What was answered as done is done, and stays so where the server's host crashes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn commits_are_durable_whatever_the_server_defaults_to() {
+    on_every_database(async |db| {
+        let name = db.url.rsplit_once('/').expect("a path").1;
+        let setting = match db.kind {
+            Kind::Sqlite => return,
+            Kind::Mysql => "@@session.autocommit",
+            Kind::Postgres => {
+                db.run(&format!(
+                    "ALTER DATABASE {name} SET synchronous_commit = off"
+                ));
+                "current_setting('synchronous_commit')"
+            }
+        };
+        let desk = Desk::new(db).await;
+        // A trigger sees the setting of the session that writes.
+        desk.db.run(&match desk.db.kind {
+            Kind::Sqlite => return,
+            Kind::Mysql => format!(
+                "CREATE TABLE seen (value VARCHAR(9));
+                 CREATE TRIGGER see BEFORE UPDATE ON worker FOR EACH ROW INSERT INTO seen VALUES ({setting})"
+            ),
+            Kind::Postgres => format!(
+                "CREATE TABLE seen (value TEXT);
+                 CREATE FUNCTION see() RETURNS trigger LANGUAGE plpgsql AS
+                 $$ BEGIN INSERT INTO seen VALUES ({setting}); RETURN NEW; END $$;
+                 CREATE TRIGGER see BEFORE UPDATE ON worker FOR EACH ROW EXECUTE FUNCTION see()"
+            ),
+        });
+        let worker = desk.worker().await;
+        let beat = desk.store.heartbeat(worker.id, super::desk::after(1)).await;
+        assert!(beat.expect("a heartbeat"));
+        let seen = desk.db.words("SELECT value FROM seen");
+        let seen: Vec<_> = seen.iter().flatten().map(String::as_str).collect();
+        assert!(matches!(seen.as_slice(), ["1" | "on"]), "{seen:?}");
+    })
+    .await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn settings_that_a_database_came_with_change_nothing() {
     on_every_database(async |db| {

@@ -315,7 +315,8 @@ async fn message_with_number_of_failed_one_is_set_aside() {
         let sms = desk.claim(worker.id, spring, 1).await.remove(0);
         desk.settle(&sms, failed()).await;
         desk.db.run(&format!(
-            "INSERT INTO sms (id, campaign_id, phone, content) VALUES ({}, {spring}, 'nobody', 'x')",
+            "INSERT INTO sms (id, campaign_id, phone, content, due_at)
+             VALUES ({}, {spring}, 'nobody', 'x', 0)",
             sms.id
         ));
         let claimed = desk.claim(worker.id, spring, 5).await;
