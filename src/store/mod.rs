@@ -191,14 +191,6 @@ impl Store {
         }
     }
 
-    /// The file of an embedded database.
-    pub fn file(&self) -> Option<&Path> {
-        match self {
-            Self::Sqlite(sqlite) => Some(Path::new(sqlite.place())),
-            Self::Server(_) => None,
-        }
-    }
-
     /// The database's own clock.
     pub async fn now(&self) -> Result<Timestamp, StoreError> {
         match self {

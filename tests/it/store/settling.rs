@@ -321,11 +321,15 @@ async fn message_with_number_of_failed_one_is_set_aside() {
         ));
         let claimed = desk.claim(worker.id, spring, 5).await;
         assert_eq!(claimed.len(), 1, "the other one can be claimed");
-        let reason = format!("SELECT last_code AS value FROM sms WHERE id = {} AND state = 2", sms.id);
+        let reason = format!(
+            "SELECT last_code AS value FROM sms WHERE id = {} AND state = 2",
+            sms.id
+        );
         assert_eq!(desk.db.words(&reason), [Some("not_stored".to_owned())]);
         let requeued = desk.store.requeue_unknown(spring, 0, NOW).await;
         assert_eq!(requeued.expect("read"), 0, "nobody sends it unasked");
-        desk.db.run(&format!("DELETE FROM sms WHERE id = {}", sms.id));
+        desk.db
+            .run(&format!("DELETE FROM sms WHERE id = {}", sms.id));
     })
     .await;
 }
