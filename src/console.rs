@@ -87,7 +87,7 @@ impl Console {
             out.flush()
         };
         match self.bars.suspend(print) {
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe || is_hung_up(&error) => Ok(()),
             ended => ended,
         }
     }
@@ -179,6 +179,12 @@ impl Console {
         self.bars
             .suspend(|| writeln!(io::stderr().lock(), "{line}").unwrap_or_default());
     }
+}
+
+/// Whether standard output is a terminal that was closed.
+fn is_hung_up(error: &io::Error) -> bool {
+    let code = rustix::io::Errno::IO.raw_os_error();
+    error.raw_os_error() == Some(code) && io::stdout().is_terminal()
 }
 
 /// Whether the reader of standard output has gone: `error` or what it comes from is a broken pipe.

@@ -17,6 +17,8 @@ pub enum Exit {
     /// Stopped before the end: account refused, brake, paused, provider away too long. Nothing was
     /// lost: mend it and `send` again.
     Halted = 3,
+    /// Stopped by SIGHUP (the terminal was closed, the connection lost), after settling what was running.
+    HungUp = 129,
     /// Stopped by SIGINT, after settling what was running.
     Interrupted = 130,
     /// Stopped by SIGTERM, after settling what was running.

@@ -67,9 +67,11 @@ impl Level {
         }
     }
 
-    /// smsq at this level, every other crate at most at `warn`: theirs may print what ours mask.
+    /// smsq at this level, every other crate at most at `warn`: theirs may print what ours mask. A certificate that
+    /// is refused is an error that smsq reports itself.
     fn directives(self) -> String {
-        format!("{},smsq={}", self.min(Self::Warn).word(), self.word())
+        let (others, own) = (self.min(Self::Warn).word(), self.word());
+        format!("{others},rustls_platform_verifier=off,smsq={own}")
     }
 }
 
@@ -105,7 +107,13 @@ mod tests {
 
     #[test]
     fn other_crates_never_log_below_warn() {
-        assert_eq!(Level::Debug.directives(), "warn,smsq=debug");
-        assert_eq!(Level::Error.directives(), "error,smsq=error");
+        assert_eq!(
+            Level::Debug.directives(),
+            "warn,rustls_platform_verifier=off,smsq=debug"
+        );
+        assert_eq!(
+            Level::Error.directives(),
+            "error,rustls_platform_verifier=off,smsq=error"
+        );
     }
 }

@@ -5,6 +5,11 @@ use linux::{boot_id, inspect, pid_namespace};
 #[cfg(not(target_os = "linux"))]
 use unsupported::{boot_id, inspect, pid_namespace};
 
+#[cfg(target_os = "linux")]
+pub(crate) use linux::ignores_hang_up;
+#[cfg(not(target_os = "linux"))]
+pub(crate) use unsupported::ignores_hang_up;
+
 /// A process on any host. The start time tells it from another one that got the same pid later.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ProcessIdentity {
@@ -126,6 +131,12 @@ mod linux {
             .unwrap_or_default()
     }
 
+    /// Whether this process was started to ignore SIGHUP, as `nohup` does.
+    pub(crate) fn ignores_hang_up() -> bool {
+        let status = Process::myself().and_then(|process| process.status());
+        status.is_ok_and(|status| status.sigign & 1 == 1)
+    }
+
     pub(super) fn inspect(pid: i64) -> Inspection {
         let raw = i32::try_from(pid).ok().filter(|raw| *raw > 0);
         let Some(known) = raw.and_then(Pid::from_raw) else {
@@ -158,6 +169,10 @@ mod unsupported {
 
     pub(super) fn pid_namespace() -> String {
         String::new()
+    }
+
+    pub(crate) fn ignores_hang_up() -> bool {
+        false
     }
 
     pub(super) fn inspect(_pid: i64) -> Inspection {

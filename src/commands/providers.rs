@@ -16,10 +16,11 @@ Examples:
   smsq providers list
   smsq providers show cellar                   settings, limits, which secrets are missing
   smsq providers test cellar --to +447700900123   send one real message, and see the whole exchange
+  smsq providers resume cellar                 do not wait as long as its `Retry-After` asked for
 
 A provider is a section [providers.NAME] of smsq.toml; `smsq init` writes an example.";
 
-/// List the providers, show the settings of one, or send one test message through it
+/// List the providers, show or test one, or call it again after a wait
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
@@ -36,6 +37,11 @@ enum Action {
         /// Which provider
         name: String,
     },
+    /// Call a provider again at once that asked to wait (`Retry-After`)
+    Resume {
+        /// Which provider
+        name: String,
+    },
     /// Send one real message through a provider, and show request and answer; it may cost money
     Test(test::Args),
 }
@@ -44,6 +50,7 @@ pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
     match &args.action {
         Action::List => list(context),
         Action::Show { name } => show::run(name, context),
+        Action::Resume { name } => resume(name, context).await,
         Action::Test(args) => test::run(args, context).await,
     }
 }
@@ -135,6 +142,22 @@ fn list(context: &Context) -> anyhow::Result<Exit> {
     let lines = table.trim_fmt();
     let lines = lines.lines().map(|line| format!("{}\n", line.trim()));
     context.console.data(&lines.collect::<String>())?;
+    Ok(Exit::Done)
+}
+
+/// Ends the wait that a provider asked for, for all workers.
+async fn resume(name: &str, context: &Context) -> anyhow::Result<Exit> {
+    context.stanza(name)?;
+    let store = context.store().await?;
+    let resumed = store.end_stop(name, store.now().await?).await?;
+    if context.is_json() {
+        context.print_json(&json!({ "provider": name, "resumed": resumed }))?;
+    }
+    context.console.say(&if resumed {
+        format!("`{name}` is called again; running workers notice within seconds")
+    } else {
+        format!("`{name}` did not ask to wait: nothing was changed")
+    });
     Ok(Exit::Done)
 }
 

@@ -7,15 +7,18 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::Instant;
 
 use crate::exit::Exit;
+use crate::process;
 
 /// A signal that comes again so soon is the same one: `timeout`, a shell or a supervisor may send it to
 /// the process and to its group.
 const SAME_WITHIN: Duration = Duration::from_secs(1);
 
-/// SIGINT and SIGTERM, from the moment this is made: neither ends the process by itself any more.
+/// SIGINT, SIGTERM and SIGHUP, from the moment this is made: none ends the process by itself any more.
 pub(crate) struct Signals {
     interrupt: Signal,
     terminate: Signal,
+    /// `None` where whoever started the process has it ignore this one, as `nohup` does.
+    hang_up: Option<Signal>,
     last: Option<Received>,
 }
 
@@ -38,6 +41,11 @@ impl Signals {
         Ok(Self {
             interrupt: signal(SignalKind::interrupt())?,
             terminate: signal(SignalKind::terminate())?,
+            hang_up: if process::ignores_hang_up() {
+                None
+            } else {
+                Some(signal(SignalKind::hangup())?)
+            },
             last: None,
         })
     }
@@ -48,6 +56,7 @@ impl Signals {
             let exit = tokio::select! {
                 _ = self.interrupt.recv() => Exit::Interrupted,
                 _ = self.terminate.recv() => Exit::Terminated,
+                Some(()) = received(&mut self.hang_up) => Exit::HungUp,
             };
             let at = Instant::now();
             let received = Received { exit, at };
@@ -57,6 +66,10 @@ impl Signals {
             }
         }
     }
+}
+
+async fn received(signal: &mut Option<Signal>) -> Option<()> {
+    signal.as_mut()?.recv().await
 }
 
 #[cfg(test)]

@@ -11,8 +11,8 @@ use super::words::{campaign_name, messages};
 use crate::exit::Exit;
 use crate::report::{self, Active, Standing};
 use crate::sms::Timestamp;
-use crate::store::Store;
 use crate::store::inspect::Totals;
+use crate::store::{Stop, Store};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -48,7 +48,8 @@ pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
         if args.watch && context.console.terminal && !context.is_json() {
             context.console.clear()?;
         }
-        print(args, context, &standings, &lost, (&workers, now))?;
+        let notes = Notes::gather(&store, &standings, now).await?;
+        print(args, context, &standings, &lost, (&workers, now), &notes)?;
         let is_over =
             |one: &Standing| matches!(one.state, "done" | "cancelled") && one.totals.sending == 0;
         let Some(signals) = signals.as_mut() else {
@@ -80,11 +81,14 @@ fn print(
     standings: &[Standing],
     lost: &[(i64, u64)],
     (workers, now): (&[Active], Timestamp),
+    notes: &Notes,
 ) -> anyhow::Result<()> {
     if context.is_json() {
         let mut object = object(args.campaign.is_some(), standings)?;
         object["workers"] = serde_json::to_value(workers)?;
         note_lost(&mut object, lost);
+        object["stops"] = notes.stops_json();
+        object["last_failures"] = notes.failures_json();
         return context.print_json(&object);
     }
     if standings.is_empty() && lost.is_empty() {
@@ -104,6 +108,7 @@ fn print(
         text.push('\n');
         text.push_str(&Active::text(workers, now));
     }
+    text.push_str(&notes.text());
     Ok(context.console.data(&text)?)
 }
 
@@ -123,6 +128,64 @@ pub(super) fn note_lost(object: &mut Value, lost: &[(i64, u64)]) {
         object["without_campaign"] = lost
             .map(|(campaign, count)| json!({ "campaign_id": campaign, "messages": count }))
             .collect();
+    }
+}
+
+/// Why messages wait.
+struct Notes {
+    /// Providers that asked to be left alone.
+    stops: Vec<Stop>,
+    /// By campaign: what the last attempt of a message met that waits for another one.
+    failures: Vec<(String, String)>,
+}
+
+impl Notes {
+    async fn gather(store: &Store, standings: &[Standing], now: Timestamp) -> anyhow::Result<Self> {
+        let mut failures = Vec::new();
+        for one in standings.iter().filter(|one| one.totals.queued > 0) {
+            if let Some(reason) = store.last_failure(&one.campaign).await? {
+                failures.push((one.campaign.clone(), reason));
+            }
+        }
+        let stops = store.stops(now).await?;
+        Ok(Self { stops, failures })
+    }
+
+    fn text(&self) -> String {
+        let failures = self
+            .failures
+            .iter()
+            .map(|(campaign, reason)| format!("`{campaign}`: the last attempt failed: {reason}\n"));
+        let stops = self.stops.iter().map(|stop| {
+            format!(
+                "`{name}` asked to wait until {} ({}); `smsq providers resume {name}` does not wait\n",
+                stop.until,
+                stop.reason,
+                name = stop.provider
+            )
+        });
+        let lines: String = failures.chain(stops).collect();
+        if lines.is_empty() {
+            lines
+        } else {
+            format!("\n{lines}")
+        }
+    }
+
+    fn stops_json(&self) -> Value {
+        let stops = self.stops.iter().map(|stop| {
+            json!({
+                "provider": stop.provider, "until": stop.until.to_string(), "reason": stop.reason,
+            })
+        });
+        stops.collect()
+    }
+
+    fn failures_json(&self) -> Value {
+        let failures = self.failures.iter();
+        failures
+            .map(|(campaign, reason)| json!({ "campaign": campaign, "reason": reason }))
+            .collect()
     }
 }
 

@@ -157,6 +157,7 @@ impl Sections {
             ("retry.first_wait", retry.first_wait >= some_time),
             (longest_wait, retry.max_wait >= retry.first_wait),
             ("retry.give_up_after", retry.give_up_after >= some_time),
+            ("retry.max_retry_after", retry.max_retry_after >= some_time),
             ("breaker.failures", breaker.failures >= 1),
             ("breaker.first_probe", breaker.first_probe >= some_time),
             (longest_probe, breaker.max_probe >= breaker.first_probe),
@@ -199,7 +200,7 @@ fn wanted(key: &str) -> &'static str {
         "log.format" => "`text` or `json`",
         "retry.first_wait" => "a duration like `5s`, not longer than `retry.max_wait`",
         "breaker.first_probe" => "a duration like `1s`, not longer than `breaker.max_probe`",
-        "retry.give_up_after" => "a duration like `30min` or `24h`",
+        "retry.give_up_after" | "retry.max_retry_after" => "a duration like `30min` or `24h`",
         _ => "a section of settings",
     }
 }

@@ -1,19 +1,26 @@
 //! The only HTTP client. It sends a request once, and where no answer comes it tells what is certainly not
 //! sent from what is perhaps sent: that is the difference between sending again and asking the operator.
 
+mod connections;
 #[cfg(test)]
 mod tests;
 
 use std::error::Error;
 use std::net::IpAddr;
+use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use http::{Request, Response};
+use http::{Request, Response, Version};
+use tokio::time::Instant;
 
 use super::Provider;
 use super::quote::{QUOTED, cut};
 use crate::sms::{Cause, Class, Outcome};
+use connections::{Connections, NotReady, OpenLayer, Opened, TARGET, TakeLayer, Target};
+
+pub use connections::Promise;
 
 /// The most of an answer that is read.
 pub const MAX_ANSWER: usize = 1 << 20;
@@ -21,12 +28,32 @@ pub const MAX_ANSWER: usize = 1 << 20;
 const USER_AGENT: &str = concat!("smsq/", env!("CARGO_PKG_VERSION"));
 const MAX_CONNECT: Duration = Duration::from_secs(5);
 
-/// The connections to one provider.
+/// After a timeout, how long a response is still read that has arrived: a process that was stopped, or a machine
+/// that stood still, finds the response and the timeout at once.
+const LAST_LOOK: Duration = Duration::from_millis(250);
+/// How often another connection is opened for a request whose connection was taken by another or closed.
+const CONNECTS: u32 = 3;
+
+/// The client of one provider.
 #[derive(Clone, Debug)]
 pub struct Gateway {
+    /// Sends on connections that are open, and opens none.
     client: reqwest::Client,
+    /// Opens connections, and sends nothing.
+    opener: reqwest::Client,
+    connections: Arc<Connections>,
+    base: String,
     timeout: Duration,
     connect: Duration,
+}
+
+/// Why a request has no response.
+#[derive(Debug)]
+pub enum Unanswered {
+    /// No connection was ready: nothing was sent.
+    NotConnected,
+    /// What becomes of the message.
+    Ended(Outcome),
 }
 
 /// Why there can be no client, such as an unusable store of certificates.
@@ -43,95 +70,337 @@ impl Gateway {
         let timeout = provider.timeout();
         // A connection that takes all the time there is must still be seen as one that never was.
         let connect = (timeout * 9 / 10).min(MAX_CONNECT);
-        let mut builder = reqwest::Client::builder()
-            .user_agent(USER_AGENT)
-            .http1_only()
-            .timeout(timeout)
-            .connect_timeout(connect)
+        let connections = Connections::new(provider.idle());
+        let taking = builder(provider)
+            .connector_layer(TakeLayer(Arc::clone(&connections)))
             .pool_idle_timeout(provider.idle())
-            .pool_max_idle_per_host(slots)
-            .redirect(reqwest::redirect::Policy::none())
-            .retry(reqwest::retry::never())
-            .referer(false)
-            .tcp_nodelay(true);
-        if is_loopback(provider.base()) {
-            builder = builder.no_proxy();
-        }
-        let client = builder.build().map_err(|error| GatewayError {
-            provider: provider.name().to_owned(),
-            reason: reason(&error),
-        })?;
+            .pool_max_idle_per_host(slots);
+        let opening = builder(provider)
+            .connector_layer(OpenLayer(Arc::clone(&connections)))
+            .connect_timeout(connect);
+        let built = |builder: reqwest::ClientBuilder| {
+            builder.build().map_err(|error| GatewayError {
+                provider: provider.name().to_owned(),
+                reason: reason(&error),
+            })
+        };
         Ok(Self {
-            client,
+            client: built(taking)?,
+            opener: built(opening)?,
+            connections,
+            base: host_of(provider.base()),
             timeout,
             connect,
         })
     }
 
-    /// Sends the request once. `Err` is what becomes of the message where no answer came.
+    /// Sends the request once, on a connection that is opened where none is ready. `Err` is what becomes of the
+    /// message where no answer came.
     pub async fn send(&self, request: Request<Bytes>) -> Result<Response<Bytes>, Outcome> {
-        let request = reqwest::Request::try_from(request)
-            .map_err(|error| not_sent(format!("the request cannot be made: {}", reason(&error))))?;
-        let response = self.client.execute(request).await;
-        let mut response = response.map_err(|error| self.classified(&error))?;
-        let read = read(&mut response).await;
-        let body = match read {
-            (body, None) => body,
-            // What else there was to read cannot change a refusal, but it could have held the id.
-            (body, Some(_)) if !response.status().is_success() => body,
-            (_, Some(fault)) => {
-                let fault = match fault {
-                    Fault::TooLong => "is longer than 1 MiB".to_owned(),
-                    Fault::Broken(error) => {
-                        format!("broke off: {}", described(&error, self.timeout))
-                    }
-                };
-                let status = response.status();
-                return Err(unknown(format!("the answer {} {fault}", status.as_u16())));
+        for _ in 0..CONNECTS {
+            self.connect(&request).await?;
+            match self.exchange(request.clone(), None).await {
+                Ok(response) => return Ok(response),
+                Err(Unanswered::Ended(outcome)) => return Err(outcome),
+                Err(Unanswered::NotConnected) => {}
             }
+        }
+        Err(not_sent(
+            "no connection: each was closed at once".to_owned(),
+        ))
+    }
+
+    /// Notes that a call will need a connection soon.
+    pub fn promise(&self) -> Promise {
+        self.connections.promise()
+    }
+
+    /// How many of `calls` more calls can start without waiting for a connection. Opens connections for others, as
+    /// many as are needed at this rate to have enough of them for so long.
+    pub fn prepare(&self, calls: u32, per_second: Option<f64>, ahead: Duration) -> u32 {
+        let (ready, missing) = self
+            .connections
+            .prepare(&self.base, calls, per_second, ahead);
+        for _ in 0..missing {
+            let (gateway, host) = (self.clone(), self.base.clone());
+            tokio::spawn(async move {
+                // Why it failed is found out by the next call.
+                drop(gateway.open(&host).await);
+            });
+        }
+        ready
+    }
+
+    /// Waits until a connection is open for the request; true where one was open already. `Err` is what becomes
+    /// of the message where none can be opened.
+    pub async fn connect(&self, request: &Request<Bytes>) -> Result<bool, Outcome> {
+        let Some(host) = target_of(request) else {
+            return Ok(true);
         };
+        if self.connections.is_ready(&host) {
+            return Ok(true);
+        }
+        self.connections.note_opening(&host);
+        let gateway = self.clone();
+        // A caller that stops waiting leaves an open connection for the next one.
+        match tokio::spawn(async move { gateway.open(&host).await }).await {
+            Ok(opened) => opened.map(|()| false),
+            Err(_) => Err(not_sent(
+                "no connection: connecting was broken off".to_owned(),
+            )),
+        }
+    }
+
+    async fn open(&self, host: &str) -> Result<(), Outcome> {
+        let target = Target {
+            host: host.to_owned(),
+            until: None,
+        };
+        let began = Instant::now();
+        let request = self.opener.get(format!("{host}/")).send();
+        let failed = TARGET.scope(target, request).await.err();
+        let failed = failed.filter(|error| !is_caused_by::<Opened>(error));
+        let took = failed.is_none().then(|| began.elapsed());
+        self.connections.note_opened(host, took);
+        let Some(error) = failed else {
+            let (connections, host) = (Arc::clone(&self.connections), host.to_owned());
+            tokio::spawn(async move { connections.close_unused(&host).await });
+            return Ok(());
+        };
+        if let Some(fault) = certificate_fault(&error) {
+            let host = host.split("://").last().unwrap_or(host);
+            let reason = format!("the certificate of `{host}` {fault}");
+            return Err(Outcome::Refused {
+                cause: Cause::new(Class::Unavailable, reason),
+                listed: true,
+            });
+        }
+        let why = described(&error, self.connect);
+        Err(not_sent(format!("no connection: {why}")))
+    }
+
+    /// Sends the request once, on a connection that is open; it does not start after `until`.
+    pub async fn exchange(
+        &self,
+        request: Request<Bytes>,
+        until: Option<Instant>,
+    ) -> Result<Response<Bytes>, Unanswered> {
+        let host = target_of(&request).unwrap_or_default();
+        let request = reqwest::Request::try_from(request).map_err(|error| {
+            let why = format!("the request cannot be made: {}", reason(&error));
+            Unanswered::Ended(not_sent(why))
+        })?;
+        self.connections.note_start(&host);
+        let target = Target {
+            host: host.clone(),
+            until,
+        };
+        let exchanged = TARGET.scope(target, self.exchanged(request)).await;
+        match &exchanged {
+            Ok((_, true)) => self.connections.note_idle(&host),
+            Err(Unanswered::NotConnected) => self.connections.note_none(&host),
+            _ => {}
+        }
+        exchanged.map(|(response, _)| response)
+    }
+
+    /// The response, and whether its connection can be used again.
+    async fn exchanged(
+        &self,
+        request: reqwest::Request,
+    ) -> Result<(Response<Bytes>, bool), Unanswered> {
+        let mut limit = Limit::new(self.timeout);
+        let Some(response) = limit.keep(self.client.execute(request)).await else {
+            let why = format!("no answer: {}", late(self.timeout));
+            return Err(Unanswered::Ended(unknown(why)));
+        };
+        let mut response = response.map_err(|error| self.classified(&error))?;
+        let (body, fault) = read(&mut response, &mut limit).await;
+        let is_whole = fault.is_none();
+        // What else there was to read cannot change a refusal, but it could have held the id.
+        if let Some(fault) = fault.filter(|_| response.status().is_success()) {
+            let fault = match fault {
+                Fault::TooLong => "is longer than 1 MiB".to_owned(),
+                Fault::Late => format!("broke off: {}", late(self.timeout)),
+                Fault::Broken(error) => format!("broke off: {}", described(&error, self.timeout)),
+            };
+            let status = response.status();
+            let why = format!("the answer {} {fault}", status.as_u16());
+            return Err(Unanswered::Ended(unknown(why)));
+        }
+        let is_kept = is_whole && stays_open(&response);
         let mut answer = Response::new(body);
         *answer.status_mut() = response.status();
         *answer.headers_mut() = std::mem::take(response.headers_mut());
-        Ok(answer)
+        Ok((answer, is_kept))
     }
 
-    fn classified(&self, error: &reqwest::Error) -> Outcome {
-        if error.is_connect() {
+    fn classified(&self, error: &reqwest::Error) -> Unanswered {
+        if is_caused_by::<NotReady>(error) {
+            return Unanswered::NotConnected;
+        }
+        Unanswered::Ended(if error.is_connect() {
             let cause = described(error, self.connect);
-            return not_sent(format!("no connection: {cause}"));
-        }
-        if error.is_builder() {
-            return not_sent(format!("the request cannot be made: {}", reason(error)));
-        }
-        unknown(format!("no answer: {}", described(error, self.timeout)))
+            not_sent(format!("no connection: {cause}"))
+        } else if error.is_builder() {
+            not_sent(format!("the request cannot be made: {}", reason(error)))
+        } else {
+            unknown(format!("no answer: {}", described(error, self.timeout)))
+        })
     }
+}
+
+/// What both clients have in common.
+fn builder(provider: &Provider) -> reqwest::ClientBuilder {
+    let builder = reqwest::Client::builder()
+        .user_agent(USER_AGENT)
+        .http1_only()
+        .redirect(reqwest::redirect::Policy::none())
+        .retry(reqwest::retry::never())
+        .referer(false)
+        .tcp_nodelay(true);
+    if is_loopback(provider.base()) {
+        builder.no_proxy()
+    } else {
+        builder
+    }
+}
+
+/// How long an exchange may take, all of it.
+struct Limit {
+    until: Instant,
+    is_over: bool,
+}
+
+impl Limit {
+    fn new(timeout: Duration) -> Self {
+        Self {
+            until: Instant::now() + timeout,
+            is_over: false,
+        }
+    }
+
+    /// The result of `work`, unless it takes too long.
+    async fn keep<T>(&mut self, work: impl Future<Output = T>) -> Option<T> {
+        let mut work = pin!(work);
+        loop {
+            tokio::select! {
+                biased;
+                done = &mut work => return Some(done),
+                () = tokio::time::sleep_until(self.until) => {}
+            }
+            if self.is_over {
+                return None;
+            }
+            self.is_over = true;
+            self.until = Instant::now() + LAST_LOOK;
+        }
+    }
+}
+
+fn late(allowed: Duration) -> String {
+    format!("not within {} s", allowed.as_secs_f64())
+}
+
+/// Whether the server keeps the connection open for another request.
+fn stays_open(response: &reqwest::Response) -> bool {
+    let connection = response.headers().get(http::header::CONNECTION);
+    let is_closed = connection
+        .and_then(|value| value.to_str().ok())
+        .is_some_and(|value| value.to_ascii_lowercase().contains("close"));
+    response.version() == Version::HTTP_11 && !is_closed
+}
+
+fn is_caused_by<E: Error + 'static>(error: &(dyn Error + 'static)) -> bool {
+    cause::<E>(error).is_some()
+}
+
+/// The first of the errors behind this one, and it itself, that is of this type.
+fn cause<'a, E: Error + 'static>(error: &'a (dyn Error + 'static)) -> Option<&'a E> {
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        if let Some(found) = error.downcast_ref() {
+            return Some(found);
+        }
+        // What an I/O error wraps is not among its sources.
+        let wrapped = error
+            .downcast_ref::<std::io::Error>()
+            .and_then(std::io::Error::get_ref);
+        cause = match wrapped {
+            Some(wrapped) => Some(wrapped),
+            None => error.source(),
+        };
+    }
+    None
+}
+
+/// What is wrong with the server's certificate, where that is why there is no connection.
+fn certificate_fault(error: &(dyn Error + 'static)) -> Option<String> {
+    use rustls::CertificateError;
+    let rustls::Error::InvalidCertificate(fault) = cause(error)? else {
+        return None;
+    };
+    Some(match fault {
+        CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+            "has expired".to_owned()
+        }
+        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+            "is not valid yet: is the clock of this machine right?".to_owned()
+        }
+        CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+            "is for another host: is the `url` right?".to_owned()
+        }
+        CertificateError::UnknownIssuer => "was issued by an authority that this machine does not trust; \
+             a private authority goes into the system's certificates, or into the file that `SSL_CERT_FILE` names"
+            .to_owned(),
+        CertificateError::Revoked => "was revoked".to_owned(),
+        CertificateError::Other(other) if other.to_string().contains("CaUsedAsEndEntity") => {
+            "is that of an authority, not of a server".to_owned()
+        }
+        other => format!("is not valid: {other}"),
+    })
+}
+
+/// Scheme, host and port.
+fn host_of(url: &url::Url) -> String {
+    url[..url::Position::BeforePath].to_owned()
+}
+
+/// The same of a request, the port left out where it is the usual one.
+fn target_of(request: &Request<Bytes>) -> Option<String> {
+    let (scheme, authority) = (request.uri().scheme_str()?, request.uri().authority()?);
+    let usual = if scheme == "https" { ":443" } else { ":80" };
+    let authority = authority.as_str();
+    let authority = authority.strip_suffix(usual).unwrap_or(authority);
+    Some(format!("{scheme}://{}", authority.to_ascii_lowercase()))
 }
 
 fn described(error: &reqwest::Error, allowed: Duration) -> String {
     if error.is_timeout() {
-        return format!("not within {} s", allowed.as_secs_f64());
+        return late(allowed);
     }
     reason(error)
 }
 
 enum Fault {
     TooLong,
+    Late,
     Broken(reqwest::Error),
 }
 
 /// The body as far as it can be read.
-async fn read(response: &mut reqwest::Response) -> (Bytes, Option<Fault>) {
+async fn read(response: &mut reqwest::Response, limit: &mut Limit) -> (Bytes, Option<Fault>) {
     let mut body = BytesMut::new();
     loop {
-        match response.chunk().await {
-            Ok(None) => return (body.freeze(), None),
-            Ok(Some(chunk)) if body.len() + chunk.len() > MAX_ANSWER => {
+        match limit.keep(response.chunk()).await {
+            None => return (body.freeze(), Some(Fault::Late)),
+            Some(Ok(None)) => return (body.freeze(), None),
+            Some(Ok(Some(chunk))) if body.len() + chunk.len() > MAX_ANSWER => {
                 body.extend_from_slice(&chunk[..MAX_ANSWER - body.len()]);
                 return (body.freeze(), Some(Fault::TooLong));
             }
-            Ok(Some(chunk)) => body.extend_from_slice(&chunk),
-            Err(error) => return (body.freeze(), Some(Fault::Broken(error))),
+            Some(Ok(Some(chunk))) => body.extend_from_slice(&chunk),
+            Some(Err(error)) => return (body.freeze(), Some(Fault::Broken(error))),
         }
     }
 }

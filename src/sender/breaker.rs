@@ -1,6 +1,8 @@
 //! Stops sending to a provider that is away, and finds out when it is back: after a run of failures
-//! one message at a time probes, and the attempts of that run are given back.
+//! one message at a time probes, and the attempts of that run are given back. A message that fails while others
+//! are accepted is at fault itself: its attempts count, and it opens nothing.
 
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -26,6 +28,8 @@ pub struct Config {
 pub struct Attempt {
     /// When it started, in microseconds of the host's steady clock.
     pub started_us: i64,
+    /// The message that may be at fault: the only one of a request that was sent.
+    pub message: Option<i64>,
     /// Messages, each with its claim, of which nothing reached the provider: their attempts can be given back.
     pub certain: Vec<(i64, i64)>,
 }
@@ -67,13 +71,47 @@ enum State {
 pub struct Breaker {
     config: Config,
     state: State,
+    /// The messages that failed and were not accepted since.
+    failing: HashMap<i64, Failing>,
+    /// When the latest request started that the provider read.
+    read_started_us: i64,
+    /// When its last answer came to a request that it read.
+    read_at_us: i64,
 }
+
+/// The first failure of a message, in microseconds of the host's steady clock.
+#[derive(Clone, Copy, Debug)]
+struct Failing {
+    started_us: i64,
+    failed_us: i64,
+}
+
+/// More messages are not remembered; each further one counts as a sign of an outage.
+const MOST_FAILING: usize = 100_000;
+/// The longest run of failures that is remembered.
+const LONGEST_RUN: usize = 1_000;
 
 impl Breaker {
     pub fn new(config: Config) -> Self {
         Self {
             config,
             state: State::Closed(Vec::new()),
+            failing: HashMap::new(),
+            read_started_us: i64::MIN,
+            read_at_us: i64::MIN,
+        }
+    }
+
+    /// The provider read a request that started at `started_us`, and answered at `at_us`.
+    pub fn read(&mut self, started_us: i64, at_us: i64) {
+        self.read_started_us = self.read_started_us.max(started_us);
+        self.read_at_us = self.read_at_us.max(at_us);
+    }
+
+    /// The message needs no further attempt.
+    pub fn forget(&mut self, message: i64) {
+        if !self.failing.is_empty() {
+            self.failing.remove(&message);
         }
     }
 
@@ -130,13 +168,33 @@ impl Breaker {
         was_open
     }
 
-    /// The provider did not answer, or as one that is away. `jitter` is uniform in `0..1`.
-    pub fn failed(&mut self, attempt: Attempt, now: Timestamp, jitter: f64) -> Toll {
+    /// The provider did not answer, or as one that is away, at `failed_us`. `jitter` is uniform in `0..1`.
+    pub fn failed(
+        &mut self,
+        attempt: Attempt,
+        failed_us: i64,
+        now: Timestamp,
+        jitter: f64,
+    ) -> Toll {
         let wait = self.wait(0, jitter);
+        if let Some(message) = attempt
+            .message
+            .filter(|_| self.failing.len() < MOST_FAILING)
+        {
+            self.failing.entry(message).or_insert(Failing {
+                started_us: attempt.started_us,
+                failed_us,
+            });
+        }
+        let is_at_fault = self.is_proven(attempt.message);
+        let is_outage = self.is_outage(&attempt);
         match &mut self.state {
+            State::Closed(_) if is_at_fault => Toll::Counted,
             State::Closed(run) => {
-                if run.len() + 1 < self.config.failures.max(1) as usize {
+                if !is_outage {
                     run.push(attempt);
+                    let surplus = run.len().saturating_sub(LONGEST_RUN);
+                    run.drain(..surplus);
                     return Toll::Counted;
                 }
                 let since_us = run
@@ -167,6 +225,35 @@ impl Breaker {
         }
     }
 
+    /// Whether the message is at fault: the provider has read others that were sent after its first failure.
+    fn is_proven(&self, message: Option<i64>) -> bool {
+        let failing = message.and_then(|message| self.failing.get(&message));
+        failing.is_some_and(|failing| failing.failed_us < self.read_started_us)
+    }
+
+    /// Whether it may be: others were read while its first attempt ran, or later.
+    fn is_suspect(&self, message: Option<i64>) -> bool {
+        let failing = message.and_then(|message| self.failing.get(&message));
+        failing.is_some_and(|failing| failing.started_us <= self.read_at_us)
+    }
+
+    /// Whether the run of failures that ends with this one is the provider's fault, not that of a few messages.
+    fn is_outage(&self, last: &Attempt) -> bool {
+        let State::Closed(run) = &self.state else {
+            return true;
+        };
+        let failures = self.config.failures.max(1) as usize;
+        if run.len() + 1 < failures {
+            return false;
+        }
+        let attempts = || run.iter().chain(std::iter::once(last));
+        if !attempts().all(|attempt| self.is_suspect(attempt.message)) {
+            return true;
+        }
+        let messages: HashSet<_> = attempts().map(|attempt| attempt.message).collect();
+        messages.len() >= failures.max(2)
+    }
+
     /// Between half and the whole of a wait that doubles, so that workers do not probe in step.
     fn wait(&self, waits: u32, jitter: f64) -> Duration {
         let longest = self
@@ -193,8 +280,14 @@ mod tests {
     fn attempt(id: i64) -> Attempt {
         Attempt {
             started_us: id,
+            message: Some(id),
             certain: vec![(id, 1)],
         }
+    }
+
+    fn fail(breaker: &mut Breaker, attempt: Attempt, now: Timestamp) -> Toll {
+        let failed_us = attempt.started_us;
+        breaker.failed(attempt, failed_us, now, 1.0)
     }
 
     fn at(seconds: i64) -> Timestamp {
@@ -204,17 +297,17 @@ mod tests {
     #[test]
     fn a_run_of_failures_opens_it_and_is_given_back() {
         let mut breaker = breaker();
-        assert_eq!(breaker.failed(attempt(1), at(0), 1.0), Toll::Counted);
+        assert_eq!(fail(&mut breaker, attempt(1), at(0)), Toll::Counted);
         let unsure = Attempt {
             certain: Vec::new(),
             ..attempt(2)
         };
-        assert_eq!(breaker.failed(unsure, at(0), 1.0), Toll::Counted);
+        assert_eq!(fail(&mut breaker, unsure, at(0)), Toll::Counted);
         assert_eq!(
-            breaker.failed(attempt(3), at(0), 1.0),
+            fail(&mut breaker, attempt(3), at(0)),
             Toll::Free(vec![(1, 1)])
         );
-        assert_eq!(breaker.failed(attempt(4), at(0), 1.0), Toll::Free(vec![]));
+        assert_eq!(fail(&mut breaker, attempt(4), at(0)), Toll::Free(vec![]));
         assert_eq!(breaker.allowed(at(0)), Allowed::None(Some(at(1))));
     }
 
@@ -224,20 +317,21 @@ mod tests {
         let mut breaker = breaker();
         let call = |first: i64| Attempt {
             started_us: first,
+            message: None,
             certain: (first..first + 100).map(|id| (id, 1)).collect(),
         };
-        assert_eq!(breaker.failed(call(0), at(0), 1.0), Toll::Counted);
-        assert_eq!(breaker.failed(call(100), at(0), 1.0), Toll::Counted);
+        assert_eq!(fail(&mut breaker, call(0), at(0)), Toll::Counted);
+        assert_eq!(fail(&mut breaker, call(100), at(0)), Toll::Counted);
         let refunds = (0..200).map(|id| (id, 1)).collect();
-        assert_eq!(breaker.failed(call(200), at(0), 1.0), Toll::Free(refunds));
+        assert_eq!(fail(&mut breaker, call(200), at(0)), Toll::Free(refunds));
     }
 
     #[test]
     fn a_success_in_between_starts_the_run_anew() {
         let mut breaker = breaker();
         for id in 0..10 {
-            assert_eq!(breaker.failed(attempt(id), at(0), 1.0), Toll::Counted);
-            assert_eq!(breaker.failed(attempt(id), at(0), 1.0), Toll::Counted);
+            assert_eq!(fail(&mut breaker, attempt(id), at(0)), Toll::Counted);
+            assert_eq!(fail(&mut breaker, attempt(id), at(0)), Toll::Counted);
             assert!(!breaker.answered(id));
         }
     }
@@ -245,11 +339,11 @@ mod tests {
     #[test]
     fn an_answer_to_an_older_request_says_nothing_of_an_outage() {
         let mut breaker = breaker();
-        breaker.failed(attempt(10), at(0), 1.0);
-        breaker.failed(attempt(11), at(0), 1.0);
+        fail(&mut breaker, attempt(10), at(0));
+        fail(&mut breaker, attempt(11), at(0));
         assert!(!breaker.answered(9));
         let refunds = vec![(10, 1), (11, 1)];
-        assert_eq!(breaker.failed(attempt(12), at(0), 1.0), Toll::Free(refunds));
+        assert_eq!(fail(&mut breaker, attempt(12), at(0)), Toll::Free(refunds));
         assert!(!breaker.answered(9));
         assert_eq!(breaker.allowed(at(0)), Allowed::None(Some(at(1))));
         assert!(breaker.answered(13));
@@ -259,14 +353,14 @@ mod tests {
     fn one_probe_at_a_time_at_most_max_probe_apart() {
         let mut breaker = breaker();
         for id in 0..3 {
-            breaker.failed(attempt(id), at(0), 1.0);
+            fail(&mut breaker, attempt(id), at(0));
         }
         let mut now = at(1);
         for _ in 0..20 {
             assert_eq!(breaker.allowed(now), Allowed::One);
             breaker.probe();
             assert_eq!(breaker.allowed(now), Allowed::None(None));
-            assert_eq!(breaker.failed(attempt(9), now, 1.0), Toll::Free(vec![]));
+            assert_eq!(fail(&mut breaker, attempt(9), now), Toll::Free(vec![]));
             let next = breaker.probe_at().expect("it is open");
             assert!(next.since(now) <= Duration::from_secs(30));
             now = next;
@@ -274,5 +368,150 @@ mod tests {
         breaker.probe();
         assert!(breaker.answered(9));
         assert_eq!(breaker.allowed(now), Allowed::Any);
+    }
+
+    /// Message `id` fails for the `n`th time, each time 10 µs later.
+    fn again(breaker: &mut Breaker, id: i64, n: i64) -> Toll {
+        let attempt = Attempt {
+            started_us: n * 10,
+            message: Some(id),
+            certain: vec![(id, n)],
+        };
+        breaker.failed(attempt, n * 10 + 1, at(0), 1.0)
+    }
+
+    #[test]
+    fn message_that_fails_while_others_are_read_pays_for_it() {
+        let mut breaker = breaker();
+        assert_eq!(again(&mut breaker, 1, 0), Toll::Counted);
+        // Sent beside it, answered later: enough for one message alone, not for many.
+        breaker.read(0, 2);
+        for n in 1..50 {
+            assert_eq!(again(&mut breaker, 1, n), Toll::Counted, "{n}");
+        }
+        assert_eq!(breaker.allowed(at(0)), Allowed::Any);
+        assert_eq!(again(&mut breaker, 2, 50), Toll::Counted);
+    }
+
+    #[test]
+    fn many_messages_that_failed_before_others_were_read_pay_for_it() {
+        let mut breaker = breaker();
+        for id in 0..6 {
+            again(&mut breaker, id, id);
+            let read_us = id * 10 + 5;
+            breaker.read(read_us, read_us + 1);
+            breaker.answered(read_us);
+        }
+        for n in 6..60 {
+            assert_eq!(again(&mut breaker, n % 6, n), Toll::Counted, "{n}");
+        }
+        assert_eq!(breaker.allowed(at(0)), Allowed::Any);
+        // Those that were never tried before are a sign of an outage.
+        for id in 100..102 {
+            assert_eq!(again(&mut breaker, id, id), Toll::Counted);
+        }
+        assert!(matches!(again(&mut breaker, 102, 102), Toll::Free(_)));
+        assert!(matches!(again(&mut breaker, 1, 103), Toll::Free(_)));
+    }
+
+    #[test]
+    fn outage_at_the_edge_of_acceptances_costs_many_messages_nothing() {
+        let mut breaker = breaker();
+        // All started together; some were read, then the provider went away.
+        breaker.read(0, 5);
+        let mut refunds = Vec::new();
+        for id in 0..20 {
+            let attempt = Attempt {
+                started_us: 0,
+                message: Some(id),
+                certain: vec![(id, 1)],
+            };
+            match breaker.failed(attempt, 6, at(0), 1.0) {
+                Toll::Counted => assert!(id < 2, "{id}"),
+                Toll::Free(given_back) => refunds.extend(given_back),
+            }
+        }
+        assert_eq!(refunds, vec![(0, 1), (1, 1)]);
+    }
+
+    #[test]
+    fn connections_that_fail_are_never_the_fault_of_a_message() {
+        let mut breaker = breaker();
+        breaker.read(0, 1_000);
+        for n in 0..3 {
+            let attempt = Attempt {
+                started_us: n,
+                message: None,
+                certain: vec![(1, n)],
+            };
+            let toll = breaker.failed(attempt, n, at(0), 1.0);
+            assert_eq!(matches!(toll, Toll::Free(_)), n == 2);
+        }
+    }
+
+    /// What happens next to one of two messages, or to a third one that is read.
+    #[derive(Clone, Copy, Debug, PartialEq)]
+    enum Step {
+        Fails(i64),
+        Unreached(i64),
+        Read,
+    }
+
+    #[test]
+    fn every_history_is_judged_by_what_others_met_since_the_first_failure() {
+        const STEPS: [Step; 5] = [
+            Step::Fails(1),
+            Step::Fails(2),
+            Step::Unreached(1),
+            Step::Unreached(2),
+            Step::Read,
+        ];
+        for number in 0..5_usize.pow(7) {
+            let history: Vec<Step> = (0..7)
+                .map(|at| STEPS[number / 5_usize.pow(at) % 5])
+                .collect();
+            let mut breaker = breaker();
+            let mut first = HashMap::new();
+            let mut last_read = None;
+            // Failures since the last reading that are not a message's own fault.
+            let mut witnesses = Vec::new();
+            for (at_us, step) in (0_i64..).zip(&history) {
+                if breaker.probe_at().is_some() {
+                    break;
+                }
+                let (started_us, ended_us) = (at_us * 10, at_us * 10 + 1);
+                let (id, message) = match *step {
+                    Step::Read => {
+                        breaker.read(started_us, ended_us);
+                        breaker.answered(started_us);
+                        last_read = Some(at_us);
+                        witnesses.clear();
+                        continue;
+                    }
+                    Step::Fails(id) => (id, Some(id)),
+                    Step::Unreached(id) => (id, None),
+                };
+                if message.is_some() {
+                    first.entry(id).or_insert(at_us);
+                }
+                let attempt = Attempt {
+                    started_us,
+                    message,
+                    certain: vec![(id, at_us)],
+                };
+                let is_own_fault = message.is_some() && last_read > first.get(&id).copied();
+                if !is_own_fault {
+                    witnesses.push((id, at_us));
+                }
+                let expected = match witnesses.split_last() {
+                    Some((_, earlier)) if !is_own_fault && witnesses.len() == 3 => {
+                        Toll::Free(earlier.to_vec())
+                    }
+                    _ => Toll::Counted,
+                };
+                let toll = breaker.failed(attempt, ended_us, at(0), 1.0);
+                assert_eq!(toll, expected, "{history:?} at {at_us}");
+            }
+        }
     }
 }

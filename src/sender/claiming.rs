@@ -21,6 +21,8 @@ use crate::window::{Recipient, Window};
 
 /// A round claims at most so many rows for one provider, so that it stays short.
 const ROUND_MOST: u32 = 1_000;
+/// How often a route without an open connection looks for one, in microseconds.
+const CONNECTING_US: i64 = 5_000;
 
 impl Clerk {
     /// Asks for as many calls as there are idle slots, and as many messages for them as there are permits.
@@ -42,12 +44,20 @@ impl Clerk {
             if usable == 0 {
                 continue;
             }
+            // What is claimed for a moment must be able to start then.
+            let ready = route.connected(usable, horizon, round.now);
+            if ready == 0 {
+                route.asleep_until_us = now_us + CONNECTING_US;
+                continue;
+            }
             // A probe is one message, and one that is held comes first.
             let (held_count, fresh) = match route.breaker.allowed(round.now) {
                 Allowed::One if holds => (1, 0),
                 _ if holds => (route.held.len(), usable.min(room)),
                 _ => (0, usable.min(room)),
             };
+            let held_count = held_count.min(ready as usize);
+            let fresh = fresh.min(ready - u32::try_from(held_count).unwrap_or(ready));
             route.gate.look_ahead(horizon * 2);
             let size = route.call_size(round.now);
             let most = ROUND_MOST.max(fresh).min(fresh.saturating_mul(size));
@@ -116,6 +126,7 @@ impl Clerk {
     pub(super) fn dispatch(&mut self, round: &Round, done: RoundDone) {
         for refused in done.claims.iter().map(|claimed| claimed.refused) {
             self.progress.failed.fetch_add(refused, Ordering::Relaxed);
+            self.finished += refused;
         }
         let now = self.clock.now();
         let now_us = self.clock.now_us();
@@ -125,7 +136,6 @@ impl Clerk {
                 continue;
             };
             let count = u32::try_from(claimed.rows.len()).unwrap_or(u32::MAX);
-            self.claimed += u64::from(count);
             let route = &mut self.routes[index];
             // What a refill asks for was never granted.
             if !round.refill {
@@ -184,10 +194,15 @@ impl Clerk {
         let route = &mut self.routes[job.route];
         route.in_flight += 1;
         route.breaker.probe();
+        if let Some(line) = route.line(job.campaign_id) {
+            line.in_flight += 1;
+        }
+        let promise = job.transport.promise();
         self.claims.extend(job.rows.iter().map(|sms| sms.id));
         let in_flight = &self.progress.in_flight;
         in_flight.fetch_add(u64::from(job.count()), Ordering::Relaxed);
-        self.tasks.spawn(slot::send(job, Arc::clone(&self.around)));
+        let around = Arc::clone(&self.around);
+        self.tasks.spawn(slot::send(job, promise, around));
     }
 
     /// The rows of one call.
@@ -243,11 +258,15 @@ impl Clerk {
         self.settings.sender.slots.saturating_sub(busy)
     }
 
-    /// Messages that may still be claimed.
+    /// Messages that may still be claimed: one that goes back to the queue is not one of those of the limit.
     pub(super) fn left(&self) -> u64 {
-        self.settings
-            .limit
-            .map_or(u64::MAX, |limit| limit.saturating_sub(self.claimed))
+        let Some(limit) = self.settings.limit else {
+            return u64::MAX;
+        };
+        let held = self.routes.iter().flat_map(|route| &route.held);
+        let held: u64 = held.map(|job| u64::from(job.count())).sum();
+        let in_flight = self.progress.in_flight.load(Ordering::Relaxed);
+        limit.saturating_sub(self.finished + in_flight + held)
     }
 
     /// One provider's part of the slots: a slow one must not take them all from the others.

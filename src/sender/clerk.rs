@@ -63,7 +63,8 @@ pub(super) struct Clerk {
     pub(super) ended: mpsc::UnboundedReceiver<SlotEnded>,
     /// Slots and the heartbeat; they end with the clerk.
     pub(super) tasks: JoinSet<()>,
-    pub(super) claimed: u64,
+    /// Messages that need no further attempt.
+    pub(super) finished: u64,
     pub(super) upkeep_at: Instant,
     pub(super) orphans_at: Instant,
     /// Claimed messages whose settlement is not committed.
@@ -125,7 +126,7 @@ impl Clerk {
             stop: parts.stop,
             ended,
             tasks,
-            claimed: 0,
+            finished: 0,
             upkeep_at: Instant::now(),
             orphans_at: Instant::now() + settings_lease,
             claims: HashSet::new(),

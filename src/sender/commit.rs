@@ -24,6 +24,8 @@ const LONE_PATIENCE: Duration = Duration::from_secs(30);
 const LAST_REQUESTS: Duration = Duration::from_secs(30);
 /// The longest that a round is expected to take.
 const LONGEST_COMMIT: Duration = Duration::from_secs(5);
+/// A round that takes longer than this, and than twice what was expected, may have been the only one.
+const STALL: Duration = Duration::from_millis(100);
 const FIRST_WAIT: Duration = Duration::from_millis(50);
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
 /// One transaction settles at most so many messages.
@@ -169,8 +171,7 @@ impl Clerk {
             self.progress.set_note(None);
         }
         self.commits.stored_at = Some(Instant::now());
-        // The slowest of late: moments must not begin before their rows are committed.
-        self.commit = took.max(self.commit.mul_f64(0.9)).min(LONGEST_COMMIT);
+        self.commit = expected(self.commit, took);
     }
 
     /// What was claimed, given back or refilled is not known: it may have been committed all the same.
@@ -379,6 +380,15 @@ fn parts(round: &Arc<Round>) -> VecDeque<Arc<Round>> {
     parts
 }
 
+/// How long the next round will take, at a guess: as long as the slowest of late, for moments must not begin before
+/// their rows are committed. One that stood still does not put the next moments as far ahead: they would be claimed
+/// for all that time.
+fn expected(before: Duration, took: Duration) -> Duration {
+    took.min(STALL.max(before * 2))
+        .max(before.mul_f64(0.9))
+        .min(LONGEST_COMMIT)
+}
+
 impl Round {
     pub(super) fn is_idle(&self) -> bool {
         self.settlements.is_empty()
@@ -429,5 +439,22 @@ impl Round {
             ..self.settling(second.to_vec())
         };
         Some([self.settling(first.to_vec()), second])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_stalled_commit_does_not_put_the_next_claims_far_ahead() {
+        let millis = Duration::from_millis;
+        assert_eq!(expected(millis(2), millis(40)), millis(40));
+        assert_eq!(expected(millis(2), millis(7_000)), millis(100));
+        assert_eq!(expected(millis(100), millis(2)), millis(90));
+        let slow = (0..10).fold(millis(2), |before, _| expected(before, millis(900)));
+        assert_eq!(slow, millis(900), "a database that stays slow is believed");
+        let stuck = (0..10).fold(millis(2), |before, _| expected(before, millis(9_000)));
+        assert_eq!(stuck, LONGEST_COMMIT);
     }
 }

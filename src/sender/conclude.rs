@@ -2,16 +2,21 @@
 //! its campaign.
 
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use super::breaker::{Attempt, Toll};
 use super::claiming::held;
 use super::clerk::Clerk;
+use super::clock::micros;
 use super::line::{is_in_its_right_mind, note_outcomes, note_refusals};
 use super::slot::{End, Ended, Job};
 use super::{Event, retry};
 use crate::phone::mask;
 use crate::sms::{Cause, Outcome, Sms, Timestamp};
-use crate::store::{CampaignState, Fate, Halt, Round, Settlement};
+use crate::store::{CampaignState, Fate, Halt, Round, Settlement, Stop};
+
+/// A claimed call that did not start is given back to the queue rather than kept for longer.
+const LONGEST_HOLD: Duration = Duration::from_secs(1);
 
 impl Clerk {
     pub(super) fn conclude(&mut self, ended: Ended, round: &mut Round) {
@@ -22,8 +27,12 @@ impl Clerk {
         } = ended;
         let route = &mut self.routes[job.route];
         route.in_flight -= 1;
+        if let Some(line) = route.line(job.campaign_id) {
+            line.in_flight = line.in_flight.saturating_sub(1);
+        }
         let in_flight = &self.progress.in_flight;
         in_flight.fetch_sub(u64::from(job.count()), Ordering::Relaxed);
+        let is_reached = !matches!(end, End::Unreached(_));
         match end {
             // It is held, and its claims with it.
             End::Lapsed => {
@@ -37,12 +46,20 @@ impl Clerk {
                 route.breaker.probe_released();
                 self.release(&job, round);
             }
-            End::Outcomes(mut outcomes) => {
+            End::Outcomes(mut outcomes) | End::Unreached(mut outcomes) => {
+                if !is_reached && route.has_accepted {
+                    outcomes.iter_mut().for_each(try_again);
+                }
                 self.note_campaign(&job, &mut outcomes, round);
-                let free = self.note_provider(&job, started_us, &outcomes, round);
+                let attempt = attempt(&job, started_us, is_reached, &outcomes);
+                let free = self.note_provider(&job, attempt, &outcomes, round);
                 for (sms, outcome) in job.rows.iter().zip(outcomes) {
                     let fate = self.fate(&job, sms, outcome, free, round.now);
                     self.count(&fate);
+                    if !matches!(fate, Fate::Ready { .. } | Fate::Refunded) {
+                        self.finished += 1;
+                        self.routes[job.route].breaker.forget(sms.id);
+                    }
                     self.tell(sms, &fate, round.now);
                     self.claims.remove(&sms.id);
                     self.inquiry.note(&job.provider, sms, &fate, round.now);
@@ -53,17 +70,24 @@ impl Clerk {
     }
 
     /// Gives back what was claimed and will not be started: all of it at a stop, else that of campaigns
-    /// which must not go on. And calls of several while only probes are sent, which are one message.
+    /// which must not go on, and what would start long after its claim: who asks the provider what became of a
+    /// message takes the time of its claim for that of its attempt. And calls of several while only probes are
+    /// sent, which are one message.
     pub(super) fn release_held(&mut self, round: &mut Round) {
         let stopping = self.is_stopping();
         let worker_id = self.lease.worker_id();
+        let now = round.now;
+        let soon_us = self.clock.now_us().saturating_add(micros(LONGEST_HOLD));
         for index in 0..self.routes.len() {
             for job in std::mem::take(&mut self.routes[index].held) {
                 let route = &mut self.routes[index];
+                let waits =
+                    route.held_until_us > soon_us || route.stopped_until > now.plus(LONGEST_HOLD);
+                let waits = waits || now.since(job.claimed_at) > LONGEST_HOLD;
                 let is_away = route.breaker.probe_at().is_some() && job.count() > 1;
                 let line = route.line(job.campaign_id);
                 // What was claimed under another id was parked when this worker was taken for dead.
-                let goes_on = !stopping && !is_away && job.worker_id == worker_id;
+                let goes_on = !stopping && !is_away && !waits && job.worker_id == worker_id;
                 let goes_on = goes_on && job.is_open(&self.clock);
                 if goes_on && line.is_some_and(|line| line.is_active()) {
                     route.held.push(job);
@@ -90,10 +114,10 @@ impl Clerk {
                 cause,
                 listed: false,
             } if job.count() > 1 => Outcome::Apart(cause),
-            // As long as the whole provider rests.
+            // The whole provider rests for as long as it asked; the message does not, for that may end earlier.
             Outcome::Throttled { cause, .. } => Outcome::Throttled {
                 cause,
-                retry_after: Some(self.routes[job.route].stopped_until.since(now)),
+                retry_after: None,
             },
             outcome => outcome,
         };
@@ -145,10 +169,12 @@ impl Clerk {
     fn note_provider(
         &mut self,
         job: &Job,
-        started_us: i64,
+        attempt: Attempt,
         outcomes: &[Outcome],
         round: &mut Round,
     ) -> bool {
+        let started_us = attempt.started_us;
+        let ended_us = self.clock.steady_us();
         let now = round.now;
         let now_us = self.clock.now_us();
         let route = &mut self.routes[job.route];
@@ -156,6 +182,8 @@ impl Clerk {
         let took_any = outcomes.iter().any(is_in_its_right_mind);
         if took_any {
             route.accepted();
+            route.breaker.read(started_us, ended_us);
+            self.progress.set_trouble(None);
         }
         let throttled = outcomes.iter().filter_map(|outcome| match outcome {
             Outcome::Throttled { cause, retry_after } => Some((*retry_after, cause)),
@@ -170,11 +198,17 @@ impl Clerk {
             .iter()
             .any(|outcome| matches!(outcome, Outcome::Refused { .. }));
         if let Some((retry_after, cause)) = throttled {
+            let longest = self.settings.retry.max_retry_after;
+            let retry_after = retry_after.map(|retry_after| retry_after.min(longest));
             if let Some(until) = route.throttled(retry_after, now, now_us) {
-                let wait = until.since(now).as_secs_f32();
-                let note = format!("`{name}` asks for less: nothing is sent for {wait:.1} s");
-                self.progress.set_note(Some(note));
-                round.stops.push((name, until));
+                let why = &cause.reason;
+                self.progress.set_note(Some(stop_note(&name, why, until)));
+                route.stop_reason = Some(why.clone());
+                round.stops.push(Stop {
+                    provider: name,
+                    until,
+                    reason: why.clone(),
+                });
             }
             route.breaker.answered(started_us);
             if !took_any {
@@ -191,14 +225,7 @@ impl Clerk {
             }
             return false;
         };
-        let certain = job.rows.iter().zip(outcomes).filter_map(|(sms, outcome)| {
-            matches!(outcome, Outcome::Unavailable { .. }).then_some((sms.id, sms.claim))
-        });
-        let attempt = Attempt {
-            started_us,
-            certain: certain.collect(),
-        };
-        let toll = route.breaker.failed(attempt, now, rand::random());
+        let toll = route.breaker.failed(attempt, ended_us, now, rand::random());
         if let Toll::Free(refunds) = &toll {
             let refunds = refunds.iter().map(|earlier| refund(*earlier, &name));
             round.settlements.extend(refunds);
@@ -211,12 +238,26 @@ impl Clerk {
         let now = round.now;
         let route = &mut self.routes[index];
         let name = route.provider.name();
+        let why = &cause.reason;
         if let Some(probe_at) = route.breaker.probe_at() {
             let wait = probe_at.since(now).as_secs_f32();
-            let why = &cause.reason;
             self.progress.set_note(Some(format!(
                 "`{name}` is away ({why}): next try in {wait:.1} s"
             )));
+        } else if route.stopped_until <= now {
+            let note = format!("the last attempt at `{name}` failed: {why}");
+            self.progress.set_note(Some(note));
+        }
+        if !route.has_accepted {
+            if route.failing_since.is_none() {
+                tracing::warn!(
+                    provider = name,
+                    reason = why,
+                    "the provider took nothing yet"
+                );
+            }
+            let trouble = format!("`{name}` never took a message; the last failure: {why}");
+            self.progress.set_trouble(Some(trouble));
         }
         let since = *route.failing_since.get_or_insert(now);
         if now.since(since) < self.settings.retry.give_up_after {
@@ -257,6 +298,37 @@ impl Clerk {
         // Nobody listens any more: nothing is lost but the commentary.
         drop(events.send(event));
     }
+}
+
+/// A request as the breaker sees it: with its message, where that may be what is wrong with it.
+fn attempt(job: &Job, started_us: i64, is_reached: bool, outcomes: &[Outcome]) -> Attempt {
+    let certain = job.rows.iter().zip(outcomes).filter_map(|(sms, outcome)| {
+        matches!(outcome, Outcome::Unavailable { .. }).then_some((sms.id, sms.claim))
+    });
+    let message = match job.rows.as_slice() {
+        [one] if is_reached => Some(one.id),
+        _ => None,
+    };
+    Attempt {
+        started_us,
+        message,
+        certain: certain.collect(),
+    }
+}
+
+/// A provider that has taken messages is away, whatever is wrong with the connection to it now.
+fn try_again(outcome: &mut Outcome) {
+    if let Outcome::Refused { cause, .. } = outcome {
+        *outcome = Outcome::Unavailable {
+            cause: cause.clone(),
+            retry_after: None,
+        };
+    }
+}
+
+/// That a provider is not to be called, for the operator.
+pub(super) fn stop_note(provider: &str, why: &str, until: Timestamp) -> String {
+    format!("`{provider}` asked to wait until {until} ({why})")
 }
 
 /// What happened and what will happen next, in the operator's words.

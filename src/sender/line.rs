@@ -13,6 +13,10 @@ use crate::store::{Campaign, CampaignState, Drained, QueuePlace};
 /// A campaign that was found empty is asked again after this: others may add to it.
 const POLL: Duration = Duration::from_secs(1);
 
+/// Requests in flight for a campaign before its first acceptance: where all are rejected, the auto-pause
+/// comes no more than this too late.
+const UNPROVEN: u32 = 8;
+
 /// One campaign on a route.
 pub(super) struct Line {
     pub(super) campaign: Campaign,
@@ -33,6 +37,8 @@ pub(super) struct Line {
     pub(super) proven: bool,
     /// So many messages may go in the next call: twice as many as did of late.
     pub(super) per_call: u32,
+    /// Calls that were started and have not ended.
+    pub(super) in_flight: u32,
 }
 
 impl Line {
@@ -48,6 +54,16 @@ impl Line {
             refused: None,
             proven: false,
             per_call: 1,
+            in_flight: 0,
+        }
+    }
+
+    /// How many more calls it may have in flight: few until one of its messages was accepted.
+    pub(super) fn room(&self) -> u32 {
+        if self.proven {
+            u32::MAX
+        } else {
+            UNPROVEN.saturating_sub(self.in_flight)
         }
     }
 
@@ -57,7 +73,7 @@ impl Line {
 
     /// Whether it may have something to send now.
     pub(super) fn is_due(&self, now: Timestamp) -> bool {
-        self.is_active() && self.quiet_until <= now
+        self.is_active() && self.quiet_until <= now && self.room() > 0
     }
 
     /// Whether it had something to send when it was asked last.
@@ -172,10 +188,10 @@ pub(super) fn note_refusals(line: &mut Line, job: &Job, outcomes: &mut [Outcome]
         *listed = *listed || by_two || !line.is_active();
         if *listed && why.is_none() {
             let name = job.provider.name();
-            let verb = if was_asked {
-                "refuses the account"
-            } else {
-                "cannot send this"
+            let verb = match (cause.class, was_asked) {
+                (Class::Unavailable, _) => "cannot be called",
+                (_, true) => "refuses the account",
+                (_, false) => "cannot send this",
             };
             let reason = format!("`{name}` {verb}: {}", cause.reason);
             why = Some((CampaignState::Stopped, reason));

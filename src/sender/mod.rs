@@ -112,12 +112,24 @@ pub struct Progress {
     pub retried: AtomicU64,
     pub in_flight: AtomicU64,
     note: Mutex<Option<String>>,
+    trouble: Mutex<Option<String>>,
 }
 
 impl Progress {
     /// What the operator should know now: a provider that is away, a database that is.
     pub fn note(&self) -> Option<String> {
         self.note.lock().map_or(None, |note| note.clone())
+    }
+
+    /// Why nothing was accepted in this run, while nothing was.
+    pub fn trouble(&self) -> Option<String> {
+        self.trouble.lock().map_or(None, |trouble| trouble.clone())
+    }
+
+    fn set_trouble(&self, trouble: Option<String>) {
+        if let Ok(mut held) = self.trouble.lock() {
+            *held = trouble;
+        }
     }
 
     fn set_note(&self, note: Option<String>) {
@@ -162,6 +174,8 @@ pub struct Summary {
     pub failed: u64,
     pub unknown: u64,
     pub retried: u64,
+    /// Why nothing was accepted, where something was tried and nothing was.
+    pub trouble: Option<String>,
 }
 
 /// Why nothing could be sent.
@@ -249,6 +263,7 @@ impl Sender {
             failed: read(&progress.failed),
             unknown: read(&progress.unknown),
             retried: read(&progress.retried),
+            trouble: progress.trouble(),
         })
     }
 

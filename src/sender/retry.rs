@@ -18,6 +18,9 @@ pub struct Config {
     pub first_wait: Duration,
     #[serde(with = "jiff::fmt::serde::unsigned_duration::friendly::compact::required")]
     pub max_wait: Duration,
+    /// The longest that a provider's `Retry-After` is obeyed.
+    #[serde(with = "jiff::fmt::serde::unsigned_duration::friendly::compact::required")]
+    pub max_retry_after: Duration,
     /// No success for so long stops the campaign, its rows kept.
     #[serde(with = "jiff::fmt::serde::unsigned_duration::friendly::compact::required")]
     pub give_up_after: Duration,
@@ -58,7 +61,8 @@ pub fn decide(
             again(retry_after.unwrap_or(config.max_wait), cause, false)
         }
         Outcome::Unavailable { cause, retry_after } if attempts_left => {
-            again(wait.max(retry_after.unwrap_or(Duration::ZERO)), cause, true)
+            let asked = retry_after.unwrap_or(Duration::ZERO);
+            again(wait.max(asked.min(config.max_retry_after)), cause, true)
         }
         Outcome::Unknown(cause) if resend && attempts_left => match again(wait, cause, true) {
             Fate::Ready {
@@ -121,6 +125,7 @@ mod tests {
             max_attempts,
             first_wait: Duration::from_secs(5),
             max_wait: Duration::from_secs(600),
+            max_retry_after: Duration::from_secs(3_600),
             give_up_after: Duration::from_secs(86_400),
         }
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::breaker::{Allowed, Breaker};
+use super::conclude::stop_note;
 use super::gate::Gate;
 use super::hours::Hours;
 use super::line::Line;
@@ -12,8 +13,8 @@ use super::slot::{Job, Transport};
 use crate::provider::Provider;
 use crate::rate::Rate;
 use crate::sms::Timestamp;
-use crate::store::pace::call_cost;
-use crate::store::{Ask, Held, Moment, RouteClaim};
+use crate::store::pace::{BUCKETED, call_cost};
+use crate::store::{Ask, Held, Moment, RouteClaim, Stop};
 
 /// The wait after "too fast" where the provider names none; it doubles while that goes on.
 const FIRST_STOP: Duration = Duration::from_secs(1);
@@ -28,7 +29,11 @@ pub(super) struct Route {
     pub(super) gate: Gate,
     pub(super) breaker: Breaker,
     pub(super) stopped_until: Timestamp,
+    /// What the provider said when it asked for that.
+    pub(super) stop_reason: Option<String>,
     stops: u32,
+    /// It took a message in this run.
+    pub(super) has_accepted: bool,
     /// Since when nothing was accepted, while something was tried.
     pub(super) failing_since: Option<Timestamp>,
     pub(super) lines: Vec<Line>,
@@ -61,7 +66,9 @@ impl Route {
             limits,
             breaker,
             stopped_until: Timestamp::default(),
+            stop_reason: None,
             stops: 0,
+            has_accepted: false,
             failing_since: None,
             lines: Vec::new(),
             in_flight: 0,
@@ -81,6 +88,32 @@ impl Route {
         self.lines
             .iter_mut()
             .find(|line| line.campaign.id == campaign_id)
+    }
+
+    /// Takes up what the database says of it: for how long it must be left alone. Returns a note for the operator
+    /// where it must, and an empty one where that has ended early.
+    pub(super) fn take_stop(&mut self, stop: Option<&Stop>, now: Timestamp) -> Option<String> {
+        if let Some(stop) = stop {
+            self.stopped_until = stop.until;
+            self.stop_reason = Some(stop.reason.clone());
+            return Some(stop_note(&stop.provider, &stop.reason, stop.until));
+        }
+        if self.stopped_until <= now {
+            return None;
+        }
+        self.stopped_until = Timestamp::default();
+        self.asleep_until_us = 0;
+        self.held_until_us = 0;
+        Some(String::new())
+    }
+
+    /// Until when it must be left alone, where that is longer than `patience`, and why.
+    pub(super) fn stopped_beyond(&self, now: Timestamp, patience: Duration) -> Option<String> {
+        (self.stopped_until > now.plus(patience)).then(|| {
+            let (name, until) = (self.provider.name(), self.stopped_until);
+            let why = self.stop_reason.as_deref().unwrap_or("it gave no reason");
+            format!("{until}, as `{name}` asked ({why})")
+        })
     }
 
     /// The clock was set: what waits for a moment waits as long as before.
@@ -118,9 +151,31 @@ impl Route {
         }
     }
 
+    /// How many of `usable` calls can start at their moments: those whose connection is open; the others' are
+    /// opened. Without a limit calls have no moment, and open their own.
+    pub(super) fn connected(&self, usable: u32, ahead: Duration, now: Timestamp) -> u32 {
+        let due = || self.lines.iter().filter(|line| line.is_due(now));
+        let own = due().map(|line| per_second(&line.campaign.rate.0));
+        let own = own.reduce(|one, other| Some(one? + other?)).flatten();
+        let is_limited = |line: &Line| !line.campaign.rate.0.is_empty();
+        if self.limits.is_empty() && !due().any(is_limited) {
+            return usable;
+        }
+        // A campaign that was found empty is asked all the same, but no connection is opened for it.
+        if due().all(|line| line.empty) && self.held.is_empty() {
+            return self.transport.prepare(0, None, ahead).clamp(1, usable);
+        }
+        let rates = per_second(&self.limits).into_iter().chain(own);
+        self.transport
+            .prepare(usable, rates.reduce(f64::min), ahead)
+    }
+
     /// The next moment at which it may have something to do, besides answers.
     pub(super) fn wakes_at_us(&self, now: Timestamp) -> Option<i64> {
-        let quiet = self.lines.iter().filter(|line| line.is_active());
+        let quiet = self
+            .lines
+            .iter()
+            .filter(|line| line.is_active() && line.room() > 0);
         let quiet_until = quiet.map(|line| line.quiet_until).min();
         let held_until = (!self.held.is_empty())
             .then(|| Timestamp::from_millis(self.held_until_us / 1_000).max(now));
@@ -212,6 +267,7 @@ impl Route {
                 priority: line.campaign.priority,
                 campaign_id: line.campaign.id,
                 per_call: if probing { 1 } else { line.per_call },
+                room: line.room(),
             })
             .collect();
         if due.is_empty() {
@@ -261,6 +317,7 @@ impl Route {
 
     /// The provider took a message.
     pub(super) fn accepted(&mut self) {
+        self.has_accepted = true;
         self.stops = 0;
         self.failing_since = None;
     }
@@ -272,6 +329,14 @@ struct Due {
     priority: i32,
     campaign_id: i64,
     per_call: u32,
+    /// It may have so many more calls.
+    room: u32,
+}
+
+/// How many messages the limits allow in a second, as far as they are kept by spacing.
+fn per_second(limits: &[Rate]) -> Option<f64> {
+    let short = limits.iter().filter(|rate| rate.window < BUCKETED);
+    short.map(|rate| rate.per_second()).reduce(f64::min)
 }
 
 /// Everybody gets an equal share of the calls first, then whoever has more gets the rest.
@@ -283,12 +348,13 @@ fn in_turn(equals: &[Due], turn: usize, calls: u32) -> Vec<Ask> {
     let order = (0..count).map(|index| equals[(turn + index) % count]);
     let ask = |due: Due, calls: u32| Ask {
         campaign_id: due.campaign_id,
-        at_most: calls.saturating_mul(due.per_call),
+        at_most: calls.min(due.room).saturating_mul(due.per_call),
         per_call: due.per_call,
     };
     let mut asks: Vec<Ask> = order.clone().map(|due| ask(due, share)).collect();
     if count > 1 {
-        asks.extend(order.map(|due| ask(due, calls)));
+        let unbounded = order.filter(|due| due.room == u32::MAX);
+        asks.extend(unbounded.map(|due| ask(due, calls)));
     }
     asks
 }

@@ -9,12 +9,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Request, Response};
 use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
 
 use super::Progress;
 use super::clock::{Clock, micros};
 use super::hours;
 use super::lease::Lease;
-use crate::provider::gateway::Gateway;
+use crate::provider::gateway::{Gateway, Promise, Unanswered};
 use crate::provider::{Message, Provider, Stamp};
 use crate::sms::{Cause, Class, Outcome, Sms, Timestamp};
 use crate::store::Moment;
@@ -33,13 +34,50 @@ pub(super) enum Transport {
 }
 
 impl Transport {
-    async fn send(&self, job: &Job, request: Request<Bytes>) -> Result<Response<Bytes>, Outcome> {
+    /// Notes that a call will need a connection soon.
+    #[cfg_attr(
+        not(test),
+        expect(clippy::unnecessary_wraps, reason = "a simulated provider has none")
+    )]
+    pub(super) fn promise(&self) -> Option<Promise> {
+        match self {
+            Self::Http(gateway) => Some(gateway.promise()),
+            #[cfg(test)]
+            Self::Simulated(_) => None,
+        }
+    }
+
+    /// How many of `calls` more calls can start without waiting for a connection. Opens connections for others, as
+    /// many as are needed at this rate to have enough of them for so long.
+    pub(super) fn prepare(&self, calls: u32, per_second: Option<f64>, ahead: Duration) -> u32 {
+        match self {
+            Self::Http(gateway) => gateway.prepare(calls, per_second, ahead),
+            #[cfg(test)]
+            Self::Simulated(_) => calls,
+        }
+    }
+
+    /// Waits until a connection is open for the request; true where one was open already.
+    async fn connect(&self, request: &Request<Bytes>) -> Result<bool, Outcome> {
+        match self {
+            Self::Http(gateway) => gateway.connect(request).await,
+            #[cfg(test)]
+            Self::Simulated(_) => Ok(true),
+        }
+    }
+
+    async fn exchange(
+        &self,
+        job: &Job,
+        request: Request<Bytes>,
+        until: Option<Instant>,
+    ) -> Result<Response<Bytes>, Unanswered> {
         #[cfg(not(test))]
         let _ = job;
         match self {
-            Self::Http(gateway) => gateway.send(request).await,
+            Self::Http(gateway) => gateway.exchange(request, until).await,
             #[cfg(test)]
-            Self::Simulated(world) => world.send(job, request).await,
+            Self::Simulated(world) => world.send(job, request).await.map_err(Unanswered::Ended),
         }
     }
 
@@ -80,6 +118,8 @@ pub(super) struct Job {
 pub(super) enum End {
     /// What came of each message, in their order.
     Outcomes(Vec<Outcome>),
+    /// There was no connection to the provider, with what came of each message.
+    Unreached(Vec<Outcome>),
     /// Its moment passed before it could start: it wants another.
     Lapsed,
     /// It was not started, and shall not be: stop, the lease ran out, its time did, or its window closed.
@@ -157,67 +197,129 @@ impl Drop for Reporting<'_> {
     }
 }
 
+/// How often another connection is opened for a request whose connection was taken by another or closed.
+const CONNECTS: u32 = 3;
+
 /// Sends one call and reports it to the clerk.
-pub(super) async fn send(job: Job, around: Arc<Surroundings>) {
+pub(super) async fn send(job: Job, mut promise: Option<Promise>, around: Arc<Surroundings>) {
     let mut reporting = Reporting {
         job: Some(job),
         around: &around,
         started_us: around.clock.steady_us(),
     };
     let Some(job) = &reporting.job else { return };
-    let end = attempt(job, &around, &mut reporting.started_us).await;
+    let end = attempt(job, &mut promise, &around, &mut reporting.started_us).await;
+    drop(promise);
     reporting.report(end);
 }
 
-async fn attempt(job: &Job, around: &Surroundings, started_us: &mut i64) -> End {
-    if let Moment::At(moment_us) = job.moment {
-        let mut stop = around.stop.clone();
-        tokio::select! {
+async fn attempt(
+    job: &Job,
+    promise: &mut Option<Promise>,
+    around: &Surroundings,
+    started_us: &mut i64,
+) -> End {
+    let mut stop = around.stop.clone();
+    for _ in 0..CONNECTS {
+        // The connection comes first: what is checked below must hold when the first byte is written.
+        let (mut stamp, mut request) = match made(job, around) {
+            Ok(made) => made,
+            Err(outcome) => return job.all(outcome),
+        };
+        let connected = tokio::select! {
             biased;
             _ = stop.wait_for(|stop| *stop) => return End::Released,
-            () = wait_until(&around.clock, moment_us, job) => {}
+            connected = job.transport.connect(&request) => connected,
+        };
+        let was_open = match connected {
+            Ok(was_open) => was_open,
+            Err(outcome) => {
+                count_attempt(job, around);
+                return End::Unreached(outcome.of_all(job.rows.len()));
+            }
+        };
+        if let Moment::At(moment_us) = job.moment {
+            tokio::select! {
+                biased;
+                _ = stop.wait_for(|stop| *stop) => return End::Released,
+                () = wait_until(&around.clock, moment_us, job) => {}
+            }
         }
+        if !was_open || job.moment != Moment::AtOnce {
+            // It may hold the time.
+            (stamp, request) = match made(job, around) {
+                Ok(made) => made,
+                Err(outcome) => return job.all(outcome),
+            };
+        }
+        if let Some(end) = why_not(job, around, stamp.now) {
+            return end;
+        }
+        *started_us = around.clock.steady_us();
+        drop(promise.take());
+        let until = match job.moment {
+            Moment::At(moment_us) => Some(last_start(&around.clock, moment_us, job.reach)),
+            Moment::AtOnce => None,
+        };
+        let response = match job.transport.exchange(job, request, until).await {
+            Ok(response) => response,
+            Err(Unanswered::NotConnected) => continue,
+            Err(Unanswered::Ended(outcome)) => {
+                count_attempt(job, around);
+                return job.all(outcome);
+            }
+        };
+        count_attempt(job, around);
+        let stamp = Stamp {
+            now: around.clock.now(),
+            ..stamp
+        };
+        let size = response.body().len();
+        let outcomes = read_answer(size, || {
+            job.provider.answer(&job.messages, &response, &stamp)
+        });
+        if outcomes.len() == job.rows.len() {
+            return End::Outcomes(outcomes);
+        }
+        let cause = Cause::new(Class::Unknown, "the answer does not fit the request");
+        return job.all(Outcome::Unknown(cause));
     }
+    End::Lapsed
+}
+
+fn made(job: &Job, around: &Surroundings) -> Result<(Stamp, Request<Bytes>), Outcome> {
     let stamp = Stamp {
         now: around.clock.now(),
         nonce: rand::random(),
     };
-    let request = match job.provider.request(&job.messages, &stamp) {
-        Ok(request) => request,
-        Err(outcome) => return job.all(outcome),
-    };
-    let is_late = |sms: &Sms| sms.expires_at.is_some_and(|at| at <= stamp.now);
+    let request = job.provider.request(&job.messages, &stamp)?;
+    Ok((stamp, request))
+}
+
+/// Why the call must not start now, where it must not.
+fn why_not(job: &Job, around: &Surroundings, now: Timestamp) -> Option<End> {
+    let is_late = |sms: &Sms| sms.expires_at.is_some_and(|at| at <= now);
     let too_late = job.rows.iter().any(is_late);
     let closed = !job.is_open(&around.clock);
     if *around.stop.borrow() || !around.lease.covers(job.worker_id) || too_late || closed {
-        return End::Released;
+        return Some(End::Released);
     }
-    if let Moment::At(moment_us) = job.moment
-        && !(job.jumps == around.clock.jumps() && is_now(&around.clock, moment_us, job.reach))
-    {
-        return End::Lapsed;
-    }
-    *started_us = around.clock.steady_us();
+    let Moment::At(moment_us) = job.moment else {
+        return None;
+    };
+    let is_now = job.jumps == around.clock.jumps() && is_now(&around.clock, moment_us, job.reach);
+    (!is_now).then_some(End::Lapsed)
+}
+
+fn count_attempt(job: &Job, around: &Surroundings) {
     let count = u64::from(job.count());
     around.progress.attempts.fetch_add(count, Ordering::Relaxed);
-    match job.transport.send(job, request).await {
-        Err(outcome) => job.all(outcome),
-        Ok(response) => {
-            let stamp = Stamp {
-                now: around.clock.now(),
-                ..stamp
-            };
-            let size = response.body().len();
-            let outcomes = read_answer(size, || {
-                job.provider.answer(&job.messages, &response, &stamp)
-            });
-            if outcomes.len() == job.rows.len() {
-                return End::Outcomes(outcomes);
-            }
-            let cause = Cause::new(Class::Unknown, "the answer does not fit the request");
-            job.all(Outcome::Unknown(cause))
-        }
-    }
+}
+
+/// The last instant at which a call of this moment may start.
+fn last_start(clock: &Clock, moment_us: i64, reach: Duration) -> Instant {
+    let last_us = moment_us.saturating_add(*span_us(clock, reach).end());
+    Instant::now() + clock.until(last_us)
 }
 
 /// Reads an answer of so many bytes. A large one takes a while, in which the tasks of this thread move to others.

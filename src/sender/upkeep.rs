@@ -11,6 +11,7 @@ use tokio::time::Instant;
 use super::clerk::{Clerk, UPKEEP};
 use super::commit::DATABASE_PATIENCE;
 use super::line::Line;
+use super::route::Route;
 use super::{Ended, OnUnknown, SendError};
 use crate::sms::Timestamp;
 use crate::store::{Campaign, CampaignState};
@@ -70,6 +71,7 @@ impl Clerk {
                 .retain(|line| served.get(&line.campaign.id) == Some(&index));
         }
         self.note_unserved(unserved);
+        self.keep_stops().await?;
         self.keep_hours().await?;
         if first || parked > 0 {
             self.resend_unknown().await?;
@@ -96,6 +98,21 @@ impl Clerk {
             }
             None => "it has no provider, and there is no `default_provider`".to_owned(),
         }
+    }
+
+    /// Takes up which providers must be left alone, and which of them no longer.
+    async fn keep_stops(&mut self) -> Result<(), SendError> {
+        let now = self.clock.now();
+        let stops = self.database.reach().await?.stops(now).await?;
+        for route in &mut self.routes {
+            let name = route.provider.name();
+            let stop = stops.iter().find(|stop| stop.provider == name);
+            let has_work = route.lines.iter().any(Line::has_work);
+            if let Some(note) = route.take_stop(stop, now).filter(|_| has_work) {
+                self.progress.set_note((!note.is_empty()).then_some(note));
+            }
+        }
+        Ok(())
     }
 
     /// Takes up the windows of the campaigns; says so where all that is left waits for one.
@@ -262,16 +279,18 @@ impl Clerk {
             return Ok(None);
         }
         let (now, patience) = (self.clock.now(), self.settings.retry.max_wait);
-        let rests = |line: &Line| {
-            let until = if self.settings.wait {
-                line.hours.closed_until(now)
-            } else {
-                line.rests_until(now, patience)
-            };
-            until.is_some()
+        let rests = |route: &Route, line: &Line| {
+            if self.settings.wait {
+                return line.hours.closed_until(now).is_some();
+            }
+            line.rests_until(now, patience).is_some()
+                || route.stopped_beyond(now, patience).is_some()
         };
-        let mut lines = self.routes.iter().flat_map(|route| &route.lines);
-        if lines.any(|line| line.is_active() && !line.empty && !rests(line)) {
+        let is_working = |route: &Route| {
+            let mut lines = route.lines.iter();
+            lines.any(|line| line.is_active() && !line.empty && !rests(route, line))
+        };
+        if self.routes.iter().any(is_working) {
             self.awaits_no_answers();
             return Ok(None);
         }
@@ -290,7 +309,14 @@ impl Clerk {
         // A worker may have died between parking another's messages and putting them back.
         self.resend_unknown().await?;
         let now = self.clock.now();
-        for line in self.routes.iter_mut().flat_map(|route| &mut route.lines) {
+        let lines = self.routes.iter_mut().flat_map(|route| {
+            let stopped = route.stopped_beyond(now, patience);
+            route
+                .lines
+                .iter_mut()
+                .map(move |line| (line, stopped.clone()))
+        });
+        for (line, stopped) in lines {
             let store = self.database.reach().await?;
             let unfinished = store.unfinished(line.campaign.id).await?;
             if !unfinished.ready && !unfinished.sending {
@@ -298,11 +324,13 @@ impl Clerk {
             }
             if line.is_active() {
                 line.empty = false;
-                if let Some(until) = line.rests_until(now, patience)
+                let rests_until = line.rests_until(now, patience);
+                let until = rests_until.map(|until| line.shown(until)).or(stopped);
+                if let Some(until) = until
                     && !self.settings.wait
                     && !unfinished.sending
                 {
-                    resting.push((line.campaign.name.clone(), line.shown(until)));
+                    resting.push((line.campaign.name.clone(), until));
                     continue;
                 }
                 line.quiet_until = if unfinished.ready {

@@ -71,6 +71,27 @@ const PLAIN: i64 = 0;
 /// So many reasons are told apart; a provider that puts an id into each must not fill the memory.
 pub const REASONS: usize = 1_000;
 
+/// Of so many messages that are due last, one may have been tried: those that wait for another attempt are put behind
+/// the others.
+const LATEST: i64 = 50;
+
+impl Store {
+    /// What the last attempt met of a message that waits for another one.
+    pub async fn last_failure(&self, campaign: &str) -> Result<Option<String>, StoreError> {
+        let Some(campaign) = self.campaign(campaign).await? else {
+            return Ok(None);
+        };
+        let latest: Vec<Option<String>> = reading!(self, |conn| sms::table
+            .filter(sms::campaign_id.eq(campaign.id))
+            .filter(sms::state.eq(State::Ready.code()))
+            .order((sms::due_at.desc(), sms::id.desc()))
+            .limit(LATEST)
+            .select(sms::last_reason)
+            .load(conn))?;
+        Ok(latest.into_iter().flatten().next())
+    }
+}
+
 /// How many messages stand where: `imported` is counted by the imports, the others in the tables.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Totals {

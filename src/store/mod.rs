@@ -80,7 +80,7 @@ pub use ledger::{Expired, QueuePlace, RetryFilter};
 pub use purge::{Age, KeepConfig, Person, Purge, Purged};
 pub use queue::{
     Admission, Ask, Claimed, Drained, Fate, Halt, Held, Load, Moment, Round, RoundDone, RouteClaim,
-    RouteClaimed, Settled, Settlement,
+    RouteClaimed, Settled, Settlement, Stop,
 };
 pub use server::{Probe, SkipLocked};
 pub use suppression::Suppressed;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::calls::{Fill, Terms as CallTerms};
+use super::pace::{provider_of, provider_scope};
 use super::{CampaignState, Store, StoreError};
 use crate::phone::Phone;
 use crate::rate::{Rate, Rates};
@@ -19,7 +20,7 @@ pub struct Round {
     pub settlements: Vec<Settlement>,
     pub halts: Vec<Halt>,
     /// Providers that nobody may call before a moment.
-    pub stops: Vec<(String, Timestamp)>,
+    pub stops: Vec<Stop>,
     /// The clock jumped: all windows count as full.
     pub refill: bool,
     pub claims: Vec<RouteClaim>,
@@ -95,6 +96,15 @@ pub enum Settled {
     Late,
     /// The claim was no longer the row's: nothing was changed.
     Stale,
+}
+
+/// A provider that nobody may call for a while, because it asked for that.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stop {
+    pub provider: String,
+    pub until: Timestamp,
+    /// What it said.
+    pub reason: String,
 }
 
 /// A campaign that must not go on.
@@ -222,5 +232,41 @@ impl Store {
             Self::Sqlite(sqlite) => sqlite.round(round).await,
             Self::Server(server) => server.round(round).await,
         }
+    }
+
+    /// The providers that are not to be called at this moment.
+    pub async fn stops(&self, now: Timestamp) -> Result<Vec<Stop>, StoreError> {
+        use super::schema::pace;
+        use diesel::prelude::*;
+        use diesel_async::RunQueryDsl;
+        let rows: Vec<(String, i64, Option<String>)> = reading!(self, |conn| pace::table
+            .filter(pace::stopped_until.gt(now.as_millis()))
+            .order(pace::scope)
+            .select((pace::scope, pace::stopped_until, pace::stop_reason))
+            .load(conn))?;
+        let stop = |(scope, until, reason): (String, i64, Option<String>)| Stop {
+            provider: provider_of(&scope).to_owned(),
+            until: Timestamp::from_millis(until),
+            reason: reason.unwrap_or_default(),
+        };
+        Ok(rows.into_iter().map(stop).collect())
+    }
+
+    /// Calls the provider again at once; false where it was not stopped.
+    pub async fn end_stop(&self, provider: &str, now: Timestamp) -> Result<bool, StoreError> {
+        use super::schema::pace;
+        use diesel::prelude::*;
+        use diesel_async::RunQueryDsl;
+        let rows: usize = writing!(self, |conn| diesel::update(
+            pace::table
+                .find(provider_scope(provider))
+                .filter(pace::stopped_until.gt(now.as_millis()))
+        )
+        .set((
+            pace::stopped_until.eq(0),
+            pace::stop_reason.eq(None::<String>)
+        ))
+        .execute(conn))?;
+        Ok(rows > 0)
     }
 }

@@ -152,6 +152,7 @@ diesel::table! {
         cost_max -> Integer,
         buckets -> Text,
         stopped_until -> BigInt,
+        stop_reason -> Nullable<Text>,
     }
 }
 

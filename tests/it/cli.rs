@@ -31,7 +31,7 @@ fn help_teaches() {
                    nothing is asked
       suppress     Keep the list of phones that nothing is sent to, in any campaign
       purge        Forget messages that were settled long ago, or one person; only the counts stay
-      providers    List the providers, show the settings of one, or send one test message through it
+      providers    List the providers, show or test one, or call it again after a wait
       init         Write a commented smsq.toml to start from; an existing file is never overwritten
       check        Check configuration, database and providers, and that no message is lost; sends
                    nothing

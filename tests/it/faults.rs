@@ -4,10 +4,12 @@
 use std::num::NonZeroU64;
 use std::time::Duration;
 
+use rustix::process::Signal;
 use smsq::sandbox::{Behaviour, Faults, Share};
 
 use crate::support::practice::{Practice, list, reserved_list};
 use crate::support::shell::sqlite;
+use crate::support::tls::TlsFront;
 use crate::support::{Ran, Scratch};
 
 const SEND: [&str; 3] = ["send", "--slots", "8"];
@@ -254,6 +256,96 @@ fn a_message_that_is_never_taken_fails_after_its_attempts_and_hurts_no_other() {
     };
     assert_eq!(failure["class"], "unavailable", "{failure}");
     assert_eq!(failure["attempts"], 3, "{failure}");
+}
+
+#[test]
+fn messages_that_always_get_503_fail_while_others_succeed() {
+    for (bad, others) in [(1, 2), (6, 120)] {
+        let gateway = Practice::start(Behaviour::default());
+        let scratch = Scratch::new();
+        gateway.forgetful(&scratch, "");
+        let never = reserved_list(8, bad);
+        let others_list = list(others).replace("phone\n", "");
+        scratch.import(&format!("{never}{others_list}"));
+        // Its end is waited for: it must not go on for ever.
+        let ran = scratch.start(["send"]).ended();
+        assert_eq!(ran.code(), Some(1), "{ran}");
+        gateway.assert_each_once(others);
+        let standing = scratch.sound_standing(Some("c"));
+        assert_eq!(standing["failed"], bad, "{standing}");
+        for failure in scratch.failures("c") {
+            assert_eq!(failure["class"], "unavailable", "{failure}");
+            assert_eq!(failure["attempts"], 8, "{failure}");
+        }
+    }
+}
+
+#[test]
+fn campaign_of_rejected_messages_begins_with_few_requests() {
+    let gateway = Practice::start(Behaviour {
+        latency: Duration::from_millis(20),
+        ..Behaviour::default()
+    });
+    let scratch = Scratch::new();
+    gateway.forgetful(&scratch, "");
+    scratch.import(&reserved_list(1, 300));
+    let ran = scratch.run(["send", "--slots", "64"]);
+    assert_eq!(ran.code(), Some(3), "{ran}");
+    let standing = scratch.sound_standing(Some("c"));
+    let failed = standing["failed"].as_u64().expect("a count");
+    assert!((50..58).contains(&failed), "{standing}");
+    assert!(!ran.stdout().contains("/s)"), "{ran}");
+}
+
+#[test]
+fn provider_that_never_took_anything_is_told_with_its_reason() {
+    let gateway = Practice::start(Behaviour::default());
+    let scratch = Scratch::new();
+    gateway.forgetful(&scratch, "");
+    drop(gateway);
+    scratch.import(&list(2));
+    let mut sending = scratch.start(["send"]);
+    sending.until_said("why nothing goes", |said| said.contains("refused"));
+    let ran = scratch.run(["status"]);
+    assert!(
+        ran.stdout()
+            .contains("the last attempt failed: no connection"),
+        "{ran}"
+    );
+    sending.signal(Signal::TERM);
+    let ran = sending.ended();
+    assert_eq!(ran.code(), Some(143), "{ran}");
+    assert!(
+        ran.stderr().contains("`cellar` never took a message"),
+        "{ran}"
+    );
+    assert!(ran.stderr().contains("is its `url` right?"), "{ran}");
+    let status = scratch.run(["status", "--format", "json"]).json();
+    let reason = status["last_failures"][0]["reason"].as_str();
+    assert!(
+        reason.is_some_and(|reason| reason.contains("refused")),
+        "{status}"
+    );
+}
+
+#[test]
+fn certificate_that_is_not_trusted_stops_the_campaign() {
+    let gateway = Practice::start(Behaviour::default());
+    let scratch = Scratch::new();
+    let front = TlsFront::start(&scratch, &gateway, Duration::ZERO);
+    Practice::honouring_at(&front.url(), &scratch, "");
+    scratch.import(&list(20));
+    let trusted = scratch.run(["send", "--limit", "1"]);
+    assert_eq!(trusted.code(), Some(0), "{trusted}");
+    std::fs::remove_file(scratch.path("authority.pem")).expect("it was there");
+    let ran = scratch.start(["send"]).ended();
+    assert_eq!(ran.code(), Some(3), "{ran}");
+    assert!(ran.stderr().contains("machine does not trust"), "{ran}");
+    assert!(!ran.stderr().contains("ERROR"), "{ran}");
+    let standing = scratch.sound_standing(Some("c"));
+    assert_eq!(standing["state"], "stopped", "{standing}");
+    assert_eq!(standing["queued"], 19, "{standing}");
+    gateway.assert_each_once(1);
 }
 
 #[test]

@@ -104,7 +104,9 @@ fn a_list_is_imported_sent_and_reported() {
       "failed": 1,
       "unknown": 0,
       "cancelled": 0,
-      "workers": []
+      "workers": [],
+      "stops": [],
+      "last_failures": []
     }
     "#);
     snapshot!(scratch.run(["report", "--campaign", "spring"]), @r"

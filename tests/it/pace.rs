@@ -15,6 +15,7 @@ use crate::support::databases::with_every_database;
 use crate::support::practice::{Practice, list};
 use crate::support::running::{Running, stands_still};
 use crate::support::shell::sqlite;
+use crate::support::tls::TlsFront;
 
 const SEND: [&str; 2] = ["send", "--quiet"];
 
@@ -240,4 +241,148 @@ fn a_slow_limit_is_used_from_the_first_moment() {
         assert_eq!(sending.ended().code(), Some(130));
         gateway.assert_each_once(messages);
     }
+}
+
+#[test]
+fn slow_handshakes_neither_exceed_the_limit_nor_starve_sending() {
+    let stalls = Stalls::watch();
+    let gateway = Practice::start(Behaviour::default());
+    let scratch = Scratch::new();
+    // All that connect within two seconds are let in at one instant.
+    let front = TlsFront::start(&scratch, &gateway, Duration::from_secs(2));
+    Practice::honouring_at(&front.url(), &scratch, "rate = \"20/s\"\ntimeout = \"10s\"");
+    scratch.import(&list(60));
+    let ran = scratch.start(SEND).ended();
+    assert_eq!(ran.code(), Some(0), "{ran}");
+    gateway.assert_each_once(60);
+    assert_kept(&gateway, &stalls, 20);
+    assert_eq!(sqlite(&scratch, "SELECT max(attempts) FROM sms_sent"), "1");
+}
+
+#[test]
+fn slow_handshakes_do_not_exceed_a_campaign_limit() {
+    let stalls = Stalls::watch();
+    let gateway = Practice::start(Behaviour::default());
+    let scratch = Scratch::new();
+    let front = TlsFront::start(&scratch, &gateway, Duration::from_secs(1));
+    Practice::honouring_at(&front.url(), &scratch, "timeout = \"10s\"");
+    scratch.import(&list(40));
+    let line = ["set", "--campaign", "c", "--rate", "20/s"];
+    assert_eq!(scratch.run(line).code(), Some(0));
+    let ran = scratch.start(SEND).ended();
+    assert_eq!(ran.code(), Some(0), "{ran}");
+    gateway.assert_each_once(40);
+    assert_kept(&gateway, &stalls, 20);
+}
+
+#[test]
+fn message_that_expires_while_connecting_is_not_sent() {
+    let gateway = Practice::start(Behaviour::default());
+    let scratch = Scratch::new();
+    let front = TlsFront::start(&scratch, &gateway, Duration::from_secs(3));
+    Practice::honouring_at(&front.url(), &scratch, "timeout = \"10s\"");
+    scratch.write("list.csv", &list(5));
+    let line = "import list.csv --text Hello --campaign c --expires +1s";
+    let ran = scratch.run(line.split(' '));
+    assert_eq!(ran.code(), Some(0), "{ran}");
+    let ran = scratch.start(SEND).ended();
+    assert_eq!(ran.code(), Some(1), "{ran}");
+    let arrived = gateway.requests();
+    let standing = scratch.sound_standing(Some("c"));
+    assert_eq!(standing["sent"], arrived, "{standing}");
+    assert_eq!(standing["failed"], 5 - arrived, "{standing}");
+    // Only what was connected within its second may have arrived.
+    let late = gateway
+        .messages()
+        .into_iter()
+        .filter(|entry| entry.at_ms > 1_500);
+    assert_eq!(late.count(), 0);
+}
+
+#[test]
+fn held_calls_go_back_to_the_queue_when_the_provider_stops() {
+    with_every_database(|db| {
+        let gateway = Practice::start(Behaviour {
+            latency: Duration::from_millis(300),
+            faults: Faults {
+                throttle: NonZeroU64::new(10).map_or(Share::None, Share::Every),
+                retry_after: Duration::from_secs(86_400),
+                ..Faults::default()
+            },
+            ..Behaviour::default()
+        });
+        let scratch = Scratch::at(&db.url);
+        gateway.honouring(&scratch, "rate = \"100/s\"");
+        scratch.import(&list(200));
+        let mut sending = scratch.start(SEND);
+        // What is claimed for the next moments loses them while the process stands still; then it hears that
+        // nothing may be sent for long.
+        assert!(sending.until("some were sent", || gateway.requests() >= 10));
+        sending.signal(Signal::STOP);
+        stands_still("all are answered", Duration::from_millis(600), || {
+            gateway.requests()
+        });
+        sending.signal(Signal::CONT);
+        let standing = || scratch.run(["status", "--format", "json"]).json();
+        assert!(sending.until("the provider is left alone", || {
+            standing()["stops"][0]["provider"] == "practice"
+        }));
+        assert!(sending.until("nothing stays claimed", || standing()["sending"] == 0));
+        let standing = standing();
+        assert_eq!(standing["unknown"], 0, "{standing}");
+        sending.signal(Signal::TERM);
+        assert_eq!(sending.ended().code(), Some(143));
+    });
+}
+
+#[test]
+fn retry_after_is_cut_shown_and_lifted() {
+    with_every_database(|db| {
+        let gateway = Practice::start(Behaviour {
+            faults: Faults {
+                throttle: NonZeroU64::new(1).map_or(Share::None, Share::Every),
+                retry_after: Duration::from_secs(86_400),
+                ..Faults::default()
+            },
+            ..Behaviour::default()
+        });
+        let scratch = Scratch::at(&db.url);
+        gateway.honouring(&scratch, "");
+        scratch.import(&list(3));
+        for _ in 0..2 {
+            let ran = scratch.start(["send", "--no-wait"]).ended();
+            assert_eq!(ran.code(), Some(3), "{ran}");
+            assert!(ran.stderr().contains("as `practice` asked"), "{ran}");
+        }
+        assert!(gateway.requests() <= 3);
+        let now = jiff::Timestamp::now();
+        let status = scratch.run(["status", "--format", "json"]).json();
+        let until = status["stops"][0]["until"].as_str().expect("an instant");
+        let until: jiff::Timestamp = until.parse().expect("an instant");
+        let left = until.duration_since(now).as_secs();
+        assert!(
+            (1..=3_700).contains(&left),
+            "{left} s, but an hour is the most"
+        );
+        let ran = scratch.run(["status"]);
+        assert!(
+            ran.stdout().contains("smsq providers resume practice"),
+            "{ran}"
+        );
+        // A later sender that waits says why.
+        let mut sending = scratch.start(["send"]);
+        sending.until_said("why it waits", |said| {
+            said.contains("`practice` asked to wait")
+        });
+        let willing = Practice::start(Behaviour::default());
+        sending.signal(Signal::TERM);
+        assert_eq!(sending.ended().code(), Some(143));
+        willing.honouring(&scratch, "");
+        let sending = scratch.start(["send"]);
+        let ran = scratch.run(["providers", "resume", "practice"]);
+        assert_eq!(ran.code(), Some(0), "{ran}");
+        let ran = sending.ended();
+        assert_eq!(ran.code(), Some(0), "{ran}");
+        willing.assert_each_once(3);
+    });
 }

@@ -1,10 +1,12 @@
 //! Signals and limits that end a run in the middle of the work: what runs is settled, and the next run
 //! goes on. And a worker that is frozen for longer than its lease.
 
-use std::time::Duration;
+use std::num::NonZeroU64;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
-use rustix::process::Signal;
-use smsq::sandbox::Behaviour;
+use rustix::process::{Pid, Signal, kill_process};
+use smsq::sandbox::{Behaviour, Faults, Share};
 
 use crate::support::Scratch;
 use crate::support::practice::{Practice, list};
@@ -60,6 +62,72 @@ fn ctrl_c_settles_what_runs_and_the_next_run_goes_on() {
 #[test]
 fn sigterm_settles_what_runs_and_the_next_run_goes_on() {
     stops_gently(&[Signal::TERM], 143);
+}
+
+#[test]
+fn sighup_settles_what_runs_and_the_next_run_goes_on() {
+    stops_gently(&[Signal::HUP], 129);
+}
+
+#[test]
+fn sighup_is_ignored_where_nohup_asks_for_that() {
+    let gateway = Practice::start(latent(100));
+    let scratch = Scratch::new();
+    gateway.forgetful(&scratch, "");
+    scratch.import(&list(24));
+    let program = scratch.command(SEND);
+    let mut shell = Command::new("sh");
+    shell
+        .args(["-c", "trap '' HUP; exec \"$@\"", "sh"])
+        .arg(program.get_program())
+        .args(program.get_args())
+        .current_dir(scratch.path("."))
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    let mut sending = shell.spawn().expect("a shell");
+    eventually("some are sent", || gateway.requests() >= 8);
+    kill_process(Pid::from_child(&sending), Signal::HUP).expect("the signal is sent");
+    assert_eq!(sending.wait().expect("it ends").code(), Some(0));
+    gateway.assert_each_once(24);
+}
+
+#[test]
+fn answers_that_came_while_the_process_was_stopped_are_read() {
+    let gateway = Practice::start(latent(600));
+    let scratch = Scratch::new();
+    gateway.forgetful(&scratch, "timeout = \"1s\"");
+    scratch.import(&list(8));
+    let mut sending = scratch.start(SEND);
+    assert!(sending.until("all are asked for", || gateway.requests() >= 8));
+    sending.signal(Signal::STOP);
+    let stopped = Instant::now();
+    eventually("longer than the timeout", || {
+        stopped.elapsed() > Duration::from_secs(2)
+    });
+    sending.signal(Signal::CONT);
+    let ran = sending.ended();
+    assert_eq!(ran.code(), Some(0), "{ran}");
+    let standing = scratch.sound_standing(Some("c"));
+    assert_eq!(standing["sent"], 8, "{standing}");
+    assert_eq!(gateway.requests(), 8);
+}
+
+#[test]
+fn limit_counts_messages_and_not_attempts() {
+    let gateway = Practice::start(Behaviour {
+        faults: Faults {
+            unavailable: NonZeroU64::new(3).map_or(Share::None, Share::Every),
+            ..Faults::default()
+        },
+        ..Behaviour::default()
+    });
+    let scratch = Scratch::new();
+    gateway.forgetful(&scratch, "");
+    scratch.import(&list(30));
+    let ran = scratch.start(["send", "--limit", "10"]).ended();
+    assert_eq!(ran.code(), Some(0), "{ran}");
+    gateway.assert_each_once(10);
+    assert!(gateway.requests() > 10);
 }
 
 #[test]

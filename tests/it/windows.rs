@@ -182,7 +182,9 @@ fn rows_bring_their_zones_with_them_and_a_zone_that_is_none_is_rejected() {
       "failed": 0,
       "unknown": 0,
       "cancelled": 0,
-      "workers": []
+      "workers": [],
+      "stops": [],
+      "last_failures": []
     }
     "#);
 }

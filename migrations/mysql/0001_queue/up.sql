@@ -131,7 +131,8 @@ CREATE TABLE IF NOT EXISTS pace (
     next_us       BIGINT       NOT NULL DEFAULT 0,  -- the earliest next start, in microseconds since the epoch
     cost_max      INT          NOT NULL DEFAULT 1,  -- the dearest message since the last idle window
     buckets       TEXT         NOT NULL DEFAULT ('{}'), -- what long windows hold, and who takes permits
-    stopped_until BIGINT       NOT NULL DEFAULT 0   -- a provider said: not before
+    stopped_until BIGINT       NOT NULL DEFAULT 0,  -- a provider said: not before
+    stop_reason   TEXT                              -- what it said
 ) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 -- Locked to find out whether locked rows are skipped.
 INSERT IGNORE INTO pace (scope) VALUES ('probe');

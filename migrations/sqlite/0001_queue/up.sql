@@ -131,7 +131,8 @@ CREATE TABLE pace (
     next_us       BIGINT NOT NULL DEFAULT 0,     -- the earliest next start, in microseconds since the epoch
     cost_max      INTEGER NOT NULL DEFAULT 1,    -- the dearest message since the last idle window
     buckets       TEXT   NOT NULL DEFAULT '{}',  -- what long windows hold, and who takes permits
-    stopped_until BIGINT NOT NULL DEFAULT 0      -- a provider said: not before
+    stopped_until BIGINT NOT NULL DEFAULT 0,     -- a provider said: not before
+    stop_reason   TEXT                           -- what it said
 );
 
 CREATE TABLE suppression (

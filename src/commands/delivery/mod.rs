@@ -35,13 +35,14 @@ pub(crate) struct Pace {
     #[arg(long, value_name = "N")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_SLOTS)))]
     pub(crate) slots: Option<u32>,
-    /// Stop after so many messages
+    /// Stop after so many messages were sent, or failed
     #[arg(long, value_name = "N", value_parser = positive)]
     pub(crate) limit: Option<u64>,
     /// A message that was perhaps accepted: hold it, or resend it [default: setting, hold]
     #[arg(long, value_name = "WHAT", value_parser = ["hold", "resend"])]
     pub(crate) on_unknown: Option<String>,
-    /// End instead of waiting for a window to open, or for what is due later than any retry
+    /// End instead of waiting for a window to open, for what is due later than any retry, or for a provider that
+    /// asked to wait longer than that
     #[arg(long)]
     pub(crate) no_wait: bool,
 }
@@ -101,7 +102,7 @@ impl Delivery {
         let (summary, signal) = if is_idle && !work.follow {
             (idle(), None)
         } else {
-            let total = (!work.follow).then_some(total);
+            let total = (!work.follow).then(|| work.pace.limit.unwrap_or(u64::MAX).min(total));
             watched(&context.console, sender, total).await?
         };
         let mut standings = Vec::new();
@@ -138,6 +139,7 @@ impl Delivery {
             sum.failed += next_summary.failed;
             sum.unknown += next_summary.unknown;
             sum.retried += next_summary.retried;
+            sum.trouble = next_summary.trouble.or(sum.trouble.take());
             sum.ended = match (
                 std::mem::replace(&mut sum.ended, Ended::Done),
                 next_summary.ended,
@@ -161,11 +163,10 @@ impl Delivery {
         })
     }
 
-    /// Messages per second.
+    /// Messages that were sent, per second.
     pub(super) fn rate(&self) -> f64 {
-        let settled = self.summary.sent + self.summary.failed + self.summary.unknown;
-        let settled = u32::try_from(settled).map_or(f64::MAX, f64::from);
-        settled / self.summary.elapsed.as_secs_f64().max(0.001)
+        let sent = u32::try_from(self.summary.sent).map_or(f64::MAX, f64::from);
+        sent / self.summary.elapsed.as_secs_f64().max(0.001)
     }
 
     pub(super) fn exit(&self) -> Exit {
@@ -216,6 +217,11 @@ impl Delivery {
     /// Why it ended before the end, and what to do about it.
     pub(super) fn explain(&self, console: &Console) {
         let queued: u64 = self.standings.iter().map(|one| one.totals.queued).sum();
+        if let Some(trouble) = &self.summary.trouble {
+            console.say(&format!(
+                "{trouble}; is its `url` right? `smsq providers test` shows the whole exchange"
+            ));
+        }
         match &self.summary.ended {
             Ended::Stopped if queued == 0 => console.say("stopped"),
             Ended::Stopped => console.say(&format!(
@@ -439,5 +445,6 @@ fn idle() -> Summary {
         failed: 0,
         unknown: 0,
         retried: 0,
+        trouble: None,
     }
 }

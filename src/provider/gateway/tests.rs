@@ -9,7 +9,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 
-use super::{Gateway, MAX_ANSWER};
+use super::{Gateway, MAX_ANSWER, Unanswered};
 use crate::provider::Provider;
 use crate::sms::Outcome;
 
@@ -261,4 +261,71 @@ async fn an_idle_connection_is_not_used_again() {
         assert_eq!(answer.status(), 201);
     }
     server.await.expect("each request had its own connection");
+}
+
+#[tokio::test]
+async fn request_without_an_open_connection_is_not_sent() {
+    let (listener, address) = listener().await;
+    let gateway = gateway(&format!("http://{address}"), "");
+    let unsent = gateway.exchange(order(address), None).await;
+    assert!(
+        matches!(unsent, Err(Unanswered::NotConnected)),
+        "{unsent:?}"
+    );
+    let visit = tokio::time::timeout(Duration::from_millis(20), listener.accept()).await;
+    assert!(visit.is_err(), "nobody connects");
+}
+
+#[tokio::test]
+async fn connections_are_opened_ahead_for_what_the_rate_allows() {
+    let (listener, address) = listener().await;
+    let server = tokio::spawn(async move {
+        loop {
+            let (mut stream, _) = listener.accept().await.expect("a connection");
+            tokio::spawn(async move {
+                hear(&mut stream).await;
+                stream.write_all(TAKEN).await.expect("said");
+                // Open until the client closes it.
+                let _ = stream.read(&mut [0; 1]).await;
+            });
+        }
+    });
+    let gateway = gateway(&format!("http://{address}"), "");
+    let ahead = Duration::from_millis(50);
+    while gateway.prepare(64, Some(20.0), ahead) == 0 {
+        tokio::task::yield_now().await;
+    }
+    let promise = gateway.promise();
+    assert_eq!(gateway.prepare(0, Some(20.0), ahead), 0, "it is promised");
+    drop(promise);
+    let answer = gateway.exchange(order(address), None).await;
+    assert_eq!(answer.expect("an answer").status(), 201);
+    // Its connection is open still, and is used again.
+    assert!(gateway.connect(&order(address)).await.expect("it is open"));
+    server.abort();
+}
+
+#[tokio::test]
+async fn connection_closed_before_its_first_request_is_not_used() {
+    let (listener, address) = listener().await;
+    let gateway = gateway(&format!("http://{address}"), "");
+    let request = order(address);
+    let (opened, accepted) = tokio::join!(gateway.connect(&request), listener.accept());
+    assert!(!opened.expect("it opens"));
+    drop(accepted);
+    let unsent = loop {
+        // Until the client can see that the server has closed it.
+        match gateway.exchange(order(address), None).await {
+            Err(Unanswered::Ended(_)) => {
+                let (opened, accepted) = tokio::join!(gateway.connect(&request), listener.accept());
+                opened.expect("it opens");
+                drop(accepted);
+            }
+            other => break other,
+        }
+    };
+    assert!(
+        matches!(unsent, Err(Unanswered::NotConnected)),
+        "{unsent:?}"
+    );
 }

@@ -273,6 +273,7 @@ fn settings() -> Settings {
             max_attempts: 8,
             first_wait: Duration::from_secs(5),
             max_wait: Duration::from_secs(600),
+            max_retry_after: Duration::from_secs(3_600),
             give_up_after: Duration::from_secs(86_400),
         },
         breaker: breaker::Config {

@@ -16,6 +16,7 @@ mod memory;
 
 use std::time::Duration;
 
+use super::queue::Stop;
 use crate::rate::Rate;
 use buckets::bucket_us;
 use memory::{Last, Memory, Turn};
@@ -35,7 +36,7 @@ pub const FURTHEST: Duration = Duration::from_secs(10);
 const CALL_PART: u32 = 40;
 
 /// Windows from here up are counted in buckets, shorter ones are kept by spacing alone.
-const BUCKETED: Duration = Duration::from_secs(3_600);
+pub const BUCKETED: Duration = Duration::from_secs(3_600);
 
 /// One row of table `pace`: the limit of a provider's account or of a campaign.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -43,6 +44,8 @@ pub struct Pace {
     pub(super) next_us: i64,
     pub(super) cost_max: i32,
     pub(super) stopped_until: i64,
+    /// What the provider said when it asked for that.
+    pub(super) stop_reason: Option<String>,
     memory: Memory,
     limits: Vec<Rate>,
     spacing_us: i64,
@@ -66,21 +69,27 @@ pub(super) fn provider_scope(provider: &str) -> String {
     format!("provider/{provider}")
 }
 
+/// The provider of such a row.
+pub(super) fn provider_of(scope: &str) -> &str {
+    scope.strip_prefix("provider/").unwrap_or(scope)
+}
+
 /// The row of a campaign.
 pub(super) fn campaign_scope(campaign_id: i64) -> String {
     format!("campaign/{campaign_id}")
 }
 
-/// `next_us, cost_max, buckets, stopped_until`.
-pub(super) type Columns = (i64, i32, String, i64);
+/// `next_us, cost_max, buckets, stopped_until, stop_reason`.
+pub(super) type Columns = (i64, i32, String, i64, Option<String>);
 
 impl Pace {
     /// The row's columns, `scope` left out, in the order of the table.
-    pub(super) fn of((next_us, cost_max, buckets, stopped_until): Columns) -> Self {
+    pub(super) fn of((next_us, cost_max, buckets, stopped_until, stop_reason): Columns) -> Self {
         Self {
             next_us,
             cost_max,
             stopped_until,
+            stop_reason,
             ..Self::default()
         }
         .with_buckets_json(&buckets)
@@ -167,6 +176,15 @@ impl Pace {
     /// What may start at one moment with hardly any of the limit lost, unless it is one message.
     pub fn call_cost(&self) -> i32 {
         call_cost(&self.limits)
+    }
+
+    /// Nothing may start before `until`; a later end that is known already stays.
+    pub(super) fn stop(&mut self, stop: &Stop) {
+        let until = stop.until.as_millis();
+        if until > self.stopped_until {
+            self.stopped_until = until;
+            self.stop_reason = Some(stop.reason.clone());
+        }
     }
 
     /// The first moment, at or after `from_us`, at which a message of `cost` may start.

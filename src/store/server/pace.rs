@@ -9,11 +9,10 @@ use diesel_async::RunQueryDsl;
 use super::link::{Link, on};
 use super::search::Standing;
 use crate::rate::Rates;
-use crate::sms::Timestamp;
 use crate::store::pace::allotment::{Allotment, Own};
 use crate::store::pace::declared::DeclaredLimits;
 use crate::store::pace::{Columns, Pace, campaign_scope, provider_scope};
-use crate::store::queue::{Ask, Load, Round};
+use crate::store::queue::{Ask, Load, Round, Stop};
 use crate::store::schema::pace;
 
 type Scoped = (String, Columns);
@@ -23,11 +22,13 @@ const COLUMNS: (
     pace::cost_max,
     pace::buckets,
     pace::stopped_until,
+    pace::stop_reason,
 ) = (
     pace::next_us,
     pace::cost_max,
     pace::buckets,
     pace::stopped_until,
+    pace::stop_reason,
 );
 
 /// The rows as they stand; one that is missing says nothing.
@@ -106,19 +107,20 @@ pub(super) async fn keep(link: &mut Link, scope: &str, kept: &Pace) -> QueryResu
             pace::cost_max.eq(kept.cost_max),
             pace::buckets.eq(kept.buckets_json()),
             pace::stopped_until.eq(kept.stopped_until),
+            pace::stop_reason.eq(&kept.stop_reason),
         ))
         .execute(conn))?;
     Ok(())
 }
 
 /// Gives out no moments of these providers' accounts before these instants.
-pub(super) async fn stop(link: &mut Link, stops: &[(String, Timestamp)]) -> QueryResult<()> {
-    let scopes = stops.iter().map(|(provider, _)| provider_scope(provider));
+pub(super) async fn stop(link: &mut Link, stops: &[Stop]) -> QueryResult<()> {
+    let scopes = stops.iter().map(|stop| provider_scope(&stop.provider));
     let mut accounts = hold(link, &scopes.collect()).await?;
-    for (provider, until) in stops {
-        let scope = provider_scope(provider);
+    for stop in stops {
+        let scope = provider_scope(&stop.provider);
         if let Some(account) = accounts.get_mut(&scope) {
-            account.stopped_until = account.stopped_until.max(until.as_millis());
+            account.stop(stop);
             keep(link, &scope, account).await?;
         }
     }
@@ -219,7 +221,7 @@ impl Paces {
             round
                 .stops
                 .iter()
-                .map(|(provider, _)| provider_scope(provider)),
+                .map(|stop| provider_scope(&stop.provider)),
         );
         let mut unlimited = BTreeSet::new();
         for route in &round.claims {
@@ -242,10 +244,10 @@ impl Paces {
         })
     }
 
-    pub(super) fn stop(&mut self, scope: &str, until: i64) {
-        let pace = self.accounts.entry(scope.to_owned()).or_default();
-        pace.stopped_until = pace.stopped_until.max(until);
-        self.changed.insert(scope.to_owned());
+    pub(super) fn stop(&mut self, stop: &Stop) {
+        let scope = provider_scope(&stop.provider);
+        self.accounts.entry(scope.clone()).or_default().stop(stop);
+        self.changed.insert(scope);
     }
 
     pub(super) async fn keep(&self, link: &mut Link) -> QueryResult<()> {

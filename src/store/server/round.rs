@@ -99,8 +99,8 @@ async fn play(
     }
     let mut marks = search.marks;
     let mut paces = Paces::hold(link, round, &campaigns, &declared).await?;
-    for (provider, until) in &round.stops {
-        paces.stop(&provider_scope(provider), until.as_millis());
+    for stop in &round.stops {
+        paces.stop(stop);
     }
     for (route, found) in round.claims.iter().zip(found) {
         let limits = declared.agreed(route);

@@ -20,7 +20,7 @@ use super::insert::is_suppressed;
 use super::recipients;
 use super::{Sqlite, settle};
 use crate::rate::Rates;
-use crate::sms::{Cause, Class, Timestamp};
+use crate::sms::{Cause, Class};
 
 /// Rows that one ask may refuse in one round, so that a round stays short.
 const REFUSALS: u64 = 1_000;
@@ -43,8 +43,11 @@ impl Sqlite {
                     ))
                     .execute(conn)?;
             }
-            for (provider, until) in &round.stops {
-                stop(conn, &provider_scope(provider), *until)?;
+            for stop in &round.stops {
+                let scope = provider_scope(&stop.provider);
+                let mut stopped = load(conn, &scope)?;
+                stopped.stop(stop);
+                keep(conn, &scope, &stopped)?;
             }
             if round.claims.is_empty() {
                 return Ok(done);
@@ -343,6 +346,7 @@ pub(super) fn load(conn: &mut SqliteConnection, scope: &str) -> QueryResult<Pace
             pace::cost_max,
             pace::buckets,
             pace::stopped_until,
+            pace::stop_reason,
         ))
         .get_result(conn)
         .optional()?;
@@ -357,13 +361,8 @@ pub(super) fn keep(conn: &mut SqliteConnection, scope: &str, kept: &Pace) -> Que
             pace::cost_max.eq(kept.cost_max),
             pace::buckets.eq(kept.buckets_json()),
             pace::stopped_until.eq(kept.stopped_until),
+            pace::stop_reason.eq(&kept.stop_reason),
         ))
         .execute(conn)?;
     Ok(())
-}
-
-fn stop(conn: &mut SqliteConnection, scope: &str, until: Timestamp) -> QueryResult<()> {
-    let mut stopped = load(conn, scope)?;
-    stopped.stopped_until = stopped.stopped_until.max(until.as_millis());
-    keep(conn, scope, &stopped)
 }

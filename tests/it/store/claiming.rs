@@ -6,7 +6,7 @@ use std::sync::Arc;
 use smsq::sms::{Class, Timestamp};
 use smsq::store::{
     Access, Batch, CampaignChange, CampaignState, Drained, Halt, Held, Load, Moment, Round,
-    RouteClaim, Store,
+    RouteClaim, Stop, Store,
 };
 
 use super::desk::{
@@ -318,7 +318,11 @@ async fn a_stopped_provider_gives_no_moments() {
     at_every_desk(async |desk| {
         let spring = desk.queued(3).await;
         let stop = Round {
-            stops: vec![(super::desk::PROVIDER.to_owned(), after(30))],
+            stops: vec![Stop {
+                provider: super::desk::PROVIDER.to_owned(),
+                until: after(30),
+                reason: "429".to_owned(),
+            }],
             ..round(1, NOW)
         };
         desk.store.round(Arc::new(stop)).await.expect("a round");

@@ -9,6 +9,7 @@ pub(crate) mod proxy;
 pub(crate) mod running;
 pub(crate) mod scripted;
 pub(crate) mod shell;
+pub(crate) mod tls;
 
 use std::fmt;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -97,6 +98,10 @@ impl Scratch {
             .env("HOME", self.folder.path())
             .env("TZ", "UTC")
             .stdin(Stdio::null());
+        let authority = self.path("authority.pem");
+        if authority.exists() {
+            command.env("SSL_CERT_FILE", authority);
+        }
         command
     }
 

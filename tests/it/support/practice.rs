@@ -91,7 +91,11 @@ impl Practice {
     /// Configures the practice provider, which honours references; `more` are further keys of its
     /// stanza.
     pub(crate) fn honouring(&self, scratch: &Scratch, more: &str) {
-        let url = self.sandbox.url();
+        Self::honouring_at(&self.sandbox.url(), scratch, more);
+    }
+
+    /// The same, where something stands before the gateway.
+    pub(crate) fn honouring_at(url: &str, scratch: &Scratch, more: &str) {
         let stanza = format!("[providers.practice]\nkind = \"sandbox\"\nurl = \"{url}\"\n{more}\n");
         scratch.write("smsq.toml", &format!("{QUICK}{stanza}"));
     }

@@ -1,0 +1,359 @@
+//! The connections of one provider's client. They are opened before a request is checked for the last time,
+//! and kept ready, so that nothing but writing the request comes between that check and its start.
+
+use std::any::Any;
+use std::collections::{HashMap, VecDeque};
+use std::error::Error;
+use std::fmt;
+use std::marker::PhantomData;
+use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use hyper::rt::{Read, ReadBuf};
+use tokio::sync::Notify;
+use tokio::time::{Instant, timeout_at};
+use tower_layer::Layer;
+use tower_service::Service;
+
+/// How long a connection that was opened ahead is kept without use.
+const KEPT: Duration = Duration::from_secs(3);
+/// For each connection that was opened so many more may be.
+const MORE: u32 = 3;
+/// How long a request waits for a connection that another one is giving back.
+const HANDOVER: Duration = Duration::from_millis(5);
+
+type BoxError = Box<dyn Error + Send + Sync>;
+type Connecting<C> = Pin<Box<dyn Future<Output = Result<C, BoxError>> + Send>>;
+
+/// Where the request of this task goes.
+#[derive(Clone, Debug)]
+pub(super) struct Target {
+    /// Scheme, host and port of its URL.
+    pub(super) host: String,
+    /// The request must not start after this.
+    pub(super) until: Option<Instant>,
+}
+
+tokio::task_local! {
+    pub(super) static TARGET: Target;
+}
+
+/// The connection was opened and is kept; the request that asked for it is not sent.
+#[derive(Debug, thiserror::Error)]
+#[error("the connection is open")]
+pub(super) struct Opened;
+
+/// No connection was ready: the request was certainly not sent.
+#[derive(Debug, thiserror::Error)]
+#[error("no connection is ready")]
+pub(super) struct NotReady;
+
+/// The connections that are open and unused, by host.
+pub(super) struct Connections {
+    hosts: Mutex<HashMap<String, Host>>,
+    added: Notify,
+    idle_for: Duration,
+    promised: AtomicU32,
+}
+
+struct Host {
+    /// Opened ahead and never used, the newest last.
+    ready: VecDeque<(Box<dyn Any + Send>, Instant)>,
+    /// When the connections in the client's pool were used last, as far as responses tell. The server may have
+    /// closed some of them: then a request finds none, and is not sent.
+    idle: VecDeque<Instant>,
+    opening: u32,
+    /// How many may be prepared: grows with each that was opened, shrinks with each that nobody used.
+    width: u32,
+    /// How long it took to open one of late.
+    took: Duration,
+    /// The last attempt to connect failed.
+    is_failing: bool,
+}
+
+impl Default for Host {
+    fn default() -> Self {
+        Self {
+            ready: VecDeque::new(),
+            idle: VecDeque::new(),
+            opening: 0,
+            width: 1,
+            took: Duration::ZERO,
+            is_failing: false,
+        }
+    }
+}
+
+/// One call that is about to need a connection.
+#[derive(Debug)]
+pub struct Promise(Arc<Connections>);
+
+impl Drop for Promise {
+    fn drop(&mut self) {
+        self.0.promised.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Connections {
+    pub(super) fn new(idle_for: Duration) -> Arc<Self> {
+        Arc::new(Self {
+            hosts: Mutex::default(),
+            added: Notify::new(),
+            idle_for,
+            promised: AtomicU32::new(0),
+        })
+    }
+
+    pub(super) fn promise(self: &Arc<Self>) -> Promise {
+        self.promised.fetch_add(1, Ordering::Relaxed);
+        Promise(Arc::clone(self))
+    }
+
+    /// How many of `calls` more calls have a connection, beside those that have a promise, and how many
+    /// connections are to be opened now: enough for what may start at this rate before they would be open, and
+    /// within a span after that. While connecting fails, the calls find that out themselves.
+    pub(super) fn prepare(
+        &self,
+        host: &str,
+        calls: u32,
+        per_second: Option<f64>,
+        ahead: Duration,
+    ) -> (u32, u32) {
+        let promised = self.promised.load(Ordering::Relaxed);
+        self.with(host, |host| {
+            #[expect(
+                clippy::cast_possible_truncation,
+                clippy::cast_sign_loss,
+                reason = "saturates, and rates are positive"
+            )]
+            let needed = |rate: f64| (rate * (ahead + host.took).as_secs_f64()).ceil() as u32;
+            let count = per_second.map_or(calls, |rate| needed(rate).min(calls));
+            if host.is_failing {
+                return (count, 0);
+            }
+            let open = host.open();
+            let target = promised.saturating_add(count.min(host.width));
+            let missing = target.saturating_sub(open.saturating_add(host.opening));
+            host.opening += missing;
+            (open.saturating_sub(promised), missing)
+        })
+    }
+
+    /// Whether a request finds a connection.
+    pub(super) fn is_ready(&self, host: &str) -> bool {
+        self.with(host, |host| host.open() > 0)
+    }
+
+    pub(super) fn note_opening(&self, host: &str) {
+        self.with(host, |host| host.opening += 1);
+    }
+
+    /// A connection was opened, which took so long, or could not be.
+    pub(super) fn note_opened(&self, host: &str, took: Option<Duration>) {
+        self.with(host, |host| {
+            host.opening = host.opening.saturating_sub(1);
+            host.is_failing = took.is_none();
+            match took {
+                Some(took) => {
+                    host.width = host.width.saturating_add(MORE);
+                    host.took = took.max(host.took / 2);
+                }
+                None => host.width = 1,
+            }
+        });
+    }
+
+    /// A request starts: on the connection that was used last, where there is one.
+    pub(super) fn note_start(&self, host: &str) {
+        self.with(host, |host| host.idle.pop_back());
+    }
+
+    /// A response was read to its end, and its connection stays open.
+    pub(super) fn note_idle(&self, host: &str) {
+        self.with(host, |host| host.idle.push_back(Instant::now()));
+    }
+
+    /// The client has no open connection.
+    pub(super) fn note_none(&self, host: &str) {
+        self.with(host, |host| host.idle.clear());
+    }
+
+    /// Closes what nobody has used for long.
+    pub(super) async fn close_unused(&self, host: &str) {
+        tokio::time::sleep(KEPT).await;
+        self.with(host, |_| ());
+    }
+
+    fn add(&self, host: &str, connection: Box<dyn Any + Send>) {
+        self.with(host, |host| {
+            host.ready.push_back((connection, Instant::now()));
+        });
+        self.added.notify_waiters();
+    }
+
+    /// A connection that is open, which another request may be about to give back.
+    async fn take<C>(&self, target: &Target) -> Result<C, BoxError>
+    where
+        C: Read + Unpin + Send + 'static,
+    {
+        let last = Instant::now() + HANDOVER;
+        let last = target.until.map_or(last, |until| until.min(last));
+        loop {
+            let mut added = pin!(self.added.notified());
+            added.as_mut().enable();
+            while let Some((connection, _)) = self.with(&target.host, |host| host.ready.pop_back())
+            {
+                if let Ok(mut connection) = connection.downcast::<C>()
+                    && is_open(&mut *connection)
+                {
+                    return Ok(*connection);
+                }
+            }
+            if timeout_at(last, added).await.is_err() {
+                return Err(NotReady.into());
+            }
+        }
+    }
+
+    fn with<T>(&self, name: &str, work: impl FnOnce(&mut Host) -> T) -> T {
+        let mut hosts = self.hosts();
+        if let Some(host) = hosts.get_mut(name) {
+            host.close_unused(self.idle_for);
+            return work(host);
+        }
+        work(hosts.entry(name.to_owned()).or_default())
+    }
+
+    fn hosts(&self) -> MutexGuard<'_, HashMap<String, Host>> {
+        // Nothing in it panics between two of its fields.
+        self.hosts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Connections {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connections").finish_non_exhaustive()
+    }
+}
+
+impl Host {
+    /// Connections that a request may find.
+    fn open(&self) -> u32 {
+        u32::try_from(self.ready.len() + self.idle.len()).unwrap_or(u32::MAX)
+    }
+
+    fn close_unused(&mut self, idle_for: Duration) {
+        while let Some(since) = self.idle.front()
+            && since.elapsed() >= idle_for
+        {
+            self.idle.pop_front();
+        }
+        while let Some((_, since)) = self.ready.front()
+            && since.elapsed() >= KEPT
+        {
+            self.ready.pop_front();
+            self.width = self.width.saturating_sub(MORE).max(1);
+        }
+    }
+}
+
+/// Whether the server has neither closed the connection nor said anything.
+fn is_open(connection: &mut (impl Read + Unpin)) -> bool {
+    let mut byte = [0; 1];
+    let mut buffer = ReadBuf::new(&mut byte);
+    let mut context = Context::from_waker(Waker::noop());
+    Pin::new(connection)
+        .poll_read(&mut context, buffer.unfilled())
+        .is_pending()
+}
+
+/// Opens connections and keeps them.
+#[derive(Clone, Debug)]
+pub(super) struct OpenLayer(pub(super) Arc<Connections>);
+
+#[derive(Clone, Debug)]
+pub(super) struct Open<S> {
+    connections: Arc<Connections>,
+    inner: S,
+}
+
+impl<S> Layer<S> for OpenLayer {
+    type Service = Open<S>;
+
+    fn layer(&self, inner: S) -> Open<S> {
+        Open {
+            connections: Arc::clone(&self.0),
+            inner,
+        }
+    }
+}
+
+impl<S, R> Service<R> for Open<S>
+where
+    S: Service<R, Error = BoxError>,
+    S::Response: Send + 'static,
+    S::Future: Send + 'static,
+{
+    type Response = S::Response;
+    type Error = BoxError;
+    type Future = Connecting<S::Response>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, request: R) -> Self::Future {
+        let connections = Arc::clone(&self.connections);
+        let target = TARGET.try_with(Target::clone);
+        let connecting = self.inner.call(request);
+        Box::pin(async move {
+            let connection = connecting.await?;
+            connections.add(&target?.host, Box::new(connection));
+            Err(Opened.into())
+        })
+    }
+}
+
+/// Gives the client connections that are open already, and no others.
+#[derive(Clone, Debug)]
+pub(super) struct TakeLayer(pub(super) Arc<Connections>);
+
+#[derive(Clone, Debug)]
+pub(super) struct Take<S> {
+    connections: Arc<Connections>,
+    inner: PhantomData<fn() -> S>,
+}
+
+impl<S> Layer<S> for TakeLayer {
+    type Service = Take<S>;
+
+    fn layer(&self, _: S) -> Take<S> {
+        Take {
+            connections: Arc::clone(&self.0),
+            inner: PhantomData,
+        }
+    }
+}
+
+impl<S, R> Service<R> for Take<S>
+where
+    S: Service<R, Error = BoxError>,
+    S::Response: Read + Unpin + Send + 'static,
+{
+    type Response = S::Response;
+    type Error = BoxError;
+    type Future = Connecting<S::Response>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: R) -> Self::Future {
+        let connections = Arc::clone(&self.connections);
+        let target = TARGET.try_with(Target::clone);
+        Box::pin(async move { connections.take(&target?).await })
+    }
+}
