@@ -14,15 +14,18 @@ use super::mainland::{moment, number};
 use super::parameters::Parameters;
 use super::sign::{Keys, acs3, hex, sha256, sorted_query, utc};
 use super::stanza::Stanza;
-use super::supports::{Finding, SHARED, Writes};
+use super::supports::{Attempt, Finding, Fit, MAX_SKEW, SHARED, Sought, Writes};
 use super::vendor::{Calls, Common, FORM, all, form, http, refused, unclear};
 use super::{Message, ProviderError, Stamp};
-use crate::sms::{Outcome, Timestamp};
+use crate::sms::Outcome;
 
 pub(super) const KEYS: &[&str] = &Parameters::KEYS;
 
 const VERSION: &str = "2017-05-25";
-const PAGE: usize = 50;
+const SHANGHAI: Duration = Duration::from_secs(8 * 3_600);
+const DAY: Duration = Duration::from_secs(86_400);
+/// Every day is a request of its own.
+const MAX_DAYS: usize = 4;
 
 pub(super) struct Aliyun;
 
@@ -118,64 +121,102 @@ impl Calls for Aliyun {
         &self,
         common: &Common,
         message: &Message,
-        sent_at: Timestamp,
+        attempt: Attempt,
         stamp: &Stamp,
-    ) -> Option<Result<Request<Bytes>, Outcome>> {
-        let day = utc(sent_at.plus(Duration::from_secs(8 * 3_600)), "%Y%m%d");
+    ) -> Option<Result<Vec<Request<Bytes>>, Outcome>> {
         let phone = number(&message.phone);
-        let query = [
-            ("CurrentPage", "1"),
-            ("PageSize", "50"),
-            ("PhoneNumber", phone),
-            ("SendDate", day.as_str()),
-        ];
-        Some(signed(common, stamp, "QuerySendDetails", &query, None))
+        let ask = |(day, nonce): (String, u128)| {
+            let query = [
+                ("CurrentPage", "1"),
+                ("PageSize", "50"),
+                ("PhoneNumber", phone),
+                ("SendDate", day.as_str()),
+            ];
+            let stamp = Stamp {
+                nonce: stamp.nonce.wrapping_add(nonce),
+                ..*stamp
+            };
+            signed(common, &stamp, "QuerySendDetails", &query, None)
+        };
+        let days = days(attempt).into_iter().take(MAX_DAYS);
+        Some(days.zip(0..).map(ask).collect())
+    }
+
+    /// The references of batches: a batch has a phone once.
+    fn ids(&self, answer: &Answer<'_>) -> Vec<String> {
+        let ids = entries(answer).iter().map(|entry| of(entry, "/OutId"));
+        ids.filter(|id| id.starts_with(SHARED)).collect()
     }
 
     /// A message that went with others has their shared reference: then its moment and its template tell.
-    fn found(
-        &self,
-        common: &Common,
-        message: &Message,
-        sent_at: Timestamp,
-        answer: &Answer<'_>,
-    ) -> Finding {
+    fn found(&self, common: &Common, sought: &Sought<'_>, answer: &Answer<'_>) -> Finding {
         if answer.scalar("/Code").as_deref() != Some("OK") || !answer.status.is_success() {
             return unclear(answer.reason("", answer.scalar("/Message")));
         }
-        let entries = answer.list("/SmsSendDetailDTOs/SmsSendDetailDTO");
-        let counted = answer
-            .scalar("/TotalCount")
-            .and_then(|count| count.parse().ok());
-        let is_whole = counted.is_some_and(|count: usize| count == entries.len() && count < PAGE);
-        let of = |entry: &Value, key: &str| scalar(entry, key).unwrap_or_default();
-        if entries
-            .iter()
-            .any(|entry| of(entry, "/OutId") == message.reference)
-        {
-            return Finding::Found(receipt(&message.reference, None, None));
+        let (message, entries) = (sought.message, entries(answer));
+        let first = format!("{SHARED}{}", message.reference);
+        let is_ours = |id: &String| *id == message.reference || *id == first;
+        if let Some(id) = entries.iter().map(|it| of(it, "/OutId")).find(is_ours) {
+            return Finding::Found(receipt(&id, None, None));
         }
-        let is_near = |entry: &&Value| {
-            let Some(at) = moment(&of(entry, "/SendDate")) else {
-                return true;
-            };
-            // The vendor's clock, and the time a request may take.
-            at.plus(Duration::from_secs(60)) >= sent_at
-                && at <= sent_at.plus(Duration::from_secs(300))
-        };
-        let near: Vec<_> = entries.iter().filter(is_near).collect();
         let template = common.parameters.template.as_deref();
-        match near.as_slice() {
-            [one]
-                if of(one, "/OutId").starts_with(SHARED)
-                    && Some(of(one, "/TemplateCode").as_str()) == template =>
-            {
-                Finding::Found(receipt(&of(one, "/OutId"), None, None))
+        let values = common.parameters.values(message).unwrap_or_default();
+        let is_like_ours = |entry: &Value| {
+            let content = scalar(entry, "/Content");
+            let has_values = |text: String| values.iter().all(|value| text.contains(value));
+            Some(of(entry, "/TemplateCode").as_str()) == template && content.is_none_or(has_values)
+        };
+        // Those that went alone have a reference of their own.
+        let is_batch = |id: &str| id.starts_with(SHARED);
+        let mut near: Vec<&Value> = Vec::new();
+        let mut batches = 0;
+        for entry in entries {
+            let id = of(entry, "/OutId");
+            if sought.is_other(Some(&id)) {
+                continue;
             }
-            [] if is_whole => Finding::Absent,
-            _ => unclear("the provider has other messages to this phone at that time".to_owned()),
+            batches += usize::from(is_batch(&id));
+            if sought.fit(moment(&of(entry, "/SendDate"))) == Fit::Near {
+                near.push(entry);
+            }
+        }
+        if let [one] = near.as_slice()
+            && is_batch(&of(one, "/OutId"))
+            && is_like_ours(one)
+        {
+            return Finding::Found(receipt(&of(one, "/OutId"), None, None));
+        }
+        let counted = answer.scalar("/TotalCount");
+        let is_whole = counted.is_some_and(|count| count.parse() == Ok(entries.len()));
+        if !near.is_empty() || batches > 0 {
+            unclear("the provider has other messages to this phone at that time".to_owned())
+        } else if !is_whole || days(sought.attempt).len() > MAX_DAYS {
+            unclear("the provider was not asked for all that it lists".to_owned())
+        } else {
+            Finding::Absent
         }
     }
+}
+
+/// The days in Shanghai on which the vendor may list the attempt, as far as clocks may differ.
+fn days(attempt: Attempt) -> Vec<String> {
+    let last = attempt.started_before.unwrap_or(attempt.started_after);
+    let last = utc(last.plus(MAX_SKEW).plus(SHANGHAI), "%Y%m%d");
+    let mut at = attempt.started_after.minus(MAX_SKEW).plus(SHANGHAI);
+    let mut days = vec![utc(at, "%Y%m%d")];
+    while days.last() < Some(&last) && days.len() <= MAX_DAYS {
+        at = at.plus(DAY);
+        days.push(utc(at, "%Y%m%d"));
+    }
+    days
+}
+
+fn entries<'a>(answer: &'a Answer<'_>) -> &'a [Value] {
+    answer.list("/SmsSendDetailDTOs/SmsSendDetailDTO")
+}
+
+fn of(entry: &Value, key: &str) -> String {
+    scalar(entry, key).unwrap_or_default()
 }
 
 fn params(common: &Common, message: &Message) -> Result<String, Outcome> {

@@ -34,6 +34,8 @@ pub(super) struct Answer<'a> {
     pub(super) headers: &'a HeaderMap,
     pub(super) json: Option<Value>,
     pub(super) now: Timestamp,
+    /// The vendor's clock: header `Date`.
+    pub(super) date: Option<Timestamp>,
     retry_after: Option<Duration>,
     private: &'a Private<'a>,
     /// What may be repeated of it: an answer to many messages is searched once, not once for each of them.
@@ -56,6 +58,7 @@ impl<'a> Answer<'a> {
             body,
             json: serde_json::from_slice(body).ok(),
             now,
+            date: verdict::date(response.headers()),
             retry_after: verdict::retry_after(response.headers(), now),
             private,
             whole: OnceCell::new(),

@@ -67,6 +67,14 @@ pub fn complete(stanza: &Table) -> Table {
 /// `upper` over `lower`, both of one provider. Tables are merged key by key; a code and a secret are replaced as a
 /// whole, and so is every other value.
 pub fn over(mut lower: Table, upper: &Table) -> Table {
+    let url = |table: &Table| Some(table.get("url")?.as_str()?.to_owned());
+    if let (Some(from), Some(to)) = (url(&lower), url(upper))
+        && let Some(look_up) = lower.get_mut("look_up").and_then(Value::as_table_mut)
+        && let Some(asked) = url(look_up)
+    {
+        // The secrets go along, so it must not stay at a host that the operator has left.
+        look_up.insert("url".to_owned(), moved(&asked, &from, &to).into());
+    }
     for (key, value) in upper {
         match (lower.get_mut(key), value) {
             (Some(Value::Table(below)), Value::Table(above)) => {
@@ -82,6 +90,26 @@ pub fn over(mut lower: Table, upper: &Table) -> Table {
         }
     }
     lower
+}
+
+/// The address `url`, which belongs to the address `from`, as it belongs to the address `to`.
+fn moved(url: &str, from: &str, to: &str) -> String {
+    if url == from {
+        return to.to_owned();
+    }
+    let shared = url.bytes().zip(from.bytes()).take_while(|(a, b)| a == b);
+    let shared = url[..shared.count()].rfind('/').map_or(0, |at| at + 1);
+    match to.strip_suffix(&from[shared..]) {
+        Some(base) if base.ends_with('/') => format!("{base}{}", &url[shared..]),
+        _ => {
+            let path_at = |url: &str| {
+                let host_at = url.find("://").map_or(0, |at| at + 3);
+                let path = url[host_at..].find(['/', '?']);
+                path.map_or(url.len(), |at| host_at + at)
+            };
+            format!("{}{}", &to[..path_at(to)], &url[path_at(url)..])
+        }
+    }
 }
 
 #[cfg(test)]
@@ -137,6 +165,39 @@ mod tests {
         let whole = completed("kind = 'plivo'\njson = { src = 'X' }");
         assert_eq!(whole["json"]["src"].as_str(), Some("X"));
         assert_eq!(whole["json"]["dst"].as_str(), Some("{{ phone }}"));
+    }
+
+    #[test]
+    fn look_up_follows_an_overridden_url() {
+        for (kind, url, expected) in [
+            ("sinch", "https://us.sms.api.sinch.com/xms/v1/p/batches", ""),
+            ("plivo", "http://127.0.0.1:9/v1/Account/me/Message/", ""),
+            ("messagebird", "https://proxy.example.net/bird/messages", ""),
+            ("46elks", "http://127.0.0.1:9/a1/sms", ""),
+            (
+                "clicksend",
+                "http://127.0.0.1:9/v3/sms/send",
+                "http://127.0.0.1:9/v3/sms/history",
+            ),
+            (
+                "clicksend",
+                "http://127.0.0.1:9/proxy/v3/sms/send",
+                "http://127.0.0.1:9/proxy/v3/sms/history",
+            ),
+            (
+                "clicksend",
+                "http://127.0.0.1:9",
+                "http://127.0.0.1:9/v3/sms/history",
+            ),
+        ] {
+            let whole = completed(&format!("kind = '{kind}'\nurl = '{url}'"));
+            let expected = if expected.is_empty() { url } else { expected };
+            assert_eq!(whole["look_up"]["url"].as_str(), Some(expected), "{kind}");
+        }
+        let own = completed(
+            "kind = 'sinch'\nurl = 'http://127.0.0.1:9'\nlook_up = { url = 'http://127.0.0.2:9' }",
+        );
+        assert_eq!(own["look_up"]["url"].as_str(), Some("http://127.0.0.2:9"));
     }
 
     #[test]

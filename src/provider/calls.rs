@@ -10,10 +10,10 @@ use super::parameters::Parameters;
 use super::quote::Private;
 use super::secrets::Secrets;
 use super::stanza::Connection;
-use super::supports::{Finding, LookUp, Reference, Writes};
+use super::supports::{Attempt, Finding, LookUp, Reference, Sought, Writes};
 use super::vendor::{refused, unclear};
 use super::{Message, Stamp};
-use crate::sms::{Outcome, Timestamp};
+use crate::sms::Outcome;
 
 /// The settings that every vendor has.
 pub(super) struct Common {
@@ -80,19 +80,19 @@ pub(super) trait Calls {
         &self,
         _common: &Common,
         _message: &Message,
-        _sent_at: Timestamp,
+        _attempt: Attempt,
         _stamp: &Stamp,
-    ) -> Option<Result<Request<Bytes>, Outcome>> {
+    ) -> Option<Result<Vec<Request<Bytes>>, Outcome>> {
         None
     }
 
-    fn found(
-        &self,
-        _common: &Common,
-        _message: &Message,
-        _sent_at: Timestamp,
-        answer: &Answer<'_>,
-    ) -> Finding {
+    /// The ids in the answer to a look-up that may be those of other messages.
+    fn ids(&self, _answer: &Answer<'_>) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// What one answer says of the message. `Absent`: it is complete, and nothing in it could be the message.
+    fn found(&self, _common: &Common, _sought: &Sought<'_>, answer: &Answer<'_>) -> Finding {
         unclear(answer.reason("", None))
     }
 }

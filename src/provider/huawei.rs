@@ -15,7 +15,7 @@ use super::answer::{Answer, scalar, taken};
 use super::sign::{hex, sha256, utc};
 use super::stanza::Stanza;
 use super::supports::Writes;
-use super::vendor::{Calls, Common, FORM, all, form, http};
+use super::vendor::{Calls, Common, FORM, all, form, http, only};
 use super::{Message, ProviderError, Stamp};
 use crate::sms::Outcome;
 
@@ -141,7 +141,11 @@ impl Calls for Huawei {
                 phone.trim_start_matches('+') == message.phone.digits()
             };
             let mut its = results.iter().filter(is_its);
-            let (Some(result), None) = (its.next(), its.next()) else {
+            let its = match (its.next(), its.next()) {
+                (Some(result), None) => Some(result),
+                _ => only(messages, results),
+            };
+            let Some(result) = its else {
                 return answer.unknown(" without a result for this phone");
             };
             let status = scalar(result, "/status");

@@ -11,12 +11,15 @@ use serde_json::{Value, json};
 
 use super::answer::{Answer, count, receipt, scalar, taken};
 use super::stanza::Stanza;
-use super::supports::{Finding, Reference};
-use super::vendor::{Calls, Common, JSON, all, get, post, unclear};
+use super::supports::{Attempt, Finding, Reference, Sought};
+use super::vendor::{Calls, Common, JSON, all, get, only, post, unclear};
 use super::{Message, ProviderError, Stamp};
-use crate::sms::{Outcome, Timestamp};
+use crate::sms::Outcome;
 
 pub(super) const KEYS: &[&str] = &["callback"];
+
+/// The group of statuses that a message can have without having been accepted.
+const REJECTED: &str = "5";
 
 /// As the logs do.
 const HONOURED_FOR: Duration = Duration::from_secs(48 * 3_600);
@@ -89,10 +92,12 @@ impl Calls for Infobip {
             let words = answer
                 .scalar("/description")
                 .or_else(|| answer.scalar("/requestError/serviceException/text"));
-            return all(
-                messages,
-                &answer.failed(&common.codes, code.as_deref(), words),
-            );
+            let outcome = answer.failed(&common.codes, code.as_deref(), words);
+            // An answer that shows results rejects no request as a whole, whatever its status.
+            if messages.len() > 1 && !answer.list("/messages").is_empty() {
+                return vec![answer.unknown(" beside an error"); messages.len()];
+            }
+            return all(messages, &outcome);
         }
         let results = answer.list("/messages");
         let one = |message: &Message| {
@@ -104,20 +109,12 @@ impl Calls for Infobip {
                 return answer.unknown(" without a result for this message");
             };
             let phone = scalar(result, "/destination").unwrap_or_default();
-            if phone.trim_start_matches('+') != message.phone.digits() {
+            let is_its = phone.trim_start_matches('+') == message.phone.digits();
+            if !is_its && only(messages, results).is_none() {
                 return answer.unknown(" for another phone");
             }
             let segments = count(result, "/details/messageCount");
-            let words = scalar(result, "/status/description");
-            let by_id = scalar(result, "/status/id")
-                .and_then(|id| answer.listed(&common.codes, &id, words.clone()));
-            let group = || {
-                format!(
-                    "group {}",
-                    scalar(result, "/status/groupId").unwrap_or_default()
-                )
-            };
-            match by_id.or_else(|| answer.listed(&common.codes, &group(), words)) {
+            match meaning(common, answer, result) {
                 Some(Outcome::Accepted(_)) => taken(&message.reference, segments, None),
                 Some(outcome) => outcome,
                 None => answer.unknown(" with a status that is not known"),
@@ -130,9 +127,9 @@ impl Calls for Infobip {
         &self,
         common: &Common,
         message: &Message,
-        _sent_at: Timestamp,
+        _attempt: Attempt,
         _stamp: &Stamp,
-    ) -> Option<Result<Request<Bytes>, Outcome>> {
+    ) -> Option<Result<Vec<Request<Bytes>>, Outcome>> {
         let mut url = common.at(&["sms", "3", "logs"]);
         url.query_pairs_mut()
             .append_pair("messageId", &message.reference);
@@ -140,32 +137,46 @@ impl Calls for Infobip {
             (AUTHORIZATION, authorization(common)),
             (ACCEPT, JSON.to_owned()),
         ];
-        Some(get(&url, &headers))
+        Some(get(&url, &headers).map(|request| vec![request]))
     }
 
-    fn found(
-        &self,
-        _common: &Common,
-        message: &Message,
-        sent_at: Timestamp,
-        answer: &Answer<'_>,
-    ) -> Finding {
-        let is_list = answer
+    fn found(&self, common: &Common, sought: &Sought<'_>, answer: &Answer<'_>) -> Finding {
+        let list = answer
             .json
             .as_ref()
-            .is_some_and(|json| json["results"].is_array());
-        let is_ours =
-            |entry: &Value| scalar(entry, "/messageId").is_some_and(|id| id == message.reference);
-        if answer.list("/results").iter().any(is_ours) && answer.status.is_success() {
-            return Finding::Found(receipt(&message.reference, None, None));
+            .and_then(|json| json["results"].as_array());
+        let Some(list) = list.filter(|_| answer.status.is_success()) else {
+            return unclear(answer.reason("", answer.scalar("/description")));
+        };
+        let reference = &sought.message.reference;
+        let is_ours = |entry: &&Value| scalar(entry, "/messageId").as_ref() == Some(reference);
+        let mut finding = if list.is_empty() {
+            Finding::Absent
+        } else {
+            unclear(answer.reason("", answer.scalar("/description")))
+        };
+        for entry in list.iter().filter(is_ours) {
+            // In any other group it was accepted, whatever became of it then.
+            let is_rejected = scalar(entry, "/status/groupId").as_deref() == Some(REJECTED);
+            finding = match meaning(common, answer, entry).filter(|_| is_rejected) {
+                None | Some(Outcome::Accepted(_)) => {
+                    return Finding::Found(receipt(reference, None, None));
+                }
+                Some(Outcome::Unknown(cause)) => Finding::Unclear(cause),
+                Some(outcome) => Finding::NotAccepted(outcome),
+            };
         }
-        let is_forgotten = answer.now.since(sent_at) >= HONOURED_FOR;
-        match answer.list("/results").is_empty() && is_list && answer.status.is_success() {
-            true if is_forgotten => unclear("the provider's logs do not go back so far".to_owned()),
-            true => Finding::Absent,
-            false => unclear(answer.reason("", answer.scalar("/description"))),
-        }
+        finding
     }
+}
+
+/// What the status of a result or of a log's entry means: by its id, else by its group.
+fn meaning(common: &Common, answer: &Answer<'_>, entry: &Value) -> Option<Outcome> {
+    let words = scalar(entry, "/status/description");
+    let by_id =
+        scalar(entry, "/status/id").and_then(|id| answer.listed(&common.codes, &id, words.clone()));
+    let group = scalar(entry, "/status/groupId").unwrap_or_default();
+    by_id.or_else(|| answer.listed(&common.codes, &format!("group {group}"), words))
 }
 
 #[cfg(test)]

@@ -49,7 +49,7 @@ use crate::sms::{Cause, Outcome, Timestamp};
 pub use builtin::{builtin, complete, over};
 pub use codes::Listed;
 use stanza::{Connection, Stanza};
-pub use supports::{Finding, LookUp, Reference, Supports, Writes};
+pub use supports::{Answers, Attempt, Finding, LookUp, Reference, Supports, Writes};
 
 /// One message as a provider needs to know it.
 #[derive(Clone, Debug)]
@@ -374,34 +374,41 @@ impl Provider {
         }
     }
 
-    /// The request that asks the vendor for a message of which an attempt at `sent_at` had no clear outcome;
-    /// `None` where it cannot be asked. When and how often to ask is in [`Supports::look_up`].
+    /// The requests that ask the vendor for a message of which an attempt had no clear outcome; `None` where it
+    /// cannot be asked. When and how often to ask is in [`Supports::look_up`].
     pub fn look_up(
         &self,
         message: &Message,
-        sent_at: Timestamp,
+        attempt: Attempt,
         stamp: &Stamp,
-    ) -> Option<Result<http::Request<Bytes>, Outcome>> {
+    ) -> Option<Result<Vec<http::Request<Bytes>>, Outcome>> {
         match self {
-            Self::Generic(generic) => generic.look_up(message, sent_at),
+            Self::Generic(generic) => generic.look_up(message, attempt),
             Self::Sandbox(_) => None,
-            Self::Vendor(vendor) => vendor.look_up(message, sent_at, stamp),
+            Self::Vendor(vendor) => vendor.look_up(message, attempt, stamp),
         }
     }
 
-    /// What the response to [`Provider::look_up`] says of the message.
-    pub fn found(
-        &self,
-        message: &Message,
-        sent_at: Timestamp,
-        response: &http::Response<Bytes>,
-        stamp: &Stamp,
-    ) -> Finding {
+    /// The ids in the responses to [`Provider::look_up`] that may be those of other messages.
+    pub fn ids(&self, responses: &[http::Response<Bytes>]) -> Vec<String> {
         match self {
-            Self::Generic(generic) => generic.found(message, sent_at, response, stamp.now),
-            Self::Sandbox(_) => vendor::unclear("this provider cannot be asked".to_owned()),
-            Self::Vendor(vendor) => vendor.found(message, sent_at, response, stamp.now),
+            Self::Generic(generic) => generic.ids(responses),
+            Self::Sandbox(_) => Vec::new(),
+            Self::Vendor(vendor) => vendor.ids(responses),
         }
+    }
+
+    /// What the responses to [`Provider::look_up`] say of the message.
+    pub fn found(&self, message: &Message, attempt: Attempt, answers: &Answers<'_>) -> Finding {
+        let mut finding = match self {
+            Self::Generic(generic) => generic.found(message, attempt, answers),
+            Self::Sandbox(_) => vendor::unclear("this provider cannot be asked".to_owned()),
+            Self::Vendor(vendor) => vendor.found(message, attempt, answers),
+        };
+        if let (Finding::NotAccepted(outcome), Some(secrets)) = (&mut finding, self.secrets()) {
+            answer::without_secrets(outcome, secrets);
+        }
+        finding
     }
 
     fn connection(&self) -> &Connection {

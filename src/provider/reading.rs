@@ -96,6 +96,25 @@ impl Reading {
         }
     }
 
+    /// Whether the answer to several messages, or an entry of its list, may show that one was accepted: its code
+    /// says so, or it has none but an id, or nothing that would tell.
+    pub(super) fn may_accept(&self, answer: &Answer<'_>, entry: Option<usize>) -> bool {
+        let is_own = |at: &&String| entry.is_some() == at.contains("/*");
+        let id_at = self.message_id.as_ref();
+        let has_id = id_at
+            .filter(is_own)
+            .is_some_and(|at| pointed(answer, Some(at), entry).is_some());
+        let code_at = self.error_code.as_ref().filter(is_own);
+        let code = code_at.and_then(|at| pointed(answer, Some(at), entry));
+        match code.as_deref().and_then(|code| self.codes.meaning(code)) {
+            Some(meaning) => meaning.class.is_none(),
+            None => {
+                has_id
+                    || (entry.is_some() && code.is_none() && !id_at.is_some_and(|at| is_own(&at)))
+            }
+        }
+    }
+
     /// The vendor's code.
     fn code(&self, answer: &Answer<'_>, entry: Option<usize>) -> Option<String> {
         let between = self.error_text.as_ref();

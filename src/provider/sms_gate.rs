@@ -12,10 +12,10 @@ use serde_json::json;
 use super::answer::{Answer, receipt, scalar, taken};
 use super::sign::basic;
 use super::stanza::Stanza;
-use super::supports::{Finding, Reference};
+use super::supports::{Attempt, Finding, Reference, Sought};
 use super::vendor::{Calls, Common, JSON, all, get, post, unclear};
 use super::{Message, ProviderError, Stamp};
-use crate::sms::{Outcome, Timestamp};
+use crate::sms::Outcome;
 
 pub(super) const KEYS: &[&str] = &["device_id", "sim_number", "ttl"];
 
@@ -95,19 +95,22 @@ impl Calls for SmsGate {
         &self,
         common: &Common,
         message: &Message,
-        _sent_at: Timestamp,
+        _attempt: Attempt,
         _stamp: &Stamp,
-    ) -> Option<Result<Request<Bytes>, Outcome>> {
+    ) -> Option<Result<Vec<Request<Bytes>>, Outcome>> {
         let url = common.at(&["3rdparty", "v1", "messages", &message.reference]);
-        Some(get(&url, &[(AUTHORIZATION, authorization(common))]))
+        let request = get(&url, &[(AUTHORIZATION, authorization(common))]);
+        Some(request.map(|request| vec![request]))
     }
 
-    fn found(&self, _: &Common, message: &Message, _: Timestamp, answer: &Answer<'_>) -> Finding {
+    fn found(&self, _: &Common, sought: &Sought<'_>, answer: &Answer<'_>) -> Finding {
         let json = answer.json.as_ref();
         let id = json.and_then(|json| scalar(json, "/id"));
         let is_json_error = json.is_some_and(|json| json["message"].is_string());
         match (answer.status.as_u16(), id) {
-            (200, Some(id)) if id == message.reference => Finding::Found(receipt(&id, None, None)),
+            (200, Some(id)) if id == sought.message.reference => {
+                Finding::Found(receipt(&id, None, None))
+            }
             // A wrong address answers 404 too, but not in the gateway's own words.
             (404, None) if is_json_error => Finding::Absent,
             _ => unclear(answer.reason("", answer.scalar("/message"))),

@@ -90,11 +90,7 @@ impl Calls for Telnyx {
 
     fn answer(&self, common: &Common, messages: &[Message], answer: &Answer<'_>) -> Vec<Outcome> {
         let json = answer.json.as_ref();
-        let phone = answer.scalar("/data/to/0/phone_number");
         let outcome = match answer.scalar("/data/id") {
-            Some(_) if phone.is_some_and(|phone| phone != messages[0].phone.as_str()) => {
-                answer.unknown(" for another phone")
-            }
             Some(id) if answer.status.is_success() => {
                 let price = answer.scalar("/data/cost/amount").map(|amount| {
                     let currency = answer.scalar("/data/cost/currency").unwrap_or_default();

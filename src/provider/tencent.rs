@@ -12,7 +12,7 @@ use super::answer::{Answer, count, receipt, scalar, taken};
 use super::mainland::is_mainland;
 use super::sign::{Keys, tc3};
 use super::stanza::Stanza;
-use super::supports::{Finding, Writes};
+use super::supports::{Attempt, Finding, Sought, Writes};
 use super::vendor::{Calls, Common, all, http, unclear};
 use super::{Message, ProviderError, Stamp};
 use crate::sms::{Outcome, Timestamp};
@@ -134,7 +134,10 @@ impl Calls for Tencent {
         let code = answer.scalar("/Response/Error/Code");
         let words = answer.scalar("/Response/Error/Message");
         let results = answer.list("/Response/SendStatusSet");
-        if code.is_some() || !answer.status.is_success() {
+        // An answer that shows accepted messages rejects no request as a whole, whatever its status.
+        let is_ok = |result: &Value| scalar(result, "/Code").as_deref() == Some("Ok");
+        let is_error = code.is_some() || !answer.status.is_success();
+        if is_error && (messages.len() == 1 || !results.iter().any(is_ok)) {
             let outcome = answer.failed(&common.codes, code.as_deref(), words);
             return all(messages, &outcome);
         }
@@ -144,10 +147,12 @@ impl Calls for Tencent {
         let one = |(message, result): (&Message, &Value)| {
             let phone = scalar(result, "/PhoneNumber").unwrap_or_default();
             let code = scalar(result, "/Code");
-            if phone.trim_start_matches('+') != message.phone.digits() {
+            let is_its = phone.trim_start_matches('+') == message.phone.digits();
+            if !is_its && messages.len() > 1 {
                 return answer.unknown(" for another phone");
             }
             match (code.as_deref(), scalar(result, "/SerialNo")) {
+                (Some("Ok"), _) if is_error => answer.unknown(" beside an error"),
                 (Some("Ok"), Some(id)) => taken(&id, count(result, "/Fee"), None),
                 (Some("Ok") | None, _) => answer.unknown(" without a `SerialNo`"),
                 (code, _) => answer.failed(&common.codes, code, scalar(result, "/Message")),
@@ -160,27 +165,28 @@ impl Calls for Tencent {
         &self,
         common: &Common,
         message: &Message,
-        sent_at: Timestamp,
+        attempt: Attempt,
         stamp: &Stamp,
-    ) -> Option<Result<Request<Bytes>, Outcome>> {
+    ) -> Option<Result<Vec<Request<Bytes>>, Outcome>> {
         let seconds = |at: Timestamp| at.as_millis().div_euclid(1_000);
         let body = json!({
-            "BeginTime": seconds(sent_at.minus(Duration::from_secs(60))),
+            "BeginTime": seconds(attempt.started_after.minus(Duration::from_secs(60))),
             "EndTime": seconds(stamp.now),
             "Offset": 0,
             "Limit": 100,
             "PhoneNumber": message.phone.as_str(),
             "SmsSdkAppId": self.app(),
         });
-        Some(self.signed(common, stamp, "PullSmsSendStatusByPhoneNumber", &body))
+        let request = self.signed(common, stamp, "PullSmsSendStatusByPhoneNumber", &body);
+        Some(request.map(|request| vec![request]))
     }
 
     /// The vendor lists what was delivered or not, so silence proves nothing; and it names the reference only
     /// for accounts that asked for that.
-    fn found(&self, _: &Common, message: &Message, _: Timestamp, answer: &Answer<'_>) -> Finding {
+    fn found(&self, _: &Common, sought: &Sought<'_>, answer: &Answer<'_>) -> Finding {
         let entries = answer.list("/Response/PullSmsSendStatusSet");
         let is_ours = |entry: &&Value| {
-            scalar(entry, "/SessionContext").is_some_and(|text| text == message.reference)
+            scalar(entry, "/SessionContext").as_ref() == Some(&sought.message.reference)
         };
         match entries
             .iter()

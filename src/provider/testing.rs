@@ -4,7 +4,7 @@
 use bytes::Bytes;
 use http::{Request, Response};
 
-use super::{Finding, Message, Provider, Stamp};
+use super::{Answers, Attempt, Finding, Message, Provider, Stamp};
 use crate::phone::Phone;
 use crate::sms::{Cause, Class, Outcome, Receipt, Timestamp};
 
@@ -189,24 +189,82 @@ pub(super) fn means(provider: &Provider, table: &[(u16, &str, &str)]) {
     }
 }
 
+/// When a look-up is made, and how its vendor's clock goes.
+#[derive(Clone, Copy)]
+pub(super) struct Asked<'a> {
+    /// After the attempt.
+    pub(super) minutes: u64,
+    /// How many seconds the vendor's clock is ahead; `None`: its answer has no date.
+    pub(super) ahead: Option<i64>,
+    /// No earlier attempt may have been accepted.
+    pub(super) alone: bool,
+    /// Ids of other messages to the phone.
+    pub(super) others: &'a [&'a str],
+}
+
+/// With equal clocks.
+pub(super) fn asked(minutes: u64) -> Asked<'static> {
+    Asked {
+        minutes,
+        ahead: Some(0),
+        alone: true,
+        others: &[],
+    }
+}
+
+/// An attempt that started at the moment of [`stamp`].
+pub(super) fn attempt() -> Attempt {
+    Attempt {
+        started_after: stamp().now,
+        started_before: Some(stamp().now),
+    }
+}
+
 /// What a look-up says, so long after the attempt.
 pub(super) fn finding(provider: &Provider, minutes: u64, status: u16, body: &str) -> String {
+    finds(provider, asked(minutes), &[(status, body)])
+}
+
+/// What the answers to a look-up say together.
+pub(super) fn finds(provider: &Provider, asked: Asked<'_>, answers: &[(u16, &str)]) -> String {
     let sent_at = stamp().now;
-    let later = Stamp {
-        now: sent_at.plus(std::time::Duration::from_secs(60 * minutes)),
-        ..stamp()
+    let asked_at = sent_at.plus(std::time::Duration::from_secs(60 * asked.minutes));
+    let dated = |(status, body): &(u16, &str)| {
+        let mut response = response(*status, (*body).to_owned());
+        if let Some(ahead) = asked.ahead {
+            let seconds = asked_at.as_millis() / 1_000 + ahead;
+            let date = std::time::UNIX_EPOCH
+                + std::time::Duration::from_secs(u64::try_from(seconds).expect("after 1970"));
+            let date = httpdate::fmt_http_date(date).parse().expect("a header");
+            response.headers_mut().insert("date", date);
+        }
+        response
     };
-    let answer = response(status, body.to_owned());
-    match provider.found(&message(), sent_at, &answer, &later) {
+    let responses: Vec<Response<Bytes>> = answers.iter().map(dated).collect();
+    let others = asked.others.iter().map(|id| (*id).to_owned()).collect();
+    let answers = Answers {
+        responses: &responses,
+        asked_at,
+        others: &others,
+    };
+    let mut attempt = attempt();
+    attempt.started_before = attempt.started_before.filter(|_| asked.alone);
+    match provider.found(&message(), attempt, &answers) {
         Finding::Found(receipt) => format!("found {}", receipt.message_id.unwrap_or_default()),
+        Finding::NotAccepted(outcome) => word(&outcome),
         Finding::Absent => "absent".to_owned(),
+        Finding::TooSoon(left) => format!("too soon by {} s", left.as_secs()),
         Finding::Unclear(_) => "unclear".to_owned(),
     }
 }
 
-/// The request of a look-up.
+/// The first request of a look-up.
 pub(super) fn question(provider: &Provider) -> Request<Bytes> {
-    let asked = provider.look_up(&message(), stamp().now, &stamp());
+    questions(provider, attempt()).remove(0)
+}
+
+pub(super) fn questions(provider: &Provider, attempt: Attempt) -> Vec<Request<Bytes>> {
+    let asked = provider.look_up(&message(), attempt, &stamp());
     let asked = asked.expect("it can be asked");
     asked.unwrap_or_else(|outcome| panic!("{outcome:?}"))
 }

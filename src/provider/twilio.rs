@@ -2,8 +2,6 @@
 //! taken; our reference is not in it, so the text and the moment decide.
 //! <https://www.twilio.com/docs/messaging/api/message-resource>
 
-use std::time::Duration;
-
 use bytes::Bytes;
 use http::Request;
 use http::header::AUTHORIZATION;
@@ -13,7 +11,7 @@ use serde_json::Value;
 use super::answer::{Answer, count, receipt, scalar, taken};
 use super::sign::basic;
 use super::stanza::Stanza;
-use super::supports::{Finding, Reference, Writes};
+use super::supports::{Attempt, Finding, Fit, Reference, Sought, Writes};
 use super::vendor::{Calls, Common, FORM, all, form, get, post, unclear};
 use super::{Message, ProviderError, Stamp};
 use crate::sms::{Outcome, Timestamp};
@@ -28,8 +26,6 @@ pub(super) const KEYS: &[&str] = &[
     "param_urls",
     "template_text",
 ];
-
-const PAGE: usize = 100;
 
 pub(super) struct Twilio {
     messaging_service: Option<String>,
@@ -143,11 +139,8 @@ impl Calls for Twilio {
 
     fn answer(&self, common: &Common, messages: &[Message], answer: &Answer<'_>) -> Vec<Outcome> {
         let json = answer.json.as_ref();
-        let outcome = match (answer.scalar("/sid"), answer.scalar("/to")) {
-            (Some(_), Some(to)) if to != messages[0].phone.as_str() => {
-                answer.unknown(" for another phone")
-            }
-            (Some(id), _) if answer.status.is_success() => taken(
+        let outcome = match answer.scalar("/sid") {
+            Some(id) if answer.status.is_success() => taken(
                 &id,
                 json.and_then(|json| count(json, "/num_segments")),
                 None,
@@ -166,63 +159,61 @@ impl Calls for Twilio {
         &self,
         common: &Common,
         message: &Message,
-        _sent_at: Timestamp,
+        _attempt: Attempt,
         _stamp: &Stamp,
-    ) -> Option<Result<Request<Bytes>, Outcome>> {
+    ) -> Option<Result<Vec<Request<Bytes>>, Outcome>> {
         let mut url = messages_url(common);
         url.query_pairs_mut()
             .append_pair("To", message.phone.as_str())
-            .append_pair("PageSize", &PAGE.to_string());
-        Some(get(&url, &[(AUTHORIZATION, authorization(common))]))
+            .append_pair("PageSize", "100");
+        let request = get(&url, &[(AUTHORIZATION, authorization(common))]);
+        Some(request.map(|request| vec![request]))
     }
 
-    fn found(
-        &self,
-        common: &Common,
-        message: &Message,
-        sent_at: Timestamp,
-        answer: &Answer<'_>,
-    ) -> Finding {
-        let is_list = answer
-            .json
-            .as_ref()
-            .is_some_and(|json| json["messages"].is_array());
+    fn ids(&self, answer: &Answer<'_>) -> Vec<String> {
+        let entries = answer.list("/messages").iter();
+        entries.filter_map(|entry| scalar(entry, "/sid")).collect()
+    }
+
+    fn found(&self, common: &Common, sought: &Sought<'_>, answer: &Answer<'_>) -> Finding {
+        let json = answer.json.as_ref();
+        let is_list = json.is_some_and(|json| json["messages"].is_array());
         if !answer.status.is_success() || !is_list {
             return unclear(answer.reason("", answer.scalar("/message")));
         }
-        let entries = answer.list("/messages");
-        let made = |entry: &Value| {
-            let text = scalar(entry, "/date_created")?;
-            let at = rfc2822::DateTimeParser::new().parse_timestamp(text).ok()?;
-            Some(Timestamp::from_millis(at.as_millisecond()))
+        let fit = |entry: &Value| {
+            let text = scalar(entry, "/date_created");
+            let at =
+                text.and_then(|text| rfc2822::DateTimeParser::new().parse_timestamp(text).ok());
+            sought.fit(at.map(|at| Timestamp::from_millis(at.as_millisecond())))
         };
-        // The vendor's clock, which counts whole seconds, and the time a request may take.
-        let begin = sent_at.minus(Duration::from_secs(10));
-        let end = sent_at.plus(Duration::from_secs(300));
-        let near: Vec<&Value> = entries
-            .iter()
-            .filter(|entry| made(entry).is_none_or(|at| at >= begin && at <= end))
-            .filter(|entry| scalar(entry, "/direction").as_deref() != Some("inbound"))
-            .collect();
-        let is_ours = |entry: &&&Value| {
-            common.parameters.template.is_none()
-                && entry["body"]
-                    .as_str()
-                    .is_some_and(|body| body == message.content)
-        };
-        if let Some(id) = near
-            .iter()
-            .find(is_ours)
-            .and_then(|entry| scalar(entry, "/sid"))
-        {
-            return Finding::Found(receipt(&id, None, None));
+        let has_template = common.parameters.template.is_some();
+        let is_text = |entry: &Value| entry["body"].as_str() == Some(&sought.message.content);
+        let mut may_be_listed = false;
+        for entry in answer.list("/messages") {
+            let id = scalar(entry, "/sid");
+            if scalar(entry, "/direction").as_deref() == Some("inbound")
+                || sought.is_other(id.as_deref())
+            {
+                continue;
+            }
+            match (fit(entry), id) {
+                (Fit::Near, Some(id)) if !has_template && is_text(entry) => {
+                    return Finding::Found(receipt(&id, None, None));
+                }
+                (Fit::Near, _) => may_be_listed = true,
+                (Fit::Doubtful, _) => may_be_listed |= has_template || is_text(entry),
+                (Fit::Other, _) => {}
+            }
         }
-        let oldest = entries.iter().filter_map(made).min();
-        let is_whole = entries.len() < PAGE || oldest.is_some_and(|at| at < begin);
-        if near.is_empty() && is_whole {
-            return Finding::Absent;
+        let has_more = json.and_then(|json| json.get("next_page_uri")) != Some(&Value::Null);
+        if may_be_listed {
+            unclear("the provider has other messages to this phone at that time".to_owned())
+        } else if has_more {
+            unclear("the provider's list goes on".to_owned())
+        } else {
+            Finding::Absent
         }
-        unclear("the provider has other messages to this phone at that time".to_owned())
     }
 }
 

@@ -6,6 +6,7 @@ use std::fmt;
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONTENT_TYPE};
 use http::{HeaderName, HeaderValue, Method, Request, Response};
+use serde_json::Value;
 use url::Url;
 
 use super::answer::Answer;
@@ -16,7 +17,7 @@ use super::generic::not_one;
 use super::parameters::{Order, Parameters};
 use super::secrets::Secrets;
 use super::stanza::{Connection, Stanza};
-use super::supports::{Finding, LookUp, Supports};
+use super::supports::{Answers, Attempt, Finding, LookUp, Sought, Supports};
 use super::{
     Message, ProviderError, Stamp, aliyun, aws, aws_sms, aws_sns, huawei, infobip, kannel,
     sms_gate, telnyx, tencent, twilio, vonage, yunpian,
@@ -244,27 +245,35 @@ impl Vendor {
     pub(super) fn look_up(
         &self,
         message: &Message,
-        sent_at: Timestamp,
+        attempt: Attempt,
         stamp: &Stamp,
-    ) -> Option<Result<Request<Bytes>, Outcome>> {
+    ) -> Option<Result<Vec<Request<Bytes>>, Outcome>> {
         self.common.look_up.as_ref()?;
-        self.calls().look_up(&self.common, message, sent_at, stamp)
+        self.calls().look_up(&self.common, message, attempt, stamp)
+    }
+
+    pub(super) fn ids(&self, responses: &[Response<Bytes>]) -> Vec<String> {
+        let private = self.common.private(&[]);
+        let read = |response| Answer::read(response, &private, Timestamp::default());
+        let ids = |response| self.calls().ids(&read(response));
+        responses.iter().flat_map(ids).collect()
     }
 
     pub(super) fn found(
         &self,
         message: &Message,
-        sent_at: Timestamp,
-        response: &Response<Bytes>,
-        now: Timestamp,
+        attempt: Attempt,
+        answers: &Answers<'_>,
     ) -> Finding {
         let Some(look_up) = &self.common.look_up else {
             return unclear("this provider cannot be asked".to_owned());
         };
         let private = self.common.private(std::slice::from_ref(message));
-        let answer = Answer::read(response, &private, now);
-        let finding = self.calls().found(&self.common, message, sent_at, &answer);
-        look_up.settled(finding, sent_at, now)
+        let found = |answer: &Answer<'_>| {
+            let sought = Sought::new(message, attempt, answer.date, answers);
+            self.calls().found(&self.common, &sought, answer)
+        };
+        look_up.found(answers, attempt, &private, found)
     }
 }
 
@@ -315,6 +324,14 @@ pub(super) fn form<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> S
 /// Every message of the request gets the same outcome, for it was said of all of them.
 pub(super) fn all(messages: &[Message], outcome: &Outcome) -> Vec<Outcome> {
     outcome.clone().of_all(messages.len())
+}
+
+/// The only result, if the request carried one message: it is about that message, however it writes the number.
+pub(super) fn only<'a>(messages: &[Message], results: &'a [Value]) -> Option<&'a Value> {
+    match (messages, results) {
+        ([_], [result]) => Some(result),
+        _ => None,
+    }
 }
 
 pub(super) fn refused(reason: String) -> Outcome {

@@ -56,11 +56,21 @@ pub fn retry_after(headers: &HeaderMap, now: Timestamp) -> Option<Duration> {
                 .or((!text.is_empty()).then_some(u64::MAX))?,
         )
     } else {
-        let until = httpdate::parse_http_date(text).ok()?;
-        let until = until.duration_since(std::time::UNIX_EPOCH).ok()?;
-        Timestamp::from_millis(crate::sms::millis(until)).since(now)
+        moment(text)?.since(now)
     };
     Some(wait.min(MAX_RETRY_AFTER))
+}
+
+/// Header `Date`: the vendor's clock.
+pub(super) fn date(headers: &HeaderMap) -> Option<Timestamp> {
+    moment(headers.get(header::DATE)?.to_str().ok()?)
+}
+
+/// An HTTP date.
+fn moment(text: &str) -> Option<Timestamp> {
+    let instant = httpdate::parse_http_date(text.trim()).ok()?;
+    let instant = instant.duration_since(std::time::UNIX_EPOCH).ok()?;
+    Some(Timestamp::from_millis(crate::sms::millis(instant)))
 }
 
 #[cfg(test)]

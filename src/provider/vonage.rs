@@ -73,8 +73,7 @@ impl Calls for Vonage {
         let is_taken = |part: &&Value| scalar(part, "/status").as_deref() == Some("0");
         let taken_parts: Vec<&Value> = parts.iter().filter(is_taken).collect();
         let is_strange = |part: &&Value| {
-            scalar(part, "/to").is_some_and(|to| to != messages[0].phone.digits())
-                || scalar(part, "/client-ref").is_some_and(|it| it != messages[0].reference)
+            scalar(part, "/client-ref").is_some_and(|it| it != messages[0].reference)
         };
         if !answer.status.is_success() {
             return vec![answer.failed(&common.codes, None, None)];

@@ -12,14 +12,12 @@ use serde_json::Value;
 use super::answer::{Answer, count, receipt, scalar, taken};
 use super::mainland::{is_mainland, local, moment, number};
 use super::stanza::Stanza;
-use super::supports::Finding;
+use super::supports::{Attempt, Finding, Fit, Sought};
 use super::vendor::{Calls, Common, FORM, all, form, post, unclear};
 use super::{Message, ProviderError, Stamp};
-use crate::sms::{Outcome, Timestamp};
+use crate::sms::Outcome;
 
 pub(super) const KEYS: &[&str] = &[];
-
-const PAGE: usize = 100;
 
 /// The vendor's clock before the attempt, and the time a request may take behind it.
 const BEFORE: Duration = Duration::from_secs(60);
@@ -99,15 +97,14 @@ impl Calls for Yunpian {
 
     fn answer(&self, common: &Common, messages: &[Message], answer: &Answer<'_>) -> Vec<Outcome> {
         let whole = answer.json.as_ref().unwrap_or(&Value::Null);
-        if let [message] = messages {
-            let names_a_phone = answer.status.is_success() && whole.get("mobile").is_some();
-            if names_a_phone && !is_to(whole, message) {
-                return vec![answer.unknown(" for another phone")];
-            }
+        if messages.len() == 1 {
             return vec![result(common, answer, whole)];
         }
         let results = answer.list("/data");
-        if results.is_empty() || !answer.status.is_success() {
+        // An answer that shows accepted messages rejects no request as a whole, whatever its status.
+        let is_ok = |entry: &Value| scalar(entry, "/code").as_deref() == Some("0");
+        let is_mixed = results.iter().any(is_ok);
+        if results.is_empty() || !(answer.status.is_success() || is_mixed) {
             let outcome = match answer.scalar("/code") {
                 Some(code) if code != "0" => {
                     answer.failed(&common.codes, Some(&code), answer.scalar("/msg"))
@@ -130,52 +127,53 @@ impl Calls for Yunpian {
         &self,
         common: &Common,
         message: &Message,
-        sent_at: Timestamp,
+        attempt: Attempt,
         _stamp: &Stamp,
-    ) -> Option<Result<Request<Bytes>, Outcome>> {
+    ) -> Option<Result<Vec<Request<Bytes>>, Outcome>> {
+        let start = attempt.started_after;
         let body = form([
             ("apikey", common.secret("api_key")),
             ("mobile", mobile(message)),
-            ("start_time", &local(sent_at.minus(BEFORE))),
-            ("end_time", &local(sent_at.plus(BEHIND))),
+            ("start_time", &local(start.minus(BEFORE))),
+            ("end_time", &local(start.plus(BEHIND))),
             ("page_num", "1"),
             ("page_size", "100"),
         ]);
         let url = common.at(&["v2", "sms", "get_record.json"]);
-        Some(post(&url, FORM, None, body))
+        Some(post(&url, FORM, None, body).map(|request| vec![request]))
     }
 
-    fn found(
-        &self,
-        _: &Common,
-        message: &Message,
-        sent_at: Timestamp,
-        answer: &Answer<'_>,
-    ) -> Finding {
+    fn ids(&self, answer: &Answer<'_>) -> Vec<String> {
+        let entries = answer.list("").iter();
+        entries.filter_map(|entry| scalar(entry, "/sid")).collect()
+    }
+
+    /// The list is not documented to be complete, so it proves no absence.
+    fn found(&self, _: &Common, sought: &Sought<'_>, answer: &Answer<'_>) -> Finding {
+        let message = sought.message;
         let list = answer.json.as_ref().and_then(Value::as_array);
         let Some(list) = list.filter(|_| answer.status.is_success()) else {
             return unclear(answer.reason("", answer.scalar("/msg")));
         };
         let uid = |entry: &Value| scalar(entry, "/uid");
-        let is_ours = |entry: &&Value| uid(entry).is_some_and(|uid| uid == message.reference);
-        let is_near = |entry: &&Value| {
+        let is_ours = |entry: &&Value| uid(entry).as_ref() == Some(&message.reference);
+        let may_be = |entry: &&Value| {
             let at = scalar(entry, "/send_time").and_then(|text| moment(&text));
-            at.is_none_or(|at| at >= sent_at.minus(BEFORE) && at <= sent_at.plus(BEHIND))
+            is_to(entry, message)
+                && uid(entry).is_none()
+                && sought.fit(at) == Fit::Near
+                && !sought.is_other(scalar(entry, "/sid").as_deref())
         };
-        let may_be = |entry: &&Value| is_to(entry, message) && uid(entry).is_none();
-        let near: Vec<&Value> = list.iter().filter(is_near).filter(may_be).collect();
+        let near: Vec<&Value> = list.iter().filter(may_be).collect();
         let is_text = |entry: &Value| entry["text"].as_str() == Some(message.content.as_str());
         let found = match (list.iter().find(is_ours), near.as_slice()) {
             (Some(entry), _) => Some(entry),
             (None, [entry]) if is_text(entry) => Some(*entry),
-            (None, []) if list.len() < PAGE => return Finding::Absent,
             _ => None,
         };
         match found.and_then(|entry| scalar(entry, "/sid")) {
             Some(id) => Finding::Found(receipt(&id, None, None)),
-            None => {
-                unclear("the provider has other messages to this phone at that time".to_owned())
-            }
+            None => unclear("the provider does not show for certain that it has it".to_owned()),
         }
     }
 }

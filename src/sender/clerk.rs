@@ -234,6 +234,7 @@ impl Clerk {
         self.reach = fitting(self.reach, self.clock.error_us());
         let mut round = self.empty_round(now);
         round.settlements.append(&mut self.inquiry.found);
+        round.halts.append(&mut self.inquiry.halts);
         for one in ended {
             self.conclude(one, &mut round);
         }

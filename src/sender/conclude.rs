@@ -280,7 +280,7 @@ impl Clerk {
     fn count(&self, fate: &Fate) {
         let counter = match fate {
             Fate::Sent(_) => &self.progress.sent,
-            Fate::Failed(_) | Fate::Refused(_) => &self.progress.failed,
+            Fate::Failed(_) | Fate::FoundRejected(_) | Fate::Refused(_) => &self.progress.failed,
             Fate::Unknown(_) => &self.progress.unknown,
             Fate::Ready { .. } => &self.progress.retried,
             Fate::Refunded => return,
@@ -338,7 +338,9 @@ fn story(fate: &Fate, now: Timestamp) -> String {
             Some(id) => format!("sent ({id})"),
             None => "sent".to_owned(),
         },
-        Fate::Failed(cause) | Fate::Refused(cause) => format!("failed: {}", cause.reason),
+        Fate::Failed(cause) | Fate::FoundRejected(cause) | Fate::Refused(cause) => {
+            format!("failed: {}", cause.reason)
+        }
         Fate::Unknown(cause) => format!("unknown, parked: {}", cause.reason),
         Fate::Ready { due_at, cause, .. } => {
             let wait = due_at.since(now).as_secs_f32();

@@ -1,68 +1,113 @@
 //! Asking a provider what became of messages of which nobody knows whether it took them: when to ask, one
 //! question at a time, and what the answer means for the message.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use bytes::Bytes;
+use http::Response;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::SendError;
 use super::clerk::Clerk;
+use super::line::note_outcomes;
 use super::slot::Transport;
 use crate::phone::Phone;
-use crate::provider::{Finding, LookUp, Message, Provider, Stamp};
-use crate::sms::{Cause, Class, Sms, Timestamp};
-use crate::store::{Due, Fate, Settlement, Unknown};
+use crate::provider::{Answers, Attempt, Finding, LookUp, Message, Provider, Stamp};
+use crate::sms::{Cause, Class, Outcome, Sms, Timestamp};
+use crate::store::{CampaignState, Due, Fate, Halt, Settlement, Unknown};
 
 /// A round of questions takes about so long, and has at most so many.
 const ROUND: Duration = Duration::from_secs(5);
 const MOST: u32 = 16;
-/// Of a message that another run sent, only the claim's moment is known: the request started within so long.
+/// Of a message that was in doubt before, only the claim's moment is known: the request started within so long.
 const HELD: Duration = Duration::from_secs(60);
 /// A question that had no answer is not repeated sooner.
 const AGAIN: Duration = Duration::from_secs(1);
-/// Of more messages than this the worker does not remember when they ended; they count as another run's.
+/// Of more messages than this the worker does not remember since when they are unknown.
 const REMEMBERED: usize = 100_000;
 
-/// A message that this worker parked.
-struct Parked {
-    claim: i64,
-    ended_at: Timestamp,
-    /// No earlier attempt was in doubt.
-    alone: bool,
+/// The messages that this worker made unknown, and that still are.
+struct Remembered {
+    most: usize,
+    /// By message: since when, by a clock that nobody sets.
+    since: HashMap<i64, Instant>,
+    /// How many more there are, and since when there are more.
+    beyond: u64,
+    full_since: Timestamp,
+}
+
+impl Remembered {
+    fn new(most: usize) -> Self {
+        Self {
+            most,
+            since: HashMap::new(),
+            beyond: 0,
+            full_since: Timestamp::default(),
+        }
+    }
+
+    fn add(&mut self, id: i64, now: Timestamp) {
+        if self.since.len() < self.most {
+            self.since.insert(id, Instant::now());
+            return;
+        }
+        if self.beyond == 0 {
+            self.full_since = now;
+        }
+        self.beyond += 1;
+    }
+
+    /// The message is unknown no more. True if it was one of these.
+    fn remove(&mut self, id: i64, unknown_at: Option<Timestamp>) -> bool {
+        if self.since.remove(&id).is_some() {
+            return true;
+        }
+        let is_beyond = self.beyond > 0 && unknown_at.is_none_or(|at| at >= self.full_since);
+        self.beyond -= u64::from(is_beyond);
+        is_beyond
+    }
 }
 
 /// What came of a question.
 pub(super) struct Answered {
     question: Question,
     asked_at: Timestamp,
-    /// `None`: no answer came.
-    finding: Option<Finding>,
+    said: Said,
+}
+
+enum Said {
+    Answers(Vec<Response<Bytes>>),
+    /// No answer came.
+    Nothing,
+    /// There is no request for it.
+    CannotAsk,
 }
 
 /// What the tasks that ask tell the clerk.
 pub(super) enum Heard {
     Answered(usize, Box<Answered>),
-    /// The round of this route's questions is over.
-    Over(usize),
+    /// The round of this route's questions is over; the next may begin then.
+    Over(usize, Instant),
 }
 
 struct Question {
     unknown: Unknown,
     message: Message,
-    sent_at: Timestamp,
+    campaign_id: i64,
+    attempt: Attempt,
     /// From then on the provider knows all that it will ever know of it.
     known_at: Timestamp,
-    /// No earlier attempt may have been accepted.
-    alone: bool,
+    /// How long this worker knows it to be unknown.
+    waited: Option<Duration>,
 }
 
 /// All questions of a worker.
 pub(super) struct Inquiry {
-    parked: HashMap<i64, Parked>,
+    remembered: Remembered,
     /// Routes that are being asked.
     busy: Vec<usize>,
     /// When each route may be asked next.
@@ -71,6 +116,8 @@ pub(super) struct Inquiry {
     pub(super) heard: mpsc::UnboundedReceiver<Heard>,
     /// Findings that wait for the next round.
     pub(super) found: Vec<Settlement>,
+    /// Campaigns that must not go on, by what was found.
+    pub(super) halts: Vec<Halt>,
     /// Since when nothing else is to be done.
     waits_since: Option<Timestamp>,
 }
@@ -79,54 +126,33 @@ impl Inquiry {
     pub(super) fn new() -> Self {
         let (tell, heard) = mpsc::unbounded_channel();
         Self {
-            parked: HashMap::new(),
+            remembered: Remembered::new(REMEMBERED),
             busy: Vec::new(),
             free_at: HashMap::new(),
             tell,
             heard,
             found: Vec::new(),
+            halts: Vec::new(),
             waits_since: None,
         }
     }
 
     /// Remembers what became of a message, if its provider can be asked.
     pub(super) fn note(&mut self, provider: &Provider, sms: &Sms, fate: &Fate, now: Timestamp) {
-        if self.parked.len() < REMEMBERED
-            && matches!(fate, Fate::Unknown(_))
-            && provider.supports().look_up.is_some()
-        {
-            let parked = Parked {
-                claim: sms.claim,
-                ended_at: now,
-                alone: !sms.in_doubt,
-            };
-            self.parked.insert(sms.id, parked);
+        if matches!(fate, Fate::Unknown(_)) && provider.supports().look_up.is_some() {
+            self.remembered.add(sms.id, now);
         }
     }
 
     pub(super) fn is_busy(&self, route: usize) -> bool {
         self.busy.contains(&route)
     }
+}
 
-    /// When its attempt had ended at the latest.
-    fn ended_at(&self, unknown: &Unknown, provider: &Provider) -> Timestamp {
-        match self.parked.get(&unknown.id) {
-            Some(parked) if parked.claim == unknown.claim => parked.ended_at,
-            _ => claimed_at(unknown).plus(provider.timeout() + HELD),
-        }
-    }
-
-    /// Whether there is no other attempt than the last that may have been accepted.
-    fn is_alone(&self, unknown: &Unknown) -> bool {
-        match self.parked.get(&unknown.id) {
-            Some(parked) if parked.claim == unknown.claim => parked.alone,
-            // A claim after its time was no attempt: the one before it was.
-            _ => {
-                let expires_at = unknown.expires_at;
-                unknown.attempts <= 1 && expires_at.is_none_or(|at| Some(at) > unknown.claimed_at)
-            }
-        }
-    }
+/// When its attempt had ended at the latest.
+fn ended_at(unknown: &Unknown, provider: &Provider) -> Timestamp {
+    let by_claim = || claimed_at(unknown).plus(provider.timeout() + HELD);
+    unknown_at(unknown).unwrap_or_else(by_claim)
 }
 
 /// So long after an attempt its provider has said what it can say.
@@ -159,6 +185,10 @@ fn claimed_at(unknown: &Unknown) -> Timestamp {
     Timestamp::from_millis(unknown.claimed_at.unwrap_or_default())
 }
 
+fn unknown_at(unknown: &Unknown) -> Option<Timestamp> {
+    unknown.unknown_at.map(Timestamp::from_millis)
+}
+
 impl Clerk {
     /// Asks the providers for what is due, each at its own pace.
     pub(super) async fn inquire(&mut self) -> Result<(), SendError> {
@@ -180,29 +210,29 @@ impl Clerk {
             if questions.is_empty() {
                 continue;
             }
-            let count = u32::try_from(questions.len()).unwrap_or(MOST);
             let begins_at = free_at.max(Instant::now());
-            self.inquiry
-                .free_at
-                .insert(index, begins_at + spacing * count);
             self.inquiry.busy.push(index);
             let tell = self.inquiry.tell.clone();
             let clock = Arc::clone(&self.clock);
             let transport = self.routes[index].transport.clone();
             self.tasks.spawn(async move {
-                for (at, question) in (0..).zip(questions) {
-                    tokio::time::sleep_until(begins_at + spacing * at).await;
+                let mut pace = Pace {
+                    next_at: begins_at,
+                    spacing,
+                };
+                for question in questions {
+                    tokio::time::sleep_until(pace.next_at).await;
                     let asked_at = clock.now();
-                    let finding = ask(&provider, &transport, asked_at, &question).await;
+                    let said = ask(&provider, &transport, asked_at, &question, &mut pace).await;
                     let answered = Answered {
                         question,
                         asked_at,
-                        finding,
+                        said,
                     };
                     // A clerk that is gone has no use for it.
                     drop(tell.send(Heard::Answered(index, Box::new(answered))));
                 }
-                drop(tell.send(Heard::Over(index)));
+                drop(tell.send(Heard::Over(index, pace.next_at)));
             });
         }
         Ok(())
@@ -228,9 +258,12 @@ impl Clerk {
             };
             let limit = i64::try_from(most - questions.len()).unwrap_or_default();
             for unknown in self.database.reach().await?.unknown_due(due, limit).await? {
-                let sent_at = claimed_at(&unknown);
-                let ended_at = self.inquiry.ended_at(&unknown, provider);
-                let until = next_at(look_up, provider, (sent_at, ended_at), now);
+                let attempt = Attempt {
+                    started_after: claimed_at(&unknown),
+                    started_before: unknown_at(&unknown),
+                };
+                let ended_at = ended_at(&unknown, provider);
+                let until = next_at(look_up, provider, (attempt.started_after, ended_at), now);
                 let store = self.database.reach().await?;
                 if !store.postpone_unknown(&unknown, until).await? {
                     continue;
@@ -238,11 +271,13 @@ impl Clerk {
                 let Some(message) = self.message(&unknown, line.campaign.sender.as_ref()) else {
                     continue;
                 };
+                let since = self.inquiry.remembered.since.get(&unknown.id);
                 questions.push(Question {
                     message,
-                    sent_at,
+                    campaign_id: line.campaign.id,
+                    attempt,
                     known_at: ended_at.plus(patience(look_up)),
-                    alone: self.inquiry.is_alone(&unknown),
+                    waited: since.map(Instant::elapsed),
                     unknown: Unknown {
                         due_at: until.as_millis(),
                         ..unknown
@@ -271,7 +306,10 @@ impl Clerk {
         let mut heard = Some(first);
         while let Some(one) = heard {
             match one {
-                Heard::Over(index) => self.inquiry.busy.retain(|busy| *busy != index),
+                Heard::Over(index, free_at) => {
+                    self.inquiry.free_at.insert(index, free_at);
+                    self.inquiry.busy.retain(|busy| *busy != index);
+                }
                 Heard::Answered(index, answered) => {
                     if let Err(error) = self.settle_answered(index, *answered).await {
                         // It stays unknown, and is asked for again.
@@ -289,7 +327,7 @@ impl Clerk {
         Answered {
             question,
             asked_at,
-            finding,
+            said,
         }: Answered,
     ) -> Result<(), SendError> {
         let now = self.clock.now();
@@ -297,46 +335,160 @@ impl Clerk {
         let Some(look_up) = provider.supports().look_up else {
             return Ok(());
         };
-        let Some(finding) = finding else {
-            let until = now.plus(look_up.after.max(AGAIN));
-            let store = self.database.reach().await?;
-            store.postpone_unknown(&question.unknown, until).await?;
-            return Ok(());
-        };
-        let Unknown { id, claim, .. } = question.unknown;
-        if let Finding::Found(receipt) = finding {
-            self.forget(id);
-            self.progress.sent.fetch_add(1, Ordering::Relaxed);
-            self.inquiry.found.push(Settlement {
-                id,
-                claim,
-                provider: provider.name().to_owned(),
-                fate: Fate::Sent(receipt),
-            });
-            return Ok(());
-        }
-        if asked_at < question.known_at {
-            return Ok(());
-        }
-        let never_had =
-            finding == Finding::Absent && look_up.absent_after.is_some() && question.alone;
-        if never_had || self.may_resend(index, question.sent_at, now) {
-            let most = self.settings.retry.max_attempts;
-            let store = self.database.reach().await?;
-            if store
-                .ready_unknown((id, claim), !never_had, most, now)
-                .await?
-            {
-                self.forget(id);
-                self.progress.retried.fetch_add(1, Ordering::Relaxed);
+        let finding = match said {
+            Said::Answers(responses) => {
+                let others = self.others(&provider, &question, &responses).await?;
+                let answers = Answers {
+                    responses: &responses,
+                    asked_at,
+                    others: &others,
+                };
+                let found = provider.found(&question.message, question.attempt, &answers);
+                waited(found, &question, &look_up)
             }
+            Said::Nothing => {
+                let until = now.plus(look_up.after.max(AGAIN));
+                let store = self.database.reach().await?;
+                store.postpone_unknown(&question.unknown, until).await?;
+                return Ok(());
+            }
+            Said::CannotAsk => {
+                Finding::Unclear(Cause::new(Class::Unknown, "it cannot be asked for"))
+            }
+        };
+        let is_over = asked_at >= question.known_at;
+        let never_had = finding == Finding::Absent;
+        match finding {
+            Finding::Found(receipt) => {
+                self.forget(&question.unknown);
+                self.progress.sent.fetch_add(1, Ordering::Relaxed);
+                self.settle(&provider, &question.unknown, Fate::Sent(receipt));
+                return Ok(());
+            }
+            // Of several attempts, one that was not accepted says nothing about the others.
+            Finding::NotAccepted(outcome) if question.attempt.started_before.is_some() => {
+                return self
+                    .settle_not_accepted(index, &question, outcome, now)
+                    .await;
+            }
+            Finding::TooSoon(left) if is_over => {
+                let until = now.plus(left + AGAIN);
+                let store = self.database.reach().await?;
+                store.postpone_unknown(&question.unknown, until).await?;
+            }
+            _ => {}
+        }
+        let started_after = question.attempt.started_after;
+        if never_had || is_over && self.may_resend(index, started_after, now) {
+            self.ready(&question.unknown, !never_had, now).await?;
+        }
+        Ok(())
+    }
+
+    /// The ids that the provider gave to other messages to the same phone.
+    async fn others(
+        &self,
+        provider: &Provider,
+        question: &Question,
+        responses: &[Response<Bytes>],
+    ) -> Result<BTreeSet<String>, SendError> {
+        let ids = provider.ids(responses);
+        if ids.is_empty() {
+            return Ok(BTreeSet::new());
+        }
+        let store = self.database.reach().await?;
+        let sent = store.ids_sent(provider.name(), &ids).await?;
+        let region = self.settings.default_region;
+        let is_its = |phone: &str| {
+            Phone::parse(phone, region).is_ok_and(|phone| phone == question.message.phone)
+        };
+        let its = sent.into_iter().filter(|(_, phone)| is_its(phone));
+        Ok(its.map(|(id, _)| id).collect())
+    }
+
+    /// What the provider's own entry says of a message that it did not accept, as its answer would have.
+    async fn settle_not_accepted(
+        &mut self,
+        index: usize,
+        question: &Question,
+        outcome: Outcome,
+        now: Timestamp,
+    ) -> Result<(), SendError> {
+        let provider = Arc::clone(&self.routes[index].provider);
+        let name = provider.name();
+        let why = self.routes[index]
+            .line(question.campaign_id)
+            .and_then(|line| {
+                let why = match &outcome {
+                    Outcome::Refused { cause, .. } => {
+                        let reason = format!("`{name}` refuses the account: {}", cause.reason);
+                        Some((CampaignState::Stopped, reason))
+                    }
+                    outcome => note_outcomes(line, &provider, std::slice::from_ref(outcome)),
+                };
+                let (state, reason) = why.filter(|_| line.is_active())?;
+                Some((state, reason))
+            });
+        let retry = &self.settings.retry;
+        let wait = match outcome {
+            Outcome::Rejected(cause) => {
+                self.forget(&question.unknown);
+                self.progress.failed.fetch_add(1, Ordering::Relaxed);
+                self.settle(&provider, &question.unknown, Fate::FoundRejected(cause));
+                None
+            }
+            Outcome::Capped { retry_after, .. } => Some(retry_after.unwrap_or(retry.max_wait)),
+            Outcome::Throttled { retry_after, .. } | Outcome::Unavailable { retry_after, .. } => {
+                Some(retry_after.unwrap_or(retry.first_wait))
+            }
+            _ => Some(Duration::ZERO),
+        };
+        if let Some(wait) = wait {
+            self.ready(&question.unknown, false, now.plus(wait)).await?;
+        }
+        if let Some((state, reason)) = why {
+            if let Some(line) = self.routes[index].line(question.campaign_id) {
+                line.halt(state, Some(reason.clone()));
+            }
+            self.inquiry.halts.push(Halt {
+                campaign_id: question.campaign_id,
+                state,
+                reason,
+            });
+        }
+        Ok(())
+    }
+
+    fn settle(&mut self, provider: &Provider, unknown: &Unknown, fate: Fate) {
+        self.inquiry.found.push(Settlement {
+            id: unknown.id,
+            claim: unknown.claim,
+            provider: provider.name().to_owned(),
+            fate,
+        });
+    }
+
+    /// Puts it back into the queue.
+    async fn ready(
+        &mut self,
+        unknown: &Unknown,
+        in_doubt: bool,
+        due_at: Timestamp,
+    ) -> Result<(), SendError> {
+        let most = self.settings.retry.max_attempts;
+        let one = (unknown.id, unknown.claim);
+        let store = self.database.reach().await?;
+        if store.ready_unknown(one, in_doubt, most, due_at).await? {
+            self.forget(unknown);
+            self.progress.retried.fetch_add(1, Ordering::Relaxed);
         }
         Ok(())
     }
 
     /// It is unknown no more.
-    fn forget(&mut self, id: i64) {
-        if self.inquiry.parked.remove(&id).is_some() {
+    fn forget(&mut self, unknown: &Unknown) {
+        let unknown_at = unknown_at(unknown);
+        if self.inquiry.remembered.remove(unknown.id, unknown_at) {
             self.progress.unknown.fetch_sub(1, Ordering::Relaxed);
         }
     }
@@ -382,25 +534,53 @@ impl Clerk {
     }
 }
 
+/// When the next request may be made.
+struct Pace {
+    next_at: Instant,
+    spacing: Duration,
+}
+
 async fn ask(
     provider: &Provider,
     transport: &Transport,
     asked_at: Timestamp,
-    Question {
-        message, sent_at, ..
-    }: &Question,
-) -> Option<Finding> {
+    question: &Question,
+    pace: &mut Pace,
+) -> Said {
     // What the answer means is judged by when it was asked for: what came since it may not know.
     let stamp = Stamp {
         now: asked_at,
         nonce: rand::random(),
     };
-    let Ok(request) = provider.look_up(message, *sent_at, &stamp)? else {
-        let cause = Cause::new(Class::Unknown, "it cannot be asked for");
-        return Some(Finding::Unclear(cause));
+    let requests = provider.look_up(&question.message, question.attempt, &stamp);
+    let Some(Ok(requests)) = requests else {
+        return Said::CannotAsk;
     };
-    let response = transport.ask(request).await.ok()?;
-    Some(provider.found(message, *sent_at, &response, &stamp))
+    let mut responses = Vec::with_capacity(requests.len());
+    for request in requests {
+        tokio::time::sleep_until(pace.next_at).await;
+        pace.next_at = pace.next_at.max(Instant::now()) + pace.spacing;
+        match transport.ask(request).await {
+            Ok(response) => responses.push(response),
+            Err(_) => return Said::Nothing,
+        }
+    }
+    Said::Answers(responses)
+}
+
+/// Absence is believed only if this worker, where it saw the attempt, has itself waited for long enough: the
+/// database's clock may have been set since.
+fn waited(finding: Finding, question: &Question, look_up: &LookUp) -> Finding {
+    let (Finding::Absent, Some(waited)) = (&finding, question.waited) else {
+        return finding;
+    };
+    match look_up
+        .absent_after
+        .and_then(|span| span.checked_sub(waited))
+    {
+        Some(left) if !left.is_zero() => Finding::TooSoon(left),
+        _ => finding,
+    }
 }
 
 /// Between two questions, so that no window ever holds too many.
@@ -408,4 +588,24 @@ fn spacing(look_up: &LookUp) -> Duration {
     let rates = look_up.rate.0.iter();
     let spans = rates.map(|rate| rate.window / rate.limit.get());
     spans.max().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unknown_messages_beyond_the_remembered_are_counted() {
+        let at = Timestamp::from_millis;
+        let mut remembered = Remembered::new(2);
+        for id in 1..=4 {
+            remembered.add(id, at(id * 10));
+        }
+        // Another run's, from before.
+        assert!(!remembered.remove(9, Some(at(5))));
+        for id in [4, 1, 3, 2] {
+            assert!(remembered.remove(id, Some(at(id * 10))), "{id}");
+        }
+        assert!(!remembered.remove(4, Some(at(40))));
+    }
 }

@@ -55,6 +55,7 @@ enum Result {
     },
     Failed(Reason),
     Refused(Reason),
+    FoundRejected(Reason),
     Ready {
         due_at: i64,
         cause: Option<Reason>,
@@ -200,6 +201,7 @@ impl Entry {
             },
             Fate::Failed(cause) => Result::Failed(Reason::of(cause)),
             Fate::Refused(cause) => Result::Refused(Reason::of(cause)),
+            Fate::FoundRejected(cause) => Result::FoundRejected(Reason::of(cause)),
             Fate::Ready {
                 due_at,
                 cause,
@@ -235,6 +237,7 @@ impl Entry {
             }),
             Result::Failed(reason) => Fate::Failed(reason.cause()),
             Result::Refused(reason) => Fate::Refused(reason.cause()),
+            Result::FoundRejected(reason) => Fate::FoundRejected(reason.cause()),
             Result::Ready {
                 due_at,
                 cause,

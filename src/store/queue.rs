@@ -72,6 +72,9 @@ pub enum Fate {
         in_doubt: bool,
     },
     Unknown(Cause),
+    /// A status lookup found that the provider rejected this attempt of an unknown message, and no earlier
+    /// attempt may have been accepted: it fails.
+    FoundRejected(Cause),
     /// The attempt was part of an outage and is given back, from the queue or from the failed.
     Refunded,
 }

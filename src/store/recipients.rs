@@ -85,7 +85,7 @@ fn earliest(round: &Round, starts: &[i64]) -> Option<i64> {
 pub(super) fn may_have_reached(settlement: &Settlement) -> Option<bool> {
     match &settlement.fate {
         Fate::Sent(_) | Fate::Unknown(_) | Fate::Ready { in_doubt: true, .. } => Some(true),
-        Fate::Failed(_) | Fate::Ready { .. } => Some(false),
+        Fate::Failed(_) | Fate::FoundRejected(_) | Fate::Ready { .. } => Some(false),
         Fate::Refused(_) | Fate::Refunded => None,
     }
 }

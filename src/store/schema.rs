@@ -51,6 +51,7 @@ diesel::table! {
         worker_id -> Nullable<BigInt>,
         claim -> BigInt,
         claimed_at -> Nullable<BigInt>,
+        unknown_at -> Nullable<BigInt>,
         reference -> Nullable<Text>,
         dedupe_key -> Nullable<Text>,
         last_class -> Nullable<Text>,

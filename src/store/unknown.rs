@@ -4,15 +4,19 @@
 use diesel::prelude::*;
 use diesel_async::RunQueryDsl;
 
+use super::foreign::Foreign;
 use super::ledger::{Chunk, chunked};
 use super::queue::{Fate, Settlement};
-use super::schema::sms;
+use super::schema::{sms, sms_sent};
 use super::verdict::NOT_STORED;
 use super::{Store, StoreError};
 use crate::sms::{Class, State, Timestamp};
 
 /// The longest reason that a message is set aside with, in characters.
 const REASON: usize = 500;
+
+/// A statement takes a limited number of values.
+const CHUNK: usize = 1_000;
 
 /// A message of which nobody knows whether it was accepted.
 #[derive(Clone, Debug, Queryable, Selectable)]
@@ -26,8 +30,10 @@ pub struct Unknown {
     pub params: String,
     pub reference: Option<String>,
     /// In milliseconds since the Unix epoch, as all instants.
-    pub expires_at: Option<i64>,
     pub claimed_at: Option<i64>,
+    /// When it became unknown, so its last attempt started before this. `None` where earlier attempts may have been
+    /// accepted too.
+    pub unknown_at: Option<i64>,
     /// When its provider is to be asked.
     pub due_at: i64,
 }
@@ -41,6 +47,17 @@ pub struct Due {
     /// Their last attempt was claimed by then.
     pub claimed_by: Timestamp,
 }
+
+/// The instant for column `unknown_at`, in an update that sets it before `in_doubt`.
+macro_rules! unless_in_doubt {
+    ($now:expr) => {
+        diesel::dsl::case_when(
+            $crate::store::schema::sms::in_doubt.eq(false),
+            diesel::IntoSql::into_sql::<diesel::sql_types::BigInt>($now.as_millis()),
+        )
+    };
+}
+pub(super) use unless_in_doubt;
 
 impl Store {
     /// The first so many, those first that waited longest.
@@ -86,6 +103,25 @@ impl Store {
         .set(sms::due_at.eq(until.as_millis()))
         .execute(conn))?;
         Ok(rows == 1)
+    }
+
+    /// Those of `ids` under which `provider` accepted another message, and the phones of these messages.
+    pub async fn ids_sent(
+        &self,
+        provider: &str,
+        ids: &[String],
+    ) -> Result<Vec<(String, String)>, StoreError> {
+        let mut sent = Vec::new();
+        for ids in ids.chunks(CHUNK) {
+            let rows: Vec<(Option<String>, Foreign)> = reading!(self, |conn| sms_sent::table
+                .filter(sms_sent::message_id.eq_any(ids))
+                .filter(sms_sent::provider.eq(provider))
+                .select((sms_sent::message_id, sms_sent::phone))
+                .load(conn))?;
+            let of = |(id, phone): (Option<String>, Foreign)| Some((id?, phone.text));
+            sent.extend(rows.into_iter().filter_map(of));
+        }
+        Ok(sent)
     }
 
     /// Puts an unknown message back into the queue: `in_doubt` no more where its provider never had it, or
@@ -176,7 +212,8 @@ impl Store {
             Fate::Refused(cause) => (format!("it was not sent: {}", cause.reason), 0),
             Fate::Unknown(cause) => (cause.reason.clone(), 1),
             Fate::Ready { counted, .. } => ("it was not accepted".to_owned(), i32::from(*counted)),
-            Fate::Refunded => return Ok(false),
+            // It stays unknown.
+            Fate::FoundRejected(_) | Fate::Refunded => return Ok(false),
         };
         let refused = error.reason();
         let reason = format!("{outcome}; the database refuses to store that: {refused}");

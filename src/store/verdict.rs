@@ -155,6 +155,17 @@ pub(super) fn of(settlement: &Settlement, standing: &Standing, is_cancelled: boo
             },
         };
     }
+    if let Fate::FoundRejected(cause) = &settlement.fate {
+        // Its attempt was counted when it became unknown.
+        let is_proven = standing.state == State::Unknown.code() && is_own;
+        if !is_proven || standing.late_accepted > 0 {
+            return Verdict::Stale;
+        }
+        return Verdict::Failed {
+            cause: cause.clone(),
+            counted: 0,
+        };
+    }
     if !sending || !is_own {
         return Verdict::Stale;
     }
@@ -215,6 +226,6 @@ fn not_accepted(settlement: &Settlement, was_in_doubt: bool, is_cancelled: bool)
             }
             Verdict::Cancelled { counted }
         }
-        Fate::Sent(_) | Fate::Refunded => Verdict::Stale,
+        Fate::Sent(_) | Fate::FoundRejected(_) | Fate::Refunded => Verdict::Stale,
     }
 }

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use http::{Response, StatusCode};
 use libfuzzer_sys::fuzz_target;
 use smsq::phone::Phone;
-use smsq::provider::{Finding, Message, Provider, Stamp, builtin};
+use smsq::provider::{Answers, Attempt, Finding, Message, Provider, Stamp, builtin};
 use smsq::sms::{Outcome, Timestamp};
 
 static PROVIDERS: LazyLock<Vec<Provider>> = LazyLock::new(|| {
@@ -62,6 +62,15 @@ fuzz_target!(|data: &[u8]| {
         assert!(!body.is_empty() || status == 409 || !outcomes.iter().any(is_taken));
     }
     let sent_at = Timestamp::from_millis(1_700_000_000_000);
-    let finding = provider.found(&MESSAGES[0], sent_at, &response, &stamp);
+    let attempt = Attempt {
+        started_after: sent_at,
+        started_before: Some(sent_at),
+    };
+    let answers = Answers {
+        responses: &[response],
+        asked_at: stamp.now,
+        others: &std::collections::BTreeSet::new(),
+    };
+    let finding = provider.found(&MESSAGES[0], attempt, &answers);
     assert!(status < 300 || status == 404 || matches!(finding, Finding::Unclear(_)));
 });

@@ -6,6 +6,8 @@ use rustix::process::Signal;
 use smsq::sandbox::{Behaviour, Faults};
 
 use crate::support::Scratch;
+use crate::support::databases::{Database, with_every_database};
+use crate::support::dated::{Dated, Reply, clock};
 use crate::support::practice::{Practice, list, reserved_list};
 use crate::support::shell::sqlite;
 
@@ -33,6 +35,8 @@ query = {{ reference = "{{{{ reference }}}}" }}
 list = ""
 matches = {{ "/reference" = "{{{{ reference }}}}" }}
 message_id = "/id"
+more = false
+horizon = "24h"
 rate = "20/s"
 {more}
 "#,
@@ -132,4 +136,231 @@ fn a_reference_that_is_honoured_no_more_is_not_relied_on() {
     let standing = scratch.sound_standing(Some("c"));
     assert_eq!(standing["unknown"], 1, "{standing}");
     assert_eq!(standing["sent"], 1, "{standing}");
+}
+
+/// A provider that takes no reference: a text that it lists at the time of the attempt is taken for the message.
+fn by_text(scratch: &Scratch, provider: &Dated, more: &str) {
+    let url = provider.url();
+    let section = format!(
+        r#"
+[providers.cellar]
+kind = "generic"
+url = "{url}/messages"
+json = {{ to = "{{{{ phone }}}}", text = "{{{{ content }}}}" }}
+message_id = "/id"
+error_code = "/code"
+timeout = "10s"
+[providers.cellar.look_up]
+url = "{url}/messages"
+query = {{ to = "{{{{ phone }}}}" }}
+list = "/list"
+matches = {{ "/to" = "{{{{ phone }}}}", "/text" = "{{{{ content }}}}" }}
+message_id = "/id"
+error_code = "/code"
+at = "/at"
+more = "/next"
+horizon = "24h"
+after = "200ms"
+rate = "50/s"
+{more}
+[providers.cellar.codes]
+invalid = {{ class = "recipient", reason = "not a number that can be reached" }}
+credit = {{ class = "account", reason = "no credit" }}
+"#
+    );
+    scratch.write("smsq.toml", &section);
+}
+
+fn entry(id: &str, phone: &str, at: &str, code: &str) -> String {
+    format!(r#"{{"id":"{id}","to":"{phone}","text":"Hello","at":"{at}","code":"{code}"}}"#)
+}
+
+fn listed(entries: &[String]) -> Reply {
+    Reply::Json(format!(r#"{{"list":[{}],"next":null}}"#, entries.join(",")))
+}
+
+const PHONE: &str = "+447400123456";
+
+/// A campaign with so many equal messages to one phone.
+fn scratch_with(db: &Database, provider: &Dated, more: &str, rows: usize) -> Scratch {
+    let scratch = Scratch::at(&db.url);
+    by_text(&scratch, provider, more);
+    let line = ["import", "list.csv", "--text", "Hello", "--campaign", "c"];
+    scratch.write("list.csv", "phone\n+447400123456\n");
+    let ran = scratch.run(line);
+    assert_eq!(ran.code(), Some(0), "{ran}");
+    let there = db.number("SELECT count(*) AS value FROM sms");
+    for _ in there..i64::try_from(rows).expect("few") {
+        db.run(
+            "INSERT INTO sms (campaign_id, phone, content) \
+             SELECT id, '+447400123456', 'Hello' FROM campaign WHERE name = 'c'",
+        );
+    }
+    scratch
+}
+
+#[test]
+fn entry_of_another_sent_message_is_no_evidence_for_its_twin() {
+    with_every_database(|db| {
+        // The first is accepted, the second is lost before it arrives, the third is its second attempt.
+        let provider = Dated::start(Some(0), |asked, earlier| match earlier {
+            _ if asked.is_lookup() => listed(&[entry("m0", PHONE, &clock(0), "")]),
+            1 => Reply::Lost,
+            _ => Reply::Json(format!(r#"{{"id":"m{earlier}"}}"#)),
+        });
+        let scratch = scratch_with(db, &provider, "absent_after = \"1s\"", 2);
+        let ran = scratch.run(["send", "--slots", "1"]);
+        assert_eq!(ran.code(), Some(0), "{ran}");
+        assert_eq!(provider.sends(), 3);
+        let mut ids = db.words("SELECT message_id AS value FROM sms_sent");
+        ids.sort();
+        assert_eq!(ids, [Some("m0".to_owned()), Some("m2".to_owned())]);
+    });
+}
+
+#[test]
+fn lookup_finds_message_when_provider_clock_is_behind() {
+    for behind in [11, 61, 900] {
+        with_every_database(|db| {
+            let provider = Dated::start(Some(-behind), move |asked, _| {
+                if asked.is_lookup() {
+                    return listed(&[entry("m0", PHONE, &clock(-behind), "")]);
+                }
+                Reply::Lost
+            });
+            let scratch = scratch_with(db, &provider, "absent_after = \"1s\"", 1);
+            let ran = scratch.run(["send", "--slots", "1"]);
+            assert_eq!(ran.code(), Some(0), "{behind} s: {ran}");
+            assert_eq!(provider.sends(), 1, "{behind} s");
+        });
+    }
+}
+
+#[test]
+fn message_stays_unknown_when_lookup_answer_has_no_date() {
+    with_every_database(|db| {
+        let provider = Dated::start(None, |asked, _| {
+            if asked.is_lookup() {
+                return listed(&[]);
+            }
+            Reply::Lost
+        });
+        let scratch = scratch_with(db, &provider, "absent_after = \"1s\"", 1);
+        let ran = scratch.run(["send", "--slots", "1"]);
+        assert_eq!(ran.code(), Some(1), "{ran}");
+        assert_eq!(scratch.sound_standing(Some("c"))["unknown"], 1);
+        assert_eq!(provider.sends(), 1);
+    });
+}
+
+#[test]
+fn rejection_found_by_lookup_fails_the_message() {
+    with_every_database(|db| {
+        let provider = Dated::start(Some(0), |asked, _| {
+            if asked.is_lookup() {
+                return listed(&[entry("m0", PHONE, &clock(0), "invalid")]);
+            }
+            Reply::Lost
+        });
+        let scratch = scratch_with(db, &provider, "", 1);
+        let ran = scratch.run(["send", "--slots", "1"]);
+        assert_eq!(ran.code(), Some(1), "{ran}");
+        assert_eq!(scratch.sound_standing(Some("c"))["failed"], 1);
+        let failures = scratch.failures("c");
+        assert_eq!(failures[0]["class"], "recipient", "{failures:?}");
+        assert_eq!(failures[0]["attempts"], 1, "{failures:?}");
+        assert_eq!(provider.sends(), 1);
+    });
+}
+
+#[test]
+fn account_error_found_by_lookup_stops_the_campaign() {
+    with_every_database(|db| {
+        let provider = Dated::start(Some(0), |asked, _| {
+            if asked.is_lookup() {
+                return listed(&[entry("m0", PHONE, &clock(0), "credit")]);
+            }
+            Reply::Lost
+        });
+        let scratch = scratch_with(db, &provider, "", 1);
+        let ran = scratch.run(["send", "--slots", "1"]);
+        assert_eq!(ran.code(), Some(3), "{ran}");
+        let standing = scratch.sound_standing(Some("c"));
+        assert_eq!(standing["queued"], 1, "{standing}");
+        assert_eq!(standing["state"], "stopped", "{standing}");
+        assert_eq!(provider.sends(), 1);
+    });
+}
+
+#[test]
+fn rejection_is_no_proof_where_an_earlier_attempt_is_in_doubt() {
+    with_every_database(|db| {
+        let provider = Dated::start(Some(0), |asked, _| {
+            if asked.is_lookup() {
+                return listed(&[entry("m0", PHONE, &clock(0), "invalid")]);
+            }
+            Reply::Lost
+        });
+        let scratch = scratch_with(db, &provider, "", 1);
+        db.run("UPDATE sms SET in_doubt = (1 = 1), attempts = 1, reference = 'r'");
+        let ran = scratch.run(["send", "--slots", "1"]);
+        assert_eq!(ran.code(), Some(1), "{ran}");
+        assert_eq!(scratch.sound_standing(Some("c"))["unknown"], 1);
+        assert!(provider.lookups() > 0);
+    });
+}
+
+#[test]
+fn absence_counts_from_when_a_dead_worker_was_reclaimed() {
+    with_every_database(|db| {
+        // The provider took it, and lists it only after a while.
+        let provider = Dated::start(Some(0), |asked, earlier| {
+            match (asked.is_lookup(), earlier) {
+                (true, 0) => listed(&[]),
+                (true, _) => listed(&[entry("m0", PHONE, "", "")]),
+                (false, _) => Reply::Never,
+            }
+        });
+        let scratch = scratch_with(db, &provider, "absent_after = \"3s\"", 1);
+        let mut sending = scratch.start(["send", "--slots", "1"]);
+        let is_sending = sending.until("a request", || provider.sends() == 1);
+        sending.kill();
+        assert!(is_sending, "it ended before");
+        db.run("UPDATE sms SET claimed_at = claimed_at - 600000");
+        let ran = scratch.run(["send", "--slots", "1"]);
+        assert_eq!(ran.code(), Some(0), "{ran}");
+        assert_eq!(scratch.sound_standing(Some("c"))["sent"], 1);
+        assert_eq!(provider.sends(), 1);
+    });
+}
+
+#[test]
+fn lookup_goes_to_the_host_of_an_overridden_url() {
+    let provider = Dated::start(Some(0), |asked, _| {
+        if asked.is_lookup() {
+            return Reply::Json(
+                r#"{"count":1,"batches":[{"id":"b1","client_reference":"r1"}]}"#.to_owned(),
+            );
+        }
+        Reply::Lost
+    });
+    let scratch = Scratch::new();
+    let section = format!(
+        "[providers.sinch]\nkind = \"sinch\"\nurl = \"{}/xms/v1/p/batches\"\n\
+         secrets = {{ service_plan = {{ env = \"PLAN\" }}, api_token = {{ env = \"TOKEN\" }} }}\n",
+        provider.url()
+    );
+    scratch.write("smsq.toml", &section);
+    scratch.import("phone\n+447400123456\n");
+    let parked = "UPDATE sms SET state = 2, in_doubt = 1, attempts = 1, claim = 1, reference = 'r1', \
+        claimed_at = created_at - 7200000, unknown_at = created_at - 7200000";
+    sqlite(&scratch, parked);
+    let ran = scratch.run_with(["send"], &[("PLAN", "p"), ("TOKEN", "t")]);
+    assert_eq!(ran.code(), Some(0), "{ran}");
+    let lines = provider.lines();
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    assert!(
+        lines[0].starts_with("GET /xms/v1/p/batches?client_reference=r1&page_size=30&start_date="),
+        "{lines:?}"
+    );
 }

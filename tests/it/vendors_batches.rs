@@ -269,6 +269,20 @@ fn an_answer_to_several_that_is_cut_off_or_somebody_elses_accepts_none() {
     }
 }
 
+#[test]
+fn error_status_with_accepted_entries_resends_none() {
+    for taken in &TAKEN {
+        let (kind, provider) = (taken.kind, taken.provider());
+        for status in [400, 401, 404, 422, 429, 500, 502, 503] {
+            let all = marks(&answered(&provider, status, taken.body().to_string()));
+            assert_eq!(all, "???", "{kind} {status}");
+            let some = taken.changed(|list| list.truncate(1));
+            let some = some.map(|body| marks(&answered(&provider, status, body)));
+            assert!(some.is_none_or(|some| some == "???"), "{kind} {status}");
+        }
+    }
+}
+
 /// Every place of the document, as pointers.
 fn places(json: &Value, at: &str, all: &mut Vec<String>) {
     all.push(at.to_owned());

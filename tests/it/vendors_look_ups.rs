@@ -5,10 +5,29 @@ use bytes::Bytes;
 use http::Response;
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use smsq::provider::{Finding, Stamp};
+use smsq::provider::{Answers, Attempt, Finding, Provider};
 use smsq::sms::Timestamp;
 
 use crate::vendors::{PROVIDERS, documents, message, provider, stamp};
+
+/// What a response means, so long after the attempt by the clocks of both.
+fn found(provider: &Provider, mut response: Response<Bytes>, hours: i64) -> Finding {
+    let attempt = Attempt {
+        started_after: stamp().now,
+        started_before: Some(stamp().now),
+    };
+    let asked_at = Timestamp::from_millis(stamp().now.as_millis() + hours * 3_600_000);
+    let date = u64::try_from(asked_at.as_millis()).expect("after 1970");
+    let date = std::time::UNIX_EPOCH + std::time::Duration::from_millis(date);
+    let date = httpdate::fmt_http_date(date).parse().expect("a header");
+    response.headers_mut().insert("date", date);
+    let answers = Answers {
+        responses: &[response],
+        asked_at,
+        others: &std::collections::BTreeSet::new(),
+    };
+    provider.found(&message(), attempt, &answers)
+}
 
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(400) })]
@@ -21,8 +40,7 @@ proptest! {
         for (kind, provider) in PROVIDERS.iter() {
             let mut response = Response::new(Bytes::from(document.to_string()));
             *response.status_mut() = http::StatusCode::from_u16(status).expect("a status");
-            let later = Stamp { now: Timestamp::from_millis(1_700_009_000_000), ..stamp() };
-            let finding = provider.found(&message(), stamp().now, &response, &later);
+            let finding = found(provider, response, 3);
             let is_settled = !matches!(finding, Finding::Unclear(_));
             let may_settle = status < 300 || (*kind == "sms-gate" && status == 404);
             prop_assert!(may_settle || !is_settled, "{}: {:?}", kind, finding);
@@ -60,29 +78,36 @@ fn every_look_up_of_a_stanza_finds_what_is_ours_and_nothing_else() {
         ("clicksend", "data.data"),
     ] {
         let provider = provider(kind);
-        let asked = provider.look_up(&message(), stamp().now, &stamp());
+        let attempt = Attempt {
+            started_after: stamp().now,
+            started_before: Some(stamp().now),
+        };
+        let asked = provider.look_up(&message(), attempt, &stamp());
         asked
             .expect("it can be asked")
             .unwrap_or_else(|outcome| panic!("{kind}: {outcome:?}"));
         let says = |entries: &Value, hours: i64| {
-            let body = match list.split_once('.') {
+            let count = entries.as_array().map_or(0, Vec::len);
+            let mut body = match list.split_once('.') {
                 Some((outer, inner)) => json!({ outer: { inner: entries } }),
                 None => json!({ list: entries }),
             };
-            let later = Stamp {
-                now: Timestamp::from_millis(stamp().now.as_millis() + hours * 3_600_000),
-                ..stamp()
-            };
-            let response = Response::new(Bytes::from(body.to_string()));
-            provider.found(&message(), stamp().now, &response, &later)
+            body["count"] = count.into();
+            body["totalCount"] = count.into();
+            body["meta"] = json!({ "next": null });
+            found(
+                &provider,
+                Response::new(Bytes::from(body.to_string())),
+                hours,
+            )
         };
         // One vendor's list shows no text, so an entry there may be another message.
         let is_sure = kind != "plivo";
-        let found = says(&json!([other, ours]), 1);
+        let ours = says(&json!([other, ours]), 1);
         assert_eq!(
-            matches!(found, Finding::Found(_)),
+            matches!(ours, Finding::Found(_)),
             is_sure,
-            "{kind}: {found:?}"
+            "{kind}: {ours:?}"
         );
         let can_be_absent = !["46elks", "clicksend"].contains(&kind);
         let absent = says(&json!([other]), 2);
@@ -91,13 +116,16 @@ fn every_look_up_of_a_stanza_finds_what_is_ours_and_nothing_else() {
             can_be_absent,
             "{kind}: {absent:?}"
         );
-        assert!(matches!(says(&json!([]), 0), Finding::Unclear(_)), "{kind}");
+        let early = says(&json!([]), 0);
+        assert_eq!(
+            matches!(early, Finding::TooSoon(_)),
+            can_be_absent,
+            "{kind}: {early:?}"
+        );
+        let forgotten = says(&json!([]), 24 * 31);
         assert!(
-            matches!(
-                says(&json!(vec![other.clone(); 100]), 2),
-                Finding::Unclear(_)
-            ),
-            "{kind}"
+            matches!(forgotten, Finding::Unclear(_)),
+            "{kind}: {forgotten:?}"
         );
     }
 }

@@ -51,6 +51,7 @@ CREATE TABLE IF NOT EXISTS sms (
     worker_id       BIGINT,
     claim           BIGINT       NOT NULL DEFAULT 0,
     claimed_at      BIGINT,
+    unknown_at      BIGINT,                      -- its only attempt that may have been accepted started before this
     reference       VARCHAR(255),
     dedupe_key      VARBINARY(1024),
     last_class      VARCHAR(255),
@@ -82,7 +83,8 @@ CREATE TABLE IF NOT EXISTS sms_sent (
     delivery_state TEXT,
     created_at     BIGINT       NOT NULL,
     sent_at        BIGINT       NOT NULL,
-    KEY sms_sent_when (campaign_id, sent_at, import_id)
+    KEY sms_sent_when (campaign_id, sent_at, import_id),
+    KEY sms_sent_message (message_id(64))
 ) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
 CREATE TABLE IF NOT EXISTS sms_failed (

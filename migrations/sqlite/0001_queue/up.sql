@@ -49,6 +49,7 @@ CREATE TABLE sms (
     worker_id       BIGINT,
     claim           BIGINT  NOT NULL DEFAULT 0,
     claimed_at      BIGINT,
+    unknown_at      BIGINT,                      -- its only attempt that may have been accepted started before this
     reference       TEXT,
     dedupe_key      TEXT,
     last_class      TEXT,
@@ -82,6 +83,7 @@ CREATE TABLE sms_sent (
     sent_at        BIGINT  NOT NULL
 );
 CREATE INDEX sms_sent_when ON sms_sent (campaign_id, sent_at);
+CREATE INDEX sms_sent_message ON sms_sent (message_id);
 CREATE INDEX sms_sent_plain ON sms_sent (campaign_id) WHERE import_id IS NULL;
 
 CREATE TABLE sms_failed (

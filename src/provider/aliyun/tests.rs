@@ -1,9 +1,13 @@
 //! Its requests, its answers and its look-up.
 
+use std::collections::BTreeSet;
+
+use super::super::Attempt;
 use super::super::testing::{
-    asks, finding, holds, means, message, messages, question, stamp, vendor, words,
+    Asked, asked, asks, finding, finds, holds, means, message, messages, question, questions,
+    stamp, vendor, words,
 };
-use crate::sms::Outcome;
+use crate::sms::{Outcome, Timestamp};
 
 const SETTINGS: &str = "from = '阿里云'\ntemplate = 'SMS_1'\nparams = { code = 'order' }";
 
@@ -135,9 +139,12 @@ fn it_is_asked_for_the_phone_and_the_day_in_shanghai() {
         (list(&entry("ref-1", near), 1), 1, "found ref-1"),
         (list(&entry("other", near), 1), 90, "unclear"),
         (list(&entry("batch-ref-9", near), 1), 1, "found batch-ref-9"),
+        (list(&entry("batch-ref-1", far), 1), 1, "found batch-ref-1"),
         (list(&entry("other", far), 1), 90, "absent"),
+        (list(&entry("batch-ref-9", far), 1), 90, "unclear"),
         (list("", 0), 90, "absent"),
-        (list("", 0), 59, "unclear"),
+        (list("", 0), 59, "too soon by 60 s"),
+        (list("", 0), 31 * 24 * 60, "unclear"),
         (list("", 60), 90, "unclear"),
         (r#"{"Code":"isv.X"}"#.to_owned(), 90, "unclear"),
         (r#"{"Code":"OK"}"#.to_owned(), 90, "unclear"),
@@ -146,4 +153,60 @@ fn it_is_asked_for_the_phone_and_the_day_in_shanghai() {
         assert_eq!(finding(&provider, minutes, 200, &body), expected, "{body}");
     }
     assert_eq!(finding(&provider, 90, 500, &list("", 0)), "unclear");
+    let batch = |content: &str| {
+        let entry =
+            entry("batch-ref-9", near).replace('}', &format!(r#","Content":"{content}"}}"#));
+        list(&entry, 1)
+    };
+    assert_eq!(
+        finding(&provider, 90, 200, &batch("no. 4711")),
+        "found batch-ref-9"
+    );
+    assert_eq!(finding(&provider, 90, 200, &batch("no. 4712")), "unclear");
+    let other = Asked {
+        others: &["batch-ref-9"],
+        ..asked(90)
+    };
+    assert_eq!(
+        finds(&provider, other, &[(200, &batch("no. 4711"))]),
+        "absent"
+    );
+}
+
+#[test]
+fn it_is_asked_for_both_days_around_midnight_in_shanghai() {
+    let provider = vendor("aliyun", SETTINGS);
+    // 23:59:58 and 00:30 on 14 and 15 November, and noon.
+    for (millis, days) in [
+        (1_699_977_598_000, ["20231114", "20231115"].as_slice()),
+        (1_699_979_400_000, &["20231114", "20231115"]),
+        (1_700_020_800_000, &["20231115"]),
+    ] {
+        let at = Timestamp::from_millis(millis);
+        let attempt = Attempt {
+            started_after: at,
+            started_before: Some(at),
+        };
+        let asked = questions(&provider, attempt);
+        assert_eq!(asked.len(), days.len());
+        for (request, day) in asked.iter().zip(days) {
+            holds(request, &[&format!("&SendDate={day}\n")]);
+        }
+        let nonces: BTreeSet<_> = asked
+            .iter()
+            .map(|it| it.headers()["x-acs-signature-nonce"].clone())
+            .collect();
+        assert_eq!(nonces.len(), days.len());
+    }
+    let empty = r#"{"Code":"OK","TotalCount":0,"SmsSendDetailDTOs":{"SmsSendDetailDTO":[]}}"#;
+    let ours = empty.replace("[]", r#"[{"OutId":"ref-1"}]"#);
+    let busy = r#"{"Code":"isv.BUSINESS_LIMIT_CONTROL"}"#;
+    for (answers, expected) in [
+        ([empty, &ours], "found ref-1"),
+        ([empty, empty], "absent"),
+        ([empty, busy], "unclear"),
+    ] {
+        let answers = answers.map(|body| (200, body));
+        assert_eq!(finds(&provider, asked(90), &answers), expected);
+    }
 }

@@ -93,6 +93,12 @@ impl Batch {
         Ok(batch)
     }
 
+    /// The entries of the list of results.
+    pub(super) fn results<'a>(&self, answer: &'a Answer<'_>) -> &'a [Json] {
+        let results = self.results.as_deref();
+        results.map_or(&[], |results| answer.list(results))
+    }
+
     /// Where the result of each message is, in the order of the messages.
     pub(super) fn places(&self, answer: &Answer<'_>, messages: &[Message]) -> Vec<Place> {
         let Some(results) = &self.results else {
@@ -102,6 +108,10 @@ impl Batch {
         let Some(list) = list.and_then(Json::as_array) else {
             return messages.iter().map(|_| Place::NoList).collect();
         };
+        if let ([_], [_]) = (messages, list.as_slice()) {
+            // The answer to one message is about it, however it writes the number.
+            return vec![Place::Entry(0)];
+        }
         if !self.matches.is_empty() {
             let mut by_key: HashMap<Vec<String>, Vec<usize>> = HashMap::new();
             for (at, entry) in list.iter().enumerate() {

@@ -1,8 +1,6 @@
 //! How a vendor is asked what became of a message, where a stanza says how: a list of messages, and what stands
 //! in an entry that is ours.
 
-use std::time::Duration;
-
 use bytes::Bytes;
 use http::Request;
 use serde_json::Value as Json;
@@ -11,29 +9,28 @@ use super::body::Scope;
 use super::matches::{Matches, fits};
 use super::pattern::Pattern;
 use crate::provider::answer::{Answer, receipt, scalar};
+use crate::provider::codes::Codes;
 use crate::provider::secrets::Secrets;
 use crate::provider::stanza::Stanza;
-use crate::provider::supports::{Finding, LookUp, SHARED};
+use crate::provider::supports::{Attempt, Finding, Fit, LookUp, MARGIN, SHARED, Sought};
 use crate::provider::vendor::unclear;
 use crate::provider::{Message, ProviderError};
 use crate::sms::{Outcome, Timestamp};
 
-const KEYS: [&str; 9] = [
+const KEYS: [&str; 12] = [
     "url",
     "method",
     "query",
     "form",
     "list",
+    "more",
+    "total",
     "matches",
     "message_id",
+    "error_code",
     "at",
-    "page",
+    "sure",
 ];
-const SURE: &str = "sure";
-
-/// The vendor's clock before the attempt, and the time a request may take behind it.
-const BEFORE: Duration = Duration::from_secs(60);
-const BEHIND: Duration = Duration::from_secs(300);
 
 /// Table `look_up` of a stanza.
 pub(super) struct Question {
@@ -41,15 +38,27 @@ pub(super) struct Question {
     pattern: Pattern,
     /// JSON pointer to the list of messages in the answer.
     list: String,
+    whole: Whole,
     /// What stands in an entry that is ours.
     matches: Matches,
     message_id: String,
+    /// Where the code of an entry stands that was not accepted.
+    error_code: Option<String>,
     /// Where the moment of an entry stands: it must be that of the attempt.
     at: Option<String>,
-    /// A list of so many may have gone on.
-    page: usize,
     /// Whether an entry that matches is certainly ours.
     sure: bool,
+}
+
+/// How an answer shows that its list is complete. A list with few entries may go on all the same.
+#[derive(Debug, Default)]
+struct Whole {
+    /// The vendor always lists all.
+    always: bool,
+    /// JSON pointer to what is null, false or empty on the last page.
+    more: Option<String>,
+    /// JSON pointer to the number of all entries.
+    total: Option<String>,
 }
 
 impl Question {
@@ -59,7 +68,7 @@ impl Question {
         secrets: &Secrets,
         is_shared: bool,
     ) -> Result<Option<Self>, ProviderError> {
-        let Some(plan) = LookUp::read(stanza, &[&KEYS[..], &[SURE]].concat())? else {
+        let Some(plan) = LookUp::read(stanza, &KEYS)? else {
             return Ok(None);
         };
         let table = stanza.section("look_up")?;
@@ -83,6 +92,11 @@ impl Question {
         if matches.is_empty() {
             return Err(section.fault("matches", "must say what stands in an entry that is ours"));
         }
+        let whole = Whole::read(section)?;
+        if plan.absent_after.is_some() && !whole.can_be_told() {
+            let problem = "needs `more` or `total`: how the answer shows that its list is complete";
+            return Err(section.fault("absent_after", problem));
+        }
         // Who asks by reference does not find a message that went with others.
         if is_shared && pattern.names("reference", Scope::Anywhere) {
             plan.absent_after = None;
@@ -91,59 +105,126 @@ impl Question {
             plan,
             pattern,
             list: section.required("list")?,
+            whole,
             matches,
             message_id: section.required("message_id")?,
+            error_code: section.optional("error_code")?,
             at: section.optional("at")?,
-            page: section.optional("page")?.unwrap_or(100),
-            sure: section.optional(SURE)?.unwrap_or(true),
+            sure: section.optional("sure")?.unwrap_or(true),
         })
     }
 
     pub(super) fn request(
         &self,
         message: &Message,
-        sent_at: Timestamp,
+        attempt: Attempt,
     ) -> Result<Request<Bytes>, Outcome> {
-        self.pattern.fill(message, Some(sent_at.minus(BEFORE)))
+        self.pattern.fill(message, Some(since(attempt)))
     }
 
-    pub(super) fn found(
-        &self,
-        message: &Message,
-        sent_at: Timestamp,
-        answer: &Answer<'_>,
-    ) -> Finding {
-        let json = answer.json.as_ref();
+    pub(super) fn ids(&self, answer: &Answer<'_>) -> Vec<String> {
+        let entries = answer.list(&self.list).iter();
+        entries
+            .filter_map(|entry| scalar(entry, &self.message_id))
+            .collect()
+    }
+
+    pub(super) fn found(&self, codes: &Codes, sought: &Sought<'_>, answer: &Answer<'_>) -> Finding {
+        let json = answer.json.as_ref().filter(|_| answer.status.is_success());
         let list = json.and_then(|json| json.pointer(&self.list)?.as_array());
-        let Some(list) = list.filter(|_| answer.status.is_success()) else {
+        let (Some(json), Some(list)) = (json, list) else {
             return unclear(answer.reason("", None));
         };
         let templates = &self.pattern.templates;
-        let values = templates.values(message, Some(sent_at.minus(BEFORE)));
+        let values = templates.values(sought.message, Some(since(sought.attempt)));
         let Ok(wanted) = self.matches.wanted(templates, &values) else {
             return unclear("what would be ours cannot be told".to_owned());
         };
-        let is_near = |entry: &&Json| {
-            let at = self.at.as_deref();
-            let at = at.and_then(|at| moment(&scalar(entry, at)?));
-            at.is_none_or(|at| at >= sent_at.minus(BEFORE) && at <= sent_at.plus(BEHIND))
-        };
-        let mut near = list.iter().filter(is_near);
-        match near.clone().find(|entry| fits(entry, &wanted)) {
-            Some(_) if !self.sure => {
-                unclear("the provider has a message that may be it".to_owned())
+        let mut may_be_listed = None;
+        for entry in list {
+            let id = scalar(entry, &self.message_id);
+            let at = self.at.as_deref().and_then(|at| scalar(entry, at));
+            let fit = sought.fit(at.and_then(|at| moment(&at)));
+            if fit == Fit::Other || sought.is_other(id.as_deref()) {
+                continue;
             }
-            Some(entry) => match scalar(entry, &self.message_id) {
-                Some(id) => Finding::Found(receipt(&id, None, None)),
-                None => unclear("the provider lists it without an id".to_owned()),
-            },
-            None if near.any(|entry| is_shared(entry, &wanted)) => {
-                unclear("it may be in a request that the provider has of several".to_owned())
+            match (fits(entry, &wanted), fit, id) {
+                (true, Fit::Near, Some(id)) if self.sure => {
+                    return self.standing(codes, answer, entry, &id);
+                }
+                (true, Fit::Near, None) if self.sure => {
+                    may_be_listed = Some("the provider lists it without an id");
+                }
+                (true, ..) => may_be_listed = Some("the provider has a message that may be it"),
+                (false, ..) if is_shared(entry, &wanted) => {
+                    may_be_listed = Some("it may be in a request that the provider has of several");
+                }
+                (false, ..) => {}
             }
-            None if list.len() < self.page => Finding::Absent,
-            None => unclear("the provider's list is longer than one page".to_owned()),
+        }
+        match may_be_listed {
+            Some(reason) => unclear(reason.to_owned()),
+            None if self.whole.holds(json, list.len()) => Finding::Absent,
+            None => unclear("the provider's list may go on".to_owned()),
         }
     }
+
+    /// What the vendor's own entry of the message says.
+    fn standing(&self, codes: &Codes, answer: &Answer<'_>, entry: &Json, id: &str) -> Finding {
+        let code = self.error_code.as_deref().and_then(|at| scalar(entry, at));
+        match code.and_then(|code| answer.listed(codes, &code, None)) {
+            None | Some(Outcome::Accepted(_)) => Finding::Found(receipt(id, None, None)),
+            Some(Outcome::Unknown(cause)) => Finding::Unclear(cause),
+            Some(outcome) => Finding::NotAccepted(outcome),
+        }
+    }
+}
+
+impl Whole {
+    fn read(section: &Stanza<'_>) -> Result<Self, ProviderError> {
+        let (always, more) = match section.table.get("more") {
+            None => (false, None),
+            Some(toml::Value::Boolean(false)) => (true, None),
+            Some(toml::Value::String(at)) if at.starts_with('/') => (false, Some(at.clone())),
+            Some(_) => {
+                let problem = "must be a JSON pointer, like `/meta/next`, or `false`: the list is always complete";
+                return Err(section.fault("more", problem));
+            }
+        };
+        let total: Option<String> = section.optional("total")?;
+        if total.as_ref().is_some_and(|at| !at.starts_with('/')) {
+            return Err(section.fault("total", "must be a JSON pointer, like `/total`"));
+        }
+        Ok(Self {
+            always,
+            more,
+            total,
+        })
+    }
+
+    fn can_be_told(&self) -> bool {
+        self.always || self.more.is_some() || self.total.is_some()
+    }
+
+    fn holds(&self, json: &Json, listed: usize) -> bool {
+        let is_last = |at: &String| match json.pointer(at) {
+            Some(Json::Null | Json::Bool(false)) => true,
+            Some(Json::String(text)) => text.is_empty(),
+            _ => false,
+        };
+        let is_all = |at: &String| {
+            let total = scalar(json, at).and_then(|total| total.parse::<usize>().ok());
+            total.is_some_and(|total| total <= listed)
+        };
+        self.can_be_told()
+            && self.more.as_ref().is_none_or(is_last)
+            && self.total.as_ref().is_none_or(is_all)
+    }
+}
+
+/// `{{ since }}`: early enough however the clocks differ.
+fn since(attempt: Attempt) -> Timestamp {
+    attempt.started_after.minus(MARGIN)
 }
 
 /// Whether the entry bears the reference of several messages.

@@ -25,7 +25,7 @@ use super::quote::Private;
 use super::reading::Reading;
 use super::secrets::Secrets;
 use super::stanza::{Connection, Stanza};
-use super::supports::{Finding, Reference, SHARED, Supports, Writes};
+use super::supports::{Answers, Attempt, Finding, Reference, SHARED, Sought, Supports, Writes};
 use super::vendor::{all, refused, unclear};
 use super::{Message, ProviderError, Stamp};
 use crate::sms::{Outcome, Timestamp};
@@ -187,25 +187,33 @@ impl Generic {
     pub(super) fn look_up(
         &self,
         message: &Message,
-        sent_at: Timestamp,
-    ) -> Option<Result<Request<Bytes>, Outcome>> {
-        Some(self.question.as_ref()?.request(message, sent_at))
+        attempt: Attempt,
+    ) -> Option<Result<Vec<Request<Bytes>>, Outcome>> {
+        let request = self.question.as_ref()?.request(message, attempt);
+        Some(request.map(|request| vec![request]))
+    }
+
+    pub(super) fn ids(&self, responses: &[Response<Bytes>]) -> Vec<String> {
+        let private = self.private(&[]);
+        let read = |response| Answer::read(response, &private, Timestamp::default());
+        let ids = |response| Some(self.question.as_ref()?.ids(&read(response)));
+        responses.iter().filter_map(ids).flatten().collect()
     }
 
     pub(super) fn found(
         &self,
         message: &Message,
-        sent_at: Timestamp,
-        response: &Response<Bytes>,
-        now: Timestamp,
+        attempt: Attempt,
+        answers: &Answers<'_>,
     ) -> Finding {
         let Some(question) = &self.question else {
             return unclear("this provider cannot be asked".to_owned());
         };
         let private = self.private(std::slice::from_ref(message));
-        let answer = Answer::read(response, &private, now);
-        let finding = question.found(message, sent_at, &answer);
-        question.plan.settled(finding, sent_at, now)
+        question.plan.found(answers, attempt, &private, |answer| {
+            let sought = Sought::new(message, attempt, answer.date, answers);
+            question.found(&self.reading.codes, &sought, answer)
+        })
     }
 
     fn private<'a>(&'a self, messages: &'a [Message]) -> Private<'a> {
@@ -269,9 +277,12 @@ impl Generic {
             // A code by which the vendor has one message already says nothing of the others.
             return all(messages, &answer.unknown(" to several messages at once"));
         }
-        let Some(batch) = self.batch.as_ref().filter(|_| is_one || !is_error) else {
+        let Some(batch) = &self.batch else {
             return all(messages, &whole);
         };
+        if is_error && !is_one {
+            return self.failed_batch(batch, &answer, messages, &whole);
+        }
         let of_all = || all(messages, &whole).swap_remove(0);
         let one = |place| match place {
             Place::Entry(at) => self.reading.outcome_of(&answer, Some(at)),
@@ -281,6 +292,33 @@ impl Generic {
         };
         let places = batch.places(&answer, messages);
         places.into_iter().map(one).collect()
+    }
+
+    /// Several messages whose answer is an error: rejected as a whole, unless the answer shows accepted messages.
+    fn failed_batch(
+        &self,
+        batch: &Batch,
+        answer: &Answer<'_>,
+        messages: &[Message],
+        whole: &Outcome,
+    ) -> Vec<Outcome> {
+        let mut entries = 0..batch.results(answer).len();
+        if !entries.any(|at| self.reading.may_accept(answer, Some(at)))
+            && !self.reading.may_accept(answer, None)
+        {
+            return all(messages, whole);
+        }
+        let one = |place| match place {
+            Place::Entry(at) if !self.reading.may_accept(answer, Some(at)) => {
+                self.reading.outcome_of(answer, Some(at))
+            }
+            _ => answer.unknown(" beside an error"),
+        };
+        batch
+            .places(answer, messages)
+            .into_iter()
+            .map(one)
+            .collect()
     }
 }
 

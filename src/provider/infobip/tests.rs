@@ -53,7 +53,11 @@ fn results_are_told_apart_by_our_reference() {
         &provider,
         &[
             (200, &twice, "unknown"),
-            (200, &answer(&[result("ref-1", second, 1, 26)]), "unknown"),
+            (
+                200,
+                &answer(&[result("ref-1", second, 1, 26)]),
+                "accepted ref-1",
+            ),
             (200, &body(5, 23), "accepted ref-1"),
             (200, &body(1, 999), "accepted ref-1"),
             (200, &body(5, 999), "content"),
@@ -77,12 +81,22 @@ fn its_logs_tell() {
     );
     assert!(provider.honours_reference());
     let none = r#"{"results":[]}"#;
+    let entry = |group: u8, id: u8| {
+        format!(
+            r#"{{"results":[{{"messageId":"ref-1","status":{{"groupId":{group},"id":{id}}}}}]}}"#
+        )
+    };
     for (minutes, body, expected) in [
         (1, r#"{"results":[{"messageId":"ref-1"}]}"#, "found ref-1"),
         (20, r#"{"results":[{"messageId":"ref-2"}]}"#, "unclear"),
         (20, none, "absent"),
-        (14, none, "unclear"),
+        (14, none, "too soon by 60 s"),
         (48 * 60, none, "unclear"),
+        (1, &entry(5, 12), "account"),
+        (1, &entry(5, 6), "recipient"),
+        (1, &entry(5, 23), "found ref-1"),
+        (1, &entry(2, 4), "found ref-1"),
+        (1, &entry(3, 5), "found ref-1"),
         (20, "{}", "unclear"),
     ] {
         assert_eq!(finding(&provider, minutes, 200, body), expected, "{body}");

@@ -42,7 +42,7 @@ fn its_answers_mean_what_its_codes_say() {
         &vendor("telnyx", SETTINGS),
         &[
             (200, taken, "accepted t1"),
-            (200, &taken.replace("678", "679"), "unknown"),
+            (200, &taken.replace("678", "679"), "accepted t1"),
             (200, r#"{"data":{}}"#, "unknown"),
             (
                 400,

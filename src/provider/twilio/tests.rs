@@ -1,6 +1,8 @@
 //! Its requests, its answers and its look-up.
 
-use super::super::testing::{asks, finding, holds, means, message, question, vendor};
+use super::super::testing::{
+    Asked, asked, asks, finding, finds, holds, means, message, question, vendor,
+};
 
 const SETTINGS: &str = "from = '+15005550006'";
 
@@ -40,7 +42,11 @@ fn its_answers_mean_what_its_codes_say() {
                 r#"{"sid":"SM1","to":"+8613812345678","num_segments":"2"}"#,
                 "accepted SM1",
             ),
-            (201, r#"{"sid":"SM1","to":"+8613812345679"}"#, "unknown"),
+            (
+                201,
+                r#"{"sid":"SM1","to":"+8613812345679"}"#,
+                "accepted SM1",
+            ),
             (201, r#"{"status":"queued"}"#, "unknown"),
             (400, &error(21211), "recipient"),
             (400, &error(21610), "opted_out"),
@@ -67,22 +73,29 @@ fn its_list_tells_whether_a_text_went_out_at_that_moment() {
     let body = serde_json::Value::from(message().content);
     let list = |body: &str, at: &str, direction: &str| {
         format!(
-            r#"{{"messages":[{{"sid":"SM1","body":{body},"date_created":"{at}","direction":"{direction}"}}]}}"#
+            r#"{{"messages":[{{"sid":"SM1","body":{body},"date_created":"{at}","direction":"{direction}"}}],"next_page_uri":null}}"#
         )
     };
-    let (near, far) = (
+    let (near, that_day, other_day) = (
         "Tue, 14 Nov 2023 22:13:21 +0000",
         "Tue, 14 Nov 2023 20:00:00 +0000",
+        "Mon, 13 Nov 2023 20:00:00 +0000",
     );
     let (ours, text) = ("outbound-api", body.to_string());
+    let empty = r#"{"messages":[],"next_page_uri":null}"#;
     for (minutes, answer, expected) in [
         (1, list(&text, near, ours), "found SM1"),
         (99, list("\"another\"", near, ours), "unclear"),
-        (99, list(&text, far, ours), "absent"),
+        (99, list("\"another\"", that_day, ours), "absent"),
+        (99, list(&text, that_day, ours), "unclear"),
+        (99, list(&text, other_day, ours), "absent"),
         (99, list(&text, near, "inbound"), "absent"),
         (99, list(&text, "soon", ours), "found SM1"),
-        (99, r#"{"messages":[]}"#.to_owned(), "absent"),
-        (14, r#"{"messages":[]}"#.to_owned(), "unclear"),
+        (99, empty.to_owned(), "absent"),
+        (99, empty.replace("null", "\"/next\""), "unclear"),
+        (99, r#"{"messages":[]}"#.to_owned(), "unclear"),
+        (14, empty.to_owned(), "too soon by 60 s"),
+        (31 * 24 * 60, empty.to_owned(), "unclear"),
         (99, "{}".to_owned(), "unclear"),
     ] {
         assert_eq!(
@@ -91,8 +104,67 @@ fn its_list_tells_whether_a_text_went_out_at_that_moment() {
             "{answer}"
         );
     }
-    let entry = r#"{"date_created":"Tue, 14 Nov 2023 23:00:00 +0000"}"#;
-    let full = format!(r#"{{"messages":[{}]}}"#, [entry; 100].join(","));
-    assert_eq!(finding(&provider, 99, 200, &full), "unclear");
-    assert_eq!(finding(&provider, 99, 401, r#"{"messages":[]}"#), "unclear");
+    assert_eq!(finding(&provider, 99, 401, empty), "unclear");
+    let twin = Asked {
+        others: &["SM1"],
+        ..asked(99)
+    };
+    let answer = list(&text, near, ours);
+    assert_eq!(finds(&provider, twin, &[(200, &answer)]), "absent");
+    // A template's text is not known, so any message of that day may be it.
+    let template = vendor("twilio", "from = 'SHOP'\ntemplate = 'HX1'");
+    let any = list("\"another\"", that_day, ours);
+    assert_eq!(finding(&template, 99, 200, &any), "unclear");
+}
+
+#[test]
+fn its_list_is_read_by_the_provider_clock() {
+    let provider = vendor("twilio", SETTINGS);
+    let body = serde_json::Value::from(message().content);
+    let empty = r#"{"messages":[],"next_page_uri":null}"#;
+    for ahead in [-900, -61, -11, 0, 11, 61, 900] {
+        let at = jiff::Timestamp::from_second(1_700_000_001 + ahead).expect("a time");
+        let at =
+            jiff::fmt::rfc2822::to_string(&at.to_zoned(jiff::tz::TimeZone::UTC)).expect("a date");
+        let ours = format!(
+            r#"{{"messages":[{{"sid":"SM1","body":{body},"date_created":"{at}"}}],"next_page_uri":null}}"#
+        );
+        let skewed = |minutes| Asked {
+            ahead: Some(ahead),
+            ..asked(minutes)
+        };
+        assert_eq!(
+            finds(&provider, skewed(40), &[(200, &ours)]),
+            "found SM1",
+            "{ahead}"
+        );
+        assert_eq!(
+            finds(&provider, skewed(40), &[(200, empty)]),
+            "absent",
+            "{ahead}"
+        );
+        // By either clock it must be long enough ago.
+        let left = format!("too soon by {} s", (60 - ahead.min(0)).min(900));
+        assert_eq!(
+            finds(&provider, skewed(14), &[(200, empty)]),
+            left,
+            "{ahead}"
+        );
+    }
+    for doubtful in [
+        Asked {
+            ahead: None,
+            ..asked(99)
+        },
+        Asked {
+            ahead: Some(3_700),
+            ..asked(99)
+        },
+        Asked {
+            alone: false,
+            ..asked(99)
+        },
+    ] {
+        assert_eq!(finds(&provider, doubtful, &[(200, empty)]), "unclear");
+    }
 }

@@ -1,7 +1,8 @@
 //! Its requests, answers and look-ups.
 
 use super::super::testing::{
-    APART, asks, finding, holds, means, message, messages, question, stamp, vendor, words,
+    APART, Asked, asked, asks, finding, finds, holds, means, message, messages, question, stamp,
+    vendor, words,
 };
 use crate::phone::Phone;
 
@@ -64,7 +65,7 @@ fn a_code_says_what_became_of_a_message() {
             (
                 200,
                 r#"{"code":0,"sid":1,"mobile":"13812345679"}"#,
-                "unknown",
+                "accepted 1",
             ),
             (200, r#"{"code":0}"#, "unknown"),
             (400, &code(3), "account"),
@@ -154,4 +155,14 @@ fn a_record_with_our_reference_or_our_text_settles_a_message() {
         assert_eq!(said(&body), "unclear", "{body}");
     }
     assert_eq!(finding(&provider, 60, 500, &format!("[{ours}]")), "unclear");
+    let two = format!("[{ours},{}]", ours.replace("\"s\"", "\"s2\""));
+    let twin = Asked {
+        others: &["s"],
+        ..asked(60)
+    };
+    assert_eq!(finds(&provider, twin, &[(200, &two)]), "found s2");
+    assert_eq!(
+        finds(&provider, twin, &[(200, &format!("[{ours}]"))]),
+        "unclear"
+    );
 }

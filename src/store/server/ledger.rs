@@ -110,7 +110,7 @@ impl Server {
                     .load(conn))?;
                 let (doubtful, certain, reached) = expiring(&rows, by);
                 let expired = Fault::of(&expired(), 0);
-                moves::park(link, &doubtful, &expired).await?;
+                moves::park(link, &doubtful, &expired, now).await?;
                 moves::to_failed(link, &certain, &expired, now).await?;
                 let rows = (doubtful.len() + certain.len()) as u64;
                 Ok(Expired { rows, reached })
@@ -286,7 +286,7 @@ async fn cancel_rows(link: &mut Link, campaign_id: i64, now: Timestamp) -> Query
         Class::Unknown,
         "its campaign was cancelled while it was in doubt",
     );
-    moves::park(link, &of(true), &Fault::of(&doubtful, 0)).await?;
+    moves::park(link, &of(true), &Fault::of(&doubtful, 0), now).await?;
     let certain = of(false);
     moves::give_up_keys(link, &certain).await?;
     moves::to_failed(link, &certain, &Fault::of(&cancelled(), 0), now).await?;

@@ -289,10 +289,17 @@ pub(super) async fn to_failed(
 }
 
 /// Parks rows as unknown, in doubt from now on.
-pub(super) async fn park(link: &mut Link, ids: &[i64], fault: &Fault) -> QueryResult<()> {
+pub(super) async fn park(
+    link: &mut Link,
+    ids: &[i64],
+    fault: &Fault,
+    now: Timestamp,
+) -> QueryResult<()> {
     on!(link, |conn| update(sms::table.filter(sms::id.eq_any(ids)))
         .set((
             sms::state.eq(State::Unknown.code()),
+            // Before `in_doubt`: MySQL reads what an assignment to its left has set.
+            sms::unknown_at.eq(crate::store::unknown::unless_in_doubt!(now)),
             sms::in_doubt.eq(true),
             sms::worker_id.eq(None::<i64>),
             sms::attempts.eq(at_most(sms::attempts, MOST) + fault.counted),

@@ -241,7 +241,7 @@ impl Plan {
             moves::to_failed(link, &ids, &fault, now).await?;
         }
         for (fault, ids) in self.parked {
-            moves::park(link, &ids, &fault).await?;
+            moves::park(link, &ids, &fault, now).await?;
         }
         for ((due_at, fault, counted, in_doubt), ids) in self.ready {
             moves::to_ready(link, &ids, due_at, fault.as_ref(), counted, in_doubt).await?;

@@ -130,7 +130,7 @@ impl Sqlite {
             );
             for (id, in_doubt) in &rows {
                 if *in_doubt {
-                    moves::park(conn, *id, &doubtful, 0)?;
+                    moves::park(conn, *id, &doubtful, 0, now)?;
                 } else {
                     moves::give_up_key(conn, *id)?;
                     moves::to_failed(conn, *id, &cancelled, 0, now)?;
@@ -153,7 +153,7 @@ impl Sqlite {
             let (doubtful, certain, reached) = expiring(&rows, by);
             let expired = verdict::expired();
             for id in &doubtful {
-                moves::park(conn, *id, &expired, 0)?;
+                moves::park(conn, *id, &expired, 0, now)?;
             }
             for id in &certain {
                 moves::to_failed(conn, *id, &expired, 0, now)?;

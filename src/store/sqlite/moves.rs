@@ -226,10 +226,12 @@ pub(super) fn park(
     id: i64,
     cause: &Cause,
     counted: i32,
+    now: Timestamp,
 ) -> QueryResult<()> {
     diesel::update(sms::table.find(id))
         .set((
             sms::state.eq(State::Unknown.code()),
+            sms::unknown_at.eq(crate::store::unknown::unless_in_doubt!(now)),
             sms::in_doubt.eq(true),
             sms::worker_id.eq(None::<i64>),
             sms::attempts.eq(at_most(sms::attempts, MOST) + counted),

@@ -100,7 +100,7 @@ fn execute(
             return Ok(settled);
         }
         Verdict::Failed { cause, counted } => moves::to_failed(conn, id, &cause, counted, now)?,
-        Verdict::Parked { cause, counted } => moves::park(conn, id, &cause, counted)?,
+        Verdict::Parked { cause, counted } => moves::park(conn, id, &cause, counted, now)?,
         Verdict::Ready {
             due_at,
             cause,

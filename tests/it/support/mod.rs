@@ -3,6 +3,7 @@
 
 pub(crate) mod client;
 pub(crate) mod databases;
+pub(crate) mod dated;
 pub(crate) mod disk;
 pub(crate) mod practice;
 pub(crate) mod proxy;

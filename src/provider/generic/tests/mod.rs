@@ -2,6 +2,7 @@
 
 mod answers;
 mod batches;
+mod look_ups;
 mod requests;
 mod stanzas;
 mod vendors;

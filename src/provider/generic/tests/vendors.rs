@@ -32,7 +32,7 @@ fn messagebird() {
     holds(
         &question(&provider),
         &[
-            "GET https://rest.messagebird.com/messages?from=2023-11-14T22%3A12%3A20Z&limit=50&recipient=8613812345678\n",
+            "GET https://rest.messagebird.com/messages?from=2023-11-13T22%3A13%3A20Z&limit=50&recipient=8613812345678\n",
         ],
     );
 }
@@ -91,7 +91,7 @@ fn sinch() {
     );
     holds(
         &question(&provider),
-        &["/batches?client_reference=ref-1&page_size=30\n"],
+        &["/batches?client_reference=ref-1&page_size=30&start_date=2023-11-13T22%3A13%3A20Z\n"],
     );
 }
 

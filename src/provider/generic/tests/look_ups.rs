@@ -1,0 +1,188 @@
+//! Status lookups that a stanza describes: what proves that a message was never accepted, and what does not.
+
+use super::with;
+use crate::provider::Provider;
+use crate::provider::testing::{Asked, asked, finding, finds, holds, question, vendor};
+
+const LOOK_UP: &str = r#"
+json = { to = "{{ phone }}" }
+message_id = "/id"
+error_code = "/error"
+look_up.url = "https://sms.example.net/messages"
+look_up.query = { to = "{{ phone }}", since = "{{ since }}" }
+look_up.list = "/list"
+look_up.matches = { "/to" = "{{ phone }}", "/text" = "{{ content }}" }
+look_up.message_id = "/id"
+look_up.error_code = "/status"
+look_up.at = "/at"
+look_up.after = "1min"
+look_up.rate = "5/s"
+"#;
+const CODES: &str = "codes = { bad = { class = 'recipient' }, broke = { class = 'account' }, \
+    queued = { class = 'accepted' }, lost = { class = 'unknown' } }";
+const PROOF: &str = "look_up.absent_after = '15min'\nlook_up.horizon = '24h'";
+
+fn provider(more: &str) -> Provider {
+    with(&format!("{LOOK_UP}{PROOF}\n{more}\n{CODES}")).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn list(more: &str, entries: &[(&str, &str, &str, &str)]) -> String {
+    let entry = |(id, text, at, status): &(&str, &str, &str, &str)| serde_json::json!({ "id": id, "to": "8613812345678", "text": text, "at": at, "status": status });
+    let list: Vec<_> = entries.iter().map(entry).collect();
+    format!(r#"{{"list":{},{more}}}"#, serde_json::Value::from(list))
+}
+
+#[test]
+fn absence_needs_a_list_that_is_complete() {
+    for (keys, whole, partial) in [
+        (
+            "look_up.more = '/next'",
+            vec![r#""next":null"#, r#""next":"""#, r#""next":false"#],
+            vec![r#""next":"/p2""#, r#""next":true"#, r#""other":null"#],
+        ),
+        (
+            "look_up.total = '/total'",
+            vec![r#""total":0"#, r#""total":"0""#],
+            vec![r#""total":1"#, r#""total":null"#, r#""other":0"#],
+        ),
+        (
+            "look_up.more = '/next'\nlook_up.total = '/total'",
+            vec![r#""next":null,"total":0"#],
+            vec![r#""next":null,"total":1"#, r#""next":"x","total":0"#],
+        ),
+        ("look_up.more = false", vec![r#""x":1"#], vec![]),
+    ] {
+        let provider = provider(keys);
+        for more in whole {
+            assert_eq!(
+                finding(&provider, 20, 200, &list(more, &[])),
+                "absent",
+                "{more}"
+            );
+        }
+        for more in partial {
+            assert_eq!(
+                finding(&provider, 20, 200, &list(more, &[])),
+                "unclear",
+                "{more}"
+            );
+        }
+    }
+}
+
+#[test]
+fn absence_needs_time_a_horizon_and_the_date_of_the_answer() {
+    let provider = provider("look_up.more = false");
+    let empty = list(r#""x":1"#, &[]);
+    let found = |asked| finds(&provider, asked, &[(200, empty.as_str())]);
+    assert_eq!(found(asked(15)), "absent");
+    assert_eq!(found(asked(14)), "too soon by 60 s");
+    assert_eq!(found(asked(22 * 60)), "absent");
+    assert_eq!(found(asked(24 * 60)), "unclear");
+    for (ahead, expected) in [
+        (Some(-900), "too soon by 840 s"),
+        (Some(-61), "too soon by 1 s"),
+        (Some(900), "absent"),
+        (Some(4_000), "unclear"),
+        (Some(-4_000), "unclear"),
+        (None, "unclear"),
+    ] {
+        let skewed = Asked { ahead, ..asked(16) };
+        assert_eq!(found(skewed), expected, "{ahead:?}");
+    }
+    let doubted = Asked {
+        alone: false,
+        ..asked(20)
+    };
+    assert_eq!(found(doubted), "unclear");
+    holds(&question(&provider), &["since=2023-11-13T22%3A13%3A20Z"]);
+}
+
+#[test]
+fn entry_is_judged_by_its_time_and_its_code() {
+    let provider = provider("look_up.more = false");
+    let text = crate::provider::testing::message().content;
+    let (near, that_day, other_day) = (
+        "2023-11-14T22:13:21Z",
+        "2023-11-14T20:00:00Z",
+        "2023-11-13T20:00:00Z",
+    );
+    for (entry, expected) in [
+        (("m", text.as_str(), near, ""), "found m"),
+        (("m", &text, near, "queued"), "found m"),
+        (("m", &text, near, "delivered"), "found m"),
+        (("m", &text, near, "bad"), "recipient"),
+        (("m", &text, near, "broke"), "account"),
+        (("m", &text, near, "lost"), "unclear"),
+        (("", &text, near, ""), "unclear"),
+        (("m", &text, that_day, ""), "unclear"),
+        (("m", &text, that_day, "bad"), "unclear"),
+        (("m", &text, other_day, ""), "absent"),
+        (("m", "another", near, ""), "absent"),
+    ] {
+        let body = list(r#""x":1"#, &[entry]);
+        assert_eq!(finding(&provider, 20, 200, &body), expected, "{body}");
+    }
+    let twin = Asked {
+        others: &["m1"],
+        ..asked(20)
+    };
+    let one = [("m1", text.as_str(), near, "")];
+    let two = [one[0], ("m2", &text, near, "")];
+    let found = |entries: &[_]| finds(&provider, twin, &[(200, &list(r#""x":1"#, entries))]);
+    assert_eq!(found(&one), "absent");
+    assert_eq!(found(&two), "found m2");
+}
+
+#[test]
+fn absent_after_needs_a_horizon_and_a_sign_of_the_last_page() {
+    for (more, expected) in [
+        (
+            "look_up.absent_after = '1h'\nlook_up.more = false",
+            "`look_up.absent_after`: needs `horizon`",
+        ),
+        (PROOF, "`look_up.absent_after`: needs `more` or `total`"),
+        (
+            "look_up.more = true",
+            "`look_up.more`: must be a JSON pointer",
+        ),
+        (
+            "look_up.more = 'next'",
+            "`look_up.more`: must be a JSON pointer",
+        ),
+        (
+            "look_up.total = 'n'",
+            "`look_up.total`: must be a JSON pointer",
+        ),
+    ] {
+        let error = with(&format!("{LOOK_UP}{more}")).expect_err(more);
+        assert!(error.contains(expected), "{error}");
+    }
+}
+
+#[test]
+fn plivo_is_asked_for_more_than_its_last_day() {
+    let plivo = vendor("plivo", "");
+    holds(
+        &question(&plivo),
+        &["message_time__gte=2023-11-13+22%3A13%3A20&to_number=8613812345678"],
+    );
+    let entry = |at: &str| {
+        format!(
+            r#"{{"meta":{{"next":null}},"objects":[{{"message_uuid":"m1","to_number":"8613812345678","message_time":"{at}"}}]}}"#
+        )
+    };
+    for (at, expected) in [
+        ("2023-11-14 22:13:21+00:00", "unclear"),
+        ("2023-11-14 20:00:00+00:00", "unclear"),
+        ("2023-11-13 20:00:00+00:00", "absent"),
+    ] {
+        assert_eq!(finding(&plivo, 90, 200, &entry(at)), expected, "{at}");
+    }
+    let twin = Asked {
+        others: &["m1"],
+        ..asked(90)
+    };
+    let near = entry("2023-11-14 22:13:21+00:00");
+    assert_eq!(finds(&plivo, twin, &[(200, near.as_str())]), "absent");
+}
