@@ -239,8 +239,10 @@ impl Findings {
             } else if !import.finished {
                 let _ = writeln!(
                     self.text,
-                    "note     import {:<7} `{}` was not read to its end: import it again",
-                    import.id, import.file
+                    "note     import {:<7} `{}` was not read to its end for campaign `{}`: import it again",
+                    import.id,
+                    import.file,
+                    campaign.map_or("", String::as_str)
                 );
             }
         }

@@ -1,14 +1,15 @@
 //! `smsq suppress`: the list of phones that nothing is sent to.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use indicatif::HumanCount;
 use serde_json::json;
 
+use super::import::{column, delimiter, explained, fault};
 use super::words::counted;
 use super::{Context, hinted};
 use crate::exit::Exit;
-use crate::import::phones;
+use crate::import::{Encoding, Options, PhoneList};
 use crate::phone::{Phone, Region};
 use crate::store::{Access, Store};
 use crate::text::printable_line;
@@ -52,18 +53,37 @@ enum Action {
         #[arg(long)]
         region: Option<Region>,
     },
-    /// Put a file of phones on the list: one a line, or a CSV file with the phones in its first column
-    Import {
-        file: PathBuf,
-        /// Why, for those who read the list
-        #[arg(long)]
-        reason: Option<String>,
-        /// Where numbers without a country code are at home, like GB
-        #[arg(long)]
-        region: Option<Region>,
-    },
+    /// Put the phones of a file on the list: any file that `smsq import` reads
+    Import(ImportArgs),
     /// Print the list, one phone a line
     List,
+}
+
+#[derive(Debug, clap::Args)]
+struct ImportArgs {
+    /// CSV, XLSX, XLS, ODS, JSON lines or one phone a line; `-` is standard input
+    file: PathBuf,
+    /// Why, for those who read the list
+    #[arg(long)]
+    reason: Option<String>,
+    /// The region of numbers without a country code, like GB
+    #[arg(long)]
+    region: Option<Region>,
+    /// Which column has the phones, like `phone=手机号`; of `phone=mobile,home` all are taken
+    #[arg(long, value_name = "phone=COLUMN", value_parser = column)]
+    column: Option<(String, String)>,
+    /// What is between the fields [default: found in the header]
+    #[arg(long, value_name = "CHARACTER", value_parser = delimiter)]
+    delimiter: Option<u8>,
+    /// The encoding of the text, like gb18030, utf-16 or windows-1252 [default: found in the text]
+    #[arg(long, value_name = "NAME")]
+    encoding: Option<Encoding>,
+    /// The sheet of a workbook, by its name or number [default: the first]
+    #[arg(long, value_name = "NAME")]
+    sheet: Option<String>,
+    /// Where rejected rows go [default: <file>.rejects.csv in the current folder]
+    #[arg(long, value_name = "FILE")]
+    rejects: Option<PathBuf>,
 }
 
 pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> {
@@ -88,13 +108,7 @@ pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
                 context.print_json(&json!({ "removed": removed }))?;
             }
         }
-        Action::Import {
-            file,
-            reason,
-            region,
-        } => {
-            import(context, file, reason.as_deref(), *region).await?;
-        }
+        Action::Import(args) => import(context, args).await?,
         Action::List => list(context).await?,
     }
     Ok(Exit::Done)
@@ -153,42 +167,59 @@ fn tell(context: &Context, added: u64, known: u64, rejected: Option<u64>) -> any
     Ok(())
 }
 
-/// Puts the phones of a file on the list. A line without one is shown, left out, and kept in a file with the
-/// reason; when no line has one, nothing is changed.
-async fn import(
-    context: &Context,
-    file: &Path,
-    reason: Option<&str>,
-    region: Option<Region>,
-) -> anyhow::Result<()> {
-    let shown = file.display();
+/// Puts the phones of a file on the list. A row without one is shown, left out, and kept in a file with the
+/// reason; when no row has one, nothing is changed.
+async fn import(context: &Context, args: &ImportArgs) -> anyhow::Result<()> {
+    if let Some((name, column)) = args.column.as_ref().filter(|(name, _)| name != "phone") {
+        return Err(hinted(
+            format!("unknown name `{name}` in `--column {name}={column}`"),
+            Some(format!(
+                "only the phones are read: `--column phone={column}`"
+            )),
+        ));
+    }
+    let list = PhoneList::open(Options {
+        file: args.file.clone(),
+        columns: args.column.iter().cloned().collect(),
+        region: args.region.or(context.config.default_region),
+        delimiter: args.delimiter,
+        encoding: args.encoding,
+        sheet: args.sheet.clone(),
+        rejects: args.rejects.clone(),
+        ..Options::default()
+    })
+    .map_err(fault)?;
+    let shown = args.file.display();
+    explained(&context.console, &shown.to_string(), &list.mapping());
     let mut store: Option<Store> = None;
     let (mut given, mut added, mut rejected) = (0, 0, 0);
     let progress = context.console.progress(None, "suppressing");
-    let region = region.or(context.config.default_region);
-    let rejects = phones::read(file, region, async |batch| {
-        for (line, fault) in &batch.faults {
-            rejected += 1;
-            if rejected <= SHOWN_FAULTS {
-                context.console.warn(&format!("{shown}:{line}: {fault}"));
+    let mut rows = 0;
+    let rejects = list
+        .read(async |batch| {
+            for (line, fault) in &batch.rejected {
+                rejected += 1;
+                if rejected <= SHOWN_FAULTS {
+                    context.console.warn(&format!("{shown}:{line}: {fault}"));
+                }
             }
-        }
-        if !batch.phones.is_empty() {
-            let store = match &mut store {
-                Some(store) => store,
-                none => none.insert(context.open(Access::Create).await?),
-            };
-            given += batch.phones.len() as u64;
-            let rows = with_reason(batch.phones, reason);
-            added += store.suppress(rows, store.now().await?).await?;
-        }
-        progress.set(batch.lines);
-        anyhow::Ok(())
-    })
-    .await?;
+            rows += batch.rows;
+            if !batch.found.is_empty() {
+                let store = match &mut store {
+                    Some(store) => store,
+                    none => none.insert(context.open(Access::Create).await?),
+                };
+                given += batch.found.len() as u64;
+                let rows = with_reason(batch.found, args.reason.as_deref());
+                added += store.suppress(rows, store.now().await?).await?;
+            }
+            progress.set(rows + rejected);
+            anyhow::Ok(())
+        })
+        .await?;
     drop(progress);
     if rejected > SHOWN_FAULTS {
-        let more = counted(rejected - SHOWN_FAULTS, "line");
+        let more = counted(rejected - SHOWN_FAULTS, "row");
         context
             .console
             .warn(&format!("{shown}: {more} more like these"));
@@ -197,8 +228,8 @@ async fn import(
         context.console.warn(&format!(
             "`{shown}`: {}, with the reasons in `{}`",
             match rejected {
-                1 => "1 line is no phone".to_owned(),
-                _ => format!("{} lines are no phones", HumanCount(rejected)),
+                1 => "1 row has no valid phone".to_owned(),
+                _ => format!("{} rows have no valid phone", HumanCount(rejected)),
             },
             rejects.display()
         ));
@@ -206,7 +237,9 @@ async fn import(
     if given == 0 {
         return Err(hinted(
             format!("`{shown}` has no phone that can be understood"),
-            Some("one phone a line; `--region GB` where they have no country code"),
+            Some(
+                "`--column phone=COLUMN` names the column; `--region GB` is for numbers without a country code",
+            ),
         ));
     }
     tell(context, added, given.saturating_sub(added), Some(rejected))

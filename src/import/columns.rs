@@ -10,7 +10,7 @@ use crate::text::template::Template;
 use crate::window::TIMEZONE;
 
 /// Columns of this prefix were written by smsq.
-pub(super) const OWN_PREFIX: &str = "smsq_";
+const OWN_PREFIX: &str = "smsq_";
 const OWN_ID: &str = "smsq_id";
 
 /// The columns of a file.
@@ -49,7 +49,15 @@ impl Columns {
         }
         let mut aliases = BTreeMap::new();
         let mut phones = Vec::new();
+        let mut roles = BTreeMap::new();
         for (role, column) in asked {
+            if let Some(first) = roles.insert(role, column) {
+                return Err(ImportError::RoleTwice {
+                    name: role.clone(),
+                    first: first.clone(),
+                    second: column.clone(),
+                });
+            }
             if role == "phone" && !names.iter().any(|name| name == column.trim()) {
                 for one in column.split(',') {
                     phones.push(named(file, &names, role, one)?);
@@ -86,8 +94,15 @@ impl Columns {
         (0..self.names.len())
             .filter(|&column| self.phones != [column] && Some(column) != self.content)
             .filter(|&column| !self.names[column].is_empty())
-            .filter(|&column| !self.names[column].starts_with(OWN_PREFIX))
+            .filter(|&column| !is_own(&self.names[column]))
             .collect()
+    }
+
+    /// The names that `--column` gave to columns, but for `phone` and `content`.
+    pub(super) fn aliases(&self) -> impl Iterator<Item = (&str, usize)> {
+        self.aliases
+            .iter()
+            .map(|(name, column)| (name.as_str(), *column))
     }
 
     /// The column of this exact name.
@@ -102,7 +117,8 @@ impl Columns {
             [only] if name == "phone" => Some(only),
             _ => None,
         };
-        self.position(name).or_else(alias).or_else(phone)
+        let column = self.position(name).filter(|_| !is_own(name));
+        column.or_else(alias).or_else(phone)
     }
 
     /// The column with the recipients' time zones: the one that `--column` calls so, or that is named so.
@@ -144,15 +160,12 @@ impl Columns {
         let usable = || {
             self.names
                 .iter()
-                .filter(|name| !name.is_empty() && !name.starts_with(OWN_PREFIX))
+                .filter(|name| !name.is_empty() && !is_own(name))
         };
         if let Some(&column) = self.aliases.get(placeholder) {
             return Ok(column);
         }
-        if let Some(column) = self
-            .position(placeholder)
-            .filter(|_| !placeholder.starts_with(OWN_PREFIX))
-        {
+        if let Some(column) = self.position(placeholder).filter(|_| !is_own(placeholder)) {
             return Ok(column);
         }
         let alike: Vec<&String> = usable()
@@ -179,7 +192,7 @@ impl Columns {
 }
 
 /// The name by which a text can call a column: `First name` is `First_name`.
-fn identifier(name: &str) -> String {
+pub(super) fn identifier(name: &str) -> String {
     let mut identifier: String = name
         .chars()
         .map(|character| {
@@ -197,6 +210,11 @@ fn identifier(name: &str) -> String {
 }
 
 fn named(file: &str, names: &[String], role: &str, column: &str) -> Result<usize, ImportError> {
+    if is_own(column) {
+        return Err(ImportError::OwnColumn {
+            flag: format!("--column {role}={column}"),
+        });
+    }
     names
         .iter()
         .position(|name| name == column.trim())
@@ -247,6 +265,11 @@ fn phone_among(file: &str, names: &[String], is_own_report: bool) -> Result<usiz
             first: printable_line(&names[first]).into_owned(),
         }),
     }
+}
+
+/// Whether smsq wrote the column: its values are never part of a message.
+pub(super) fn is_own(name: &str) -> bool {
+    name.trim().starts_with(OWN_PREFIX)
 }
 
 /// A name of at least seven digits is somebody's phone: the file has no header.

@@ -44,7 +44,7 @@ impl<R: Read> Decoding<R> {
         self.taken
     }
 
-    fn fill(&mut self, mut decoder: Decoder) -> io::Result<Decoder> {
+    fn fill(&mut self, decoder: &mut Decoder) -> io::Result<()> {
         self.output.clear();
         self.given = 0;
         while self.output.is_empty() && !self.ended {
@@ -53,9 +53,9 @@ impl<R: Read> Decoding<R> {
             self.input.truncate(read);
             self.taken += read as u64;
             self.ended = read == 0;
-            self.decode(&mut decoder);
+            self.decode(decoder);
         }
-        Ok(decoder)
+        Ok(())
     }
 
     fn decode(&mut self, decoder: &mut Decoder) {
@@ -99,7 +99,12 @@ impl<R: Read> Read for Decoding<R> {
                     self.taken += read as u64;
                     return Ok(read);
                 }
-                Some(decoder) => self.decoder = Some(self.fill(decoder)?),
+                Some(mut decoder) => {
+                    // A read that was interrupted is tried again, with the same decoder.
+                    let filled = self.fill(&mut decoder);
+                    self.decoder = Some(decoder);
+                    filled?;
+                }
             }
         }
         let waiting = &self.output[self.given..];
@@ -107,5 +112,36 @@ impl<R: Read> Read for Decoding<R> {
         buffer[..length].copy_from_slice(&waiting[..length]);
         self.given += length;
         Ok(length)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Fails before each piece, as a read that a signal interrupts.
+    struct Interrupted<'t>(&'t [u8], bool);
+
+    impl Read for Interrupted<'_> {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            self.1 = !self.1;
+            if self.1 {
+                return Err(io::ErrorKind::Interrupted.into());
+            }
+            let length = self.0.len().min(3).min(buffer.len());
+            buffer[..length].copy_from_slice(&self.0[..length]);
+            self.0 = &self.0[length..];
+            Ok(length)
+        }
+    }
+
+    #[test]
+    fn interrupted_reads_keep_the_encoding() {
+        let encoding: Encoding = "gb18030".parse().expect("an encoding");
+        let bytes = encoding.encode("手机号,姓名\n13800138000,王小明\n".as_bytes());
+        let mut text = String::new();
+        let read = Decoding::new(Interrupted(&bytes, false), encoding).read_to_string(&mut text);
+        assert!(read.is_ok(), "{read:?}");
+        assert_eq!(text, "手机号,姓名\n13800138000,王小明\n");
     }
 }

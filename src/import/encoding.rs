@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use encoding_rs::{Decoder, EncoderResult, GB18030, GBK, UTF_8, UTF_16BE, UTF_16LE};
+use encoding_rs::{Decoder, EncoderResult, GB18030, GBK, UTF_8, UTF_16BE, UTF_16LE, WINDOWS_874};
 
 /// No byte of UTF-8: it stands before each byte that was no character.
 pub(super) const MARK: u8 = 0xff;
@@ -141,6 +141,33 @@ impl Encoding {
                 EncoderResult::Unmappable(_) => bytes.push(b'?'),
                 EncoderResult::OutputFull => {}
             }
+        }
+    }
+
+    /// Whether a row that was read in this encoding is UTF-8 in all its characters: in an encoding of
+    /// single bytes one such character is hardly there by chance, in any other two long ones are not.
+    pub(super) fn looks_like_utf8(self, cells: &[&str]) -> bool {
+        if self.is_utf8() || self.is_wide() {
+            return false;
+        }
+        let (mut short, mut long) = (0, 0);
+        for cell in cells.iter().filter(|cell| !cell.is_ascii()) {
+            let bytes = self.encode(cell.as_bytes());
+            let Ok(text) = std::str::from_utf8(&bytes) else {
+                return false;
+            };
+            for character in text.chars() {
+                match character.len_utf8() {
+                    1 => {}
+                    2 => short += 1,
+                    _ => long += 1,
+                }
+            }
+        }
+        if self.0.is_single_byte() && self.0 != WINDOWS_874 {
+            short + long > 0
+        } else {
+            short == 0 && long > 1
         }
     }
 

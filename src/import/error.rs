@@ -102,6 +102,20 @@ pub enum ImportError {
         candidates: String,
         first: String,
     },
+    #[error("`--column {name}=…` is given twice")]
+    RoleTwice {
+        name: String,
+        first: String,
+        second: String,
+    },
+    #[error("`{flag}` names a column that smsq wrote")]
+    OwnColumn { flag: String },
+    #[error("unknown name `{name}` in `--column {name}={column}`: nothing uses it")]
+    UnusedColumn {
+        name: String,
+        column: String,
+        closest: Option<String>,
+    },
     #[error("`{file}` has no column `{column}`, which `{flag}` names")]
     NoColumn {
         file: String,
@@ -133,6 +147,8 @@ pub enum ImportError {
     },
     #[error("`{file}` has no column `content`, and no text was given")]
     NoText { file: String },
+    #[error("`{name}` cannot be sent: {reason}")]
+    Text { name: String, reason: String },
     #[error(transparent)]
     Template(#[from] TemplateError),
     #[error("campaign `{campaign}` tells messages apart by `{stands}`, not by `{asked}`")]
@@ -207,6 +223,22 @@ impl ImportError {
             ),
             Self::TwoPhones { first, .. } => {
                 Some(format!("say which one it is: `--column phone={first}`"))
+            }
+            Self::RoleTwice {
+                name,
+                first,
+                second,
+            } if name == "phone" => Some(format!(
+                "`--column phone={first},{second}` takes the first valid one"
+            )),
+            Self::OwnColumn { .. } => {
+                Some("columns `smsq_…` are never part of a message: name another one".to_owned())
+            }
+            Self::UnusedColumn { closest: word, .. } => closest(word).or_else(|| {
+                Some("leave it out, or use it in the text: `{{ NAME }}`".to_owned())
+            }),
+            Self::Rejects { .. } => {
+                Some("name a file that can be written: `--rejects FILE`".to_owned())
             }
             Self::NoColumn { closest: word, .. } => closest(word),
             Self::NoPlaceholder {

@@ -17,6 +17,9 @@ pub(super) fn binary(head: &[u8], asked: Option<Encoding>) -> Option<&'static st
     if let Some((_, what)) = known.into_iter().find(|(magic, _)| head.starts_with(magic)) {
         return Some(what);
     }
+    if is_utf32(head) {
+        return Some("it is in UTF-32");
+    }
     if asked.is_some()
         || Encoding::of_mark(head).is_some()
         || Encoding::wide_by_nuls(head).is_some()
@@ -28,6 +31,15 @@ pub(super) fn binary(head: &[u8], asked: Option<Encoding>) -> Option<&'static st
     let first_line = head.split(|&byte| byte == b'\n').next().unwrap_or(head);
     (first_line.contains(&0) || controls * 10 > head.len())
         .then_some("it holds bytes that no text has")
+}
+
+/// By its byte order mark, or by the three NULs of each ASCII character.
+fn is_utf32(head: &[u8]) -> bool {
+    let (units, _) = head.as_chunks::<4>();
+    let ascii = |unit: &&[u8; 4]| matches!(unit, [1..=0x7f, 0, 0, 0] | [0, 0, 0, 1..=0x7f]);
+    head.starts_with(b"\xff\xfe\0\0")
+        || head.starts_with(b"\0\0\xfe\xff")
+        || units.len() > 2 && units.iter().filter(ascii).count() * 4 > units.len() * 3
 }
 
 /// A first line `sep=;`, which spreadsheets write and read.

@@ -3,14 +3,14 @@
 
 use std::io;
 
-use super::columns::{Columns, looks_like_a_value};
+use super::columns::{Columns, is_own, looks_like_a_value};
 use super::error::{ImportError, listed};
 use super::input::Input;
 use super::reader::{Next, Record};
 use super::source::{Form, Source};
 use super::words;
 use crate::phone::{Phone, PhoneError, Region};
-use crate::text::printable_line;
+use crate::text::{printable_line, spreadsheet};
 
 /// Rows that are looked at.
 const SAMPLE: usize = 200;
@@ -20,13 +20,15 @@ const SAMPLE_BYTES: usize = 1 << 20;
 const TITLE: usize = 10;
 
 /// What the first rows of a file say.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Header {
     pub(super) columns: Columns,
     /// Rows before the first row of the list.
     pub(super) skipped: usize,
     /// The line of the header; `None` where there is none.
     pub(super) line: Option<u64>,
+    /// The file was written by smsq: its cells are guarded against formulas.
+    pub(super) is_guarded: bool,
     /// In how many of how many rows the phone looks like one, where it was found so.
     pub(super) by_content: Option<(usize, usize)>,
 }
@@ -68,10 +70,17 @@ impl Header {
                 columns: Columns::find(file, &names, asked, found.map(|found| found.column))?,
                 skipped: 0,
                 line: None,
+                is_guarded: false,
                 by_content,
             });
         }
-        let names: Vec<&str> = rows[header].cells.iter().map(String::as_str).collect();
+        let cells = rows[header].cells.iter().map(String::as_str);
+        let is_guarded = !is_named && cells.clone().any(is_own);
+        let names: Vec<&str> = cells
+            .map(|name| {
+                &name[usize::from(is_guarded && spreadsheet::is_guarded(name.as_bytes()))..]
+            })
+            .collect();
         let columns = Columns::find(file, &names, asked, None).map_err(|error| match error {
             ImportError::NoPhone { file, columns, .. } => ImportError::NoPhone {
                 likely: values(header + 1)
@@ -86,6 +95,7 @@ impl Header {
             columns,
             skipped: header + 1,
             line: Some(rows[header].line).filter(|&line| line > 0),
+            is_guarded,
             by_content: None,
         })
     }

@@ -63,6 +63,9 @@ impl<R: Read> JsonLines<R> {
         for (key, value) in fields {
             if let Some(&place) = self.keys.get(key.as_ref()) {
                 cells[place] = cell(value);
+                if is_nested(value) {
+                    record.nested.push(place);
+                }
             }
         }
         for cell in &cells {
@@ -103,6 +106,11 @@ pub(super) fn cell(value: &RawValue) -> Cow<'_, str> {
         }
         plain => Cow::Borrowed(plain),
     }
+}
+
+/// Whether the value is an object or an array.
+pub(super) fn is_nested(value: &RawValue) -> bool {
+    value.get().starts_with(['{', '['])
 }
 
 /// The fields of an object in their order.

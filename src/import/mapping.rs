@@ -1,9 +1,10 @@
 //! How a list was understood, in words, so that a person can object before anything is written.
 
 use super::error::listed;
+use super::header::Header;
 use super::plan::Plan;
 use super::rows::Text;
-use super::source::Form;
+use super::source::{Form, Source};
 
 /// How a list was understood.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,51 +19,55 @@ pub struct Mapping {
     pub is_plain: bool,
 }
 
+/// How a list was understood whose text comes from `text`.
+pub(super) fn mapping(source: &Source, header: &Header, text: String) -> Mapping {
+    let form = match &source.form {
+        Form::Separated(format) => format!(
+            "CSV in {}, {} between the fields",
+            source.encoding,
+            match format.delimiter {
+                b'\t' => "tabs".to_owned(),
+                other => format!("`{}`", char::from(other)),
+            }
+        ),
+        Form::Sheet(note) => format!("workbook, {note}"),
+        Form::JsonLines(_) => format!("JSON lines in {}", source.encoding),
+    };
+    let place = match (&source.form, header.line) {
+        (Form::JsonLines(_), _) => String::new(),
+        (_, Some(line)) => format!(", header in line {line}"),
+        (_, None) => ", no header".to_owned(),
+    };
+    Mapping {
+        form: format!("{form}{place}"),
+        phone: phone(header),
+        text,
+        is_plain: matches!(source.form, Form::Separated(_))
+            && source.encoding.is_utf8()
+            && header.skipped == 1
+            && header.columns.phones.len() == 1,
+    }
+}
+
+fn phone(header: &Header) -> String {
+    let columns = &header.columns;
+    let names: Vec<String> = columns
+        .phones
+        .iter()
+        .map(|&column| format!("`{}`", columns.names[column]))
+        .collect();
+    match header.by_content {
+        Some((like, rows)) => format!(
+            "column {}, where {like} of {rows} values look like phones",
+            columns.phones[0] + 1
+        ),
+        None => names.join(", else "),
+    }
+}
+
 impl Plan {
     pub fn mapping(&self) -> Mapping {
-        let (source, header) = (&self.source, &self.header);
-        let form = match &source.form {
-            Form::Separated(format) => format!(
-                "CSV in {}, {} between the fields",
-                source.encoding,
-                match format.delimiter {
-                    b'\t' => "tabs".to_owned(),
-                    other => format!("`{}`", char::from(other)),
-                }
-            ),
-            Form::Sheet(note) => format!("workbook, {note}"),
-            Form::JsonLines(_) => format!("JSON lines in {}", source.encoding),
-        };
-        let place = match (&source.form, header.line) {
-            (Form::JsonLines(_), _) => String::new(),
-            (_, Some(line)) => format!(", header in line {line}"),
-            (_, None) => ", no header".to_owned(),
-        };
-        Mapping {
-            form: format!("{form}{place}"),
-            phone: self.phone(),
-            text: self.origin(),
-            is_plain: matches!(source.form, Form::Separated(_))
-                && source.encoding.is_utf8()
-                && header.skipped == 1
-                && header.columns.phones.len() == 1,
-        }
-    }
-
-    fn phone(&self) -> String {
-        let columns = &self.header.columns;
-        let names: Vec<String> = columns
-            .phones
-            .iter()
-            .map(|&column| format!("`{}`", columns.names[column]))
-            .collect();
-        match self.header.by_content {
-            Some((like, rows)) => format!(
-                "column {}, where {like} of {rows} values look like phones",
-                columns.phones[0] + 1
-            ),
-            None => names.join(", else "),
-        }
+        mapping(&self.source, &self.header, self.origin())
     }
 
     fn origin(&self) -> String {

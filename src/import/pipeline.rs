@@ -8,7 +8,7 @@ use super::header;
 use super::input::Input;
 use super::reader::{Next, Record};
 use super::rejected::Rejected;
-use super::rejects::Rejects;
+use super::rejects::{self, Rejects};
 use super::rows::{Made, Rows};
 use crate::phone::odd_kind;
 use crate::sms::NewSms;
@@ -96,7 +96,9 @@ impl Task {
         let mut parsed = Parsed::default();
         let mut size = 0;
         while parsed.row_count() < BATCH && size < BATCH_BYTES {
-            let made = match self.next(record)? {
+            let next = self.next(record)?;
+            let is_row = !matches!(next, Next::Malformed(_));
+            let made = match next {
                 Next::Row => self.rows.message(record),
                 Next::Malformed(why) => Err(why.into()),
                 Next::Unusable(why) => Err(why),
@@ -118,7 +120,12 @@ impl Task {
                 }
                 Err(rejected) => {
                     if let Some(rejects) = &mut self.rejects {
-                        rejects.add(record.line, &rejected.reason, record.raw())?;
+                        let row = if is_row {
+                            rejects::Row::Fields(record.raw().collect())
+                        } else {
+                            rejects::Row::Text(record.raw().next().unwrap_or_default())
+                        };
+                        rejects.add(record.line, &rejected.reason, &row)?;
                     }
                     size += rejected.reason.len();
                     parsed.rejected.push((record.line, rejected));
@@ -145,22 +152,31 @@ impl Task {
 /// Streams a file into `sink`; gives back the rejected rows, whose file is not in its place yet.
 pub(super) async fn stream(
     task: Task,
-    mut sink: impl AsyncFnMut(Parsed) -> Result<(), ImportError>,
+    sink: impl AsyncFnMut(Parsed) -> Result<(), ImportError>,
 ) -> Result<Option<Rejects>, ImportError> {
+    streamed(move |batches| task.run(batches), sink).await
+}
+
+/// Streams what `work` makes on a thread of its own into `sink`.
+pub(super) async fn streamed<B: Send + 'static, R: Send + 'static, E: From<ImportError>>(
+    work: impl FnOnce(&mpsc::Sender<B>) -> Result<R, ImportError> + Send + 'static,
+    mut sink: impl AsyncFnMut(B) -> Result<(), E>,
+) -> Result<R, E> {
     let (sender, mut receiver) = mpsc::channel(WAITING);
-    let reading = tokio::task::spawn_blocking(move || task.run(&sender));
+    let reading = tokio::task::spawn_blocking(move || work(&sender));
     let mut outcome = Ok(());
-    while let Some(parsed) = receiver.recv().await {
-        outcome = sink(parsed).await;
+    while let Some(batch) = receiver.recv().await {
+        outcome = sink(batch).await;
         if outcome.is_err() {
             break;
         }
     }
     drop(receiver);
     // The thread is awaited even then, so that it cleans up before anybody exits.
-    let rejects = match reading.await {
-        Ok(rejects) => rejects,
+    let read = match reading.await {
+        Ok(read) => read,
         Err(error) => std::panic::resume_unwind(error.into_panic()),
     };
-    outcome.and(rejects)
+    outcome?;
+    Ok(read?)
 }

@@ -1,9 +1,11 @@
 //! What will be imported, and how: a file that was opened and understood, with nothing written yet.
 
+use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::columns::Columns;
+use super::columns::{self, Columns};
 use super::digest;
 use super::encoding::Encoding;
 use super::error::{ImportError, closest};
@@ -12,12 +14,13 @@ use super::keys::{Keys, Unique};
 use super::needs::Needs;
 use super::pipeline::Task;
 use super::rejects::{self, Rejects};
-use super::rows::{Rows, Text};
+use super::rows::{self, Rows, Text};
 use super::source::{Asked, Form, Source};
 use crate::phone::Region;
 use crate::store::Campaign;
-use crate::text::is_printable;
-use crate::text::template::Template;
+use crate::text::template::{LONGEST_SOURCE, Template, TemplateError};
+use crate::text::{content, is_printable};
+use crate::window::TIMEZONE;
 
 /// The longest name of a campaign, in characters.
 const LONGEST_NAME: usize = 100;
@@ -81,15 +84,7 @@ impl Plan {
     /// Opens and reads the file once, understands its header, parses the text: every fault of the whole
     /// is found here, and nothing is written.
     pub fn prepare(options: Options) -> Result<Self, ImportError> {
-        let asked = Asked {
-            encoding: options.encoding,
-            sheet: options.sheet.as_deref(),
-            region: options.region,
-        };
-        let mut source = Source::open(&options.file, asked)?;
-        if let (Some(delimiter), Form::Separated(format)) = (options.delimiter, &mut source.form) {
-            format.delimiter = delimiter;
-        }
+        let source = open(&options)?;
         let header = Header::find(&source, &options.columns, options.region)?;
         let timezone = if options.with_timezone {
             Some(header.columns.timezone(&source.name)?)
@@ -97,13 +92,7 @@ impl Plan {
             None
         };
         let (text, campaign) = read_text(&options, &source, &header.columns)?;
-        if let Some(asked) = &options.rejects {
-            rejects::check_file(asked)?;
-        }
-        let rejects = options
-            .rejects
-            .unwrap_or_else(|| rejects::default_place(&source));
-        rejects::check_place(&rejects)?;
+        let rejects = rejects::place_for(options.rejects, &source)?;
         let plan = Self {
             source,
             header,
@@ -191,6 +180,58 @@ impl Plan {
         Ok(())
     }
 
+    /// Fails where `--column` names something that neither the text nor `campaign` nor the provider uses.
+    pub fn check_columns(&self, campaign: Option<&Campaign>) -> Result<(), ImportError> {
+        let mut used: Vec<String> = match &self.text {
+            Text::Template { placeholders, .. } => placeholders.keys().cloned().collect(),
+            Text::Column(_) | Text::Provider => Vec::new(),
+        };
+        let needs = self.needs.iter();
+        used.extend(needs.flat_map(|needs| needs.columns.iter().cloned()));
+        let standing = campaign.and_then(|campaign| campaign.unique_by.clone());
+        for unique in [Some(self.unique().to_string()), standing]
+            .into_iter()
+            .flatten()
+        {
+            used.extend(unique.split(',').map(str::to_owned));
+        }
+        used.push(TIMEZONE.to_owned());
+        let columns = &self.header.columns;
+        match columns
+            .aliases()
+            .find(|(name, _)| !used.iter().any(|one| one == name))
+        {
+            Some((name, column)) => Err(ImportError::UnusedColumn {
+                name: name.to_owned(),
+                column: columns.names[column].clone(),
+                closest: closest(name, used.iter().map(String::as_str)),
+            }),
+            None => Ok(()),
+        }
+    }
+
+    /// What looks wrong and is not certainly: placeholders that are none.
+    pub fn doubts(&self) -> Vec<String> {
+        let Text::Template { template, .. } = &self.text else {
+            return Vec::new();
+        };
+        let names = self.header.columns.names.iter().map(String::as_str);
+        let found = template.foreign_placeholders(names).into_iter();
+        let doubt = |word: String| {
+            let name = word.trim_matches(|c: char| "{}*|%[]<>«»".contains(c));
+            let name = columns::identifier(name);
+            format!(
+                "the text has `{word}`, which is sent as it is: write `{{{{ {name} }}}}` for the column"
+            )
+        };
+        found.map(doubt).collect()
+    }
+
+    /// Fails where rejected rows could not be written.
+    pub fn check_rejects(&self) -> Result<(), ImportError> {
+        rejects::check_writable(&self.rejects)
+    }
+
     fn keys(&self, unique: &Unique) -> Result<Keys, ImportError> {
         let columns = &self.header.columns;
         Keys::of(unique, &self.source.name, &self.source.hash, columns)
@@ -203,7 +244,7 @@ impl Plan {
             .rows()
             .map_err(|source| self.read_error(source))?;
         let columns = &self.header.columns;
-        let rejects = Rejects::new(self.rejects.clone(), &self.source, &columns.names);
+        let rejects = Rejects::new(self.rejects.clone(), &self.source, &self.header);
         Ok(Task {
             file: self.source.name.clone(),
             input,
@@ -216,7 +257,8 @@ impl Plan {
                 self.region,
                 self.smart,
             )
-            .written_in(self.source.encoding)
+            .written_in(self.source.encoding, self.source.is_detected)
+            .guarded(self.header.is_guarded)
             .with_timezone(self.timezone)
             .fit_for(self.needs.clone()),
             rejects: keep_rejects.then_some(rejects),
@@ -250,6 +292,20 @@ impl Plan {
     }
 }
 
+/// The file, as the options say to read it.
+pub(super) fn open(options: &Options) -> Result<Source, ImportError> {
+    let asked = Asked {
+        encoding: options.encoding,
+        sheet: options.sheet.as_deref(),
+        region: options.region,
+    };
+    let mut source = Source::open(&options.file, asked)?;
+    if let (Some(delimiter), Form::Separated(format)) = (options.delimiter, &mut source.form) {
+        format.delimiter = delimiter;
+    }
+    Ok(source)
+}
+
 /// The text, and the name of a campaign for it.
 fn read_text(
     options: &Options,
@@ -272,6 +328,7 @@ fn read_text(
         TextSource::Template(path) => (path.display().to_string(), read_template(path)?),
     };
     let template = Template::parse(&name, &content)?;
+    check_constant(&name, &template, options.smart)?;
     let placeholders = columns.of_placeholders(&source.name, &name, &template)?;
     let campaign = campaign_name(&source.stem, Some(&content));
     Ok((
@@ -283,9 +340,41 @@ fn read_text(
     ))
 }
 
+/// Fails where the text is the same for all rows and cannot be sent.
+pub(super) fn check_constant(
+    name: &str,
+    template: &Template,
+    smart: bool,
+) -> Result<(), ImportError> {
+    if !template.placeholders().is_empty() {
+        return Ok(());
+    }
+    let reason = match template.render(|_| None) {
+        Ok(text) => match content::check(&rows::written(text, smart)) {
+            Ok(()) => return Ok(()),
+            Err(error) => error.to_string(),
+        },
+        Err(error) => error.to_string(),
+    };
+    Err(ImportError::Text {
+        name: name.to_owned(),
+        reason,
+    })
+}
+
+/// The template's source; a file that is longer than any is read no further.
 pub(super) fn read_template(path: &Path) -> Result<String, ImportError> {
     let name = path.display().to_string();
-    let bytes = std::fs::read(path).map_err(|source| ImportError::from_io(path, &name, source))?;
+    let mut bytes = Vec::new();
+    File::open(path)
+        .and_then(|file| {
+            let most = LONGEST_SOURCE as u64 + 1;
+            file.take(most).read_to_end(&mut bytes)
+        })
+        .map_err(|source| ImportError::from_io(path, &name, source))?;
+    if bytes.len() > LONGEST_SOURCE {
+        return Err(TemplateError::TooLong { name }.into());
+    }
     String::from_utf8(bytes).map_err(|error| {
         let byte = error.utf8_error().valid_up_to();
         let bytes = error.as_bytes();

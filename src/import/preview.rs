@@ -48,15 +48,30 @@ impl Plan {
         samples: usize,
         known: Option<(&Store, Option<&Campaign>)>,
         price: Option<PriceOf<'_>>,
+        progress: impl FnMut(Progress),
+    ) -> Result<Preview, ImportError> {
+        let mut seen = Seen::default();
+        self.preview_after(&mut seen, samples, known, price, progress)
+            .await
+    }
+
+    /// The same after other files for the same campaign.
+    pub async fn preview_after(
+        &self,
+        seen: &mut Seen,
+        samples: usize,
+        known: Option<(&Store, Option<&Campaign>)>,
+        price: Option<PriceOf<'_>>,
         mut progress: impl FnMut(Progress),
     ) -> Result<Preview, ImportError> {
+        seen.file += 1;
         let unique = match known {
             Some((_, Some(campaign))) => self.unique_in(campaign)?,
             _ => self.unique(),
         };
         let mut counting = Counting {
             preview: Preview::default(),
-            seen: Seen::default(),
+            seen,
             tally: Tally::new(samples, price),
             samples,
         };
@@ -155,28 +170,30 @@ enum Fate {
 
 struct Counting<'p> {
     preview: Preview,
-    seen: Seen,
+    seen: &'p mut Seen,
     tally: Tally<'p>,
     /// So many rejected rows are kept.
     samples: usize,
 }
 
-/// The keys of the file so far.
+/// The keys of the files so far, and where each was first.
 #[derive(Default)]
-struct Seen {
-    lines: HashMap<u64, u64>,
+pub struct Seen {
+    rows: HashMap<u64, (usize, u64)>,
+    /// The number of the file that is read.
+    file: usize,
     hasher: RandomState,
 }
 
 impl Seen {
-    /// The line that had the key before, if any.
-    fn first(&mut self, key: &str, line: u64) -> Option<u64> {
+    /// The file and the line where the key was before, if it was.
+    fn before(&mut self, key: &str, line: u64) -> Option<(usize, u64)> {
         let hash = self.hasher.hash_one(key);
-        if let Some(first) = self.lines.get(&hash) {
+        if let Some(first) = self.rows.get(&hash) {
             return Some(*first);
         }
-        if self.lines.len() < REMEMBERED {
-            self.lines.insert(hash, line);
+        if self.rows.len() < REMEMBERED {
+            self.rows.insert(hash, (self.file, line));
         }
         None
     }
@@ -218,9 +235,10 @@ impl Counting<'_> {
                     preview.repeat(row.line, None);
                     continue;
                 }
-                Fate::New => match self.seen.first(&row.dedupe_key, row.line) {
-                    Some(first) => {
-                        preview.repeat(row.line, Some(first));
+                Fate::New => match self.seen.before(&row.dedupe_key, row.line) {
+                    Some((file, first)) => {
+                        let is_here = file == self.seen.file;
+                        preview.repeat(row.line, is_here.then_some(first));
                         continue;
                     }
                     None => preview.accepted += 1,

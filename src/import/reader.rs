@@ -8,6 +8,8 @@ use super::rejected::Rejected;
 
 /// The longest row, in bytes.
 pub(super) const LONGEST: usize = 64 * 1024;
+/// How far the end of a row is looked for: a quote that is still open there is taken for a stray one.
+const LOOKAHEAD: usize = 16 << 20;
 const CHUNK: usize = 64 * 1024;
 
 /// How a file separates what it holds.
@@ -25,6 +27,8 @@ pub(super) struct Record {
     ends: Vec<usize>,
     /// Where the row starts; the first line of the file is 1.
     pub(super) line: u64,
+    /// The fields that were JSON objects or arrays.
+    pub(super) nested: Vec<usize>,
 }
 
 impl Record {
@@ -55,6 +59,7 @@ impl Record {
     pub(super) fn clear(&mut self) {
         self.text.clear();
         self.ends.clear();
+        self.nested.clear();
     }
 
     pub(super) fn push(&mut self, field: &[u8]) {
@@ -95,7 +100,7 @@ impl From<Malformed> for Rejected {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Next {
     Row,
-    /// One line, which is the record's only field.
+    /// What is not a row, or its start where it is long: the record's only field.
     Malformed(Malformed),
     /// A row that is whole but cannot be used, and why.
     Unusable(Rejected),
@@ -169,6 +174,9 @@ impl<R: Read> Reader<R> {
                     if stray {
                         return self.give_up(record, Malformed::OpenQuote);
                     }
+                    if length > LONGEST {
+                        return Ok(self.too_long(record, length, lines));
+                    }
                     self.advance(length, lines);
                     return Ok(Next::Row);
                 }
@@ -187,8 +195,9 @@ impl<R: Read> Reader<R> {
         self.buffer.drain(..self.start);
         self.start = 0;
         let length = self.buffer.len();
+        // What is long is scanned again from its start, so that more is read each time.
         let read = (&mut self.source)
-            .take(CHUNK as u64)
+            .take(CHUNK.max(length) as u64)
             .read_to_end(&mut self.buffer)?;
         self.ended = read == 0;
         debug_assert_eq!(self.buffer.len(), length + read);
@@ -216,16 +225,16 @@ impl<R: Read> Reader<R> {
         let line = window
             .iter()
             .position(|&byte| byte == self.format.terminator);
-        let length = line.map_or(window.len(), |end| end + 1);
-        if length > LONGEST {
-            return Scan::Malformed(Malformed::TooLong);
-        }
-        if line.is_none() && !self.ended {
+        if line.is_none() && !self.ended && window.len() <= LOOKAHEAD {
             return Scan::More;
         }
+        let length = line.map_or(window.len(), |end| end + 1);
         let plain = &window[..length];
         if plain.contains(&b'"') {
             return self.scan_quoted(window, record);
+        }
+        if length > LONGEST {
+            return Scan::Malformed(Malformed::TooLong);
         }
         for field in
             trimmed(plain, self.format.terminator).split(|&byte| byte == self.format.delimiter)
@@ -251,7 +260,7 @@ impl<R: Read> Reader<R> {
                 |byte: &u8| *byte == self.format.delimiter || *byte == self.format.terminator;
             let end = rest.iter().position(ends);
             if end.is_none() && !self.ended {
-                return self.more_of(window);
+                return self.more_or(Malformed::TooLong);
             }
             let plain = &rest[..end.unwrap_or(rest.len())];
             let last = end.is_none_or(|end| rest[end] == self.format.terminator);
@@ -281,7 +290,7 @@ impl<R: Read> Reader<R> {
         let mut at = 0;
         loop {
             let Some(quote) = inside[at..].iter().position(|&byte| byte == b'"') else {
-                return Err(self.more_of(inside));
+                return Err(self.more_or(Malformed::OpenQuote));
             };
             let text = &inside[at..at + quote];
             let ends = |&byte: &u8| u64::from(byte == self.format.terminator);
@@ -293,18 +302,26 @@ impl<R: Read> Reader<R> {
                     record.text.push(b'"');
                     at += 1;
                 }
-                None if !self.ended => return Err(self.more_of(inside)),
+                None if !self.ended => return Err(self.more_or(Malformed::OpenQuote)),
                 _ => return Ok(at),
             }
         }
     }
 
-    /// More bytes, unless the row is too long already or there are none.
-    fn more_of(&self, window: &[u8]) -> Scan {
-        if self.ended || window.len() > LONGEST {
-            return Scan::Malformed(Malformed::OpenQuote);
+    /// More bytes, unless there are none or the row is longer than any.
+    fn more_or(&self, fault: Malformed) -> Scan {
+        if self.ended || self.buffer.len() - self.start > LOOKAHEAD {
+            return Scan::Malformed(fault);
         }
         Scan::More
+    }
+
+    /// Makes the start of a long row the record, and goes on after the row.
+    fn too_long(&mut self, record: &mut Record, length: usize, lines: u64) -> Next {
+        record.clear();
+        record.push(&self.buffer[self.start..self.start + LONGEST]);
+        self.advance(length, lines);
+        Next::Malformed(Malformed::TooLong)
     }
 
     /// Makes the first line of the buffer the record, and goes on after it.

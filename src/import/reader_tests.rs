@@ -24,7 +24,11 @@ impl Read for Drip<'_> {
 type Row = (u64, Result<Vec<String>, Malformed>);
 
 fn read(text: &str, width: Option<usize>) -> Vec<Row> {
-    let mut reader = Reader::new(Drip(text.as_bytes(), 7), COMMA, 1);
+    read_in(text, width, 7)
+}
+
+fn read_in(text: &str, width: Option<usize>, piece: usize) -> Vec<Row> {
+    let mut reader = Reader::new(Drip(text.as_bytes(), piece), COMMA, 1);
     reader.width = width;
     let mut record = Record::default();
     let mut rows = Vec::new();
@@ -115,6 +119,38 @@ fn a_row_without_end_is_refused_in_bounded_memory() {
     let rows = read(&text, Some(2));
     assert_eq!(rows[0], (1, Err(Malformed::OpenQuote)));
     assert_eq!(rows.len(), 100_001);
+}
+
+#[test]
+fn a_long_quoted_row_is_one_row_and_its_lines_are_none() {
+    let line = "+447400301999,Eve\n";
+    for before in ["note:\n".to_owned(), "x".repeat(100_000)] {
+        for length in [4_000, 80_000] {
+            let long = format!("1,\"{before}\n{}\"\n2,b\n", line.repeat(length));
+            let rows = read_in(&long, Some(2), 50_000);
+            assert_eq!(rows.len(), 2);
+            assert_eq!(rows[0], (1, Err(Malformed::TooLong)));
+            assert_eq!(rows[1].1, Ok(vec!["2".to_owned(), "b".to_owned()]));
+        }
+    }
+    let long = format!("{},\"x\n{line}\"\n", "x".repeat(100_000));
+    assert_eq!(
+        read_in(&long, Some(2), 50_000),
+        [(1, Err(Malformed::TooLong))]
+    );
+}
+
+#[test]
+fn a_row_of_64_kib_and_more_is_rejected_wherever_the_buffer_ends() {
+    for length in [63_000, 65_000, 66_000, 90_000, 130_000] {
+        for before in [0, 1_000, 40_000] {
+            let filler = "a,b\n".repeat(before / 4);
+            let text = format!("{filler}1,\"\n{}\"\n", "x".repeat(length));
+            let rows = read_in(&text, Some(2), 64 * 1024);
+            let last = &rows.last().expect("a row").1;
+            assert_eq!(last.is_ok(), length < 65_500, "{length} after {before}");
+        }
+    }
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Why a row was not imported: in the operator's words, and in a word under which such rows are counted.
 
 use crate::phone::PhoneError;
+use crate::text::content::ContentError;
 
 /// Why a row was not imported.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,6 +18,17 @@ impl Rejected {
             kind,
             reason: reason.into(),
         }
+    }
+}
+
+impl From<ContentError> for Rejected {
+    fn from(error: ContentError) -> Self {
+        let kind = match error {
+            ContentError::Empty | ContentError::Blank => "an empty text",
+            ContentError::Control(_) => "a control character",
+            ContentError::TooLong(_) => "the text too long",
+        };
+        Self::new(kind, error.to_string())
     }
 }
 

@@ -1,6 +1,5 @@
 //! A row becomes a message, or a reason why it does not.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -11,15 +10,14 @@ use super::keys::Keys;
 use super::needs::Needs;
 use super::reader::Record;
 use super::rejected::Rejected;
+use super::rejects;
 use crate::phone::{Phone, PhoneError, Region};
 use crate::sms::NewSms;
+use crate::text::content::{self, LONGEST};
 use crate::text::segments::{self, Segments};
-use crate::text::smart;
 use crate::text::template::{RenderError, Template};
+use crate::text::{smart, spreadsheet};
 use crate::window::{TIMEZONE, Zone, ZoneError};
-
-/// The longest text, in characters: ten segments of the cheap alphabet. A longer one is a wrong column.
-pub const LONGEST_TEXT: usize = 1530;
 
 /// Where the text of a row comes from.
 #[derive(Clone, Debug)]
@@ -41,6 +39,10 @@ pub(super) struct Rows {
     keys: Keys,
     region: Option<Region>,
     encoding: Encoding,
+    /// The encoding was detected, not named.
+    is_detected: bool,
+    /// The cells are guarded against formulas.
+    is_guarded: bool,
     /// The column of the recipients' zones.
     timezone: Option<usize>,
     /// Typographic characters are replaced where that makes a text cheaper.
@@ -78,13 +80,9 @@ impl Rows {
             Text::Column(_) | Text::Provider => None,
         };
         let constant = constant.map(|text| {
-            let text = if smart {
-                smart::cheaper(text)
-            } else {
-                text.into()
-            };
+            let text = written(text.to_owned(), smart);
             let segments = segments::count(&text);
-            (text.into_owned(), segments)
+            (text, segments)
         });
         Self {
             columns,
@@ -92,6 +90,8 @@ impl Rows {
             keys,
             region,
             encoding: Encoding::UTF8,
+            is_detected: false,
+            is_guarded: false,
             timezone: None,
             smart,
             travelling,
@@ -126,9 +126,16 @@ impl Rows {
         self
     }
 
-    /// The encoding that rows with broken characters were to be in.
-    pub(super) fn written_in(mut self, encoding: Encoding) -> Self {
+    /// The encoding of the list, and whether it was detected.
+    pub(super) fn written_in(mut self, encoding: Encoding, is_detected: bool) -> Self {
         self.encoding = encoding;
+        self.is_detected = is_detected;
+        self
+    }
+
+    /// The list is a file that smsq wrote for a spreadsheet.
+    pub(super) fn guarded(mut self, is_guarded: bool) -> Self {
+        self.is_guarded = is_guarded;
         self
     }
 
@@ -138,8 +145,16 @@ impl Rows {
             let reason = format!("the row is not {}", self.encoding);
             Rejected::new("another encoding", reason)
         };
-        let cells: Vec<&str> = record.fields().ok_or_else(broken)?.collect();
+        let fields = record.fields().ok_or_else(broken)?;
+        let cells: Vec<&str> = fields
+            .map(|cell| {
+                let is_guarded = self.is_guarded && spreadsheet::is_guarded(cell.as_bytes());
+                &cell[usize::from(is_guarded)..]
+            })
+            .collect();
         self.check(&cells)?;
+        self.check_encoding(&cells)?;
+        self.check_nested(record)?;
         let phone = self.phone(&cells)?;
         self.check_timezone(&cells)?;
         let (content, segments) = match (&self.constant, &self.text) {
@@ -202,7 +217,57 @@ impl Rows {
                 "the row is the header once more",
             ));
         }
+        let text = self.columns.position(rejects::TEXT);
+        if fault == PhoneError::Empty && text.is_some_and(|text| value(cells, text).is_some()) {
+            return Err(Rejected::new(
+                "not filled in",
+                format!(
+                    "the columns are empty: fill them in from `{}`",
+                    rejects::TEXT
+                ),
+            ));
+        }
         Err(fault.into())
+    }
+
+    /// A row in UTF-8 in a file that is not would be sent as gibberish.
+    fn check_encoding(&self, cells: &[&str]) -> Result<(), Rejected> {
+        if self.is_detected && self.encoding.looks_like_utf8(cells) {
+            let reason = format!(
+                "the row looks like UTF-8, the rest of the list is {0}: save the list in one encoding, \
+                 or name it with `--encoding {0}` if the row is right",
+                self.encoding
+            );
+            return Err(Rejected::new("another encoding", reason));
+        }
+        Ok(())
+    }
+
+    /// What is read by a recipient or dialled is a plain value.
+    fn check_nested(&self, record: &Record) -> Result<(), Rejected> {
+        if record.nested.is_empty() {
+            return Ok(());
+        }
+        let is_used = |column: &usize| {
+            self.columns.phones.contains(column)
+                || match &self.text {
+                    Text::Column(content) => content == column,
+                    Text::Provider => false,
+                    Text::Template { placeholders, .. } => {
+                        placeholders.values().any(|used| used == column)
+                    }
+                }
+        };
+        match record.nested.iter().find(|column| is_used(column)) {
+            Some(&column) => Err(Rejected::new(
+                "an object as a value",
+                format!(
+                    "`{}` is an object or an array, not a text",
+                    self.columns.names[column]
+                ),
+            )),
+            None => Ok(()),
+        }
     }
 
     /// An empty one is none; any other must be a zone.
@@ -251,7 +316,7 @@ impl Rows {
                     }
                     RenderError::TooLong => {
                         let reason =
-                            format!("the text is far too long: at most {LONGEST_TEXT} characters");
+                            format!("the text is far too long: at most {LONGEST} characters");
                         Rejected::new("the text too long", reason)
                     }
                     RenderError::Other(detail) => {
@@ -260,10 +325,7 @@ impl Rows {
                     }
                 })?,
         };
-        checked(match smart::cheaper(&content) {
-            Cow::Owned(cheaper) if self.smart => cheaper,
-            _ => content,
-        })
+        checked(written(content, self.smart))
     }
 
     fn params(&self, cells: &[&str]) -> String {
@@ -291,19 +353,18 @@ impl Rows {
     }
 }
 
+/// The text in plain characters, where `smart` asks for them.
+pub(super) fn written(content: String, smart: bool) -> String {
+    if smart {
+        smart::cheaper(&content).into_owned()
+    } else {
+        content
+    }
+}
+
 /// A text that can be sent.
 fn checked(content: String) -> Result<String, Rejected> {
-    if content.trim().is_empty() {
-        return Err(Rejected::new("an empty text", "the text is empty"));
-    }
-    if content.len() > LONGEST_TEXT {
-        let length = content.chars().count();
-        if length > LONGEST_TEXT {
-            let reason =
-                format!("the text is too long: {length} characters of at most {LONGEST_TEXT}");
-            return Err(Rejected::new("the text too long", reason));
-        }
-    }
+    content::check(&content)?;
     Ok(content)
 }
 

@@ -8,34 +8,55 @@ use super::reader::{LONGEST, Malformed, Next, Record};
 use super::rejected::Rejected;
 use super::spool;
 
+/// Bytes of all rows: cells that share one text are written out here.
+const MOST: u64 = 4 << 30;
+/// In place of the length of the fault: the row is too long, and nothing of it was kept.
+const TOO_LONG: u32 = u32::MAX;
+
 /// Writes rows.
 pub(super) struct SheetWriter {
     target: BufWriter<File>,
+    written: u64,
 }
 
 impl SheetWriter {
     pub(super) fn new() -> io::Result<Self> {
         Ok(Self {
             target: BufWriter::with_capacity(1 << 18, spool::empty()?),
+            written: 0,
         })
     }
 
     /// A row; `fault` is the reason why it cannot be used, if there is one.
     pub(super) fn write(&mut self, line: u64, fault: &str, cells: &[String]) -> io::Result<()> {
-        self.target.write_all(&line.to_le_bytes())?;
+        self.bytes(&line.to_le_bytes())?;
         self.text(fault)?;
         self.count(cells.len())?;
         cells.iter().try_for_each(|cell| self.text(cell))
     }
 
+    /// A row whose cells are more than a row may have.
+    pub(super) fn write_too_long(&mut self, line: u64) -> io::Result<()> {
+        self.bytes(&line.to_le_bytes())?;
+        self.bytes(&TOO_LONG.to_le_bytes())
+    }
+
+    fn bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.written += bytes.len() as u64;
+        if self.written > MOST {
+            return Err(io::Error::other("its rows are more than 4 GiB"));
+        }
+        self.target.write_all(bytes)
+    }
+
     fn text(&mut self, text: &str) -> io::Result<()> {
         self.count(text.len())?;
-        self.target.write_all(text.as_bytes())
+        self.bytes(text.as_bytes())
     }
 
     fn count(&mut self, count: usize) -> io::Result<()> {
         let count = u32::try_from(count).map_err(io::Error::other)?;
-        self.target.write_all(&count.to_le_bytes())
+        self.bytes(&count.to_le_bytes())
     }
 
     pub(super) fn finish(self) -> io::Result<File> {
@@ -83,7 +104,12 @@ impl Sheet {
         self.read += 8;
         record.line = u64::from_le_bytes(line);
         let mut cell = Vec::new();
-        self.text(&mut cell)?;
+        let length = self.count()?;
+        if length == TOO_LONG {
+            record.push(b"");
+            return Ok(Next::Malformed(Malformed::TooLong));
+        }
+        self.text_of(length, &mut cell)?;
         let fault = String::from_utf8_lossy(&cell).into_owned();
         let mut size = 0;
         for _ in 0..self.count()? {
@@ -108,6 +134,10 @@ impl Sheet {
 
     fn text(&mut self, text: &mut Vec<u8>) -> io::Result<()> {
         let length = self.count()?;
+        self.text_of(length, text)
+    }
+
+    fn text_of(&mut self, length: u32, text: &mut Vec<u8>) -> io::Result<()> {
         text.clear();
         let read = (&mut self.source).take(length.into()).read_to_end(text)?;
         self.read += read as u64;

@@ -59,6 +59,8 @@ pub(super) struct Source {
     pub(super) bytes: u64,
     pub(super) form: Form,
     pub(super) encoding: Encoding,
+    /// The encoding is a guess by the characters of the text.
+    pub(super) is_detected: bool,
     /// The file begins with a byte order mark.
     pub(super) is_marked: bool,
     changed_at: Option<SystemTime>,
@@ -127,6 +129,7 @@ impl Source {
             bytes,
             form: Form::Sheet(read.note),
             encoding: Encoding::UTF8,
+            is_detected: false,
             is_marked: true,
             changed_at: None,
             skipped: 0,
@@ -153,12 +156,16 @@ impl Source {
         }
         let facts = Facts::of(&mut file).map_err(from_io)?;
         let marked = Encoding::of_mark(&head);
+        let mut is_detected = false;
         let encoding = match (asked.encoding, marked) {
             (Some(encoding), _) | (None, Some((encoding, _))) => encoding,
             (None, None) => match Encoding::wide_by_nuls(&head) {
                 Some(encoding) => encoding,
                 None if facts.is_utf8 => Encoding::UTF8,
-                None => survey(&mut file, &name, asked.region)?,
+                None => {
+                    is_detected = true;
+                    survey(&mut file, &name, asked.region)?
+                }
             },
         };
         let mut source = Self {
@@ -172,6 +179,7 @@ impl Source {
             bytes: facts.bytes,
             form: Form::JsonLines(Vec::new()),
             encoding,
+            is_detected,
             is_marked: marked.is_some(),
             skipped: marked.map_or(0, |(_, length)| length as u64),
             skipped_lines: 0,

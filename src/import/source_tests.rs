@@ -64,11 +64,19 @@ fn what_is_not_a_list_is_named() {
         (b"[\n {\"phone\":1}]", "`list.csv` is one JSON array"),
         (
             b"PK\x03\x04rest",
-            "`list.csv` cannot be unpacked: invalid Zip archive: Could not find EOCD",
+            "`list.csv` cannot be unpacked: it is damaged or cut off",
         ),
         (
             b"\x1f\x8b\x08\x00cut",
-            "`list.csv` cannot be unpacked: unexpected end of file",
+            "`list.csv` cannot be unpacked: it is damaged or cut off",
+        ),
+        (
+            b"\xff\xfe\0\0p\0\0\0h\0\0\0",
+            "`list.csv` is not a text file: it is in UTF-32",
+        ),
+        (
+            b"p\0\0\0h\0\0\0o\0\0\0n\0\0\0e\0\0\0\n\0\0\0",
+            "`list.csv` is not a text file: it is in UTF-32",
         ),
         (
             b"\0\x01\x02\x03phone",

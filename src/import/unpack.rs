@@ -108,7 +108,24 @@ fn unpacked(mut packed: impl Read, size: u64, name: &str) -> Result<File, Import
 fn faulty(name: &str, error: &io::Error) -> ImportError {
     ImportError::Unpack {
         file: name.to_owned(),
-        reason: error.to_string(),
+        reason: match error.kind() {
+            io::ErrorKind::UnexpectedEof
+            | io::ErrorKind::InvalidInput
+            | io::ErrorKind::InvalidData => DAMAGED.to_owned(),
+            _ => error.to_string(),
+        },
+    }
+}
+
+const DAMAGED: &str = "it is damaged or cut off";
+
+/// What is wrong with an archive.
+pub(super) fn in_words(error: &ZipError) -> String {
+    match error {
+        ZipError::InvalidArchive(_) | ZipError::FileNotFound => DAMAGED.to_owned(),
+        ZipError::UnsupportedArchive(_) => "it is packed in a way that is not supported".to_owned(),
+        ZipError::Io(error) if error.kind() == io::ErrorKind::UnexpectedEof => DAMAGED.to_owned(),
+        other => other.to_string(),
     }
 }
 
@@ -119,7 +136,7 @@ fn broken(name: &str, error: &ZipError) -> ImportError {
         },
         error => ImportError::Unpack {
             file: name.to_owned(),
-            reason: error.to_string(),
+            reason: in_words(error),
         },
     }
 }

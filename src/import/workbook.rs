@@ -1,6 +1,6 @@
 //! Workbooks: XLSX, XLSB, XLS and ODS. One sheet becomes rows. A phone that the spreadsheet took for a number
-//! is an integer again and a date is a date; a row with a formula error cannot be used. An XLSX sheet is
-//! read as a stream; of the others the program holds all, so that they may not be large.
+//! is an integer again and a date is a date; a row with a formula error cannot be used. XLSX and XLSB sheets
+//! are read as a stream; of the others the library holds all cells, so that they may not be many.
 
 use std::fmt::Write as _;
 use std::fs::File;
@@ -8,15 +8,17 @@ use std::io::{self, BufReader, Read, Seek, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use calamine::{
-    CellErrorType, Data, DataRef, Ods, OdsError, Reader, SheetType, SheetVisible, Xls, XlsError,
-    Xlsb, XlsbError, Xlsx, XlsxError,
+    Cell, CellErrorType, Data, DataRef, Ods, OdsError, Reader, SheetType, SheetVisible, Xls,
+    XlsError, Xlsb, XlsbError, Xlsx, XlsxError,
 };
 use zip::ZipArchive;
 
 use super::cells::{letters, shown};
 use super::error::{ImportError, closest, listed};
-use super::hidden::{Compound, Hidden};
+use super::hidden::{self, Compound, Hidden};
+use super::reader::LONGEST;
 use super::sheet::SheetWriter;
+use super::unpack::in_words;
 
 /// Bytes of an old workbook, and of what is in an ODS or XLSB one: all of it is held in memory.
 const HELD: u64 = 96 << 20;
@@ -24,6 +26,13 @@ const HELD: u64 = 96 << 20;
 const SHARED: u64 = 256 << 20;
 /// Bytes of one part of an XLSX workbook, which is only read through.
 const STREAMED: u64 = 8 << 30;
+/// Bytes of the cells of an XLS or ODS workbook, with the empty ones between them.
+const CELLS: u64 = 512 << 20;
+/// Columns and rows of the largest sheet that a spreadsheet can have.
+const COLUMNS: u32 = 1 << 14;
+const ROWS: u32 = 1 << 20;
+/// Empty cells before others in their rows, in a whole sheet.
+const GAPS: usize = 1 << 27;
 
 /// A sheet that was read.
 pub(super) struct SheetRows {
@@ -102,7 +111,7 @@ fn rows(file: &File, sheet: Option<&str>) -> Result<SheetRows, Fault> {
         return old(source, file.metadata()?.len(), sheet);
     }
     let mut archive = ZipArchive::new(BufReader::new(file.try_clone()?))
-        .map_err(|error| Fault::Other(error.to_string()))?;
+        .map_err(|error| Fault::Other(in_words(&error)))?;
     let has = |part: &str| archive.file_names().any(|name| name.ends_with(part));
     if has("workbook.bin") {
         check_size(&mut archive, |_| HELD)?;
@@ -110,7 +119,12 @@ fn rows(file: &File, sheet: Option<&str>) -> Result<SheetRows, Fault> {
         let chosen = choose(&book, sheet)?;
         let unread = || Fault::Other("it has cells of an unusual kind".to_owned());
         let hidden = Hidden::of_xlsb(&mut archive, &chosen.name).ok_or_else(unread)?;
-        return held(&book.worksheet_range(&chosen.name)?, &chosen, hidden);
+        let mut cells = book.worksheet_cells_reader(&chosen.name)?;
+        let mut rows = Rows::new(hidden)?;
+        while let Some(cell) = cells.next_cell()? {
+            rows.take(&cell)?;
+        }
+        return rows.finish(&chosen);
     }
     if has("workbook.xml") {
         let most = |part: &str| {
@@ -128,9 +142,15 @@ fn rows(file: &File, sheet: Option<&str>) -> Result<SheetRows, Fault> {
         } else {
             Hidden::default()
         };
-        return streamed(&mut book, &chosen, hidden);
+        let mut cells = book.worksheet_cells_reader(&chosen.name)?;
+        let mut rows = Rows::new(hidden)?;
+        while let Some(cell) = cells.next_cell()? {
+            rows.take(&cell)?;
+        }
+        return rows.finish(&chosen);
     }
     check_size(&mut archive, |_| HELD)?;
+    check_cells(hidden::cells_of_ods(&mut archive))?;
     let mut book = Ods::new(source)?;
     let chosen = choose(&book, sheet)?;
     let hidden = Hidden::of_ods(&mut archive, &chosen.name);
@@ -141,20 +161,29 @@ fn old(mut source: Source, bytes: u64, sheet: Option<&str>) -> Result<SheetRows,
     if bytes > HELD {
         return Err(Fault::TooLarge("old workbooks may have 96 MiB"));
     }
-    let mut compound = Compound::open(source.get_ref().try_clone()?).ok();
+    let damaged = |_| Fault::Other("it is damaged or cut off".to_owned());
+    let mut compound = Compound::open(source.get_ref().try_clone()?).map_err(damaged)?;
     // A workbook that is encrypted lies whole in one stream.
-    let is_encrypted = |book: &Compound<File>| book.is_stream("/EncryptedPackage");
-    if compound.as_ref().is_some_and(is_encrypted) {
+    if compound.is_stream("/EncryptedPackage") {
         return Err(Fault::Protected);
     }
+    check_cells(hidden::cells_of_xls(&mut compound))?;
     source.rewind()?;
     let mut book = Xls::new(source)?;
     let chosen = choose(&book, sheet)?;
-    let hidden = compound
-        .as_mut()
-        .map(|compound| Hidden::of_xls(compound, chosen.place));
-    let range = book.worksheet_range(&chosen.name)?;
-    held(&range, &chosen, hidden.unwrap_or_default())
+    let hidden = Hidden::of_xls(&mut compound, chosen.place);
+    held(&book.worksheet_range(&chosen.name)?, &chosen, hidden)
+}
+
+/// Refuses a workbook whose cells would take more memory than there may be; `None`: it cannot be known.
+fn check_cells(bytes: Option<u64>) -> Result<(), Fault> {
+    match bytes {
+        Some(bytes) if bytes <= CELLS => Ok(()),
+        Some(_) => Err(Fault::TooLarge(
+            "its cells, with the empty ones between them, are more than can be held in memory",
+        )),
+        None => Err(Fault::Other("it is damaged or cut off".to_owned())),
+    }
 }
 
 /// Unpacks every part that will be read, because what an archive says of its sizes need not be true.
@@ -168,7 +197,7 @@ fn check_size(
         let part = match archive.by_index(index) {
             Ok(part) => part,
             Err(zip::result::ZipError::UnsupportedArchive(_)) => return Err(Fault::Protected),
-            Err(error) => return Err(Fault::Other(error.to_string())),
+            Err(error) => return Err(Fault::Other(in_words(&error))),
         };
         let is_read = [".xml", ".bin", ".rels"]
             .iter()
@@ -286,6 +315,9 @@ struct Rows {
     cells: Vec<String>,
     fault: String,
     left_out: u64,
+    gaps: usize,
+    /// Bytes of the row's cells.
+    size: usize,
 }
 
 impl Rows {
@@ -298,7 +330,22 @@ impl Rows {
             cells: Vec::new(),
             fault: String::new(),
             left_out: 0,
+            gaps: 0,
+            size: 0,
         })
+    }
+
+    fn take(&mut self, cell: &Cell<DataRef<'_>>) -> Result<(), Fault> {
+        let error = match cell.get_value() {
+            DataRef::Error(error) => Some(error),
+            _ => None,
+        };
+        let text = match cell.get_value() {
+            DataRef::SharedString(text) => (*text).to_owned(),
+            DataRef::String(text) => text.clone(),
+            other => shown(&Data::from(other.clone())),
+        };
+        self.put(cell.get_position(), text, error)
     }
 
     fn put(
@@ -306,14 +353,19 @@ impl Rows {
         (row, column): (u32, u32),
         cell: String,
         error: Option<&CellErrorType>,
-    ) -> io::Result<()> {
+    ) -> Result<(), Fault> {
         if cell.is_empty() {
             return Ok(());
+        }
+        if column >= COLUMNS || row >= ROWS {
+            return Err(Fault::TooLarge(
+                "it has a cell beyond column XFD or row 1048576",
+            ));
         }
         if self.row != Some(row) {
             // A row is told by its number, so that there may be one of each.
             if row < self.next {
-                return Err(io::Error::other("its rows are out of order"));
+                return Err(Fault::Other("its rows are out of order".to_owned()));
             }
             self.end_row()?;
             self.row = Some(row);
@@ -326,8 +378,19 @@ impl Rows {
                 row + 1
             );
         }
+        // Of a row that is too long nothing more is kept.
+        self.size += cell.len();
+        if self.size > LONGEST {
+            return Ok(());
+        }
         let column = column as usize;
         if self.cells.len() <= column {
+            self.gaps += column - self.cells.len();
+            if self.gaps > GAPS {
+                return Err(Fault::TooLarge(
+                    "it has too many empty cells between the others",
+                ));
+            }
             self.cells.resize(column + 1, String::new());
         }
         self.cells[column] = cell;
@@ -338,6 +401,8 @@ impl Rows {
         if let Some(row) = self.row.take() {
             if self.hidden.has(row) {
                 self.left_out += 1;
+            } else if self.size > LONGEST {
+                self.writer.write_too_long(u64::from(row) + 1)?;
             } else {
                 self.writer
                     .write(u64::from(row) + 1, &self.fault, &self.cells)?;
@@ -345,6 +410,7 @@ impl Rows {
         }
         self.fault.clear();
         self.cells.clear();
+        self.size = 0;
         Ok(())
     }
 
@@ -355,24 +421,6 @@ impl Rows {
             rows: self.writer.finish()?,
         })
     }
-}
-
-fn streamed(book: &mut Xlsx<Source>, chosen: &Chosen, hidden: Hidden) -> Result<SheetRows, Fault> {
-    let mut rows = Rows::new(hidden)?;
-    let mut cells = book.worksheet_cells_reader(&chosen.name)?;
-    while let Some(cell) = cells.next_cell()? {
-        let error = match cell.get_value() {
-            DataRef::Error(error) => Some(error),
-            _ => None,
-        };
-        let text = match cell.get_value() {
-            DataRef::SharedString(text) => (*text).to_owned(),
-            DataRef::String(text) => text.clone(),
-            other => shown(&Data::from(other.clone())),
-        };
-        rows.put(cell.get_position(), text, error)?;
-    }
-    rows.finish(chosen)
 }
 
 fn held(

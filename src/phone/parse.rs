@@ -184,13 +184,14 @@ fn undressed(raw: &str) -> &str {
     text.trim_matches(|c: char| c.is_whitespace() || is_invisible(c))
 }
 
-/// What people write before an extension, lower case; a lone `x` may also stand for a digit that is hidden.
+/// What people write before an extension, lower case. Where an `x` hides a digit, what is before it is too short
+/// to be a number.
 const EXTENSION: [&str; 9] = [
     "extension",
     "extn",
     "ext",
     "durchwahl",
-    " x",
+    "x",
     "доб",
     "分机",
     "分機",

@@ -1,5 +1,6 @@
-//! The failures as a file that can be mended and imported again: every cell is written as it is, and
-//! the columns are those of the import, between `phone, content` and our own `smsq_…`.
+//! The failures as a file that can be fixed and imported again: the columns are those of the import,
+//! between `phone, content` and our own `smsq_…`. Text that a spreadsheet would take for a formula is
+//! guarded, and import takes the guard off.
 
 use std::collections::HashSet;
 use std::io::{self, Write};
@@ -8,6 +9,7 @@ use serde_json::Value;
 
 use super::{Standing, columns_of};
 use crate::store::inspect::Failure;
+use crate::text::spreadsheet::guarded;
 
 const FIRST: [&str; 2] = ["phone", "content"];
 
@@ -55,7 +57,8 @@ impl<W: Write> Writer<W> {
     pub(super) fn begin(columns: Columns, out: W) -> io::Result<Self> {
         let mut out = ::csv::Writer::from_writer(out);
         let names = columns.names.iter().map(String::as_str);
-        out.write_record(FIRST.into_iter().chain(names).chain(LAST))
+        let names = FIRST.into_iter().chain(names).chain(LAST);
+        out.write_record(names.map(|name| guarded(name.as_bytes())))
             .map_err(fault)?;
         Ok(Self {
             columns: columns.names,
@@ -72,22 +75,23 @@ impl<W: Write> Writer<W> {
 
     fn failure(&mut self, failure: &Failure) -> Result<(), ::csv::Error> {
         let out = &mut self.out;
-        out.write_field(&failure.phone)?;
-        out.write_field(&failure.content)?;
+        let mut write = |cell: &str| out.write_field(guarded(cell.as_bytes()));
+        write(&failure.phone)?;
+        write(&failure.content)?;
         let values = columns_of(failure);
         for name in &self.columns {
             match values.get(name) {
-                Some(Value::String(text)) => out.write_field(text)?,
-                Some(Value::Null) | None => out.write_field("")?,
-                Some(value) => out.write_field(value.to_string())?,
+                Some(Value::String(text)) => write(text)?,
+                Some(Value::Null) | None => write("")?,
+                Some(value) => write(&value.to_string())?,
             }
         }
-        out.write_field(failure.id.to_string())?;
-        out.write_field(failure.state.as_str())?;
-        out.write_field(&failure.class)?;
-        out.write_field(failure.code.as_deref().unwrap_or_default())?;
-        out.write_field(&failure.reason)?;
-        out.write_field(failure.attempts.to_string())?;
+        write(&failure.id.to_string())?;
+        write(failure.state.as_str())?;
+        write(&failure.class)?;
+        write(failure.code.as_deref().unwrap_or_default())?;
+        write(&failure.reason)?;
+        write(&failure.attempts.to_string())?;
         out.write_record(None::<&[u8]>)
     }
 
@@ -114,15 +118,15 @@ pub(super) fn write_standings(standings: &[Standing], out: impl Write) -> io::Re
     for one in standings {
         let totals = &one.totals;
         out.write_record([
-            one.campaign.as_str(),
-            one.state,
-            &totals.imported.to_string(),
-            &totals.queued.to_string(),
-            &totals.sending.to_string(),
-            &totals.sent.to_string(),
-            &totals.failed.to_string(),
-            &totals.unknown.to_string(),
-            &totals.cancelled.to_string(),
+            &*guarded(one.campaign.as_bytes()),
+            one.state.as_bytes(),
+            totals.imported.to_string().as_bytes(),
+            totals.queued.to_string().as_bytes(),
+            totals.sending.to_string().as_bytes(),
+            totals.sent.to_string().as_bytes(),
+            totals.failed.to_string().as_bytes(),
+            totals.unknown.to_string().as_bytes(),
+            totals.cancelled.to_string().as_bytes(),
         ])
         .map_err(fault)?;
     }
@@ -159,7 +163,7 @@ mod tests {
         phone,content,name,城市,vip,smsq_id,smsq_state,smsq_class,smsq_code,smsq_reason,smsq_attempts
         +8613812345678,"Dear Ann, ""20 %"" off, today only",Ann,北京,,7,failed,recipient,21211,not a valid number,1
         +447700900123,"Dear <b>Bob</b>,
-        hello",=Bob,,true,9,unknown,unknown,,no answer within 10 s,2
+        hello",'=Bob,,true,9,unknown,unknown,,no answer within 10 s,2
         +15005550006,"Dear Ann, ""20 %"" off, today only",,,,12,cancelled,cancelled,,the campaign was cancelled,0
         "#);
     }
@@ -216,11 +220,12 @@ mod tests {
             let header = reader.headers().expect("a header").clone();
             let row = reader.records().next().expect("a row").expect("as many cells as columns");
             let cell = |name: &str| header.iter().position(|known| known == name).and_then(|at| row.get(at));
-            prop_assert_eq!(cell("phone"), Some(failure.phone.as_str()));
-            prop_assert_eq!(cell("content"), Some(content.as_str()));
-            prop_assert_eq!(cell("smsq_reason"), Some(reason.as_str()));
+            let guarded = |text: &str| String::from_utf8_lossy(&guarded(text.as_bytes())).into_owned();
+            let is = |name: &str, text: &str| cell(name) == Some(guarded(text).as_str());
+            prop_assert!(is("phone", &failure.phone) && is("content", &content));
+            prop_assert!(is("smsq_reason", &reason));
             for (name, value) in &cells {
-                prop_assert_eq!(cell(name), Some(value.as_str()));
+                prop_assert!(is(&guarded(name), value));
             }
         }
     }

@@ -1,6 +1,6 @@
 //! What the clerk asks the database for, and to whom it hands what it got.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use super::slot::{self, Job};
 use crate::phone::{Phone, Region};
 use crate::sms::{Cause, Class, Sms, Timestamp};
 use crate::store::{Admission, Claimed, Held, Load, Moment, Round, RoundDone, RouteClaim};
-use crate::text::segments;
+use crate::text::{content, segments};
 use crate::window::{Recipient, Window};
 
 /// A round claims at most so many rows for one provider, so that it stays short.
@@ -302,6 +302,8 @@ pub(super) struct Rules {
     pub(super) region: Option<Region>,
     /// Of the campaigns that have one.
     pub(super) windows: Arc<HashMap<i64, Window>>,
+    /// Campaigns whose recipients read the provider's template and not the text of the message.
+    pub(super) templates: Arc<HashSet<i64>>,
 }
 
 impl Rules {
@@ -318,6 +320,11 @@ impl Rules {
                 return Admission::Refuse(Cause::new(Class::Recipient, error.to_string()));
             }
         };
+        if !self.templates.contains(&sms.campaign_id)
+            && let Err(error) = content::check_characters(&sms.content)
+        {
+            return Admission::Refuse(Cause::new(Class::Content, error.to_string()));
+        }
         match self.waits_until(sms, &phone) {
             Some(until) if expires_by(until) => {
                 expired("its time runs out before its window opens again")

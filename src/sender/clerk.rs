@@ -86,6 +86,8 @@ pub(super) struct Clerk {
     pub(super) inquiry: Inquiry,
     /// Of the campaigns that have one.
     pub(super) windows: Arc<HashMap<i64, Window>>,
+    /// Campaigns whose recipients read the provider's template and not the text of the message.
+    pub(super) templates: Arc<HashSet<i64>>,
     /// It said that it waits for a window.
     pub(super) rests: bool,
     /// Campaigns whose provider this worker does not know.
@@ -140,6 +142,7 @@ impl Clerk {
             away_since: None,
             inquiry: Inquiry::new(),
             windows: Arc::default(),
+            templates: Arc::default(),
             rests: false,
             unserved: Vec::new(),
         };
@@ -257,6 +260,7 @@ impl Clerk {
             reach: self.reach,
             region: self.settings.default_region,
             windows: Arc::clone(&self.windows),
+            templates: Arc::clone(&self.templates),
         };
         Round {
             worker_id: self.lease.worker_id(),

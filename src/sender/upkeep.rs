@@ -13,6 +13,7 @@ use super::commit::DATABASE_PATIENCE;
 use super::line::Line;
 use super::route::Route;
 use super::{Ended, OnUnknown, SendError};
+use crate::provider::Writes;
 use crate::sms::Timestamp;
 use crate::store::{Campaign, CampaignState};
 
@@ -142,6 +143,10 @@ impl Clerk {
             }
         }
         self.windows = Arc::new(windows);
+        let by_template = |route: &&Route| route.provider.supports().writes == Writes::Template;
+        let routes = self.routes.iter().filter(by_template);
+        let lines = routes.flat_map(|route| &route.lines);
+        self.templates = Arc::new(lines.map(|line| line.campaign.id).collect());
         self.say_rests(now);
         Ok(())
     }

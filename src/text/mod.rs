@@ -1,8 +1,10 @@
 //! The text of a message: how it is made from a row, what it will cost, and how it is shown.
 
+pub mod content;
 mod printable;
 pub mod segments;
 pub mod smart;
+pub mod spreadsheet;
 pub mod template;
 
 pub use printable::{is_printable, printable, printable_json, printable_line};

@@ -9,6 +9,8 @@ use std::io;
 use minijinja::value::Value;
 use minijinja::{AutoEscape, Environment, Error, ErrorKind, UndefinedBehavior};
 
+use super::content;
+
 /// Far more steps than a text message needs, far fewer than a loop without end.
 const FUEL: u64 = 20_000;
 const NAME: &str = "text";
@@ -34,8 +36,14 @@ pub enum TemplateError {
     Nested { name: String, placeholder: String },
     #[error("`{name}` has no text")]
     Empty { name: String },
-    #[error("`{name}` is {size} bytes long, and no text message is")]
-    TooLong { name: String, size: usize },
+    #[error("`{name}` is longer than {} KiB", LONGEST_SOURCE / 1024)]
+    TooLong { name: String },
+    #[error("`{name}`: line {line}: control character U+{:04X}", u32::from(*.character))]
+    Control {
+        name: String,
+        line: usize,
+        character: char,
+    },
 }
 
 /// Why one row gave no text.
@@ -45,14 +53,14 @@ pub enum RenderError {
     #[error("an empty value")]
     Hole,
     /// No text message is nearly so long.
-    #[error("a text without measure")]
+    #[error("the text is longer than {} KiB", LONGEST_SOURCE / 1024)]
     TooLong,
     #[error("{0}")]
     Other(String),
 }
 
 /// The longest source; a megabyte of template is a wrong file.
-const LONGEST_SOURCE: usize = 64 * 1024;
+pub const LONGEST_SOURCE: usize = 64 * 1024;
 
 impl Template {
     /// Parses `source`; `name` is what errors call it: the file, or the flag it came from. Line ends
@@ -61,8 +69,16 @@ impl Template {
         if source.len() > LONGEST_SOURCE {
             return Err(TemplateError::TooLong {
                 name: name.to_owned(),
-                size: source.len(),
             });
+        }
+        for (line, text) in (1..).zip(source.split('\n')) {
+            if let Some(character) = content::control(text) {
+                return Err(TemplateError::Control {
+                    name: name.to_owned(),
+                    line,
+                    character,
+                });
+            }
         }
         let source = source
             .strip_prefix('\u{feff}')
@@ -102,6 +118,33 @@ impl Template {
     /// The names that the text takes from a row.
     pub fn placeholders(&self) -> &BTreeSet<String> {
         &self.placeholders
+    }
+
+    /// What looks like a placeholder of another program for one of `columns`: `{name}`, `[name]`, `%name%`.
+    /// It is part of the text and sent as it is.
+    pub fn foreign_placeholders<'c>(&self, columns: impl Iterator<Item = &'c str>) -> Vec<String> {
+        const FORMS: [(&str, &str); 6] = [
+            ("{", "}"),
+            ("*|", "|*"),
+            ("%", "%"),
+            ("[", "]"),
+            ("<", ">"),
+            ("«", "»"),
+        ];
+        let Ok(template) = self.environment.get_template(NAME) else {
+            return Vec::new();
+        };
+        let literal = literal(template.source());
+        let literal: String = literal.to_lowercase().replace(' ', "");
+        let named = columns.filter(|column| column.contains(char::is_alphabetic));
+        let found = named.filter_map(|column| {
+            let bare = column.to_lowercase().replace(' ', "");
+            let form = FORMS
+                .iter()
+                .find(|(open, close)| literal.contains(&format!("{open}{bare}{close}")));
+            form.map(|(open, close)| format!("{open}{column}{close}"))
+        });
+        found.collect()
     }
 
     /// The text, where it is the same for every row.
@@ -215,6 +258,29 @@ fn environment() -> Environment<'static> {
         environment.remove_global(global);
     }
     environment
+}
+
+/// The source without what the template language reads of it.
+fn literal(source: &str) -> String {
+    let mut literal = String::new();
+    let mut rest = source;
+    while let Some(at) = ["{{", "{%", "{#"]
+        .iter()
+        .filter_map(|open| rest.find(open))
+        .min()
+    {
+        literal.push_str(&rest[..at]);
+        let close = match &rest[at..at + 2] {
+            "{{" => "}}",
+            "{%" => "%}",
+            _ => "#}",
+        };
+        rest = match rest[at..].find(close) {
+            Some(end) => &rest[at + end + 2..],
+            None => "",
+        };
+    }
+    literal + rest
 }
 
 fn nested(variables: &std::collections::HashSet<String>) -> Option<String> {
@@ -334,6 +400,30 @@ mod tests {
             .cloned()
             .collect();
         assert_eq!(names, ["a", "d", "range"]);
+    }
+
+    #[test]
+    fn placeholders_of_other_programs_are_found() {
+        let columns = ["name", "First Name", "code", "1"];
+        let found = |source: &str| {
+            let template = parse(source).expect("a text of the test");
+            template.foreign_placeholders(columns.into_iter())
+        };
+        assert_eq!(found("Hi {Name}, {firstname}"), ["{name}", "{First Name}"]);
+        assert_eq!(found("Hi *|NAME|*, %code%"), ["*|name|*", "%code%"]);
+        assert_eq!(found("Hi [name] {other} [1] 100%"), ["[name]"]);
+        let own = "Hi {{name}}{% if name %}{# {name} #}[{{ name }}]{% endif %}";
+        assert_eq!(found(own), Vec::<String>::new());
+    }
+
+    #[test]
+    fn control_characters_in_a_text_are_refused() {
+        for source in ["a\u{1b}[2J", "a\0", "{{ name }}\u{9b}"] {
+            let refused = parse(&format!("Hi\n{source}"));
+            let is_control = matches!(refused, Err(TemplateError::Control { line: 2, .. }));
+            assert!(is_control, "{source:?}: {refused:?}");
+        }
+        assert!(parse("a\tb\r\nc").is_ok());
     }
 
     #[test]

@@ -52,12 +52,13 @@ fn a_list_is_imported_sent_and_reported() {
       rejected    1 (1 scientific notation)
       segments    4 (4 messages in GSM-7, 0 in UCS-2)
     ----- stderr
-    warning: `list.csv`: 1 row rejected, with the reasons in `list.rejects.csv`: mend that file and import it
+    warning: `list.csv`: 1 row rejected, with the reasons in `list.rejects.csv`
+    fix that file and import it: `smsq import list.rejects.csv --campaign spring --text 'Hi {{ name }}'`
     next: `smsq send --campaign spring`
     ");
     snapshot!(scratch.read("list.rejects.csv"), @r#"
-    phone,name,smsq_line,smsq_reason
-    1.38E10,Eve,6,"`1.38E10` is a number in scientific notation, its last digits may be lost: format the column as text where the file came from, and export it again"
+    phone,name,smsq_text,smsq_line,smsq_reason
+    1.38E10,Eve,,6,"`1.38E10` is a number in scientific notation, its last digits may be lost: format the column as text where the file came from, and export it again"
     "#);
     snapshot!(scratch.run(import), @r"
     exit 0
@@ -70,7 +71,8 @@ fn a_list_is_imported_sent_and_reported() {
       rejected    1 (1 scientific notation)
       segments    0 (0 messages in GSM-7, 0 in UCS-2)
     ----- stderr
-    warning: `list.csv`: 1 row rejected, with the reasons in `list.rejects-2.csv`: mend that file and import it
+    warning: `list.csv`: 1 row rejected, with the reasons in `list.rejects.csv`
+    fix that file and import it: `smsq import list.rejects.csv --campaign spring --text 'Hi {{ name }}'`
     `list.csv`: nothing new, campaign `spring` has 5 messages of it already
     next: `smsq send --campaign spring`
     ");

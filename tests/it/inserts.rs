@@ -65,6 +65,7 @@ fn what_another_program_inserts_is_sent_by_a_sender_that_follows() {
          INSERT INTO sms (phone, content) VALUES ('0044 7400 123457', 'Repaired');
          INSERT INTO sms (phone, content, expires_at) VALUES ('+447400123458', 'Too late', 1);
          INSERT INTO sms (phone, content) VALUES ('+447400123459', '');
+         INSERT INTO sms (phone, content) VALUES ('+447400123461', ' ' || char(8203));
          INSERT INTO sms (phone, content) VALUES ('+447400123460', 'The last');",
     );
     let alive = sending.until("all are settled", || {
@@ -94,6 +95,10 @@ fn what_another_program_inserts_is_sent_by_a_sender_that_follows() {
         Some("expired".into()),
         "{failures:?}"
     );
+    for phone in ["+447400123459", "+447400123461"] {
+        assert_eq!(class(phone), Some("content".into()), "{failures:?}");
+        assert!(!gateway.phones().contains(phone), "{phone}");
+    }
 }
 
 #[test]
@@ -131,7 +136,7 @@ fn a_row_that_makes_no_sense_hurts_no_other() {
     let unreadable = failures
         .iter()
         .filter(|failure| failure["class"] == "content");
-    assert_eq!(unreadable.count(), 4, "{failures:?}");
+    assert_eq!(unreadable.count(), 5, "{failures:?}");
 }
 
 #[test]

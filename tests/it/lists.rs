@@ -17,7 +17,7 @@ fn suppressed_phones_are_left_out() {
     exit 0
     ----- stderr
     warning: stop.txt:3: `nobody` is not a phone number
-    warning: `stop.txt`: 1 line is no phone, with the reasons in `stop.rejects.csv`
+    warning: `stop.txt`: 1 row has no valid phone, with the reasons in `stop.rejects.csv`
     put 1 phone on the list
     ");
     snapshot!(scratch.run(["suppress", "list"]), @r"
@@ -62,7 +62,8 @@ fn suppressed_phones_are_left_out() {
       ]
     }
     ----- stderr
-    warning: `list.csv`: 1 row rejected, with the reasons in `list.rejects.csv`: mend that file and import it
+    warning: `list.csv`: 1 row rejected, with the reasons in `list.rejects.csv`
+    fix that file and import it: `smsq import list.rejects.csv --campaign list-2bcbc5 --text 'Hi {{ name }}'`
     next: `smsq send --campaign list-2bcbc5`
     "#);
     snapshot!(scratch.run(["suppress", "remove", "+447400123456", "+447400123499"]), @r"
@@ -142,7 +143,8 @@ fn a_list_without_a_usable_row_leaves_nothing_to_send() {
       rejected    1 (1 not a phone number)
       segments    0 (0 messages in GSM-7, 0 in UCS-2)
     ----- stderr
-    warning: `list.csv`: 1 row rejected, with the reasons in `list.rejects.csv`: mend that file and import it
+    warning: `list.csv`: 1 row rejected, with the reasons in `list.rejects.csv`
+    fix that file and import it: `smsq import list.rejects.csv --campaign list-3639ef --text Hi`
     ");
 }
 

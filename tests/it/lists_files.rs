@@ -54,13 +54,15 @@ fn a_list_in_gb18030_is_read_and_its_rejects_are_mended_in_gb18030() {
       segments    1 (0 messages in GSM-7, 1 in UCS-2)
     ----- stderr
     `名单.csv`: CSV in GB18030, `,` between the fields, header in line 1; phone: `手机号`; text: with `姓名`
-    warning: `名单.csv`: 1 row rejected, with the reasons in `名单.rejects.csv`: mend that file and import it
+    warning: `名单.csv`: 1 row rejected, with the reasons in `名单.rejects.csv`
+    fix that file and import it: `smsq import 名单.rejects.csv --campaign 夏 --text '{{ 姓名 }}您好' --region CN`
     next: `smsq send --campaign 夏`
     ");
     let rejects = std::fs::read(scratch.path("名单.rejects.csv")).expect("the rejects");
     let (text, _, is_broken) = encoding_rs::GB18030.decode(&rejects);
     assert!(
-        !is_broken && text.starts_with("手机号,姓名,smsq_line,smsq_reason\n1.38E+10,李秀英,3,"),
+        !is_broken
+            && text.starts_with("手机号,姓名,smsq_text,smsq_line,smsq_reason\n1.38E+10,李秀英,,3,"),
         "{text}"
     );
     let mended = text.replacen("1.38E+10", "138 0013 8001", 1);
@@ -138,14 +140,15 @@ fn a_workbook_is_read_with_several_columns_of_phones() {
       segments    2 (2 messages in GSM-7, 0 in UCS-2)
     ----- stderr
     `kunden.xlsx`: workbook, sheet `Kunden`, there is another one (`--sheet NAME` takes it), header in line 1; phone: `Handynummer`, else `Festnetz`; text: with `Name`, `Tag`
-    warning: `kunden.xlsx`: 1 row rejected, with the reasons in `kunden.rejects.csv`: mend that file and import it
+    warning: `kunden.xlsx`: 1 row rejected, with the reasons in `kunden.rejects.csv`
+    fix that file and import it: `smsq import kunden.rejects.csv --campaign kunden-8617d7 --text '{{ Name }}: {{ Tag }}' --column 'phone=Handynummer,Festnetz' --region DE`
     warning: `kunden.xlsx`: 1 landline, the first in line 3: text messages seldom reach such numbers
     next: `smsq send --campaign kunden-8617d7`
     ");
     let rejects = scratch.read("kunden.rejects.csv");
     assert!(
         rejects.starts_with(
-            "\u{feff}Handynummer,Festnetz,Name,Tag,smsq_line,smsq_reason\n4.9E+12,,Cai,,5,"
+            "\u{feff}Handynummer,Festnetz,Name,Tag,smsq_text,smsq_line,smsq_reason\n4.9E+12,,Cai,,,5,"
         ),
         "{rejects}"
     );
@@ -194,7 +197,7 @@ fn objects_are_rows() {
     ]);
     assert!(ran.stdout().contains("accepted    1\n"), "{ran}");
     assert!(
-        ran.stdout().contains("rejected    1 (1 no phone)\n"),
+        ran.stdout().contains("rejected    1 (1 not filled in)\n"),
         "{ran}"
     );
 }
@@ -324,13 +327,14 @@ fn a_list_without_a_header_is_understood_by_its_values() {
       segments    2 (2 messages in GSM-7, 0 in UCS-2)
     ----- stderr
     `list.csv`: CSV in UTF-8, `,` between the fields, no header; phone: column 2, where 2 of 3 values look like phones; text: with `_1` from `1`
-    warning: `list.csv`: 1 row rejected, with the reasons in `list.rejects.csv`: mend that file and import it
+    warning: `list.csv`: 1 row rejected, with the reasons in `list.rejects.csv`
+    fix that file and import it: `smsq import list.rejects.csv --campaign list-27b759 --text 'Hi {{ _1 }}' --region GB`
     next: `smsq send --campaign list-27b759`
     ");
     assert!(
         scratch
             .read("list.rejects.csv")
-            .starts_with("1,phone,smsq_line,smsq_reason\nCai,7.4E+09,3,")
+            .starts_with("1,phone,smsq_text,smsq_line,smsq_reason\nCai,7.4E+09,,3,")
     );
     let named = [
         "--text",

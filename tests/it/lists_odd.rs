@@ -162,7 +162,7 @@ fn bytes_that_are_no_character_come_back_as_they_were() {
     let ran = import(&scratch, "list.csv");
     assert!(ran.stdout().contains("accepted    20\n"), "{ran}");
     let rejects = std::fs::read(scratch.path("list.rejects.csv")).expect("the rejects");
-    let row = b"07400123456,\xc4\xe3\xff\xff,2,the row is not GB18030\n";
+    let row = b"07400123456,\xc4\xe3\xff\xff,,2,the row is not GB18030\n";
     assert!(
         rejects.ends_with(row),
         "{}",

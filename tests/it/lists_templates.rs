@@ -46,14 +46,15 @@ fn a_row_that_does_not_fill_the_template_is_rejected_at_import() {
       rejected    3 (3 not fit for the provider)
       segments    2 (0 messages in GSM-7, 2 in UCS-2)
     ----- stderr
-    warning: `list.csv`: 3 rows rejected, with the reasons in `list.rejects.csv`: mend that file and import it
+    warning: `list.csv`: 3 rows rejected, with the reasons in `list.rejects.csv`
+    fix that file and import it: `smsq import list.rejects.csv --campaign list-88ff34 --column 'order=Bestellung'`
     next: `smsq send --campaign list-88ff34`
     ");
     snapshot!(scratch.read("list.rejects.csv"), @r#"
-    手机号,name,Bestellung,smsq_line,smsq_reason
-    13800138001,,1002,3,"the template needs parameter `1`, and the message has nothing in column `name`"
-    13800138002,李秀英,www.x.cn,4,"the template needs parameter `2`, and the message has a web address for it, which the vendor forbids"
-    13800138003,李秀英,1234567890123,5,"the template needs parameter `2`, and the message has 13 characters for it, where 12 are allowed"
+    手机号,name,Bestellung,smsq_text,smsq_line,smsq_reason
+    13800138001,,1002,,3,"the template needs parameter `1`, and the message has nothing in column `name`"
+    13800138002,李秀英,www.x.cn,,4,"the template needs parameter `2`, and the message has a web address for it, which the vendor forbids"
+    13800138003,李秀英,1234567890123,,5,"the template needs parameter `2`, and the message has 13 characters for it, where 12 are allowed"
     "#);
     let queued = scratch.run(["report", "--format", "json"]);
     assert_eq!(queued.json()["queued"], 2, "{queued}");

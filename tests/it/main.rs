@@ -16,6 +16,7 @@ mod lists;
 mod lists_asked;
 mod lists_files;
 mod lists_odd;
+mod lists_rejects;
 mod lists_templates;
 mod look_ups;
 mod mending;

@@ -104,7 +104,8 @@ fn a_paused_campaign_waits_and_a_cancelled_one_can_be_imported_again() {
       segments    4 (4 messages in GSM-7, 0 in UCS-2)
     ----- stderr
     campaign `spring` was cancelled: it is active again
-    warning: `list.csv`: 1 row rejected, with the reasons in `list.rejects-2.csv`: mend that file and import it
+    warning: `list.csv`: 1 row rejected, with the reasons in `list.rejects.csv`
+    fix that file and import it: `smsq import list.rejects.csv --campaign spring --text 'Hi {{ name }}'`
     next: `smsq send --campaign spring`
     ");
     snapshot!(scratch.run(["pause", "--campaign", "sprint"]), @r"

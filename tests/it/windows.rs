@@ -154,12 +154,13 @@ fn rows_bring_their_zones_with_them_and_a_zone_that_is_none_is_rejected() {
       rejected    1 (1 unknown time zone)
       segments    2 (2 messages in GSM-7, 0 in UCS-2)
     ----- stderr
-    warning: `list.csv`: 1 row rejected, with the reasons in `list.rejects.csv`: mend that file and import it
+    warning: `list.csv`: 1 row rejected, with the reasons in `list.rejects.csv`
+    fix that file and import it: `smsq import list.rejects.csv --campaign spring --text 'Hi {{ name }}' --column 'timezone=tz' --window 00:00-24:00 --timezone column --fallback-timezone Asia/Shanghai`
     next: `smsq send --campaign spring`
     ");
     snapshot!(scratch.read("list.rejects.csv"), @"
-    phone,name,tz,smsq_line,smsq_reason
-    +447400123457,Bob,Mars,3,`Mars` is no time zone; write it like `Europe/Berlin` or `UTC`
+    phone,name,tz,smsq_text,smsq_line,smsq_reason
+    +447400123457,Bob,Mars,,3,`Mars` is no time zone; write it like `Europe/Berlin` or `UTC`
     ");
     snapshot!(scratch.run(["status", "--campaign", "spring", "--format", "json"]), @r#"
     exit 0

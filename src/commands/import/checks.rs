@@ -11,12 +11,16 @@ use crate::store::Store;
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Reads every list to its end, if there is a limit to the rows that may be rejected.
+/// Fails where rejected rows could not be written; reads every list to its end, if there is a limit to the rows
+/// that may be rejected.
 pub(in crate::commands) async fn check_rejects(
     list: &List,
     plans: &[Plan],
     context: &Context,
 ) -> anyhow::Result<()> {
+    for plan in plans {
+        plan.check_rejects().map_err(fault)?;
+    }
     let Some(allowed) = list.max_rejects.or(context.config.import.max_rejects) else {
         return Ok(());
     };

@@ -1,6 +1,8 @@
 //! `smsq import --dry-run`, and the look that `run` takes before a large campaign: what would be sent, what it
 //! costs and how long it takes; nothing is written.
 
+use std::collections::HashMap;
+
 use serde_json::json;
 
 use super::look::Look;
@@ -11,7 +13,7 @@ use crate::commands::window::check_opens;
 use crate::commands::words::messages;
 use crate::commands::{Context, providers};
 use crate::exit::Exit;
-use crate::import::{Plan, PriceOf};
+use crate::import::{Plan, PriceOf, Seen};
 use crate::rate::Rate;
 use crate::report::shell_word;
 use crate::store::{Access, Campaign, Store};
@@ -23,8 +25,9 @@ pub(super) async fn run(list: &List, plans: &[Plan], context: &Context) -> anyho
     let store = existing(context, Access::Read).await?;
     let mut objects = Vec::new();
     let mut is_usable = true;
+    let mut seen = HashMap::new();
     for plan in plans {
-        let look = look(list, plan, context, store.as_ref()).await?;
+        let look = look(list, plan, context, store.as_ref(), &mut seen).await?;
         is_usable &= look.preview.rows > look.preview.rejected;
         if context.is_json() {
             objects.push(look.object());
@@ -64,8 +67,9 @@ pub(in crate::commands) async fn confirm(
     }
     let store = existing(context, Access::Read).await?;
     let mut looks = Vec::new();
+    let mut seen = HashMap::new();
     for plan in plans {
-        looks.push(look(list, plan, context, store.as_ref()).await?);
+        looks.push(look(list, plan, context, store.as_ref(), &mut seen).await?);
     }
     let total = looks.iter().map(|look| look.preview.accepted).sum();
     if total < ask_from {
@@ -87,8 +91,10 @@ async fn look<'a>(
     plan: &'a Plan,
     context: &'a Context,
     store: Option<&Store>,
+    seen: &mut HashMap<String, Seen>,
 ) -> anyhow::Result<Look<'a>> {
     let name = list.campaign_for(plan);
+    let seen = seen.entry(name.to_owned()).or_default();
     let campaign = match store {
         Some(store) => store.campaign(name).await?,
         None => None,
@@ -113,7 +119,7 @@ async fn look<'a>(
     });
     let progress = context.console.progress(None, "looking");
     let preview = plan
-        .preview(SAMPLES, known, price, |done| progress.set(done.rows))
+        .preview_after(seen, SAMPLES, known, price, |done| progress.set(done.rows))
         .await
         .map_err(fault)?;
     Ok(Look {

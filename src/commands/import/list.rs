@@ -1,13 +1,17 @@
 //! The flags of `import` and `run` that say what a list is and what becomes of it.
 
+use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use crate::commands::moment::Moment;
 use crate::commands::window::WindowFlags;
 use crate::commands::words::campaign_name;
 use crate::import::queue::EntryOptions;
-use crate::import::{Allowance, Encoding, Options, Plan, TextSource, Unique};
+use crate::import::{Allowance, Encoding, Options, Plan, TextSource, Unique, Window};
 use crate::phone::Region;
+use crate::report::shell_word;
+use crate::store::Campaign;
+use crate::window::{Clock, Days};
 
 #[derive(Debug, clap::Args)]
 pub(in crate::commands) struct List {
@@ -48,7 +52,7 @@ pub(in crate::commands) struct List {
     #[arg(long, value_name = "NAME")]
     pub(in crate::commands) provider: Option<String>,
     /// The sender that recipients see
-    #[arg(long, value_name = "SENDER")]
+    #[arg(long, value_name = "SENDER", value_parser = sender)]
     pub(in crate::commands) from: Option<String>,
     /// Where rejected rows go [default: <file>.rejects.csv in the current folder]
     #[arg(long, value_name = "FILE")]
@@ -105,13 +109,57 @@ impl List {
         }
     }
 
+    /// The command that imports the fixed rows of a rejects file.
+    pub(super) fn command(&self, rejects: &Path, campaign: &Campaign, window: Window) -> String {
+        let mut command = format!("smsq import {}", shell_word(&rejects.display().to_string()));
+        let mut flag = |name: &str, value: &str| {
+            let _ = write!(command, " {name} {}", shell_word(value));
+        };
+        flag("--campaign", &campaign.name);
+        match (&self.text, &self.template) {
+            (Some(text), _) => flag("--text", text),
+            (None, Some(file)) => flag("--template", &file.display().to_string()),
+            (None, None) => {}
+        }
+        for (name, column) in &self.column {
+            flag("--column", &format!("{name}={column}"));
+        }
+        if let Some(region) = self.region {
+            flag("--region", &region.to_string());
+        }
+        if let Some(encoding) = self.encoding {
+            flag("--encoding", &encoding.to_string());
+        }
+        if let Some(at) = window.due_at {
+            flag("--at", &at.to_string());
+        }
+        if let Some(at) = window.expires_at {
+            flag("--expires", &at.to_string());
+        }
+        // Rows bring their zones with them only where the flags say so.
+        if let (true, Some(hours)) = (self.hours.is_by_column(), &campaign.window)
+            && let Clock::Row(fallback) = &hours.clock
+        {
+            flag("--window", &hours.hours.to_string());
+            flag("--timezone", "column");
+            flag("--fallback-timezone", &fallback.to_string());
+            if hours.days != Days::DAILY {
+                flag("--days", &hours.days.to_string());
+            }
+        }
+        if self.smart {
+            command.push_str(" --smart");
+        }
+        command
+    }
+
     /// The name of the campaign that a file goes to.
     pub(in crate::commands) fn campaign_for<'a>(&'a self, plan: &'a Plan) -> &'a str {
         self.campaign.as_deref().unwrap_or(plan.default_campaign())
     }
 }
 
-fn column(text: &str) -> Result<(String, String), String> {
+pub(in crate::commands) fn column(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((name, column)) if !name.trim().is_empty() && !column.trim().is_empty() => {
             Ok((name.trim().to_owned(), column.trim().to_owned()))
@@ -120,7 +168,18 @@ fn column(text: &str) -> Result<(String, String), String> {
     }
 }
 
-fn delimiter(text: &str) -> Result<u8, String> {
+/// Providers differ in what a sender may be; it is some text.
+fn sender(text: &str) -> Result<String, String> {
+    match text.trim() {
+        "" => Err("the sender is empty: leave the flag out for the provider's own".to_owned()),
+        sender if sender.chars().any(char::is_control) => {
+            Err("the sender has a control character".to_owned())
+        }
+        sender => Ok(sender.to_owned()),
+    }
+}
+
+pub(in crate::commands) fn delimiter(text: &str) -> Result<u8, String> {
     match (text, text.as_bytes()) {
         ("tab" | "\\t", _) => Ok(b'\t'),
         (_, [byte]) if byte.is_ascii_punctuation() || *byte == b'\t' => Ok(*byte),
@@ -138,6 +197,14 @@ mod tests {
         assert_eq!(read, Ok(("phone".to_owned(), "手机号".to_owned())));
         for bad in ["phone", "=x", "phone=", ""] {
             assert!(column(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn an_empty_sender_is_refused() {
+        assert_eq!(sender(" ACME "), Ok("ACME".to_owned()));
+        for bad in ["", " ", "A\u{1b}"] {
+            assert!(sender(bad).is_err(), "{bad:?}");
         }
     }
 

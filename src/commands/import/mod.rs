@@ -16,17 +16,17 @@ use std::time::Duration;
 
 pub(super) use self::checks::check_rejects;
 pub(super) use self::dry_run::{SAMPLES, confirm};
-pub(super) use self::list::List;
+pub(super) use self::list::{List, column, delimiter};
 pub(super) use self::needs::of_queue as seen_by_recipients;
 pub(super) use self::outlook::{Outlook, Pace};
-pub(super) use self::tell::{Imported, remarks, write_schedule};
+pub(super) use self::tell::{Imported, mapping as explained, remarks, write_schedule};
 
 use super::signals::Signals;
 use super::window::check_opens;
 use super::words::messages;
 use super::{Context, hinted, purge};
 use crate::exit::Exit;
-use crate::import::{ImportError, Options, Plan, PriceOf, Window};
+use crate::import::{ImportError, Options, Plan, PriceOf, Window, is_stdout};
 use crate::sms::Timestamp;
 use crate::store::{
     Access, Campaign, CampaignChange, CampaignState, Fault, NewCampaign, Store, WindowChange,
@@ -70,6 +70,12 @@ pub struct Args {
 }
 
 pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> {
+    if list_to_stdout(&args.list) && context.is_json() {
+        return Err(hinted(
+            "`--rejects -` and `--format json` both write to standard output",
+            Some("name a file: `--rejects FILE`"),
+        ));
+    }
     if let Some(source) = queue::source(args, context)? {
         return queue::run(args, source, context).await;
     }
@@ -90,11 +96,16 @@ pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
         Ended::Whole(imported) => (imported, None),
         Ended::Stopped(imported, signal) => (imported, Some(signal)),
     };
-    tell::tell(context, &store, &imported).await?;
+    tell::tell(context, &store, &imported, list_to_stdout(&args.list)).await?;
     if let Some(signal) = signal {
         return Ok(signal);
     }
     Ok(tell::exit(&imported))
+}
+
+/// The rejected rows go to standard output.
+fn list_to_stdout(list: &List) -> bool {
+    list.rejects.as_deref().is_some_and(is_stdout)
 }
 
 /// What the messages are for.
@@ -156,6 +167,9 @@ pub(super) async fn prepare(
             _ => fault(error),
         })?;
         acquaint(list, &mut plan, context, store.as_ref()).await?;
+        for doubt in plan.doubts() {
+            context.console.warn(&format!("`{}`: {doubt}", plan.file()));
+        }
         plans.push(plan);
     }
     Ok(plans)
@@ -224,6 +238,10 @@ pub(super) async fn import(
         imported.push(Imported {
             file: plan.file().to_owned(),
             currency: prices.map(|prices| prices.currency.clone()),
+            fix: match &summary.rejects_file {
+                Some(rejects) => list.command(rejects, &campaign, window),
+                None => String::new(),
+            },
             campaign: campaign.name,
             schedule: window,
             summary,
@@ -249,7 +267,8 @@ async fn acquaint(
     }
     needs::check_sender(list, list.from.as_ref(), campaign.as_ref(), context)?;
     let needs = needs::of(list, campaign.as_ref(), context)?;
-    plan.fit_for(needs).map_err(fault)
+    plan.fit_for(needs).map_err(fault)?;
+    plan.check_columns(campaign.as_ref()).map_err(fault)
 }
 
 /// The campaign of a file, new or as it stands, with what the flags say of it.
@@ -360,7 +379,7 @@ fn window(list: &List, now: Timestamp) -> anyhow::Result<Window> {
 }
 
 /// A fault of an import, with its hint.
-fn fault(error: ImportError) -> anyhow::Error {
+pub(super) fn fault(error: ImportError) -> anyhow::Error {
     let hint = match &error {
         ImportError::Store(fault) => fault.hint().map(str::to_owned),
         other => other.hint(),

@@ -11,7 +11,7 @@ use crate::commands::words::counted;
 use crate::commands::{Context, hinted, purge};
 use crate::exit::Exit;
 use crate::import::queue::{self, Lines, News, Reading, RedisList, Target};
-use crate::import::{ImportError, Summary, Unique};
+use crate::import::{ImportError, Summary, Unique, Window};
 use crate::sms::Timestamp;
 use crate::store::{Access, Store};
 
@@ -123,6 +123,11 @@ pub(super) async fn run(args: &Args, source: Source, context: &Context) -> anyho
             .map_err(ImportError::from)
             .map_err(fault)?;
     }
+    let rejects = list.rejects.clone();
+    let rejects = rejects.unwrap_or_else(|| PathBuf::from("stdin.rejects.jsonl"));
+    if redis.is_none() {
+        queue::check_rejects(&rejects).map_err(fault)?;
+    }
     let store = context.open(Access::Create).await?;
     purge::by_the_way(context, &store).await?;
     let standing = store.campaign(name).await?;
@@ -155,11 +160,10 @@ pub(super) async fn run(args: &Args, source: Source, context: &Context) -> anyho
             "following {file}; Ctrl-C ends it after the running batch"
         ));
     }
-    let rejects = list.rejects.clone();
     let lines = || Lines {
         name: file.clone(),
         input: Box::new(std::io::stdin()),
-        rejects: rejects.unwrap_or_else(|| PathBuf::from("stdin.rejects.jsonl")),
+        rejects,
     };
     let progress = context.console.progress(None, "importing");
     let told = |news: News| match news {
@@ -177,14 +181,19 @@ pub(super) async fn run(args: &Args, source: Source, context: &Context) -> anyho
         return Ok(signal.unwrap_or(Exit::Done));
     };
     drop(progress);
+    let fix = match &summary.rejects_file {
+        Some(rejects) => list.command(rejects, &campaign, Window::default()),
+        None => String::new(),
+    };
     let imported = Imported {
         file,
         campaign: campaign.name.clone(),
         currency: None,
         schedule: at_start,
         summary,
+        fix,
     };
-    finish(context, &store, args.key.as_deref(), imported).await?;
+    finish(context, &store, args, imported).await?;
     Ok(signal.unwrap_or(Exit::Done))
 }
 
@@ -252,17 +261,18 @@ fn entries(count: u64) -> String {
 async fn finish(
     context: &Context,
     store: &Store,
-    key: Option<&str>,
+    args: &Args,
     imported: Imported,
 ) -> anyhow::Result<()> {
     let rejected = imported.summary.rejected;
     if imported.summary.rows == 0 && !context.is_json() {
-        let said = format!("{}: nothing there", imported.file);
-        context.console.say(&said);
+        let file = &imported.file;
+        context.console.say(&format!("{file}: nothing there"));
         return Ok(());
     }
-    tell::tell(context, store, &[imported]).await?;
-    if let Some(key) = key.filter(|_| rejected > 0) {
+    let is_on_stdout = super::list_to_stdout(&args.list);
+    tell::tell(context, store, &[imported], is_on_stdout).await?;
+    if let Some(key) = args.key.as_ref().filter(|_| rejected > 0) {
         context.console.warn(&format!(
             "{}, with the reasons in list `{key}:dead`",
             match rejected {

@@ -22,6 +22,8 @@ pub(in crate::commands) struct Imported {
     pub(in crate::commands) currency: Option<String>,
     pub(in crate::commands) schedule: Window,
     pub(in crate::commands) summary: Summary,
+    /// The command that imports the rejected rows once they are fixed.
+    pub(super) fix: String,
 }
 
 /// The result on standard output, and what to type next.
@@ -29,12 +31,17 @@ pub(super) async fn tell(
     context: &Context,
     store: &Store,
     imported: &[Imported],
+    has_rejects_on_stdout: bool,
 ) -> anyhow::Result<()> {
     if context.is_json() {
         context.print_json(&object(imported))?;
     } else {
         for one in imported {
-            context.console.data(&one.text())?;
+            if has_rejects_on_stdout {
+                context.console.say(one.text().trim_end());
+            } else {
+                context.console.data(&one.text())?;
+            }
         }
     }
     remarks(context, imported);
@@ -59,12 +66,16 @@ pub(super) async fn tell(
 }
 
 /// How a list was understood: where that took a guess, or where somebody is watching.
-pub(super) fn mapping(console: &Console, file: &str, mapping: &Mapping) {
+pub(in crate::commands) fn mapping(console: &Console, file: &str, mapping: &Mapping) {
     if !mapping.is_plain || console.terminal {
         let Mapping {
             form, phone, text, ..
         } = mapping;
-        console.say(&format!("`{file}`: {form}; phone: {phone}; text: {text}"));
+        let text = match text.as_str() {
+            "" => String::new(),
+            text => format!("; text: {text}"),
+        };
+        console.say(&format!("`{file}`: {form}; phone: {phone}{text}"));
     }
 }
 
@@ -79,10 +90,13 @@ pub(in crate::commands) fn remarks(context: &Context, imported: &[Imported]) {
         }
         if let Some(rejects) = &summary.rejects_file {
             context.console.warn(&format!(
-                "`{file}`: {} rejected, with the reasons in `{}`: mend that file and import it",
+                "`{file}`: {} rejected, with the reasons in `{}`",
                 counted(summary.rejected, "row"),
                 rejects.display()
             ));
+            context
+                .console
+                .say(&format!("fix that file and import it: `{}`", one.fix));
         }
         warn_of(&context.console, file, &summary.odd);
         if summary.unchanged > 0 {

@@ -1,6 +1,6 @@
-//! The rows of a sheet that somebody has hidden or filtered away, which the library does not tell: who hid a
-//! row did not mean to write to it. A workbook whose parts are laid out in another way than known here has
-//! none.
+//! What the library does not say of a workbook: the rows of a sheet that somebody has hidden or filtered away,
+//! because a hidden row is not meant to be written to, and how much memory its cells will take. A workbook whose
+//! parts are laid out in another way than known here has no hidden rows.
 
 mod ods;
 mod xls;
@@ -14,7 +14,11 @@ use quick_xml::Reader;
 use quick_xml::events::{BytesStart, Event};
 use zip::ZipArchive;
 
-pub(super) use self::xls::Compound;
+pub(super) use self::ods::cells as cells_of_ods;
+pub(super) use self::xls::{Compound, cells as cells_of_xls};
+
+/// Bytes that the library takes for a cell, its text not counted: a value and a formula.
+const CELL: u64 = (size_of::<calamine::Data>() + size_of::<String>()) as u64;
 
 /// Hidden rows, counted from 0.
 #[derive(Debug, Default, PartialEq, Eq)]

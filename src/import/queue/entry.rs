@@ -7,9 +7,9 @@ use std::sync::Arc;
 use crate::import::columns::Columns;
 use crate::import::digest;
 use crate::import::error::ImportError;
-use crate::import::json_lines::{Object, cell};
+use crate::import::json_lines::{Object, cell, is_nested};
 use crate::import::keys::{Keys, Unique};
-use crate::import::plan::{TextSource, read_template};
+use crate::import::plan::{TextSource, check_constant, read_template};
 use crate::import::reader::{LONGEST, Malformed, Record};
 use crate::import::rejected::Rejected;
 use crate::import::rows::{Made, Rows, Text};
@@ -58,7 +58,9 @@ impl EntryOptions {
             TextSource::Text(text) => ("--text".to_owned(), text.clone()),
             TextSource::Template(path) => (path.display().to_string(), read_template(path)?),
         };
-        Ok(Some((Arc::new(Template::parse(&name, &text)?), text)))
+        let template = Template::parse(&name, &text)?;
+        check_constant(&name, &template, self.smart)?;
+        Ok(Some((Arc::new(template), text)))
     }
 }
 
@@ -91,6 +93,9 @@ impl Entries {
         record.line = number;
         let mut keys = Vec::with_capacity(fields.len());
         for (key, value) in fields {
+            if is_nested(value) {
+                record.nested.push(keys.len());
+            }
             keys.push(key.into_owned());
             record.push(cell(value).as_bytes());
         }

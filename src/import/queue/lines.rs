@@ -39,8 +39,6 @@ pub async fn follow(
     mut reading: Reading,
     mut tell: impl FnMut(News),
 ) -> Result<Summary, ImportError> {
-    rejects::check_file(&lines.rejects)?;
-    rejects::check_place(&lines.rejects)?;
     let token = format!("{:032x}", rand::random::<u128>());
     let mut entries = Entries::new(
         reading.entries.clone(),
@@ -102,7 +100,7 @@ pub async fn follow(
             tell(import.progress());
         }
     }
-    import.summary.rejects_file = set_aside.file.map(|(path, _)| path);
+    import.summary.rejects_file = set_aside.file.and_then(|(path, _)| path);
     import.finish().await
 }
 
@@ -129,7 +127,8 @@ fn read(input: Box<dyn Read + Send>) -> mpsc::Receiver<Line> {
 /// The rejects file, once there is something to put into it; whole up to the last line at any moment.
 struct SetAside {
     wanted: PathBuf,
-    file: Option<(PathBuf, File)>,
+    /// The path where it is a file and not a device.
+    file: Option<(Option<PathBuf>, Box<dyn Write>)>,
 }
 
 impl SetAside {
@@ -149,7 +148,12 @@ impl SetAside {
     fn write(&mut self, line: u64, text: &[u8], reason: &str) -> std::io::Result<()> {
         let (_, file) = match &mut self.file {
             Some(file) => file,
-            none => none.insert(created(&self.wanted)?),
+            none => none.insert(match rejects::device(&self.wanted)? {
+                Some(device) => (None, device),
+                None => {
+                    created(&self.wanted).map(|(path, file)| (Some(path), Box::new(file) as _))?
+                }
+            }),
         };
         let mut object = serde_json::from_slice(text).unwrap_or_else(|_| {
             let text = String::from_utf8_lossy(text.trim_ascii());
@@ -157,7 +161,8 @@ impl SetAside {
         });
         object.insert("smsq_line".to_owned(), line.to_string().into());
         object.insert("smsq_reason".to_owned(), reason.into());
-        file.write_all(format!("{}\n", serde_json::Value::from(object)).as_bytes())
+        file.write_all(format!("{}\n", serde_json::Value::from(object)).as_bytes())?;
+        file.flush()
     }
 }
 

@@ -7,6 +7,8 @@ mod error;
 mod lines;
 mod redis;
 
+use std::path::Path;
+
 use secrecy::SecretString;
 use serde::Deserialize;
 
@@ -19,7 +21,7 @@ use super::error::ImportError;
 use super::keys::Unique;
 use super::pipeline::Parsed;
 use super::plan::campaign_name;
-use super::{Summary, Window};
+use super::{Summary, Window, rejects};
 use crate::sms::Timestamp;
 use crate::store::{Batch, Campaign, Store};
 
@@ -73,6 +75,12 @@ pub enum News {
     Others(u64),
     /// Importers of another database hold entries of the same list.
     Strangers(u64),
+}
+
+/// Fails where lines that are no messages could not be written there.
+pub fn check_rejects(wanted: &Path) -> Result<(), ImportError> {
+    rejects::check_file(wanted)?;
+    rejects::check_writable(wanted)
 }
 
 /// The name of the campaign if nobody gives one: that of the list and a short hash of the text.

@@ -300,6 +300,9 @@ impl Connection {
 
     /// Puts entries back where they were: only where the server could not keep them.
     pub(super) async fn put_back(&mut self, entries: &[Vec<u8>]) -> Result<(), QueueError> {
+        if entries.is_empty() {
+            return Ok(());
+        }
         let mut push = redis::cmd("RPUSH");
         push.arg(&self.list.key);
         for entry in entries.iter().rev() {

@@ -1,6 +1,6 @@
 //! The promise that nothing is lost, counted: what each import accepted against what the tables hold.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use diesel::dsl::count_star;
 use diesel::prelude::*;
@@ -22,7 +22,7 @@ pub struct ImportCount {
     pub expected: u64,
     /// With those that were purged.
     pub found: u64,
-    /// It was read to its end.
+    /// It was read to its end, or a later import of the same list into the campaign was.
     pub finished: bool,
 }
 
@@ -92,6 +92,7 @@ impl Store {
                 import::id,
                 import::campaign_id,
                 import::file,
+                import::hash,
                 import::finished_at,
             ))
             .load(conn))?;
@@ -147,8 +148,8 @@ impl Store {
     }
 }
 
-/// Id, campaign, file, end.
-type ImportRow = (i64, i64, String, Option<i64>);
+/// Id, campaign, file, hash, end.
+type ImportRow = (i64, i64, String, String, Option<i64>);
 
 fn audit(
     counts: Vec<(Option<i64>, i32, i64)>,
@@ -173,9 +174,22 @@ fn audit(
         }
     }
     let plain = found.remove(&None).unwrap_or(0);
+    let mut finished = HashMap::new();
+    for (id, campaign_id, file, hash, finished_at) in &imports {
+        if finished_at.is_some() {
+            finished.insert((*campaign_id, file.clone()), *id);
+            finished.insert((*campaign_id, hash.clone()), *id);
+        }
+    }
     let imports = imports
         .into_iter()
-        .filter_map(|(id, campaign_id, file, finished_at)| {
+        .filter_map(|(id, campaign_id, file, hash, finished_at)| {
+            let is_later = |list: &str| {
+                finished
+                    .get(&(campaign_id, list.to_owned()))
+                    .is_some_and(|later| *later > id)
+            };
+            let finished = finished_at.is_some() || is_later(&file) || is_later(&hash);
             // What began after the count is not judged by it.
             let expected = expected.remove(&id)?;
             Some(ImportCount {
@@ -184,7 +198,7 @@ fn audit(
                 file,
                 expected,
                 found: found.remove(&Some(id)).unwrap_or(0),
-                finished: finished_at.is_some(),
+                finished,
             })
         })
         .collect();

@@ -1,0 +1,93 @@
+//! What the text of a message may be: something to read, without control characters, and no longer
+//! than a message can be.
+
+/// The longest text, in characters: ten segments of the GSM alphabet.
+pub const LONGEST: usize = 1530;
+
+/// Why a text cannot be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ContentError {
+    #[error("the text is empty")]
+    Empty,
+    #[error("the text has only spaces and invisible characters")]
+    Blank,
+    #[error("the text has the control character U+{:04X}", u32::from(*.0))]
+    Control(char),
+    #[error("the text is too long: {0} characters of at most {LONGEST}")]
+    TooLong(usize),
+}
+
+/// Checks a text that an operator gave or that was made of a row.
+pub fn check(text: &str) -> Result<(), ContentError> {
+    check_characters(text)?;
+    if text.len() > LONGEST {
+        let length = text.chars().count();
+        if length > LONGEST {
+            return Err(ContentError::TooLong(length));
+        }
+    }
+    Ok(())
+}
+
+/// The same at any length: for messages that other programs inserted.
+pub fn check_characters(text: &str) -> Result<(), ContentError> {
+    if let Some(control) = control(text) {
+        return Err(ContentError::Control(control));
+    }
+    if text.trim().is_empty() {
+        return Err(ContentError::Empty);
+    }
+    if text.chars().all(is_unseen) {
+        return Err(ContentError::Blank);
+    }
+    Ok(())
+}
+
+/// The first control character that is not a line end or a tab.
+pub fn control(text: &str) -> Option<char> {
+    let is_control = |c: &char| c.is_control() && !matches!(c, '\n' | '\r' | '\t');
+    text.chars().find(is_control)
+}
+
+/// Whether nothing of the character can be seen: a space, a format character, an empty letter.
+fn is_unseen(c: char) -> bool {
+    c.is_whitespace()
+        || matches!(
+            c,
+            '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}'
+            | '\u{180b}'..='\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}' | '\u{2800}' | '\u{3164}' | '\u{fe00}'..='\u{fe0f}'
+            | '\u{feff}' | '\u{ffa0}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}'
+        )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_to_read_is_sendable() {
+        for text in ["Hi", "a\nb\r\n\tc", "👩\u{200d}👧", "می\u{200c}خواهم", "."] {
+            assert_eq!(check(text), Ok(()), "{text}");
+        }
+        assert_eq!(check(&"é".repeat(LONGEST)), Ok(()));
+    }
+
+    #[test]
+    fn text_that_nobody_can_read_is_refused() {
+        for (text, error) in [
+            ("", ContentError::Empty),
+            (" \n\t\u{a0}", ContentError::Empty),
+            ("\u{200b}\u{feff} \u{2060}", ContentError::Blank),
+            ("\u{2800}\u{3164}", ContentError::Blank),
+            ("a\0b", ContentError::Control('\0')),
+            ("a\u{1b}[2J", ContentError::Control('\u{1b}')),
+            ("a\u{9b}", ContentError::Control('\u{9b}')),
+        ] {
+            assert_eq!(check(text), Err(error), "{text:?}");
+        }
+        let long = "é".repeat(LONGEST + 1);
+        assert_eq!(check(&long), Err(ContentError::TooLong(LONGEST + 1)));
+        assert_eq!(check_characters(&long), Ok(()));
+    }
+}
