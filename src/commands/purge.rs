@@ -56,7 +56,11 @@ pub struct Args {
 }
 
 pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> {
-    let store = context.store().await?;
+    let store = if args.dry_run {
+        context.store_to_read().await?
+    } else {
+        context.store().await?
+    };
     match (args.older_than, &args.phone) {
         (Some(age), _) => older(args, age, context, &store).await,
         (None, Some(phone)) => person(args, phone, context, &store).await,
