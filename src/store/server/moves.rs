@@ -229,7 +229,13 @@ pub(super) async fn to_failed(
         .select(sms_failed::id)
         .load(conn))?;
     if !taken.is_empty() {
-        park(link, &taken, &Fault::of(&number_taken(), fault.counted)).await?;
+        park(
+            link,
+            &taken,
+            &Fault::of(&number_taken(), fault.counted),
+            now,
+        )
+        .await?;
         ids.retain(|id| !taken.contains(id));
     }
     let ids = &ids;

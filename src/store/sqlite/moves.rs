@@ -164,7 +164,7 @@ pub(super) fn to_failed(
 ) -> QueryResult<()> {
     let taken = sms_failed::table.find(id).select(sms_failed::id);
     if diesel::select(diesel::dsl::exists(taken)).get_result(conn)? {
-        return park(conn, id, &number_taken(), counted);
+        return park(conn, id, &number_taken(), counted, now);
     }
     sms::table
         .find(id)
