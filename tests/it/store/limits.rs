@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use smsq::rate::Rates;
 use smsq::sms::Timestamp;
-use smsq::store::{CampaignChange, Drained, Round, RouteClaim, RouteClaimed, Settlement};
+use smsq::store::{CampaignChange, Drained, Round, RouteClaim, RouteClaimed, Settlement, Stop};
 
 use super::desk::{Desk, NOW, PROVIDER, after, at_every_desk, claim_of, round, rows, sent};
 
@@ -121,7 +121,11 @@ async fn worker_declared_dead_settles_but_claims_nothing() {
                 provider: PROVIDER.to_owned(),
                 fate: sent(),
             }],
-            stops: vec![(PROVIDER.to_owned(), after(30))],
+            stops: vec![Stop {
+                provider: PROVIDER.to_owned(),
+                until: after(30),
+                reason: "429".to_owned(),
+            }],
             claims: vec![claim_of(&[(spring, 3)])],
             ..round(dead.id, NOW)
         };
