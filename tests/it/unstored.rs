@@ -125,12 +125,13 @@ fn aborted_worker_leaves_what_it_knows() {
         gateway.forgetful(&scratch, "");
         scratch.import(&list(40));
         refuse_sent(db);
-        let sending = scratch.start(SEND);
+        let mut sending = scratch.start(SEND);
         eventually("it sends", || gateway.accepted() >= 8);
         stands_still("nothing is claimed", Duration::from_millis(500), || {
             gateway.requests()
         });
         sending.signal(Signal::TERM);
+        sending.until_said("it is told to stop", |said| said.contains("stopping"));
         sending.signal(Signal::INT);
         let ran = sending.ended();
         assert_eq!(ran.code(), Some(130), "{ran}");
