@@ -9,11 +9,11 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use indicatif::{
-    HumanCount, HumanDuration, HumanFloatCount, MultiProgress, ProgressBar, ProgressDrawTarget,
-    ProgressState, ProgressStyle,
+    HumanCount, HumanFloatCount, MultiProgress, ProgressBar, ProgressDrawTarget, ProgressState,
+    ProgressStyle,
 };
 
-use crate::text::{is_printable, printable};
+use crate::text::{duration, is_printable, printable};
 
 /// How far apart the lines of progress are where standard error is no terminal.
 const LINE_EVERY: Duration = Duration::from_secs(5);
@@ -335,7 +335,7 @@ fn style(with_total: bool) -> ProgressStyle {
     let left = |state: &ProgressState, out: &mut dyn std::fmt::Write| {
         // Before anything is done, and while nothing gets done, nobody knows.
         if state.pos() > 0 && state.per_sec() > 0.01 {
-            write!(out, "{:#} left", HumanDuration(state.eta())).unwrap_or_default();
+            write!(out, "{} left", duration(whole(state.eta()))).unwrap_or_default();
         }
     };
     ProgressStyle::with_template(template)
@@ -343,6 +343,11 @@ fn style(with_total: bool) -> ProgressStyle {
         .with_key("rate", rate)
         .with_key("left", left)
         .progress_chars("━━─")
+}
+
+/// In whole seconds, one at the least: a guess is no more exact.
+fn whole(span: Duration) -> Duration {
+    Duration::from_secs(span.as_secs().max(1))
 }
 
 /// The plain form: which line is due when.
@@ -392,8 +397,8 @@ impl Lines {
             .total
             .and_then(|total| total.saturating_sub(done).checked_div(rate))
         {
-            let left = HumanDuration(Duration::from_secs(seconds));
-            let _ = write!(line, ", {left:#} left");
+            let left = duration(Duration::from_secs(seconds));
+            let _ = write!(line, ", {left} left");
         }
         if let Some(note) = &self.note {
             let _ = write!(line, " · {note}");
@@ -414,7 +419,7 @@ mod tests {
         assert_eq!(lines.due(100, at(1)), None);
         assert_eq!(
             lines.due(10_000, at(5)).as_deref(),
-            Some("sending: 10,000 of 50,000, 2,000/s, 20s left")
+            Some("sending: 10,000 of 50,000, 2,000/s, 20 s left")
         );
         assert_eq!(lines.due(10_000, at(9)), None);
         lines.note = Some("`cellar` is away: next try in 8 s".to_owned());

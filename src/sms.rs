@@ -290,4 +290,18 @@ impl Outcome {
         };
         vec![outcome; count]
     }
+
+    /// Why the message was not accepted; `None` where it was.
+    pub fn cause(&self) -> Option<&Cause> {
+        match self {
+            Self::Accepted(_) => None,
+            Self::Rejected(cause)
+            | Self::Apart(cause)
+            | Self::Unknown(cause)
+            | Self::Throttled { cause, .. }
+            | Self::Capped { cause, .. }
+            | Self::Unavailable { cause, .. }
+            | Self::Refused { cause, .. } => Some(cause),
+        }
+    }
 }

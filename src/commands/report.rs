@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 
 use super::words::campaign_name;
 use super::{Context, hinted};
+use crate::config::Prices;
 use crate::console::closed;
 use crate::exit::Exit;
-use crate::report::{Format, Report, ReportError, to_file};
+use crate::report::{Format, Listing, Local, Report, ReportError, Setting, Tariff, to_file};
 use crate::store::Store;
 
 const EXAMPLES: &str = "\
@@ -16,11 +17,16 @@ Examples:
   smsq report                                              all campaigns, and what to type next
   smsq report --campaign welcome-3f2a91 --failed           everybody who was not reached
   smsq report --failed --format csv --output failed.csv    mend it and `smsq import failed.csv`
-  smsq report --format html --output report.html           one page for your manager";
+  smsq report --sent --format csv --output sent.csv        every message that was sent, for the invoice
+  smsq report --format html --mask --output report.html    one page for your manager, without phones and texts";
 
 /// Say how many messages arrived, and who was not reached and why
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a flag of the command line"
+)]
 pub struct Args {
     /// Only this campaign [default: all]
     #[arg(long, value_name = "NAME", value_parser = campaign_name)]
@@ -28,6 +34,12 @@ pub struct Args {
     /// The list of messages that failed, expired or are unknown
     #[arg(long)]
     failed: bool,
+    /// The list of messages that were sent: phone, provider, its message id, segments, price, time
+    #[arg(long, conflicts_with = "failed")]
+    sent: bool,
+    /// Hide phones and texts
+    #[arg(long)]
+    mask: bool,
     /// Write it to a file instead of standard output (`-`)
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -37,6 +49,18 @@ pub struct Args {
 }
 
 pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> {
+    let format = format(context.format);
+    let listing = match (args.failed, args.sent) {
+        (true, _) => Listing::Failed,
+        (_, true) => Listing::Sent,
+        _ => Listing::Figures,
+    };
+    if listing == Listing::Sent && format == Format::Html {
+        return Err(hinted(
+            "`--sent` lists single messages, and the page has figures",
+            Some("`--format csv` or `--format json` writes the list"),
+        ));
+    }
     let store = context.store_to_read().await?;
     let output = args.output.as_deref();
     let output = output.filter(|file| *file != Path::new("-"));
@@ -47,16 +71,19 @@ pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
         Some(name) => Some(context.campaign(&store, name).await?),
         None => None,
     };
-    let report = Report::gather(&store, campaign.as_ref()).await?;
-    let format = format(context.format);
+    let setting = Setting {
+        mask: args.mask,
+        ..setting(context)
+    };
+    let report = Report::gather(&store, campaign.as_ref(), &setting).await?;
     if let Some(file) = output {
-        let write = async |out: &mut _| report.write(&store, format, args.failed, out).await;
+        let write = async |out: &mut _| report.write(&store, format, listing, out).await;
         to_file(file, write).await?;
         context.console.say(&format!("wrote `{}`", file.display()));
         return Ok(Exit::Done);
     }
     let mut out = context.console.output();
-    let written = report.write(&store, format, args.failed, &mut out).await;
+    let written = report.write(&store, format, listing, &mut out).await;
     match written {
         Err(error) if closed(&error) => Ok(Exit::Done),
         Err(error) => Err(error.into()),
@@ -128,6 +155,26 @@ fn folder(file: &Path) -> Option<PathBuf> {
     folder.canonicalize().ok()
 }
 
+/// The prices of the configuration, and the clock of this machine.
+pub(super) fn setting(context: &Context) -> Setting {
+    let tariff = |prices: &Prices| {
+        let of = prices.clone();
+        Tariff {
+            currency: prices.currency.clone(),
+            digits: prices.longest_prefix(),
+            price: Box::new(move |phone| of.of(phone)),
+        }
+    };
+    let prices = context.config.prices.iter();
+    Setting {
+        tariffs: prices
+            .map(|(name, prices)| (name.clone(), tariff(prices)))
+            .collect(),
+        local: Local::system(),
+        mask: false,
+    }
+}
+
 /// The report of all that a command did, on standard output.
 pub(super) async fn print(
     context: &Context,
@@ -136,7 +183,7 @@ pub(super) async fn print(
 ) -> Result<(), ReportError> {
     let mut out = context.console.output();
     match report
-        .write(store, format(context.format), false, &mut out)
+        .write(store, format(context.format), Listing::Figures, &mut out)
         .await
     {
         Err(error) if closed(&error) => Ok(()),

@@ -141,7 +141,8 @@ async fn tell(
     } else {
         for standing in &delivery.standings {
             let campaign = context.campaign(store, &standing.campaign).await?;
-            let gathered = Report::gather(store, Some(&campaign)).await?;
+            let setting = report::setting(context);
+            let gathered = Report::gather(store, Some(&campaign), &setting).await?;
             report::print(context, &gathered, store).await?;
         }
         context.console.data(&delivery.text())?;

@@ -5,6 +5,8 @@ use std::time::Duration;
 use indicatif::HumanCount;
 
 use crate::rate::Rates;
+pub(crate) use crate::text::duration;
+
 use crate::text::is_printable;
 
 /// `1 message`, `12,345 messages`.
@@ -48,24 +50,6 @@ pub(crate) fn span(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| format!("`{text}` is no duration; write it like `80ms`, `30s` or `2h`"))
 }
 
-/// `142 ms`, `4.1 s`, `2m 5s`: as exact as people want it.
-pub(crate) fn duration(span: Duration) -> String {
-    match span.as_secs() {
-        0 => format!("{} ms", span.as_millis()),
-        1..60 => {
-            let tenths = (span.as_millis() + 50) / 100;
-            match tenths % 10 {
-                0 => format!("{} s", tenths / 10),
-                rest => format!("{}.{rest} s", tenths / 10),
-            }
-        }
-        seconds => {
-            let seconds = i64::try_from(seconds).unwrap_or(i64::MAX);
-            format!("{:#}", jiff::SignedDuration::from_secs(seconds))
-        }
-    }
-}
-
 /// A campaign's name: printable, at most 100 characters.
 pub(crate) fn campaign_name(text: &str) -> Result<String, String> {
     let name = text.trim();
@@ -90,21 +74,6 @@ mod tests {
         assert_eq!(messages(0), "0 messages");
         assert_eq!(messages(1), "1 message");
         assert_eq!(counted(1_234_567, "row"), "1,234,567 rows");
-    }
-
-    #[test]
-    fn a_duration_is_as_exact_as_people_want_it() {
-        for (millis, told) in [
-            (0, "0 ms"),
-            (999, "999 ms"),
-            (1_000, "1 s"),
-            (4_142, "4.1 s"),
-            (59_999, "60 s"),
-            (125_700, "2m 5s"),
-            (90_000_000, "25h"),
-        ] {
-            assert_eq!(duration(Duration::from_millis(millis)), told);
-        }
     }
 
     #[test]

@@ -74,6 +74,12 @@ impl Prices {
         }
     }
 
+    /// The most digits that have a price of their own.
+    pub fn longest_prefix(&self) -> usize {
+        let lengths = self.prefixes.keys().map(String::len);
+        lengths.max().unwrap_or(0)
+    }
+
     /// Millionths as an amount: `12.34`, with more places only where they are needed.
     pub fn shown(millionths: u64) -> String {
         let (whole, part) = (millionths / 1_000_000, millionths % 1_000_000);

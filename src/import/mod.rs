@@ -56,7 +56,7 @@ pub use self::rejected::Rejected;
 pub use self::rejects::is_stdout;
 pub use self::tally::{Messages, Sample, Tally};
 use crate::sms::Timestamp;
-use crate::store::{Batch, Campaign, Store};
+use crate::store::{Batch, Campaign, Store, TextNote};
 use crate::text::segments::{Alphabet, Segments};
 
 /// When the messages of an import are due, and until when they are worth sending.
@@ -212,6 +212,17 @@ pub async fn run(
     let import_id = store
         .begin_import(campaign.id, plan.file(), plan.hash(), started_at)
         .await?;
+    let template = plan.template();
+    if template.is_some() {
+        let note = TextNote {
+            template: template.as_deref(),
+            ..TextNote::default()
+        };
+        store.note_texts(import_id, note).await?;
+    }
+    let mut texts = Texts {
+        wants_sample: template.is_none(),
+    };
     let mut summary = Summary::default();
     let mut repeated = Vec::new();
     let rejects = pipeline::stream(task, async |parsed| {
@@ -230,7 +241,8 @@ pub async fn run(
             last_line: parsed.last_line,
             rows: Vec::new(),
         };
-        enqueue(store, batch, parsed, price, &mut summary, &mut repeated).await?;
+        let counts = (&mut summary, &mut repeated);
+        enqueue(store, batch, parsed, price, &mut texts, counts).await?;
         progress(Progress {
             bytes,
             total_bytes: plan.bytes(),
@@ -250,14 +262,38 @@ pub async fn run(
     Ok(summary)
 }
 
+/// What is kept of the texts of an import.
+struct Texts {
+    /// The list brings the texts, and none of them is kept yet.
+    wants_sample: bool,
+}
+
+impl Texts {
+    /// So many messages of a batch may be the first that is accepted.
+    const LOOKED_AT: usize = 100;
+
+    fn candidates(&self, parsed: &Parsed) -> Vec<(u64, String)> {
+        let looked_at = if self.wants_sample {
+            Self::LOOKED_AT
+        } else {
+            0
+        };
+        let rows = parsed.rows.iter().take(looked_at);
+        rows.map(|row| (row.line, row.content.clone())).collect()
+    }
+}
+
 async fn enqueue(
     store: &Store,
     mut batch: Batch,
     parsed: Parsed,
     price: Option<PriceOf<'_>>,
-    summary: &mut Summary,
-    repeated: &mut Vec<(u64, String)>,
+    texts: &mut Texts,
+    (summary, repeated): (&mut Summary, &mut Vec<(u64, String)>),
 ) -> Result<(), ImportError> {
+    let import_id = batch.import_id;
+    let candidates = texts.candidates(&parsed);
+    let before = summary.segments;
     summary.rows += batch.row_count;
     summary.rejected += batch.rejected;
     summary.reasons.add(&parsed.rejected);
@@ -297,6 +333,20 @@ async fn enqueue(
         if !left_out.contains(&line) {
             summary.odd.add(kind, line);
         }
+    }
+    let sample = candidates
+        .iter()
+        .find(|(line, _)| !left_out.contains(line))
+        .map(|(_, content)| content.as_str());
+    texts.wants_sample &= sample.is_none();
+    let note = TextNote {
+        template: None,
+        sample,
+        gsm7: summary.segments.gsm7 - before.gsm7,
+        ucs2: summary.segments.ucs2 - before.ucs2,
+    };
+    if note != TextNote::default() {
+        store.note_texts(import_id, note).await?;
     }
     Ok(())
 }

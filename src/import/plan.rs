@@ -78,6 +78,7 @@ pub struct Plan {
     unique: Option<Unique>,
     rejects: PathBuf,
     needs: Option<Needs>,
+    provider_text: Option<String>,
 }
 
 impl Plan {
@@ -104,6 +105,7 @@ impl Plan {
             unique: options.unique,
             rejects,
             needs: None,
+            provider_text: options.template,
         };
         plan.keys(&plan.unique())?;
         Ok(plan)
@@ -112,6 +114,15 @@ impl Plan {
     /// The file, as it was named.
     pub fn file(&self) -> &str {
         &self.source.name
+    }
+
+    /// The text of all messages with its placeholders; `None` where the list brings the texts.
+    pub(super) fn template(&self) -> Option<String> {
+        match &self.text {
+            Text::Template { template, .. } => template.source(),
+            Text::Provider => self.provider_text.clone(),
+            Text::Column(_) => None,
+        }
     }
 
     /// SHA-256 of the file, in lower-case hex.

@@ -57,6 +57,29 @@ pub fn advice(class: &str, code: Option<&str>) -> &'static str {
     }
 }
 
+/// What can be done about failures of this class, for people who type no commands.
+pub(super) fn remedy(class: &str) -> &'static str {
+    let Ok(class) = class.parse::<Class>() else {
+        return "the provider's documentation explains the code";
+    };
+    match class {
+        Class::Account => {
+            "the account with the provider needs attention: credit, credentials or sender"
+        }
+        Class::Recipient => "the number needs correcting",
+        Class::Content => "the text needs changing, or registering with the provider",
+        Class::OptedOut => "leave them alone: they asked for no more messages",
+        Class::Throttle => "it was too fast for the provider: send these again more slowly",
+        Class::Cap => "the provider's cap was reached: send these again later",
+        Class::Unavailable => "the provider was away: send these again",
+        Class::Unknown => "the provider's records say whether these arrived",
+        Class::Expired => "their time ran out before they could be sent",
+        Class::Cancelled => "the campaign was cancelled before they were sent",
+        Class::Suppressed => "the number is on the suppression list",
+        Class::Settled => "settled as failed by hand",
+    }
+}
+
 /// A command to type next, and what it is good for.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Step {

@@ -7,8 +7,8 @@ use std::io::{self, Write};
 
 use serde_json::Value;
 
-use super::{Standing, columns_of};
-use crate::store::inspect::Failure;
+use super::{Report, Standing, columns_of};
+use crate::store::inspect::{Failure, SentMessage};
 use crate::text::spreadsheet::guarded;
 
 const FIRST: [&str; 2] = ["phone", "content"];
@@ -97,6 +97,56 @@ impl<W: Write> Writer<W> {
 
     pub(super) fn finish(mut self) -> io::Result<()> {
         self.out.flush()
+    }
+}
+
+/// The messages that were sent, a line each: what the provider's invoice is compared with.
+pub(super) struct SentWriter<W: Write>(::csv::Writer<W>);
+
+impl<W: Write> SentWriter<W> {
+    pub(super) fn begin(out: W) -> io::Result<Self> {
+        let mut out = ::csv::Writer::from_writer(out);
+        out.write_record([
+            "phone",
+            "campaign",
+            "provider",
+            "message_id",
+            "segments",
+            "price",
+            "sent_at",
+            "attempts",
+            "accepted",
+        ])
+        .map_err(fault)?;
+        Ok(Self(out))
+    }
+
+    pub(super) fn page(&mut self, report: &Report, page: &[SentMessage]) -> io::Result<()> {
+        for message in page {
+            let campaign = report.campaign_name(message.campaign_id);
+            let segments = message.segments.map(|count| count.to_string());
+            let sent_at = message.sent_at.to_string();
+            let (attempts, accepted) = (message.attempts.to_string(), message.accepted.to_string());
+            let cells = [
+                message.phone.as_str(),
+                campaign.unwrap_or_default(),
+                &message.provider,
+                message.message_id.as_deref().unwrap_or_default(),
+                segments.as_deref().unwrap_or_default(),
+                message.price.as_deref().unwrap_or_default(),
+                &sent_at,
+                &attempts,
+                &accepted,
+            ];
+            self.0
+                .write_record(cells.map(|cell| guarded(cell.as_bytes())))
+                .map_err(fault)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn finish(mut self) -> io::Result<()> {
+        self.0.flush()
     }
 }
 

@@ -1,75 +1,106 @@
-//! Sends over time, in spans that people can read.
+//! What was sent, failed and became unknown over time, in spans that people can read.
 
 use std::time::Duration;
 
 use crate::sms::Timestamp;
-use crate::store::inspect::SentFacts;
+use crate::store::inspect::Outcomes;
 use crate::store::{Store, StoreError};
 
-/// How many messages were sent in each span of `width`, the first of which begins at `from`.
+/// What ended in each span of `width`, the first of which begins at `from`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct History {
     pub from: Timestamp,
     pub width: Duration,
-    pub counts: Vec<u64>,
+    /// When the first message ended, and the last.
+    pub first_at: Timestamp,
+    pub last_at: Timestamp,
+    pub spans: Vec<Outcomes>,
 }
 
 impl History {
     /// At most so many spans.
-    const BUCKETS: u64 = 60;
+    const SPANS: u64 = 60;
 
-    /// Widths that people can read, in seconds.
-    const WIDTHS: [u64; 18] = [
-        1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1_800, 3_600, 7_200, 10_800, 21_600, 43_200,
-        86_400,
+    /// Widths that people can read, in milliseconds.
+    const WIDTHS: [u64; 21] = [
+        100, 200, 500, 1_000, 2_000, 5_000, 10_000, 15_000, 30_000, 60_000, 120_000, 300_000,
+        600_000, 900_000, 1_800_000, 3_600_000, 7_200_000, 10_800_000, 21_600_000, 43_200_000, DAY,
     ];
 
+    /// `offset` is that of the local clock, so that days begin at midnight. `None` where all ended in one
+    /// span, or nothing did.
     pub(super) async fn read(
         store: &Store,
         campaigns: &[i64],
-        facts: &SentFacts,
+        ends: Option<(Timestamp, Timestamp)>,
+        offset: Duration,
     ) -> Result<Option<Self>, StoreError> {
-        let (Some(first), Some(last)) = (facts.first_at, facts.last_at) else {
+        let Some((first_at, last_at)) = ends else {
             return Ok(None);
         };
-        let (from, width, buckets) = Self::spans(first, last);
-        let counts = store
-            .sends_over_time(campaigns, from, width, buckets)
+        let (from, width, spans) = Self::spans(first_at, last_at, offset);
+        if spans < 2 {
+            return Ok(None);
+        }
+        let spans = store
+            .outcomes_over_time(campaigns, from, width, spans)
             .await?;
         Ok(Some(Self {
             from,
             width,
-            counts,
+            first_at,
+            last_at,
+            spans,
         }))
     }
 
-    /// The narrowest readable width with which all sends fit; the first span begins at a whole one.
-    fn spans(first: Timestamp, last: Timestamp) -> (Timestamp, Duration, u32) {
-        let days = last.since(first).as_secs() / 86_400 / (Self::BUCKETS - 2) + 1;
-        let fits = |seconds: &u64| last.since(first).as_secs() / seconds < Self::BUCKETS - 1;
-        let seconds = Self::WIDTHS.into_iter().find(fits).unwrap_or(days * 86_400);
-        let width = Duration::from_secs(seconds);
+    /// The narrowest readable width with which all fit; the first span begins at a whole one.
+    fn spans(first: Timestamp, last: Timestamp, offset: Duration) -> (Timestamp, Duration, u32) {
+        let took = u64::try_from(last.since(first).as_millis()).unwrap_or(u64::MAX);
+        let days = took / DAY / (Self::SPANS - 2) + 1;
+        let fits = |width: &u64| took / width < Self::SPANS - 1;
+        let width = Self::WIDTHS.into_iter().find(fits).unwrap_or(days * DAY);
+        let width = Duration::from_millis(width);
         let millis = crate::sms::millis(width);
-        let from = Timestamp::from_millis(first.as_millis().div_euclid(millis) * millis);
-        let buckets = last.since(from).as_secs() / seconds + 1;
-        (from, width, u32::try_from(buckets).unwrap_or(u32::MAX))
+        let local = first.plus(offset).as_millis();
+        let from = Timestamp::from_millis(local - local.rem_euclid(millis)).minus(offset);
+        let spans = last.since(from).as_millis() / width.as_millis() + 1;
+        (from, width, u32::try_from(spans).unwrap_or(u32::MAX))
     }
 }
+
+/// In milliseconds.
+const DAY: u64 = 86_400_000;
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    #[test]
+    fn short_campaign_fills_the_chart() {
+        let first = Timestamp::from_millis(1_763_715_600_000);
+        let last = first.plus(Duration::from_secs(6));
+        let (from, width, spans) = History::spans(first, last, Duration::ZERO);
+        assert_eq!((from, width), (first, Duration::from_millis(200)));
+        assert_eq!(spans, 31);
+    }
+
     proptest! {
         #[test]
-        fn every_send_lies_in_one_of_a_few_spans(first in 0_i64..4_000_000_000_000, span in 0_i64..1_000_000_000_000) {
+        fn every_send_lies_in_one_of_a_few_spans(
+            first in 0_i64..4_000_000_000_000,
+            span in 0_i64..1_000_000_000_000,
+            hours in 0_u64..24,
+        ) {
             let last = Timestamp::from_millis(first + span);
             let first = Timestamp::from_millis(first);
-            let (from, width, buckets) = History::spans(first, last);
+            let offset = Duration::from_secs(hours * 3_600);
+            let (from, width, spans) = History::spans(first, last, offset);
             prop_assert!(from <= first);
-            prop_assert!(last < from.plus(width * buckets));
-            prop_assert!(u64::from(buckets) <= History::BUCKETS);
+            prop_assert!(last < from.plus(width * spans));
+            prop_assert!(first.since(from) < width);
+            prop_assert!(u64::from(spans) <= History::SPANS);
         }
     }
 }

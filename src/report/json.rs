@@ -5,8 +5,9 @@ use std::io::{self, Write};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::{Reason, Report, Standing, columns_of};
-use crate::store::inspect::{Failure, FailureState, Totals};
+use super::{Alphabets, Cost, Lists, Part, Reason, Report, Standing, columns_of};
+use crate::sms::millis;
+use crate::store::inspect::{Failure, FailureState, Outcomes, SentMessage, Totals};
 use crate::text::printable_json;
 
 /// A report on one campaign begins with how it stands, one on all with the sums.
@@ -18,9 +19,49 @@ struct Head<'a> {
     totals: Option<&'a Totals>,
     #[serde(skip_serializing_if = "Option::is_none")]
     purged_at: Option<String>,
+    first_sent_at: Option<String>,
+    last_sent_at: Option<String>,
+    /// From the first to the last.
+    took_ms: Option<i64>,
+    /// Messages in a second.
+    rate: Option<f64>,
+    segments: u64,
+    /// Messages that the provider took more than once.
+    repeated: u64,
+    alphabets: Alphabets,
+    cost: Option<&'a Cost>,
+    countries: &'a [Part],
+    providers: &'a [Part],
+    sender: Option<&'a str>,
+    text: Option<&'a str>,
+    lists: &'a Lists,
+    opted_out: u64,
+    over_time: Option<OverTime<'a>>,
     by_reason: &'a [Reason],
     #[serde(skip_serializing_if = "Option::is_none")]
     campaigns: Option<&'a [Standing]>,
+}
+
+#[derive(Serialize)]
+struct OverTime<'a> {
+    from: String,
+    width_ms: i64,
+    spans: &'a [Outcomes],
+}
+
+#[derive(Serialize)]
+struct SentLine<'a> {
+    /// Where the report is on all campaigns.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    campaign: Option<&'a str>,
+    phone: &'a str,
+    provider: &'a str,
+    message_id: Option<&'a str>,
+    segments: Option<i32>,
+    price: Option<&'a str>,
+    sent_at: String,
+    attempts: i32,
+    accepted: i32,
 }
 
 #[derive(Serialize)]
@@ -46,19 +87,39 @@ pub(super) struct Writer<'a, W: Write> {
 }
 
 impl<'a, W: Write> Writer<'a, W> {
-    pub(super) fn begin(report: &'a Report, mut out: W) -> io::Result<Self> {
+    /// `list` is the key of the list.
+    pub(super) fn begin(report: &'a Report, list: &str, mut out: W) -> io::Result<Self> {
         let standing = report.standing();
         let head = serde_json::to_string(&Head {
             standing,
             totals: standing.is_none().then_some(&report.totals),
             purged_at: report.purged_at.map(|at| at.to_string()),
+            first_sent_at: report.facts.first_at.map(|at| at.to_string()),
+            last_sent_at: report.facts.last_at.map(|at| at.to_string()),
+            took_ms: report.took().map(millis),
+            rate: report.rate().map(|rate| (rate * 1_000.0).round() / 1_000.0),
+            segments: report.facts.segments,
+            repeated: report.facts.repeated,
+            alphabets: report.alphabets,
+            cost: report.bill.cost.as_ref(),
+            countries: &report.bill.countries,
+            providers: &report.bill.providers,
+            sender: report.sender.as_deref(),
+            text: report.text.as_deref(),
+            lists: &report.lists,
+            opted_out: report.opted_out,
+            over_time: report.history.as_ref().map(|history| OverTime {
+                from: history.from.to_string(),
+                width_ms: millis(history.width),
+                spans: &history.spans,
+            }),
             by_reason: &report.by_reason,
             campaigns: standing.is_none().then_some(&report.standings),
         })?;
         // The object stays open for the list that nobody can hold.
         let open = head.strip_suffix('}').unwrap_or(&head);
         out.write_all(printable_json(open).as_bytes())?;
-        out.write_all(b",\"failures\":[")?;
+        write!(out, ",\"{list}\":[")?;
         Ok(Self {
             report,
             out,
@@ -68,14 +129,8 @@ impl<'a, W: Write> Writer<'a, W> {
 
     pub(super) fn page(&mut self, page: &[Failure]) -> io::Result<()> {
         for failure in page {
-            self.out.write_all(self.separator.as_bytes())?;
-            self.separator = ",\n";
-            let campaign = match self.report.campaign {
-                Some(_) => None,
-                None => self.report.campaign_name(failure.campaign_id),
-            };
             let line = Line {
-                campaign,
+                campaign: self.campaign_of(failure.campaign_id),
                 phone: &failure.phone,
                 content: &failure.content,
                 state: failure.state,
@@ -86,10 +141,41 @@ impl<'a, W: Write> Writer<'a, W> {
                 last_attempt_at: failure.last_attempt_at.map(|moment| moment.to_string()),
                 columns: columns_of(failure),
             };
-            let line = serde_json::to_string(&line)?;
-            self.out.write_all(printable_json(&line).as_bytes())?;
+            self.line(&line)?;
         }
         Ok(())
+    }
+
+    pub(super) fn sent(&mut self, page: &[SentMessage]) -> io::Result<()> {
+        for message in page {
+            let line = SentLine {
+                campaign: self.campaign_of(message.campaign_id),
+                phone: &message.phone,
+                provider: &message.provider,
+                message_id: message.message_id.as_deref(),
+                segments: message.segments,
+                price: message.price.as_deref(),
+                sent_at: message.sent_at.to_string(),
+                attempts: message.attempts,
+                accepted: message.accepted,
+            };
+            self.line(&line)?;
+        }
+        Ok(())
+    }
+
+    fn campaign_of(&self, id: i64) -> Option<&'a str> {
+        match self.report.campaign {
+            Some(_) => None,
+            None => self.report.campaign_name(id),
+        }
+    }
+
+    fn line(&mut self, line: &impl Serialize) -> io::Result<()> {
+        self.out.write_all(self.separator.as_bytes())?;
+        self.separator = ",\n";
+        let line = serde_json::to_string(line)?;
+        self.out.write_all(printable_json(&line).as_bytes())
     }
 
     pub(super) fn finish(mut self) -> io::Result<()> {
@@ -110,7 +196,7 @@ mod tests {
 
     fn written(report: &Report, failures: &[Failure]) -> String {
         let mut bytes = Vec::new();
-        let mut writer = Writer::begin(report, &mut bytes).expect("written");
+        let mut writer = Writer::begin(report, "failures", &mut bytes).expect("written");
         writer.page(failures).expect("written");
         writer.finish().expect("written");
         String::from_utf8(bytes).expect("all of it is text")
@@ -118,8 +204,10 @@ mod tests {
 
     #[test]
     fn one_campaign_is_one_object() {
-        insta::assert_snapshot!(written(&sample::report(), &sample::failures()), @r#"
-        {"campaign":"spring sale","state":"done","state_reason":null,"imported":12345,"queued":0,"sending":0,"sent":12032,"failed":300,"unknown":13,"cancelled":0,"by_reason":[{"class":"recipient","code":"21211","reason":"not a valid number","advice":"mend the number in the report's csv and import it again","count":210},{"class":"unavailable","code":null,"reason":"503: the service is busy","advice":"the provider was away: `smsq retry --class unavailable` when it is back, then `smsq send`","count":84},{"class":"unknown","code":null,"reason":"no answer within 10 s","advice":"ask the provider whether it arrived, then `smsq settle --unknown sent|failed`, or `smsq retry --unknown` to risk a second one","count":13},{"class":"opted_out","code":"21610","reason":"unsubscribed <STOP>","advice":"leave them alone: they asked for no more messages","count":6}],"failures":[
+        let mut report = sample::report();
+        report.history = None;
+        insta::assert_snapshot!(written(&report, &sample::failures()), @r#"
+        {"campaign":"spring sale","state":"done","state_reason":null,"imported":12345,"queued":0,"sending":0,"sent":12032,"failed":300,"unknown":13,"cancelled":0,"first_sent_at":"2025-11-21T09:00:00Z","last_sent_at":"2025-11-21T09:04:05Z","took_ms":245300,"rate":49.05,"segments":13006,"repeated":0,"alphabets":{"gsm7":12300,"ucs2":45},"cost":null,"countries":[{"name":"GB +44","sent":12000,"segments":12974,"cost":null},{"name":"CN +86","sent":32,"segments":32,"cost":null}],"providers":[{"name":"cellar","sent":12032,"segments":13006,"cost":null}],"sender":"ACME","text":"Dear {{ name }}, \"20 %\" off, today only","lists":{"names":["spring.csv"],"count":1,"rows":12400,"accepted":12345,"duplicates":40,"suppressed":10,"rejected":5},"opted_out":6,"over_time":null,"by_reason":[{"class":"recipient","code":"21211","reason":"not a valid number","advice":"mend the number in the report's csv and import it again","count":210},{"class":"unavailable","code":null,"reason":"503: the service is busy","advice":"the provider was away: `smsq retry --class unavailable` when it is back, then `smsq send`","count":84},{"class":"unknown","code":null,"reason":"no answer within 10 s","advice":"ask the provider whether it arrived, then `smsq settle --unknown sent|failed`, or `smsq retry --unknown` to risk a second one","count":13},{"class":"opted_out","code":"21610","reason":"unsubscribed <STOP>","advice":"leave them alone: they asked for no more messages","count":6}],"failures":[
         {"phone":"+8613812345678","content":"Dear Ann, \"20 %\" off, today only","state":"failed","class":"recipient","code":"21211","reason":"not a valid number","attempts":1,"last_attempt_at":"2025-11-21T09:00:00Z","columns":{"name":"Ann","城市":"北京"}},
         {"phone":"+447700900123","content":"Dear <b>Bob</b>,\nhello","state":"unknown","class":"unknown","code":null,"reason":"no answer within 10 s","attempts":2,"last_attempt_at":"2025-11-21T09:00:00Z","columns":{"name":"=Bob","vip":true}},
         {"phone":"+15005550006","content":"Dear Ann, \"20 %\" off, today only","state":"cancelled","class":"cancelled","code":null,"reason":"the campaign was cancelled","attempts":0,"last_attempt_at":null,"columns":{}}
@@ -145,11 +233,27 @@ mod tests {
                 "failed",
                 "unknown",
                 "cancelled",
+                "first_sent_at",
+                "last_sent_at",
+                "took_ms",
+                "rate",
+                "segments",
+                "repeated",
+                "alphabets",
+                "cost",
+                "countries",
+                "providers",
+                "sender",
+                "text",
+                "lists",
+                "opted_out",
+                "over_time",
                 "by_reason",
                 "campaigns",
                 "failures"
             ]
         );
+        assert_eq!(value["over_time"]["spans"][49]["sent"], 32);
         assert_eq!(value["campaigns"][0]["campaign"], "spring sale");
         assert_eq!(value["failures"][0]["campaign"], "spring sale");
     }

@@ -3,11 +3,15 @@
 //! writer page by page and is never held.
 
 pub mod advice;
+mod cost;
 mod csv;
 mod file;
 mod history;
 mod html;
 mod json;
+mod local;
+mod plain;
+mod shares;
 mod table;
 mod workers;
 
@@ -17,17 +21,23 @@ mod sample;
 mod tests;
 
 use std::io;
+use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::sms::Timestamp;
-use crate::store::inspect::{Failure, FirstDue, REASONS, SentFacts, Totals};
+use crate::phone::mask;
+use crate::sms::{Class, Timestamp};
+use crate::store::inspect::{
+    ClassCount, Failure, FirstDue, ListCount, REASONS, SentFacts, SentMessage, SentWalk, Totals,
+};
 use crate::store::{Campaign, CampaignState, Store, StoreError};
 use crate::window::{Clock, Window, local_and_utc};
 
 pub use advice::{Step, advice, shell_word, steps};
+pub use cost::{Bill, Cost, Part, PriceOf, Tariff, Tariffs};
 pub use file::to_file;
 pub use history::History;
+pub use local::Local;
 pub use table::standings as standings_text;
 pub use workers::Active;
 
@@ -193,6 +203,11 @@ impl Standing {
         }
     }
 
+    /// Nothing more will be sent.
+    pub fn is_over(&self) -> bool {
+        matches!(self.state, "done" | "cancelled") && self.totals.sending == 0
+    }
+
     pub async fn of(store: &Store, campaign: &Campaign) -> Result<Self, StoreError> {
         let totals = store.totals(Some(campaign.id)).await?;
         let standing = Self::new(campaign, totals, store.now().await?);
@@ -232,6 +247,47 @@ pub struct Reason {
     pub count: u64,
 }
 
+/// What a report is made with, beside the database.
+#[derive(Default)]
+pub struct Setting {
+    pub tariffs: Tariffs,
+    /// Whose clock moments are shown by.
+    pub local: Local,
+    /// Phones and texts are hidden.
+    pub mask: bool,
+}
+
+/// What the report lists beside its figures.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Listing {
+    #[default]
+    Figures,
+    /// Messages that failed, expired or are unknown: text and csv are the list.
+    Failed,
+    /// Messages that were sent.
+    Sent,
+}
+
+/// The lists of the imports, summed up.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Lists {
+    /// The first ones.
+    pub names: Vec<String>,
+    pub count: u64,
+    pub rows: u64,
+    pub accepted: u64,
+    pub duplicates: u64,
+    pub suppressed: u64,
+    pub rejected: u64,
+}
+
+/// Imported messages by the alphabet of their text.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Alphabets {
+    pub gsm7: u64,
+    pub ucs2: u64,
+}
+
 /// All of a report but the list of failures.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
@@ -243,16 +299,32 @@ pub struct Report {
     pub standings: Vec<Standing>,
     pub by_reason: Vec<Reason>,
     pub facts: SentFacts,
+    /// Of the messages that are still in the ledger.
+    pub bill: Bill,
+    /// The sender that the campaign names.
+    pub sender: Option<String>,
+    pub lists: Lists,
+    pub alphabets: Alphabets,
+    /// The text with its placeholders, or that of the first message; only of one campaign, and not masked.
+    pub text: Option<String>,
+    /// Of the failed.
+    pub opted_out: u64,
     /// When some of them were purged last.
     pub purged_at: Option<Timestamp>,
     pub history: Option<History>,
+    local: Local,
+    is_masked: bool,
     /// The names behind the ids of the failures.
     campaigns: Vec<(i64, String)>,
 }
 
 impl Report {
     /// Counts one campaign, or all of them.
-    pub async fn gather(store: &Store, campaign: Option<&Campaign>) -> Result<Self, StoreError> {
+    pub async fn gather(
+        store: &Store,
+        campaign: Option<&Campaign>,
+        setting: &Setting,
+    ) -> Result<Self, StoreError> {
         let (standings, campaigns) = match campaign {
             Some(campaign) => (
                 vec![Standing::of(store, campaign).await?],
@@ -269,20 +341,70 @@ impl Report {
             ),
         };
         let ids: Vec<i64> = campaigns.iter().map(|(id, _)| *id).collect();
-        let facts = store.sent_facts(&ids).await?;
-        let purged_at = store.purged_at(&ids).await?;
+        let digits = setting.tariffs.values().map(|tariff| tariff.digits).max();
+        let sent = store.sent(&ids, digits.unwrap_or(0)).await?;
         let totals: Totals = standings.iter().map(|standing| standing.totals).sum();
+        let kept: u64 = sent.counts.iter().map(|count| count.messages).sum();
+        let bill = Bill::of(
+            &sent.counts,
+            totals.sent.saturating_sub(kept),
+            &setting.tariffs,
+        );
+        let classes = store.failed_by_class(&ids).await?;
+        let opted_out = classes
+            .iter()
+            .filter(|count| count.class == Class::OptedOut.as_str());
+        let ends = ends(&sent.facts, &classes);
+        let offset = ends.map_or(Duration::ZERO, |(first, _)| setting.local.offset(first));
+        let lists = store.lists(&ids).await?;
+        let text = campaign.and_then(|_| lists.iter().rev().find_map(|list| list.text.clone()));
         Ok(Self {
             campaign: campaign.map(|campaign| campaign.name.clone()),
             made_at: store.now().await?,
-            by_reason: reasons(store, &ids, &totals).await?,
-            history: History::read(store, &ids, &facts).await?,
+            by_reason: reasons(store, &ids, &classes).await?,
+            history: History::read(store, &ids, ends, offset).await?,
+            purged_at: store.purged_at(&ids).await?,
+            opted_out: opted_out.map(|count| count.messages).sum(),
+            alphabets: Alphabets {
+                gsm7: lists.iter().map(|list| list.gsm7).sum(),
+                ucs2: lists.iter().map(|list| list.ucs2).sum(),
+            },
+            lists: Lists::of(&lists),
+            text: text.filter(|_| !setting.mask),
+            sender: campaign.and_then(|campaign| campaign.sender.clone()),
+            facts: sent.facts,
             totals,
             standings,
-            facts,
-            purged_at,
+            bill,
+            local: setting.local.clone(),
+            is_masked: setting.mask,
             campaigns,
         })
+    }
+
+    /// From the first message that was sent to the last one.
+    pub fn took(&self) -> Option<Duration> {
+        let (first, last) = (self.facts.first_at?, self.facts.last_at?);
+        Some(last.since(first))
+    }
+
+    /// Messages sent in a second, on average; `None` where they took less than one.
+    pub fn rate(&self) -> Option<f64> {
+        let took = self.took().filter(|took| took.as_secs() > 0)?;
+        let sent = u32::try_from(self.bill.sent).map_or(f64::MAX, f64::from);
+        Some(sent / took.as_secs_f64())
+    }
+
+    /// What did not arrive, and is still listed: how many, and for how many of them that is not sure.
+    fn lost(&self) -> (u64, u64) {
+        let count = |is_unknown: bool| -> u64 {
+            let of_kind = self
+                .by_reason
+                .iter()
+                .filter(|one| one.is_unknown() == is_unknown);
+            of_kind.map(|one| one.count).sum()
+        };
+        (count(false), count(true))
     }
 
     /// How the one campaign stands that the report is about.
@@ -290,53 +412,121 @@ impl Report {
         self.campaign.as_ref().and(self.standings.first())
     }
 
-    /// Writes the report, its list of failures page by page. `failed`: text and csv are the list.
+    /// Writes the report, its list of messages page by page.
     pub async fn write(
         &self,
         store: &Store,
         format: Format,
-        failed: bool,
+        listing: Listing,
         out: &mut (impl io::Write + Send),
     ) -> Result<(), ReportError> {
-        let ids: Vec<i64> = self.campaigns.iter().map(|(id, _)| *id).collect();
-        match format {
-            Format::Text if !failed => table::write(self, &mut *out)?,
-            Format::Csv if !failed => csv::write_standings(&self.standings, &mut *out)?,
-            Format::Text => {
-                each_page(store, &ids, |page| Ok(table::write_failures(page, out)?)).await?;
+        match (format, listing) {
+            (Format::Text, Listing::Figures) => table::write(self, &mut *out)?,
+            (Format::Csv, Listing::Figures) => csv::write_standings(&self.standings, &mut *out)?,
+            (Format::Text, Listing::Failed) => {
+                self.each_failure(store, |page| Ok(table::write_failures(page, out)?))
+                    .await?;
             }
-            Format::Csv => {
+            (Format::Csv, Listing::Failed) => {
                 let mut columns = csv::Columns::default();
-                each_page(store, &ids, |page| {
+                self.each_failure(store, |page| {
                     columns.gather(page);
                     Ok(())
                 })
                 .await?;
                 let mut writer = csv::Writer::begin(columns, &mut *out)?;
-                each_page(store, &ids, |page| Ok(writer.page(page)?)).await?;
+                self.each_failure(store, |page| Ok(writer.page(page)?))
+                    .await?;
                 writer.finish()?;
             }
-            Format::Json => {
-                let mut writer = json::Writer::begin(self, &mut *out)?;
-                each_page(store, &ids, |page| Ok(writer.page(page)?)).await?;
+            (Format::Json, Listing::Figures | Listing::Failed) => {
+                let mut writer = json::Writer::begin(self, "failures", &mut *out)?;
+                self.each_failure(store, |page| Ok(writer.page(page)?))
+                    .await?;
                 writer.finish()?;
             }
-            Format::Html => {
+            (Format::Text, Listing::Sent) => {
+                self.each_sent(store, |page| Ok(table::write_sent(self, page, out)?))
+                    .await?;
+            }
+            (Format::Csv, Listing::Sent) => {
+                let mut writer = csv::SentWriter::begin(&mut *out)?;
+                self.each_sent(store, |page| Ok(writer.page(self, page)?))
+                    .await?;
+                writer.finish()?;
+            }
+            (Format::Json, Listing::Sent) => {
+                let mut writer = json::Writer::begin(self, "messages", &mut *out)?;
+                self.each_sent(store, |page| Ok(writer.sent(page)?)).await?;
+                writer.finish()?;
+            }
+            (Format::Html, _) => {
                 let mut shown = Vec::new();
-                let mut walk = store.failures(&ids).await?;
+                let mut walk = store.failures(&self.ids()).await?;
                 while shown.len() < html::MOST_FAILURES {
                     let left = html::MOST_FAILURES - shown.len();
                     let page = store.next_failures(&mut walk, left.min(PAGE)).await?;
                     if page.is_empty() {
                         break;
                     }
-                    shown.extend(page);
+                    shown.extend(self.masked(page));
                 }
                 html::write(self, &shown, &mut *out)?;
             }
         }
         out.flush()?;
         Ok(())
+    }
+
+    fn ids(&self) -> Vec<i64> {
+        self.campaigns.iter().map(|(id, _)| *id).collect()
+    }
+
+    async fn each_failure(
+        &self,
+        store: &Store,
+        mut take: impl FnMut(&[Failure]) -> Result<(), ReportError>,
+    ) -> Result<(), ReportError> {
+        let mut walk = store.failures(&self.ids()).await?;
+        loop {
+            let page = store.next_failures(&mut walk, PAGE).await?;
+            if page.is_empty() {
+                return Ok(());
+            }
+            take(&self.masked(page))?;
+        }
+    }
+
+    async fn each_sent(
+        &self,
+        store: &Store,
+        mut take: impl FnMut(&[SentMessage]) -> Result<(), ReportError>,
+    ) -> Result<(), ReportError> {
+        let mut walk = SentWalk::of(&self.ids());
+        loop {
+            let mut page = store.next_sent(&mut walk, PAGE).await?;
+            if page.is_empty() {
+                return Ok(());
+            }
+            if self.is_masked {
+                for message in &mut page {
+                    message.phone = mask(&message.phone);
+                }
+            }
+            take(&page)?;
+        }
+    }
+
+    /// Without phones and texts, where they are hidden.
+    fn masked(&self, mut page: Vec<Failure>) -> Vec<Failure> {
+        if self.is_masked {
+            for failure in &mut page {
+                failure.phone = mask(&failure.phone);
+                failure.content.clear();
+                "{}".clone_into(&mut failure.params);
+            }
+        }
+        page
     }
 
     fn campaign_name(&self, id: i64) -> Option<&str> {
@@ -350,30 +540,63 @@ fn columns_of(failure: &Failure) -> serde_json::Map<String, serde_json::Value> {
     serde_json::from_str(&failure.params).unwrap_or_default()
 }
 
-async fn each_page(
-    store: &Store,
-    campaigns: &[i64],
-    mut take: impl FnMut(&[Failure]) -> Result<(), ReportError>,
-) -> Result<(), ReportError> {
-    let mut walk = store.failures(campaigns).await?;
-    loop {
-        let page = store.next_failures(&mut walk, PAGE).await?;
-        if page.is_empty() {
-            return Ok(());
-        }
-        take(&page)?;
+impl Reason {
+    /// Nobody knows whether these arrived.
+    fn is_unknown(&self) -> bool {
+        self.class == Class::Unknown.as_str()
     }
 }
 
-/// The reasons with advice; where there are too many to tell apart, the rest is summed up.
+impl Lists {
+    /// So many lists are named.
+    const NAMED: usize = 20;
+
+    fn of(all: &[ListCount]) -> Self {
+        let mut names: Vec<String> = Vec::new();
+        for list in all {
+            if names.len() < Self::NAMED && !names.contains(&list.name) {
+                names.push(list.name.clone());
+            }
+        }
+        let sum = |count: fn(&ListCount) -> u64| all.iter().map(count).sum();
+        Self {
+            names,
+            count: all.len() as u64,
+            rows: sum(|list| list.rows),
+            accepted: sum(|list| list.accepted),
+            duplicates: sum(|list| list.duplicates),
+            suppressed: sum(|list| list.suppressed),
+            rejected: sum(|list| list.rejected),
+        }
+    }
+}
+
+/// When the first message ended and when the last one did, the cancelled left out.
+fn ends(facts: &SentFacts, classes: &[ClassCount]) -> Option<(Timestamp, Timestamp)> {
+    let ended = classes
+        .iter()
+        .filter(|count| count.class != Class::Cancelled.as_str());
+    let first = ended.clone().map(|count| count.first_at);
+    let last = ended.map(|count| count.last_at);
+    Some((
+        first.chain(facts.first_at).min()?,
+        last.chain(facts.last_at).max()?,
+    ))
+}
+
+/// The reasons with advice; where there are too many to tell apart, the rest of the failed is summed up.
 async fn reasons(
     store: &Store,
     campaigns: &[i64],
-    totals: &Totals,
+    classes: &[ClassCount],
 ) -> Result<Vec<Reason>, StoreError> {
     let counts = store.failures_by_reason(campaigns).await?;
-    let listed: u64 = counts.iter().map(|one| one.count).sum();
-    let rest = (totals.failed + totals.unknown + totals.cancelled).saturating_sub(listed);
+    let failed = counts
+        .iter()
+        .filter(|one| one.class != Class::Unknown.as_str());
+    let listed: u64 = failed.map(|one| one.count).sum();
+    let all: u64 = classes.iter().map(|count| count.messages).sum();
+    let rest = all.saturating_sub(listed);
     let many = counts.len() >= REASONS && rest > 0;
     let mut reasons: Vec<Reason> = counts
         .into_iter()

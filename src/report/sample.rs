@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use super::{History, Reason, Report, Schedule, Standing, advice};
+use super::cost::{Bill, Part};
+use super::{Alphabets, History, Lists, Local, Reason, Report, Schedule, Standing, advice};
 use crate::sms::Timestamp;
-use crate::store::inspect::{Failure, FailureState, SentFacts, Totals};
+use crate::store::inspect::{Failure, FailureState, Outcomes, SentFacts, Totals};
 
 const NINE: Timestamp = Timestamp::from_millis(1_763_715_600_000);
 
@@ -52,19 +53,58 @@ pub(super) fn report() -> Report {
             attempts: 12_500,
             repeated: 0,
         },
+        bill: Bill {
+            sent: 12_032,
+            cost: None,
+            countries: vec![part("GB +44", 12_000, 12_974), part("CN +86", 32, 32)],
+            providers: vec![part("cellar", 12_032, 13_006)],
+        },
+        sender: Some("ACME".to_owned()),
+        lists: Lists {
+            names: vec!["spring.csv".to_owned()],
+            count: 1,
+            rows: 12_400,
+            accepted: 12_345,
+            duplicates: 40,
+            suppressed: 10,
+            rejected: 5,
+        },
+        alphabets: Alphabets {
+            gsm7: 12_300,
+            ucs2: 45,
+        },
+        text: Some("Dear {{ name }}, \"20 %\" off, today only".to_owned()),
+        opted_out: 6,
+        local: Local::default(),
+        is_masked: false,
         history: Some(History {
             from: NINE,
             width: Duration::from_secs(5),
-            counts: (0..50)
-                .map(|at: u64| match at {
-                    20..24 => 12,
-                    24..28 => 90 * (at - 23),
-                    49 => 32,
-                    _ => 270 + (at * 7) % 5,
+            first_at: NINE,
+            last_at: NINE.plus(Duration::from_millis(245_300)),
+            spans: (0..50)
+                .map(|at: u64| Outcomes {
+                    sent: match at {
+                        20..24 => 12,
+                        24..28 => 90 * (at - 23),
+                        49 => 32,
+                        _ => 270 + (at * 7) % 5,
+                    },
+                    failed: u64::from(at.is_multiple_of(10)) * 30,
+                    unknown: u64::from(at == 22) * 13,
                 })
                 .collect(),
         }),
         campaigns: vec![(2, "spring sale".to_owned())],
+    }
+}
+
+fn part(name: &str, sent: u64, segments: u64) -> Part {
+    Part {
+        name: name.to_owned(),
+        sent,
+        segments,
+        cost: None,
     }
 }
 

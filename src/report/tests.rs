@@ -58,12 +58,14 @@ async fn written(
     store: &Store,
     campaign: Option<&Campaign>,
     format: Format,
-    failed: bool,
+    listing: Listing,
 ) -> String {
-    let report = Report::gather(store, campaign).await.expect("a report");
+    let report = Report::gather(store, campaign, &Setting::default())
+        .await
+        .expect("a report");
     let mut bytes = Vec::new();
     report
-        .write(store, format, failed, &mut bytes)
+        .write(store, format, listing, &mut bytes)
         .await
         .expect("written");
     String::from_utf8(bytes).expect("all of it is text")
@@ -73,7 +75,7 @@ async fn written(
 async fn every_failure_is_in_the_csv_once_and_under_all_columns() {
     let folder = tempfile::tempdir().expect("a folder");
     let (store, campaign) = cancelled(&folder, 2_500).await;
-    let text = written(&store, Some(&campaign), Format::Csv, true).await;
+    let text = written(&store, Some(&campaign), Format::Csv, Listing::Failed).await;
     let mut lines = text.lines();
     assert_eq!(
         lines.next(),
@@ -90,7 +92,7 @@ async fn the_object_is_whole_for_one_campaign_and_for_all() {
     let folder = tempfile::tempdir().expect("a folder");
     let (store, campaign) = cancelled(&folder, 1_001).await;
     for one in [Some(&campaign), None] {
-        let text = written(&store, one, Format::Json, false).await;
+        let text = written(&store, one, Format::Json, Listing::Figures).await;
         let value: serde_json::Value = serde_json::from_str(&text).expect("json");
         assert_eq!(value["imported"], 1_001);
         assert_eq!(value["cancelled"], 1_001);
@@ -105,7 +107,7 @@ async fn the_object_is_whole_for_one_campaign_and_for_all() {
 async fn the_page_lists_some_and_says_how_many_there_are() {
     let folder = tempfile::tempdir().expect("a folder");
     let (store, campaign) = cancelled(&folder, 2_500).await;
-    let page = written(&store, Some(&campaign), Format::Html, false).await;
+    let page = written(&store, Some(&campaign), Format::Html, Listing::Figures).await;
     assert!(page.contains("The first 2,000 of 2,500"));
     assert_eq!(page.matches(r#"<td class="phone">"#).count(), 2_000);
 }
@@ -114,9 +116,9 @@ async fn the_page_lists_some_and_says_how_many_there_are() {
 async fn the_text_of_all_leaves_the_unused_campaign_out() {
     let folder = tempfile::tempdir().expect("a folder");
     let (store, _) = cancelled(&folder, 3).await;
-    let text = written(&store, None, Format::Text, false).await;
+    let text = written(&store, None, Format::Text, Listing::Figures).await;
     assert!(text.starts_with("spring: cancelled\n"), "{text}");
-    let list = written(&store, None, Format::Text, true).await;
+    let list = written(&store, None, Format::Text, Listing::Failed).await;
     assert_eq!(list.lines().count(), 3);
 }
 
@@ -133,12 +135,12 @@ async fn a_reader_that_has_gone_ends_the_report() {
     }
     let folder = tempfile::tempdir().expect("a folder");
     let (store, campaign) = cancelled(&folder, 3).await;
-    let report = Report::gather(&store, Some(&campaign))
+    let report = Report::gather(&store, Some(&campaign), &Setting::default())
         .await
         .expect("a report");
     for format in [Format::Text, Format::Csv, Format::Json, Format::Html] {
         let error = report
-            .write(&store, format, true, &mut Gone)
+            .write(&store, format, Listing::Failed, &mut Gone)
             .await
             .expect_err("nobody reads");
         let kind = match &error {

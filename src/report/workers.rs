@@ -1,10 +1,10 @@
 //! Who sends now: the workers on the list, as `status` shows them.
 
 use comfy_table::{Cell, CellAlignment};
-use indicatif::{HumanCount, HumanDuration};
+use indicatif::HumanCount;
 use serde::Serialize;
 
-use super::table::{bare, push_table};
+use super::table::{ago, bare, push_table};
 use crate::sms::Timestamp;
 use crate::store::{Store, StoreError, Worker};
 use crate::text::printable_line;
@@ -72,16 +72,6 @@ impl From<(Worker, u64)> for Active {
     }
 }
 
-/// How long ago it was; a clock that differs a little makes no future of it.
-fn ago(at: Timestamp, now: Timestamp) -> String {
-    let age = now.since(at);
-    match age.as_secs() {
-        0 => "now".to_owned(),
-        seconds @ 1..60 => format!("{seconds} s ago"),
-        _ => format!("{} ago", HumanDuration(age)),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -110,10 +100,10 @@ mod tests {
             worker(13, 1_763_715_600_000, 1_234),
         ];
         insta::assert_snapshot!(Active::text(&workers, now), @r"
-        worker  host      pid  since                     heartbeat  sending
-        7       cellar   4007  2025-11-21T09:00:00Z            now       64
-        12      cellar   4012  2025-11-21T09:00:00Z        9 s ago        0
-        13      cellar   4013  2025-11-21T09:00:00Z  2 minutes ago    1,234
+        worker  host      pid  since                  heartbeat  sending
+        7       cellar   4007  2025-11-21T09:00:00Z         now       64
+        12      cellar   4012  2025-11-21T09:00:00Z     9 s ago        0
+        13      cellar   4013  2025-11-21T09:00:00Z  2m 10s ago    1,234
         ");
         let json = serde_json::to_string(&workers[0]).expect("json");
         insta::assert_snapshot!(json, @r#"{"id":7,"host":"cellar\u0007","pid":4007,"started_at":"2025-11-21T09:00:00Z","heartbeat_at":"2025-11-21T09:02:09Z","sending":64}"#);

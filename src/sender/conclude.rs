@@ -150,6 +150,9 @@ impl Clerk {
         let Some(line) = self.routes[job.route].line(job.campaign_id) else {
             return;
         };
+        if let Some(cause) = outcomes.iter().rev().find_map(Outcome::cause) {
+            self.progress.set_last_error(&cause.reason);
+        }
         let refused = note_refusals(line, job, outcomes);
         let other = note_outcomes(line, &job.provider, outcomes);
         if let Some((state, reason)) = refused.or(other)

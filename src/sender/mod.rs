@@ -113,6 +113,7 @@ pub struct Progress {
     pub in_flight: AtomicU64,
     note: Mutex<Option<String>>,
     trouble: Mutex<Option<String>>,
+    last_error: Mutex<Option<(std::time::Instant, String)>>,
 }
 
 impl Progress {
@@ -129,6 +130,17 @@ impl Progress {
     fn set_trouble(&self, trouble: Option<String>) {
         if let Ok(mut held) = self.trouble.lock() {
             *held = trouble;
+        }
+    }
+
+    /// Why a message was not accepted last, and when.
+    pub fn last_error(&self) -> Option<(std::time::Instant, String)> {
+        self.last_error.lock().map_or(None, |last| last.clone())
+    }
+
+    fn set_last_error(&self, reason: &str) {
+        if let Ok(mut held) = self.last_error.lock() {
+            *held = Some((std::time::Instant::now(), reason.to_owned()));
         }
     }
 

@@ -47,6 +47,18 @@ impl Batch {
     }
 }
 
+/// What an import says of its texts, for the report.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TextNote<'a> {
+    /// The text of all its messages, with placeholders.
+    pub template: Option<&'a str>,
+    /// Where there is no template: the text of its first message.
+    pub sample: Option<&'a str>,
+    /// Accepted messages in either alphabet, since the last note.
+    pub gsm7: u64,
+    pub ucs2: u64,
+}
+
 /// What became of a batch; lines are those of the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Enqueued {
@@ -86,6 +98,20 @@ impl Store {
             Self::Sqlite(sqlite) => sqlite.enqueue(batch).await,
             Self::Server(server) => server.enqueue(batch).await,
         }
+    }
+
+    /// Adds to what the import says of its texts; `None` leaves what is there.
+    pub async fn note_texts(&self, import_id: i64, note: TextNote<'_>) -> Result<(), StoreError> {
+        let signed = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
+        writing!(self, |conn| diesel::update(import::table.find(import_id))
+            .set((
+                note.template.map(|text| import::template.eq(text)),
+                note.sample.map(|text| import::sample.eq(text)),
+                import::gsm7.eq(import::gsm7 + signed(note.gsm7)),
+                import::ucs2.eq(import::ucs2 + signed(note.ucs2)),
+            ))
+            .execute(conn))?;
+        Ok(())
     }
 
     pub async fn finish_import(&self, import_id: i64, now: Timestamp) -> Result<(), StoreError> {

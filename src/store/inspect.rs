@@ -3,9 +3,12 @@
 
 mod audit;
 mod failures;
+mod ledger;
+mod lists;
 mod origins;
 mod queued;
 mod sent;
+mod timeline;
 
 use std::collections::BTreeMap;
 
@@ -21,9 +24,12 @@ use crate::sms::{Class, State};
 
 pub use audit::{Audit, ImportCount};
 pub use failures::{Failure, FailureState, Failures};
+pub use ledger::{SentMessage, SentWalk};
+pub use lists::ListCount;
 pub use origins::Origin;
 pub use queued::{FirstDue, Queue, Queued};
-pub use sent::SentFacts;
+pub use sent::{Sent, SentCount, SentFacts};
+pub use timeline::{ClassCount, Outcomes};
 
 /// The places that are counted; those of table `sms` are its states.
 const SENDING: i32 = State::Sending.code();

@@ -75,7 +75,7 @@ use crate::sms::Timestamp;
 
 pub use campaigns::{Campaign, CampaignChange, CampaignState, NewCampaign, WindowChange};
 pub use error::{Fault, StoreError};
-pub use imports::{Batch, Enqueued};
+pub use imports::{Batch, Enqueued, TextNote};
 pub use ledger::{Expired, QueuePlace, RetryFilter};
 pub use purge::{Age, KeepConfig, Person, Purge, Purged};
 pub use queue::{

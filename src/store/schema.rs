@@ -29,6 +29,10 @@ diesel::table! {
         suppressed -> BigInt,
         rejected -> BigInt,
         replaced -> BigInt,
+        template -> Nullable<Text>,
+        sample -> Nullable<Text>,
+        gsm7 -> BigInt,
+        ucs2 -> BigInt,
         created_at -> BigInt,
         finished_at -> Nullable<BigInt>,
     }

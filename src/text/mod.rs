@@ -1,10 +1,12 @@
 //! The text of a message: how it is made from a row, what it will cost, and how it is shown.
 
 pub mod content;
+mod elapsed;
 mod printable;
 pub mod segments;
 pub mod smart;
 pub mod spreadsheet;
 pub mod template;
 
+pub use elapsed::duration;
 pub use printable::{is_printable, printable, printable_json, printable_line};

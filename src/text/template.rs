@@ -147,6 +147,12 @@ impl Template {
         found.collect()
     }
 
+    /// The text as it was written, with its placeholders.
+    pub fn source(&self) -> Option<String> {
+        let template = self.environment.get_template(NAME).ok()?;
+        Some(template.source().to_owned())
+    }
+
     /// The text, where it is the same for every row.
     pub fn constant(&self) -> Option<&str> {
         self.constant.as_deref()

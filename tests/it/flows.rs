@@ -120,7 +120,14 @@ fn a_list_is_imported_sent_and_reported() {
        sent      3  75.0 %
        failed    1  25.0 %
 
-    Sent from [MOMENT] to [MOMENT], 3 segments
+      text        Hi {{ name }}
+      sent        [MOMENT] to [MOMENT]
+      through     cellar
+      segments    3 (imported: 4 messages in GSM-7, 0 in UCS-2)
+      countries   GB +44: 2 messages, 2 segments
+                  US +1: 1 message, 1 segment
+      lists       list.csv (2 imports): 12 rows, 4 accepted, 6 duplicates, 0 suppressed, 2 rejected
+      opted out   1 of the failed
 
     Why they did not arrive
 

@@ -108,6 +108,10 @@ fn what_is_old_goes_and_its_counts_stay() {
        sent      3  75.0 %
        failed    1  25.0 %
 
+      text        Hello
+      segments    3 (imported: 4 messages in GSM-7, 0 in UCS-2)
+      lists       list.csv: 6 rows, 4 accepted, 1 duplicate, 0 suppressed, 1 rejected
+
     4 of them were purged, the last at [MOMENT]: only their counts are left
     ");
     let after = scratch.sound_standing(Some("c"));

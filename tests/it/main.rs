@@ -25,6 +25,7 @@ mod outputs;
 mod pace;
 mod reading;
 mod redis;
+mod reports;
 mod schedule;
 mod servers;
 mod signals;

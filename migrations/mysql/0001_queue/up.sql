@@ -29,6 +29,10 @@ CREATE TABLE IF NOT EXISTS import (
     suppressed   BIGINT      NOT NULL DEFAULT 0,
     rejected     BIGINT      NOT NULL DEFAULT 0,
     replaced     BIGINT      NOT NULL DEFAULT 0, -- of the accepted: dead letters that a later import replaced
+    template     MEDIUMTEXT,                     -- the text of its messages, with placeholders
+    sample       MEDIUMTEXT,                     -- without a template: the text of its first message
+    gsm7         BIGINT      NOT NULL DEFAULT 0, -- of the accepted: texts in this alphabet
+    ucs2         BIGINT      NOT NULL DEFAULT 0,
     created_at   BIGINT      NOT NULL,
     finished_at  BIGINT
 ) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;

@@ -27,6 +27,10 @@ CREATE TABLE import (
     suppressed   BIGINT  NOT NULL DEFAULT 0,
     rejected     BIGINT  NOT NULL DEFAULT 0,
     replaced     BIGINT  NOT NULL DEFAULT 0,  -- of the accepted: dead letters that a later import replaced
+    template     TEXT,                        -- the text of its messages, with placeholders
+    sample       TEXT,                        -- without a template: the text of its first message
+    gsm7         BIGINT  NOT NULL DEFAULT 0,  -- of the accepted: texts in this alphabet
+    ucs2         BIGINT  NOT NULL DEFAULT 0,
     created_at   BIGINT  NOT NULL,
     finished_at  BIGINT
 );

@@ -7,12 +7,16 @@ use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 
 use crate::commands::signals::Signals;
+use crate::commands::words::duration;
 use crate::console::{Console, Talk};
 use crate::exit::Exit;
 use crate::sender::{Event, Progress, Sender, Summary};
 
 /// How often the progress is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
+
+/// An error that is older says nothing of what goes on now.
+const OF_LATE: Duration = Duration::from_secs(60);
 
 /// Runs the sender under the eyes of the operator. The first signal stops it gently, the second at once.
 pub(super) async fn watched(
@@ -69,7 +73,18 @@ fn look_at(progress: &Progress, bar: &crate::console::Progress, total: Option<u6
         bar.set_total(done);
     }
     bar.set(done);
-    bar.note(progress.note().as_deref());
+    bar.note(progress.note().or_else(|| last_error(progress)).as_deref());
+}
+
+/// What went wrong of late.
+fn last_error(progress: &Progress) -> Option<String> {
+    let (at, reason) = progress.last_error()?;
+    let age = Duration::from_secs(at.elapsed().as_secs());
+    let is_late = age < OF_LATE;
+    is_late.then(|| match age.as_secs() {
+        0 => format!("last error: {reason}"),
+        _ => format!("last error {} ago: {reason}", duration(age)),
+    })
 }
 
 /// One masked line per message.

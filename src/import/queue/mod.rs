@@ -146,8 +146,12 @@ impl<'a> Import<'a> {
             rows: Vec::new(),
         };
         let store = self.target.store;
-        let (summary, repeated) = (&mut self.summary, &mut self.repeated);
-        super::enqueue(store, batch, parsed, None, summary, repeated).await
+        let counts = (&mut self.summary, &mut self.repeated);
+        // What programs send, such as codes, is kept nowhere but in its message.
+        let mut texts = super::Texts {
+            wants_sample: false,
+        };
+        super::enqueue(store, batch, parsed, None, &mut texts, counts).await
     }
 
     fn progress(&self) -> News {

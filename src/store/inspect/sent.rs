@@ -1,13 +1,13 @@
 //! What the ledger says of the messages that were sent.
 
-use std::time::Duration;
-
-use diesel::dsl::{count_star, max, min, sum};
+use diesel::dsl::{count_star, max, min, sql, sum};
 use diesel::prelude::*;
+use diesel::sql_types::{Integer, Text};
 use diesel_async::RunQueryDsl;
 
 use super::positive;
 use crate::sms::Timestamp;
+use crate::store::foreign::Foreign;
 use crate::store::schema::{purged, sms_sent};
 use crate::store::{Store, StoreError};
 
@@ -22,8 +22,64 @@ pub struct SentFacts {
     pub repeated: u64,
 }
 
+/// Messages that one provider took for phones with the same first digits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SentCount {
+    pub provider: String,
+    /// With `+`.
+    pub prefix: String,
+    pub messages: u64,
+    pub segments: u64,
+    /// Segments that the provider took: those of a message that it took twice count twice.
+    pub billed: u64,
+    attempts: u64,
+    repeated: u64,
+}
+
+#[cfg(test)]
+impl SentCount {
+    pub fn of(provider: &str, prefix: &str, messages: u64, segments: u64) -> Self {
+        Self {
+            provider: provider.to_owned(),
+            prefix: prefix.to_owned(),
+            messages,
+            segments,
+            billed: segments,
+            attempts: messages,
+            repeated: 0,
+        }
+    }
+}
+
+/// All that was sent, and where to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Sent {
+    /// With what was purged.
+    pub facts: SentFacts,
+    /// Without what was purged: its phones are forgotten.
+    pub counts: Vec<SentCount>,
+}
+
+/// Country codes have at most so many digits.
+const COUNTRY_DIGITS: usize = 3;
+
 impl Store {
     pub async fn sent_facts(&self, campaigns: &[i64]) -> Result<SentFacts, StoreError> {
+        Ok(self.sent(campaigns, COUNTRY_DIGITS).await?.facts)
+    }
+
+    /// Counts by provider and by the first `digits` of the phones, at least those of a country. Reads each
+    /// row of the ledger once.
+    pub async fn sent(&self, campaigns: &[i64], digits: usize) -> Result<Sent, StoreError> {
+        type Row = (
+            String,
+            Foreign,
+            i64,
+            Option<i64>,
+            Option<i64>,
+            Option<i64>,
+            Option<i64>,
+        );
         let mut facts = SentFacts::default();
         for campaign in campaigns {
             // Two queries: each finds its answer at one end of the index.
@@ -40,46 +96,45 @@ impl Store {
             facts.first_at = facts.first_at.into_iter().chain(first).min();
             facts.last_at = facts.last_at.into_iter().chain(last).max();
         }
-        let (segments, attempts): (Option<i64>, Option<i64>) =
-            reading!(self, |conn| sms_sent::table
-                .filter(sms_sent::campaign_id.eq_any(campaigns))
-                .select((sum(sms_sent::segments), sum(sms_sent::attempts)))
-                .first(conn))?;
-        let repeated: i64 = reading!(self, |conn| sms_sent::table
+        let prefix = format!("substr(phone, 1, {})", digits.max(COUNTRY_DIGITS) + 1);
+        let group = format!("provider, {prefix}");
+        let rows: Vec<Row> = reading!(self, |conn| sms_sent::table
             .filter(sms_sent::campaign_id.eq_any(campaigns))
-            .filter(sms_sent::accepted.gt(1))
-            .select(count_star())
-            .first(conn))?;
+            .group_by(sql::<Text>(&group))
+            .select((
+                sql::<Text>("provider"),
+                sql::<Text>(&prefix),
+                count_star(),
+                sum(sql::<Integer>("segments")),
+                sum(sql::<Integer>("COALESCE(segments, 1) * accepted")),
+                sum(sql::<Integer>("attempts")),
+                sum(sql::<Integer>("CASE WHEN accepted > 1 THEN 1 ELSE 0 END")),
+            ))
+            .load(conn))?;
         let gone: Vec<(i64, i64, i64)> = reading!(self, |conn| purged::table
             .filter(purged::campaign_id.eq_any(campaigns))
             .select((purged::segments, purged::attempts, purged::repeated))
             .load(conn))?;
-        let of = |count: fn(&(i64, i64, i64)) -> i64| gone.iter().map(count).sum::<i64>();
-        facts.segments = positive(segments.unwrap_or(0) + of(|gone| gone.0));
-        facts.attempts = positive(attempts.unwrap_or(0) + of(|gone| gone.1));
-        facts.repeated = positive(repeated + of(|gone| gone.2));
-        Ok(facts)
-    }
-
-    /// How many messages were sent in each of `buckets` spans of `width`, the first of which begins at `from`.
-    pub async fn sends_over_time(
-        &self,
-        campaigns: &[i64],
-        from: Timestamp,
-        width: Duration,
-        buckets: u32,
-    ) -> Result<Vec<u64>, StoreError> {
-        let mut counts = Vec::new();
-        for bucket in 0..buckets {
-            let start = from.plus(width * bucket);
-            let count: i64 = reading!(self, |conn| sms_sent::table
-                .filter(sms_sent::campaign_id.eq_any(campaigns))
-                .filter(sms_sent::sent_at.ge(start.as_millis()))
-                .filter(sms_sent::sent_at.lt(start.plus(width).as_millis()))
-                .select(count_star())
-                .first(conn))?;
-            counts.push(positive(count));
-        }
-        Ok(counts)
+        let count = |count: Option<i64>| positive(count.unwrap_or(0));
+        let counts: Vec<SentCount> = rows
+            .into_iter()
+            .map(
+                |(provider, prefix, messages, segments, billed, attempts, repeated)| SentCount {
+                    provider,
+                    prefix: prefix.text,
+                    messages: positive(messages),
+                    segments: count(segments),
+                    billed: count(billed),
+                    attempts: count(attempts),
+                    repeated: count(repeated),
+                },
+            )
+            .collect();
+        let gone_of = |one: fn(&(i64, i64, i64)) -> i64| positive(gone.iter().map(one).sum());
+        let kept = |one: fn(&SentCount) -> u64| counts.iter().map(one).sum::<u64>();
+        facts.segments = kept(|one| one.segments) + gone_of(|gone| gone.0);
+        facts.attempts = kept(|one| one.attempts) + gone_of(|gone| gone.1);
+        facts.repeated = kept(|one| one.repeated) + gone_of(|gone| gone.2);
+        Ok(Sent { facts, counts })
     }
 }

@@ -256,11 +256,13 @@ async fn the_ledger_says_when_and_how_much() {
     assert_eq!(facts.first_at, Some(NOW.plus(second)));
     assert_eq!(facts.last_at, Some(NOW.plus(second * 5)));
     assert_eq!((facts.segments, facts.repeated), (10, 1));
-    let counts = store
-        .sends_over_time(&[id], NOW, second * 2, 3)
+    let spans = store
+        .outcomes_over_time(&[id], NOW, second * 2, 3)
         .await
         .expect("counts");
-    assert_eq!(counts, [1, 2, 2]);
+    let sent: Vec<u64> = spans.iter().map(|span| span.sent).collect();
+    assert_eq!(sent, [1, 2, 2]);
+    assert_eq!((spans[0].failed, spans[0].unknown), (3, 2));
 }
 
 #[tokio::test]
@@ -302,8 +304,8 @@ async fn a_worker_is_listed_with_what_it_sends() {
     scatter(&store).await;
     run(
         &store,
-        &["INSERT INTO worker (id, host, boot_id, pid_namespace, pid, process_started, slots, started_at, heartbeat_at)
-           VALUES (1, 'here', 'b', 'n', 7, 0, 64, 0, 0), (2, 'there', 'b', 'n', 8, 0, 64, 0, 0)"],
+        &["INSERT INTO worker (id, host, boot_id, pid_namespace, pid, process_started, slots, started_at, heartbeat_at, lease_ms)
+           VALUES (1, 'here', 'b', 'n', 7, 0, 64, 0, 0, 30000), (2, 'there', 'b', 'n', 8, 0, 64, 0, 0, 30000)"],
     )
     .await;
     let workers = store.workers().await.expect("workers");

@@ -11,7 +11,9 @@ use super::link::{Link, on};
 use crate::sms::{State, Timestamp};
 use crate::store::foreign::Foreign;
 use crate::store::purge::{FailedRow, PurgeChunk, QueuedRow, SentRow, Stretch, Tallies};
-use crate::store::schema::{campaign, purged, recipient_start, sms, sms_failed, sms_key, sms_sent};
+use crate::store::schema::{
+    campaign, import, purged, recipient_start, sms, sms_failed, sms_key, sms_sent,
+};
 use crate::store::{CHUNK, StoreError};
 
 impl Server {
@@ -296,6 +298,11 @@ async fn count(link: &mut Link, tallies: &Tallies, now: Timestamp) -> QueryResul
             purged::purged_at.eq(now.as_millis()),
         ))
         .execute(conn))?;
+        // It may be the text of a message that is forgotten.
+        on!(link, |conn| update(import::table.find(import_id))
+            .filter(import::sample.is_not_null())
+            .set(import::sample.eq(None::<String>))
+            .execute(conn))?;
     }
     Ok(())
 }

@@ -5,7 +5,9 @@ use diesel::sqlite::SqliteConnection;
 
 use super::super::foreign::Foreign;
 use super::super::purge::{FailedRow, PurgeChunk, QueuedRow, SentRow, Stretch, Tallies};
-use super::super::schema::{campaign, purged, recipient_start, sms, sms_failed, sms_key, sms_sent};
+use super::super::schema::{
+    campaign, import, purged, recipient_start, sms, sms_failed, sms_key, sms_sent,
+};
 use super::super::{CHUNK, StoreError};
 use super::Sqlite;
 use crate::sms::{State, Timestamp};
@@ -229,6 +231,11 @@ fn count(conn: &mut SqliteConnection, tallies: &Tallies, now: Timestamp) -> Quer
                 purged::repeated.eq(purged::repeated + tally.repeated),
                 purged::purged_at.eq(now.as_millis()),
             ))
+            .execute(conn)?;
+        // It may be the text of a message that is forgotten.
+        diesel::update(import::table.find(import_id))
+            .filter(import::sample.is_not_null())
+            .set(import::sample.eq(None::<String>))
             .execute(conn)?;
     }
     Ok(())

@@ -17,6 +17,7 @@ mod plans;
 mod purging;
 mod random;
 mod replacing;
+mod reporting;
 mod server;
 mod settling;
 mod windows;

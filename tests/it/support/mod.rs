@@ -22,7 +22,9 @@ use regex::Regex;
 use tempfile::TempDir;
 
 /// What differs from run to run, and what stands for it in a snapshot.
-const FILTERS: [(&str, &str); 6] = [
+const FILTERS: [(&str, &str); 8] = [
+    (r", in [\w. ]+ \([\d.]+/(s|min)\)", ""),
+    (r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d \w+", "[MOMENT]"),
     (r"127\.0\.0\.1:\d+", "127.0.0.1:[PORT]"),
     (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z", "[MOMENT]"),
     (r"in \d+(\.\d+)? (ms|s) \(\d+/s\)", "in [TIME] ([RATE])"),

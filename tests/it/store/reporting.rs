@@ -1,0 +1,151 @@
+//! What a report counts and lists, on every database.
+
+use std::time::Duration;
+
+use smsq::sms::{Cause, Class};
+use smsq::store::inspect::{Outcomes, SentWalk};
+use smsq::store::{Fate, TextNote};
+
+use super::desk::{NOW, after, at_every_desk, sent, unknown};
+
+/// Every number is of a message of campaign `spring`, which is the second one.
+fn sent_row(id: i64, phone: &str, provider: &str, segments: i64, accepted: i64, at: i64) -> String {
+    format!(
+        "INSERT INTO sms_sent (id, campaign_id, phone, provider, message_id, segments, attempts, accepted, \
+         claim, created_at, sent_at) VALUES ({id}, 2, '{phone}', '{provider}', 'SM{id}', {segments}, 1, \
+         {accepted}, 1, {at}, {at});"
+    )
+}
+
+#[tokio::test]
+async fn sent_is_counted_by_provider_and_prefix() {
+    at_every_desk(async |desk| {
+        let spring = desk.campaign("spring").await;
+        let at = NOW.as_millis();
+        desk.db
+            .run(&sent_row(101, "+447400301000", "cellar", 2, 1, at));
+        desk.db
+            .run(&sent_row(102, "+447400301001", "cellar", 3, 2, at + 5_000));
+        desk.db
+            .run(&sent_row(103, "+442079460018", "cellar", 1, 1, at));
+        desk.db
+            .run(&sent_row(104, "+447400301000", "attic", 1, 1, at));
+        let all = desk.store.sent(&[spring], 4).await.expect("counts");
+        let mut counts: Vec<_> = all
+            .counts
+            .iter()
+            .map(|one| {
+                let key = (one.provider.as_str(), one.prefix.as_str());
+                (key, one.messages, one.segments, one.billed)
+            })
+            .collect();
+        counts.sort_unstable();
+        assert_eq!(
+            counts,
+            [
+                (("attic", "+4474"), 1, 1, 1),
+                (("cellar", "+4420"), 1, 1, 1),
+                // What was taken twice is billed twice.
+                (("cellar", "+4474"), 2, 5, 8),
+            ]
+        );
+        assert_eq!(all.facts.first_at, Some(NOW));
+        assert_eq!(all.facts.last_at, Some(after(5)));
+        assert_eq!(
+            (all.facts.segments, all.facts.attempts, all.facts.repeated),
+            (7, 4, 1)
+        );
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn sent_walk_lists_each_message_once() {
+    at_every_desk(async |desk| {
+        let spring = desk.campaign("spring").await;
+        // Pages end within a moment, at its end, and between two.
+        for id in 1..=25_i64 {
+            let at = NOW.as_millis() + id / 10;
+            let phone = format!("+4474003010{id:02}");
+            desk.db.run(&sent_row(100 - id, &phone, "cellar", 1, 1, at));
+        }
+        let mut walk = SentWalk::of(&[1, spring]);
+        let mut phones = Vec::new();
+        loop {
+            let page = desk.store.next_sent(&mut walk, 4).await.expect("a page");
+            if page.is_empty() {
+                break;
+            }
+            assert!(page.len() <= 4);
+            assert!(page.is_sorted_by_key(|one| one.sent_at));
+            phones.extend(page.into_iter().map(|one| one.phone));
+        }
+        assert_eq!(phones.len(), 25);
+        phones.sort_unstable();
+        phones.dedup();
+        assert_eq!(phones.len(), 25);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn outcomes_are_counted_over_time() {
+    at_every_desk(async |desk| {
+        let spring = desk.queued(4).await;
+        let worker = desk.worker().await;
+        let rows = desk.claim(worker.id, spring, 4).await;
+        let opted_out = Fate::Failed(Cause::new(Class::OptedOut, "stop"));
+        for (sms, fate) in rows.iter().zip([sent(), sent(), opted_out, unknown()]) {
+            desk.settle(sms, fate).await;
+        }
+        let first = rows[0].id;
+        desk.db.run(&format!(
+            "UPDATE sms_sent SET sent_at = sent_at + 2500 WHERE id = {first};"
+        ));
+        let spans = desk
+            .store
+            .outcomes_over_time(&[spring], NOW, Duration::from_secs(1), 3)
+            .await
+            .expect("counts");
+        let (one, two) = (spans[0], spans[2]);
+        assert_eq!((one.sent, one.failed, one.unknown), (1, 1, 1));
+        assert_eq!(spans[1], Outcomes::default());
+        assert_eq!((two.sent, two.failed, two.unknown), (1, 0, 0));
+        let classes = desk.store.failed_by_class(&[spring]).await.expect("counts");
+        assert_eq!(classes.len(), 1);
+        assert_eq!(
+            (classes[0].class.as_str(), classes[0].messages),
+            ("opted_out", 1)
+        );
+        assert_eq!((classes[0].first_at, classes[0].last_at), (NOW, NOW));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn import_keeps_its_text_and_alphabets() {
+    at_every_desk(async |desk| {
+        let spring = desk.campaign("spring").await;
+        let import = desk.begin(spring).await;
+        let note = |template, sample, ucs2| TextNote {
+            template,
+            sample,
+            gsm7: 2,
+            ucs2,
+        };
+        for one in [note(None, Some("Hi Ann"), 1), note(None, None, 0)] {
+            desk.store.note_texts(import, one).await.expect("noted");
+        }
+        let lists = desk.store.lists(&[spring]).await.expect("lists");
+        assert_eq!((lists[0].gsm7, lists[0].ucs2), (4, 1));
+        assert_eq!(lists[0].text.as_deref(), Some("Hi Ann"));
+        let template = note(Some("Hi {{ name }}"), None, 0);
+        desk.store
+            .note_texts(import, template)
+            .await
+            .expect("noted");
+        let lists = desk.store.lists(&[spring]).await.expect("lists");
+        assert_eq!(lists[0].text.as_deref(), Some("Hi {{ name }}"));
+    })
+    .await;
+}
