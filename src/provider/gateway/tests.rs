@@ -314,6 +314,8 @@ async fn connection_closed_before_its_first_request_is_not_used() {
     assert!(!opened.expect("it opens"));
     drop(accepted);
     let unsent = loop {
+        // The end of a connection is seen when the runtime looks at its sockets.
+        tokio::time::sleep(Duration::from_millis(5)).await;
         // Until the client can see that the server has closed it.
         match gateway.exchange(order(address), None).await {
             Err(Unanswered::Ended(_)) => {
