@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
 use indicatif::HumanCount;
+use rlibphonenumber::{PHONE_NUMBER_UTIL, PhoneNumberFormat};
 
 use crate::list::Kind;
 use crate::memory::{mebibytes, watched};
@@ -51,7 +52,7 @@ pub(crate) fn measure() -> anyhow::Result<Vec<Figure>> {
             &rows,
             median(alone),
             csv,
-            "crates csv and phonenumber alone, one thread",
+            "crates csv and rlibphonenumber alone, one thread",
         ),
         beside(
             "the same",
@@ -147,10 +148,9 @@ fn read(file: &Path) -> anyhow::Result<()> {
     let mut row = csv::StringRecord::new();
     let mut rows = 0;
     while reader.read_record(&mut row)? {
-        let number = phonenumber::parse(None, &row[0])?;
-        ensure!(number.is_valid(), "`{}` is no valid number", &row[0]);
-        let phone = number.format().mode(phonenumber::Mode::E164).to_string();
-        std::hint::black_box(phone);
+        let number = PHONE_NUMBER_UTIL.parse(&row[0], None)?;
+        ensure!(number.is_valid(), "`{}` is not a valid number", &row[0]);
+        std::hint::black_box(number.format_as(PhoneNumberFormat::E164));
         rows += 1;
     }
     ensure!(rows == ROWS, "{rows} rows");

@@ -1,5 +1,5 @@
-//! The lists that the figures are made with: real-looking numbers of the United States and China, no two
-//! alike, the same ones in every run.
+//! The lists that the figures are made with: real-looking mobile numbers of twenty countries, no two alike, the same
+//! ones in every run.
 
 use std::fs::File;
 use std::io::{BufWriter, Write as _};
@@ -22,9 +22,11 @@ const CHINESE: [&str; 8] = [
     "赵磊",
     "黄婷",
 ];
-const AREAS: [u64; 8] = [202, 212, 303, 312, 415, 503, 617, 702];
-
-const LINES: u64 = 10_000;
+/// Mobile numbers of twenty countries but for their last six digits, which may be any.
+const COUNTRIES: [&str; 20] = [
+    "+12025", "+8613800", "+447400", "+4915123", "+33612", "+919876", "+5511987", "+628123", "+2348031", "+525512",
+    "+819012", "+639171", "+905321", "+393471", "+34612", "+27821", "+923001", "+201001", "+84912", "+14165",
+];
 
 /// Writes so many rows with a header to `path`.
 pub(crate) fn write(path: &Path, rows: u64) -> anyhow::Result<()> {
@@ -96,19 +98,12 @@ fn write_workbook(path: &Path, rows: u64) -> anyhow::Result<()> {
     Ok(book.save(path)?)
 }
 
-/// Half of them are `+1`, half are `+86`. One number for every index below two million.
+/// Each country in turn. One number for every index below twenty million.
 pub(crate) fn phone(index: u64) -> String {
-    // It shares no divisor with the count of places: each is met once before one is met again.
-    let place = (index / 2 * 7_368_787) % (8 * 100 * LINES);
-    let line = place % LINES;
-    let block = place / LINES;
-    match index % 2 {
-        0 => {
-            let area = AREAS[usize::try_from(block % 8).unwrap_or_default()];
-            format!("+1{area}{:03}{line:04}", 220 + block / 8)
-        }
-        _ => format!("+86138{block:04}{line:04}"),
-    }
+    let country = COUNTRIES[usize::try_from(index % 20).unwrap_or_default()];
+    // It shares no divisor with a million: each place is met once before one is met again.
+    let line = (index / 20 * 7_368_787) % 1_000_000;
+    format!("{country}{line:06}")
 }
 
 /// The seed is fixed: neighbours differ, runs do not.

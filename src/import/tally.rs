@@ -83,7 +83,10 @@ impl<'p> Tally<'p> {
             let cheaper = segments::count(&smart::cheaper(content)).count;
             messages.saving += u64::from((segments.count - cheaper).unsigned_abs());
         }
-        *self.countries.entry(country_code(phone)).or_default() += 1;
+        *self
+            .countries
+            .entry(phone::country(phone).unwrap_or_else(|| "elsewhere".to_owned()))
+            .or_default() += 1;
         let length = content.chars().count();
         if length > self.longest {
             self.longest = length;
@@ -116,14 +119,5 @@ impl<'p> Tally<'p> {
             .countries
             .sort_by(|(one, fewer), (other, more)| (more, one).cmp(&(fewer, other)));
         messages
-    }
-}
-
-/// Phones of the two largest plans are told apart without the library, which takes far longer.
-fn country_code(phone: &str) -> String {
-    match phone.as_bytes() {
-        [b'+', b'1', ..] => "US +1".to_owned(),
-        [b'+', b'8', b'6', ..] => "CN +86".to_owned(),
-        _ => phone::country(phone).unwrap_or_else(|| "elsewhere".to_owned()),
     }
 }

@@ -8,8 +8,7 @@ use std::str::FromStr;
 
 pub use self::numbering::{country, odd_kind, regions};
 
-use phonenumber::country as countries;
-use phonenumber::metadata::DATABASE;
+use rlibphonenumber::PHONE_NUMBER_UTIL;
 use serde::{Deserialize, Deserializer};
 
 /// A phone number in E.164 with `+`.
@@ -68,12 +67,12 @@ pub fn mask(phone: &str) -> String {
 
 /// A country or territory that has phone numbers: an ISO 3166 alpha-2 code.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Region(countries::Id);
+pub struct Region(rlibphonenumber::Region);
 
 impl Region {
     /// The country calling code: 86 for `CN`.
-    fn calling_code(self) -> Option<u16> {
-        Some(DATABASE.by_id(self.0.as_ref())?.country_code())
+    fn calling_code(self) -> Option<i32> {
+        PHONE_NUMBER_UTIL.get_country_code_for_region(self.0)
     }
 }
 
@@ -81,9 +80,9 @@ impl FromStr for Region {
     type Err = RegionError;
 
     fn from_str(word: &str) -> Result<Self, RegionError> {
-        let code = word.trim().to_ascii_uppercase();
-        code.parse::<countries::Id>()
-            .ok()
+        let region = word.trim().parse::<rlibphonenumber::Region>().ok();
+        region
+            .filter(|region| *region != rlibphonenumber::Region::World)
             .map(Self)
             .filter(|region| region.calling_code().is_some())
             .ok_or_else(|| RegionError(word.to_owned()))
@@ -92,13 +91,13 @@ impl FromStr for Region {
 
 impl fmt::Display for Region {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.0.as_ref())
+        fmt::Display::fmt(&self.0, f)
     }
 }
 
 impl fmt::Debug for Region {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.0.as_ref())
+        fmt::Display::fmt(&self.0, f)
     }
 }
 

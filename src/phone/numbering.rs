@@ -1,150 +1,78 @@
-//! Which strings of digits are phone numbers. Two numbering plans are judged by their format alone,
-//! which costs nanoseconds where the library costs microseconds; every other number by the library's
-//! metadata. There is one answer per number, however it was written.
+//! Which strings of digits are phone numbers, and of which country and kind: the numbering plans of
+//! libphonenumber, by the same rules for every country.
 
-use phonenumber::Type;
-use phonenumber::metadata::{DATABASE, Metadata};
+use rlibphonenumber::{PHONE_NUMBER_UTIL, PhoneNumber, PhoneNumberFormat, PhoneNumberType};
 
-/// The longest number that E.164 allows, in digits with the country code.
-const LONGEST: usize = 15;
+use super::Region;
 
-/// The kinds of numbers that the metadata describes one by one.
-const KINDS: [Type; 9] = [
-    Type::Mobile,
-    Type::FixedLine,
-    Type::Voip,
-    Type::TollFree,
-    Type::PersonalNumber,
-    Type::Uan,
-    Type::Pager,
-    Type::SharedCost,
-    Type::PremiumRate,
-];
-
-/// Kinds that seldom take text messages, in the operator's words.
-const ODD: [(Type, &str); 6] = [
-    (Type::FixedLine, "landline"),
-    (Type::TollFree, "toll-free number"),
-    (Type::PremiumRate, "premium-rate number"),
-    (Type::SharedCost, "shared-cost number"),
-    (Type::Pager, "pager"),
-    (Type::Uan, "company number"),
-];
-
-/// A mobile number of mainland China without its country code: `1[3-9]` and nine digits.
-pub(super) fn is_chinese_mobile(national: &[u8]) -> bool {
-    matches!(national, [b'1', b'3'..=b'9', rest @ ..] if rest.len() == 9 && digits(rest))
+/// The valid number that `written` is, in E.164 without `+`, if reading that again gives the same number.
+/// `region` is the country of a number without a country code.
+pub(super) fn canonical(written: &str, region: Option<Region>) -> Option<String> {
+    let digits = read(written, region)?;
+    if written.strip_prefix('+') == Some(digits.as_str()) {
+        return Some(digits);
+    }
+    let again = read(&format!("+{digits}"), None)?;
+    (again == digits).then_some(digits)
 }
 
-/// A number of the North American plan without its country code: area `[2-9][0-8]d`, exchange
-/// `[2-9]dd`, neither of them `N11`.
-pub(super) fn is_north_american(national: &[u8]) -> bool {
-    matches!(
-        national,
-        [b'2'..=b'9', b'0'..=b'8', _, b'2'..=b'9', rest @ ..]
-            if rest.len() == 6
-                && digits(national)
-                && &national[1..3] != b"11"
-                && &national[4..6] != b"11"
-    )
-}
-
-fn digits(bytes: &[u8]) -> bool {
-    bytes.iter().all(u8::is_ascii_digit)
-}
-
-/// Whether these digits, country code first, are a number that can exist.
+/// Whether these digits, country code first, are a number as they stand.
 pub(super) fn is_number(digits: &str) -> bool {
-    let bytes = digits.as_bytes();
-    let by_format = match bytes {
-        [b'8', b'6', national @ ..] => is_chinese_mobile(national),
-        [b'1', national @ ..] => is_north_american(national),
-        _ => false,
-    };
-    by_format || (bytes.len() <= LONGEST && is_known_to_library(digits))
+    read(&format!("+{digits}"), None).is_some_and(|read| read == digits)
 }
 
-fn is_known_to_library(digits: &str) -> bool {
-    plan_of(digits).is_some_and(|(regions, national)| {
-        regions
-            .into_iter()
-            .any(|region| describes(region, national))
-    })
-}
-
-/// The regions that share the country code, and the number within them.
-fn plan_of(digits: &str) -> Option<(Vec<&'static Metadata>, &str)> {
-    if digits.starts_with('0') {
+fn read(written: &str, region: Option<Region>) -> Option<String> {
+    let number = PHONE_NUMBER_UTIL
+        .parse(written, region.map(|region| region.0))
+        .ok()?;
+    if !number.is_valid() {
         return None;
     }
-    (1..=3)
-        .filter_map(|length| Some((digits.get(..length)?, digits.get(length..)?)))
-        .find_map(|(code, national)| {
-            Some((DATABASE.by_code(&code.parse::<u16>().ok()?)?, national))
-        })
+    let mut digits = number.format_as(PhoneNumberFormat::E164).into_owned();
+    // The `+`.
+    digits.remove(0);
+    Some(digits)
 }
 
-fn describes(region: &Metadata, national: &str) -> bool {
-    let descriptors = region.descriptors();
-    descriptors.general().is_match(national)
-        && KINDS
-            .into_iter()
-            .filter_map(|kind| descriptors.get(kind))
-            .any(|descriptor| descriptor.is_match(national))
+fn number(phone: &str) -> Option<PhoneNumber> {
+    PHONE_NUMBER_UTIL.parse(phone, None).ok()
 }
 
-/// Where a number in E.164 is at home: `GB +44`. Countries that share a code go by the one it is named for.
+/// The country of a number in E.164, with its calling code: `GB +44`.
 pub fn country(phone: &str) -> Option<String> {
-    let (regions, national) = plan_of(phone.strip_prefix('+')?)?;
-    let home = regions.first()?;
-    let code = phone.strip_suffix(national)?;
-    Some(format!("{} {code}", home.id()))
+    let number = number(phone)?;
+    let region = number.get_region_code()?;
+    Some(format!("{region} +{}", number.country_code))
 }
 
-/// The countries and territories, in two letters, that have such numbers (E.164 with `+`) under their shared
-/// code; all that share it where the plan does not tell them apart.
-pub fn regions(phone: &str) -> Vec<&'static str> {
-    let Some((regions, national)) = phone.strip_prefix('+').and_then(plan_of) else {
+/// The countries and territories in which such a number (E.164 with `+`) is valid; all that share its calling code
+/// where it is valid in none of them.
+pub fn regions(phone: &str) -> Vec<Region> {
+    let Some(number) = number(phone) else {
         return Vec::new();
     };
-    let ids = |regions: &[&'static Metadata]| regions.iter().map(|region| region.id()).collect();
-    if regions.len() < 2 {
-        return ids(&regions);
+    let sharing = PHONE_NUMBER_UTIL.get_regions_for_country_calling_code(number.country_code);
+    let sharing: Vec<Region> = sharing.into_iter().flatten().map(Region).collect();
+    if sharing.len() < 2 {
+        return sharing;
     }
-    let has = |region: &&&'static Metadata| describes(region, national);
-    let described: Vec<&'static Metadata> = regions.iter().filter(has).copied().collect();
-    if described.is_empty() {
-        ids(&regions)
-    } else {
-        ids(&described)
-    }
+    let valid = |region: &Region| number.is_valid_for_region(region.0);
+    let valid: Vec<Region> = sharing.iter().copied().filter(valid).collect();
+    if valid.is_empty() { sharing } else { valid }
 }
 
-/// What a number is, in E.164 with `+`, if it is of a kind that seldom takes text messages. `None` too where
-/// the plan does not tell: in North America mobiles and landlines look alike.
+/// The kind of a number in E.164 with `+`, if it seldom takes text messages. `None` also where mobiles and landlines
+/// look alike, as in North America.
 pub fn odd_kind(phone: &str) -> Option<&'static str> {
-    let digits = phone.strip_prefix('+')?;
-    match digits.as_bytes() {
-        [b'8', b'6', national @ ..] if is_chinese_mobile(national) => return None,
-        [b'1', ..] => return None,
-        _ => {}
+    match number(phone)?.get_type() {
+        PhoneNumberType::FixedLine => Some("landline"),
+        PhoneNumberType::TollFree => Some("toll-free number"),
+        PhoneNumberType::PremiumRate => Some("premium-rate number"),
+        PhoneNumberType::SharedCost => Some("shared-cost number"),
+        PhoneNumberType::Pager => Some("pager"),
+        PhoneNumberType::UAN => Some("company number"),
+        _ => None,
     }
-    let (regions, national) = plan_of(digits)?;
-    let is = |kind: Type| {
-        let described = |region: &&'static Metadata| {
-            region
-                .descriptors()
-                .get(kind)
-                .is_some_and(|one| one.is_match(national))
-        };
-        regions.iter().any(described)
-    };
-    if is(Type::Mobile) {
-        return None;
-    }
-    ODD.into_iter()
-        .find(|(kind, _)| is(*kind))
-        .map(|(_, name)| name)
 }
 
 #[cfg(test)]
@@ -152,11 +80,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_number_is_at_home_in_the_country_of_its_code() {
+    fn country_is_named_by_the_number_not_only_its_code() {
         for (phone, home) in [
             ("+447400123456", Some("GB +44")),
             ("+8613800138000", Some("CN +86")),
             ("+12025550123", Some("US +1")),
+            ("+14165550123", Some("CA +1")),
+            ("+18765550123", Some("JM +1")),
             ("+85291234567", Some("HK +852")),
             ("+999", None),
         ] {
@@ -165,11 +95,12 @@ mod tests {
     }
 
     #[test]
-    fn landlines_are_told_where_the_plan_knows_them() {
+    fn kinds_that_seldom_take_messages_are_named() {
         for (phone, kind) in [
             ("+447400123456", None),
             ("+442079460018", Some("landline")),
             ("+448081570192", Some("toll-free number")),
+            ("+18005550199", Some("toll-free number")),
             ("+493012345678", Some("landline")),
             ("+4915123456789", None),
             ("+861012345678", Some("landline")),
@@ -182,33 +113,13 @@ mod tests {
     }
 
     #[test]
-    fn plans_judged_by_their_format_need_the_whole_format() {
+    fn every_plan_is_judged_by_the_library() {
         for right in [
             "8613800138000",
             "8619912345678",
             "12025550123",
             "18005550199",
-        ] {
-            assert!(is_number(right), "{right}");
-        }
-        for wrong in [
-            "8612800138000",
-            "861380013800",
-            "86138001380000",
-            "11025550123",
-            "12021550123",
-            "12025110123x",
-            "1202555012",
-            "19115550123",
-            "12925550123",
-        ] {
-            assert!(!is_number(wrong), "{wrong}");
-        }
-    }
-
-    #[test]
-    fn other_plans_are_judged_by_the_library() {
-        for right in [
+            "15005551000",
             "447400123456",
             "4915123456789",
             "33612345678",
@@ -224,8 +135,36 @@ mod tests {
             "9990000000",
             "0447400123456",
             "44740012345678901",
+            "8612800138000",
+            "861380013800",
+            "86138001380000",
+            "11025550123",
+            "12021550123",
+            "12025110123x",
+            "1202555012",
+            "19115550123",
+            // Prefixes that are not allocated.
+            "8615412345678",
+            "8614212345678",
+            "8616112345678",
+            "12225550123",
+            "12885550123",
         ] {
             assert!(!is_number(wrong), "{wrong}");
         }
+    }
+
+    #[test]
+    fn regions_are_those_where_the_number_is_valid() {
+        let names = |phone| -> Vec<String> {
+            let regions = regions(phone);
+            regions.iter().map(ToString::to_string).collect()
+        };
+        assert_eq!(names("+12025550123"), ["US"]);
+        assert_eq!(names("+14165550123"), ["CA"]);
+        assert_eq!(names("+447400123456"), ["GB"]);
+        assert_eq!(names("+8613800138000"), ["CN"]);
+        assert!(names("+79161234567").contains(&"RU".to_owned()));
+        assert!(names("x").is_empty());
     }
 }

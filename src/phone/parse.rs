@@ -1,11 +1,8 @@
-//! What was written becomes E.164: a byte path for numbers that are already in order, and a slow path
-//! that repairs. The byte path is a shortcut, never a different answer.
+//! What was written becomes E.164: what does not dial is stripped, and a number is repaired where that is certain.
 
 use std::borrow::Cow;
 
-use phonenumber::PhoneNumber;
-
-use super::numbering::{is_chinese_mobile, is_north_american, is_number};
+use super::numbering::{canonical, is_number};
 use super::{PhoneError, Region, mask};
 
 /// Fewer digits are no number anywhere that a message could be sent to.
@@ -14,43 +11,6 @@ const SHORTEST: usize = 6;
 const LONGEST: usize = 20;
 
 pub(super) fn parse(raw: &str, region: Option<Region>) -> Result<String, PhoneError> {
-    match fast(raw.as_bytes(), region) {
-        Some(digits) => Ok(with_plus(digits)),
-        None => slow(raw, region),
-    }
-}
-
-fn with_plus((code, national): (&str, &[u8])) -> String {
-    let mut phone = String::with_capacity(1 + code.len() + national.len());
-    phone.push('+');
-    phone.push_str(code);
-    phone.extend(national.iter().map(|&digit| char::from(digit)));
-    phone
-}
-
-/// The number in canonical form, where it is of a plan that is judged by its format.
-fn fast(raw: &[u8], region: Option<Region>) -> Option<(&'static str, &[u8])> {
-    match raw {
-        [b'+', b'8', b'6', national @ ..] if is_chinese_mobile(national) => Some(("86", national)),
-        [b'+', b'1', national @ ..] if is_north_american(national) => Some(("1", national)),
-        [b'0'..=b'9', ..] if (10..=13).contains(&raw.len()) => match region?.calling_code()? {
-            86 => [raw.strip_prefix(b"86"), Some(raw)]
-                .into_iter()
-                .flatten()
-                .find(|national| is_chinese_mobile(national))
-                .map(|national| ("86", national)),
-            1 => [raw.strip_prefix(b"1"), Some(raw)]
-                .into_iter()
-                .flatten()
-                .find(|national| is_north_american(national))
-                .map(|national| ("1", national)),
-            _ => None,
-        },
-        _ => None,
-    }
-}
-
-fn slow(raw: &str, region: Option<Region>) -> Result<String, PhoneError> {
     let dialled = Dialled::read(raw)?;
     let digits = dialled.digits.as_str();
     if digits.len() < SHORTEST {
@@ -60,7 +20,8 @@ fn slow(raw: &str, region: Option<Region>) -> Result<String, PhoneError> {
         return Err(PhoneError::Invalid(shown(raw), "it is too long"));
     }
     let found = if dialled.international {
-        international(digits)
+        // A national prefix behind the code, `+44 (0)7400 123456`, is dropped.
+        canonical(&format!("+{digits}"), None).map(Cow::Owned)
     } else {
         let region = region.ok_or_else(|| PhoneError::NoRegion(shown(raw)))?;
         national(digits, region).map_err(|Ambiguous| PhoneError::Ambiguous(shown(raw)))?
@@ -68,14 +29,6 @@ fn slow(raw: &str, region: Option<Region>) -> Result<String, PhoneError> {
     found
         .map(|digits| format!("+{digits}"))
         .ok_or_else(|| PhoneError::Invalid(shown(raw), "no numbering plan has it"))
-}
-
-/// A number with its country code; a national prefix after it, `+44 (0)7400 123456`, is dropped.
-fn international(digits: &str) -> Option<Cow<'_, str>> {
-    if is_number(digits) {
-        return Some(Cow::Borrowed(digits));
-    }
-    by_library(&format!("+{digits}"), None)
 }
 
 struct Ambiguous;
@@ -90,20 +43,12 @@ fn national(digits: &str, region: Region) -> Result<Option<Cow<'_, str>>, Ambigu
     let local = if is_number(&local) {
         Some(Cow::Owned(local))
     } else {
-        by_library(digits, Some(region))
+        canonical(digits, Some(region)).map(Cow::Owned)
     };
     match (whole, local) {
         (Some(whole), Some(local)) if whole != local => Err(Ambiguous),
         (whole, local) => Ok(whole.or(local)),
     }
-}
-
-/// The library's reading, which knows each country's prefixes; only if it is a number as it stands, so
-/// that reading the result again changes nothing.
-fn by_library(written: &str, region: Option<Region>) -> Option<Cow<'static, str>> {
-    let number: PhoneNumber = phonenumber::parse(region.map(|region| region.0), written).ok()?;
-    let digits = format!("{}{}", number.country().code(), *number.national());
-    is_number(&digits).then_some(Cow::Owned(digits))
 }
 
 /// The raw text, short enough and masked where it could be somebody's number.

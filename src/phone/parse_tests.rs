@@ -1,4 +1,4 @@
-//! What is repaired, what is refused, and that the byte path never disagrees with the slow one.
+//! What is repaired, what is refused, and that reading a result again changes nothing.
 
 use proptest::prelude::*;
 
@@ -122,7 +122,7 @@ fn scientific_notation_is_recognised_in_its_forms() {
     }
 }
 
-/// Numbers around the two plans of the byte path, right and wrong, in the forms it knows.
+/// Numbers around the two largest plans, right and wrong, with and without their code.
 fn written() -> impl Strategy<Value = String> {
     let prefix = prop_oneof![Just("+86"), Just("86"), Just("+1"), Just("1"), Just("")];
     let national = prop_oneof![
@@ -138,9 +138,10 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
     #[test]
-    fn the_byte_path_and_the_slow_path_agree(raw in written(), home in prop_oneof![Just(""), Just("CN"), Just("US"), Just("CA"), Just("GB"), Just("JM")]) {
-        if let Some(digits) = fast(raw.as_bytes(), region(home)) {
-            prop_assert_eq!(Ok(with_plus(digits)), slow(&raw, region(home)));
+    fn what_is_read_is_valid_by_the_library(raw in written(), home in prop_oneof![Just(""), Just("CN"), Just("US"), Just("CA"), Just("GB"), Just("JM")]) {
+        if let Ok(phone) = parse(&raw, region(home)) {
+            let number = rlibphonenumber::PHONE_NUMBER_UTIL.parse(&phone, None).expect("a number");
+            prop_assert!(number.is_valid(), "{phone}");
         }
     }
 
@@ -162,7 +163,7 @@ proptest! {
     }
 
     #[test]
-    fn separators_do_not_matter(national in "1[3-9][0-9]{9}", separator in "[ ./()-]") {
+    fn separators_do_not_matter(national in "1[38][0-9]{9}", separator in "[ ./()-]") {
         let spread: String = national.chars().flat_map(|digit| [digit.to_string(), separator.clone()]).collect();
         if separator != "/" {
             prop_assert_eq!(parse(&format!("+86{spread}"), None), Ok(format!("+86{national}")));

@@ -35,7 +35,9 @@ impl Zone {
     /// such numbers. None where the code is no country's.
     pub(super) fn of_phone(phone: &str) -> Vec<Self> {
         let regions = phone::regions(phone);
-        let zones = regions.iter().filter_map(|region| COUNTRIES.get(region));
+        let zones = regions
+            .iter()
+            .filter_map(|region| COUNTRIES.get(region.to_string().as_str()));
         zones.flatten().cloned().collect()
     }
 
