@@ -91,7 +91,7 @@ async fn a_campaign_that_two_open_at_once_is_one() {
     .await;
 }
 
-/// PgBouncer in transaction mode: without prepared statements it is refused, with them everything works.
+/// `PgBouncer` in transaction mode: without prepared statements it is refused, with them everything works.
 #[tokio::test(flavor = "multi_thread")]
 async fn transaction_pooler_works_or_is_refused_at_once() {
     let Ok(pooler) = std::env::var("SMSQ_TEST_PGBOUNCER") else {
