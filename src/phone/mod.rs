@@ -6,7 +6,7 @@ mod parse;
 use std::fmt;
 use std::str::FromStr;
 
-pub use self::numbering::{country, odd_kind, regions};
+pub use self::numbering::{country, country_of_prefix, odd_kind, regions};
 
 use rlibphonenumber::PHONE_NUMBER_UTIL;
 use serde::{Deserialize, Deserializer};

@@ -38,11 +38,23 @@ fn number(phone: &str) -> Option<PhoneNumber> {
     PHONE_NUMBER_UTIL.parse(phone, None).ok()
 }
 
-/// The country of a number in E.164, with its calling code: `GB +44`.
+/// The country of a number in E.164, with its calling code: `GB +44`. Where the number is not valid, the country that
+/// the calling code is named for.
 pub fn country(phone: &str) -> Option<String> {
     let number = number(phone)?;
-    let region = number.get_region_code()?;
-    Some(format!("{region} +{}", number.country_code))
+    let code = number.country_code;
+    let region = number
+        .get_region_code()
+        .or_else(|| PHONE_NUMBER_UTIL.get_region_for_country_code(code))?;
+    Some(format!("{region} +{code}"))
+}
+
+/// The same of all numbers that begin with `prefix`; five characters tell the countries of North America apart.
+pub fn country_of_prefix(prefix: &str) -> Option<String> {
+    match prefix.get(..5) {
+        Some(area) if area.starts_with("+1") => country(&format!("{area}5550100")),
+        _ => country(prefix),
+    }
 }
 
 /// The countries and territories in which such a number (E.164 with `+`) is valid; all that share its calling code
@@ -91,6 +103,21 @@ mod tests {
             ("+999", None),
         ] {
             assert_eq!(country(phone).as_deref(), home, "{phone}");
+        }
+    }
+
+    #[test]
+    fn country_of_a_prefix_is_named() {
+        for (prefix, home) in [
+            ("+4474", Some("GB +44")),
+            ("+4915", Some("DE +49")),
+            ("+1202", Some("US +1")),
+            ("+1416", Some("CA +1")),
+            ("+1876", Some("JM +1")),
+            ("+9999", None),
+            ("+", None),
+        ] {
+            assert_eq!(country_of_prefix(prefix).as_deref(), home, "{prefix}");
         }
     }
 

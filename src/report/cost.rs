@@ -105,10 +105,7 @@ fn sorted(parts: BTreeMap<String, Part>) -> Vec<Part> {
 }
 
 fn country(prefix: &str) -> String {
-    match prefix.as_bytes() {
-        [b'+', b'1', ..] => "US +1".to_owned(),
-        _ => phone::country(prefix).unwrap_or_else(|| "elsewhere".to_owned()),
-    }
+    phone::country_of_prefix(prefix).unwrap_or_else(|| "elsewhere".to_owned())
 }
 
 impl Cost {

@@ -246,8 +246,11 @@ fn message_stays_unknown_when_lookup_answer_has_no_date() {
             Reply::Lost
         });
         let scratch = scratch_with(db, &provider, "absent_after = \"1s\"", 1);
-        let ran = scratch.run(["send", "--slots", "1"]);
-        assert_eq!(ran.code(), Some(1), "{ran}");
+        let mut sending = scratch.start(["send", "--slots", "1"]);
+        assert!(sending.until("two lookups", || provider.lookups() >= 2));
+        sending.signal(Signal::INT);
+        let ran = sending.ended();
+        assert_eq!(ran.code(), Some(130), "{ran}");
         assert_eq!(scratch.sound_standing(Some("c"))["unknown"], 1);
         assert_eq!(provider.sends(), 1);
     });
@@ -303,10 +306,14 @@ fn rejection_is_no_proof_where_an_earlier_attempt_is_in_doubt() {
         });
         let scratch = scratch_with(db, &provider, "", 1);
         db.run("UPDATE sms SET in_doubt = (1 = 1), attempts = 1, reference = 'r'");
-        let ran = scratch.run(["send", "--slots", "1"]);
-        assert_eq!(ran.code(), Some(1), "{ran}");
-        assert_eq!(scratch.sound_standing(Some("c"))["unknown"], 1);
-        assert!(provider.lookups() > 0);
+        let mut sending = scratch.start(["send", "--slots", "1"]);
+        assert!(sending.until("two lookups", || provider.lookups() >= 2));
+        sending.signal(Signal::INT);
+        let ran = sending.ended();
+        assert_eq!(ran.code(), Some(130), "{ran}");
+        let standing = scratch.sound_standing(Some("c"));
+        assert_eq!(standing["unknown"], 1, "{standing}");
+        assert_eq!(provider.sends(), 1);
     });
 }
 

@@ -113,7 +113,7 @@ async fn two_busy_workers_use_at_least_95_percent_of_what_they_share() {
 async fn what_a_silent_worker_was_sending_is_settled_within_two_leases() {
     let mut world = World::new(4, Faults::default());
     world.latency = SECOND * 60;
-    let mut simulation = Simulation::new(world, "", 16).await;
+    let mut simulation = Simulation::new(world, "", 8).await;
     simulation.settings.sender.lease = SECOND * 5;
     let killed_after = SECOND * 12;
     let mut heir = simulation.worker();
@@ -124,7 +124,7 @@ async fn what_a_silent_worker_was_sending_is_settled_within_two_leases() {
         simulation.work_as(heir).await;
     });
     let totals = simulation.check().await;
-    assert_eq!((totals.sending, totals.unknown), (0, 16), "{totals:?}");
+    assert_eq!((totals.sending, totals.unknown), (0, 8), "{totals:?}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -60,8 +60,8 @@ pub struct Sent {
     pub counts: Vec<SentCount>,
 }
 
-/// Country codes have at most so many digits.
-const COUNTRY_DIGITS: usize = 3;
+/// The digits that tell the country: a calling code, or `1` and an area code.
+const COUNTRY_DIGITS: usize = 4;
 
 impl Store {
     pub async fn sent_facts(&self, campaigns: &[i64]) -> Result<SentFacts, StoreError> {
