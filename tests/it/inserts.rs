@@ -43,16 +43,6 @@ fn messages_of_a_missing_campaign_are_reported() {
 }
 
 #[test]
-fn limit_without_a_message_sent_exits_1() {
-    let scratch = Scratch::new();
-    scratch.write_cellar("http://127.0.0.1:9");
-    scratch.import(&list(1));
-    let ran = scratch.run(["send", "--limit", "1"]);
-    assert_eq!(ran.code(), Some(1), "{ran}");
-    assert!(ran.stdout().starts_with("sent 0 messages in "), "{ran}");
-}
-
-#[test]
 fn what_another_program_inserts_is_sent_by_a_sender_that_follows() {
     let gateway = Practice::start(Behaviour::default());
     let scratch = Scratch::new();

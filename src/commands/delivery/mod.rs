@@ -182,7 +182,6 @@ impl Delivery {
             {
                 Exit::Incomplete
             }
-            (Ended::Limit, _) if self.summary.sent == 0 => Exit::Incomplete,
             (Ended::Done | Ended::Limit, _) => Exit::Done,
         }
     }
