@@ -87,12 +87,6 @@ pub(crate) async fn run(_: &Args, context: &Context) -> anyhow::Result<Exit> {
             }
         }
     }
-    for name in context.config.prices.keys() {
-        if !context.config.providers.contains_key(name) {
-            let finding = format!("[prices.{name}] is for no provider: none is named `{name}`");
-            findings.note("prices", &finding);
-        }
-    }
     if let Some(store) = &store {
         findings.audit(store).await?;
     }

@@ -5,6 +5,9 @@ use rlibphonenumber::{PHONE_NUMBER_UTIL, PhoneNumber, PhoneNumberFormat, PhoneNu
 
 use super::Region;
 
+/// The longest number that E.164 allows, in digits with the country code; some plans have longer ones.
+const LONGEST: usize = 15;
+
 /// The valid number that `written` is, in E.164 without `+`, if reading that again gives the same number.
 /// `region` is the country of a number without a country code.
 pub(super) fn canonical(written: &str, region: Option<Region>) -> Option<String> {
@@ -31,7 +34,7 @@ fn read(written: &str, region: Option<Region>) -> Option<String> {
     let mut digits = number.format_as(PhoneNumberFormat::E164).into_owned();
     // The `+`.
     digits.remove(0);
-    Some(digits)
+    (digits.len() <= LONGEST).then_some(digits)
 }
 
 fn number(phone: &str) -> Option<PhoneNumber> {
@@ -162,6 +165,7 @@ mod tests {
             "9990000000",
             "0447400123456",
             "44740012345678901",
+            "4986120000000000",
             "8612800138000",
             "861380013800",
             "86138001380000",

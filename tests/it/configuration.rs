@@ -52,16 +52,6 @@ fn faults_of_the_configuration_exit_2_with_key_and_place() {
 }
 
 #[test]
-fn check_notes_prices_without_a_provider() {
-    let scratch = Scratch::new();
-    scratch.write("smsq.toml", "[prices.zz]\nother = 0.1\n");
-    let ran = scratch.run(["check"]);
-    assert_eq!(ran.code(), Some(0), "{ran}");
-    let note = "note     prices         [prices.zz] is for no provider: none is named `zz`\n";
-    assert!(ran.stdout().contains(note), "{ran}");
-}
-
-#[test]
 fn send_with_two_providers_asks_for_a_default() {
     let scratch = Scratch::new();
     scratch

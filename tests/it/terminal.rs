@@ -22,16 +22,15 @@ fn hostile_list_never_steers_the_terminal() {
     let scratch = Scratch::new();
     let file = format!("l{HOSTILE}\n.csv");
     let list = format!(
-        "phone,name,zone{HOSTILE}\n+447400301000,{HOSTILE},a\n{HOSTILE},Bob,b\n+447400301001,\"two\n{HOSTILE}\",c\n"
+        "phone,name,zone{HOSTILE}\n+447400301000,{HOSTILE},a\n{HOSTILE},Bob,b\n+447400301001,\"two\n{HOSTILE}\",c\n\
+         +447400301002,Ann,d\n"
     );
     scratch.write(&file, &list);
     let import = ["import", &file, "--text", "Hi {{ name }}"];
     let looked = scratch.run(import.into_iter().chain(["--dry-run"]));
     assert_eq!(looked.code(), Some(0), "{looked}");
-    assert!(
-        looked.stdout().contains("Hi X ]0;OWNED  31mdcba Y"),
-        "{looked}"
-    );
+    let rejected = "rejected    3 (2 a control character, 1 not a phone number)";
+    assert!(looked.stdout().contains(rejected), "{looked}");
     assert_plain(&looked);
     let zones = ["--window", "09:00-20:00", "--timezone", "column"];
     for more in [&[][..], &zones] {

@@ -155,7 +155,7 @@ fn rows_bring_their_zones_with_them_and_a_zone_that_is_none_is_rejected() {
       segments    2 (2 messages in GSM-7, 0 in UCS-2)
     ----- stderr
     warning: `list.csv`: 1 row rejected, with the reasons in `list.rejects.csv`
-    fix that file and import it: `smsq import list.rejects.csv --campaign spring --text 'Hi {{ name }}' --column 'timezone=tz' --window 00:00-24:00 --timezone column --fallback-timezone Asia/Shanghai`
+    fix that file and import it: `smsq import list.rejects.csv --campaign spring --text hi --column 'timezone=tz' --window 00:00-24:00 --timezone column --fallback-timezone Asia/Shanghai`
     next: `smsq send --campaign spring`
     ");
     snapshot!(scratch.read("list.rejects.csv"), @"
