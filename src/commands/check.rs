@@ -151,11 +151,9 @@ impl Findings {
     fn note_settings(&mut self, probe: &Probe) {
         if !probe.unsafe_settings.is_empty() {
             let settings = probe.unsafe_settings.join(", ");
-            let _ = writeln!(
-                self.text,
-                "note     {:<14} {settings}: after a crash of its host messages may be sent twice",
-                "server"
-            );
+            let finding =
+                format!("{settings}: after a crash of its host messages may be sent twice");
+            self.note("server", &finding);
         }
     }
 
@@ -175,7 +173,7 @@ impl Findings {
             }
         }
         for doubt in provider.doubts() {
-            let _ = writeln!(self.text, "note     {:<14} `{name}`: {doubt}", "provider");
+            self.note("provider", &format!("`{name}`: {doubt}"));
         }
     }
 
@@ -197,11 +195,9 @@ impl Findings {
             self.problem("sender", &finding, Some(&hint));
         }
         if !is_problem {
-            let _ = writeln!(
-                self.text,
-                "note     {:<14} `{name}` has no `from`: every campaign must name a sender with `--from`",
-                "sender"
-            );
+            let finding =
+                format!("`{name}` has no `from`: every campaign must name a sender with `--from`");
+            self.note("sender", &finding);
         }
     }
 
@@ -231,13 +227,12 @@ impl Findings {
                     import.id, import.file, import.expected, import.found
                 );
             } else if !import.finished {
-                let _ = writeln!(
-                    self.text,
-                    "note     import {:<7} `{}` was not read to its end for campaign `{}`: import it again",
-                    import.id,
+                let finding = format!(
+                    "`{}` was not read to its end for campaign `{}`: import it again",
                     import.file,
                     campaign.map_or("", String::as_str)
                 );
+                self.note(&format!("import {}", import.id), &finding);
             }
         }
         self.strangers(&audit);
