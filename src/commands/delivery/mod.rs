@@ -35,7 +35,7 @@ pub(crate) struct Pace {
     #[arg(long, value_name = "N")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_SLOTS)))]
     pub(crate) slots: Option<u32>,
-    /// Stop after so many messages were sent, or failed
+    /// Stop after this number of messages was sent or failed
     #[arg(long, value_name = "N", value_parser = positive)]
     pub(crate) limit: Option<u64>,
     /// A message that was perhaps accepted: hold it, or resend it [default: setting, hold]

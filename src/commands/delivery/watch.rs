@@ -76,7 +76,7 @@ fn look_at(progress: &Progress, bar: &crate::console::Progress, total: Option<u6
     bar.note(progress.note().or_else(|| last_error(progress)).as_deref());
 }
 
-/// What went wrong of late.
+/// The latest failure.
 fn last_error(progress: &Progress) -> Option<String> {
     let (at, reason) = progress.last_error()?;
     let age = Duration::from_secs(at.elapsed().as_secs());
