@@ -90,7 +90,7 @@ fn results_that_cannot_be_stored_are_left_to_the_next_worker() {
         scratch.import(&list(40));
         refuse_sent(db);
         let sending = scratch.start(SEND);
-        eventually("it sends", || gateway.accepted() >= 8);
+        eventually("it sends", || gateway.accepted() > 0);
         stands_still("nothing is claimed", Duration::from_millis(500), || {
             gateway.requests()
         });
@@ -126,7 +126,7 @@ fn aborted_worker_leaves_what_it_knows() {
         scratch.import(&list(40));
         refuse_sent(db);
         let mut sending = scratch.start(SEND);
-        eventually("it sends", || gateway.accepted() >= 8);
+        eventually("it sends", || gateway.accepted() > 0);
         stands_still("nothing is claimed", Duration::from_millis(500), || {
             gateway.requests()
         });
