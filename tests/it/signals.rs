@@ -170,7 +170,7 @@ fn a_limited_run_sends_so_many_and_leaves_the_rest() {
     assert_eq!(ran.code(), Some(0), "{ran}");
     gateway.assert_each_once(10);
     assert_eq!(gateway.requests(), 10);
-    assert!(ran.stderr().contains("20 messages wait"), "{ran}");
+    assert!(ran.stderr().contains("20 messages left"), "{ran}");
     let ran = scratch.run(SEND);
     assert_eq!(ran.code(), Some(0), "{ran}");
     gateway.assert_each_once(30);

@@ -224,11 +224,11 @@ impl Delivery {
         match &self.summary.ended {
             Ended::Stopped if queued == 0 => console.say("stopped"),
             Ended::Stopped => console.say(&format!(
-                "stopped; {} wait: `smsq send` goes on from here",
+                "stopped; {} left: `smsq send` goes on from here",
                 messages(queued)
             )),
             Ended::Limit if queued > 0 => {
-                console.say(&format!("limit reached; {} wait", messages(queued)));
+                console.say(&format!("limit reached; {} left", messages(queued)));
             }
             Ended::Halted(campaigns) => {
                 for (campaign, reason) in campaigns {
