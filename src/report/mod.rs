@@ -325,21 +325,23 @@ impl Report {
         campaign: Option<&Campaign>,
         setting: &Setting,
     ) -> Result<Self, StoreError> {
-        let (standings, campaigns) = match campaign {
+        let (standings, known) = match campaign {
             Some(campaign) => (
                 vec![Standing::of(store, campaign).await?],
-                vec![(campaign.id, campaign.name.clone())],
+                vec![campaign.clone()],
             ),
-            None => (
-                Standing::all(store).await?,
-                store
-                    .campaigns()
-                    .await?
-                    .into_iter()
-                    .map(|campaign| (campaign.id, campaign.name))
-                    .collect(),
-            ),
+            None => (Standing::all(store).await?, store.campaigns().await?),
         };
+        // What holds for one campaign is said where there is only one.
+        let only = match standings.as_slice() {
+            [one] => known.iter().find(|campaign| campaign.name == one.campaign),
+            _ => None,
+        };
+        let (has_one, sender) = (only.is_some(), only.and_then(|only| only.sender.clone()));
+        let campaigns: Vec<(i64, String)> = known
+            .into_iter()
+            .map(|campaign| (campaign.id, campaign.name))
+            .collect();
         let ids: Vec<i64> = campaigns.iter().map(|(id, _)| *id).collect();
         let digits = setting.tariffs.values().map(|tariff| tariff.digits).max();
         let sent = store.sent(&ids, digits.unwrap_or(0)).await?;
@@ -357,7 +359,8 @@ impl Report {
         let ends = ends(&sent.facts, &classes);
         let offset = ends.map_or(Duration::ZERO, |(first, _)| setting.local.offset(first));
         let lists = store.lists(&ids).await?;
-        let text = campaign.and_then(|_| lists.iter().rev().find_map(|list| list.text.clone()));
+        let texts = lists.iter().rev().filter_map(|list| list.text.clone());
+        let text = texts.take(usize::from(has_one)).next();
         Ok(Self {
             campaign: campaign.map(|campaign| campaign.name.clone()),
             made_at: store.now().await?,
@@ -371,7 +374,7 @@ impl Report {
             },
             lists: Lists::of(&lists),
             text: text.filter(|_| !setting.mask),
-            sender: campaign.and_then(|campaign| campaign.sender.clone()),
+            sender,
             facts: sent.facts,
             totals,
             standings,

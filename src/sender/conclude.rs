@@ -12,7 +12,7 @@ use super::line::{is_in_its_right_mind, note_outcomes, note_refusals};
 use super::slot::{End, Ended, Job};
 use super::{Event, retry};
 use crate::phone::mask;
-use crate::sms::{Cause, Outcome, Sms, Timestamp};
+use crate::sms::{Cause, Class, Outcome, Sms, Timestamp};
 use crate::store::{CampaignState, Fate, Halt, Round, Settlement, Stop};
 
 /// A claimed call that did not start is given back to the queue rather than kept for longer.
@@ -252,7 +252,8 @@ impl Clerk {
             self.progress.set_note(Some(note));
         }
         if !route.has_accepted {
-            if route.failing_since.is_none() {
+            // What is unknown may have been taken.
+            if route.failing_since.is_none() && cause.class != Class::Unknown {
                 tracing::warn!(
                     provider = name,
                     reason = why,

@@ -63,6 +63,11 @@ fn report_has_cost_countries_text_and_list() {
     with_every_database(|db| {
         let scratch = Scratch::at(&db.url);
         let _gateway = sent_people(&scratch);
+        let whole = scratch.run(["report"]);
+        assert!(
+            whole.stdout().contains("  text        Hi {{ name }}\n"),
+            "{whole}"
+        );
         let report = json(&scratch, &[]);
         assert_eq!(report["segments"], 3, "{report:#}");
         assert_eq!(
