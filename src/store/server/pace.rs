@@ -12,7 +12,7 @@ use crate::rate::Rates;
 use crate::store::pace::allotment::{Allotment, Own};
 use crate::store::pace::declared::DeclaredLimits;
 use crate::store::pace::{Columns, Pace, campaign_scope, provider_scope};
-use crate::store::queue::{Ask, Load, Round, Stop};
+use crate::store::queue::{Ask, Load, Round, RouteClaim, Stop};
 use crate::store::schema::pace;
 
 type Scoped = (String, Columns);
@@ -178,11 +178,29 @@ impl<'a> Estimate<'a> {
         let scopes = limited.keys().map(|id| campaign_scope(*id));
         let mut read = look(link, &scopes.collect()).await?;
         let own = own_limits(round, &limited, &mut read);
-        let estimates = round.claims.iter().map(|route| Self {
-            allotment: Allotment::new(route, Pace::default(), false),
-            own: own.clone(),
+        let estimates = round.claims.iter().map(|route| {
+            let mut estimate = Self {
+                allotment: Allotment::new(route, Pace::default(), false),
+                own: own.clone(),
+            };
+            estimate.take_held(route);
+            estimate
         });
         Ok(estimates.collect())
+    }
+
+    /// What is held comes first.
+    fn take_held(&mut self, route: &RouteClaim) {
+        for (moment_us, held) in self.allotment.lapsed() {
+            if let Some(own) = self.own.get_mut(&held.campaign_id) {
+                self.allotment.take_back(own, held.load, moment_us);
+            }
+        }
+        for held in &route.held {
+            if let Some(own) = self.own.get_mut(&held.campaign_id) {
+                self.allotment.moment(own, held.load, route.until_us);
+            }
+        }
     }
 
     /// How many of `want` messages there are permits for.

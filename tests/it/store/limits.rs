@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use smsq::rate::Rates;
 use smsq::sms::Timestamp;
-use smsq::store::{CampaignChange, Drained, Round, RouteClaim, RouteClaimed, Settlement, Stop};
+use smsq::store::{
+    CampaignChange, Drained, Held, Load, Round, RouteClaim, RouteClaimed, Settlement, Stop,
+};
 
 use super::desk::{Desk, NOW, PROVIDER, after, at_every_desk, claim_of, round, rows, sent};
 
@@ -170,6 +172,31 @@ async fn exhausted_campaign_limit_leaves_the_claim_to_others() {
         let waits: Vec<(i64, bool)> = waits.map(|(id, at_us)| (id, at_us > next_us)).collect();
         assert!(!waits.is_empty() && waits.iter().all(|one| *one == (slow, true)));
         assert_eq!(desk.count("sending"), 16);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn held_call_takes_its_permit_before_new_rows_are_sought() {
+    at_every_desk(async |desk| {
+        let slow = desk.queued(50).await;
+        let quick = desk.campaign("quick").await;
+        desk.import(quick, rows(100..200)).await;
+        limit(desk, slow, "1/s").await;
+        let worker = desk.worker().await;
+        let claim = RouteClaim {
+            want: 8,
+            calls: 8,
+            held: vec![Held {
+                campaign_id: slow,
+                load: Load::of(1),
+                lapsed_us: None,
+            }],
+            ..claim_of(&[(slow, 4), (quick, 4), (slow, 8), (quick, 8)])
+        };
+        let claimed = desk.claim_route(worker.id, NOW, claim).await;
+        assert!(claimed.held[0].is_some());
+        assert_eq!((count(&claimed, slow), count(&claimed, quick)), (0, 8));
     })
     .await;
 }
