@@ -9,7 +9,7 @@ use super::words::{campaign_name, messages};
 use super::{Context, hinted};
 use crate::exit::Exit;
 use crate::sms::Class;
-use crate::store::RetryFilter;
+use crate::store::{Campaign, CampaignState, RetryFilter};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -19,7 +19,8 @@ Examples:
   smsq retry --unknown --phone +8613812345678    it certainly did not arrive: send it again
 
 A failed message gets a new reference. An unknown one keeps its own: a provider that honours
-references will not send it twice, any other may. Cancelled messages only with `--class cancelled`.";
+references will not send it twice, any other may. Cancelled messages only with `--class cancelled`.
+A cancelled campaign gets nothing back before `smsq resume`.";
 
 /// Put failed messages (or, with --unknown, the unknown ones) back into the queue
 #[derive(Debug, clap::Args)]
@@ -56,6 +57,17 @@ pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
         Some(name) => Some(context.campaign(&store, name).await?),
         None => None,
     };
+    if let Some(campaign) = &campaign
+        && campaign.state == CampaignState::Cancelled
+    {
+        let name = &campaign.name;
+        return Err(hinted(
+            format!("campaign `{name}` is cancelled: its messages cannot be retried"),
+            Some(format!(
+                "`smsq resume --campaign {name}` makes it active again"
+            )),
+        ));
+    }
     let expires_at = args.expires.map(|moment| moment.resolve(now));
     if expires_at.is_some_and(|at| at <= now) {
         return Err(hinted("`--expires` lies in the past", None::<&str>));
@@ -73,7 +85,14 @@ pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
     } else {
         (store.retry_failed(&filter, now).await?, "failed")
     };
+    let campaigns = store.campaigns().await?;
+    let is_cancelled = |one: &Campaign| one.state == CampaignState::Cancelled;
     match moved {
+        0 if campaign.is_none() && campaigns.iter().any(is_cancelled) => {
+            context.console.say(&format!(
+                "no {which} message of a campaign that is not cancelled matches: nothing was changed"
+            ));
+        }
         0 => context
             .console
             .say(&format!("no {which} message matches: nothing was changed")),

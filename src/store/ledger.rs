@@ -4,12 +4,19 @@
 use super::{CHUNK, Store, StoreError};
 use crate::sms::{Class, Timestamp};
 
-/// The failed messages that an operator means, the oldest first, at most a chunk.
+/// The failed messages that an operator means, the oldest first, at most a chunk. Cancelled campaigns are left out.
 macro_rules! failed_matching {
     ($filter:expr, $now:expr) => {{
         let filter: &$crate::store::ledger::RetryFilter = $filter;
         let mut query = sms_failed::table
             .order(sms_failed::id)
+            .filter(
+                sms_failed::campaign_id.ne_all(
+                    campaign::table
+                        .filter(campaign::state.eq($crate::store::CampaignState::Cancelled.code()))
+                        .select(campaign::id),
+                ),
+            )
             .limit($crate::store::CHUNK)
             .select(sms_failed::id)
             .into_boxed();
@@ -88,8 +95,8 @@ pub struct RetryFilter {
 }
 
 impl Store {
-    /// Puts failed messages back into the queue, with a new reference and all their attempts.
-    /// Cancelled ones only where the filter names that class, and their key is still free.
+    /// Puts failed messages back into the queue, with a new reference and all their attempts; none of a cancelled
+    /// campaign. Cancelled ones only where the filter names that class, and their key is still free.
     pub async fn retry_failed(
         &self,
         filter: &RetryFilter,
@@ -105,7 +112,7 @@ impl Store {
         }
     }
 
-    /// Puts unknown messages back into the queue, in doubt and with the same reference.
+    /// Puts unknown messages back into the queue, in doubt and with the same reference; none of a cancelled campaign.
     pub async fn retry_unknown(
         &self,
         filter: &RetryFilter,

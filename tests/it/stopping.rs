@@ -128,6 +128,37 @@ fn a_paused_campaign_waits_and_a_cancelled_one_can_be_imported_again() {
 }
 
 #[test]
+fn retry_of_a_cancelled_campaign_is_refused() {
+    let scratch = Scratch::new();
+    scratch.write("list.csv", LIST);
+    let text = ["--text", "Hi {{ name }}", "--campaign", "spring"];
+    scratch.run([&["import", "list.csv"], &text[..]].concat());
+    scratch.run(["cancel", "--campaign", "spring"]);
+    for more in [&["--class", "cancelled"][..], &["--unknown"], &[]] {
+        let of_it = ["retry", "--campaign", "spring"];
+        let ran = scratch.run([&of_it, more].concat());
+        assert_eq!(ran.code(), Some(2), "{ran}");
+        assert!(
+            ran.stderr().contains("campaign `spring` is cancelled"),
+            "{ran}"
+        );
+        assert!(
+            ran.stderr().contains("smsq resume --campaign spring"),
+            "{ran}"
+        );
+    }
+    let everywhere = ["retry", "--class", "cancelled"];
+    let ran = scratch.run(everywhere);
+    assert!(ran.stderr().contains("nothing was changed"), "{ran}");
+    scratch.run(["resume", "--campaign", "spring"]);
+    let ran = scratch.run(everywhere);
+    assert!(
+        ran.stderr().contains("put 4 messages back into the queue"),
+        "{ran}"
+    );
+}
+
+#[test]
 fn a_signal_stops_sending_gently_and_the_next_send_goes_on() {
     let scratch = Scratch::new();
     let gateway = Gateway::start(&scratch, &["--latency", "30ms"]);

@@ -70,7 +70,8 @@ impl Server {
         self.transaction(|link| {
             let all = Arc::clone(&all);
             Box::pin(async move {
-                let ids = unknown_ids(link, &all, None).await?;
+                let ids = unknown_ids(link, vec![campaign_id], &all, None).await?;
+                let ids: Vec<i64> = ids.into_iter().map(|(id, _)| id).collect();
                 if as_sent {
                     let rows = moves::rows(link, &ids).await?;
                     let sent = rows.iter().map(|row| {
@@ -328,8 +329,13 @@ async fn requeue(link: &mut Link, which: &Requeue) -> QueryResult<Chunk> {
 async fn retry_failed(link: &mut Link, filter: &RetryFilter, now: Timestamp) -> QueryResult<Chunk> {
     let letters = failed_letters(link, filter, now).await?;
     let looked_at = letters.len() as u64;
+    let campaigns = letters.iter().map(|(_, campaign_id, ..)| *campaign_id);
+    let open = hold_open(link, campaigns.collect()).await?;
     let mut back: Vec<i64> = Vec::new();
     for (id, campaign_id, class, key) in letters {
+        if !open.contains(&campaign_id) {
+            continue;
+        }
         let cancelled = class == Class::Cancelled.as_str();
         if let (true, Some(key)) = (cancelled, key)
             && moves::take_keys(link, campaign_id, &[key.text]).await? == 0
@@ -360,7 +366,19 @@ async fn retry_unknown(
     filter: &RetryFilter,
     now: Timestamp,
 ) -> QueryResult<Chunk> {
-    let ids = unknown_ids(link, filter, Some(now)).await?;
+    let mut meant: Vec<i64> = on!(link, |conn| campaign::table
+        .filter(campaign::state.ne(CampaignState::Cancelled.code()))
+        .order(campaign::id)
+        .select(campaign::id)
+        .load(conn))?;
+    meant.retain(|id| filter.campaign_id.is_none_or(|only| only == *id));
+    let rows = unknown_ids(link, meant, filter, Some(now)).await?;
+    let campaigns = rows.iter().map(|(_, campaign_id)| *campaign_id);
+    let open = hold_open(link, campaigns.collect()).await?;
+    let back = rows
+        .iter()
+        .filter(|(_, campaign_id)| open.contains(campaign_id));
+    let ids: Vec<i64> = back.map(|(id, _)| *id).collect();
     on!(link, |conn| update(sms::table.filter(sms::id.eq_any(&ids)))
         .set((
             sms::state.eq(State::Ready.code()),
@@ -369,7 +387,22 @@ async fn retry_unknown(
         ))
         .execute(conn))?;
     set_expiry(link, &ids, filter.expires_at).await?;
-    Ok(Chunk::all(ids.len()))
+    Ok(Chunk {
+        looked_at: rows.len() as u64,
+        moved: ids.len() as u64,
+    })
+}
+
+/// Those of the campaigns that are not cancelled, and none of them is before this transaction ends.
+async fn hold_open(link: &mut Link, campaigns: BTreeSet<i64>) -> QueryResult<BTreeSet<i64>> {
+    if campaigns.is_empty() {
+        return Ok(campaigns);
+    }
+    let states = settle::hold_states(link, &campaigns).await?;
+    let open = states
+        .into_iter()
+        .filter(|(_, state)| *state != CampaignState::Cancelled.code());
+    Ok(open.map(|(id, _)| id).collect())
 }
 
 async fn set_expiry(
@@ -407,17 +440,14 @@ async fn failed_letters(
         .load(conn))
 }
 
-/// Unknown messages, held until the transaction ends; `now` leaves out those whose time has passed,
-/// unless the filter sets a new one.
+/// Unknown messages and their campaigns, held until the transaction ends; `now` leaves out those whose time has
+/// passed, unless the filter sets a new one.
 async fn unknown_ids(
     link: &mut Link,
+    campaigns: Vec<i64>,
     filter: &RetryFilter,
     now: Option<Timestamp>,
-) -> QueryResult<Vec<i64>> {
-    let campaigns = match filter.campaign_id {
-        Some(id) => vec![id],
-        None => campaigns(link).await?,
-    };
+) -> QueryResult<Vec<(i64, i64)>> {
     let mut ids: Vec<i64> = Vec::new();
     for campaign_id in campaigns {
         let found: Vec<i64> = on!(link, |conn| unknown_matching!(campaign_id, filter, now)
@@ -431,7 +461,7 @@ async fn unknown_ids(
         .filter(sms::id.eq_any(&ids))
         .filter(sms::state.eq(State::Unknown.code()))
         .order(sms::id)
-        .select(sms::id)
+        .select((sms::id, sms::campaign_id))
         .for_update()
         .load(conn))
 }

@@ -64,7 +64,8 @@ impl Sqlite {
         now: Timestamp,
     ) -> Result<Chunk, StoreError> {
         self.write(move |conn| {
-            let ids = unknown_ids(conn, &filter, Some(now))?;
+            let campaigns = open_campaigns(conn, filter.campaign_id)?;
+            let ids = unknown_ids(conn, campaigns, &filter, Some(now))?;
             for id in &ids {
                 diesel::update(sms::table.find(id))
                     .set((
@@ -97,7 +98,7 @@ impl Sqlite {
                 phone,
                 ..RetryFilter::default()
             };
-            let ids = unknown_ids(conn, &all, None)?;
+            let ids = unknown_ids(conn, vec![campaign_id], &all, None)?;
             let cause = Cause::new(Class::Settled, "an operator settled it as failed");
             for id in &ids {
                 if as_sent {
@@ -330,15 +331,22 @@ fn failed_letters(
         .load(conn)
 }
 
+/// This campaign, or all of them, where they are not cancelled.
+fn open_campaigns(conn: &mut SqliteConnection, campaign_id: Option<i64>) -> QueryResult<Vec<i64>> {
+    let mut campaigns: Vec<i64> = campaign::table
+        .filter(campaign::state.ne(CampaignState::Cancelled.code()))
+        .select(campaign::id)
+        .load(conn)?;
+    campaigns.retain(|id| campaign_id.is_none_or(|only| only == *id));
+    Ok(campaigns)
+}
+
 fn unknown_ids(
     conn: &mut SqliteConnection,
+    campaigns: Vec<i64>,
     filter: &RetryFilter,
     now: Option<Timestamp>,
 ) -> QueryResult<Vec<i64>> {
-    let campaigns: Vec<i64> = match filter.campaign_id {
-        Some(id) => vec![id],
-        None => campaign::table.select(campaign::id).load(conn)?,
-    };
     let mut ids = Vec::new();
     for campaign_id in campaigns {
         ids.extend(unknown_matching!(campaign_id, filter, now).load::<i64>(conn)?);

@@ -37,11 +37,13 @@ async fn retried(desk: &Desk, filter: &RetryFilter) -> u64 {
     retried.expect("retried")
 }
 
+async fn set_state(desk: &Desk, campaign_id: i64, state: CampaignState) {
+    let set = desk.store.set_campaign_state(campaign_id, state, None);
+    set.await.expect("a state");
+}
+
 async fn cancel(desk: &Desk, campaign_id: i64) -> u64 {
-    let state = desk
-        .store
-        .set_campaign_state(campaign_id, CampaignState::Cancelled, None);
-    state.await.expect("cancelled");
+    set_state(desk, campaign_id, CampaignState::Cancelled).await;
     let cancelled = desk.store.cancel_rows(campaign_id, NOW).await;
     cancelled.expect("cancelled")
 }
@@ -70,6 +72,7 @@ async fn every_chunk_of_a_long_list_is_moved() {
         assert_eq!(cancel(desk, spring).await, MANY);
         assert_eq!(cancel(desk, spring).await, 0);
         assert_eq!(desk.keys(), 0);
+        set_state(desk, spring, CampaignState::Active).await;
         let cancelled = RetryFilter {
             class: Some(Class::Cancelled),
             ..RetryFilter::default()
@@ -184,6 +187,7 @@ async fn cancelled_messages_are_retried_only_when_they_are_named() {
     at_every_desk(async |desk| {
         let spring = desk.queued(2).await;
         cancel(desk, spring).await;
+        set_state(desk, spring, CampaignState::Active).await;
         assert_eq!(retried(desk, &RetryFilter::default()).await, 0);
         let cancelled = RetryFilter {
             class: Some(Class::Cancelled),
@@ -196,10 +200,52 @@ async fn cancelled_messages_are_retried_only_when_they_are_named() {
 }
 
 #[tokio::test]
+async fn retry_puts_nothing_back_into_a_cancelled_campaign() {
+    at_every_desk(async |desk| {
+        let spring = desk.queued(MANY).await;
+        let autumn = desk.campaign("autumn").await;
+        desk.import(autumn, rows(3_000..3_003)).await;
+        let worker = desk.worker().await;
+        for (campaign_id, count) in [(spring, 2), (autumn, 2)] {
+            let claimed = desk.claim(worker.id, campaign_id, count).await;
+            desk.settle(&claimed[0], failed()).await;
+            desk.settle(&claimed[1], unknown()).await;
+        }
+        assert_eq!(cancel(desk, spring).await, MANY - 2);
+        for campaign_id in [Some(spring), None] {
+            for class in [None, Some(Class::Cancelled)] {
+                let filter = RetryFilter {
+                    campaign_id,
+                    class,
+                    ..RetryFilter::default()
+                };
+                let open = u64::from(campaign_id.is_none() && class.is_none());
+                assert_eq!(retried(desk, &filter).await, open, "{filter:?}");
+            }
+            let filter = RetryFilter {
+                campaign_id,
+                ..RetryFilter::default()
+            };
+            let moved = desk.store.retry_unknown(&filter, NOW).await;
+            assert_eq!(moved.expect("retried"), u64::from(campaign_id.is_none()));
+        }
+        let of_spring = |table: &str| {
+            let sql = format!("SELECT count(*) AS value FROM {table} WHERE campaign_id = {spring}");
+            desk.db.number(&sql)
+        };
+        let failed = i64::try_from(MANY - 1).expect("a count");
+        assert_eq!((of_spring("sms"), of_spring("sms_failed")), (1, failed));
+        assert_eq!((desk.count("unknown"), desk.count("ready")), (1, 3));
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn what_was_cancelled_and_imported_again_is_not_retried() {
     at_every_desk(async |desk| {
         let spring = desk.queued(MANY).await;
         cancel(desk, spring).await;
+        set_state(desk, spring, CampaignState::Active).await;
         assert_eq!(desk.import(spring, rows(0..1_500)).await.accepted, 1_500);
         let cancelled = RetryFilter {
             class: Some(Class::Cancelled),
