@@ -183,6 +183,7 @@ impl Calls for Aliyun {
         if let [one] = near.as_slice()
             && is_batch(&of(one, "/OutId"))
             && is_like_ours(one)
+            && !sought.has_twin(false)
         {
             return Finding::Found(receipt(&of(one, "/OutId"), None, None));
         }

@@ -86,6 +86,8 @@ pub struct Answers<'a> {
     pub asked_at: Timestamp,
     /// Ids that the provider gave to other messages to this phone.
     pub others: &'a BTreeSet<String>,
+    /// The texts of other messages to this phone that are being sent, or may have been.
+    pub unsettled: &'a [String],
 }
 
 /// What the vendor says of a message that it was asked for.
@@ -128,6 +130,7 @@ pub(super) struct Sought<'a> {
     /// The start of the attempt on the vendor's clock.
     started_after: Timestamp,
     others: &'a BTreeSet<String>,
+    unsettled: &'a [String],
 }
 
 impl<'a> Sought<'a> {
@@ -145,6 +148,7 @@ impl<'a> Sought<'a> {
             attempt,
             started_after: Timestamp::from_millis(started_after),
             others: answers.others,
+            unsettled: answers.unsettled,
         }
     }
 
@@ -158,6 +162,13 @@ impl<'a> Sought<'a> {
         } else {
             Fit::Other
         }
+    }
+
+    /// Whether an entry without our reference may be of another message to this phone that is not settled; only one
+    /// with the same text, where entries show it.
+    pub(super) fn has_twin(&self, by_text: bool) -> bool {
+        let mut texts = self.unsettled.iter();
+        texts.any(|text| !by_text || *text == self.message.content)
     }
 
     /// Whether the vendor gave this id to another message.

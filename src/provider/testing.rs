@@ -200,6 +200,8 @@ pub(super) struct Asked<'a> {
     pub(super) alone: bool,
     /// Ids of other messages to the phone.
     pub(super) others: &'a [&'a str],
+    /// The texts of other messages to the phone that are not settled.
+    pub(super) unsettled: &'a [&'a str],
 }
 
 /// With equal clocks.
@@ -209,6 +211,7 @@ pub(super) fn asked(minutes: u64) -> Asked<'static> {
         ahead: Some(0),
         alone: true,
         others: &[],
+        unsettled: &[],
     }
 }
 
@@ -241,11 +244,14 @@ pub(super) fn finds(provider: &Provider, asked: Asked<'_>, answers: &[(u16, &str
         response
     };
     let responses: Vec<Response<Bytes>> = answers.iter().map(dated).collect();
+    let unsettled = asked.unsettled.iter().map(|text| (*text).to_owned());
+    let unsettled: Vec<String> = unsettled.collect();
     let others = asked.others.iter().map(|id| (*id).to_owned()).collect();
     let answers = Answers {
         responses: &responses,
         asked_at,
         others: &others,
+        unsettled: &unsettled,
     };
     let mut attempt = attempt();
     attempt.started_before = attempt.started_before.filter(|_| asked.alone);

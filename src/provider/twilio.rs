@@ -198,7 +198,9 @@ impl Calls for Twilio {
                 continue;
             }
             match (fit(entry), id) {
-                (Fit::Near, Some(id)) if !has_template && is_text(entry) => {
+                (Fit::Near, Some(id))
+                    if !has_template && is_text(entry) && !sought.has_twin(true) =>
+                {
                     return Finding::Found(receipt(&id, None, None));
                 }
                 (Fit::Near, _) => may_be_listed = true,

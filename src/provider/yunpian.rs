@@ -168,7 +168,7 @@ impl Calls for Yunpian {
         let is_text = |entry: &Value| entry["text"].as_str() == Some(message.content.as_str());
         let found = match (list.iter().find(is_ours), near.as_slice()) {
             (Some(entry), _) => Some(entry),
-            (None, [entry]) if is_text(entry) => Some(*entry),
+            (None, [entry]) if is_text(entry) && !sought.has_twin(true) => Some(*entry),
             _ => None,
         };
         match found.and_then(|entry| scalar(entry, "/sid")) {

@@ -335,13 +335,19 @@ impl Clerk {
         let Some(look_up) = provider.supports().look_up else {
             return Ok(());
         };
+        let mut is_sending = false;
         let finding = match said {
             Said::Answers(responses) => {
+                // In this order: one that is settled meanwhile is among the others.
+                let unsettled = self.unsettled(&provider, &question, &responses).await?;
                 let others = self.others(&provider, &question, &responses).await?;
+                is_sending = unsettled.iter().any(|(is_sending, _)| *is_sending);
+                let texts: Vec<String> = unsettled.into_iter().map(|(_, text)| text).collect();
                 let answers = Answers {
                     responses: &responses,
                     asked_at,
                     others: &others,
+                    unsettled: &texts,
                 };
                 let found = provider.found(&question.message, question.attempt, &answers);
                 waited(found, &question, &look_up)
@@ -371,6 +377,13 @@ impl Clerk {
                     .settle_not_accepted(index, &question, outcome, now)
                     .await;
             }
+            // It may be clear once the other message is settled.
+            Finding::Unclear(_) if is_sending => {
+                let until = now.plus(AGAIN);
+                let store = self.database.reach().await?;
+                store.postpone_unknown(&question.unknown, until).await?;
+                return Ok(());
+            }
             Finding::TooSoon(left) if is_over => {
                 let until = now.plus(left + AGAIN);
                 let store = self.database.reach().await?;
@@ -383,6 +396,22 @@ impl Clerk {
             self.ready(&question.unknown, !never_had, now).await?;
         }
         Ok(())
+    }
+
+    /// Other messages to the same phone of which one may be what the provider lists: whether they are being sent, and
+    /// their texts.
+    async fn unsettled(
+        &self,
+        provider: &Provider,
+        question: &Question,
+        responses: &[Response<Bytes>],
+    ) -> Result<Vec<(bool, String)>, SendError> {
+        if provider.ids(responses).is_empty() {
+            return Ok(Vec::new());
+        }
+        let store = self.database.reach().await?;
+        let phone = question.message.phone.as_str();
+        Ok(store.unsettled_to(phone, question.unknown.id).await?)
     }
 
     /// The ids that the provider gave to other messages to the same phone.

@@ -7,7 +7,7 @@ use diesel_async::RunQueryDsl;
 use super::foreign::Foreign;
 use super::ledger::{Chunk, chunked};
 use super::queue::{Fate, Settlement};
-use super::schema::{sms, sms_sent};
+use super::schema::{campaign, sms, sms_sent};
 use super::verdict::NOT_STORED;
 use super::{Store, StoreError};
 use crate::sms::{Class, State, Timestamp};
@@ -103,6 +103,31 @@ impl Store {
         .set(sms::due_at.eq(until.as_millis()))
         .execute(conn))?;
         Ok(rows == 1)
+    }
+
+    /// The other messages to this phone that are being sent or are unknown, in any campaign: whether they are being
+    /// sent, and their texts.
+    pub async fn unsettled_to(
+        &self,
+        phone: &str,
+        other_than: i64,
+    ) -> Result<Vec<(bool, String)>, StoreError> {
+        let campaigns: Vec<i64> =
+            reading!(self, |conn| campaign::table.select(campaign::id).load(conn))?;
+        let mut unsettled = Vec::new();
+        for campaigns in campaigns.chunks(CHUNK) {
+            let found: Vec<(i32, Foreign)> = reading!(self, |conn| sms::table
+                .filter(sms::campaign_id.eq_any(campaigns))
+                .filter(sms::state.eq_any([State::Sending.code(), State::Unknown.code()]))
+                .filter(sms::phone.eq(phone))
+                .filter(sms::id.ne(other_than))
+                .select((sms::state, sms::content))
+                .load(conn))?;
+            let of =
+                |(state, content): (i32, Foreign)| (state == State::Sending.code(), content.text);
+            unsettled.extend(found.into_iter().map(of));
+        }
+        Ok(unsettled)
     }
 
     /// Those of `ids` under which `provider` accepted another message, and the phones of these messages.
@@ -221,6 +246,8 @@ impl Store {
         let parked = (
             sms::state.eq(State::Unknown.code()),
             sms::in_doubt.eq(true),
+            // What became of it is known, so no later answer ends the doubt.
+            sms::unknown_at.eq(None::<i64>),
             sms::worker_id.eq(None::<i64>),
             sms::last_class.eq(Class::Unknown.as_str()),
             sms::last_code.eq(NOT_STORED),

@@ -219,6 +219,43 @@ fn entry_of_another_sent_message_is_no_evidence_for_its_twin() {
 }
 
 #[test]
+fn entry_of_a_message_in_flight_is_no_evidence_for_its_twin() {
+    with_every_database(|db| {
+        // The first never arrives. The second is listed at once and answered late; the third is the first once more.
+        let provider = Dated::start(Some(0), |asked, earlier| match earlier {
+            _ if asked.is_lookup() => listed(&[entry("m1", PHONE, &clock(0), "")]),
+            0 => Reply::Lost,
+            1 => Reply::AfterLookups(2, r#"{"id":"m1"}"#.to_owned()),
+            _ => Reply::Json(r#"{"id":"m2"}"#.to_owned()),
+        });
+        let scratch = scratch_with(db, &provider, "absent_after = \"1s\"", 2);
+        let ran = scratch.run(["send", "--slots", "2"]);
+        assert_eq!(ran.code(), Some(0), "{ran}");
+        assert_eq!(provider.sends(), 3);
+        let mut ids = db.words("SELECT message_id AS value FROM sms_sent");
+        ids.sort();
+        assert_eq!(ids, [Some("m1".to_owned()), Some("m2".to_owned())]);
+    });
+}
+
+#[test]
+fn one_entry_is_no_evidence_for_two_unknown_twins() {
+    with_every_database(|db| {
+        let provider = Dated::start(Some(0), |asked, _| {
+            if asked.is_lookup() {
+                return listed(&[entry("m0", PHONE, &clock(0), "")]);
+            }
+            Reply::Lost
+        });
+        let scratch = scratch_with(db, &provider, "", 2);
+        let ran = scratch.run(["send", "--slots", "2"]);
+        assert_eq!(ran.code(), Some(1), "{ran}");
+        assert_eq!(scratch.sound_standing(Some("c"))["unknown"], 2);
+        assert_eq!(provider.sends(), 2);
+    });
+}
+
+#[test]
 fn lookup_finds_message_when_provider_clock_is_behind() {
     for behind in [11, 61, 900] {
         with_every_database(|db| {

@@ -25,6 +25,7 @@ fn found(provider: &Provider, mut response: Response<Bytes>, hours: i64) -> Find
         responses: &[response],
         asked_at,
         others: &std::collections::BTreeSet::new(),
+        unsettled: &[],
     };
     provider.found(&message(), attempt, &answers)
 }

@@ -171,6 +171,14 @@ fn it_is_asked_for_the_phone_and_the_day_in_shanghai() {
         finds(&provider, other, &[(200, &batch("no. 4711"))]),
         "absent"
     );
+    let twin = Asked {
+        unsettled: &["another"],
+        ..asked(90)
+    };
+    assert_eq!(
+        finds(&provider, twin, &[(200, &batch("no. 4711"))]),
+        "unclear"
+    );
 }
 
 #[test]

@@ -140,6 +140,9 @@ impl Question {
         let Ok(wanted) = self.matches.wanted(templates, &values) else {
             return unclear("what would be ours cannot be told".to_owned());
         };
+        let is_by_reference =
+            self.matches.names("reference") || self.pattern.names("reference", Scope::Anywhere);
+        let has_twin = !is_by_reference && sought.has_twin(self.matches.names("content"));
         let mut may_be_listed = None;
         for entry in list {
             let id = scalar(entry, &self.message_id);
@@ -149,6 +152,9 @@ impl Question {
                 continue;
             }
             match (fits(entry, &wanted), fit, id) {
+                (true, ..) if has_twin => {
+                    may_be_listed = Some("another message to this phone may be the one it lists");
+                }
                 (true, Fit::Near, Some(id)) if self.sure => {
                     return self.standing(codes, answer, entry, &id);
                 }

@@ -111,6 +111,14 @@ fn its_list_tells_whether_a_text_went_out_at_that_moment() {
     };
     let answer = list(&text, near, ours);
     assert_eq!(finds(&provider, twin, &[(200, &answer)]), "absent");
+    let own_text = message().content;
+    for (unsettled, expected) in [(own_text.as_str(), "unclear"), ("another", "found SM1")] {
+        let twin = Asked {
+            unsettled: &[unsettled],
+            ..asked(99)
+        };
+        assert_eq!(finds(&provider, twin, &[(200, &answer)]), expected);
+    }
     // A template's text is not known, so any message of that day may be it.
     let template = vendor("twilio", "from = 'SHOP'\ntemplate = 'HX1'");
     let any = list("\"another\"", that_day, ours);

@@ -165,4 +165,15 @@ fn a_record_with_our_reference_or_our_text_settles_a_message() {
         finds(&provider, twin, &[(200, &format!("[{ours}]"))]),
         "unclear"
     );
+    let own_text = crate::provider::testing::message().content;
+    for (unsettled, expected) in [(own_text.as_str(), "unclear"), ("another", "found s")] {
+        let twin = Asked {
+            unsettled: &[unsettled],
+            ..asked(60)
+        };
+        assert_eq!(
+            finds(&provider, twin, &[(200, &format!("[{ours}]"))]),
+            expected
+        );
+    }
 }

@@ -13,6 +13,8 @@ pub(crate) enum Reply {
     Lost,
     /// No answer comes while the test runs.
     Never,
+    /// The same as `Json`, once there were so many look-ups.
+    AfterLookups(usize, String),
 }
 
 /// The first line of a request.
@@ -56,6 +58,16 @@ impl Dated {
                         Reply::Json(body) => answer(stream, ahead, &body),
                         Reply::Lost => drop(stream),
                         Reply::Never => std::thread::park(),
+                        Reply::AfterLookups(count, body) => {
+                            let lookups = || {
+                                let all = log.lock().expect("not poisoned");
+                                all.iter().filter(|it| it.is_lookup()).count()
+                            };
+                            while lookups() < count {
+                                std::thread::sleep(Duration::from_millis(10));
+                            }
+                            answer(stream, ahead, &body);
+                        }
                     }
                 });
             }

@@ -132,6 +132,14 @@ fn entry_is_judged_by_its_time_and_its_code() {
     let found = |entries: &[_]| finds(&provider, twin, &[(200, &list(r#""x":1"#, entries))]);
     assert_eq!(found(&one), "absent");
     assert_eq!(found(&two), "found m2");
+    for (unsettled, expected) in [(text.as_str(), "unclear"), ("another", "found m1")] {
+        let twin = Asked {
+            unsettled: &[unsettled],
+            ..asked(20)
+        };
+        let body = list(r#""x":1"#, &one);
+        assert_eq!(finds(&provider, twin, &[(200, &body)]), expected);
+    }
 }
 
 #[test]
