@@ -14,6 +14,8 @@ pub(super) struct Standing {
     pub(super) claim: i64,
     pub(super) state: i32,
     pub(super) in_doubt: bool,
+    /// It is unknown because of this claim alone: no earlier attempt may have been accepted.
+    pub(super) is_only_doubt: bool,
     /// Older claims that were accepted while this one was sending.
     pub(super) late_accepted: i32,
     pub(super) late_message_id: Option<String>,
@@ -166,8 +168,11 @@ pub(super) fn of(settlement: &Settlement, standing: &Standing, is_cancelled: boo
             counted: 0,
         };
     }
-    if !sending || !is_own {
+    if !is_own {
         return Verdict::Stale;
+    }
+    if !sending {
+        return late_answer(settlement, standing, is_cancelled);
     }
     if standing.late_accepted > 0 {
         // An older claim was accepted meanwhile: that is the truth, whatever this one's answer says.
@@ -187,6 +192,34 @@ pub(super) fn of(settlement: &Settlement, standing: &Standing, is_cancelled: boo
         };
     }
     not_accepted(settlement, standing.in_doubt, is_cancelled)
+}
+
+/// The claim was parked before its answer came, which counted an attempt. An answer that is certainly no acceptance
+/// ends the doubt, where no earlier attempt is in doubt.
+fn late_answer(settlement: &Settlement, standing: &Standing, is_cancelled: bool) -> Verdict {
+    let is_parked = standing.state == State::Unknown.code();
+    if !is_parked || !standing.is_only_doubt || standing.late_accepted > 0 {
+        return Verdict::Stale;
+    }
+    let is_certain = matches!(
+        settlement.fate,
+        Fate::Failed(_)
+            | Fate::Ready {
+                in_doubt: false,
+                ..
+            }
+    );
+    if !is_certain {
+        return Verdict::Stale;
+    }
+    let mut verdict = not_accepted(settlement, false, is_cancelled);
+    if let Verdict::Failed { counted, .. }
+    | Verdict::Ready { counted, .. }
+    | Verdict::Cancelled { counted } = &mut verdict
+    {
+        *counted -= 1;
+    }
+    verdict
 }
 
 fn not_accepted(settlement: &Settlement, was_in_doubt: bool, is_cancelled: bool) -> Verdict {

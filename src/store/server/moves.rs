@@ -43,6 +43,7 @@ pub(super) struct Row {
     late_accepted: i32,
     late_message_id: Option<String>,
     late_claims: Option<String>,
+    unknown_at: Option<i64>,
     created_at: i64,
 }
 
@@ -94,6 +95,7 @@ impl Row {
             claim: self.claim,
             state: self.state,
             in_doubt: self.in_doubt,
+            is_only_doubt: self.unknown_at.is_some(),
             late_accepted: self.late_accepted,
             late_message_id: self.late_message_id.clone(),
             late_claims: self.late_claims.clone(),
@@ -236,6 +238,12 @@ pub(super) async fn to_failed(
             now,
         )
         .await?;
+        // What became of it is known, so no later answer ends the doubt.
+        on!(link, |conn| update(
+            sms::table.filter(sms::id.eq_any(&taken))
+        )
+        .set(sms::unknown_at.eq(None::<i64>))
+        .execute(conn))?;
         ids.retain(|id| !taken.contains(id));
     }
     let ids = &ids;

@@ -164,7 +164,12 @@ pub(super) fn to_failed(
 ) -> QueryResult<()> {
     let taken = sms_failed::table.find(id).select(sms_failed::id);
     if diesel::select(diesel::dsl::exists(taken)).get_result(conn)? {
-        return park(conn, id, &number_taken(), counted, now);
+        park(conn, id, &number_taken(), counted, now)?;
+        // What became of it is known, so no later answer ends the doubt.
+        diesel::update(sms::table.find(id))
+            .set(sms::unknown_at.eq(None::<i64>))
+            .execute(conn)?;
+        return Ok(());
     }
     sms::table
         .find(id)

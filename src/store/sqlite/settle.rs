@@ -19,8 +19,10 @@ extern "SQL" {
     fn or_else(value: Nullable<Integer>, fallback: Nullable<Integer>) -> Nullable<Integer>;
 }
 
-/// Campaign, claim, state, doubt, late acceptances, the message id of the last of them, and their claims.
-type Row = (i64, i64, i32, bool, i32, Option<String>, Option<String>);
+/// Campaign, claim, state, doubt, since when it is unknown, and what `LateColumns` are of.
+type Row = (i64, i64, i32, bool, Option<i64>, LateColumns);
+/// Late acceptances, the message id of the last of them, and their claims.
+type LateColumns = (i32, Option<String>, Option<String>);
 
 pub(super) fn settle(
     conn: &mut SqliteConnection,
@@ -37,24 +39,23 @@ pub(super) fn settle(
             sms::claim,
             sms::state,
             sms::in_doubt,
-            sms::late_accepted,
-            sms::late_message_id,
-            sms::late_claims,
+            sms::unknown_at,
+            (sms::late_accepted, sms::late_message_id, sms::late_claims),
         ))
         .get_result(conn)
         .optional()?;
-    let Some((campaign_id, claim, state, in_doubt, late_accepted, late_message_id, late_claims)) =
-        row
-    else {
+    let Some((campaign_id, claim, state, in_doubt, unknown_at, late)) = row else {
         return match &settlement.fate {
             Fate::Sent(receipt) => accept_elsewhere(conn, settlement, receipt, now),
             _ => Ok(Settled::Stale),
         };
     };
+    let (late_accepted, late_message_id, late_claims) = late;
     let standing = Standing {
         claim,
         state,
         in_doubt,
+        is_only_doubt: unknown_at.is_some(),
         late_accepted,
         late_message_id,
         late_claims,

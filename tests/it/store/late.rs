@@ -190,7 +190,8 @@ async fn a_noted_acceptance_is_not_sent_again_when_its_claim_was_lost() {
 async fn a_late_answer_that_is_no_acceptance_changes_nothing() {
     at_every_desk(async |desk| {
         let (spring, worker_id, old) = parked(desk).await;
-        for fate in refusals() {
+        let refused = Fate::Refused(cause(smsq::sms::Class::Expired));
+        for fate in [refused, unknown(), Fate::Refunded] {
             assert_eq!(
                 desk.settle(&old, fate.clone()).await,
                 Settled::Stale,
@@ -223,6 +224,64 @@ async fn a_late_answer_that_is_no_acceptance_changes_nothing() {
             );
         }
         assert_eq!(accepted(desk), 1);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn late_rejection_of_a_parked_claim_counts() {
+    for (fate, place, attempts) in [
+        (failed(), "recipient", 1),
+        (again(), "ready", 1),
+        (released(), "ready", 0),
+    ] {
+        at_every_desk(async |desk| {
+            let (spring, worker_id, sms) = parked(desk).await;
+            for settled in [Settled::Done, Settled::Stale] {
+                assert_eq!(desk.settle(&sms, fate.clone()).await, settled, "{fate:?}");
+                assert_eq!(desk.place(sms.id), place, "{fate:?}");
+                assert_eq!(desk.number("attempts", sms.id), attempts, "{fate:?}");
+            }
+            if place == "ready" {
+                assert!(!desk.claim_one(worker_id, spring).await.in_doubt);
+            }
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn late_rejection_is_stale_where_an_earlier_claim_is_in_doubt() {
+    at_every_desk(async |desk| {
+        let (old, new) = sending_again(desk).await;
+        let workers = desk.store.worker_rows().await.expect("workers");
+        let parked = desk
+            .store
+            .park_dead(&workers[0], "its worker died", NOW)
+            .await;
+        assert_eq!(parked.expect("parked"), 1);
+        for sms in [&old, &new] {
+            for fate in refusals() {
+                assert_eq!(desk.settle(sms, fate.clone()).await, Settled::Stale);
+            }
+        }
+        assert_eq!(desk.place(new.id), "unknown");
+        assert_eq!(desk.number("attempts", new.id), 2);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn late_release_in_a_cancelled_campaign_cancels() {
+    at_every_desk(async |desk| {
+        let (spring, _, sms) = parked(desk).await;
+        let set = desk
+            .store
+            .set_campaign_state(spring, CampaignState::Cancelled, None);
+        set.await.expect("cancelled");
+        assert_eq!(desk.settle(&sms, released()).await, Settled::Done);
+        assert_eq!((desk.place(sms.id).as_str(), desk.keys()), ("cancelled", 0));
+        assert_eq!(desk.number("attempts", sms.id), 0);
     })
     .await;
 }

@@ -78,8 +78,8 @@ struct Life<'a> {
     claims: Vec<Sms>,
     /// What the provider took.
     accepted: BTreeSet<i64>,
-    /// What may have been taken, and nobody has said otherwise.
-    in_doubt: BTreeSet<i64>,
+    /// The claims by which messages may have been taken, and nobody has said otherwise.
+    in_doubt: BTreeMap<i64, BTreeSet<i64>>,
     keys: BTreeMap<i64, String>,
 }
 
@@ -91,7 +91,7 @@ impl<'a> Life<'a> {
             worker_id: desk.worker().await.id,
             claims: Vec::new(),
             accepted: BTreeSet::new(),
-            in_doubt: BTreeSet::new(),
+            in_doubt: BTreeMap::new(),
             keys: BTreeMap::new(),
         }
     }
@@ -146,8 +146,7 @@ impl<'a> Life<'a> {
             Move::SettleByWord { as_sent } => {
                 let settled = desk.store.settle_unknown(campaign_id, *as_sent, None, NOW);
                 settled.await.expect("settled");
-                let unknown = |id: &i64| desk.place(*id) != "settled";
-                self.in_doubt.retain(unknown);
+                self.in_doubt.retain(|id, _| desk.place(*id) != "settled");
             }
             Move::Cancel => {
                 self.set(CampaignState::Cancelled).await;
@@ -193,6 +192,11 @@ impl<'a> Life<'a> {
         }
         let newest = self.claims.len() - 1;
         let sms = &self.claims[newest - claim % self.claims.len()];
+        let unknown = format!(
+            "SELECT id AS value FROM sms WHERE state = 2 AND id = {}",
+            sms.id
+        );
+        let was_unknown = !self.desk.db.numbers(&unknown).is_empty();
         let settled = self.desk.settle(sms, fate.clone()).await;
         if settled == Settled::Stale {
             return;
@@ -201,8 +205,12 @@ impl<'a> Life<'a> {
             self.accepted.insert(sms.id);
         }
         if matches!(fate, Fate::Unknown(_) | Fate::Ready { in_doubt: true, .. }) {
-            self.in_doubt.insert(sms.id);
+            let doubts = self.in_doubt.entry(sms.id).or_default();
+            doubts.insert(sms.claim);
+        } else if was_unknown && let Some(doubts) = self.in_doubt.get_mut(&sms.id) {
+            doubts.remove(&sms.claim);
         }
+        self.in_doubt.retain(|_, doubts| !doubts.is_empty());
     }
 
     async fn die(&mut self) {
@@ -217,7 +225,10 @@ impl<'a> Life<'a> {
             .park_dead(&workers[0], "its worker died", NOW)
             .await;
         assert_eq!(parked.expect("parked"), held.len() as u64);
-        self.in_doubt.extend(held);
+        for id in held {
+            let claim = self.desk.number("claim", id);
+            self.in_doubt.entry(id).or_default().insert(claim);
+        }
         self.worker_id = self.desk.worker().await.id;
     }
 
@@ -229,7 +240,7 @@ impl<'a> Life<'a> {
             let holds = place == "sent" || (place == "sending" && self.desk.db.number(&noted) > 0);
             assert!(holds, "message {id} was accepted and is {place}");
         }
-        for id in &self.in_doubt {
+        for id in self.in_doubt.keys() {
             let place = self.desk.place(*id);
             let holds = ["ready", "sending", "unknown", "sent"].contains(&place.as_str());
             assert!(holds, "message {id} was in doubt and is {place}");
