@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::START;
 use crate::sms::Timestamp;
-use crate::store::StoreError;
+use crate::store::{Round, RoundDone, RouteClaim, RouteClaimed, StoreError};
 
 /// A host's steady clock, and its way to the database's clock and back.
 #[derive(Clone, Debug)]
@@ -83,6 +83,10 @@ pub(in crate::sender) struct Weather {
     pub(in crate::sender) slow: Duration,
     /// The dice, and how often a round is committed and its answer lost.
     pub(in crate::sender) lost: Option<(Mutex<StdRng>, f64)>,
+    /// The dice, and how often the answer to a round comes how late.
+    pub(in crate::sender) late: Option<(Mutex<StdRng>, f64, Duration)>,
+    /// Rounds that give permits back and grant none are committed, and their answers lost.
+    pub(in crate::sender) loses_returns: bool,
 }
 
 impl Weather {
@@ -107,17 +111,35 @@ impl Weather {
         }
     }
 
-    pub(in crate::sender) async fn answer(&self) -> Result<(), StoreError> {
-        let is_lost = self
-            .lost
-            .as_ref()
-            .is_some_and(|(random, part)| random.lock().expect("no panic").random::<f64>() < *part);
-        if is_lost {
-            Err(StoreError::away())
-        } else {
-            self.pass().await
+    pub(in crate::sender) async fn answer(
+        &self,
+        round: &Round,
+        done: &RoundDone,
+    ) -> Result<(), StoreError> {
+        if let Some((random, part, span)) = &self.late
+            && falls(random, *part)
+        {
+            pass(*span).await;
         }
+        let lost = self.lost.as_ref();
+        let is_lost = lost.is_some_and(|(random, part)| falls(random, *part));
+        if is_lost || (self.loses_returns && only_returns(round, done)) {
+            return Err(StoreError::away());
+        }
+        self.pass().await
     }
+}
+
+fn falls(random: &Mutex<StdRng>, part: f64) -> bool {
+    random.lock().expect("no panic").random::<f64>() < part
+}
+
+fn only_returns(round: &Round, done: &RoundDone) -> bool {
+    let held = |route: &RouteClaim| [&route.held[..], &route.returned].concat();
+    let mut held = round.claims.iter().flat_map(held);
+    let grants =
+        |route: &RouteClaimed| !route.rows.is_empty() || route.held.iter().any(Option::is_some);
+    held.any(|held| held.lapsed_us.is_some()) && !done.claims.iter().any(grants)
 }
 
 /// A wait of no length is none, so that nothing else gets its turn.

@@ -2,7 +2,7 @@
 //! always within one limit.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use rand::rngs::StdRng;
@@ -236,6 +236,57 @@ async fn a_clock_of_the_database_that_is_set_breaks_no_window() {
         let (starts, _) = simulation.world.history();
         let late: Vec<_> = starts.iter().filter(|one| one.at > SECOND * 60).collect();
         assert!(late.is_empty(), "{by_ms}: {late:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn clock_jump_fills_the_limits_though_its_commit_fails() {
+    // With this lease the worker asks for the time at 3,334 ms, and its next round fails.
+    for from_ms in [3_335, 3_400, 3_500, 3_700, 3_900] {
+        let mut simulation = Simulation::new(World::new(16, Faults::default()), "20/hour", 0).await;
+        simulation.settings.sender.lease = SECOND * 5;
+        simulation.count = 60;
+        let due_at = START.minus(SECOND * 86_400);
+        simulation
+            .import_into(simulation.campaign_id, 0..60, due_at, None)
+            .await;
+        let from = simulation.world.began + Duration::from_millis(from_ms);
+        let hired = Hired {
+            life: Some(SECOND * 60),
+            hands: Hands {
+                set: Some((SECOND * 2, 3_700_000)),
+                ..Hands::right(simulation.world.began)
+            },
+            weather: Arc::new(Weather {
+                away: vec![(from, from + SECOND)],
+                ..Weather::default()
+            }),
+            ..simulation.worker()
+        };
+        simulation.work_as(hired).await;
+        simulation.check().await;
+        assert_eq!(simulation.world.starts(), 20, "away from {from_ms} ms");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn permits_are_given_back_once_when_the_answer_is_lost() {
+    for seed in 0..4 {
+        let world = World::new(seed, Faults::default());
+        let simulation = Simulation::new(world, "2/s,60/hour", 200).await;
+        let hired = || Hired {
+            life: Some(SECOND * 120),
+            weather: Arc::new(Weather {
+                late: Some((Mutex::new(StdRng::seed_from_u64(seed)), 0.3, SECOND / 3)),
+                loses_returns: true,
+                ..Weather::default()
+            }),
+            ..simulation.worker()
+        };
+        tokio::join!(simulation.work_as(hired()), simulation.work_as(hired()));
+        // No hour has more than its 60.
+        simulation.check().await;
+        assert!(simulation.world.starts() >= 40);
     }
 }
 
