@@ -11,7 +11,7 @@ use super::{Context, message_and_hint};
 use crate::exit::Exit;
 use crate::provider::Provider;
 use crate::store::inspect::Audit;
-use crate::store::{CampaignState, Fault, Probe, Store};
+use crate::store::{CampaignState, Fault, Probe, Store, StoreError};
 
 const EXAMPLES: &str = "\
 Example:
@@ -63,7 +63,9 @@ pub(crate) async fn run(_: &Args, context: &Context) -> anyhow::Result<Exit> {
         findings.line("database", store.place());
         if let Some(probe) = store.probe().await? {
             findings.line("server", &server(&probe));
-            findings.note_settings(&probe);
+            if let Some(finding) = unsafe_settings(store).await? {
+                findings.note("server", &finding);
+            }
         }
         senderless = providers_in_use(store, context, &mut findings).await?;
         needed.extend(senderless.iter().map(|(name, _)| name.clone()));
@@ -103,6 +105,13 @@ fn server(probe: &Probe) -> String {
         "{} at {}, {secrecy}; tried: {}",
         probe.version, probe.host, probe.skip_locked
     )
+}
+
+/// Settings of the server that smsq cannot change, and that do not keep it from running.
+pub(super) async fn unsafe_settings(store: &Store) -> Result<Option<String>, StoreError> {
+    let settings = store.unsafe_settings().await?.join(", ");
+    let note = format!("{settings}: after a crash of its host messages may be sent twice");
+    Ok((!settings.is_empty()).then_some(note))
 }
 
 /// The providers that campaigns with something left to do depend on, each with its campaign if that names no sender.
@@ -145,16 +154,6 @@ impl Findings {
             let _ = writeln!(self.text, "{:>23} hint: {hint}", "");
         }
         self.problems.push(finding.to_owned());
-    }
-
-    /// Nothing that smsq can change, and nothing that keeps it from running.
-    fn note_settings(&mut self, probe: &Probe) {
-        if !probe.unsafe_settings.is_empty() {
-            let settings = probe.unsafe_settings.join(", ");
-            let finding =
-                format!("{settings}: after a crash of its host messages may be sent twice");
-            self.note("server", &finding);
-        }
     }
 
     /// A provider whose stanza is sound; whether the vendor takes its credentials only the vendor knows.

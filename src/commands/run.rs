@@ -7,7 +7,7 @@ use super::delivery::Pace;
 use super::delivery::{Delivery, Work};
 use super::import::{self, Ended, Imported, List, Use};
 use super::send;
-use super::{Context, PRACTICE, hinted, report};
+use super::{Context, PRACTICE, check, hinted, report};
 use crate::exit::Exit;
 use crate::report::{Report, shell_word};
 use crate::sandbox::{Behaviour, Sandbox};
@@ -92,6 +92,9 @@ async fn work(args: &Args, context: &Context, is_practice: bool) -> anyhow::Resu
         return Ok(Exit::CouldNotRun);
     }
     let store = context.open(Access::Create).await?;
+    if let Some(finding) = check::unsafe_settings(&store).await? {
+        context.console.warn(&finding);
+    }
     let purpose = if is_practice {
         Use::Practice
     } else {

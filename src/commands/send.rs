@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::Context;
 use super::delivery::{Delivery, Pace, Work};
 use super::words::campaign_name;
-use super::{purge, status};
+use super::{check, purge, status};
 use crate::exit::Exit;
 use crate::store::Access;
 
@@ -54,6 +54,9 @@ pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
     };
     let store = context.open(access).await?;
     purge::by_the_way(context, &store).await?;
+    if let Some(finding) = check::unsafe_settings(&store).await? {
+        context.console.warn(&finding);
+    }
     let work = Work {
         campaign: args.campaign.as_deref(),
         pace: &args.pace,

@@ -199,6 +199,14 @@ impl Store {
         }
     }
 
+    /// The server's settings by which a crash of its host may undo what was committed, with their values.
+    pub async fn unsafe_settings(&self) -> Result<Vec<String>, StoreError> {
+        match self {
+            Self::Sqlite(_) => Ok(Vec::new()),
+            Self::Server(server) => server.unsafe_settings().await,
+        }
+    }
+
     /// What was found out of a server by trying; an embedded database needs no such thing.
     pub async fn probe(&self) -> Result<Option<Probe>, StoreError> {
         match self {

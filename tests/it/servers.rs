@@ -82,6 +82,32 @@ fn a_campaign_outlives_every_one_of_its_connections() {
     });
 }
 
+#[test]
+fn check_and_send_name_settings_that_a_crash_may_need() {
+    with_every_database(|db| {
+        let gateway = Practice::start(Behaviour::default());
+        let scratch = Scratch::at(&db.url);
+        gateway.honouring(&scratch, "");
+        scratch.import(&list(1));
+        // The servers of the tests sync nothing, for nothing outlives them.
+        let settings: &[&str] = match db.kind {
+            Kind::Sqlite => &[],
+            Kind::Mysql => &["innodb_flush_log_at_trx_commit = 0"],
+            Kind::Postgres => &["fsync = off", "full_page_writes = off"],
+        };
+        let note = ": after a crash of its host messages may be sent twice";
+        let expected = format!("{}{note}", settings.join(", "));
+        for command in ["check", "send"] {
+            let ran = scratch.run([command]);
+            assert_eq!(ran.code(), Some(0), "{ran}");
+            let said = ran.to_string();
+            let times = said.matches(note).count();
+            assert_eq!(times, usize::from(!settings.is_empty()), "{ran}");
+            assert!(settings.is_empty() || said.contains(&expected), "{ran}");
+        }
+    });
+}
+
 /// A user of this database with a password, and how to make it another, and how to be rid of it.
 fn user_of(db: &Database, password: &str) -> (String, String, String) {
     let name = db.url.rsplit_once('/').expect("a path").1;

@@ -28,8 +28,6 @@ pub struct Probe {
     pub host: String,
     pub skip_locked: SkipLocked,
     pub is_encrypted: bool,
-    /// What is committed may be lost in a crash of its host: the settings that say so.
-    pub unsafe_settings: Vec<String>,
 }
 
 /// Whether rows that another transaction holds are passed over.
@@ -68,8 +66,6 @@ impl Server {
         let mut held = self.link().await?;
         let version = ask_word(held.link(), "version()").await;
         let version = version.map_err(|error| self.fault(held.symptom(&error), &error))?;
-        let settings = unsafe_settings(held.link()).await;
-        let unsafe_settings = settings.map_err(|error| self.fault(held.symptom(&error), &error))?;
         held.give_back();
         Ok(Probe {
             // PostgreSQL goes on with its compiler.
@@ -77,8 +73,16 @@ impl Server {
             host: self.pool.host(),
             skip_locked,
             is_encrypted: self.pool.address().encrypted,
-            unsafe_settings,
         })
+    }
+
+    /// Settings by which a crash of the host may undo what was committed.
+    pub(in crate::store) async fn unsafe_settings(&self) -> Result<Vec<String>, StoreError> {
+        let mut held = self.link().await?;
+        let settings = unsafe_settings(held.link()).await;
+        let settings = settings.map_err(|error| self.fault(held.symptom(&error), &error))?;
+        held.give_back();
+        Ok(settings)
     }
 
     pub(super) async fn skips_locked(&self) -> Result<bool, StoreError> {
