@@ -8,7 +8,7 @@ use super::breaker::{Attempt, Toll};
 use super::claiming::held;
 use super::clerk::Clerk;
 use super::clock::micros;
-use super::line::{is_in_its_right_mind, note_outcomes, note_refusals};
+use super::line::{Line, is_in_its_right_mind, note_outcomes, note_refusals};
 use super::slot::{End, Ended, Job};
 use super::{Event, retry};
 use crate::phone::mask;
@@ -60,7 +60,7 @@ impl Clerk {
                         self.finished += 1;
                         self.routes[job.route].breaker.forget(sms.id);
                     }
-                    self.tell(sms, &fate, round.now);
+                    self.tell(&job, sms, &fate, round.now);
                     self.claims.remove(&sms.id);
                     self.inquiry.note(&job.provider, sms, &fate, round.now);
                     round.settlements.push(settlement(&job, sms, fate));
@@ -292,12 +292,18 @@ impl Clerk {
         counter.fetch_add(1, Ordering::Relaxed);
     }
 
-    fn tell(&self, sms: &Sms, fate: &Fate, now: Timestamp) {
+    fn tell(&self, job: &Job, sms: &Sms, fate: &Fate, now: Timestamp) {
         let Some(events) = &self.events else { return };
+        let route = &self.routes[job.route];
+        let mut lines = route.lines.iter();
+        let line = lines.find(|line| line.campaign.id == job.campaign_id);
+        let again_at = line
+            .is_none_or(Line::is_active)
+            .then(|| route.rests_until(now));
         let event = Event {
             sms_id: sms.id,
             phone: mask(&sms.phone),
-            what: story(fate, now),
+            what: story(fate, again_at, now),
         };
         // Nobody listens any more: nothing is lost but the commentary.
         drop(events.send(event));
@@ -335,8 +341,9 @@ pub(super) fn stop_note(provider: &str, why: &str, until: Timestamp) -> String {
     format!("`{provider}` asked to wait until {until} ({why})")
 }
 
-/// What happened and what will happen next, in the operator's words.
-fn story(fate: &Fate, now: Timestamp) -> String {
+/// What happened and what will happen next, in the operator's words. Nothing is tried again before `again_at`;
+/// `None`: not in this run.
+fn story(fate: &Fate, again_at: Option<Timestamp>, now: Timestamp) -> String {
     match fate {
         Fate::Sent(receipt) => match &receipt.message_id {
             Some(id) => format!("sent ({id})"),
@@ -347,8 +354,11 @@ fn story(fate: &Fate, now: Timestamp) -> String {
         }
         Fate::Unknown(cause) => format!("unknown, parked: {}", cause.reason),
         Fate::Ready { due_at, cause, .. } => {
-            let wait = due_at.since(now).as_secs_f32();
             let why = cause.as_ref().map_or("not started", |cause| &cause.reason);
+            let Some(again_at) = again_at else {
+                return format!("stays in the queue, its campaign does not go on: {why}");
+            };
+            let wait = (*due_at).max(again_at).since(now).as_secs_f32();
             format!("will be tried again in {wait:.1} s: {why}")
         }
         Fate::Refunded => "attempt given back".to_owned(),

@@ -116,6 +116,14 @@ impl Route {
         })
     }
 
+    /// Until when it sends nothing, as far as that is known: it asked for a pause, or it is away.
+    pub(super) fn rests_until(&self, now: Timestamp) -> Timestamp {
+        match self.breaker.allowed(now) {
+            Allowed::None(Some(probe_at)) => self.stopped_until.max(probe_at),
+            _ => self.stopped_until,
+        }
+    }
+
     /// The clock was set: what waits for a moment waits as long as before.
     pub(super) fn shift(&mut self, by_us: i64) {
         let shifted =

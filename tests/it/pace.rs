@@ -205,6 +205,30 @@ fn nothing_is_sent_before_the_time_that_the_gateway_asked_for() {
 }
 
 #[test]
+fn throttled_message_says_when_it_is_tried_again() {
+    let gateway = Practice::start(Behaviour {
+        faults: Faults {
+            throttle: NonZeroU64::new(5).map_or(Share::None, Share::Every),
+            retry_after: Duration::from_secs(3),
+            ..Faults::default()
+        },
+        ..Behaviour::default()
+    });
+    let scratch = Scratch::new();
+    gateway.honouring(&scratch, "");
+    scratch.import(&list(6));
+    let ran = scratch.run(["send", "-v", "--slots", "1"]);
+    assert_eq!(ran.code(), Some(0), "{ran}");
+    let said = ran.to_string();
+    let mut waits = said
+        .split("will be tried again in ")
+        .skip(1)
+        .map(|rest| rest.split(' ').next().and_then(|wait| wait.parse().ok()));
+    let wait: f32 = waits.next().flatten().expect("one was throttled");
+    assert!(wait > 2.0, "{ran}");
+}
+
+#[test]
 fn a_limit_that_only_the_gateway_knows_costs_no_attempt() {
     let gateway = Practice::start(Behaviour {
         limit: NonZeroU32::new(20),
