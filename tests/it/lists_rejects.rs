@@ -8,6 +8,7 @@ use zip::ZipWriter;
 use zip::write::SimpleFileOptions;
 
 use crate::support::Scratch;
+use crate::support::databases::with_every_database;
 use crate::support::shell::sqlite;
 
 const TEXT: [&str; 2] = ["--text", "Hi {{ name }}"];
@@ -315,20 +316,22 @@ fn nested_objects_are_no_texts() {
 
 #[test]
 fn unfinished_imports_are_noted_until_one_is_finished() {
-    let scratch = Scratch::new();
-    scratch.write("list.csv", "phone,name\n+447400301001,Ann\n");
-    let line = import("list.csv", &["--campaign", "spring"]);
-    scratch.run(line.clone());
-    sqlite(&scratch, "UPDATE import SET finished_at = NULL");
-    let ran = scratch.run(["check"]);
-    assert!(
-        ran.stdout()
-            .contains("for campaign `spring`: import it again"),
-        "{ran}"
-    );
-    scratch.run(line);
-    let ran = scratch.run(["check"]);
-    assert!(!ran.stdout().contains("import it again"), "{ran}");
+    with_every_database(|db| {
+        let scratch = Scratch::at(&db.url);
+        scratch.write("list.csv", "phone,name\n+447400301001,Ann\n");
+        let line = import("list.csv", &["--campaign", "spring"]);
+        scratch.run(line.clone());
+        db.run("UPDATE import SET finished_at = NULL");
+        let ran = scratch.run(["check"]);
+        assert!(
+            ran.stdout()
+                .contains("for campaign `spring`: import it again"),
+            "{ran}"
+        );
+        scratch.run(line);
+        let ran = scratch.run(["check"]);
+        assert!(!ran.stdout().contains("import it again"), "{ran}");
+    });
 }
 
 #[test]

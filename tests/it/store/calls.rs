@@ -101,6 +101,23 @@ async fn who_finds_no_room_stays_ready_and_is_found_next() {
 }
 
 #[tokio::test]
+async fn row_without_room_in_a_call_is_as_if_never_claimed() {
+    at_every_desk(async |desk| {
+        let spring = desk.queued(20).await;
+        let worker = desk.worker().await;
+        let first = claimed(desk, worker.id, claim_in(spring, 20, 2, 8, "")).await;
+        assert_eq!(first.rows.len(), 16);
+        let untouched = "SELECT count(*) AS value FROM sms WHERE state = 0 AND claim = 0 \
+            AND worker_id IS NULL AND attempts = 0";
+        assert_eq!(desk.db.number(untouched), 4);
+        let second = claimed(desk, worker.id, claim_in(spring, 20, 9, 8, "")).await;
+        assert_eq!(second.rows.len(), 4);
+        assert!(second.rows.iter().all(|row| row.sms.claim == 1));
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_call_has_one_moment_that_costs_as_much_as_all_of_it() {
     at_every_desk(async |desk| {
         let spring = desk.queued(200).await;

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use smsq::phone::Phone;
 use smsq::sms::{Class, NewSms, Sms, Timestamp};
 use smsq::store::{
-    Admission, Batch, CampaignChange, CampaignState, Fate, Round, RouteClaimed, Settlement,
-    WindowChange,
+    Admission, Batch, CampaignChange, CampaignState, Fate, Round, RouteClaim, RouteClaimed,
+    Settlement, WindowChange,
 };
 use smsq::window::Window;
 
@@ -284,6 +284,42 @@ async fn a_recipient_gets_one_at_a_time_and_the_next_when_the_window_allows() {
         settle(desk, caps, after(61), &second, unknown()).await;
         assert!(claim(desk, caps, after(80), summer).await.is_empty());
         assert_eq!(claim(desk, caps, after(200), summer).await.len(), 1);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn claims_of_two_providers_in_one_round_wait_for_each_other() {
+    at_every_desk(async |desk| {
+        let caps = "1/30s";
+        let spring = to_one_phone(desk, "spring", 1).await;
+        let summer = to_one_phone(desk, "summer", 1).await;
+        let autumn = to_one_phone(desk, "autumn", 1).await;
+        let other = CampaignChange {
+            provider: Some("other".to_owned()),
+            ..CampaignChange::default()
+        };
+        let changed = desk.store.change_campaign(autumn, &other).await;
+        changed.expect("changed");
+        assert_eq!(claim(desk, caps, NOW, spring).await.len(), 1);
+        let of_other = RouteClaim {
+            provider: "other".to_owned(),
+            is_default: false,
+            ..claim_of(&[(autumn, 10)])
+        };
+        let both = Round {
+            worker_id: desk.worker().await.id,
+            claims: vec![claim_of(&[(summer, 10)]), of_other],
+            ..capped(caps, NOW)
+        };
+        let done = desk.store.round(Arc::new(both)).await.expect("a round");
+        assert!(done.claims.iter().all(|claimed| claimed.rows.is_empty()));
+        let waiting = desk
+            .db
+            .numbers("SELECT due_at AS value FROM sms WHERE state = 0 ORDER BY due_at");
+        let waits: Vec<i64> = waiting.iter().map(|at| at - NOW.as_millis()).collect();
+        assert!((30_000..30_100).contains(&waits[0]), "{waits:?}");
+        assert!((60_000..60_100).contains(&waits[1]), "{waits:?}");
     })
     .await;
 }
