@@ -8,15 +8,19 @@ use std::io::{self, IsTerminal, Write};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use ::console::{Term, measure_text_width};
 use indicatif::{
     HumanCount, HumanFloatCount, MultiProgress, ProgressBar, ProgressDrawTarget, ProgressState,
-    ProgressStyle,
+    ProgressStyle, TermLike,
 };
 
 use crate::text::{duration, is_printable, printable};
 
 /// How far apart the lines of progress are where standard error is no terminal.
 const LINE_EVERY: Duration = Duration::from_secs(5);
+
+/// How often the bar is redrawn in a second, at most.
+const REDRAWS: u8 = 20;
 
 /// Moves to the top left and clears what is below.
 const CLEAR: &str = "\u{1b}[H\u{1b}[2J";
@@ -66,7 +70,12 @@ impl Console {
             format,
             terminal,
             colour: terminal && !dumb && !set("NO_COLOR"),
-            bars: MultiProgress::with_draw_target(ProgressDrawTarget::stderr()),
+            bars: MultiProgress::with_draw_target(if terminal {
+                let screen = Screen(Term::buffered_stderr());
+                ProgressDrawTarget::term_like_with_hz(Box::new(screen), REDRAWS)
+            } else {
+                ProgressDrawTarget::hidden()
+            }),
         }
     }
 
@@ -316,6 +325,57 @@ impl Drop for Progress {
     }
 }
 
+/// The terminal, with the cursor behind the last character of the bar instead of at the end of its line: there a
+/// terminal would put the `^C` that it shows onto the next line, and that would be cleared, not the bar's.
+#[derive(Debug)]
+struct Screen(Term);
+
+impl TermLike for Screen {
+    fn width(&self) -> u16 {
+        self.0.width()
+    }
+
+    fn height(&self) -> u16 {
+        self.0.height()
+    }
+
+    fn move_cursor_up(&self, lines: usize) -> io::Result<()> {
+        self.0.move_cursor_up(lines)
+    }
+
+    fn move_cursor_down(&self, lines: usize) -> io::Result<()> {
+        self.0.move_cursor_down(lines)
+    }
+
+    fn move_cursor_right(&self, columns: usize) -> io::Result<()> {
+        self.0.move_cursor_right(columns)
+    }
+
+    fn move_cursor_left(&self, columns: usize) -> io::Result<()> {
+        self.0.move_cursor_left(columns)
+    }
+
+    fn write_line(&self, text: &str) -> io::Result<()> {
+        self.0.write_line(text)
+    }
+
+    fn write_str(&self, text: &str) -> io::Result<()> {
+        let shown = text.trim_end_matches(' ');
+        // Spaces that make one more line are counted as that.
+        let lines = |text| measure_text_width(text).div_ceil(usize::from(self.width()).max(1));
+        let is_same = shown.is_empty() || lines(shown) == lines(text);
+        self.0.write_str(if is_same { shown } else { text })
+    }
+
+    fn clear_line(&self) -> io::Result<()> {
+        self.0.clear_line()
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
 fn bar(total: Option<u64>, what: &str) -> ProgressBar {
     // Hidden until it stands in its `MultiProgress`, which draws it.
     ProgressBar::with_draw_target(total, ProgressDrawTarget::hidden())
@@ -325,7 +385,8 @@ fn bar(total: Option<u64>, what: &str) -> ProgressBar {
 
 fn style(with_total: bool) -> ProgressStyle {
     let template = if with_total {
-        "{prefix} {wide_bar:.cyan/dim} {human_pos}/{human_len}  {rate}  {left}  {msg}"
+        // The last two columns stay free for the `^C` of the terminal.
+        "{prefix} {wide_bar:.cyan/dim} {human_pos}/{human_len}  {rate}  {left}  {msg}  "
     } else {
         "{spinner:.cyan} {prefix} {human_pos}  {rate}  {msg}"
     };

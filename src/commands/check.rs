@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use serde_json::{Value, json};
 
 use super::words::{counted, messages};
-use super::{Context, message_and_hint};
+use super::{Context, message_and_hint, providers};
 use crate::exit::Exit;
 use crate::provider::Provider;
 use crate::store::inspect::Audit;
@@ -30,6 +30,7 @@ struct Findings {
     text: String,
     /// What keeps smsq from running.
     problems: Vec<String>,
+    notes: Vec<String>,
     is_sound: bool,
     imports: Vec<Value>,
 }
@@ -146,6 +147,7 @@ impl Findings {
 
     fn note(&mut self, what: &str, finding: &str) {
         let _ = writeln!(self.text, "note     {what:<14} {finding}");
+        self.notes.push(finding.to_owned());
     }
 
     fn problem(&mut self, what: &str, finding: &str, hint: Option<&str>) {
@@ -159,17 +161,9 @@ impl Findings {
     /// A provider whose stanza is sound; whether the vendor takes its credentials only the vendor knows.
     fn provider(&mut self, provider: &Provider) {
         let name = provider.name();
-        match provider.missing().as_slice() {
-            [] => self.line("provider", &format!("`{name}` at {}", provider.origin())),
-            missing => {
-                let keys: Vec<String> = missing.iter().map(|key| format!("`{key}`")).collect();
-                let finding = format!("provider `{name}`: {} is not set", keys.join(", "));
-                self.problem(
-                    "provider",
-                    &finding,
-                    Some(&format!("set it in [providers.{name}]")),
-                );
-            }
+        match providers::unset(provider) {
+            None => self.line("provider", &format!("`{name}` at {}", provider.origin())),
+            Some((finding, hint)) => self.problem("provider", &finding, Some(&hint)),
         }
         for doubt in provider.doubts() {
             self.note("provider", &format!("`{name}`: {doubt}"));
@@ -186,11 +180,7 @@ impl Findings {
         for (_, campaign) in senderless.iter().filter(|(other, _)| other == name) {
             let Some(campaign) = campaign else { continue };
             is_problem = true;
-            let finding =
-                format!("campaign `{campaign}` names no sender, and provider `{name}` has none");
-            let hint = format!(
-                "set `from` in [providers.{name}], or `smsq set --campaign {campaign} --from SENDER`"
-            );
+            let (finding, hint) = providers::senderless(name, campaign);
             self.problem("sender", &finding, Some(&hint));
         }
         if !is_problem {
@@ -272,6 +262,7 @@ impl Findings {
             context.print_json(&json!({
                 "sound": self.is_sound,
                 "problems": self.problems,
+                "notes": self.notes,
                 "imports": self.imports,
             }))?;
         } else {

@@ -10,6 +10,7 @@ use serde_json::json;
 use super::Context;
 use crate::exit::Exit;
 use crate::provider::Provider;
+use crate::report::shell_word;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -59,6 +60,28 @@ pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
 pub(super) fn without_secrets(context: &Context, name: &str) -> anyhow::Result<Provider> {
     let masked = masked::stanza(context.stanza(name)?);
     Ok(masked::provider(name, &masked)?)
+}
+
+/// What is wrong where a setting is missing without which nothing can be sent, and what to do.
+pub(super) fn unset(provider: &Provider) -> Option<(String, String)> {
+    let name = provider.name();
+    let missing = provider.missing();
+    let keys: Vec<String> = missing.iter().map(|key| format!("`{key}`")).collect();
+    (!keys.is_empty()).then(|| {
+        (
+            format!("provider `{name}`: {} is not set", keys.join(", ")),
+            format!("set it in [providers.{name}]"),
+        )
+    })
+}
+
+/// The same for a campaign without a sender, where its provider `name` needs one and has none.
+pub(super) fn senderless(name: &str, campaign: &str) -> (String, String) {
+    let word = shell_word(campaign);
+    (
+        format!("campaign `{campaign}` names no sender, and provider `{name}` has none"),
+        format!("set `from` in [providers.{name}], or `smsq set --campaign {word} --from SENDER`"),
+    )
 }
 
 fn list(context: &Context) -> anyhow::Result<Exit> {

@@ -11,7 +11,7 @@ use super::Context;
 use super::signals::Signals;
 use super::words::{campaign_name, duration, messages};
 use crate::exit::Exit;
-use crate::report::{self, Active, Standing};
+use crate::report::{self, Active, Standing, in_words};
 use crate::sms::Timestamp;
 use crate::store::inspect::Totals;
 use crate::store::{Stop, Store};
@@ -168,15 +168,17 @@ impl Notes {
     }
 
     fn text(&self) -> String {
-        let failures = self
-            .failures
-            .iter()
-            .map(|(campaign, reason)| format!("`{campaign}`: the last attempt failed: {reason}\n"));
+        let failures = self.failures.iter().map(|(campaign, reason)| {
+            format!(
+                "`{campaign}`: the last attempt failed: {}\n",
+                in_words(reason)
+            )
+        });
         let stops = self.stops.iter().map(|stop| {
             format!(
                 "`{name}` asked to wait until {} ({}); `smsq providers resume {name}` does not wait\n",
                 stop.until,
-                stop.reason,
+                in_words(&stop.reason),
                 name = stop.provider
             )
         });

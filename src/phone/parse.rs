@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use super::numbering::{canonical, is_number};
 use super::{PhoneError, Region, mask};
+use crate::text::printable_line;
 
 /// Fewer digits are no number anywhere that a message could be sent to.
 const SHORTEST: usize = 6;
@@ -53,19 +54,12 @@ fn national(digits: &str, region: Region) -> Result<Option<Cow<'_, str>>, Ambigu
 
 /// The raw text, short enough and masked where it could be somebody's number.
 fn shown(raw: &str) -> String {
-    let raw = raw.trim();
-    if raw.chars().count() <= 6 {
-        return raw
-            .chars()
-            .filter(|character| !character.is_control())
-            .collect();
+    let printable = printable_line(raw);
+    let text = printable.trim();
+    if text.chars().count() <= 6 {
+        return text.to_owned();
     }
-    let cut: String = raw
-        .chars()
-        .filter(|character| !character.is_control())
-        .take(20)
-        .collect();
-    mask(&cut)
+    mask(&text.chars().take(20).collect::<String>())
 }
 
 /// What is left of the raw text when it is stripped of everything that does not dial.

@@ -97,6 +97,11 @@ impl Calls for Tencent {
         app.into_iter().chain(template).collect()
     }
 
+    /// Only numbers in mainland China get it, but what numbers there will be nobody knows when settings are checked.
+    fn needs_sender(&self) -> bool {
+        true
+    }
+
     fn doubts(&self, common: &Common) -> Vec<String> {
         let fits = |id: &str| id.starts_with("AKID") || id.starts_with("IKID");
         common.doubt("secret_id", "a SecretId (`AKID…`)", fits)

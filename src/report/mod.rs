@@ -38,6 +38,7 @@ pub use cost::{Bill, Cost, Part, PriceOf, Tariff, Tariffs};
 pub use file::to_file;
 pub use history::History;
 pub use local::Local;
+pub(crate) use plain::reason as in_words;
 pub use table::standings as standings_text;
 pub use workers::Active;
 

@@ -18,7 +18,7 @@ const WORDS: [&str; 10] = [
 
 /// `the gateway answered 400 Bad Request: {"error":{"message":"no such sender"}}` without the JSON around
 /// the words; the JSON may end in the middle. A reason without JSON is as it is.
-pub(super) fn reason(text: &str) -> Cow<'_, str> {
+pub(crate) fn reason(text: &str) -> Cow<'_, str> {
     let Some(at) = text.find(['{', '[']).filter(|at| text[*at..].contains('"')) else {
         return Cow::Borrowed(text);
     };

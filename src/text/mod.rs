@@ -1,5 +1,6 @@
 //! The text of a message: how it is made from a row, what it will cost, and how it is shown.
 
+mod bounds;
 pub mod content;
 mod elapsed;
 mod printable;

@@ -9,7 +9,7 @@ use std::io;
 use minijinja::value::Value;
 use minijinja::{AutoEscape, Environment, Error, ErrorKind, UndefinedBehavior};
 
-use super::content;
+use super::{bounds, content};
 
 /// Far more steps than a text message needs, far fewer than a loop without end.
 const FUEL: u64 = 20_000;
@@ -90,6 +90,11 @@ impl Template {
                 name: name.to_owned(),
             });
         }
+        bounds::check(&source).map_err(|refused| TemplateError::Syntax {
+            name: name.to_owned(),
+            line: refused.line,
+            detail: refused.detail,
+        })?;
         let constant = (!source.contains(['{', '}'])).then(|| source.clone());
         let mut environment = environment();
         environment
@@ -189,28 +194,18 @@ impl Template {
         String::from_utf8(text.0).map_err(|_| Error::from(ErrorKind::WriteFailure))
     }
 
-    /// Finds what no row can mend: a filter that does not exist, a file to include.
+    /// Finds what no row can mend: a test that does not exist, a loop without end.
     fn probe(&self, name: &str) -> Result<(), TemplateError> {
         let row = self
             .placeholders
             .iter()
             .map(|name| (name.as_str(), Value::from("1")))
             .collect();
-        let recurses = |error: &Error| {
-            let detail = error.detail().unwrap_or_default();
-            detail.contains("recursion limit")
-        };
         match self.render_values(row) {
-            Err(error) if recurses(&error) => Err(syntax(name, &error)),
             Err(error)
                 if matches!(
                     error.kind(),
-                    ErrorKind::UnknownFilter
-                        | ErrorKind::UnknownTest
-                        | ErrorKind::UnknownFunction
-                        | ErrorKind::UnknownMethod
-                        | ErrorKind::TemplateNotFound
-                        | ErrorKind::BadInclude
+                    ErrorKind::UnknownTest
                         | ErrorKind::OutOfFuel
                         | ErrorKind::TooManyArguments
                         | ErrorKind::MissingArgument
@@ -257,12 +252,12 @@ fn environment() -> Environment<'static> {
     environment.set_undefined_behavior(UndefinedBehavior::SemiStrict);
     environment.set_auto_escape_callback(|_| AutoEscape::None);
     environment.set_fuel(Some(FUEL));
-    environment.set_recursion_limit(32);
     // Error reports would carry the text and the values of the row.
     environment.set_debug(false);
     for global in ["range", "dict", "debug", "namespace"] {
         environment.remove_global(global);
     }
+    bounds::add_filters(&mut environment);
     environment
 }
 
@@ -305,8 +300,9 @@ fn syntax(name: &str, error: &Error) -> TemplateError {
     }
 }
 
-fn detail(error: &Error) -> String {
+pub(super) fn detail(error: &Error) -> String {
     match error.detail() {
+        _ if error.kind() == ErrorKind::WriteFailure => RenderError::TooLong.to_string(),
         Some(detail) if error.kind() == ErrorKind::SyntaxError => detail.to_owned(),
         Some(detail) => format!("{}: {detail}", error.kind()),
         None => error.kind().to_string(),
@@ -349,8 +345,11 @@ mod tests {
             "Hi {{ 'dear ' ~ name }}",
             "Hi {{ name | trim | title }}",
             "Hi {{ name | replace('a', 'b') }}",
+            "Hi {{ [name, 'b'] | join }}",
+            "Hi {{ name | join(', ') }}",
+            "Hi {{ '%s' | format(name) }}",
             "Hi {% for part in name %}{{ part }}{% endfor %}",
-            "Hi {% set other = name %}{{ other }}",
+            "Hi {% for part in name | split %}{{ part }}{% endfor %}",
         ] {
             assert_eq!(render(source, &[]), Err(RenderError::Hole), "{source}");
         }
@@ -374,7 +373,7 @@ mod tests {
             ("Hi\n{% if name %}", "`welcome.txt`: line 2: "),
             (
                 "Hi {{ name | shout }}",
-                "`welcome.txt`: line 1: unknown filter",
+                "`welcome.txt`: line 1: unknown filter `shout`",
             ),
             (
                 "Hi {{ name.first }}",
@@ -382,7 +381,7 @@ mod tests {
             ),
             (
                 "{% include 'other' %}",
-                "`welcome.txt`: line 1: template not found",
+                "`welcome.txt`: line 1: `{% include %}` is not available in a text",
             ),
             ("  \n", "`welcome.txt` has no text"),
         ] {
@@ -397,8 +396,7 @@ mod tests {
 
     #[test]
     fn placeholders_are_the_names_that_the_text_does_not_set_itself() {
-        let template =
-            parse("{{ a }}{% set b = 1 %}{{ b }}{% for c in d %}{{ c }}{% endfor %}{{ range }}");
+        let template = parse("{{ a }}{% for c in d %}{{ c }}{% endfor %}{{ range }}");
         let names: Vec<String> = template
             .expect("parses")
             .placeholders()
@@ -430,6 +428,99 @@ mod tests {
             assert!(is_control, "{source:?}: {refused:?}");
         }
         assert!(parse("a\tb\r\nc").is_ok());
+    }
+
+    #[test]
+    fn text_uses_conditions_loops_and_filters() {
+        let row = [("name", "ann"), ("items", "tea,cake"), ("price", "2.5")];
+        for (source, expected) in [
+            ("{{ name | title | default('you') }}", "Ann"),
+            (
+                "{% for item in items | split(',') %}{{ loop.index }}. {{ item }}; {% endfor %}",
+                "1. tea; 2. cake; ",
+            ),
+            ("{{ items | split(',') | join(' + ') }}", "tea + cake"),
+            ("{{ items | replace(',', ' and ') }}", "tea and cake"),
+            ("{{ '%.2f' | format(price | float * 2) }} EUR", "5.00 EUR"),
+            ("{{ 'Hi ' ~ name ~ '!' }}", "Hi ann!"),
+            (
+                "{% if name in ['ann', 'bob'] %}x{% else %}y{% endif %}",
+                "x",
+            ),
+            ("{{ name[:1] | upper }}{{ 'r' if name is defined }}", "Ar"),
+            ("{% raw %}{{ name }}{% endraw %}", "{{ name }}"),
+        ] {
+            assert_eq!(render(source, &row), Ok(expected.to_owned()), "{source}");
+        }
+    }
+
+    #[test]
+    fn text_refuses_what_could_grow_without_bounds() {
+        for (source, expected) in [
+            ("{% set a = b %}", "`{% set %}` is not available in a text"),
+            ("{% set a %}b{% endset %}", "`{% set %}` is not available"),
+            ("{%- with a = b %}{% endwith %}", "`{% with %}` is not"),
+            ("{% macro a() %}{% endmacro %}", "`{% macro %}` is not"),
+            (
+                "{% filter upper %}a{% endfilter %}",
+                "`{% filter %}` is not",
+            ),
+            ("{% block a %}{% endblock %}", "`{% block %}` is not"),
+            (
+                "{% for a in b recursive %}{{ loop(a) }}{% endfor %}",
+                "a loop goes",
+            ),
+            (
+                "{% for a in [b ~ b] %}{% endfor %}",
+                "a loop goes over a column",
+            ),
+            (
+                "{% for a in b if range(9) %}{% endfor %}",
+                "a text cannot call",
+            ),
+            ("{{ 'a' * 9 }}", "`*` needs a number on both sides"),
+            ("{{ a * 9 }}", "`*` needs a number on both sides"),
+            ("{{ 9 * a | int(default=a) }}", "`*` needs a number"),
+            ("{{ a | list }}", "unknown filter `list`: a text has abs, "),
+            ("{{ {'a': a} }}", "`{…: …}` is not available"),
+            (
+                &format!("{{{{ a{} }}}}", " ~ a".repeat(65)),
+                "more than 64 parts",
+            ),
+            (
+                &format!("{{{{ a{} }}}}", " or a".repeat(200)),
+                "it is nested too deeply",
+            ),
+        ] {
+            let error = parse(&format!("Hi\n{source}"))
+                .expect_err(source)
+                .to_string();
+            let expected = format!("`welcome.txt`: line 2: {expected}");
+            assert!(error.starts_with(&expected), "{source}: {error}");
+        }
+        let long: &'static str = "x".repeat(60_000).leak();
+        for source in [
+            "{{ a | replace('x', a) }}",
+            "{{ a | replace('', a) }}",
+            "{{ a | split('') | join(a) }}",
+            "{{ (a ~ a) | split('x') }}",
+        ] {
+            assert_eq!(
+                render(source, &[("a", long)]),
+                Err(RenderError::TooLong),
+                "{source}"
+            );
+        }
+        for source in [
+            "{{ '%999999999d' | format(1) }}",
+            "{{ '%*d' | format(9, 1) }}",
+        ] {
+            let refused = render(source, &[]);
+            assert!(
+                matches!(refused, Err(RenderError::Other(_))),
+                "{source}: {refused:?}"
+            );
+        }
     }
 
     #[test]

@@ -322,14 +322,70 @@ fn missing_sender_and_text_are_reported_before_sending() {
         said.contains("campaign `default` names no sender, and provider `g` has none"),
         "{said}"
     );
-    let sent = scratch.run(["send", "--no-wait"]);
-    assert_eq!(sent.code(), Some(3), "{sent}");
-    let said = sent.to_string();
-    assert!(
-        said.contains("`g` cannot send this: `headers.X-From` needs a sender"),
-        "{said}"
+    snapshot!(scratch.run(["send", "--no-wait"]), @r"
+    exit 2
+    ----- stderr
+    error: campaign `default` names no sender, and provider `g` has none
+    hint: set `from` in [providers.g], or `smsq set --campaign default --from SENDER`
+    ");
+    assert_eq!(sqlite(&scratch, "SELECT state, attempts FROM sms"), "0|0");
+}
+
+#[test]
+fn missing_settings_of_a_vendor_are_reported_before_sending() {
+    const SETTINGS: &str = "[providers.shop]\nkind = \"tencent\"\nparams = []\n";
+    let secrets = [
+        ("TENCENT_SECRET_ID", "AKID1"),
+        ("TENCENT_SECRET_KEY", "hunter2"),
+    ];
+    let scratch = Scratch::new();
+    scratch
+        .write("smsq.toml", SETTINGS)
+        .write("list.csv", "phone\n+8613812345678\n");
+    let import = ["import", "list.csv", "--text", "Hi", "--campaign", "c"];
+    let ran = scratch.run_with(import, &secrets);
+    assert!(ran.stderr().contains("`shop` needs a sender"), "{ran}");
+    let named = import.into_iter().chain(["--from", "X"]);
+    assert_eq!(scratch.run_with(named, &secrets).code(), Some(0));
+    let checked = scratch.run_with(["check"], &secrets);
+    assert_eq!(checked.code(), Some(2), "{checked}");
+    let finding = "provider `shop`: `sdk_app_id`, `template` is not set";
+    assert!(checked.stdout().contains(finding), "{checked}");
+    snapshot!(scratch.run_with(["send"], &secrets), @r"
+    exit 2
+    ----- stderr
+    error: provider `shop`: `sdk_app_id`, `template` is not set
+    hint: set it in [providers.shop]
+    ");
+
+    let settings = format!("{SETTINGS}sdk_app_id = \"1\"\ntemplate = \"2\"\n");
+    scratch.write("smsq.toml", &settings);
+    sqlite(
+        &scratch,
+        "UPDATE campaign SET sender = NULL WHERE name = 'c'",
     );
-    assert!(!said.contains("refuses the account"), "{said}");
+    let checked = scratch.run_with(["check"], &secrets);
+    assert_eq!(checked.code(), Some(2), "{checked}");
+    let finding = "campaign `c` names no sender, and provider `shop` has none";
+    assert!(checked.stdout().contains(finding), "{checked}");
+    let sent = scratch.run_with(["send"], &secrets);
+    assert_eq!(sent.code(), Some(2), "{sent}");
+    assert!(sent.stderr().contains(finding), "{sent}");
+    assert_eq!(sqlite(&scratch, "SELECT state, attempts FROM sms"), "0|0");
+}
+
+#[test]
+fn check_lists_its_notes_in_json() {
+    let scratch = Scratch::new();
+    scratch.write("smsq.toml", SENDERLESS);
+    let ran = scratch.run(["check", "--format", "json"]);
+    assert_eq!(ran.json()["problems"], serde_json::json!([]), "{ran}");
+    let notes = ran.json()["notes"].to_string();
+    assert!(
+        notes.contains("no part of the request carries the text"),
+        "{ran}"
+    );
+    assert!(notes.contains("`g` has no `from`"), "{ran}");
 }
 
 #[test]

@@ -8,6 +8,8 @@ use rustix::process::Signal;
 use smsq::sandbox::{Behaviour, Faults, Share};
 
 use crate::support::practice::{Practice, list, reserved_list};
+use crate::support::running::eventually;
+use crate::support::scripted::Scripted;
 use crate::support::shell::sqlite;
 use crate::support::tls::TlsFront;
 use crate::support::{Ran, Scratch};
@@ -326,6 +328,24 @@ fn provider_that_never_took_anything_is_told_with_its_reason() {
         reason.is_some_and(|reason| reason.contains("refused")),
         "{status}"
     );
+}
+
+#[test]
+fn status_shows_the_words_of_an_answer_in_json() {
+    let answer = r#"{"error":{"code":"busy","message":"the line is busy","at":[1,2]}}"#;
+    let gateway = Scripted::start("503 Service Unavailable", answer);
+    let scratch = Scratch::new();
+    scratch.write_cellar(&gateway.url());
+    scratch.import(&list(1));
+    let sending = scratch.start(["send", "--quiet"]);
+    let mut shown = String::new();
+    eventually("a failed attempt", || {
+        shown = scratch.run(["status"]).stdout();
+        shown.contains("the last attempt failed: ")
+    });
+    sending.kill();
+    assert!(shown.contains("the line is busy\n"), "{shown}");
+    assert!(!shown.contains('{'), "{shown}");
 }
 
 #[test]

@@ -363,12 +363,17 @@ fn suppress_import_reads_what_import_reads() {
 }
 
 fn zipped(parts: &[(&str, &str)]) -> Vec<u8> {
+    let parts = parts.iter().map(|(name, text)| (*name, text.as_bytes()));
+    zipped_bytes(&parts.collect::<Vec<_>>())
+}
+
+fn zipped_bytes(parts: &[(&str, &[u8])]) -> Vec<u8> {
     let mut archive = ZipWriter::new(Cursor::new(Vec::new()));
-    for (name, text) in parts {
+    for (name, bytes) in parts {
         archive
             .start_file(*name, SimpleFileOptions::default())
             .expect("a part");
-        archive.write_all(text.as_bytes()).expect("writes");
+        archive.write_all(bytes).expect("writes");
     }
     archive.finish().expect("an archive").into_inner()
 }
@@ -419,39 +424,89 @@ fn ods(rows: u32, columns: u32) -> Vec<u8> {
     ])
 }
 
-/// An old workbook with a cell at its first place and one at `row`, `column`.
-fn xls(row: u16, column: u16) -> Vec<u8> {
-    let record = |kind: u16, data: &[u8]| {
-        let length = u16::try_from(data.len()).expect("a short record");
-        [&kind.to_le_bytes()[..], &length.to_le_bytes(), data].concat()
+/// A record of XLSB.
+fn long_record(kind: u8, data: &[u8]) -> Vec<u8> {
+    // Two bytes for a type above 127, and as many for the length.
+    let mut bytes = match kind {
+        0..0x80 => vec![kind],
+        _ => vec![kind, 1],
     };
-    let begin = |kind: u16| {
-        let mut data = [0; 16];
-        data[..4].copy_from_slice(&[0, 6, kind.to_le_bytes()[0], 0]);
-        record(0x0809, &data)
+    let length = data.len().to_le_bytes()[0];
+    assert!(data.len() < 0x80, "a short record");
+    bytes.push(length);
+    bytes.extend(data);
+    bytes
+}
+
+fn wide(text: &str) -> Vec<u8> {
+    let length = u32::try_from(text.len()).expect("a short text");
+    let mut bytes = length.to_le_bytes().to_vec();
+    bytes.extend(text.encode_utf16().flat_map(u16::to_le_bytes));
+    bytes
+}
+
+/// A binary workbook with a cell at its first place and one at `row`, `column`.
+fn xlsb(row: u32, column: u32) -> Vec<u8> {
+    const REL: &str = "http://schemas.openxmlformats.org/officeDocument/2006/relationships";
+    let sheet = [&[0; 8][..], &wide("r1"), &wide("a")].concat();
+    let book = [
+        long_record(0x9C, &sheet),
+        long_record(0x90, &[]),
+        long_record(0x84, &[]),
+    ];
+    let relations = format!(
+        "<Relationships><Relationship Id=\"r1\" Type=\"{REL}/worksheet\" Target=\"worksheets/sheet1.bin\"/></Relationships>"
+    );
+    let begin = |row: u32| long_record(0, &[&row.to_le_bytes()[..], &[0; 13]].concat());
+    let cell = |column: u32| {
+        let data = [&column.to_le_bytes()[..], &[0; 4], &wide("phone")].concat();
+        long_record(6, &data)
     };
-    let number = |row: u16, column: u16| {
-        let mut data = vec![];
-        data.extend(row.to_le_bytes());
-        data.extend(column.to_le_bytes());
-        data.extend(0_u16.to_le_bytes());
-        data.extend(1_f64.to_le_bytes());
-        record(0x0203, &data)
-    };
+    let cells = [
+        long_record(0x81, &[]),
+        long_record(0x94, &[0; 16]),
+        long_record(0x91, &[]),
+        begin(0),
+        cell(0),
+        if row == 0 { Vec::new() } else { begin(row) },
+        cell(column),
+        long_record(0x92, &[]),
+    ];
+    zipped_bytes(&[
+        ("[Content_Types].xml", b"<Types/>"),
+        ("xl/workbook.bin", &book.concat()),
+        ("xl/_rels/workbook.bin.rels", relations.as_bytes()),
+        ("xl/worksheets/sheet1.bin", &cells.concat()),
+    ])
+}
+
+/// A record of XLS.
+fn record(kind: u16, data: &[u8]) -> Vec<u8> {
+    let length = u16::try_from(data.len()).expect("a short record");
+    [&kind.to_le_bytes()[..], &length.to_le_bytes(), data].concat()
+}
+
+fn words(words: &[u16]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_le_bytes()).collect()
+}
+
+/// An old workbook with one sheet of these records, and `more` for the whole workbook.
+fn xls(more: &[u8], cells: &[u8]) -> Vec<u8> {
+    let begin = |kind: u16| record(0x0809, &words(&[0x0600, kind, 0, 0, 0, 0, 0, 0]));
     let sheet = |start: u32| {
         let name = [&start.to_le_bytes()[..], &[0, 0, 1, 0, b'a']].concat();
         record(0x0085, &name)
     };
-    let globals = begin(5).len() + sheet(0).len() + record(0x000A, &[]).len();
+    let globals = begin(5).len() + sheet(0).len() + more.len() + record(0x000A, &[]).len();
     let start = u32::try_from(globals).expect("a short stream");
     let stream = [
-        begin(5),
-        sheet(start),
-        record(0x000A, &[]),
-        begin(0x10),
-        number(0, 0),
-        number(row, column),
-        record(0x000A, &[]),
+        &begin(5)[..],
+        &sheet(start),
+        more,
+        &record(0x000A, &[]),
+        &begin(0x10),
+        cells,
+        &record(0x000A, &[]),
     ]
     .concat();
     let mut book = cfb::CompoundFile::create(Cursor::new(Vec::new())).expect("a compound file");
@@ -461,6 +516,52 @@ fn xls(row: u16, column: u16) -> Vec<u8> {
     part.write_all(&[0; 8192]).expect("writes");
     drop(part);
     book.into_inner().into_inner()
+}
+
+/// A cell at its first place and one at `row`, `column`.
+fn xls_at(row: u16, column: u16) -> Vec<u8> {
+    let number = |row: u16, column: u16| {
+        let place = words(&[row, column, 0]);
+        record(0x0203, &[&place[..], &1_f64.to_le_bytes()].concat())
+    };
+    xls(&[], &[number(0, 0), number(row, column)].concat())
+}
+
+/// So many cells with the same long text, whose second half lies in another record.
+fn xls_of_one_text(cells: u16) -> Vec<u8> {
+    let text = [
+        &[1, 0, 0, 0, 1, 0, 0, 0, 0x60, 0xEA, 0][..],
+        &[b'x'].repeat(30_000),
+    ]
+    .concat();
+    let more = [&[0][..], &[b'x'].repeat(30_000)].concat();
+    let shared = [record(0x00FC, &text), record(0x003C, &more)].concat();
+    let cell = |row: u16| record(0x00FD, &words(&[row, 0, 0, 0, 0]));
+    xls(&shared, &(0..cells).flat_map(cell).collect::<Vec<u8>>())
+}
+
+/// A sheet that says that it has so many rows and columns.
+fn xls_of_size(rows: u32, columns: u16) -> Vec<u8> {
+    let mut size = [[0; 4], rows.to_le_bytes()].concat();
+    size.extend(words(&[0, columns, 0]));
+    xls(&[], &record(0x0200, &size))
+}
+
+/// A formula that names the same sheet, whose name is long, again and again.
+fn xls_of_long_formulas(formulas: u16) -> Vec<u8> {
+    let name = [&[0, 0, 0, 0, 0, 0, 255, 0][..], &[b'x'; 255]].concat();
+    let refs = record(0x0017, &words(&[1, 0, 1, 1]));
+    let globals = [record(0x0085, &name), refs].concat();
+    let tokens = [0x3A, 0, 0, 0, 0, 0, 0].repeat(1_000);
+    let length = u16::try_from(tokens.len()).expect("a short formula");
+    let formula = |row: u16| {
+        let head = words(&[row, 0, 0, 0, 0, 0, 0, 0, 0, 0, length]);
+        record(0x0006, &[&head[..], &tokens].concat())
+    };
+    xls(
+        &globals,
+        &(0..formulas).flat_map(formula).collect::<Vec<u8>>(),
+    )
 }
 
 /// The program with little address space: where it wants more it is aborted.
@@ -488,7 +589,12 @@ fn workbooks_of_huge_sheets_are_refused_in_little_memory() {
         ("row.xlsx", xlsx(&far("A4294967295"))),
         ("both.xlsx", xlsx(&far("ZZZZZZ4294967295"))),
         ("repeated.ods", ods(6_000, 16_384)),
-        ("far.xls", xls(65_535, 65_535)),
+        ("far.xls", xls_at(65_535, 65_535)),
+        ("text.xls", xls_of_one_text(50_000)),
+        ("size.xls", xls_of_size(u32::MAX, u16::MAX)),
+        ("formulas.xls", xls_of_long_formulas(4_000)),
+        ("column.xlsb", xlsb(1, 16_384)),
+        ("row.xlsb", xlsb(1 << 20, 0)),
     ] {
         std::fs::write(scratch.path(name), bytes).expect("writes");
         let output = run_in_little_memory(&scratch, &["import", name, "--text", "Hi"]);
@@ -502,7 +608,11 @@ fn workbooks_of_huge_sheets_are_refused_in_little_memory() {
     for (name, bytes) in [
         ("near.xlsx", xlsx(&far("XFD1048576"))),
         ("few.ods", ods(3, 1)),
-        ("near.xls", xls(9, 9)),
+        ("near.xls", xls_at(9, 9)),
+        ("text.xls", xls_of_one_text(9)),
+        ("size.xls", xls_of_size(65_536, 256)),
+        ("formulas.xls", xls_of_long_formulas(9)),
+        ("near.xlsb", xlsb((1 << 20) - 1, 16_383)),
     ] {
         std::fs::write(scratch.path(name), bytes).expect("writes");
         let output = run_in_little_memory(&scratch, &["import", name, "--text", "Hi", "--dry-run"]);
@@ -523,4 +633,51 @@ fn endless_templates_are_refused_in_little_memory() {
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(2), "{said}");
     assert!(said.contains("`/dev/zero` is longer than 64 KiB"), "{said}");
+    let doubled = format!("{}x{}", "{% set a = a ~ a %}".repeat(20), "{{ a ~ a }}");
+    let each = format!(
+        "{}{}",
+        "{% for a in [a ~ a ~ a ~ a] %}".repeat(16),
+        "{% endfor %}".repeat(16)
+    );
+    for text in [
+        r#"{% set a = "x" * 60000 %}{{ a | replace("x", a) | length }}"#,
+        r#"{{ "x" * 90000000 ~ "x" * 90000000 ~ "x" * 90000000 | length }}"#,
+        "{% set a %}{{ phone }}{{ phone }}{% endset %}{{ a }}",
+        "{% macro a(b) %}{{ a(b ~ b) }}{% endmacro %}{{ a(phone) }}",
+        "{% for a in phone recursive %}{{ loop(phone) }}{% endfor %}",
+        &format!("{{{{ phone{} }}}}", " ~ phone".repeat(5_000)),
+        &doubled,
+        &each,
+    ] {
+        let output = run_in_little_memory(&scratch, &["import", "list.csv", "--text", text]);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{text:.80}: {said}");
+        assert!(said.contains("`--text`: line 1: "), "{text:.80}: {said}");
+    }
+    let wide = r#"{{ "%999999999s" | format(phone) }}"#;
+    let output = run_in_little_memory(&scratch, &["import", "list.csv", "--text", wide]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(
+        scratch
+            .read("list.rejects.csv")
+            .contains("a width below 100"),
+        "{said}"
+    );
+    // Chains that are nested tens of thousands deep.
+    for text in [
+        format!("{{{{ {}1 }}}}", "-".repeat(65_000)),
+        format!("{{{{ {} }}}}", "-".repeat(65_000)),
+        format!("{{{{ 1{} }}}}", "-1".repeat(30_000)),
+        format!("{{% if {}a %}}{{% endif %}}", "not ".repeat(15_000)),
+        format!("{{% if a %}}{}{{% endif %}}", "{%elif a%}".repeat(6_000)),
+        format!("{{{{ a{} }}}}", "|d".repeat(30_000)),
+    ] {
+        scratch.write("deep.txt", &text);
+        let output =
+            run_in_little_memory(&scratch, &["import", "list.csv", "--template", "deep.txt"]);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{text:.40}: {said}");
+        assert!(said.contains("`deep.txt`: line 1: "), "{text:.40}: {said}");
+    }
 }

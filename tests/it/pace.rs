@@ -36,6 +36,7 @@ impl Stalls {
         let thread = std::thread::spawn(move || {
             while !ended.load(Ordering::Relaxed) {
                 let began = Instant::now();
+                // Not a wait for anything: how late the nap ends is what is measured.
                 std::thread::sleep(NAP);
                 let late = began.elapsed().saturating_sub(NAP).as_millis();
                 worst.fetch_max(u64::try_from(late).unwrap_or(u64::MAX), Ordering::Relaxed);

@@ -195,6 +195,30 @@ fn entries_become_messages_and_what_is_none_goes_to_the_dead_list() {
 }
 
 #[test]
+fn nested_values_are_never_sent_as_json() {
+    let Some(mut list) = List::on(PLAIN) else {
+        return;
+    };
+    let scratch = Scratch::new();
+    list.push(r#"{"phone":"+447400123451","content":{"a":1}}"#);
+    list.push(r#"{"phone":"+447400123452","content":["a"]}"#);
+    list.push(r#"{"phone":{"a":"+447400123453"},"content":"Hi"}"#);
+    list.push(r#"{"phone":"+447400123454","content":"{\"a\":1}","order":{"id":7}}"#);
+    let ran = scratch.run(list.import(&["--format", "json"]));
+    let told = ran.json();
+    assert_eq!(
+        (&told["accepted"], &told["rejected"]),
+        (&1.into(), &3.into()),
+        "{ran}"
+    );
+    assert_eq!(list.dead().len(), 3);
+    let _: u64 = list.ask(&["DEL", &format!("{}:dead", list.key)]);
+    list.push(r#"{"phone":"+447400123455","name":{"first":"Ann"}}"#);
+    let ran = scratch.run(list.import(&["--text", "Hi {{ name }}", "--format", "json"]));
+    assert_eq!(ran.json()["rejected"], 1, "{ran}");
+}
+
+#[test]
 fn an_importer_killed_at_random_moments_loses_and_doubles_nothing() {
     with_every_database(|db| {
         let mut random = StdRng::seed_from_u64(7);

@@ -1,7 +1,16 @@
 //! What reaches the terminal: nothing that a list, a file name or a gateway says can steer it.
 
+use std::fs::File;
+use std::io::{Read, Write};
+use std::process::Command;
+use std::time::Duration;
+
+use rustix::fs::{Mode, OFlags};
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use smsq::sandbox::Behaviour;
 use smsq::text::is_printable;
 
+use crate::support::practice::{Practice, list};
 use crate::support::scripted::Scripted;
 use crate::support::{Ran, Scratch};
 
@@ -111,4 +120,105 @@ fn hostile_text_of_another_program_stays_exact_in_json() {
     }
     let failures = scratch.failures("default");
     assert_eq!(failures[0]["content"], format!("Hello {HOSTILE}"));
+}
+
+const COLUMNS: usize = 70;
+
+/// What a terminal shows in the end of what was written to it.
+fn screen(written: &str) -> Vec<String> {
+    let mut lines: Vec<Vec<char>> = vec![Vec::new()];
+    let (mut row, mut column) = (0_usize, 0_usize);
+    let mut rest = written.chars();
+    while let Some(c) = rest.next() {
+        match c {
+            '\r' => column = 0,
+            '\n' => row += 1,
+            '\u{1b}' => {
+                let mut sequence = String::new();
+                for c in rest.by_ref() {
+                    sequence.push(c);
+                    if c.is_ascii_alphabetic() {
+                        break;
+                    }
+                }
+                let count = sequence.trim_matches(|c: char| !c.is_ascii_digit());
+                let count: usize = count.parse().unwrap_or(1);
+                match sequence.chars().last() {
+                    Some('A') => row = row.saturating_sub(count),
+                    Some('B') => row += count,
+                    Some('K') => lines[row].clear(),
+                    _ => {}
+                }
+            }
+            _ => {
+                if column == COLUMNS {
+                    (row, column) = (row + 1, 0);
+                }
+                let needed = lines.len().max(row + 1);
+                lines.resize(needed, Vec::new());
+                let line = &mut lines[row];
+                let length = line.len().max(column + 1);
+                line.resize(length, ' ');
+                line[column] = c;
+                column += 1;
+            }
+        }
+        let needed = lines.len().max(row + 1);
+        lines.resize(needed, Vec::new());
+    }
+    lines.into_iter().map(String::from_iter).collect()
+}
+
+#[test]
+fn progress_bar_is_gone_after_ctrl_c() {
+    let gateway = Practice::start(Behaviour {
+        latency: Duration::from_millis(400),
+        ..Behaviour::default()
+    });
+    let scratch = Scratch::new();
+    gateway.forgetful(&scratch, "");
+    scratch.import(&list(40));
+    let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
+    grantpt(&master).expect("grants");
+    unlockpt(&master).expect("unlocks");
+    let name = ptsname(&master, Vec::new()).expect("its name");
+    let open = || {
+        let flags = OFlags::RDWR | OFlags::NOCTTY;
+        File::from(rustix::fs::open(&name, flags, Mode::empty()).expect("its other end"))
+    };
+    let sized = format!("stty cols {COLUMNS} rows 20 && exec \"$0\" \"$@\"");
+    let send = scratch.command(["send", "--slots", "4"]);
+    let mut command = Command::new("setsid");
+    command
+        .args(["--ctty", "sh", "-c", &sized])
+        .arg(send.get_program())
+        .args(send.get_args())
+        .current_dir(scratch.path("."))
+        .env("TERM", "xterm");
+    let mut child = command
+        .stdin(open())
+        .stdout(open())
+        .stderr(open())
+        .spawn()
+        .expect("setsid starts");
+    drop(command);
+    let mut master = File::from(master);
+    let (mut seen, mut is_typed) = (Vec::new(), false);
+    let mut piece = [0; 4096];
+    // The terminal hangs up when the program has ended.
+    while let Ok(read @ 1..) = master.read(&mut piece) {
+        seen.extend_from_slice(&piece[..read]);
+        if !is_typed && String::from_utf8_lossy(&seen).contains("4/40") {
+            master.write_all(b"\x03").expect("types");
+            is_typed = true;
+        }
+    }
+    let ended = child.wait().expect("ends");
+    let written = String::from_utf8_lossy(&seen);
+    assert_eq!(ended.code(), Some(130), "{written}");
+    assert!(written.contains("^C"), "{written}");
+    let shown = screen(&written);
+    let has = |text: &str| shown.iter().any(|line| line.contains(text));
+    assert!(has("stopping: ") && has("goes on from here"), "{shown:#?}");
+    assert!(!has("━") && !has("─"), "{shown:#?}");
 }

@@ -9,12 +9,14 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::providers::{senderless, unset};
 use super::status::lost_text;
 use super::words::{duration, messages, positive, rates};
 use super::{Context, hinted};
 use crate::config::{MANY_SLOTS, MAX_SLOTS};
 use crate::console::Console;
 use crate::exit::Exit;
+use crate::provider::Provider;
 use crate::rate::Rates;
 use crate::report::{Standing, shell_word};
 use crate::sender::{Ended, Sender, Settings, Summary};
@@ -365,6 +367,7 @@ fn sender(
     let config = &context.config;
     let default = config.default_provider.as_deref();
     let mut needed = BTreeSet::new();
+    let mut senderless = Vec::new();
     for (campaign, totals) in campaigns {
         let has_work = totals.queued + totals.sending > 0;
         if has_work
@@ -373,19 +376,27 @@ fn sender(
                 CampaignState::Active | CampaignState::Stopped
             )
         {
-            needed.insert(
-                campaign
-                    .provider
-                    .as_deref()
-                    .or(default)
-                    .ok_or_else(|| no_provider(&config.own_providers))?,
-            );
+            let name = campaign.provider.as_deref().or(default);
+            let name = name.ok_or_else(|| no_provider(&config.own_providers))?;
+            needed.insert(name);
+            if campaign.sender.is_none() {
+                senderless.push((name, &campaign.name));
+            }
         }
     }
     if work.follow {
         needed.insert(default.ok_or_else(|| no_provider(&config.own_providers))?);
     }
     let mut providers = context.providers(needed.into_iter())?;
+    if let Some((message, hint)) = providers.values().find_map(unset) {
+        return Err(hinted(message, Some(&hint)));
+    }
+    for (name, campaign) in senderless {
+        if providers.get(name).is_some_and(Provider::needs_sender) {
+            let (message, hint) = self::senderless(name, campaign);
+            return Err(hinted(message, Some(&hint)));
+        }
+    }
     // What others queue meanwhile may need one of these; a faulty one must not stop the rest.
     for name in &config.own_providers {
         if !providers.contains_key(name)

@@ -66,7 +66,7 @@ pub(in crate::commands) struct List {
     /// Not before this moment: 2026-12-24T09:00:00Z, "2026-12-24 09:00" or +2h [default: at once]
     #[arg(long, value_name = "TIME")]
     pub(in crate::commands) at: Option<Moment>,
-    /// Not after this moment, or so long after --at: a message still unsent then fails as expired
+    /// Not after this moment, or a span counted from --at (+8h): a message still unsent then fails as expired
     #[arg(long, value_name = "TIME")]
     pub(in crate::commands) expires: Option<Moment>,
     #[command(flatten)]

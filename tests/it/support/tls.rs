@@ -40,6 +40,7 @@ impl TlsFront {
                 }
                 let (client, config) = (client.expect("a connection"), Arc::clone(&config));
                 std::thread::spawn(move || {
+                    // The slow handshake that is played.
                     std::thread::sleep(until_next(period, began.elapsed()));
                     // A client that gave up is none of its business.
                     let _ = answer_one(client, config, gateway);
