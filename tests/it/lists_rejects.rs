@@ -509,7 +509,10 @@ fn xls(more: &[u8], cells: &[u8]) -> Vec<u8> {
         &record(0x000A, &[]),
     ]
     .concat();
-    let mut book = cfb::CompoundFile::create(Cursor::new(Vec::new())).expect("a compound file");
+    // The library takes an empty short stream in a file of version 4 for damage.
+    let file = Cursor::new(Vec::new());
+    let book = cfb::CompoundFile::create_with_version(cfb::Version::V3, file);
+    let mut book = book.expect("a compound file");
     let mut part = book.create_stream("/Workbook").expect("a stream");
     part.write_all(&stream).expect("writes");
     // Short streams lie elsewhere, which libraries read in different ways.
@@ -552,7 +555,9 @@ fn xls_of_long_formulas(formulas: u16) -> Vec<u8> {
     let name = [&[0, 0, 0, 0, 0, 0, 255, 0][..], &[b'x'; 255]].concat();
     let refs = record(0x0017, &words(&[1, 0, 1, 1]));
     let globals = [record(0x0085, &name), refs].concat();
-    let tokens = [0x3A, 0, 0, 0, 0, 0, 0].repeat(1_000);
+    let first = [0x3A, 0, 0, 0, 0, 0, 0];
+    let added = [&first[..], &[3]].concat().repeat(999);
+    let tokens = [&first[..], &added].concat();
     let length = u16::try_from(tokens.len()).expect("a short formula");
     let formula = |row: u16| {
         let head = words(&[row, 0, 0, 0, 0, 0, 0, 0, 0, 0, length]);
@@ -592,7 +597,7 @@ fn workbooks_of_huge_sheets_are_refused_in_little_memory() {
         ("far.xls", xls_at(65_535, 65_535)),
         ("text.xls", xls_of_one_text(50_000)),
         ("size.xls", xls_of_size(u32::MAX, u16::MAX)),
-        ("formulas.xls", xls_of_long_formulas(4_000)),
+        ("formulas.xls", xls_of_long_formulas(6_000)),
         ("column.xlsb", xlsb(1, 16_384)),
         ("row.xlsb", xlsb(1 << 20, 0)),
     ] {
@@ -618,8 +623,8 @@ fn workbooks_of_huge_sheets_are_refused_in_little_memory() {
         let output = run_in_little_memory(&scratch, &["import", name, "--text", "Hi", "--dry-run"]);
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(
-            !said.contains("too large") && !said.contains("damaged"),
-            "{name}: {said}"
+            !said.contains("too large") && !said.contains("cannot be read"),
+            "{name}: {said:.200}"
         );
     }
 }
