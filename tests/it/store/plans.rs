@@ -1,7 +1,13 @@
 //! What a claim costs does not grow with the table: its statements walk along one index and stop when they
 //! have enough, whatever the database knows of the table.
 
-use super::desk::Desk;
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
+
+use diesel::connection::{Instrumentation, InstrumentationEvent};
+use smsq::store::{Access, Round, Store};
+
+use super::desk::{Desk, NOW, claim_of, round};
 use super::server::at_every_server;
 use crate::support::client::Client;
 use crate::support::databases::Kind;
@@ -10,24 +16,24 @@ const WANTED: i64 = 50;
 /// Campaign, ready, now, the last key's moment and id, and how many.
 const VALUES: [i64; 6] = [1, 0, 1_000_000, 50, 10_000, WANTED];
 
-/// The statements of `due`, `due_after` and `due_without_skipping` in `src/store/server/claim.rs`, as
-/// diesel writes them, and the most rows that each may look at.
+/// The statements of `due`, `due_after` and `due_without_skipping` in `src/store/server/claim.rs`, and the most rows
+/// that each may look at.
 const STATEMENTS: [(&str, i64); 4] = [
     (
-        "SELECT id, campaign_id, phone, content, params, segments, in_doubt, due_at, expires_at, attempts,
-         claim, reference FROM sms WHERE campaign_id = $1 AND state = $2 AND due_at <= $3
+        "SELECT id, campaign_id, phone, content, params, segments, in_doubt, expires_at, attempts, claim,
+         reference, due_at FROM sms WHERE campaign_id = $1 AND state = $2 AND due_at <= $3
          ORDER BY due_at, id LIMIT $6 FOR UPDATE SKIP LOCKED",
         WANTED,
     ),
     (
-        "SELECT id, campaign_id, phone, content, params, segments, in_doubt, due_at, expires_at, attempts,
-         claim, reference FROM sms WHERE campaign_id = $1 AND state = $2 AND due_at = $4 AND id > $5
+        "SELECT id, campaign_id, phone, content, params, segments, in_doubt, expires_at, attempts, claim,
+         reference, due_at FROM sms WHERE campaign_id = $1 AND state = $2 AND due_at = $4 AND id > $5
          ORDER BY due_at, id LIMIT $6 FOR UPDATE SKIP LOCKED",
         WANTED,
     ),
     (
-        "SELECT id, campaign_id, phone, content, params, segments, in_doubt, due_at, expires_at, attempts,
-         claim, reference FROM sms WHERE campaign_id = $1 AND state = $2 AND due_at > $4 AND due_at <= $3
+        "SELECT id, campaign_id, phone, content, params, segments, in_doubt, expires_at, attempts, claim,
+         reference, due_at FROM sms WHERE campaign_id = $1 AND state = $2 AND due_at > $4 AND due_at <= $3
          ORDER BY due_at, id LIMIT $6 FOR UPDATE SKIP LOCKED",
         WANTED,
     ),
@@ -133,4 +139,62 @@ async fn a_claim_looks_at_what_it_takes_and_sorts_nothing() {
         look(&mut client, "with statistics");
     })
     .await;
+}
+
+/// Statements that claims ran in this process, in their plain form.
+static RUN: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+
+#[expect(clippy::unnecessary_wraps, reason = "diesel takes it so")]
+fn record() -> Option<Box<dyn Instrumentation>> {
+    let noted = |event: InstrumentationEvent<'_>| {
+        if let InstrumentationEvent::StartQuery { query, .. } = event {
+            let sql = plain(&query.to_string());
+            if sql.contains("from sms where campaign_id") && sql.contains("limit") {
+                RUN.lock().expect("nobody failed").insert(sql);
+            }
+        }
+    };
+    Some(Box::new(noted))
+}
+
+/// Without what differs from engine to engine, and the order in which values are given.
+fn plain(sql: &str) -> String {
+    let sql = sql.split(" -- binds").next().unwrap_or_default();
+    let sql = sql.to_lowercase().replace("sms.", "");
+    let sql: String = sql.replace("`sms`.", "").replace("\"sms\".", "");
+    let sql = sql.replace(['`', '"', '(', ')'], " ").replace(',', " , ");
+    let value = regex::Regex::new(r"\$\d+").expect("a pattern");
+    let sql = value.replace_all(&sql, "?");
+    sql.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn planned_statements_are_those_that_claims_run() {
+    diesel::connection::set_default_instrumentation(record).expect("nobody holds it");
+    at_every_server(async |desk| {
+        let spring = desk.queued(20).await;
+        let worker = desk.worker().await;
+        RUN.lock().expect("nobody failed").clear();
+        let comparing = format!("{}?skip_locked=off", desk.db.url);
+        for url in [&desk.db.url, &comparing] {
+            let store = Store::open(url, Access::Existing)
+                .await
+                .expect("a database");
+            // More than are left of the moment at which all are due.
+            for want in [2, 30] {
+                let claiming = Round {
+                    claims: vec![claim_of(&[(spring, want)])],
+                    ..round(worker.id, NOW)
+                };
+                store.round(Arc::new(claiming)).await.expect("a round");
+            }
+        }
+        for (statement, _) in STATEMENTS {
+            let run = RUN.lock().expect("nobody failed");
+            assert!(run.contains(&plain(statement)), "{statement}: {run:#?}");
+        }
+    })
+    .await;
+    // Sessions of other tests are recorded no longer.
+    diesel::connection::set_default_instrumentation(|| None).expect("nobody holds it");
 }
