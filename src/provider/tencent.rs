@@ -97,7 +97,7 @@ impl Calls for Tencent {
         app.into_iter().chain(template).collect()
     }
 
-    /// Only numbers in mainland China get it, but what numbers there will be nobody knows when settings are checked.
+    /// Required for numbers in mainland China; settings are checked before any number is known.
     fn needs_sender(&self) -> bool {
         true
     }

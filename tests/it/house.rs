@@ -245,6 +245,14 @@ fn the_directions_make_no_circle() {
 }
 
 #[test]
+fn licences_of_the_manifest_are_in_the_repository() {
+    let read = |name: &str| fs::read_to_string(name).expect(name);
+    assert!(read("Cargo.toml").contains("license = \"MIT OR Apache-2.0\""));
+    assert!(read("LICENSE-MIT").contains("Permission is hereby granted"));
+    assert!(read("LICENSE-APACHE").contains("Version 2.0, January 2004"));
+}
+
+#[test]
 fn only_the_gateway_knows_the_http_client() {
     let places = ["provider/gateway.rs", "provider/gateway/"];
     assert_eq!(strays(r"\breqwest\b", &places), nobody());

@@ -137,6 +137,8 @@ fn sender_is_needed_where_the_request_has_it_and_the_section_not() {
     for (kind, more, expected) in [
         ("aliyun", "", true),
         ("aliyun", "from = 'S'", false),
+        ("tencent", "", true),
+        ("tencent", "from = 'S'", false),
         ("twilio", "", true),
         ("twilio", "messaging_service = 'MG1'", false),
         ("telnyx", "messaging_profile = 'p'", false),
