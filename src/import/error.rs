@@ -298,10 +298,15 @@ pub(super) fn closest<'w>(wanted: &str, words: impl Iterator<Item = &'w str>) ->
         .map(|(_, word)| printable_line(word).into_owned())
 }
 
-/// Names as they stand in a message: each in backticks.
+/// Names as they stand in a message: each in backticks, and cut where it is longer than a line.
 pub(super) fn listed<'n>(names: impl Iterator<Item = &'n str>) -> String {
-    let names: Vec<String> = names
-        .map(|name| format!("`{}`", printable_line(name)))
-        .collect();
-    names.join(", ")
+    const LONGEST_NAME: usize = 80;
+    let names = names.map(|name| {
+        let name = printable_line(name);
+        match name.char_indices().nth(LONGEST_NAME) {
+            Some((end, _)) => format!("`{}…`", &name[..end]),
+            None => format!("`{name}`"),
+        }
+    });
+    names.collect::<Vec<String>>().join(", ")
 }

@@ -623,8 +623,8 @@ fn workbooks_of_huge_sheets_are_refused_in_little_memory() {
         let output = run_in_little_memory(&scratch, &["import", name, "--text", "Hi", "--dry-run"]);
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(
-            !said.contains("too large") && !said.contains("cannot be read"),
-            "{name}: {said:.200}"
+            !said.contains("too large") && !said.contains("cannot be read") && said.len() < 400,
+            "{name}: {said}"
         );
     }
 }
