@@ -225,7 +225,7 @@ fn entry_of_a_message_in_flight_is_no_evidence_for_its_twin() {
         let provider = Dated::start(Some(0), |asked, earlier| match earlier {
             _ if asked.is_lookup() => listed(&[entry("m1", PHONE, &clock(0), "")]),
             0 => Reply::Lost,
-            1 => Reply::AfterLookups(2, r#"{"id":"m1"}"#.to_owned()),
+            1 => Reply::AfterLookups(1, r#"{"id":"m1"}"#.to_owned()),
             _ => Reply::Json(r#"{"id":"m2"}"#.to_owned()),
         });
         let scratch = scratch_with(db, &provider, "absent_after = \"1s\"", 2);

@@ -13,7 +13,7 @@ pub(crate) enum Reply {
     Lost,
     /// No answer comes while the test runs.
     Never,
-    /// The same as `Json`, once there were so many look-ups.
+    /// The same as `Json`, a moment after so many look-ups: their answers are read first.
     AfterLookups(usize, String),
 }
 
@@ -66,6 +66,7 @@ impl Dated {
                             while lookups() < count {
                                 std::thread::sleep(Duration::from_millis(10));
                             }
+                            std::thread::sleep(Duration::from_millis(300));
                             answer(stream, ahead, &body);
                         }
                     }
