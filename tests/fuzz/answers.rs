@@ -70,6 +70,7 @@ fuzz_target!(|data: &[u8]| {
         responses: &[response],
         asked_at: stamp.now,
         others: &std::collections::BTreeSet::new(),
+        unsettled: &[],
     };
     let finding = provider.found(&MESSAGES[0], attempt, &answers);
     assert!(status < 300 || status == 404 || matches!(finding, Finding::Unclear(_)));
