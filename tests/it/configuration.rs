@@ -1,5 +1,8 @@
 //! The configuration and the providers in it: faults with their place, and the commands that show them.
 
+use smsq::sandbox::Behaviour;
+
+use crate::support::practice::Practice;
 use crate::support::shell::sqlite;
 use crate::support::{Scratch, snapshot};
 
@@ -372,6 +375,44 @@ fn missing_settings_of_a_vendor_are_reported_before_sending() {
     assert_eq!(sent.code(), Some(2), "{sent}");
     assert!(sent.stderr().contains(finding), "{sent}");
     assert_eq!(sqlite(&scratch, "SELECT state, attempts FROM sms"), "0|0");
+}
+
+#[test]
+fn campaign_without_sender_stops_no_other() {
+    let gateway = Practice::start(Behaviour::default());
+    let scratch = Scratch::new();
+    let toml = SENDERLESS
+        .replace(
+            "http://127.0.0.1:1/send",
+            &format!("{}/messages", gateway.url()),
+        )
+        .replace(
+            "\"{{ phone }}\" }",
+            "\"{{ phone }}\", text = \"{{ content }}\" }",
+        );
+    scratch
+        .write("smsq.toml", &toml)
+        .write("list.csv", "phone\n+447400123456\n");
+    for (name, sender) in [("named", "ACME"), ("none", "X")] {
+        let import = ["import", "list.csv", "--text", name, "--campaign", name];
+        let more = ["--from", sender, "--again"];
+        let ran = scratch.run(import.into_iter().chain(more));
+        assert_eq!(ran.code(), Some(0), "{ran}");
+    }
+    sqlite(
+        &scratch,
+        "UPDATE campaign SET sender = NULL WHERE name = 'none'",
+    );
+    let ran = scratch.run(["send"]);
+    assert_eq!(ran.code(), Some(3), "{ran}");
+    let finding = "campaign `none` names no sender";
+    assert!(ran.stderr().contains(finding), "{ran}");
+    let status = scratch.run(["status", "--format", "json"]).json();
+    assert_eq!(
+        (&status["sent"], &status["queued"]),
+        (&1.into(), &1.into()),
+        "{status}"
+    );
 }
 
 #[test]

@@ -368,6 +368,7 @@ fn sender(
     let default = config.default_provider.as_deref();
     let mut needed = BTreeSet::new();
     let mut senderless = Vec::new();
+    let mut with_work = 0;
     for (campaign, totals) in campaigns {
         let has_work = totals.queued + totals.sending > 0;
         if has_work
@@ -379,6 +380,7 @@ fn sender(
             let name = campaign.provider.as_deref().or(default);
             let name = name.ok_or_else(|| no_provider(&config.own_providers))?;
             needed.insert(name);
+            with_work += 1;
             if campaign.sender.is_none() {
                 senderless.push((name, &campaign.name));
             }
@@ -391,11 +393,15 @@ fn sender(
     if let Some((message, hint)) = providers.values().find_map(unset) {
         return Err(hinted(message, Some(&hint)));
     }
+    senderless.retain(|(name, _)| providers.get(*name).is_some_and(Provider::needs_sender));
+    let can_send = work.follow || senderless.len() < with_work;
     for (name, campaign) in senderless {
-        if providers.get(name).is_some_and(Provider::needs_sender) {
-            let (message, hint) = self::senderless(name, campaign);
+        let (message, hint) = self::senderless(name, campaign);
+        if !can_send {
             return Err(hinted(message, Some(&hint)));
         }
+        // It stops, and the others go on.
+        context.console.warn(&format!("{message}: {hint}"));
     }
     // What others queue meanwhile may need one of these; a faulty one must not stop the rest.
     for name in &config.own_providers {
