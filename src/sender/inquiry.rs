@@ -368,6 +368,7 @@ impl Clerk {
             Finding::Found(receipt) => {
                 self.forget(&question.unknown);
                 self.progress.sent.fetch_add(1, Ordering::Relaxed);
+                self.progress.set_trouble(None);
                 self.settle(&provider, &question.unknown, Fate::Sent(receipt));
                 return Ok(());
             }

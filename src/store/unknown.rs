@@ -75,15 +75,7 @@ impl Store {
     }
 
     pub async fn is_unknown_due(&self, due: Due) -> Result<bool, StoreError> {
-        reading!(self, |conn| diesel::select(diesel::dsl::exists(
-            sms::table
-                .filter(sms::campaign_id.eq(due.campaign_id))
-                .filter(sms::state.eq(State::Unknown.code()))
-                .filter(sms::due_at.le(due.by.as_millis()))
-                .filter(sms::claimed_at.le(due.claimed_by.as_millis()))
-                .filter(is_none_of(NOT_STORED).assume_not_null()),
-        ))
-        .get_result(conn))
+        Ok(!self.unknown_due(due, 1).await?.is_empty())
     }
 
     /// Takes an unknown message to ask for it, or to ask again later; false when another worker did, or when

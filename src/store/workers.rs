@@ -191,34 +191,44 @@ impl Store {
 
     /// Whether any queued message of the campaign is worth sending after a moment.
     pub async fn outlives(&self, campaign_id: i64, at: Timestamp) -> Result<bool, StoreError> {
-        reading!(self, |conn| diesel::select(diesel::dsl::exists(
-            sms::table
-                .filter(sms::campaign_id.eq(campaign_id))
-                .filter(sms::state.eq(State::Ready.code()))
-                .filter(
-                    sms::expires_at
-                        .is_null()
-                        .or(sms::expires_at.gt(at.as_millis()).assume_not_null()),
-                ),
-        ))
-        .get_result(conn))
+        let later = sms::expires_at.gt(at.as_millis()).assume_not_null();
+        let first: Vec<i64> = reading!(self, |conn| sms::table
+            .filter(sms::campaign_id.eq(campaign_id))
+            .filter(sms::state.eq(State::Ready.code()))
+            .filter(sms::expires_at.is_null().or(later))
+            .limit(1)
+            .select(sms::id)
+            .load(conn))?;
+        Ok(!first.is_empty())
     }
 
     /// Whether a campaign still has messages that may become due, or that anybody is sending.
     pub async fn unfinished(&self, campaign_id: i64) -> Result<Unfinished, StoreError> {
-        let in_state = |state: State| {
-            diesel::dsl::exists(
-                sms::table
-                    .filter(sms::campaign_id.eq(campaign_id))
-                    .filter(sms::state.eq(state.code())),
-            )
-        };
-        // In one statement: a message that is claimed or put back meanwhile is in one of the two.
-        let (ready, sending) = reading!(self, |conn| diesel::select((
-            in_state(State::Ready),
-            in_state(State::Sending),
-        ))
-        .get_result(conn))?;
-        Ok(Unfinished { ready, sending })
+        // In one statement: a message that is claimed or put back meanwhile is in one of the two. No `EXISTS`:
+        // MariaDB may take one that is killed for false.
+        let states = [State::Ready.code(), State::Sending.code()];
+        let first: Vec<i32> = reading!(self, |conn| sms::table
+            .filter(sms::campaign_id.eq(campaign_id))
+            .filter(sms::state.eq_any(states))
+            .order((sms::state, sms::due_at))
+            .limit(1)
+            .select(sms::state)
+            .load(conn))?;
+        if first != [State::Ready.code()] {
+            return Ok(Unfinished {
+                ready: false,
+                sending: !first.is_empty(),
+            });
+        }
+        let last: Vec<i32> = reading!(self, |conn| sms::table
+            .filter(sms::campaign_id.eq(campaign_id))
+            .filter(sms::state.eq(State::Sending.code()))
+            .limit(1)
+            .select(sms::state)
+            .load(conn))?;
+        Ok(Unfinished {
+            ready: true,
+            sending: !last.is_empty(),
+        })
     }
 }

@@ -151,6 +151,10 @@ impl Address {
         if known {
             Ok(())
         } else {
+            let is_secret = ["pass", "pwd", "secret"]
+                .iter()
+                .any(|word| key.contains(word));
+            let value = if is_secret { "…" } else { value };
             Err(format!("has `{key}={value}`; it may have {PARAMETERS}"))
         }
     }
@@ -282,6 +286,7 @@ mod tests {
                 "mysql://me:secret@host/queue?tsl=off",
                 "has `tsl=off`; it may have `tls=",
             ),
+            ("mysql://me@host/queue?password=secret", "has `password=…`"),
         ] {
             let error = mysql(url).err().expect("an error");
             assert!(error.contains(said), "{url}: {error}");

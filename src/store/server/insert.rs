@@ -222,10 +222,11 @@ async fn replace(link: &mut Link, replaced: &[i64], known: &Known) -> QueryResul
         }
     }
     for ids in replaced.chunks(ROWS) {
-        on!(link, |conn| delete(
+        let removed = on!(link, |conn| delete(
             sms_failed::table.filter(sms_failed::id.eq_any(ids))
         )
         .execute(conn))?;
+        super::all_removed(removed, ids.len())?;
     }
     for (import_id, count) in by_import {
         on!(link, |conn| update(import::table.find(import_id))

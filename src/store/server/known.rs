@@ -57,10 +57,7 @@ pub(super) struct Known {
 impl Known {
     pub(super) async fn read(link: &mut Link, batch: &Batch) -> QueryResult<Self> {
         let mut known = Self::default();
-        let is_suppressing: bool = on!(link, |conn| diesel::select(diesel::dsl::exists(
-            suppression::table.select(suppression::phone)
-        ))
-        .get_result(conn))?;
+        let is_suppressing = is_suppressing(link).await?;
         for rows in batch.rows.chunks(ROWS) {
             let keys: Vec<&str> = rows.iter().map(|row| row.dedupe_key.as_str()).collect();
             let found: Vec<String> = on!(link, |conn| sms_key::table
@@ -119,6 +116,15 @@ impl Known {
         });
         queued || self.sent.get(&id).is_some_and(|phone| *phone == row.phone)
     }
+}
+
+/// Whether the suppression list has a phone. No `EXISTS`: MariaDB may take one that is killed for false.
+pub(super) async fn is_suppressing(link: &mut Link) -> QueryResult<bool> {
+    let first: Vec<String> = on!(link, |conn| suppression::table
+        .limit(1)
+        .select(suppression::phone)
+        .load(conn))?;
+    Ok(!first.is_empty())
 }
 
 /// What becomes of each row; of equal keys the first row of the file has it.

@@ -308,6 +308,16 @@ fn conflict(why: &str) -> Error {
     )
 }
 
+/// Fails where a statement removed fewer rows than this transaction has locked: MariaDB reports success when a `DELETE`
+/// is killed or reaches its time limit before its first row.
+fn all_removed(removed: usize, locked: usize) -> Result<(), Error> {
+    if removed == locked {
+        Ok(())
+    } else {
+        Err(conflict("rows were to be removed, and are still there"))
+    }
+}
+
 fn lost(why: &str) -> Error {
     Error::DatabaseError(
         DatabaseErrorKind::UnableToSendCommand,

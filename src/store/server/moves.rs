@@ -5,6 +5,7 @@ use diesel::sql_types::{BigInt, Integer, Nullable, Text};
 use diesel::{QueryResult, delete, insert_into, update};
 use diesel_async::RunQueryDsl;
 
+use super::all_removed;
 use super::link::{Link, on};
 use crate::sms::{Cause, Receipt, State, Timestamp};
 use crate::store::foreign::Foreign;
@@ -162,9 +163,9 @@ pub(super) async fn to_sent(
             .values(rows)
             .execute(conn))?;
     }
-    on!(link, |conn| delete(sms::table.filter(sms::id.eq_any(&ids)))
+    let removed = on!(link, |conn| delete(sms::table.filter(sms::id.eq_any(&ids)))
         .execute(conn))?;
-    Ok(())
+    all_removed(removed, ids.len())
 }
 
 /// Moves a row of `sms_failed` to the ledger: the message was accepted after all.
@@ -211,9 +212,9 @@ pub(super) async fn failed_to_sent(
             sms_sent::sent_at,
         ))
         .execute(conn))?;
-    on!(link, |conn| delete(sms_failed::table.find(id))
+    let removed = on!(link, |conn| delete(sms_failed::table.find(id))
         .execute(conn))?;
-    Ok(())
+    all_removed(removed, 1)
 }
 
 pub(super) async fn to_failed(
@@ -247,7 +248,7 @@ pub(super) async fn to_failed(
         ids.retain(|id| !taken.contains(id));
     }
     let ids = &ids;
-    on!(link, |conn| sms::table
+    let moved = on!(link, |conn| sms::table
         .filter(sms::id.eq_any(ids))
         .select((
             (
@@ -297,9 +298,9 @@ pub(super) async fn to_failed(
             ),
         ))
         .execute(conn))?;
-    on!(link, |conn| delete(sms::table.filter(sms::id.eq_any(ids)))
+    let removed = on!(link, |conn| delete(sms::table.filter(sms::id.eq_any(ids)))
         .execute(conn))?;
-    Ok(())
+    all_removed(removed, moved)
 }
 
 /// Parks rows as unknown, in doubt from now on.
@@ -357,7 +358,7 @@ pub(super) async fn to_ready(
 
 /// Moves rows of `sms_failed` back to the queue as they were: attempts, claim, reference and all.
 pub(super) async fn back_to_queue(link: &mut Link, ids: &[i64], now: Timestamp) -> QueryResult<()> {
-    on!(link, |conn| sms_failed::table
+    let moved = on!(link, |conn| sms_failed::table
         .filter(sms_failed::id.eq_any(ids))
         .select((
             (
@@ -407,11 +408,11 @@ pub(super) async fn back_to_queue(link: &mut Link, ids: &[i64], now: Timestamp) 
             ),
         ))
         .execute(conn))?;
-    on!(link, |conn| delete(
+    let removed = on!(link, |conn| delete(
         sms_failed::table.filter(sms_failed::id.eq_any(ids))
     )
     .execute(conn))?;
-    Ok(())
+    all_removed(removed, moved)
 }
 
 /// Forgets that the recipients of these messages are in their campaigns.
@@ -425,18 +426,38 @@ pub(super) async fn give_up_keys(link: &mut Link, ids: &[i64]) -> QueryResult<()
     campaigns.dedup();
     for campaign_id in campaigns {
         let of = keys.iter().filter(|(id, _)| *id == campaign_id);
-        let mut keys: Vec<&str> = of
+        let keys: Vec<&str> = of
             .filter_map(|(_, key)| key.as_ref().map(|key| key.text.as_str()))
             .collect();
-        keys.sort_unstable();
-        on!(link, |conn| delete(
-            sms_key::table
-                .filter(sms_key::campaign_id.eq(campaign_id))
-                .filter(sms_key::dedupe_key.eq_any(&keys))
-        )
-        .execute(conn))?;
+        drop_keys(link, campaign_id, &keys).await?;
     }
     Ok(())
+}
+
+/// Removes these keys of a campaign, where they are there; returns how many.
+pub(super) async fn drop_keys(
+    link: &mut Link,
+    campaign_id: i64,
+    keys: &[&str],
+) -> QueryResult<usize> {
+    let held: Vec<String> = on!(link, |conn| sms_key::table
+        .filter(sms_key::campaign_id.eq(campaign_id))
+        .filter(sms_key::dedupe_key.eq_any(keys))
+        .order(sms_key::dedupe_key)
+        .select(sms_key::dedupe_key)
+        .for_update()
+        .load(conn))?;
+    if held.is_empty() {
+        return Ok(0);
+    }
+    let removed = on!(link, |conn| delete(
+        sms_key::table
+            .filter(sms_key::campaign_id.eq(campaign_id))
+            .filter(sms_key::dedupe_key.eq_any(&held))
+    )
+    .execute(conn))?;
+    all_removed(removed, held.len())?;
+    Ok(removed)
 }
 
 /// Remembers who is in a campaign; returns how many of these were not known yet.

@@ -97,9 +97,19 @@ impl Server {
             return Ok(());
         }
         let fault = |symptom, error| self.fault(symptom, &error);
+        let pooler = || {
+            let reason = "is reached by a pooler that keeps no prepared statements of its clients";
+            StoreError::new(self.place(), Fault::Pooler, reason)
+        };
         let mut first = self.link().await?;
-        let done = prepared(first.link()).await;
-        done.map_err(|error| fault(first.symptom(&error), error))?;
+        if let Err(error) = prepared(first.link()).await {
+            // Another client's statement may have the name.
+            let symptom = first.symptom(&error);
+            return Err(match symptom {
+                Symptom::Lost | Symptom::ReadOnly => fault(symptom, error),
+                _ => pooler(),
+            });
+        }
         // A pooler gives it the session in which the statement was prepared, and the first one another.
         let mut other = self.link().await?;
         let begun = other.link().run("BEGIN").await;
@@ -110,8 +120,7 @@ impl Server {
             if first.symptom(&error) == Symptom::Lost {
                 return Err(fault(Symptom::Lost, error));
             }
-            let reason = "is reached by a pooler that keeps no prepared statements of its clients";
-            return Err(StoreError::new(self.place(), Fault::Pooler, reason));
+            return Err(pooler());
         }
         first.give_back();
         Ok(())

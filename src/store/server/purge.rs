@@ -6,8 +6,9 @@ use diesel::prelude::*;
 use diesel::{QueryResult, delete, update};
 use diesel_async::RunQueryDsl;
 
-use super::Server;
 use super::link::{Link, on};
+use super::moves::drop_keys;
+use super::{Server, all_removed};
 use crate::sms::{State, Timestamp};
 use crate::store::foreign::Foreign;
 use crate::store::purge::{FailedRow, PurgeChunk, QueuedRow, SentRow, Stretch, Tallies};
@@ -75,10 +76,11 @@ async fn drop_sent(
     tallies: &mut Tallies,
 ) -> QueryResult<Option<i64>> {
     let ids: Vec<i64> = rows.iter().map(|row| row.id).collect();
-    on!(link, |conn| delete(
+    let removed = on!(link, |conn| delete(
         sms_sent::table.filter(sms_sent::id.eq_any(&ids))
     )
     .execute(conn))?;
+    all_removed(removed, ids.len())?;
     for row in rows {
         tallies.add_sent(row);
     }
@@ -114,10 +116,11 @@ async fn drop_failed(link: &mut Link, ids: &[i64], tallies: &mut Tallies) -> Que
         .for_update()
         .load(conn))?;
     let ids: Vec<i64> = rows.iter().map(|row| row.id).collect();
-    on!(link, |conn| delete(
+    let removed = on!(link, |conn| delete(
         sms_failed::table.filter(sms_failed::id.eq_any(&ids))
     )
     .execute(conn))?;
+    all_removed(removed, ids.len())?;
     for row in rows {
         tallies.add_failed(row);
     }
@@ -157,8 +160,9 @@ async fn drop_queued(
         .for_update()
         .load(conn))?;
     let ids: Vec<i64> = rows.iter().map(|row| row.id).collect();
-    on!(link, |conn| delete(sms::table.filter(sms::id.eq_any(&ids)))
+    let removed = on!(link, |conn| delete(sms::table.filter(sms::id.eq_any(&ids)))
         .execute(conn))?;
+    all_removed(removed, ids.len())?;
     for row in rows {
         tallies.add_queued(row);
     }
@@ -215,19 +219,10 @@ async fn person(
 
 async fn give_up_keys(link: &mut Link, tallies: &Tallies) -> QueryResult<()> {
     for (campaign_id, keys) in &tallies.keys {
-        drop_keys(link, *campaign_id, keys.clone()).await?;
+        let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+        drop_keys(link, *campaign_id, &keys).await?;
     }
     Ok(())
-}
-
-async fn drop_keys(link: &mut Link, campaign_id: i64, mut keys: Vec<String>) -> QueryResult<usize> {
-    keys.sort_unstable();
-    on!(link, |conn| delete(
-        sms_key::table
-            .filter(sms_key::campaign_id.eq(campaign_id))
-            .filter(sms_key::dedupe_key.eq_any(&keys))
-    )
-    .execute(conn))
 }
 
 /// The keys that no row names any more go with the campaign's last message. The keys are read first: an
@@ -240,27 +235,41 @@ async fn leftover_keys(link: &mut Link, campaign_id: i64) -> QueryResult<PurgeCh
         .limit(CHUNK)
         .for_update()
         .load(conn))?;
-    let was_purged = purged::table.filter(purged::campaign_id.eq(campaign_id));
-    let is_kept: bool = on!(link, |conn| diesel::select(
-        diesel::dsl::exists(sms::table.filter(sms::campaign_id.eq(campaign_id)))
-            .or(diesel::dsl::exists(
-                sms_failed::table.filter(sms_failed::campaign_id.eq(campaign_id)),
-            ))
-            .or(diesel::dsl::exists(
-                sms_sent::table.filter(sms_sent::campaign_id.eq(campaign_id)),
-            ))
-            .or(diesel::dsl::not(diesel::dsl::exists(was_purged))),
-    )
-    .get_result(conn))?;
-    if is_kept || keys.is_empty() {
+    let is_kept = has_messages(link, campaign_id).await?;
+    let was_purged: Vec<i64> = on!(link, |conn| purged::table
+        .filter(purged::campaign_id.eq(campaign_id))
+        .limit(1)
+        .select(purged::import_id)
+        .load(conn))?;
+    if is_kept || was_purged.is_empty() || keys.is_empty() {
         return Ok(PurgeChunk::default());
     }
-    let keys = keys.into_iter().map(String::from).collect();
-    let gone = drop_keys(link, campaign_id, keys).await?;
+    let keys: Vec<&str> = keys.iter().map(|key| key.text.as_str()).collect();
+    let gone = drop_keys(link, campaign_id, &keys).await?;
     Ok(PurgeChunk {
         last: (gone > 0).then_some(campaign_id),
         ..PurgeChunk::default()
     })
+}
+
+/// Whether anything of a campaign is left. No `EXISTS`: MariaDB may take one that is killed for false.
+async fn has_messages(link: &mut Link, campaign_id: i64) -> QueryResult<bool> {
+    let queued: Vec<i64> = on!(link, |conn| sms::table
+        .filter(sms::campaign_id.eq(campaign_id))
+        .limit(1)
+        .select(sms::id)
+        .load(conn))?;
+    let failed: Vec<i64> = on!(link, |conn| sms_failed::table
+        .filter(sms_failed::campaign_id.eq(campaign_id))
+        .limit(1)
+        .select(sms_failed::id)
+        .load(conn))?;
+    let sent: Vec<i64> = on!(link, |conn| sms_sent::table
+        .filter(sms_sent::campaign_id.eq(campaign_id))
+        .limit(1)
+        .select(sms_sent::id)
+        .load(conn))?;
+    Ok(!(queued.is_empty() && failed.is_empty() && sent.is_empty()))
 }
 
 async fn count(link: &mut Link, tallies: &Tallies, now: Timestamp) -> QueryResult<()> {

@@ -8,6 +8,7 @@ use diesel::prelude::*;
 use diesel_async::RunQueryDsl;
 
 use super::claim::{self, Candidate, Floors, Marks};
+use super::known::is_suppressing;
 use super::link::{Link, on};
 use super::pace::Estimate;
 use super::recipients::Recipients;
@@ -212,10 +213,7 @@ impl Search<'_> {
         }
         let suppressing = match self.suppressing {
             Some(suppressing) => suppressing,
-            None => on!(link, |conn| diesel::select(diesel::dsl::exists(
-                suppression::table.select(suppression::phone)
-            ))
-            .get_result(conn))?,
+            None => is_suppressing(link).await?,
         };
         self.suppressing = Some(suppressing);
         if !suppressing {

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use smsq::store::{Access, Fault, Round, Settled, Settlement, Store};
 
-use super::desk::{Desk, NOW, PROVIDER, again, at_every_desk, round, rows, sent};
+use super::desk::{Desk, NOW, PROVIDER, again, at_every_desk, failed, round, rows, sent};
 use crate::support::databases::{Database, Kind, on_every_database};
 use crate::support::running::PATIENCE;
 
@@ -163,6 +163,31 @@ async fn transaction_is_repeated_after_error_in_any_language() {
         })
         .await;
     }
+}
+
+/// MariaDB says that a `DELETE` succeeded which was killed before its first row. `PostgreSQL` can be made to do as much.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn transaction_is_repeated_when_a_delete_removed_nothing() {
+    at_every_server(async |desk| {
+        if desk.db.kind != Kind::Postgres {
+            return;
+        }
+        let spring = desk.queued(4).await;
+        let worker = desk.worker().await;
+        let claimed = desk.claim(worker.id, spring, 4).await;
+        for (sms, fate) in claimed.iter().zip([sent(), failed()]) {
+            hinder(&desk.db, "DELETE ON sms", 1, "RETURN NULL");
+            assert_eq!(desk.settle(sms, fate).await, Settled::Done);
+            free(&desk.db);
+        }
+        hinder(&desk.db, "DELETE ON sms_failed", 1, "RETURN NULL");
+        assert_eq!(desk.settle(&claimed[1], sent()).await, Settled::Late);
+        free(&desk.db);
+        let both = "SELECT count(*) AS value FROM sms JOIN sms_sent ON sms.id = sms_sent.id";
+        assert_eq!(desk.db.number(both), 0);
+        desk.assert_nothing_is_lost().await;
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
