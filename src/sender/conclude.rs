@@ -12,7 +12,7 @@ use super::line::{Line, is_in_its_right_mind, note_outcomes, note_refusals};
 use super::slot::{End, Ended, Job};
 use super::{Event, retry};
 use crate::phone::mask;
-use crate::sms::{Cause, Class, Outcome, Sms, Timestamp};
+use crate::sms::{Cause, Outcome, Sms, Timestamp};
 use crate::store::{CampaignState, Fate, Halt, Round, Settlement, Stop};
 
 /// A claimed call that did not start is given back to the queue rather than kept for longer.
@@ -49,6 +49,8 @@ impl Clerk {
             End::Outcomes(mut outcomes) | End::Unreached(mut outcomes) => {
                 if !is_reached && route.has_accepted {
                     outcomes.iter_mut().for_each(try_again);
+                } else if !is_reached && route.failing_since.is_none() {
+                    warn_unreached(route.provider.name(), &outcomes);
                 }
                 self.note_campaign(&job, &mut outcomes, round);
                 let attempt = attempt(&job, started_us, is_reached, &outcomes);
@@ -252,14 +254,6 @@ impl Clerk {
             self.progress.set_note(Some(note));
         }
         if !route.has_accepted {
-            // What is unknown may have been taken.
-            if route.failing_since.is_none() && cause.class != Class::Unknown {
-                tracing::warn!(
-                    provider = name,
-                    reason = why,
-                    "the provider took nothing yet"
-                );
-            }
             let trouble = format!("`{name}` never took a message; the last failure: {why}");
             self.progress.set_trouble(Some(trouble));
         }
@@ -311,6 +305,17 @@ impl Clerk {
 }
 
 /// A request as the breaker sees it: with its message, where that may be what is wrong with it.
+/// Says why a provider is not reached at its first failure: the url may be wrong.
+fn warn_unreached(provider: &str, outcomes: &[Outcome]) {
+    if let Some(Outcome::Unavailable { cause, .. }) = outcomes.first() {
+        tracing::warn!(
+            provider,
+            reason = cause.reason,
+            "the provider cannot be reached"
+        );
+    }
+}
+
 fn attempt(job: &Job, started_us: i64, is_reached: bool, outcomes: &[Outcome]) -> Attempt {
     let certain = job.rows.iter().zip(outcomes).filter_map(|(sms, outcome)| {
         matches!(outcome, Outcome::Unavailable { .. }).then_some((sms.id, sms.claim))

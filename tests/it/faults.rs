@@ -308,12 +308,12 @@ fn provider_that_never_took_anything_is_told_with_its_reason() {
     scratch.import(&list(2));
     let mut sending = scratch.start(["send"]);
     sending.until_said("why nothing goes", |said| said.contains("refused"));
-    let ran = scratch.run(["status"]);
-    assert!(
-        ran.stdout()
-            .contains("the last attempt failed: no connection"),
-        "{ran}"
-    );
+    // It is said before it is stored.
+    eventually("status says it, too", || {
+        let ran = scratch.run(["status"]);
+        let said = "the last attempt failed: no connection";
+        ran.stdout().contains(said)
+    });
     sending.signal(Signal::TERM);
     let ran = sending.ended();
     assert_eq!(ran.code(), Some(143), "{ran}");
