@@ -406,7 +406,7 @@ fn style(with_total: bool) -> ProgressStyle {
         .progress_chars("━━─")
 }
 
-/// In whole seconds, one at the least: a guess is no more exact.
+/// In whole seconds, at least one: an estimate is not more exact than that.
 fn whole(span: Duration) -> Duration {
     Duration::from_secs(span.as_secs().max(1))
 }

@@ -17,7 +17,7 @@ const SAME_WITHIN: Duration = Duration::from_secs(1);
 pub(crate) struct Signals {
     interrupt: Signal,
     terminate: Signal,
-    /// `None` where whoever started the process has it ignore this one, as `nohup` does.
+    /// `None` where the process was started with this signal ignored, as by `nohup`.
     hang_up: Option<Signal>,
     last: Option<Received>,
 }

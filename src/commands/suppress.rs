@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use indicatif::HumanCount;
 use serde_json::json;
 
-use super::import::{column, delimiter, explained, fault};
+use super::import::{FileFormat, column, explained, fault};
 use super::words::counted;
 use super::{Context, hinted};
 use crate::exit::Exit;
-use crate::import::{Encoding, Options, PhoneList};
+use crate::import::{Options, PhoneList};
 use crate::phone::{Phone, Region};
 use crate::store::{Access, Store};
 use crate::text::printable_line;
@@ -72,15 +72,8 @@ struct ImportArgs {
     /// Which column has the phones, like `phone=手机号`; of `phone=mobile,home` all are taken
     #[arg(long, value_name = "phone=COLUMN", value_parser = column)]
     column: Option<(String, String)>,
-    /// What is between the fields [default: found in the header]
-    #[arg(long, value_name = "CHARACTER", value_parser = delimiter)]
-    delimiter: Option<u8>,
-    /// The encoding of the text, like gb18030, utf-16 or windows-1252 [default: found in the text]
-    #[arg(long, value_name = "NAME")]
-    encoding: Option<Encoding>,
-    /// The sheet of a workbook, by its name or number [default: the first]
-    #[arg(long, value_name = "NAME")]
-    sheet: Option<String>,
+    #[command(flatten)]
+    format: FileFormat,
     /// Where rejected rows go [default: <file>.rejects.csv in the current folder]
     #[arg(long, value_name = "FILE")]
     rejects: Option<PathBuf>,
@@ -178,17 +171,14 @@ async fn import(context: &Context, args: &ImportArgs) -> anyhow::Result<()> {
             )),
         ));
     }
-    let list = PhoneList::open(Options {
+    let options = args.format.applied_to(Options {
         file: args.file.clone(),
         columns: args.column.iter().cloned().collect(),
         region: args.region.or(context.config.default_region),
-        delimiter: args.delimiter,
-        encoding: args.encoding,
-        sheet: args.sheet.clone(),
         rejects: args.rejects.clone(),
         ..Options::default()
-    })
-    .map_err(fault)?;
+    });
+    let list = PhoneList::open(options).map_err(fault)?;
     let shown = args.file.display();
     explained(&context.console, &shown.to_string(), &list.mapping());
     let mut store: Option<Store> = None;

@@ -149,7 +149,7 @@ impl Layers {
                     key,
                     value: None,
                     wanted: format!(
-                        "a section named after a provider, and there is no provider `{name}`{closest}"
+                        "a section named after a provider; unknown provider `{name}`{closest}"
                     ),
                 });
             }

@@ -110,7 +110,7 @@ fn prices_of_an_unknown_provider_are_rejected() {
     let prices = "[prices.sandbx]\ncurrency = \"EUR\"\n44 = 0.1\n";
     assert_eq!(
         fault(prices, &[]),
-        "smsq.toml:1: `prices.sandbx` must be a section named after a provider, and there is no provider `sandbx`; \
+        "smsq.toml:1: `prices.sandbx` must be a section named after a provider; unknown provider `sandbx`; \
          did you mean `sandbox`?"
     );
     assert!(load(&prices.replace("sandbx", "sandbox"), &[]).is_ok());

@@ -256,16 +256,10 @@ fn facts(report: &Report) -> Vec<Fact> {
         let value = format!("{}{}", duration(took), rate.unwrap_or_default());
         fact("Time", value, more);
     }
-    let through: Vec<&str> = report
-        .bill
-        .providers
-        .iter()
-        .map(|part| part.name.as_str())
-        .collect();
-    if !through.is_empty() {
+    if let Some(providers) = report.providers() {
         let sender = report.sender.as_ref();
         let sender = sender.map(|sender| format!("sender {sender}"));
-        fact("Provider", through.join(", "), sender.unwrap_or_default());
+        fact("Provider", providers, sender.unwrap_or_default());
     }
     if report.totals.sent + report.totals.failed > 0 {
         let more = "asked for no more messages; of the failed";

@@ -386,6 +386,13 @@ impl Report {
         })
     }
 
+    /// The names of the providers that took messages.
+    fn providers(&self) -> Option<String> {
+        let providers = self.bill.providers.iter();
+        let names: Vec<&str> = providers.map(|part| part.name.as_str()).collect();
+        (!names.is_empty()).then(|| names.join(", "))
+    }
+
     /// From the first message that was sent to the last one.
     pub fn took(&self) -> Option<Duration> {
         let (first, last) = (self.facts.first_at?, self.facts.last_at?);

@@ -169,16 +169,10 @@ fn facts(report: &Report, text: &mut String) {
         let (first, last) = (report.local.exact(first), report.local.exact(last));
         lines.push(("sent", format!("{first} to {last}{}", pace(report))));
     }
-    let through: Vec<&str> = report
-        .bill
-        .providers
-        .iter()
-        .map(|part| part.name.as_str())
-        .collect();
-    if !through.is_empty() {
+    if let Some(providers) = report.providers() {
         let sender = report.sender.as_ref();
         let sender = sender.map(|sender| format!(" as {sender}"));
-        let said = format!("{}{}", through.join(", "), sender.unwrap_or_default());
+        let said = format!("{providers}{}", sender.unwrap_or_default());
         lines.push(("through", printable_line(&said).into_owned()));
     }
     if report.facts.segments > 0 {

@@ -199,6 +199,27 @@ fn scratch_with(db: &Database, provider: &Dated, more: &str, rows: usize) -> Scr
     scratch
 }
 
+/// A provider whose clock is `ahead` and whose answers are lost; asked for a message it lists what `entries` says.
+fn losing(ahead: Option<i64>, entries: impl Fn() -> Vec<String> + Send + Sync + 'static) -> Dated {
+    Dated::start(ahead, move |asked, _| {
+        if asked.is_lookup() {
+            listed(&entries())
+        } else {
+            Reply::Lost
+        }
+    })
+}
+
+/// The message as the provider lists it.
+fn taken() -> Vec<String> {
+    vec![entry("m0", PHONE, &clock(0), "")]
+}
+
+/// The same, rejected with a code.
+fn rejected(code: &'static str) -> impl Fn() -> Vec<String> {
+    move || vec![entry("m0", PHONE, &clock(0), code)]
+}
+
 #[test]
 fn entry_of_another_sent_message_is_no_evidence_for_its_twin() {
     with_every_database(|db| {
@@ -221,11 +242,12 @@ fn entry_of_another_sent_message_is_no_evidence_for_its_twin() {
 #[test]
 fn entry_of_a_message_in_flight_is_no_evidence_for_its_twin() {
     with_every_database(|db| {
-        // The first never arrives. The second is listed at once and answered late; the third is the first once more.
+        // The first never arrives. The second is listed at once, and answered when it was asked for once more: while
+        // it is in flight, its entry says nothing. The third is the first once more.
         let provider = Dated::start(Some(0), |asked, earlier| match earlier {
             _ if asked.is_lookup() => listed(&[entry("m1", PHONE, &clock(0), "")]),
             0 => Reply::Lost,
-            1 => Reply::AfterLookups(1, r#"{"id":"m1"}"#.to_owned()),
+            1 => Reply::AfterLookups(2, r#"{"id":"m1"}"#.to_owned()),
             _ => Reply::Json(r#"{"id":"m2"}"#.to_owned()),
         });
         let scratch = scratch_with(db, &provider, "absent_after = \"1s\"", 2);
@@ -241,12 +263,7 @@ fn entry_of_a_message_in_flight_is_no_evidence_for_its_twin() {
 #[test]
 fn one_entry_is_no_evidence_for_two_unknown_twins() {
     with_every_database(|db| {
-        let provider = Dated::start(Some(0), |asked, _| {
-            if asked.is_lookup() {
-                return listed(&[entry("m0", PHONE, &clock(0), "")]);
-            }
-            Reply::Lost
-        });
+        let provider = losing(Some(0), taken);
         let scratch = scratch_with(db, &provider, "", 2);
         let ran = scratch.run(["send", "--slots", "2"]);
         assert_eq!(ran.code(), Some(1), "{ran}");
@@ -259,12 +276,8 @@ fn one_entry_is_no_evidence_for_two_unknown_twins() {
 fn lookup_finds_message_when_provider_clock_is_behind() {
     for behind in [11, 61, 900] {
         with_every_database(|db| {
-            let provider = Dated::start(Some(-behind), move |asked, _| {
-                if asked.is_lookup() {
-                    return listed(&[entry("m0", PHONE, &clock(-behind), "")]);
-                }
-                Reply::Lost
-            });
+            let entries = move || vec![entry("m0", PHONE, &clock(-behind), "")];
+            let provider = losing(Some(-behind), entries);
             let scratch = scratch_with(db, &provider, "absent_after = \"1s\"", 1);
             let ran = scratch.run(["send", "--slots", "1"]);
             assert_eq!(ran.code(), Some(0), "{behind} s: {ran}");
@@ -276,12 +289,7 @@ fn lookup_finds_message_when_provider_clock_is_behind() {
 #[test]
 fn message_stays_unknown_when_lookup_answer_has_no_date() {
     with_every_database(|db| {
-        let provider = Dated::start(None, |asked, _| {
-            if asked.is_lookup() {
-                return listed(&[]);
-            }
-            Reply::Lost
-        });
+        let provider = losing(None, Vec::new);
         let scratch = scratch_with(db, &provider, "absent_after = \"1s\"", 1);
         let ran = scratch.run(["send", "--slots", "1"]);
         assert_eq!(ran.code(), Some(1), "{ran}");
@@ -293,12 +301,7 @@ fn message_stays_unknown_when_lookup_answer_has_no_date() {
 #[test]
 fn rejection_found_by_lookup_fails_the_message() {
     with_every_database(|db| {
-        let provider = Dated::start(Some(0), |asked, _| {
-            if asked.is_lookup() {
-                return listed(&[entry("m0", PHONE, &clock(0), "invalid")]);
-            }
-            Reply::Lost
-        });
+        let provider = losing(Some(0), rejected("invalid"));
         let scratch = scratch_with(db, &provider, "", 1);
         let ran = scratch.run(["send", "--slots", "1"]);
         assert_eq!(ran.code(), Some(1), "{ran}");
@@ -313,12 +316,7 @@ fn rejection_found_by_lookup_fails_the_message() {
 #[test]
 fn account_error_found_by_lookup_stops_the_campaign() {
     with_every_database(|db| {
-        let provider = Dated::start(Some(0), |asked, _| {
-            if asked.is_lookup() {
-                return listed(&[entry("m0", PHONE, &clock(0), "credit")]);
-            }
-            Reply::Lost
-        });
+        let provider = losing(Some(0), rejected("credit"));
         let scratch = scratch_with(db, &provider, "", 1);
         let ran = scratch.run(["send", "--slots", "1"]);
         assert_eq!(ran.code(), Some(3), "{ran}");
@@ -332,12 +330,7 @@ fn account_error_found_by_lookup_stops_the_campaign() {
 #[test]
 fn rejection_is_no_proof_where_an_earlier_attempt_is_in_doubt() {
     with_every_database(|db| {
-        let provider = Dated::start(Some(0), |asked, _| {
-            if asked.is_lookup() {
-                return listed(&[entry("m0", PHONE, &clock(0), "invalid")]);
-            }
-            Reply::Lost
-        });
+        let provider = losing(Some(0), rejected("invalid"));
         let scratch = scratch_with(db, &provider, "", 1);
         db.run("UPDATE sms SET in_doubt = (1 = 1), attempts = 1, reference = 'r'");
         let mut sending = scratch.start(["send", "--slots", "1"]);

@@ -11,7 +11,7 @@ use smsq::sandbox::Behaviour;
 use crate::support::Scratch;
 use crate::support::databases::{Database, Kind, with_every_database};
 use crate::support::practice::{Practice, list};
-use crate::support::running::{eventually, stands_still};
+use crate::support::running::{Running, eventually, stands_still};
 
 const SEND: [&str; 3] = ["send", "--slots", "8"];
 
@@ -81,19 +81,25 @@ fn message_with_number_of_a_sent_one_harms_no_other() {
     });
 }
 
+/// A worker that knows of accepted messages which the database does not store.
+fn sending_in_vain(db: &Database) -> (Practice, Scratch, Running) {
+    let gateway = Practice::start(Behaviour::default());
+    let scratch = Scratch::at(&db.url);
+    gateway.forgetful(&scratch, "");
+    scratch.import(&list(40));
+    refuse_sent(db);
+    let sending = scratch.start(SEND);
+    eventually("it sends", || gateway.accepted() > 0);
+    stands_still("nothing is claimed", Duration::from_millis(500), || {
+        gateway.requests()
+    });
+    (gateway, scratch, sending)
+}
+
 #[test]
 fn results_that_cannot_be_stored_are_left_to_the_next_worker() {
     with_every_database(|db| {
-        let gateway = Practice::start(Behaviour::default());
-        let scratch = Scratch::at(&db.url);
-        gateway.forgetful(&scratch, "");
-        scratch.import(&list(40));
-        refuse_sent(db);
-        let sending = scratch.start(SEND);
-        eventually("it sends", || gateway.accepted() > 0);
-        stands_still("nothing is claimed", Duration::from_millis(500), || {
-            gateway.requests()
-        });
+        let (gateway, scratch, sending) = sending_in_vain(db);
         sending.signal(Signal::TERM);
         let ran = sending.ended();
         assert_eq!(ran.code(), Some(2), "{ran}");
@@ -120,16 +126,7 @@ fn results_that_cannot_be_stored_are_left_to_the_next_worker() {
 #[test]
 fn aborted_worker_leaves_what_it_knows() {
     with_every_database(|db| {
-        let gateway = Practice::start(Behaviour::default());
-        let scratch = Scratch::at(&db.url);
-        gateway.forgetful(&scratch, "");
-        scratch.import(&list(40));
-        refuse_sent(db);
-        let mut sending = scratch.start(SEND);
-        eventually("it sends", || gateway.accepted() > 0);
-        stands_still("nothing is claimed", Duration::from_millis(500), || {
-            gateway.requests()
-        });
+        let (gateway, scratch, mut sending) = sending_in_vain(db);
         sending.signal(Signal::TERM);
         sending.until_said("it is told to stop", |said| said.contains("stopping"));
         sending.signal(Signal::INT);

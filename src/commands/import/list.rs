@@ -13,6 +13,32 @@ use crate::report::shell_word;
 use crate::store::Campaign;
 use crate::window::{Clock, Days};
 
+/// The flags that say how a list is written, where that is not to be found out.
+#[derive(Clone, Debug, clap::Args)]
+pub(in crate::commands) struct FileFormat {
+    /// What is between the fields [default: found in the header]
+    #[arg(long, value_name = "CHARACTER", value_parser = delimiter)]
+    delimiter: Option<u8>,
+    /// The encoding of the list, like gb18030, utf-16 or windows-1252 [default: found in the list]
+    #[arg(long, value_name = "NAME")]
+    encoding: Option<Encoding>,
+    /// The sheet of a workbook, by its name or number [default: the first]
+    #[arg(long, value_name = "NAME")]
+    sheet: Option<String>,
+}
+
+impl FileFormat {
+    /// The options with these flags.
+    pub(in crate::commands) fn applied_to(&self, options: Options) -> Options {
+        Options {
+            delimiter: self.delimiter,
+            encoding: self.encoding,
+            sheet: self.sheet.clone(),
+            ..options
+        }
+    }
+}
+
 #[derive(Debug, clap::Args)]
 pub(in crate::commands) struct List {
     /// CSV, XLSX, XLS, ODS or JSON lines, also as .gz or .zip; `-` is standard input
@@ -30,15 +56,8 @@ pub(in crate::commands) struct List {
     /// Which column is what, like `phone=手机号`, `phone=mobile,home` or `name=first_name`; repeatable
     #[arg(long, value_name = "NAME=COLUMN", value_parser = column)]
     column: Vec<(String, String)>,
-    /// What is between the fields [default: found in the header]
-    #[arg(long, value_name = "CHARACTER", value_parser = delimiter)]
-    delimiter: Option<u8>,
-    /// What the text is in, like gb18030, utf-16 or windows-1252 [default: found in the text]
-    #[arg(long, value_name = "NAME")]
-    encoding: Option<Encoding>,
-    /// The sheet of a workbook, by its name or number [default: the first]
-    #[arg(long, value_name = "NAME")]
-    sheet: Option<String>,
+    #[command(flatten)]
+    format: FileFormat,
     /// Replace typographic quotes, dashes and spaces where that makes a text cheaper
     #[arg(long)]
     smart: bool,
@@ -93,20 +112,17 @@ impl List {
     }
 
     pub(super) fn options(&self, file: &Path, region: Option<Region>) -> Options {
-        Options {
+        self.format.applied_to(Options {
             file: file.to_owned(),
             text: self.text_source(),
             columns: self.column.clone(),
             region,
             unique: self.unique.clone(),
             rejects: self.rejects.clone(),
-            delimiter: self.delimiter,
-            encoding: self.encoding,
-            sheet: self.sheet.clone(),
             smart: self.smart,
             with_timezone: self.hours.is_by_column(),
-            template: None,
-        }
+            ..Options::default()
+        })
     }
 
     /// The command that imports the fixed rows of a rejects file.
@@ -127,7 +143,7 @@ impl List {
         if let Some(region) = self.region {
             flag("--region", &region.to_string());
         }
-        if let Some(encoding) = self.encoding {
+        if let Some(encoding) = self.format.encoding {
             flag("--encoding", &encoding.to_string());
         }
         if let Some(at) = window.due_at {

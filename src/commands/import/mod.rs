@@ -16,7 +16,7 @@ use std::time::Duration;
 
 pub(super) use self::checks::check_rejects;
 pub(super) use self::dry_run::{SAMPLES, confirm};
-pub(super) use self::list::{List, column, delimiter};
+pub(super) use self::list::{FileFormat, List, column};
 pub(super) use self::needs::of_queue as seen_by_recipients;
 pub(super) use self::outlook::{Outlook, Pace};
 pub(super) use self::tell::{Imported, mapping as explained, remarks, write_schedule};

@@ -47,7 +47,7 @@ pub(super) fn of(
     }))
 }
 
-/// Every message would be refused where the provider needs a sender, and nobody names one.
+/// Fails where the provider needs a sender and none is set: every message would be refused.
 pub(super) fn check_sender(
     list: &List,
     sender: Option<&String>,

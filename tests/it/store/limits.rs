@@ -148,13 +148,19 @@ async fn worker_declared_dead_settles_but_claims_nothing() {
     .await;
 }
 
+/// Two campaigns with messages; the first may send one in a second.
+async fn slow_and_quick(desk: &Desk) -> (i64, i64) {
+    let slow = desk.queued(50).await;
+    let quick = desk.campaign("quick").await;
+    desk.import(quick, rows(100..200)).await;
+    limit(desk, slow, "1/s").await;
+    (slow, quick)
+}
+
 #[tokio::test]
 async fn exhausted_campaign_limit_leaves_the_claim_to_others() {
     at_every_desk(async |desk| {
-        let slow = desk.queued(50).await;
-        let quick = desk.campaign("quick").await;
-        desk.import(quick, rows(100..200)).await;
-        limit(desk, slow, "1/s").await;
+        let (slow, quick) = slow_and_quick(desk).await;
         let worker = desk.worker().await;
         let claim = || RouteClaim {
             want: 8,
@@ -179,10 +185,7 @@ async fn exhausted_campaign_limit_leaves_the_claim_to_others() {
 #[tokio::test]
 async fn held_call_takes_its_permit_before_new_rows_are_sought() {
     at_every_desk(async |desk| {
-        let slow = desk.queued(50).await;
-        let quick = desk.campaign("quick").await;
-        desk.import(quick, rows(100..200)).await;
-        limit(desk, slow, "1/s").await;
+        let (slow, quick) = slow_and_quick(desk).await;
         let worker = desk.worker().await;
         let claim = RouteClaim {
             want: 8,

@@ -113,6 +113,11 @@ async fn transaction_pooler_works_or_is_refused_at_once() {
                 assert_eq!(error.fault(), Fault::Pooler, "{error}");
                 let hint = error.hint().unwrap_or_default();
                 assert!(hint.contains("pool_mode = session"), "{hint}");
+                // The pooler still has the first one's statements.
+                let url = format!("{pooler}/{name}");
+                let again = Store::open(&url, Access::Create).await;
+                let error = again.err().expect("it is the same pooler");
+                assert_eq!(error.fault(), Fault::Pooler, "{error}");
                 return;
             }
         };

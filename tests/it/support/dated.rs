@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, SystemTime};
 
 /// What is done with a request.
@@ -13,7 +13,7 @@ pub(crate) enum Reply {
     Lost,
     /// No answer comes while the test runs.
     Never,
-    /// The same as `Json`, a moment after so many look-ups: their answers are read first.
+    /// The same as `Json`, once so many look-ups were asked.
     AfterLookups(usize, String),
 }
 
@@ -44,9 +44,10 @@ impl Dated {
         let address = listener.local_addr().expect("an address");
         let asked: Arc<Mutex<Vec<Asked>>> = Arc::default();
         let (log, reply) = (Arc::clone(&asked), Arc::new(reply));
+        let more: Arc<Condvar> = Arc::default();
         std::thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
-                let (log, reply) = (Arc::clone(&log), Arc::clone(&reply));
+                let (log, more, reply) = (Arc::clone(&log), Arc::clone(&more), Arc::clone(&reply));
                 std::thread::spawn(move || {
                     let Some(asked) = read(&stream) else { return };
                     let mut all = log.lock().expect("not poisoned");
@@ -54,19 +55,17 @@ impl Dated {
                     let reply = reply(&asked, earlier.count());
                     all.push(asked);
                     drop(all);
+                    more.notify_all();
                     match reply {
                         Reply::Json(body) => answer(stream, ahead, &body),
                         Reply::Lost => drop(stream),
                         Reply::Never => std::thread::park(),
                         Reply::AfterLookups(count, body) => {
-                            let lookups = || {
-                                let all = log.lock().expect("not poisoned");
-                                all.iter().filter(|it| it.is_lookup()).count()
+                            let are_too_few = |all: &mut Vec<Asked>| {
+                                all.iter().filter(|it| it.is_lookup()).count() < count
                             };
-                            while lookups() < count {
-                                std::thread::sleep(Duration::from_millis(10));
-                            }
-                            std::thread::sleep(Duration::from_millis(300));
+                            let all = log.lock().expect("not poisoned");
+                            drop(more.wait_while(all, are_too_few));
                             answer(stream, ahead, &body);
                         }
                     }
