@@ -165,7 +165,7 @@ impl Cli {
         Flags {
             config: self.global.config.clone(),
             database: self.global.database.clone(),
-            slots: pace.and_then(|pace| pace.slots),
+            concurrency: pace.and_then(|pace| pace.concurrency),
             on_unknown: pace.and_then(|pace| pace.on_unknown.clone()),
         }
     }

@@ -198,14 +198,14 @@ fn is_hung_up(error: &io::Error) -> bool {
 
 /// Whether the reader of standard output has gone: `error` or what it comes from is a broken pipe.
 pub fn closed(error: &(dyn Error + 'static)) -> bool {
-    let mut cause = Some(error);
-    while let Some(error) = cause {
+    let mut failure = Some(error);
+    while let Some(error) = failure {
         if let Some(io) = error.downcast_ref::<io::Error>()
             && io.kind() == io::ErrorKind::BrokenPipe
         {
             return true;
         }
-        cause = error.source();
+        failure = error.source();
     }
     false
 }

@@ -211,14 +211,14 @@ impl std::str::FromStr for Class {
 
 /// Why: a class, the vendor's own code where there is one, and a sentence for the operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Cause {
+pub struct Failure {
     pub class: Class,
     pub code: Option<String>,
     /// A lowercase fragment without phones, texts and secrets; at most a few hundred bytes.
     pub reason: String,
 }
 
-impl Cause {
+impl Failure {
     pub fn new(class: Class, reason: impl Into<String>) -> Self {
         Self {
             class,
@@ -236,7 +236,7 @@ impl Cause {
 
 /// What a provider said of a message that it took.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Receipt {
+pub struct Acceptance {
     pub message_id: Option<String>,
     pub segments: Option<i32>,
     /// As the provider wrote it, with its currency where it gave one.
@@ -247,32 +247,32 @@ pub struct Receipt {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// The provider took it, or says that it already has this reference.
-    Accepted(Receipt),
+    Accepted(Acceptance),
     /// This message will never go.
-    Rejected(Cause),
+    Rejected(Failure),
     /// Too fast; certainly not accepted.
     Throttled {
-        cause: Cause,
+        failure: Failure,
         retry_after: Option<Duration>,
     },
     /// A cap of this recipient or of the day; certainly not accepted; only this message waits.
-    Capped {
-        cause: Cause,
+    Deferred {
+        failure: Failure,
         retry_after: Option<Duration>,
     },
     /// Certainly not accepted, and worth another attempt.
     Unavailable {
-        cause: Cause,
+        failure: Failure,
         retry_after: Option<Duration>,
     },
     /// Perhaps accepted.
-    Unknown(Cause),
+    Unknown(Failure),
     /// The account, not the message. `listed`: by a code that the provider's table lists, so it
     /// stops the campaign at once; otherwise by a bare status that two messages must get in a row.
-    Refused { cause: Cause, listed: bool },
+    AccountError { failure: Failure, listed: bool },
     /// The request was turned down as a whole, and it is not said for which of its messages: none was
     /// accepted, and each is to go alone.
-    Apart(Cause),
+    BatchRejected(Failure),
 }
 
 impl Outcome {
@@ -281,10 +281,10 @@ impl Outcome {
     #[must_use]
     pub fn of_all(self, count: usize) -> Vec<Self> {
         let outcome = match self {
-            Self::Rejected(cause) | Self::Capped { cause, .. } if count > 1 => {
+            Self::Rejected(failure) | Self::Deferred { failure, .. } if count > 1 => {
                 let others = count - 1;
-                let reason = format!("turned down with {others} others: {}", cause.reason);
-                Self::Apart(Cause { reason, ..cause })
+                let reason = format!("turned down with {others} others: {}", failure.reason);
+                Self::BatchRejected(Failure { reason, ..failure })
             }
             outcome => outcome,
         };
@@ -292,16 +292,16 @@ impl Outcome {
     }
 
     /// Why the message was not accepted; `None` where it was.
-    pub fn cause(&self) -> Option<&Cause> {
+    pub fn failure(&self) -> Option<&Failure> {
         match self {
             Self::Accepted(_) => None,
-            Self::Rejected(cause)
-            | Self::Apart(cause)
-            | Self::Unknown(cause)
-            | Self::Throttled { cause, .. }
-            | Self::Capped { cause, .. }
-            | Self::Unavailable { cause, .. }
-            | Self::Refused { cause, .. } => Some(cause),
+            Self::Rejected(failure)
+            | Self::BatchRejected(failure)
+            | Self::Unknown(failure)
+            | Self::Throttled { failure, .. }
+            | Self::Deferred { failure, .. }
+            | Self::Unavailable { failure, .. }
+            | Self::AccountError { failure, .. } => Some(failure),
         }
     }
 }

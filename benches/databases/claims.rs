@@ -6,23 +6,23 @@ use std::time::{Duration, Instant};
 use crate::database::{Database, Kind};
 use crate::{per_second, say};
 
-const SLOTS: [u32; 3] = [1, 8, 64];
+const CONCURRENCY: [u32; 3] = [1, 8, 64];
 const MESSAGES: u64 = 100_000;
 const SPAN: Duration = Duration::from_secs(5);
 
 pub(crate) async fn rates(kind: Kind) -> anyhow::Result<Vec<String>> {
     say(&format!("claims and settlements on {}", kind.name()));
     let mut rates = Vec::new();
-    for slots in SLOTS {
+    for concurrency in CONCURRENCY {
         let database = Database::new(kind).await?;
         let now = database.store.now().await?;
         database.fill(MESSAGES, now).await?;
-        let mut claimed = database.round(Vec::new(), slots).await?;
+        let mut claimed = database.round(Vec::new(), concurrency).await?;
         let mut settled = 0;
         let began = Instant::now();
         while began.elapsed() < SPAN && !claimed.is_empty() {
             settled += claimed.len();
-            claimed = database.round(claimed, slots).await?;
+            claimed = database.round(claimed, concurrency).await?;
         }
         let settled = f64::from(u32::try_from(settled)?);
         rates.push(per_second(settled / began.elapsed().as_secs_f64()));

@@ -10,7 +10,7 @@ use std::time::Instant;
 use anyhow::{Context as _, ensure};
 use smsq::phone::Phone;
 use smsq::rate::Rates;
-use smsq::sms::{NewSms, Receipt, Sms, Timestamp};
+use smsq::sms::{Acceptance, NewSms, Sms, Timestamp};
 use smsq::store::pace::GRACE;
 use smsq::store::{
     Access, Admission, Ask, Batch, Claimed, Fate, NewCampaign, NewWorker, Round, RouteClaim,
@@ -98,7 +98,7 @@ impl Database {
             pid_namespace: String::new(),
             pid: 1,
             process_started: 0,
-            slots: 64,
+            concurrency: 64,
             lease_ms: 30_000,
         };
         let worker_id = store.register_worker(&worker, now).await?;
@@ -153,9 +153,9 @@ impl Database {
             id: claimed.sms.id,
             claim: claimed.sms.claim,
             provider: "bench".to_owned(),
-            fate: Fate::Sent(Receipt {
+            fate: Fate::Sent(Acceptance {
                 message_id: Some(format!("bench-{}", claimed.sms.id)),
-                ..Receipt::default()
+                ..Acceptance::default()
             }),
         });
         let claim = RouteClaim {
@@ -296,7 +296,7 @@ fn message(import_id: i64, line: u64) -> NewSms {
 fn admit(sms: &Sms) -> Admission {
     match Phone::parse(&sms.phone, None) {
         Ok(phone) => Admission::Send { phone, segments: 1 },
-        Err(error) => Admission::Refuse(smsq::sms::Cause::new(
+        Err(error) => Admission::Refuse(smsq::sms::Failure::new(
             smsq::sms::Class::Recipient,
             error.to_string(),
         )),

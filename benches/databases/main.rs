@@ -31,8 +31,8 @@ fn main() -> anyhow::Result<()> {
         let mut table = table([
             "claimed and settled per second",
             "1 slot",
-            "8 slots",
-            "64 slots",
+            "8 concurrency",
+            "64 concurrency",
         ]);
         for kind in database::KINDS {
             let rates = runtime.block_on(claims::rates(kind))?;

@@ -36,7 +36,13 @@ fn peak_kib(queued: u64) -> anyhow::Result<f64> {
     scene.queue(queued, &gateway, "")?;
     let limit = SHORT.to_string();
     let arguments = [
-        "send", "--slots", "256", "--limit", &limit, "--format", "json",
+        "send",
+        "--concurrency",
+        "256",
+        "--limit",
+        &limit,
+        "--format",
+        "json",
     ];
     let mut child = scene.smsq(&arguments).spawn()?;
     let peak = watched(&mut child)?;

@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 use crate::scene::{Gateway, Scene};
 use crate::{Figure, list, median, per_second, progress};
 
-const SLOTS: usize = 256;
+const CONCURRENCY: usize = 256;
 const MESSAGES: u64 = 100_000;
 const ROUNDS: u64 = 5;
 
@@ -39,7 +39,7 @@ pub(crate) fn measure() -> anyhow::Result<Figure> {
     }
     let (smsq, bare) = (median(smsq), median(bare));
     Ok(Figure {
-        what: format!("messages sent per second, {SLOTS} slots, no limit"),
+        what: format!("messages sent per second, {CONCURRENCY} concurrency, no limit"),
         smsq: per_second(smsq),
         measured: per_second(bare),
         beside: "a bare loop of reqwest, as many at once".to_owned(),
@@ -61,7 +61,7 @@ fn send(gateway: &Gateway) -> anyhow::Result<f64> {
     let scene = Scene::new()?;
     scene.queue(MESSAGES, gateway, "")?;
     let started_at = Instant::now();
-    let sent = scene.json(&["send", "--slots", &SLOTS.to_string()])?;
+    let sent = scene.json(&["send", "--concurrency", &CONCURRENCY.to_string()])?;
     let elapsed = started_at.elapsed();
     ensure!(sent["sent"] == MESSAGES, "not all was sent: {sent}");
     Ok(rate(elapsed))
@@ -73,7 +73,7 @@ async fn loop_alone(gateway: &Gateway) -> anyhow::Result<f64> {
     let next = Arc::new(AtomicU64::new(0));
     let mut tasks = JoinSet::new();
     let started_at = Instant::now();
-    for _ in 0..SLOTS {
+    for _ in 0..CONCURRENCY {
         let (client, url, next) = (client.clone(), Arc::clone(&url), Arc::clone(&next));
         tasks.spawn(async move {
             loop {
@@ -99,7 +99,7 @@ fn client() -> anyhow::Result<reqwest::Client> {
         .timeout(Duration::from_secs(10))
         .connect_timeout(Duration::from_secs(5))
         .pool_idle_timeout(Duration::from_secs(3))
-        .pool_max_idle_per_host(SLOTS)
+        .pool_max_idle_per_host(CONCURRENCY)
         .redirect(reqwest::redirect::Policy::none())
         .retry(reqwest::retry::never())
         .referer(false)

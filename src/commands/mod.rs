@@ -147,7 +147,7 @@ fn message_and_hint(error: &anyhow::Error) -> (String, Option<String>) {
     let message = format!("{error:#}");
     let hinted = error
         .chain()
-        .find_map(|cause| cause.downcast_ref::<Hinted>());
+        .find_map(|failure| failure.downcast_ref::<Hinted>());
     let hint = hinted
         .map(|hinted| hinted.hint.as_str())
         .or_else(|| store_fault(error)?.hint())

@@ -132,20 +132,20 @@ fn list(context: &Context) -> anyhow::Result<Exit> {
                 continue;
             }
         };
-        let supports = provider.supports();
+        let capabilities = provider.capabilities();
         let yes = |truth: bool| if truth { "yes" } else { "-" };
-        let batch = match supports.most_per_call {
+        let batch = match capabilities.most_per_call {
             1 => "-".to_owned(),
             most => most.to_string(),
         };
         table.add_row([
             name,
             kind,
-            supports.writes.as_str(),
+            capabilities.writes.as_str(),
             &batch,
-            supports.reference.as_str(),
-            yes(supports.look_up.is_some()),
-            yes(supports.receipts),
+            capabilities.reference.as_str(),
+            yes(capabilities.lookup.is_some()),
+            yes(capabilities.receipts),
             &provider.origin(),
             remark,
         ]);
@@ -155,7 +155,7 @@ fn list(context: &Context) -> anyhow::Result<Exit> {
             "default": default == Some(name),
             "builtin": !own,
             "url": provider.origin(),
-            "supports": supports,
+            "capabilities": capabilities,
         }));
     }
     if context.is_json() {

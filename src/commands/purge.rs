@@ -27,7 +27,7 @@ list, imported again, gets the message again. The suppression list stays, becaus
 kept from being texted otherwise. Lists, rejects files, reports and logs are files of yours: smsq
 does not touch them.
 
-`keep.older_than` in smsq.toml does it by itself, a part at each `import` and `send`. It works in
+`retention.older_than` in smsq.toml does it by itself, a part at each `import` and `send`. It works in
 small steps: it may be interrupted, and run again.";
 
 /// So many steps of at most a thousand messages are taken by the way.
@@ -249,7 +249,7 @@ fn tell(
 
 /// Purges a bounded part of what is older than `keep.older_than` allows, before other work begins.
 pub(super) async fn by_the_way(context: &Context, store: &Store) -> anyhow::Result<()> {
-    let Some(age) = context.config.keep.age() else {
+    let Some(age) = context.config.retention.age() else {
         return Ok(());
     };
     let now = store.now().await?;
@@ -264,7 +264,7 @@ pub(super) async fn by_the_way(context: &Context, store: &Store) -> anyhow::Resu
     if done.total() > 0 {
         let of = counted(done.total(), "old message");
         context.console.say(&format!(
-            "purged {of}{}: setting `keep.older_than`",
+            "purged {of}{}: setting `retention.older_than`",
             parts(&done)
         ));
     }

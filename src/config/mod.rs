@@ -26,11 +26,11 @@ pub const FILE: &str = "smsq.toml";
 /// The default of `database.url`.
 pub const DATABASE: &str = "sqlite://smsq.db";
 /// More slots than that are allowed, but they need a reason.
-pub const MANY_SLOTS: u32 = 256;
+pub const MANY_CONCURRENCY: u32 = 256;
 /// So much longer than a provider's timeout a worker's lease must be.
 pub const LEASE_MARGIN: Duration = Duration::from_secs(2);
 /// The most slots that can be asked for.
-pub const MAX_SLOTS: u32 = 4096;
+pub const MAX_CONCURRENCY: u32 = 4096;
 
 /// The variables of the process's environment.
 pub type Environment = BTreeMap<String, String>;
@@ -40,7 +40,7 @@ pub type Environment = BTreeMap<String, String>;
 pub struct Flags {
     pub config: Option<PathBuf>,
     pub database: Option<String>,
-    pub slots: Option<u32>,
+    pub concurrency: Option<u32>,
     pub on_unknown: Option<String>,
 }
 
@@ -54,10 +54,10 @@ pub struct Config {
     pub database: store::Config,
     pub sender: sender::Config,
     pub retry: sender::retry::Config,
-    pub breaker: sender::breaker::Config,
-    pub brake: sender::BrakeConfig,
+    pub circuit_breaker: sender::breaker::Config,
+    pub auto_pause: sender::AutoPauseConfig,
     pub import: import::Config,
-    pub keep: store::KeepConfig,
+    pub retention: store::RetentionConfig,
     pub redis: import::queue::RedisConfig,
     pub log: logging::Config,
     /// The stanzas by name, those that are built in among them, with the case of every key.
@@ -75,10 +75,10 @@ struct Sections {
     database: store::Config,
     sender: sender::Config,
     retry: sender::retry::Config,
-    breaker: sender::breaker::Config,
-    brake: sender::BrakeConfig,
+    circuit_breaker: sender::breaker::Config,
+    auto_pause: sender::AutoPauseConfig,
     import: import::Config,
-    keep: store::KeepConfig,
+    retention: store::RetentionConfig,
     redis: import::queue::RedisConfig,
     log: logging::Config,
 }
@@ -91,8 +91,12 @@ impl Config {
         if let Some(url) = &flags.database {
             layers.add_flag("--database", "database.url", url.clone());
         }
-        if let Some(slots) = flags.slots {
-            layers.add_flag("--slots", "sender.slots", slots.to_string());
+        if let Some(concurrency) = flags.concurrency {
+            layers.add_flag(
+                "--concurrency",
+                "sender.concurrency",
+                concurrency.to_string(),
+            );
         }
         if let Some(on_unknown) = &flags.on_unknown {
             layers.add_flag("--on-unknown", "sender.on_unknown", on_unknown.clone());
@@ -119,10 +123,10 @@ impl Config {
             database: sections.database,
             sender: sections.sender,
             retry: sections.retry,
-            breaker: sections.breaker,
-            brake: sections.brake,
+            circuit_breaker: sections.circuit_breaker,
+            auto_pause: sections.auto_pause,
             import: sections.import,
-            keep: sections.keep,
+            retention: sections.retention,
             redis: sections.redis,
             log: sections.log,
             providers,
@@ -136,8 +140,12 @@ impl Config {
 impl Sections {
     /// The bounds that types do not express.
     fn check(&self, layers: &Layers) -> Result<(), Fault> {
-        let (sender, retry, breaker, brake) =
-            (&self.sender, &self.retry, &self.breaker, &self.brake);
+        let (sender, retry, breaker, auto_pause) = (
+            &self.sender,
+            &self.retry,
+            &self.circuit_breaker,
+            &self.auto_pause,
+        );
         let some_time = Duration::from_millis(1);
         // Where only the shorter one was written, it is the one to blame.
         let written = |longest, shortest| {
@@ -148,22 +156,34 @@ impl Sections {
             }
         };
         let longest_wait = written("retry.max_wait", "retry.first_wait");
-        let longest_probe = written("breaker.max_probe", "breaker.first_probe");
+        let longest_probe = written("circuit_breaker.max_probe", "circuit_breaker.first_probe");
         let bounds = [
             ("database.url", !self.database.url.is_empty()),
-            ("sender.slots", (1..=MAX_SLOTS).contains(&sender.slots)),
+            (
+                "sender.concurrency",
+                (1..=MAX_CONCURRENCY).contains(&sender.concurrency),
+            ),
             ("sender.lease", sender.lease >= Duration::from_secs(5)),
             ("retry.max_attempts", retry.max_attempts >= 0),
             ("retry.first_wait", retry.first_wait >= some_time),
             (longest_wait, retry.max_wait >= retry.first_wait),
             ("retry.give_up_after", retry.give_up_after >= some_time),
             ("retry.max_retry_after", retry.max_retry_after >= some_time),
-            ("breaker.failures", breaker.failures >= 1),
-            ("breaker.first_probe", breaker.first_probe >= some_time),
+            ("circuit_breaker.failures", breaker.failures >= 1),
+            (
+                "circuit_breaker.first_probe",
+                breaker.first_probe >= some_time,
+            ),
             (longest_probe, breaker.max_probe >= breaker.first_probe),
-            ("brake.window", (1..=100_000).contains(&brake.window)),
-            ("brake.rejected", brake.rejected <= brake.window),
-            ("keep.older_than", self.keep.is_sound()),
+            (
+                "auto_pause.window",
+                (1..=100_000).contains(&auto_pause.window),
+            ),
+            (
+                "auto_pause.rejected",
+                auto_pause.rejected <= auto_pause.window,
+            ),
+            ("retention.older_than", self.retention.is_sound()),
         ];
         match bounds.into_iter().find(|(_, holds)| !holds) {
             Some((key, _)) => Err(layers.fault(key, wanted(key))),
@@ -180,26 +200,32 @@ fn wanted(key: &str) -> &'static str {
         "database.url" => "a URL like `sqlite://smsq.db`",
         "database.password" | "redis.password" => "a text",
         "database.password_file" => "a path, as a text",
-        "sender.slots" => "a whole number from 1 to 4096",
+        "sender.concurrency" => "a whole number from 1 to 4096",
         "sender.lease" => "a duration of 5 s or more, like `30s`",
         "sender.on_unknown" => "`hold` or `resend`",
         "sender.max_per_recipient" => {
             "a limit like `10/day`, or several like `[\"1/30s\", \"10/day\"]`; at least 1"
         }
-        "retry.max_attempts" | "import.ask_from" | "brake.unlisted" => "a whole number, 0 or more",
+        "retry.max_attempts" | "import.ask_from" | "auto_pause.unlisted" => {
+            "a whole number, 0 or more"
+        }
         "retry.max_wait" => "a duration like `10min`, not shorter than `retry.first_wait`",
-        "breaker.failures" => "a whole number, 1 or more",
-        "breaker.max_probe" => "a duration like `30s`, not shorter than `breaker.first_probe`",
-        "brake.window" => "a whole number from 1 to 100000",
-        "brake.rejected" => "a whole number, not more than `brake.window`",
-        "keep.older_than" => "an age of a day or more, like `90d`, `6mo` or `1y`, or empty",
+        "circuit_breaker.failures" => "a whole number, 1 or more",
+        "circuit_breaker.max_probe" => {
+            "a duration like `30s`, not shorter than `circuit_breaker.first_probe`"
+        }
+        "auto_pause.window" => "a whole number from 1 to 100000",
+        "auto_pause.rejected" => "a whole number, not more than `auto_pause.window`",
+        "retention.older_than" => "an age of a day or more, like `90d`, `6mo` or `1y`, or empty",
         "import.max_rejects" => {
             "a share of the rows like `5%`, or a number of them like `100`, as a text"
         }
         "log.level" => "`off`, `error`, `warn`, `info`, `debug` or `trace`",
         "log.format" => "`text` or `json`",
         "retry.first_wait" => "a duration like `5s`, not longer than `retry.max_wait`",
-        "breaker.first_probe" => "a duration like `1s`, not longer than `breaker.max_probe`",
+        "circuit_breaker.first_probe" => {
+            "a duration like `1s`, not longer than `circuit_breaker.max_probe`"
+        }
         "retry.give_up_after" | "retry.max_retry_after" => "a duration like `30min` or `24h`",
         _ => "a section of settings",
     }

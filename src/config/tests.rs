@@ -35,7 +35,7 @@ fn the_defaults_are_complete_and_pass_their_own_checks() {
     let config = load("", &[]).expect("the defaults");
     assert_eq!(config.default_provider, None);
     assert_eq!(config.database.url, "sqlite://smsq.db");
-    assert_eq!(config.sender.slots, 64);
+    assert_eq!(config.sender.concurrency, 64);
     assert_eq!(config.sender.lease, Duration::from_secs(30));
     assert_eq!(config.retry.max_wait, Duration::from_secs(600));
     assert_eq!(config.retry.give_up_after, Duration::from_secs(86_400));
@@ -65,9 +65,12 @@ fn every_default_has_words_for_what_it_must_be() {
 #[test]
 fn the_environment_lies_over_the_file_and_the_file_over_the_defaults() {
     let file = "[sender]\nslots = 8\nlease = \"20s\"\n";
-    let environment = [("SMSQ__SENDER__SLOTS", "16"), ("SMSQ__DATABASE__URL", "")];
+    let environment = [
+        ("SMSQ__SENDER__CONCURRENCY", "16"),
+        ("SMSQ__DATABASE__URL", ""),
+    ];
     let config = load(file, &environment).expect("valid");
-    assert_eq!(config.sender.slots, 16);
+    assert_eq!(config.sender.concurrency, 16);
     assert_eq!(config.sender.lease, Duration::from_secs(20));
     assert_eq!(config.database.url, "sqlite://smsq.db");
 }
@@ -135,11 +138,11 @@ fn section_without_kind_lies_over_the_built_in_one() {
 fn an_unknown_key_is_named_with_its_line_and_the_closest_one() {
     assert_eq!(
         fault("\n[sender]\nslot = 8\n", &[]),
-        "smsq.toml:3: `sender.slot` is not a setting\nhint: did you mean `sender.slots`?"
+        "smsq.toml:3: `sender.slot` is not a setting\nhint: did you mean `sender.concurrency`?"
     );
     assert_eq!(
-        fault("slots = 8\n", &[]),
-        "smsq.toml:1: `slots` is not a setting\nhint: did you mean `sender.slots`?"
+        fault("concurrency = 8\n", &[]),
+        "smsq.toml:1: `concurrency` is not a setting\nhint: did you mean `sender.concurrency`?"
     );
     assert_eq!(
         fault("", &[("SMSQ__RETRY__FIRST_WAITS", "5s")]),
@@ -153,15 +156,15 @@ fn a_bad_value_is_named_with_what_it_must_be() {
     for (file, message) in [
         (
             "[sender]\nslots = 0",
-            "smsq.toml:2: `sender.slots` is `0`, but it must be a whole number from 1 to 4096",
+            "smsq.toml:2: `sender.concurrency` is `0`, but it must be a whole number from 1 to 4096",
         ),
         (
             "[sender]\nslots = \"many\"",
-            "smsq.toml:2: `sender.slots` is `many`, but it must be a whole number from 1 to 4096",
+            "smsq.toml:2: `sender.concurrency` is `many`, but it must be a whole number from 1 to 4096",
         ),
         (
             "[sender]\nslots = -1",
-            "smsq.toml:2: `sender.slots` is `-1`, but it must be a whole number from 1 to 4096",
+            "smsq.toml:2: `sender.concurrency` is `-1`, but it must be a whole number from 1 to 4096",
         ),
         (
             "[sender]\nlease = \"2s\"",
@@ -195,8 +198,8 @@ fn a_bad_value_is_named_with_what_it_must_be() {
         assert_eq!(fault(file, &[]), message);
     }
     assert_eq!(
-        fault("", &[("SMSQ__SENDER__SLOTS", "lots")]),
-        "environment variable SMSQ__SENDER__SLOTS: `sender.slots` is `lots`, but it must be a whole number from 1 to 4096"
+        fault("", &[("SMSQ__SENDER__CONCURRENCY", "lots")]),
+        "environment variable SMSQ__SENDER__CONCURRENCY: `sender.concurrency` is `lots`, but it must be a whole number from 1 to 4096"
     );
 }
 

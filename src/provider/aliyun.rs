@@ -9,14 +9,14 @@ use http::{HeaderName, Method, Request};
 use serde_json::Value;
 use url::Url;
 
-use super::answer::{Answer, receipt, scalar, taken};
+use super::answer::{Answer, acceptance, scalar, taken};
+use super::capabilities::{Attempt, Fit, LookupResult, MAX_SKEW, SHARED, Sought, Writes};
 use super::mainland::{moment, number};
 use super::parameters::Parameters;
 use super::sign::{Keys, acs3, hex, sha256, sorted_query, utc};
 use super::stanza::Stanza;
-use super::supports::{Attempt, Finding, Fit, MAX_SKEW, SHARED, Sought, Writes};
 use super::vendor::{Calls, Common, FORM, all, form, http, refused, unclear};
-use super::{Message, ProviderError, Stamp};
+use super::{Message, ProviderError, RequestContext};
 use crate::sms::Outcome;
 
 pub(super) const KEYS: &[&str] = &Parameters::KEYS;
@@ -69,7 +69,7 @@ impl Calls for Aliyun {
         &self,
         common: &Common,
         messages: &[Message],
-        stamp: &Stamp,
+        context: &RequestContext,
     ) -> Result<Request<Bytes>, Outcome> {
         let template = common.parameters.template.as_deref().unwrap_or_default();
         let sign_name = common.sender(&messages[0])?;
@@ -84,7 +84,7 @@ impl Calls for Aliyun {
             if params != "{}" {
                 query.push(("TemplateParam", &params));
             }
-            return signed(common, stamp, "SendSms", &query, None);
+            return signed(common, context, "SendSms", &query, None);
         }
         let phones: Vec<&str> = messages.iter().map(|it| number(&it.phone)).collect();
         let filled: Vec<String> = messages
@@ -104,7 +104,7 @@ impl Calls for Aliyun {
         ]);
         let shared = format!("{SHARED}{}", messages[0].reference);
         let query = [("OutId", shared.as_str()), ("TemplateCode", template)];
-        signed(common, stamp, "SendBatchSms", &query, Some(body))
+        signed(common, context, "SendBatchSms", &query, Some(body))
     }
 
     fn answer(&self, common: &Common, messages: &[Message], answer: &Answer<'_>) -> Vec<Outcome> {
@@ -117,12 +117,12 @@ impl Calls for Aliyun {
         all(messages, &outcome)
     }
 
-    fn look_up(
+    fn lookup(
         &self,
         common: &Common,
         message: &Message,
         attempt: Attempt,
-        stamp: &Stamp,
+        context: &RequestContext,
     ) -> Option<Result<Vec<Request<Bytes>>, Outcome>> {
         let phone = number(&message.phone);
         let ask = |(day, nonce): (String, u128)| {
@@ -132,11 +132,11 @@ impl Calls for Aliyun {
                 ("PhoneNumber", phone),
                 ("SendDate", day.as_str()),
             ];
-            let stamp = Stamp {
-                nonce: stamp.nonce.wrapping_add(nonce),
-                ..*stamp
+            let context = RequestContext {
+                nonce: context.nonce.wrapping_add(nonce),
+                ..*context
             };
-            signed(common, &stamp, "QuerySendDetails", &query, None)
+            signed(common, &context, "QuerySendDetails", &query, None)
         };
         let days = days(attempt).into_iter().take(MAX_DAYS);
         Some(days.zip(0..).map(ask).collect())
@@ -149,7 +149,7 @@ impl Calls for Aliyun {
     }
 
     /// A message that went with others has their shared reference: then its moment and its template tell.
-    fn found(&self, common: &Common, sought: &Sought<'_>, answer: &Answer<'_>) -> Finding {
+    fn found(&self, common: &Common, sought: &Sought<'_>, answer: &Answer<'_>) -> LookupResult {
         if answer.scalar("/Code").as_deref() != Some("OK") || !answer.status.is_success() {
             return unclear(answer.reason("", answer.scalar("/Message")));
         }
@@ -157,7 +157,7 @@ impl Calls for Aliyun {
         let first = format!("{SHARED}{}", message.reference);
         let is_ours = |id: &String| *id == message.reference || *id == first;
         if let Some(id) = entries.iter().map(|it| of(it, "/OutId")).find(is_ours) {
-            return Finding::Found(receipt(&id, None, None));
+            return LookupResult::Found(acceptance(&id, None, None));
         }
         let template = common.parameters.template.as_deref();
         let values = common.parameters.values(message).unwrap_or_default();
@@ -185,7 +185,7 @@ impl Calls for Aliyun {
             && is_like_ours(one)
             && !sought.has_twin(false)
         {
-            return Finding::Found(receipt(&of(one, "/OutId"), None, None));
+            return LookupResult::Found(acceptance(&of(one, "/OutId"), None, None));
         }
         let counted = answer.scalar("/TotalCount");
         let is_whole = counted.is_some_and(|count| count.parse() == Ok(entries.len()));
@@ -194,7 +194,7 @@ impl Calls for Aliyun {
         } else if !is_whole || days(sought.attempt).len() > MAX_DAYS {
             unclear("the provider was not asked for all that it lists".to_owned())
         } else {
-            Finding::Absent
+            LookupResult::Absent
         }
     }
 }
@@ -234,7 +234,7 @@ fn list<T: serde::Serialize>(texts: &[T]) -> String {
 
 fn signed(
     common: &Common,
-    stamp: &Stamp,
+    context: &RequestContext,
     action: &str,
     query: &[(&str, &str)],
     body: Option<String>,
@@ -247,8 +247,8 @@ fn signed(
     let body = body.unwrap_or_default();
     let hash = hex(&sha256(body.as_bytes()));
     let (date, nonce) = (
-        utc(stamp.now, "%Y-%m-%dT%H:%M:%SZ"),
-        format!("{:032x}", stamp.nonce),
+        utc(context.now, "%Y-%m-%dT%H:%M:%SZ"),
+        format!("{:032x}", context.nonce),
     );
     // Without it the vendor's older gateways answer in XML.
     let mut headers = vec![

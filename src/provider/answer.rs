@@ -14,7 +14,7 @@ use super::codes::Codes;
 use super::forms::Forms;
 use super::quote::{Private, cut, quote};
 use super::verdict;
-use crate::sms::{Cause, Class, Outcome, Receipt, Timestamp};
+use crate::sms::{Acceptance, Class, Failure, Outcome, Timestamp};
 use crate::text::is_printable;
 
 /// A longer id is kept by its beginning: the message was taken all the same.
@@ -155,7 +155,7 @@ impl<'a> Answer<'a> {
     }
 
     pub(super) fn unknown(&self, fault: &str) -> Outcome {
-        Outcome::Unknown(Cause::new(Class::Unknown, self.reason(fault, None)))
+        Outcome::Unknown(Failure::new(Class::Unknown, self.reason(fault, None)))
     }
 
     /// `the gateway answered 503 Service Unavailable: …`
@@ -192,11 +192,15 @@ pub(super) fn count(json: &Value, pointer: &str) -> Option<i32> {
 
 /// The vendor has the message under this id.
 pub(super) fn taken(message_id: &str, segments: Option<i32>, price: Option<String>) -> Outcome {
-    Outcome::Accepted(receipt(message_id, segments, price))
+    Outcome::Accepted(acceptance(message_id, segments, price))
 }
 
-pub(super) fn receipt(message_id: &str, segments: Option<i32>, price: Option<String>) -> Receipt {
-    Receipt {
+pub(super) fn acceptance(
+    message_id: &str,
+    segments: Option<i32>,
+    price: Option<String>,
+) -> Acceptance {
+    Acceptance {
         message_id: Some(cut(message_id, LONGEST_ID).to_owned()),
         segments,
         price: price.map(|price| cut(&price, LONGEST_PRICE).to_owned()),
@@ -211,13 +215,13 @@ pub(super) fn short_code(code: &str) -> String {
 pub(super) fn with_code(mut outcome: Outcome, code: &str) -> Outcome {
     match &mut outcome {
         Outcome::Accepted(_) => {}
-        Outcome::Rejected(cause)
-        | Outcome::Apart(cause)
-        | Outcome::Unknown(cause)
-        | Outcome::Throttled { cause, .. }
-        | Outcome::Capped { cause, .. }
-        | Outcome::Unavailable { cause, .. }
-        | Outcome::Refused { cause, .. } => cause.code = Some(code.to_owned()),
+        Outcome::Rejected(failure)
+        | Outcome::BatchRejected(failure)
+        | Outcome::Unknown(failure)
+        | Outcome::Throttled { failure, .. }
+        | Outcome::Deferred { failure, .. }
+        | Outcome::Unavailable { failure, .. }
+        | Outcome::AccountError { failure, .. } => failure.code = Some(code.to_owned()),
     }
     outcome
 }
@@ -228,17 +232,17 @@ pub(super) fn without_secrets(outcome: &mut Outcome, secrets: &Forms) {
         text.take_if(|text| secrets.occur_in(text));
     };
     match outcome {
-        Outcome::Accepted(receipt) => {
-            clear(&mut receipt.message_id);
-            clear(&mut receipt.price);
+        Outcome::Accepted(acceptance) => {
+            clear(&mut acceptance.message_id);
+            clear(&mut acceptance.price);
         }
-        Outcome::Rejected(cause)
-        | Outcome::Apart(cause)
-        | Outcome::Unknown(cause)
-        | Outcome::Throttled { cause, .. }
-        | Outcome::Capped { cause, .. }
-        | Outcome::Unavailable { cause, .. }
-        | Outcome::Refused { cause, .. } => clear(&mut cause.code),
+        Outcome::Rejected(failure)
+        | Outcome::BatchRejected(failure)
+        | Outcome::Unknown(failure)
+        | Outcome::Throttled { failure, .. }
+        | Outcome::Deferred { failure, .. }
+        | Outcome::Unavailable { failure, .. }
+        | Outcome::AccountError { failure, .. } => clear(&mut failure.code),
     }
 }
 
@@ -255,10 +259,10 @@ mod tests {
         let answer = Answer::read(&answer, &private, Timestamp::default());
         let codes = Codes::default();
         for at in 0..1_000 {
-            let Outcome::Unknown(cause) = answer.unknown(" without an id") else {
+            let Outcome::Unknown(failure) = answer.unknown(" without an id") else {
                 panic!("unknown");
             };
-            assert!(cause.reason.contains("x x x"), "{}", cause.reason);
+            assert!(failure.reason.contains("x x x"), "{}", failure.reason);
             answer.failed(&codes, None, Some(format!("reason {}", at % 7)));
         }
         assert!(answer.whole.get().is_some());

@@ -9,7 +9,7 @@ use serde_json::json;
 use super::answer::{Answer, taken};
 use super::stanza::Stanza;
 use super::vendor::{Calls, Common, all};
-use super::{Message, ProviderError, Stamp, aws};
+use super::{Message, ProviderError, RequestContext, aws};
 use crate::sms::Outcome;
 
 pub(super) const KEYS: &[&str] = &["region", "message_type", "configuration_set", "max_price"];
@@ -44,7 +44,7 @@ impl Calls for AwsSms {
         &self,
         common: &Common,
         messages: &[Message],
-        stamp: &Stamp,
+        context: &RequestContext,
     ) -> Result<Request<Bytes>, Outcome> {
         let message = &messages[0];
         let mut body = json!({
@@ -65,7 +65,7 @@ impl Calls for AwsSms {
         }
         let more = [("x-amz-target", TARGET)];
         let (region, body) = (&self.region, body.to_string());
-        aws::signed(common, region, "sms-voice", stamp.now, KIND, &more, body)
+        aws::signed(common, region, "sms-voice", context.now, KIND, &more, body)
     }
 
     fn answer(&self, common: &Common, messages: &[Message], answer: &Answer<'_>) -> Vec<Outcome> {

@@ -8,10 +8,10 @@ use quick_xml::Reader;
 use quick_xml::events::Event;
 
 use super::answer::{Answer, taken};
+use super::capabilities::Reference;
 use super::stanza::Stanza;
-use super::supports::Reference;
 use super::vendor::{Calls, Common, FORM, all, form};
-use super::{Message, ProviderError, Stamp, aws};
+use super::{Message, ProviderError, RequestContext, aws};
 use crate::sms::Outcome;
 
 pub(super) const KEYS: &[&str] = &["region", "sms_type", "max_price"];
@@ -45,7 +45,7 @@ impl Calls for AwsSns {
         &self,
         common: &Common,
         messages: &[Message],
-        stamp: &Stamp,
+        context: &RequestContext,
     ) -> Result<Request<Bytes>, Outcome> {
         let message = &messages[0];
         let attributes = [
@@ -77,7 +77,7 @@ impl Calls for AwsSns {
             .iter()
             .map(|(name, value)| (name.as_str(), *value));
         let body = form(pairs.into_iter().chain(attributes));
-        aws::signed(common, &self.region, "sns", stamp.now, FORM, &[], body)
+        aws::signed(common, &self.region, "sns", context.now, FORM, &[], body)
     }
 
     fn answer(&self, common: &Common, messages: &[Message], answer: &Answer<'_>) -> Vec<Outcome> {

@@ -69,11 +69,11 @@ pub fn complete(stanza: &Table) -> Table {
 pub fn over(mut lower: Table, upper: &Table) -> Table {
     let url = |table: &Table| Some(table.get("url")?.as_str()?.to_owned());
     if let (Some(from), Some(to)) = (url(&lower), url(upper))
-        && let Some(look_up) = lower.get_mut("look_up").and_then(Value::as_table_mut)
-        && let Some(asked) = url(look_up)
+        && let Some(lookup) = lower.get_mut("lookup").and_then(Value::as_table_mut)
+        && let Some(asked) = url(lookup)
     {
         // The secrets go along, so it must not stay at a host that the operator has left.
-        look_up.insert("url".to_owned(), moved(&asked, &from, &to).into());
+        lookup.insert("url".to_owned(), moved(&asked, &from, &to).into());
     }
     for (key, value) in upper {
         match (lower.get_mut(key), value) {
@@ -146,7 +146,7 @@ mod tests {
                 "plivo",
                 "headers = { X-Trace = '1' }\nlook_up = { rate = '1/s' }",
             ),
-            ("plivo", "look_up = { query = { limit = 5 } }"),
+            ("plivo", "lookup = { query = { limit = 5 } }"),
             ("plivo", "secrets = { auth_token = { file = '/t' } }"),
             (
                 "clicksend",
@@ -192,12 +192,12 @@ mod tests {
         ] {
             let whole = completed(&format!("kind = '{kind}'\nurl = '{url}'"));
             let expected = if expected.is_empty() { url } else { expected };
-            assert_eq!(whole["look_up"]["url"].as_str(), Some(expected), "{kind}");
+            assert_eq!(whole["lookup"]["url"].as_str(), Some(expected), "{kind}");
         }
         let own = completed(
             "kind = 'sinch'\nurl = 'http://127.0.0.1:9'\nlook_up = { url = 'http://127.0.0.2:9' }",
         );
-        assert_eq!(own["look_up"]["url"].as_str(), Some("http://127.0.0.2:9"));
+        assert_eq!(own["lookup"]["url"].as_str(), Some("http://127.0.0.2:9"));
     }
 
     #[test]

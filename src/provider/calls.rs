@@ -5,14 +5,14 @@ use http::Request;
 use url::Url;
 
 use super::answer::Answer;
+use super::capabilities::{Attempt, Lookup, LookupResult, Reference, Sought, Writes};
 use super::codes::Codes;
 use super::parameters::Parameters;
 use super::quote::Private;
 use super::secrets::Secrets;
 use super::stanza::Connection;
-use super::supports::{Attempt, Finding, LookUp, Reference, Sought, Writes};
 use super::vendor::{refused, unclear};
-use super::{Message, Stamp};
+use super::{Message, RequestContext};
 use crate::sms::Outcome;
 
 /// The settings that every vendor has.
@@ -24,7 +24,7 @@ pub(super) struct Common {
     pub(super) secrets: Secrets,
     pub(super) codes: Codes,
     pub(super) parameters: Parameters,
-    pub(super) look_up: Option<LookUp>,
+    pub(super) lookup: Option<Lookup>,
     pub(super) connection: Connection,
 }
 
@@ -70,18 +70,18 @@ pub(super) trait Calls {
         &self,
         common: &Common,
         messages: &[Message],
-        stamp: &Stamp,
+        context: &RequestContext,
     ) -> Result<Request<Bytes>, Outcome>;
 
     /// One outcome for each message, in their order.
     fn answer(&self, common: &Common, messages: &[Message], answer: &Answer<'_>) -> Vec<Outcome>;
 
-    fn look_up(
+    fn lookup(
         &self,
         _common: &Common,
         _message: &Message,
         _attempt: Attempt,
-        _stamp: &Stamp,
+        _stamp: &RequestContext,
     ) -> Option<Result<Vec<Request<Bytes>>, Outcome>> {
         None
     }
@@ -92,7 +92,7 @@ pub(super) trait Calls {
     }
 
     /// What one answer says of the message. `Absent`: it is complete, and nothing in it could be the message.
-    fn found(&self, _common: &Common, _sought: &Sought<'_>, answer: &Answer<'_>) -> Finding {
+    fn found(&self, _common: &Common, _sought: &Sought<'_>, answer: &Answer<'_>) -> LookupResult {
         unclear(answer.reason("", None))
     }
 }

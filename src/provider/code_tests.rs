@@ -1,6 +1,6 @@
 //! What the codes of every vendor mean, as their documentation has them.
 
-use super::testing::{message, response, stamp, vendor, words};
+use super::testing::{context, message, response, vendor, words};
 use crate::sms::Outcome;
 
 /// An answer with a code in it: `@` stands for the code.
@@ -237,11 +237,14 @@ fn aws_sms_reads_the_exception_from_the_header() {
     let value = "ServiceQuotaExceededException:http://internal.amazon.com/coral/";
     let headers = answer.headers_mut();
     headers.insert("x-amzn-errortype", value.parse().expect("a header value"));
-    let outcomes = provider.answer(&[message()], &answer, &stamp());
-    let [Outcome::Refused { cause, .. }] = outcomes.as_slice() else {
+    let outcomes = provider.answer(&[message()], &answer, &context());
+    let [Outcome::AccountError { failure, .. }] = outcomes.as_slice() else {
         panic!("{outcomes:?}");
     };
-    assert_eq!(cause.code.as_deref(), Some("ServiceQuotaExceededException"));
+    assert_eq!(
+        failure.code.as_deref(),
+        Some("ServiceQuotaExceededException")
+    );
 }
 
 #[test]

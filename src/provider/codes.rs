@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use super::ProviderError;
 use super::stanza::{Span, Stanza, closest, in_words};
-use crate::sms::{Cause, Class, Outcome, Receipt, Timestamp};
+use crate::sms::{Acceptance, Class, Failure, Outcome, Timestamp};
 
 /// The classes that a code can have; `accepted` stands beside them.
 const CLASSES: [Class; 8] = [
@@ -174,25 +174,34 @@ impl Meaning {
         now: Timestamp,
     ) -> Outcome {
         let Some(class) = self.class else {
-            return Outcome::Accepted(Receipt::default());
+            return Outcome::Accepted(Acceptance::default());
         };
         let mut reason = self.reason.clone().unwrap_or_else(words);
         if let Some(advice) = &self.advice {
             reason = format!("{reason}: {advice}");
         }
-        let cause = Cause::new(class, reason);
+        let failure = Failure::new(class, reason);
         let retry_after = retry_after.or_else(|| Some(self.wait?.from(now)));
         match class {
-            Class::Account => Outcome::Refused {
-                cause,
+            Class::Account => Outcome::AccountError {
+                failure,
                 listed: true,
             },
-            Class::Throttle => Outcome::Throttled { cause, retry_after },
-            Class::Cap => Outcome::Capped { cause, retry_after },
-            Class::Unavailable => Outcome::Unavailable { cause, retry_after },
-            Class::Recipient | Class::Content | Class::OptedOut => Outcome::Rejected(cause),
+            Class::Throttle => Outcome::Throttled {
+                failure,
+                retry_after,
+            },
+            Class::Cap => Outcome::Deferred {
+                failure,
+                retry_after,
+            },
+            Class::Unavailable => Outcome::Unavailable {
+                failure,
+                retry_after,
+            },
+            Class::Recipient | Class::Content | Class::OptedOut => Outcome::Rejected(failure),
             // No other class can stand in the table.
-            _ => Outcome::Unknown(cause),
+            _ => Outcome::Unknown(failure),
         }
     }
 }
@@ -276,7 +285,7 @@ mod tests {
             read(&format!("codes = {{ 7 = {{ class = 'cap', {source} }} }}")).expect(source);
         let meaning = codes.meaning("7").expect("listed");
         match meaning.outcome(String::new, None, Timestamp::from_millis(now)) {
-            Outcome::Capped { retry_after, .. } => retry_after,
+            Outcome::Deferred { retry_after, .. } => retry_after,
             outcome => panic!("{outcome:?}"),
         }
     }
@@ -322,10 +331,10 @@ mod tests {
         let codes = codes.expect("codes");
         let meaning = codes.meaning("7").expect("listed");
         let now = Timestamp::default();
-        let Outcome::Refused { cause, .. } = meaning.outcome(String::new, None, now) else {
+        let Outcome::AccountError { failure, .. } = meaning.outcome(String::new, None, now) else {
             panic!("an account code refuses");
         };
-        assert_eq!(cause.reason, "no credit: top up");
+        assert_eq!(failure.reason, "no credit: top up");
     }
 
     #[test]

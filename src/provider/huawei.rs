@@ -12,11 +12,11 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::answer::{Answer, scalar, taken};
+use super::capabilities::Writes;
 use super::sign::{hex, sha256, utc};
 use super::stanza::Stanza;
-use super::supports::Writes;
 use super::vendor::{Calls, Common, FORM, all, form, http, only};
-use super::{Message, ProviderError, Stamp};
+use super::{Message, ProviderError, RequestContext};
 use crate::sms::Outcome;
 
 pub(super) const KEYS: &[&str] = &[
@@ -53,9 +53,9 @@ impl Huawei {
         })
     }
 
-    fn wsse(&self, common: &Common, stamp: &Stamp) -> String {
-        let nonce = format!("{:032x}", stamp.nonce);
-        let created = utc(stamp.now, "%Y-%m-%dT%H:%M:%SZ");
+    fn wsse(&self, common: &Common, context: &RequestContext) -> String {
+        let nonce = format!("{:032x}", context.nonce);
+        let created = utc(context.now, "%Y-%m-%dT%H:%M:%SZ");
         let hash = sha256(format!("{nonce}{created}{}", common.secret("app_secret")).as_bytes());
         let digest = match self.digest {
             Digest::Hex => STANDARD.encode(hex(&hash)),
@@ -92,7 +92,7 @@ impl Calls for Huawei {
         &self,
         common: &Common,
         messages: &[Message],
-        stamp: &Stamp,
+        context: &RequestContext,
     ) -> Result<Request<Bytes>, Outcome> {
         let first = &messages[0];
         let phones: Vec<&str> = messages.iter().map(|it| it.phone.as_str()).collect();
@@ -116,7 +116,10 @@ impl Calls for Huawei {
                 AUTHORIZATION,
                 r#"WSSE realm="SDP",profile="UsernameToken",type="Appkey""#.to_owned(),
             ),
-            (HeaderName::from_static("x-wsse"), self.wsse(common, stamp)),
+            (
+                HeaderName::from_static("x-wsse"),
+                self.wsse(common, context),
+            ),
         ];
         let url = common.at(&["sms", "batchSendSms", "v1"]);
         http(Method::POST, &url, &headers, form(pairs).into())

@@ -9,11 +9,11 @@ use http::Request;
 use http::header::{ACCEPT, AUTHORIZATION};
 use serde_json::{Value, json};
 
-use super::answer::{Answer, count, receipt, scalar, taken};
+use super::answer::{Answer, acceptance, count, scalar, taken};
+use super::capabilities::{Attempt, LookupResult, Reference, Sought};
 use super::stanza::Stanza;
-use super::supports::{Attempt, Finding, Reference, Sought};
 use super::vendor::{Calls, Common, JSON, all, get, only, post, unclear};
-use super::{Message, ProviderError, Stamp};
+use super::{Message, ProviderError, RequestContext};
 use crate::sms::Outcome;
 
 pub(super) const KEYS: &[&str] = &["callback"];
@@ -63,7 +63,7 @@ impl Calls for Infobip {
         &self,
         common: &Common,
         messages: &[Message],
-        _stamp: &Stamp,
+        _stamp: &RequestContext,
     ) -> Result<Request<Bytes>, Outcome> {
         let one = |message: &Message| {
             let destination =
@@ -123,12 +123,12 @@ impl Calls for Infobip {
         messages.iter().map(one).collect()
     }
 
-    fn look_up(
+    fn lookup(
         &self,
         common: &Common,
         message: &Message,
         _attempt: Attempt,
-        _stamp: &Stamp,
+        _stamp: &RequestContext,
     ) -> Option<Result<Vec<Request<Bytes>>, Outcome>> {
         let mut url = common.at(&["sms", "3", "logs"]);
         url.query_pairs_mut()
@@ -140,7 +140,7 @@ impl Calls for Infobip {
         Some(get(&url, &headers).map(|request| vec![request]))
     }
 
-    fn found(&self, common: &Common, sought: &Sought<'_>, answer: &Answer<'_>) -> Finding {
+    fn found(&self, common: &Common, sought: &Sought<'_>, answer: &Answer<'_>) -> LookupResult {
         let list = answer
             .json
             .as_ref()
@@ -151,7 +151,7 @@ impl Calls for Infobip {
         let reference = &sought.message.reference;
         let is_ours = |entry: &&Value| scalar(entry, "/messageId").as_ref() == Some(reference);
         let mut finding = if list.is_empty() {
-            Finding::Absent
+            LookupResult::Absent
         } else {
             unclear(answer.reason("", answer.scalar("/description")))
         };
@@ -160,10 +160,10 @@ impl Calls for Infobip {
             let is_rejected = scalar(entry, "/status/groupId").as_deref() == Some(REJECTED);
             finding = match meaning(common, answer, entry).filter(|_| is_rejected) {
                 None | Some(Outcome::Accepted(_)) => {
-                    return Finding::Found(receipt(reference, None, None));
+                    return LookupResult::Found(acceptance(reference, None, None));
                 }
-                Some(Outcome::Unknown(cause)) => Finding::Unclear(cause),
-                Some(outcome) => Finding::NotAccepted(outcome),
+                Some(Outcome::Unknown(failure)) => LookupResult::Unclear(failure),
+                Some(outcome) => LookupResult::NotAccepted(outcome),
             };
         }
         finding

@@ -6,11 +6,11 @@ use bytes::Bytes;
 use http::Request;
 
 use super::answer::Answer;
+use super::capabilities::Reference;
 use super::stanza::Stanza;
-use super::supports::Reference;
 use super::vendor::{Calls, Common, all, form, get};
-use super::{Message, ProviderError, Stamp};
-use crate::sms::{Outcome, Receipt};
+use super::{Message, ProviderError, RequestContext};
+use crate::sms::{Acceptance, Outcome};
 use crate::text::segments::outside_gsm7;
 
 pub(super) const KEYS: &[&str] = &["smsc", "dlr_url", "dlr_mask"];
@@ -51,7 +51,7 @@ impl Calls for Kannel {
         &self,
         common: &Common,
         messages: &[Message],
-        _stamp: &Stamp,
+        _stamp: &RequestContext,
     ) -> Result<Request<Bytes>, Outcome> {
         let message = &messages[0];
         let is_gsm = outside_gsm7(&message.content).next().is_none();
@@ -83,7 +83,7 @@ impl Calls for Kannel {
         let said = text.trim();
         let is_taken = TAKEN.iter().any(|words| said.starts_with(words));
         let outcome = match answer.status.as_u16() {
-            200 | 202 if is_taken => Outcome::Accepted(Receipt::default()),
+            200 | 202 if is_taken => Outcome::Accepted(Acceptance::default()),
             200..=299 => answer.unknown(" without a word of acceptance"),
             // The line may repeat what it was given, so only what the table has of it is kept.
             _ => {

@@ -1,6 +1,6 @@
 //! A provider is a third-party SMS API, and here it is two pure functions: a message becomes an HTTP
 //! request, and an HTTP response becomes an outcome. No clock, no network, no randomness: what they
-//! need of those comes in a [`Stamp`], and [`gateway`] alone does HTTP.
+//! need of those comes in a [`RequestContext`], and [`client`] alone does HTTP.
 
 mod aliyun;
 mod answer;
@@ -9,11 +9,12 @@ mod aws_sms;
 mod aws_sns;
 mod builtin;
 mod calls;
+mod capabilities;
+pub mod client;
 #[cfg(test)]
 mod code_tests;
 mod codes;
 mod forms;
-pub mod gateway;
 mod generic;
 mod huawei;
 mod infobip;
@@ -27,7 +28,6 @@ mod secrets;
 mod sign;
 mod sms_gate;
 mod stanza;
-mod supports;
 mod telnyx;
 mod tencent;
 #[cfg(test)]
@@ -45,11 +45,11 @@ use bytes::Bytes;
 
 use crate::phone::Phone;
 use crate::rate::Rates;
-use crate::sms::{Cause, Outcome, Timestamp};
+use crate::sms::{Failure, Outcome, Timestamp};
 pub use builtin::{builtin, complete, over};
+pub use capabilities::{Answers, Attempt, Capabilities, Lookup, LookupResult, Reference, Writes};
 pub use codes::Listed;
 use stanza::{Connection, Stanza};
-pub use supports::{Answers, Attempt, Finding, LookUp, Reference, Supports, Writes};
 
 /// One message as a provider needs to know it.
 #[derive(Clone, Debug)]
@@ -66,7 +66,7 @@ pub struct Message {
 
 /// What a request may know of the moment in which it is made.
 #[derive(Clone, Copy, Debug)]
-pub struct Stamp {
+pub struct RequestContext {
     pub now: Timestamp,
     pub nonce: u128,
 }
@@ -195,26 +195,26 @@ impl Provider {
         self.connection().idle
     }
 
-    /// Whether the vendor accepts at most one message per reference; [`Supports::honoured_for`] says how long.
+    /// Whether the vendor accepts at most one message per reference; [`Capabilities::honoured_for`] says how long.
     pub fn honours_reference(&self) -> bool {
-        self.supports().honoured_for().is_some()
+        self.capabilities().honoured_for().is_some()
     }
 
     /// How many messages one request can carry.
     pub fn most_per_call(&self) -> usize {
         match self {
-            Self::Generic(generic) => generic.supports().most_per_call,
-            Self::Vendor(vendor) => vendor.supports().most_per_call,
-            Self::Sandbox(sandbox) => sandbox.supports().most_per_call,
+            Self::Generic(generic) => generic.capabilities().most_per_call,
+            Self::Vendor(vendor) => vendor.capabilities().most_per_call,
+            Self::Sandbox(sandbox) => sandbox.capabilities().most_per_call,
         }
     }
 
     /// What the vendor can do.
-    pub fn supports(&self) -> Supports {
+    pub fn capabilities(&self) -> Capabilities {
         match self {
-            Self::Generic(generic) => generic.supports(),
-            Self::Sandbox(sandbox) => sandbox.supports(),
-            Self::Vendor(vendor) => vendor.supports(),
+            Self::Generic(generic) => generic.capabilities(),
+            Self::Sandbox(sandbox) => sandbox.capabilities(),
+            Self::Vendor(vendor) => vendor.capabilities(),
         }
     }
 
@@ -298,21 +298,21 @@ impl Provider {
 
     /// Why the message itself could never be sent: a column that is missing or empty, a value that is too long
     /// or has an address in it that the vendor forbids.
-    pub fn fits(&self, message: &Message) -> Result<(), Cause> {
-        let stamp = Stamp {
+    pub fn fits(&self, message: &Message) -> Result<(), Failure> {
+        let context = RequestContext {
             now: Timestamp::default(),
             nonce: 0,
         };
         let outcome = match self {
             Self::Generic(generic) => {
-                let made = generic.request(std::slice::from_ref(message), &stamp);
+                let made = generic.request(std::slice::from_ref(message), &context);
                 made.map(drop)
             }
             Self::Sandbox(_) => Ok(()),
             Self::Vendor(vendor) => vendor.fits(message),
         };
         match outcome {
-            Err(Outcome::Rejected(cause)) => Err(cause),
+            Err(Outcome::Rejected(failure)) => Err(failure),
             _ => Ok(()),
         }
     }
@@ -332,12 +332,12 @@ impl Provider {
     pub fn request(
         &self,
         messages: &[Message],
-        stamp: &Stamp,
+        context: &RequestContext,
     ) -> Result<http::Request<Bytes>, Outcome> {
         match self {
-            Self::Generic(generic) => generic.request(messages, stamp),
+            Self::Generic(generic) => generic.request(messages, context),
             Self::Sandbox(sandbox) => sandbox.request(messages),
-            Self::Vendor(vendor) => vendor.request(messages, stamp),
+            Self::Vendor(vendor) => vendor.request(messages, context),
         }
     }
 
@@ -346,12 +346,12 @@ impl Provider {
         &self,
         messages: &[Message],
         response: &http::Response<Bytes>,
-        stamp: &Stamp,
+        context: &RequestContext,
     ) -> Vec<Outcome> {
         let mut outcomes = match self {
-            Self::Generic(generic) => generic.answer(messages, response, stamp),
-            Self::Sandbox(sandbox) => sandbox.answer(messages, response, stamp),
-            Self::Vendor(vendor) => vendor.answer(messages, response, stamp.now),
+            Self::Generic(generic) => generic.answer(messages, response, context),
+            Self::Sandbox(sandbox) => sandbox.answer(messages, response, context),
+            Self::Vendor(vendor) => vendor.answer(messages, response, context.now),
         };
         if let Some(secrets) = self.secrets() {
             for outcome in &mut outcomes {
@@ -375,21 +375,21 @@ impl Provider {
     }
 
     /// The requests that ask the vendor for a message of which an attempt had no clear outcome; `None` where it
-    /// cannot be asked. When and how often to ask is in [`Supports::look_up`].
-    pub fn look_up(
+    /// cannot be asked. When and how often to ask is in [`Capabilities::lookup`].
+    pub fn lookup(
         &self,
         message: &Message,
         attempt: Attempt,
-        stamp: &Stamp,
+        context: &RequestContext,
     ) -> Option<Result<Vec<http::Request<Bytes>>, Outcome>> {
         match self {
-            Self::Generic(generic) => generic.look_up(message, attempt),
+            Self::Generic(generic) => generic.lookup(message, attempt),
             Self::Sandbox(_) => None,
-            Self::Vendor(vendor) => vendor.look_up(message, attempt, stamp),
+            Self::Vendor(vendor) => vendor.lookup(message, attempt, context),
         }
     }
 
-    /// The ids in the responses to [`Provider::look_up`] that may be those of other messages.
+    /// The ids in the responses to [`Provider::lookup`] that may be those of other messages.
     pub fn ids(&self, responses: &[http::Response<Bytes>]) -> Vec<String> {
         match self {
             Self::Generic(generic) => generic.ids(responses),
@@ -398,14 +398,20 @@ impl Provider {
         }
     }
 
-    /// What the responses to [`Provider::look_up`] say of the message.
-    pub fn found(&self, message: &Message, attempt: Attempt, answers: &Answers<'_>) -> Finding {
+    /// What the responses to [`Provider::lookup`] say of the message.
+    pub fn found(
+        &self,
+        message: &Message,
+        attempt: Attempt,
+        answers: &Answers<'_>,
+    ) -> LookupResult {
         let mut finding = match self {
             Self::Generic(generic) => generic.found(message, attempt, answers),
             Self::Sandbox(_) => vendor::unclear("this provider cannot be asked".to_owned()),
             Self::Vendor(vendor) => vendor.found(message, attempt, answers),
         };
-        if let (Finding::NotAccepted(outcome), Some(secrets)) = (&mut finding, self.secrets()) {
+        if let (LookupResult::NotAccepted(outcome), Some(secrets)) = (&mut finding, self.secrets())
+        {
             answer::without_secrets(outcome, secrets);
         }
         finding

@@ -3,7 +3,7 @@
 
 use super::stanza::Stanza;
 use super::{Message, ProviderError};
-use crate::sms::{Cause, Class, Outcome};
+use crate::sms::{Class, Failure, Outcome};
 
 /// How a vendor assigns values to the parameters of its template.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -225,7 +225,7 @@ fn column_of(message: &Message, column: &str) -> Option<String> {
 
 fn rejected(what: &str, name: &str) -> Outcome {
     let reason = format!("the template needs parameter `{name}`, and the message {what}");
-    Outcome::Rejected(Cause::new(Class::Content, reason))
+    Outcome::Rejected(Failure::new(Class::Content, reason))
 }
 
 #[cfg(test)]
@@ -248,9 +248,9 @@ mod tests {
 
     fn fault(source: &str) -> String {
         match read(source).expect(source).fill(&message()) {
-            Err(Outcome::Rejected(cause)) => {
-                assert_eq!(cause.class, Class::Content);
-                cause.reason
+            Err(Outcome::Rejected(failure)) => {
+                assert_eq!(failure.class, Class::Content);
+                failure.reason
             }
             other => panic!("{other:?}"),
         }
@@ -278,10 +278,10 @@ mod tests {
         assert!(matches!(strict.fill(&message), Err(Outcome::Rejected(_))));
         message.params["order"] = " ".into();
         let plain = read("params = ['order']").expect("plain");
-        let Err(Outcome::Rejected(cause)) = plain.fill(&message) else {
+        let Err(Outcome::Rejected(failure)) = plain.fill(&message) else {
             panic!("nothing fills it");
         };
-        assert!(cause.reason.ends_with("has nothing in column `order`"));
+        assert!(failure.reason.ends_with("has nothing in column `order`"));
     }
 
     #[test]

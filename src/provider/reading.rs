@@ -11,7 +11,7 @@ use super::answer::{Answer, short_code, taken, with_code};
 use super::codes::Codes;
 use super::quote::Private;
 use super::stanza::Stanza;
-use crate::sms::{Outcome, Receipt, Timestamp};
+use crate::sms::{Acceptance, Outcome, Timestamp};
 use crate::text::is_printable;
 
 /// How the answers of one provider are read.
@@ -148,9 +148,9 @@ impl Reading {
         let segments = segments.and_then(|text| text.parse().ok().filter(|count| *count > 0));
         match id {
             Some(id) => taken(&id, segments, None),
-            None => Outcome::Accepted(Receipt {
+            None => Outcome::Accepted(Acceptance {
                 segments,
-                ..Receipt::default()
+                ..Acceptance::default()
             }),
         }
     }

@@ -13,13 +13,13 @@ use serde_json::Value;
 use url::Url;
 
 use super::answer::{Answer, scalar};
+use super::capabilities::{Capabilities, Reference, Writes};
 use super::codes::Codes;
 use super::generic::not_one;
 use super::quote::Private;
 use super::reading::Reading;
 use super::stanza::{Connection, Stanza};
-use super::supports::{Reference, Supports, Writes};
-use super::{Message, ProviderError, Stamp};
+use super::{Message, ProviderError, RequestContext};
 use crate::sms::Outcome;
 
 /// A provider of `kind = "sandbox"`.
@@ -102,17 +102,17 @@ impl Sandbox {
         &self.connection
     }
 
-    pub(super) fn supports(&self) -> Supports {
+    pub(super) fn capabilities(&self) -> Capabilities {
         let reference = if self.honours_reference {
             Reference::Honoured { span: HONOURED_FOR }
         } else {
             Reference::Echoed
         };
-        Supports {
+        Capabilities {
             writes: Writes::Text,
             most_per_call: self.per_call,
             reference,
-            look_up: None,
+            lookup: None,
             receipts: false,
         }
     }
@@ -141,11 +141,12 @@ impl Sandbox {
         &self,
         messages: &[Message],
         response: &Response<Bytes>,
-        stamp: &Stamp,
+        context: &RequestContext,
     ) -> Vec<Outcome> {
         let private = Private::new(messages.iter().map(|it| it.content.as_str()), None);
-        let read = |response: &Response<Bytes>| self.reading.outcome(response, &private, stamp.now);
-        let answer = Answer::read(response, &private, stamp.now);
+        let read =
+            |response: &Response<Bytes>| self.reading.outcome(response, &private, context.now);
+        let answer = Answer::read(response, &private, context.now);
         if messages.len() < 2 || response.status() != StatusCode::OK {
             return read(response).of_all(messages.len());
         }

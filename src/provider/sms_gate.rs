@@ -9,12 +9,12 @@ use http::Request;
 use http::header::AUTHORIZATION;
 use serde_json::json;
 
-use super::answer::{Answer, receipt, scalar, taken};
+use super::answer::{Answer, acceptance, scalar, taken};
+use super::capabilities::{Attempt, LookupResult, Reference, Sought};
 use super::sign::basic;
 use super::stanza::Stanza;
-use super::supports::{Attempt, Finding, Reference, Sought};
 use super::vendor::{Calls, Common, JSON, all, get, post, unclear};
-use super::{Message, ProviderError, Stamp};
+use super::{Message, ProviderError, RequestContext};
 use crate::sms::Outcome;
 
 pub(super) const KEYS: &[&str] = &["device_id", "sim_number", "ttl"];
@@ -55,7 +55,7 @@ impl Calls for SmsGate {
         &self,
         common: &Common,
         messages: &[Message],
-        _stamp: &Stamp,
+        _stamp: &RequestContext,
     ) -> Result<Request<Bytes>, Outcome> {
         let message = &messages[0];
         let mut body = json!({
@@ -91,28 +91,28 @@ impl Calls for SmsGate {
         all(messages, &outcome)
     }
 
-    fn look_up(
+    fn lookup(
         &self,
         common: &Common,
         message: &Message,
         _attempt: Attempt,
-        _stamp: &Stamp,
+        _stamp: &RequestContext,
     ) -> Option<Result<Vec<Request<Bytes>>, Outcome>> {
         let url = common.at(&["3rdparty", "v1", "messages", &message.reference]);
         let request = get(&url, &[(AUTHORIZATION, authorization(common))]);
         Some(request.map(|request| vec![request]))
     }
 
-    fn found(&self, _: &Common, sought: &Sought<'_>, answer: &Answer<'_>) -> Finding {
+    fn found(&self, _: &Common, sought: &Sought<'_>, answer: &Answer<'_>) -> LookupResult {
         let json = answer.json.as_ref();
         let id = json.and_then(|json| scalar(json, "/id"));
         let is_json_error = json.is_some_and(|json| json["message"].is_string());
         match (answer.status.as_u16(), id) {
             (200, Some(id)) if id == sought.message.reference => {
-                Finding::Found(receipt(&id, None, None))
+                LookupResult::Found(acceptance(&id, None, None))
             }
             // A wrong address answers 404 too, but not in the gateway's own words.
-            (404, None) if is_json_error => Finding::Absent,
+            (404, None) if is_json_error => LookupResult::Absent,
             _ => unclear(answer.reason("", answer.scalar("/message"))),
         }
     }

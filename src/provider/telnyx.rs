@@ -10,10 +10,10 @@ use http::{HeaderName, Method, Request};
 use serde_json::json;
 
 use super::answer::{Answer, count, scalar, taken};
+use super::capabilities::Reference;
 use super::stanza::Stanza;
-use super::supports::Reference;
 use super::vendor::{Calls, Common, JSON, all, http};
-use super::{Message, ProviderError, Stamp};
+use super::{Message, ProviderError, RequestContext};
 use crate::sms::Outcome;
 
 pub(super) const KEYS: &[&str] = &["messaging_profile", "callback"];
@@ -54,7 +54,7 @@ impl Calls for Telnyx {
         &self,
         common: &Common,
         messages: &[Message],
-        _stamp: &Stamp,
+        _stamp: &RequestContext,
     ) -> Result<Request<Bytes>, Outcome> {
         let message = &messages[0];
         let mut body = json!({

@@ -8,13 +8,13 @@ use bytes::Bytes;
 use http::{HeaderName, Method, Request};
 use serde_json::{Value, json};
 
-use super::answer::{Answer, count, receipt, scalar, taken};
+use super::answer::{Answer, acceptance, count, scalar, taken};
+use super::capabilities::{Attempt, LookupResult, Sought, Writes};
 use super::mainland::is_mainland;
 use super::sign::{Keys, tc3};
 use super::stanza::Stanza;
-use super::supports::{Attempt, Finding, Sought, Writes};
 use super::vendor::{Calls, Common, all, http, unclear};
-use super::{Message, ProviderError, Stamp};
+use super::{Message, ProviderError, RequestContext};
 use crate::sms::{Outcome, Timestamp};
 
 pub(super) const KEYS: &[&str] = &[
@@ -50,7 +50,7 @@ impl Tencent {
     fn signed(
         &self,
         common: &Common,
-        stamp: &Stamp,
+        context: &RequestContext,
         action: &str,
         body: &Value,
     ) -> Result<Request<Bytes>, Outcome> {
@@ -61,8 +61,8 @@ impl Tencent {
             id: common.secret("secret_id"),
             secret: common.secret("secret_key"),
         };
-        let authorization = tc3(keys, "sms", stamp.now, &signed, body.as_bytes());
-        let seconds = stamp.now.as_millis().div_euclid(1_000).to_string();
+        let authorization = tc3(keys, "sms", context.now, &signed, body.as_bytes());
+        let seconds = context.now.as_millis().div_euclid(1_000).to_string();
         let mut headers = vec![
             ("content-type", KIND),
             ("authorization", &authorization),
@@ -117,7 +117,7 @@ impl Calls for Tencent {
         &self,
         common: &Common,
         messages: &[Message],
-        stamp: &Stamp,
+        context: &RequestContext,
     ) -> Result<Request<Bytes>, Outcome> {
         let first = &messages[0];
         let phones: Vec<&str> = messages.iter().map(|it| it.phone.as_str()).collect();
@@ -132,7 +132,7 @@ impl Calls for Tencent {
         if is_mainland(&first.phone) {
             body["SignName"] = common.sender(first)?.into();
         }
-        self.signed(common, stamp, "SendSms", &body)
+        self.signed(common, context, "SendSms", &body)
     }
 
     fn answer(&self, common: &Common, messages: &[Message], answer: &Answer<'_>) -> Vec<Outcome> {
@@ -166,29 +166,29 @@ impl Calls for Tencent {
         messages.iter().zip(results).map(one).collect()
     }
 
-    fn look_up(
+    fn lookup(
         &self,
         common: &Common,
         message: &Message,
         attempt: Attempt,
-        stamp: &Stamp,
+        context: &RequestContext,
     ) -> Option<Result<Vec<Request<Bytes>>, Outcome>> {
         let seconds = |at: Timestamp| at.as_millis().div_euclid(1_000);
         let body = json!({
             "BeginTime": seconds(attempt.started_after.minus(Duration::from_secs(60))),
-            "EndTime": seconds(stamp.now),
+            "EndTime": seconds(context.now),
             "Offset": 0,
             "Limit": 100,
             "PhoneNumber": message.phone.as_str(),
             "SmsSdkAppId": self.app(),
         });
-        let request = self.signed(common, stamp, "PullSmsSendStatusByPhoneNumber", &body);
+        let request = self.signed(common, context, "PullSmsSendStatusByPhoneNumber", &body);
         Some(request.map(|request| vec![request]))
     }
 
     /// The vendor lists what was delivered or not, so silence proves nothing; and it names the reference only
     /// for accounts that asked for that.
-    fn found(&self, _: &Common, sought: &Sought<'_>, answer: &Answer<'_>) -> Finding {
+    fn found(&self, _: &Common, sought: &Sought<'_>, answer: &Answer<'_>) -> LookupResult {
         let entries = answer.list("/Response/PullSmsSendStatusSet");
         let is_ours = |entry: &&Value| {
             scalar(entry, "/SessionContext").as_ref() == Some(&sought.message.reference)
@@ -199,7 +199,7 @@ impl Calls for Tencent {
             .map(|entry| scalar(entry, "/SerialNo"))
         {
             Some(Some(id)) if answer.status.is_success() => {
-                Finding::Found(receipt(&id, None, None))
+                LookupResult::Found(acceptance(&id, None, None))
             }
             _ => unclear(answer.reason("", answer.scalar("/Response/Error/Message"))),
         }

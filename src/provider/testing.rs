@@ -4,15 +4,15 @@
 use bytes::Bytes;
 use http::{Request, Response};
 
-use super::{Answers, Attempt, Finding, Message, Provider, Stamp};
+use super::{Answers, Attempt, LookupResult, Message, Provider, RequestContext};
 use crate::phone::Phone;
-use crate::sms::{Cause, Class, Outcome, Receipt, Timestamp};
+use crate::sms::{Acceptance, Class, Failure, Outcome, Timestamp};
 
 /// One line of a table. What is `None` is not looked at.
 pub(super) struct Case {
     pub(super) name: &'static str,
     pub(super) message: Message,
-    pub(super) stamp: Stamp,
+    pub(super) context: RequestContext,
     /// Method and url, headers that must be there, and the body.
     pub(super) request: Option<Expected>,
     pub(super) response: Response<Bytes>,
@@ -30,7 +30,7 @@ pub(super) fn case(name: &'static str, response: Response<Bytes>, outcome: Outco
     Case {
         name,
         message: message(),
-        stamp: stamp(),
+        context: context(),
         request: None,
         response,
         outcome,
@@ -43,11 +43,11 @@ pub(super) fn check(provider: &Provider, cases: Vec<Case>) {
         let messages = [case.message];
         if let Some(expected) = case.request {
             let request = provider
-                .request(&messages, &case.stamp)
+                .request(&messages, &case.context)
                 .unwrap_or_else(|outcome| panic!("{name}: {outcome:?}"));
             check_request(name, &request, &expected);
         }
-        let outcomes = provider.answer(&messages, &case.response, &case.stamp);
+        let outcomes = provider.answer(&messages, &case.response, &case.context);
         assert_eq!(outcomes, [case.outcome], "{name}");
     }
 }
@@ -75,8 +75,8 @@ pub(super) fn message() -> Message {
     }
 }
 
-pub(super) fn stamp() -> Stamp {
-    Stamp {
+pub(super) fn context() -> RequestContext {
+    RequestContext {
         now: Timestamp::from_millis(1_700_000_000_000),
         nonce: 7,
     }
@@ -89,7 +89,7 @@ pub(super) fn response(status: u16, body: impl Into<Bytes>) -> Response<Bytes> {
 }
 
 pub(super) fn accepted(id: &str, segments: Option<i32>) -> Outcome {
-    Outcome::Accepted(Receipt {
+    Outcome::Accepted(Acceptance {
         message_id: Some(id.to_owned()),
         segments,
         price: None,
@@ -97,7 +97,7 @@ pub(super) fn accepted(id: &str, segments: Option<i32>) -> Outcome {
 }
 
 pub(super) fn unknown(reason: &str) -> Outcome {
-    Outcome::Unknown(Cause::new(Class::Unknown, reason))
+    Outcome::Unknown(Failure::new(Class::Unknown, reason))
 }
 
 /// The stanza in `source`, with the variable `TOKEN` set.
@@ -136,7 +136,7 @@ pub(super) fn shown(request: &Request<Bytes>) -> String {
 
 /// What is asked for `messages`; every one of `parts` must stand in it.
 pub(super) fn asks(provider: &Provider, messages: &[Message], parts: &[&str]) {
-    let request = provider.request(messages, &stamp());
+    let request = provider.request(messages, &context());
     holds(
         &request.unwrap_or_else(|outcome| panic!("{outcome:?}")),
         parts,
@@ -160,24 +160,24 @@ pub(super) fn words(
     status: u16,
     body: &str,
 ) -> Vec<String> {
-    let outcomes = provider.answer(messages, &response(status, body.to_owned()), &stamp());
+    let outcomes = provider.answer(messages, &response(status, body.to_owned()), &context());
     outcomes.iter().map(word).collect()
 }
 
 fn word(outcome: &Outcome) -> String {
     match outcome {
-        Outcome::Accepted(receipt) => match &receipt.message_id {
+        Outcome::Accepted(acceptance) => match &acceptance.message_id {
             Some(id) => format!("accepted {id}"),
             None => "accepted".to_owned(),
         },
-        Outcome::Refused { listed: false, .. } => "perhaps refused".to_owned(),
-        Outcome::Apart(_) => "apart".to_owned(),
-        Outcome::Rejected(cause)
-        | Outcome::Unknown(cause)
-        | Outcome::Throttled { cause, .. }
-        | Outcome::Capped { cause, .. }
-        | Outcome::Unavailable { cause, .. }
-        | Outcome::Refused { cause, .. } => cause.class.as_str().to_owned(),
+        Outcome::AccountError { listed: false, .. } => "perhaps refused".to_owned(),
+        Outcome::BatchRejected(_) => "apart".to_owned(),
+        Outcome::Rejected(failure)
+        | Outcome::Unknown(failure)
+        | Outcome::Throttled { failure, .. }
+        | Outcome::Deferred { failure, .. }
+        | Outcome::Unavailable { failure, .. }
+        | Outcome::AccountError { failure, .. } => failure.class.as_str().to_owned(),
     }
 }
 
@@ -218,8 +218,8 @@ pub(super) fn asked(minutes: u64) -> Asked<'static> {
 /// An attempt that started at the moment of [`stamp`].
 pub(super) fn attempt() -> Attempt {
     Attempt {
-        started_after: stamp().now,
-        started_before: Some(stamp().now),
+        started_after: context().now,
+        started_before: Some(context().now),
     }
 }
 
@@ -230,7 +230,7 @@ pub(super) fn finding(provider: &Provider, minutes: u64, status: u16, body: &str
 
 /// What the answers to a look-up say together.
 pub(super) fn finds(provider: &Provider, asked: Asked<'_>, answers: &[(u16, &str)]) -> String {
-    let sent_at = stamp().now;
+    let sent_at = context().now;
     let asked_at = sent_at.plus(std::time::Duration::from_secs(60 * asked.minutes));
     let dated = |(status, body): &(u16, &str)| {
         let mut response = response(*status, (*body).to_owned());
@@ -256,11 +256,13 @@ pub(super) fn finds(provider: &Provider, asked: Asked<'_>, answers: &[(u16, &str
     let mut attempt = attempt();
     attempt.started_before = attempt.started_before.filter(|_| asked.alone);
     match provider.found(&message(), attempt, &answers) {
-        Finding::Found(receipt) => format!("found {}", receipt.message_id.unwrap_or_default()),
-        Finding::NotAccepted(outcome) => word(&outcome),
-        Finding::Absent => "absent".to_owned(),
-        Finding::TooSoon(left) => format!("too soon by {} s", left.as_secs()),
-        Finding::Unclear(_) => "unclear".to_owned(),
+        LookupResult::Found(acceptance) => {
+            format!("found {}", acceptance.message_id.unwrap_or_default())
+        }
+        LookupResult::NotAccepted(outcome) => word(&outcome),
+        LookupResult::Absent => "absent".to_owned(),
+        LookupResult::TooSoon(left) => format!("too soon by {} s", left.as_secs()),
+        LookupResult::Unclear(_) => "unclear".to_owned(),
     }
 }
 
@@ -270,7 +272,7 @@ pub(super) fn question(provider: &Provider) -> Request<Bytes> {
 }
 
 pub(super) fn questions(provider: &Provider, attempt: Attempt) -> Vec<Request<Bytes>> {
-    let asked = provider.look_up(&message(), attempt, &stamp());
+    let asked = provider.lookup(&message(), attempt, &context());
     let asked = asked.expect("it can be asked");
     asked.unwrap_or_else(|outcome| panic!("{outcome:?}"))
 }

@@ -8,12 +8,12 @@ use http::header::AUTHORIZATION;
 use jiff::fmt::rfc2822;
 use serde_json::Value;
 
-use super::answer::{Answer, count, receipt, scalar, taken};
+use super::answer::{Answer, acceptance, count, scalar, taken};
+use super::capabilities::{Attempt, Fit, LookupResult, Reference, Sought, Writes};
 use super::sign::basic;
 use super::stanza::Stanza;
-use super::supports::{Attempt, Finding, Fit, Reference, Sought, Writes};
 use super::vendor::{Calls, Common, FORM, all, form, get, post, unclear};
-use super::{Message, ProviderError, Stamp};
+use super::{Message, ProviderError, RequestContext};
 use crate::sms::{Outcome, Timestamp};
 
 pub(super) const KEYS: &[&str] = &[
@@ -95,7 +95,7 @@ impl Calls for Twilio {
         &self,
         common: &Common,
         messages: &[Message],
-        _stamp: &Stamp,
+        _stamp: &RequestContext,
     ) -> Result<Request<Bytes>, Outcome> {
         let message = &messages[0];
         let mut pairs = vec![("To", message.phone.as_str())];
@@ -155,12 +155,12 @@ impl Calls for Twilio {
     }
 
     /// Without a date in the question: a message that still waits has no date of sending.
-    fn look_up(
+    fn lookup(
         &self,
         common: &Common,
         message: &Message,
         _attempt: Attempt,
-        _stamp: &Stamp,
+        _stamp: &RequestContext,
     ) -> Option<Result<Vec<Request<Bytes>>, Outcome>> {
         let mut url = messages_url(common);
         url.query_pairs_mut()
@@ -175,7 +175,7 @@ impl Calls for Twilio {
         entries.filter_map(|entry| scalar(entry, "/sid")).collect()
     }
 
-    fn found(&self, common: &Common, sought: &Sought<'_>, answer: &Answer<'_>) -> Finding {
+    fn found(&self, common: &Common, sought: &Sought<'_>, answer: &Answer<'_>) -> LookupResult {
         let json = answer.json.as_ref();
         let is_list = json.is_some_and(|json| json["messages"].is_array());
         if !answer.status.is_success() || !is_list {
@@ -201,7 +201,7 @@ impl Calls for Twilio {
                 (Fit::Near, Some(id))
                     if !has_template && is_text(entry) && !sought.has_twin(true) =>
                 {
-                    return Finding::Found(receipt(&id, None, None));
+                    return LookupResult::Found(acceptance(&id, None, None));
                 }
                 (Fit::Near, _) => may_be_listed = true,
                 (Fit::Doubtful, _) => may_be_listed |= has_template || is_text(entry),
@@ -214,7 +214,7 @@ impl Calls for Twilio {
         } else if has_more {
             unclear("the provider's list goes on".to_owned())
         } else {
-            Finding::Absent
+            LookupResult::Absent
         }
     }
 }

@@ -11,18 +11,18 @@ use url::Url;
 
 use super::answer::Answer;
 pub(super) use super::calls::{Calls, Common};
+use super::capabilities::{Answers, Attempt, Capabilities, Lookup, LookupResult, Sought};
 use super::codes::Codes;
 use super::forms::Forms;
 use super::generic::not_one;
 use super::parameters::{Order, Parameters};
 use super::secrets::Secrets;
 use super::stanza::{Connection, Stanza};
-use super::supports::{Answers, Attempt, Finding, LookUp, Sought, Supports};
 use super::{
-    Message, ProviderError, Stamp, aliyun, aws, aws_sms, aws_sns, huawei, infobip, kannel,
+    Message, ProviderError, RequestContext, aliyun, aws, aws_sms, aws_sns, huawei, infobip, kannel,
     sms_gate, telnyx, tencent, twilio, vonage, yunpian,
 };
-use crate::sms::{Cause, Class, Outcome, Timestamp};
+use crate::sms::{Class, Failure, Outcome, Timestamp};
 
 /// The words of `kind`, one for each file.
 pub(super) const KINDS: [&str; 12] = [
@@ -86,7 +86,7 @@ impl Vendor {
             "vonage" => (vonage::KEYS, Api::Vonage(vonage::Vonage::read(stanza)?)),
             _ => (yunpian::KEYS, Api::Yunpian(yunpian::Yunpian::read(stanza)?)),
         };
-        let mut known = vec!["url", "from", "secrets", "codes", "look_up"];
+        let mut known = vec!["url", "from", "secrets", "codes", "lookup"];
         known.extend(Connection::KEYS);
         known.extend(own);
         stanza.check_keys(&known)?;
@@ -108,7 +108,7 @@ impl Vendor {
             secrets: Secrets::read(stanza, environment)?,
             codes: Codes::read(stanza)?,
             parameters: Parameters::read(stanza, order)?,
-            look_up: LookUp::read(stanza, &[])?,
+            lookup: Lookup::read(stanza, &[])?,
             connection: Connection::read(stanza)?,
         };
         Ok(Self { common, api })
@@ -155,13 +155,13 @@ impl Vendor {
         self.common.secrets.forms()
     }
 
-    pub(super) fn supports(&self) -> Supports {
+    pub(super) fn capabilities(&self) -> Capabilities {
         let calls = self.calls();
-        Supports {
+        Capabilities {
             writes: calls.writes(&self.common),
             most_per_call: calls.most_per_call(),
             reference: calls.reference(),
-            look_up: self.common.look_up.clone(),
+            lookup: self.common.lookup.clone(),
             receipts: calls.receipts(),
         }
     }
@@ -212,7 +212,7 @@ impl Vendor {
     pub(super) fn request(
         &self,
         messages: &[Message],
-        stamp: &Stamp,
+        context: &RequestContext,
     ) -> Result<Request<Bytes>, Outcome> {
         let (calls, common) = (self.calls(), &self.common);
         let fits = |at: usize| self.joins(&messages[..at], &messages[at]);
@@ -224,7 +224,7 @@ impl Vendor {
         if let Some(key) = calls.missing(common).first() {
             return Err(refused(format!("`{key}` is not set")));
         }
-        calls.request(common, messages, stamp)
+        calls.request(common, messages, context)
     }
 
     pub(super) fn answer(
@@ -242,14 +242,14 @@ impl Vendor {
         vec![answer.unknown(" with another count of results"); messages.len()]
     }
 
-    pub(super) fn look_up(
+    pub(super) fn lookup(
         &self,
         message: &Message,
         attempt: Attempt,
-        stamp: &Stamp,
+        context: &RequestContext,
     ) -> Option<Result<Vec<Request<Bytes>>, Outcome>> {
-        self.common.look_up.as_ref()?;
-        self.calls().look_up(&self.common, message, attempt, stamp)
+        self.common.lookup.as_ref()?;
+        self.calls().lookup(&self.common, message, attempt, context)
     }
 
     pub(super) fn ids(&self, responses: &[Response<Bytes>]) -> Vec<String> {
@@ -264,8 +264,8 @@ impl Vendor {
         message: &Message,
         attempt: Attempt,
         answers: &Answers<'_>,
-    ) -> Finding {
-        let Some(look_up) = &self.common.look_up else {
+    ) -> LookupResult {
+        let Some(lookup) = &self.common.lookup else {
             return unclear("this provider cannot be asked".to_owned());
         };
         let private = self.common.private(std::slice::from_ref(message));
@@ -273,7 +273,7 @@ impl Vendor {
             let sought = Sought::new(message, attempt, answer.date, answers);
             self.calls().found(&self.common, &sought, answer)
         };
-        look_up.found(answers, attempt, &private, found)
+        lookup.found(answers, attempt, &private, found)
     }
 }
 
@@ -335,12 +335,12 @@ pub(super) fn only<'a>(messages: &[Message], results: &'a [Value]) -> Option<&'a
 }
 
 pub(super) fn refused(reason: String) -> Outcome {
-    Outcome::Refused {
-        cause: Cause::new(Class::Account, reason),
+    Outcome::AccountError {
+        failure: Failure::new(Class::Account, reason),
         listed: true,
     }
 }
 
-pub(super) fn unclear(reason: String) -> Finding {
-    Finding::Unclear(Cause::new(Class::Unknown, reason))
+pub(super) fn unclear(reason: String) -> LookupResult {
+    LookupResult::Unclear(Failure::new(Class::Unknown, reason))
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use http::{HeaderMap, StatusCode, header};
 
-use crate::sms::{Cause, Class, Outcome, Receipt, Timestamp};
+use crate::sms::{Acceptance, Class, Failure, Outcome, Timestamp};
 
 /// The longest wait that an answer can ask for.
 pub const MAX_RETRY_AFTER: Duration = Duration::from_secs(86_400);
@@ -19,29 +19,29 @@ pub fn by_status(
     retry_after: Option<Duration>,
     reason: String,
 ) -> Outcome {
-    let cause = |class| Cause::new(class, reason);
+    let failure = |class| Failure::new(class, reason);
     if accepted.contains(&status.as_u16()) {
-        return Outcome::Accepted(Receipt::default());
+        return Outcome::Accepted(Acceptance::default());
     }
     if unknown.contains(&status.as_u16()) {
-        return Outcome::Unknown(cause(Class::Unknown));
+        return Outcome::Unknown(failure(Class::Unknown));
     }
     match status.as_u16() {
         // The credentials, the credit, the address or the form of the request: every message gets the same.
-        300..=399 | 401..=407 | 410 | 415 | 421 | 426 | 501 | 505 => Outcome::Refused {
-            cause: cause(Class::Account),
+        300..=399 | 401..=407 | 410 | 415 | 421 | 426 | 501 | 505 => Outcome::AccountError {
+            failure: failure(Class::Account),
             listed: false,
         },
         408 | 503 => Outcome::Unavailable {
-            cause: cause(Class::Unavailable),
+            failure: failure(Class::Unavailable),
             retry_after,
         },
         425 | 429 => Outcome::Throttled {
-            cause: cause(Class::Throttle),
+            failure: failure(Class::Throttle),
             retry_after,
         },
-        400..=499 => Outcome::Rejected(cause(Class::Content)),
-        _ => Outcome::Unknown(cause(Class::Unknown)),
+        400..=499 => Outcome::Rejected(failure(Class::Content)),
+        _ => Outcome::Unknown(failure(Class::Unknown)),
     }
 }
 
@@ -81,14 +81,14 @@ mod tests {
     fn word(outcome: &Outcome) -> &'static str {
         match outcome {
             Outcome::Accepted(_) => "accepted",
-            Outcome::Rejected(cause) => cause.class.as_str(),
-            Outcome::Apart(_) => "apart",
+            Outcome::Rejected(failure) => failure.class.as_str(),
+            Outcome::BatchRejected(_) => "apart",
             Outcome::Throttled { .. } => "throttled",
-            Outcome::Capped { .. } => "capped",
+            Outcome::Deferred { .. } => "capped",
             Outcome::Unavailable { .. } => "unavailable",
             Outcome::Unknown(_) => "unknown",
-            Outcome::Refused { listed: true, .. } => "refused at once",
-            Outcome::Refused { listed: false, .. } => "refused",
+            Outcome::AccountError { listed: true, .. } => "refused at once",
+            Outcome::AccountError { listed: false, .. } => "refused",
         }
     }
 

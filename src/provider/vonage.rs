@@ -10,7 +10,7 @@ use super::answer::{Answer, scalar, taken};
 use super::sign::basic;
 use super::stanza::Stanza;
 use super::vendor::{Calls, Common, FORM, form, post};
-use super::{Message, ProviderError, Stamp};
+use super::{Message, ProviderError, RequestContext};
 use crate::sms::Outcome;
 use crate::text::segments::outside_gsm7;
 
@@ -45,7 +45,7 @@ impl Calls for Vonage {
         &self,
         common: &Common,
         messages: &[Message],
-        _stamp: &Stamp,
+        _stamp: &RequestContext,
     ) -> Result<Request<Bytes>, Outcome> {
         let message = &messages[0];
         let is_gsm = outside_gsm7(&message.content).next().is_none();

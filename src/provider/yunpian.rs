@@ -9,12 +9,12 @@ use bytes::Bytes;
 use http::Request;
 use serde_json::Value;
 
-use super::answer::{Answer, count, receipt, scalar, taken};
+use super::answer::{Answer, acceptance, count, scalar, taken};
+use super::capabilities::{Attempt, Fit, LookupResult, Sought};
 use super::mainland::{is_mainland, local, moment, number};
 use super::stanza::Stanza;
-use super::supports::{Attempt, Finding, Fit, Sought};
 use super::vendor::{Calls, Common, FORM, all, form, post, unclear};
-use super::{Message, ProviderError, Stamp};
+use super::{Message, ProviderError, RequestContext};
 use crate::sms::Outcome;
 
 pub(super) const KEYS: &[&str] = &[];
@@ -76,7 +76,7 @@ impl Calls for Yunpian {
         &self,
         common: &Common,
         messages: &[Message],
-        _stamp: &Stamp,
+        _stamp: &RequestContext,
     ) -> Result<Request<Bytes>, Outcome> {
         let first = &messages[0];
         let mobiles: Vec<&str> = messages.iter().map(mobile).collect();
@@ -123,12 +123,12 @@ impl Calls for Yunpian {
         messages.iter().map(one).collect()
     }
 
-    fn look_up(
+    fn lookup(
         &self,
         common: &Common,
         message: &Message,
         attempt: Attempt,
-        _stamp: &Stamp,
+        _stamp: &RequestContext,
     ) -> Option<Result<Vec<Request<Bytes>>, Outcome>> {
         let start = attempt.started_after;
         let body = form([
@@ -149,7 +149,7 @@ impl Calls for Yunpian {
     }
 
     /// The list is not documented to be complete, so it proves no absence.
-    fn found(&self, _: &Common, sought: &Sought<'_>, answer: &Answer<'_>) -> Finding {
+    fn found(&self, _: &Common, sought: &Sought<'_>, answer: &Answer<'_>) -> LookupResult {
         let message = sought.message;
         let list = answer.json.as_ref().and_then(Value::as_array);
         let Some(list) = list.filter(|_| answer.status.is_success()) else {
@@ -172,7 +172,7 @@ impl Calls for Yunpian {
             _ => None,
         };
         match found.and_then(|entry| scalar(entry, "/sid")) {
-            Some(id) => Finding::Found(receipt(&id, None, None)),
+            Some(id) => LookupResult::Found(acceptance(&id, None, None)),
             None => unclear("the provider does not show for certain that it has it".to_owned()),
         }
     }

@@ -8,7 +8,7 @@ use std::io::{self, Write};
 use serde_json::Value;
 
 use super::{Report, Standing, columns_of};
-use crate::store::inspect::{Failure, SentMessage};
+use crate::store::inspect::{FailureRecord, SentMessage};
 use crate::text::spreadsheet::guarded;
 
 const FIRST: [&str; 2] = ["phone", "content"];
@@ -31,7 +31,7 @@ pub(super) struct Columns {
 }
 
 impl Columns {
-    pub(super) fn gather(&mut self, page: &[Failure]) {
+    pub(super) fn gather(&mut self, page: &[FailureRecord]) {
         for failure in page {
             for (name, _) in columns_of(failure) {
                 if !is_ours(&name) && self.known.insert(name.trim().to_owned()) {
@@ -66,14 +66,14 @@ impl<W: Write> Writer<W> {
         })
     }
 
-    pub(super) fn page(&mut self, page: &[Failure]) -> io::Result<()> {
+    pub(super) fn page(&mut self, page: &[FailureRecord]) -> io::Result<()> {
         for failure in page {
             self.failure(failure).map_err(fault)?;
         }
         Ok(())
     }
 
-    fn failure(&mut self, failure: &Failure) -> Result<(), ::csv::Error> {
+    fn failure(&mut self, failure: &FailureRecord) -> Result<(), ::csv::Error> {
         let out = &mut self.out;
         let mut write = |cell: &str| out.write_field(guarded(cell.as_bytes()));
         write(&failure.phone)?;
@@ -197,7 +197,7 @@ mod tests {
     use crate::report::sample;
     use proptest::prelude::*;
 
-    fn written(failures: &[Failure]) -> String {
+    fn written(failures: &[FailureRecord]) -> String {
         let mut columns = Columns::default();
         columns.gather(failures);
         let mut bytes = Vec::new();

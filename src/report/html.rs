@@ -16,7 +16,7 @@ use super::cost::{Cost, Part};
 use super::shares::percentages;
 use super::table::{cost_text, counted, messages, per_time};
 use super::{History, Lists, Local, Reason, Report, ReportError, plain};
-use crate::store::inspect::{Failure, FailureState, Outcomes, Totals};
+use crate::store::inspect::{FailureRecord, FailureState, Outcomes, Totals};
 use crate::text::{duration, printable};
 
 /// A page with more rows than these is no fun in any browser; the csv has them all.
@@ -157,7 +157,7 @@ struct Bar {
 
 pub(super) fn write(
     report: &Report,
-    failures: &[Failure],
+    failures: &[FailureRecord],
     out: &mut impl Write,
 ) -> Result<(), ReportError> {
     let mut pages = Environment::new();
@@ -347,9 +347,9 @@ fn countries(report: &Report) -> Vec<PartRow<'_>> {
         .collect()
 }
 
-fn blocks<'a>(report: &'a Report, failures: &'a [Failure]) -> Vec<Block<'a>> {
+fn blocks<'a>(report: &'a Report, failures: &'a [FailureRecord]) -> Vec<Block<'a>> {
     let (lost, unknown) = report.lost();
-    let is_unknown = |failure: &Failure| failure.state == FailureState::Unknown;
+    let is_unknown = |failure: &FailureRecord| failure.state == FailureState::Unknown;
     let mut room = MOST_REASONS;
     let mut block = |title: &str, who, count: u64, is_wanted: bool| {
         let reasons = reason_rows(report, is_wanted, room);
@@ -404,7 +404,7 @@ fn reason_rows(report: &Report, is_unknown: bool, room: usize) -> Vec<ReasonRow<
         .collect()
 }
 
-fn failure_row<'a>(report: &'a Report, one: &'a Failure) -> FailureRow<'a> {
+fn failure_row<'a>(report: &'a Report, one: &'a FailureRecord) -> FailureRow<'a> {
     FailureRow {
         campaign: match report.campaign {
             Some(_) => None,
@@ -533,7 +533,7 @@ mod tests {
     use super::*;
     use crate::report::sample;
 
-    fn written(report: &Report, failures: &[Failure]) -> String {
+    fn written(report: &Report, failures: &[FailureRecord]) -> String {
         let mut bytes = Vec::new();
         write(report, failures, &mut bytes).expect("written");
         String::from_utf8(bytes).expect("all of it is text")

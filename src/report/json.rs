@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use super::{Alphabets, Cost, Lists, Part, Reason, Report, Standing, columns_of};
 use crate::sms::millis;
-use crate::store::inspect::{Failure, FailureState, Outcomes, SentMessage, Totals};
+use crate::store::inspect::{FailureRecord, FailureState, Outcomes, SentMessage, Totals};
 use crate::text::printable_json;
 
 /// A report on one campaign begins with how it stands, one on all with the sums.
@@ -127,7 +127,7 @@ impl<'a, W: Write> Writer<'a, W> {
         })
     }
 
-    pub(super) fn page(&mut self, page: &[Failure]) -> io::Result<()> {
+    pub(super) fn page(&mut self, page: &[FailureRecord]) -> io::Result<()> {
         for failure in page {
             let line = Line {
                 campaign: self.campaign_of(failure.campaign_id),
@@ -194,7 +194,7 @@ mod tests {
     use super::*;
     use crate::report::sample;
 
-    fn written(report: &Report, failures: &[Failure]) -> String {
+    fn written(report: &Report, failures: &[FailureRecord]) -> String {
         let mut bytes = Vec::new();
         let mut writer = Writer::begin(report, "failures", &mut bytes).expect("written");
         writer.page(failures).expect("written");

@@ -28,7 +28,8 @@ use serde::Serialize;
 use crate::phone::mask;
 use crate::sms::{Class, Timestamp};
 use crate::store::inspect::{
-    ClassCount, Failure, FirstDue, ListCount, REASONS, SentFacts, SentMessage, SentWalk, Totals,
+    ClassCount, FailureRecord, FirstDue, ListCount, REASONS, SentFacts, SentMessage, SentWalk,
+    Totals,
 };
 use crate::store::{Campaign, CampaignState, Store, StoreError};
 use crate::window::{Clock, Window, local_and_utc};
@@ -496,7 +497,7 @@ impl Report {
     async fn each_failure(
         &self,
         store: &Store,
-        mut take: impl FnMut(&[Failure]) -> Result<(), ReportError>,
+        mut take: impl FnMut(&[FailureRecord]) -> Result<(), ReportError>,
     ) -> Result<(), ReportError> {
         let mut walk = store.failures(&self.ids()).await?;
         loop {
@@ -529,7 +530,7 @@ impl Report {
     }
 
     /// Without phones and texts, where they are hidden.
-    fn masked(&self, mut page: Vec<Failure>) -> Vec<Failure> {
+    fn masked(&self, mut page: Vec<FailureRecord>) -> Vec<FailureRecord> {
         if self.is_masked {
             for failure in &mut page {
                 failure.phone = mask(&failure.phone);
@@ -547,7 +548,7 @@ impl Report {
 }
 
 /// The imported columns; what another program wrote that is no object has none.
-fn columns_of(failure: &Failure) -> serde_json::Map<String, serde_json::Value> {
+fn columns_of(failure: &FailureRecord) -> serde_json::Map<String, serde_json::Value> {
     serde_json::from_str(&failure.params).unwrap_or_default()
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::cost::{Bill, Part};
 use super::{Alphabets, History, Lists, Local, Reason, Report, Schedule, Standing, advice};
 use crate::sms::Timestamp;
-use crate::store::inspect::{Failure, FailureState, Outcomes, SentFacts, Totals};
+use crate::store::inspect::{FailureRecord, FailureState, Outcomes, SentFacts, Totals};
 
 const NINE: Timestamp = Timestamp::from_millis(1_763_715_600_000);
 
@@ -108,8 +108,8 @@ fn part(name: &str, sent: u64, segments: u64) -> Part {
     }
 }
 
-pub(super) fn failures() -> Vec<Failure> {
-    let failure = |id: i64, phone: &str, params: &str| Failure {
+pub(super) fn failures() -> Vec<FailureRecord> {
+    let failure = |id: i64, phone: &str, params: &str| FailureRecord {
         id,
         campaign_id: 2,
         phone: phone.to_owned(),
@@ -124,7 +124,7 @@ pub(super) fn failures() -> Vec<Failure> {
     };
     vec![
         failure(7, "+8613812345678", r#"{"name":"Ann","城市":"北京"}"#),
-        Failure {
+        FailureRecord {
             content: "Dear <b>Bob</b>,\nhello".to_owned(),
             state: FailureState::Unknown,
             class: "unknown".to_owned(),
@@ -133,7 +133,7 @@ pub(super) fn failures() -> Vec<Failure> {
             attempts: 2,
             ..failure(9, "+447700900123", r#"{"name":"=Bob","vip":true}"#)
         },
-        Failure {
+        FailureRecord {
             state: FailureState::Cancelled,
             class: "cancelled".to_owned(),
             code: None,

@@ -11,7 +11,7 @@ use super::cost::{Cost, Part};
 use super::shares::percentages;
 use super::{Reason, Report, Standing, plain, steps};
 use crate::sms::Timestamp;
-use crate::store::inspect::{Failure, SentMessage, Totals};
+use crate::store::inspect::{FailureRecord, SentMessage, Totals};
 use crate::text::{duration, printable_line};
 
 /// More reasons than these say nothing to a person; the csv has them all.
@@ -48,7 +48,7 @@ pub(super) fn write(report: &Report, mut out: impl Write) -> io::Result<()> {
 }
 
 /// One to a line: phone, why, how often it was tried.
-pub(super) fn write_failures(page: &[Failure], out: &mut impl Write) -> io::Result<()> {
+pub(super) fn write_failures(page: &[FailureRecord], out: &mut impl Write) -> io::Result<()> {
     for failure in page {
         let code = failure.code.as_deref().map(|code| format!(" {code}"));
         let line = format!(

@@ -86,7 +86,7 @@ mod tests {
                 pid_namespace: String::new(),
                 pid: 4_000 + id,
                 process_started: 1,
-                slots: 64,
+                concurrency: 64,
                 started_at: 1_763_715_600_000,
                 heartbeat_at,
                 lease_ms: 30_000,

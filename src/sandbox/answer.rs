@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 
 use super::Desk;
 use super::faults::{Fault, mixed, unit};
-use super::ledger::{self, Acceptance, Ledger};
+use super::ledger::{self, Ledger, Registered};
 
 /// The body of `POST /messages`, or one of a list.
 #[derive(Deserialize)]
@@ -287,10 +287,10 @@ fn throttled(retry_after: Duration) -> Answer {
     }
 }
 
-fn accepted(acceptance: &Acceptance, text: &str) -> Answer {
+fn accepted(acceptance: &Registered, text: &str) -> Answer {
     let (status, number) = match acceptance {
-        Acceptance::New(number) => (201, *number),
-        Acceptance::Known(number) => (200, *number),
+        Registered::New(number) => (201, *number),
+        Registered::Known(number) => (200, *number),
     };
     let id = ledger::id(number);
     let segments = segments(text);

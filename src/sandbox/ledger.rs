@@ -111,7 +111,7 @@ pub(super) struct Arrival {
 
 /// What became of an order that is fit to be accepted.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Acceptance {
+pub(super) enum Registered {
     New(u64),
     /// The reference is known.
     Known(u64),
@@ -191,13 +191,13 @@ impl Ledger {
         text: &str,
         reference: Option<&str>,
         now: Instant,
-    ) -> Acceptance {
+    ) -> Registered {
         let number = self.stats.accepted + 1;
         let key = reference.map(|reference| self.hasher.hash_one(reference));
         if let Some(key) = key {
             match self.references.entry(key) {
                 Slot::Occupied(known) if self.honour_references => {
-                    return Acceptance::Known(*known.get());
+                    return Registered::Known(*known.get());
                 }
                 Slot::Occupied(_) => {}
                 Slot::Vacant(slot) => {
@@ -229,7 +229,7 @@ impl Ledger {
                 at_ms: u64::try_from(at).unwrap_or(u64::MAX),
             });
         }
-        Acceptance::New(number)
+        Registered::New(number)
     }
 
     pub(super) fn stats(&self) -> Stats {
@@ -272,10 +272,10 @@ mod tests {
     #[test]
     fn a_known_reference_is_not_accepted_again() {
         let (mut ledger, now) = ledger(&Behaviour::default());
-        assert_eq!(ledger.accept("+1", "a", Some("r"), now), Acceptance::New(1));
+        assert_eq!(ledger.accept("+1", "a", Some("r"), now), Registered::New(1));
         assert_eq!(
             ledger.accept("+1", "a", Some("r"), now),
-            Acceptance::Known(1)
+            Registered::Known(1)
         );
         let stats = ledger.stats();
         assert_eq!((stats.accepted, stats.repeated), (1, 0));

@@ -9,15 +9,15 @@ use http::{Request, Response};
 
 use super::{Behaviour, Faults, Sandbox, SandboxError, Share, Stats};
 use crate::phone::Phone;
-use crate::provider::gateway::Gateway;
-use crate::provider::{Message, Provider, Stamp};
+use crate::provider::client::Client as HttpClient;
+use crate::provider::{Message, Provider, RequestContext};
 use crate::sms::{Class, Outcome, Timestamp};
 
 const ANY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0);
 
 struct Client {
     provider: Provider,
-    gateway: Gateway,
+    gateway: HttpClient,
 }
 
 impl Client {
@@ -26,7 +26,7 @@ impl Client {
         let stanza = format!("kind = 'sandbox'\nurl = '{url}'\ntimeout = '300ms'");
         let stanza = stanza.parse().expect("toml");
         let provider = Provider::from_stanza("sandbox", &stanza, &|_| None).expect("a provider");
-        let gateway = Gateway::new(&provider, 4).expect("a gateway");
+        let gateway = HttpClient::new(&provider, 4).expect("a gateway");
         Self { provider, gateway }
     }
 
@@ -38,7 +38,7 @@ impl Client {
             from: None,
             params: serde_json::Map::new(),
         }];
-        let stamp = Stamp {
+        let stamp = RequestContext {
             now: Timestamp::from_millis(0),
             nonce: 0,
         };
@@ -72,14 +72,14 @@ fn start(faults: Faults) -> (Sandbox, Client) {
 
 fn word(outcome: &Outcome) -> String {
     match outcome {
-        Outcome::Accepted(receipt) => format!("accepted {}", receipt.segments.unwrap_or(0)),
-        Outcome::Rejected(cause) => cause.class.to_string(),
+        Outcome::Accepted(acceptance) => format!("accepted {}", acceptance.segments.unwrap_or(0)),
+        Outcome::Rejected(failure) => failure.class.to_string(),
         Outcome::Throttled { retry_after, .. } => format!("throttled {retry_after:?}"),
-        Outcome::Capped { .. } => "capped".to_owned(),
-        Outcome::Apart(_) => "apart".to_owned(),
+        Outcome::Deferred { .. } => "capped".to_owned(),
+        Outcome::BatchRejected(_) => "apart".to_owned(),
         Outcome::Unavailable { .. } => "unavailable".to_owned(),
         Outcome::Unknown(_) => Class::Unknown.to_string(),
-        Outcome::Refused { listed, .. } => format!("refused {listed}"),
+        Outcome::AccountError { listed, .. } => format!("refused {listed}"),
     }
 }
 

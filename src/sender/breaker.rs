@@ -68,7 +68,7 @@ enum State {
 
 /// Watches one provider.
 #[derive(Debug)]
-pub struct Breaker {
+pub struct CircuitBreaker {
     config: Config,
     state: State,
     /// The messages that failed and were not accepted since.
@@ -91,7 +91,7 @@ const MOST_FAILING: usize = 100_000;
 /// The longest run of failures that is remembered.
 const LONGEST_RUN: usize = 1_000;
 
-impl Breaker {
+impl CircuitBreaker {
     pub fn new(config: Config) -> Self {
         Self {
             config,
@@ -274,8 +274,8 @@ impl Breaker {
 mod tests {
     use super::*;
 
-    fn breaker() -> Breaker {
-        Breaker::new(Config {
+    fn breaker() -> CircuitBreaker {
+        CircuitBreaker::new(Config {
             failures: 3,
             first_probe: Duration::from_secs(1),
             max_probe: Duration::from_secs(30),
@@ -290,7 +290,7 @@ mod tests {
         }
     }
 
-    fn fail(breaker: &mut Breaker, attempt: Attempt, now: Timestamp) -> Toll {
+    fn fail(breaker: &mut CircuitBreaker, attempt: Attempt, now: Timestamp) -> Toll {
         let failed_us = attempt.started_us;
         breaker.failed(attempt, failed_us, now, 1.0)
     }
@@ -376,7 +376,7 @@ mod tests {
     }
 
     /// Message `id` fails for the `n`th time, each time 10 µs later.
-    fn again(breaker: &mut Breaker, id: i64, n: i64) -> Toll {
+    fn again(breaker: &mut CircuitBreaker, id: i64, n: i64) -> Toll {
         let attempt = Attempt {
             started_us: n * 10,
             message: Some(id),

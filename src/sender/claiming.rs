@@ -14,7 +14,7 @@ use super::line::Line;
 use super::route::Route;
 use super::slot::{self, Job};
 use crate::phone::{Phone, Region};
-use crate::sms::{Cause, Class, Sms, Timestamp};
+use crate::sms::{Class, Failure, Sms, Timestamp};
 use crate::store::{Admission, Claimed, Held, Load, Moment, Round, RoundDone, RouteClaim};
 use crate::text::{content, segments};
 use crate::window::{Recipient, Window};
@@ -255,7 +255,7 @@ impl Clerk {
 
     fn free(&self) -> u32 {
         let busy: u32 = self.routes.iter().map(Route::busy).sum();
-        self.settings.sender.slots.saturating_sub(busy)
+        self.settings.sender.concurrency.saturating_sub(busy)
     }
 
     /// Messages that may still be claimed: one that goes back to the queue is not one of those of the limit.
@@ -276,7 +276,7 @@ impl Clerk {
             .iter()
             .filter(|route| route.lines.iter().any(Line::has_work));
         let count = u32::try_from(in_use.count()).unwrap_or(1).max(1);
-        (self.settings.sender.slots / count).max(1)
+        (self.settings.sender.concurrency / count).max(1)
     }
 }
 
@@ -310,20 +310,20 @@ impl Rules {
     /// Whether a claimed message can be sent at all, and now.
     pub(super) fn admit(&self, sms: &Sms) -> Admission {
         let expires_by = |at: Timestamp| sms.expires_at.is_some_and(|expires_at| expires_at <= at);
-        let expired = |why| Admission::Refuse(Cause::new(Class::Expired, why));
+        let expired = |why| Admission::Refuse(Failure::new(Class::Expired, why));
         if expires_by(self.now) {
             return expired("its time ran out before it was sent");
         }
         let phone = match Phone::parse(&sms.phone, self.region) {
             Ok(phone) => phone,
             Err(error) => {
-                return Admission::Refuse(Cause::new(Class::Recipient, error.to_string()));
+                return Admission::Refuse(Failure::new(Class::Recipient, error.to_string()));
             }
         };
         if !self.templates.contains(&sms.campaign_id)
             && let Err(error) = content::check_characters(&sms.content)
         {
-            return Admission::Refuse(Cause::new(Class::Content, error.to_string()));
+            return Admission::Refuse(Failure::new(Class::Content, error.to_string()));
         }
         match self.waits_until(sms, &phone) {
             Some(until) if expires_by(until) => {

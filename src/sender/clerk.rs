@@ -9,7 +9,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::breaker::Breaker;
+use super::breaker::CircuitBreaker;
 use super::claiming::Rules;
 use super::clock::{Clock, micros};
 use super::commit::Commits;
@@ -103,7 +103,7 @@ impl Clerk {
             parts.database.clone(),
             Arc::clone(&parts.clock),
             settings.sender.lease,
-            settings.sender.slots,
+            settings.sender.concurrency,
         )
         .await?;
         let settings_lease = settings.sender.lease;
@@ -286,14 +286,14 @@ impl Clerk {
     /// Whether a message that was perhaps accepted may be sent again at a moment, and only once be accepted: a
     /// provider keeps to a reference for so long and no longer. Or the operator takes the risk.
     pub(super) fn may_resend(&self, route: usize, claimed_at: Timestamp, at: Timestamp) -> bool {
-        let honoured = self.routes[route].provider.supports().honoured_for();
+        let honoured = self.routes[route].provider.capabilities().honoured_for();
         self.settings.sender.on_unknown == OnUnknown::Resend
             || honoured.is_some_and(|span| at.since(claimed_at) < span)
     }
 
     /// Whether its provider can be asked: then it is, before anything is sent again.
     pub(super) fn can_ask(&self, route: usize) -> bool {
-        self.routes[route].provider.supports().look_up.is_some()
+        self.routes[route].provider.capabilities().lookup.is_some()
     }
 
     pub(super) fn is_stopping(&self) -> bool {
@@ -331,7 +331,7 @@ fn routes(
                 .iter()
                 .flat_map(|rates| rates.0.iter().copied()),
         );
-        let breaker = Breaker::new(settings.breaker.clone());
+        let breaker = CircuitBreaker::new(settings.breaker.clone());
         let now_us = clock.now_us();
         let mut route = Route::new(
             Arc::clone(provider),

@@ -12,7 +12,7 @@ use super::line::{Line, is_in_its_right_mind, note_outcomes, note_refusals};
 use super::slot::{End, Ended, Job};
 use super::{Event, retry};
 use crate::phone::mask;
-use crate::sms::{Cause, Outcome, Sms, Timestamp};
+use crate::sms::{Failure, Outcome, Sms, Timestamp};
 use crate::store::{CampaignState, Fate, Halt, Round, Settlement, Stop};
 
 /// A claimed call that did not start is given back to the queue rather than kept for longer.
@@ -112,13 +112,13 @@ impl Clerk {
     fn fate(&self, job: &Job, sms: &Sms, outcome: Outcome, free: bool, now: Timestamp) -> Fate {
         let outcome = match outcome {
             // Of several messages one refusal is one witness: none of them is used up by it.
-            Outcome::Refused {
-                cause,
+            Outcome::AccountError {
+                failure,
                 listed: false,
-            } if job.count() > 1 => Outcome::Apart(cause),
+            } if job.count() > 1 => Outcome::BatchRejected(failure),
             // The whole provider rests for as long as it asked; the message does not, for that may end earlier.
-            Outcome::Throttled { cause, .. } => Outcome::Throttled {
-                cause,
+            Outcome::Throttled { failure, .. } => Outcome::Throttled {
+                failure,
                 retry_after: None,
             },
             outcome => outcome,
@@ -128,18 +128,18 @@ impl Clerk {
         let config = &self.settings.retry;
         let fate = retry::decide(&outcome, sms, config, resend, now, rand::random());
         match outcome {
-            Outcome::Unavailable { cause, .. } if free => Fate::Ready {
+            Outcome::Unavailable { failure, .. } if free => Fate::Ready {
                 due_at: now,
-                cause: Some(cause),
+                failure: Some(failure),
                 counted: false,
                 in_doubt: false,
             },
-            Outcome::Unknown(cause) => match fate {
+            Outcome::Unknown(failure) => match fate {
                 // It would be sent when its reference is forgotten.
                 Fate::Ready { due_at, .. }
                     if !self.may_resend(job.route, job.claimed_at, due_at) =>
                 {
-                    Fate::Unknown(cause)
+                    Fate::Unknown(failure)
                 }
                 fate => fate,
             },
@@ -152,8 +152,8 @@ impl Clerk {
         let Some(line) = self.routes[job.route].line(job.campaign_id) else {
             return;
         };
-        if let Some(cause) = outcomes.iter().rev().find_map(Outcome::cause) {
-            self.progress.set_last_error(&cause.reason);
+        if let Some(failure) = outcomes.iter().rev().find_map(Outcome::failure) {
+            self.progress.set_last_error(&failure.reason);
         }
         let refused = note_refusals(line, job, outcomes);
         let other = note_outcomes(line, &job.provider, outcomes);
@@ -191,22 +191,25 @@ impl Clerk {
             self.progress.set_trouble(None);
         }
         let throttled = outcomes.iter().filter_map(|outcome| match outcome {
-            Outcome::Throttled { cause, retry_after } => Some((*retry_after, cause)),
+            Outcome::Throttled {
+                failure,
+                retry_after,
+            } => Some((*retry_after, failure)),
             _ => None,
         });
         let throttled = throttled.max_by_key(|(retry_after, _)| *retry_after);
         let failed = outcomes.iter().find_map(|outcome| match outcome {
-            Outcome::Unavailable { cause, .. } | Outcome::Unknown(cause) => Some(cause),
+            Outcome::Unavailable { failure, .. } | Outcome::Unknown(failure) => Some(failure),
             _ => None,
         });
         let refused = outcomes
             .iter()
-            .any(|outcome| matches!(outcome, Outcome::Refused { .. }));
-        if let Some((retry_after, cause)) = throttled {
+            .any(|outcome| matches!(outcome, Outcome::AccountError { .. }));
+        if let Some((retry_after, failure)) = throttled {
             let longest = self.settings.retry.max_retry_after;
             let retry_after = retry_after.map(|retry_after| retry_after.min(longest));
             if let Some(until) = route.throttled(retry_after, now, now_us) {
-                let why = &cause.reason;
+                let why = &failure.reason;
                 self.progress.set_note(Some(stop_note(&name, why, until)));
                 route.stop_reason = Some(why.clone());
                 round.stops.push(Stop {
@@ -217,11 +220,11 @@ impl Clerk {
             }
             route.breaker.answered(started_us);
             if !took_any {
-                self.note_failing(job.route, cause, round);
+                self.note_failing(job.route, failure, round);
             }
             return false;
         }
-        let Some(cause) = failed.filter(|_| !took_any && !refused) else {
+        let Some(failure) = failed.filter(|_| !took_any && !refused) else {
             if route.breaker.answered(started_us) {
                 tracing::warn!(provider = name, "the provider is back");
             }
@@ -235,15 +238,15 @@ impl Clerk {
             let refunds = refunds.iter().map(|earlier| refund(*earlier, &name));
             round.settlements.extend(refunds);
         }
-        self.note_failing(job.route, cause, round);
+        self.note_failing(job.route, failure, round);
         matches!(toll, Toll::Free(_))
     }
 
-    fn note_failing(&mut self, index: usize, cause: &Cause, round: &mut Round) {
+    fn note_failing(&mut self, index: usize, failure: &Failure, round: &mut Round) {
         let now = round.now;
         let route = &mut self.routes[index];
         let name = route.provider.name();
-        let why = &cause.reason;
+        let why = &failure.reason;
         if let Some(probe_at) = route.breaker.probe_at() {
             let wait = probe_at.since(now).as_secs_f32();
             self.progress.set_note(Some(format!(
@@ -263,7 +266,7 @@ impl Clerk {
         }
         let reason = format!(
             "`{name}` took no message since {since}; the last: {}",
-            cause.reason
+            failure.reason
         );
         for line in route.lines.iter_mut().filter(|line| line.is_active()) {
             line.halt(CampaignState::Stopped, Some(reason.clone()));
@@ -307,10 +310,10 @@ impl Clerk {
 /// A request as the breaker sees it: with its message, where that may be what is wrong with it.
 /// Says why a provider is not reached at its first failure: the url may be wrong.
 fn warn_unreached(provider: &str, outcomes: &[Outcome]) {
-    if let Some(Outcome::Unavailable { cause, .. }) = outcomes.first() {
+    if let Some(Outcome::Unavailable { failure, .. }) = outcomes.first() {
         tracing::warn!(
             provider,
-            reason = cause.reason,
+            reason = failure.reason,
             "the provider cannot be reached"
         );
     }
@@ -333,9 +336,9 @@ fn attempt(job: &Job, started_us: i64, is_reached: bool, outcomes: &[Outcome]) -
 
 /// A provider that has taken messages is away, whatever is wrong with the connection to it now.
 fn try_again(outcome: &mut Outcome) {
-    if let Outcome::Refused { cause, .. } = outcome {
+    if let Outcome::AccountError { failure, .. } = outcome {
         *outcome = Outcome::Unavailable {
-            cause: cause.clone(),
+            failure: failure.clone(),
             retry_after: None,
         };
     }
@@ -350,16 +353,20 @@ pub(super) fn stop_note(provider: &str, why: &str, until: Timestamp) -> String {
 /// `None`: not in this run.
 fn story(fate: &Fate, again_at: Option<Timestamp>, now: Timestamp) -> String {
     match fate {
-        Fate::Sent(receipt) => match &receipt.message_id {
+        Fate::Sent(acceptance) => match &acceptance.message_id {
             Some(id) => format!("sent ({id})"),
             None => "sent".to_owned(),
         },
-        Fate::Failed(cause) | Fate::FoundRejected(cause) | Fate::Refused(cause) => {
-            format!("failed: {}", cause.reason)
+        Fate::Failed(failure) | Fate::FoundRejected(failure) | Fate::Refused(failure) => {
+            format!("failed: {}", failure.reason)
         }
-        Fate::Unknown(cause) => format!("unknown, parked: {}", cause.reason),
-        Fate::Ready { due_at, cause, .. } => {
-            let why = cause.as_ref().map_or("not started", |cause| &cause.reason);
+        Fate::Unknown(failure) => format!("unknown, parked: {}", failure.reason),
+        Fate::Ready {
+            due_at, failure, ..
+        } => {
+            let why = failure
+                .as_ref()
+                .map_or("not started", |failure| &failure.reason);
             let Some(again_at) = again_at else {
                 return format!("stays in the queue, its campaign does not go on: {why}");
             };
@@ -392,7 +399,7 @@ fn refund((id, claim): (i64, i64), provider: &str) -> Settlement {
 fn released(now: Timestamp) -> Fate {
     Fate::Ready {
         due_at: now,
-        cause: None,
+        failure: None,
         counted: false,
         in_doubt: false,
     }

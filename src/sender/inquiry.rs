@@ -16,8 +16,8 @@ use super::clerk::Clerk;
 use super::line::note_outcomes;
 use super::slot::Transport;
 use crate::phone::Phone;
-use crate::provider::{Answers, Attempt, Finding, LookUp, Message, Provider, Stamp};
-use crate::sms::{Cause, Class, Outcome, Sms, Timestamp};
+use crate::provider::{Answers, Attempt, Lookup, LookupResult, Message, Provider, RequestContext};
+use crate::sms::{Class, Failure, Outcome, Sms, Timestamp};
 use crate::store::{CampaignState, Due, Fate, Halt, Settlement, Unknown};
 
 /// A round of questions takes about so long, and has at most so many.
@@ -139,7 +139,7 @@ impl Inquiry {
 
     /// Remembers what became of a message, if its provider can be asked.
     pub(super) fn note(&mut self, provider: &Provider, sms: &Sms, fate: &Fate, now: Timestamp) {
-        if matches!(fate, Fate::Unknown(_)) && provider.supports().look_up.is_some() {
+        if matches!(fate, Fate::Unknown(_)) && provider.capabilities().lookup.is_some() {
             self.remembered.add(sms.id, now);
         }
     }
@@ -156,28 +156,28 @@ fn ended_at(unknown: &Unknown, provider: &Provider) -> Timestamp {
 }
 
 /// So long after an attempt its provider has said what it can say.
-pub(super) fn patience(look_up: &LookUp) -> Duration {
-    look_up.absent_after.unwrap_or(look_up.after * 4)
+pub(super) fn patience(lookup: &Lookup) -> Duration {
+    lookup.absent_after.unwrap_or(lookup.after * 4)
 }
 
 /// The longest that a run waits for answers when all else is done.
-fn longest(look_up: &LookUp, provider: &Provider) -> Duration {
-    patience(look_up) + provider.timeout() + HELD + AGAIN
+fn longest(lookup: &Lookup, provider: &Provider) -> Duration {
+    patience(lookup) + provider.timeout() + HELD + AGAIN
 }
 
 /// When to ask again: ever more rarely, once when the provider must know, and then not in this run.
 fn next_at(
-    look_up: &LookUp,
+    lookup: &Lookup,
     provider: &Provider,
     (claimed_at, ended_at): (Timestamp, Timestamp),
     now: Timestamp,
 ) -> Timestamp {
     let age = now.since(claimed_at);
-    let known_at = ended_at.plus(patience(look_up));
+    let known_at = ended_at.plus(patience(lookup));
     if now < known_at {
-        claimed_at.plus(age.max(look_up.after) * 2).min(known_at)
+        claimed_at.plus(age.max(lookup.after) * 2).min(known_at)
     } else {
-        now.plus(age.max(longest(look_up, provider)) * 2)
+        now.plus(age.max(longest(lookup, provider)) * 2)
     }
 }
 
@@ -194,19 +194,19 @@ impl Clerk {
     pub(super) async fn inquire(&mut self) -> Result<(), SendError> {
         for index in 0..self.routes.len() {
             let provider = Arc::clone(&self.routes[index].provider);
-            let Some(look_up) = provider.supports().look_up else {
+            let Some(lookup) = provider.capabilities().lookup else {
                 continue;
             };
             if self.is_stopping() || self.inquiry.is_busy(index) {
                 continue;
             }
-            let spacing = spacing(&look_up);
+            let spacing = spacing(&lookup);
             let free_at = self.inquiry.free_at.get(&index).copied();
             let free_at = free_at.unwrap_or_else(Instant::now);
             if free_at > Instant::now() + ROUND {
                 continue;
             }
-            let questions = self.questions(index, &provider, &look_up).await?;
+            let questions = self.questions(index, &provider, &lookup).await?;
             if questions.is_empty() {
                 continue;
             }
@@ -243,10 +243,10 @@ impl Clerk {
         &self,
         index: usize,
         provider: &Provider,
-        look_up: &LookUp,
+        lookup: &Lookup,
     ) -> Result<Vec<Question>, SendError> {
         let now = self.clock.now();
-        let fitting = ROUND.as_millis() / spacing(look_up).as_millis().max(1);
+        let fitting = ROUND.as_millis() / spacing(lookup).as_millis().max(1);
         let most = u32::try_from(fitting).unwrap_or(MOST).clamp(1, MOST) as usize;
         let mut questions = Vec::new();
         let lines = self.routes[index].lines.iter();
@@ -254,7 +254,7 @@ impl Clerk {
             let due = Due {
                 campaign_id: line.campaign.id,
                 by: now,
-                claimed_by: now.minus(look_up.after),
+                claimed_by: now.minus(lookup.after),
             };
             let limit = i64::try_from(most - questions.len()).unwrap_or_default();
             for unknown in self.database.reach().await?.unknown_due(due, limit).await? {
@@ -263,7 +263,7 @@ impl Clerk {
                     started_before: unknown_at(&unknown),
                 };
                 let ended_at = ended_at(&unknown, provider);
-                let until = next_at(look_up, provider, (attempt.started_after, ended_at), now);
+                let until = next_at(lookup, provider, (attempt.started_after, ended_at), now);
                 let store = self.database.reach().await?;
                 if !store.postpone_unknown(&unknown, until).await? {
                     continue;
@@ -276,7 +276,7 @@ impl Clerk {
                     message,
                     campaign_id: line.campaign.id,
                     attempt,
-                    known_at: ended_at.plus(patience(look_up)),
+                    known_at: ended_at.plus(patience(lookup)),
                     waited: since.map(Instant::elapsed),
                     unknown: Unknown {
                         due_at: until.as_millis(),
@@ -332,7 +332,7 @@ impl Clerk {
     ) -> Result<(), SendError> {
         let now = self.clock.now();
         let provider = Arc::clone(&self.routes[index].provider);
-        let Some(look_up) = provider.supports().look_up else {
+        let Some(lookup) = provider.capabilities().lookup else {
             return Ok(());
         };
         let mut is_sending = false;
@@ -350,42 +350,42 @@ impl Clerk {
                     unsettled: &texts,
                 };
                 let found = provider.found(&question.message, question.attempt, &answers);
-                waited(found, &question, &look_up)
+                waited(found, &question, &lookup)
             }
             Said::Nothing => {
-                let until = now.plus(look_up.after.max(AGAIN));
+                let until = now.plus(lookup.after.max(AGAIN));
                 let store = self.database.reach().await?;
                 store.postpone_unknown(&question.unknown, until).await?;
                 return Ok(());
             }
             Said::CannotAsk => {
-                Finding::Unclear(Cause::new(Class::Unknown, "it cannot be asked for"))
+                LookupResult::Unclear(Failure::new(Class::Unknown, "it cannot be asked for"))
             }
         };
         let is_over = asked_at >= question.known_at;
-        let never_had = finding == Finding::Absent;
+        let never_had = finding == LookupResult::Absent;
         match finding {
-            Finding::Found(receipt) => {
+            LookupResult::Found(acceptance) => {
                 self.forget(&question.unknown);
                 self.progress.sent.fetch_add(1, Ordering::Relaxed);
                 self.progress.set_trouble(None);
-                self.settle(&provider, &question.unknown, Fate::Sent(receipt));
+                self.settle(&provider, &question.unknown, Fate::Sent(acceptance));
                 return Ok(());
             }
             // Of several attempts, one that was not accepted says nothing about the others.
-            Finding::NotAccepted(outcome) if question.attempt.started_before.is_some() => {
+            LookupResult::NotAccepted(outcome) if question.attempt.started_before.is_some() => {
                 return self
                     .settle_not_accepted(index, &question, outcome, now)
                     .await;
             }
             // It may be clear once the other message is settled.
-            Finding::Unclear(_) if is_sending => {
+            LookupResult::Unclear(_) if is_sending => {
                 let until = now.plus(AGAIN);
                 let store = self.database.reach().await?;
                 store.postpone_unknown(&question.unknown, until).await?;
                 return Ok(());
             }
-            Finding::TooSoon(left) if is_over => {
+            LookupResult::TooSoon(left) if is_over => {
                 let until = now.plus(left + AGAIN);
                 let store = self.database.reach().await?;
                 store.postpone_unknown(&question.unknown, until).await?;
@@ -450,8 +450,8 @@ impl Clerk {
             .line(question.campaign_id)
             .and_then(|line| {
                 let why = match &outcome {
-                    Outcome::Refused { cause, .. } => {
-                        let reason = format!("`{name}` refuses the account: {}", cause.reason);
+                    Outcome::AccountError { failure, .. } => {
+                        let reason = format!("`{name}` refuses the account: {}", failure.reason);
                         Some((CampaignState::Stopped, reason))
                     }
                     outcome => note_outcomes(line, &provider, std::slice::from_ref(outcome)),
@@ -461,13 +461,13 @@ impl Clerk {
             });
         let retry = &self.settings.retry;
         let wait = match outcome {
-            Outcome::Rejected(cause) => {
+            Outcome::Rejected(failure) => {
                 self.forget(&question.unknown);
                 self.progress.failed.fetch_add(1, Ordering::Relaxed);
-                self.settle(&provider, &question.unknown, Fate::FoundRejected(cause));
+                self.settle(&provider, &question.unknown, Fate::FoundRejected(failure));
                 None
             }
-            Outcome::Capped { retry_after, .. } => Some(retry_after.unwrap_or(retry.max_wait)),
+            Outcome::Deferred { retry_after, .. } => Some(retry_after.unwrap_or(retry.max_wait)),
             Outcome::Throttled { retry_after, .. } | Outcome::Unavailable { retry_after, .. } => {
                 Some(retry_after.unwrap_or(retry.first_wait))
             }
@@ -528,10 +528,10 @@ impl Clerk {
         let now = self.clock.now();
         let since = *self.inquiry.waits_since.get_or_insert(now);
         for route in &self.routes {
-            let Some(look_up) = route.provider.supports().look_up else {
+            let Some(lookup) = route.provider.capabilities().lookup else {
                 continue;
             };
-            let until = since.plus(longest(&look_up, &route.provider));
+            let until = since.plus(longest(&lookup, &route.provider));
             if now >= until {
                 continue;
             }
@@ -539,7 +539,7 @@ impl Clerk {
                 let due = Due {
                     campaign_id: line.campaign.id,
                     by: until,
-                    claimed_by: until.minus(look_up.after),
+                    claimed_by: until.minus(lookup.after),
                 };
                 if self.database.reach().await?.is_unknown_due(due).await? {
                     let name = route.provider.name();
@@ -578,11 +578,11 @@ async fn ask(
     pace: &mut Pace,
 ) -> Said {
     // What the answer means is judged by when it was asked for: what came since it may not know.
-    let stamp = Stamp {
+    let context = RequestContext {
         now: asked_at,
         nonce: rand::random(),
     };
-    let requests = provider.look_up(&question.message, question.attempt, &stamp);
+    let requests = provider.lookup(&question.message, question.attempt, &context);
     let Some(Ok(requests)) = requests else {
         return Said::CannotAsk;
     };
@@ -600,22 +600,22 @@ async fn ask(
 
 /// Absence is believed only if this worker, where it saw the attempt, has itself waited for long enough: the
 /// database's clock may have been set since.
-fn waited(finding: Finding, question: &Question, look_up: &LookUp) -> Finding {
-    let (Finding::Absent, Some(waited)) = (&finding, question.waited) else {
+fn waited(finding: LookupResult, question: &Question, lookup: &Lookup) -> LookupResult {
+    let (LookupResult::Absent, Some(waited)) = (&finding, question.waited) else {
         return finding;
     };
-    match look_up
+    match lookup
         .absent_after
         .and_then(|span| span.checked_sub(waited))
     {
-        Some(left) if !left.is_zero() => Finding::TooSoon(left),
+        Some(left) if !left.is_zero() => LookupResult::TooSoon(left),
         _ => finding,
     }
 }
 
 /// Between two questions, so that no window ever holds too many.
-fn spacing(look_up: &LookUp) -> Duration {
-    let rates = look_up.rate.0.iter();
+fn spacing(lookup: &Lookup) -> Duration {
+    let rates = lookup.rate.0.iter();
     let spans = rates.map(|rate| rate.window / rate.limit.get());
     spans.max().unwrap_or_default()
 }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::sms::{Cause, Class, Receipt, Timestamp};
+use crate::sms::{Acceptance, Class, Failure, Timestamp};
 use crate::store::{Fate, Settlement, Store, StoreError};
 
 /// A run of so many digits may be a phone number; those of reasons are not written.
@@ -58,7 +58,7 @@ enum Result {
     FoundRejected(Reason),
     Ready {
         due_at: i64,
-        cause: Option<Reason>,
+        failure: Option<Reason>,
         counted: bool,
         in_doubt: bool,
     },
@@ -194,26 +194,26 @@ fn read(path: &Path) -> io::Result<Left> {
 impl Entry {
     fn of(settlement: &Settlement) -> Self {
         let result = match &settlement.fate {
-            Fate::Sent(receipt) => Result::Sent {
-                message_id: receipt.message_id.clone(),
-                segments: receipt.segments,
-                price: receipt.price.clone(),
+            Fate::Sent(acceptance) => Result::Sent {
+                message_id: acceptance.message_id.clone(),
+                segments: acceptance.segments,
+                price: acceptance.price.clone(),
             },
-            Fate::Failed(cause) => Result::Failed(Reason::of(cause)),
-            Fate::Refused(cause) => Result::Refused(Reason::of(cause)),
-            Fate::FoundRejected(cause) => Result::FoundRejected(Reason::of(cause)),
+            Fate::Failed(failure) => Result::Failed(Reason::of(failure)),
+            Fate::Refused(failure) => Result::Refused(Reason::of(failure)),
+            Fate::FoundRejected(failure) => Result::FoundRejected(Reason::of(failure)),
             Fate::Ready {
                 due_at,
-                cause,
+                failure,
                 counted,
                 in_doubt,
             } => Result::Ready {
                 due_at: due_at.as_millis(),
-                cause: cause.as_ref().map(Reason::of),
+                failure: failure.as_ref().map(Reason::of),
                 counted: *counted,
                 in_doubt: *in_doubt,
             },
-            Fate::Unknown(cause) => Result::Unknown(Reason::of(cause)),
+            Fate::Unknown(failure) => Result::Unknown(Reason::of(failure)),
             Fate::Refunded => Result::Refunded,
         };
         Self {
@@ -230,26 +230,26 @@ impl Entry {
                 message_id,
                 segments,
                 price,
-            } => Fate::Sent(Receipt {
+            } => Fate::Sent(Acceptance {
                 message_id,
                 segments,
                 price,
             }),
-            Result::Failed(reason) => Fate::Failed(reason.cause()),
-            Result::Refused(reason) => Fate::Refused(reason.cause()),
-            Result::FoundRejected(reason) => Fate::FoundRejected(reason.cause()),
+            Result::Failed(reason) => Fate::Failed(reason.failure()),
+            Result::Refused(reason) => Fate::Refused(reason.failure()),
+            Result::FoundRejected(reason) => Fate::FoundRejected(reason.failure()),
             Result::Ready {
                 due_at,
-                cause,
+                failure,
                 counted,
                 in_doubt,
             } => Fate::Ready {
                 due_at: Timestamp::from_millis(due_at),
-                cause: cause.map(Reason::cause),
+                failure: failure.map(Reason::failure),
                 counted,
                 in_doubt,
             },
-            Result::Unknown(reason) => Fate::Unknown(reason.cause()),
+            Result::Unknown(reason) => Fate::Unknown(reason.failure()),
             Result::Refunded => Fate::Refunded,
         };
         Settlement {
@@ -262,16 +262,16 @@ impl Entry {
 }
 
 impl Reason {
-    fn of(cause: &Cause) -> Self {
+    fn of(failure: &Failure) -> Self {
         Self {
-            class: cause.class,
-            code: cause.code.clone(),
-            text: without_phones(&cause.reason),
+            class: failure.class,
+            code: failure.code.clone(),
+            text: without_phones(&failure.reason),
         }
     }
 
-    fn cause(self) -> Cause {
-        Cause {
+    fn failure(self) -> Failure {
+        Failure {
             class: self.class,
             code: self.code,
             reason: self.text,
@@ -309,7 +309,8 @@ mod tests {
             folders: vec![folder.path().join("missing/folder")],
             prefix: "smsq-unsettled-1-".to_owned(),
         };
-        let cause = Cause::new(Class::Recipient, "+447400123456 is not code 21211").with_code("9");
+        let failure =
+            Failure::new(Class::Recipient, "+447400123456 is not code 21211").with_code("9");
         let settlement = |id, fate| Settlement {
             id,
             claim: 3,
@@ -318,11 +319,11 @@ mod tests {
         };
         let ready = Fate::Ready {
             due_at: Timestamp::from_millis(5),
-            cause: Some(Cause::new(Class::Unavailable, "busy")),
+            failure: Some(Failure::new(Class::Unavailable, "busy")),
             counted: true,
             in_doubt: false,
         };
-        let sent = Fate::Sent(Receipt {
+        let sent = Fate::Sent(Acceptance {
             message_id: Some("SM1".to_owned()),
             segments: Some(2),
             price: None,
@@ -331,9 +332,9 @@ mod tests {
             settlement(1, sent),
             settlement(2, ready),
             settlement(3, Fate::Refunded),
-            settlement(4, Fate::Failed(cause.clone())),
-            settlement(5, Fate::Unknown(Cause::new(Class::Unknown, "timed out"))),
-            settlement(6, Fate::Refused(Cause::new(Class::Expired, "late"))),
+            settlement(4, Fate::Failed(failure.clone())),
+            settlement(5, Fate::Unknown(Failure::new(Class::Unknown, "timed out"))),
+            settlement(6, Fate::Refused(Failure::new(Class::Expired, "late"))),
         ];
         let written = journal.write(8, Timestamp::from_millis(77), &settlements);
         let path = written.expect("written");
@@ -346,7 +347,7 @@ mod tests {
         assert_eq!((left.path, left.written_at.as_millis()), (path, 77));
         let mut expected = settlements;
         let reason = "+… is not code 21211".to_owned();
-        expected[3].fate = Fate::Failed(Cause { reason, ..cause });
+        expected[3].fate = Fate::Failed(Failure { reason, ..failure });
         assert_eq!(left.settlements, expected);
     }
 }

@@ -28,7 +28,7 @@ pub(super) struct Lease {
     database: Database,
     clock: Arc<Clock>,
     length: Duration,
-    slots: i32,
+    concurrency: i32,
     worker_id: AtomicI64,
     /// On the host's steady clock: nobody's setting of a clock makes a lease longer.
     trusted_until_us: AtomicI64,
@@ -48,18 +48,18 @@ impl Lease {
         database: Database,
         clock: Arc<Clock>,
         length: Duration,
-        slots: u32,
+        concurrency: u32,
     ) -> Result<Arc<Self>, StoreError> {
-        let slots = i32::try_from(slots).unwrap_or(i32::MAX);
+        let concurrency = i32::try_from(concurrency).unwrap_or(i32::MAX);
         let asked_us = clock.steady_us();
         let store = database.reach().await?;
-        let new = new_worker(slots, length);
+        let new = new_worker(concurrency, length);
         let worker_id = store.register_worker(&new, clock.now()).await?;
         let lease = Arc::new(Self {
             database,
             clock,
             length,
-            slots,
+            concurrency,
             worker_id: AtomicI64::new(worker_id),
             trusted_until_us: AtomicI64::new(0),
             missed: AtomicU32::new(0),
@@ -153,7 +153,7 @@ impl Lease {
         let now = self.clock.now();
         if !store.heartbeat(self.worker_id(), now).await? {
             // Declared dead: what was claimed under the old id is parked; start anew under another.
-            let new = new_worker(self.slots, self.length);
+            let new = new_worker(self.concurrency, self.length);
             let worker_id = store.register_worker(&new, now).await?;
             tracing::warn!(
                 worker_id,
@@ -227,7 +227,7 @@ impl Lease {
 }
 
 /// This process as a worker, so that others on its host can tell whether it still runs.
-fn new_worker(slots: i32, lease: Duration) -> NewWorker {
+fn new_worker(concurrency: i32, lease: Duration) -> NewWorker {
     let process = ProcessIdentity::current();
     NewWorker {
         host: process.host,
@@ -235,7 +235,7 @@ fn new_worker(slots: i32, lease: Duration) -> NewWorker {
         pid_namespace: process.pid_namespace,
         pid: process.pid,
         process_started: process.started,
-        slots,
+        concurrency,
         lease_ms: millis(lease),
     }
 }

@@ -3,11 +3,11 @@
 
 use std::time::Duration;
 
-use super::brake::{self, Brake};
+use super::auto_pause::{self, AutoPause};
 use super::hours::Hours;
 use super::slot::Job;
 use crate::provider::Provider;
-use crate::sms::{Cause, Class, Outcome, Timestamp};
+use crate::sms::{Class, Failure, Outcome, Timestamp};
 use crate::store::{Campaign, CampaignState, Drained, QueuePlace};
 
 /// A campaign that was found empty is asked again after this: others may add to it.
@@ -20,7 +20,7 @@ const UNPROVEN: u32 = 8;
 /// One campaign on a route.
 pub(super) struct Line {
     pub(super) campaign: Campaign,
-    pub(super) brake: Brake,
+    pub(super) auto_pause: AutoPause,
     /// Nothing is due before this.
     pub(super) quiet_until: Timestamp,
     /// When the next message is due, as far as was heard.
@@ -42,10 +42,10 @@ pub(super) struct Line {
 }
 
 impl Line {
-    pub(super) fn new(campaign: Campaign, config: brake::Config) -> Self {
+    pub(super) fn new(campaign: Campaign, config: auto_pause::Config) -> Self {
         Self {
             campaign,
-            brake: Brake::new(config),
+            auto_pause: AutoPause::new(config),
             quiet_until: Timestamp::default(),
             due_at: None,
             hours: Hours::default(),
@@ -163,7 +163,10 @@ pub(super) type Why = (CampaignState, String);
 pub(super) fn is_in_its_right_mind(outcome: &Outcome) -> bool {
     matches!(
         outcome,
-        Outcome::Accepted(_) | Outcome::Rejected(_) | Outcome::Capped { .. } | Outcome::Apart(_)
+        Outcome::Accepted(_)
+            | Outcome::Rejected(_)
+            | Outcome::Deferred { .. }
+            | Outcome::BatchRejected(_)
     )
 }
 
@@ -171,7 +174,7 @@ pub(super) fn is_in_its_right_mind(outcome: &Outcome) -> bool {
 /// were answered like that. What is refused beside others that were not is a matter of its own.
 pub(super) fn note_refusals(line: &mut Line, job: &Job, outcomes: &mut [Outcome]) -> Option<Why> {
     let before = line.refused.take();
-    let is_refused = |outcome: &Outcome| matches!(outcome, Outcome::Refused { .. });
+    let is_refused = |outcome: &Outcome| matches!(outcome, Outcome::AccountError { .. });
     let is_whole = outcomes.iter().all(is_refused);
     let is_other = |id: i64| job.rows.iter().all(|sms| sms.id != id);
     let by_two = is_whole && before.is_some_and(is_other);
@@ -180,20 +183,20 @@ pub(super) fn note_refusals(line: &mut Line, job: &Job, outcomes: &mut [Outcome]
     }
     let mut why = None;
     for outcome in outcomes {
-        let Outcome::Refused { cause, listed } = outcome else {
+        let Outcome::AccountError { failure, listed } = outcome else {
             continue;
         };
         // The provider was not asked where the request could not be made.
-        let was_asked = !*listed || cause.code.is_some();
+        let was_asked = !*listed || failure.code.is_some();
         *listed = *listed || by_two || !line.is_active();
         if *listed && why.is_none() {
             let name = job.provider.name();
-            let verb = match (cause.class, was_asked) {
+            let verb = match (failure.class, was_asked) {
                 (Class::Unavailable, _) => "cannot be called",
                 (_, true) => "refuses the account",
                 (_, false) => "cannot send this",
             };
-            let reason = format!("`{name}` {verb}: {}", cause.reason);
+            let reason = format!("`{name}` {verb}: {}", failure.reason);
             why = Some((CampaignState::Stopped, reason));
         }
     }
@@ -212,16 +215,16 @@ pub(super) fn note_outcomes(
         match outcome {
             Outcome::Accepted(_) => {
                 line.proven = true;
-                line.brake.accepted();
+                line.auto_pause.accepted();
             }
-            Outcome::Rejected(cause) => {
-                let unlisted = note_code(line, provider, cause);
-                why = why.or(unlisted).or(note_rejected(line, cause));
+            Outcome::Rejected(failure) => {
+                let unlisted = note_code(line, provider, failure);
+                why = why.or(unlisted).or(note_rejected(line, failure));
             }
             // That may be one answer for all of them, which is one witness.
-            Outcome::Unknown(cause) if !doubted => {
+            Outcome::Unknown(failure) if !doubted => {
                 doubted = true;
-                why = why.or(note_code(line, provider, cause));
+                why = why.or(note_code(line, provider, failure));
             }
             _ => {}
         }
@@ -229,23 +232,23 @@ pub(super) fn note_outcomes(
     why
 }
 
-fn note_rejected(line: &mut Line, cause: &Cause) -> Option<Why> {
-    if cause.class == Class::OptedOut {
+fn note_rejected(line: &mut Line, failure: &Failure) -> Option<Why> {
+    if failure.class == Class::OptedOut {
         return None;
     }
-    let (rejected, seen) = line.brake.rejected()?;
-    let last = &cause.reason;
+    let (rejected, seen) = line.auto_pause.rejected()?;
+    let last = &failure.reason;
     let why = format!("{rejected} of the last {seen} messages were rejected; the last: {last}");
     Some((CampaignState::Paused, why))
 }
 
-fn note_code(line: &mut Line, provider: &Provider, cause: &Cause) -> Option<Why> {
-    let code = cause.code.as_deref()?;
+fn note_code(line: &mut Line, provider: &Provider, failure: &Failure) -> Option<Why> {
+    let code = failure.code.as_deref()?;
     if provider.lists(code) {
         return None;
     }
-    let times = line.brake.unlisted(code)?;
-    let (name, last) = (provider.name(), &cause.reason);
+    let times = line.auto_pause.unlisted(code)?;
+    let (name, last) = (provider.name(), &failure.reason);
     let why = format!(
         "`{name}` answered {times} times in a row with code `{code}`, which is not listed, and took nothing; the \
          last: {last}; say what it means in `[providers.{name}.codes]`, then `smsq send` again"

@@ -5,7 +5,7 @@
 //! that go in the same request; only then does the request start; and what came of each is settled in another. The clerk does both for all slots at
 //! once: whatever has ended or waits while one transaction commits goes into the next.
 
-pub mod brake;
+pub mod auto_pause;
 pub mod breaker;
 mod claiming;
 mod clerk;
@@ -39,7 +39,7 @@ use tokio::sync::{mpsc, watch};
 
 use crate::phone::Region;
 use crate::provider::Provider;
-use crate::provider::gateway::{Gateway, GatewayError};
+use crate::provider::client::{Client, ClientError};
 use crate::rate::Rates;
 use crate::store::{Campaign, CampaignState, Store, StoreError};
 use clerk::Clerk;
@@ -47,14 +47,14 @@ use clock::Clock;
 use database::Database;
 use slot::Transport;
 
-pub use brake::Config as BrakeConfig;
+pub use auto_pause::Config as AutoPauseConfig;
 
 /// Section `[sender]`.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
     /// Requests in flight at once, over all providers.
-    pub slots: u32,
+    pub concurrency: u32,
     /// A worker whose heartbeat is older than this is dead; at least 5 s.
     #[serde(with = "jiff::fmt::serde::unsigned_duration::friendly::compact::required")]
     pub lease: Duration,
@@ -80,7 +80,7 @@ pub struct Settings {
     pub sender: Config,
     pub retry: retry::Config,
     pub breaker: breaker::Config,
-    pub brake: BrakeConfig,
+    pub auto_pause: AutoPauseConfig,
     /// The provider of campaigns that name none.
     pub default_provider: Option<String>,
     /// Where phones without a country code are at home, in rows that other programs inserted.
@@ -200,7 +200,7 @@ pub enum SendError {
     #[error("campaign `{campaign}` is to be sent by `{provider}`, which is not configured")]
     UnknownProvider { campaign: String, provider: String },
     #[error(transparent)]
-    Gateway(#[from] GatewayError),
+    Client(#[from] ClientError),
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -232,10 +232,10 @@ impl Sender {
         progress: Arc<Progress>,
         events: Option<mpsc::UnboundedSender<Event>>,
     ) -> Result<Summary, SendError> {
-        let slots = self.settings.sender.slots as usize;
+        let concurrency = self.settings.sender.concurrency as usize;
         let mut transports = BTreeMap::new();
         for (name, provider) in &self.providers {
-            let gateway = Gateway::new(provider, slots)?;
+            let gateway = Client::new(provider, concurrency)?;
             transports.insert(name.clone(), Transport::Http(Arc::new(gateway)));
         }
         let clock = Arc::new(Clock::of(self.store.clone()).await?);

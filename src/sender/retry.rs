@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use crate::sms::{Cause, Outcome, Sms, Timestamp};
+use crate::sms::{Failure, Outcome, Sms, Timestamp};
 use crate::store::Fate;
 
 /// Section `[retry]`.
@@ -41,65 +41,70 @@ pub fn decide(
     let attempts_left =
         config.max_attempts == 0 || sms.attempts.saturating_add(1) < config.max_attempts;
     let wait = backoff(sms.attempts, config, jitter);
-    let again = |after: Duration, cause: &Cause, counted: bool| {
+    let again = |after: Duration, failure: &Failure, counted: bool| {
         let due_at = now.plus(after);
         Fate::Ready {
             due_at: sms
                 .expires_at
                 .map_or(due_at, |expires_at| due_at.min(expires_at)),
-            cause: Some(cause.clone()),
+            failure: Some(failure.clone()),
             counted,
             in_doubt: false,
         }
     };
     match outcome {
-        Outcome::Accepted(receipt) => Fate::Sent(receipt.clone()),
-        Outcome::Throttled { cause, retry_after } => {
-            again(retry_after.unwrap_or(Duration::ZERO), cause, false)
-        }
-        Outcome::Capped { cause, retry_after } => {
-            again(retry_after.unwrap_or(config.max_wait), cause, false)
-        }
-        Outcome::Unavailable { cause, retry_after } if attempts_left => {
+        Outcome::Accepted(acceptance) => Fate::Sent(acceptance.clone()),
+        Outcome::Throttled {
+            failure,
+            retry_after,
+        } => again(retry_after.unwrap_or(Duration::ZERO), failure, false),
+        Outcome::Deferred {
+            failure,
+            retry_after,
+        } => again(retry_after.unwrap_or(config.max_wait), failure, false),
+        Outcome::Unavailable {
+            failure,
+            retry_after,
+        } if attempts_left => {
             let asked = retry_after.unwrap_or(Duration::ZERO);
-            again(wait.max(asked.min(config.max_retry_after)), cause, true)
+            again(wait.max(asked.min(config.max_retry_after)), failure, true)
         }
-        Outcome::Unknown(cause) if resend && attempts_left => match again(wait, cause, true) {
+        Outcome::Unknown(failure) if resend && attempts_left => match again(wait, failure, true) {
             Fate::Ready {
                 due_at,
-                cause,
+                failure,
                 counted,
                 ..
             } => Fate::Ready {
                 due_at,
-                cause,
+                failure,
                 counted,
                 in_doubt: true,
             },
             fate => fate,
         },
-        Outcome::Unknown(cause) => Fate::Unknown(cause.clone()),
+        Outcome::Unknown(failure) => Fate::Unknown(failure.clone()),
         // Whoever was tried goes alone, so it is an attempt; but none that may be the last.
-        Outcome::Apart(cause) => again(Duration::ZERO, cause, true),
-        Outcome::Refused {
-            cause,
+        Outcome::BatchRejected(failure) => again(Duration::ZERO, failure, true),
+        Outcome::AccountError {
+            failure,
             listed: true,
-        } => again(Duration::ZERO, cause, false),
-        Outcome::Refused {
-            cause,
+        } => again(Duration::ZERO, failure, false),
+        Outcome::AccountError {
+            failure,
             listed: false,
-        } if attempts_left => again(Duration::ZERO, cause, true),
-        Outcome::Rejected(cause)
-        | Outcome::Unavailable { cause, .. }
-        | Outcome::Refused { cause, .. } => ended(sms, cause),
+        } if attempts_left => again(Duration::ZERO, failure, true),
+        Outcome::Rejected(failure)
+        | Outcome::Unavailable { failure, .. }
+        | Outcome::AccountError { failure, .. } => ended(sms, failure),
     }
 }
 
-fn ended(sms: &Sms, cause: &Cause) -> Fate {
+fn ended(sms: &Sms, failure: &Failure) -> Fate {
     if sms.in_doubt {
-        Fate::Unknown(cause.clone())
+        Fate::Unknown(failure.clone())
     } else {
-        Fate::Failed(cause.clone())
+        Fate::Failed(failure.clone())
     }
 }
 
@@ -117,7 +122,7 @@ pub fn backoff(attempts_before: i32, config: &Config, jitter: f64) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sms::{Class, Receipt};
+    use crate::sms::{Acceptance, Class};
     use proptest::prelude::*;
 
     fn config(max_attempts: i32) -> Config {
@@ -147,21 +152,30 @@ mod tests {
     }
 
     fn outcomes() -> impl Strategy<Value = Outcome> {
-        let cause = Cause::new(Class::Unavailable, "why");
+        let failure = Failure::new(Class::Unavailable, "why");
         let after = prop::option::of((0_u64..100_000).prop_map(Duration::from_secs));
-        let rejected = Outcome::Rejected(cause.clone());
-        let unknown = Outcome::Unknown(cause.clone());
+        let rejected = Outcome::Rejected(failure.clone());
+        let unknown = Outcome::Unknown(failure.clone());
         (0..8, after, any::<bool>()).prop_map(move |(kind, retry_after, listed)| {
-            let cause = cause.clone();
+            let failure = failure.clone();
             match kind {
-                0 => Outcome::Accepted(Receipt::default()),
+                0 => Outcome::Accepted(Acceptance::default()),
                 1 => rejected.clone(),
-                2 => Outcome::Throttled { cause, retry_after },
-                3 => Outcome::Capped { cause, retry_after },
-                4 => Outcome::Unavailable { cause, retry_after },
+                2 => Outcome::Throttled {
+                    failure,
+                    retry_after,
+                },
+                3 => Outcome::Deferred {
+                    failure,
+                    retry_after,
+                },
+                4 => Outcome::Unavailable {
+                    failure,
+                    retry_after,
+                },
                 5 => unknown.clone(),
-                6 => Outcome::Apart(cause),
-                _ => Outcome::Refused { cause, listed },
+                6 => Outcome::BatchRejected(failure),
+                _ => Outcome::AccountError { failure, listed },
             }
         })
     }
@@ -193,7 +207,7 @@ mod tests {
                     prop_assert!(due_at >= now);
                     prop_assert!(sms.expires_at.is_none_or(|expires_at| due_at <= expires_at));
                     let is_last = max_attempts > 0 && attempts + 1 >= max_attempts;
-                    prop_assert!(!counted || !is_last || matches!(outcome, Outcome::Apart(_)));
+                    prop_assert!(!counted || !is_last || matches!(outcome, Outcome::BatchRejected(_)));
                     prop_assert_eq!(doubt, matches!(outcome, Outcome::Unknown(_)));
                     prop_assert!(!doubt || resend);
                 }

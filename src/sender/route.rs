@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::breaker::{Allowed, Breaker};
+use super::breaker::{Allowed, CircuitBreaker};
 use super::conclude::stop_note;
 use super::gate::Gate;
 use super::hours::Hours;
@@ -27,7 +27,7 @@ pub(super) struct Route {
     pub(super) is_default: bool,
     pub(super) limits: Vec<Rate>,
     pub(super) gate: Gate,
-    pub(super) breaker: Breaker,
+    pub(super) breaker: CircuitBreaker,
     pub(super) stopped_until: Timestamp,
     /// What the provider said when it asked for that.
     pub(super) stop_reason: Option<String>,
@@ -55,7 +55,7 @@ impl Route {
         provider: Arc<Provider>,
         transport: Transport,
         limits: Vec<Rate>,
-        breaker: Breaker,
+        breaker: CircuitBreaker,
         now_us: i64,
     ) -> Self {
         Self {

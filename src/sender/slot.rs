@@ -15,9 +15,9 @@ use super::Progress;
 use super::clock::{Clock, micros};
 use super::hours;
 use super::lease::Lease;
-use crate::provider::gateway::{Gateway, Promise, Unanswered};
-use crate::provider::{Message, Provider, Stamp};
-use crate::sms::{Cause, Class, Outcome, Sms, Timestamp};
+use crate::provider::client::{Client, Promise, Unanswered};
+use crate::provider::{Message, Provider, RequestContext};
+use crate::sms::{Class, Failure, Outcome, Sms, Timestamp};
 use crate::store::Moment;
 use crate::store::pace::GRACE;
 use crate::window::{Recipient, Window};
@@ -28,7 +28,7 @@ const LARGE_ANSWER: usize = 16 << 10;
 /// How a request reaches its provider.
 #[derive(Clone)]
 pub(super) enum Transport {
-    Http(Arc<Gateway>),
+    Http(Arc<Client>),
     #[cfg(test)]
     Simulated(Arc<super::simulation::World>),
 }
@@ -86,7 +86,7 @@ impl Transport {
         match self {
             Self::Http(gateway) => gateway.send(request).await,
             #[cfg(test)]
-            Self::Simulated(_) => Err(Outcome::Unknown(Cause::new(Class::Unknown, "no answer"))),
+            Self::Simulated(_) => Err(Outcome::Unknown(Failure::new(Class::Unknown, "no answer"))),
         }
     }
 }
@@ -191,8 +191,8 @@ impl Reporting<'_> {
 impl Drop for Reporting<'_> {
     fn drop(&mut self) {
         let Some(job) = &self.job else { return };
-        let cause = Cause::new(Class::Unknown, "sending was broken off inside smsq");
-        let end = job.all(Outcome::Unknown(cause));
+        let failure = Failure::new(Class::Unknown, "sending was broken off inside smsq");
+        let end = job.all(Outcome::Unknown(failure));
         self.report(end);
     }
 }
@@ -222,7 +222,7 @@ async fn attempt(
     let mut stop = around.stop.clone();
     for _ in 0..CONNECTS {
         // The connection comes first: what is checked below must hold when the first byte is written.
-        let (mut stamp, mut request) = match made(job, around) {
+        let (mut context, mut request) = match made(job, around) {
             Ok(made) => made,
             Err(outcome) => return job.all(outcome),
         };
@@ -247,12 +247,12 @@ async fn attempt(
         }
         if !was_open || job.moment != Moment::AtOnce {
             // It may hold the time.
-            (stamp, request) = match made(job, around) {
+            (context, request) = match made(job, around) {
                 Ok(made) => made,
                 Err(outcome) => return job.all(outcome),
             };
         }
-        if let Some(end) = why_not(job, around, stamp.now) {
+        if let Some(end) = why_not(job, around, context.now) {
             return end;
         }
         *started_us = around.clock.steady_us();
@@ -270,30 +270,30 @@ async fn attempt(
             }
         };
         count_attempt(job, around);
-        let stamp = Stamp {
+        let context = RequestContext {
             now: around.clock.now(),
-            ..stamp
+            ..context
         };
         let size = response.body().len();
         let outcomes = read_answer(size, || {
-            job.provider.answer(&job.messages, &response, &stamp)
+            job.provider.answer(&job.messages, &response, &context)
         });
         if outcomes.len() == job.rows.len() {
             return End::Outcomes(outcomes);
         }
-        let cause = Cause::new(Class::Unknown, "the answer does not fit the request");
-        return job.all(Outcome::Unknown(cause));
+        let failure = Failure::new(Class::Unknown, "the answer does not fit the request");
+        return job.all(Outcome::Unknown(failure));
     }
     End::Lapsed
 }
 
-fn made(job: &Job, around: &Surroundings) -> Result<(Stamp, Request<Bytes>), Outcome> {
-    let stamp = Stamp {
+fn made(job: &Job, around: &Surroundings) -> Result<(RequestContext, Request<Bytes>), Outcome> {
+    let context = RequestContext {
         now: around.clock.now(),
         nonce: rand::random(),
     };
-    let request = job.provider.request(&job.messages, &stamp)?;
-    Ok((stamp, request))
+    let request = job.provider.request(&job.messages, &context)?;
+    Ok((context, request))
 }
 
 /// Why the call must not start now, where it must not.

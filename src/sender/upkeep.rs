@@ -62,7 +62,7 @@ impl Clerk {
                 Some(line) => line.refresh(campaign),
                 None => self.routes[index]
                     .lines
-                    .push(Line::new(campaign, self.settings.brake)),
+                    .push(Line::new(campaign, self.settings.auto_pause)),
             }
         }
         // A campaign that was moved leaves its old provider.
@@ -143,7 +143,7 @@ impl Clerk {
             }
         }
         self.windows = Arc::new(windows);
-        let by_template = |route: &&Route| route.provider.supports().writes == Writes::Template;
+        let by_template = |route: &&Route| route.provider.capabilities().writes == Writes::Template;
         let routes = self.routes.iter().filter(by_template);
         let lines = routes.flat_map(|route| &route.lines);
         self.templates = Arc::new(lines.map(|line| line.campaign.id).collect());
@@ -180,7 +180,7 @@ impl Clerk {
             if self.can_ask(index) {
                 continue;
             }
-            let honoured = self.routes[index].provider.supports().honoured_for();
+            let honoured = self.routes[index].provider.capabilities().honoured_for();
             let by_operator = self.settings.sender.on_unknown == OnUnknown::Resend;
             if honoured.is_none() && !by_operator {
                 continue;

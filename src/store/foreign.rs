@@ -9,32 +9,32 @@ use diesel::sqlite::{Sqlite, SqliteValue};
 
 /// Text in which whatever is not UTF-8 was replaced.
 #[derive(Clone, Debug, PartialEq, Eq, FromSqlRow)]
-pub(super) struct Foreign {
+pub(super) struct LossyText {
     pub(super) text: String,
     /// Something was replaced.
     pub(super) is_garbled: bool,
 }
 
-impl FromSql<Text, Sqlite> for Foreign {
+impl FromSql<Text, Sqlite> for LossyText {
     fn from_sql(value: SqliteValue<'_, '_, '_>) -> deserialize::Result<Self> {
         let bytes = <Vec<u8> as FromSql<Binary, Sqlite>>::from_sql(value)?;
         Ok(bytes.into())
     }
 }
 
-impl FromSql<Text, Pg> for Foreign {
+impl FromSql<Text, Pg> for LossyText {
     fn from_sql(value: PgValue<'_>) -> deserialize::Result<Self> {
         Ok(value.as_bytes().to_vec().into())
     }
 }
 
-impl FromSql<Text, Mysql> for Foreign {
+impl FromSql<Text, Mysql> for LossyText {
     fn from_sql(value: MysqlValue<'_>) -> deserialize::Result<Self> {
         Ok(value.as_bytes().to_vec().into())
     }
 }
 
-impl From<Vec<u8>> for Foreign {
+impl From<Vec<u8>> for LossyText {
     fn from(bytes: Vec<u8>) -> Self {
         match String::from_utf8(bytes) {
             Ok(text) => Self {
@@ -49,8 +49,8 @@ impl From<Vec<u8>> for Foreign {
     }
 }
 
-impl From<Foreign> for String {
-    fn from(foreign: Foreign) -> Self {
+impl From<LossyText> for String {
+    fn from(foreign: LossyText) -> Self {
         foreign.text
     }
 }

@@ -23,7 +23,7 @@ use super::{Campaign, Store, StoreError};
 use crate::sms::{Class, State};
 
 pub use audit::{Audit, ImportCount};
-pub use failures::{Failure, FailureState, Failures};
+pub use failures::{FailureRecord, FailureState, Failures};
 pub use ledger::{SentMessage, SentWalk};
 pub use lists::ListCount;
 pub use origins::Origin;

@@ -77,7 +77,7 @@ pub use campaigns::{Campaign, CampaignChange, CampaignState, NewCampaign, Window
 pub use error::{Fault, StoreError};
 pub use imports::{Batch, Enqueued, TextNote};
 pub use ledger::{Expired, QueuePlace, RetryFilter};
-pub use purge::{Age, KeepConfig, Person, Purge, Purged};
+pub use purge::{Age, Person, Purge, Purged, RetentionConfig};
 pub use queue::{
     Admission, Ask, Claimed, Drained, Fate, Halt, Held, Load, Moment, Round, RoundDone, RouteClaim,
     RouteClaimed, Settled, Settlement, Stop,

@@ -8,7 +8,7 @@ use diesel::prelude::*;
 use diesel_async::RunQueryDsl;
 use serde::Deserialize;
 
-use super::foreign::Foreign;
+use super::foreign::LossyText;
 use super::schema::{campaign, purged, sms, sms_failed, sms_sent};
 use super::{Store, StoreError};
 use crate::sms::{Class, State, Timestamp};
@@ -16,12 +16,12 @@ use crate::sms::{Class, State, Timestamp};
 /// Section `[keep]`.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct KeepConfig {
+pub struct RetentionConfig {
     /// How old settled messages may become, like `90d`; empty: for ever.
     pub older_than: String,
 }
 
-impl KeepConfig {
+impl RetentionConfig {
     /// `None` where everything is kept, or where the text is no age.
     pub fn age(&self) -> Option<Age> {
         self.older_than.parse().ok()
@@ -186,7 +186,7 @@ pub(super) struct SentRow {
     pub(super) id: i64,
     campaign_id: i64,
     import_id: Option<i64>,
-    phone: Foreign,
+    phone: LossyText,
     segments: Option<i32>,
     attempts: i32,
     accepted: i32,
@@ -199,7 +199,7 @@ pub(super) struct FailedRow {
     pub(super) id: i64,
     campaign_id: i64,
     import_id: Option<i64>,
-    dedupe_key: Option<Foreign>,
+    dedupe_key: Option<LossyText>,
     class: String,
     pub(super) failed_at: i64,
 }
@@ -211,7 +211,7 @@ pub(super) struct QueuedRow {
     pub(super) id: i64,
     campaign_id: i64,
     import_id: Option<i64>,
-    dedupe_key: Option<Foreign>,
+    dedupe_key: Option<LossyText>,
     state: i32,
     in_doubt: bool,
 }

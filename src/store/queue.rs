@@ -9,7 +9,7 @@ use super::pace::{provider_of, provider_scope};
 use super::{CampaignState, Store, StoreError};
 use crate::phone::Phone;
 use crate::rate::{Rate, Rates};
-use crate::sms::{Cause, Receipt, Sms, Timestamp};
+use crate::sms::{Acceptance, Failure, Sms, Timestamp};
 
 /// All that one transaction of a worker shall do.
 pub struct Round {
@@ -45,7 +45,7 @@ pub enum Admission {
         until: Timestamp,
     },
     /// It fails without a request, and without an attempt.
-    Refuse(Cause),
+    Refuse(Failure),
 }
 
 /// What becomes of one claim.
@@ -60,21 +60,21 @@ pub struct Settlement {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fate {
-    Sent(Receipt),
-    Failed(Cause),
+    Sent(Acceptance),
+    Failed(Failure),
     /// It fails at admission, without an attempt.
-    Refused(Cause),
+    Refused(Failure),
     /// Back into the queue. `counted`: this was an attempt.
     Ready {
         due_at: Timestamp,
-        cause: Option<Cause>,
+        failure: Option<Failure>,
         counted: bool,
         in_doubt: bool,
     },
-    Unknown(Cause),
+    Unknown(Failure),
     /// A status lookup found that the provider rejected this attempt of an unknown message, and no earlier
     /// attempt may have been accepted: it fails.
-    FoundRejected(Cause),
+    FoundRejected(Failure),
     /// The attempt was part of an outage and is given back, from the queue or from the failed.
     Refunded,
 }
@@ -84,7 +84,7 @@ impl Fate {
     pub(super) const fn waits(until: Timestamp) -> Self {
         Self::Ready {
             due_at: until,
-            cause: None,
+            failure: None,
             counted: false,
             in_doubt: false,
         }

@@ -11,7 +11,7 @@ use super::queue::{Admission, Fate, Round, Settlement};
 use super::schema::recipient_start;
 use super::{CHUNK, Store, StoreError};
 use crate::phone::Phone;
-use crate::sms::{Cause, Class, Sms, Timestamp, millis};
+use crate::sms::{Class, Failure, Sms, Timestamp, millis};
 
 /// What is told of a recipient's earlier claims: message, claim, when it ended, and the message again where that
 /// claim is still sending.
@@ -60,7 +60,7 @@ pub(super) fn judge(
     let until = Timestamp::from_millis(at).plus(round.reach);
     let admission = if sms.expires_at.is_some_and(|expires_at| expires_at <= until) {
         let why = "its time runs out before its recipient may be texted again";
-        Admission::Refuse(Cause::new(Class::Expired, why))
+        Admission::Refuse(Failure::new(Class::Expired, why))
     } else {
         let phone = phone.clone();
         Admission::Wait { phone, until }
@@ -131,7 +131,7 @@ mod tests {
             claims: Vec::new(),
             caps: caps.parse().expect("rates"),
             fill: Arc::new(crate::store::calls::alone),
-            admit: Arc::new(|_| Admission::Refuse(Cause::new(Class::Content, "never asked"))),
+            admit: Arc::new(|_| Admission::Refuse(Failure::new(Class::Content, "never asked"))),
         }
     }
 

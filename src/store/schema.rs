@@ -142,7 +142,7 @@ diesel::table! {
         pid_namespace -> Text,
         pid -> BigInt,
         process_started -> BigInt,
-        slots -> Integer,
+        concurrency -> Integer,
         started_at -> BigInt,
         heartbeat_at -> BigInt,
         lease_ms -> BigInt,

@@ -4,7 +4,7 @@
 use diesel::prelude::*;
 use diesel_async::RunQueryDsl;
 
-use super::foreign::Foreign;
+use super::foreign::LossyText;
 use super::ledger::{Chunk, chunked};
 use super::queue::{Fate, Settlement};
 use super::schema::{campaign, sms, sms_sent};
@@ -108,7 +108,7 @@ impl Store {
             reading!(self, |conn| campaign::table.select(campaign::id).load(conn))?;
         let mut unsettled = Vec::new();
         for campaigns in campaigns.chunks(CHUNK) {
-            let found: Vec<(i32, Foreign)> = reading!(self, |conn| sms::table
+            let found: Vec<(i32, LossyText)> = reading!(self, |conn| sms::table
                 .filter(sms::campaign_id.eq_any(campaigns))
                 .filter(sms::state.eq_any([State::Sending.code(), State::Unknown.code()]))
                 .filter(sms::phone.eq(phone))
@@ -116,7 +116,7 @@ impl Store {
                 .select((sms::state, sms::content))
                 .load(conn))?;
             let of =
-                |(state, content): (i32, Foreign)| (state == State::Sending.code(), content.text);
+                |(state, content): (i32, LossyText)| (state == State::Sending.code(), content.text);
             unsettled.extend(found.into_iter().map(of));
         }
         Ok(unsettled)
@@ -130,12 +130,12 @@ impl Store {
     ) -> Result<Vec<(String, String)>, StoreError> {
         let mut sent = Vec::new();
         for ids in ids.chunks(CHUNK) {
-            let rows: Vec<(Option<String>, Foreign)> = reading!(self, |conn| sms_sent::table
+            let rows: Vec<(Option<String>, LossyText)> = reading!(self, |conn| sms_sent::table
                 .filter(sms_sent::message_id.eq_any(ids))
                 .filter(sms_sent::provider.eq(provider))
                 .select((sms_sent::message_id, sms_sent::phone))
                 .load(conn))?;
-            let of = |(id, phone): (Option<String>, Foreign)| Some((id?, phone.text));
+            let of = |(id, phone): (Option<String>, LossyText)| Some((id?, phone.text));
             sent.extend(rows.into_iter().filter_map(of));
         }
         Ok(sent)
@@ -219,15 +219,15 @@ impl Store {
         error: &StoreError,
     ) -> Result<bool, StoreError> {
         let (outcome, counted) = match &settlement.fate {
-            Fate::Sent(receipt) => {
+            Fate::Sent(acceptance) => {
                 let provider = &settlement.provider;
-                let id = receipt.message_id.as_ref();
+                let id = acceptance.message_id.as_ref();
                 let id = id.map(|id| format!(" as `{id}`")).unwrap_or_default();
                 (format!("`{provider}` accepted it{id}"), 1)
             }
-            Fate::Failed(cause) => (format!("it failed: {}", cause.reason), 1),
-            Fate::Refused(cause) => (format!("it was not sent: {}", cause.reason), 0),
-            Fate::Unknown(cause) => (cause.reason.clone(), 1),
+            Fate::Failed(failure) => (format!("it failed: {}", failure.reason), 1),
+            Fate::Refused(failure) => (format!("it was not sent: {}", failure.reason), 0),
+            Fate::Unknown(failure) => (failure.reason.clone(), 1),
             Fate::Ready { counted, .. } => ("it was not accepted".to_owned(), i32::from(*counted)),
             // It stays unknown.
             Fate::FoundRejected(_) | Fate::Refunded => return Ok(false),

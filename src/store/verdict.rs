@@ -6,7 +6,7 @@ use diesel::prelude::*;
 
 use super::queue::{Fate, Settled, Settlement};
 use super::schema::sms;
-use crate::sms::{Cause, Class, Receipt, State, Timestamp};
+use crate::sms::{Acceptance, Class, Failure, State, Timestamp};
 
 /// What the message's row in `sms` says of itself when its settlement comes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,7 +32,7 @@ pub(super) enum Verdict {
     /// `late_claims`. `None`: it is noted already.
     Noted(Option<String>),
     Sent {
-        receipt: Receipt,
+        acceptance: Acceptance,
         /// Attempts that were not counted yet.
         counted: i32,
         /// Acceptances beside those that the row has noted.
@@ -42,17 +42,17 @@ pub(super) enum Verdict {
         settled: Settled,
     },
     Failed {
-        cause: Cause,
+        failure: Failure,
         counted: i32,
     },
     /// Unknown, in doubt from now on.
     Parked {
-        cause: Cause,
+        failure: Failure,
         counted: i32,
     },
     Ready {
         due_at: Timestamp,
-        cause: Option<Cause>,
+        failure: Option<Failure>,
         counted: i32,
         in_doubt: bool,
     },
@@ -67,27 +67,31 @@ pub(super) enum Verdict {
 pub(super) const NOT_STORED: &str = "not_stored";
 
 /// The reason of messages whose number a failed message has.
-pub(super) fn number_taken() -> Cause {
+pub(super) fn number_taken() -> Failure {
     let why = "it cannot be listed as failed: another program gave it the number of another failed message";
-    Cause::new(Class::Unknown, why).with_code(NOT_STORED)
+    Failure::new(Class::Unknown, why).with_code(NOT_STORED)
 }
 
 /// The reason of messages whose campaign was cancelled.
-pub(super) fn cancelled() -> Cause {
-    Cause::new(Class::Cancelled, "its campaign was cancelled")
+pub(super) fn cancelled() -> Failure {
+    Failure::new(Class::Cancelled, "its campaign was cancelled")
 }
 
 /// Why a phone is on the suppression list that a provider rejected as opted out; `None` where it was not.
-pub(super) fn opted_out(settlement: &Settlement, cause: &Cause, now: Timestamp) -> Option<String> {
+pub(super) fn opted_out(
+    settlement: &Settlement,
+    failure: &Failure,
+    now: Timestamp,
+) -> Option<String> {
     let (provider, date) = (&settlement.provider, now.to_string());
     let date = date.split('T').next().unwrap_or_default();
-    let is_one = cause.class == Class::OptedOut && !provider.is_empty();
+    let is_one = failure.class == Class::OptedOut && !provider.is_empty();
     is_one.then(|| format!("`{provider}` said on {date} that they want no more messages"))
 }
 
 /// The reason of messages that will not live to see their window.
-pub(super) fn expired() -> Cause {
-    Cause::new(
+pub(super) fn expired() -> Failure {
+    Failure::new(
         Class::Expired,
         "its time runs out before its window opens again",
     )
@@ -137,7 +141,7 @@ fn joined(claims: &BTreeSet<i64>) -> String {
 pub(super) fn of(settlement: &Settlement, standing: &Standing, is_cancelled: bool) -> Verdict {
     let sending = standing.state == State::Sending.code();
     let is_own = standing.claim == settlement.claim;
-    if let Fate::Sent(receipt) = &settlement.fate {
+    if let Fate::Sent(acceptance) = &settlement.fate {
         let mut claims = numbers(standing.late_claims.as_deref());
         let is_new = claims.insert(settlement.claim);
         if sending && !is_own {
@@ -146,7 +150,7 @@ pub(super) fn of(settlement: &Settlement, standing: &Standing, is_cancelled: boo
         let is_only = claims.len() == 1 && is_own;
         // A parked row's attempt was counted when it was parked.
         return Verdict::Sent {
-            receipt: receipt.clone(),
+            acceptance: acceptance.clone(),
             counted: i32::from(sending),
             accepted: i32::from(is_new),
             claims: (!is_only).then(|| joined(&claims)),
@@ -157,14 +161,14 @@ pub(super) fn of(settlement: &Settlement, standing: &Standing, is_cancelled: boo
             },
         };
     }
-    if let Fate::FoundRejected(cause) = &settlement.fate {
+    if let Fate::FoundRejected(failure) = &settlement.fate {
         // Its attempt was counted when it became unknown.
         let is_proven = standing.state == State::Unknown.code() && is_own;
         if !is_proven || standing.late_accepted > 0 {
             return Verdict::Stale;
         }
         return Verdict::Failed {
-            cause: cause.clone(),
+            failure: failure.clone(),
             counted: 0,
         };
     }
@@ -181,9 +185,9 @@ pub(super) fn of(settlement: &Settlement, standing: &Standing, is_cancelled: boo
             Fate::Refused(_) | Fate::Ready { counted: false, .. }
         );
         return Verdict::Sent {
-            receipt: Receipt {
+            acceptance: Acceptance {
                 message_id: standing.late_message_id.clone(),
-                ..Receipt::default()
+                ..Acceptance::default()
             },
             counted: i32::from(!never_started),
             accepted: 0,
@@ -224,22 +228,22 @@ fn late_answer(settlement: &Settlement, standing: &Standing, is_cancelled: bool)
 
 fn not_accepted(settlement: &Settlement, was_in_doubt: bool, is_cancelled: bool) -> Verdict {
     match &settlement.fate {
-        Fate::Failed(cause) | Fate::Refused(cause) => {
+        Fate::Failed(failure) | Fate::Refused(failure) => {
             let counted = i32::from(matches!(settlement.fate, Fate::Failed(_)));
-            let cause = cause.clone();
+            let failure = failure.clone();
             if was_in_doubt {
-                Verdict::Parked { cause, counted }
+                Verdict::Parked { failure, counted }
             } else {
-                Verdict::Failed { cause, counted }
+                Verdict::Failed { failure, counted }
             }
         }
-        Fate::Unknown(cause) => Verdict::Parked {
-            cause: cause.clone(),
+        Fate::Unknown(failure) => Verdict::Parked {
+            failure: failure.clone(),
             counted: 1,
         },
         Fate::Ready {
             due_at,
-            cause,
+            failure,
             counted,
             in_doubt,
         } => {
@@ -248,14 +252,14 @@ fn not_accepted(settlement: &Settlement, was_in_doubt: bool, is_cancelled: bool)
             if !is_cancelled {
                 return Verdict::Ready {
                     due_at: *due_at,
-                    cause: cause.clone(),
+                    failure: failure.clone(),
                     counted,
                     in_doubt,
                 };
             }
             if in_doubt {
-                let cause = cause.clone().unwrap_or_else(cancelled);
-                return Verdict::Parked { cause, counted };
+                let failure = failure.clone().unwrap_or_else(cancelled);
+                return Verdict::Parked { failure, counted };
             }
             Verdict::Cancelled { counted }
         }

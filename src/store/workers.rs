@@ -24,7 +24,7 @@ pub struct Worker {
     pub pid: i64,
     /// When the process started, in the host's own ticks: a pid may come again, with it this does not.
     pub process_started: i64,
-    pub slots: i32,
+    pub concurrency: i32,
     /// In milliseconds since the Unix epoch.
     pub started_at: i64,
     /// In milliseconds since the Unix epoch.
@@ -42,7 +42,7 @@ pub struct NewWorker {
     pub pid_namespace: String,
     pub pid: i64,
     pub process_started: i64,
-    pub slots: i32,
+    pub concurrency: i32,
     /// The worker is dead when its heartbeat is older than this, in milliseconds.
     pub lease_ms: i64,
 }

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use http::{Response, StatusCode};
 use libfuzzer_sys::fuzz_target;
 use smsq::phone::Phone;
-use smsq::provider::{Answers, Attempt, Finding, Message, Provider, Stamp, builtin};
+use smsq::provider::{Answers, Attempt, LookupResult, Message, Provider, RequestContext, builtin};
 use smsq::sms::{Outcome, Timestamp};
 
 static PROVIDERS: LazyLock<Vec<Provider>> = LazyLock::new(|| {
@@ -47,7 +47,7 @@ fuzz_target!(|data: &[u8]| {
     let status = STATUSES[usize::from(*status) % STATUSES.len()];
     let mut response = Response::new(Bytes::copy_from_slice(body));
     *response.status_mut() = StatusCode::from_u16(status).expect("a status");
-    let stamp = Stamp {
+    let stamp = RequestContext {
         now: Timestamp::from_millis(1_700_009_000_000),
         nonce: 7,
     };
@@ -73,5 +73,5 @@ fuzz_target!(|data: &[u8]| {
         unsettled: &[],
     };
     let finding = provider.found(&MESSAGES[0], attempt, &answers);
-    assert!(status < 300 || status == 404 || matches!(finding, Finding::Unclear(_)));
+    assert!(status < 300 || status == 404 || matches!(finding, LookupResult::Unclear(_)));
 });

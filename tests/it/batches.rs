@@ -12,7 +12,7 @@ use crate::support::databases::with_every_database;
 use crate::support::practice::{Practice, list, reserved_list};
 use crate::support::shell::sqlite;
 
-const SEND: [&str; 4] = ["send", "--slots", "4", "--quiet"];
+const SEND: [&str; 4] = ["send", "--concurrency", "4", "--quiet"];
 const PER_CALL: &str = "per_call = 25";
 /// The provider promises nothing of references, so whoever sends one twice is found out.
 const FORGETFUL: &str = "per_call = 25\nhonours_reference = false\ntimeout = \"500ms\"";
@@ -232,7 +232,7 @@ fn one_unlisted_code_again_and_again_stops_the_campaign_until_it_is_listed() {
     let wrong = reserved_list(2, 60);
     let right = list(30).replace("phone\n", "");
     scratch.import(&format!("{wrong}{right}"));
-    let line = ["send", "--slots", "4"];
+    let line = ["send", "--concurrency", "4"];
     let ran = scratch.run(line);
     assert_eq!(ran.code(), Some(3), "{ran}");
     let said = ran.stderr();

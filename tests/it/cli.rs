@@ -122,10 +122,10 @@ fn faults_of_usage_exit_2_and_say_what_is_meant() {
 
     For more information, try '--help'.
     ");
-    snapshot!(scratch.run(["send", "--slots", "0"]), @r"
+    snapshot!(scratch.run(["send", "--concurrency", "0"]), @r"
     exit 2
     ----- stderr
-    error: invalid value '0' for '--slots <N>': 0 is not in 1..=4096
+    error: invalid value '0' for '--concurrency <N>': 0 is not in 1..=4096
 
     For more information, try '--help'.
     ");

@@ -36,7 +36,7 @@ fn a_campaign_outlives_the_writer_of_its_cluster() {
     gateway.honouring(&scratch, "rate = \"200/s\"");
     scratch.import(&list(MESSAGES));
 
-    let send = ["send", "--slots", "8"];
+    let send = ["send", "--concurrency", "8"];
     let mut workers = [scratch.start(send), scratch.start(send)];
     let [first, second] = &mut workers;
     let alive = first.until("a fifth is sent", || gateway.accepted() >= MESSAGES / 5);

@@ -14,13 +14,13 @@ fn faults_of_the_configuration_exit_2_with_key_and_place() {
     exit 2
     ----- stderr
     error: smsq.toml:2: `sender.slot` is not a setting
-    hint: did you mean `sender.slots`?
+    hint: did you mean `sender.concurrency`?
     ");
     scratch.write("smsq.toml", "[sender]\nslots = 0\n");
     snapshot!(scratch.run(["status"]), @r"
     exit 2
     ----- stderr
-    error: smsq.toml:2: `sender.slots` is `0`, but it must be a whole number from 1 to 4096
+    error: smsq.toml:2: `sender.concurrency` is `0`, but it must be a whole number from 1 to 4096
     ");
     scratch.write("smsq.toml", "[sender\n");
     snapshot!(scratch.run(["status"]), @r"
@@ -220,7 +220,7 @@ fn the_providers_are_listed_with_those_that_are_built_in() {
         (&false.into(), &true.into())
     );
     assert_eq!(
-        telnyx["supports"]["reference"]["honoured"]["for_seconds"],
+        telnyx["capabilities"]["reference"]["honoured"]["for_seconds"],
         86_400
     );
 }
@@ -228,7 +228,7 @@ fn the_providers_are_listed_with_those_that_are_built_in() {
 #[test]
 fn the_nearest_configuration_wins_and_flags_win_over_all() {
     let scratch = Scratch::new();
-    let slots = |count: &str| format!("[sender]\nslots = \"{count}\"\n");
+    let concurrency = |count: &str| format!("[sender]\nslots = \"{count}\"\n");
     std::fs::create_dir_all(scratch.path(".config/smsq")).expect("a folder");
     let named = |ran: &crate::support::Ran| {
         let text = ran.stderr();
@@ -237,22 +237,22 @@ fn the_nearest_configuration_wins_and_flags_win_over_all() {
             .next()
             .map(str::to_owned)
     };
-    scratch.write(".config/smsq/smsq.toml", &slots("user"));
+    scratch.write(".config/smsq/smsq.toml", &concurrency("user"));
     let ran = scratch.run(["status"]);
     assert!(
         named(&ran).is_some_and(|name| name.ends_with(".config/smsq/smsq.toml")),
         "{ran}"
     );
-    scratch.write("smsq.toml", &slots("folder"));
+    scratch.write("smsq.toml", &concurrency("folder"));
     assert_eq!(
         named(&scratch.run(["status"])).as_deref(),
         Some("smsq.toml")
     );
-    scratch.write("variable.toml", &slots("variable"));
+    scratch.write("variable.toml", &concurrency("variable"));
     let variable = [("SMSQ_CONFIG", "variable.toml")];
     let ran = scratch.run_with(["status"], &variable);
     assert_eq!(named(&ran).as_deref(), Some("variable.toml"));
-    scratch.write("flag.toml", &slots("flag"));
+    scratch.write("flag.toml", &concurrency("flag"));
     let ran = scratch.run_with(["status", "--config", "flag.toml"], &variable);
     assert_eq!(named(&ran).as_deref(), Some("flag.toml"));
     scratch.write("smsq.toml", "[database]\nurl = \"sqlite://file.db\"\n");

@@ -14,7 +14,7 @@ use crate::support::shell::sqlite;
 use crate::support::tls::TlsFront;
 use crate::support::{Ran, Scratch};
 
-const SEND: [&str; 3] = ["send", "--slots", "8"];
+const SEND: [&str; 3] = ["send", "--concurrency", "8"];
 
 fn every(count: u64) -> Share {
     NonZeroU64::new(count).map_or(Share::None, Share::Every)
@@ -153,7 +153,7 @@ fn a_gateway_that_cannot_be_reached_costs_no_attempt() {
     gateway.forgetful(&scratch, "");
     drop(gateway);
     scratch.import(&list(30));
-    let mut sending = scratch.start(["send", "-v", "--slots", "8"]);
+    let mut sending = scratch.start(["send", "-v", "--concurrency", "8"]);
     sending.until_said("it was tried many times", |said| {
         said.matches("will be tried again").count() > 20
     });
@@ -213,7 +213,7 @@ fn a_wrong_column_is_braked_before_the_list_is_burnt() {
     let wrong = reserved_list(1, 55);
     let right = list(30).replace("phone\n", "");
     scratch.import(&format!("{wrong}{right}"));
-    let line = ["send", "--slots", "4"];
+    let line = ["send", "--concurrency", "4"];
     let ran = scratch.run(line);
     assert_eq!(ran.code(), Some(3), "{ran}");
     assert!(
@@ -291,7 +291,7 @@ fn campaign_of_rejected_messages_begins_with_few_requests() {
     let scratch = Scratch::new();
     gateway.forgetful(&scratch, "");
     scratch.import(&reserved_list(1, 300));
-    let ran = scratch.run(["send", "--slots", "64"]);
+    let ran = scratch.run(["send", "--concurrency", "64"]);
     assert_eq!(ran.code(), Some(3), "{ran}");
     let standing = scratch.sound_standing(Some("c"));
     let failed = standing["failed"].as_u64().expect("a count");

@@ -136,16 +136,16 @@ fn a_setting_purges_by_itself() {
     let db = Database::in_a_file();
     let scratch = Scratch::at(&db.url);
     let _gateway = settled_long_ago(&scratch, &db);
-    let keep = [("SMSQ__KEEP__OLDER_THAN", "90d")];
+    let keep = [("SMSQ__RETENTION__OLDER_THAN", "90d")];
     let ran = scratch.run_with(["send"], &keep);
-    let said = "purged 4 old messages (3 sent, 1 failed): setting `keep.older_than`";
+    let said = "purged 4 old messages (3 sent, 1 failed): setting `retention.older_than`";
     assert!(ran.stderr().contains(said), "{ran}");
     scratch.sound_standing(Some("c"));
-    let faulty = scratch.run_with(["send"], &[("SMSQ__KEEP__OLDER_THAN", "5h")]);
+    let faulty = scratch.run_with(["send"], &[("SMSQ__RETENTION__OLDER_THAN", "5h")]);
     snapshot!(faulty, @r"
     exit 2
     ----- stderr
-    error: environment variable SMSQ__KEEP__OLDER_THAN: `keep.older_than` is `5h`, but it must be an age of a day or more, like `90d`, `6mo` or `1y`, or empty
+    error: environment variable SMSQ__RETENTION__OLDER_THAN: `retention.older_than` is `5h`, but it must be an age of a day or more, like `90d`, `6mo` or `1y`, or empty
     ");
 }
 

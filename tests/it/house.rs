@@ -254,7 +254,7 @@ fn licences_of_the_manifest_are_in_the_repository() {
 
 #[test]
 fn only_the_gateway_knows_the_http_client() {
-    let places = ["provider/gateway.rs", "provider/gateway/"];
+    let places = ["provider/client.rs", "provider/client/"];
     assert_eq!(strays(r"\breqwest\b", &places), nobody());
 }
 
@@ -396,10 +396,10 @@ fn every_setting_stands_in_the_defaults() {
         ("database", "src/store/mod.rs", "Config"),
         ("sender", "src/sender/mod.rs", "Config"),
         ("retry", "src/sender/retry.rs", "Config"),
-        ("breaker", "src/sender/breaker.rs", "Config"),
-        ("brake", "src/sender/brake.rs", "Config"),
+        ("circuit_breaker", "src/sender/breaker.rs", "Config"),
+        ("auto_pause", "src/sender/auto_pause.rs", "Config"),
         ("import", "src/import/config.rs", "Config"),
-        ("keep", "src/store/purge.rs", "KeepConfig"),
+        ("retention", "src/store/purge.rs", "RetentionConfig"),
         ("redis", "src/import/queue/mod.rs", "RedisConfig"),
         ("log", "src/logging.rs", "Config"),
     ];

@@ -16,7 +16,7 @@ use crate::support::practice::{Practice, list};
 /// A worker that fell silent is waited for so long; one that died on this host is not.
 const LEASE: Duration = Duration::from_secs(30);
 
-const SEND: [&str; 4] = ["send", "--slots", "8", "--quiet"];
+const SEND: [&str; 4] = ["send", "--concurrency", "8", "--quiet"];
 
 /// Answers take a moment, so that a kill always finds some requests without one.
 fn unhurried(honour_references: bool) -> Behaviour {

@@ -11,7 +11,7 @@ use crate::support::databases::{Database, with_every_database};
 use crate::support::practice::{Practice, list};
 use crate::support::running::{Running, eventually};
 
-const SEND: [&str; 4] = ["send", "--quiet", "--slots", "4"];
+const SEND: [&str; 4] = ["send", "--quiet", "--concurrency", "4"];
 
 fn latent(millis: u64) -> Behaviour {
     Behaviour {

@@ -18,7 +18,7 @@ mod lists_files;
 mod lists_odd;
 mod lists_rejects;
 mod lists_templates;
-mod look_ups;
+mod lookups;
 mod mending;
 mod outbox;
 mod outputs;

@@ -188,7 +188,7 @@ fn nothing_is_sent_before_the_time_that_the_gateway_asked_for() {
     let scratch = Scratch::new();
     gateway.honouring(&scratch, "");
     scratch.import(&list(60));
-    let ran = scratch.run(["send", "--quiet", "--slots", "4"]);
+    let ran = scratch.run(["send", "--quiet", "--concurrency", "4"]);
     assert_eq!(ran.code(), Some(0), "{ran}");
     gateway.assert_each_once(60);
     let messages = gateway.messages();
@@ -218,7 +218,7 @@ fn throttled_message_says_when_it_is_tried_again() {
     let scratch = Scratch::new();
     gateway.honouring(&scratch, "");
     scratch.import(&list(6));
-    let ran = scratch.run(["send", "-v", "--slots", "1"]);
+    let ran = scratch.run(["send", "-v", "--concurrency", "1"]);
     assert_eq!(ran.code(), Some(0), "{ran}");
     let said = ran.to_string();
     let mut waits = said

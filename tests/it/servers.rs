@@ -11,7 +11,7 @@ use crate::support::databases::{Database, Kind, with_every_database};
 use crate::support::practice::{Practice, list};
 use crate::support::running::Running;
 
-const SEND: [&str; 4] = ["send", "--slots", "8", "--quiet"];
+const SEND: [&str; 4] = ["send", "--concurrency", "8", "--quiet"];
 
 fn latent(millis: u64) -> Behaviour {
     Behaviour {
@@ -66,7 +66,7 @@ fn a_campaign_outlives_every_one_of_its_connections() {
         let toml = scratch.read("smsq.toml");
         scratch.write("smsq.toml", &format!("[sender]\nlease = \"5s\"\n{toml}"));
         scratch.import(&list(MESSAGES));
-        let mut sending = scratch.start(["send", "--slots", "8"]);
+        let mut sending = scratch.start(["send", "--concurrency", "8"]);
         let mut ended = 0;
         for times in 1..=8 {
             let alive = sending.until("more are sent", || gateway.accepted() >= times * 100);

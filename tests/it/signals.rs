@@ -13,7 +13,7 @@ use crate::support::practice::{Practice, list};
 use crate::support::running::eventually;
 use crate::support::shell::try_sqlite;
 
-const SEND: [&str; 3] = ["send", "--slots", "8"];
+const SEND: [&str; 3] = ["send", "--concurrency", "8"];
 
 fn latent(millis: u64) -> Behaviour {
     Behaviour {

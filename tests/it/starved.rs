@@ -12,7 +12,7 @@ use crate::support::practice::{Practice, list};
 use crate::support::running::{eventually, stands_still};
 use crate::support::shell::{Lock, sqlite};
 
-const SEND: [&str; 3] = ["send", "--slots", "8"];
+const SEND: [&str; 3] = ["send", "--concurrency", "8"];
 
 /// Slow enough to be interrupted.
 fn latent() -> Behaviour {
@@ -109,7 +109,7 @@ fn a_disk_that_fills_up_while_sending_is_waited_for() {
     };
     let ran = disk.smsq("import list.csv --text Hello --campaign c");
     assert_eq!(ran.code(), Some(0), "{ran}");
-    disk.start("send --slots 8");
+    disk.start("send --concurrency 8");
     eventually("it sends", || gateway.requests() >= 40);
     disk.fill();
     eventually("it says so", || disk.said().contains("its disk is full"));

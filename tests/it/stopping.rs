@@ -19,7 +19,7 @@ fn a_refused_account_stops_the_campaign_with_every_row_kept() {
         "--campaign",
         "spring",
     ]);
-    let ran = scratch.run(["send", "--slots", "1"]);
+    let ran = scratch.run(["send", "--concurrency", "1"]);
     assert_eq!(ran.code(), Some(3), "{ran}");
     let status = scratch
         .run(["status", "--campaign", "spring", "--format", "json"])
@@ -168,7 +168,7 @@ fn a_signal_stops_sending_gently_and_the_next_send_goes_on() {
         .write("list.csv", &format!("phone\n{}", rows.concat()));
     scratch.run(["import", "list.csv", "--text", "Hi", "--campaign", "spring"]);
     let mut sending = scratch
-        .command(["send", "-v", "--slots", "2"])
+        .command(["send", "-v", "--concurrency", "2"])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()

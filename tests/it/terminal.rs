@@ -187,7 +187,7 @@ fn progress_bar_is_gone_after_ctrl_c() {
         File::from(rustix::fs::open(&name, flags, Mode::empty()).expect("its other end"))
     };
     let sized = format!("stty cols {COLUMNS} rows 20 && exec \"$0\" \"$@\"");
-    let send = scratch.command(["send", "--slots", "4"]);
+    let send = scratch.command(["send", "--concurrency", "4"]);
     let mut command = Command::new("setsid");
     command
         .args(["--ctty", "sh", "-c", &sized])

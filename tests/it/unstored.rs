@@ -13,7 +13,7 @@ use crate::support::databases::{Database, Kind, with_every_database};
 use crate::support::practice::{Practice, list};
 use crate::support::running::{Running, eventually, stands_still};
 
-const SEND: [&str; 3] = ["send", "--slots", "8"];
+const SEND: [&str; 3] = ["send", "--concurrency", "8"];
 
 /// From now on no message can be stored as sent.
 fn refuse_sent(db: &Database) {

@@ -8,7 +8,7 @@ use http::Response;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use smsq::phone::Phone;
-use smsq::provider::{Message, Provider, Stamp, builtin};
+use smsq::provider::{Message, Provider, RequestContext, builtin};
 use smsq::sms::{Outcome, Timestamp};
 
 /// What each vendor answers to a message that it takes. `@phone`, `@digits` and `@reference` are the message's.
@@ -136,8 +136,8 @@ pub(crate) fn message() -> Message {
     }
 }
 
-pub(crate) fn stamp() -> Stamp {
-    Stamp {
+pub(crate) fn stamp() -> RequestContext {
+    RequestContext {
         now: Timestamp::from_millis(1_700_000_000_000),
         nonce: 7,
     }
@@ -177,10 +177,10 @@ fn every_vendor_makes_a_request_and_takes_its_own_answer_for_an_acceptance() {
         assert_eq!(request.headers(), again.headers(), "{kind}");
         assert_eq!(request.body(), again.body(), "{kind}");
         let outcome = answered(&provider, status, filled(body));
-        let Outcome::Accepted(receipt) = outcome else {
+        let Outcome::Accepted(acceptance) = outcome else {
             panic!("{kind}: {outcome:?}");
         };
-        assert_eq!(receipt.message_id.is_some(), kind != "kannel", "{kind}");
+        assert_eq!(acceptance.message_id.is_some(), kind != "kannel", "{kind}");
     }
 }
 
@@ -278,9 +278,9 @@ fn a_right_document_with_a_wrong_type_is_accepted_only_with_its_id() {
                 let mut broken = whole.clone();
                 *broken.pointer_mut(&place).expect("a place") = wrong.clone();
                 match answered(&provider, status, broken.to_string()) {
-                    Outcome::Accepted(receipt) => {
+                    Outcome::Accepted(acceptance) => {
                         assert_eq!(
-                            receipt.message_id, right.message_id,
+                            acceptance.message_id, right.message_id,
                             "{kind} {place} {wrong}"
                         );
                     }
@@ -303,11 +303,11 @@ fn a_long_id_is_kept_by_its_beginning() {
                 body.replace(old, &format!("\"{id}\""))
             });
         let outcome = answered(&provider, status, long);
-        let Outcome::Accepted(receipt) = outcome else {
+        let Outcome::Accepted(acceptance) = outcome else {
             panic!("{kind}: {outcome:?}");
         };
         assert!(
-            receipt.message_id.is_none_or(|id| id.len() <= 255),
+            acceptance.message_id.is_none_or(|id| id.len() <= 255),
             "{kind}"
         );
     }

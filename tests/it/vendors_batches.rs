@@ -8,7 +8,7 @@ use http::{Response, StatusCode};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use smsq::phone::Phone;
-use smsq::provider::{Message, Provider, Stamp, builtin};
+use smsq::provider::{Message, Provider, RequestContext, builtin};
 use smsq::sms::{Outcome, Timestamp};
 
 /// What a vendor answers to three messages that it takes.
@@ -140,8 +140,8 @@ fn messages() -> Vec<Message> {
     (0..3).map(one).collect()
 }
 
-fn stamp() -> Stamp {
-    Stamp {
+fn stamp() -> RequestContext {
+    RequestContext {
         now: Timestamp::from_millis(1_700_000_000_000),
         nonce: 7,
     }
@@ -319,8 +319,8 @@ fn a_wrong_type_or_a_long_id_in_one_result_never_changes_another() {
                     if entry.is_some_and(|entry| entry != at.to_string()) {
                         assert_eq!(outcome, right, "{kind} {place} {wrong}");
                     }
-                    if let Outcome::Accepted(receipt) = outcome {
-                        let id = receipt.message_id.as_deref();
+                    if let Outcome::Accepted(acceptance) = outcome {
+                        let id = acceptance.message_id.as_deref();
                         assert!(id.is_some_and(|id| id.len() <= 255), "{kind} {place}");
                     }
                 }

@@ -5,13 +5,13 @@ use bytes::Bytes;
 use http::Response;
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use smsq::provider::{Answers, Attempt, Finding, Provider};
+use smsq::provider::{Answers, Attempt, LookupResult, Provider};
 use smsq::sms::Timestamp;
 
 use crate::vendors::{PROVIDERS, documents, message, provider, stamp};
 
 /// What a response means, so long after the attempt by the clocks of both.
-fn found(provider: &Provider, mut response: Response<Bytes>, hours: i64) -> Finding {
+fn found(provider: &Provider, mut response: Response<Bytes>, hours: i64) -> LookupResult {
     let attempt = Attempt {
         started_after: stamp().now,
         started_before: Some(stamp().now),
@@ -42,10 +42,10 @@ proptest! {
             let mut response = Response::new(Bytes::from(document.to_string()));
             *response.status_mut() = http::StatusCode::from_u16(status).expect("a status");
             let finding = found(provider, response, 3);
-            let is_settled = !matches!(finding, Finding::Unclear(_));
+            let is_settled = !matches!(finding, LookupResult::Unclear(_));
             let may_settle = status < 300 || (*kind == "sms-gate" && status == 404);
             prop_assert!(may_settle || !is_settled, "{}: {:?}", kind, finding);
-            if provider.supports().look_up.is_none() {
+            if provider.capabilities().lookup.is_none() {
                 prop_assert!(!is_settled);
             }
         }
@@ -83,7 +83,7 @@ fn every_look_up_of_a_stanza_finds_what_is_ours_and_nothing_else() {
             started_after: stamp().now,
             started_before: Some(stamp().now),
         };
-        let asked = provider.look_up(&message(), attempt, &stamp());
+        let asked = provider.lookup(&message(), attempt, &stamp());
         asked
             .expect("it can be asked")
             .unwrap_or_else(|outcome| panic!("{kind}: {outcome:?}"));
@@ -106,26 +106,26 @@ fn every_look_up_of_a_stanza_finds_what_is_ours_and_nothing_else() {
         let is_sure = kind != "plivo";
         let ours = says(&json!([other, ours]), 1);
         assert_eq!(
-            matches!(ours, Finding::Found(_)),
+            matches!(ours, LookupResult::Found(_)),
             is_sure,
             "{kind}: {ours:?}"
         );
         let can_be_absent = !["46elks", "clicksend"].contains(&kind);
         let absent = says(&json!([other]), 2);
         assert_eq!(
-            absent == Finding::Absent,
+            absent == LookupResult::Absent,
             can_be_absent,
             "{kind}: {absent:?}"
         );
         let early = says(&json!([]), 0);
         assert_eq!(
-            matches!(early, Finding::TooSoon(_)),
+            matches!(early, LookupResult::TooSoon(_)),
             can_be_absent,
             "{kind}: {early:?}"
         );
         let forgotten = says(&json!([]), 24 * 31);
         assert!(
-            matches!(forgotten, Finding::Unclear(_)),
+            matches!(forgotten, LookupResult::Unclear(_)),
             "{kind}: {forgotten:?}"
         );
     }

@@ -8,7 +8,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 
 use serde_json::{Value, json};
 use smsq::phone::Phone;
-use smsq::provider::{Message, Provider, Stamp};
+use smsq::provider::{Message, Provider, RequestContext};
 use smsq::sms::Timestamp;
 
 use crate::support::Scratch;
@@ -116,7 +116,7 @@ fn request(name: &str, stanza: &str) -> http::Request<bytes::Bytes> {
     if BATCHES.contains(&name) {
         messages.push(message("+8613812345679", "4712 ~*"));
     }
-    let stamp = Stamp {
+    let stamp = RequestContext {
         now: Timestamp::from_millis(1_700_000_000_000),
         nonce: 0x2700_0000_0000_0000_0000_0000_0000_0508,
     };

@@ -12,7 +12,7 @@ use crate::support::practice::{Practice, list};
 use crate::support::running::{Running, eventually};
 use crate::support::shell::{sqlite, try_sqlite};
 
-const SEND: [&str; 4] = ["send", "--slots", "8", "--quiet"];
+const SEND: [&str; 4] = ["send", "--concurrency", "8", "--quiet"];
 const LEASE: Duration = Duration::from_secs(5);
 
 fn latent(millis: u64) -> Behaviour {
@@ -54,7 +54,7 @@ fn status_lists_who_sends() {
     assert_eq!(workers(&scratch), Vec::<Value>::new());
     let mut one = scratch.start(SEND);
     assert!(one.until("its slots are busy", || gateway.requests() >= 8));
-    let mut other = scratch.start(["send", "--slots", "4", "--quiet"]);
+    let mut other = scratch.start(["send", "--concurrency", "4", "--quiet"]);
     assert!(other.until("so are the other's", || gateway.requests() >= 12));
 
     let listed = workers(&scratch);
@@ -101,7 +101,7 @@ fn a_worker_that_was_frozen_past_its_lease_goes_on_under_a_new_id() {
     assert!(frozen.until("it sends", || gateway.requests() >= 20));
     let before = workers(&scratch)[0]["id"].clone();
     freeze(&scratch, &frozen);
-    let mut peer = scratch.start(["send", "--slots", "1", "--quiet"]);
+    let mut peer = scratch.start(["send", "--concurrency", "1", "--quiet"]);
     assert!(peer.until("the peer buries it", || {
         workers(&scratch)
             .iter()

@@ -125,7 +125,7 @@ CREATE TABLE IF NOT EXISTS worker (
     pid_namespace   VARCHAR(255) NOT NULL,
     pid             BIGINT       NOT NULL,
     process_started BIGINT       NOT NULL,
-    slots           INT          NOT NULL,
+    concurrency     INT          NOT NULL,
     started_at      BIGINT       NOT NULL,
     heartbeat_at    BIGINT       NOT NULL,
     lease_ms        BIGINT       NOT NULL,               -- dead when its heartbeat is older than this

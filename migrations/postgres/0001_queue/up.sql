@@ -126,7 +126,7 @@ CREATE TABLE worker (
     pid_namespace   TEXT    NOT NULL,
     pid             BIGINT  NOT NULL,
     process_started BIGINT  NOT NULL,
-    slots           INTEGER NOT NULL,
+    concurrency     INTEGER NOT NULL,
     started_at      BIGINT  NOT NULL,
     heartbeat_at    BIGINT  NOT NULL,
     lease_ms        BIGINT  NOT NULL,             -- dead when its heartbeat is older than this

@@ -13,7 +13,7 @@ use super::providers::{senderless, unset};
 use super::status::lost_text;
 use super::words::{duration, messages, positive, rates};
 use super::{Context, hinted};
-use crate::config::{MANY_SLOTS, MAX_SLOTS};
+use crate::config::{MANY_CONCURRENCY, MAX_CONCURRENCY};
 use crate::console::Console;
 use crate::exit::Exit;
 use crate::provider::Provider;
@@ -35,8 +35,8 @@ pub(crate) struct Pace {
     pub(crate) rate: Option<Rates>,
     /// Messages in flight at once [default: setting `sender.slots`, 64]
     #[arg(long, value_name = "N")]
-    #[arg(value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_SLOTS)))]
-    pub(crate) slots: Option<u32>,
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_CONCURRENCY)))]
+    pub(crate) concurrency: Option<u32>,
     /// Stop after this number of messages was sent or failed
     #[arg(long, value_name = "N", value_parser = positive)]
     pub(crate) limit: Option<u64>,
@@ -93,9 +93,10 @@ impl Delivery {
         if !work.pace.no_wait {
             announce_windows(context, store, &campaigns).await?;
         }
-        if context.config.sender.slots > MANY_SLOTS {
-            let slots = context.config.sender.slots;
-            let warning = format!("{slots} slots are many: few providers like so many connections");
+        if context.config.sender.concurrency > MANY_CONCURRENCY {
+            let concurrency = context.config.sender.concurrency;
+            let warning =
+                format!("{concurrency} slots are many: few providers like so many connections");
             context.console.warn(&warning);
         }
         let is_idle = campaigns
@@ -414,8 +415,8 @@ fn sender(
     let settings = Settings {
         sender: config.sender.clone(),
         retry: config.retry.clone(),
-        breaker: config.breaker.clone(),
-        brake: config.brake,
+        breaker: config.circuit_breaker.clone(),
+        auto_pause: config.auto_pause,
         default_provider: config.default_provider.clone(),
         default_region: config.default_region,
         campaign: work.campaign.map(str::to_owned),

@@ -100,7 +100,7 @@ fn fits(provider: Provider, sender: Option<String>) -> Fits {
             from: sender.clone(),
             params: serde_json::from_str(&row.params).unwrap_or_default(),
         };
-        provider.fits(&message).map_err(|cause| cause.reason)?;
+        provider.fits(&message).map_err(|failure| failure.reason)?;
         Ok(provider.preview(&message).and_then(Result::ok))
     })
 }

@@ -80,7 +80,7 @@ pub(super) fn stanza(stanza: &Table) -> Table {
                     )]));
                 }
             }
-            ("headers" | "json" | "form" | "query" | "look_up", value) => hide(value),
+            ("headers" | "json" | "form" | "query" | "lookup", value) => hide(value),
             _ => {}
         }
     }

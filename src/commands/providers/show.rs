@@ -27,7 +27,7 @@ pub(super) fn run(name: &str, context: &Context) -> anyhow::Result<Exit> {
             "rate_counts": counted(&provider),
             "timeout_ms": crate::sms::millis(provider.timeout()),
             "honours_reference": provider.honours_reference(),
-            "supports": provider.supports(),
+            "capabilities": provider.capabilities(),
             "missing": provider.missing(),
             "codes": provider.codes(),
             "secrets": sources.iter().map(masked::Source::json).collect::<Vec<_>>(),
@@ -80,9 +80,9 @@ pub(super) fn run(name: &str, context: &Context) -> anyhow::Result<Exit> {
 }
 
 fn on_timeout(provider: &Provider, on_unknown: OnUnknown) -> String {
-    let supports = provider.supports();
+    let capabilities = provider.capabilities();
     let by_operator = on_unknown == OnUnknown::Resend;
-    let otherwise = match supports.honoured_for() {
+    let otherwise = match capabilities.honoured_for() {
         _ if by_operator => "sent again, and may arrive twice".to_owned(),
         Some(span) => format!(
             "sent again with the same reference, which this provider takes only once in {}",
@@ -90,11 +90,11 @@ fn on_timeout(provider: &Provider, on_unknown: OnUnknown) -> String {
         ),
         None => "unknown and waits for `smsq retry --unknown` or `smsq settle`".to_owned(),
     };
-    let Some(look_up) = supports.look_up else {
+    let Some(lookup) = capabilities.lookup else {
         return format!("the message is {otherwise}");
     };
-    let after = words::duration(look_up.after);
-    match look_up.absent_after {
+    let after = words::duration(lookup.after);
+    match lookup.absent_after {
         Some(absent) => format!(
             "the message is unknown; this provider is asked for it after {after}, and what it does not \
              know after {} was never accepted and is sent; where it cannot tell, the message is {otherwise}",
@@ -109,17 +109,17 @@ fn on_timeout(provider: &Provider, on_unknown: OnUnknown) -> String {
 
 /// What the vendor can do.
 fn supported(provider: &Provider) -> String {
-    let supports = provider.supports();
-    let sends = match supports.writes {
+    let capabilities = provider.capabilities();
+    let sends = match capabilities.writes {
         Writes::Text => "the text of each message",
         Writes::Template => "a template of the provider's, filled with columns",
     };
-    let reference = match supports.reference {
+    let reference = match capabilities.reference {
         Reference::None => "none is sent along",
         Reference::Echoed => "sent along, for reports",
         Reference::Honoured { .. } => "accepted once",
     };
-    let receipts = if supports.receipts { "yes" } else { "no" };
+    let receipts = if capabilities.receipts { "yes" } else { "no" };
     let carried = match provider.most_per_call() {
         1 => "one message a request".to_owned(),
         most => format!("up to {most} messages a request"),

@@ -10,8 +10,8 @@ use super::masked;
 use crate::commands::Context;
 use crate::exit::Exit;
 use crate::phone::Region;
-use crate::provider::gateway::Gateway;
-use crate::provider::{Message, Provider, Stamp};
+use crate::provider::client::Client;
+use crate::provider::{Message, Provider, RequestContext};
 use crate::sms::{Outcome, Timestamp};
 
 /// So much of an answer is shown.
@@ -66,7 +66,7 @@ pub(super) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
             .map(|(column, value)| (column.clone(), value.as_str().into()))
             .collect(),
     }];
-    let stamp = Stamp {
+    let stamp = RequestContext {
         now: Timestamp::from_millis(jiff::Timestamp::now().as_millisecond()),
         nonce: rand::random(),
     };
@@ -82,7 +82,7 @@ pub(super) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
             if let Ok(request) = twin.request(&message, &stamp) {
                 context.console.say(&shown_request(&request));
             }
-            match Gateway::new(&provider, 1)?.send(request).await {
+            match Client::new(&provider, 1)?.send(request).await {
                 Err(outcome) => outcome,
                 Ok(response) => {
                     let text = masked::text(shown_response(&response), &sources, &provider);
@@ -107,41 +107,41 @@ fn tell(
     status: Option<u16>,
     outcome: &Outcome,
 ) -> anyhow::Result<()> {
-    let (word, cause) = match outcome {
-        Outcome::Accepted(receipt) => {
-            let said = match &receipt.message_id {
+    let (word, failure) = match outcome {
+        Outcome::Accepted(acceptance) => {
+            let said = match &acceptance.message_id {
                 Some(id) => format!("accepted by `{}` as {id}\n", provider.name()),
                 None => format!("accepted by `{}`\n", provider.name()),
             };
             if context.is_json() {
                 context.print_json(&json!({
                     "provider": provider.name(), "outcome": "accepted", "status": status,
-                    "message_id": receipt.message_id, "segments": receipt.segments,
-                    "price": receipt.price,
+                    "message_id": acceptance.message_id, "segments": acceptance.segments,
+                    "price": acceptance.price,
                 }))?;
             } else {
                 context.console.data(&said)?;
             }
             return Ok(());
         }
-        Outcome::Rejected(cause) | Outcome::Apart(cause) => ("rejected", cause),
-        Outcome::Throttled { cause, .. } => ("throttled", cause),
-        Outcome::Capped { cause, .. } => ("capped", cause),
-        Outcome::Unavailable { cause, .. } => ("unavailable", cause),
-        Outcome::Unknown(cause) => ("unknown", cause),
-        Outcome::Refused { cause, .. } => ("refused", cause),
+        Outcome::Rejected(failure) | Outcome::BatchRejected(failure) => ("rejected", failure),
+        Outcome::Throttled { failure, .. } => ("throttled", failure),
+        Outcome::Deferred { failure, .. } => ("capped", failure),
+        Outcome::Unavailable { failure, .. } => ("unavailable", failure),
+        Outcome::Unknown(failure) => ("unknown", failure),
+        Outcome::AccountError { failure, .. } => ("refused", failure),
     };
     if context.is_json() {
         return context.print_json(&json!({
             "provider": provider.name(), "outcome": word, "status": status,
-            "class": cause.class, "code": cause.code, "reason": cause.reason,
+            "class": failure.class, "code": failure.code, "reason": failure.reason,
         }));
     }
-    let code = match &cause.code {
+    let code = match &failure.code {
         Some(code) => format!(", code {code}"),
         None => String::new(),
     };
-    let said = format!("{word}: {} ({}{code})\n", cause.reason, cause.class);
+    let said = format!("{word}: {} ({}{code})\n", failure.reason, failure.class);
     Ok(context.console.data(&said)?)
 }
 

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use super::super::Attempt;
 use super::super::testing::{
-    Asked, asked, asks, finding, finds, holds, means, message, messages, question, questions,
-    stamp, vendor, words,
+    Asked, asked, asks, context, finding, finds, holds, means, message, messages, question,
+    questions, vendor, words,
 };
 use crate::sms::{Outcome, Timestamp};
 
@@ -33,7 +33,9 @@ fn one_message_is_all_in_the_query_and_signed() {
         &format!("{SETTINGS}\nurl = 'http://127.0.0.1:8080/'"),
     );
     let sign = |provider: &super::super::Provider| {
-        let request = provider.request(&[message()], &stamp()).expect("a request");
+        let request = provider
+            .request(&[message()], &context())
+            .expect("a request");
         request.headers()["authorization"].clone()
     };
     assert_ne!(sign(&provider), sign(&other), "the host is signed");
@@ -75,7 +77,7 @@ fn a_message_that_cannot_be_sent_goes_alone_and_is_rejected() {
     two[1].params.remove("order");
     assert!(!provider.joins(&two[..1], &two[1]));
     assert!(!provider.joins(&two[1..], &two[0]));
-    let alone = provider.request(&two[1..], &stamp());
+    let alone = provider.request(&two[1..], &context());
     assert!(matches!(alone, Err(Outcome::Rejected(_))), "{alone:?}");
     let same = [message(), message()];
     assert!(
@@ -84,10 +86,10 @@ fn a_message_that_cannot_be_sent_goes_alone_and_is_rejected() {
     );
     let bare = vendor("aliyun", "");
     assert_eq!(bare.missing(), ["template"]);
-    let refused = bare.request(&[message()], &stamp());
+    let refused = bare.request(&[message()], &context());
     assert!(matches!(
         refused,
-        Err(Outcome::Refused { listed: true, .. })
+        Err(Outcome::AccountError { listed: true, .. })
     ));
 }
 

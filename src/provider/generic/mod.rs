@@ -4,7 +4,7 @@
 mod batch;
 mod body;
 mod headers;
-mod look_up;
+mod lookup;
 mod matches;
 mod pattern;
 mod template;
@@ -19,19 +19,21 @@ use http::{Request, Response};
 use url::Url;
 
 use super::answer::Answer;
+use super::capabilities::{
+    Answers, Attempt, Capabilities, LookupResult, Reference, SHARED, Sought, Writes,
+};
 use super::codes::Codes;
 use super::forms::Forms;
 use super::quote::Private;
 use super::reading::Reading;
 use super::secrets::Secrets;
 use super::stanza::{Connection, Stanza};
-use super::supports::{Answers, Attempt, Finding, Reference, SHARED, Sought, Supports, Writes};
 use super::vendor::{all, refused, unclear};
-use super::{Message, ProviderError, Stamp};
+use super::{Message, ProviderError, RequestContext};
 use crate::sms::{Outcome, Timestamp};
 use batch::{Batch, Place};
 use body::Scope;
-use look_up::Question;
+use lookup::Question;
 use pattern::Pattern;
 
 /// A provider as a stanza of `kind = "generic"` describes it.
@@ -71,7 +73,7 @@ const KEYS: [&str; 13] = [
     "honours_reference",
     "honoured_for",
     "receipts",
-    "look_up",
+    "lookup",
 ];
 
 /// Where a stanza does not say how long a vendor remembers references.
@@ -165,9 +167,9 @@ impl Generic {
         self.pattern.names("params", Scope::Anywhere)
     }
 
-    pub(super) fn supports(&self) -> Supports {
+    pub(super) fn capabilities(&self) -> Capabilities {
         let names = |root| self.pattern.names(root, Scope::Anywhere);
-        Supports {
+        Capabilities {
             writes: if names("content") || !names("params") {
                 Writes::Text
             } else {
@@ -179,12 +181,12 @@ impl Generic {
                 None if names("reference") => Reference::Echoed,
                 None => Reference::None,
             },
-            look_up: self.question.as_ref().map(|question| question.plan.clone()),
+            lookup: self.question.as_ref().map(|question| question.plan.clone()),
             receipts: self.receipts,
         }
     }
 
-    pub(super) fn look_up(
+    pub(super) fn lookup(
         &self,
         message: &Message,
         attempt: Attempt,
@@ -205,7 +207,7 @@ impl Generic {
         message: &Message,
         attempt: Attempt,
         answers: &Answers<'_>,
-    ) -> Finding {
+    ) -> LookupResult {
         let Some(question) = &self.question else {
             return unclear("this provider cannot be asked".to_owned());
         };
@@ -248,7 +250,7 @@ impl Generic {
     pub(super) fn request(
         &self,
         messages: &[Message],
-        _stamp: &Stamp,
+        _stamp: &RequestContext,
     ) -> Result<Request<Bytes>, Outcome> {
         let fit = || (1..messages.len()).all(|at| self.joins(&messages[..at], &messages[at]));
         match messages {
@@ -265,10 +267,10 @@ impl Generic {
         &self,
         messages: &[Message],
         response: &Response<Bytes>,
-        stamp: &Stamp,
+        context: &RequestContext,
     ) -> Vec<Outcome> {
         let private = self.private(messages);
-        let answer = Answer::read(response, &private, stamp.now);
+        let answer = Answer::read(response, &private, context.now);
         let whole = self.reading.outcome_of(&answer, None);
         let is_one = messages.len() == 1;
         let is_taken = matches!(whole, Outcome::Accepted(_));

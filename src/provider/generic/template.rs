@@ -13,7 +13,7 @@ use secrecy::{ExposeSecret, SecretString};
 use crate::provider::secrets::Secrets;
 use crate::provider::stanza::{Stanza, closest};
 use crate::provider::{Message, ProviderError};
-use crate::sms::{Cause, Class, Outcome, Timestamp};
+use crate::sms::{Class, Failure, Outcome, Timestamp};
 
 /// The first words of a placeholder.
 const ROOTS: [&str; 6] = ["phone", "content", "reference", "from", "params", "secret"];
@@ -291,8 +291,8 @@ impl Templates {
             let reason = format!(
                 "`{key}` needs a sender, and neither the campaign nor the provider has one"
             );
-            return Outcome::Refused {
-                cause: Cause::new(Class::Account, reason),
+            return Outcome::AccountError {
+                failure: Failure::new(Class::Account, reason),
                 listed: true,
             };
         }
@@ -301,7 +301,7 @@ impl Templates {
 }
 
 pub(super) fn rejected(reason: String) -> Outcome {
-    Outcome::Rejected(Cause::new(Class::Content, reason))
+    Outcome::Rejected(Failure::new(Class::Content, reason))
 }
 
 /// Wrong whatever the values are.

@@ -1,6 +1,6 @@
 //! Its requests and answers.
 
-use super::super::testing::{asks, means, message, messages, stamp, vendor, words};
+use super::super::testing::{asks, context, means, message, messages, vendor, words};
 
 const SETTINGS: &str = "channel = '88'\ntemplate = 't1'\nparams = ['order']";
 
@@ -18,7 +18,9 @@ fn a_call_is_a_form_with_a_digest_of_the_moment() {
     );
     let digest = |more: &str| {
         let provider = vendor("huawei", &format!("{SETTINGS}\n{more}"));
-        let request = provider.request(&[message()], &stamp()).expect("a request");
+        let request = provider
+            .request(&[message()], &context())
+            .expect("a request");
         let header = request.headers()["x-wsse"]
             .to_str()
             .expect("text")

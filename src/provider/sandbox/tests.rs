@@ -1,9 +1,9 @@
 //! The practice gateway's answers, to one message and to a list.
 
 use super::super::testing::{self, Expected, accepted, case, check, read, response};
-use super::super::{Message, Provider, Stamp};
+use super::super::{Message, Provider, RequestContext};
 use crate::phone::Phone;
-use crate::sms::{Cause, Class, Outcome, Timestamp};
+use crate::sms::{Class, Failure, Outcome, Timestamp};
 use std::time::Duration;
 
 fn provider() -> Provider {
@@ -14,8 +14,8 @@ fn error(code: &str) -> String {
     format!(r#"{{"error":{{"code":"{code}","message":"no"}}}}"#)
 }
 
-fn cause(class: Class, code: &str, reason: &str) -> Cause {
-    Cause::new(class, reason).with_code(code)
+fn failure(class: Class, code: &str, reason: &str) -> Failure {
+    Failure::new(class, reason).with_code(code)
 }
 
 #[test]
@@ -48,7 +48,7 @@ fn the_codes_of_the_gateway_mean_what_its_stanza_says() {
             case(
                 "no such number",
                 response(400, error("invalid_recipient")),
-                Outcome::Rejected(cause(
+                Outcome::Rejected(failure(
                     Class::Recipient,
                     "invalid_recipient",
                     "not a number that can be reached",
@@ -57,7 +57,7 @@ fn the_codes_of_the_gateway_mean_what_its_stanza_says() {
             case(
                 "opted out",
                 response(400, error("opted_out")),
-                Outcome::Rejected(cause(
+                Outcome::Rejected(failure(
                     Class::OptedOut,
                     "opted_out",
                     "the recipient asked for no more messages",
@@ -66,8 +66,8 @@ fn the_codes_of_the_gateway_mean_what_its_stanza_says() {
             case(
                 "suspended",
                 response(401, error("account_suspended")),
-                Outcome::Refused {
-                    cause: cause(
+                Outcome::AccountError {
+                    failure: failure(
                         Class::Account,
                         "account_suspended",
                         "the account is suspended",
@@ -79,7 +79,7 @@ fn the_codes_of_the_gateway_mean_what_its_stanza_says() {
                 "too fast",
                 throttled,
                 Outcome::Throttled {
-                    cause: cause(Class::Throttle, "rate_limited", "no"),
+                    failure: failure(Class::Throttle, "rate_limited", "no"),
                     retry_after: Some(Duration::from_secs(1)),
                 },
             ),
@@ -87,7 +87,7 @@ fn the_codes_of_the_gateway_mean_what_its_stanza_says() {
                 "busy",
                 response(503, error("overloaded")),
                 Outcome::Unavailable {
-                    cause: cause(Class::Unavailable, "overloaded", "no"),
+                    failure: failure(Class::Unavailable, "overloaded", "no"),
                     retry_after: None,
                 },
             ),
@@ -115,7 +115,7 @@ fn messages(count: usize) -> Vec<Message> {
     (1..=count).map(one).collect()
 }
 
-const STAMP: Stamp = Stamp {
+const STAMP: RequestContext = RequestContext {
     now: Timestamp::from_millis(0),
     nonce: 0,
 };

@@ -1,7 +1,7 @@
 //! Its requests and answers.
 
-use super::super::testing::{asks, means, message, shown, stamp, vendor};
-use super::super::{Reference, Stamp};
+use super::super::testing::{asks, context, means, message, shown, vendor};
+use super::super::{Reference, RequestContext};
 use crate::sms::Timestamp;
 
 const SETTINGS: &str = "from = '+13125550100'\ncallback = 'https://e.example/t?a=1'";
@@ -20,14 +20,16 @@ fn a_message_is_the_same_bytes_at_every_attempt() {
             r#""from":"+13125550100","webhook_url":"https://e.example/t?a=1&reference=ref-1"}"#,
         ],
     );
-    let at = |stamp: &Stamp| shown(&provider.request(&[message()], stamp).expect("a request"));
-    let later = Stamp {
+    let at = |context: &RequestContext| {
+        shown(&provider.request(&[message()], context).expect("a request"))
+    };
+    let later = RequestContext {
         now: Timestamp::from_millis(1_800_000_000_000),
         nonce: 8,
     };
-    assert_eq!(at(&stamp()), at(&later));
+    assert_eq!(at(&context()), at(&later));
     assert!(matches!(
-        provider.supports().reference,
+        provider.capabilities().reference,
         Reference::Honoured { .. }
     ));
 }

@@ -1,7 +1,7 @@
 //! Its requests, answers and look-ups.
 
 use super::super::testing::{
-    APART, Asked, asked, asks, finding, finds, holds, means, message, messages, question, stamp,
+    APART, Asked, asked, asks, context, finding, finds, holds, means, message, messages, question,
     vendor, words,
 };
 use crate::phone::Phone;
@@ -19,7 +19,7 @@ fn one_message_has_its_reference_and_several_of_one_text_go_together() {
         ],
     );
     let several = messages(2);
-    let request = provider.request(&several, &stamp()).expect("a request");
+    let request = provider.request(&several, &context()).expect("a request");
     holds(
         &request,
         &[

@@ -141,7 +141,7 @@ async fn a_call_that_is_turned_down_as_a_whole_fails_nobody_who_is_good() {
     let mut simulation = Simulation::new(world(4, 100, faults), "", 5_000).await;
     // Even where every message has one attempt only, and none is braked.
     simulation.settings.retry.max_attempts = 1;
-    simulation.settings.brake.rejected = 0;
+    simulation.settings.auto_pause.rejected = 0;
     let summary = simulation.work(None).await.expect("it ends");
     let totals = simulation.check().await;
     assert_eq!(summary.ended, Ended::Done);

@@ -20,7 +20,7 @@ use tokio::sync::watch;
 use super::clock::Clock;
 use super::database::Database;
 use super::slot::Transport;
-use super::{BrakeConfig, Config, OnUnknown, Progress, SendError, Sender, Settings, Summary};
+use super::{AutoPauseConfig, Config, OnUnknown, Progress, SendError, Sender, Settings, Summary};
 use super::{breaker, retry};
 use crate::provider::Provider;
 use crate::rate::Rates;
@@ -264,7 +264,7 @@ impl Simulation {
 fn settings() -> Settings {
     Settings {
         sender: Config {
-            slots: 16,
+            concurrency: 16,
             lease: Duration::from_secs(30),
             on_unknown: OnUnknown::Hold,
             max_per_recipient: Rates::default(),
@@ -281,7 +281,7 @@ fn settings() -> Settings {
             first_probe: Duration::from_secs(1),
             max_probe: Duration::from_secs(30),
         },
-        brake: BrakeConfig {
+        auto_pause: AutoPauseConfig {
             window: 100,
             rejected: 50,
             unlisted: 20,

@@ -72,7 +72,7 @@ async fn a_database_50_ms_away_costs_no_more_than_5_percent() {
     for rate in ["1/s", "50/s", "300/s"] {
         let count = if rate == "1/s" { 60 } else { 1_500 };
         let mut simulation = Simulation::new(World::new(1, Faults::default()), rate, count).await;
-        simulation.settings.sender.slots = 256;
+        simulation.settings.sender.concurrency = 256;
         let hired = far(&simulation, 25, 25, 20);
         simulation.work_as(hired).await;
         simulation.check().await;
@@ -85,7 +85,7 @@ async fn a_database_50_ms_away_costs_no_more_than_5_percent() {
 async fn one_busy_and_one_idle_worker_use_at_least_95_percent() {
     for (rate, count) in [("1/s", 60), ("3000/s", 15_000)] {
         let mut simulation = Simulation::new(World::new(2, Faults::default()), rate, count).await;
-        simulation.settings.sender.slots = 500;
+        simulation.settings.sender.concurrency = 500;
         let mut idle = simulation.worker();
         // It looks for work in a campaign that has none.
         idle.settings.follow = true;

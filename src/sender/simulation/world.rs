@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 use super::history::Start;
 use crate::sender::slot::Job;
-use crate::sms::{Cause, Class, Outcome};
+use crate::sms::{Class, Failure, Outcome};
 
 /// How often requests go wrong, each as a part of one.
 #[derive(Clone, Copy, Debug, Default)]
@@ -292,14 +292,14 @@ fn response(status: u16, body: &str) -> Response<Bytes> {
 
 fn unavailable(reason: &str) -> Outcome {
     Outcome::Unavailable {
-        cause: Cause::new(Class::Unavailable, reason),
+        failure: Failure::new(Class::Unavailable, reason),
         retry_after: None,
     }
 }
 
 async fn lost() -> Result<Response<Bytes>, Outcome> {
     tokio::time::sleep(Duration::from_secs(10)).await;
-    Err(Outcome::Unknown(Cause::new(
+    Err(Outcome::Unknown(Failure::new(
         Class::Unknown,
         "no answer within 10 s",
     )))

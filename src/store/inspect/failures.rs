@@ -8,7 +8,7 @@ use diesel_async::RunQueryDsl;
 use serde::Serialize;
 
 use crate::sms::{Class, State, Timestamp};
-use crate::store::foreign::Foreign;
+use crate::store::foreign::LossyText;
 use crate::store::schema::{sms, sms_failed};
 use crate::store::{Store, StoreError};
 
@@ -37,7 +37,7 @@ impl FailureState {
 
 /// A message that did not arrive, or perhaps not, and why.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Failure {
+pub struct FailureRecord {
     pub id: i64,
     pub campaign_id: i64,
     pub phone: String,
@@ -55,9 +55,9 @@ pub struct Failure {
 }
 
 /// Phones and texts are personal data: neither is printed.
-impl fmt::Debug for Failure {
+impl fmt::Debug for FailureRecord {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Failure")
+        f.debug_struct("FailureRecord")
             .field("id", &self.id)
             .field("phone", &crate::phone::mask(&self.phone))
             .field("state", &self.state)
@@ -119,7 +119,7 @@ impl Store {
         &self,
         walk: &mut Failures,
         limit: usize,
-    ) -> Result<Vec<Failure>, StoreError> {
+    ) -> Result<Vec<FailureRecord>, StoreError> {
         while let Some(stretch) = walk.stretches.front_mut() {
             let page = match stretch {
                 Stretch::Failed {
@@ -145,7 +145,7 @@ impl Store {
         class: &str,
         after: &mut i64,
         limit: usize,
-    ) -> Result<Vec<Failure>, StoreError> {
+    ) -> Result<Vec<FailureRecord>, StoreError> {
         let rows: Vec<FailedRow> = reading!(self, |conn| sms_failed::table
             .filter(sms_failed::campaign_id.eq(campaign))
             .filter(sms_failed::class.eq(class))
@@ -157,7 +157,7 @@ impl Store {
         if let Some(last) = rows.last() {
             *after = last.id;
         }
-        Ok(rows.into_iter().map(Failure::from).collect())
+        Ok(rows.into_iter().map(FailureRecord::from).collect())
     }
 
     /// In the order of the index: by the moment they were due, then by id.
@@ -166,7 +166,7 @@ impl Store {
         campaign: i64,
         after: &mut (i64, i64),
         limit: usize,
-    ) -> Result<Vec<Failure>, StoreError> {
+    ) -> Result<Vec<FailureRecord>, StoreError> {
         let (due_at, id) = *after;
         let unknown = || {
             sms::table
@@ -192,7 +192,7 @@ impl Store {
         if let Some(last) = rows.last() {
             *after = (last.due_at, last.id);
         }
-        Ok(rows.into_iter().map(Failure::from).collect())
+        Ok(rows.into_iter().map(FailureRecord::from).collect())
     }
 }
 
@@ -205,11 +205,11 @@ fn rows_of(limit: usize) -> i64 {
 struct FailedRow {
     id: i64,
     campaign_id: i64,
-    #[diesel(deserialize_as = Foreign)]
+    #[diesel(deserialize_as = LossyText)]
     phone: String,
-    #[diesel(deserialize_as = Foreign)]
+    #[diesel(deserialize_as = LossyText)]
     content: String,
-    #[diesel(deserialize_as = Foreign)]
+    #[diesel(deserialize_as = LossyText)]
     params: String,
     class: String,
     code: Option<String>,
@@ -218,7 +218,7 @@ struct FailedRow {
     failed_at: i64,
 }
 
-impl From<FailedRow> for Failure {
+impl From<FailedRow> for FailureRecord {
     fn from(row: FailedRow) -> Self {
         let cancelled = row.class == Class::Cancelled.as_str();
         Self {
@@ -246,11 +246,11 @@ impl From<FailedRow> for Failure {
 struct UnknownRow {
     id: i64,
     campaign_id: i64,
-    #[diesel(deserialize_as = Foreign)]
+    #[diesel(deserialize_as = LossyText)]
     phone: String,
-    #[diesel(deserialize_as = Foreign)]
+    #[diesel(deserialize_as = LossyText)]
     content: String,
-    #[diesel(deserialize_as = Foreign)]
+    #[diesel(deserialize_as = LossyText)]
     params: String,
     due_at: i64,
     last_code: Option<String>,
@@ -259,7 +259,7 @@ struct UnknownRow {
     claimed_at: Option<i64>,
 }
 
-impl From<UnknownRow> for Failure {
+impl From<UnknownRow> for FailureRecord {
     fn from(row: UnknownRow) -> Self {
         Self {
             id: row.id,

@@ -7,7 +7,7 @@ use diesel::prelude::*;
 use diesel_async::RunQueryDsl;
 
 use crate::sms::Timestamp;
-use crate::store::foreign::Foreign;
+use crate::store::foreign::LossyText;
 use crate::store::schema::sms_sent;
 use crate::store::{Store, StoreError};
 
@@ -65,11 +65,11 @@ impl SentWalk {
 struct Row {
     id: i64,
     campaign_id: i64,
-    phone: Foreign,
+    phone: LossyText,
     provider: String,
-    message_id: Option<Foreign>,
+    message_id: Option<LossyText>,
     segments: Option<i32>,
-    price: Option<Foreign>,
+    price: Option<LossyText>,
     sent_at: i64,
     attempts: i32,
     accepted: i32,

@@ -7,7 +7,7 @@ use diesel::prelude::*;
 use diesel_async::RunQueryDsl;
 
 use crate::sms::{Class, NewSms};
-use crate::store::foreign::Foreign;
+use crate::store::foreign::LossyText;
 use crate::store::schema::{campaign, import, sms, sms_failed, sms_sent, suppression};
 use crate::store::{Store, StoreError};
 
@@ -48,8 +48,8 @@ impl Origin {
     }
 }
 
-type FailedRow = (i64, i64, Foreign, Foreign, String, Option<Foreign>);
-type QueuedRow = (i64, i64, Foreign, Foreign, Option<Foreign>);
+type FailedRow = (i64, i64, LossyText, LossyText, String, Option<LossyText>);
+type QueuedRow = (i64, i64, LossyText, LossyText, Option<LossyText>);
 
 impl Store {
     /// The messages of these ids, as far as this database knows them.
@@ -79,7 +79,7 @@ impl Store {
                     sms::dedupe_key
                 ))
                 .load(conn))?;
-            let sent: Vec<(i64, i64, Foreign)> = reading!(self, |conn| sms_sent::table
+            let sent: Vec<(i64, i64, LossyText)> = reading!(self, |conn| sms_sent::table
                 .filter(sms_sent::id.eq_any(ids))
                 .select((sms_sent::id, sms_sent::campaign_id, sms_sent::phone))
                 .load(conn))?;
@@ -149,7 +149,7 @@ fn from_queued((id, campaign_id, phone, content, dedupe_key): QueuedRow) -> (i64
     (id, origin)
 }
 
-fn from_sent((id, campaign_id, phone): (i64, i64, Foreign)) -> (i64, Origin) {
+fn from_sent((id, campaign_id, phone): (i64, i64, LossyText)) -> (i64, Origin) {
     let origin = Origin {
         campaign_id,
         phone: phone.text,

@@ -4,7 +4,7 @@ use diesel::prelude::*;
 use diesel_async::RunQueryDsl;
 
 use crate::sms::{State, Timestamp};
-use crate::store::foreign::Foreign;
+use crate::store::foreign::LossyText;
 use crate::store::schema::sms;
 use crate::store::{Store, StoreError};
 
@@ -39,9 +39,9 @@ pub struct FirstDue {
 struct Row {
     id: i64,
     due_at: i64,
-    phone: Foreign,
-    content: Foreign,
-    params: Foreign,
+    phone: LossyText,
+    content: LossyText,
+    params: LossyText,
 }
 
 impl Queue {

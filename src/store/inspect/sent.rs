@@ -7,7 +7,7 @@ use diesel_async::RunQueryDsl;
 
 use super::positive;
 use crate::sms::Timestamp;
-use crate::store::foreign::Foreign;
+use crate::store::foreign::LossyText;
 use crate::store::schema::{purged, sms_sent};
 use crate::store::{Store, StoreError};
 
@@ -73,7 +73,7 @@ impl Store {
     pub async fn sent(&self, campaigns: &[i64], digits: usize) -> Result<Sent, StoreError> {
         type Row = (
             String,
-            Foreign,
+            LossyText,
             i64,
             Option<i64>,
             Option<i64>,

@@ -304,7 +304,7 @@ async fn a_worker_is_listed_with_what_it_sends() {
     scatter(&store).await;
     run(
         &store,
-        &["INSERT INTO worker (id, host, boot_id, pid_namespace, pid, process_started, slots, started_at, heartbeat_at, lease_ms)
+        &["INSERT INTO worker (id, host, boot_id, pid_namespace, pid, process_started, concurrency, started_at, heartbeat_at, lease_ms)
            VALUES (1, 'here', 'b', 'n', 7, 0, 64, 0, 0, 30000), (2, 'there', 'b', 'n', 8, 0, 64, 0, 0, 30000)"],
     )
     .await;

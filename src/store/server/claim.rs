@@ -16,7 +16,7 @@ use super::link::{Link, on};
 use super::settle;
 use crate::phone::Phone;
 use crate::sms::{Sms, State, Timestamp};
-use crate::store::foreign::Foreign;
+use crate::store::foreign::LossyText;
 use crate::store::queue::{Round, Settlement};
 use crate::store::schema::{sms, worker};
 
@@ -80,9 +80,9 @@ impl Floors {
 pub(super) struct Candidate {
     pub(super) id: i64,
     campaign_id: i64,
-    phone: Foreign,
-    content: Foreign,
-    params: Foreign,
+    phone: LossyText,
+    content: LossyText,
+    params: LossyText,
     segments: Option<i32>,
     in_doubt: bool,
     expires_at: Option<i64>,

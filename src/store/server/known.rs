@@ -11,7 +11,7 @@ use super::insert::ROWS;
 use super::link::{Link, on};
 use crate::sms::{Class, NewSms};
 use crate::store::Batch;
-use crate::store::foreign::Foreign;
+use crate::store::foreign::LossyText;
 use crate::store::schema::{sms, sms_failed, sms_key, sms_sent, suppression};
 
 /// What became of one row of a batch.
@@ -35,12 +35,12 @@ pub(super) struct Letter {
     pub(super) id: i64,
     pub(super) campaign_id: i64,
     pub(super) import_id: Option<i64>,
-    #[diesel(deserialize_as = Foreign)]
+    #[diesel(deserialize_as = LossyText)]
     pub(super) phone: String,
-    #[diesel(deserialize_as = Foreign)]
+    #[diesel(deserialize_as = LossyText)]
     pub(super) content: String,
     pub(super) class: String,
-    pub(super) dedupe_key: Option<Foreign>,
+    pub(super) dedupe_key: Option<LossyText>,
 }
 
 /// What the database knows of a batch's rows.
@@ -89,11 +89,12 @@ impl Known {
             .select(Letter::as_select())
             .for_update()
             .load(conn))?;
-        let queued: Vec<(i64, Foreign, Foreign, Option<Foreign>)> = on!(link, |conn| sms::table
-            .filter(sms::id.eq_any(ids))
-            .select((sms::id, sms::phone, sms::content, sms::dedupe_key))
-            .load(conn))?;
-        let sent: Vec<(i64, Foreign)> = on!(link, |conn| sms_sent::table
+        let queued: Vec<(i64, LossyText, LossyText, Option<LossyText>)> =
+            on!(link, |conn| sms::table
+                .filter(sms::id.eq_any(ids))
+                .select((sms::id, sms::phone, sms::content, sms::dedupe_key))
+                .load(conn))?;
+        let sent: Vec<(i64, LossyText)> = on!(link, |conn| sms_sent::table
             .filter(sms_sent::id.eq_any(ids))
             .select((sms_sent::id, sms_sent::phone))
             .load(conn))?;

@@ -10,8 +10,8 @@ use diesel_async::RunQueryDsl;
 use super::link::{Link, on};
 use super::moves::{self, Fault, Taken};
 use super::{Server, insert, settle};
-use crate::sms::{Cause, Class, Receipt, State, Timestamp};
-use crate::store::foreign::Foreign;
+use crate::sms::{Acceptance, Class, Failure, State, Timestamp};
+use crate::store::foreign::LossyText;
 use crate::store::ledger::{
     Chunk, Expired, QueuePlace, Queued, RetryFilter, expiring, failed_matching, queued_after,
     unknown_matching,
@@ -75,12 +75,12 @@ impl Server {
                 if as_sent {
                     let rows = moves::rows(link, &ids).await?;
                     let sent = rows.iter().map(|row| {
-                        row.sent(BY_WORD.to_owned(), Receipt::default(), Taken::default())
+                        row.sent(BY_WORD.to_owned(), Acceptance::default(), Taken::default())
                     });
                     moves::to_sent(link, sent.collect(), now).await?;
                 } else {
-                    let cause = Cause::new(Class::Settled, "an operator settled it as failed");
-                    moves::to_failed(link, &ids, &Fault::of(&cause, 0), now).await?;
+                    let failure = Failure::new(Class::Settled, "an operator settled it as failed");
+                    moves::to_failed(link, &ids, &Fault::of(&failure, 0), now).await?;
                 }
                 Ok(Chunk::all(ids.len()))
             })
@@ -200,7 +200,7 @@ impl Server {
                 provider: LATE.to_owned(),
                 fate: Fate::Ready {
                     due_at: Timestamp::from_millis(due_at),
-                    cause: None,
+                    failure: None,
                     counted: false,
                     in_doubt: false,
                 },
@@ -259,7 +259,7 @@ async fn park_all(
             id: row.id,
             claim: row.claim,
             provider: LATE.to_owned(),
-            fate: Fate::Unknown(Cause::new(Class::Unknown, reason)),
+            fate: Fate::Unknown(Failure::new(Class::Unknown, reason)),
         })
         .collect();
     settle::settle_all(link, &parked, now).await?;
@@ -283,7 +283,7 @@ async fn cancel_rows(link: &mut Link, campaign_id: i64, now: Timestamp) -> Query
         ids.sort_unstable();
         ids
     };
-    let doubtful = Cause::new(
+    let doubtful = Failure::new(
         Class::Unknown,
         "its campaign was cancelled while it was in doubt",
     );
@@ -418,7 +418,7 @@ async fn set_expiry(
     Ok(())
 }
 
-type Letter = (i64, i64, String, Option<Foreign>);
+type Letter = (i64, i64, String, Option<LossyText>);
 
 /// The failed messages that an operator means, held until the transaction ends.
 async fn failed_letters(

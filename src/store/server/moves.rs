@@ -7,8 +7,8 @@ use diesel_async::RunQueryDsl;
 
 use super::all_removed;
 use super::link::{Link, on};
-use crate::sms::{Cause, Receipt, State, Timestamp};
-use crate::store::foreign::Foreign;
+use crate::sms::{Acceptance, Failure, State, Timestamp};
+use crate::store::foreign::LossyText;
 use crate::store::queue::Settlement;
 use crate::store::schema::{sms, sms_failed, sms_key, sms_sent};
 use crate::store::verdict::{Standing, number_taken};
@@ -33,7 +33,7 @@ pub(super) struct Row {
     pub(super) id: i64,
     pub(super) campaign_id: i64,
     import_id: Option<i64>,
-    #[diesel(deserialize_as = Foreign)]
+    #[diesel(deserialize_as = LossyText)]
     pub(super) phone: String,
     segments: Option<i32>,
     state: i32,
@@ -104,7 +104,7 @@ impl Row {
     }
 
     /// The ledger's row of this message.
-    pub(super) fn sent(&self, provider: String, receipt: Receipt, taken: Taken) -> Sent {
+    pub(super) fn sent(&self, provider: String, acceptance: Acceptance, taken: Taken) -> Sent {
         Sent {
             id: self.id,
             campaign_id: self.campaign_id,
@@ -112,9 +112,9 @@ impl Row {
             phone: self.phone.clone(),
             reference: self.reference.clone(),
             provider,
-            message_id: receipt.message_id,
-            segments: receipt.segments.or(self.segments),
-            price: receipt.price,
+            message_id: acceptance.message_id,
+            segments: acceptance.segments.or(self.segments),
+            price: acceptance.price,
             attempts: self.attempts.saturating_add(taken.counted),
             accepted: self.late_accepted.saturating_add(taken.accepted),
             accepted_claims: taken.claims,
@@ -126,11 +126,11 @@ impl Row {
 }
 
 impl Fault {
-    pub(super) fn of(cause: &Cause, counted: i32) -> Self {
+    pub(super) fn of(failure: &Failure, counted: i32) -> Self {
         Self {
-            class: cause.class.as_str(),
-            code: cause.code.clone(),
-            reason: cause.reason.clone(),
+            class: failure.class.as_str(),
+            code: failure.code.clone(),
+            reason: failure.reason.clone(),
             counted,
         }
     }
@@ -172,7 +172,7 @@ pub(super) async fn to_sent(
 pub(super) async fn failed_to_sent(
     link: &mut Link,
     settlement: &Settlement,
-    receipt: &Receipt,
+    acceptance: &Acceptance,
     now: Timestamp,
 ) -> QueryResult<()> {
     let id = settlement.id;
@@ -185,9 +185,12 @@ pub(super) async fn failed_to_sent(
             sms_failed::phone,
             sms_failed::reference,
             settlement.provider.as_str().into_sql::<Text>(),
-            receipt.message_id.as_deref().into_sql::<Nullable<Text>>(),
-            or_else(receipt.segments, sms_failed::segments),
-            receipt.price.as_deref().into_sql::<Nullable<Text>>(),
+            acceptance
+                .message_id
+                .as_deref()
+                .into_sql::<Nullable<Text>>(),
+            or_else(acceptance.segments, sms_failed::segments),
+            acceptance.price.as_deref().into_sql::<Nullable<Text>>(),
             sms_failed::attempts,
             settlement.claim.to_string().into_sql::<Text>().nullable(),
             sms_failed::claim,
@@ -417,7 +420,7 @@ pub(super) async fn back_to_queue(link: &mut Link, ids: &[i64], now: Timestamp) 
 
 /// Forgets that the recipients of these messages are in their campaigns.
 pub(super) async fn give_up_keys(link: &mut Link, ids: &[i64]) -> QueryResult<()> {
-    let keys: Vec<(i64, Option<Foreign>)> = on!(link, |conn| sms::table
+    let keys: Vec<(i64, Option<LossyText>)> = on!(link, |conn| sms::table
         .filter(sms::id.eq_any(ids))
         .select((sms::campaign_id, sms::dedupe_key))
         .load(conn))?;

@@ -10,7 +10,7 @@ use super::link::{Link, on};
 use super::moves::drop_keys;
 use super::{Server, all_removed};
 use crate::sms::{State, Timestamp};
-use crate::store::foreign::Foreign;
+use crate::store::foreign::LossyText;
 use crate::store::purge::{FailedRow, PurgeChunk, QueuedRow, SentRow, Stretch, Tallies};
 use crate::store::schema::{
     campaign, import, purged, recipient_start, sms, sms_failed, sms_key, sms_sent,
@@ -228,7 +228,7 @@ async fn give_up_keys(link: &mut Link, tallies: &Tallies) -> QueryResult<()> {
 /// The keys that no row names any more go with the campaign's last message. The keys are read first: an
 /// import that takes one meanwhile has its message there when the messages are looked for.
 async fn leftover_keys(link: &mut Link, campaign_id: i64) -> QueryResult<PurgeChunk> {
-    let keys: Vec<Foreign> = on!(link, |conn| sms_key::table
+    let keys: Vec<LossyText> = on!(link, |conn| sms_key::table
         .filter(sms_key::campaign_id.eq(campaign_id))
         .order(sms_key::dedupe_key)
         .select(sms_key::dedupe_key)

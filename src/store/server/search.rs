@@ -13,7 +13,7 @@ use super::link::{Link, on};
 use super::pace::Estimate;
 use super::recipients::Recipients;
 use crate::rate::Rates;
-use crate::sms::{Cause, Class};
+use crate::sms::{Class, Failure};
 use crate::store::CampaignState;
 use crate::store::calls;
 use crate::store::queue::{Admission, Ask, Drained, Fate, Round, RouteClaim, Settlement};
@@ -250,7 +250,7 @@ impl Search<'_> {
         let admission = if is_garbled {
             self.marks.rewritten.push(sms.clone());
             let why = "another program wrote it, and not in UTF-8";
-            Admission::Refuse(Cause::new(Class::Content, why))
+            Admission::Refuse(Failure::new(Class::Content, why))
         } else {
             (self.round.admit)(&sms)
         };
@@ -260,13 +260,13 @@ impl Search<'_> {
             {
                 self.marks.note_phone(&sms, &phone);
                 let why = "the phone is on the suppression list";
-                Admission::Refuse(Cause::new(Class::Suppressed, why))
+                Admission::Refuse(Failure::new(Class::Suppressed, why))
             }
             Admission::Send { phone, segments } => {
                 match self.recipients.keep_cap(&sms, &phone, self.round) {
-                    Some(Admission::Refuse(cause)) => {
+                    Some(Admission::Refuse(failure)) => {
                         self.marks.note_phone(&sms, &phone);
-                        Admission::Refuse(cause)
+                        Admission::Refuse(failure)
                     }
                     Some(kept) => kept,
                     None => Admission::Send { phone, segments },
@@ -287,7 +287,7 @@ impl Search<'_> {
                 }));
             }
             Admission::Wait { until, .. } => (Fate::waits(until), Admitted::Waits),
-            Admission::Refuse(cause) => (Fate::Refused(cause), Admitted::Refused),
+            Admission::Refuse(failure) => (Fate::Refused(failure), Admitted::Refused),
         };
         self.marks.ids.push(sms.id);
         self.marks.passed_over.push(Settlement {

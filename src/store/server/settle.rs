@@ -9,9 +9,9 @@ use diesel_async::RunQueryDsl;
 use super::link::{Link, on};
 use super::moves::{self, Fault, Row};
 use super::{insert, mysql, postgres};
-use crate::sms::{Class, Receipt, State, Timestamp};
+use crate::sms::{Acceptance, Class, State, Timestamp};
 use crate::store::CampaignState;
-use crate::store::foreign::Foreign;
+use crate::store::foreign::LossyText;
 use crate::store::queue::{Fate, Settled, Settlement};
 use crate::store::schema::{sms, sms_failed, sms_sent};
 use crate::store::verdict::{self, Verdict, cancelled, is_not_refunded};
@@ -82,7 +82,9 @@ async fn settle_wave(
                 plan.add(settlement, row, verdict, now)
             }
             None => match &settlement.fate {
-                Fate::Sent(receipt) => accept_elsewhere(link, settlement, receipt, now).await?,
+                Fate::Sent(acceptance) => {
+                    accept_elsewhere(link, settlement, acceptance, now).await?
+                }
                 _ => Settled::Stale,
             },
         };
@@ -161,8 +163,8 @@ impl Plan {
         now: Timestamp,
     ) -> Settled {
         let id = settlement.id;
-        if let Verdict::Failed { cause, .. } | Verdict::Parked { cause, .. } = &verdict
-            && let Some(reason) = verdict::opted_out(settlement, cause, now)
+        if let Verdict::Failed { failure, .. } | Verdict::Parked { failure, .. } = &verdict
+            && let Some(reason) = verdict::opted_out(settlement, failure, now)
         {
             self.opted_out.insert(row.phone.clone(), Some(reason));
         }
@@ -170,7 +172,7 @@ impl Plan {
             Verdict::Stale => return Settled::Stale,
             Verdict::Noted(claims) => {
                 let message_id = match &settlement.fate {
-                    Fate::Sent(receipt) => receipt.message_id.clone(),
+                    Fate::Sent(acceptance) => acceptance.message_id.clone(),
                     _ => None,
                 };
                 self.noted
@@ -178,7 +180,7 @@ impl Plan {
                 return Settled::Late;
             }
             Verdict::Sent {
-                receipt,
+                acceptance,
                 counted,
                 accepted,
                 claims,
@@ -190,29 +192,29 @@ impl Plan {
                     accepted,
                     claims,
                 };
-                self.sent.push(row.sent(provider, receipt, taken));
+                self.sent.push(row.sent(provider, acceptance, taken));
                 return settled;
             }
-            Verdict::Failed { cause, counted } => {
+            Verdict::Failed { failure, counted } => {
                 self.failed
-                    .entry(Fault::of(&cause, counted))
+                    .entry(Fault::of(&failure, counted))
                     .or_default()
                     .push(id);
             }
-            Verdict::Parked { cause, counted } => {
+            Verdict::Parked { failure, counted } => {
                 self.parked
-                    .entry(Fault::of(&cause, counted))
+                    .entry(Fault::of(&failure, counted))
                     .or_default()
                     .push(id);
             }
             Verdict::Ready {
                 due_at,
-                cause,
+                failure,
                 counted,
                 in_doubt,
             } => {
-                let cause = cause.map(|cause| Fault::of(&cause, counted));
-                let way = (due_at.as_millis(), cause, counted, in_doubt);
+                let failure = failure.map(|failure| Fault::of(&failure, counted));
+                let way = (due_at.as_millis(), failure, counted, in_doubt);
                 self.ready.entry(way).or_default().push(id);
             }
             Verdict::Cancelled { counted } => {
@@ -257,7 +259,7 @@ impl Plan {
 async fn accept_elsewhere(
     link: &mut Link,
     settlement: &Settlement,
-    receipt: &Receipt,
+    acceptance: &Acceptance,
     now: Timestamp,
 ) -> QueryResult<Settled> {
     let id = settlement.id;
@@ -283,7 +285,7 @@ async fn accept_elsewhere(
             .execute(conn))?;
         return Ok(Settled::Late);
     }
-    let keys: Vec<(i64, Option<Foreign>)> = on!(link, |conn| sms_failed::table
+    let keys: Vec<(i64, Option<LossyText>)> = on!(link, |conn| sms_failed::table
         .find(id)
         .select((sms_failed::campaign_id, sms_failed::dedupe_key))
         .for_update()
@@ -295,7 +297,7 @@ async fn accept_elsewhere(
         // A cancelled message gave up its key, and was sent nevertheless.
         moves::take_keys(link, campaign_id, &[key.text]).await?;
     }
-    moves::failed_to_sent(link, settlement, receipt, now).await?;
+    moves::failed_to_sent(link, settlement, acceptance, now).await?;
     Ok(Settled::Late)
 }
 
@@ -359,7 +361,7 @@ mod tests {
             provider: String::new(),
             fate,
         };
-        let sent = || Fate::Sent(Receipt::default());
+        let sent = || Fate::Sent(Acceptance::default());
         let settlements = [
             settlement(1, sent()),
             settlement(2, sent()),

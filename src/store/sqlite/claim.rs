@@ -5,7 +5,7 @@ use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
 use diesel::sql_types::{BigInt, Bool, Integer, Nullable, Text};
 use diesel::sqlite::SqliteConnection;
 
-use super::super::foreign::Foreign;
+use super::super::foreign::LossyText;
 use super::super::queue::Round;
 use super::super::schema::sms;
 use crate::sms::{Sms, State, Timestamp};
@@ -56,8 +56,8 @@ impl Query for ClaimDue {
 impl RunQueryDsl<SqliteConnection> for ClaimDue {}
 
 type Row = (
-    (i64, i64, Foreign, Foreign, Foreign, Option<i32>, bool),
-    (Option<i64>, i32, i64, Option<Foreign>, i64),
+    (i64, i64, LossyText, LossyText, LossyText, Option<i32>, bool),
+    (Option<i64>, i32, i64, Option<LossyText>, i64),
 );
 
 /// A claimed row, as far as it could be read.

@@ -4,7 +4,7 @@ use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel::sqlite::SqliteConnection;
 
-use super::super::foreign::Foreign;
+use super::super::foreign::LossyText;
 use super::super::schema::{import, sms, sms_failed, sms_key, sms_sent, suppression};
 use super::super::{Batch, Enqueued, StoreError};
 use super::Sqlite;
@@ -145,7 +145,14 @@ fn replace(
     row: &NewSms,
     id: i64,
 ) -> QueryResult<Option<Enqueuing>> {
-    type Letter = (Foreign, Foreign, String, i64, Option<i64>, Option<Foreign>);
+    type Letter = (
+        LossyText,
+        LossyText,
+        String,
+        i64,
+        Option<i64>,
+        Option<LossyText>,
+    );
     let letter: Option<Letter> = sms_failed::table
         .find(id)
         .select((

@@ -3,7 +3,7 @@
 use diesel::prelude::*;
 use diesel::sqlite::SqliteConnection;
 
-use super::super::foreign::Foreign;
+use super::super::foreign::LossyText;
 use super::super::ledger::{
     Chunk, Expired, QueuePlace, Queued, RetryFilter, expiring, failed_matching, queued_after,
     unknown_matching,
@@ -14,7 +14,7 @@ use super::super::unknown::{Requeue, requeue_matching};
 use super::super::verdict;
 use super::super::{CHUNK, CampaignState, NewWorker, StoreError, Worker};
 use super::{Sqlite, insert, moves, settle};
-use crate::sms::{Cause, Class, State, Timestamp};
+use crate::sms::{Class, Failure, State, Timestamp};
 
 /// The ledger's provider of messages that an operator settled.
 const BY_WORD: &str = "operator";
@@ -99,12 +99,12 @@ impl Sqlite {
                 ..RetryFilter::default()
             };
             let ids = unknown_ids(conn, vec![campaign_id], &all, None)?;
-            let cause = Cause::new(Class::Settled, "an operator settled it as failed");
+            let failure = Failure::new(Class::Settled, "an operator settled it as failed");
             for id in &ids {
                 if as_sent {
                     moves::to_sent_by_word(conn, *id, BY_WORD, now)?;
                 } else {
-                    moves::to_failed(conn, *id, &cause, 0, now)?;
+                    moves::to_failed(conn, *id, &failure, 0, now)?;
                 }
             }
             Ok(Chunk::all(ids.len()))
@@ -125,7 +125,7 @@ impl Sqlite {
                 .select((sms::id, sms::in_doubt))
                 .load(conn)?;
             let cancelled = verdict::cancelled();
-            let doubtful = Cause::new(
+            let doubtful = Failure::new(
                 Class::Unknown,
                 "its campaign was cancelled while it was in doubt",
             );
@@ -255,7 +255,7 @@ impl Sqlite {
                     provider: LATE.to_owned(),
                     fate: Fate::Ready {
                         due_at: Timestamp::from_millis(due_at),
-                        cause: None,
+                        failure: None,
                         counted: false,
                         in_doubt: false,
                     },
@@ -304,14 +304,14 @@ fn park_all(
             id: row.id,
             claim: row.claim,
             provider: LATE.to_owned(),
-            fate: Fate::Unknown(Cause::new(Class::Unknown, reason)),
+            fate: Fate::Unknown(Failure::new(Class::Unknown, reason)),
         };
         settle::settle(conn, &parked, now)?;
     }
     Ok(rows.len() as u64)
 }
 
-type Letter = (i64, i64, String, Option<Foreign>);
+type Letter = (i64, i64, String, Option<LossyText>);
 
 fn failed_letters(
     conn: &mut SqliteConnection,

@@ -4,12 +4,12 @@ use diesel::prelude::*;
 use diesel::sql_types::{BigInt, Integer, Nullable, Text};
 use diesel::sqlite::SqliteConnection;
 
-use super::super::foreign::Foreign;
+use super::super::foreign::LossyText;
 use super::super::queue::{Fate, Settlement};
 use super::super::schema::{sms, sms_failed, sms_key, sms_sent};
 use super::super::verdict::number_taken;
 use super::settle::or_else;
-use crate::sms::{Cause, Receipt, State, Timestamp};
+use crate::sms::{Acceptance, Failure, State, Timestamp};
 
 #[diesel::declare_sql_function]
 extern "SQL" {
@@ -35,7 +35,7 @@ pub(super) struct Taken {
 pub(super) fn to_sent(
     conn: &mut SqliteConnection,
     settlement: &Settlement,
-    receipt: &Receipt,
+    acceptance: &Acceptance,
     taken: Taken,
     now: Timestamp,
 ) -> QueryResult<()> {
@@ -49,11 +49,14 @@ pub(super) fn to_sent(
                 sms::phone,
                 sms::reference,
                 settlement.provider.as_str().into_sql::<Text>(),
-                receipt.message_id.as_deref().into_sql::<Nullable<Text>>(),
+                acceptance
+                    .message_id
+                    .as_deref()
+                    .into_sql::<Nullable<Text>>(),
             ),
             (
-                or_else(receipt.segments, sms::segments),
-                receipt.price.as_deref().into_sql::<Nullable<Text>>(),
+                or_else(acceptance.segments, sms::segments),
+                acceptance.price.as_deref().into_sql::<Nullable<Text>>(),
                 at_most(sms::attempts, MOST) + taken.counted,
                 at_most(sms::late_accepted, MOST) + taken.accepted,
                 taken.claims.into_sql::<Nullable<Text>>(),
@@ -94,7 +97,7 @@ pub(super) fn to_sent(
 pub(super) fn failed_to_sent(
     conn: &mut SqliteConnection,
     settlement: &Settlement,
-    receipt: &Receipt,
+    acceptance: &Acceptance,
     now: Timestamp,
 ) -> QueryResult<bool> {
     let moved = sms_failed::table
@@ -106,9 +109,12 @@ pub(super) fn failed_to_sent(
             sms_failed::phone,
             sms_failed::reference,
             settlement.provider.as_str().into_sql::<Text>(),
-            receipt.message_id.as_deref().into_sql::<Nullable<Text>>(),
-            or_else(receipt.segments, sms_failed::segments),
-            receipt.price.as_deref().into_sql::<Nullable<Text>>(),
+            acceptance
+                .message_id
+                .as_deref()
+                .into_sql::<Nullable<Text>>(),
+            or_else(acceptance.segments, sms_failed::segments),
+            acceptance.price.as_deref().into_sql::<Nullable<Text>>(),
             sms_failed::attempts,
             settlement.claim.to_string().into_sql::<Text>().nullable(),
             sms_failed::claim,
@@ -148,17 +154,17 @@ pub(super) fn to_sent_by_word(
         id,
         claim: 0,
         provider: provider.to_owned(),
-        fate: Fate::Sent(Receipt::default()),
+        fate: Fate::Sent(Acceptance::default()),
     };
     let taken = Taken::default();
-    to_sent(conn, &settlement, &Receipt::default(), taken, now)
+    to_sent(conn, &settlement, &Acceptance::default(), taken, now)
 }
 
 /// Moves a row of `sms` to the failed, with `counted` more attempts.
 pub(super) fn to_failed(
     conn: &mut SqliteConnection,
     id: i64,
-    cause: &Cause,
+    failure: &Failure,
     counted: i32,
     now: Timestamp,
 ) -> QueryResult<()> {
@@ -185,9 +191,9 @@ pub(super) fn to_failed(
                 sms::expires_at,
             ),
             (
-                cause.class.as_str().into_sql::<Text>(),
-                cause.code.as_deref().into_sql::<Nullable<Text>>(),
-                cause.reason.as_str().into_sql::<Text>(),
+                failure.class.as_str().into_sql::<Text>(),
+                failure.code.as_deref().into_sql::<Nullable<Text>>(),
+                failure.reason.as_str().into_sql::<Text>(),
                 at_most(sms::attempts, MOST) + counted,
                 sms::claim,
                 sms::reference,
@@ -229,7 +235,7 @@ pub(super) fn to_failed(
 pub(super) fn park(
     conn: &mut SqliteConnection,
     id: i64,
-    cause: &Cause,
+    failure: &Failure,
     counted: i32,
     now: Timestamp,
 ) -> QueryResult<()> {
@@ -240,9 +246,9 @@ pub(super) fn park(
             sms::in_doubt.eq(true),
             sms::worker_id.eq(None::<i64>),
             sms::attempts.eq(at_most(sms::attempts, MOST) + counted),
-            sms::last_class.eq(cause.class.as_str()),
-            sms::last_code.eq(&cause.code),
-            sms::last_reason.eq(&cause.reason),
+            sms::last_class.eq(failure.class.as_str()),
+            sms::last_code.eq(&failure.code),
+            sms::last_reason.eq(&failure.reason),
         ))
         .execute(conn)?;
     Ok(())
@@ -252,7 +258,7 @@ pub(super) fn to_ready(
     conn: &mut SqliteConnection,
     id: i64,
     due_at: Timestamp,
-    cause: Option<&Cause>,
+    failure: Option<&Failure>,
     counted: i32,
     in_doubt: bool,
 ) -> QueryResult<()> {
@@ -264,14 +270,14 @@ pub(super) fn to_ready(
         sms::in_doubt.eq(in_doubt),
     );
     let row = diesel::update(sms::table.find(id));
-    match cause {
+    match failure {
         None => row.set(ready).execute(conn)?,
-        Some(cause) => row
+        Some(failure) => row
             .set((
                 ready,
-                sms::last_class.eq(cause.class.as_str()),
-                sms::last_code.eq(&cause.code),
-                sms::last_reason.eq(&cause.reason),
+                sms::last_class.eq(failure.class.as_str()),
+                sms::last_code.eq(&failure.code),
+                sms::last_reason.eq(&failure.reason),
             ))
             .execute(conn)?,
     };
@@ -340,7 +346,7 @@ pub(super) fn back_to_queue(
 
 /// Forgets that the message's recipient is in the campaign.
 pub(super) fn give_up_key(conn: &mut SqliteConnection, id: i64) -> QueryResult<()> {
-    let key: Option<(i64, Option<Foreign>)> = sms::table
+    let key: Option<(i64, Option<LossyText>)> = sms::table
         .find(id)
         .select((sms::campaign_id, sms::dedupe_key))
         .first(conn)

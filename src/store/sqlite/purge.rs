@@ -3,7 +3,7 @@
 use diesel::prelude::*;
 use diesel::sqlite::SqliteConnection;
 
-use super::super::foreign::Foreign;
+use super::super::foreign::LossyText;
 use super::super::purge::{FailedRow, PurgeChunk, QueuedRow, SentRow, Stretch, Tallies};
 use super::super::schema::{
     campaign, import, purged, recipient_start, sms, sms_failed, sms_key, sms_sent,
@@ -197,7 +197,7 @@ fn leftover_keys(conn: &mut SqliteConnection, campaign_id: i64) -> QueryResult<P
     if is_kept {
         return Ok(PurgeChunk::default());
     }
-    let keys: Vec<Foreign> = sms_key::table
+    let keys: Vec<LossyText> = sms_key::table
         .filter(sms_key::campaign_id.eq(campaign_id))
         .select(sms_key::dedupe_key)
         .limit(CHUNK)

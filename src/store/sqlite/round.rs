@@ -20,7 +20,7 @@ use super::insert::is_suppressed;
 use super::recipients;
 use super::{Sqlite, settle};
 use crate::rate::Rates;
-use crate::sms::{Cause, Class};
+use crate::sms::{Class, Failure};
 
 /// Rows that one ask may refuse in one round, so that a round stays short.
 const REFUSALS: u64 = 1_000;
@@ -245,7 +245,7 @@ impl<'a> Claim<'a> {
         let mut admission = if is_garbled {
             keep_readable(conn, &sms)?;
             let why = "another program wrote it, and not in UTF-8";
-            Admission::Refuse(Cause::new(Class::Content, why))
+            Admission::Refuse(Failure::new(Class::Content, why))
         } else {
             (self.round.admit)(&sms)
         };
@@ -258,7 +258,7 @@ impl<'a> Claim<'a> {
             }
             if self.suppressing && is_suppressed(conn, &sms.phone)? {
                 let why = "the phone is on the suppression list";
-                admission = Admission::Refuse(Cause::new(Class::Suppressed, why));
+                admission = Admission::Refuse(Failure::new(Class::Suppressed, why));
             }
         }
         if let Admission::Send { phone, .. } = &admission
@@ -277,7 +277,7 @@ impl<'a> Claim<'a> {
                 })));
             }
             Admission::Wait { until, .. } => (Fate::waits(until), Admitted::Waits),
-            Admission::Refuse(cause) => (Fate::Refused(cause), Admitted::Refused),
+            Admission::Refuse(failure) => (Fate::Refused(failure), Admitted::Refused),
         };
         let settlement = Settlement {
             id: sms.id,

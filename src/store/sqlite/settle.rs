@@ -5,13 +5,13 @@ use diesel::sql_types::{Integer, Nullable};
 use diesel::sqlite::SqliteConnection;
 
 use super::super::CampaignState;
-use super::super::foreign::Foreign;
+use super::super::foreign::LossyText;
 use super::super::queue::{Fate, Settled, Settlement};
 use super::super::schema::{campaign, sms, sms_failed, sms_sent, suppression};
 use super::super::verdict::{self, Standing, Verdict, cancelled, is_not_refunded};
 use super::insert::insert_key;
 use super::moves;
-use crate::sms::{Class, Receipt, State, Timestamp};
+use crate::sms::{Acceptance, Class, State, Timestamp};
 
 #[diesel::declare_sql_function]
 extern "SQL" {
@@ -46,7 +46,7 @@ pub(super) fn settle(
         .optional()?;
     let Some((campaign_id, claim, state, in_doubt, unknown_at, late)) = row else {
         return match &settlement.fate {
-            Fate::Sent(receipt) => accept_elsewhere(conn, settlement, receipt, now),
+            Fate::Sent(acceptance) => accept_elsewhere(conn, settlement, acceptance, now),
             _ => Ok(Settled::Stale),
         };
     };
@@ -72,8 +72,8 @@ fn execute(
     now: Timestamp,
 ) -> QueryResult<Settled> {
     let id = settlement.id;
-    if let Verdict::Failed { cause, .. } | Verdict::Parked { cause, .. } = &verdict
-        && let Some(reason) = verdict::opted_out(settlement, cause, now)
+    if let Verdict::Failed { failure, .. } | Verdict::Parked { failure, .. } = &verdict
+        && let Some(reason) = verdict::opted_out(settlement, failure, now)
     {
         suppress(conn, id, &reason, now)?;
     }
@@ -86,7 +86,7 @@ fn execute(
             return Ok(Settled::Late);
         }
         Verdict::Sent {
-            receipt,
+            acceptance,
             counted,
             accepted,
             claims,
@@ -97,17 +97,17 @@ fn execute(
                 accepted,
                 claims,
             };
-            moves::to_sent(conn, settlement, &receipt, taken, now)?;
+            moves::to_sent(conn, settlement, &acceptance, taken, now)?;
             return Ok(settled);
         }
-        Verdict::Failed { cause, counted } => moves::to_failed(conn, id, &cause, counted, now)?,
-        Verdict::Parked { cause, counted } => moves::park(conn, id, &cause, counted, now)?,
+        Verdict::Failed { failure, counted } => moves::to_failed(conn, id, &failure, counted, now)?,
+        Verdict::Parked { failure, counted } => moves::park(conn, id, &failure, counted, now)?,
         Verdict::Ready {
             due_at,
-            cause,
+            failure,
             counted,
             in_doubt,
-        } => moves::to_ready(conn, id, due_at, cause.as_ref(), counted, in_doubt)?,
+        } => moves::to_ready(conn, id, due_at, failure.as_ref(), counted, in_doubt)?,
         Verdict::Cancelled { counted } => {
             moves::give_up_key(conn, id)?;
             moves::to_failed(conn, id, &cancelled(), counted, now)?;
@@ -118,7 +118,7 @@ fn execute(
 
 /// Puts the message's phone on the suppression list.
 fn suppress(conn: &mut SqliteConnection, id: i64, reason: &str, now: Timestamp) -> QueryResult<()> {
-    let phone: Foreign = sms::table.find(id).select(sms::phone).first(conn)?;
+    let phone: LossyText = sms::table.find(id).select(sms::phone).first(conn)?;
     diesel::insert_or_ignore_into(suppression::table)
         .values((
             suppression::phone.eq(phone.text),
@@ -132,7 +132,7 @@ fn suppress(conn: &mut SqliteConnection, id: i64, reason: &str, now: Timestamp) 
 /// An older claim was accepted while a newer one is sending.
 fn note(conn: &mut SqliteConnection, settlement: &Settlement, claims: &str) -> QueryResult<()> {
     let message_id = match &settlement.fate {
-        Fate::Sent(receipt) => receipt.message_id.as_deref(),
+        Fate::Sent(acceptance) => acceptance.message_id.as_deref(),
         _ => None,
     };
     diesel::update(sms::table.find(settlement.id))
@@ -148,7 +148,7 @@ fn note(conn: &mut SqliteConnection, settlement: &Settlement, claims: &str) -> Q
 fn accept_elsewhere(
     conn: &mut SqliteConnection,
     settlement: &Settlement,
-    receipt: &Receipt,
+    acceptance: &Acceptance,
     now: Timestamp,
 ) -> QueryResult<Settled> {
     let ledger: Option<(i64, i32, Option<String>)> = sms_sent::table
@@ -174,7 +174,7 @@ fn accept_elsewhere(
         return Ok(Settled::Late);
     }
     remember_key(conn, settlement.id)?;
-    let moved = moves::failed_to_sent(conn, settlement, receipt, now)?;
+    let moved = moves::failed_to_sent(conn, settlement, acceptance, now)?;
     Ok(if moved { Settled::Late } else { Settled::Stale })
 }
 
@@ -225,7 +225,7 @@ fn refund(
 
 /// A cancelled message gave up its key, and was sent nevertheless.
 fn remember_key(conn: &mut SqliteConnection, id: i64) -> QueryResult<()> {
-    let key: Option<(i64, Option<Foreign>)> = sms_failed::table
+    let key: Option<(i64, Option<LossyText>)> = sms_failed::table
         .find(id)
         .select((sms_failed::campaign_id, sms_failed::dedupe_key))
         .first(conn)

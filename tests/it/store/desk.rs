@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use smsq::phone::Phone;
 use smsq::rate::Rates;
-use smsq::sms::{Cause, Class, NewSms, Receipt, Sms, Timestamp};
+use smsq::sms::{Acceptance, Class, Failure, NewSms, Sms, Timestamp};
 use smsq::store::pace::GRACE;
 use smsq::store::{
     Admission, Ask, Batch, Enqueued, Fate, NewCampaign, NewWorker, Round, RouteClaim, RouteClaimed,
@@ -75,30 +75,30 @@ pub(super) fn mended(line: u64, replaces: i64, phone: &str, content: &str) -> Ne
     }
 }
 
-pub(super) fn cause(class: Class) -> Cause {
-    Cause::new(class, "because")
+pub(super) fn failure(class: Class) -> Failure {
+    Failure::new(class, "because")
 }
 
 pub(super) fn sent() -> Fate {
-    Fate::Sent(Receipt {
+    Fate::Sent(Acceptance {
         message_id: Some("SM1".to_owned()),
-        ..Receipt::default()
+        ..Acceptance::default()
     })
 }
 
 pub(super) fn failed() -> Fate {
-    Fate::Failed(cause(Class::Recipient))
+    Fate::Failed(failure(Class::Recipient))
 }
 
 pub(super) fn unknown() -> Fate {
-    Fate::Unknown(cause(Class::Unknown))
+    Fate::Unknown(failure(Class::Unknown))
 }
 
 /// Back into the queue and due again, after an attempt.
 pub(super) fn again() -> Fate {
     Fate::Ready {
         due_at: NOW,
-        cause: Some(cause(Class::Unavailable)),
+        failure: Some(failure(Class::Unavailable)),
         counted: true,
         in_doubt: false,
     }
@@ -107,7 +107,7 @@ pub(super) fn again() -> Fate {
 pub(super) fn released() -> Fate {
     Fate::Ready {
         due_at: NOW,
-        cause: None,
+        failure: None,
         counted: false,
         in_doubt: false,
     }
@@ -116,11 +116,11 @@ pub(super) fn released() -> Fate {
 /// What a sender checks: the phone, and the last moment.
 pub(super) fn admit(sms: &Sms, now: Timestamp) -> Admission {
     if sms.expires_at.is_some_and(|expires_at| expires_at <= now) {
-        return Admission::Refuse(cause(Class::Expired));
+        return Admission::Refuse(failure(Class::Expired));
     }
     match Phone::parse(&sms.phone, None) {
         Ok(phone) => Admission::Send { phone, segments: 1 },
-        Err(_) => Admission::Refuse(cause(Class::Recipient)),
+        Err(_) => Admission::Refuse(failure(Class::Recipient)),
     }
 }
 
@@ -226,7 +226,7 @@ impl Desk {
             pid_namespace: "namespace".to_owned(),
             pid: 1,
             process_started: 1,
-            slots: 1,
+            concurrency: 1,
             lease_ms: 30_000,
         };
         let id = self.store.register_worker(&new, NOW).await.expect("an id");

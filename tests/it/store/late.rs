@@ -3,7 +3,9 @@
 use smsq::sms::Sms;
 use smsq::store::{CampaignState, Fate, RetryFilter, Settled};
 
-use super::desk::{Desk, NOW, again, at_every_desk, cause, failed, released, rows, sent, unknown};
+use super::desk::{
+    Desk, NOW, again, at_every_desk, failed, failure, released, rows, sent, unknown,
+};
 
 /// One message whose claim was parked: the claim, with a campaign and a worker.
 async fn parked(desk: &Desk) -> (i64, i64, Sms) {
@@ -37,7 +39,7 @@ fn message_ids(desk: &Desk) -> Vec<Option<String>> {
 
 /// Every fate that is no acceptance.
 fn refusals() -> [Fate; 6] {
-    let refused = Fate::Refused(cause(smsq::sms::Class::Expired));
+    let refused = Fate::Refused(failure(smsq::sms::Class::Expired));
     [
         failed(),
         refused,
@@ -190,7 +192,7 @@ async fn a_noted_acceptance_is_not_sent_again_when_its_claim_was_lost() {
 async fn a_late_answer_that_is_no_acceptance_changes_nothing() {
     at_every_desk(async |desk| {
         let (spring, worker_id, old) = parked(desk).await;
-        let refused = Fate::Refused(cause(smsq::sms::Class::Expired));
+        let refused = Fate::Refused(failure(smsq::sms::Class::Expired));
         for fate in [refused, unknown(), Fate::Refunded] {
             assert_eq!(
                 desk.settle(&old, fate.clone()).await,

@@ -4,7 +4,7 @@ use smsq::sms::{Class, Sms};
 use smsq::store::{CampaignState, Fate, RetryFilter};
 
 use super::desk::{
-    Desk, NOW, after, at_every_desk, cause, claim_of, failed, phone, rows, sent, unknown,
+    Desk, NOW, after, at_every_desk, claim_of, failed, failure, phone, rows, sent, unknown,
 };
 
 /// More than fits into one chunk.
@@ -104,17 +104,17 @@ async fn a_retry_takes_what_the_filter_names() {
         desk.import(autumn, rows(10..11)).await;
         let worker = desk.worker().await;
         let fates = [
-            Fate::Failed(cause(Class::Recipient).with_code("21211")),
-            Fate::Failed(cause(Class::Recipient)),
-            Fate::Failed(cause(Class::Content)),
-            Fate::Failed(cause(Class::Content)),
+            Fate::Failed(failure(Class::Recipient).with_code("21211")),
+            Fate::Failed(failure(Class::Recipient)),
+            Fate::Failed(failure(Class::Content)),
+            Fate::Failed(failure(Class::Content)),
         ];
         let claimed = desk.claim(worker.id, spring, 4).await;
         for (sms, fate) in claimed.iter().zip(fates) {
             desk.settle(sms, fate).await;
         }
         let other = desk.claim_one(worker.id, autumn).await;
-        desk.settle(&other, Fate::Failed(cause(Class::Content)))
+        desk.settle(&other, Fate::Failed(failure(Class::Content)))
             .await;
         let of = |filter: RetryFilter| async move { retried(desk, &filter).await };
         let any = RetryFilter::default;
@@ -166,7 +166,7 @@ async fn a_retry_takes_what_the_filter_names() {
 #[tokio::test]
 async fn what_has_expired_is_retried_only_with_a_new_last_moment() {
     at_every_desk(async |desk| {
-        let (spring, old) = all(desk, 1, Fate::Refused(cause(Class::Expired))).await;
+        let (spring, old) = all(desk, 1, Fate::Refused(failure(Class::Expired))).await;
         let expire = format!("UPDATE sms_failed SET expires_at = {}", NOW.as_millis());
         desk.db.run(&expire);
         assert_eq!(retried(desk, &RetryFilter::default()).await, 0);

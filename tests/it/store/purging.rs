@@ -3,7 +3,7 @@
 use smsq::sms::{Class, Timestamp};
 use smsq::store::{Person, Purged, RetryFilter};
 
-use super::desk::{Desk, NOW, after, at_every_desk, cause, failed, phone, rows, sent, unknown};
+use super::desk::{Desk, NOW, after, at_every_desk, failed, failure, phone, rows, sent, unknown};
 
 /// More than fits into one chunk.
 const MANY: u64 = 2_300;
@@ -194,7 +194,7 @@ async fn what_is_being_sent_is_left_alone_and_what_is_in_doubt_is_unknown() {
         let phones = [phone(0)];
         let person = desk.store.forget(&phones, NOW).await.expect("forgotten");
         assert_eq!((person.messages.total(), person.sending), (0, 1));
-        desk.settle(&sms, smsq::store::Fate::Unknown(cause(Class::Unknown)))
+        desk.settle(&sms, smsq::store::Fate::Unknown(failure(Class::Unknown)))
             .await;
         let retried = desk.store.retry_unknown(&RetryFilter::default(), NOW).await;
         assert_eq!(retried.expect("retried"), 1);

@@ -8,7 +8,7 @@ use smsq::sms::{Class, NewSms, Sms};
 use smsq::store::{CampaignState, Fate, RetryFilter, Settled};
 
 use super::desk::{
-    Desk, NOW, after, again, cause, failed, mended, phone, released, row, sent, unknown,
+    Desk, NOW, after, again, failed, failure, mended, phone, released, row, sent, unknown,
 };
 use crate::support::databases::{Database, Kind, on_every_database};
 
@@ -34,15 +34,15 @@ enum Move {
 fn fates() -> impl Strategy<Value = Fate> {
     let resend = Fate::Ready {
         due_at: NOW,
-        cause: None,
+        failure: None,
         counted: true,
         in_doubt: true,
     };
     prop_oneof![
         4 => Just(sent()),
         2 => Just(failed()),
-        2 => Just(Fate::Failed(cause(Class::Unavailable))),
-        1 => Just(Fate::Refused(cause(Class::Expired))),
+        2 => Just(Fate::Failed(failure(Class::Unavailable))),
+        1 => Just(Fate::Refused(failure(Class::Expired))),
         2 => Just(again()),
         1 => Just(released()),
         1 => Just(resend),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use smsq::sms::{Cause, Class};
+use smsq::sms::{Class, Failure};
 use smsq::store::inspect::{Outcomes, SentWalk};
 use smsq::store::{Fate, TextNote};
 
@@ -94,7 +94,7 @@ async fn outcomes_are_counted_over_time() {
         let spring = desk.queued(4).await;
         let worker = desk.worker().await;
         let rows = desk.claim(worker.id, spring, 4).await;
-        let opted_out = Fate::Failed(Cause::new(Class::OptedOut, "stop"));
+        let opted_out = Fate::Failed(Failure::new(Class::OptedOut, "stop"));
         for (sms, fate) in rows.iter().zip([sent(), sent(), opted_out, unknown()]) {
             desk.settle(sms, fate).await;
         }

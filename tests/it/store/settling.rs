@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use smsq::sms::{Class, Receipt};
+use smsq::sms::{Acceptance, Class};
 use smsq::store::{CampaignState, Fate, Round, Settled, Settlement};
 
 use super::desk::{
-    Desk, NOW, PROVIDER, after, again, at_every_desk, cause, failed, phone, released, round, sent,
-    unknown,
+    Desk, NOW, PROVIDER, after, again, at_every_desk, failed, failure, phone, released, round,
+    sent, unknown,
 };
 
 async fn cancel(desk: &Desk, campaign_id: i64) {
@@ -17,7 +17,7 @@ async fn cancel(desk: &Desk, campaign_id: i64) {
 }
 
 fn unavailable() -> Fate {
-    Fate::Failed(cause(Class::Unavailable))
+    Fate::Failed(failure(Class::Unavailable))
 }
 
 #[tokio::test]
@@ -29,7 +29,7 @@ async fn each_fate_has_its_place() {
         for (sms, (fate, place, attempts)) in claimed.iter().zip([
             (sent(), "sent", 1),
             (failed(), "recipient", 1),
-            (Fate::Refused(cause(Class::Expired)), "expired", 0),
+            (Fate::Refused(failure(Class::Expired)), "expired", 0),
             (again(), "ready", 1),
             (released(), "ready", 0),
             (unknown(), "unknown", 1),
@@ -61,12 +61,12 @@ async fn the_ledger_keeps_what_the_provider_said() {
         let spring = desk.queued(1).await;
         let worker = desk.worker().await;
         let sms = desk.claim_one(worker.id, spring).await;
-        let receipt = Receipt {
+        let acceptance = Acceptance {
             message_id: Some("SM1".to_owned()),
             segments: Some(3),
             price: Some("0.05 EUR".to_owned()),
         };
-        desk.settle(&sms, Fate::Sent(receipt)).await;
+        desk.settle(&sms, Fate::Sent(acceptance)).await;
         let row = desk.db.words(
             "SELECT concat_ws('|', provider, message_id, segments, price, accepted, phone, sent_at)
              AS value FROM sms_sent",
@@ -85,7 +85,7 @@ async fn a_row_that_waits_says_why_and_until_when() {
         let sms = desk.claim_one(worker.id, spring).await;
         let fate = Fate::Ready {
             due_at: after(60),
-            cause: Some(cause(Class::Unavailable).with_code("503")),
+            failure: Some(failure(Class::Unavailable).with_code("503")),
             counted: true,
             in_doubt: false,
         };
@@ -117,7 +117,7 @@ async fn what_is_in_doubt_never_fails() {
         let claimed = desk.claim(worker.id, spring, 3).await;
         assert!(claimed.iter().all(|sms| sms.in_doubt));
         desk.settle(&claimed[0], failed()).await;
-        desk.settle(&claimed[1], Fate::Refused(cause(Class::Expired)))
+        desk.settle(&claimed[1], Fate::Refused(failure(Class::Expired)))
             .await;
         desk.settle(&claimed[2], again()).await;
         let places = claimed.iter().map(|sms| desk.place(sms.id));
@@ -140,7 +140,7 @@ async fn a_resend_is_marked_as_in_doubt() {
         let sms = desk.claim_one(worker.id, spring).await;
         let resend = Fate::Ready {
             due_at: NOW,
-            cause: Some(cause(Class::Unknown)),
+            failure: Some(failure(Class::Unknown)),
             counted: true,
             in_doubt: true,
         };

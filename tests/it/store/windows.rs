@@ -12,8 +12,8 @@ use smsq::store::{
 use smsq::window::Window;
 
 use super::desk::{
-    Desk, NOW, PROVIDER, after, at_every_desk, cause, claim_of, phone, released, round, row, rows,
-    sent, unknown,
+    Desk, NOW, PROVIDER, after, at_every_desk, claim_of, failure, phone, released, round, row,
+    rows, sent, unknown,
 };
 
 /// One more message to the phone of line 1.
@@ -70,7 +70,7 @@ fn due_at(desk: &Desk, id: i64) -> i64 {
 }
 
 fn opted_out() -> Fate {
-    Fate::Failed(cause(Class::OptedOut))
+    Fate::Failed(failure(Class::OptedOut))
 }
 
 #[tokio::test]
@@ -104,7 +104,7 @@ async fn an_opt_out_counts_of_a_message_in_doubt_and_not_of_a_claim_that_has_pas
         let spring = desk.queued(2).await;
         let worker = desk.worker().await;
         let both = desk.claim(worker.id, spring, 2).await;
-        let doubtful = Fate::Unknown(cause(Class::OptedOut));
+        let doubtful = Fate::Unknown(failure(Class::OptedOut));
         desk.settle(&both[0], doubtful).await;
         assert_eq!(desk.place(both[0].id), "unknown");
         desk.settle(&both[1], released()).await;
@@ -328,7 +328,11 @@ async fn claims_of_two_providers_in_one_round_wait_for_each_other() {
 async fn what_was_certainly_not_accepted_gives_its_start_back() {
     at_every_desk(async |desk| {
         let spring = to_one_phone(desk, "spring", 4).await;
-        let fates = [released(), Fate::Failed(cause(Class::Content)), released()];
+        let fates = [
+            released(),
+            Fate::Failed(failure(Class::Content)),
+            released(),
+        ];
         for (at, fate) in (0..).zip(fates) {
             let claimed = claim(desk, "1/day", after(at), spring).await;
             assert_eq!(claimed.len(), 1, "{fate:?}");

@@ -17,7 +17,7 @@ const QUICK: &str = "\
 [retry]
 first_wait = \"20ms\"
 max_wait = \"200ms\"
-[breaker]
+[circuit_breaker]
 first_probe = \"50ms\"
 max_probe = \"200ms\"
 ";

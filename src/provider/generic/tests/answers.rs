@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use super::{CELLAR, with};
 use crate::provider::testing::{accepted, case, check, read, response, unknown};
-use crate::sms::{Cause, Class, Outcome, Receipt};
+use crate::sms::{Acceptance, Class, Failure, Outcome};
 
-fn cause(class: Class, code: &str, reason: &str) -> Cause {
-    Cause::new(class, reason).with_code(code)
+fn failure(class: Class, code: &str, reason: &str) -> Failure {
+    Failure::new(class, reason).with_code(code)
 }
 
 fn error(code: &str) -> String {
@@ -27,18 +27,18 @@ fn the_codes_of_the_vendor_decide_before_the_status() {
             case(
                 "number",
                 response(200, error("21211")),
-                Outcome::Rejected(cause(Class::Recipient, "21211", "not a valid number")),
+                Outcome::Rejected(failure(Class::Recipient, "21211", "not a valid number")),
             ),
             case(
                 "text, and the vendor's words",
                 response(500, error(r#""21610""#)),
-                Outcome::Rejected(cause(Class::OptedOut, "21610", said)),
+                Outcome::Rejected(failure(Class::OptedOut, "21610", said)),
             ),
             case(
                 "account",
                 response(400, error("20003")),
-                Outcome::Refused {
-                    cause: cause(Class::Account, "20003", "wrong token"),
+                Outcome::AccountError {
+                    failure: failure(Class::Account, "20003", "wrong token"),
                     listed: true,
                 },
             ),
@@ -46,15 +46,15 @@ fn the_codes_of_the_vendor_decide_before_the_status() {
                 "throttle",
                 throttled,
                 Outcome::Throttled {
-                    cause: cause(Class::Throttle, "30001", said),
+                    failure: failure(Class::Throttle, "30001", said),
                     retry_after: Some(Duration::from_secs(9)),
                 },
             ),
             case(
                 "cap",
                 response(403, error("30002")),
-                Outcome::Capped {
-                    cause: cause(Class::Cap, "30002", said),
+                Outcome::Deferred {
+                    failure: failure(Class::Cap, "30002", said),
                     retry_after,
                 },
             ),
@@ -62,24 +62,24 @@ fn the_codes_of_the_vendor_decide_before_the_status() {
                 "unavailable",
                 response(500, error("30003")),
                 Outcome::Unavailable {
-                    cause: cause(Class::Unavailable, "30003", said),
+                    failure: failure(Class::Unavailable, "30003", said),
                     retry_after,
                 },
             ),
             case(
                 "unknown",
                 response(400, error("30004")),
-                Outcome::Unknown(cause(Class::Unknown, "30004", said)),
+                Outcome::Unknown(failure(Class::Unknown, "30004", said)),
             ),
             case(
                 "taken before",
                 response(409, error("409")),
-                Outcome::Accepted(Receipt::default()),
+                Outcome::Accepted(Acceptance::default()),
             ),
             case(
                 "unlisted",
                 response(400, error("7")),
-                Outcome::Rejected(cause(
+                Outcome::Rejected(failure(
                     Class::Content,
                     "7",
                     "the gateway answered 400 Bad Request: to +*************: no",
@@ -100,7 +100,7 @@ fn where_success_has_a_code_nothing_else_is_success() {
             case(
                 "unlisted",
                 response(200, r#"{"error":{"code":"x"}}"#),
-                Outcome::Unknown(cause(
+                Outcome::Unknown(failure(
                     Class::Unknown,
                     "x",
                     &format!(r#"{reason}: {{"error":{{"code":"x"}}}}"#),
@@ -109,7 +109,7 @@ fn where_success_has_a_code_nothing_else_is_success() {
             case(
                 "no id",
                 response(200, r#"{"error":{"code":409}}"#),
-                Outcome::Unknown(cause(
+                Outcome::Unknown(failure(
                     Class::Unknown,
                     "409",
                     r#"the gateway answered 200 OK without a message id at `/id`: {"error":{"code":409}}"#,
@@ -122,7 +122,7 @@ fn where_success_has_a_code_nothing_else_is_success() {
 #[test]
 fn without_message_id_the_status_decides() {
     let provider = with("accepted = [204]\nunknown_status = [503]").expect("a provider");
-    let taken = || Outcome::Accepted(Receipt::default());
+    let taken = || Outcome::Accepted(Acceptance::default());
     check(
         &provider,
         vec![

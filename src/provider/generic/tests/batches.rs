@@ -3,7 +3,7 @@
 use super::{CELLAR, with};
 use crate::provider::Provider;
 use crate::provider::testing::{
-    APART, asks, finding, message, messages, read, stamp, vendor, words,
+    APART, asks, context, finding, message, messages, read, vendor, words,
 };
 
 /// Each of so many messages joins those before it.
@@ -29,7 +29,7 @@ fn one_text_goes_to_several_phones_under_a_reference_that_they_share() {
     let mut two = messages(2);
     two[1].content = "another".to_owned();
     assert!(!provider.joins(&two[..1], &two[1]));
-    assert!(provider.request(&two, &stamp()).is_err());
+    assert!(provider.request(&two, &context()).is_err());
     let mut two = messages(2);
     two[1].from = Some("OTHER".to_owned());
     assert!(!provider.joins(&two[..1], &two[1]));

@@ -2,14 +2,14 @@
 
 mod answers;
 mod batches;
-mod look_ups;
+mod lookups;
 mod requests;
 mod stanzas;
 mod vendors;
 
 use proptest::prelude::*;
 
-use crate::provider::testing::{message, read, response, stamp};
+use crate::provider::testing::{context, message, read, response};
 use crate::provider::{Message, Provider};
 
 const CELLAR: &str = r#"
@@ -63,7 +63,7 @@ proptest! {
             response.headers_mut().insert("retry-after", value);
         }
         let messages: Vec<Message> = vec![message(); count];
-        prop_assert_eq!(provider.answer(&messages, &response, &stamp()).len(), count);
+        prop_assert_eq!(provider.answer(&messages, &response, &context()).len(), count);
     }
 
     #[test]
@@ -72,7 +72,7 @@ proptest! {
         let mut sent = message();
         sent.content.clone_from(&content);
         sent.params.insert("name".to_owned(), name.clone().into());
-        let request = provider.request(&[sent], &stamp()).expect("a request");
+        let request = provider.request(&[sent], &context()).expect("a request");
         let body: serde_json::Value = serde_json::from_slice(request.body()).expect("JSON");
         prop_assert_eq!(&body["t"], &content);
         prop_assert_eq!(&body["n"], &name);

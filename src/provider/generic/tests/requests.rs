@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use super::{CELLAR, with};
 use crate::provider::testing::{
-    Case, Expected, accepted, case, check, message, read, response, stamp,
+    Case, Expected, accepted, case, check, context, message, read, response,
 };
-use crate::sms::{Cause, Class, Outcome, Receipt};
+use crate::sms::{Acceptance, Class, Failure, Outcome};
 
 fn becomes(more: &str, line: &'static str, body: &'static str) {
     let provider = with(more).unwrap_or_else(|error| panic!("{error}"));
@@ -22,7 +22,7 @@ fn becomes(more: &str, line: &'static str, body: &'static str) {
             ..case(
                 line,
                 response(200, ""),
-                Outcome::Accepted(Receipt::default()),
+                Outcome::Accepted(Acceptance::default()),
             )
         }],
     );
@@ -73,7 +73,9 @@ fn values_are_encoded_by_the_form_the_query_and_the_url() {
         "kind = 'generic'\nurl = 'https://h.example/{{ secret.token }}/{{ params.name }}?a={{ phone }}'\nquery = { b = '1' }\nsecrets = { token = { env = 'TOKEN' } }",
     )
     .expect("a provider");
-    let request = provider.request(&[message()], &stamp()).expect("a request");
+    let request = provider
+        .request(&[message()], &context())
+        .expect("a request");
     assert_eq!(
         request.uri(),
         "https://h.example/hunter2/Anna%20%26%20%22Bob%22?a=%2B8613812345678&b=1"
@@ -89,17 +91,19 @@ secrets = { token = { env = "TOKEN" } }"#,
     .expect("a provider");
     let mut campaign = message();
     campaign.from = Some("SHOP".to_owned());
-    let request = provider.request(&[campaign], &stamp()).expect("a request");
+    let request = provider
+        .request(&[campaign], &context())
+        .expect("a request");
     assert_eq!(request.headers()["authorization"], "Basic bWU6aHVudGVyMg==");
     assert_eq!(request.headers()["x-from"], "SHOP");
     assert!(!format!("{request:?}").contains("bWU6"));
     assert!(!format!("{provider:?}").contains("hunter2"));
-    match provider.request(&[message()], &stamp()) {
-        Err(Outcome::Refused {
-            cause,
+    match provider.request(&[message()], &context()) {
+        Err(Outcome::AccountError {
+            failure,
             listed: true,
         }) => {
-            assert!(cause.reason.contains("sender"), "{}", cause.reason);
+            assert!(failure.reason.contains("sender"), "{}", failure.reason);
         }
         other => panic!("{other:?}"),
     }
@@ -109,16 +113,16 @@ secrets = { token = { env = "TOKEN" } }"#,
 fn a_message_that_lacks_a_column_is_rejected_with_its_name() {
     let provider = with("json = { to = '{{ phone }}', t = '{{ params.city }}' }").expect("read");
     let outcome = provider
-        .request(&[message()], &stamp())
+        .request(&[message()], &context())
         .expect_err("rejected");
     let reason = "`json.t` needs column `city`, which the message lacks";
     assert_eq!(
         outcome,
-        Outcome::Rejected(Cause::new(Class::Content, reason))
+        Outcome::Rejected(Failure::new(Class::Content, reason))
     );
     let provider = with("headers = { x = '{{ content }}' }").expect("read");
     let outcome = provider
-        .request(&[message()], &stamp())
+        .request(&[message()], &context())
         .expect_err("rejected");
     assert!(matches!(outcome, Outcome::Rejected(_)), "{outcome:?}");
 }

@@ -10,7 +10,7 @@ use diesel_migrations::MigrationHarness;
 use super::super::round::{keep, load};
 use super::super::settle;
 use super::*;
-use crate::sms::{Cause, Class};
+use crate::sms::{Class, Failure};
 use crate::store::pace::{GRACE, Pace};
 use crate::store::{Admission, Fate, Settlement};
 
@@ -32,7 +32,7 @@ fn no_round() -> Round {
         claims: Vec::new(),
         fill: Arc::new(crate::store::calls::alone),
         caps: crate::rate::Rates::default(),
-        admit: Arc::new(|_| Admission::Refuse(Cause::new(Class::Recipient, "never asked"))),
+        admit: Arc::new(|_| Admission::Refuse(Failure::new(Class::Recipient, "never asked"))),
     }
 }
 
@@ -128,7 +128,7 @@ fn what_is_hot_stays_prepared() {
             id: claimed[0].sms.id,
             claim: claimed[0].sms.claim,
             provider: "a".to_owned(),
-            fate: Fate::Sent(crate::sms::Receipt::default()),
+            fate: Fate::Sent(crate::sms::Acceptance::default()),
         };
         settle::settle(conn, &settlement, Timestamp::from_millis(1)).expect("settled");
     });

@@ -8,11 +8,11 @@ use serde_json::Value as Json;
 use super::body::Scope;
 use super::matches::{Matches, fits};
 use super::pattern::Pattern;
-use crate::provider::answer::{Answer, receipt, scalar};
+use crate::provider::answer::{Answer, acceptance, scalar};
+use crate::provider::capabilities::{Attempt, Fit, Lookup, LookupResult, MARGIN, SHARED, Sought};
 use crate::provider::codes::Codes;
 use crate::provider::secrets::Secrets;
 use crate::provider::stanza::Stanza;
-use crate::provider::supports::{Attempt, Finding, Fit, LookUp, MARGIN, SHARED, Sought};
 use crate::provider::vendor::unclear;
 use crate::provider::{Message, ProviderError};
 use crate::sms::{Outcome, Timestamp};
@@ -32,9 +32,9 @@ const KEYS: [&str; 12] = [
     "sure",
 ];
 
-/// Table `look_up` of a stanza.
+/// Table `lookup` of a stanza.
 pub(super) struct Question {
-    pub(super) plan: LookUp,
+    pub(super) plan: Lookup,
     pattern: Pattern,
     /// JSON pointer to the list of messages in the answer.
     list: String,
@@ -68,10 +68,10 @@ impl Question {
         secrets: &Secrets,
         is_shared: bool,
     ) -> Result<Option<Self>, ProviderError> {
-        let Some(plan) = LookUp::read(stanza, &KEYS)? else {
+        let Some(plan) = Lookup::read(stanza, &KEYS)? else {
             return Ok(None);
         };
-        let table = stanza.section("look_up")?;
+        let table = stanza.section("lookup")?;
         let section = Stanza {
             name: stanza.name,
             table: &table,
@@ -79,12 +79,12 @@ impl Question {
         Pattern::ask(&section, stanza, secrets)
             .and_then(|pattern| Self::read_section(&section, plan, pattern, is_shared))
             .map(Some)
-            .map_err(|error| error.within("look_up"))
+            .map_err(|error| error.within("lookup"))
     }
 
     fn read_section(
         section: &Stanza<'_>,
-        mut plan: LookUp,
+        mut plan: Lookup,
         mut pattern: Pattern,
         is_shared: bool,
     ) -> Result<Self, ProviderError> {
@@ -129,7 +129,12 @@ impl Question {
             .collect()
     }
 
-    pub(super) fn found(&self, codes: &Codes, sought: &Sought<'_>, answer: &Answer<'_>) -> Finding {
+    pub(super) fn found(
+        &self,
+        codes: &Codes,
+        sought: &Sought<'_>,
+        answer: &Answer<'_>,
+    ) -> LookupResult {
         let json = answer.json.as_ref().filter(|_| answer.status.is_success());
         let list = json.and_then(|json| json.pointer(&self.list)?.as_array());
         let (Some(json), Some(list)) = (json, list) else {
@@ -170,18 +175,18 @@ impl Question {
         }
         match may_be_listed {
             Some(reason) => unclear(reason.to_owned()),
-            None if self.whole.holds(json, list.len()) => Finding::Absent,
+            None if self.whole.holds(json, list.len()) => LookupResult::Absent,
             None => unclear("the provider's list may go on".to_owned()),
         }
     }
 
     /// What the vendor's own entry of the message says.
-    fn standing(&self, codes: &Codes, answer: &Answer<'_>, entry: &Json, id: &str) -> Finding {
+    fn standing(&self, codes: &Codes, answer: &Answer<'_>, entry: &Json, id: &str) -> LookupResult {
         let code = self.error_code.as_deref().and_then(|at| scalar(entry, at));
         match code.and_then(|code| answer.listed(codes, &code, None)) {
-            None | Some(Outcome::Accepted(_)) => Finding::Found(receipt(id, None, None)),
-            Some(Outcome::Unknown(cause)) => Finding::Unclear(cause),
-            Some(outcome) => Finding::NotAccepted(outcome),
+            None | Some(Outcome::Accepted(_)) => LookupResult::Found(acceptance(id, None, None)),
+            Some(Outcome::Unknown(failure)) => LookupResult::Unclear(failure),
+            Some(outcome) => LookupResult::NotAccepted(outcome),
         }
     }
 }

@@ -19,7 +19,7 @@ pub struct Config {
 
 /// Watches one campaign.
 #[derive(Debug)]
-pub struct Brake {
+pub struct AutoPause {
     config: Config,
     recent: VecDeque<bool>,
     rejected: usize,
@@ -27,7 +27,7 @@ pub struct Brake {
     code: Option<(String, usize)>,
 }
 
-impl Brake {
+impl AutoPause {
     pub fn new(config: Config) -> Self {
         Self {
             config,
@@ -91,27 +91,27 @@ mod tests {
 
     #[test]
     fn half_of_the_recent_messages_rejected_is_too_much() {
-        let mut brake = Brake::new(CONFIG);
+        let mut auto_pause = AutoPause::new(CONFIG);
         for index in 0..98 {
-            assert_eq!(brake.note(index % 2 == 0), None, "{index}");
+            assert_eq!(auto_pause.note(index % 2 == 0), None, "{index}");
         }
-        assert_eq!(brake.note(true), Some((50, 99)));
-        assert_eq!(brake.note(true), None, "it starts anew");
+        assert_eq!(auto_pause.note(true), Some((50, 99)));
+        assert_eq!(auto_pause.note(true), None, "it starts anew");
     }
 
     #[test]
     fn one_unlisted_code_in_a_row_is_too_much_and_a_success_or_another_code_begins_anew() {
-        let mut brake = Brake::new(CONFIG);
+        let mut auto_pause = AutoPause::new(CONFIG);
         assert_eq!(
-            ["a", "a", "b", "b"].map(|code| brake.unlisted(code)),
+            ["a", "a", "b", "b"].map(|code| auto_pause.unlisted(code)),
             [None; 4]
         );
-        brake.accepted();
-        assert_eq!(["b", "b"].map(|code| brake.unlisted(code)), [None; 2]);
-        brake.rejected();
-        assert_eq!(brake.unlisted("b"), Some(3));
-        assert_eq!(brake.unlisted("b"), None, "it starts anew");
-        let mut off = Brake::new(Config {
+        auto_pause.accepted();
+        assert_eq!(["b", "b"].map(|code| auto_pause.unlisted(code)), [None; 2]);
+        auto_pause.rejected();
+        assert_eq!(auto_pause.unlisted("b"), Some(3));
+        assert_eq!(auto_pause.unlisted("b"), None, "it starts anew");
+        let mut off = AutoPause::new(Config {
             unlisted: 0,
             ..CONFIG
         });
@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn some_bad_numbers_in_a_long_list_are_not() {
-        let mut brake = Brake::new(CONFIG);
-        assert!((0..10_000).all(|index| brake.note(index % 3 == 0).is_none()));
+        let mut auto_pause = AutoPause::new(CONFIG);
+        assert!((0..10_000).all(|index| auto_pause.note(index % 3 == 0).is_none()));
     }
 }

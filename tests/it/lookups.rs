@@ -11,7 +11,7 @@ use crate::support::dated::{Dated, Reply, clock};
 use crate::support::practice::{Practice, list, reserved_list};
 use crate::support::shell::sqlite;
 
-const SEND: [&str; 3] = ["send", "--slots", "8"];
+const SEND: [&str; 3] = ["send", "--concurrency", "8"];
 
 /// A 503 says nothing here, though the gateway did not take the message; and it answers some too late.
 const UNSURE: &str = "timeout = \"500ms\"\nunknown_status = [503]\n";
@@ -26,10 +26,10 @@ fn gateway() -> Practice {
     })
 }
 
-fn look_up(gateway: &Practice, more: &str) -> String {
+fn lookup(gateway: &Practice, more: &str) -> String {
     format!(
         r#"{UNSURE}
-[providers.cellar.look_up]
+[providers.cellar.lookup]
 url = "http://{}/messages"
 query = {{ reference = "{{{{ reference }}}}" }}
 list = ""
@@ -56,7 +56,7 @@ fn what_the_provider_has_is_sent_and_what_it_never_had_is_sent_once() {
     let gateway = gateway();
     let scratch = Scratch::new();
     let when = "after = \"200ms\"\nabsent_after = \"1500ms\"";
-    gateway.forgetful(&scratch, &look_up(&gateway, when));
+    gateway.forgetful(&scratch, &lookup(&gateway, when));
     scratch.import(&mixed_list());
     let ran = scratch.run(SEND);
     assert_eq!(ran.code(), Some(0), "{ran}");
@@ -81,7 +81,7 @@ fn what_an_earlier_run_left_unknown_is_asked_for_and_not_sent_again() {
     assert_eq!(ran.code(), Some(1), "{ran}");
     assert_eq!(scratch.sound_standing(Some("c"))["unknown"], 3);
     let when = "after = \"100ms\"\nabsent_after = \"10min\"";
-    gateway.forgetful(&scratch, &look_up(&gateway, when));
+    gateway.forgetful(&scratch, &lookup(&gateway, when));
     let ran = scratch.run(SEND);
     assert_eq!(ran.code(), Some(0), "{ran}");
     assert_eq!(scratch.sound_standing(Some("c"))["sent"], 3);
@@ -94,7 +94,7 @@ fn who_does_not_want_to_wait_for_answers_need_not() {
     let gateway = gateway();
     let scratch = Scratch::new();
     let when = "after = \"100ms\"\nabsent_after = \"10min\"";
-    gateway.forgetful(&scratch, &look_up(&gateway, when));
+    gateway.forgetful(&scratch, &lookup(&gateway, when));
     scratch.import(&reserved_list(3, 2));
     let mut sending = scratch.start(SEND);
     sending.until_said("it says what it waits for", |said| {
@@ -111,7 +111,7 @@ fn who_does_not_want_to_wait_for_answers_need_not() {
 fn a_provider_that_cannot_tell_absence_leaves_it_to_the_operator() {
     let gateway = gateway();
     let scratch = Scratch::new();
-    gateway.forgetful(&scratch, &look_up(&gateway, "after = \"200ms\""));
+    gateway.forgetful(&scratch, &lookup(&gateway, "after = \"200ms\""));
     scratch.import(&reserved_list(3, 2));
     let ran = scratch.run(SEND);
     assert_eq!(ran.code(), Some(1), "{ran}");
@@ -150,7 +150,7 @@ json = {{ to = "{{{{ phone }}}}", text = "{{{{ content }}}}" }}
 message_id = "/id"
 error_code = "/code"
 timeout = "10s"
-[providers.cellar.look_up]
+[providers.cellar.lookup]
 url = "{url}/messages"
 query = {{ to = "{{{{ phone }}}}" }}
 list = "/list"
@@ -230,7 +230,7 @@ fn entry_of_another_sent_message_is_no_evidence_for_its_twin() {
             _ => Reply::Json(format!(r#"{{"id":"m{earlier}"}}"#)),
         });
         let scratch = scratch_with(db, &provider, "absent_after = \"1s\"", 2);
-        let ran = scratch.run(["send", "--slots", "1"]);
+        let ran = scratch.run(["send", "--concurrency", "1"]);
         assert_eq!(ran.code(), Some(0), "{ran}");
         assert_eq!(provider.sends(), 3);
         let mut ids = db.words("SELECT message_id AS value FROM sms_sent");
@@ -251,7 +251,7 @@ fn entry_of_a_message_in_flight_is_no_evidence_for_its_twin() {
             _ => Reply::Json(r#"{"id":"m2"}"#.to_owned()),
         });
         let scratch = scratch_with(db, &provider, "absent_after = \"1s\"", 2);
-        let ran = scratch.run(["send", "--slots", "2"]);
+        let ran = scratch.run(["send", "--concurrency", "2"]);
         assert_eq!(ran.code(), Some(0), "{ran}");
         assert_eq!(provider.sends(), 3);
         let mut ids = db.words("SELECT message_id AS value FROM sms_sent");
@@ -265,7 +265,7 @@ fn one_entry_is_no_evidence_for_two_unknown_twins() {
     with_every_database(|db| {
         let provider = losing(Some(0), taken);
         let scratch = scratch_with(db, &provider, "", 2);
-        let ran = scratch.run(["send", "--slots", "2"]);
+        let ran = scratch.run(["send", "--concurrency", "2"]);
         assert_eq!(ran.code(), Some(1), "{ran}");
         assert_eq!(scratch.sound_standing(Some("c"))["unknown"], 2);
         assert_eq!(provider.sends(), 2);
@@ -279,7 +279,7 @@ fn lookup_finds_message_when_provider_clock_is_behind() {
             let entries = move || vec![entry("m0", PHONE, &clock(-behind), "")];
             let provider = losing(Some(-behind), entries);
             let scratch = scratch_with(db, &provider, "absent_after = \"1s\"", 1);
-            let ran = scratch.run(["send", "--slots", "1"]);
+            let ran = scratch.run(["send", "--concurrency", "1"]);
             assert_eq!(ran.code(), Some(0), "{behind} s: {ran}");
             assert_eq!(provider.sends(), 1, "{behind} s");
         });
@@ -291,7 +291,7 @@ fn message_stays_unknown_when_lookup_answer_has_no_date() {
     with_every_database(|db| {
         let provider = losing(None, Vec::new);
         let scratch = scratch_with(db, &provider, "absent_after = \"1s\"", 1);
-        let ran = scratch.run(["send", "--slots", "1"]);
+        let ran = scratch.run(["send", "--concurrency", "1"]);
         assert_eq!(ran.code(), Some(1), "{ran}");
         assert_eq!(scratch.sound_standing(Some("c"))["unknown"], 1);
         assert_eq!(provider.sends(), 1);
@@ -303,7 +303,7 @@ fn rejection_found_by_lookup_fails_the_message() {
     with_every_database(|db| {
         let provider = losing(Some(0), rejected("invalid"));
         let scratch = scratch_with(db, &provider, "", 1);
-        let ran = scratch.run(["send", "--slots", "1"]);
+        let ran = scratch.run(["send", "--concurrency", "1"]);
         assert_eq!(ran.code(), Some(1), "{ran}");
         assert_eq!(scratch.sound_standing(Some("c"))["failed"], 1);
         let failures = scratch.failures("c");
@@ -318,7 +318,7 @@ fn account_error_found_by_lookup_stops_the_campaign() {
     with_every_database(|db| {
         let provider = losing(Some(0), rejected("credit"));
         let scratch = scratch_with(db, &provider, "", 1);
-        let ran = scratch.run(["send", "--slots", "1"]);
+        let ran = scratch.run(["send", "--concurrency", "1"]);
         assert_eq!(ran.code(), Some(3), "{ran}");
         let standing = scratch.sound_standing(Some("c"));
         assert_eq!(standing["queued"], 1, "{standing}");
@@ -333,7 +333,7 @@ fn rejection_is_no_proof_where_an_earlier_attempt_is_in_doubt() {
         let provider = losing(Some(0), rejected("invalid"));
         let scratch = scratch_with(db, &provider, "", 1);
         db.run("UPDATE sms SET in_doubt = (1 = 1), attempts = 1, reference = 'r'");
-        let mut sending = scratch.start(["send", "--slots", "1"]);
+        let mut sending = scratch.start(["send", "--concurrency", "1"]);
         assert!(sending.until("two lookups", || provider.lookups() >= 2));
         sending.signal(Signal::INT);
         let ran = sending.ended();
@@ -356,12 +356,12 @@ fn absence_counts_from_when_a_dead_worker_was_reclaimed() {
             }
         });
         let scratch = scratch_with(db, &provider, "absent_after = \"3s\"", 1);
-        let mut sending = scratch.start(["send", "--slots", "1"]);
+        let mut sending = scratch.start(["send", "--concurrency", "1"]);
         let is_sending = sending.until("a request", || provider.sends() == 1);
         sending.kill();
         assert!(is_sending, "it ended before");
         db.run("UPDATE sms SET claimed_at = claimed_at - 600000");
-        let ran = scratch.run(["send", "--slots", "1"]);
+        let ran = scratch.run(["send", "--concurrency", "1"]);
         assert_eq!(ran.code(), Some(0), "{ran}");
         assert_eq!(scratch.sound_standing(Some("c"))["sent"], 1);
         assert_eq!(provider.sends(), 1);

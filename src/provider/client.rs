@@ -17,7 +17,7 @@ use tokio::time::Instant;
 
 use super::Provider;
 use super::quote::{QUOTED, cut};
-use crate::sms::{Cause, Class, Outcome};
+use crate::sms::{Class, Failure, Outcome};
 use connections::{Connections, NotReady, OpenLayer, Opened, TARGET, TakeLayer, Target};
 
 pub use connections::Promise;
@@ -36,7 +36,7 @@ const CONNECTS: u32 = 3;
 
 /// The client of one provider.
 #[derive(Clone, Debug)]
-pub struct Gateway {
+pub struct Client {
     /// Sends on connections that are open, and opens none.
     client: reqwest::Client,
     /// Opens connections, and sends nothing.
@@ -59,14 +59,14 @@ pub enum Unanswered {
 /// Why there can be no client, such as an unusable store of certificates.
 #[derive(Debug, thiserror::Error)]
 #[error("provider `{provider}`: no HTTP client can be made: {reason}")]
-pub struct GatewayError {
+pub struct ClientError {
     provider: String,
     reason: String,
 }
 
-impl Gateway {
+impl Client {
     /// Connections for so many requests at once.
-    pub fn new(provider: &Provider, slots: usize) -> Result<Self, GatewayError> {
+    pub fn new(provider: &Provider, concurrency: usize) -> Result<Self, ClientError> {
         let timeout = provider.timeout();
         // A connection that takes all the time there is must still be seen as one that never was.
         let connect = (timeout * 9 / 10).min(MAX_CONNECT);
@@ -74,12 +74,12 @@ impl Gateway {
         let taking = builder(provider)
             .connector_layer(TakeLayer(Arc::clone(&connections)))
             .pool_idle_timeout(provider.idle())
-            .pool_max_idle_per_host(slots);
+            .pool_max_idle_per_host(concurrency);
         let opening = builder(provider)
             .connector_layer(OpenLayer(Arc::clone(&connections)))
             .connect_timeout(connect);
         let built = |builder: reqwest::ClientBuilder| {
-            builder.build().map_err(|error| GatewayError {
+            builder.build().map_err(|error| ClientError {
                 provider: provider.name().to_owned(),
                 reason: reason(&error),
             })
@@ -170,8 +170,8 @@ impl Gateway {
         if let Some(fault) = certificate_fault(&error) {
             let host = host.split("://").last().unwrap_or(host);
             let reason = format!("the certificate of `{host}` {fault}");
-            return Err(Outcome::Refused {
-                cause: Cause::new(Class::Unavailable, reason),
+            return Err(Outcome::AccountError {
+                failure: Failure::new(Class::Unavailable, reason),
                 listed: true,
             });
         }
@@ -428,13 +428,13 @@ fn reason(error: &(dyn Error + 'static)) -> String {
 
 fn not_sent(reason: String) -> Outcome {
     Outcome::Unavailable {
-        cause: Cause::new(Class::Unavailable, reason),
+        failure: Failure::new(Class::Unavailable, reason),
         retry_after: None,
     }
 }
 
 fn unknown(reason: String) -> Outcome {
-    Outcome::Unknown(Cause::new(Class::Unknown, reason))
+    Outcome::Unknown(Failure::new(Class::Unknown, reason))
 }
 
 fn is_loopback(url: &url::Url) -> bool {

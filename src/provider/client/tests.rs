@@ -9,15 +9,15 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 
-use super::{Gateway, MAX_ANSWER, Unanswered};
+use super::{Client, MAX_ANSWER, Unanswered};
 use crate::provider::Provider;
 use crate::sms::Outcome;
 
-fn gateway(url: &str, settings: &str) -> Gateway {
+fn gateway(url: &str, settings: &str) -> Client {
     let stanza = format!("kind = 'sandbox'\nurl = '{url}'\n{settings}");
     let stanza = stanza.parse().expect("toml");
     let provider = Provider::from_stanza("cellar", &stanza, &|_| None).expect("a provider");
-    Gateway::new(&provider, 4).expect("a gateway")
+    Client::new(&provider, 4).expect("a gateway")
 }
 
 fn order(address: SocketAddr) -> Request<Bytes> {
@@ -60,13 +60,13 @@ async fn send_to(said: Vec<u8>, settings: &str) -> Result<Response<Bytes>, Outco
 }
 
 fn reason(answer: Result<Response<Bytes>, Outcome>) -> (&'static str, String) {
-    let (word, cause) = match answer {
-        Err(Outcome::Unavailable { cause, .. }) => ("unavailable", cause),
-        Err(Outcome::Unknown(cause)) => ("unknown", cause),
+    let (word, failure) = match answer {
+        Err(Outcome::Unavailable { failure, .. }) => ("unavailable", failure),
+        Err(Outcome::Unknown(failure)) => ("unknown", failure),
         other => panic!("{other:?}"),
     };
-    assert!(!cause.reason.contains("hunter2"), "{}", cause.reason);
-    (word, cause.reason)
+    assert!(!failure.reason.contains("hunter2"), "{}", failure.reason);
+    (word, failure.reason)
 }
 
 #[tokio::test]

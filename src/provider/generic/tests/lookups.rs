@@ -8,19 +8,19 @@ const LOOK_UP: &str = r#"
 json = { to = "{{ phone }}" }
 message_id = "/id"
 error_code = "/error"
-look_up.url = "https://sms.example.net/messages"
-look_up.query = { to = "{{ phone }}", since = "{{ since }}" }
-look_up.list = "/list"
-look_up.matches = { "/to" = "{{ phone }}", "/text" = "{{ content }}" }
-look_up.message_id = "/id"
-look_up.error_code = "/status"
-look_up.at = "/at"
-look_up.after = "1min"
-look_up.rate = "5/s"
+lookup.url = "https://sms.example.net/messages"
+lookup.query = { to = "{{ phone }}", since = "{{ since }}" }
+lookup.list = "/list"
+lookup.matches = { "/to" = "{{ phone }}", "/text" = "{{ content }}" }
+lookup.message_id = "/id"
+lookup.error_code = "/status"
+lookup.at = "/at"
+lookup.after = "1min"
+lookup.rate = "5/s"
 "#;
 const CODES: &str = "codes = { bad = { class = 'recipient' }, broke = { class = 'account' }, \
     queued = { class = 'accepted' }, lost = { class = 'unknown' } }";
-const PROOF: &str = "look_up.absent_after = '15min'\nlook_up.horizon = '24h'";
+const PROOF: &str = "lookup.absent_after = '15min'\nlook_up.horizon = '24h'";
 
 fn provider(more: &str) -> Provider {
     with(&format!("{LOOK_UP}{PROOF}\n{more}\n{CODES}")).unwrap_or_else(|error| panic!("{error}"))
@@ -36,21 +36,21 @@ fn list(more: &str, entries: &[(&str, &str, &str, &str)]) -> String {
 fn absence_needs_a_list_that_is_complete() {
     for (keys, whole, partial) in [
         (
-            "look_up.more = '/next'",
+            "lookup.more = '/next'",
             vec![r#""next":null"#, r#""next":"""#, r#""next":false"#],
             vec![r#""next":"/p2""#, r#""next":true"#, r#""other":null"#],
         ),
         (
-            "look_up.total = '/total'",
+            "lookup.total = '/total'",
             vec![r#""total":0"#, r#""total":"0""#],
             vec![r#""total":1"#, r#""total":null"#, r#""other":0"#],
         ),
         (
-            "look_up.more = '/next'\nlook_up.total = '/total'",
+            "lookup.more = '/next'\nlook_up.total = '/total'",
             vec![r#""next":null,"total":0"#],
             vec![r#""next":null,"total":1"#, r#""next":"x","total":0"#],
         ),
-        ("look_up.more = false", vec![r#""x":1"#], vec![]),
+        ("lookup.more = false", vec![r#""x":1"#], vec![]),
     ] {
         let provider = provider(keys);
         for more in whole {
@@ -72,7 +72,7 @@ fn absence_needs_a_list_that_is_complete() {
 
 #[test]
 fn absence_needs_time_a_horizon_and_the_date_of_the_answer() {
-    let provider = provider("look_up.more = false");
+    let provider = provider("lookup.more = false");
     let empty = list(r#""x":1"#, &[]);
     let found = |asked| finds(&provider, asked, &[(200, empty.as_str())]);
     assert_eq!(found(asked(15)), "absent");
@@ -100,7 +100,7 @@ fn absence_needs_time_a_horizon_and_the_date_of_the_answer() {
 
 #[test]
 fn entry_is_judged_by_its_time_and_its_code() {
-    let provider = provider("look_up.more = false");
+    let provider = provider("lookup.more = false");
     let text = crate::provider::testing::message().content;
     let (near, that_day, other_day) = (
         "2023-11-14T22:13:21Z",
@@ -146,21 +146,21 @@ fn entry_is_judged_by_its_time_and_its_code() {
 fn absent_after_needs_a_horizon_and_a_sign_of_the_last_page() {
     for (more, expected) in [
         (
-            "look_up.absent_after = '1h'\nlook_up.more = false",
-            "`look_up.absent_after`: needs `horizon`",
+            "lookup.absent_after = '1h'\nlook_up.more = false",
+            "`lookup.absent_after`: needs `horizon`",
         ),
-        (PROOF, "`look_up.absent_after`: needs `more` or `total`"),
+        (PROOF, "`lookup.absent_after`: needs `more` or `total`"),
         (
-            "look_up.more = true",
-            "`look_up.more`: must be a JSON pointer",
-        ),
-        (
-            "look_up.more = 'next'",
-            "`look_up.more`: must be a JSON pointer",
+            "lookup.more = true",
+            "`lookup.more`: must be a JSON pointer",
         ),
         (
-            "look_up.total = 'n'",
-            "`look_up.total`: must be a JSON pointer",
+            "lookup.more = 'next'",
+            "`lookup.more`: must be a JSON pointer",
+        ),
+        (
+            "lookup.total = 'n'",
+            "`lookup.total`: must be a JSON pointer",
         ),
     ] {
         let error = with(&format!("{LOOK_UP}{more}")).expect_err(more);

@@ -13,17 +13,17 @@ use super::quote::Private;
 use super::stanza::{Span, Stanza};
 use super::{Message, ProviderError};
 use crate::rate::Rates;
-use crate::sms::{Cause, Class, Outcome, Receipt, Timestamp};
+use crate::sms::{Acceptance, Class, Failure, Outcome, Timestamp};
 
 /// What a vendor can do.
 #[derive(Clone, Debug, Serialize)]
-pub struct Supports {
+pub struct Capabilities {
     pub writes: Writes,
     /// How many messages one request can carry.
     #[serde(rename = "per_call")]
     pub most_per_call: usize,
     pub reference: Reference,
-    pub look_up: Option<LookUp>,
+    pub lookup: Option<Lookup>,
     /// The vendor can report whether a message was delivered.
     pub receipts: bool,
 }
@@ -46,7 +46,7 @@ pub enum Reference {
     None,
     /// It comes back in reports and look-ups, and keeps nothing from being sent twice.
     Echoed,
-    /// The vendor accepts one message per reference, for as long as [`Supports::honoured_for`] says.
+    /// The vendor accepts one message per reference, for as long as [`Capabilities::honoured_for`] says.
     Honoured {
         #[serde(rename = "for_seconds", serialize_with = "seconds")]
         span: Duration,
@@ -55,7 +55,7 @@ pub enum Reference {
 
 /// When a vendor can be asked what became of a message.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct LookUp {
+pub struct Lookup {
     /// So long after the attempt it makes sense to ask.
     #[serde(rename = "after_seconds", serialize_with = "seconds")]
     pub after: Duration,
@@ -92,9 +92,9 @@ pub struct Answers<'a> {
 
 /// What the vendor says of a message that it was asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Finding {
+pub enum LookupResult {
     /// It has the message: it was accepted.
-    Found(Receipt),
+    Found(Acceptance),
     /// It has the message, and did not accept it: what its answer would have meant.
     NotAccepted(Outcome),
     /// It certainly never had it.
@@ -102,7 +102,7 @@ pub enum Finding {
     /// Nothing in the answer could be the message, which is proof of absence only after so long.
     TooSoon(Duration),
     /// The answer does not tell: ask again later, or leave it to the operator.
-    Unclear(Cause),
+    Unclear(Failure),
 }
 
 /// The vendor's clock before the attempt, and the time a request may take behind it.
@@ -177,12 +177,12 @@ impl<'a> Sought<'a> {
     }
 }
 
-impl LookUp {
+impl Lookup {
     const KEYS: [&'static str; 4] = ["after", "absent_after", "horizon", "rate"];
 
-    /// Reads table `look_up`, which may hold the `more` keys too.
+    /// Reads table `lookup`, which may hold the `more` keys too.
     pub(super) fn read(stanza: &Stanza<'_>, more: &[&str]) -> Result<Option<Self>, ProviderError> {
-        let Some(table) = stanza.optional::<toml::Table>("look_up")? else {
+        let Some(table) = stanza.optional::<toml::Table>("lookup")? else {
             return Ok(None);
         };
         let section = Stanza {
@@ -191,7 +191,7 @@ impl LookUp {
         };
         let read = || {
             section.check_keys(&[&Self::KEYS[..], more].concat())?;
-            let look_up = Self {
+            let lookup = Self {
                 after: section.required::<Span>("after")?.0,
                 absent_after: section.span("absent_after")?,
                 horizon: section.span("horizon")?,
@@ -200,16 +200,16 @@ impl LookUp {
                     None => section.required("rate")?,
                 },
             };
-            if look_up.absent_after.is_some() && look_up.horizon.is_none() {
+            if lookup.absent_after.is_some() && lookup.horizon.is_none() {
                 let problem =
                     "needs `horizon`: how far back the provider's answer reaches, like `\"720h\"`";
                 return Err(section.fault("absent_after", problem));
             }
-            Ok(look_up)
+            Ok(lookup)
         };
         read()
             .map(Some)
-            .map_err(|error: ProviderError| error.within("look_up"))
+            .map_err(|error: ProviderError| error.within("lookup"))
     }
 
     /// What the answers say together, where `found` reads one of them. Absence is believed only if every one shows
@@ -220,21 +220,21 @@ impl LookUp {
         answers: &Answers<'_>,
         attempt: Attempt,
         private: &Private<'_>,
-        found: impl Fn(&Answer<'_>) -> Finding,
-    ) -> Finding {
+        found: impl Fn(&Answer<'_>) -> LookupResult,
+    ) -> LookupResult {
         let asked_at = answers.asked_at;
         let mut dates = Vec::new();
-        let mut seen: Vec<Finding> = Vec::new();
+        let mut seen: Vec<LookupResult> = Vec::new();
         for response in answers.responses {
             let answer = Answer::read(response, private, asked_at);
             dates.push(answer.date);
             let finding = found(&answer);
-            if finding != Finding::Absent && !seen.contains(&finding) {
+            if finding != LookupResult::Absent && !seen.contains(&finding) {
                 seen.push(finding);
             }
         }
-        let is_proof = |finding: &&Finding| !matches!(finding, Finding::Unclear(_));
-        let proofs: Vec<&Finding> = seen.iter().filter(is_proof).collect();
+        let is_proof = |finding: &&LookupResult| !matches!(finding, LookupResult::Unclear(_));
+        let proofs: Vec<&LookupResult> = seen.iter().filter(is_proof).collect();
         match proofs.as_slice() {
             [] => {}
             [proof] => return (*proof).clone(),
@@ -251,7 +251,7 @@ impl LookUp {
         dates: &[Option<Timestamp>],
         attempt: Attempt,
         asked_at: Timestamp,
-    ) -> Finding {
+    ) -> LookupResult {
         let (Some(span), Some(horizon)) = (self.absent_after, self.horizon) else {
             return unclear("the provider does not know of it, which proves nothing");
         };
@@ -272,20 +272,20 @@ impl LookUp {
         }
         let elapsed = (*first).min(asked_at).since(started_before);
         match span.checked_sub(elapsed) {
-            None | Some(Duration::ZERO) => Finding::Absent,
-            Some(left) => Finding::TooSoon(left),
+            None | Some(Duration::ZERO) => LookupResult::Absent,
+            Some(left) => LookupResult::TooSoon(left),
         }
     }
 }
 
-fn unclear(reason: &str) -> Finding {
-    Finding::Unclear(Cause::new(Class::Unknown, reason))
+fn unclear(reason: &str) -> LookupResult {
+    LookupResult::Unclear(Failure::new(Class::Unknown, reason))
 }
 
 /// Begins the reference that all messages of one request share.
 pub(super) const SHARED: &str = "batch-";
 
-impl Supports {
+impl Capabilities {
     /// How long the vendor keeps a reference from being accepted twice.
     pub fn honoured_for(&self) -> Option<Duration> {
         match self.reference {
