@@ -116,6 +116,32 @@ impl Cli {
         Console::new(talk, format)
     }
 
+    /// Warns about each kind of url on the command line that has a password: every user of this machine can
+    /// read the arguments of a process.
+    pub fn warn_of_passwords(&self, console: &Console) {
+        let place = |from: &str, variable: &str, setting: &str| {
+            console.warn(&format!(
+                "the password in {from} is visible to other users of this machine; use {variable} or {setting}"
+            ));
+        };
+        if self.global.database.as_deref().is_some_and(has_password) {
+            place(
+                "`--database`",
+                "SMSQ__DATABASE__PASSWORD",
+                "`database.password_file`",
+            );
+        }
+        if let Command::Import(args) = &self.command
+            && args.redis_url().is_some_and(has_password)
+        {
+            place(
+                "the redis:// url",
+                "SMSQ__REDIS__PASSWORD",
+                "`redis.password`",
+            );
+        }
+    }
+
     /// Runs the command. Those that need no configuration are not kept from running by a faulty one.
     pub async fn run(self, console: Console) -> anyhow::Result<Exit> {
         match &self.command {
@@ -171,6 +197,17 @@ impl Cli {
     }
 }
 
+/// Whether a url has a password. The path of a `sqlite://` url may contain `:` and `@`. An unencoded `/` or `?`
+/// may be part of the password: it ends at the last `@`.
+fn has_password(url: &str) -> bool {
+    let login = url
+        .split_once("://")
+        .filter(|(scheme, _)| *scheme != "sqlite")
+        .and_then(|(_, rest)| rest.rsplit_once('@'));
+    let password = login.and_then(|(login, _)| login.split_once(':'));
+    password.is_some_and(|(user, password)| !user.contains(['/', '?']) && !password.is_empty())
+}
+
 /// Whether the arguments ask for JSON, for faults that keep them from being parsed.
 pub fn wants_json() -> bool {
     let arguments: Vec<_> = std::env::args_os().collect();
@@ -215,6 +252,29 @@ mod tests {
                 command.get_about().is_some(),
                 "{name} does not say what it does"
             );
+        }
+    }
+
+    #[test]
+    fn passwords_are_found_in_urls() {
+        for url in [
+            "mysql://me:p%40ss@host/queue",
+            "postgres://me:p%40ss@a,b:1/queue?tls=off",
+            "rediss://:p%40ss@host:6379/0",
+            "mysql://me:hun/ter2@host/db",
+            "mysql://me:hun@x/ter2@host/db",
+        ] {
+            assert!(has_password(url), "{url}");
+        }
+        for url in [
+            "mysql://me@host/queue",
+            "mysql://me:@host/queue",
+            "postgres://me@a:1,b:2/queue",
+            "sqlite://a:b@c.db",
+            "redis://host:6379/0",
+            "list.csv",
+        ] {
+            assert!(!has_password(url), "{url}");
         }
     }
 

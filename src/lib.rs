@@ -16,9 +16,8 @@
 //! - [`sender`]: permit, claim, send, settle; pace, retries, outages, leases
 //! - [`report`]: who was reached, who was not, and why
 //! - [`sandbox`]: the practice gateway
-//! - [`cli`], [`argv`], [`commands`], [`config`], [`console`], [`exit`], [`logging`]: the program around them
+//! - [`cli`], [`commands`], [`config`], [`console`], [`exit`], [`logging`]: the program around them
 
-pub mod argv;
 pub mod cli;
 pub mod commands;
 pub mod config;

@@ -7,17 +7,12 @@ use smsq::cli::Cli;
 use smsq::commands;
 
 fn main() -> ExitCode {
-    let exposed = smsq::argv::hide_password();
     let cli = match Cli::try_parse().and_then(Cli::checked) {
         Ok(cli) => cli,
         Err(error) => return commands::usage(&error, smsq::cli::wants_json()).into(),
     };
     let console = cli.console();
-    if let Some(error) = exposed {
-        console.warn(&format!(
-            "the password can be seen in the list of processes: {error}"
-        ));
-    }
+    cli.warn_of_passwords(&console);
     let ended = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .worker_threads(std::thread::available_parallelism().map_or(2, |n| n.get().max(2)))

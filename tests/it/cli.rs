@@ -321,6 +321,7 @@ fn what_is_no_database_is_named_and_left_alone() {
     snapshot!(scratch.run(["status", "--database", nobody]), @r"
     exit 2
     ----- stderr
+    warning: the password in `--database` is visible to other users of this machine; use SMSQ__DATABASE__PASSWORD or `database.password_file`
     error: `mysql://me@127.0.0.1:[PORT]/smsq`: Connection refused (os error 111)
     hint: is the server running, and are its host and port right?
     ");
@@ -330,6 +331,17 @@ fn what_is_no_database_is_named_and_left_alone() {
     error: `oracle:…`: is of no kind that smsq knows: `sqlite://PATH`, `postgres://user@host/database` or `mysql://user@host/database`
     ");
     assert_eq!(scratch.read("list.csv"), text);
+}
+
+#[test]
+fn password_in_redis_url_is_warned_of_and_never_printed() {
+    let url = "redis://me:hunter2@127.0.0.1:1/0";
+    let ran = Scratch::new().run(["import", url, "--list", "tasks", "--text", "a"]);
+    assert_eq!(ran.code(), Some(2), "{ran}");
+    let warning = "warning: the password in the redis:// url is visible to other users of this machine; \
+                   use SMSQ__REDIS__PASSWORD or `redis.password`\n";
+    assert!(ran.stderr().starts_with(warning), "{ran}");
+    assert!(!ran.to_string().contains("hunter2"), "{ran}");
 }
 
 #[test]

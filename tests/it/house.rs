@@ -13,8 +13,8 @@ use smsq::provider::{Provider, builtin};
 const GROUND: [&str; 4] = ["phone", "rate", "sms", "window"];
 
 /// Each part, from the top down, and the parts below that it may know beside the ground.
-const DIRECTIONS: [(&str, &[&str]); 21] = [
-    ("main", &["argv", "cli", "commands"]),
+const DIRECTIONS: [(&str, &[&str]); 20] = [
+    ("main", &["cli", "commands"]),
     ("lib", &[]),
     ("cli", &["commands", "config", "console", "exit", "logging"]),
     (
@@ -35,7 +35,6 @@ const DIRECTIONS: [(&str, &[&str]); 21] = [
     ("sandbox", &["text"]),
     ("store", &[]),
     ("provider", &["text"]),
-    ("argv", &[]),
     ("console", &["text"]),
     ("exit", &[]),
     ("process", &[]),

@@ -434,11 +434,11 @@ fn a_list_wants_a_key_and_stands_alone() {
     error: `--list` names a list in Redis, and no server is named
     hint: write it like `smsq import redis://localhost/0 --list tasks`
     ");
-    snapshot!(scratch.run(["import", "list.csv", "--from", url, "--list", "tasks"]), @r"
+    snapshot!(scratch.run(["import", "list.csv", url, "--list", "tasks"]), @r"
     exit 2
     ----- stderr
-    error: a list in Redis is imported alone
-    hint: import the files by a command of their own
+    error: a list in Redis cannot be imported together with files
+    hint: import the files with a second command
     ");
     snapshot!(scratch.run(["import", url, "--list", "tasks", "--dry-run"]), @r"
     exit 2
@@ -452,7 +452,7 @@ fn a_list_wants_a_key_and_stands_alone() {
     error: `--follow` is for a list in Redis and for standard input, not for a file
     hint: `tail -f FILE | smsq import - --follow` follows one of JSON lines
     ");
-    snapshot!(scratch.run(["run", "list.csv", "--from", url, "--provider", "sandbox"]), @r"
+    snapshot!(scratch.run(["run", url, "--provider", "sandbox"]), @r"
     exit 2
     ----- stderr
     error: a list in Redis can be imported, not run

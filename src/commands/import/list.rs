@@ -42,7 +42,7 @@ impl FileFormat {
 #[derive(Debug, clap::Args)]
 pub(in crate::commands) struct List {
     /// CSV, XLSX, XLS, ODS or JSON lines, also as .gz or .zip; `-` is standard input
-    #[arg(required_unless_present = "from", value_name = "FILE")]
+    #[arg(required = true, value_name = "FILE")]
     pub(in crate::commands) files: Vec<PathBuf>,
     /// The campaign they belong to [default: that of the failures in it, else the file's name and a short hash of the text]
     #[arg(long, value_name = "NAME", value_parser = campaign_name)]

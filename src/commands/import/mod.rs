@@ -61,12 +61,18 @@ pub struct Args {
     /// Write nothing: show the first messages, their segments, and how long sending would take
     #[arg(long, short = 'n')]
     dry_run: bool,
-    /// The list that other programs push to, where FILE or --from is `redis://host:6379/0`
+    /// The list that other programs push to, where FILE is `redis://host:6379/0`
     #[arg(long = "list", value_name = "KEY")]
     key: Option<String>,
     /// Stay, and import what comes into the Redis list, or as JSON lines into standard input
     #[arg(long)]
     follow: bool,
+}
+
+impl Args {
+    pub(crate) fn redis_url(&self) -> Option<&str> {
+        queue::redis_url(&self.list)
+    }
 }
 
 pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> {
@@ -265,7 +271,7 @@ async fn acquaint(
         }
         campaign = store.campaign(list.campaign_for(plan)).await?;
     }
-    needs::check_sender(list, list.from.as_ref(), campaign.as_ref(), context)?;
+    needs::check_sender(list, campaign.as_ref(), context)?;
     let needs = needs::of(list, campaign.as_ref(), context)?;
     plan.fit_for(needs).map_err(fault)?;
     plan.check_columns(campaign.as_ref()).map_err(fault)
@@ -279,29 +285,20 @@ async fn open_campaign(
     store: &Store,
 ) -> anyhow::Result<Campaign> {
     let unique = plan.unique().to_string();
-    open_named(
-        list,
-        list.campaign_for(plan),
-        unique,
-        list.from.as_ref(),
-        context,
-        store,
-    )
-    .await
+    open_named(list, list.campaign_for(plan), unique, context, store).await
 }
 
 async fn open_named(
     list: &List,
     name: &str,
     unique: String,
-    sender: Option<&String>,
     context: &Context,
     store: &Store,
 ) -> anyhow::Result<Campaign> {
     let new = NewCampaign {
         name: name.to_owned(),
         provider: list.provider.clone(),
-        sender: sender.cloned(),
+        sender: list.from.clone(),
         unique_by: Some(unique.clone()),
         ..NewCampaign::default()
     };
@@ -311,7 +308,7 @@ async fn open_named(
     };
     let change = CampaignChange {
         provider: differing(&list.provider, &campaign.provider),
-        sender: differing(&sender.cloned(), &campaign.sender),
+        sender: differing(&list.from, &campaign.sender),
         unique_by: campaign.unique_by.is_none().then_some(unique),
         window: list.hours.change(None)?,
         ..CampaignChange::default()

@@ -50,12 +50,11 @@ pub(super) fn of(
 /// Fails where the provider needs a sender and none is set: every message would be refused.
 pub(super) fn check_sender(
     list: &List,
-    sender: Option<&String>,
     campaign: Option<&Campaign>,
     context: &Context,
 ) -> anyhow::Result<()> {
     let of_campaign = campaign.and_then(|campaign| campaign.sender.as_ref());
-    if sender.or(of_campaign).is_some() {
+    if list.from.as_ref().or(of_campaign).is_some() {
         return Ok(());
     }
     match described(provider_of(list, campaign, context), context)? {

@@ -21,16 +21,12 @@ pub(super) enum Source {
     Stdin,
 }
 
-fn is_redis(text: &str) -> bool {
-    text.starts_with("redis://") || text.starts_with("rediss://")
-}
-
-/// The url of a list in Redis, as FILE or as `--from`.
-fn redis_url(list: &List) -> Option<&str> {
-    let named = list.files.iter().filter_map(|file| file.to_str());
-    named
-        .chain(list.from.as_deref())
-        .find(|text| is_redis(text))
+/// The first FILE that is the url of a Redis server.
+pub(super) fn redis_url(list: &List) -> Option<&str> {
+    let files = list.files.iter().filter_map(|file| file.to_str());
+    files
+        .into_iter()
+        .find(|text| text.starts_with("redis://") || text.starts_with("rediss://"))
 }
 
 /// Where the entries come from; `None`: from files.
@@ -63,14 +59,11 @@ pub(super) fn source(args: &Args, context: &Context) -> anyhow::Result<Option<So
         }
         (None, None) => return Ok(None),
     };
-    if matches!(source, Source::Redis { .. }) {
-        let from_is_url = list.from.as_deref().is_some_and(is_redis);
-        if list.files.len() + usize::from(from_is_url) > 1 {
-            return Err(hinted(
-                "a list in Redis is imported alone",
-                Some("import the files by a command of their own"),
-            ));
-        }
+    if matches!(source, Source::Redis { .. }) && list.files.len() > 1 {
+        return Err(hinted(
+            "a list in Redis cannot be imported together with files",
+            Some("import the files with a second command"),
+        ));
     }
     if args.dry_run {
         return Err(hinted(
@@ -91,9 +84,6 @@ pub(super) fn refuse_in(list: &List) -> anyhow::Result<()> {
             "a list in Redis can be imported, not run",
             Some("`smsq import redis://… --list KEY`, and `smsq send` beside it"),
         ));
-    }
-    if list.files.is_empty() {
-        return Err(hinted("no file is named", Some("`-` is standard input")));
     }
     Ok(())
 }
@@ -135,9 +125,8 @@ pub(super) async fn run(args: &Args, source: Source, context: &Context) -> anyho
         queue::unique_in(list.unique.as_ref(), campaign).map_err(fault)?;
     }
     let unique = list.unique.clone().unwrap_or(Unique::None);
-    let sender = list.from.as_ref().filter(|from| !is_redis(from));
-    check_sender(list, sender, standing.as_ref(), context)?;
-    let campaign = open_named(list, name, unique.to_string(), sender, context, &store).await?;
+    check_sender(list, standing.as_ref(), context)?;
+    let campaign = open_named(list, name, unique.to_string(), context, &store).await?;
     let unique = queue::unique_in(list.unique.as_ref(), &campaign).map_err(fault)?;
     let at = |now: Timestamp| schedule(list, now);
     let target = Target {

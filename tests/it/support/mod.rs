@@ -67,7 +67,7 @@ impl Scratch {
         }
     }
 
-    /// Every command gets the database with `--database`.
+    /// Every command gets the database in its environment.
     pub(crate) fn at(database: &str) -> Self {
         Self {
             database: Some(database.to_owned()),
@@ -93,13 +93,13 @@ impl Scratch {
         let database = self.database.as_deref();
         let mut command = Command::new(env!("CARGO_BIN_EXE_smsq"));
         command
-            .args(database.into_iter().flat_map(|url| ["--database", url]))
             .args(arguments)
             .current_dir(self.folder.path())
             .env_clear()
             .env("PATH", std::env::var_os("PATH").unwrap_or_default())
             .env("HOME", self.folder.path())
             .env("TZ", "UTC")
+            .envs(database.map(|url| ("SMSQ__DATABASE__URL", url)))
             .stdin(Stdio::null());
         let authority = self.path("authority.pem");
         if authority.exists() {
