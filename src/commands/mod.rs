@@ -40,7 +40,7 @@ use crate::provider::{Provider, ProviderError};
 use crate::report::ReportError;
 use crate::sender::SendError;
 use crate::store::{Access, Campaign, Fault, Store, StoreError};
-use crate::text::{printable, printable_json};
+use crate::text::{did_you_mean, printable, printable_json};
 
 /// The queue of practice; the real list never gets into it, nor it into the real list.
 pub(crate) const PRACTICE: &str = "smsq-practice.db";
@@ -278,10 +278,8 @@ impl Context {
         }
         let campaigns = store.campaigns().await?;
         let names = campaigns.iter().map(|campaign| campaign.name.as_str());
-        let hint = match config::closest(name, names) {
-            Some(closest) => format!("did you mean `{closest}`?"),
-            None => "`smsq status` lists the campaigns".to_owned(),
-        };
+        let hint = did_you_mean(name, names)
+            .unwrap_or_else(|| "`smsq status` lists the campaigns".to_owned());
         Err(hinted(
             format!("there is no campaign `{name}` in {}", store.place()),
             Some(hint),
@@ -292,13 +290,11 @@ impl Context {
     pub(crate) fn stanza(&self, name: &str) -> anyhow::Result<&toml::Table> {
         let stanzas = &self.config.providers;
         stanzas.get(name).ok_or_else(|| {
-            let hint = match config::closest(name, stanzas.keys().map(String::as_str)) {
-                Some(closest) => format!("did you mean `{closest}`?"),
-                None => {
+            let hint =
+                did_you_mean(name, stanzas.keys().map(String::as_str)).unwrap_or_else(|| {
                     "describe it as `[providers.NAME]` in smsq.toml; `smsq init` writes an example"
                         .to_owned()
-                }
-            };
+                });
             hinted(format!("there is no provider `{name}`"), Some(hint))
         })
     }

@@ -2,25 +2,10 @@
 
 use std::time::Duration;
 
-use indicatif::HumanCount;
-
 use crate::rate::Rates;
-pub(crate) use crate::text::duration;
+pub(crate) use crate::text::{counted, duration, messages};
 
 use crate::text::is_printable;
-
-/// `1 message`, `12,345 messages`.
-pub(crate) fn messages(count: u64) -> String {
-    counted(count, "message")
-}
-
-/// `1 row`, `12,345 rows`.
-pub(crate) fn counted(count: u64, what: &str) -> String {
-    match count {
-        1 => format!("1 {what}"),
-        _ => format!("{} {what}s", HumanCount(count)),
-    }
-}
 
 /// A limit of a campaign or a worker; `none` lifts it.
 pub(crate) fn rates(text: &str) -> Result<Rates, String> {
@@ -68,13 +53,6 @@ pub(crate) fn campaign_name(text: &str) -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn counts_are_told_as_people_say_them() {
-        assert_eq!(messages(0), "0 messages");
-        assert_eq!(messages(1), "1 message");
-        assert_eq!(counted(1_234_567, "row"), "1,234,567 rows");
-    }
 
     #[test]
     fn a_limit_is_read_and_lifted() {

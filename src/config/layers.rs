@@ -7,10 +7,11 @@ use std::path::Path;
 use ::config::{File, FileFormat};
 use toml::{Table, Value};
 
+use super::DEFAULT;
 use super::fault::{Fault, Origin};
 use super::prices::Prices;
-use super::{DEFAULT, closest};
 use crate::provider;
+use crate::text::{closest, did_you_mean};
 
 /// Every variable whose name starts so is a setting.
 const PREFIX: &str = "SMSQ__";
@@ -141,9 +142,8 @@ impl Layers {
         for (name, table) in tables.filter_map(Value::as_table).flatten() {
             let key = format!("{PRICES}.{name}");
             if !providers.contains_key(name) {
-                let closest = closest(name, providers.keys().map(String::as_str));
-                let closest =
-                    closest.map_or(String::new(), |name| format!("; did you mean `{name}`?"));
+                let closest = did_you_mean(name, providers.keys().map(String::as_str))
+                    .map_or(String::new(), |hint| format!("; {hint}"));
                 return Err(Fault::Value {
                     origin: self.written(&key).0,
                     key,
@@ -374,7 +374,7 @@ fn closest_key(key: &str) -> Option<String> {
     keys.iter()
         .find(|known| known.rsplit('.').next() == Some(last))
         .cloned()
-        .or_else(|| closest(key, keys.iter().map(String::as_str)).map(str::to_owned))
+        .or_else(|| closest(key, keys.iter().map(String::as_str)))
 }
 
 fn line_at(text: &str, offset: usize) -> usize {

@@ -283,17 +283,3 @@ fn builtin() -> BTreeMap<String, toml::Table> {
         })
         .collect()
 }
-
-/// The candidate that is spelled most like `word`, if one is at all alike.
-pub fn closest<'a>(word: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    candidates
-        .map(|candidate| {
-            (
-                strsim::normalized_damerau_levenshtein(word, candidate),
-                candidate,
-            )
-        })
-        .filter(|(likeness, _)| *likeness >= 0.5)
-        .max_by(|(one, _), (other, _)| one.total_cmp(other))
-        .map(|(_, candidate)| candidate)
-}

@@ -64,7 +64,7 @@ fn every_default_has_words_for_what_it_must_be() {
 
 #[test]
 fn the_environment_lies_over_the_file_and_the_file_over_the_defaults() {
-    let file = "[sender]\nslots = 8\nlease = \"20s\"\n";
+    let file = "[sender]\nconcurrency = 8\nlease = \"20s\"\n";
     let environment = [
         ("SMSQ__SENDER__CONCURRENCY", "16"),
         ("SMSQ__DATABASE__URL", ""),
@@ -137,8 +137,8 @@ fn section_without_kind_lies_over_the_built_in_one() {
 #[test]
 fn an_unknown_key_is_named_with_its_line_and_the_closest_one() {
     assert_eq!(
-        fault("\n[sender]\nslot = 8\n", &[]),
-        "smsq.toml:3: `sender.slot` is not a setting\nhint: did you mean `sender.concurrency`?"
+        fault("\n[sender]\nconcurency = 8\n", &[]),
+        "smsq.toml:3: `sender.concurency` is not a setting\nhint: did you mean `sender.concurrency`?"
     );
     assert_eq!(
         fault("concurrency = 8\n", &[]),
@@ -155,15 +155,15 @@ fn an_unknown_key_is_named_with_its_line_and_the_closest_one() {
 fn a_bad_value_is_named_with_what_it_must_be() {
     for (file, message) in [
         (
-            "[sender]\nslots = 0",
+            "[sender]\nconcurrency = 0",
             "smsq.toml:2: `sender.concurrency` is `0`, but it must be a whole number from 1 to 4096",
         ),
         (
-            "[sender]\nslots = \"many\"",
+            "[sender]\nconcurrency = \"many\"",
             "smsq.toml:2: `sender.concurrency` is `many`, but it must be a whole number from 1 to 4096",
         ),
         (
-            "[sender]\nslots = -1",
+            "[sender]\nconcurrency = -1",
             "smsq.toml:2: `sender.concurrency` is `-1`, but it must be a whole number from 1 to 4096",
         ),
         (

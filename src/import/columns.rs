@@ -3,10 +3,11 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use super::error::{ImportError, closest, listed};
+use super::error::ImportError;
 use super::words;
 use crate::text::printable_line;
 use crate::text::template::Template;
+use crate::text::{closest, listed};
 use crate::window::TIMEZONE;
 
 /// Columns of this prefix were written by smsq.

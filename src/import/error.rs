@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 
 use super::queue::QueueError;
 use crate::store::StoreError;
-use crate::text::printable_line;
 use crate::text::template::TemplateError;
 
 /// Why a file cannot be imported at all.
@@ -286,27 +285,4 @@ impl ImportError {
             },
         }
     }
-}
-
-/// The word among `words` that was probably meant.
-pub(super) fn closest<'w>(wanted: &str, words: impl Iterator<Item = &'w str>) -> Option<String> {
-    let wanted = wanted.to_lowercase();
-    words
-        .map(|word| (strsim::jaro_winkler(&wanted, &word.to_lowercase()), word))
-        .filter(|(likeness, _)| *likeness > 0.8)
-        .max_by(|(left, _), (right, _)| left.total_cmp(right))
-        .map(|(_, word)| printable_line(word).into_owned())
-}
-
-/// Names as they stand in a message: each in backticks, and cut where it is longer than a line.
-pub(super) fn listed<'n>(names: impl Iterator<Item = &'n str>) -> String {
-    const LONGEST_NAME: usize = 80;
-    let names = names.map(|name| {
-        let name = printable_line(name);
-        match name.char_indices().nth(LONGEST_NAME) {
-            Some((end, _)) => format!("`{}…`", &name[..end]),
-            None => format!("`{name}`"),
-        }
-    });
-    names.collect::<Vec<String>>().join(", ")
 }

@@ -4,12 +4,13 @@
 use std::io;
 
 use super::columns::{Columns, is_own, looks_like_a_value};
-use super::error::{ImportError, listed};
+use super::error::ImportError;
 use super::input::Input;
 use super::reader::{Next, Record};
 use super::source::{Form, Source};
 use super::words;
 use crate::phone::{Phone, PhoneError, Region};
+use crate::text::listed;
 use crate::text::{printable_line, spreadsheet};
 
 /// Rows that are looked at.

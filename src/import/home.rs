@@ -2,11 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use super::error::{ImportError, listed};
+use super::error::ImportError;
 use super::pipeline;
 use super::plan::Plan;
 use crate::sms::NewSms;
 use crate::store::{Store, StoreError};
+use crate::text::listed;
 
 /// So many campaigns are named.
 const NAMED: usize = 5;

@@ -6,10 +6,11 @@ use std::str::FromStr;
 
 use super::columns::Columns;
 use super::digest;
-use super::error::{ImportError, closest};
+use super::error::ImportError;
 use super::rejected::Rejected;
 use super::rows::value;
 use crate::phone::Phone;
+use crate::text::closest;
 
 /// What tells one message of a campaign from another.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

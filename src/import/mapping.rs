@@ -1,10 +1,10 @@
 //! How a list was understood, in words, so that a person can object before anything is written.
 
-use super::error::listed;
 use super::header::Header;
 use super::plan::Plan;
 use super::rows::Text;
 use super::source::{Form, Source};
+use crate::text::listed;
 
 /// How a list was understood.
 #[derive(Clone, Debug, PartialEq, Eq)]

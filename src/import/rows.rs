@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use super::columns::Columns;
 use super::encoding::Encoding;
-use super::error::listed;
 use super::keys::Keys;
 use super::needs::Needs;
 use super::reader::Record;
@@ -14,6 +13,7 @@ use super::rejects;
 use crate::phone::{Phone, PhoneError, Region};
 use crate::sms::NewSms;
 use crate::text::content::{self, LONGEST};
+use crate::text::listed;
 use crate::text::segments::{self, Segments};
 use crate::text::template::{RenderError, Template};
 use crate::text::{smart, spreadsheet};

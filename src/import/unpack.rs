@@ -8,8 +8,9 @@ use flate2::read::MultiGzDecoder;
 use zip::ZipArchive;
 use zip::result::ZipError;
 
-use super::error::{ImportError, listed};
+use super::error::ImportError;
 use super::spool;
+use crate::text::listed;
 
 /// Text packs to a tenth, a list of one line again and again to a hundredth.
 const RATIO: u64 = 200;

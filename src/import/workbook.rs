@@ -14,11 +14,12 @@ use calamine::{
 use zip::ZipArchive;
 
 use super::cells::{letters, shown};
-use super::error::{ImportError, closest, listed};
+use super::error::ImportError;
 use super::hidden::{self, Compound, Hidden};
 use super::reader::LONGEST;
 use super::sheet::SheetWriter;
 use super::unpack::in_words;
+use crate::text::{closest, listed};
 
 /// Bytes of an old workbook, and of what is in an ODS or XLSB one: all of it is held in memory.
 const HELD: u64 = 96 << 20;

@@ -9,6 +9,7 @@ use serde::de::DeserializeOwned;
 
 use super::ProviderError;
 use crate::rate::Rates;
+use crate::text::{did_you_mean, listed};
 
 /// One `[providers.NAME]` table, and whose it is.
 pub(super) struct Stanza<'a> {
@@ -210,21 +211,16 @@ pub(super) fn in_words(problem: &str) -> String {
     format!("must be {wanted}, not {}", found.trim())
 }
 
-/// ``\nhint: did you mean `timeout`?``, or the list of what is known.
+/// A `hint:` line with the known word that is meant, or with all of them.
 pub(super) fn closest(word: &str, known: &[&str]) -> String {
-    let near = known
-        .iter()
-        .map(|key| (strsim::damerau_levenshtein(word, key), key))
-        .min()
-        .filter(|(distance, key)| *distance <= 2.max(key.len() / 3));
-    match near {
-        Some((_, key)) => format!("\nhint: did you mean `{key}`?"),
-        None => format!("\nhint: known are {}", list(known)),
-    }
+    let hint = did_you_mean(word, known.iter().copied());
+    format!(
+        "\nhint: {}",
+        hint.unwrap_or_else(|| format!("known are {}", list(known)))
+    )
 }
 
 /// `` `a`, `b`, `c` ``
 pub(super) fn list(words: &[&str]) -> String {
-    let quoted: Vec<String> = words.iter().map(|word| format!("`{word}`")).collect();
-    quoted.join(", ")
+    listed(words.iter().copied())
 }

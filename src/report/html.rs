@@ -14,10 +14,10 @@ use serde::Serialize;
 use super::advice::remedy;
 use super::cost::{Cost, Part};
 use super::shares::percentages;
-use super::table::{cost_text, counted, messages, per_time};
+use super::table::{cost_text, per_time};
 use super::{History, Lists, Local, Reason, Report, ReportError, plain};
 use crate::store::inspect::{FailureRecord, FailureState, Outcomes, Totals};
-use crate::text::{duration, printable};
+use crate::text::{counted, duration, messages, printable};
 
 /// A page with more rows than these is no fun in any browser; the csv has them all.
 pub(super) const MOST_FAILURES: usize = 2_000;

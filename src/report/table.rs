@@ -12,7 +12,7 @@ use super::shares::percentages;
 use super::{Reason, Report, Standing, plain, steps};
 use crate::sms::Timestamp;
 use crate::store::inspect::{FailureRecord, SentMessage, Totals};
-use crate::text::{duration, printable_line};
+use crate::text::{counted, duration, messages, printable_line};
 
 /// More reasons than these say nothing to a person; the csv has them all.
 const MOST_REASONS: usize = 20;
@@ -279,17 +279,6 @@ fn country(part: &Part) -> String {
         counted(part.segments, "segment"),
         cost.unwrap_or_default()
     )
-}
-
-pub(super) fn messages(count: u64) -> String {
-    counted(count, "message")
-}
-
-pub(super) fn counted(count: u64, what: &str) -> String {
-    match count {
-        1 => format!("1 {what}"),
-        _ => format!("{} {what}s", HumanCount(count)),
-    }
 }
 
 /// Of what was purged only the counts are left.

@@ -1,13 +1,15 @@
-//! The text of a message: how it is made from a row, what it will cost, and how it is shown.
+//! The text of a message: made from a template, checked, counted in segments; and how text is shown to people.
 
 mod bounds;
 pub mod content;
-mod elapsed;
-mod printable;
+mod display;
 pub mod segments;
 pub mod smart;
 pub mod spreadsheet;
+mod suggest;
 pub mod template;
 
-pub use elapsed::duration;
-pub use printable::{is_printable, printable, printable_json, printable_line};
+pub use display::{
+    counted, duration, is_printable, listed, messages, printable, printable_json, printable_line,
+};
+pub use suggest::{closest, did_you_mean};

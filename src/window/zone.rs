@@ -9,6 +9,7 @@ use jiff::tz::{TimeZone, TimeZoneDatabase};
 
 use crate::phone;
 use crate::sms::Timestamp;
+use crate::text::closest;
 
 /// The same zones everywhere: what the machine says of them is not asked.
 static ZONES: LazyLock<TimeZoneDatabase> = LazyLock::new(TimeZoneDatabase::bundled);
@@ -111,24 +112,12 @@ impl FromStr for Zone {
     }
 }
 
-/// People write the city alone, or a space where the name has a line.
 fn unknown(wanted: &str) -> ZoneError {
-    let plain = |name: &str| name.to_lowercase().replace([' ', '_'], "");
-    let bare = plain(wanted);
-    let likeness = |name: &str| {
-        let name = plain(name);
-        let city = name.rsplit('/').next().unwrap_or_default();
-        strsim::jaro_winkler(&bare, &name).max(strsim::jaro_winkler(&bare, city))
-    };
-    let closest = ZONES
-        .available()
-        .map(|name| (likeness(name.as_str()), name))
-        .filter(|(likeness, _)| *likeness > 0.88)
-        .max_by(|(one, _), (other, _)| one.total_cmp(other));
-    match closest {
-        Some((_, closest)) => ZoneError::Like {
+    let names: Vec<_> = ZONES.available().collect();
+    match closest(wanted, names.iter().map(|name| name.as_str())) {
+        Some(closest) => ZoneError::Like {
             wanted: wanted.to_owned(),
-            closest: closest.as_str().to_owned(),
+            closest,
         },
         None => ZoneError::Unlike(wanted.to_owned()),
     }

@@ -9,14 +9,14 @@ use crate::support::{Scratch, snapshot};
 #[test]
 fn faults_of_the_configuration_exit_2_with_key_and_place() {
     let scratch = Scratch::new();
-    scratch.write("smsq.toml", "[sender]\nslot = 8\n");
+    scratch.write("smsq.toml", "[sender]\nconcurency = 8\n");
     snapshot!(scratch.run(["status"]), @r"
     exit 2
     ----- stderr
-    error: smsq.toml:2: `sender.slot` is not a setting
+    error: smsq.toml:2: `sender.concurency` is not a setting
     hint: did you mean `sender.concurrency`?
     ");
-    scratch.write("smsq.toml", "[sender]\nslots = 0\n");
+    scratch.write("smsq.toml", "[sender]\nconcurrency = 0\n");
     snapshot!(scratch.run(["status"]), @r"
     exit 2
     ----- stderr
@@ -228,7 +228,7 @@ fn the_providers_are_listed_with_those_that_are_built_in() {
 #[test]
 fn the_nearest_configuration_wins_and_flags_win_over_all() {
     let scratch = Scratch::new();
-    let concurrency = |count: &str| format!("[sender]\nslots = \"{count}\"\n");
+    let concurrency = |count: &str| format!("[sender]\nconcurrency = \"{count}\"\n");
     std::fs::create_dir_all(scratch.path(".config/smsq")).expect("a folder");
     let named = |ran: &crate::support::Ran| {
         let text = ran.stderr();

@@ -1,24 +1,68 @@
-//! Text that others wrote, made safe to show: without the characters that steer a terminal, reorder a
-//! line, or cannot be seen.
+//! Formats values for people: text from other programs without characters that are unsafe to print, counts,
+//! durations, lists of names.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
+use std::time::Duration;
 
-/// The text without control, bidi and invisible format characters; line ends and tabs stay.
-///
-/// A control character becomes a space, a format character disappears. The joiners that Persian and
-/// emoji need stay.
+use indicatif::HumanCount;
+
+/// `1 message`, `12,345 messages`.
+pub fn messages(count: u64) -> String {
+    counted(count, "message")
+}
+
+/// `1 row`, `12,345 rows`.
+pub fn counted(count: u64, noun: &str) -> String {
+    match count {
+        1 => format!("1 {noun}"),
+        _ => format!("{} {noun}s", HumanCount(count)),
+    }
+}
+
+/// `142 ms`, `4.1 s`, `2m 5s`: at most two significant units.
+pub fn duration(span: Duration) -> String {
+    match span.as_secs() {
+        0 => format!("{} ms", span.as_millis()),
+        1..60 => {
+            let tenths = (span.as_millis() + 50) / 100;
+            match tenths % 10 {
+                0 => format!("{} s", tenths / 10),
+                rest => format!("{}.{rest} s", tenths / 10),
+            }
+        }
+        seconds => {
+            let seconds = i64::try_from(seconds).unwrap_or(i64::MAX);
+            format!("{:#}", jiff::SignedDuration::from_secs(seconds))
+        }
+    }
+}
+
+/// Printable names in backticks, separated by commas; each is cut after 80 characters.
+pub fn listed<'n>(names: impl IntoIterator<Item = &'n str>) -> String {
+    const MAX_NAME: usize = 80;
+    let quoted = names.into_iter().map(|name| {
+        let name = printable_line(name);
+        match name.char_indices().nth(MAX_NAME) {
+            Some((end, _)) => format!("`{}…`", &name[..end]),
+            None => format!("`{name}`"),
+        }
+    });
+    quoted.collect::<Vec<String>>().join(", ")
+}
+
+/// Makes text printable: control characters become spaces, bidi and invisible format characters are removed.
+/// Line ends and tabs are kept, and so are the joiners that Persian and emoji need.
 pub fn printable(text: &str) -> Cow<'_, str> {
     cleaned(text, |c| c == '\n' || c == '\t')
 }
 
-/// The same on one line: line ends and tabs become spaces too.
+/// Like [`printable`], on one line: line ends and tabs become spaces too.
 pub fn printable_line(text: &str) -> Cow<'_, str> {
     cleaned(text, |_| false)
 }
 
-/// JSON with `\u` escapes for the characters that [`printable`] takes out, so that it stays exact and
-/// is safe to show. `json` must be valid: outside its strings there are no such characters.
+/// Escapes the characters in valid JSON that are not printable as `\u`, which keeps its meaning.
 pub fn printable_json(json: &str) -> Cow<'_, str> {
     let is_kept = |c: char| c == '\n' || c == '\t' || !(c.is_control() || is_format(c));
     if json.chars().all(is_kept) {
@@ -37,7 +81,7 @@ pub fn printable_json(json: &str) -> Cow<'_, str> {
     Cow::Owned(escaped)
 }
 
-/// Whether the character can be shown as it is, on one line.
+/// Whether the character can be printed unchanged, on one line.
 pub fn is_printable(c: char) -> bool {
     !c.is_control() && !is_format(c)
 }
@@ -55,12 +99,12 @@ fn cleaned(text: &str, is_kept: impl Fn(char) -> bool) -> Cow<'_, str> {
     Cow::Owned(shown.collect())
 }
 
-/// Unicode's own line and paragraph ends.
+/// Unicode's line and paragraph separators.
 fn is_line_end(c: char) -> bool {
     matches!(c, '\u{2028}' | '\u{2029}')
 }
 
-/// Characters that reorder what is around them or take no room.
+/// Characters that reorder their surroundings or are invisible.
 fn is_format(c: char) -> bool {
     matches!(
         c,
@@ -70,7 +114,7 @@ fn is_format(c: char) -> bool {
         | '\u{61c}' | '\u{200e}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
         // Spaces without width, invisible operators, deprecated format characters.
         | '\u{180e}' | '\u{200b}' | '\u{2060}'..='\u{2065}' | '\u{206a}'..='\u{206f}' | '\u{feff}'
-        // Letters that are drawn as nothing.
+        // Letters without a glyph.
         | '\u{3164}' | '\u{ffa0}'
         // Annotations, tags.
         | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}'
@@ -94,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn characters_that_reorder_or_hide_text_disappear() {
+    fn format_characters_are_removed() {
         assert_eq!(printable("to\u{202e}4321\u{202c}+"), "to4321+");
         assert_eq!(
             printable("\u{2067}\u{200f}\u{61c}x\u{200b}\u{feff}\u{3164}"),
@@ -104,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn text_that_people_write_is_kept_as_it_is() {
+    fn ordinary_text_is_kept() {
         for text in [
             "Zoë 北京 مرحبا",
             "می\u{200c}خواهم",
@@ -115,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn json_is_escaped_and_stays_exact() {
+    fn json_is_escaped_and_keeps_its_value() {
         let value = serde_json::json!({ "a": "x\u{9b}\u{202e}\u{e0041}\n\u{1b}y" });
         let json = format!("{value:#}");
         let escaped = printable_json(&json);
@@ -127,9 +171,38 @@ mod tests {
         assert_eq!(read, value);
     }
 
+    #[test]
+    fn counts_have_separators_and_plurals() {
+        assert_eq!(messages(0), "0 messages");
+        assert_eq!(messages(1), "1 message");
+        assert_eq!(counted(1_234_567, "row"), "1,234,567 rows");
+    }
+
+    #[test]
+    fn durations_are_rounded_for_reading() {
+        for (millis, expected) in [
+            (0, "0 ms"),
+            (999, "999 ms"),
+            (1_000, "1 s"),
+            (4_142, "4.1 s"),
+            (59_999, "60 s"),
+            (125_700, "2m 5s"),
+            (90_000_000, "25h"),
+        ] {
+            assert_eq!(duration(Duration::from_millis(millis)), expected);
+        }
+    }
+
+    #[test]
+    fn listed_names_are_quoted_printable_and_cut() {
+        assert_eq!(listed(["a", "b\u{1b}c"]), "`a`, `b c`");
+        let long = "x".repeat(100);
+        assert_eq!(listed([long.as_str()]), format!("`{}…`", &long[..80]));
+    }
+
     proptest! {
         #[test]
-        fn cleaned_text_holds_nothing_to_clean(text in any::<String>()) {
+        fn cleaning_twice_changes_nothing(text in any::<String>()) {
             let line = printable_line(&text).into_owned();
             prop_assert!(line.chars().all(is_printable));
             prop_assert!(matches!(printable(&line), Cow::Borrowed(_)));

@@ -1,0 +1,59 @@
+//! Suggests the known name that a misspelled one probably means.
+
+/// Jaro-Winkler similarity, from 0 to 1, above which two names are alike.
+const ALIKE: f64 = 0.77;
+
+/// The known name most like `word`, if one is alike. Case, spaces and underscores do not matter, and the last part
+/// of a name counts alone: `berlin` finds `Europe/Berlin`, `concurency` finds `sender.concurrency`.
+pub fn closest<'k>(word: &str, known: impl IntoIterator<Item = &'k str>) -> Option<String> {
+    let word = plain(word);
+    let likeness = |name: &str| {
+        let name = plain(name);
+        let last = name.rsplit(['/', '.']).next().unwrap_or_default();
+        strsim::jaro_winkler(&word, &name).max(strsim::jaro_winkler(&word, last))
+    };
+    known
+        .into_iter()
+        .map(|name| (likeness(name), name))
+        .filter(|(likeness, _)| *likeness > ALIKE)
+        .max_by(|(one, _), (other, _)| one.total_cmp(other))
+        .map(|(_, name)| super::printable_line(name).into_owned())
+}
+
+/// ``did you mean `NAME`?``
+pub fn did_you_mean<'k>(word: &str, known: impl IntoIterator<Item = &'k str>) -> Option<String> {
+    closest(word, known).map(|name| format!("did you mean `{name}`?"))
+}
+
+fn plain(name: &str) -> String {
+    name.to_lowercase().replace([' ', '_'], "")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn closest_name_is_found_by_spelling() {
+        let known = [
+            "Europe/Berlin",
+            "America/New_York",
+            "sender.concurrency",
+            "rate",
+        ];
+        for (word, expected) in [
+            ("berlin", Some("Europe/Berlin")),
+            ("New York", Some("America/New_York")),
+            ("sender.concurency", Some("sender.concurrency")),
+            ("RATE", Some("rate")),
+            ("x", None),
+            ("", None),
+        ] {
+            assert_eq!(closest(word, known).as_deref(), expected, "{word}");
+        }
+        assert_eq!(
+            did_you_mean("raet", known).as_deref(),
+            Some("did you mean `rate`?")
+        );
+    }
+}
