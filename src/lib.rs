@@ -16,8 +16,10 @@
 //! - [`sender`]: permit, claim, send, settle; pace, retries, outages, leases
 //! - [`report`]: who was reached, who was not, and why
 //! - [`sandbox`]: the practice gateway
+//! - [`atomic_file`]: output files that appear complete or not at all
 //! - [`cli`], [`commands`], [`config`], [`console`], [`exit`], [`logging`]: the program around them
 
+pub mod atomic_file;
 pub mod cli;
 pub mod commands;
 pub mod config;

@@ -180,7 +180,7 @@ async fn import(context: &Context, args: &ImportArgs) -> anyhow::Result<()> {
     });
     let list = PhoneList::open(options).map_err(fault)?;
     let shown = args.file.display();
-    explained(&context.console, &shown.to_string(), &list.mapping());
+    explained(&context.console, &shown.to_string(), &list.interpretation());
     let mut store: Option<Store> = None;
     let (mut given, mut added, mut rejected) = (0, 0, 0);
     let progress = context.console.progress(None, "suppressing");

@@ -135,7 +135,7 @@ impl WindowFlags {
 /// A window that opens too late for its messages is a mistake.
 pub(super) fn check_opens(
     window: &Window,
-    moments: import::Window,
+    moments: import::Schedule,
     now: Timestamp,
 ) -> anyhow::Result<()> {
     let span = window.for_all(moments.due_at.unwrap_or(now));

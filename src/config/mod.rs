@@ -58,7 +58,7 @@ pub struct Config {
     pub auto_pause: sender::AutoPauseConfig,
     pub import: import::Config,
     pub retention: store::RetentionConfig,
-    pub redis: import::queue::RedisConfig,
+    pub redis: import::consumer::RedisConfig,
     pub log: logging::Config,
     /// The stanzas by name, those that are built in among them, with the case of every key.
     pub providers: BTreeMap<String, toml::Table>,
@@ -79,7 +79,7 @@ struct Sections {
     auto_pause: sender::AutoPauseConfig,
     import: import::Config,
     retention: store::RetentionConfig,
-    redis: import::queue::RedisConfig,
+    redis: import::consumer::RedisConfig,
     log: logging::Config,
 }
 

@@ -11,13 +11,13 @@ use serde::{Deserialize, Deserializer, de};
 pub struct Config {
     /// `None`: what is good is imported, however many rows are not.
     #[serde(deserialize_with = "allowance")]
-    pub max_rejects: Option<Allowance>,
+    pub max_rejects: Option<RejectLimit>,
     /// From so many messages on, somebody at a terminal is asked before they are sent; 0 is never.
     pub ask_from: u64,
 }
 
 /// An empty text is not set.
-fn allowance<'de, D: Deserializer<'de>>(source: D) -> Result<Option<Allowance>, D::Error> {
+fn allowance<'de, D: Deserializer<'de>>(source: D) -> Result<Option<RejectLimit>, D::Error> {
     let text = String::deserialize(source)?;
     match text.trim() {
         "" => Ok(None),
@@ -27,12 +27,12 @@ fn allowance<'de, D: Deserializer<'de>>(source: D) -> Result<Option<Allowance>, 
 
 /// How many rows may be rejected.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Allowance {
+pub enum RejectLimit {
     Percent(f64),
     Rows(u64),
 }
 
-impl FromStr for Allowance {
+impl FromStr for RejectLimit {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -51,7 +51,7 @@ impl FromStr for Allowance {
     }
 }
 
-impl fmt::Display for Allowance {
+impl fmt::Display for RejectLimit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Percent(share) => write!(f, "{share}%"),
@@ -60,7 +60,7 @@ impl fmt::Display for Allowance {
     }
 }
 
-impl Allowance {
+impl RejectLimit {
     #[expect(
         clippy::cast_precision_loss,
         reason = "nobody counts so many rows to the last one"
@@ -81,13 +81,15 @@ mod tests {
 
     #[test]
     fn a_share_of_rows_is_a_percentage_or_a_count() {
-        let read = |text: &str| text.parse::<Allowance>();
-        assert_eq!(read(" 2.5 %"), Ok(Allowance::Percent(2.5)));
-        assert_eq!(read("100"), Ok(Allowance::Rows(100)));
+        let read = |text: &str| text.parse::<RejectLimit>();
+        assert_eq!(read(" 2.5 %"), Ok(RejectLimit::Percent(2.5)));
+        assert_eq!(read("100"), Ok(RejectLimit::Rows(100)));
         for bad in ["", "%", "101%", "-1%", "few"] {
             assert!(read(bad).is_err(), "{bad}");
         }
-        assert!(Allowance::Percent(5.0).allows(5, 100) && !Allowance::Percent(5.0).allows(6, 100));
-        assert!(Allowance::Percent(5.0).allows(0, 0) && !Allowance::Rows(0).allows(1, 100));
+        assert!(
+            RejectLimit::Percent(5.0).allows(5, 100) && !RejectLimit::Percent(5.0).allows(6, 100)
+        );
+        assert!(RejectLimit::Percent(5.0).allows(0, 0) && !RejectLimit::Rows(0).allows(1, 100));
     }
 }

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::queue::QueueError;
+use super::consumer::ConsumerError;
 use crate::store::StoreError;
 use crate::text::template::TemplateError;
 
@@ -15,7 +15,7 @@ pub enum ImportError {
     #[error("`{file}` is a folder")]
     Folder { file: String },
     #[error(transparent)]
-    Queue(#[from] QueueError),
+    Queue(#[from] ConsumerError),
     #[error("`{file}` is empty")]
     Empty { file: String },
     #[error("`{file}` cannot be read")]

@@ -7,7 +7,7 @@ use std::str::FromStr;
 use super::columns::Columns;
 use super::digest;
 use super::error::ImportError;
-use super::rejected::Rejected;
+use super::rejection::Rejection;
 use super::rows::value;
 use crate::phone::Phone;
 use crate::text::closest;
@@ -97,7 +97,7 @@ impl Keys {
         phones: &[usize],
         phone: &Phone,
         line: u64,
-    ) -> Result<String, Rejected> {
+    ) -> Result<String, Rejection> {
         match self {
             Self::Phone => Ok(phone.as_str().to_owned()),
             Self::Line(hash) => Ok(format!("{hash}:{line}")),
@@ -106,7 +106,7 @@ impl Keys {
                 for (name, column) in columns {
                     let missing = || {
                         let reason = format!("`{name}` is empty, and `--unique` needs it");
-                        Rejected::new("a value missing", reason)
+                        Rejection::new("a value missing", reason)
                     };
                     values.push(if phones == [*column] {
                         phone.as_str()

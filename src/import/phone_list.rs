@@ -8,11 +8,11 @@ use tokio::sync::mpsc;
 use super::error::ImportError;
 use super::header::{self, Header};
 use super::input::Input;
-use super::mapping::{Mapping, mapping};
+use super::interpretation::{Interpretation, interpretation};
 use super::pipeline::streamed;
 use super::plan::{Options, open};
 use super::reader::{Next, Record};
-use super::rejected::Rejected;
+use super::rejection::Rejection;
 use super::rejects::{self, Rejects, Row};
 use super::source::Source;
 use crate::phone::{Phone, PhoneError, Region};
@@ -66,8 +66,8 @@ impl PhoneList {
     }
 
     /// How the list was understood.
-    pub fn mapping(&self) -> Mapping {
-        mapping(&self.source, &self.header, String::new())
+    pub fn interpretation(&self) -> Interpretation {
+        interpretation(&self.source, &self.header, String::new())
     }
 
     /// Reads the phones into `sink`; returns where the rows without one are, if there are any.
@@ -128,7 +128,7 @@ impl Reading {
                     batch.found.extend(phones);
                     batch.rows += 1;
                 }
-                Err(Rejected { reason, .. }) => {
+                Err(Rejection { reason, .. }) => {
                     self.rejects.add(record.line, &reason, &row)?;
                     batch.rejected.push((record.line, reason));
                 }
@@ -145,9 +145,9 @@ impl Reading {
     }
 
     /// All phones of a row; where it has none, what is wrong with the first that is there.
-    fn phones(&self, record: &Record) -> Result<Vec<Phone>, Rejected> {
+    fn phones(&self, record: &Record) -> Result<Vec<Phone>, Rejection> {
         let Some(fields) = record.fields() else {
-            return Err(Rejected::new(
+            return Err(Rejection::new(
                 "another encoding",
                 "the row has broken characters",
             ));

@@ -7,12 +7,10 @@ use super::error::ImportError;
 use super::header;
 use super::input::Input;
 use super::reader::{Next, Record};
-use super::rejected::Rejected;
+use super::rejection::Rejection;
 use super::rejects::{self, Rejects};
 use super::rows::{Made, Rows};
-use crate::phone::odd_kind;
 use crate::sms::NewSms;
-use crate::text::segments::Segments;
 
 /// Rows of the file in one batch, the rejected ones counted.
 const BATCH: u64 = 20_000;
@@ -23,22 +21,16 @@ const WAITING: usize = 2;
 
 /// Some consecutive rows of a file.
 #[derive(Default)]
-pub(super) struct Parsed {
-    pub(super) rows: Vec<NewSms>,
-    /// Of each of `rows`.
-    pub(super) segments: Vec<Segments>,
-    /// What the recipient of each of `rows` will see, where that is not its content.
-    pub(super) seen: Vec<Option<String>>,
+pub(super) struct ParsedBatch {
+    pub(super) rows: Vec<Made>,
     /// The rejected rows: line and reason.
-    pub(super) rejected: Vec<(u64, Rejected)>,
-    /// Rows whose numbers seldom take text messages, and why.
-    pub(super) odd: Vec<(u64, &'static str)>,
+    pub(super) rejected: Vec<(u64, Rejection)>,
     pub(super) last_line: u64,
     /// Bytes of the file up to here.
     pub(super) bytes: u64,
 }
 
-impl Parsed {
+impl ParsedBatch {
     pub(super) fn row_count(&self) -> u64 {
         (self.rows.len() + self.rejected.len()) as u64
     }
@@ -58,7 +50,7 @@ pub(super) struct Task {
 
 impl Task {
     /// Runs to the end of the file, or until nobody listens.
-    fn run(mut self, batches: &mpsc::Sender<Parsed>) -> Result<Option<Rejects>, ImportError> {
+    fn run(mut self, batches: &mpsc::Sender<ParsedBatch>) -> Result<Option<Rejects>, ImportError> {
         let mut record = Record::default();
         self.start()?;
         loop {
@@ -92,8 +84,8 @@ impl Task {
         }
     }
 
-    fn batch(&mut self, record: &mut Record) -> Result<(Parsed, bool), ImportError> {
-        let mut parsed = Parsed::default();
+    fn batch(&mut self, record: &mut Record) -> Result<(ParsedBatch, bool), ImportError> {
+        let mut parsed = ParsedBatch::default();
         let mut size = 0;
         while parsed.row_count() < BATCH && size < BATCH_BYTES {
             let next = self.next(record)?;
@@ -105,18 +97,9 @@ impl Task {
                 Next::End => return Ok((parsed, true)),
             };
             match made {
-                Ok(Made {
-                    message,
-                    segments,
-                    seen,
-                }) => {
-                    if let Some(kind) = odd_kind(&message.phone) {
-                        parsed.odd.push((message.line, kind));
-                    }
-                    size += message.content.len() + message.params.len();
-                    parsed.rows.push(message);
-                    parsed.segments.push(segments);
-                    parsed.seen.push(seen);
+                Ok(made) => {
+                    size += made.message.content.len() + made.message.params.len();
+                    parsed.rows.push(made);
                 }
                 Err(rejected) => {
                     if let Some(rejects) = &mut self.rejects {
@@ -152,7 +135,7 @@ impl Task {
 /// Streams a file into `sink`; gives back the rejected rows, whose file is not in its place yet.
 pub(super) async fn stream(
     task: Task,
-    sink: impl AsyncFnMut(Parsed) -> Result<(), ImportError>,
+    sink: impl AsyncFnMut(ParsedBatch) -> Result<(), ImportError>,
 ) -> Result<Option<Rejects>, ImportError> {
     streamed(move |batches| task.run(batches), sink).await
 }

@@ -11,7 +11,7 @@ use super::encoding::Encoding;
 use super::error::ImportError;
 use super::header::Header;
 use super::keys::{Keys, Unique};
-use super::needs::Needs;
+use super::needs::ProviderRequirements;
 use super::pipeline::Task;
 use super::rejects::{self, Rejects};
 use super::rows::{self, Rows, Text};
@@ -78,7 +78,7 @@ pub struct Plan {
     timezone: Option<usize>,
     unique: Option<Unique>,
     rejects: PathBuf,
-    needs: Option<Needs>,
+    needs: Option<ProviderRequirements>,
     provider_text: Option<String>,
 }
 
@@ -136,7 +136,7 @@ impl Plan {
         self.source.bytes
     }
 
-    /// The name of the campaign if nobody gives one: where [`Plan::find_home`] found the messages of a
+    /// The name of the campaign if nobody gives one: where [`Plan::resolve_campaign`] found the messages of a
     /// failures file; else the file's stem and a short hash of the text, so that another text for the
     /// same list is another campaign.
     pub fn default_campaign(&self) -> &str {
@@ -166,7 +166,10 @@ impl Plan {
     }
 
     /// The rows must be what the provider needs; an error where the file lacks a column for it.
-    pub fn fit_for(&mut self, needs: Option<Needs>) -> Result<(), ImportError> {
+    pub fn set_requirements(
+        &mut self,
+        needs: Option<ProviderRequirements>,
+    ) -> Result<(), ImportError> {
         let columns = &self.header.columns;
         let is_there = |name: &str| match (&self.text, name) {
             (Text::Column(_) | Text::Template { .. }, "content") => true,
@@ -272,7 +275,7 @@ impl Plan {
             .written_in(self.source.encoding, self.source.is_detected)
             .guarded(self.header.is_guarded)
             .with_timezone(self.timezone)
-            .fit_for(self.needs.clone()),
+            .set_requirements(self.needs.clone()),
             rejects: keep_rejects.then_some(rejects),
         })
     }

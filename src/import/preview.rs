@@ -1,65 +1,63 @@
-//! What an import would do, with nothing written: the first messages as they will arrive, and what all
-//! of them cost.
+//! Reads a list as an import would, without writing: counts, statistics of the messages, and the first
+//! rejected rows.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
 
+use super::Progress;
 use super::error::ImportError;
-use super::pipeline::{self, Parsed};
+use super::estimate::{MessageStats, PriceOf, StatsBuilder};
+use super::pipeline::{self, ParsedBatch};
 use super::plan::Plan;
-use super::rejected::Rejected;
-use super::repeats::NAMED;
-use super::tally::{Messages, Tally};
-use super::{Odd, PriceOf, Progress, Reasons, Repeat};
+use super::rejection::Rejection;
+use super::summary::{MAX_REPEATS, Repeat, Summary};
 use crate::sms::NewSms;
 use crate::store::inspect::Origin;
 use crate::store::{Campaign, Store, StoreError};
 
-/// Duplicates within a file are looked for among so many messages; memory stays bounded.
-const REMEMBERED: usize = 1_000_000;
+/// Duplicates are looked for among this many messages, so that memory is bounded.
+const MAX_SEEN: usize = 1_000_000;
 
-/// What would become of the rows of a file.
+/// What an import would do.
 #[derive(Default)]
 pub struct Preview {
-    /// Those that would be sent.
-    pub messages: Messages,
-    pub rows: u64,
-    /// Rows that would be sent.
-    pub accepted: u64,
-    /// Rows whose message the campaign has already, or an earlier row of the file; the unchanged ones too.
-    pub duplicates: u64,
-    /// Dead letters of a failures file that came back as they were.
-    pub unchanged: u64,
-    pub suppressed: u64,
-    pub rejected: u64,
-    pub reasons: Reasons,
-    /// The first duplicates, with what they repeat.
-    pub repeats: Vec<Repeat>,
-    pub odd: Odd,
-    /// The first rejected rows: line and reason.
-    pub rejects: Vec<(u64, Rejected)>,
+    pub summary: Summary,
+    /// Of the messages that would be accepted.
+    pub stats: MessageStats,
+    /// The first rejected rows with their lines.
+    pub rejects: Vec<(u64, Rejection)>,
+}
+
+/// The keys of the files read so far for one campaign, and where each was first.
+#[derive(Default)]
+pub struct SeenKeys {
+    rows: HashMap<u64, (usize, u64)>,
+    /// The number of the current file.
+    file: usize,
+    hasher: RandomState,
+}
+
+impl SeenKeys {
+    /// Returns the file and line where the key was seen before.
+    fn insert(&mut self, key: &str, line: u64) -> Option<(usize, u64)> {
+        let hash = self.hasher.hash_one(key);
+        if let Some(first) = self.rows.get(&hash) {
+            return Some(*first);
+        }
+        if self.rows.len() < MAX_SEEN {
+            self.rows.insert(hash, (self.file, line));
+        }
+        None
+    }
 }
 
 impl Plan {
-    /// Reads the whole file; keeps the first `samples` messages and rejected rows. `known` is the database
-    /// that it would go to, and the campaign there, where they exist.
+    /// Reads the whole file and keeps the first `max_samples` messages and rejected rows. `seen` has the
+    /// keys of other files for the same campaign; `known` is the database and the campaign, if they exist.
     pub async fn preview(
         &self,
-        samples: usize,
-        known: Option<(&Store, Option<&Campaign>)>,
-        price: Option<PriceOf<'_>>,
-        progress: impl FnMut(Progress),
-    ) -> Result<Preview, ImportError> {
-        let mut seen = Seen::default();
-        self.preview_after(&mut seen, samples, known, price, progress)
-            .await
-    }
-
-    /// The same after other files for the same campaign.
-    pub async fn preview_after(
-        &self,
-        seen: &mut Seen,
-        samples: usize,
+        seen: &mut SeenKeys,
+        max_samples: usize,
         known: Option<(&Store, Option<&Campaign>)>,
         price: Option<PriceOf<'_>>,
         mut progress: impl FnMut(Progress),
@@ -69,33 +67,84 @@ impl Plan {
             Some((_, Some(campaign))) => self.unique_in(campaign)?,
             _ => self.unique(),
         };
-        let mut counting = Counting {
-            preview: Preview::default(),
-            seen,
-            tally: Tally::new(samples, price),
-            samples,
-        };
-        pipeline::stream(self.task(&unique, false)?, async |parsed| {
-            let bytes = parsed.bytes;
+        let mut preview = Preview::default();
+        let mut stats = StatsBuilder::new(max_samples, price);
+        pipeline::stream(self.task(&unique, false)?, async |mut parsed| {
             let known = match known {
-                Some((store, campaign)) => Known::of(&parsed.rows, store, campaign).await?,
+                Some((store, campaign)) => Known::load(&parsed, store, campaign).await?,
                 None => Known::default(),
             };
-            counting.take(parsed, &known);
-            let Preview { rows, rejected, .. } = counting.preview;
+            preview.summary.rows += parsed.row_count();
+            preview.summary.rejected += parsed.rejected.len() as u64;
+            preview.summary.reasons.add(&parsed.rejected);
+            let room = max_samples.saturating_sub(preview.rejects.len());
+            preview.rejects.extend(parsed.rejected.drain(..).take(room));
+            for row in &parsed.rows {
+                let message = &row.message;
+                if preview
+                    .summary
+                    .count(known.classify(message), message, seen)
+                {
+                    if let Some(kind) = row.non_mobile {
+                        preview.summary.non_mobile.add(kind, message.line);
+                    }
+                    let content = row.shown.as_deref().unwrap_or(&message.content);
+                    stats.add(Some(message.line), &message.phone, content, row.segments);
+                }
+            }
             progress(Progress {
-                bytes,
+                bytes: parsed.bytes,
                 total_bytes: self.bytes(),
-                rows,
-                rejected,
+                rows: preview.summary.rows,
+                rejected: preview.summary.rejected,
             });
             Ok(())
         })
         .await?;
-        let mut preview = counting.preview;
-        preview.messages = counting.tally.finish();
+        preview.stats = stats.finish();
+        preview.summary.segments = preview.stats.segments;
+        preview.summary.cost = preview.stats.cost;
         Ok(preview)
     }
+}
+
+impl Summary {
+    /// Counts a row; returns whether it would be sent.
+    fn count(&mut self, class: RowClass, row: &NewSms, seen: &mut SeenKeys) -> bool {
+        let first = match class {
+            RowClass::Suppressed => {
+                self.suppressed += 1;
+                return false;
+            }
+            RowClass::Unchanged => {
+                self.unchanged += 1;
+                self.duplicates += 1;
+                return false;
+            }
+            RowClass::Duplicate => None,
+            RowClass::New => match seen.insert(&row.dedupe_key, row.line) {
+                Some((file, line)) => (file == seen.file).then_some(line),
+                None => {
+                    self.accepted += 1;
+                    return true;
+                }
+            },
+        };
+        self.duplicates += 1;
+        if self.repeats.len() < MAX_REPEATS {
+            let line = row.line;
+            self.repeats.push(Repeat { line, first });
+        }
+        false
+    }
+}
+
+/// What an import would do with a row.
+enum RowClass {
+    New,
+    Duplicate,
+    Unchanged,
+    Suppressed,
 }
 
 /// What the database has of the messages of a batch.
@@ -108,148 +157,54 @@ struct Known {
 }
 
 impl Known {
-    async fn of(
-        rows: &[NewSms],
+    async fn load(
+        parsed: &ParsedBatch,
         store: &Store,
         campaign: Option<&Campaign>,
     ) -> Result<Self, StoreError> {
-        let campaign = campaign.map(|campaign| campaign.id);
+        let rows = || parsed.rows.iter().map(|row| &row.message);
         let keys = match campaign {
-            Some(id) => {
-                let keys = rows.iter().map(|row| row.dedupe_key.clone()).collect();
-                store.known_keys(id, keys).await?
+            Some(campaign) => {
+                let keys = rows().map(|row| row.dedupe_key.clone()).collect();
+                store.known_keys(campaign.id, keys).await?
             }
             None => HashSet::new(),
         };
-        let ids: Vec<i64> = rows.iter().filter_map(|row| row.replaces).collect();
-        let phones: Vec<&str> = rows.iter().map(|row| row.phone.as_str()).collect();
+        let ids: Vec<i64> = rows().filter_map(|row| row.replaces).collect();
+        let phones: Vec<&str> = rows().map(|row| row.phone.as_str()).collect();
         Ok(Self {
-            campaign,
+            campaign: campaign.map(|campaign| campaign.id),
             keys,
             origins: store.origins(&ids).await?,
             suppressed: store.suppressed_among(&phones).await?,
         })
     }
 
-    /// What an import would do with a row, unless an earlier row has its key.
-    fn fate(&self, row: &NewSms) -> Fate {
+    /// Decides as the database would, apart from earlier rows with the same key.
+    fn classify(&self, row: &NewSms) -> RowClass {
         if self.suppressed.contains(&row.phone) {
-            return Fate::Suppressed;
+            return RowClass::Suppressed;
         }
-        let by_key = || {
-            if self.keys.contains(&row.dedupe_key) {
-                Fate::Duplicate
-            } else {
-                Fate::New
+        let origin = row.replaces.and_then(|id| self.origins.get(&id));
+        if let Some(origin) = origin {
+            if !origin.is_dead && origin.shares_with(row) {
+                return RowClass::Duplicate;
             }
-        };
-        match row.replaces.and_then(|id| self.origins.get(&id)) {
-            Some(origin) if !origin.is_dead && origin.shares_with(row) => Fate::Duplicate,
-            Some(origin) if origin.is_dead => {
-                let has_phone = origin.phone == row.phone;
-                let has_content = origin.content.as_ref() == Some(&row.content);
-                let has_key = Some(origin.campaign_id) == self.campaign
-                    && origin.dedupe_key.as_ref() == Some(&row.dedupe_key);
-                match (has_phone && has_content, has_key) {
-                    (true, _) => Fate::Unchanged,
-                    (false, true) => Fate::New,
-                    (false, false) => by_key(),
-                }
+            let is_same =
+                origin.phone == row.phone && origin.content.as_ref() == Some(&row.content);
+            if origin.is_dead && is_same {
+                return RowClass::Unchanged;
             }
-            _ => by_key(),
-        }
-    }
-}
-
-enum Fate {
-    New,
-    Duplicate,
-    Unchanged,
-    Suppressed,
-}
-
-struct Counting<'p> {
-    preview: Preview,
-    seen: &'p mut Seen,
-    tally: Tally<'p>,
-    /// So many rejected rows are kept.
-    samples: usize,
-}
-
-/// The keys of the files so far, and where each was first.
-#[derive(Default)]
-pub struct Seen {
-    rows: HashMap<u64, (usize, u64)>,
-    /// The number of the file that is read.
-    file: usize,
-    hasher: RandomState,
-}
-
-impl Seen {
-    /// The file and the line where the key was before, if it was.
-    fn before(&mut self, key: &str, line: u64) -> Option<(usize, u64)> {
-        let hash = self.hasher.hash_one(key);
-        if let Some(first) = self.rows.get(&hash) {
-            return Some(*first);
-        }
-        if self.rows.len() < REMEMBERED {
-            self.rows.insert(hash, (self.file, line));
-        }
-        None
-    }
-}
-
-impl Preview {
-    fn repeat(&mut self, line: u64, first: Option<u64>) {
-        self.duplicates += 1;
-        if self.repeats.len() < NAMED {
-            self.repeats.push(Repeat { line, first });
-        }
-    }
-}
-
-impl Counting<'_> {
-    fn take(&mut self, parsed: Parsed, known: &Known) {
-        let preview = &mut self.preview;
-        preview.rows += parsed.row_count();
-        preview.rejected += parsed.rejected.len() as u64;
-        preview.reasons.add(&parsed.rejected);
-        let odd: HashMap<u64, &'static str> = parsed.odd.into_iter().collect();
-        let room = self.samples.saturating_sub(preview.rejects.len());
-        preview
-            .rejects
-            .extend(parsed.rejected.into_iter().take(room));
-        let made = parsed.rows.into_iter().zip(parsed.segments);
-        for ((row, segments), seen) in made.zip(parsed.seen) {
-            match known.fate(&row) {
-                Fate::Suppressed => {
-                    preview.suppressed += 1;
-                    continue;
-                }
-                Fate::Unchanged => {
-                    preview.unchanged += 1;
-                    preview.duplicates += 1;
-                    continue;
-                }
-                Fate::Duplicate => {
-                    preview.repeat(row.line, None);
-                    continue;
-                }
-                Fate::New => match self.seen.before(&row.dedupe_key, row.line) {
-                    Some((file, first)) => {
-                        let is_here = file == self.seen.file;
-                        preview.repeat(row.line, is_here.then_some(first));
-                        continue;
-                    }
-                    None => preview.accepted += 1,
-                },
+            let has_key = Some(origin.campaign_id) == self.campaign
+                && origin.dedupe_key.as_ref() == Some(&row.dedupe_key);
+            if origin.is_dead && has_key {
+                return RowClass::New;
             }
-            if let Some(kind) = odd.get(&row.line) {
-                preview.odd.add(kind, row.line);
-            }
-            let content = seen.as_deref().unwrap_or(&row.content);
-            self.tally
-                .add(Some(row.line), &row.phone, content, segments);
+        }
+        if self.keys.contains(&row.dedupe_key) {
+            RowClass::Duplicate
+        } else {
+            RowClass::New
         }
     }
 }

@@ -4,7 +4,7 @@
 
 use std::io::{self, Read};
 
-use super::rejected::Rejected;
+use super::rejection::Rejection;
 
 /// The longest row, in bytes.
 pub(super) const LONGEST: usize = 64 * 1024;
@@ -85,7 +85,7 @@ pub(super) enum Malformed {
     NotAnObject,
 }
 
-impl From<Malformed> for Rejected {
+impl From<Malformed> for Rejection {
     fn from(malformed: Malformed) -> Self {
         let kind = match malformed {
             Malformed::OpenQuote | Malformed::TextAfterQuote => "stray quotes",
@@ -103,7 +103,7 @@ pub(super) enum Next {
     /// What is not a row, or its start where it is long: the record's only field.
     Malformed(Malformed),
     /// A row that is whole but cannot be used, and why.
-    Unusable(Rejected),
+    Unusable(Rejection),
     End,
 }
 

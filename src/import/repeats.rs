@@ -4,13 +4,10 @@
 
 use std::collections::HashMap;
 
-use super::Repeat;
 use super::error::ImportError;
 use super::keys::Unique;
 use super::plan::Plan;
-
-/// So many duplicates are named.
-pub(super) const NAMED: usize = 5;
+use super::summary::Repeat;
 
 /// The first rows with the same keys as these.
 pub(super) fn find(

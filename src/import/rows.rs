@@ -6,11 +6,11 @@ use std::sync::Arc;
 use super::columns::Columns;
 use super::encoding::Encoding;
 use super::keys::Keys;
-use super::needs::Needs;
+use super::needs::ProviderRequirements;
 use super::reader::Record;
-use super::rejected::Rejected;
+use super::rejection::Rejection;
 use super::rejects;
-use crate::phone::{Phone, PhoneError, Region};
+use crate::phone::{Phone, PhoneError, Region, odd_kind};
 use crate::sms::NewSms;
 use crate::text::content::{self, LONGEST};
 use crate::text::listed;
@@ -51,7 +51,7 @@ pub(super) struct Rows {
     travelling: Vec<(usize, String)>,
     /// What every row's text is, where it is the same.
     constant: Option<(String, Segments)>,
-    needs: Option<Needs>,
+    needs: Option<ProviderRequirements>,
 }
 
 /// A message that a row became.
@@ -60,7 +60,9 @@ pub(super) struct Made {
     /// Of what the recipient will see.
     pub(super) segments: Segments,
     /// What the recipient will see, where that is not the content.
-    pub(super) seen: Option<String>,
+    pub(super) shown: Option<String>,
+    /// The kind of number, if it rarely receives text messages.
+    pub(super) non_mobile: Option<&'static str>,
 }
 
 impl Rows {
@@ -113,7 +115,7 @@ impl Rows {
 
     /// Rows must be what the provider needs; the columns that it asks for travel with the message under the
     /// names that it has for them.
-    pub(super) fn fit_for(mut self, needs: Option<Needs>) -> Self {
+    pub(super) fn set_requirements(mut self, needs: Option<ProviderRequirements>) -> Self {
         for name in needs.iter().flat_map(|needs| &needs.columns) {
             let key = json_key(name);
             if let Some(column) = self.columns.called(name)
@@ -140,10 +142,10 @@ impl Rows {
     }
 
     /// The message of a row, and what its text costs; or the reason for the operator.
-    pub(super) fn message(&self, record: &Record) -> Result<Made, Rejected> {
+    pub(super) fn message(&self, record: &Record) -> Result<Made, Rejection> {
         let broken = || {
             let reason = format!("the row is not {}", self.encoding);
-            Rejected::new("another encoding", reason)
+            Rejection::new("another encoding", reason)
         };
         let fields = record.fields().ok_or_else(broken)?;
         let cells: Vec<&str> = fields
@@ -167,6 +169,7 @@ impl Rows {
         };
         let phones = &self.columns.phones;
         let made = Made {
+            non_mobile: odd_kind(phone.as_str()),
             message: NewSms {
                 line: record.line,
                 dedupe_key: self.keys.key(&cells, phones, &phone, record.line)?,
@@ -177,16 +180,16 @@ impl Rows {
                 segments: segments.count,
             },
             segments,
-            seen: None,
+            shown: None,
         };
         self.fitted(made)
     }
 
-    fn fitted(&self, mut made: Made) -> Result<Made, Rejected> {
+    fn fitted(&self, mut made: Made) -> Result<Made, Rejection> {
         let Some(needs) = &self.needs else {
             return Ok(made);
         };
-        let refused = |reason| Rejected::new("not fit for the provider", reason);
+        let refused = |reason| Rejection::new("not fit for the provider", reason);
         let Some(seen) = (needs.fits)(&made.message).map_err(refused)? else {
             return Ok(made);
         };
@@ -195,13 +198,13 @@ impl Rows {
         if matches!(self.text, Text::Provider) {
             made.message.content = checked(seen)?;
         } else {
-            made.seen = Some(seen);
+            made.shown = Some(seen);
         }
         Ok(made)
     }
 
     /// The first valid one; where none is, what is wrong with the first that is there.
-    fn phone(&self, cells: &[&str]) -> Result<Phone, Rejected> {
+    fn phone(&self, cells: &[&str]) -> Result<Phone, Rejection> {
         let mut fault = PhoneError::Empty;
         for &column in &self.columns.phones {
             match Phone::parse(cells[column], self.region) {
@@ -212,14 +215,14 @@ impl Rows {
         }
         let is_header = |&column: &usize| cells[column].trim() == self.columns.names[column];
         if self.columns.phones.iter().all(is_header) {
-            return Err(Rejected::new(
+            return Err(Rejection::new(
                 "the header again",
                 "the row is the header once more",
             ));
         }
         let text = self.columns.position(rejects::TEXT);
         if fault == PhoneError::Empty && text.is_some_and(|text| value(cells, text).is_some()) {
-            return Err(Rejected::new(
+            return Err(Rejection::new(
                 "not filled in",
                 format!(
                     "the columns are empty: fill them in from `{}`",
@@ -231,20 +234,20 @@ impl Rows {
     }
 
     /// A row in UTF-8 in a file that is not would be sent as gibberish.
-    fn check_encoding(&self, cells: &[&str]) -> Result<(), Rejected> {
+    fn check_encoding(&self, cells: &[&str]) -> Result<(), Rejection> {
         if self.is_detected && self.encoding.looks_like_utf8(cells) {
             let reason = format!(
                 "the row looks like UTF-8, the rest of the list is {0}: save the list in one encoding, \
                  or name it with `--encoding {0}` if the row is right",
                 self.encoding
             );
-            return Err(Rejected::new("another encoding", reason));
+            return Err(Rejection::new("another encoding", reason));
         }
         Ok(())
     }
 
     /// What is read by a recipient or dialled is a plain value.
-    fn check_nested(&self, record: &Record) -> Result<(), Rejected> {
+    fn check_nested(&self, record: &Record) -> Result<(), Rejection> {
         if record.nested.is_empty() {
             return Ok(());
         }
@@ -259,7 +262,7 @@ impl Rows {
                 }
         };
         match record.nested.iter().find(|column| is_used(column)) {
-            Some(&column) => Err(Rejected::new(
+            Some(&column) => Err(Rejection::new(
                 "an object as a value",
                 format!(
                     "`{}` is an object or an array, not a text",
@@ -271,14 +274,14 @@ impl Rows {
     }
 
     /// An empty one is none; any other must be a zone.
-    fn check_timezone(&self, cells: &[&str]) -> Result<(), Rejected> {
+    fn check_timezone(&self, cells: &[&str]) -> Result<(), Rejection> {
         let named = self.timezone.and_then(|column| value(cells, column));
         let zone = named.map(str::parse::<Zone>).transpose();
-        let unknown = |error: ZoneError| Rejected::new("unknown time zone", error.to_string());
+        let unknown = |error: ZoneError| Rejection::new("unknown time zone", error.to_string());
         zone.map(drop).map_err(unknown)
     }
 
-    fn check(&self, cells: &[&str]) -> Result<(), Rejected> {
+    fn check(&self, cells: &[&str]) -> Result<(), Rejection> {
         let width = self.columns.names.len();
         if cells.len() != width {
             let many = if cells.len() > width {
@@ -290,10 +293,10 @@ impl Rows {
                 "{many} fields: {} where the header has {width}",
                 cells.len()
             );
-            return Err(Rejected::new(many_fields(cells.len() > width), reason));
+            return Err(Rejection::new(many_fields(cells.len() > width), reason));
         }
         match cells.iter().position(|cell| cell.as_bytes().contains(&0)) {
-            Some(column) => Err(Rejected::new(
+            Some(column) => Err(Rejection::new(
                 "a NUL character",
                 format!("`{}` holds a NUL character", self.columns.names[column]),
             )),
@@ -301,7 +304,7 @@ impl Rows {
         }
     }
 
-    fn content(&self, cells: &[&str]) -> Result<String, Rejected> {
+    fn content(&self, cells: &[&str]) -> Result<String, Rejection> {
         let content = match &self.text {
             Text::Provider => String::new(),
             Text::Column(column) => cells[*column].trim().to_owned(),
@@ -312,16 +315,16 @@ impl Rows {
                 .render(|name| value(cells, *placeholders.get(name)?))
                 .map_err(|error| match error {
                     RenderError::Hole => {
-                        Rejected::new("a value missing", hole(cells, placeholders))
+                        Rejection::new("a value missing", hole(cells, placeholders))
                     }
                     RenderError::TooLong => {
                         let reason =
                             format!("the text is far too long: at most {LONGEST} characters");
-                        Rejected::new("the text too long", reason)
+                        Rejection::new("the text too long", reason)
                     }
                     RenderError::Other(detail) => {
                         let reason = format!("the text cannot be made: {detail}");
-                        Rejected::new("no text made", reason)
+                        Rejection::new("no text made", reason)
                     }
                 })?,
         };
@@ -342,13 +345,13 @@ impl Rows {
         params
     }
 
-    fn replaces(&self, cells: &[&str]) -> Result<Option<i64>, Rejected> {
+    fn replaces(&self, cells: &[&str]) -> Result<Option<i64>, Rejection> {
         let Some(id) = self.columns.id.and_then(|column| value(cells, column)) else {
             return Ok(None);
         };
         id.parse().map(Some).map_err(|_| {
             let reason = format!("`smsq_id` must be a number, not `{}`", id.escape_debug());
-            Rejected::new("a faulty `smsq_id`", reason)
+            Rejection::new("a faulty `smsq_id`", reason)
         })
     }
 }
@@ -363,7 +366,7 @@ pub(super) fn written(content: String, smart: bool) -> String {
 }
 
 /// A text that can be sent.
-fn checked(content: String) -> Result<String, Rejected> {
+fn checked(content: String) -> Result<String, Rejection> {
     content::check(&content)?;
     Ok(content)
 }

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Seek, Write};
 
 use super::reader::{LONGEST, Malformed, Next, Record};
-use super::rejected::Rejected;
+use super::rejection::Rejection;
 use super::spool;
 
 /// Bytes of all rows: cells that share one text are written out here.
@@ -128,7 +128,7 @@ impl Sheet {
         Ok(if fault.is_empty() {
             Next::Row
         } else {
-            Next::Unusable(Rejected::new("a formula error", fault))
+            Next::Unusable(Rejection::new("a formula error", fault))
         })
     }
 

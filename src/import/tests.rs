@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::*;
-use crate::store::{Access, NewCampaign};
+use crate::store::{Access, Campaign, NewCampaign, Store};
 
 struct Desk {
     folder: tempfile::TempDir,
@@ -52,16 +52,16 @@ impl Desk {
 
     async fn import(&self, options: Options) -> Summary {
         let plan = Plan::prepare(options).expect("a plan");
-        run(
-            &plan,
-            &self.store,
-            &self.campaign,
-            Window::default(),
-            None,
-            |_| {},
-        )
-        .await
-        .expect("imports")
+        let imported = run(&plan, self.target(), None, |_| {}).await;
+        imported.expect("imports")
+    }
+
+    fn target(&self) -> Target<'_> {
+        Target {
+            store: &self.store,
+            campaign: &self.campaign,
+            schedule: &|_| Schedule::default(),
+        }
     }
 }
 
@@ -121,30 +121,30 @@ async fn a_dry_run_shows_what_the_import_then_does_and_writes_nothing() {
     let plan = Plan::prepare(desk.options("list.csv", LIST)).expect("a plan");
     let known = Some((&desk.store, Some(&desk.campaign)));
     let preview = plan
-        .preview(1, known, None, |_| {})
+        .preview(&mut SeenKeys::default(), 1, known, None, |_| {})
         .await
         .expect("previews");
     assert_eq!(
         (
-            preview.rows,
-            preview.accepted,
-            preview.duplicates,
-            preview.rejected
+            preview.summary.rows,
+            preview.summary.accepted,
+            preview.summary.duplicates,
+            preview.summary.rejected
         ),
         (5, 2, 1, 2)
     );
-    assert_eq!(preview.messages.samples.len(), 1);
-    assert_eq!(preview.messages.samples[0].content, "Hi Ann");
+    assert_eq!(preview.stats.samples.len(), 1);
+    assert_eq!(preview.stats.samples[0].content, "Hi Ann");
     assert_eq!(preview.rejects.len(), 1);
-    assert_eq!(preview.messages.expensive, [('李', 1)]);
+    assert_eq!(preview.stats.expensive, [('李', 1)]);
     assert!(!desk.folder.path().join("rejects.csv").exists());
     let summary = desk.import(desk.options("list.csv", LIST)).await;
-    assert_eq!(summary.segments, preview.messages.segments);
+    assert_eq!(summary.segments, preview.stats.segments);
     let after = plan
-        .preview(1, known, None, |_| {})
+        .preview(&mut SeenKeys::default(), 1, known, None, |_| {})
         .await
         .expect("previews");
-    assert_eq!((after.accepted, after.duplicates), (0, 3));
+    assert_eq!((after.summary.accepted, after.summary.duplicates), (0, 3));
 }
 
 #[tokio::test]
@@ -171,16 +171,8 @@ async fn a_long_list_comes_in_batches_and_tells_how_far_it_is() {
     let list = format!("phone,name\n{}", rows.concat());
     let plan = Plan::prepare(desk.options("long.csv", &list)).expect("a plan");
     let mut seen = Vec::new();
-    let summary = run(
-        &plan,
-        &desk.store,
-        &desk.campaign,
-        Window::default(),
-        None,
-        |progress| seen.push(progress),
-    )
-    .await
-    .expect("imports");
+    let summary = run(&plan, desk.target(), None, |progress| seen.push(progress)).await;
+    let summary = summary.expect("imports");
     assert_eq!(summary.accepted, 20_500);
     let rows: Vec<u64> = seen.iter().map(|progress| progress.rows).collect();
     assert_eq!(rows, [20_000, 20_500]);
@@ -195,8 +187,7 @@ async fn a_file_that_grows_while_it_is_read_is_imported_as_it_was_and_that_is_sa
     let plan = Plan::prepare(options).expect("a plan");
     let grown = format!("{LIST}13800138005,Late\n13800138006,Later\n");
     std::fs::write(&file, grown).expect("grows");
-    let window = Window::default();
-    let ran = run(&plan, &desk.store, &desk.campaign, window, None, |_| {}).await;
+    let ran = run(&plan, desk.target(), None, |_| {}).await;
     let error = ran.expect_err("it was changed");
     assert!(
         error
@@ -224,8 +215,10 @@ async fn long_texts_make_smaller_batches() {
     };
     let plan = Plan::prepare(options).expect("a plan");
     let mut batches = 0;
-    let preview = plan.preview(1, None, None, |_| batches += 1).await;
-    assert_eq!(preview.expect("previews").accepted, 3_000);
+    let preview = plan
+        .preview(&mut SeenKeys::default(), 1, None, None, |_| batches += 1)
+        .await;
+    assert_eq!(preview.expect("previews").summary.accepted, 3_000);
     assert_eq!(batches, 2);
 }
 
@@ -271,8 +264,15 @@ async fn odd_files_are_understood_or_refused_in_one_sentence() {
         let plan = Plan::prepare(desk.options_for(&Path::new(folder).join(name)));
         let found = match plan {
             Ok(plan) => {
-                let preview = plan.preview(9, None, None, |_| {}).await.expect("previews");
-                Ok((preview.rows, preview.accepted, preview.rejected))
+                let preview = plan
+                    .preview(&mut SeenKeys::default(), 9, None, None, |_| {})
+                    .await
+                    .expect("previews");
+                Ok((
+                    preview.summary.rows,
+                    preview.summary.accepted,
+                    preview.summary.rejected,
+                ))
             }
             Err(error) => Err(error.to_string().replace(folder, "")),
         };

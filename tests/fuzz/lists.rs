@@ -5,7 +5,7 @@ use std::io::{Cursor, Write as _};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
-use smsq::import::{Options, Plan, Preview, TextSource};
+use smsq::import::{Options, Plan, Preview, SeenKeys, TextSource};
 use tokio::runtime::Runtime;
 
 use crate::mutation::Random;
@@ -120,8 +120,8 @@ pub(crate) fn check(path: &Path, runtime: &Runtime, random: &mut Random) -> Resu
     };
     let looked = catch_unwind(AssertUnwindSafe(|| {
         let plan = Plan::prepare(options)?;
-        let _ = plan.mapping();
-        runtime.block_on(plan.preview(usize::MAX, None, None, |_| {}))
+        let _ = plan.interpretation();
+        runtime.block_on(plan.preview(&mut SeenKeys::default(), usize::MAX, None, None, |_| {}))
     }));
     match looked.map_err(|_| "it panics".to_owned())? {
         Ok(preview) => account(&preview),
@@ -133,27 +133,36 @@ pub(crate) fn check(path: &Path, runtime: &Runtime, random: &mut Random) -> Resu
 }
 
 fn account(preview: &Preview) -> Result<(), String> {
-    let told = preview.accepted + preview.duplicates + preview.suppressed + preview.rejected;
-    if preview.rows != told {
-        return Err(format!("{} rows, but {told} are told", preview.rows));
+    let told = preview.summary.accepted
+        + preview.summary.duplicates
+        + preview.summary.suppressed
+        + preview.summary.rejected;
+    if preview.summary.rows != told {
+        return Err(format!(
+            "{} rows, but {told} are told",
+            preview.summary.rows
+        ));
     }
     let counted: u64 = preview
+        .summary
         .reasons
         .sorted()
         .iter()
         .map(|(_, count)| count)
         .sum();
-    if counted != preview.rejected || preview.rejects.len() as u64 != preview.rejected {
+    if counted != preview.summary.rejected
+        || preview.rejects.len() as u64 != preview.summary.rejected
+    {
         return Err(format!(
             "{} rejected, but {counted} have a reason",
-            preview.rejected
+            preview.summary.rejected
         ));
     }
     let mut lines: Vec<u64> = preview.rejects.iter().map(|(line, _)| *line).collect();
     let is_ascending = lines.is_sorted();
     lines.extend(
         preview
-            .messages
+            .stats
             .samples
             .iter()
             .filter_map(|sample| sample.line),
@@ -166,7 +175,7 @@ fn account(preview: &Preview) -> Result<(), String> {
     }
     let is_sound = |text: &str| !text.contains('\0') && !text.trim().is_empty();
     if preview
-        .messages
+        .stats
         .samples
         .iter()
         .any(|sample| !is_sound(&sample.content) || !sample.phone.starts_with('+'))

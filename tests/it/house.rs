@@ -13,15 +13,26 @@ use smsq::provider::{Provider, builtin};
 const GROUND: [&str; 4] = ["phone", "rate", "sms", "window"];
 
 /// Each part, from the top down, and the parts below that it may know beside the ground.
-const DIRECTIONS: [(&str, &[&str]); 20] = [
+const DIRECTIONS: [(&str, &[&str]); 21] = [
     ("main", &["cli", "commands"]),
     ("lib", &[]),
     ("cli", &["commands", "config", "console", "exit", "logging"]),
     (
         "commands",
         &[
-            "config", "console", "exit", "import", "logging", "process", "provider", "report",
-            "sandbox", "sender", "store", "text",
+            "atomic_file",
+            "config",
+            "console",
+            "exit",
+            "import",
+            "logging",
+            "process",
+            "provider",
+            "report",
+            "sandbox",
+            "sender",
+            "store",
+            "text",
         ],
     ),
     (
@@ -29,8 +40,9 @@ const DIRECTIONS: [(&str, &[&str]); 20] = [
         &["import", "logging", "provider", "sender", "store"],
     ),
     ("sender", &["process", "provider", "store", "text"]),
-    ("import", &["process", "store", "text"]),
-    ("report", &["store", "text"]),
+    ("import", &["atomic_file", "process", "store", "text"]),
+    ("report", &["atomic_file", "store", "text"]),
+    ("atomic_file", &[]),
     ("logging", &["console"]),
     ("sandbox", &["text"]),
     ("store", &[]),

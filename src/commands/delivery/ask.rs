@@ -6,10 +6,10 @@ use std::fmt::Write as _;
 use indicatif::HumanCount;
 
 use super::Work;
-use crate::commands::import::{self, Outlook, Pace, SAMPLES};
+use crate::commands::import::{self, SAMPLES};
 use crate::commands::words::messages;
 use crate::commands::{Context, providers};
-use crate::import::{PriceOf, Tally, Window};
+use crate::import::{Estimate, Pace, PriceOf, Schedule, StatsBuilder};
 use crate::phone::Phone;
 use crate::rate::Rate;
 use crate::sms::NewSms;
@@ -60,7 +60,7 @@ async fn look(
     let fits = import::seen_by_recipients(campaign, context)?;
     let looked_at = count.min(LOOKED_AT);
     let progress = context.console.progress(Some(looked_at), "looking");
-    let mut tally = Tally::new(SAMPLES, price);
+    let mut stats = StatsBuilder::new(SAMPLES, price);
     let (mut walk, mut seen, mut suppressed) = (Queue::of(campaign.id), 0, 0);
     while seen < looked_at {
         let page = PAGE.min(u32::try_from(looked_at - seen).unwrap_or(PAGE));
@@ -79,14 +79,14 @@ async fn look(
             }
             let shown = fits.as_ref().and_then(|fits| fits(row).ok().flatten());
             let text = shown.as_deref().unwrap_or(&row.content);
-            tally.add(None, &row.phone, text, segments::count(text));
+            stats.add(None, &row.phone, text, segments::count(text));
         }
         progress.set(seen);
     }
     drop(progress);
-    let mut all = tally.finish();
+    let mut stats = stats.finish();
     // The texts are in the queue: it is too late for `--smart`.
-    all.saving = 0;
+    stats.saving = 0;
     let through = provider.map_or("", String::as_str);
     let mut text = format!("campaign `{}` through `{through}`\n", campaign.name);
     let _ = writeln!(text, "  would send  {}", HumanCount(count - suppressed));
@@ -95,7 +95,7 @@ async fn look(
         let now = store.now().await?;
         import::write_schedule(
             &mut text,
-            Window {
+            Schedule {
                 due_at: Some(first.due_at).filter(|at| *at > now && first.attempts == 0),
                 expires_at: first.expires_at,
             },
@@ -104,19 +104,19 @@ async fn look(
     if seen < count {
         let _ = writeln!(text, "  looked at   the first {}", HumanCount(seen));
     }
-    let outlook = Outlook {
-        messages: &all,
-        count: count - suppressed,
-        pace: &Pace {
+    let estimate = Estimate {
+        messages: count - suppressed,
+        stats,
+        pace: Pace {
             limits: limits(context, work, campaign, provider)?,
             open_for: None,
             window: campaign.window.clone(),
-            begins_at: store.now().await?,
+            starts_at: store.now().await?,
         },
-        currency: prices.map(|prices| prices.currency.as_str()),
+        currency: prices.map(|prices| prices.currency.clone()),
     };
-    outlook.write(&mut text);
-    outlook.write_samples(&mut text);
+    import::write_estimate(&mut text, &estimate);
+    import::write_samples(&mut text, &estimate);
     Ok(text)
 }
 

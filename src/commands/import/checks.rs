@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::{List, fault};
 use crate::commands::Context;
 use crate::commands::words::{counted, duration};
-use crate::import::{ImportError, Plan};
+use crate::import::{ImportError, Plan, SeenKeys};
 use crate::store::Store;
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
@@ -27,9 +27,12 @@ pub(in crate::commands) async fn check_rejects(
     for plan in plans {
         let progress = context.console.progress(None, "looking");
         let found = plan
-            .preview(0, None, None, |done| progress.set(done.rows))
+            .preview(&mut SeenKeys::default(), 0, None, None, |done| {
+                progress.set(done.rows)
+            })
             .await
-            .map_err(fault)?;
+            .map_err(fault)?
+            .summary;
         if !allowed.allows(found.rejected, found.rows) {
             let reasons = found.reasons.sorted();
             let (kind, count) = reasons.first().copied().unwrap_or_default();

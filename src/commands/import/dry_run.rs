@@ -7,13 +7,12 @@ use serde_json::json;
 
 use super::look::Look;
 use super::needs::provider_of;
-use super::outlook::Pace;
 use super::{List, existing, fault, prices, tell, unchanged_hint, window};
 use crate::commands::window::check_opens;
 use crate::commands::words::messages;
 use crate::commands::{Context, providers};
 use crate::exit::Exit;
-use crate::import::{Plan, PriceOf, Seen};
+use crate::import::{Estimate, Pace, Plan, Preview, PriceOf, SeenKeys};
 use crate::rate::Rate;
 use crate::report::shell_word;
 use crate::store::{Access, Campaign, Store};
@@ -28,15 +27,15 @@ pub(super) async fn run(list: &List, plans: &[Plan], context: &Context) -> anyho
     let mut seen = HashMap::new();
     for plan in plans {
         let look = look(list, plan, context, store.as_ref(), &mut seen).await?;
-        is_usable &= look.preview.rows > look.preview.rejected;
+        is_usable &= look.summary.rows > look.summary.rejected;
         if context.is_json() {
             objects.push(look.object());
         } else {
             context.console.data(&look.text())?;
         }
-        tell::warn_of(&context.console, look.file, &look.preview.odd);
-        if look.preview.unchanged > 0 {
-            let hint = unchanged_hint(look.preview.unchanged, shell_word(look.campaign));
+        tell::warn_of(&context.console, look.file, &look.summary.non_mobile);
+        if look.summary.unchanged > 0 {
+            let hint = unchanged_hint(look.summary.unchanged, shell_word(look.campaign));
             context.console.say(&hint);
         }
     }
@@ -71,13 +70,13 @@ pub(in crate::commands) async fn confirm(
     for plan in plans {
         looks.push(look(list, plan, context, store.as_ref(), &mut seen).await?);
     }
-    let total = looks.iter().map(|look| look.preview.accepted).sum();
+    let total = looks.iter().map(|look| look.summary.accepted).sum();
     if total < ask_from {
         return Ok(true);
     }
     for look in &looks {
         context.console.say(look.text().trim_end());
-        tell::warn_of(&context.console, look.file, &look.preview.odd);
+        tell::warn_of(&context.console, look.file, &look.summary.non_mobile);
     }
     let is_meant = context.console.ask(&format!("send {}?", messages(total)));
     if !is_meant {
@@ -91,7 +90,7 @@ async fn look<'a>(
     plan: &'a Plan,
     context: &'a Context,
     store: Option<&Store>,
-    seen: &mut HashMap<String, Seen>,
+    seen: &mut HashMap<String, SeenKeys>,
 ) -> anyhow::Result<Look<'a>> {
     let name = list.campaign_for(plan);
     let seen = seen.entry(name.to_owned()).or_default();
@@ -118,23 +117,32 @@ async fn look<'a>(
         None => until.since(begins_at),
     });
     let progress = context.console.progress(None, "looking");
-    let preview = plan
-        .preview_after(seen, SAMPLES, known, price, |done| progress.set(done.rows))
+    let Preview {
+        summary,
+        stats,
+        rejects,
+    } = plan
+        .preview(seen, SAMPLES, known, price, |done| progress.set(done.rows))
         .await
         .map_err(fault)?;
     Ok(Look {
         file: plan.file(),
         campaign: name,
-        mapping: plan.mapping(),
-        preview,
-        schedule: moments,
-        pace: Pace {
-            limits: limits(list, campaign.as_ref(), context)?,
-            open_for,
-            window: hours,
-            begins_at,
+        interpretation: plan.interpretation(),
+        estimate: Estimate {
+            messages: summary.accepted,
+            stats,
+            pace: Pace {
+                limits: limits(list, campaign.as_ref(), context)?,
+                open_for,
+                window: hours,
+                starts_at: begins_at,
+            },
+            currency: prices.map(|prices| prices.currency.clone()),
         },
-        currency: prices.map(|prices| prices.currency.as_str()),
+        summary,
+        rejects,
+        schedule: moments,
     })
 }
 

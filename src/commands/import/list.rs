@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use crate::commands::moment::Moment;
 use crate::commands::window::WindowFlags;
 use crate::commands::words::campaign_name;
-use crate::import::queue::EntryOptions;
-use crate::import::{Allowance, Encoding, Options, Plan, TextSource, Unique, Window};
+use crate::import::consumer::EntryOptions;
+use crate::import::{Encoding, Options, Plan, RejectLimit, Schedule, TextSource, Unique};
 use crate::phone::Region;
 use crate::report::shell_word;
 use crate::store::Campaign;
@@ -78,7 +78,7 @@ pub(in crate::commands) struct List {
     pub(in crate::commands) rejects: Option<PathBuf>,
     /// Write nothing if more rows than that would be rejected: 5% or 100 [default: setting `import.max_rejects`]
     #[arg(long, value_name = "SHARE")]
-    pub(in crate::commands) max_rejects: Option<Allowance>,
+    pub(in crate::commands) max_rejects: Option<RejectLimit>,
     /// The same file may go to another campaign within a day
     #[arg(long)]
     pub(in crate::commands) again: bool,
@@ -126,7 +126,7 @@ impl List {
     }
 
     /// The command that imports the fixed rows of a rejects file.
-    pub(super) fn command(&self, rejects: &Path, campaign: &Campaign, window: Window) -> String {
+    pub(super) fn command(&self, rejects: &Path, campaign: &Campaign, window: Schedule) -> String {
         let mut command = format!("smsq import {}", shell_word(&rejects.display().to_string()));
         let mut flag = |name: &str, value: &str| {
             let _ = write!(command, " {name} {}", shell_word(value));

@@ -5,57 +5,47 @@ use std::fmt::Write as _;
 use indicatif::HumanCount;
 use serde_json::{Value, json};
 
-use super::outlook::{CHARACTERS, Outlook, Pace, alphabet};
+use super::outlook::{self, CHARACTERS, alphabet};
 use super::{prices, tell};
-use crate::import::{Mapping, Preview, Sample, Window};
+use crate::import::{Estimate, Interpretation, Rejection, Sample, Schedule, Summary};
 use crate::text::{printable_line, smart};
 
 /// A file, looked through.
 pub(super) struct Look<'a> {
     pub(super) file: &'a str,
     pub(super) campaign: &'a str,
-    pub(super) mapping: Mapping,
-    pub(super) preview: Preview,
-    pub(super) schedule: Window,
-    /// What would hold.
-    pub(super) pace: Pace,
-    /// Of the prices, where the provider has any.
-    pub(super) currency: Option<&'a str>,
+    pub(super) interpretation: Interpretation,
+    pub(super) summary: Summary,
+    /// The first rejected rows: line and reason.
+    pub(super) rejects: Vec<(u64, Rejection)>,
+    pub(super) schedule: Schedule,
+    pub(super) estimate: Estimate,
 }
 
 impl Look<'_> {
-    fn outlook(&self) -> Outlook<'_> {
-        Outlook {
-            messages: &self.preview.messages,
-            count: self.preview.accepted,
-            pace: &self.pace,
-            currency: self.currency,
-        }
-    }
-
     pub(super) fn text(&self) -> String {
-        let preview = &self.preview;
-        let Mapping {
+        let summary = &self.summary;
+        let Interpretation {
             form, phone, text, ..
-        } = &self.mapping;
+        } = &self.interpretation;
         let mut text = format!(
             "{} into campaign `{}`\n  list        {form}\n  phone       {phone}\n  text        {text}\n",
             self.file, self.campaign
         );
         for (word, count) in [
-            ("rows", preview.rows),
-            ("would send", preview.accepted),
-            ("duplicates", preview.duplicates),
-            ("suppressed", preview.suppressed),
-            ("rejected", preview.rejected),
+            ("rows", summary.rows),
+            ("would send", summary.accepted),
+            ("duplicates", summary.duplicates),
+            ("suppressed", summary.suppressed),
+            ("rejected", summary.rejected),
         ] {
             let _ = writeln!(text, "  {word:<11} {}", HumanCount(count));
         }
-        tell::explain(&mut text, &preview.repeats, &preview.reasons);
+        tell::explain(&mut text, &summary.repeats, &summary.reasons);
         tell::write_schedule(&mut text, self.schedule);
-        self.outlook().write(&mut text);
-        self.outlook().write_samples(&mut text);
-        for (line, rejected) in &preview.rejects {
+        outlook::write_estimate(&mut text, &self.estimate);
+        outlook::write_samples(&mut text, &self.estimate);
+        for (line, rejected) in &self.rejects {
             let _ = writeln!(
                 text,
                 "\n  line {line} rejected: {}",
@@ -66,8 +56,8 @@ impl Look<'_> {
     }
 
     pub(super) fn object(&self) -> Value {
-        let preview = &self.preview;
-        let (all, outlook) = (&preview.messages, self.outlook());
+        let summary = &self.summary;
+        let (estimate, all) = (&self.estimate, &self.estimate.stats);
         let samples: Vec<Value> = all.samples.iter().map(sample_object).collect();
         let countries: serde_json::Map<String, Value> = all
             .countries
@@ -77,7 +67,7 @@ impl Look<'_> {
         let expensive: Vec<Value> = all.expensive.iter().take(CHARACTERS).map(|(character, count)| {
             json!({ "character": character, "messages": count, "instead": smart::plain(*character) })
         }).collect();
-        let rejects: Vec<Value> = preview
+        let rejects: Vec<Value> = self
             .rejects
             .iter()
             .map(|(line, rejected)| json!({ "line": line, "reason": rejected.reason }))
@@ -86,29 +76,29 @@ impl Look<'_> {
             "dry_run": true,
             "file": self.file,
             "campaign": self.campaign,
-            "rows": preview.rows,
-            "accepted": preview.accepted,
-            "duplicates": preview.duplicates,
-            "suppressed": preview.suppressed,
-            "rejected": preview.rejected,
+            "rows": summary.rows,
+            "accepted": summary.accepted,
+            "duplicates": summary.duplicates,
+            "suppressed": summary.suppressed,
+            "rejected": summary.rejected,
             "segments": all.segments,
-            "cost": prices::object(all.cost, self.currency),
+            "cost": prices::object(all.cost, estimate.currency.as_deref()),
             "due_at": self.schedule.due_at.map(|at| at.to_string()),
             "expires_at": self.schedule.expires_at.map(|at| at.to_string()),
-            "takes_ms": outlook.takes().map(crate::sms::millis),
-            "ends_at": outlook.ends_at().map(|at| at.to_string()),
-            "too_late": outlook.too_late().unwrap_or_default(),
+            "takes_ms": estimate.duration().map(crate::sms::millis),
+            "ends_at": estimate.ends_at().map(|at| at.to_string()),
+            "too_late": estimate.too_late().unwrap_or_default(),
             "countries": countries,
             "expensive": expensive,
             "saving": all.saving,
             "longest": all.longest.as_ref().map(sample_object),
-            "dearest": all.dearest.as_ref().map(sample_object),
+            "most_expensive": all.most_expensive.as_ref().map(sample_object),
             "samples": samples,
             "rejects": rejects,
-            "by_reason": tell::by_reason(&preview.reasons),
-            "list": self.mapping.form,
-            "phone": self.mapping.phone,
-            "text": self.mapping.text,
+            "by_reason": tell::by_reason(&summary.reasons),
+            "list": self.interpretation.form,
+            "phone": self.interpretation.phone,
+            "text": self.interpretation.text,
         })
     }
 }

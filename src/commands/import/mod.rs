@@ -18,15 +18,15 @@ pub(super) use self::checks::check_rejects;
 pub(super) use self::dry_run::{SAMPLES, confirm};
 pub(super) use self::list::{FileFormat, List, column};
 pub(super) use self::needs::of_queue as seen_by_recipients;
-pub(super) use self::outlook::{Outlook, Pace};
-pub(super) use self::tell::{Imported, mapping as explained, remarks, write_schedule};
+pub(super) use self::outlook::{write_estimate, write_samples};
+pub(super) use self::tell::{Imported, interpretation as explained, remarks, write_schedule};
 
 use super::signals::Signals;
 use super::window::check_opens;
 use super::words::messages;
 use super::{Context, hinted, purge};
 use crate::exit::Exit;
-use crate::import::{ImportError, Options, Plan, PriceOf, Window, is_stdout};
+use crate::import::{ImportError, Options, Plan, PriceOf, Schedule, Target, is_stdout};
 use crate::sms::Timestamp;
 use crate::store::{
     Access, Campaign, CampaignChange, CampaignState, Fault, NewCampaign, Store, WindowChange,
@@ -198,7 +198,7 @@ pub(super) async fn import(
     store: &Store,
     purpose: Use,
 ) -> anyhow::Result<Ended> {
-    let window = window(list, store.now().await?)?;
+    let schedule = window(list, store.now().await?)?;
     for plan in plans {
         let campaign = store.campaign(list.campaign_for(plan)).await?;
         if let Some(campaign) = &campaign {
@@ -207,14 +207,14 @@ pub(super) async fn import(
         let standing = campaign.and_then(|campaign| campaign.window);
         let hours = list.hours.change(None)?.applied_to(standing);
         if let Some(hours) = hours {
-            check_opens(&hours, window, store.now().await?)?;
+            check_opens(&hours, schedule, store.now().await?)?;
         }
         if purpose == Use::Real {
             checks::check_again(list, plan, context, store).await?;
         }
     }
     for plan in plans {
-        tell::mapping(&context.console, plan.file(), &plan.mapping());
+        tell::interpretation(&context.console, plan.file(), &plan.interpretation());
     }
     let mut signals = Signals::listen()?;
     let mut imported = Vec::new();
@@ -224,7 +224,12 @@ pub(super) async fn import(
         let prices = prices::of(list, Some(&campaign), context);
         let price = |phone: &str| prices?.of(phone);
         let price = prices.is_some().then_some(&price as PriceOf<'_>);
-        let running = crate::import::run(plan, store, &campaign, window, price, |done| {
+        let target = Target {
+            store,
+            campaign: &campaign,
+            schedule: &|_| schedule,
+        };
+        let running = crate::import::run(plan, target, price, |done| {
             progress.set(done.rows);
             if let Some(total) = (done.rows * done.total_bytes).checked_div(done.bytes) {
                 progress.set_total(total.max(done.rows));
@@ -245,11 +250,11 @@ pub(super) async fn import(
             file: plan.file().to_owned(),
             currency: prices.map(|prices| prices.currency.clone()),
             fix: match &summary.rejects_file {
-                Some(rejects) => list.command(rejects, &campaign, window),
+                Some(rejects) => list.command(rejects, &campaign, schedule),
                 None => String::new(),
             },
             campaign: campaign.name,
-            schedule: window,
+            schedule,
             summary,
         });
     }
@@ -267,13 +272,13 @@ async fn acquaint(
     let mut campaign = None;
     if let Some(store) = store {
         if list.campaign.is_none() {
-            plan.find_home(store).await.map_err(fault)?;
+            plan.resolve_campaign(store).await.map_err(fault)?;
         }
         campaign = store.campaign(list.campaign_for(plan)).await?;
     }
     needs::check_sender(list, campaign.as_ref(), context)?;
     let needs = needs::of(list, campaign.as_ref(), context)?;
-    plan.fit_for(needs).map_err(fault)?;
+    plan.set_requirements(needs).map_err(fault)?;
     plan.check_columns(campaign.as_ref()).map_err(fault)
 }
 
@@ -339,17 +344,17 @@ fn this_moment() -> Timestamp {
 }
 
 /// When the messages are due and expire. A relative `--expires` counts from `--at`.
-fn schedule(list: &List, now: Timestamp) -> Window {
+fn schedule(list: &List, now: Timestamp) -> Schedule {
     let due_at = list.at.map(|moment| moment.resolve(now));
     let base = due_at.unwrap_or(now);
-    Window {
+    Schedule {
         due_at,
         expires_at: list.expires.map(|moment| moment.resolve(base)),
     }
 }
 
 /// The schedule, unless it lies in the past or expires before it starts.
-fn window(list: &List, now: Timestamp) -> anyhow::Result<Window> {
+fn window(list: &List, now: Timestamp) -> anyhow::Result<Schedule> {
     let window = schedule(list, now);
     if let Some(at) = window.due_at.filter(|at| now.since(*at) > LATE) {
         return Err(hinted(

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::List;
 use crate::commands::{Context, hinted, providers};
-use crate::import::{Fits, Needs};
+use crate::import::{ProviderRequirements, RowCheck};
 use crate::phone::Phone;
 use crate::provider::{Message, Provider};
 use crate::store::Campaign;
@@ -28,7 +28,7 @@ pub(super) fn of(
     list: &List,
     campaign: Option<&Campaign>,
     context: &Context,
-) -> anyhow::Result<Option<Needs>> {
+) -> anyhow::Result<Option<ProviderRequirements>> {
     let Some(provider) = described(provider_of(list, campaign, context), context)? else {
         return Ok(None);
     };
@@ -39,7 +39,7 @@ pub(super) fn of(
     if !provider.reads_columns() {
         return Ok(None);
     }
-    Ok(Some(Needs {
+    Ok(Some(ProviderRequirements {
         provider: provider.name().to_owned(),
         columns: provider.columns().into_iter().map(str::to_owned).collect(),
         template: provider.template_text().map(str::to_owned),
@@ -75,7 +75,7 @@ pub(super) fn check_sender(
 pub(in crate::commands) fn of_queue(
     campaign: &Campaign,
     context: &Context,
-) -> anyhow::Result<Option<Fits>> {
+) -> anyhow::Result<Option<RowCheck>> {
     let default = context.config.default_provider.as_ref();
     let name = campaign.provider.as_ref().or(default);
     let provider = described(name, context)?.filter(Provider::reads_columns);
@@ -90,7 +90,7 @@ fn described(name: Option<&String>, context: &Context) -> anyhow::Result<Option<
     }
 }
 
-fn fits(provider: Provider, sender: Option<String>) -> Fits {
+fn fits(provider: Provider, sender: Option<String>) -> RowCheck {
     Arc::new(move |row| {
         let message = Message {
             phone: Phone::parse(&row.phone, None).map_err(|error| error.to_string())?,

@@ -10,8 +10,8 @@ use crate::commands::signals::Signals;
 use crate::commands::words::counted;
 use crate::commands::{Context, hinted, purge};
 use crate::exit::Exit;
-use crate::import::queue::{self, Lines, News, Reading, RedisList, Target};
-use crate::import::{ImportError, Summary, Unique, Window};
+use crate::import::consumer::{self, Event, Lines, Reading, RedisList};
+use crate::import::{ImportError, Schedule, Summary, Target, Unique};
 use crate::sms::Timestamp;
 use crate::store::{Access, Store};
 
@@ -95,7 +95,7 @@ pub(super) async fn run(args: &Args, source: Source, context: &Context) -> anyho
         Source::Redis { key, .. } => key.as_str(),
         Source::Stdin => "stdin",
     };
-    let default = queue::default_campaign(stem, &entries).map_err(fault)?;
+    let default = consumer::default_campaign(stem, &entries).map_err(fault)?;
     let name = list.campaign.as_deref().unwrap_or(&default);
     let redis = match &source {
         Source::Redis { url, key } => {
@@ -116,23 +116,23 @@ pub(super) async fn run(args: &Args, source: Source, context: &Context) -> anyho
     let rejects = list.rejects.clone();
     let rejects = rejects.unwrap_or_else(|| PathBuf::from("stdin.rejects.jsonl"));
     if redis.is_none() {
-        queue::check_rejects(&rejects).map_err(fault)?;
+        consumer::check_rejects(&rejects).map_err(fault)?;
     }
     let store = context.open(Access::Create).await?;
     purge::by_the_way(context, &store).await?;
     let standing = store.campaign(name).await?;
     if let Some(campaign) = &standing {
-        queue::unique_in(list.unique.as_ref(), campaign).map_err(fault)?;
+        consumer::unique_in(list.unique.as_ref(), campaign).map_err(fault)?;
     }
     let unique = list.unique.clone().unwrap_or(Unique::None);
     check_sender(list, standing.as_ref(), context)?;
     let campaign = open_named(list, name, unique.to_string(), context, &store).await?;
-    let unique = queue::unique_in(list.unique.as_ref(), &campaign).map_err(fault)?;
+    let unique = consumer::unique_in(list.unique.as_ref(), &campaign).map_err(fault)?;
     let at = |now: Timestamp| schedule(list, now);
     let target = Target {
         store: &store,
         campaign: &campaign,
-        window: &at,
+        schedule: &at,
     };
     let (stop, stopped) = watch::channel(false);
     let reading = Reading {
@@ -155,14 +155,14 @@ pub(super) async fn run(args: &Args, source: Source, context: &Context) -> anyho
         rejects,
     };
     let progress = context.console.progress(None, "importing");
-    let told = |news: News| match news {
-        News::Progress { rows, .. } => progress.set(rows),
+    let told = |news: Event| match news {
+        Event::Progress { rows, .. } => progress.set(rows),
         news => said(context, &news),
     };
     let running = Box::pin(async {
         match &redis {
-            Some(redis) => queue::drain(redis, target, reading, told).await,
-            None => queue::follow(lines(), target, reading, told).await,
+            Some(redis) => consumer::consume(redis, target, reading, told).await,
+            None => consumer::follow(lines(), target, reading, told).await,
         }
     });
     let (summary, signal) = until_stopped(running, &stop).await?;
@@ -171,7 +171,7 @@ pub(super) async fn run(args: &Args, source: Source, context: &Context) -> anyho
     };
     drop(progress);
     let fix = match &summary.rejects_file {
-        Some(rejects) => list.command(rejects, &campaign, Window::default()),
+        Some(rejects) => list.command(rejects, &campaign, Schedule::default()),
         None => String::new(),
     };
     let imported = Imported {
@@ -211,28 +211,28 @@ async fn until_stopped(
 }
 
 /// Says on standard error what happens meanwhile.
-fn said(context: &Context, news: &News) {
+fn said(context: &Context, news: &Event) {
     let console = &context.console;
     match news {
-        News::Progress { .. } => {}
-        News::Away(why) => console.warn(&format!("{why}; waiting for it, nothing is lost")),
-        News::Back => console.say("the server is back"),
-        News::Unsafe => console.warn(
+        Event::Progress { .. } => {}
+        Event::Away(why) => console.warn(&format!("{why}; waiting for it, nothing is lost")),
+        Event::Back => console.say("the server is back"),
+        Event::Unsafe => console.warn(
             "the server knows neither LMOVE nor RPOPLPUSH: entries are taken with RPOP, and those \
              that are not committed when smsq is killed are lost, some thousands at most",
         ),
-        News::Inherited(count) => console.say(&format!(
+        Event::Inherited(count) => console.say(&format!(
             "took up {} that an importer had taken before it died",
             entries(*count)
         )),
-        News::Others(count) => console.say(&format!(
+        Event::Others(count) => console.say(&format!(
             "{} at work on this list too",
             match count {
                 1 => "another importer is".to_owned(),
                 many => format!("{many} other importers are"),
             }
         )),
-        News::Strangers(count) => console.warn(&format!(
+        Event::Strangers(count) => console.warn(&format!(
             "{} of another database {} entries of this list: import it with that database, too",
             counted(*count, "importer"),
             if *count == 1 { "holds" } else { "hold" },

@@ -9,7 +9,10 @@ use crate::commands::Context;
 use crate::commands::words::{counted, messages};
 use crate::console::Console;
 use crate::exit::Exit;
-use crate::import::{Cost, Mapping, Odd, Reasons, Repeat, SegmentTotals, Summary, Window};
+use crate::import::{
+    Cost, Interpretation, NonMobileCounts, RejectionCounts, Repeat, Schedule, SegmentTotals,
+    Summary,
+};
 use crate::report::shell_word;
 use crate::store::Store;
 use crate::window::local_and_utc;
@@ -20,7 +23,7 @@ pub(in crate::commands) struct Imported {
     pub(in crate::commands) campaign: String,
     /// `None`: the provider has no price table.
     pub(in crate::commands) currency: Option<String>,
-    pub(in crate::commands) schedule: Window,
+    pub(in crate::commands) schedule: Schedule,
     pub(in crate::commands) summary: Summary,
     /// The command that imports the rejected rows once they are fixed.
     pub(super) fix: String,
@@ -66,11 +69,15 @@ pub(super) async fn tell(
 }
 
 /// How a list was understood: where that took a guess, or where somebody is watching.
-pub(in crate::commands) fn mapping(console: &Console, file: &str, mapping: &Mapping) {
-    if !mapping.is_plain || console.terminal {
-        let Mapping {
+pub(in crate::commands) fn interpretation(
+    console: &Console,
+    file: &str,
+    interpretation: &Interpretation,
+) {
+    if !interpretation.is_plain || console.terminal {
+        let Interpretation {
             form, phone, text, ..
-        } = mapping;
+        } = interpretation;
         let text = match text.as_str() {
             "" => String::new(),
             text => format!("; text: {text}"),
@@ -98,7 +105,7 @@ pub(in crate::commands) fn remarks(context: &Context, imported: &[Imported]) {
                 .console
                 .say(&format!("fix that file and import it: `{}`", one.fix));
         }
-        warn_of(&context.console, file, &summary.odd);
+        warn_of(&context.console, file, &summary.non_mobile);
         if summary.unchanged > 0 {
             let hint = unchanged_hint(summary.unchanged, shell_word(&one.campaign));
             context.console.say(&hint);
@@ -187,7 +194,7 @@ impl Imported {
 }
 
 /// Behind the counts of duplicates and rejected rows: what they repeat, and what is wrong with them.
-pub(super) fn explain(text: &mut String, repeats: &[Repeat], reasons: &Reasons) {
+pub(super) fn explain(text: &mut String, repeats: &[Repeat], reasons: &RejectionCounts) {
     let mut after = |word: &str, said: String| {
         let line = text
             .find(&format!("  {word} "))
@@ -210,7 +217,7 @@ pub(super) fn explain(text: &mut String, repeats: &[Repeat], reasons: &Reasons) 
     after("rejected", kinds.join(", "));
 }
 
-pub(super) fn by_reason(reasons: &Reasons) -> Value {
+pub(super) fn by_reason(reasons: &RejectionCounts) -> Value {
     let reasons = reasons.sorted().into_iter();
     reasons
         .map(|(reason, count)| json!({ "reason": reason, "count": count }))
@@ -218,7 +225,7 @@ pub(super) fn by_reason(reasons: &Reasons) -> Value {
 }
 
 /// Numbers that text messages seldom reach.
-pub(super) fn warn_of(console: &Console, file: &str, odd: &Odd) {
+pub(super) fn warn_of(console: &Console, file: &str, odd: &NonMobileCounts) {
     for (kind, count, line) in odd.all() {
         console.warn(&format!(
             "`{file}`: {}, the first in line {line}: text messages seldom reach such numbers",
@@ -228,7 +235,7 @@ pub(super) fn warn_of(console: &Console, file: &str, odd: &Odd) {
 }
 
 /// When the messages are due and expire, where the import says so.
-pub(in crate::commands) fn write_schedule(text: &mut String, schedule: Window) {
+pub(in crate::commands) fn write_schedule(text: &mut String, schedule: Schedule) {
     let moments = [
         ("starts", schedule.due_at),
         ("expires", schedule.expires_at),
@@ -299,7 +306,7 @@ fn object(imported: &[Imported]) -> Value {
         "cost": prices::object(cost, currency),
         "due_at": schedule.due_at.map(|at| at.to_string()),
         "expires_at": schedule.expires_at.map(|at| at.to_string()),
-        "by_reason": by_reason(&Reasons::joined(imported.iter().map(|one| &one.summary.reasons))),
+        "by_reason": by_reason(&RejectionCounts::sum(imported.iter().map(|one| &one.summary.reasons))),
         "files": files,
     })
 }

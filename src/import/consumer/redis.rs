@@ -10,7 +10,7 @@ use redis::{
 use secrecy::{ExposeSecret, SecretString};
 use url::Url;
 
-use super::error::QueueError;
+use super::error::ConsumerError;
 
 /// No answer for so long means that the connection is gone.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -42,8 +42,8 @@ pub struct RedisList {
 
 impl RedisList {
     /// `url` is `redis://host:6379/0` or, encrypted, `rediss://…`.
-    pub fn new(url: &str, key: &str, password: &SecretString) -> Result<Self, QueueError> {
-        let fault = |reason: &str| QueueError::Url {
+    pub fn new(url: &str, key: &str, password: &SecretString) -> Result<Self, ConsumerError> {
+        let fault = |reason: &str| ConsumerError::Url {
             reason: reason.to_owned(),
         };
         let mut url = Url::parse(url).map_err(|error| fault(&error.to_string()))?;
@@ -77,7 +77,7 @@ impl RedisList {
     }
 
     /// Fails where the server does not answer, or the key is no list.
-    pub async fn check(&self) -> Result<(), QueueError> {
+    pub async fn check(&self) -> Result<(), ConsumerError> {
         let mut connection = Connection::open(self, "", "").await?;
         connection.waiting().await.map(drop)
     }
@@ -100,21 +100,21 @@ impl RedisList {
     }
 
     /// What is wrong with it, for the operator.
-    fn fault(&self, error: &RedisError) -> QueueError {
+    fn fault(&self, error: &RedisError) -> ConsumerError {
         let place = self.place.clone();
         let code = error.code().unwrap_or_default();
         let text = said(error);
         match error.kind() {
-            _ if code == "WRONGTYPE" => QueueError::WrongType {
+            _ if code == "WRONGTYPE" => ConsumerError::WrongType {
                 place,
                 key: self.key.clone(),
             },
-            ErrorKind::AuthenticationFailed => QueueError::Denied { place },
-            _ if matches!(code, "NOAUTH" | "WRONGPASS") => QueueError::Denied { place },
+            ErrorKind::AuthenticationFailed => ConsumerError::Denied { place },
+            _ if matches!(code, "NOAUTH" | "WRONGPASS") => ConsumerError::Denied { place },
             ErrorKind::Server(
                 ServerErrorKind::Moved | ServerErrorKind::CrossSlot | ServerErrorKind::Ask,
-            ) => QueueError::Cluster { place },
-            _ => QueueError::Server {
+            ) => ConsumerError::Cluster { place },
+            _ => ConsumerError::Server {
                 place,
                 reason: text,
                 is_away: is_away(error),
@@ -174,7 +174,7 @@ impl Connection {
         list: &RedisList,
         token: &str,
         owner: &str,
-    ) -> Result<Self, QueueError> {
+    ) -> Result<Self, ConsumerError> {
         let fault = |error: RedisError| list.fault(&error);
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(CONNECTING))
@@ -195,13 +195,13 @@ impl Connection {
     }
 
     /// How many entries wait.
-    pub(super) async fn waiting(&mut self) -> Result<u64, QueueError> {
+    pub(super) async fn waiting(&mut self) -> Result<u64, ConsumerError> {
         let key = self.list.key.clone();
         self.ask(redis::cmd("LLEN").arg(key)).await
     }
 
     /// Waits until there is an entry, or for about a second. Moving one to where it was changes nothing.
-    pub(super) async fn wait(&mut self) -> Result<(), QueueError> {
+    pub(super) async fn wait(&mut self) -> Result<(), ConsumerError> {
         if self.moving == Moving::Lmove {
             let key = &self.list.key;
             let mut wait = redis::cmd("BLMOVE");
@@ -214,7 +214,7 @@ impl Connection {
     }
 
     /// What the batch holds already, the oldest first.
-    pub(super) async fn held(&mut self, batch: u64) -> Result<Vec<Vec<u8>>, QueueError> {
+    pub(super) async fn held(&mut self, batch: u64) -> Result<Vec<Vec<u8>>, ConsumerError> {
         let held = self.list.held(&self.token, batch);
         let mut entries: Vec<Vec<u8>> = self
             .ask(redis::cmd("LRANGE").arg(held).arg(0).arg(-1))
@@ -224,7 +224,7 @@ impl Connection {
     }
 
     /// Moves some entries into the batch, the oldest first; an empty answer says that none wait.
-    pub(super) async fn take(&mut self, batch: u64) -> Result<Vec<Vec<u8>>, QueueError> {
+    pub(super) async fn take(&mut self, batch: u64) -> Result<Vec<Vec<u8>>, ConsumerError> {
         let held = self.list.held(&self.token, batch);
         let mut pipeline = self.signed();
         for _ in 0..self.chunk {
@@ -277,7 +277,7 @@ impl Connection {
         batch: u64,
         entry: &[u8],
         letter: &str,
-    ) -> Result<(), QueueError> {
+    ) -> Result<(), ConsumerError> {
         let mut pipeline = redis::pipe();
         let push = pipeline.atomic().cmd("LPUSH").arg(self.list.dead());
         push.arg(letter).ignore();
@@ -289,7 +289,7 @@ impl Connection {
     }
 
     /// The batch is committed.
-    pub(super) async fn let_go(&mut self, batch: u64) -> Result<(), QueueError> {
+    pub(super) async fn let_go(&mut self, batch: u64) -> Result<(), ConsumerError> {
         if self.moving == Moving::Rpop {
             return Ok(());
         }
@@ -299,7 +299,7 @@ impl Connection {
     }
 
     /// Puts entries back where they were: only where the server could not keep them.
-    pub(super) async fn put_back(&mut self, entries: &[Vec<u8>]) -> Result<(), QueueError> {
+    pub(super) async fn put_back(&mut self, entries: &[Vec<u8>]) -> Result<(), ConsumerError> {
         if entries.is_empty() {
             return Ok(());
         }
@@ -313,7 +313,7 @@ impl Connection {
     }
 
     /// The other importers that may hold entries.
-    pub(super) async fn others(&mut self) -> Result<Vec<Other>, QueueError> {
+    pub(super) async fn others(&mut self) -> Result<Vec<Other>, ConsumerError> {
         if self.moving == Moving::Rpop {
             return Ok(Vec::new());
         }
@@ -339,7 +339,7 @@ impl Connection {
         dead: &str,
         done: u64,
         batch: u64,
-    ) -> Result<bool, QueueError> {
+    ) -> Result<bool, ConsumerError> {
         let committed = self.list.held(dead, done);
         let left = self.list.held(dead, done + 1);
         let _: u64 = self.ask(redis::cmd("DEL").arg(committed)).await?;
@@ -366,7 +366,7 @@ impl Connection {
     }
 
     /// This importer holds nothing any more.
-    pub(super) async fn leave(&mut self) -> Result<(), QueueError> {
+    pub(super) async fn leave(&mut self) -> Result<(), ConsumerError> {
         if self.moving == Moving::Rpop {
             return Ok(());
         }
@@ -386,7 +386,7 @@ impl Connection {
     async fn ask<T: redis::FromRedisValue>(
         &mut self,
         command: &redis::Cmd,
-    ) -> Result<T, QueueError> {
+    ) -> Result<T, ConsumerError> {
         let asked = command.query_async(&mut self.link).await;
         asked.map_err(|error| self.list.fault(&error))
     }
@@ -394,7 +394,7 @@ impl Connection {
     async fn ask_all<T: redis::FromRedisValue>(
         &mut self,
         pipeline: &Pipeline,
-    ) -> Result<T, QueueError> {
+    ) -> Result<T, ConsumerError> {
         let asked = pipeline.query_async(&mut self.link).await;
         asked.map_err(|error| self.list.fault(&error))
     }

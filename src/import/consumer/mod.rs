@@ -1,7 +1,7 @@
 //! What other programs push becomes messages while they push it: entries of a Redis list, or lines of
 //! standard input. An entry that is no message is set aside with its reason, and holds up no other.
 
-mod drain;
+mod consume;
 mod entry;
 mod error;
 mod lines;
@@ -12,18 +12,17 @@ use std::path::Path;
 use secrecy::SecretString;
 use serde::Deserialize;
 
-pub use self::drain::drain;
+pub use self::consume::consume;
 pub use self::entry::EntryOptions;
-pub use self::error::QueueError;
+pub use self::error::ConsumerError;
 pub use self::lines::{Lines, follow};
 pub use self::redis::RedisList;
 use super::error::ImportError;
+use super::importer::Importer;
 use super::keys::Unique;
-use super::pipeline::Parsed;
 use super::plan::campaign_name;
-use super::{Summary, Window, rejects};
-use crate::sms::Timestamp;
-use crate::store::{Batch, Campaign, Store};
+use super::rejects;
+use crate::store::Campaign;
 
 /// Entries of one batch.
 const BATCH: usize = 5_000;
@@ -38,14 +37,6 @@ pub struct RedisConfig {
     pub password: SecretString,
 }
 
-/// Where the entries go.
-pub struct Target<'a> {
-    pub store: &'a Store,
-    pub campaign: &'a Campaign,
-    /// When messages that are imported at a moment are due, and until when.
-    pub window: &'a (dyn Fn(Timestamp) -> Window + Sync),
-}
-
 /// How entries are read.
 pub struct Reading {
     pub entries: EntryOptions,
@@ -58,7 +49,7 @@ pub struct Reading {
 
 /// What happens meanwhile.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum News {
+pub enum Event {
     /// So many entries, and so many of them no messages.
     Progress {
         rows: u64,
@@ -106,64 +97,9 @@ pub fn unique_in(asked: Option<&Unique>, campaign: &Campaign) -> Result<Unique, 
     }
 }
 
-/// What one import has written.
-struct Import<'a> {
-    target: Target<'a>,
-    id: i64,
-    summary: Summary,
-    repeated: Vec<(u64, String)>,
-}
-
-impl<'a> Import<'a> {
-    async fn begin(target: Target<'a>, name: &str, token: &str) -> Result<Self, ImportError> {
-        let now = target.store.now().await?;
-        let begun = target
-            .store
-            .begin_import(target.campaign.id, name, token, now);
-        Ok(Self {
-            id: begun.await?,
-            target,
-            summary: Summary::default(),
-            repeated: Vec::new(),
-        })
-    }
-
-    /// Commits a batch; `last_line` is larger than that of the batch before.
-    async fn commit(&mut self, parsed: Parsed) -> Result<(), ImportError> {
-        let now = self.target.store.now().await?;
-        let window = (self.target.window)(now);
-        let batch = Batch {
-            import_id: self.id,
-            campaign_id: self.target.campaign.id,
-            now,
-            due_at: window.due_at.unwrap_or(now),
-            expires_at: window.expires_at,
-            window: self.target.campaign.window.clone(),
-            row_count: parsed.row_count(),
-            rejected: parsed.rejected.len() as u64,
-            duplicates: 0,
-            last_line: parsed.last_line,
-            rows: Vec::new(),
-        };
-        let store = self.target.store;
-        let counts = (&mut self.summary, &mut self.repeated);
-        // What programs send, such as codes, is kept nowhere but in its message.
-        let mut texts = super::Texts {
-            wants_sample: false,
-        };
-        super::enqueue(store, batch, parsed, None, &mut texts, counts).await
-    }
-
-    fn progress(&self) -> News {
-        News::Progress {
-            rows: self.summary.rows,
-            rejected: self.summary.rejected,
-        }
-    }
-
-    async fn finish(self) -> Result<Summary, ImportError> {
-        let store = self.target.store;
-        store.finish_import(self.id, store.now().await?).await?;
-        Ok(self.summary)
+fn progress(importer: &Importer<'_>) -> Event {
+    Event::Progress {
+        rows: importer.summary.rows,
+        rejected: importer.summary.rejected,
     }
 }

@@ -5,14 +5,14 @@ use crate::text::content::ContentError;
 
 /// Why a row was not imported.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Rejected {
+pub struct Rejection {
     /// What rows with the same fault are counted under.
     pub kind: &'static str,
     /// What is wrong with this one and what to do about it.
     pub reason: String,
 }
 
-impl Rejected {
+impl Rejection {
     pub(super) fn new(kind: &'static str, reason: impl Into<String>) -> Self {
         Self {
             kind,
@@ -21,7 +21,7 @@ impl Rejected {
     }
 }
 
-impl From<ContentError> for Rejected {
+impl From<ContentError> for Rejection {
     fn from(error: ContentError) -> Self {
         let kind = match error {
             ContentError::Empty | ContentError::Blank => "an empty text",
@@ -32,7 +32,7 @@ impl From<ContentError> for Rejected {
     }
 }
 
-impl From<PhoneError> for Rejected {
+impl From<PhoneError> for Rejection {
     fn from(error: PhoneError) -> Self {
         let kind = match &error {
             PhoneError::Empty => "no phone",

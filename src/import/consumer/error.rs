@@ -2,7 +2,7 @@
 
 /// Why a queue of another program cannot be read.
 #[derive(Debug, thiserror::Error)]
-pub enum QueueError {
+pub enum ConsumerError {
     #[error("the Redis url {reason}; write it like `redis://host:6379/0`")]
     Url { reason: String },
     #[error("`{place}` does not let smsq in: it wants another user or password")]
@@ -22,7 +22,7 @@ pub enum QueueError {
     TakenOver,
 }
 
-impl QueueError {
+impl ConsumerError {
     pub fn hint(&self) -> Option<&'static str> {
         match self {
             Self::Denied { .. } => Some(

@@ -10,13 +10,13 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout_at};
 
 use super::entry::Entries;
-use super::{BATCH, BATCH_BYTES, Import, News, Reading, Target};
-use crate::import::Summary;
+use super::{BATCH, BATCH_BYTES, Event, Reading, progress};
 use crate::import::error::ImportError;
+use crate::import::importer::Importer;
 use crate::import::json_lines;
-use crate::import::pipeline::Parsed;
+use crate::import::pipeline::ParsedBatch;
 use crate::import::rejects::{self, numbered, private};
-use crate::phone::odd_kind;
+use crate::import::{Summary, Target};
 
 /// A line waits at most so long for others.
 const GATHERING: Duration = Duration::from_millis(500);
@@ -37,7 +37,7 @@ pub async fn follow(
     lines: Lines,
     target: Target<'_>,
     mut reading: Reading,
-    mut tell: impl FnMut(News),
+    mut tell: impl FnMut(Event),
 ) -> Result<Summary, ImportError> {
     let token = format!("{:032x}", rand::random::<u128>());
     let mut entries = Entries::new(
@@ -45,7 +45,7 @@ pub async fn follow(
         reading.unique.clone(),
         token.clone(),
     )?;
-    let mut import = Import::begin(target, &lines.name, &token).await?;
+    let mut import = Importer::begin(target, &lines.name, &token).await?;
     let mut set_aside = SetAside::new(lines.rejects);
     let mut incoming = read(lines.input);
     let (mut ended, mut is_stopping) = (false, false);
@@ -59,7 +59,7 @@ pub async fn follow(
                 continue;
             }
         };
-        let mut parsed = Parsed::default();
+        let mut parsed = ParsedBatch::default();
         let (mut next, mut size) = (first, 0);
         let deadline = Instant::now() + GATHERING;
         loop {
@@ -74,12 +74,7 @@ pub async fn follow(
             size += text.len();
             match entries.message(number, &text) {
                 Ok(made) => {
-                    if let Some(kind) = odd_kind(&made.message.phone) {
-                        parsed.odd.push((number, kind));
-                    }
-                    parsed.rows.push(made.message);
-                    parsed.segments.push(made.segments);
-                    parsed.seen.push(made.seen);
+                    parsed.rows.push(made);
                 }
                 Err(rejected) => {
                     set_aside.add(number, &text, &rejected.reason)?;
@@ -97,7 +92,7 @@ pub async fn follow(
         }
         if parsed.row_count() > 0 {
             import.commit(parsed).await?;
-            tell(import.progress());
+            tell(progress(&import));
         }
     }
     import.summary.rejects_file = set_aside.file.and_then(|(path, _)| path);

@@ -11,12 +11,12 @@ use tokio::time::Instant;
 
 use super::entry::Entries;
 use super::redis::{Connection, Moving, RedisList};
-use super::{BATCH, BATCH_BYTES, Import, News, QueueError, Reading, Target};
-use crate::import::Summary;
+use super::{BATCH, BATCH_BYTES, ConsumerError, Event, Reading, progress};
 use crate::import::error::ImportError;
-use crate::import::pipeline::Parsed;
-use crate::import::rejected::Rejected;
-use crate::phone::odd_kind;
+use crate::import::importer::Importer;
+use crate::import::pipeline::ParsedBatch;
+use crate::import::rejection::Rejection;
+use crate::import::{Summary, Target};
 use crate::process::ProcessIdentity;
 
 /// So long a server is waited for that was there.
@@ -28,17 +28,17 @@ const LOOK: Duration = Duration::from_secs(10);
 
 /// Imports what is in the list, and with `follow` what comes into it, until it is told to stop. However it ends,
 /// every entry is a message, in the dead list, or still in Redis.
-pub async fn drain(
+pub async fn consume(
     list: &RedisList,
     target: Target<'_>,
     mut reading: Reading,
-    mut tell: impl FnMut(News),
+    mut tell: impl FnMut(Event),
 ) -> Result<Summary, ImportError> {
     let token = format!("{:032x}", rand::random::<u128>());
     let connection =
         Connection::open(list, &token, &ProcessIdentity::current().to_string()).await?;
     if connection.moving == Moving::Rpop {
-        tell(News::Unsafe);
+        tell(Event::Unsafe);
     }
     let mut drain = Drain {
         list,
@@ -64,7 +64,7 @@ pub async fn drain(
         match drain.step().await {
             Ok(step) => {
                 if away_since.take().is_some() {
-                    (drain.tell)(News::Back);
+                    (drain.tell)(Event::Back);
                     wait = FIRST_WAIT;
                 }
                 match step {
@@ -76,7 +76,7 @@ pub async fn drain(
             Err(ImportError::Queue(fault)) if fault.is_away() => {
                 drain.connection = None;
                 let since = *away_since.get_or_insert_with(|| {
-                    (drain.tell)(News::Away(fault.to_string()));
+                    (drain.tell)(Event::Away(fault.to_string()));
                     Instant::now()
                 });
                 if !reading.follow && since.elapsed() > PATIENCE {
@@ -112,25 +112,25 @@ enum Phase {
     Committed,
 }
 
-struct Drain<'a, T: FnMut(News)> {
+struct Drain<'a, T: FnMut(Event)> {
     list: &'a RedisList,
     entries: Entries,
     token: String,
     /// Until the import is begun.
     target: Option<Target<'a>>,
-    import: Option<Import<'a>>,
+    import: Option<Importer<'a>>,
     connection: Option<Connection>,
     batch: u64,
     /// What the batch holds, the oldest first.
     pending: Vec<Vec<u8>>,
     /// Entries of the batch that are in the dead list.
-    rejected: Vec<(u64, Rejected)>,
+    rejected: Vec<(u64, Rejection)>,
     phase: Phase,
     looked_at: Option<Instant>,
     tell: &'a mut T,
 }
 
-impl<T: FnMut(News)> Drain<'_, T> {
+impl<T: FnMut(Event)> Drain<'_, T> {
     /// Takes a batch and commits it. After a fault of the server it may be called again.
     async fn step(&mut self) -> Result<Step, ImportError> {
         if self.connection.is_none() {
@@ -150,7 +150,7 @@ impl<T: FnMut(News)> Drain<'_, T> {
             self.begin().await?;
             if let Some(import) = &mut self.import {
                 import.commit(parsed).await?;
-                (self.tell)(import.progress());
+                (self.tell)(progress(import));
             }
             self.phase = Phase::Committed;
         }
@@ -162,8 +162,8 @@ impl<T: FnMut(News)> Drain<'_, T> {
         Ok(Step::Committed)
     }
 
-    fn connection(&mut self) -> Result<&mut Connection, QueueError> {
-        self.connection.as_mut().ok_or(QueueError::TakenOver)
+    fn connection(&mut self) -> Result<&mut Connection, ConsumerError> {
+        self.connection.as_mut().ok_or(ConsumerError::TakenOver)
     }
 
     /// Fills the batch with what it holds already, with what a dead importer has left, or with new entries.
@@ -176,7 +176,7 @@ impl<T: FnMut(News)> Drain<'_, T> {
         let is_due = self.looked_at.is_none_or(|at| at.elapsed() > LOOK);
         if self.pending.is_empty() && is_due && self.inherit().await? {
             self.pending = self.connection()?.held(batch).await?;
-            (self.tell)(News::Inherited(self.pending.len() as u64));
+            (self.tell)(Event::Inherited(self.pending.len() as u64));
         }
         if !self.pending.is_empty() || self.connection()?.waiting().await? == 0 {
             return Ok(());
@@ -197,7 +197,7 @@ impl<T: FnMut(News)> Drain<'_, T> {
 
     async fn begin(&mut self) -> Result<(), ImportError> {
         if let Some(target) = self.target.take() {
-            let begun = Import::begin(target, &self.list.name(), &self.token).await;
+            let begun = Importer::begin(target, &self.list.name(), &self.token).await;
             self.import = Some(begun?);
         }
         Ok(())
@@ -231,29 +231,24 @@ impl<T: FnMut(News)> Drain<'_, T> {
         }
         let is_first = self.looked_at.replace(Instant::now()).is_none();
         if is_first && others > 0 {
-            (self.tell)(News::Others(others));
+            (self.tell)(Event::Others(others));
         }
         if is_first && strangers > 0 {
-            (self.tell)(News::Strangers(strangers));
+            (self.tell)(Event::Strangers(strangers));
         }
         Ok(false)
     }
 
     /// Makes messages of the batch; what is none goes to the dead list before the others are committed.
-    async fn parse(&mut self) -> Result<Parsed, ImportError> {
+    async fn parse(&mut self) -> Result<ParsedBatch, ImportError> {
         let first = self.import.as_ref().map_or(0, |one| one.summary.rows) + 1;
-        let mut parsed = Parsed::default();
+        let mut parsed = ParsedBatch::default();
         let (mut good, mut dead, mut faults) = (Vec::new(), Vec::new(), Vec::new());
         let first = first + self.rejected.len() as u64;
         for (number, entry) in (first..).zip(self.pending.drain(..)) {
             match self.entries.message(number, &entry) {
                 Ok(made) => {
-                    if let Some(kind) = odd_kind(&made.message.phone) {
-                        parsed.odd.push((number, kind));
-                    }
-                    parsed.rows.push(made.message);
-                    parsed.segments.push(made.segments);
-                    parsed.seen.push(made.seen);
+                    parsed.rows.push(made);
                     good.push(entry);
                 }
                 Err(rejected) => {
@@ -313,7 +308,7 @@ impl<T: FnMut(News)> Drain<'_, T> {
             return fault;
         };
         match import.target.store.is_import_ended(import.id).await {
-            Ok(true) => QueueError::TakenOver.into(),
+            Ok(true) => ConsumerError::TakenOver.into(),
             _ => fault,
         }
     }

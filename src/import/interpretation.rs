@@ -8,7 +8,7 @@ use crate::text::listed;
 
 /// How a list was understood.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mapping {
+pub struct Interpretation {
     /// `CSV in GB18030, ; between the fields, header in line 1`
     pub form: String,
     /// Which column is the phone, and why.
@@ -20,7 +20,7 @@ pub struct Mapping {
 }
 
 /// How a list was understood whose text comes from `text`.
-pub(super) fn mapping(source: &Source, header: &Header, text: String) -> Mapping {
+pub(super) fn interpretation(source: &Source, header: &Header, text: String) -> Interpretation {
     let form = match &source.form {
         Form::Separated(format) => format!(
             "CSV in {}, {} between the fields",
@@ -38,7 +38,7 @@ pub(super) fn mapping(source: &Source, header: &Header, text: String) -> Mapping
         (_, Some(line)) => format!(", header in line {line}"),
         (_, None) => ", no header".to_owned(),
     };
-    Mapping {
+    Interpretation {
         form: format!("{form}{place}"),
         phone: phone(header),
         text,
@@ -66,8 +66,8 @@ fn phone(header: &Header) -> String {
 }
 
 impl Plan {
-    pub fn mapping(&self) -> Mapping {
-        mapping(&self.source, &self.header, self.origin())
+    pub fn interpretation(&self) -> Interpretation {
+        interpretation(&self.source, &self.header, self.origin())
     }
 
     fn origin(&self) -> String {

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::error::ImportError;
 use super::pipeline;
 use super::plan::Plan;
-use crate::sms::NewSms;
+use super::rows::Made;
 use crate::store::{Store, StoreError};
 use crate::text::listed;
 
@@ -15,7 +15,7 @@ const NAMED: usize = 5;
 impl Plan {
     /// Makes the campaign of a failures file's messages its default one, where this database knows any of
     /// them; several campaigns are a fault. Any other file keeps its own name.
-    pub async fn find_home(&mut self, store: &Store) -> Result<(), ImportError> {
+    pub async fn resolve_campaign(&mut self, store: &Store) -> Result<(), ImportError> {
         if !self.is_failures_file() {
             return Ok(());
         }
@@ -50,12 +50,14 @@ impl Plan {
     }
 }
 
-async fn campaigns_of(rows: &[NewSms], store: &Store) -> Result<BTreeSet<i64>, StoreError> {
-    let ids: Vec<i64> = rows.iter().filter_map(|row| row.replaces).collect();
+async fn campaigns_of(rows: &[Made], store: &Store) -> Result<BTreeSet<i64>, StoreError> {
+    let ids: Vec<i64> = rows.iter().filter_map(|row| row.message.replaces).collect();
     let origins = store.origins(&ids).await?;
     let known = rows.iter().filter_map(|row| {
-        let origin = origins.get(&row.replaces?)?;
-        origin.shares_with(row).then_some(origin.campaign_id)
+        let origin = origins.get(&row.message.replaces?)?;
+        origin
+            .shares_with(&row.message)
+            .then_some(origin.campaign_id)
     });
     Ok(known.collect())
 }

@@ -11,7 +11,7 @@ use crate::import::json_lines::{Object, cell, is_nested};
 use crate::import::keys::{Keys, Unique};
 use crate::import::plan::{TextSource, check_constant, read_template};
 use crate::import::reader::{LONGEST, Malformed, Record};
-use crate::import::rejected::Rejected;
+use crate::import::rejection::Rejection;
 use crate::import::rows::{Made, Rows, Text};
 use crate::phone::Region;
 use crate::text::template::Template;
@@ -41,7 +41,7 @@ pub(super) struct Entries {
     unique: Unique,
     /// What tells the entries of this import from those of others.
     token: String,
-    shapes: HashMap<Vec<String>, Result<Shape, Rejected>>,
+    shapes: HashMap<Vec<String>, Result<Shape, Rejection>>,
 }
 
 /// What is known of entries with the same keys.
@@ -81,7 +81,7 @@ impl Entries {
     }
 
     /// The message of an entry, the `number`th of its import, and what its text costs; or why it is none.
-    pub(super) fn message(&mut self, number: u64, entry: &[u8]) -> Result<Made, Rejected> {
+    pub(super) fn message(&mut self, number: u64, entry: &[u8]) -> Result<Made, Rejection> {
         let entry = entry.trim_ascii();
         if entry.len() > LONGEST {
             return Err(Malformed::TooLong.into());
@@ -120,12 +120,12 @@ impl Entries {
         Ok(made)
     }
 
-    fn shape(&self, keys: &[String]) -> Result<Shape, Rejected> {
+    fn shape(&self, keys: &[String]) -> Result<Shape, Rejection> {
         if keys.len() > MOST_KEYS {
             let reason = format!("the entry has more than {MOST_KEYS} keys");
-            return Err(Rejected::new("too many keys", reason));
+            return Err(Rejection::new("too many keys", reason));
         }
-        let fault = |error: ImportError| Rejected::new("keys that do not fit", error.to_string());
+        let fault = |error: ImportError| Rejection::new("keys that do not fit", error.to_string());
         let names: Vec<&str> = keys.iter().map(String::as_str).collect();
         let columns = Columns::find(ENTRY, &names, &self.options.columns, None).map_err(fault)?;
         let text = match (&self.template, columns.content) {
@@ -138,7 +138,7 @@ impl Entries {
             (None, Some(column)) => Text::Column(column),
             (None, None) => {
                 let reason = "the entry has no `content`";
-                return Err(Rejected::new("no text", reason));
+                return Err(Rejection::new("no text", reason));
             }
         };
         let made_of = Keys::of(&self.unique, ENTRY, &self.token, &columns).map_err(fault)?;

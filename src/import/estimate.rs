@@ -1,0 +1,243 @@
+//! What sending would be like: segments and why they are needed, cost, countries, duration, and the
+//! messages worth looking at. For a list before it is imported and for queued messages before sending.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::phone;
+use crate::rate::Rate;
+use crate::sms::Timestamp;
+use crate::text::segments::{self, Alphabet, Segments};
+use crate::text::smart;
+use crate::window::Window;
+
+/// How many different characters outside GSM-7 are counted.
+const MAX_CHARACTERS: usize = 10_000;
+
+/// What sending messages would be like.
+pub struct Estimate {
+    /// Messages to send; may be more than were read for `stats`.
+    pub messages: u64,
+    pub stats: MessageStats,
+    pub pace: Pace,
+    /// The currency of the costs; `None` without a price table.
+    pub currency: Option<String>,
+}
+
+/// How fast messages may be sent, and when.
+pub struct Pace {
+    pub limits: Vec<Rate>,
+    /// For how long messages are worth sending and may be sent; `None`: without end.
+    pub open_for: Option<Duration>,
+    pub window: Option<Window>,
+    pub starts_at: Timestamp,
+}
+
+impl Estimate {
+    /// How long sending takes at the lowest limit; `None` without a limit.
+    pub fn duration(&self) -> Option<Duration> {
+        let limits = self.pace.limits.iter().map(|limit| limit.per_second());
+        let seconds = (as_f64(self.messages) / limits.reduce(f64::min)?).ceil();
+        Duration::try_from_secs_f64(seconds).ok()
+    }
+
+    /// When the last message would be sent, within the limits and the sending window.
+    pub fn ends_at(&self) -> Option<Timestamp> {
+        let (duration, starts_at) = (self.duration()?, self.pace.starts_at);
+        Some(match &self.pace.window {
+            Some(window) => window.end_of(starts_at, duration),
+            None => starts_at.plus(duration),
+        })
+    }
+
+    /// How many messages would expire before they are sent; `None` if all are sent in time.
+    pub fn too_late(&self) -> Option<u64> {
+        let share = 1.0 - self.pace.open_for?.as_secs_f64() / self.duration()?.as_secs_f64();
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a share of the messages"
+        )]
+        let late = (share * as_f64(self.messages)).ceil() as u64;
+        (share > 0.0).then_some(late)
+    }
+
+    /// The samples with their labels: the first messages, then the longest and the most expensive one
+    /// where these differ from the others.
+    pub fn labelled_samples(&self) -> Vec<(Option<&'static str>, &Sample)> {
+        let stats = &self.stats;
+        let mut shown: Vec<_> = stats.samples.iter().map(|sample| (None, sample)).collect();
+        let is_new = |shown: &[(_, &Sample)], sample| shown.iter().all(|(_, one)| *one != sample);
+        if let Some(longest) = &stats.longest
+            && is_new(&shown, longest)
+        {
+            shown.push((Some("longest"), longest));
+        }
+        if let Some(sample) = &stats.most_expensive
+            && shown
+                .iter()
+                .all(|(_, one)| one.segments.count < sample.segments.count)
+        {
+            shown.push((Some("most expensive"), sample));
+        }
+        shown
+    }
+}
+
+fn as_f64(count: u64) -> f64 {
+    u32::try_from(count).map_or(f64::MAX, f64::from)
+}
+
+/// A message as it would be sent.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Sample {
+    /// The line in the file; `None` for a queued message.
+    pub line: Option<u64>,
+    /// E.164 with `+`.
+    pub phone: String,
+    /// The text that the recipient sees.
+    pub content: String,
+    pub segments: Segments,
+}
+
+/// Properties of a set of messages.
+#[derive(Default)]
+pub struct MessageStats {
+    /// The first messages.
+    pub samples: Vec<Sample>,
+    pub segments: SegmentTotals,
+    /// Characters outside GSM-7 with the number of messages that have them, most frequent first.
+    pub expensive: Vec<(char, u64)>,
+    /// The message with the most characters.
+    pub longest: Option<Sample>,
+    /// The message with the most segments.
+    pub most_expensive: Option<Sample>,
+    /// Recipients by country, most frequent first.
+    pub countries: Vec<(String, u64)>,
+    /// Segments that `--smart` would save.
+    pub saving: u64,
+    pub cost: Cost,
+}
+
+/// Messages and their segments by alphabet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct SegmentTotals {
+    pub messages: u64,
+    /// Segments of all messages.
+    pub total: u64,
+    /// Messages in GSM-7.
+    pub gsm7: u64,
+    /// Messages in UCS-2.
+    pub ucs2: u64,
+}
+
+impl SegmentTotals {
+    pub(super) fn add(&mut self, segments: &Segments) {
+        self.messages += 1;
+        self.total += u64::from(segments.count.unsigned_abs());
+        match segments.alphabet {
+            Alphabet::Gsm7 => self.gsm7 += 1,
+            Alphabet::Ucs2 => self.ucs2 += 1,
+        }
+    }
+}
+
+/// Returns the price of one segment to a phone in millionths of the currency, if it is known.
+pub type PriceOf<'p> = &'p (dyn Fn(&str) -> Option<u64> + Sync);
+
+/// The cost of messages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cost {
+    /// In millionths of the currency.
+    pub amount: u64,
+    /// Messages without a known price.
+    pub unpriced: u64,
+}
+
+impl Cost {
+    pub(super) fn add(&mut self, price: Option<u64>, segments: i32) {
+        match price {
+            Some(price) => self.amount += price * u64::from(segments.unsigned_abs()),
+            None => self.unpriced += 1,
+        }
+    }
+}
+
+/// Collects [`MessageStats`] one message at a time.
+pub struct StatsBuilder<'p> {
+    stats: MessageStats,
+    max_samples: usize,
+    price: Option<PriceOf<'p>>,
+    characters: HashMap<char, u64>,
+    countries: BTreeMap<String, u64>,
+    longest: usize,
+}
+
+impl<'p> StatsBuilder<'p> {
+    /// Keeps the first `max_samples` messages as samples.
+    pub fn new(max_samples: usize, price: Option<PriceOf<'p>>) -> Self {
+        Self {
+            stats: MessageStats::default(),
+            max_samples,
+            price,
+            characters: HashMap::new(),
+            countries: BTreeMap::new(),
+            longest: 0,
+        }
+    }
+
+    /// Adds a message with the text that the recipient sees.
+    pub fn add(&mut self, line: Option<u64>, phone: &str, content: &str, segments: Segments) {
+        let stats = &mut self.stats;
+        let sample = || Sample {
+            line,
+            phone: phone.to_owned(),
+            content: content.to_owned(),
+            segments,
+        };
+        stats.segments.add(&segments);
+        if let Some(price) = self.price {
+            stats.cost.add(price(phone), segments.count);
+        }
+        if segments.alphabet == Alphabet::Ucs2 {
+            let cheaper = segments::count(&smart::cheaper(content)).count;
+            stats.saving += u64::from((segments.count - cheaper).unsigned_abs());
+        }
+        let country = phone::country(phone).unwrap_or_else(|| "elsewhere".to_owned());
+        *self.countries.entry(country).or_default() += 1;
+        let length = content.chars().count();
+        if length > self.longest {
+            self.longest = length;
+            stats.longest = Some(sample());
+        }
+        let most = stats.most_expensive.as_ref();
+        if most.is_none_or(|most| segments.count > most.segments.count) {
+            stats.most_expensive = Some(sample());
+        }
+        let characters: HashSet<char> = segments::outside_gsm7(content).collect();
+        for character in characters {
+            if self.characters.len() < MAX_CHARACTERS || self.characters.contains_key(&character) {
+                *self.characters.entry(character).or_default() += 1;
+            }
+        }
+        if stats.samples.len() < self.max_samples {
+            stats.samples.push(sample());
+        }
+    }
+
+    pub fn finish(self) -> MessageStats {
+        MessageStats {
+            expensive: most_frequent_first(self.characters),
+            countries: most_frequent_first(self.countries),
+            ..self.stats
+        }
+    }
+}
+
+fn most_frequent_first<K: Ord>(counts: impl IntoIterator<Item = (K, u64)>) -> Vec<(K, u64)> {
+    let mut counts: Vec<_> = counts.into_iter().collect();
+    counts.sort_by(|(one, fewer), (other, more)| (more, one).cmp(&(fewer, other)));
+    counts
+}
