@@ -1,4 +1,4 @@
-//! The figures of the README: each is a ratio of two things that were measured in the same run. `cargo bench`
+//! The figures of docs/benchmarks.md: each is a ratio of two things that were measured in the same run. `cargo bench`
 //! prints them all as one table, `cargo bench -- importing` some of them; it takes a few minutes, sends nothing
 //! off this machine and cleans up.
 

@@ -5,6 +5,7 @@ mod batches;
 mod cli;
 mod cluster;
 mod configuration;
+mod docs;
 mod faults;
 mod flows;
 mod forgetting;
