@@ -8,14 +8,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
 use anyhow::{Context as _, ensure};
+use smsq::limit::MIN_TOLERANCE;
 use smsq::phone::Phone;
+use smsq::queue::batch;
+use smsq::queue::{Admission, CampaignClaim, ClaimedSms, ProviderClaim, Settlement, Transition};
 use smsq::rate::Rates;
 use smsq::sms::{Acceptance, NewSms, Sms, Timestamp};
-use smsq::store::pace::GRACE;
-use smsq::store::{
-    Access, Admission, Ask, Batch, Claimed, Fate, NewCampaign, NewWorker, Round, RouteClaim,
-    Settlement, Store, calls,
-};
+use smsq::store::{Access, Batch, CommitBatch, NewCampaign, NewWorker, Store};
 use tempfile::TempDir;
 
 pub(crate) const KINDS: [Kind; 3] = [Kind::Sqlite, Kind::Mariadb, Kind::Postgres];
@@ -145,48 +144,48 @@ impl Database {
     /// One round: settles these as sent, and claims as many as are wanted.
     pub(crate) async fn round(
         &self,
-        sent: Vec<Claimed>,
-        want: u32,
-    ) -> anyhow::Result<Vec<Claimed>> {
+        sent: Vec<ClaimedSms>,
+        max_messages: u32,
+    ) -> anyhow::Result<Vec<ClaimedSms>> {
         let now = self.clock.0.plus(self.clock.1.elapsed());
         let settlements = sent.into_iter().map(|claimed| Settlement {
             id: claimed.sms.id,
             claim: claimed.sms.claim,
             provider: "bench".to_owned(),
-            fate: Fate::Sent(Acceptance {
+            transition: Transition::Sent(Acceptance {
                 message_id: Some(format!("bench-{}", claimed.sms.id)),
                 ..Acceptance::default()
             }),
         });
-        let claim = RouteClaim {
+        let claim = ProviderClaim {
             provider: "bench".to_owned(),
             is_default: true,
             limits: Vec::new(),
             by_segments: false,
             from_us: now.as_millis() * 1_000,
             until_us: now.as_millis() * 1_000 + 50_000,
-            returned: Vec::new(),
+            released: Vec::new(),
             held: Vec::new(),
-            want,
-            calls: want,
-            asks: vec![Ask {
+            max_messages,
+            max_requests: max_messages,
+            campaigns: vec![CampaignClaim {
                 campaign_id: self.campaign_id,
-                at_most: want,
-                per_call: 1,
+                max_messages,
+                max_batch: 1,
             }],
         };
-        let round = Round {
+        let round = CommitBatch {
             worker_id: self.worker_id,
             now,
-            reach: GRACE,
+            tolerance: MIN_TOLERANCE,
             settlements: settlements.collect(),
-            halts: Vec::new(),
-            stops: Vec::new(),
-            refill: false,
+            campaign_stops: Vec::new(),
+            pauses: Vec::new(),
+            fill_limits: false,
             caps: smsq::rate::Rates::default(),
             claims: vec![claim],
             admit: Arc::new(admit),
-            fill: Arc::new(calls::alone),
+            fill: Arc::new(batch::alone),
         };
         let done = self.store.round(Arc::new(round)).await?;
         let claimed = done.claims.into_iter().next().context("no claim")?;
@@ -296,7 +295,7 @@ fn message(import_id: i64, line: u64) -> NewSms {
 fn admit(sms: &Sms) -> Admission {
     match Phone::parse(&sms.phone, None) {
         Ok(phone) => Admission::Send { phone, segments: 1 },
-        Err(error) => Admission::Refuse(smsq::sms::Failure::new(
+        Err(error) => Admission::Fail(smsq::sms::Failure::new(
             smsq::sms::Class::Recipient,
             error.to_string(),
         )),

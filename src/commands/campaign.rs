@@ -5,7 +5,7 @@ use serde_json::json;
 use super::words::{campaign_name, messages};
 use super::{Context, hinted};
 use crate::exit::Exit;
-use crate::store::{Campaign, CampaignState};
+use crate::store::{Campaign, CampaignStatus};
 
 const PAUSE_EXAMPLES: &str = "\
 Example:
@@ -51,22 +51,22 @@ pub(crate) async fn pause(args: &PauseArgs, context: &Context) -> anyhow::Result
     let campaign = context.campaign(&store, &args.campaign).await?;
     let name = &campaign.name;
     let said = match campaign.state {
-        CampaignState::Cancelled => {
+        CampaignStatus::Cancelled => {
             return Err(hinted(
                 format!("campaign `{name}` is cancelled: nothing of it is left to pause"),
                 None::<&str>,
             ));
         }
-        CampaignState::Paused => format!("campaign `{name}` is paused already"),
-        CampaignState::Active | CampaignState::Stopped => {
+        CampaignStatus::Paused => format!("campaign `{name}` is paused already"),
+        CampaignStatus::Active | CampaignStatus::Stopped => {
             let reason = Some("paused by `smsq pause`");
             store
-                .set_campaign_state(campaign.id, CampaignState::Paused, reason)
+                .set_campaign_state(campaign.id, CampaignStatus::Paused, reason)
                 .await?;
             format!("paused campaign `{name}`; running workers stop within seconds")
         }
     };
-    tell(context, &campaign, CampaignState::Paused, &said, None)?;
+    tell(context, &campaign, CampaignStatus::Paused, &said, None)?;
     Ok(Exit::Done)
 }
 
@@ -75,16 +75,16 @@ pub(crate) async fn resume(args: &ResumeArgs, context: &Context) -> anyhow::Resu
     let campaign = context.campaign(&store, &args.campaign).await?;
     let name = &campaign.name;
     let said = match campaign.state {
-        CampaignState::Active => format!("campaign `{name}` is active already"),
+        CampaignStatus::Active => format!("campaign `{name}` is active already"),
         before => {
             store
-                .set_campaign_state(campaign.id, CampaignState::Active, None)
+                .set_campaign_state(campaign.id, CampaignStatus::Active, None)
                 .await?;
             let before = before.as_str();
             format!("campaign `{name}` is active again (it was {before}); next: `smsq send`")
         }
     };
-    tell(context, &campaign, CampaignState::Active, &said, None)?;
+    tell(context, &campaign, CampaignStatus::Active, &said, None)?;
     Ok(Exit::Done)
 }
 
@@ -95,7 +95,7 @@ pub(crate) async fn cancel(args: &CancelArgs, context: &Context) -> anyhow::Resu
     store
         .set_campaign_state(
             campaign.id,
-            CampaignState::Cancelled,
+            CampaignStatus::Cancelled,
             Some("cancelled by `smsq cancel`"),
         )
         .await?;
@@ -108,7 +108,7 @@ pub(crate) async fn cancel(args: &CancelArgs, context: &Context) -> anyhow::Resu
     tell(
         context,
         &campaign,
-        CampaignState::Cancelled,
+        CampaignStatus::Cancelled,
         &said,
         Some(moved),
     )?;
@@ -118,7 +118,7 @@ pub(crate) async fn cancel(args: &CancelArgs, context: &Context) -> anyhow::Resu
 fn tell(
     context: &Context,
     campaign: &Campaign,
-    state: CampaignState,
+    state: CampaignStatus,
     said: &str,
     moved: Option<u64>,
 ) -> anyhow::Result<()> {

@@ -11,7 +11,7 @@ use super::{Context, message_and_hint, providers};
 use crate::exit::Exit;
 use crate::provider::Provider;
 use crate::store::inspect::Audit;
-use crate::store::{CampaignState, Fault, Probe, Store, StoreError};
+use crate::store::{CampaignStatus, Fault, Probe, Store, StoreError};
 
 const EXAMPLES: &str = "\
 Example:
@@ -124,7 +124,7 @@ async fn providers_in_use(
     let mut names = Vec::new();
     for (campaign, totals) in store.campaign_totals().await? {
         let is_over = totals.queued + totals.sending == 0;
-        if is_over || campaign.state == CampaignState::Cancelled {
+        if is_over || campaign.state == CampaignStatus::Cancelled {
             continue;
         }
         let default = context.config.default_provider.clone();

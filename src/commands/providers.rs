@@ -172,7 +172,7 @@ fn list(context: &Context) -> anyhow::Result<Exit> {
 async fn resume(name: &str, context: &Context) -> anyhow::Result<Exit> {
     context.stanza(name)?;
     let store = context.store().await?;
-    let resumed = store.end_stop(name, store.now().await?).await?;
+    let resumed = store.end_provider_pause(name, store.now().await?).await?;
     if context.is_json() {
         context.print_json(&json!({ "provider": name, "resumed": resumed }))?;
     }

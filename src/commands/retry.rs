@@ -9,7 +9,7 @@ use super::words::{campaign_name, messages};
 use super::{Context, hinted};
 use crate::exit::Exit;
 use crate::sms::Class;
-use crate::store::{Campaign, CampaignState, RetryFilter};
+use crate::store::{Campaign, CampaignStatus, RetryFilter};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -58,7 +58,7 @@ pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
         None => None,
     };
     if let Some(campaign) = &campaign
-        && campaign.state == CampaignState::Cancelled
+        && campaign.state == CampaignStatus::Cancelled
     {
         let name = &campaign.name;
         return Err(hinted(
@@ -86,7 +86,7 @@ pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
         (store.retry_failed(&filter, now).await?, "failed")
     };
     let campaigns = store.campaigns().await?;
-    let is_cancelled = |one: &Campaign| one.state == CampaignState::Cancelled;
+    let is_cancelled = |one: &Campaign| one.state == CampaignStatus::Cancelled;
     match moved {
         0 if campaign.is_none() && campaigns.iter().any(is_cancelled) => {
             context.console.say(&format!(

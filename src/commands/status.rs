@@ -14,7 +14,7 @@ use crate::exit::Exit;
 use crate::report::{self, Active, Standing, in_words};
 use crate::sms::Timestamp;
 use crate::store::inspect::Totals;
-use crate::store::{Stop, Store};
+use crate::store::{ProviderPause, Store};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -150,7 +150,7 @@ pub(super) fn note_lost(object: &mut Value, lost: &[(i64, u64)]) {
 /// Why messages wait.
 struct Notes {
     /// Providers that asked to be left alone.
-    stops: Vec<Stop>,
+    stops: Vec<ProviderPause>,
     /// By campaign: what the last attempt of a message met that waits for another one.
     failures: Vec<(String, String)>,
 }
@@ -163,7 +163,7 @@ impl Notes {
                 failures.push((one.campaign.clone(), reason));
             }
         }
-        let stops = store.stops(now).await?;
+        let stops = store.provider_pauses(now).await?;
         Ok(Self { stops, failures })
     }
 

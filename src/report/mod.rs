@@ -31,7 +31,7 @@ use crate::store::inspect::{
     ClassCount, FailureRecord, FirstDue, ListCount, REASONS, SentFacts, SentMessage, SentWalk,
     Totals,
 };
-use crate::store::{Campaign, CampaignState, Store, StoreError};
+use crate::store::{Campaign, CampaignStatus, Store, StoreError};
 use crate::window::{Clock, Window, local_and_utc};
 
 pub use advice::{Step, advice, shell_word, steps};
@@ -192,7 +192,7 @@ impl Standing {
         Self {
             campaign: campaign.name.clone(),
             state: match campaign.state {
-                CampaignState::Active if idle => "done",
+                CampaignStatus::Active if idle => "done",
                 state => state.as_str(),
             },
             state_reason: campaign.state_reason.clone(),

@@ -46,7 +46,7 @@ async fn cancelled(folder: &tempfile::TempDir, count: u64) -> (Store, Campaign) 
     };
     store.enqueue(batch).await.expect("queued");
     store
-        .set_campaign_state(campaign.id, CampaignState::Cancelled, None)
+        .set_campaign_state(campaign.id, CampaignStatus::Cancelled, None)
         .await
         .expect("set");
     store.cancel_rows(campaign.id, now).await.expect("moved");

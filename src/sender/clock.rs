@@ -14,7 +14,7 @@ const TOLERANCE_US: i64 = 200_000;
 /// So many microseconds in a second two good clocks may drift apart, with room for a slewed one.
 const DRIFT: i64 = 200;
 /// And so many a difference is worked off with. The pace has room for it in every window.
-const SLEW: i64 = 1_000_000 / crate::store::pace::SLEWED;
+const SLEW: i64 = 1_000_000 / crate::limit::SLEW_DIVISOR;
 /// A database may cut its time to the millisecond or round it.
 const ROUNDED_US: (i64, i64) = (-500, 1_000);
 /// So often the clock is asked at the start; the best of them count.

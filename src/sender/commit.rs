@@ -9,10 +9,12 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::SendError;
-use super::clerk::Clerk;
+use super::dispatcher::Dispatcher;
 use super::journal::Left;
+use crate::limit::Permit;
+use crate::queue::Settlement;
 use crate::sms::Timestamp;
-use crate::store::{Fault, Moment, Round, RoundDone, Settlement, StoreError};
+use crate::store::{CommitBatch, CommitResult, Fault, StoreError};
 
 /// So long the clerk waits for a database that is away, with its results in memory.
 pub(super) const DATABASE_PATIENCE: Duration = Duration::from_secs(600);
@@ -45,7 +47,7 @@ pub(super) struct Unstored {
 #[derive(Default)]
 pub(super) struct Commits {
     /// The round that is being committed, or could not be.
-    committing: Option<Arc<Round>>,
+    committing: Option<Arc<CommitBatch>>,
     pub(super) unstored: Vec<Unstored>,
     /// When something was settled last.
     stored_at: Option<Instant>,
@@ -74,9 +76,12 @@ impl Waiting {
     }
 }
 
-impl Clerk {
+impl Dispatcher {
     /// Commits the round. While that fails nothing new is claimed, and only the settlements are tried again.
-    pub(super) async fn commit(&mut self, round: &Arc<Round>) -> Result<RoundDone, StoreError> {
+    pub(super) async fn commit(
+        &mut self,
+        round: &Arc<CommitBatch>,
+    ) -> Result<CommitResult, StoreError> {
         self.commits.committing = Some(Arc::clone(round));
         let mut waiting = Waiting {
             began: Instant::now(),
@@ -85,7 +90,7 @@ impl Clerk {
         let mut parts = parts(round);
         let mut suspects: Vec<(Settlement, StoreError)> = Vec::new();
         let mut is_any_stored = false;
-        let mut done = RoundDone::default();
+        let mut done = CommitResult::default();
         while let Some(part) = parts.pop_front() {
             let started = Instant::now();
             let error = match self.database.round(Arc::clone(&part)).await {
@@ -175,15 +180,15 @@ impl Clerk {
     }
 
     /// What was claimed, given back or refilled is not known: it may have been committed all the same.
-    fn note_lost_claims(&mut self, part: &Round, error: &StoreError) {
-        self.refill |= part.refill;
+    fn note_lost_claims(&mut self, part: &CommitBatch, error: &StoreError) {
+        self.refill |= part.fill_limits;
         for claim in &part.claims {
             let Some(index) = self.route_of(&claim.provider) else {
                 continue;
             };
             for job in &mut self.routes[index].held {
                 // Its moment may be given back already, and is not once more.
-                job.moment = Moment::AtOnce;
+                job.permit = Permit::AT_ONCE;
             }
         }
         if !error.is_answer() {
@@ -291,7 +296,7 @@ impl Clerk {
     }
 
     /// Writes down all that is known and may not be stored; the requests on their way are not waited for.
-    pub(super) fn write_journal(&mut self, mut ended: Round) {
+    pub(super) fn write_journal(&mut self, mut ended: CommitBatch) {
         while let Ok(one) = self.ended.try_recv() {
             self.conclude(one, &mut ended);
         }
@@ -349,7 +354,7 @@ impl Clerk {
 
 /// A run that is broken off leaves what is known, too. In simulations that is how a worker is killed.
 #[cfg(not(test))]
-impl Drop for Clerk {
+impl Drop for Dispatcher {
     fn drop(&mut self) {
         let ended = self.empty_round(self.clock.now());
         self.write_journal(ended);
@@ -361,19 +366,19 @@ fn is_refused(error: &StoreError) -> bool {
 }
 
 /// Rounds that settle a few at a time; the last does all the rest.
-fn parts(round: &Arc<Round>) -> VecDeque<Arc<Round>> {
+fn parts(round: &Arc<CommitBatch>) -> VecDeque<Arc<CommitBatch>> {
     if round.settlements.len() <= SETTLED_AT_ONCE {
         return VecDeque::from([Arc::clone(round)]);
     }
-    let mut parts: VecDeque<Arc<Round>> = round
+    let mut parts: VecDeque<Arc<CommitBatch>> = round
         .settlements
         .chunks(SETTLED_AT_ONCE)
         .map(|settlements| Arc::new(round.settling(settlements.to_vec())))
         .collect();
-    parts.push_back(Arc::new(Round {
-        halts: round.halts.clone(),
-        stops: round.stops.clone(),
-        refill: round.refill,
+    parts.push_back(Arc::new(CommitBatch {
+        campaign_stops: round.campaign_stops.clone(),
+        pauses: round.pauses.clone(),
+        fill_limits: round.fill_limits,
         claims: round.claims.clone(),
         ..round.settling(Vec::new())
     }));
@@ -389,20 +394,20 @@ fn expected(before: Duration, took: Duration) -> Duration {
         .min(LONGEST_COMMIT)
 }
 
-impl Round {
+impl CommitBatch {
     pub(super) fn is_idle(&self) -> bool {
         self.settlements.is_empty()
-            && self.halts.is_empty()
-            && self.stops.is_empty()
+            && self.campaign_stops.is_empty()
+            && self.pauses.is_empty()
             && self.claims.is_empty()
     }
 
     fn without_claims(&self, now: Timestamp) -> Self {
         Self {
             now,
-            halts: self.halts.clone(),
-            stops: self.stops.clone(),
-            refill: self.refill,
+            campaign_stops: self.campaign_stops.clone(),
+            pauses: self.pauses.clone(),
+            fill_limits: self.fill_limits,
             ..self.settling(self.settlements.clone())
         }
     }
@@ -412,11 +417,11 @@ impl Round {
         Self {
             worker_id: self.worker_id,
             now: self.now,
-            reach: self.reach,
+            tolerance: self.tolerance,
             settlements,
-            halts: Vec::new(),
-            stops: Vec::new(),
-            refill: false,
+            campaign_stops: Vec::new(),
+            pauses: Vec::new(),
+            fill_limits: false,
             claims: Vec::new(),
             caps: self.caps.clone(),
             admit: Arc::clone(&self.admit),
@@ -427,15 +432,16 @@ impl Round {
     /// Two rounds that do one part of this one each; `None` where there is nothing to part.
     fn halves(&self) -> Option<[Self; 2]> {
         let count = self.settlements.len();
-        let has_more = !self.halts.is_empty() || !self.stops.is_empty() || self.refill;
+        let has_more =
+            !self.campaign_stops.is_empty() || !self.pauses.is_empty() || self.fill_limits;
         if count == 0 || (count == 1 && !has_more) {
             return None;
         }
         let (first, second) = self.settlements.split_at(count.div_ceil(2));
         let second = Self {
-            halts: self.halts.clone(),
-            stops: self.stops.clone(),
-            refill: self.refill,
+            campaign_stops: self.campaign_stops.clone(),
+            pauses: self.pauses.clone(),
+            fill_limits: self.fill_limits,
             ..self.settling(second.to_vec())
         };
         Some([self.settling(first.to_vec()), second])

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 #[cfg(test)]
 use super::simulation::Weather;
-use crate::store::{Round, RoundDone, Store, StoreError};
+use crate::store::{CommitBatch, CommitResult, Store, StoreError};
 
 #[derive(Clone)]
 pub(super) struct Database {
@@ -34,7 +34,7 @@ impl Database {
     }
 
     /// Does the round in one transaction.
-    pub(super) async fn round(&self, round: Arc<Round>) -> Result<RoundDone, StoreError> {
+    pub(super) async fn round(&self, round: Arc<CommitBatch>) -> Result<CommitResult, StoreError> {
         let done = self.reach().await?.round(Arc::clone(&round)).await?;
         #[cfg(test)]
         self.weather.answer(&round, &done).await?;

@@ -8,8 +8,9 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use crate::queue::{Settlement, Transition};
 use crate::sms::{Acceptance, Class, Failure, Timestamp};
-use crate::store::{Fate, Settlement, Store, StoreError};
+use crate::store::{Store, StoreError};
 
 /// A run of so many digits may be a phone number; those of reasons are not written.
 const PHONE: usize = 7;
@@ -193,16 +194,16 @@ fn read(path: &Path) -> io::Result<Left> {
 
 impl Entry {
     fn of(settlement: &Settlement) -> Self {
-        let result = match &settlement.fate {
-            Fate::Sent(acceptance) => Result::Sent {
+        let result = match &settlement.transition {
+            Transition::Sent(acceptance) => Result::Sent {
                 message_id: acceptance.message_id.clone(),
                 segments: acceptance.segments,
                 price: acceptance.price.clone(),
             },
-            Fate::Failed(failure) => Result::Failed(Reason::of(failure)),
-            Fate::Refused(failure) => Result::Refused(Reason::of(failure)),
-            Fate::FoundRejected(failure) => Result::FoundRejected(Reason::of(failure)),
-            Fate::Ready {
+            Transition::Failed(failure) => Result::Failed(Reason::of(failure)),
+            Transition::NotAdmitted(failure) => Result::Refused(Reason::of(failure)),
+            Transition::FoundRejected(failure) => Result::FoundRejected(Reason::of(failure)),
+            Transition::Ready {
                 due_at,
                 failure,
                 counted,
@@ -213,8 +214,8 @@ impl Entry {
                 counted: *counted,
                 in_doubt: *in_doubt,
             },
-            Fate::Unknown(failure) => Result::Unknown(Reason::of(failure)),
-            Fate::Refunded => Result::Refunded,
+            Transition::Unknown(failure) => Result::Unknown(Reason::of(failure)),
+            Transition::Refunded => Result::Refunded,
         };
         Self {
             id: settlement.id,
@@ -225,38 +226,38 @@ impl Entry {
     }
 
     fn settlement(self) -> Settlement {
-        let fate = match self.result {
+        let transition = match self.result {
             Result::Sent {
                 message_id,
                 segments,
                 price,
-            } => Fate::Sent(Acceptance {
+            } => Transition::Sent(Acceptance {
                 message_id,
                 segments,
                 price,
             }),
-            Result::Failed(reason) => Fate::Failed(reason.failure()),
-            Result::Refused(reason) => Fate::Refused(reason.failure()),
-            Result::FoundRejected(reason) => Fate::FoundRejected(reason.failure()),
+            Result::Failed(reason) => Transition::Failed(reason.failure()),
+            Result::Refused(reason) => Transition::NotAdmitted(reason.failure()),
+            Result::FoundRejected(reason) => Transition::FoundRejected(reason.failure()),
             Result::Ready {
                 due_at,
                 failure,
                 counted,
                 in_doubt,
-            } => Fate::Ready {
+            } => Transition::Ready {
                 due_at: Timestamp::from_millis(due_at),
                 failure: failure.map(Reason::failure),
                 counted,
                 in_doubt,
             },
-            Result::Unknown(reason) => Fate::Unknown(reason.failure()),
-            Result::Refunded => Fate::Refunded,
+            Result::Unknown(reason) => Transition::Unknown(reason.failure()),
+            Result::Refunded => Transition::Refunded,
         };
         Settlement {
             id: self.id,
             claim: self.claim,
             provider: self.provider,
-            fate,
+            transition,
         }
     }
 }
@@ -311,19 +312,19 @@ mod tests {
         };
         let failure =
             Failure::new(Class::Recipient, "+447400123456 is not code 21211").with_code("9");
-        let settlement = |id, fate| Settlement {
+        let settlement = |id, transition| Settlement {
             id,
             claim: 3,
             provider: "cellar".to_owned(),
-            fate,
+            transition,
         };
-        let ready = Fate::Ready {
+        let ready = Transition::Ready {
             due_at: Timestamp::from_millis(5),
             failure: Some(Failure::new(Class::Unavailable, "busy")),
             counted: true,
             in_doubt: false,
         };
-        let sent = Fate::Sent(Acceptance {
+        let sent = Transition::Sent(Acceptance {
             message_id: Some("SM1".to_owned()),
             segments: Some(2),
             price: None,
@@ -331,10 +332,16 @@ mod tests {
         let settlements = vec![
             settlement(1, sent),
             settlement(2, ready),
-            settlement(3, Fate::Refunded),
-            settlement(4, Fate::Failed(failure.clone())),
-            settlement(5, Fate::Unknown(Failure::new(Class::Unknown, "timed out"))),
-            settlement(6, Fate::Refused(Failure::new(Class::Expired, "late"))),
+            settlement(3, Transition::Refunded),
+            settlement(4, Transition::Failed(failure.clone())),
+            settlement(
+                5,
+                Transition::Unknown(Failure::new(Class::Unknown, "timed out")),
+            ),
+            settlement(
+                6,
+                Transition::NotAdmitted(Failure::new(Class::Expired, "late")),
+            ),
         ];
         let written = journal.write(8, Timestamp::from_millis(77), &settlements);
         let path = written.expect("written");
@@ -347,7 +354,7 @@ mod tests {
         assert_eq!((left.path, left.written_at.as_millis()), (path, 77));
         let mut expected = settlements;
         let reason = "+… is not code 21211".to_owned();
-        expected[3].fate = Fate::Failed(Failure { reason, ..failure });
+        expected[3].transition = Transition::Failed(Failure { reason, ..failure });
         assert_eq!(left.settlements, expected);
     }
 }

@@ -6,24 +6,22 @@
 //! once: whatever has ended or waits while one transaction commits goes into the next.
 
 pub mod auto_pause;
+mod batch;
 pub mod breaker;
-mod claiming;
-mod clerk;
+mod campaign_state;
 mod clock;
 mod commit;
-mod conclude;
 mod database;
-mod filling;
-mod gate;
-mod hours;
-mod inquiry;
+mod dispatcher;
 mod journal;
 mod lease;
-mod line;
-pub mod retry;
-mod route;
-mod slot;
-mod upkeep;
+mod lookup;
+mod maintenance;
+mod planner;
+mod provider_state;
+mod request;
+mod results;
+mod window;
 
 #[cfg(test)]
 mod simulation;
@@ -40,12 +38,13 @@ use tokio::sync::{mpsc, watch};
 use crate::phone::Region;
 use crate::provider::Provider;
 use crate::provider::client::{Client, ClientError};
+use crate::queue::retry;
 use crate::rate::Rates;
-use crate::store::{Campaign, CampaignState, Store, StoreError};
-use clerk::Clerk;
+use crate::store::{Campaign, CampaignStatus, Store, StoreError};
 use clock::Clock;
 use database::Database;
-use slot::Transport;
+use dispatcher::Dispatcher;
+use request::Transport;
 
 pub use auto_pause::Config as AutoPauseConfig;
 
@@ -255,7 +254,7 @@ impl Sender {
         let began = tokio::time::Instant::now();
         self.clear_stops().await?;
         self.check_routes().await?;
-        let parts = clerk::Parts {
+        let parts = dispatcher::Parts {
             database,
             providers: self.providers.clone(),
             transports,
@@ -265,7 +264,7 @@ impl Sender {
             progress: Arc::clone(&progress),
             events,
         };
-        let ended = Clerk::begin(parts).await?.run().await?;
+        let ended = Dispatcher::begin(parts).await?.run().await?;
         let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
         Ok(Summary {
             ended,
@@ -282,9 +281,9 @@ impl Sender {
     /// To send again is to say that what stopped a campaign has been mended.
     async fn clear_stops(&self) -> Result<(), SendError> {
         for campaign in self.campaigns().await? {
-            if campaign.state == CampaignState::Stopped {
+            if campaign.state == CampaignStatus::Stopped {
                 self.store
-                    .set_campaign_state(campaign.id, CampaignState::Active, None)
+                    .set_campaign_state(campaign.id, CampaignStatus::Active, None)
                     .await?;
             }
         }
@@ -295,7 +294,7 @@ impl Sender {
     async fn check_routes(&self) -> Result<(), SendError> {
         for campaign in self.campaigns().await? {
             let unfinished = self.store.unfinished(campaign.id).await?;
-            if campaign.state != CampaignState::Active || !(unfinished.ready || unfinished.sending)
+            if campaign.state != CampaignStatus::Active || !(unfinished.ready || unfinished.sending)
             {
                 continue;
             }

@@ -11,7 +11,7 @@ use crate::window::Window;
 
 /// Whether a campaign's messages may be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CampaignState {
+pub enum CampaignStatus {
     Active,
     /// By an operator or by the brake, until `resume`.
     Paused,
@@ -21,7 +21,7 @@ pub enum CampaignState {
     Cancelled,
 }
 
-impl CampaignState {
+impl CampaignStatus {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Active => "active",
@@ -63,7 +63,7 @@ pub struct Campaign {
     pub rate: Rates,
     /// Higher goes first.
     pub priority: i32,
-    pub state: CampaignState,
+    pub state: CampaignStatus,
     /// Why it is paused or stopped.
     pub state_reason: Option<String>,
     /// What its dedupe keys are made of: `phone`, `none`, or columns with commas between them.
@@ -151,10 +151,10 @@ impl From<Row> for Campaign {
         });
         let window = Some(row.send_window).filter(|text| !text.is_empty());
         let window = window.map(|text| text.parse::<Window>()).transpose();
-        let (mut state, mut state_reason) = (CampaignState::of(row.state), row.state_reason);
+        let (mut state, mut state_reason) = (CampaignStatus::of(row.state), row.state_reason);
         // Whoever wrote it meant to keep hours: nothing is sent until somebody says which.
-        if let (Err(error), CampaignState::Active) = (&window, state) {
-            state = CampaignState::Paused;
+        if let (Err(error), CampaignStatus::Active) = (&window, state) {
+            state = CampaignStatus::Paused;
             state_reason = Some(error.to_string());
         }
         Self {
@@ -265,7 +265,7 @@ impl Store {
     pub async fn set_campaign_state(
         &self,
         id: i64,
-        state: CampaignState,
+        state: CampaignStatus,
         reason: Option<&str>,
     ) -> Result<(), StoreError> {
         writing!(self, |conn| diesel::update(campaign::table.find(id))

@@ -13,7 +13,7 @@ macro_rules! failed_matching {
             .filter(
                 sms_failed::campaign_id.ne_all(
                     campaign::table
-                        .filter(campaign::state.eq($crate::store::CampaignState::Cancelled.code()))
+                        .filter(campaign::state.eq($crate::store::CampaignStatus::Cancelled.code()))
                         .select(campaign::id),
                 ),
             )

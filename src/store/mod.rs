@@ -47,14 +47,12 @@ macro_rules! writing {
     };
 }
 
-pub mod calls;
 mod campaigns;
 mod error;
 mod foreign;
 mod imports;
 pub mod inspect;
 mod ledger;
-pub mod pace;
 mod purge;
 mod queue;
 mod recipients;
@@ -63,7 +61,6 @@ mod server;
 mod sqlite;
 mod suppression;
 mod unknown;
-mod verdict;
 mod workers;
 
 use std::path::Path;
@@ -73,14 +70,13 @@ use serde::Deserialize;
 
 use crate::sms::Timestamp;
 
-pub use campaigns::{Campaign, CampaignChange, CampaignState, NewCampaign, WindowChange};
+pub use campaigns::{Campaign, CampaignChange, CampaignStatus, NewCampaign, WindowChange};
 pub use error::{Fault, StoreError};
 pub use imports::{Batch, Enqueued, TextNote};
 pub use ledger::{Expired, QueuePlace, RetryFilter};
 pub use purge::{Age, Person, Purge, Purged, RetentionConfig};
 pub use queue::{
-    Admission, Ask, Claimed, Drained, Fate, Halt, Held, Load, Moment, Round, RoundDone, RouteClaim,
-    RouteClaimed, Settled, Settlement, Stop,
+    CampaignStop, CommitBatch, CommitResult, ProviderClaimed, ProviderPause, Shortfall,
 };
 pub use server::{Probe, SkipLocked};
 pub use suppression::Suppressed;

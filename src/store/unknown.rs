@@ -6,10 +6,10 @@ use diesel_async::RunQueryDsl;
 
 use super::foreign::LossyText;
 use super::ledger::{Chunk, chunked};
-use super::queue::{Fate, Settlement};
 use super::schema::{campaign, sms, sms_sent};
-use super::verdict::NOT_STORED;
 use super::{Store, StoreError};
+use crate::queue::transition::NOT_STORED;
+use crate::queue::{Settlement, Transition};
 use crate::sms::{Class, State, Timestamp};
 
 /// The longest reason that a message is set aside with, in characters.
@@ -218,19 +218,21 @@ impl Store {
         settlement: &Settlement,
         error: &StoreError,
     ) -> Result<bool, StoreError> {
-        let (outcome, counted) = match &settlement.fate {
-            Fate::Sent(acceptance) => {
+        let (outcome, counted) = match &settlement.transition {
+            Transition::Sent(acceptance) => {
                 let provider = &settlement.provider;
                 let id = acceptance.message_id.as_ref();
                 let id = id.map(|id| format!(" as `{id}`")).unwrap_or_default();
                 (format!("`{provider}` accepted it{id}"), 1)
             }
-            Fate::Failed(failure) => (format!("it failed: {}", failure.reason), 1),
-            Fate::Refused(failure) => (format!("it was not sent: {}", failure.reason), 0),
-            Fate::Unknown(failure) => (failure.reason.clone(), 1),
-            Fate::Ready { counted, .. } => ("it was not accepted".to_owned(), i32::from(*counted)),
+            Transition::Failed(failure) => (format!("it failed: {}", failure.reason), 1),
+            Transition::NotAdmitted(failure) => (format!("it was not sent: {}", failure.reason), 0),
+            Transition::Unknown(failure) => (failure.reason.clone(), 1),
+            Transition::Ready { counted, .. } => {
+                ("it was not accepted".to_owned(), i32::from(*counted))
+            }
             // It stays unknown.
-            Fate::FoundRejected(_) | Fate::Refunded => return Ok(false),
+            Transition::FoundRejected(_) | Transition::Refunded => return Ok(false),
         };
         let refused = error.reason();
         let reason = format!("{outcome}; the database refuses to store that: {refused}");
@@ -253,7 +255,7 @@ impl Store {
         )
         .set((parked.clone(), sms::attempts.eq(sms::attempts + counted)))
         .execute(conn))?;
-        if own == 1 || !matches!(settlement.fate, Fate::Sent(_)) {
+        if own == 1 || !matches!(settlement.transition, Transition::Sent(_)) {
             return Ok(own == 1);
         }
         // It was accepted, and must not be sent again where it waits for that.
@@ -289,7 +291,7 @@ macro_rules! requeue_matching {
             .filter(sms::state.eq(State::Unknown.code()))
             .filter(sms::attempts.lt(requeue.attempts_below))
             .filter(
-                $crate::store::unknown::is_none_of($crate::store::verdict::NOT_STORED)
+                $crate::store::unknown::is_none_of($crate::queue::transition::NOT_STORED)
                     .assume_not_null(),
             )
             .limit($crate::store::CHUNK)

@@ -13,7 +13,7 @@ use smsq::provider::{Provider, builtin};
 const GROUND: [&str; 4] = ["phone", "rate", "sms", "window"];
 
 /// Each part, from the top down, and the parts below that it may know beside the ground.
-const DIRECTIONS: [(&str, &[&str]); 21] = [
+const DIRECTIONS: [(&str, &[&str]); 23] = [
     ("main", &["cli", "commands"]),
     ("lib", &[]),
     ("cli", &["commands", "config", "console", "exit", "logging"]),
@@ -37,15 +37,20 @@ const DIRECTIONS: [(&str, &[&str]); 21] = [
     ),
     (
         "config",
-        &["import", "logging", "provider", "sender", "store"],
+        &["import", "logging", "provider", "queue", "sender", "store"],
     ),
-    ("sender", &["process", "provider", "store", "text"]),
+    (
+        "sender",
+        &["limit", "process", "provider", "queue", "store", "text"],
+    ),
     ("import", &["atomic_file", "process", "store", "text"]),
     ("report", &["atomic_file", "store", "text"]),
     ("atomic_file", &[]),
     ("logging", &["console"]),
     ("sandbox", &["text"]),
-    ("store", &[]),
+    ("store", &["limit", "queue"]),
+    ("queue", &["limit", "text"]),
+    ("limit", &[]),
     ("provider", &["text"]),
     ("console", &["text"]),
     ("exit", &[]),
@@ -406,7 +411,7 @@ fn every_setting_stands_in_the_defaults() {
     let owners = [
         ("database", "src/store/mod.rs", "Config"),
         ("sender", "src/sender/mod.rs", "Config"),
-        ("retry", "src/sender/retry.rs", "Config"),
+        ("retry", "src/queue/retry.rs", "Config"),
         ("circuit_breaker", "src/sender/breaker.rs", "Config"),
         ("auto_pause", "src/sender/auto_pause.rs", "Config"),
         ("import", "src/import/config.rs", "Config"),

@@ -21,7 +21,7 @@ use crate::rate::Rates;
 use crate::report::{Standing, shell_word};
 use crate::sender::{Ended, Sender, Settings, Summary};
 use crate::store::inspect::Totals;
-use crate::store::{Campaign, CampaignState, Store};
+use crate::store::{Campaign, CampaignStatus, Store};
 use crate::window::local_and_utc;
 use watch::watched;
 
@@ -291,7 +291,7 @@ async fn campaigns(
         let campaign = context.campaign(store, name).await?;
         let totals = store.totals(Some(campaign.id)).await?;
         return match campaign.state {
-            CampaignState::Cancelled => Err(hinted(
+            CampaignStatus::Cancelled => Err(hinted(
                 format!("campaign `{name}` is cancelled"),
                 Some("import its list again, or `smsq resume` it"),
             )),
@@ -301,7 +301,7 @@ async fn campaigns(
     let mut campaigns = store.campaign_totals().await?;
     campaigns.retain(|(campaign, totals)| {
         let has_work = totals.queued + totals.sending + totals.unknown > 0;
-        has_work && campaign.state != CampaignState::Cancelled
+        has_work && campaign.state != CampaignStatus::Cancelled
     });
     Ok(campaigns)
 }
@@ -309,7 +309,7 @@ async fn campaigns(
 /// The sender gives a stopped campaign another chance.
 fn announce(context: &Context, campaigns: &[(Campaign, Totals)]) {
     for (campaign, _) in campaigns {
-        if campaign.state == CampaignState::Stopped {
+        if campaign.state == CampaignStatus::Stopped {
             let reason = campaign
                 .state_reason
                 .as_deref()
@@ -375,7 +375,7 @@ fn sender(
         if has_work
             && matches!(
                 campaign.state,
-                CampaignState::Active | CampaignState::Stopped
+                CampaignStatus::Active | CampaignStatus::Stopped
             )
         {
             let name = campaign.provider.as_deref().or(default);

@@ -29,7 +29,7 @@ use crate::exit::Exit;
 use crate::import::{ImportError, Options, Plan, PriceOf, Schedule, Target, is_stdout};
 use crate::sms::Timestamp;
 use crate::store::{
-    Access, Campaign, CampaignChange, CampaignState, Fault, NewCampaign, Store, WindowChange,
+    Access, Campaign, CampaignChange, CampaignStatus, Fault, NewCampaign, Store, WindowChange,
 };
 use crate::window::local_and_utc;
 
@@ -326,9 +326,9 @@ async fn open_named(
         context.console.say(&said);
     }
     store.change_campaign(campaign.id, &change).await?;
-    if campaign.state == CampaignState::Cancelled {
+    if campaign.state == CampaignStatus::Cancelled {
         store
-            .set_campaign_state(campaign.id, CampaignState::Active, None)
+            .set_campaign_state(campaign.id, CampaignStatus::Active, None)
             .await?;
         let said = format!(
             "campaign `{}` was cancelled: it is active again",

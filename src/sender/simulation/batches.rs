@@ -10,9 +10,9 @@ use super::world::{Faults, World};
 use super::{LONGEST, Simulation};
 use crate::sender::Ended;
 
-fn world(seed: u64, per_call: usize, faults: Faults) -> World {
+fn world(seed: u64, per_call__: usize, faults: Faults) -> World {
     let mut world = World::new(seed, faults);
-    world.per_call = per_call;
+    world.per_call__ = per_call__;
     world
 }
 

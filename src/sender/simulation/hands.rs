@@ -8,8 +8,9 @@ use rand::{RngExt, SeedableRng};
 use tokio::time::Instant;
 
 use super::START;
+use crate::queue::ProviderClaim;
 use crate::sms::Timestamp;
-use crate::store::{Round, RoundDone, RouteClaim, RouteClaimed, StoreError};
+use crate::store::{CommitBatch, CommitResult, ProviderClaimed, StoreError};
 
 /// A host's steady clock, and its way to the database's clock and back.
 #[derive(Clone, Debug)]
@@ -113,8 +114,8 @@ impl Weather {
 
     pub(in crate::sender) async fn answer(
         &self,
-        round: &Round,
-        done: &RoundDone,
+        round: &CommitBatch,
+        done: &CommitResult,
     ) -> Result<(), StoreError> {
         if let Some((random, part, span)) = &self.late
             && falls(random, *part)
@@ -134,12 +135,12 @@ fn falls(random: &Mutex<StdRng>, part: f64) -> bool {
     random.lock().expect("no panic").random::<f64>() < part
 }
 
-fn only_returns(round: &Round, done: &RoundDone) -> bool {
-    let held = |route: &RouteClaim| [&route.held[..], &route.returned].concat();
+fn only_returns(round: &CommitBatch, done: &CommitResult) -> bool {
+    let held = |route: &ProviderClaim| [&route.held[..], &route.released].concat();
     let mut held = round.claims.iter().flat_map(held);
     let grants =
-        |route: &RouteClaimed| !route.rows.is_empty() || route.held.iter().any(Option::is_some);
-    held.any(|held| held.lapsed_us.is_some()) && !done.claims.iter().any(grants)
+        |route: &ProviderClaimed| !route.rows.is_empty() || route.held.iter().any(Option::is_some);
+    held.any(|held| held.unused_us.is_some()) && !done.claims.iter().any(grants)
 }
 
 /// A wait of no length is none, so that nothing else gets its turn.

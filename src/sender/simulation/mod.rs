@@ -19,7 +19,7 @@ use tokio::sync::watch;
 
 use super::clock::Clock;
 use super::database::Database;
-use super::slot::Transport;
+use super::request::Transport;
 use super::{AutoPauseConfig, Config, OnUnknown, Progress, SendError, Sender, Settings, Summary};
 use super::{breaker, retry};
 use crate::provider::Provider;
@@ -176,7 +176,7 @@ impl Simulation {
         let stanza = format!(
             "kind = 'sandbox'\nurl = 'http://world.invalid/'\nper_call = {}\n\
              honours_reference = {}\n{limit}",
-            self.world.per_call, self.world.honours_reference
+            self.world.per_call__, self.world.honours_reference
         );
         let stanza: toml::Table = toml::from_str(&stanza).expect("a stanza");
         Provider::from_stanza("world", &stanza, &|_| None).expect("a provider")

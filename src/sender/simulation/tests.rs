@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use super::super::{Ended, SendError, Sender};
 use super::world::{Faults, World};
 use super::{Hired, LONGEST, START, Simulation};
-use crate::store::CampaignState;
+use crate::store::CampaignStatus;
 
 #[tokio::test(start_paused = true)]
 async fn whatever_goes_wrong_every_message_ends_in_one_place_and_nobody_is_texted_twice() {
@@ -132,7 +132,7 @@ async fn a_refused_account_stops_the_campaign_with_every_row_kept() {
     assert!(
         campaigns
             .iter()
-            .any(|one| one.state == CampaignState::Stopped)
+            .any(|one| one.state == CampaignStatus::Stopped)
     );
 }
 

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::history::Start;
-use crate::sender::slot::Job;
+use crate::sender::request::InFlight;
 use crate::sms::{Class, Failure, Outcome};
 
 /// How often requests go wrong, each as a part of one.
@@ -67,7 +67,7 @@ pub(in crate::sender) struct World {
     pub(in crate::sender) outage: Option<(Duration, Duration)>,
     pub(in crate::sender) honours_reference: bool,
     /// So many messages in one request.
-    pub(in crate::sender) per_call: usize,
+    pub(in crate::sender) per_call__: usize,
     pub(in crate::sender) latency: Duration,
     log: Mutex<Log>,
 }
@@ -80,7 +80,7 @@ impl World {
             faults,
             outage: None,
             honours_reference: false,
-            per_call: 1,
+            per_call__: 1,
             latency: Duration::from_millis(80),
             log: Mutex::default(),
         }
@@ -88,7 +88,7 @@ impl World {
 
     pub(in crate::sender) async fn send(
         &self,
-        job: &Job,
+        job: &InFlight,
         request: Request<Bytes>,
     ) -> Result<Response<Bytes>, Outcome> {
         let body: Value = serde_json::from_slice(request.body()).expect("our own JSON");

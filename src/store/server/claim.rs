@@ -15,9 +15,10 @@ use super::insert::ROWS;
 use super::link::{Link, on};
 use super::settle;
 use crate::phone::Phone;
+use crate::queue::Settlement;
 use crate::sms::{Sms, State, Timestamp};
 use crate::store::foreign::LossyText;
-use crate::store::queue::{Round, Settlement};
+use crate::store::queue::CommitBatch;
 use crate::store::schema::{sms, worker};
 
 /// Beside the floor everything is looked at again after this, though it costs what was not yet swept up:
@@ -30,7 +31,7 @@ const MOST: i64 = i64::MAX - 1;
 #[diesel::declare_sql_function]
 extern "SQL" {
     #[sql_name = "least"]
-    fn at_most(number: BigInt, most: BigInt) -> BigInt;
+    fn max_messages(number: BigInt, most: BigInt) -> BigInt;
 
     #[sql_name = "coalesce"]
     fn or_else(value: Nullable<Text>, fallback: Nullable<Text>) -> Nullable<Text>;
@@ -252,7 +253,7 @@ pub(super) async fn mark(
         )
         .set((
             sms::state.eq(State::Sending.code()),
-            sms::claim.eq(at_most(sms::claim, MOST) + 1),
+            sms::claim.eq(max_messages(sms::claim, MOST) + 1),
             sms::worker_id.eq(worker_id),
             sms::claimed_at.eq(now.as_millis()),
             sms::reference.eq(or_else(sms::reference, joined(nonce, sms::id).nullable())),
@@ -290,7 +291,7 @@ impl Marks {
     pub(super) async fn write(
         &mut self,
         link: &mut Link,
-        round: &Round,
+        round: &CommitBatch,
         nonce: &str,
     ) -> QueryResult<()> {
         if self.ids.is_empty() {

@@ -179,8 +179,8 @@ async fn enqueue(link: &mut Link, batch: &Batch) -> QueryResult<Enqueued> {
     let mut accepted: Vec<&NewSms> = Vec::new();
     let mut keys: Vec<String> = Vec::new();
     let mut replaced: Vec<i64> = Vec::new();
-    for (row, fate) in batch.rows.iter().zip(fates) {
-        match fate {
+    for (row, transition) in batch.rows.iter().zip(fates) {
+        match transition {
             Enqueuing::New { with_key, replaces } => {
                 accepted.push(row);
                 if with_key {

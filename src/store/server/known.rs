@@ -137,13 +137,13 @@ pub(super) fn decide(batch: &Batch, known: &Known) -> Vec<Enqueuing> {
         let is_new = |taken: &HashSet<&str>| {
             !known.keys.contains(&row.dedupe_key) && !taken.contains(row.dedupe_key.as_str())
         };
-        let fate = if known.suppressed.contains(&row.phone) {
+        let transition = if known.suppressed.contains(&row.phone) {
             Enqueuing::Suppressed
-        } else if let Some(fate) = row
+        } else if let Some(transition) = row
             .replaces
             .and_then(|id| replacing(batch, known, row, id, &replaced, is_new(&taken)))
         {
-            fate
+            transition
         } else if is_new(&taken) {
             Enqueuing::New {
                 with_key: true,
@@ -152,13 +152,13 @@ pub(super) fn decide(batch: &Batch, known: &Known) -> Vec<Enqueuing> {
         } else {
             Enqueuing::Duplicate
         };
-        if let Enqueuing::New { with_key, replaces } = &fate {
+        if let Enqueuing::New { with_key, replaces } = &transition {
             if *with_key {
                 taken.insert(&row.dedupe_key);
             }
             replaced.extend(replaces);
         }
-        fates.push(fate);
+        fates.push(transition);
     }
     fates
 }

@@ -10,18 +10,18 @@ use diesel_async::RunQueryDsl;
 use super::link::{Link, on};
 use super::moves::{self, Fault, Taken};
 use super::{Server, insert, settle};
+use crate::queue::transition::{cancelled, expired};
+use crate::queue::{Settled, Settlement, Transition};
 use crate::sms::{Acceptance, Class, Failure, State, Timestamp};
 use crate::store::foreign::LossyText;
 use crate::store::ledger::{
     Chunk, Expired, QueuePlace, Queued, RetryFilter, expiring, failed_matching, queued_after,
     unknown_matching,
 };
-use crate::store::queue::{Fate, Settled, Settlement};
 use crate::store::schema::{campaign, sms, sms_failed, worker};
 use crate::store::unknown::{Requeue, requeue_matching};
-use crate::store::verdict::{cancelled, expired};
 use crate::store::workers::NewWorker;
-use crate::store::{CHUNK, CampaignState, StoreError, Worker};
+use crate::store::{CHUNK, CampaignStatus, StoreError, Worker};
 
 /// The ledger's provider of messages that an operator settled.
 const BY_WORD: &str = "operator";
@@ -198,7 +198,7 @@ impl Server {
                 id,
                 claim,
                 provider: LATE.to_owned(),
-                fate: Fate::Ready {
+                transition: Transition::Ready {
                     due_at: Timestamp::from_millis(due_at),
                     failure: None,
                     counted: false,
@@ -259,7 +259,7 @@ async fn park_all(
             id: row.id,
             claim: row.claim,
             provider: LATE.to_owned(),
-            fate: Fate::Unknown(Failure::new(Class::Unknown, reason)),
+            transition: Transition::Unknown(Failure::new(Class::Unknown, reason)),
         })
         .collect();
     settle::settle_all(link, &parked, now).await?;
@@ -311,7 +311,7 @@ async fn requeue(link: &mut Link, which: &Requeue) -> QueryResult<Chunk> {
     }
     // None of them is cancelled before this transaction ends.
     let states = settle::hold_states(link, &campaigns).await?;
-    let is_active = |campaign_id| states.contains(&(campaign_id, CampaignState::Active.code()));
+    let is_active = |campaign_id| states.contains(&(campaign_id, CampaignStatus::Active.code()));
     let active = rows
         .iter()
         .filter(|(_, campaign_id)| is_active(*campaign_id));
@@ -367,7 +367,7 @@ async fn retry_unknown(
     now: Timestamp,
 ) -> QueryResult<Chunk> {
     let mut meant: Vec<i64> = on!(link, |conn| campaign::table
-        .filter(campaign::state.ne(CampaignState::Cancelled.code()))
+        .filter(campaign::state.ne(CampaignStatus::Cancelled.code()))
         .order(campaign::id)
         .select(campaign::id)
         .load(conn))?;
@@ -401,7 +401,7 @@ async fn hold_open(link: &mut Link, campaigns: BTreeSet<i64>) -> QueryResult<BTr
     let states = settle::hold_states(link, &campaigns).await?;
     let open = states
         .into_iter()
-        .filter(|(_, state)| *state != CampaignState::Cancelled.code());
+        .filter(|(_, state)| *state != CampaignStatus::Cancelled.code());
     Ok(open.map(|(id, _)| id).collect())
 }
 

@@ -35,7 +35,7 @@ use crate::sms::Timestamp;
 use address::Address;
 use claim::Floors;
 use link::{Doing, Link, on};
-use pool::{Held, Pool};
+use pool::{Pool, Reservation};
 use tokio::sync::OnceCell;
 
 pub(super) use address::{Engine, with_password};
@@ -136,7 +136,7 @@ impl Server {
     }
 
     /// A connection; it goes back to the others once what was done on it is known.
-    pub(super) async fn link(&self) -> Result<Held<'_>, StoreError> {
+    pub(super) async fn link(&self) -> Result<Reservation<'_>, StoreError> {
         self.pool.take().await
     }
 
@@ -239,7 +239,7 @@ impl Attempts {
     pub(super) async fn judge<T>(
         &mut self,
         server: &Server,
-        held: Held<'_>,
+        held: Reservation<'_>,
         done: Result<T, Error>,
     ) -> Option<Result<T, StoreError>> {
         let error = match done {

@@ -7,11 +7,11 @@ use diesel_async::RunQueryDsl;
 
 use super::all_removed;
 use super::link::{Link, on};
+use crate::queue::Settlement;
+use crate::queue::transition::{RowState, number_taken};
 use crate::sms::{Acceptance, Failure, State, Timestamp};
 use crate::store::foreign::LossyText;
-use crate::store::queue::Settlement;
 use crate::store::schema::{sms, sms_failed, sms_key, sms_sent};
-use crate::store::verdict::{Standing, number_taken};
 
 #[diesel::declare_sql_function]
 extern "SQL" {
@@ -20,7 +20,7 @@ extern "SQL" {
 
     /// A count that another program wrote may leave no room for one more.
     #[sql_name = "least"]
-    fn at_most(count: Integer, most: Integer) -> Integer;
+    fn max_messages(count: Integer, most: Integer) -> Integer;
 }
 
 /// What a count is taken for, so that it can be added to.
@@ -91,8 +91,8 @@ pub(super) struct Fault {
 }
 
 impl Row {
-    pub(super) fn standing(&self) -> Standing {
-        Standing {
+    pub(super) fn standing(&self) -> RowState {
+        RowState {
             claim: self.claim,
             state: self.state,
             in_doubt: self.in_doubt,
@@ -268,7 +268,7 @@ pub(super) async fn to_failed(
                 fault.class.into_sql::<Text>(),
                 fault.code.as_deref().into_sql::<Nullable<Text>>(),
                 fault.reason.as_str().into_sql::<Text>(),
-                at_most(sms::attempts, MOST) + fault.counted,
+                max_messages(sms::attempts, MOST) + fault.counted,
                 sms::claim,
                 sms::reference,
                 sms::dedupe_key,
@@ -320,7 +320,7 @@ pub(super) async fn park(
             sms::unknown_at.eq(crate::store::unknown::unless_in_doubt!(now)),
             sms::in_doubt.eq(true),
             sms::worker_id.eq(None::<i64>),
-            sms::attempts.eq(at_most(sms::attempts, MOST) + fault.counted),
+            sms::attempts.eq(max_messages(sms::attempts, MOST) + fault.counted),
             sms::last_class.eq(fault.class),
             sms::last_code.eq(&fault.code),
             sms::last_reason.eq(&fault.reason),
@@ -341,7 +341,7 @@ pub(super) async fn to_ready(
         sms::state.eq(State::Ready.code()),
         sms::worker_id.eq(None::<i64>),
         sms::due_at.eq(due_at),
-        sms::attempts.eq(at_most(sms::attempts, MOST) + counted),
+        sms::attempts.eq(max_messages(sms::attempts, MOST) + counted),
         sms::in_doubt.eq(in_doubt),
     );
     let rows = || sms::table.filter(sms::id.eq_any(ids));

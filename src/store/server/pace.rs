@@ -8,14 +8,16 @@ use diesel_async::RunQueryDsl;
 
 use super::link::{Link, on};
 use super::search::Standing;
+use crate::limit::Cost;
+use crate::limit::DeclaredLimits;
+use crate::limit::{CampaignLimit, PermitAllocator};
+use crate::limit::{SharedLimit, SharedLimitRow, campaign_scope, provider_scope};
+use crate::queue::{CampaignClaim, ProviderClaim};
 use crate::rate::Rates;
-use crate::store::pace::allotment::{Allotment, Own};
-use crate::store::pace::declared::DeclaredLimits;
-use crate::store::pace::{Columns, Pace, campaign_scope, provider_scope};
-use crate::store::queue::{Ask, Load, Round, RouteClaim, Stop};
+use crate::store::queue::{CommitBatch, ProviderPause};
 use crate::store::schema::pace;
 
-type Scoped = (String, Columns);
+type Scoped = (String, SharedLimitRow);
 
 const COLUMNS: (
     pace::next_us,
@@ -35,7 +37,7 @@ const COLUMNS: (
 pub(super) async fn look(
     link: &mut Link,
     scopes: &BTreeSet<String>,
-) -> QueryResult<BTreeMap<String, Pace>> {
+) -> QueryResult<BTreeMap<String, SharedLimit>> {
     if scopes.is_empty() {
         return Ok(BTreeMap::new());
     }
@@ -50,7 +52,7 @@ pub(super) async fn look(
 pub(super) async fn hold(
     link: &mut Link,
     scopes: &BTreeSet<String>,
-) -> QueryResult<BTreeMap<String, Pace>> {
+) -> QueryResult<BTreeMap<String, SharedLimit>> {
     if scopes.is_empty() {
         return Ok(BTreeMap::new());
     }
@@ -84,7 +86,7 @@ pub(super) async fn hold(
 async fn hold_existing(
     link: &mut Link,
     scopes: &BTreeSet<String>,
-) -> QueryResult<BTreeMap<String, Pace>> {
+) -> QueryResult<BTreeMap<String, SharedLimit>> {
     let rows: Vec<Scoped> = on!(link, |conn| pace::table
         .filter(pace::scope.eq_any(scopes))
         .order(pace::scope)
@@ -94,33 +96,34 @@ async fn hold_existing(
     Ok(paces(rows))
 }
 
-fn paces(rows: Vec<Scoped>) -> BTreeMap<String, Pace> {
+fn paces(rows: Vec<Scoped>) -> BTreeMap<String, SharedLimit> {
     rows.into_iter()
-        .map(|(scope, columns)| (scope, Pace::of(columns)))
+        .map(|(scope, columns)| (scope, SharedLimit::from_row(columns)))
         .collect()
 }
 
-pub(super) async fn keep(link: &mut Link, scope: &str, kept: &Pace) -> QueryResult<()> {
+pub(super) async fn keep(link: &mut Link, scope: &str, kept: &SharedLimit) -> QueryResult<()> {
+    let (next_us, cost_max, state, until, reason) = kept.to_row();
     on!(link, |conn| update(pace::table.find(scope))
         .set((
-            pace::next_us.eq(kept.next_us),
-            pace::cost_max.eq(kept.cost_max),
-            pace::buckets.eq(kept.buckets_json()),
-            pace::stopped_until.eq(kept.stopped_until),
-            pace::stop_reason.eq(&kept.stop_reason),
+            pace::next_us.eq(next_us),
+            pace::cost_max.eq(cost_max),
+            pace::buckets.eq(state),
+            pace::stopped_until.eq(until),
+            pace::stop_reason.eq(reason),
         ))
         .execute(conn))?;
     Ok(())
 }
 
 /// Gives out no moments of these providers' accounts before these instants.
-pub(super) async fn stop(link: &mut Link, stops: &[Stop]) -> QueryResult<()> {
+pub(super) async fn stop(link: &mut Link, stops: &[ProviderPause]) -> QueryResult<()> {
     let scopes = stops.iter().map(|stop| provider_scope(&stop.provider));
     let mut accounts = hold(link, &scopes.collect()).await?;
     for stop in stops {
         let scope = provider_scope(&stop.provider);
         if let Some(account) = accounts.get_mut(&scope) {
-            account.stop(stop);
+            account.pause(stop.until, &stop.reason);
             keep(link, &scope, account).await?;
         }
     }
@@ -138,21 +141,21 @@ fn limited(campaigns: &HashMap<i64, Standing>) -> BTreeMap<i64, &Rates> {
 
 /// The campaigns' own limits, taken from what was read of them.
 fn own_limits(
-    round: &Round,
+    round: &CommitBatch,
     limited: &BTreeMap<i64, &Rates>,
-    read: &mut BTreeMap<String, Pace>,
-) -> HashMap<i64, Own> {
+    read: &mut BTreeMap<String, SharedLimit>,
+) -> HashMap<i64, CampaignLimit> {
     let from_us = round.claims.iter().map(|route| route.from_us).min();
     let from_us = from_us.unwrap_or(0);
     let own = limited.iter().map(|(id, limits)| {
         let mut pace = read.remove(&campaign_scope(*id)).unwrap_or_default();
-        pace.begin(&limits.0, round.worker_id, from_us, round.reach);
-        if round.refill {
-            pace.refill(from_us);
+        pace.begin(&limits.0, round.worker_id, from_us, round.tolerance);
+        if round.fill_limits {
+            pace.fill(from_us);
         }
-        let own = Own {
-            pace,
-            is_spent: round.refill,
+        let own = CampaignLimit {
+            limit: pace,
+            is_changed: round.fill_limits,
             next_us: None,
         };
         (*id, own)
@@ -162,16 +165,16 @@ fn own_limits(
 
 /// What the campaigns' own limits seem to allow one claim: they are read, but not held, so other
 /// workers may be quicker.
-pub(super) struct Estimate<'a> {
-    allotment: Allotment<'a>,
-    own: HashMap<i64, Own>,
+pub(super) struct Estimate {
+    allocator: PermitAllocator,
+    own: HashMap<i64, CampaignLimit>,
 }
 
-impl<'a> Estimate<'a> {
+impl Estimate {
     /// One for each claim of the round.
     pub(super) async fn of_all(
         link: &mut Link,
-        round: &'a Round,
+        round: &CommitBatch,
         campaigns: &HashMap<i64, Standing>,
     ) -> QueryResult<Vec<Self>> {
         let limited = limited(campaigns);
@@ -180,7 +183,7 @@ impl<'a> Estimate<'a> {
         let own = own_limits(round, &limited, &mut read);
         let estimates = round.claims.iter().map(|route| {
             let mut estimate = Self {
-                allotment: Allotment::new(route, Pace::default(), false),
+                allocator: PermitAllocator::new(route.terms(), SharedLimit::default(), false),
                 own: own.clone(),
             };
             estimate.take_held(route);
@@ -190,23 +193,23 @@ impl<'a> Estimate<'a> {
     }
 
     /// What is held comes first.
-    fn take_held(&mut self, route: &RouteClaim) {
-        for (moment_us, held) in self.allotment.lapsed() {
+    fn take_held(&mut self, route: &ProviderClaim) {
+        for (moment_us, held) in route.unused() {
             if let Some(own) = self.own.get_mut(&held.campaign_id) {
-                self.allotment.take_back(own, held.load, moment_us);
+                self.allocator.give_back(own, held.cost, moment_us);
             }
         }
         for held in &route.held {
             if let Some(own) = self.own.get_mut(&held.campaign_id) {
-                self.allotment.moment(own, held.load, route.until_us);
+                self.allocator.allocate(own, held.cost, route.until_us);
             }
         }
     }
 
     /// How many of `want` messages there are permits for.
-    pub(super) fn permits(&self, ask: Ask, want: u32) -> u32 {
+    pub(super) fn permits(&self, ask: CampaignClaim, want: u32) -> u32 {
         match self.own.get(&ask.campaign_id) {
-            Some(own) => self.allotment.permits(own, want, ask.per_call),
+            Some(own) => self.allocator.available(own, want, ask.max_batch),
             None => want,
         }
     }
@@ -214,22 +217,23 @@ impl<'a> Estimate<'a> {
     /// Spends one of them.
     pub(super) fn take(&mut self, campaign_id: i64, segments: i32) {
         if let Some(own) = self.own.get_mut(&campaign_id) {
-            self.allotment.moment(own, Load::of(segments), i64::MAX);
+            self.allocator
+                .allocate(own, Cost::of_message(segments), i64::MAX);
         }
     }
 }
 
 /// The shared limits of a round: those that anybody spends from are held.
-pub(super) struct Paces {
-    pub(super) accounts: BTreeMap<String, Pace>,
-    pub(super) own: HashMap<i64, Own>,
+pub(super) struct LockedLimits {
+    pub(super) accounts: BTreeMap<String, SharedLimit>,
+    pub(super) own: HashMap<i64, CampaignLimit>,
     pub(super) changed: BTreeSet<String>,
 }
 
-impl Paces {
+impl LockedLimits {
     pub(super) async fn hold(
         link: &mut Link,
-        round: &Round,
+        round: &CommitBatch,
         campaigns: &HashMap<i64, Standing>,
         declared: &DeclaredLimits,
     ) -> QueryResult<Self> {
@@ -237,14 +241,14 @@ impl Paces {
         let mut scopes: BTreeSet<String> = limited.keys().map(|id| campaign_scope(*id)).collect();
         scopes.extend(
             round
-                .stops
+                .pauses
                 .iter()
                 .map(|stop| provider_scope(&stop.provider)),
         );
         let mut unlimited = BTreeSet::new();
         for route in &round.claims {
             let scope = provider_scope(&route.provider);
-            if limited.is_empty() && declared.agreed(route).is_empty() {
+            if limited.is_empty() && declared.agreed(&route.provider, &route.limits).is_empty() {
                 unlimited.insert(scope);
             } else {
                 scopes.insert(scope);
@@ -262,9 +266,12 @@ impl Paces {
         })
     }
 
-    pub(super) fn stop(&mut self, stop: &Stop) {
+    pub(super) fn stop(&mut self, stop: &ProviderPause) {
         let scope = provider_scope(&stop.provider);
-        self.accounts.entry(scope.clone()).or_default().stop(stop);
+        self.accounts
+            .entry(scope.clone())
+            .or_default()
+            .pause(stop.until, &stop.reason);
         self.changed.insert(scope);
     }
 
@@ -275,8 +282,8 @@ impl Paces {
             }
         }
         for (id, own) in &self.own {
-            if own.is_spent && own.pace.is_limited() {
-                keep(link, &campaign_scope(*id), &own.pace).await?;
+            if own.is_changed && own.limit.is_limited() {
+                keep(link, &campaign_scope(*id), &own.limit).await?;
             }
         }
         Ok(())

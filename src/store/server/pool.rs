@@ -28,7 +28,7 @@ pub(super) struct Pool {
 }
 
 /// A connection in use.
-pub(in crate::store) struct Held<'a> {
+pub(in crate::store) struct Reservation<'a> {
     pool: &'a Pool,
     link: Link,
     _permit: SemaphorePermit<'a>,
@@ -63,7 +63,7 @@ impl Pool {
         }
     }
 
-    pub(super) async fn take(&self) -> Result<Held<'_>, StoreError> {
+    pub(super) async fn take(&self) -> Result<Reservation<'_>, StoreError> {
         let permit = self.permits.acquire().await;
         let permit = permit.expect("the semaphore is never closed");
         let idle = self.idle.lock().ok().and_then(|mut idle| idle.pop());
@@ -71,7 +71,7 @@ impl Pool {
             Some(link) => link,
             None => self.connect().await?,
         };
-        Ok(Held {
+        Ok(Reservation {
             pool: self,
             link,
             _permit: permit,
@@ -127,7 +127,7 @@ impl Pool {
     }
 }
 
-impl Held<'_> {
+impl Reservation<'_> {
     pub(in crate::store) fn link(&mut self) -> &mut Link {
         &mut self.link
     }

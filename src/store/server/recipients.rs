@@ -11,9 +11,11 @@ use super::insert::ROWS;
 use super::link::{Link, on};
 use super::pace;
 use crate::phone::Phone;
+use crate::queue::Admission;
+use crate::queue::recipient_cap::may_have_reached;
 use crate::sms::{Sms, State};
-use crate::store::queue::{Admission, Round, RouteClaimed};
-use crate::store::recipients::{Promised, Start, ended_at, judge, may_have_reached};
+use crate::store::queue::{CommitBatch, ProviderClaimed};
+use crate::store::recipients::{Promised, Start, cap, ended_at};
 use crate::store::schema::{self, recipient_start, sms};
 
 const SCOPE: &str = "recipients";
@@ -26,7 +28,7 @@ pub(super) struct Recipients {
 
 impl Recipients {
     /// Nobody else claims under a cap from here until the transaction ends.
-    pub(super) async fn hold(link: &mut Link, round: &Round) -> QueryResult<Self> {
+    pub(super) async fn hold(link: &mut Link, round: &CommitBatch) -> QueryResult<Self> {
         let is_capped = !round.caps.0.is_empty();
         if is_capped && !round.claims.is_empty() {
             pace::hold(link, &BTreeSet::from([SCOPE.to_owned()])).await?;
@@ -49,7 +51,7 @@ impl Recipients {
     pub(super) async fn look(
         &mut self,
         link: &mut Link,
-        round: &Round,
+        round: &CommitBatch,
         phones: Vec<String>,
     ) -> QueryResult<()> {
         let phones: BTreeSet<String> = phones.into_iter().collect();
@@ -93,13 +95,13 @@ impl Recipients {
         &mut self,
         sms: &Sms,
         phone: &Phone,
-        round: &Round,
+        round: &CommitBatch,
     ) -> Option<Admission> {
         if !self.is_capped {
             return None;
         }
         let starts = self.starts.of(phone.as_str());
-        let judged = judge(round, sms, phone, starts);
+        let judged = cap(round).check(sms, phone, starts);
         let at = judged.as_ref().map_or(ended_at(round), |(_, at)| *at);
         self.starts.add(phone.as_str(), at);
         judged.map(|(admission, _)| admission)
@@ -109,8 +111,8 @@ impl Recipients {
 /// Notes the claims of a round: their requests may start once it is committed.
 pub(super) async fn begin(
     link: &mut Link,
-    round: &Round,
-    claims: &[RouteClaimed],
+    round: &CommitBatch,
+    claims: &[ProviderClaimed],
 ) -> QueryResult<()> {
     if round.caps.0.is_empty() {
         return Ok(());
@@ -134,7 +136,7 @@ pub(super) async fn begin(
 }
 
 /// Notes which claims have ended, and gives back those that reached nobody.
-pub(super) async fn end(link: &mut Link, round: &Round) -> QueryResult<()> {
+pub(super) async fn end(link: &mut Link, round: &CommitBatch) -> QueryResult<()> {
     if round.caps.0.is_empty() {
         return Ok(());
     }
@@ -154,7 +156,7 @@ pub(super) async fn end(link: &mut Link, round: &Round) -> QueryResult<()> {
         )
         .execute(conn))?;
     }
-    if round.refill {
+    if round.fill_limits {
         // The clock has jumped: nobody knows how long ago they were.
         on!(link, |conn| update(recipient_start::table)
             .filter(recipient_start::ended_at.is_not_null())
@@ -164,7 +166,11 @@ pub(super) async fn end(link: &mut Link, round: &Round) -> QueryResult<()> {
     Ok(())
 }
 
-async fn note_ended(link: &mut Link, round: &Round, claims: &[(i64, i64)]) -> QueryResult<()> {
+async fn note_ended(
+    link: &mut Link,
+    round: &CommitBatch,
+    claims: &[(i64, i64)],
+) -> QueryResult<()> {
     for (claim, ids) in by_claim(claims) {
         on!(link, |conn| update(
             recipient_start::table

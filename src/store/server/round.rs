@@ -11,21 +11,25 @@ use rand::RngExt;
 
 use super::claim::{self, Floors, Marks};
 use super::link::{Link, on};
-use super::pace::{self, Estimate, Paces};
+use super::pace::{self, Estimate, LockedLimits};
 use super::recipients::{self, Recipients};
 use super::search::{Found, Search, campaigns};
 use super::{Server, settle};
+use crate::limit::DeclaredLimits;
+use crate::limit::provider_scope;
+use crate::limit::{CampaignLimit, PermitAllocator};
+use crate::queue::ProviderClaim;
+use crate::queue::batch::{self, Batches};
 use crate::rate::Rate;
-use crate::store::calls::{self, Filling};
-use crate::store::pace::allotment::{Allotment, Own};
-use crate::store::pace::declared::DeclaredLimits;
-use crate::store::pace::provider_scope;
-use crate::store::queue::{Drained, Round, RoundDone, RouteClaim, RouteClaimed};
+use crate::store::queue::{CommitBatch, CommitResult, ProviderClaimed, Shortfall};
 use crate::store::schema::{campaign, worker};
-use crate::store::{CampaignState, StoreError};
+use crate::store::{CampaignStatus, StoreError};
 
 impl Server {
-    pub(in crate::store) async fn round(&self, round: Arc<Round>) -> Result<RoundDone, StoreError> {
+    pub(in crate::store) async fn round(
+        &self,
+        round: Arc<CommitBatch>,
+    ) -> Result<CommitResult, StoreError> {
         let floors = Arc::clone(&self.floors);
         let skips_locked = self.skips_locked().await?;
         let played = self
@@ -43,24 +47,24 @@ impl Server {
 
 /// What a round did, and the last key that it claimed of each campaign.
 struct Played {
-    done: RoundDone,
+    done: CommitResult,
     reached: HashMap<i64, (i64, i64)>,
 }
 
 async fn play(
     link: &mut Link,
-    round: &Round,
+    round: &CommitBatch,
     floors: &Floors,
     skips_locked: bool,
 ) -> QueryResult<Played> {
-    let mut done = RoundDone {
+    let mut done = CommitResult {
         settled: settle::settle_all(link, &round.settlements, round.now).await?,
-        ..RoundDone::default()
+        ..CommitResult::default()
     };
     recipients::end(link, round).await?;
-    for halt in &round.halts {
+    for halt in &round.campaign_stops {
         on!(link, |conn| update(campaign::table.find(halt.campaign_id))
-            .filter(campaign::state.eq(CampaignState::Active.code()))
+            .filter(campaign::state.eq(CampaignStatus::Active.code()))
             .set((
                 campaign::state.eq(halt.state.code()),
                 campaign::state_reason.eq(&halt.reason),
@@ -69,14 +73,14 @@ async fn play(
     }
     let mut reached = HashMap::new();
     if round.claims.is_empty() {
-        pace::stop(link, &round.stops).await?;
+        pace::stop(link, &round.pauses).await?;
         return Ok(Played { done, reached });
     }
     let Some(declared) = declared(link, round).await? else {
-        done.is_unlisted = true;
+        done.is_worker_missing = true;
         done.claims
-            .resize_with(round.claims.len(), RouteClaimed::default);
-        pace::stop(link, &round.stops).await?;
+            .resize_with(round.claims.len(), ProviderClaimed::default);
+        pace::stop(link, &round.pauses).await?;
         return Ok(Played { done, reached });
     };
     let campaigns = campaigns(link, round).await?;
@@ -98,20 +102,24 @@ async fn play(
         found.push(search.run(link, route, estimate).await?);
     }
     let mut marks = search.marks;
-    let mut paces = Paces::hold(link, round, &campaigns, &declared).await?;
-    for stop in &round.stops {
+    let mut paces = LockedLimits::hold(link, round, &campaigns, &declared).await?;
+    for stop in &round.pauses {
         paces.stop(stop);
     }
     for (route, found) in round.claims.iter().zip(found) {
-        let limits = declared.agreed(route);
+        let limits = declared.agreed(&route.provider, &route.limits);
         let given = give((round, route), &limits, found, &mut paces, &mut marks);
         done.claims.push(given);
     }
     paces.keep(link).await?;
     marks.write(link, round, &nonce).await?;
     recipients::begin(link, round, &done.claims).await?;
-    for (campaign_id, drained) in done.claims.iter_mut().flat_map(|claim| &mut claim.drained) {
-        if let Drained::Until(next) = drained {
+    for (campaign_id, shortfalls) in done
+        .claims
+        .iter_mut()
+        .flat_map(|claim| &mut claim.shortfalls)
+    {
+        if let Shortfall::Until(next) = shortfalls {
             *next = claim::next_due(link, *campaign_id).await?;
         }
     }
@@ -120,12 +128,14 @@ async fn play(
 }
 
 /// The limits of all workers, this one's own among them; `None` when it is on the list no more.
-async fn declared(link: &mut Link, round: &Round) -> QueryResult<Option<DeclaredLimits>> {
+async fn declared(link: &mut Link, round: &CommitBatch) -> QueryResult<Option<DeclaredLimits>> {
     let workers: Vec<(i64, String)> = on!(link, |conn| worker::table
         .select((worker::id, worker::limits))
         .load(conn))?;
     let mut declared = DeclaredLimits::of(workers, round.worker_id);
-    let changed = declared.as_mut().and_then(|all| all.declare(&round.claims));
+    let changed = declared
+        .as_mut()
+        .and_then(|all| all.declare(crate::store::queue::limits_of(round)));
     if let Some(limits) = changed {
         on!(link, |conn| update(worker::table.find(round.worker_id))
             .set(worker::limits.eq(&limits))
@@ -134,7 +144,7 @@ async fn declared(link: &mut Link, round: &Round) -> QueryResult<Option<Declared
     Ok(declared)
 }
 
-fn note_limited(done: &mut RouteClaimed, campaign_id: i64, own: &mut Own) {
+fn note_limited(done: &mut ProviderClaimed, campaign_id: i64, own: &mut CampaignLimit) {
     let next_us = own.next_us.take();
     done.limited
         .extend(next_us.map(|next_us| (campaign_id, next_us)));
@@ -142,47 +152,53 @@ fn note_limited(done: &mut RouteClaimed, campaign_id: i64, own: &mut Own) {
 
 /// Gives moments to what one route found, and claims what got one.
 fn give(
-    (round, route): (&Round, &RouteClaim),
+    (round, route): (&CommitBatch, &ProviderClaim),
     limits: &[Rate],
     found: Found,
-    paces: &mut Paces,
+    paces: &mut LockedLimits,
     marks: &mut Marks,
-) -> RouteClaimed {
+) -> ProviderClaimed {
     let scope = provider_scope(&route.provider);
     let mut account = paces.accounts.remove(&scope).unwrap_or_default();
-    account.begin(limits, round.worker_id, route.from_us, round.reach);
-    if round.refill {
-        account.refill(route.from_us);
+    account.begin(limits, round.worker_id, route.from_us, round.tolerance);
+    if round.fill_limits {
+        account.fill(route.from_us);
     }
-    let mut allotment = Allotment::new(route, account, round.refill);
-    let mut done = RouteClaimed {
-        drained: found.halted,
+    let mut allocator = PermitAllocator::new(route.terms(), account, round.fill_limits);
+    let mut done = ProviderClaimed {
+        shortfalls: found.halted,
         refused: found.refused,
-        ..RouteClaimed::default()
+        ..ProviderClaimed::default()
     };
-    for (moment_us, held) in allotment.lapsed() {
+    for (moment_us, held) in route.unused() {
         let own = paces.own.entry(held.campaign_id).or_default();
-        allotment.take_back(own, held.load, moment_us);
+        allocator.give_back(own, held.cost, moment_us);
     }
     for held in &route.held {
         let own = paces.own.entry(held.campaign_id).or_default();
-        let moment = allotment.moment(own, held.load, route.until_us);
+        let moment = allocator.allocate(own, held.cost, route.until_us);
         done.held.push(moment);
         note_limited(&mut done, held.campaign_id, own);
     }
     for asked in found.asked {
         let own = paces.own.entry(asked.ask.campaign_id).or_default();
-        let per_call = asked.ask.per_call;
-        let permits = allotment.permits(own, asked.count, per_call);
-        let begun = calls::count(&done.rows);
-        let left = route.calls.saturating_sub(begun);
-        let mut filling = Filling::begin(round, route, asked.ask, left, &allotment, own);
+        let max_batch = asked.ask.max_batch;
+        let permits = allocator.available(own, asked.count, max_batch);
+        let begun = batch::count(&done.rows);
+        let left = route.max_requests.saturating_sub(begun);
+        let mut filling = Batches::begin(
+            route,
+            asked.ask,
+            left,
+            allocator.max_request_cost(own),
+            &*round.fill,
+        );
         let mut left_over = Vec::new();
         for ready in asked.ready.into_iter().take(permits as usize) {
             left_over.extend(filling.place(ready));
         }
         let mut claimed = Vec::new();
-        let (rows, without) = filling.moments(begun, &mut allotment, own, |key, sms, phone| {
+        let (rows, without) = filling.permit(begun, &mut allocator, own, |key, sms, phone| {
             claimed.push(*key);
             marks.ids.push(sms.id);
             marks.note_phone(sms, phone);
@@ -196,19 +212,19 @@ fn give(
             marks.reached.insert(asked.ask.campaign_id, reached);
         }
         if permits < asked.count {
-            allotment.note_end(own, per_call);
+            allocator.note_exhausted(own, max_batch);
         }
         note_limited(&mut done, asked.ask.campaign_id, own);
         if asked.is_short {
             // Its moment is asked for once all is marked.
-            done.drained
-                .push((asked.ask.campaign_id, Drained::Until(None)));
+            done.shortfalls
+                .push((asked.ask.campaign_id, Shortfall::Until(None)));
         }
     }
-    done.next_us = allotment.next_us;
-    if allotment.is_spent {
+    done.next_us = allocator.next_us;
+    if allocator.is_changed {
         paces.changed.insert(scope.clone());
     }
-    paces.accounts.insert(scope, allotment.account);
+    paces.accounts.insert(scope, allocator.account);
     done
 }

@@ -12,11 +12,12 @@ use super::known::is_suppressing;
 use super::link::{Link, on};
 use super::pace::Estimate;
 use super::recipients::Recipients;
+use crate::queue::batch;
+use crate::queue::{Admission, CampaignClaim, ProviderClaim, Settlement, Transition};
 use crate::rate::Rates;
 use crate::sms::{Class, Failure};
-use crate::store::CampaignState;
-use crate::store::calls;
-use crate::store::queue::{Admission, Ask, Drained, Fate, Round, RouteClaim, Settlement};
+use crate::store::CampaignStatus;
+use crate::store::queue::{CommitBatch, Shortfall};
 use crate::store::schema::{campaign, suppression};
 
 /// Rows that one ask may refuse in one round, so that a round stays short.
@@ -24,7 +25,7 @@ const REFUSALS: u64 = 1_000;
 
 /// A campaign as a claim needs it.
 pub(super) struct Standing {
-    pub(super) state: CampaignState,
+    pub(super) state: CampaignStatus,
     pub(super) reason: Option<String>,
     pub(super) provider: Option<String>,
     pub(super) limits: Rates,
@@ -34,15 +35,15 @@ type CampaignRow = (i64, i32, Option<String>, String, Option<String>);
 
 pub(super) async fn campaigns(
     link: &mut Link,
-    round: &Round,
+    round: &CommitBatch,
 ) -> QueryResult<HashMap<i64, Standing>> {
     let ids: BTreeSet<i64> = round
         .claims
         .iter()
         .flat_map(|route| {
-            let held = route.held.iter().chain(&route.returned);
+            let held = route.held.iter().chain(&route.released);
             let held = held.map(|held| held.campaign_id);
-            held.chain(route.asks.iter().map(|ask| ask.campaign_id))
+            held.chain(route.campaigns.iter().map(|ask| ask.campaign_id))
         })
         .collect();
     let rows: Vec<CampaignRow> = on!(link, |conn| campaign::table
@@ -59,7 +60,7 @@ pub(super) async fn campaigns(
         .into_iter()
         .map(|(id, state, reason, rate, provider)| {
             let standing = Standing {
-                state: CampaignState::of(state),
+                state: CampaignStatus::of(state),
                 reason,
                 provider,
                 limits: rate.parse().unwrap_or_default(),
@@ -73,13 +74,13 @@ pub(super) async fn campaigns(
 #[derive(Default)]
 pub(super) struct Found {
     pub(super) asked: Vec<Asked>,
-    pub(super) halted: Vec<(i64, Drained)>,
+    pub(super) halted: Vec<(i64, Shortfall)>,
     pub(super) refused: u64,
 }
 
 /// What one ask for `count` messages found: as many that can be sent as there seemed to be permits for.
 pub(super) struct Asked {
-    pub(super) ask: Ask,
+    pub(super) ask: CampaignClaim,
     pub(super) count: u32,
     pub(super) ready: Vec<Ready>,
     /// There were no more.
@@ -95,11 +96,11 @@ enum Admitted {
 }
 
 /// A message that can be sent, held but not yet claimed, with its place in the order of claims.
-type Ready = calls::Ready<(i64, i64)>;
+type Ready = batch::BatchItem<(i64, i64)>;
 
 /// Looks for rows for whoever asks; the same campaign may be asked twice.
 pub(super) struct Search<'a> {
-    pub(super) round: &'a Round,
+    pub(super) round: &'a CommitBatch,
     pub(super) campaigns: &'a HashMap<i64, Standing>,
     pub(super) floors: &'a Floors,
     pub(super) skips_locked: bool,
@@ -116,28 +117,28 @@ impl Search<'_> {
     pub(super) async fn run(
         &mut self,
         link: &mut Link,
-        route: &RouteClaim,
-        estimate: &mut Estimate<'_>,
+        route: &ProviderClaim,
+        estimate: &mut Estimate,
     ) -> QueryResult<Found> {
         let mut found = Found::default();
-        let mut want = route.want;
-        for ask in &route.asks {
+        let mut want = route.max_messages;
+        for ask in &route.campaigns {
             if want == 0 {
                 break;
             }
             let Some(standing) = self.campaigns.get(&ask.campaign_id) else {
                 continue;
             };
-            if standing.state != CampaignState::Active {
-                let halted = Drained::Halted(standing.state, standing.reason.clone());
+            if standing.state != CampaignStatus::Active {
+                let halted = Shortfall::Halted(standing.state, standing.reason.clone());
                 found.halted.push((ask.campaign_id, halted));
                 continue;
             }
-            if !route.sends(standing.provider.as_deref()) {
-                found.halted.push((ask.campaign_id, Drained::Moved));
+            if !route.serves(standing.provider.as_deref()) {
+                found.halted.push((ask.campaign_id, Shortfall::Moved));
                 continue;
             }
-            let count = want.min(ask.at_most);
+            let count = want.min(ask.max_messages);
             // Rows that will get no permit must not use up what others could have.
             let permits = estimate.permits(*ask, count);
             let asked = self
@@ -155,7 +156,7 @@ impl Search<'_> {
     async fn ask(
         &mut self,
         link: &mut Link,
-        ask: Ask,
+        ask: CampaignClaim,
         (count, permits): (u32, u32),
         refused: &mut u64,
     ) -> QueryResult<Asked> {
@@ -237,7 +238,7 @@ impl Search<'_> {
                 Admission::Send { phone, .. } | Admission::Wait { phone, .. } => {
                     Some(phone.as_str().to_owned())
                 }
-                Admission::Refuse(_) => None,
+                Admission::Fail(_) => None,
             })
             .collect()
     }
@@ -250,7 +251,7 @@ impl Search<'_> {
         let admission = if is_garbled {
             self.marks.rewritten.push(sms.clone());
             let why = "another program wrote it, and not in UTF-8";
-            Admission::Refuse(Failure::new(Class::Content, why))
+            Admission::Fail(Failure::new(Class::Content, why))
         } else {
             (self.round.admit)(&sms)
         };
@@ -260,13 +261,13 @@ impl Search<'_> {
             {
                 self.marks.note_phone(&sms, &phone);
                 let why = "the phone is on the suppression list";
-                Admission::Refuse(Failure::new(Class::Suppressed, why))
+                Admission::Fail(Failure::new(Class::Suppressed, why))
             }
             Admission::Send { phone, segments } => {
                 match self.recipients.keep_cap(&sms, &phone, self.round) {
-                    Some(Admission::Refuse(failure)) => {
+                    Some(Admission::Fail(failure)) => {
                         self.marks.note_phone(&sms, &phone);
-                        Admission::Refuse(failure)
+                        Admission::Fail(failure)
                     }
                     Some(kept) => kept,
                     None => Admission::Send { phone, segments },
@@ -277,24 +278,24 @@ impl Search<'_> {
         if let (Admission::Wait { phone, .. }, false) = (&admission, is_garbled) {
             self.marks.note_phone(&sms, phone);
         }
-        let (fate, admitted) = match admission {
+        let (transition, admitted) = match admission {
             Admission::Send { phone, segments } => {
-                return Admitted::Ready(Box::new(Ready {
+                return Admitted::Ready(Box::new(batch::BatchItem {
                     key,
                     sms,
                     phone,
                     segments,
                 }));
             }
-            Admission::Wait { until, .. } => (Fate::waits(until), Admitted::Waits),
-            Admission::Refuse(failure) => (Fate::Refused(failure), Admitted::Refused),
+            Admission::Wait { until, .. } => (Transition::wait_until(until), Admitted::Waits),
+            Admission::Fail(failure) => (Transition::NotAdmitted(failure), Admitted::Refused),
         };
         self.marks.ids.push(sms.id);
         self.marks.passed_over.push(Settlement {
             id: sms.id,
             claim: sms.claim,
             provider: String::new(),
-            fate,
+            transition,
         });
         admitted
     }

@@ -9,12 +9,12 @@ use diesel_async::RunQueryDsl;
 use super::link::{Link, on};
 use super::moves::{self, Fault, Row};
 use super::{insert, mysql, postgres};
+use crate::queue::transition::{self, ResolvedTransition, cancelled};
+use crate::queue::{Settled, Settlement, Transition};
 use crate::sms::{Acceptance, Class, State, Timestamp};
-use crate::store::CampaignState;
+use crate::store::CampaignStatus;
 use crate::store::foreign::LossyText;
-use crate::store::queue::{Fate, Settled, Settlement};
 use crate::store::schema::{sms, sms_failed, sms_sent};
-use crate::store::verdict::{self, Verdict, cancelled, is_not_refunded};
 
 /// Settles all, in this order; what was done of each.
 pub(super) async fn settle_all(
@@ -37,7 +37,7 @@ fn waves(settlements: &[Settlement]) -> Vec<Vec<usize>> {
     let mut waves: Vec<Vec<usize>> = Vec::new();
     let mut seen = BTreeSet::new();
     for (place, settlement) in settlements.iter().enumerate() {
-        let is_refund = settlement.fate == Fate::Refunded;
+        let is_refund = settlement.transition == Transition::Refunded;
         let fits = !is_refund && seen.insert(settlement.id);
         match waves.last_mut() {
             Some(wave) if fits && wave.len() < WAVE => wave.push(place),
@@ -64,7 +64,7 @@ async fn settle_wave(
     settled: &mut [Settled],
 ) -> QueryResult<()> {
     if let [place] = wave
-        && settlements[*place].fate == Fate::Refunded
+        && settlements[*place].transition == Transition::Refunded
     {
         settled[*place] = refund(link, &settlements[*place], now).await?;
         return Ok(());
@@ -78,11 +78,11 @@ async fn settle_wave(
         settled[*place] = match rows.get(&settlement.id) {
             Some(row) => {
                 let is_cancelled = cancelled.contains(&row.campaign_id);
-                let verdict = verdict::of(settlement, &row.standing(), is_cancelled);
+                let verdict = transition::resolve(settlement, &row.standing(), is_cancelled);
                 plan.add(settlement, row, verdict, now)
             }
-            None => match &settlement.fate {
-                Fate::Sent(acceptance) => {
+            None => match &settlement.transition {
+                Transition::Sent(acceptance) => {
                     accept_elsewhere(link, settlement, acceptance, now).await?
                 }
                 _ => Settled::Stale,
@@ -112,7 +112,7 @@ async fn cancelled_among(
     rows: &HashMap<i64, Row>,
 ) -> QueryResult<BTreeSet<i64>> {
     let waiting = wave.iter().map(|place| &settlements[*place]);
-    let waiting = waiting.filter(|settlement| verdict::would_wait(settlement));
+    let waiting = waiting.filter(|settlement| transition::is_requeue(settlement));
     let campaigns: BTreeSet<i64> = waiting
         .filter_map(|settlement| rows.get(&settlement.id))
         .map(|row| row.campaign_id)
@@ -123,7 +123,7 @@ async fn cancelled_among(
     Ok(hold_states(link, &campaigns)
         .await?
         .into_iter()
-        .filter(|(_, state)| *state == CampaignState::Cancelled.code())
+        .filter(|(_, state)| *state == CampaignStatus::Cancelled.code())
         .map(|(id, _)| id)
         .collect())
 }
@@ -159,27 +159,28 @@ impl Plan {
         &mut self,
         settlement: &Settlement,
         row: &Row,
-        verdict: Verdict,
+        verdict: ResolvedTransition,
         now: Timestamp,
     ) -> Settled {
         let id = settlement.id;
-        if let Verdict::Failed { failure, .. } | Verdict::Parked { failure, .. } = &verdict
-            && let Some(reason) = verdict::opted_out(settlement, failure, now)
+        if let ResolvedTransition::Failed { failure, .. }
+        | ResolvedTransition::Unknown { failure, .. } = &verdict
+            && let Some(reason) = transition::opted_out(settlement, failure, now)
         {
             self.opted_out.insert(row.phone.clone(), Some(reason));
         }
         match verdict {
-            Verdict::Stale => return Settled::Stale,
-            Verdict::Noted(claims) => {
-                let message_id = match &settlement.fate {
-                    Fate::Sent(acceptance) => acceptance.message_id.clone(),
+            ResolvedTransition::Stale => return Settled::Stale,
+            ResolvedTransition::Noted(claims) => {
+                let message_id = match &settlement.transition {
+                    Transition::Sent(acceptance) => acceptance.message_id.clone(),
                     _ => None,
                 };
                 self.noted
                     .extend(claims.map(|claims| (id, message_id, claims)));
                 return Settled::Late;
             }
-            Verdict::Sent {
+            ResolvedTransition::Sent {
                 acceptance,
                 counted,
                 accepted,
@@ -195,19 +196,19 @@ impl Plan {
                 self.sent.push(row.sent(provider, acceptance, taken));
                 return settled;
             }
-            Verdict::Failed { failure, counted } => {
+            ResolvedTransition::Failed { failure, counted } => {
                 self.failed
                     .entry(Fault::of(&failure, counted))
                     .or_default()
                     .push(id);
             }
-            Verdict::Parked { failure, counted } => {
+            ResolvedTransition::Unknown { failure, counted } => {
                 self.parked
                     .entry(Fault::of(&failure, counted))
                     .or_default()
                     .push(id);
             }
-            Verdict::Ready {
+            ResolvedTransition::Ready {
                 due_at,
                 failure,
                 counted,
@@ -217,7 +218,7 @@ impl Plan {
                 let way = (due_at.as_millis(), failure, counted, in_doubt);
                 self.ready.entry(way).or_default().push(id);
             }
-            Verdict::Cancelled { counted } => {
+            ResolvedTransition::Cancelled { counted } => {
                 self.cancelled.entry(counted).or_default().push(id);
             }
         }
@@ -273,7 +274,8 @@ async fn accept_elsewhere(
         .for_update()
         .load(conn))?;
     if let [(claim, accepted, claims)] = ledger.as_slice() {
-        let counted = verdict::counted_with(settlement, *claim, *accepted, claims.as_deref());
+        let counted =
+            transition::with_accepted_claim(settlement, *claim, *accepted, claims.as_deref());
         let Some(counted) = counted else {
             return Ok(Settled::Done);
         };
@@ -310,7 +312,7 @@ async fn refund(link: &mut Link, settlement: &Settlement, now: Timestamp) -> Que
             .filter(sms::claim.eq(settlement.claim))
             .filter(sms::state.eq(State::Ready.code()))
             .filter(sms::attempts.gt(0))
-            .filter(is_not_refunded(settlement.claim))
+            .filter(crate::store::queue::is_not_refunded(settlement.claim))
     )
     .set((
         sms::attempts.eq(sms::attempts - 1),
@@ -341,7 +343,7 @@ async fn refund(link: &mut Link, settlement: &Settlement, now: Timestamp) -> Que
     let states = hold_states(link, &BTreeSet::from([campaign_id])).await?;
     if states
         .iter()
-        .any(|(_, state)| *state == CampaignState::Cancelled.code())
+        .any(|(_, state)| *state == CampaignStatus::Cancelled.code())
     {
         moves::give_up_keys(link, &[id]).await?;
         moves::to_failed(link, &[id], &Fault::of(&cancelled(), 0), now).await?;
@@ -355,18 +357,18 @@ mod tests {
 
     #[test]
     fn no_message_is_settled_twice_at_once_and_refunds_stand_alone() {
-        let settlement = |id, fate| Settlement {
+        let settlement = |id, transition| Settlement {
             id,
             claim: 1,
             provider: String::new(),
-            fate,
+            transition,
         };
-        let sent = || Fate::Sent(Acceptance::default());
+        let sent = || Transition::Sent(Acceptance::default());
         let settlements = [
             settlement(1, sent()),
             settlement(2, sent()),
             settlement(1, sent()),
-            settlement(3, Fate::Refunded),
+            settlement(3, Transition::Refunded),
             settlement(4, sent()),
         ];
         let expected: [&[usize]; 4] = [&[0, 1], &[2], &[3], &[4]];

@@ -6,7 +6,7 @@ use diesel::sql_types::{BigInt, Bool, Integer, Nullable, Text};
 use diesel::sqlite::SqliteConnection;
 
 use super::super::foreign::LossyText;
-use super::super::queue::Round;
+use super::super::queue::CommitBatch;
 use super::super::schema::sms;
 use crate::sms::{Sms, State, Timestamp};
 
@@ -69,7 +69,7 @@ pub(super) struct Due {
 pub(super) fn claim_rows(
     conn: &mut SqliteConnection,
     campaign_id: i64,
-    round: &Round,
+    round: &CommitBatch,
     count: u32,
 ) -> QueryResult<Vec<Due>> {
     let claim = ClaimDue {

@@ -50,8 +50,8 @@ impl Sqlite {
         self.write(move |conn| {
             let fates = decide(conn, &batch)?;
             let mut done = Enqueued::default();
-            for (row, fate) in batch.rows.iter().zip(fates) {
-                match fate {
+            for (row, transition) in batch.rows.iter().zip(fates) {
+                match transition {
                     Enqueuing::Accepted => {
                         insert(conn, &batch, row)?;
                         done.accepted += 1;
@@ -126,9 +126,9 @@ fn decide_one(
         return Ok(Enqueuing::Suppressed);
     }
     if let Some(id) = row.replaces
-        && let Some(fate) = replace(conn, batch, row, id)?
+        && let Some(transition) = replace(conn, batch, row, id)?
     {
-        return Ok(fate);
+        return Ok(transition);
     }
     let is_new = insert_key(conn, batch.campaign_id, &row.dedupe_key)?;
     Ok(if is_new {

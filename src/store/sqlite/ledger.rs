@@ -8,12 +8,12 @@ use super::super::ledger::{
     Chunk, Expired, QueuePlace, Queued, RetryFilter, expiring, failed_matching, queued_after,
     unknown_matching,
 };
-use super::super::queue::{Fate, Settled, Settlement};
 use super::super::schema::{campaign, sms, sms_failed, worker};
 use super::super::unknown::{Requeue, requeue_matching};
-use super::super::verdict;
-use super::super::{CHUNK, CampaignState, NewWorker, StoreError, Worker};
+use super::super::{CHUNK, CampaignStatus, NewWorker, StoreError, Worker};
 use super::{Sqlite, insert, moves, settle};
+use crate::queue::transition;
+use crate::queue::{Settled, Settlement, Transition};
 use crate::sms::{Class, Failure, State, Timestamp};
 
 /// The ledger's provider of messages that an operator settled.
@@ -124,7 +124,7 @@ impl Sqlite {
                 .limit(CHUNK)
                 .select((sms::id, sms::in_doubt))
                 .load(conn)?;
-            let cancelled = verdict::cancelled();
+            let cancelled = transition::cancelled();
             let doubtful = Failure::new(
                 Class::Unknown,
                 "its campaign was cancelled while it was in doubt",
@@ -152,7 +152,7 @@ impl Sqlite {
         self.write(move |conn| {
             let rows: Vec<Queued> = queued_after!(campaign_id, after).load(conn)?;
             let (doubtful, certain, reached) = expiring(&rows, by);
-            let expired = verdict::expired();
+            let expired = transition::expired();
             for id in &doubtful {
                 moves::park(conn, *id, &expired, 0, now)?;
             }
@@ -170,7 +170,7 @@ impl Sqlite {
         self.write(move |conn| {
             let rows: Vec<(i64, i64)> = requeue_matching!(&which).load(conn)?;
             let active: Vec<i64> = campaign::table
-                .filter(campaign::state.eq(CampaignState::Active.code()))
+                .filter(campaign::state.eq(CampaignStatus::Active.code()))
                 .select(campaign::id)
                 .load(conn)?;
             let mut moved = 0;
@@ -253,7 +253,7 @@ impl Sqlite {
                     id,
                     claim,
                     provider: LATE.to_owned(),
-                    fate: Fate::Ready {
+                    transition: Transition::Ready {
                         due_at: Timestamp::from_millis(due_at),
                         failure: None,
                         counted: false,
@@ -304,7 +304,7 @@ fn park_all(
             id: row.id,
             claim: row.claim,
             provider: LATE.to_owned(),
-            fate: Fate::Unknown(Failure::new(Class::Unknown, reason)),
+            transition: Transition::Unknown(Failure::new(Class::Unknown, reason)),
         };
         settle::settle(conn, &parked, now)?;
     }
@@ -334,7 +334,7 @@ fn failed_letters(
 /// This campaign, or all of them, where they are not cancelled.
 fn open_campaigns(conn: &mut SqliteConnection, campaign_id: Option<i64>) -> QueryResult<Vec<i64>> {
     let mut campaigns: Vec<i64> = campaign::table
-        .filter(campaign::state.ne(CampaignState::Cancelled.code()))
+        .filter(campaign::state.ne(CampaignStatus::Cancelled.code()))
         .select(campaign::id)
         .load(conn)?;
     campaigns.retain(|id| campaign_id.is_none_or(|only| only == *id));

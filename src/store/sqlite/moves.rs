@@ -5,17 +5,17 @@ use diesel::sql_types::{BigInt, Integer, Nullable, Text};
 use diesel::sqlite::SqliteConnection;
 
 use super::super::foreign::LossyText;
-use super::super::queue::{Fate, Settlement};
 use super::super::schema::{sms, sms_failed, sms_key, sms_sent};
-use super::super::verdict::number_taken;
 use super::settle::or_else;
+use crate::queue::transition::number_taken;
+use crate::queue::{Settlement, Transition};
 use crate::sms::{Acceptance, Failure, State, Timestamp};
 
 #[diesel::declare_sql_function]
 extern "SQL" {
     /// A count that another program wrote may leave no room for one more.
     #[sql_name = "min"]
-    fn at_most(count: Integer, most: Integer) -> Integer;
+    fn max_messages(count: Integer, most: Integer) -> Integer;
 }
 
 /// What a count is taken for, so that it can be added to.
@@ -57,8 +57,8 @@ pub(super) fn to_sent(
             (
                 or_else(acceptance.segments, sms::segments),
                 acceptance.price.as_deref().into_sql::<Nullable<Text>>(),
-                at_most(sms::attempts, MOST) + taken.counted,
-                at_most(sms::late_accepted, MOST) + taken.accepted,
+                max_messages(sms::attempts, MOST) + taken.counted,
+                max_messages(sms::late_accepted, MOST) + taken.accepted,
                 taken.claims.into_sql::<Nullable<Text>>(),
                 sms::claim,
                 sms::created_at,
@@ -154,7 +154,7 @@ pub(super) fn to_sent_by_word(
         id,
         claim: 0,
         provider: provider.to_owned(),
-        fate: Fate::Sent(Acceptance::default()),
+        transition: Transition::Sent(Acceptance::default()),
     };
     let taken = Taken::default();
     to_sent(conn, &settlement, &Acceptance::default(), taken, now)
@@ -194,7 +194,7 @@ pub(super) fn to_failed(
                 failure.class.as_str().into_sql::<Text>(),
                 failure.code.as_deref().into_sql::<Nullable<Text>>(),
                 failure.reason.as_str().into_sql::<Text>(),
-                at_most(sms::attempts, MOST) + counted,
+                max_messages(sms::attempts, MOST) + counted,
                 sms::claim,
                 sms::reference,
                 sms::dedupe_key,
@@ -245,7 +245,7 @@ pub(super) fn park(
             sms::unknown_at.eq(crate::store::unknown::unless_in_doubt!(now)),
             sms::in_doubt.eq(true),
             sms::worker_id.eq(None::<i64>),
-            sms::attempts.eq(at_most(sms::attempts, MOST) + counted),
+            sms::attempts.eq(max_messages(sms::attempts, MOST) + counted),
             sms::last_class.eq(failure.class.as_str()),
             sms::last_code.eq(&failure.code),
             sms::last_reason.eq(&failure.reason),
@@ -266,7 +266,7 @@ pub(super) fn to_ready(
         sms::state.eq(State::Ready.code()),
         sms::worker_id.eq(None::<i64>),
         sms::due_at.eq(due_at.as_millis()),
-        sms::attempts.eq(at_most(sms::attempts, MOST) + counted),
+        sms::attempts.eq(max_messages(sms::attempts, MOST) + counted),
         sms::in_doubt.eq(in_doubt),
     );
     let row = diesel::update(sms::table.find(id));

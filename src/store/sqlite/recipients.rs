@@ -3,16 +3,18 @@
 use diesel::prelude::*;
 use diesel::sqlite::SqliteConnection;
 
-use super::super::queue::{Admission, Round};
-use super::super::recipients::{Promised, Start, ended_at, judge, may_have_reached};
+use super::super::queue::CommitBatch;
+use super::super::recipients::{Promised, Start, cap, ended_at};
 use super::super::schema::{recipient_start, sms};
 use crate::phone::Phone;
+use crate::queue::Admission;
+use crate::queue::recipient_cap::may_have_reached;
 use crate::sms::{Sms, State};
 
 /// Notes that a claimed message may start; or says what becomes of it, where its recipient got enough.
 pub(super) fn keep_cap(
     conn: &mut SqliteConnection,
-    round: &Round,
+    round: &CommitBatch,
     (sms, phone): (&Sms, &Phone),
     promised: &mut Promised,
 ) -> QueryResult<Option<Admission>> {
@@ -21,7 +23,7 @@ pub(super) fn keep_cap(
     }
     let mut starts = starts(conn, round, phone.as_str())?;
     starts.extend(promised.of(phone.as_str()));
-    if let Some((admission, at)) = judge(round, sms, phone, &starts) {
+    if let Some((admission, at)) = cap(round).check(sms, phone, &starts) {
         promised.add(phone.as_str(), at);
         return Ok(Some(admission));
     }
@@ -37,7 +39,7 @@ pub(super) fn keep_cap(
 }
 
 /// When requests to a phone started, at the latest.
-fn starts(conn: &mut SqliteConnection, round: &Round, phone: &str) -> QueryResult<Vec<i64>> {
+fn starts(conn: &mut SqliteConnection, round: &CommitBatch, phone: &str) -> QueryResult<Vec<i64>> {
     let sending = sms::id
         .eq(recipient_start::sms_id)
         .and(sms::claim.eq(recipient_start::claim))
@@ -66,7 +68,11 @@ fn starts(conn: &mut SqliteConnection, round: &Round, phone: &str) -> QueryResul
 }
 
 /// A claimed message goes back into the queue before anybody sees it.
-pub(super) fn forget(conn: &mut SqliteConnection, round: &Round, sms: &Sms) -> QueryResult<()> {
+pub(super) fn forget(
+    conn: &mut SqliteConnection,
+    round: &CommitBatch,
+    sms: &Sms,
+) -> QueryResult<()> {
     if !round.caps.0.is_empty() {
         diesel::delete(recipient_start::table.find((sms.id, sms.claim))).execute(conn)?;
     }
@@ -74,7 +80,7 @@ pub(super) fn forget(conn: &mut SqliteConnection, round: &Round, sms: &Sms) -> Q
 }
 
 /// Notes which claims have ended, and gives back those that reached nobody.
-pub(super) fn end(conn: &mut SqliteConnection, round: &Round) -> QueryResult<()> {
+pub(super) fn end(conn: &mut SqliteConnection, round: &CommitBatch) -> QueryResult<()> {
     if round.caps.0.is_empty() {
         return Ok(());
     }
@@ -89,7 +95,7 @@ pub(super) fn end(conn: &mut SqliteConnection, round: &Round) -> QueryResult<()>
             None => 0,
         };
     }
-    if round.refill {
+    if round.fill_limits {
         // The clock has jumped: nobody knows how long ago they were.
         diesel::update(recipient_start::table)
             .filter(recipient_start::ended_at.is_not_null())

@@ -5,20 +5,19 @@ use std::sync::Arc;
 use diesel::prelude::*;
 use diesel::sqlite::SqliteConnection;
 
-use super::super::calls::{self, Filling, Ready};
-use super::super::pace::allotment::{Allotment, Own};
-use super::super::pace::declared::DeclaredLimits;
-use super::super::pace::{Columns, Pace, campaign_scope, provider_scope};
-use super::super::queue::{
-    Admission, Ask, Drained, Fate, Round, RoundDone, RouteClaim, RouteClaimed, Settlement,
-};
+use super::super::queue::{CommitBatch, CommitResult, ProviderClaimed, Shortfall};
 use super::super::recipients::Promised;
 use super::super::schema::{campaign, pace, sms, suppression, worker};
-use super::super::{CampaignState, StoreError};
+use super::super::{CampaignStatus, StoreError};
 use super::claim::{Due, claim_rows, keep_readable, next_due, put_back};
 use super::insert::is_suppressed;
 use super::recipients;
 use super::{Sqlite, settle};
+use crate::limit::DeclaredLimits;
+use crate::limit::{CampaignLimit, PermitAllocator};
+use crate::limit::{SharedLimit, SharedLimitRow, campaign_scope, provider_scope};
+use crate::queue::batch::{self, BatchItem, Batches};
+use crate::queue::{Admission, CampaignClaim, ProviderClaim, Settlement, Transition};
 use crate::rate::Rates;
 use crate::sms::{Class, Failure};
 
@@ -26,36 +25,39 @@ use crate::sms::{Class, Failure};
 const REFUSALS: u64 = 1_000;
 
 impl Sqlite {
-    pub(in crate::store) async fn round(&self, round: Arc<Round>) -> Result<RoundDone, StoreError> {
+    pub(in crate::store) async fn round(
+        &self,
+        round: Arc<CommitBatch>,
+    ) -> Result<CommitResult, StoreError> {
         self.write(move |conn| {
-            let mut done = RoundDone::default();
+            let mut done = CommitResult::default();
             for settlement in &round.settlements {
                 done.settled
                     .push(settle::settle(conn, settlement, round.now)?);
             }
             recipients::end(conn, &round)?;
-            for halt in &round.halts {
+            for halt in &round.campaign_stops {
                 diesel::update(campaign::table.find(halt.campaign_id))
-                    .filter(campaign::state.eq(CampaignState::Active.code()))
+                    .filter(campaign::state.eq(CampaignStatus::Active.code()))
                     .set((
                         campaign::state.eq(halt.state.code()),
                         campaign::state_reason.eq(&halt.reason),
                     ))
                     .execute(conn)?;
             }
-            for stop in &round.stops {
+            for stop in &round.pauses {
                 let scope = provider_scope(&stop.provider);
                 let mut stopped = load(conn, &scope)?;
-                stopped.stop(stop);
+                stopped.pause(stop.until, &stop.reason);
                 keep(conn, &scope, &stopped)?;
             }
             if round.claims.is_empty() {
                 return Ok(done);
             }
             let Some(declared) = declared(conn, &round)? else {
-                done.is_unlisted = true;
+                done.is_worker_missing = true;
                 done.claims
-                    .resize_with(round.claims.len(), RouteClaimed::default);
+                    .resize_with(round.claims.len(), ProviderClaimed::default);
                 return Ok(done);
             };
             let mut promised = Promised::default();
@@ -70,12 +72,17 @@ impl Sqlite {
 }
 
 /// The limits of all workers, this one's own among them; `None` when it is on the list no more.
-fn declared(conn: &mut SqliteConnection, round: &Round) -> QueryResult<Option<DeclaredLimits>> {
+fn declared(
+    conn: &mut SqliteConnection,
+    round: &CommitBatch,
+) -> QueryResult<Option<DeclaredLimits>> {
     let workers: Vec<(i64, String)> = worker::table
         .select((worker::id, worker::limits))
         .load(conn)?;
     let mut declared = DeclaredLimits::of(workers, round.worker_id);
-    let changed = declared.as_mut().and_then(|all| all.declare(&round.claims));
+    let changed = declared
+        .as_mut()
+        .and_then(|all| all.declare(crate::store::queue::limits_of(round)));
     if let Some(limits) = changed {
         diesel::update(worker::table.find(round.worker_id))
             .set(worker::limits.eq(limits))
@@ -86,18 +93,18 @@ fn declared(conn: &mut SqliteConnection, round: &Round) -> QueryResult<Option<De
 
 /// One provider's part of a round.
 struct Claim<'a> {
-    round: &'a Round,
-    route: &'a RouteClaim,
-    allotment: Allotment<'a>,
+    round: &'a CommitBatch,
+    route: &'a ProviderClaim,
+    allocator: PermitAllocator,
     suppressing: bool,
-    done: RouteClaimed,
+    done: ProviderClaimed,
     /// What was given to messages of this round that wait for their recipients' sake.
     promised: &'a mut Promised,
 }
 
 /// What became of a claimed row.
 enum Admitted {
-    Ready(Box<Ready<()>>),
+    Ready(Box<BatchItem<()>>),
     Refused,
     /// It is back in the queue.
     Waits,
@@ -106,85 +113,98 @@ enum Admitted {
 /// A campaign's own part of it.
 struct Turn {
     campaign_id: i64,
-    state: CampaignState,
+    state: CampaignStatus,
     reason: Option<String>,
     provider: Option<String>,
-    own: Own,
+    own: CampaignLimit,
 }
 
 impl<'a> Claim<'a> {
     fn begin(
         conn: &mut SqliteConnection,
-        round: &'a Round,
-        route: &'a RouteClaim,
+        round: &'a CommitBatch,
+        route: &'a ProviderClaim,
         (declared, promised): (&DeclaredLimits, &'a mut Promised),
     ) -> QueryResult<Self> {
         let mut account = load(conn, &provider_scope(&route.provider))?;
-        let limits = declared.agreed(route);
-        account.begin(&limits, round.worker_id, route.from_us, round.reach);
-        if round.refill {
-            account.refill(route.from_us);
+        let limits = declared.agreed(&route.provider, &route.limits);
+        account.begin(&limits, round.worker_id, route.from_us, round.tolerance);
+        if round.fill_limits {
+            account.fill(route.from_us);
         }
         Ok(Self {
             round,
             route,
-            allotment: Allotment::new(route, account, round.refill),
+            allocator: PermitAllocator::new(route.terms(), account, round.fill_limits),
             suppressing: diesel::select(diesel::dsl::exists(
                 suppression::table.select(suppression::phone),
             ))
             .get_result(conn)?,
-            done: RouteClaimed::default(),
+            done: ProviderClaimed::default(),
             promised,
         })
     }
 
-    fn run(mut self, conn: &mut SqliteConnection) -> QueryResult<RouteClaimed> {
-        for (moment_us, held) in self.allotment.lapsed() {
+    fn run(mut self, conn: &mut SqliteConnection) -> QueryResult<ProviderClaimed> {
+        for (moment_us, held) in self.route.unused() {
             let mut turn = self.turn(conn, held.campaign_id)?;
-            self.allotment
-                .take_back(&mut turn.own, held.load, moment_us);
+            self.allocator
+                .give_back(&mut turn.own, held.cost, moment_us);
             turn.keep(conn)?;
         }
         for held in &self.route.held {
             let mut turn = self.turn(conn, held.campaign_id)?;
             let until_us = self.route.until_us;
-            let moment = self.allotment.moment(&mut turn.own, held.load, until_us);
+            let moment = self.allocator.allocate(&mut turn.own, held.cost, until_us);
             self.done.held.push(moment);
             self.keep(conn, &turn)?;
         }
-        let mut want = self.route.want;
-        for ask in &self.route.asks {
-            if want == 0 || calls::count(&self.done.rows) >= self.route.calls {
+        let mut want = self.route.max_messages;
+        for ask in &self.route.campaigns {
+            if want == 0 || batch::count(&self.done.rows) >= self.route.max_requests {
                 break;
             }
             want -= self.ask(conn, *ask, want)?;
         }
-        if self.allotment.is_spent {
+        if self.allocator.is_changed {
             let scope = provider_scope(&self.route.provider);
-            keep(conn, &scope, &self.allotment.account)?;
+            keep(conn, &scope, &self.allocator.account)?;
         }
-        self.done.next_us = self.allotment.next_us;
+        self.done.next_us = self.allocator.next_us;
         Ok(self.done)
     }
 
     /// Claims for one campaign, `want` rows at the most; returns how many it got.
-    fn ask(&mut self, conn: &mut SqliteConnection, ask: Ask, want: u32) -> QueryResult<u32> {
+    fn ask(
+        &mut self,
+        conn: &mut SqliteConnection,
+        ask: CampaignClaim,
+        want: u32,
+    ) -> QueryResult<u32> {
         let mut turn = self.turn(conn, ask.campaign_id)?;
-        if turn.state != CampaignState::Active {
-            let halted = Drained::Halted(turn.state, turn.reason);
-            self.done.drained.push((ask.campaign_id, halted));
+        if turn.state != CampaignStatus::Active {
+            let halted = Shortfall::Halted(turn.state, turn.reason);
+            self.done.shortfalls.push((ask.campaign_id, halted));
             return Ok(0);
         }
-        if !self.route.sends(turn.provider.as_deref()) {
-            self.done.drained.push((ask.campaign_id, Drained::Moved));
+        if !self.route.serves(turn.provider.as_deref()) {
+            self.done
+                .shortfalls
+                .push((ask.campaign_id, Shortfall::Moved));
             return Ok(0);
         }
-        let wanted = want.min(ask.at_most);
-        let permits = self.allotment.permits(&turn.own, wanted, ask.per_call);
-        let begun = calls::count(&self.done.rows);
-        let left = self.route.calls.saturating_sub(begun);
+        let wanted = want.min(ask.max_messages);
+        let permits = self.allocator.available(&turn.own, wanted, ask.max_batch);
+        let begun = batch::count(&self.done.rows);
+        let left = self.route.max_requests.saturating_sub(begun);
         let (round, route) = (self.round, self.route);
-        let mut filling = Filling::begin(round, route, ask, left, &self.allotment, &turn.own);
+        let mut filling = Batches::begin(
+            route,
+            ask,
+            left,
+            self.allocator.max_request_cost(&turn.own),
+            &*round.fill,
+        );
         let mut left_over = Vec::new();
         let mut short = false;
         let mut found = 0;
@@ -208,17 +228,17 @@ impl<'a> Claim<'a> {
             }
         }
         let own = &mut turn.own;
-        let (rows, without) = filling.moments(begun, &mut self.allotment, own, |(), _, _| ());
+        let (rows, without) = filling.permit(begun, &mut self.allocator, own, |(), _, _| ());
         for ready in left_over.into_iter().chain(without) {
             put_back(conn, ready.sms.id)?;
             recipients::forget(conn, round, &ready.sms)?;
         }
         if short {
-            let drained = Drained::Until(next_due(conn, ask.campaign_id)?);
-            self.done.drained.push((ask.campaign_id, drained));
+            let shortfalls = Shortfall::Until(next_due(conn, ask.campaign_id)?);
+            self.done.shortfalls.push((ask.campaign_id, shortfalls));
         }
         if permits < wanted {
-            self.allotment.note_end(&mut turn.own, ask.per_call);
+            self.allocator.note_exhausted(&mut turn.own, ask.max_batch);
         }
         let claimed = u32::try_from(rows.len()).unwrap_or(u32::MAX);
         self.done.rows.extend(rows);
@@ -245,7 +265,7 @@ impl<'a> Claim<'a> {
         let mut admission = if is_garbled {
             keep_readable(conn, &sms)?;
             let why = "another program wrote it, and not in UTF-8";
-            Admission::Refuse(Failure::new(Class::Content, why))
+            Admission::Fail(Failure::new(Class::Content, why))
         } else {
             (self.round.admit)(&sms)
         };
@@ -258,7 +278,7 @@ impl<'a> Claim<'a> {
             }
             if self.suppressing && is_suppressed(conn, &sms.phone)? {
                 let why = "the phone is on the suppression list";
-                admission = Admission::Refuse(Failure::new(Class::Suppressed, why));
+                admission = Admission::Fail(Failure::new(Class::Suppressed, why));
             }
         }
         if let Admission::Send { phone, .. } = &admission
@@ -267,23 +287,23 @@ impl<'a> Claim<'a> {
         {
             admission = kept;
         }
-        let (fate, admitted) = match admission {
+        let (transition, admitted) = match admission {
             Admission::Send { phone, segments } => {
-                return Ok(Admitted::Ready(Box::new(Ready {
+                return Ok(Admitted::Ready(Box::new(BatchItem {
                     key: (),
                     sms,
                     phone,
                     segments,
                 })));
             }
-            Admission::Wait { until, .. } => (Fate::waits(until), Admitted::Waits),
-            Admission::Refuse(failure) => (Fate::Refused(failure), Admitted::Refused),
+            Admission::Wait { until, .. } => (Transition::wait_until(until), Admitted::Waits),
+            Admission::Fail(failure) => (Transition::NotAdmitted(failure), Admitted::Refused),
         };
         let settlement = Settlement {
             id: sms.id,
             claim: sms.claim,
             provider: String::new(),
-            fate,
+            transition,
         };
         settle::settle(conn, &settlement, self.round.now)?;
         Ok(admitted)
@@ -302,27 +322,27 @@ impl<'a> Claim<'a> {
             .optional()?;
         let (state, reason, rate, provider) = row.unwrap_or_default();
         let limits: Rates = rate.parse().unwrap_or_default();
-        let mut own = Pace::default();
+        let mut own = SharedLimit::default();
         if !limits.0.is_empty() {
             own = load(conn, &campaign_scope(campaign_id))?;
             own.begin(
                 &limits.0,
                 self.round.worker_id,
                 self.route.from_us,
-                self.round.reach,
+                self.round.tolerance,
             );
-            if self.round.refill {
-                own.refill(self.route.from_us);
+            if self.round.fill_limits {
+                own.fill(self.route.from_us);
             }
         }
         Ok(Turn {
             campaign_id,
-            state: CampaignState::of(state),
+            state: CampaignStatus::of(state),
             reason,
             provider,
-            own: Own {
-                pace: own,
-                is_spent: self.round.refill,
+            own: CampaignLimit {
+                limit: own,
+                is_changed: self.round.fill_limits,
                 next_us: None,
             },
         })
@@ -331,15 +351,15 @@ impl<'a> Claim<'a> {
 
 impl Turn {
     fn keep(&self, conn: &mut SqliteConnection) -> QueryResult<()> {
-        if self.own.is_spent && self.own.pace.is_limited() {
-            keep(conn, &campaign_scope(self.campaign_id), &self.own.pace)?;
+        if self.own.is_changed && self.own.limit.is_limited() {
+            keep(conn, &campaign_scope(self.campaign_id), &self.own.limit)?;
         }
         Ok(())
     }
 }
 
-pub(super) fn load(conn: &mut SqliteConnection, scope: &str) -> QueryResult<Pace> {
-    let row: Option<Columns> = pace::table
+pub(super) fn load(conn: &mut SqliteConnection, scope: &str) -> QueryResult<SharedLimit> {
+    let row: Option<SharedLimitRow> = pace::table
         .find(scope)
         .select((
             pace::next_us,
@@ -350,18 +370,23 @@ pub(super) fn load(conn: &mut SqliteConnection, scope: &str) -> QueryResult<Pace
         ))
         .get_result(conn)
         .optional()?;
-    Ok(row.map(Pace::of).unwrap_or_default())
+    Ok(row.map(SharedLimit::from_row).unwrap_or_default())
 }
 
-pub(super) fn keep(conn: &mut SqliteConnection, scope: &str, kept: &Pace) -> QueryResult<()> {
+pub(super) fn keep(
+    conn: &mut SqliteConnection,
+    scope: &str,
+    kept: &SharedLimit,
+) -> QueryResult<()> {
+    let (next_us, cost_max, state, until, reason) = kept.to_row();
     diesel::replace_into(pace::table)
         .values((
             pace::scope.eq(scope),
-            pace::next_us.eq(kept.next_us),
-            pace::cost_max.eq(kept.cost_max),
-            pace::buckets.eq(kept.buckets_json()),
-            pace::stopped_until.eq(kept.stopped_until),
-            pace::stop_reason.eq(&kept.stop_reason),
+            pace::next_us.eq(next_us),
+            pace::cost_max.eq(cost_max),
+            pace::buckets.eq(state),
+            pace::stopped_until.eq(until),
+            pace::stop_reason.eq(reason),
         ))
         .execute(conn)?;
     Ok(())

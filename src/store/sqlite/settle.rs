@@ -4,13 +4,13 @@ use diesel::prelude::*;
 use diesel::sql_types::{Integer, Nullable};
 use diesel::sqlite::SqliteConnection;
 
-use super::super::CampaignState;
+use super::super::CampaignStatus;
 use super::super::foreign::LossyText;
-use super::super::queue::{Fate, Settled, Settlement};
 use super::super::schema::{campaign, sms, sms_failed, sms_sent, suppression};
-use super::super::verdict::{self, Standing, Verdict, cancelled, is_not_refunded};
 use super::insert::insert_key;
 use super::moves;
+use crate::queue::transition::{self, ResolvedTransition, RowState, cancelled};
+use crate::queue::{Settled, Settlement, Transition};
 use crate::sms::{Acceptance, Class, State, Timestamp};
 
 #[diesel::declare_sql_function]
@@ -29,7 +29,7 @@ pub(super) fn settle(
     settlement: &Settlement,
     now: Timestamp,
 ) -> QueryResult<Settled> {
-    if settlement.fate == Fate::Refunded {
+    if settlement.transition == Transition::Refunded {
         return refund(conn, settlement, now);
     }
     let row: Option<Row> = sms::table
@@ -45,13 +45,13 @@ pub(super) fn settle(
         .get_result(conn)
         .optional()?;
     let Some((campaign_id, claim, state, in_doubt, unknown_at, late)) = row else {
-        return match &settlement.fate {
-            Fate::Sent(acceptance) => accept_elsewhere(conn, settlement, acceptance, now),
+        return match &settlement.transition {
+            Transition::Sent(acceptance) => accept_elsewhere(conn, settlement, acceptance, now),
             _ => Ok(Settled::Stale),
         };
     };
     let (late_accepted, late_message_id, late_claims) = late;
-    let standing = Standing {
+    let standing = RowState {
         claim,
         state,
         in_doubt,
@@ -60,32 +60,33 @@ pub(super) fn settle(
         late_message_id,
         late_claims,
     };
-    let is_cancelled = verdict::would_wait(settlement) && is_cancelled(conn, campaign_id)?;
-    let verdict = verdict::of(settlement, &standing, is_cancelled);
+    let is_cancelled = transition::is_requeue(settlement) && is_cancelled(conn, campaign_id)?;
+    let verdict = transition::resolve(settlement, &standing, is_cancelled);
     execute(conn, settlement, verdict, now)
 }
 
 fn execute(
     conn: &mut SqliteConnection,
     settlement: &Settlement,
-    verdict: Verdict,
+    verdict: ResolvedTransition,
     now: Timestamp,
 ) -> QueryResult<Settled> {
     let id = settlement.id;
-    if let Verdict::Failed { failure, .. } | Verdict::Parked { failure, .. } = &verdict
-        && let Some(reason) = verdict::opted_out(settlement, failure, now)
+    if let ResolvedTransition::Failed { failure, .. } | ResolvedTransition::Unknown { failure, .. } =
+        &verdict
+        && let Some(reason) = transition::opted_out(settlement, failure, now)
     {
         suppress(conn, id, &reason, now)?;
     }
     match verdict {
-        Verdict::Stale => return Ok(Settled::Stale),
-        Verdict::Noted(claims) => {
+        ResolvedTransition::Stale => return Ok(Settled::Stale),
+        ResolvedTransition::Noted(claims) => {
             if let Some(claims) = claims {
                 note(conn, settlement, &claims)?;
             }
             return Ok(Settled::Late);
         }
-        Verdict::Sent {
+        ResolvedTransition::Sent {
             acceptance,
             counted,
             accepted,
@@ -100,15 +101,19 @@ fn execute(
             moves::to_sent(conn, settlement, &acceptance, taken, now)?;
             return Ok(settled);
         }
-        Verdict::Failed { failure, counted } => moves::to_failed(conn, id, &failure, counted, now)?,
-        Verdict::Parked { failure, counted } => moves::park(conn, id, &failure, counted, now)?,
-        Verdict::Ready {
+        ResolvedTransition::Failed { failure, counted } => {
+            moves::to_failed(conn, id, &failure, counted, now)?;
+        }
+        ResolvedTransition::Unknown { failure, counted } => {
+            moves::park(conn, id, &failure, counted, now)?;
+        }
+        ResolvedTransition::Ready {
             due_at,
             failure,
             counted,
             in_doubt,
         } => moves::to_ready(conn, id, due_at, failure.as_ref(), counted, in_doubt)?,
-        Verdict::Cancelled { counted } => {
+        ResolvedTransition::Cancelled { counted } => {
             moves::give_up_key(conn, id)?;
             moves::to_failed(conn, id, &cancelled(), counted, now)?;
         }
@@ -131,8 +136,8 @@ fn suppress(conn: &mut SqliteConnection, id: i64, reason: &str, now: Timestamp) 
 
 /// An older claim was accepted while a newer one is sending.
 fn note(conn: &mut SqliteConnection, settlement: &Settlement, claims: &str) -> QueryResult<()> {
-    let message_id = match &settlement.fate {
-        Fate::Sent(acceptance) => acceptance.message_id.as_deref(),
+    let message_id = match &settlement.transition {
+        Transition::Sent(acceptance) => acceptance.message_id.as_deref(),
         _ => None,
     };
     diesel::update(sms::table.find(settlement.id))
@@ -161,7 +166,8 @@ fn accept_elsewhere(
         .first(conn)
         .optional()?;
     if let Some((claim, accepted, claims)) = ledger {
-        let counted = verdict::counted_with(settlement, claim, accepted, claims.as_deref());
+        let counted =
+            transition::with_accepted_claim(settlement, claim, accepted, claims.as_deref());
         let Some(counted) = counted else {
             return Ok(Settled::Done);
         };
@@ -188,7 +194,7 @@ fn refund(
         .filter(sms::claim.eq(settlement.claim))
         .filter(sms::state.eq(State::Ready.code()))
         .filter(sms::attempts.gt(0))
-        .filter(is_not_refunded(settlement.claim))
+        .filter(crate::store::queue::is_not_refunded(settlement.claim))
         .set((
             sms::attempts.eq(sms::attempts - 1),
             sms::refunded_claim.eq(settlement.claim),
@@ -242,5 +248,5 @@ fn is_cancelled(conn: &mut SqliteConnection, campaign_id: i64) -> QueryResult<bo
         .select(campaign::state)
         .first(conn)
         .optional()?;
-    Ok(state == Some(CampaignState::Cancelled.code()))
+    Ok(state == Some(CampaignStatus::Cancelled.code()))
 }

@@ -3,17 +3,19 @@
 
 use std::sync::Arc;
 
+use smsq::limit::Permit;
+use smsq::queue::batch::{BatchLimits, Batcher};
+use smsq::queue::{CampaignClaim, ClaimedSms, ProviderClaim};
 use smsq::rate::Rates;
-use smsq::store::calls::{Fill, Terms};
-use smsq::store::{Ask, CampaignChange, Claimed, Moment, Round, RouteClaim, RouteClaimed};
+use smsq::store::{CampaignChange, CommitBatch, ProviderClaimed};
 
 use super::desk::{Desk, NOW, at_every_desk, claim_of, round};
 
 /// Even and odd numbers do not go together.
-fn by_parity(terms: &Terms<'_>) -> Fill {
+fn by_parity(terms: &BatchLimits<'_>) -> Batcher {
     let (most, size) = (
-        terms.calls as usize,
-        terms.per_call.min(terms.cost.unsigned_abs()),
+        terms.max_requests as usize,
+        terms.max_batch.min(terms.max_cost.unsigned_abs()),
     );
     let mut calls: Vec<(i64, u32)> = Vec::new();
     Box::new(move |sms, _, _| {
@@ -34,23 +36,29 @@ fn by_parity(terms: &Terms<'_>) -> Fill {
     })
 }
 
-fn claim_in(campaign_id: i64, want: u32, calls: u32, per_call: u32, limits: &str) -> RouteClaim {
+fn claim_in(
+    campaign_id: i64,
+    want: u32,
+    calls: u32,
+    max_batch: u32,
+    limits: &str,
+) -> ProviderClaim {
     let limits: Rates = limits.parse().expect("rates");
-    RouteClaim {
+    ProviderClaim {
         limits: limits.0,
-        want,
-        calls,
-        asks: vec![Ask {
+        max_messages: want,
+        max_requests: calls,
+        campaigns: vec![CampaignClaim {
             campaign_id,
-            at_most: want,
-            per_call,
+            max_messages: want,
+            max_batch,
         }],
         ..claim_of(&[])
     }
 }
 
-async fn claimed(desk: &Desk, worker_id: i64, claim: RouteClaim) -> RouteClaimed {
-    let round = Round {
+async fn claimed(desk: &Desk, worker_id: i64, claim: ProviderClaim) -> ProviderClaimed {
+    let round = CommitBatch {
         claims: vec![claim],
         fill: Arc::new(by_parity),
         ..round(worker_id, NOW)
@@ -60,11 +68,11 @@ async fn claimed(desk: &Desk, worker_id: i64, claim: RouteClaim) -> RouteClaimed
 }
 
 /// How many rows each call has, each of which has one moment and one parity.
-fn sizes(rows: &[Claimed]) -> Vec<usize> {
-    let calls = rows.chunk_by(|one, next| one.call == next.call);
+fn sizes(rows: &[ClaimedSms]) -> Vec<usize> {
+    let calls = rows.chunk_by(|one, next| one.request == next.request);
     calls
         .map(|call| {
-            assert!(call.iter().all(|row| row.moment == call[0].moment));
+            assert!(call.iter().all(|row| row.permit == call[0].permit));
             assert!(call.iter().all(|row| row.sms.id % 2 == call[0].sms.id % 2));
             call.len()
         })
@@ -79,7 +87,7 @@ async fn who_finds_no_room_stays_ready_and_is_found_next() {
         // 20 are looked at: 8 of each kind in two calls, and 4 for whom there is none.
         let first = claimed(desk, worker.id, claim_in(spring, 20, 2, 8, "")).await;
         assert_eq!(sizes(&first.rows), [8, 8]);
-        assert!(first.rows.iter().all(|row| row.moment == Moment::AtOnce));
+        assert!(first.rows.iter().all(|row| row.permit == Permit::AT_ONCE));
         let mut ids: Vec<i64> = first.rows.iter().map(|row| row.sms.id).collect();
         let second = claimed(desk, worker.id, claim_in(spring, 20, 9, 8, "")).await;
         assert_eq!(sizes(&second.rows).iter().sum::<usize>(), 14);
@@ -134,9 +142,11 @@ async fn a_call_has_one_moment_that_costs_as_much_as_all_of_it() {
         let mut moments: Vec<i64> = claimed
             .rows
             .iter()
-            .map(|row| match row.moment {
-                Moment::At(moment) => moment,
-                Moment::AtOnce => panic!("there is a limit"),
+            .map(|row| match row.permit {
+                Permit {
+                    start_at_us: Some(moment),
+                } => moment,
+                Permit::AT_ONCE => panic!("there is a limit"),
             })
             .collect();
         moments.dedup();

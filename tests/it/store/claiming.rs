@@ -3,10 +3,12 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use smsq::limit::{Cost, Permit, Reservation};
+use smsq::queue::ProviderClaim;
 use smsq::sms::{Class, Timestamp};
 use smsq::store::{
-    Access, Batch, CampaignChange, CampaignState, Drained, Halt, Held, Load, Moment, Round,
-    RouteClaim, Stop, Store,
+    Access, Batch, CampaignChange, CampaignStatus, CampaignStop, CommitBatch, ProviderPause,
+    Shortfall, Store,
 };
 
 use super::desk::{
@@ -49,8 +51,8 @@ async fn no_more_rows_are_claimed_than_are_wanted() {
         let autumn = desk.campaign("autumn").await;
         desk.import(autumn, rows(0..10)).await;
         let worker = desk.worker().await;
-        let claim = RouteClaim {
-            want: 5,
+        let claim = ProviderClaim {
+            max_messages: 5,
             ..claim_of(&[(spring, 3), (autumn, 4)])
         };
         let claimed = desk.claim_route(worker.id, NOW, claim).await;
@@ -62,7 +64,7 @@ async fn no_more_rows_are_claimed_than_are_wanted() {
                 .count()
         };
         assert_eq!((of(spring), of(autumn)), (3, 2));
-        assert!(claimed.drained.is_empty());
+        assert!(claimed.shortfalls.is_empty());
         assert!(desk.claim(worker.id, spring, 0).await.is_empty());
         assert_eq!(desk.count("sending"), 5);
     })
@@ -78,10 +80,13 @@ async fn nothing_is_claimed_before_it_is_due() {
         let claim = || claim_of(&[(spring, 5)]);
         let early = desk.claim_route(worker.id, after(59), claim()).await;
         assert!(early.rows.is_empty());
-        assert_eq!(early.drained, [(spring, Drained::Until(Some(after(60))))]);
+        assert_eq!(
+            early.shortfalls,
+            [(spring, Shortfall::Until(Some(after(60))))]
+        );
         let due = desk.claim_route(worker.id, after(60), claim()).await;
         assert_eq!(due.rows.len(), 1);
-        assert_eq!(due.drained, [(spring, Drained::Until(None))]);
+        assert_eq!(due.shortfalls, [(spring, Shortfall::Until(None))]);
     })
     .await;
 }
@@ -193,9 +198,9 @@ async fn a_campaign_that_is_not_active_gives_nothing() {
         let spring = desk.queued(2).await;
         let worker = desk.worker().await;
         for state in [
-            CampaignState::Paused,
-            CampaignState::Stopped,
-            CampaignState::Cancelled,
+            CampaignStatus::Paused,
+            CampaignStatus::Stopped,
+            CampaignStatus::Cancelled,
         ] {
             let set = desk.store.set_campaign_state(spring, state, Some("why"));
             set.await.expect("a state");
@@ -203,8 +208,8 @@ async fn a_campaign_that_is_not_active_gives_nothing() {
                 .claim_route(worker.id, NOW, claim_of(&[(spring, 2)]))
                 .await;
             assert!(claimed.rows.is_empty());
-            let halted = Drained::Halted(state, Some("why".to_owned()));
-            assert_eq!(claimed.drained, [(spring, halted)]);
+            let halted = Shortfall::Halted(state, Some("why".to_owned()));
+            assert_eq!(claimed.shortfalls, [(spring, halted)]);
         }
     })
     .await;
@@ -216,8 +221,8 @@ async fn a_halt_holds_in_its_own_round_and_overrules_no_operator() {
         let spring = desk.queued(2).await;
         let worker = desk.worker().await;
         let halting = |state| {
-            Arc::new(Round {
-                halts: vec![Halt {
+            Arc::new(CommitBatch {
+                campaign_stops: vec![CampaignStop {
                     campaign_id: spring,
                     state,
                     reason: "the account is suspended".to_owned(),
@@ -226,9 +231,9 @@ async fn a_halt_holds_in_its_own_round_and_overrules_no_operator() {
                 ..round(worker.id, NOW)
             })
         };
-        let done = desk.store.round(halting(CampaignState::Stopped)).await;
+        let done = desk.store.round(halting(CampaignStatus::Stopped)).await;
         assert!(done.expect("a round").claims[0].rows.is_empty());
-        let later = desk.store.round(halting(CampaignState::Paused)).await;
+        let later = desk.store.round(halting(CampaignStatus::Paused)).await;
         later.expect("a round");
         let campaign = desk
             .store
@@ -236,7 +241,7 @@ async fn a_halt_holds_in_its_own_round_and_overrules_no_operator() {
             .await
             .expect("read")
             .expect("there");
-        assert_eq!(campaign.state, CampaignState::Stopped);
+        assert_eq!(campaign.state, CampaignStatus::Stopped);
         assert_eq!(
             campaign.state_reason.as_deref(),
             Some("the account is suspended")
@@ -251,7 +256,7 @@ async fn a_limit_gives_each_message_a_moment_of_its_own() {
         let spring = desk.queued(100).await;
         let worker = desk.worker().await;
         let limits: smsq::rate::Rates = "100/s".parse().expect("a rate");
-        let claim = RouteClaim {
+        let claim = ProviderClaim {
             limits: limits.0,
             ..claim_of(&[(spring, 100)])
         };
@@ -259,9 +264,11 @@ async fn a_limit_gives_each_message_a_moment_of_its_own() {
         let moments: Vec<i64> = claimed
             .rows
             .iter()
-            .map(|row| match row.moment {
-                Moment::At(moment) => moment,
-                Moment::AtOnce => 0,
+            .map(|row| match row.permit {
+                Permit {
+                    start_at_us: Some(moment),
+                } => moment,
+                Permit::AT_ONCE => 0,
             })
             .collect();
         assert!((4..=5).contains(&moments.len()), "{moments:?}");
@@ -271,22 +278,22 @@ async fn a_limit_gives_each_message_a_moment_of_its_own() {
         assert!(claimed.next_us.expect("a next one") >= claim.until_us);
         let nothing = desk.claim_route(worker.id, NOW, claim.clone()).await;
         assert!(nothing.rows.is_empty(), "another claim of the same moments");
-        let held = vec![Held {
+        let held = vec![Reservation {
             campaign_id: spring,
-            load: Load::of(1),
-            lapsed_us: None,
+            cost: Cost::of_message(1),
+            unused_us: None,
         }];
-        let later = RouteClaim {
+        let later = ProviderClaim {
             from_us: claim.from_us + 100_000,
             until_us: claim.until_us + 100_000,
             held,
-            want: 1,
+            max_messages: 1,
             ..claim
         };
         let given = desk.claim_route(worker.id, NOW, later.clone()).await;
         assert_eq!(
             given.held,
-            [Some(Moment::At(later.from_us))],
+            [Some(Permit::at(later.from_us))],
             "the held one is first"
         );
         assert_eq!(given.rows.len(), 1);
@@ -317,8 +324,8 @@ async fn a_campaigns_own_limit_holds_beside_the_providers() {
 async fn a_stopped_provider_gives_no_moments() {
     at_every_desk(async |desk| {
         let spring = desk.queued(3).await;
-        let stop = Round {
-            stops: vec![Stop {
+        let stop = CommitBatch {
+            pauses: vec![ProviderPause {
                 provider: super::desk::PROVIDER.to_owned(),
                 until: after(30),
                 reason: "429".to_owned(),
@@ -333,7 +340,7 @@ async fn a_stopped_provider_gives_no_moments() {
         assert!(claimed.rows.is_empty());
         assert_eq!(claimed.next_us, Some(after(30).as_millis() * 1_000));
         let from_us = after(30).as_millis() * 1_000;
-        let later = RouteClaim {
+        let later = ProviderClaim {
             from_us,
             until_us: from_us + 50_000,
             ..claim_of(&[(spring, 3)])
@@ -356,7 +363,7 @@ async fn workers_that_claim_at_once_never_get_the_same_row() {
                 let store = Store::open(&url, Access::Existing).await.expect("a store");
                 let mut ids = Vec::new();
                 loop {
-                    let round = Round {
+                    let round = CommitBatch {
                         claims: vec![claim_of(&[(spring, 7)])],
                         ..round(worker.id, NOW)
                     };

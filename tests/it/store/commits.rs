@@ -3,7 +3,8 @@
 
 use std::sync::Arc;
 
-use smsq::store::{Access, Fault, Round, Settled, Settlement, Store};
+use smsq::queue::{Settled, Settlement};
+use smsq::store::{Access, CommitBatch, Fault, Store};
 
 use super::desk::{Desk, NOW, PROVIDER, again, claim_of, failed, round, rows, sent};
 use super::server::at_every_server;
@@ -26,7 +27,7 @@ async fn store_by(proxy: &Proxy, desk: &Desk) -> Store {
 }
 
 /// Repeats a round until its answer arrives; every cut is told as a database that is away.
-async fn repeated(store: &Store, round: Round, cuts: &[Cut], proxy: &Proxy) -> Vec<Settled> {
+async fn repeated(store: &Store, round: CommitBatch, cuts: &[Cut], proxy: &Proxy) -> Vec<Settled> {
     let round = Arc::new(round);
     proxy.cut(cuts);
     for cut in cuts {
@@ -48,13 +49,16 @@ async fn a_settlement_that_is_repeated_counts_once() {
             let worker = desk.worker().await;
             let claimed = desk.claim(worker.id, spring, 6).await;
             let fates = [sent(), sent(), failed(), again(), sent(), failed()];
-            let settlements = claimed.iter().zip(fates).map(|(sms, fate)| Settlement {
-                id: sms.id,
-                claim: sms.claim,
-                provider: PROVIDER.to_owned(),
-                fate,
-            });
-            let settling = Round {
+            let settlements = claimed
+                .iter()
+                .zip(fates)
+                .map(|(sms, transition)| Settlement {
+                    id: sms.id,
+                    claim: sms.claim,
+                    provider: PROVIDER.to_owned(),
+                    transition,
+                });
+            let settling = CommitBatch {
                 settlements: settlements.collect(),
                 ..round(worker.id, NOW)
             };
@@ -87,7 +91,7 @@ async fn a_claim_whose_answer_is_lost_is_given_back_and_numbered_anew() {
         let store = store_by(&proxy, desk).await;
         let spring = desk.queued(5).await;
         let worker = desk.worker().await;
-        let claiming = Arc::new(Round {
+        let claiming = Arc::new(CommitBatch {
             claims: vec![claim_of(&[(spring, 5)])],
             ..round(worker.id, NOW)
         });

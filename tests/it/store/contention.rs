@@ -4,7 +4,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use smsq::store::{Access, Drained, Round, Settled, Settlement, Store};
+use smsq::queue::{Settled, Settlement};
+use smsq::store::{Access, CommitBatch, Shortfall, Store};
 
 use super::desk::{Desk, NOW, PROVIDER, at_every_desk, claim_of, round, sent};
 use crate::support::databases::Kind;
@@ -19,7 +20,7 @@ async fn claim_and_settle(store: Store, worker_id: i64, campaign_id: i64) -> Vec
     let mut settlements = Vec::new();
     loop {
         let settling = settlements.len();
-        let round = Round {
+        let round = CommitBatch {
             settlements: std::mem::take(&mut settlements),
             claims: vec![claim_of(&[(campaign_id, WANT)])],
             ..round(worker_id, NOW)
@@ -37,11 +38,12 @@ async fn claim_and_settle(store: Store, worker_id: i64, campaign_id: i64) -> Vec
                 id: row.sms.id,
                 claim: row.sms.claim,
                 provider: PROVIDER.to_owned(),
-                fate: sent(),
+                transition: sent(),
             });
         }
         // What others hold, and have not marked yet, is still ready.
-        if claimed.rows.is_empty() && claimed.drained == [(campaign_id, Drained::Until(None))] {
+        if claimed.rows.is_empty() && claimed.shortfalls == [(campaign_id, Shortfall::Until(None))]
+        {
             return ids;
         }
     }

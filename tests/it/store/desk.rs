@@ -4,13 +4,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use smsq::limit::MIN_TOLERANCE;
 use smsq::phone::Phone;
+use smsq::queue::batch;
+use smsq::queue::{Admission, CampaignClaim, ProviderClaim, Settled, Settlement, Transition};
 use smsq::rate::Rates;
 use smsq::sms::{Acceptance, Class, Failure, NewSms, Sms, Timestamp};
-use smsq::store::pace::GRACE;
 use smsq::store::{
-    Admission, Ask, Batch, Enqueued, Fate, NewCampaign, NewWorker, Round, RouteClaim, RouteClaimed,
-    Settled, Settlement, Store, Worker, calls,
+    Batch, CommitBatch, Enqueued, NewCampaign, NewWorker, ProviderClaimed, Store, Worker,
 };
 
 use crate::support::databases::{Database, on_every_database};
@@ -79,24 +80,24 @@ pub(super) fn failure(class: Class) -> Failure {
     Failure::new(class, "because")
 }
 
-pub(super) fn sent() -> Fate {
-    Fate::Sent(Acceptance {
+pub(super) fn sent() -> Transition {
+    Transition::Sent(Acceptance {
         message_id: Some("SM1".to_owned()),
         ..Acceptance::default()
     })
 }
 
-pub(super) fn failed() -> Fate {
-    Fate::Failed(failure(Class::Recipient))
+pub(super) fn failed() -> Transition {
+    Transition::Failed(failure(Class::Recipient))
 }
 
-pub(super) fn unknown() -> Fate {
-    Fate::Unknown(failure(Class::Unknown))
+pub(super) fn unknown() -> Transition {
+    Transition::Unknown(failure(Class::Unknown))
 }
 
 /// Back into the queue and due again, after an attempt.
-pub(super) fn again() -> Fate {
-    Fate::Ready {
+pub(super) fn again() -> Transition {
+    Transition::Ready {
         due_at: NOW,
         failure: Some(failure(Class::Unavailable)),
         counted: true,
@@ -104,8 +105,8 @@ pub(super) fn again() -> Fate {
     }
 }
 
-pub(super) fn released() -> Fate {
-    Fate::Ready {
+pub(super) fn released() -> Transition {
+    Transition::Ready {
         due_at: NOW,
         failure: None,
         counted: false,
@@ -116,50 +117,50 @@ pub(super) fn released() -> Fate {
 /// What a sender checks: the phone, and the last moment.
 pub(super) fn admit(sms: &Sms, now: Timestamp) -> Admission {
     if sms.expires_at.is_some_and(|expires_at| expires_at <= now) {
-        return Admission::Refuse(failure(Class::Expired));
+        return Admission::Fail(failure(Class::Expired));
     }
     match Phone::parse(&sms.phone, None) {
         Ok(phone) => Admission::Send { phone, segments: 1 },
-        Err(_) => Admission::Refuse(failure(Class::Recipient)),
+        Err(_) => Admission::Fail(failure(Class::Recipient)),
     }
 }
 
-pub(super) fn claim_of(asks: &[(i64, u32)]) -> RouteClaim {
-    RouteClaim {
+pub(super) fn claim_of(asks: &[(i64, u32)]) -> ProviderClaim {
+    ProviderClaim {
         provider: PROVIDER.to_owned(),
         is_default: true,
         limits: Vec::new(),
         by_segments: false,
         from_us: NOW.as_millis() * 1_000,
         until_us: NOW.as_millis() * 1_000 + 50_000,
-        returned: Vec::new(),
+        released: Vec::new(),
         held: Vec::new(),
-        want: asks.iter().map(|(_, at_most)| at_most).sum(),
-        calls: asks.iter().map(|(_, at_most)| at_most).sum(),
-        asks: asks
+        max_messages: asks.iter().map(|(_, max_messages)| max_messages).sum(),
+        max_requests: asks.iter().map(|(_, max_messages)| max_messages).sum(),
+        campaigns: asks
             .iter()
-            .map(|&(campaign_id, at_most)| Ask {
+            .map(|&(campaign_id, max_messages)| CampaignClaim {
                 campaign_id,
-                at_most,
-                per_call: 1,
+                max_messages,
+                max_batch: 1,
             })
             .collect(),
     }
 }
 
-pub(super) fn round(worker_id: i64, now: Timestamp) -> Round {
-    Round {
+pub(super) fn round(worker_id: i64, now: Timestamp) -> CommitBatch {
+    CommitBatch {
         worker_id,
         now,
-        reach: GRACE,
+        tolerance: MIN_TOLERANCE,
         settlements: Vec::new(),
-        halts: Vec::new(),
-        stops: Vec::new(),
-        refill: false,
+        campaign_stops: Vec::new(),
+        pauses: Vec::new(),
+        fill_limits: false,
         claims: Vec::new(),
         caps: Rates::default(),
         admit: Arc::new(move |sms| admit(sms, now)),
-        fill: Arc::new(calls::alone),
+        fill: Arc::new(batch::alone),
     }
 }
 
@@ -240,9 +241,9 @@ impl Desk {
         &self,
         worker_id: i64,
         now: Timestamp,
-        claim: RouteClaim,
-    ) -> RouteClaimed {
-        let round = Round {
+        claim: ProviderClaim,
+    ) -> ProviderClaimed {
+        let round = CommitBatch {
             claims: vec![claim],
             ..round(worker_id, now)
         };
@@ -267,13 +268,13 @@ impl Desk {
         rows.remove(0)
     }
 
-    pub(super) async fn settle(&self, sms: &Sms, fate: Fate) -> Settled {
-        let round = Round {
+    pub(super) async fn settle(&self, sms: &Sms, transition: Transition) -> Settled {
+        let round = CommitBatch {
             settlements: vec![Settlement {
                 id: sms.id,
                 claim: sms.claim,
                 provider: PROVIDER.to_owned(),
-                fate,
+                transition,
             }],
             ..round(0, NOW)
         };

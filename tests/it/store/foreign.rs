@@ -1,7 +1,8 @@
 //! Bytes that are no UTF-8, from other programs: where they are text they are not let in, or
 //! only as another text, and where they are not they keep nobody from being sent.
 
-use smsq::store::{CampaignState, Settled};
+use smsq::queue::Settled;
+use smsq::store::CampaignStatus;
 
 use super::desk::{Desk, NOW, again, at_every_desk, failed, sent};
 use super::server::at_every_server;
@@ -49,8 +50,8 @@ async fn send_all(desk: &Desk, rows: usize) {
     let claimed = desk.claim(worker.id, 1, 100).await;
     assert_eq!(claimed.len(), rows);
     for (place, sms) in claimed.iter().enumerate() {
-        let fate = if place % 2 == 0 { sent() } else { failed() };
-        assert_eq!(desk.settle(sms, fate).await, Settled::Done);
+        let transition = if place % 2 == 0 { sent() } else { failed() };
+        assert_eq!(desk.settle(sms, transition).await, Settled::Done);
     }
 }
 
@@ -112,7 +113,7 @@ async fn a_key_of_any_bytes_keeps_no_campaign_from_being_cancelled() {
         // Those of other programs are the first that are due.
         let claimed = desk.claim(worker.id, spring, 4).await;
         let garbled = claimed.first().expect("it is claimed");
-        let cancelled = CampaignState::Cancelled;
+        let cancelled = CampaignStatus::Cancelled;
         let set = desk.store.set_campaign_state(spring, cancelled, None);
         set.await.expect("a state");
         for sms in &claimed {

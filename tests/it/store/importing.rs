@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use smsq::sms::{Class, NewSms, Timestamp};
 use smsq::store::inspect::Queue;
-use smsq::store::{Batch, CampaignState, Enqueued};
+use smsq::store::{Batch, CampaignStatus, Enqueued};
 
 use super::desk::{Desk, NOW, at_every_desk, claim_of, phone, row, rows, sent};
 
@@ -272,7 +272,7 @@ async fn what_was_cancelled_unsent_can_be_imported_again() {
         let spring = desk.queued(5).await;
         let cancel = desk
             .store
-            .set_campaign_state(spring, CampaignState::Cancelled, None);
+            .set_campaign_state(spring, CampaignStatus::Cancelled, None);
         cancel.await.expect("cancelled");
         let cancelled = desk.store.cancel_rows(spring, NOW).await;
         assert_eq!(cancelled.expect("cancelled"), 5);

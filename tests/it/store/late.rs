@@ -1,7 +1,8 @@
 //! Late results: the answer to a claim that is no longer the row's. What was accepted is the truth.
 
+use smsq::queue::{Settled, Transition};
 use smsq::sms::Sms;
-use smsq::store::{CampaignState, Fate, RetryFilter, Settled};
+use smsq::store::{CampaignStatus, RetryFilter};
 
 use super::desk::{
     Desk, NOW, again, at_every_desk, failed, failure, released, rows, sent, unknown,
@@ -38,15 +39,15 @@ fn message_ids(desk: &Desk) -> Vec<Option<String>> {
 }
 
 /// Every fate that is no acceptance.
-fn refusals() -> [Fate; 6] {
-    let refused = Fate::Refused(failure(smsq::sms::Class::Expired));
+fn refusals() -> [Transition; 6] {
+    let refused = Transition::NotAdmitted(failure(smsq::sms::Class::Expired));
     [
         failed(),
         refused,
         again(),
         released(),
         unknown(),
-        Fate::Refunded,
+        Transition::Refunded,
     ]
 }
 
@@ -99,7 +100,7 @@ async fn a_late_acceptance_counts_where_the_message_is_cancelled_and_is_remember
         let sms = desk.claim_one(worker.id, spring).await;
         let set = desk
             .store
-            .set_campaign_state(spring, CampaignState::Cancelled, None);
+            .set_campaign_state(spring, CampaignStatus::Cancelled, None);
         set.await.expect("cancelled");
         desk.settle(&sms, released()).await;
         assert_eq!((desk.place(sms.id).as_str(), desk.keys()), ("cancelled", 0));
@@ -112,18 +113,22 @@ async fn a_late_acceptance_counts_where_the_message_is_cancelled_and_is_remember
 
 #[tokio::test]
 async fn a_late_acceptance_is_noted_while_the_message_is_sent_again() {
-    for fate in refusals() {
+    for transition in refusals() {
         at_every_desk(async |desk| {
-            if fate == Fate::Refunded {
+            if transition == Transition::Refunded {
                 return;
             }
             let (old, new) = sending_again(desk).await;
             assert_eq!(desk.settle(&old, sent()).await, Settled::Late);
             assert_eq!(desk.place(old.id), "sending");
-            assert_eq!(desk.settle(&new, fate.clone()).await, Settled::Done);
-            assert_eq!(desk.place(old.id), "sent", "{fate:?}");
-            assert_eq!(accepted(desk), 1, "{fate:?}");
-            assert_eq!(message_ids(desk), [Some("SM1".to_owned())], "{fate:?}");
+            assert_eq!(desk.settle(&new, transition.clone()).await, Settled::Done);
+            assert_eq!(desk.place(old.id), "sent", "{transition:?}");
+            assert_eq!(accepted(desk), 1, "{transition:?}");
+            assert_eq!(
+                message_ids(desk),
+                [Some("SM1".to_owned())],
+                "{transition:?}"
+            );
         })
         .await;
     }
@@ -192,12 +197,12 @@ async fn a_noted_acceptance_is_not_sent_again_when_its_claim_was_lost() {
 async fn a_late_answer_that_is_no_acceptance_changes_nothing() {
     at_every_desk(async |desk| {
         let (spring, worker_id, old) = parked(desk).await;
-        let refused = Fate::Refused(failure(smsq::sms::Class::Expired));
-        for fate in [refused, unknown(), Fate::Refunded] {
+        let refused = Transition::NotAdmitted(failure(smsq::sms::Class::Expired));
+        for transition in [refused, unknown(), Transition::Refunded] {
             assert_eq!(
-                desk.settle(&old, fate.clone()).await,
+                desk.settle(&old, transition.clone()).await,
                 Settled::Stale,
-                "{fate:?}"
+                "{transition:?}"
             );
         }
         assert_eq!(
@@ -209,20 +214,20 @@ async fn a_late_answer_that_is_no_acceptance_changes_nothing() {
             .await
             .expect("requeued");
         let new = desk.claim_one(worker_id, spring).await;
-        for fate in refusals() {
+        for transition in refusals() {
             assert_eq!(
-                desk.settle(&old, fate.clone()).await,
+                desk.settle(&old, transition.clone()).await,
                 Settled::Stale,
-                "{fate:?}"
+                "{transition:?}"
             );
         }
         assert_eq!(desk.place(old.id), "sending");
         desk.settle(&new, sent()).await;
-        for fate in refusals() {
+        for transition in refusals() {
             assert_eq!(
-                desk.settle(&old, fate.clone()).await,
+                desk.settle(&old, transition.clone()).await,
                 Settled::Stale,
-                "{fate:?}"
+                "{transition:?}"
             );
         }
         assert_eq!(accepted(desk), 1);
@@ -232,7 +237,7 @@ async fn a_late_answer_that_is_no_acceptance_changes_nothing() {
 
 #[tokio::test]
 async fn late_rejection_of_a_parked_claim_counts() {
-    for (fate, place, attempts) in [
+    for (transition, place, attempts) in [
         (failed(), "recipient", 1),
         (again(), "ready", 1),
         (released(), "ready", 0),
@@ -240,9 +245,13 @@ async fn late_rejection_of_a_parked_claim_counts() {
         at_every_desk(async |desk| {
             let (spring, worker_id, sms) = parked(desk).await;
             for settled in [Settled::Done, Settled::Stale] {
-                assert_eq!(desk.settle(&sms, fate.clone()).await, settled, "{fate:?}");
-                assert_eq!(desk.place(sms.id), place, "{fate:?}");
-                assert_eq!(desk.number("attempts", sms.id), attempts, "{fate:?}");
+                assert_eq!(
+                    desk.settle(&sms, transition.clone()).await,
+                    settled,
+                    "{transition:?}"
+                );
+                assert_eq!(desk.place(sms.id), place, "{transition:?}");
+                assert_eq!(desk.number("attempts", sms.id), attempts, "{transition:?}");
             }
             if place == "ready" {
                 assert!(!desk.claim_one(worker_id, spring).await.in_doubt);
@@ -263,8 +272,8 @@ async fn late_rejection_is_stale_where_an_earlier_claim_is_in_doubt() {
             .await;
         assert_eq!(parked.expect("parked"), 1);
         for sms in [&old, &new] {
-            for fate in refusals() {
-                assert_eq!(desk.settle(sms, fate.clone()).await, Settled::Stale);
+            for transition in refusals() {
+                assert_eq!(desk.settle(sms, transition.clone()).await, Settled::Stale);
             }
         }
         assert_eq!(desk.place(new.id), "unknown");
@@ -279,7 +288,7 @@ async fn late_release_in_a_cancelled_campaign_cancels() {
         let (spring, _, sms) = parked(desk).await;
         let set = desk
             .store
-            .set_campaign_state(spring, CampaignState::Cancelled, None);
+            .set_campaign_state(spring, CampaignStatus::Cancelled, None);
         set.await.expect("cancelled");
         assert_eq!(desk.settle(&sms, released()).await, Settled::Done);
         assert_eq!((desk.place(sms.id).as_str(), desk.keys()), ("cancelled", 0));

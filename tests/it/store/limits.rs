@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
+use smsq::limit::{Cost, Reservation};
+use smsq::queue::{ProviderClaim, Settlement};
 use smsq::rate::Rates;
 use smsq::sms::Timestamp;
-use smsq::store::{
-    CampaignChange, Drained, Held, Load, Round, RouteClaim, RouteClaimed, Settlement, Stop,
-};
+use smsq::store::{CampaignChange, CommitBatch, ProviderClaimed, ProviderPause, Shortfall};
 
 use super::desk::{Desk, NOW, PROVIDER, after, at_every_desk, claim_of, round, rows, sent};
 
@@ -15,9 +15,9 @@ fn rates(text: &str) -> Rates {
 }
 
 /// A claim for one campaign at an instant, under a worker's own limits.
-fn claim_at(now: Timestamp, campaign_id: i64, want: u32, limits: &str) -> RouteClaim {
+fn claim_at(now: Timestamp, campaign_id: i64, want: u32, limits: &str) -> ProviderClaim {
     let from_us = now.as_millis() * 1_000;
-    RouteClaim {
+    ProviderClaim {
         limits: rates(limits).0,
         from_us,
         until_us: from_us + 50_000,
@@ -39,7 +39,7 @@ async fn limit(desk: &Desk, campaign_id: i64, rate: &str) {
     change(desk, campaign_id, changes).await;
 }
 
-fn count(claimed: &RouteClaimed, campaign_id: i64) -> usize {
+fn count(claimed: &ProviderClaimed, campaign_id: i64) -> usize {
     let of_it = claimed.rows.iter();
     of_it
         .filter(|row| row.sms.campaign_id == campaign_id)
@@ -98,7 +98,7 @@ async fn limit_of_a_worker_binds_only_its_own_provider() {
         let claim = claim_at(NOW, spring, 10, "1/hour");
         let claimed = desk.claim_route(thrifty.id, NOW, claim).await;
         assert_eq!(claimed.rows.len(), 1);
-        let elsewhere = RouteClaim {
+        let elsewhere = ProviderClaim {
             provider: "attic".to_owned(),
             ..claim_at(NOW, autumn, 20, "")
         };
@@ -116,14 +116,14 @@ async fn worker_declared_dead_settles_but_claims_nothing() {
         let sms = desk.claim(dead.id, spring, 1).await.remove(0);
         let parked = desk.store.park_dead(&dead, "it fell silent", NOW).await;
         assert_eq!(parked.expect("parked"), 1);
-        let last = Round {
+        let last = CommitBatch {
             settlements: vec![Settlement {
                 id: sms.id,
                 claim: sms.claim,
                 provider: PROVIDER.to_owned(),
-                fate: sent(),
+                transition: sent(),
             }],
-            stops: vec![Stop {
+            pauses: vec![ProviderPause {
                 provider: PROVIDER.to_owned(),
                 until: after(30),
                 reason: "429".to_owned(),
@@ -132,7 +132,7 @@ async fn worker_declared_dead_settles_but_claims_nothing() {
             ..round(dead.id, NOW)
         };
         let done = desk.store.round(Arc::new(last)).await.expect("a round");
-        assert!(done.is_unlisted);
+        assert!(done.is_worker_missing);
         assert_eq!(done.claims.len(), 1);
         assert!(done.claims[0].rows.is_empty());
         assert_eq!(desk.place(sms.id), "sent");
@@ -162,9 +162,9 @@ async fn exhausted_campaign_limit_leaves_the_claim_to_others() {
     at_every_desk(async |desk| {
         let (slow, quick) = slow_and_quick(desk).await;
         let worker = desk.worker().await;
-        let claim = || RouteClaim {
-            want: 8,
-            calls: 8,
+        let claim = || ProviderClaim {
+            max_messages: 8,
+            max_requests: 8,
             ..claim_of(&[(slow, 4), (quick, 4), (slow, 8), (quick, 8)])
         };
         let first = desk.claim_route(worker.id, NOW, claim()).await;
@@ -187,13 +187,13 @@ async fn held_call_takes_its_permit_before_new_rows_are_sought() {
     at_every_desk(async |desk| {
         let (slow, quick) = slow_and_quick(desk).await;
         let worker = desk.worker().await;
-        let claim = RouteClaim {
-            want: 8,
-            calls: 8,
-            held: vec![Held {
+        let claim = ProviderClaim {
+            max_messages: 8,
+            max_requests: 8,
+            held: vec![Reservation {
                 campaign_id: slow,
-                load: Load::of(1),
-                lapsed_us: None,
+                cost: Cost::of_message(1),
+                unused_us: None,
             }],
             ..claim_of(&[(slow, 4), (quick, 4), (slow, 8), (quick, 8)])
         };
@@ -245,15 +245,15 @@ async fn campaign_of_another_provider_is_not_claimed() {
         let spring = desk.queued(2).await;
         let worker = desk.worker().await;
         let claimed = async |provider: &str, is_default| {
-            let claim = RouteClaim {
+            let claim = ProviderClaim {
                 provider: provider.to_owned(),
                 is_default,
                 ..claim_of(&[(spring, 1)])
             };
             let claimed = desk.claim_route(worker.id, NOW, claim).await;
-            (claimed.rows.len(), claimed.drained)
+            (claimed.rows.len(), claimed.shortfalls)
         };
-        let moved = || (0, vec![(spring, Drained::Moved)]);
+        let moved = || (0, vec![(spring, Shortfall::Moved)]);
         assert_eq!(claimed("cellar", false).await, moved());
         let provider = Some("attic".to_owned());
         let changes = CampaignChange {

@@ -1,7 +1,8 @@
 //! The operator's moves: retry, settle, cancel, by filters and in chunks.
 
+use smsq::queue::Transition;
 use smsq::sms::{Class, Sms};
-use smsq::store::{CampaignState, Fate, RetryFilter};
+use smsq::store::{CampaignStatus, RetryFilter};
 
 use super::desk::{
     Desk, NOW, after, at_every_desk, claim_of, failed, failure, phone, rows, sent, unknown,
@@ -11,18 +12,18 @@ use super::desk::{
 const MANY: u64 = 2_300;
 
 /// A campaign of which every message has got the fate.
-async fn all(desk: &Desk, count: u64, fate: Fate) -> (i64, Vec<Sms>) {
+async fn all(desk: &Desk, count: u64, transition: Transition) -> (i64, Vec<Sms>) {
     let spring = desk.queued(count).await;
     let worker = desk.worker().await;
     let claimed = desk.claim(worker.id, spring, 10_000).await;
-    let round = smsq::store::Round {
+    let round = smsq::store::CommitBatch {
         settlements: claimed
             .iter()
-            .map(|sms| smsq::store::Settlement {
+            .map(|sms| smsq::queue::Settlement {
                 id: sms.id,
                 claim: sms.claim,
                 provider: super::desk::PROVIDER.to_owned(),
-                fate: fate.clone(),
+                transition: transition.clone(),
             })
             .collect(),
         ..super::desk::round(worker.id, NOW)
@@ -37,13 +38,13 @@ async fn retried(desk: &Desk, filter: &RetryFilter) -> u64 {
     retried.expect("retried")
 }
 
-async fn set_state(desk: &Desk, campaign_id: i64, state: CampaignState) {
+async fn set_state(desk: &Desk, campaign_id: i64, state: CampaignStatus) {
     let set = desk.store.set_campaign_state(campaign_id, state, None);
     set.await.expect("a state");
 }
 
 async fn cancel(desk: &Desk, campaign_id: i64) -> u64 {
-    set_state(desk, campaign_id, CampaignState::Cancelled).await;
+    set_state(desk, campaign_id, CampaignStatus::Cancelled).await;
     let cancelled = desk.store.cancel_rows(campaign_id, NOW).await;
     cancelled.expect("cancelled")
 }
@@ -72,7 +73,7 @@ async fn every_chunk_of_a_long_list_is_moved() {
         assert_eq!(cancel(desk, spring).await, MANY);
         assert_eq!(cancel(desk, spring).await, 0);
         assert_eq!(desk.keys(), 0);
-        set_state(desk, spring, CampaignState::Active).await;
+        set_state(desk, spring, CampaignStatus::Active).await;
         let cancelled = RetryFilter {
             class: Some(Class::Cancelled),
             ..RetryFilter::default()
@@ -104,17 +105,17 @@ async fn a_retry_takes_what_the_filter_names() {
         desk.import(autumn, rows(10..11)).await;
         let worker = desk.worker().await;
         let fates = [
-            Fate::Failed(failure(Class::Recipient).with_code("21211")),
-            Fate::Failed(failure(Class::Recipient)),
-            Fate::Failed(failure(Class::Content)),
-            Fate::Failed(failure(Class::Content)),
+            Transition::Failed(failure(Class::Recipient).with_code("21211")),
+            Transition::Failed(failure(Class::Recipient)),
+            Transition::Failed(failure(Class::Content)),
+            Transition::Failed(failure(Class::Content)),
         ];
         let claimed = desk.claim(worker.id, spring, 4).await;
-        for (sms, fate) in claimed.iter().zip(fates) {
-            desk.settle(sms, fate).await;
+        for (sms, transition) in claimed.iter().zip(fates) {
+            desk.settle(sms, transition).await;
         }
         let other = desk.claim_one(worker.id, autumn).await;
-        desk.settle(&other, Fate::Failed(failure(Class::Content)))
+        desk.settle(&other, Transition::Failed(failure(Class::Content)))
             .await;
         let of = |filter: RetryFilter| async move { retried(desk, &filter).await };
         let any = RetryFilter::default;
@@ -166,7 +167,7 @@ async fn a_retry_takes_what_the_filter_names() {
 #[tokio::test]
 async fn what_has_expired_is_retried_only_with_a_new_last_moment() {
     at_every_desk(async |desk| {
-        let (spring, old) = all(desk, 1, Fate::Refused(failure(Class::Expired))).await;
+        let (spring, old) = all(desk, 1, Transition::NotAdmitted(failure(Class::Expired))).await;
         let expire = format!("UPDATE sms_failed SET expires_at = {}", NOW.as_millis());
         desk.db.run(&expire);
         assert_eq!(retried(desk, &RetryFilter::default()).await, 0);
@@ -187,7 +188,7 @@ async fn cancelled_messages_are_retried_only_when_they_are_named() {
     at_every_desk(async |desk| {
         let spring = desk.queued(2).await;
         cancel(desk, spring).await;
-        set_state(desk, spring, CampaignState::Active).await;
+        set_state(desk, spring, CampaignStatus::Active).await;
         assert_eq!(retried(desk, &RetryFilter::default()).await, 0);
         let cancelled = RetryFilter {
             class: Some(Class::Cancelled),
@@ -245,7 +246,7 @@ async fn what_was_cancelled_and_imported_again_is_not_retried() {
     at_every_desk(async |desk| {
         let spring = desk.queued(MANY).await;
         cancel(desk, spring).await;
-        set_state(desk, spring, CampaignState::Active).await;
+        set_state(desk, spring, CampaignStatus::Active).await;
         assert_eq!(desk.import(spring, rows(0..1_500)).await.accepted, 1_500);
         let cancelled = RetryFilter {
             class: Some(Class::Cancelled),

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
 use diesel::connection::{Instrumentation, InstrumentationEvent};
-use smsq::store::{Access, Round, Store};
+use smsq::store::{Access, CommitBatch, Store};
 
 use super::desk::{Desk, NOW, claim_of, round};
 use super::server::at_every_server;
@@ -182,7 +182,7 @@ async fn planned_statements_are_those_that_claims_run() {
                 .expect("a database");
             // More than are left of the moment at which all are due.
             for want in [2, 30] {
-                let claiming = Round {
+                let claiming = CommitBatch {
                     claims: vec![claim_of(&[(spring, want)])],
                     ..round(worker.id, NOW)
                 };

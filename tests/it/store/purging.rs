@@ -16,13 +16,13 @@ async fn mixed(desk: &Desk, settled: u64, waiting: u64) -> i64 {
     let claimed = desk.claim(worker.id, spring, want).await;
     let fates = [sent(), failed(), unknown()];
     let settlements = claimed.iter().zip(fates.into_iter().cycle());
-    let round = smsq::store::Round {
+    let round = smsq::store::CommitBatch {
         settlements: settlements
-            .map(|(sms, fate)| smsq::store::Settlement {
+            .map(|(sms, transition)| smsq::queue::Settlement {
                 id: sms.id,
                 claim: sms.claim,
                 provider: super::desk::PROVIDER.to_owned(),
-                fate,
+                transition,
             })
             .collect(),
         ..super::desk::round(worker.id, NOW)
@@ -194,8 +194,11 @@ async fn what_is_being_sent_is_left_alone_and_what_is_in_doubt_is_unknown() {
         let phones = [phone(0)];
         let person = desk.store.forget(&phones, NOW).await.expect("forgotten");
         assert_eq!((person.messages.total(), person.sending), (0, 1));
-        desk.settle(&sms, smsq::store::Fate::Unknown(failure(Class::Unknown)))
-            .await;
+        desk.settle(
+            &sms,
+            smsq::queue::Transition::Unknown(failure(Class::Unknown)),
+        )
+        .await;
         let retried = desk.store.retry_unknown(&RetryFilter::default(), NOW).await;
         assert_eq!(retried.expect("retried"), 1);
         let person = desk.store.forget(&phones, NOW).await.expect("forgotten");

@@ -4,8 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
+use smsq::queue::{Settled, Transition};
 use smsq::sms::{Class, NewSms, Sms};
-use smsq::store::{CampaignState, Fate, RetryFilter, Settled};
+use smsq::store::{CampaignStatus, RetryFilter};
 
 use super::desk::{
     Desk, NOW, after, again, failed, failure, mended, phone, released, row, sent, unknown,
@@ -16,23 +17,40 @@ use crate::support::databases::{Database, Kind, on_every_database};
 /// names one of all dead letters so far, by its remainder.
 #[derive(Clone, Debug)]
 enum Move {
-    Import { first: u64, count: u64 },
+    Import {
+        first: u64,
+        count: u64,
+    },
     PlainInsert,
-    Mend { letter: usize, number: Option<u64> },
-    Claim { want: u32 },
-    Settle { claim: usize, fate: Fate },
+    Mend {
+        letter: usize,
+        number: Option<u64>,
+    },
+    Claim {
+        want: u32,
+    },
+    Settle {
+        claim: usize,
+        transition: Transition,
+    },
     Die,
-    Release { known: usize },
+    Release {
+        known: usize,
+    },
     Requeue,
-    RetryFailed { cancelled: bool },
+    RetryFailed {
+        cancelled: bool,
+    },
     RetryUnknown,
-    SettleByWord { as_sent: bool },
+    SettleByWord {
+        as_sent: bool,
+    },
     Cancel,
     Resume,
 }
 
-fn fates() -> impl Strategy<Value = Fate> {
-    let resend = Fate::Ready {
+fn fates() -> impl Strategy<Value = Transition> {
+    let resend = Transition::Ready {
         due_at: NOW,
         failure: None,
         counted: true,
@@ -41,13 +59,13 @@ fn fates() -> impl Strategy<Value = Fate> {
     prop_oneof![
         4 => Just(sent()),
         2 => Just(failed()),
-        2 => Just(Fate::Failed(failure(Class::Unavailable))),
-        1 => Just(Fate::Refused(failure(Class::Expired))),
+        2 => Just(Transition::Failed(failure(Class::Unavailable))),
+        1 => Just(Transition::NotAdmitted(failure(Class::Expired))),
         2 => Just(again()),
         1 => Just(released()),
         1 => Just(resend),
         3 => Just(unknown()),
-        2 => Just(Fate::Refunded),
+        2 => Just(Transition::Refunded),
     ]
 }
 
@@ -58,7 +76,7 @@ fn moves() -> impl Strategy<Value = Move> {
         1 => (any::<usize>(), proptest::option::of(0_u64..12))
             .prop_map(|(letter, number)| Move::Mend { letter, number }),
         6 => (1_u32..4).prop_map(|want| Move::Claim { want }),
-        10 => (prop_oneof![3 => 0_usize..3, 1 => 0_usize..20], fates()).prop_map(|(claim, fate)| Move::Settle { claim, fate }),
+        10 => (prop_oneof![3 => 0_usize..3, 1 => 0_usize..20], fates()).prop_map(|(claim, transition)| Move::Settle { claim, transition }),
         1 => Just(Move::Die),
         1 => any::<usize>().prop_map(|known| Move::Release { known }),
         3 => Just(Move::Requeue),
@@ -112,7 +130,7 @@ impl<'a> Life<'a> {
                 let claimed = desk.claim(self.worker_id, campaign_id, *want).await;
                 self.claims.extend(claimed);
             }
-            Move::Settle { claim, fate } => self.settle(*claim, fate.clone()).await,
+            Move::Settle { claim, transition } => self.settle(*claim, transition.clone()).await,
             Move::Die => self.die().await,
             Move::Release { known } => {
                 let known = self
@@ -149,15 +167,15 @@ impl<'a> Life<'a> {
                 self.in_doubt.retain(|id, _| desk.place(*id) != "settled");
             }
             Move::Cancel => {
-                self.set(CampaignState::Cancelled).await;
+                self.set(CampaignStatus::Cancelled).await;
                 let cancelled = desk.store.cancel_rows(campaign_id, NOW).await;
                 cancelled.expect("cancelled");
             }
-            Move::Resume => self.set(CampaignState::Active).await,
+            Move::Resume => self.set(CampaignStatus::Active).await,
         }
     }
 
-    async fn set(&self, state: CampaignState) {
+    async fn set(&self, state: CampaignStatus) {
         let set = self
             .desk
             .store
@@ -186,7 +204,7 @@ impl<'a> Life<'a> {
         }
     }
 
-    async fn settle(&mut self, claim: usize, fate: Fate) {
+    async fn settle(&mut self, claim: usize, transition: Transition) {
         if self.claims.is_empty() {
             return;
         }
@@ -197,14 +215,17 @@ impl<'a> Life<'a> {
             sms.id
         );
         let was_unknown = !self.desk.db.numbers(&unknown).is_empty();
-        let settled = self.desk.settle(sms, fate.clone()).await;
+        let settled = self.desk.settle(sms, transition.clone()).await;
         if settled == Settled::Stale {
             return;
         }
-        if matches!(fate, Fate::Sent(_)) {
+        if matches!(transition, Transition::Sent(_)) {
             self.accepted.insert(sms.id);
         }
-        if matches!(fate, Fate::Unknown(_) | Fate::Ready { in_doubt: true, .. }) {
+        if matches!(
+            transition,
+            Transition::Unknown(_) | Transition::Ready { in_doubt: true, .. }
+        ) {
             let doubts = self.in_doubt.entry(sms.id).or_default();
             doubts.insert(sms.claim);
         } else if was_unknown && let Some(doubts) = self.in_doubt.get_mut(&sms.id) {

@@ -1,7 +1,7 @@
 //! Failures files that come back: a mended row replaces its dead letter, and nothing else.
 
 use smsq::sms::NewSms;
-use smsq::store::{CampaignState, Enqueued, RetryFilter};
+use smsq::store::{CampaignStatus, Enqueued, RetryFilter};
 
 use super::desk::{Desk, NOW, at_every_desk, failed, mended, phone, row, rows, sent};
 
@@ -18,7 +18,7 @@ async fn two_failed(desk: &Desk) -> i64 {
 async fn cancel(desk: &Desk, campaign_id: i64) {
     let state = desk
         .store
-        .set_campaign_state(campaign_id, CampaignState::Cancelled, None);
+        .set_campaign_state(campaign_id, CampaignStatus::Cancelled, None);
     state.await.expect("cancelled");
     desk.store
         .cancel_rows(campaign_id, NOW)
@@ -26,7 +26,7 @@ async fn cancel(desk: &Desk, campaign_id: i64) {
         .expect("cancelled");
     let state = desk
         .store
-        .set_campaign_state(campaign_id, CampaignState::Active, None);
+        .set_campaign_state(campaign_id, CampaignStatus::Active, None);
     state.await.expect("active");
 }
 

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use smsq::queue::Transition;
 use smsq::sms::{Class, Failure};
+use smsq::store::TextNote;
 use smsq::store::inspect::{Outcomes, SentWalk};
-use smsq::store::{Fate, TextNote};
 
 use super::desk::{NOW, after, at_every_desk, sent, unknown};
 
@@ -94,9 +95,9 @@ async fn outcomes_are_counted_over_time() {
         let spring = desk.queued(4).await;
         let worker = desk.worker().await;
         let rows = desk.claim(worker.id, spring, 4).await;
-        let opted_out = Fate::Failed(Failure::new(Class::OptedOut, "stop"));
-        for (sms, fate) in rows.iter().zip([sent(), sent(), opted_out, unknown()]) {
-            desk.settle(sms, fate).await;
+        let opted_out = Transition::Failed(Failure::new(Class::OptedOut, "stop"));
+        for (sms, transition) in rows.iter().zip([sent(), sent(), opted_out, unknown()]) {
+            desk.settle(sms, transition).await;
         }
         let first = rows[0].id;
         desk.db.run(&format!(

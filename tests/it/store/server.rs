@@ -5,7 +5,8 @@ use std::env;
 use std::sync::Arc;
 use std::time::Instant;
 
-use smsq::store::{Access, Fault, Round, Settled, Settlement, Store};
+use smsq::queue::{Settled, Settlement};
+use smsq::store::{Access, CommitBatch, Fault, Store};
 
 use super::desk::{Desk, NOW, PROVIDER, again, at_every_desk, failed, round, rows, sent};
 use crate::support::databases::{Database, Kind, on_every_database};
@@ -175,9 +176,9 @@ async fn transaction_is_repeated_when_a_delete_removed_nothing() {
         let spring = desk.queued(4).await;
         let worker = desk.worker().await;
         let claimed = desk.claim(worker.id, spring, 4).await;
-        for (sms, fate) in claimed.iter().zip([sent(), failed()]) {
+        for (sms, transition) in claimed.iter().zip([sent(), failed()]) {
             hinder(&desk.db, "DELETE ON sms", 1, "RETURN NULL");
-            assert_eq!(desk.settle(sms, fate).await, Settled::Done);
+            assert_eq!(desk.settle(sms, transition).await, Settled::Done);
             free(&desk.db);
         }
         hinder(&desk.db, "DELETE ON sms_failed", 1, "RETURN NULL");
@@ -258,9 +259,9 @@ async fn a_write_that_cannot_be_done_leaves_nothing_behind_and_says_why() {
                 id: sms.id,
                 claim: sms.claim,
                 provider: PROVIDER.to_owned(),
-                fate: sent(),
+                transition: sent(),
             });
-            let settling = Arc::new(Round {
+            let settling = Arc::new(CommitBatch {
                 settlements: settlements.collect(),
                 ..round(worker.id, NOW)
             });

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use smsq::queue::{Settled, Settlement, Transition};
 use smsq::sms::{Acceptance, Class};
-use smsq::store::{CampaignState, Fate, Round, Settled, Settlement};
+use smsq::store::{CampaignStatus, CommitBatch};
 
 use super::desk::{
     Desk, NOW, PROVIDER, after, again, at_every_desk, failed, failure, phone, released, round,
@@ -11,13 +12,13 @@ use super::desk::{
 };
 
 async fn cancel(desk: &Desk, campaign_id: i64) {
-    let state = CampaignState::Cancelled;
+    let state = CampaignStatus::Cancelled;
     let set = desk.store.set_campaign_state(campaign_id, state, None);
     set.await.expect("cancelled");
 }
 
-fn unavailable() -> Fate {
-    Fate::Failed(failure(Class::Unavailable))
+fn unavailable() -> Transition {
+    Transition::Failed(failure(Class::Unavailable))
 }
 
 #[tokio::test]
@@ -26,26 +27,30 @@ async fn each_fate_has_its_place() {
         let spring = desk.queued(6).await;
         let worker = desk.worker().await;
         let claimed = desk.claim(worker.id, spring, 6).await;
-        for (sms, (fate, place, attempts)) in claimed.iter().zip([
+        for (sms, (transition, place, attempts)) in claimed.iter().zip([
             (sent(), "sent", 1),
             (failed(), "recipient", 1),
-            (Fate::Refused(failure(Class::Expired)), "expired", 0),
+            (
+                Transition::NotAdmitted(failure(Class::Expired)),
+                "expired",
+                0,
+            ),
             (again(), "ready", 1),
             (released(), "ready", 0),
             (unknown(), "unknown", 1),
         ]) {
             assert_eq!(
-                desk.settle(sms, fate.clone()).await,
+                desk.settle(sms, transition.clone()).await,
                 Settled::Done,
-                "{fate:?}"
+                "{transition:?}"
             );
-            assert_eq!(desk.place(sms.id), place, "{fate:?}");
-            assert_eq!(desk.number("attempts", sms.id), attempts, "{fate:?}");
-            assert_eq!(desk.number("claim", sms.id), 1, "{fate:?}");
+            assert_eq!(desk.place(sms.id), place, "{transition:?}");
+            assert_eq!(desk.number("attempts", sms.id), attempts, "{transition:?}");
+            assert_eq!(desk.number("claim", sms.id), 1, "{transition:?}");
             assert_eq!(
                 desk.reference(sms.id).as_ref(),
                 Some(&sms.reference),
-                "{fate:?}"
+                "{transition:?}"
             );
         }
         let workers = "SELECT count(*) AS value FROM sms WHERE worker_id IS NOT NULL";
@@ -66,7 +71,7 @@ async fn the_ledger_keeps_what_the_provider_said() {
             segments: Some(3),
             price: Some("0.05 EUR".to_owned()),
         };
-        desk.settle(&sms, Fate::Sent(acceptance)).await;
+        desk.settle(&sms, Transition::Sent(acceptance)).await;
         let row = desk.db.words(
             "SELECT concat_ws('|', provider, message_id, segments, price, accepted, phone, sent_at)
              AS value FROM sms_sent",
@@ -83,13 +88,13 @@ async fn a_row_that_waits_says_why_and_until_when() {
         let spring = desk.queued(1).await;
         let worker = desk.worker().await;
         let sms = desk.claim_one(worker.id, spring).await;
-        let fate = Fate::Ready {
+        let transition = Transition::Ready {
             due_at: after(60),
             failure: Some(failure(Class::Unavailable).with_code("503")),
             counted: true,
             in_doubt: false,
         };
-        desk.settle(&sms, fate).await;
+        desk.settle(&sms, transition).await;
         let row = desk
             .db
             .words("SELECT concat_ws('|', last_class, last_code, last_reason) AS value FROM sms");
@@ -117,8 +122,11 @@ async fn what_is_in_doubt_never_fails() {
         let claimed = desk.claim(worker.id, spring, 3).await;
         assert!(claimed.iter().all(|sms| sms.in_doubt));
         desk.settle(&claimed[0], failed()).await;
-        desk.settle(&claimed[1], Fate::Refused(failure(Class::Expired)))
-            .await;
+        desk.settle(
+            &claimed[1],
+            Transition::NotAdmitted(failure(Class::Expired)),
+        )
+        .await;
         desk.settle(&claimed[2], again()).await;
         let places = claimed.iter().map(|sms| desk.place(sms.id));
         assert_eq!(places.collect::<Vec<_>>(), ["unknown", "unknown", "ready"]);
@@ -138,7 +146,7 @@ async fn a_resend_is_marked_as_in_doubt() {
         let spring = desk.queued(1).await;
         let worker = desk.worker().await;
         let sms = desk.claim_one(worker.id, spring).await;
-        let resend = Fate::Ready {
+        let resend = Transition::Ready {
             due_at: NOW,
             failure: Some(failure(Class::Unknown)),
             counted: true,
@@ -161,7 +169,7 @@ async fn an_attempt_of_an_outage_is_given_back() {
         desk.settle(&claimed[0], again()).await;
         desk.settle(&claimed[1], unavailable()).await;
         for sms in &claimed {
-            assert_eq!(desk.settle(sms, Fate::Refunded).await, Settled::Done);
+            assert_eq!(desk.settle(sms, Transition::Refunded).await, Settled::Done);
             assert_eq!(desk.place(sms.id), "ready");
             assert_eq!(desk.number("attempts", sms.id), 0);
             assert_eq!(desk.number("claim", sms.id), 1);
@@ -182,11 +190,11 @@ async fn only_an_outages_attempt_is_given_back_and_only_once() {
         desk.settle(&claimed[1], sent()).await;
         desk.settle(&claimed[2], again()).await;
         for sms in &claimed[..2] {
-            assert_eq!(desk.settle(sms, Fate::Refunded).await, Settled::Stale);
+            assert_eq!(desk.settle(sms, Transition::Refunded).await, Settled::Stale);
         }
         assert_eq!(desk.place(claimed[0].id), "recipient");
         let newer = desk.claim_one(worker.id, spring).await;
-        let stale = desk.settle(&claimed[2], Fate::Refunded).await;
+        let stale = desk.settle(&claimed[2], Transition::Refunded).await;
         assert_eq!(
             (stale, desk.number("attempts", newer.id)),
             (Settled::Stale, 1)
@@ -255,7 +263,7 @@ async fn a_refund_puts_nothing_into_a_cancelled_campaigns_queue() {
         let sms = desk.claim_one(worker.id, spring).await;
         desk.settle(&sms, unavailable()).await;
         cancel(desk, spring).await;
-        desk.settle(&sms, Fate::Refunded).await;
+        desk.settle(&sms, Transition::Refunded).await;
         assert_ne!(desk.place(sms.id), "ready");
     })
     .await;
@@ -274,7 +282,7 @@ async fn repeated_refund_gives_one_attempt_back() {
         desk.settle(&claimed[1], unavailable()).await;
         for _ in 0..3 {
             for sms in &claimed {
-                desk.settle(sms, Fate::Refunded).await;
+                desk.settle(sms, Transition::Refunded).await;
                 assert_eq!(desk.place(sms.id), "ready");
                 assert_eq!(desk.number("attempts", sms.id), 1);
             }
@@ -289,14 +297,14 @@ async fn round_settles_more_messages_than_a_statement_holds() {
         let spring = desk.queued(1).await;
         let worker = desk.worker().await;
         let sms = desk.claim_one(worker.id, spring).await;
-        let settlement = |id, fate| Settlement {
+        let settlement = |id, transition| Settlement {
             id,
             claim: 1,
             provider: PROVIDER.to_owned(),
-            fate,
+            transition,
         };
         let unknown = (1_000..71_000).map(|id| settlement(id, released()));
-        let settling = Round {
+        let settling = CommitBatch {
             settlements: unknown.chain([settlement(sms.id, sent())]).collect(),
             ..round(worker.id, NOW)
         };

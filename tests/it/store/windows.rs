@@ -4,10 +4,10 @@
 use std::sync::Arc;
 
 use smsq::phone::Phone;
+use smsq::queue::{Admission, ProviderClaim, Settlement, Transition};
 use smsq::sms::{Class, NewSms, Sms, Timestamp};
 use smsq::store::{
-    Admission, Batch, CampaignChange, CampaignState, Fate, Round, RouteClaim, RouteClaimed,
-    Settlement, WindowChange,
+    Batch, CampaignChange, CampaignStatus, CommitBatch, ProviderClaimed, WindowChange,
 };
 use smsq::window::Window;
 
@@ -33,31 +33,31 @@ async fn to_one_phone(desk: &Desk, name: &str, count: u64) -> i64 {
     campaign_id
 }
 
-fn capped(caps: &str, now: Timestamp) -> Round {
-    Round {
+fn capped(caps: &str, now: Timestamp) -> CommitBatch {
+    CommitBatch {
         caps: caps.parse().expect("rates"),
         ..round(1, now)
     }
 }
 
 async fn claim(desk: &Desk, caps: &str, now: Timestamp, campaign_id: i64) -> Vec<Sms> {
-    let round = Round {
+    let round = CommitBatch {
         worker_id: desk.worker().await.id,
         claims: vec![claim_of(&[(campaign_id, 10)])],
         ..capped(caps, now)
     };
     let mut done = desk.store.round(Arc::new(round)).await.expect("a round");
-    let claimed: RouteClaimed = done.claims.remove(0);
+    let claimed: ProviderClaimed = done.claims.remove(0);
     claimed.rows.into_iter().map(|row| row.sms).collect()
 }
 
-async fn settle(desk: &Desk, caps: &str, now: Timestamp, sms: &Sms, fate: Fate) {
-    let round = Round {
+async fn settle(desk: &Desk, caps: &str, now: Timestamp, sms: &Sms, transition: Transition) {
+    let round = CommitBatch {
         settlements: vec![Settlement {
             id: sms.id,
             claim: sms.claim,
             provider: PROVIDER.to_owned(),
-            fate,
+            transition,
         }],
         ..capped(caps, now)
     };
@@ -69,8 +69,8 @@ fn due_at(desk: &Desk, id: i64) -> i64 {
     desk.db.number(&sql)
 }
 
-fn opted_out() -> Fate {
-    Fate::Failed(failure(Class::OptedOut))
+fn opted_out() -> Transition {
+    Transition::Failed(failure(Class::OptedOut))
 }
 
 #[tokio::test]
@@ -104,7 +104,7 @@ async fn an_opt_out_counts_of_a_message_in_doubt_and_not_of_a_claim_that_has_pas
         let spring = desk.queued(2).await;
         let worker = desk.worker().await;
         let both = desk.claim(worker.id, spring, 2).await;
-        let doubtful = Fate::Unknown(failure(Class::OptedOut));
+        let doubtful = Transition::Unknown(failure(Class::OptedOut));
         desk.settle(&both[0], doubtful).await;
         assert_eq!(desk.place(both[0].id), "unknown");
         desk.settle(&both[1], released()).await;
@@ -139,7 +139,7 @@ async fn what_has_to_wait_goes_back_without_an_attempt_and_holds_up_nobody() {
         let worker = desk.worker().await;
         // All but the last one wait; that one is found behind them in the same round.
         let last = phone(39);
-        let round = Round {
+        let round = CommitBatch {
             claims: vec![claim_of(&[(spring, 1)])],
             admit: Arc::new(move |sms| {
                 let phone = Phone::parse(&sms.phone, None).expect("a phone");
@@ -186,21 +186,21 @@ async fn a_campaign_keeps_its_window_and_one_that_cannot_be_read_pauses_it() {
             let campaign = campaign.expect("a campaign");
             (campaign.window, campaign.state)
         };
-        assert_eq!(stands().await, (None, CampaignState::Active));
+        assert_eq!(stands().await, (None, CampaignStatus::Active));
         let changed = desk
             .store
             .change_campaign(spring, &change(WindowChange::Set(window.clone())))
             .await;
         changed.expect("changed");
-        assert_eq!(stands().await, (Some(window), CampaignState::Active));
+        assert_eq!(stands().await, (Some(window), CampaignStatus::Active));
         desk.db
             .run("UPDATE campaign SET send_window = 'at night' WHERE name = 'spring'");
-        assert_eq!(stands().await, (None, CampaignState::Paused));
+        assert_eq!(stands().await, (None, CampaignStatus::Paused));
         desk.store
             .change_campaign(spring, &change(WindowChange::Lift))
             .await
             .expect("changed");
-        assert_eq!(stands().await, (None, CampaignState::Active));
+        assert_eq!(stands().await, (None, CampaignStatus::Active));
     })
     .await;
 }
@@ -302,12 +302,12 @@ async fn claims_of_two_providers_in_one_round_wait_for_each_other() {
         let changed = desk.store.change_campaign(autumn, &other).await;
         changed.expect("changed");
         assert_eq!(claim(desk, caps, NOW, spring).await.len(), 1);
-        let of_other = RouteClaim {
+        let of_other = ProviderClaim {
             provider: "other".to_owned(),
             is_default: false,
             ..claim_of(&[(autumn, 10)])
         };
-        let both = Round {
+        let both = CommitBatch {
             worker_id: desk.worker().await.id,
             claims: vec![claim_of(&[(summer, 10)]), of_other],
             ..capped(caps, NOW)
@@ -330,13 +330,13 @@ async fn what_was_certainly_not_accepted_gives_its_start_back() {
         let spring = to_one_phone(desk, "spring", 4).await;
         let fates = [
             released(),
-            Fate::Failed(failure(Class::Content)),
+            Transition::Failed(failure(Class::Content)),
             released(),
         ];
-        for (at, fate) in (0..).zip(fates) {
+        for (at, transition) in (0..).zip(fates) {
             let claimed = claim(desk, "1/day", after(at), spring).await;
-            assert_eq!(claimed.len(), 1, "{fate:?}");
-            settle(desk, "1/day", after(at), &claimed[0], fate).await;
+            assert_eq!(claimed.len(), 1, "{transition:?}");
+            settle(desk, "1/day", after(at), &claimed[0], transition).await;
             desk.db
                 .run(&format!("UPDATE sms SET due_at = {}", NOW.as_millis()));
         }
@@ -354,7 +354,7 @@ async fn a_start_that_nobody_ended_counts_from_when_that_is_found_out() {
     at_every_desk(async |desk| {
         let spring = to_one_phone(desk, "spring", 2).await;
         let worker = desk.worker().await;
-        let first = Round {
+        let first = CommitBatch {
             worker_id: worker.id,
             claims: vec![claim_of(&[(spring, 1)])],
             ..capped("1/30s", NOW)
@@ -390,8 +390,8 @@ async fn a_clock_that_jumped_fills_the_windows_of_all_recipients() {
         let spring = to_one_phone(desk, "spring", 2).await;
         let first = claim(desk, "1/30s", NOW, spring).await.remove(0);
         settle(desk, "1/30s", NOW, &first, sent()).await;
-        let jumped = Round {
-            refill: true,
+        let jumped = CommitBatch {
+            fill_limits: true,
             ..capped("1/30s", after(3_600))
         };
         desk.store.round(Arc::new(jumped)).await.expect("a round");
@@ -460,7 +460,7 @@ async fn several_workers_claim_no_more_for_a_recipient_than_the_cap() {
                 tokio::spawn(async move {
                     let mut claimed = 0;
                     for _ in 0..5 {
-                        let round = Round {
+                        let round = CommitBatch {
                             worker_id,
                             claims: vec![claim_of(&[(spring, 2)])],
                             ..capped("3/hour", NOW)
@@ -490,7 +490,7 @@ async fn phone_of_a_waiting_plain_row_is_normalised() {
         desk.db
             .run("INSERT INTO sms (phone, content, due_at) VALUES ('+86 138 0000 0000', 'x', 0)");
         let worker = desk.worker().await;
-        let waiting = Round {
+        let waiting = CommitBatch {
             claims: vec![claim_of(&[(1, 1)])],
             admit: Arc::new(|sms| Admission::Wait {
                 phone: Phone::parse(&sms.phone, None).expect("a phone"),

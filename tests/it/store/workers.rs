@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use smsq::store::{CampaignState, Due, Round, Settlement, Unfinished};
+use smsq::queue::Settlement;
+use smsq::store::{CampaignStatus, CommitBatch, Due, Unfinished};
 
 use super::desk::{
     NOW, PROVIDER, after, again, at_every_desk, claim_of, released, round, row, rows, sent, unknown,
@@ -120,7 +121,7 @@ async fn an_orphan_of_a_cancelled_campaign_is_not_left_in_its_queue() {
         let spring = desk.queued(1).await;
         let worker = desk.worker().await;
         let sms = desk.claim_one(worker.id, spring).await;
-        let cancelled = smsq::store::CampaignState::Cancelled;
+        let cancelled = smsq::store::CampaignStatus::Cancelled;
         let set = desk.store.set_campaign_state(spring, cancelled, None);
         set.await.expect("cancelled");
         let orphans = desk.release(worker.id, Vec::new(), after(31), spring).await;
@@ -295,7 +296,7 @@ async fn unknown_messages_stay_in_a_cancelled_campaign() {
         for sms in desk.claim(worker.id, spring, 2).await {
             desk.settle(&sms, unknown()).await;
         }
-        let cancelled = CampaignState::Cancelled;
+        let cancelled = CampaignStatus::Cancelled;
         let set = desk.store.set_campaign_state(spring, cancelled, None);
         set.await.expect("cancelled");
         desk.store
@@ -359,7 +360,7 @@ async fn unfinished_sees_a_message_that_changes_its_state() {
             }
         });
         while !looking.is_finished() {
-            let claiming = Round {
+            let claiming = CommitBatch {
                 claims: vec![claim_of(&[(spring, 1)])],
                 ..round(worker.id, NOW)
             };
@@ -368,9 +369,9 @@ async fn unfinished_sees_a_message_that_changes_its_state() {
                 id: one.sms.id,
                 claim: one.sms.claim,
                 provider: PROVIDER.to_owned(),
-                fate: released(),
+                transition: released(),
             });
-            let releasing = Round {
+            let releasing = CommitBatch {
                 settlements: claimed.collect(),
                 ..round(worker.id, NOW)
             };

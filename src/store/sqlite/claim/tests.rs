@@ -10,9 +10,9 @@ use diesel_migrations::MigrationHarness;
 use super::super::round::{keep, load};
 use super::super::settle;
 use super::*;
+use crate::limit::{MIN_TOLERANCE, SharedLimit};
+use crate::queue::{Admission, Settlement, Transition};
 use crate::sms::{Class, Failure};
-use crate::store::pace::{GRACE, Pace};
-use crate::store::{Admission, Fate, Settlement};
 
 #[derive(QueryableByName)]
 struct Step {
@@ -20,19 +20,19 @@ struct Step {
     detail: String,
 }
 
-fn no_round() -> Round {
-    Round {
+fn no_round() -> CommitBatch {
+    CommitBatch {
         worker_id: 1,
         now: Timestamp::from_millis(1),
-        reach: GRACE,
+        tolerance: MIN_TOLERANCE,
         settlements: Vec::new(),
-        halts: Vec::new(),
-        stops: Vec::new(),
-        refill: false,
+        campaign_stops: Vec::new(),
+        pauses: Vec::new(),
+        fill_limits: false,
         claims: Vec::new(),
-        fill: Arc::new(crate::store::calls::alone),
+        fill: Arc::new(crate::queue::batch::alone),
         caps: crate::rate::Rates::default(),
-        admit: Arc::new(|_| Admission::Refuse(Failure::new(Class::Recipient, "never asked"))),
+        admit: Arc::new(|_| Admission::Fail(Failure::new(Class::Recipient, "never asked"))),
     }
 }
 
@@ -123,12 +123,12 @@ fn what_is_hot_stays_prepared() {
         let claimed = claim_rows(conn, 1, &no_round(), 5).expect("a claim");
         next_due(conn, 1).expect("a moment");
         load(conn, "provider/a").expect("a pace");
-        keep(conn, "provider/a", &Pace::default()).expect("kept");
+        keep(conn, "provider/a", &SharedLimit::default()).expect("kept");
         let settlement = Settlement {
             id: claimed[0].sms.id,
             claim: claimed[0].sms.claim,
             provider: "a".to_owned(),
-            fate: Fate::Sent(crate::sms::Acceptance::default()),
+            transition: Transition::Sent(crate::sms::Acceptance::default()),
         };
         settle::settle(conn, &settlement, Timestamp::from_millis(1)).expect("settled");
     });

@@ -10,21 +10,21 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::breaker::CircuitBreaker;
-use super::claiming::Rules;
 use super::clock::{Clock, micros};
 use super::commit::Commits;
 use super::database::Database;
-use super::inquiry::Inquiry;
 use super::journal::Journal;
 use super::lease::Lease;
-use super::route::Route;
-use super::slot::{Ended as SlotEnded, Surroundings, Transport};
+use super::lookup::StatusLookups;
+use super::planner::Rules;
+use super::provider_state::ProviderState;
+use super::request::{Finished, Surroundings, Transport};
 use super::{Ended, Event, OnUnknown, Progress, SendError, Settings};
+use crate::limit::{HORIZON, MIN_TOLERANCE};
 use crate::provider::Provider;
+use crate::queue::batch::alone;
 use crate::sms::Timestamp;
-use crate::store::calls::alone;
-use crate::store::pace::{GRACE, HORIZON};
-use crate::store::{Campaign, Round};
+use crate::store::{Campaign, CommitBatch};
 use crate::window::Window;
 
 /// So often the clerk looks at campaigns and workers.
@@ -50,18 +50,18 @@ pub(super) struct Parts {
     pub(super) events: Option<mpsc::UnboundedSender<Event>>,
 }
 
-pub(super) struct Clerk {
+pub(super) struct Dispatcher {
     pub(super) database: Database,
     pub(super) settings: Settings,
     pub(super) clock: Arc<Clock>,
     pub(super) lease: Arc<Lease>,
-    pub(super) routes: Vec<Route>,
+    pub(super) routes: Vec<ProviderState>,
     pub(super) progress: Arc<Progress>,
     pub(super) events: Option<mpsc::UnboundedSender<Event>>,
     pub(super) stop: watch::Receiver<bool>,
     pub(super) around: Arc<Surroundings>,
-    pub(super) ended: mpsc::UnboundedReceiver<SlotEnded>,
-    /// Slots and the heartbeat; they end with the clerk.
+    pub(super) ended: mpsc::UnboundedReceiver<Finished>,
+    /// Slots and the heartbeat; they end with the dispatcher.
     pub(super) tasks: JoinSet<()>,
     /// Messages that need no further attempt.
     pub(super) finished: u64,
@@ -83,7 +83,7 @@ pub(super) struct Clerk {
     pub(super) journal: Journal,
     /// Since when it could not be told whether all is done.
     pub(super) away_since: Option<Instant>,
-    pub(super) inquiry: Inquiry,
+    pub(super) inquiry: StatusLookups,
     /// Of the campaigns that have one.
     pub(super) windows: Arc<HashMap<i64, Window>>,
     /// Campaigns whose recipients read the provider's template and not the text of the message.
@@ -94,7 +94,7 @@ pub(super) struct Clerk {
     pub(super) unserved: Vec<Campaign>,
 }
 
-impl Clerk {
+impl Dispatcher {
     pub(super) async fn begin(parts: Parts) -> Result<Self, SendError> {
         let settings = parts.settings;
         let store = parts.database.reach().await?;
@@ -110,7 +110,7 @@ impl Clerk {
         let (sender, ended) = mpsc::unbounded_channel();
         let mut tasks = JoinSet::new();
         tasks.spawn(Arc::clone(&lease).keep());
-        let mut clerk = Self {
+        let mut dispatcher = Self {
             database: parts.database,
             around: Arc::new(Surroundings {
                 clock: Arc::clone(&parts.clock),
@@ -133,24 +133,24 @@ impl Clerk {
             orphans_at: Instant::now() + settings_lease,
             claims: HashSet::new(),
             commit: Duration::from_millis(1),
-            reach: GRACE,
+            reach: MIN_TOLERANCE,
             jumps: 0,
             set_by_us: 0,
             refill: false,
             commits: Commits::default(),
             journal,
             away_since: None,
-            inquiry: Inquiry::new(),
+            inquiry: StatusLookups::new(),
             windows: Arc::default(),
             templates: Arc::default(),
             rests: false,
             unserved: Vec::new(),
         };
-        clerk.settle_journal().await?;
-        let now = clerk.clock.now();
-        clerk.database.reach().await?.park_nobodys(now).await?;
-        clerk.upkeep(true).await?;
-        Ok(clerk)
+        dispatcher.settle_journal().await?;
+        let now = dispatcher.clock.now();
+        dispatcher.database.reach().await?.park_nobodys(now).await?;
+        dispatcher.upkeep(true).await?;
+        Ok(dispatcher)
     }
 
     /// Sends until there is nothing left to do, or until it is told to stop.
@@ -171,7 +171,7 @@ impl Clerk {
             let round = Arc::new(self.plan(ended));
             if !round.is_idle() {
                 let done = self.commit(&round).await?;
-                if done.is_unlisted {
+                if done.is_worker_missing {
                     self.lease.forfeit(round.worker_id);
                 }
                 self.dispatch(&round, done);
@@ -189,7 +189,7 @@ impl Clerk {
     }
 
     /// Waits until something has ended, or until there may be something to claim.
-    async fn gather(&mut self) -> Vec<SlotEnded> {
+    async fn gather(&mut self) -> Vec<Finished> {
         let mut ended = Vec::new();
         while let Ok(one) = self.ended.try_recv() {
             ended.push(one);
@@ -222,7 +222,7 @@ impl Clerk {
     }
 
     /// Decides what has ended, and what to ask for.
-    fn plan(&mut self, ended: Vec<SlotEnded>) -> Round {
+    fn plan(&mut self, ended: Vec<Finished>) -> CommitBatch {
         let now = self.clock.now();
         let jumps = self.clock.jumps();
         if jumps != self.jumps {
@@ -237,7 +237,9 @@ impl Clerk {
         self.reach = fitting(self.reach, self.clock.error_us());
         let mut round = self.empty_round(now);
         round.settlements.append(&mut self.inquiry.found);
-        round.halts.append(&mut self.inquiry.halts);
+        round
+            .campaign_stops
+            .append(&mut self.inquiry.campaign_stops);
         for one in ended {
             self.conclude(one, &mut round);
         }
@@ -254,7 +256,7 @@ impl Clerk {
         round
     }
 
-    pub(super) fn empty_round(&self, now: Timestamp) -> Round {
+    pub(super) fn empty_round(&self, now: Timestamp) -> CommitBatch {
         let rules = Rules {
             now,
             reach: self.reach,
@@ -262,14 +264,14 @@ impl Clerk {
             windows: Arc::clone(&self.windows),
             templates: Arc::clone(&self.templates),
         };
-        Round {
+        CommitBatch {
             worker_id: self.lease.worker_id(),
             now,
-            reach: self.reach,
+            tolerance: self.reach,
             settlements: Vec::new(),
-            halts: Vec::new(),
-            stops: Vec::new(),
-            refill: false,
+            campaign_stops: Vec::new(),
+            pauses: Vec::new(),
+            fill_limits: false,
             claims: Vec::new(),
             caps: self.settings.sender.max_per_recipient.clone(),
             admit: Arc::new(move |sms| rules.admit(sms)),
@@ -306,11 +308,11 @@ fn fitting(reach: Duration, error_us: i64) -> Duration {
     let needed_us = error_us.saturating_mul(2).saturating_add(ROOM_US);
     let reach_us = micros(reach);
     let fits = needed_us <= reach_us && needed_us + 2 * STEP_US >= reach_us;
-    if fits || (needed_us <= reach_us && reach <= GRACE) {
+    if fits || (needed_us <= reach_us && reach <= MIN_TOLERANCE) {
         return reach;
     }
     let steps_us = (needed_us / STEP_US + 1).saturating_mul(STEP_US);
-    Duration::from_micros(steps_us.unsigned_abs()).max(GRACE)
+    Duration::from_micros(steps_us.unsigned_abs()).max(MIN_TOLERANCE)
 }
 
 fn routes(
@@ -318,7 +320,7 @@ fn routes(
     transports: &BTreeMap<String, Transport>,
     settings: &Settings,
     clock: &Clock,
-) -> Vec<Route> {
+) -> Vec<ProviderState> {
     let mut routes = Vec::new();
     for (name, provider) in providers {
         let Some(transport) = transports.get(name) else {
@@ -333,7 +335,7 @@ fn routes(
         );
         let breaker = CircuitBreaker::new(settings.breaker.clone());
         let now_us = clock.now_us();
-        let mut route = Route::new(
+        let mut route = ProviderState::new(
             Arc::clone(provider),
             transport.clone(),
             limits,
@@ -352,18 +354,21 @@ mod tests {
 
     #[test]
     fn a_reach_leaves_room_beside_the_error_and_does_not_change_with_every_breath() {
-        assert_eq!(fitting(GRACE, 0), GRACE);
-        assert_eq!(fitting(GRACE, 2_500), GRACE);
-        let far = fitting(GRACE, 25_000);
+        assert_eq!(fitting(MIN_TOLERANCE, 0), MIN_TOLERANCE);
+        assert_eq!(fitting(MIN_TOLERANCE, 2_500), MIN_TOLERANCE);
+        let far = fitting(MIN_TOLERANCE, 25_000);
         assert_eq!(far, Duration::from_millis(56));
         for error_us in [24_000, 25_400] {
             assert_eq!(fitting(far, error_us), far);
         }
         assert!(fitting(far, 26_000) > far);
-        assert_eq!(fitting(far, 1_000), GRACE);
+        assert_eq!(fitting(far, 1_000), MIN_TOLERANCE);
         for error_us in 0..100_000 {
-            let room_us = micros(fitting(GRACE, error_us)) - 2 * error_us;
-            assert!((ROOM_US..=micros(GRACE)).contains(&room_us), "{error_us}");
+            let room_us = micros(fitting(MIN_TOLERANCE, error_us)) - 2 * error_us;
+            assert!(
+                (ROOM_US..=micros(MIN_TOLERANCE)).contains(&room_us),
+                "{error_us}"
+            );
         }
     }
 }

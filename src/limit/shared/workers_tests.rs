@@ -16,7 +16,7 @@ struct Skewed {
 
 impl Skewed {
     fn reach_us(self) -> i64 {
-        i64::from(2 * self.error_us + 5_000).max(micros(GRACE))
+        i64::from(2 * self.error_us + 5_000).max(micros(MIN_TOLERANCE))
     }
 
     fn off_us(self) -> i64 {
@@ -26,7 +26,7 @@ impl Skewed {
     /// When a request of this moment truly starts, at a part (0 to 1) of the time that it has for it.
     fn starts_at(self, moment_us: i64, part: f64) -> i64 {
         let middle = self.reach_us() / 2;
-        let half = (middle - i64::from(self.error_us)).min(micros(GRACE) / 2);
+        let half = (middle - i64::from(self.error_us)).min(micros(MIN_TOLERANCE) / 2);
         moment_us + middle - half + scaled(2 * half, part) - self.off_us()
     }
 }
@@ -69,15 +69,14 @@ fn asks() -> impl Strategy<Value = Asks> {
 
 /// Lets the workers ask one after the other; returns when requests started.
 fn starts(limits: &[Rate], workers: &[Skewed], rounds: &[Asks]) -> Vec<i64> {
-    let mut kept = Pace::default();
+    let mut kept = SharedLimit::default();
     let mut now_us = 1_700_000_000_000_000;
     let mut starts = Vec::new();
     for asks in rounds {
         now_us += asks.wait_us;
         let worker = workers[asks.who % workers.len()];
         let from_us = now_us + worker.off_us();
-        let json = kept.buckets_json();
-        let mut pace = kept.clone().with_buckets_json(&json);
+        let mut pace = SharedLimit::from_row(kept.to_row());
         let reach = Duration::from_micros(worker.reach_us().unsigned_abs());
         pace.begin(limits, worker.id, from_us, reach);
         let mut taken = 0;

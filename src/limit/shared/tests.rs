@@ -1,6 +1,7 @@
 //! The limit under every mixture of costs, lateness and restarts.
 
 use super::*;
+use crate::limit::HORIZON;
 use proptest::prelude::*;
 
 fn rates(text: &str) -> Vec<Rate> {
@@ -9,15 +10,14 @@ fn rates(text: &str) -> Vec<Rate> {
 
 /// Sends as fast as the pace allows, each start late by up to the grace; returns starts and costs.
 fn starts(limits: &[Rate], costs: &[i32], lateness: &[i64], restarts: bool) -> Vec<(i64, i32)> {
-    let mut pace = Pace::default();
+    let mut pace = SharedLimit::default();
     let mut now = 1_700_000_000_000_000;
     let mut starts: Vec<(i64, i32)> = Vec::new();
     for (index, cost) in costs.iter().enumerate() {
         if restarts {
-            let json = pace.buckets_json();
-            pace = pace.with_buckets_json(&json);
+            pace = SharedLimit::from_row(pace.to_row());
         }
-        pace.begin(limits, 1, now, GRACE);
+        pace.begin(limits, 1, now, MIN_TOLERANCE);
         let moment = pace.earliest(*cost, now);
         pace.take(*cost, moment);
         now = moment;
@@ -70,9 +70,9 @@ proptest! {
         lapsed in 1_usize..5,
     ) {
         let limits = rates(&format!("{limit}/{window}"));
-        let mut pace = Pace::default();
+        let mut pace = SharedLimit::default();
         let mut now = 1_700_000_000_000_000;
-        pace.begin(&limits, 1, now, GRACE);
+        pace.begin(&limits, 1, now, MIN_TOLERANCE);
         for _ in 0..before {
             now = pace.earliest(1, now);
             pace.take(1, now);
@@ -111,7 +111,7 @@ proptest! {
         lateness in prop::collection::vec(0_i64..=10_000, 1..20),
     ) {
         let limits = rates(&format!("{limit}/{seconds}s"));
-        let most = call_cost(&limits);
+        let most = max_request_cost(&limits);
         let costs: Vec<i32> = parts.iter().map(|part| part_of(most, *part)).collect();
         let starts = starts(&limits, &costs, &lateness, true);
         prop_assert!(fullest_window(&starts, limits[0].window) <= i64::from(limit));
@@ -156,7 +156,7 @@ fn at_least_95_percent_of_a_limit_is_used_by_calls_as_large_as_they_may_be() {
         "6000/hour",
     ] {
         let limits = rates(text);
-        let cost = call_cost(&limits);
+        let cost = max_request_cost(&limits);
         let starts = starts(&limits, &vec![cost; 20_000], &[0], false);
         let span = starts[19_999].0 - starts[0].0;
         let allowed =
@@ -169,27 +169,26 @@ fn at_least_95_percent_of_a_limit_is_used_by_calls_as_large_as_they_may_be() {
 #[test]
 fn a_call_is_a_small_part_of_the_tightest_limit() {
     let most = |text: &str| {
-        let mut pace = Pace::default();
-        pace.begin(&rates(text), 1, 1_700_000_000_000_000, GRACE);
-        pace.call_cost()
+        let mut pace = SharedLimit::default();
+        pace.begin(&rates(text), 1, 1_700_000_000_000_000, MIN_TOLERANCE);
+        pace.max_request_cost()
     };
     assert_eq!(most("4000/s"), 100);
     assert_eq!(most("4000/s,800/hour"), 20);
     assert_eq!(most("39/s"), 1);
-    assert_eq!(Pace::default().call_cost(), i32::MAX);
+    assert_eq!(SharedLimit::default().max_request_cost(), i32::MAX);
 }
 
 #[test]
 fn wider_limit_counts_from_the_last_moment() {
     let now = 1_700_000_000_000_000;
-    let next_under = |limit: &str, spoil: fn(&mut Pace)| {
-        let mut pace = Pace::default();
-        pace.begin(&rates("1/min"), 1, now, GRACE);
+    let next_under = |limit: &str, spoil: fn(&mut SharedLimit)| {
+        let mut pace = SharedLimit::default();
+        pace.begin(&rates("1/min"), 1, now, MIN_TOLERANCE);
         pace.take(1, now);
         spoil(&mut pace);
-        let json = pace.buckets_json();
-        let mut pace = pace.with_buckets_json(&json);
-        pace.begin(&rates(limit), 1, now + 1_000_000, GRACE);
+        let mut pace = SharedLimit::from_row(pace.to_row());
+        pace.begin(&rates(limit), 1, now + 1_000_000, MIN_TOLERANCE);
         pace.earliest(1, now) - now
     };
     assert_eq!(next_under("100/s", |_| ()), 10_120);
@@ -197,43 +196,44 @@ fn wider_limit_counts_from_the_last_moment() {
     assert_eq!(next_under("1/min", |_| ()), 60_130_000);
     // A tighter one follows at the old distance, and keeps its own from then on.
     assert_eq!(next_under("1/2min", |_| ()), 60_130_000);
-    let full = next_under("1/10s", |pace| pace.refill(1_700_000_000_000_000));
+    let full = next_under("1/10s", |pace| pace.fill(1_700_000_000_000_000));
     assert!(full > 20_000_000, "a refill is kept: {full}");
 }
 
 #[test]
 fn a_clock_that_was_set_back_holds_nobody_up_for_long() {
-    let mut pace = Pace::default();
+    let mut pace = SharedLimit::default();
     let now = 1_700_000_000_000_000;
-    pace.begin(&rates("10/s"), 1, now, GRACE);
+    pace.begin(&rates("10/s"), 1, now, MIN_TOLERANCE);
     pace.take(1, now);
     let hour_ago = now - 3_600_000_000;
-    pace.begin(&rates("10/s"), 1, hour_ago, GRACE);
-    assert!(pace.earliest(1, hour_ago) <= hour_ago + 1_100_000 + micros(FURTHEST));
+    pace.begin(&rates("10/s"), 1, hour_ago, MIN_TOLERANCE);
+    assert!(pace.earliest(1, hour_ago) <= hour_ago + 1_100_000 + micros(MAX_LOOK_AHEAD));
 }
 
 #[test]
 fn a_stop_is_kept_by_those_without_a_limit_too() {
-    let mut pace = Pace {
-        stopped_until: 5_000,
-        ..Pace::default()
+    let mut pace = SharedLimit {
+        paused_until: 5_000,
+        ..SharedLimit::default()
     };
-    pace.begin(&[], 1, 1_000_000, GRACE);
+    pace.begin(&[], 1, 1_000_000, MIN_TOLERANCE);
     assert_eq!(pace.earliest(1, 1_000_000), 5_000_000);
 }
 
 #[test]
 fn after_a_jump_of_the_clock_every_window_counts_as_full() {
     let limits = rates("10/s,100/hour");
-    let mut pace = Pace::default();
+    let mut pace = SharedLimit::default();
     let now = 1_700_000_000_000_000;
-    pace.begin(&limits, 1, now, GRACE);
+    pace.begin(&limits, 1, now, MIN_TOLERANCE);
     for _ in 0..50 {
         let moment = pace.earliest(1, now);
         pace.take(1, moment);
     }
-    pace.refill(now + 86_400_000_000);
+    pace.fill(now + 86_400_000_000);
     let next = pace.earliest(1, now + 86_400_000_000);
     assert_eq!(next - (now + 86_400_000_000), 1_012_000);
-    assert_eq!(pace.memory.windows[&3_600].counts, [50]);
+    let json = pace.to_row().2;
+    assert!(json.contains(r#""counts":[50]"#), "{json}");
 }

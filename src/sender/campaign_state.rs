@@ -4,11 +4,11 @@
 use std::time::Duration;
 
 use super::auto_pause::{self, AutoPause};
-use super::hours::Hours;
-use super::slot::Job;
+use super::request::InFlight;
+use super::window::Hours;
 use crate::provider::Provider;
 use crate::sms::{Class, Failure, Outcome, Timestamp};
-use crate::store::{Campaign, CampaignState, Drained, QueuePlace};
+use crate::store::{Campaign, CampaignStatus, QueuePlace, Shortfall};
 
 /// A campaign that was found empty is asked again after this: others may add to it.
 const POLL: Duration = Duration::from_secs(1);
@@ -18,7 +18,7 @@ const POLL: Duration = Duration::from_secs(1);
 const UNPROVEN: u32 = 8;
 
 /// One campaign on a route.
-pub(super) struct Line {
+pub(super) struct CampaignState {
     pub(super) campaign: Campaign,
     pub(super) auto_pause: AutoPause,
     /// Nothing is due before this.
@@ -36,12 +36,12 @@ pub(super) struct Line {
     /// shows before many are burnt.
     pub(super) proven: bool,
     /// So many messages may go in the next call: twice as many as did of late.
-    pub(super) per_call: u32,
+    pub(super) max_batch: u32,
     /// Calls that were started and have not ended.
     pub(super) in_flight: u32,
 }
 
-impl Line {
+impl CampaignState {
     pub(super) fn new(campaign: Campaign, config: auto_pause::Config) -> Self {
         Self {
             campaign,
@@ -53,7 +53,7 @@ impl Line {
             empty: false,
             refused: None,
             proven: false,
-            per_call: 1,
+            max_batch: 1,
             in_flight: 0,
         }
     }
@@ -68,7 +68,7 @@ impl Line {
     }
 
     pub(super) fn is_active(&self) -> bool {
-        self.campaign.state == CampaignState::Active
+        self.campaign.state == CampaignStatus::Active
     }
 
     /// Whether it may have something to send now.
@@ -81,14 +81,14 @@ impl Line {
         self.is_active() && !self.empty
     }
 
-    pub(super) fn halt(&mut self, state: CampaignState, reason: Option<String>) {
+    pub(super) fn halt(&mut self, state: CampaignStatus, reason: Option<String>) {
         self.campaign.state = state;
         self.campaign.state_reason = reason;
     }
 
     /// Takes up what the database says of the campaign now.
     pub(super) fn refresh(&mut self, campaign: Campaign) {
-        let is_active_again = campaign.state == CampaignState::Active && !self.is_active();
+        let is_active_again = campaign.state == CampaignStatus::Active && !self.is_active();
         if is_active_again || campaign.window != self.campaign.window {
             self.quiet_until = Timestamp::default();
             self.hours = Hours::default();
@@ -130,25 +130,25 @@ impl Line {
         } else {
             1
         };
-        self.per_call = next.min(most).max(1);
+        self.max_batch = next.min(most).max(1);
     }
 
-    pub(super) fn drained(&mut self, drained: Drained, now: Timestamp) {
-        self.due_at = match drained {
-            Drained::Until(due_at) => due_at,
-            Drained::Halted(..) | Drained::Moved => None,
+    pub(super) fn shortfalls(&mut self, shortfalls: Shortfall, now: Timestamp) {
+        self.due_at = match shortfalls {
+            Shortfall::Until(due_at) => due_at,
+            Shortfall::Halted(..) | Shortfall::Moved => None,
         };
-        match drained {
-            Drained::Halted(state, reason) => self.halt(state, reason),
+        match shortfalls {
+            Shortfall::Halted(state, reason) => self.halt(state, reason),
             // The next look at the campaigns takes it to its provider.
-            Drained::Moved => self.quiet_until = now.plus(POLL),
-            Drained::Until(Some(due_at)) => {
+            Shortfall::Moved => self.quiet_until = now.plus(POLL),
+            Shortfall::Until(Some(due_at)) => {
                 self.empty = false;
                 self.quiet_until = due_at
                     .min(now.plus(POLL))
                     .max(now.plus(Duration::from_millis(1)));
             }
-            Drained::Until(None) => {
+            Shortfall::Until(None) => {
                 self.empty = true;
                 self.quiet_until = now.plus(POLL);
             }
@@ -157,7 +157,7 @@ impl Line {
 }
 
 /// Why a campaign must not go on.
-pub(super) type Why = (CampaignState, String);
+pub(super) type Why = (CampaignStatus, String);
 
 /// The provider read the message, whatever it thought of it.
 pub(super) fn is_in_its_right_mind(outcome: &Outcome) -> bool {
@@ -172,7 +172,11 @@ pub(super) fn is_in_its_right_mind(outcome: &Outcome) -> bool {
 
 /// Whether the account is refused: by a code that says so, or where two requests in a row, with nobody in both,
 /// were answered like that. What is refused beside others that were not is a matter of its own.
-pub(super) fn note_refusals(line: &mut Line, job: &Job, outcomes: &mut [Outcome]) -> Option<Why> {
+pub(super) fn note_refusals(
+    line: &mut CampaignState,
+    job: &InFlight,
+    outcomes: &mut [Outcome],
+) -> Option<Why> {
     let before = line.refused.take();
     let is_refused = |outcome: &Outcome| matches!(outcome, Outcome::AccountError { .. });
     let is_whole = outcomes.iter().all(is_refused);
@@ -197,7 +201,7 @@ pub(super) fn note_refusals(line: &mut Line, job: &Job, outcomes: &mut [Outcome]
                 (_, false) => "cannot send this",
             };
             let reason = format!("`{name}` {verb}: {}", failure.reason);
-            why = Some((CampaignState::Stopped, reason));
+            why = Some((CampaignStatus::Stopped, reason));
         }
     }
     why
@@ -205,7 +209,7 @@ pub(super) fn note_refusals(line: &mut Line, job: &Job, outcomes: &mut [Outcome]
 
 /// What the outcomes of one request tell of the campaign: the brake, and a code that nobody has listed.
 pub(super) fn note_outcomes(
-    line: &mut Line,
+    line: &mut CampaignState,
     provider: &Provider,
     outcomes: &[Outcome],
 ) -> Option<Why> {
@@ -232,17 +236,17 @@ pub(super) fn note_outcomes(
     why
 }
 
-fn note_rejected(line: &mut Line, failure: &Failure) -> Option<Why> {
+fn note_rejected(line: &mut CampaignState, failure: &Failure) -> Option<Why> {
     if failure.class == Class::OptedOut {
         return None;
     }
     let (rejected, seen) = line.auto_pause.rejected()?;
     let last = &failure.reason;
     let why = format!("{rejected} of the last {seen} messages were rejected; the last: {last}");
-    Some((CampaignState::Paused, why))
+    Some((CampaignStatus::Paused, why))
 }
 
-fn note_code(line: &mut Line, provider: &Provider, failure: &Failure) -> Option<Why> {
+fn note_code(line: &mut CampaignState, provider: &Provider, failure: &Failure) -> Option<Why> {
     let code = failure.code.as_deref()?;
     if provider.lists(code) {
         return None;
@@ -253,5 +257,5 @@ fn note_code(line: &mut Line, provider: &Provider, failure: &Failure) -> Option<
         "`{name}` answered {times} times in a row with code `{code}`, which is not listed, and took nothing; the \
          last: {last}; say what it means in `[providers.{name}.codes]`, then `smsq send` again"
     );
-    Some((CampaignState::Stopped, why))
+    Some((CampaignStatus::Stopped, why))
 }

@@ -1,31 +1,28 @@
-//! What a settlement means for its message: pure, and the same on every database.
+//! What a settlement does to its message, given the state of the message's row.
 
 use std::collections::BTreeSet;
 
-use diesel::prelude::*;
-
-use super::queue::{Fate, Settled, Settlement};
-use super::schema::sms;
+use super::{Settled, Settlement, Transition};
 use crate::sms::{Acceptance, Class, Failure, State, Timestamp};
 
 /// What the message's row in `sms` says of itself when its settlement comes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Standing {
-    pub(super) claim: i64,
-    pub(super) state: i32,
-    pub(super) in_doubt: bool,
+pub struct RowState {
+    pub claim: i64,
+    pub state: i32,
+    pub in_doubt: bool,
     /// It is unknown because of this claim alone: no earlier attempt may have been accepted.
-    pub(super) is_only_doubt: bool,
+    pub is_only_doubt: bool,
     /// Older claims that were accepted while this one was sending.
-    pub(super) late_accepted: i32,
-    pub(super) late_message_id: Option<String>,
+    pub late_accepted: i32,
+    pub late_message_id: Option<String>,
     /// The numbers of those claims, with commas.
-    pub(super) late_claims: Option<String>,
+    pub late_claims: Option<String>,
 }
 
 /// Where the message goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub enum ResolvedTransition {
     /// The claim is no longer the row's: nothing changes.
     Stale,
     /// An older claim was accepted while a newer one is sending: noted on the row, with these as
@@ -46,7 +43,7 @@ pub(super) enum Verdict {
         counted: i32,
     },
     /// Unknown, in doubt from now on.
-    Parked {
+    Unknown {
         failure: Failure,
         counted: i32,
     },
@@ -64,25 +61,21 @@ pub(super) enum Verdict {
 
 /// The code of messages that the database refuses to store where they belong: they stay unknown until an operator
 /// settles them.
-pub(super) const NOT_STORED: &str = "not_stored";
+pub const NOT_STORED: &str = "not_stored";
 
 /// The reason of messages whose number a failed message has.
-pub(super) fn number_taken() -> Failure {
+pub fn number_taken() -> Failure {
     let why = "it cannot be listed as failed: another program gave it the number of another failed message";
     Failure::new(Class::Unknown, why).with_code(NOT_STORED)
 }
 
 /// The reason of messages whose campaign was cancelled.
-pub(super) fn cancelled() -> Failure {
+pub fn cancelled() -> Failure {
     Failure::new(Class::Cancelled, "its campaign was cancelled")
 }
 
 /// Why a phone is on the suppression list that a provider rejected as opted out; `None` where it was not.
-pub(super) fn opted_out(
-    settlement: &Settlement,
-    failure: &Failure,
-    now: Timestamp,
-) -> Option<String> {
+pub fn opted_out(settlement: &Settlement, failure: &Failure, now: Timestamp) -> Option<String> {
     let (provider, date) = (&settlement.provider, now.to_string());
     let date = date.split('T').next().unwrap_or_default();
     let is_one = failure.class == Class::OptedOut && !provider.is_empty();
@@ -90,30 +83,21 @@ pub(super) fn opted_out(
 }
 
 /// The reason of messages that will not live to see their window.
-pub(super) fn expired() -> Failure {
+pub fn expired() -> Failure {
     Failure::new(
         Class::Expired,
         "its time runs out before its window opens again",
     )
 }
 
-/// The row's attempt of this claim was not given back yet; the answer to the commit of a refund may be lost.
-#[diesel::dsl::auto_type]
-pub(super) fn is_not_refunded(claim: i64) -> _ {
-    let is_refunded = sms::refunded_claim.eq(claim).assume_not_null();
-    sms::refunded_claim
-        .is_null()
-        .or(diesel::dsl::not(is_refunded))
-}
-
 /// Whether the settlement would put its message back into the queue, which a cancelled campaign forbids.
-pub(super) fn would_wait(settlement: &Settlement) -> bool {
-    matches!(settlement.fate, Fate::Ready { .. })
+pub fn is_requeue(settlement: &Settlement) -> bool {
+    matches!(settlement.transition, Transition::Ready { .. })
 }
 
 /// The `accepted_claims` of the ledger's row once this acceptance is counted; `None` where it is counted
 /// already, because the answer to its commit was lost. One claim is at most one attempt, so it is accepted once.
-pub(super) fn counted_with(
+pub fn with_accepted_claim(
     settlement: &Settlement,
     ledger_claim: i64,
     accepted: i32,
@@ -136,20 +120,20 @@ fn joined(claims: &BTreeSet<i64>) -> String {
     numbers.join(",")
 }
 
-/// What becomes of the message whose row stands as `standing`; `is_cancelled` need only be right where
+/// What becomes of the message whose row stands as `row`; `is_cancelled` need only be right where
 /// the settlement [`would_wait`]. A refund is no settlement of this kind.
-pub(super) fn of(settlement: &Settlement, standing: &Standing, is_cancelled: bool) -> Verdict {
-    let sending = standing.state == State::Sending.code();
-    let is_own = standing.claim == settlement.claim;
-    if let Fate::Sent(acceptance) = &settlement.fate {
-        let mut claims = numbers(standing.late_claims.as_deref());
+pub fn resolve(settlement: &Settlement, row: &RowState, is_cancelled: bool) -> ResolvedTransition {
+    let sending = row.state == State::Sending.code();
+    let is_own = row.claim == settlement.claim;
+    if let Transition::Sent(acceptance) = &settlement.transition {
+        let mut claims = numbers(row.late_claims.as_deref());
         let is_new = claims.insert(settlement.claim);
         if sending && !is_own {
-            return Verdict::Noted(is_new.then(|| joined(&claims)));
+            return ResolvedTransition::Noted(is_new.then(|| joined(&claims)));
         }
         let is_only = claims.len() == 1 && is_own;
         // A parked row's attempt was counted when it was parked.
-        return Verdict::Sent {
+        return ResolvedTransition::Sent {
             acceptance: acceptance.clone(),
             counted: i32::from(sending),
             accepted: i32::from(is_new),
@@ -161,87 +145,91 @@ pub(super) fn of(settlement: &Settlement, standing: &Standing, is_cancelled: boo
             },
         };
     }
-    if let Fate::FoundRejected(failure) = &settlement.fate {
+    if let Transition::FoundRejected(failure) = &settlement.transition {
         // Its attempt was counted when it became unknown.
-        let is_proven = standing.state == State::Unknown.code() && is_own;
-        if !is_proven || standing.late_accepted > 0 {
-            return Verdict::Stale;
+        let is_proven = row.state == State::Unknown.code() && is_own;
+        if !is_proven || row.late_accepted > 0 {
+            return ResolvedTransition::Stale;
         }
-        return Verdict::Failed {
+        return ResolvedTransition::Failed {
             failure: failure.clone(),
             counted: 0,
         };
     }
     if !is_own {
-        return Verdict::Stale;
+        return ResolvedTransition::Stale;
     }
     if !sending {
-        return late_answer(settlement, standing, is_cancelled);
+        return late_answer(settlement, row, is_cancelled);
     }
-    if standing.late_accepted > 0 {
+    if row.late_accepted > 0 {
         // An older claim was accepted meanwhile: that is the truth, whatever this one's answer says.
         let never_started = matches!(
-            settlement.fate,
-            Fate::Refused(_) | Fate::Ready { counted: false, .. }
+            settlement.transition,
+            Transition::NotAdmitted(_) | Transition::Ready { counted: false, .. }
         );
-        return Verdict::Sent {
+        return ResolvedTransition::Sent {
             acceptance: Acceptance {
-                message_id: standing.late_message_id.clone(),
+                message_id: row.late_message_id.clone(),
                 ..Acceptance::default()
             },
             counted: i32::from(!never_started),
             accepted: 0,
-            claims: standing.late_claims.clone(),
+            claims: row.late_claims.clone(),
             settled: Settled::Done,
         };
     }
-    not_accepted(settlement, standing.in_doubt, is_cancelled)
+    not_accepted(settlement, row.in_doubt, is_cancelled)
 }
 
 /// The claim was parked before its answer came, which counted an attempt. An answer that is certainly no acceptance
 /// ends the doubt, where no earlier attempt is in doubt.
-fn late_answer(settlement: &Settlement, standing: &Standing, is_cancelled: bool) -> Verdict {
-    let is_parked = standing.state == State::Unknown.code();
-    if !is_parked || !standing.is_only_doubt || standing.late_accepted > 0 {
-        return Verdict::Stale;
+fn late_answer(settlement: &Settlement, row: &RowState, is_cancelled: bool) -> ResolvedTransition {
+    let is_parked = row.state == State::Unknown.code();
+    if !is_parked || !row.is_only_doubt || row.late_accepted > 0 {
+        return ResolvedTransition::Stale;
     }
     let is_certain = matches!(
-        settlement.fate,
-        Fate::Failed(_)
-            | Fate::Ready {
+        settlement.transition,
+        Transition::Failed(_)
+            | Transition::Ready {
                 in_doubt: false,
                 ..
             }
     );
     if !is_certain {
-        return Verdict::Stale;
+        return ResolvedTransition::Stale;
     }
-    let mut verdict = not_accepted(settlement, false, is_cancelled);
-    if let Verdict::Failed { counted, .. }
-    | Verdict::Ready { counted, .. }
-    | Verdict::Cancelled { counted } = &mut verdict
+    let mut resolved = not_accepted(settlement, false, is_cancelled);
+    if let ResolvedTransition::Failed { counted, .. }
+    | ResolvedTransition::Ready { counted, .. }
+    | ResolvedTransition::Cancelled { counted } = &mut resolved
     {
         *counted -= 1;
     }
-    verdict
+    resolved
 }
 
-fn not_accepted(settlement: &Settlement, was_in_doubt: bool, is_cancelled: bool) -> Verdict {
-    match &settlement.fate {
-        Fate::Failed(failure) | Fate::Refused(failure) => {
-            let counted = i32::from(matches!(settlement.fate, Fate::Failed(_)));
+fn not_accepted(
+    settlement: &Settlement,
+    was_in_doubt: bool,
+    is_cancelled: bool,
+) -> ResolvedTransition {
+    match &settlement.transition {
+        Transition::Failed(failure) | Transition::NotAdmitted(failure) => {
+            let counted = i32::from(matches!(settlement.transition, Transition::Failed(_)));
             let failure = failure.clone();
             if was_in_doubt {
-                Verdict::Parked { failure, counted }
+                ResolvedTransition::Unknown { failure, counted }
             } else {
-                Verdict::Failed { failure, counted }
+                ResolvedTransition::Failed { failure, counted }
             }
         }
-        Fate::Unknown(failure) => Verdict::Parked {
+        Transition::Unknown(failure) => ResolvedTransition::Unknown {
             failure: failure.clone(),
             counted: 1,
         },
-        Fate::Ready {
+        Transition::Ready {
             due_at,
             failure,
             counted,
@@ -250,7 +238,7 @@ fn not_accepted(settlement: &Settlement, was_in_doubt: bool, is_cancelled: bool)
             let in_doubt = *in_doubt || was_in_doubt;
             let counted = i32::from(*counted);
             if !is_cancelled {
-                return Verdict::Ready {
+                return ResolvedTransition::Ready {
                     due_at: *due_at,
                     failure: failure.clone(),
                     counted,
@@ -259,10 +247,12 @@ fn not_accepted(settlement: &Settlement, was_in_doubt: bool, is_cancelled: bool)
             }
             if in_doubt {
                 let failure = failure.clone().unwrap_or_else(cancelled);
-                return Verdict::Parked { failure, counted };
+                return ResolvedTransition::Unknown { failure, counted };
             }
-            Verdict::Cancelled { counted }
+            ResolvedTransition::Cancelled { counted }
         }
-        Fate::Sent(_) | Fate::FoundRejected(_) | Fate::Refunded => Verdict::Stale,
+        Transition::Sent(_) | Transition::FoundRejected(_) | Transition::Refunded => {
+            ResolvedTransition::Stale
+        }
     }
 }

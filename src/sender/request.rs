@@ -13,13 +13,13 @@ use tokio::time::Instant;
 
 use super::Progress;
 use super::clock::{Clock, micros};
-use super::hours;
 use super::lease::Lease;
+use super::window;
+use crate::limit::MIN_TOLERANCE;
+use crate::limit::Permit;
 use crate::provider::client::{Client, Promise, Unanswered};
 use crate::provider::{Message, Provider, RequestContext};
 use crate::sms::{Class, Failure, Outcome, Sms, Timestamp};
-use crate::store::Moment;
-use crate::store::pace::GRACE;
 use crate::window::{Recipient, Window};
 
 /// An answer of so many bytes is read beside the other tasks, not between them.
@@ -68,7 +68,7 @@ impl Transport {
 
     async fn exchange(
         &self,
-        job: &Job,
+        job: &InFlight,
         request: Request<Bytes>,
         until: Option<Instant>,
     ) -> Result<Response<Bytes>, Unanswered> {
@@ -92,13 +92,13 @@ impl Transport {
 }
 
 /// Claimed messages of one campaign on their way, in one request.
-pub(super) struct Job {
+pub(super) struct InFlight {
     /// Never empty.
     pub(super) rows: Vec<Sms>,
     /// The same, in the same order.
     pub(super) messages: Vec<Message>,
     pub(super) campaign_id: i64,
-    pub(super) moment: Moment,
+    pub(super) permit: Permit,
     /// When its campaign's messages may start.
     pub(super) window: Option<Window>,
     /// It starts within so long of its moment.
@@ -115,7 +115,7 @@ pub(super) struct Job {
 }
 
 /// What became of a job.
-pub(super) enum End {
+pub(super) enum RequestResult {
     /// What came of each message, in their order.
     Outcomes(Vec<Outcome>),
     /// There was no connection to the provider, with what came of each message.
@@ -126,14 +126,14 @@ pub(super) enum End {
     Released,
 }
 
-pub(super) struct Ended {
-    pub(super) job: Job,
+pub(super) struct Finished {
+    pub(super) job: InFlight,
     /// When its request started, in microseconds of the host's steady clock.
     pub(super) started_us: i64,
-    pub(super) end: End,
+    pub(super) end: RequestResult,
 }
 
-impl Job {
+impl InFlight {
     pub(super) fn count(&self) -> u32 {
         u32::try_from(self.rows.len()).unwrap_or(u32::MAX)
     }
@@ -148,13 +148,13 @@ impl Job {
                 phone: message.phone.as_str(),
                 params: &sms.params,
             };
-            hours::is_open(window, recipient, clock)
+            window::is_open(window, recipient, clock)
         })
     }
 
     /// The same for each of its messages.
-    fn all(&self, outcome: Outcome) -> End {
-        End::Outcomes(outcome.of_all(self.rows.len()))
+    fn all(&self, outcome: Outcome) -> RequestResult {
+        RequestResult::Outcomes(outcome.of_all(self.rows.len()))
     }
 }
 
@@ -163,21 +163,21 @@ pub(super) struct Surroundings {
     pub(super) clock: Arc<Clock>,
     pub(super) lease: Arc<Lease>,
     pub(super) stop: watch::Receiver<bool>,
-    pub(super) ended: mpsc::UnboundedSender<Ended>,
+    pub(super) ended: mpsc::UnboundedSender<Finished>,
     pub(super) progress: Arc<Progress>,
 }
 
 /// Reports the job even if its slot panics: nobody knows then how far it came.
 struct Reporting<'a> {
-    job: Option<Job>,
+    job: Option<InFlight>,
     around: &'a Surroundings,
     started_us: i64,
 }
 
 impl Reporting<'_> {
-    fn report(&mut self, end: End) {
+    fn report(&mut self, end: RequestResult) {
         if let Some(job) = self.job.take() {
-            let ended = Ended {
+            let ended = Finished {
                 job,
                 started_us: self.started_us,
                 end,
@@ -200,8 +200,8 @@ impl Drop for Reporting<'_> {
 /// How often another connection is opened for a request whose connection was taken by another or closed.
 const CONNECTS: u32 = 3;
 
-/// Sends one call and reports it to the clerk.
-pub(super) async fn send(job: Job, mut promise: Option<Promise>, around: Arc<Surroundings>) {
+/// Sends one call and reports it to the dispatcher.
+pub(super) async fn send(job: InFlight, mut promise: Option<Promise>, around: Arc<Surroundings>) {
     let mut reporting = Reporting {
         job: Some(job),
         around: &around,
@@ -214,11 +214,11 @@ pub(super) async fn send(job: Job, mut promise: Option<Promise>, around: Arc<Sur
 }
 
 async fn attempt(
-    job: &Job,
+    job: &InFlight,
     promise: &mut Option<Promise>,
     around: &Surroundings,
     started_us: &mut i64,
-) -> End {
+) -> RequestResult {
     let mut stop = around.stop.clone();
     for _ in 0..CONNECTS {
         // The connection comes first: what is checked below must hold when the first byte is written.
@@ -228,24 +228,24 @@ async fn attempt(
         };
         let connected = tokio::select! {
             biased;
-            _ = stop.wait_for(|stop| *stop) => return End::Released,
+            _ = stop.wait_for(|stop| *stop) => return RequestResult::Released,
             connected = job.transport.connect(&request) => connected,
         };
         let was_open = match connected {
             Ok(was_open) => was_open,
             Err(outcome) => {
                 count_attempt(job, around);
-                return End::Unreached(outcome.of_all(job.rows.len()));
+                return RequestResult::Unreached(outcome.of_all(job.rows.len()));
             }
         };
-        if let Moment::At(moment_us) = job.moment {
+        if let Some(moment_us) = job.permit.start_at_us {
             tokio::select! {
                 biased;
-                _ = stop.wait_for(|stop| *stop) => return End::Released,
+                _ = stop.wait_for(|stop| *stop) => return RequestResult::Released,
                 () = wait_until(&around.clock, moment_us, job) => {}
             }
         }
-        if !was_open || job.moment != Moment::AtOnce {
+        if !was_open || job.permit != Permit::AT_ONCE {
             // It may hold the time.
             (context, request) = match made(job, around) {
                 Ok(made) => made,
@@ -257,9 +257,11 @@ async fn attempt(
         }
         *started_us = around.clock.steady_us();
         drop(promise.take());
-        let until = match job.moment {
-            Moment::At(moment_us) => Some(last_start(&around.clock, moment_us, job.reach)),
-            Moment::AtOnce => None,
+        let until = match job.permit {
+            Permit {
+                start_at_us: Some(moment_us),
+            } => Some(last_start(&around.clock, moment_us, job.reach)),
+            Permit::AT_ONCE => None,
         };
         let response = match job.transport.exchange(job, request, until).await {
             Ok(response) => response,
@@ -279,15 +281,18 @@ async fn attempt(
             job.provider.answer(&job.messages, &response, &context)
         });
         if outcomes.len() == job.rows.len() {
-            return End::Outcomes(outcomes);
+            return RequestResult::Outcomes(outcomes);
         }
         let failure = Failure::new(Class::Unknown, "the answer does not fit the request");
         return job.all(Outcome::Unknown(failure));
     }
-    End::Lapsed
+    RequestResult::Lapsed
 }
 
-fn made(job: &Job, around: &Surroundings) -> Result<(RequestContext, Request<Bytes>), Outcome> {
+fn made(
+    job: &InFlight,
+    around: &Surroundings,
+) -> Result<(RequestContext, Request<Bytes>), Outcome> {
     let context = RequestContext {
         now: around.clock.now(),
         nonce: rand::random(),
@@ -297,21 +302,19 @@ fn made(job: &Job, around: &Surroundings) -> Result<(RequestContext, Request<Byt
 }
 
 /// Why the call must not start now, where it must not.
-fn why_not(job: &Job, around: &Surroundings, now: Timestamp) -> Option<End> {
+fn why_not(job: &InFlight, around: &Surroundings, now: Timestamp) -> Option<RequestResult> {
     let is_late = |sms: &Sms| sms.expires_at.is_some_and(|at| at <= now);
     let too_late = job.rows.iter().any(is_late);
     let closed = !job.is_open(&around.clock);
     if *around.stop.borrow() || !around.lease.covers(job.worker_id) || too_late || closed {
-        return Some(End::Released);
+        return Some(RequestResult::Released);
     }
-    let Moment::At(moment_us) = job.moment else {
-        return None;
-    };
+    let moment_us = job.permit.start_at_us?;
     let is_now = job.jumps == around.clock.jumps() && is_now(&around.clock, moment_us, job.reach);
-    (!is_now).then_some(End::Lapsed)
+    (!is_now).then_some(RequestResult::Lapsed)
 }
 
-fn count_attempt(job: &Job, around: &Surroundings) {
+fn count_attempt(job: &InFlight, around: &Surroundings) {
     let count = u64::from(job.count());
     around.progress.attempts.fetch_add(count, Ordering::Relaxed);
 }
@@ -331,7 +334,7 @@ fn read_answer<T>(size: usize, read: impl FnOnce() -> T) -> T {
     read()
 }
 
-async fn wait_until(clock: &Clock, moment_us: i64, job: &Job) {
+async fn wait_until(clock: &Clock, moment_us: i64, job: &InFlight) {
     // A timer may ring early by the clock that is being corrected: once more is enough.
     for _ in 0..2 {
         let first = moment_us.saturating_add(*span_us(clock, job.reach).start());
@@ -352,6 +355,6 @@ fn is_now(clock: &Clock, moment_us: i64, reach: Duration) -> bool {
 /// far as the clock's error leaves room. Nothing is left where that has grown since the moment was given.
 fn span_us(clock: &Clock, reach: Duration) -> RangeInclusive<i64> {
     let middle = micros(reach) / 2;
-    let half = (middle - clock.error_us()).min(micros(GRACE) / 2);
+    let half = (middle - clock.error_us()).min(micros(MIN_TOLERANCE) / 2);
     middle - half..=middle + half
 }

@@ -10,8 +10,8 @@ use governor::middleware::NoOpMiddleware;
 use governor::state::{InMemoryState, NotKeyed};
 use governor::{Quota, RateLimiter};
 
+use super::HORIZON;
 use crate::rate::Rate;
-use crate::store::pace::HORIZON;
 
 type Limiter = RateLimiter<
     NotKeyed,
@@ -31,7 +31,7 @@ const FASTER: f64 = 1.25;
 const SLACK: f64 = 1.02;
 
 /// Decides for one provider; instants are in microseconds of one clock that never goes back.
-pub(super) struct Gate {
+pub struct LocalLimiter {
     clock: FakeRelativeClock,
     shown_us: i64,
     limiter: Option<Limiter>,
@@ -59,9 +59,9 @@ struct Started {
     last_rate: f64,
 }
 
-impl Gate {
+impl LocalLimiter {
     /// A gate for the provider's limits, at a moment.
-    pub(super) fn new(limits: &[Rate], now_us: i64) -> Self {
+    pub fn new(limits: &[Rate], now_us: i64) -> Self {
         let configured = limits
             .iter()
             .filter(|rate| rate.window < Duration::from_secs(3_600))
@@ -86,7 +86,7 @@ impl Gate {
     }
 
     /// Grants enough at once for so long: a database far away is asked for more at a time.
-    pub(super) fn look_ahead(&mut self, span: Duration) {
+    pub fn look_ahead(&mut self, span: Duration) {
         if span > self.ahead {
             self.ahead = span * 2;
             self.rebuild();
@@ -94,7 +94,7 @@ impl Gate {
     }
 
     /// The clock was set.
-    pub(super) fn shift(&mut self, by_us: i64) {
+    pub fn shift(&mut self, by_us: i64) {
         for at_us in [
             &mut self.shown_us,
             &mut self.stepped_us,
@@ -105,7 +105,7 @@ impl Gate {
     }
 
     /// How many of `want` permits may be asked for now: none before `least` of them may.
-    pub(super) fn grant(&mut self, want: u32, least: u32, now_us: i64) -> u32 {
+    pub fn grant(&mut self, want: u32, least: u32, now_us: i64) -> u32 {
         self.show(now_us);
         self.recover(now_us);
         if least > self.least {
@@ -128,7 +128,7 @@ impl Gate {
     }
 
     /// Takes back what was granted and not used.
-    pub(super) fn return_unused(&mut self, count: u32) {
+    pub fn return_unused(&mut self, count: u32) {
         if self.limiter.is_some() {
             let burst = self.burst();
             self.spare = self.spare.saturating_add(count).min(burst.get());
@@ -136,7 +136,7 @@ impl Gate {
     }
 
     /// Notes that messages were started.
-    pub(super) fn note_started(&mut self, count: u32, now_us: i64) {
+    pub fn note_started(&mut self, count: u32, now_us: i64) {
         let elapsed = now_us - self.started.since_us;
         if elapsed >= 1_000_000 {
             self.started = Started {
@@ -149,7 +149,7 @@ impl Gate {
     }
 
     /// The provider said "too fast": go on at half the rate.
-    pub(super) fn slow_down(&mut self, now_us: i64) {
+    pub fn slow_down(&mut self, now_us: i64) {
         if self.part >= 1.0 {
             let measured = self
                 .started
@@ -165,7 +165,7 @@ impl Gate {
     }
 
     /// Until when `least` permits will not be granted, at the earliest.
-    pub(super) fn next_us(&self, least: u32, now_us: i64) -> Option<i64> {
+    pub fn next_us(&self, least: u32, now_us: i64) -> Option<i64> {
         self.limiter.as_ref()?;
         let missing = least.saturating_sub(self.spare).max(1);
         #[expect(
@@ -176,7 +176,7 @@ impl Gate {
         Some(now_us + apart.min(1_000_000))
     }
 
-    pub(super) fn is_slowed(&self) -> bool {
+    pub fn is_slowed(&self) -> bool {
         self.part < 1.0
     }
 
@@ -233,13 +233,13 @@ impl Started {
 mod tests {
     use super::*;
 
-    fn gate(rate: &str) -> Gate {
+    fn gate(rate: &str) -> LocalLimiter {
         let limits = rate.parse::<crate::rate::Rates>().expect("rates").0;
-        Gate::new(&limits, 0)
+        LocalLimiter::new(&limits, 0)
     }
 
     /// What the gate lets through in so many seconds, asked every millisecond.
-    fn passed(gate: &mut Gate, from_us: i64, seconds: i64) -> u32 {
+    fn passed(gate: &mut LocalLimiter, from_us: i64, seconds: i64) -> u32 {
         (0..seconds * 1_000)
             .map(|millis| gate.grant(64, 1, from_us + millis * 1_000))
             .sum()

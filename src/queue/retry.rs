@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
+use super::Transition;
 use crate::sms::{Failure, Outcome, Sms, Timestamp};
-use crate::store::Fate;
 
 /// Section `[retry]`.
 #[derive(Clone, Debug, Deserialize)]
@@ -37,13 +37,13 @@ pub fn decide(
     resend: bool,
     now: Timestamp,
     jitter: f64,
-) -> Fate {
+) -> Transition {
     let attempts_left =
         config.max_attempts == 0 || sms.attempts.saturating_add(1) < config.max_attempts;
     let wait = backoff(sms.attempts, config, jitter);
     let again = |after: Duration, failure: &Failure, counted: bool| {
         let due_at = now.plus(after);
-        Fate::Ready {
+        Transition::Ready {
             due_at: sms
                 .expires_at
                 .map_or(due_at, |expires_at| due_at.min(expires_at)),
@@ -53,7 +53,7 @@ pub fn decide(
         }
     };
     match outcome {
-        Outcome::Accepted(acceptance) => Fate::Sent(acceptance.clone()),
+        Outcome::Accepted(acceptance) => Transition::Sent(acceptance.clone()),
         Outcome::Throttled {
             failure,
             retry_after,
@@ -70,20 +70,20 @@ pub fn decide(
             again(wait.max(asked.min(config.max_retry_after)), failure, true)
         }
         Outcome::Unknown(failure) if resend && attempts_left => match again(wait, failure, true) {
-            Fate::Ready {
+            Transition::Ready {
                 due_at,
                 failure,
                 counted,
                 ..
-            } => Fate::Ready {
+            } => Transition::Ready {
                 due_at,
                 failure,
                 counted,
                 in_doubt: true,
             },
-            fate => fate,
+            transition => transition,
         },
-        Outcome::Unknown(failure) => Fate::Unknown(failure.clone()),
+        Outcome::Unknown(failure) => Transition::Unknown(failure.clone()),
         // Whoever was tried goes alone, so it is an attempt; but none that may be the last.
         Outcome::BatchRejected(failure) => again(Duration::ZERO, failure, true),
         Outcome::AccountError {
@@ -100,11 +100,11 @@ pub fn decide(
     }
 }
 
-fn ended(sms: &Sms, failure: &Failure) -> Fate {
+fn ended(sms: &Sms, failure: &Failure) -> Transition {
     if sms.in_doubt {
-        Fate::Unknown(failure.clone())
+        Transition::Unknown(failure.clone())
     } else {
-        Fate::Failed(failure.clone())
+        Transition::Failed(failure.clone())
     }
 }
 
@@ -202,8 +202,8 @@ mod tests {
             let sms = sms(attempts, in_doubt, expires_at);
             let now = Timestamp::from_millis(1_000);
             match decide(&outcome, &sms, &config(max_attempts), resend, now, jitter) {
-                Fate::Failed(_) => prop_assert!(!in_doubt),
-                Fate::Ready { due_at, counted, in_doubt: doubt, .. } => {
+                Transition::Failed(_) => prop_assert!(!in_doubt),
+                Transition::Ready { due_at, counted, in_doubt: doubt, .. } => {
                     prop_assert!(due_at >= now);
                     prop_assert!(sms.expires_at.is_none_or(|expires_at| due_at <= expires_at));
                     let is_last = max_attempts > 0 && attempts + 1 >= max_attempts;
@@ -211,9 +211,9 @@ mod tests {
                     prop_assert_eq!(doubt, matches!(outcome, Outcome::Unknown(_)));
                     prop_assert!(!doubt || resend);
                 }
-                Fate::Sent(_) => prop_assert!(matches!(outcome, Outcome::Accepted(_))),
-                Fate::Unknown(_) => prop_assert!(in_doubt || matches!(outcome, Outcome::Unknown(_))),
-                fate => prop_assert!(false, "{fate:?}"),
+                Transition::Sent(_) => prop_assert!(matches!(outcome, Outcome::Accepted(_))),
+                Transition::Unknown(_) => prop_assert!(in_doubt || matches!(outcome, Outcome::Unknown(_))),
+                transition => prop_assert!(false, "{transition:?}"),
             }
         }
     }

@@ -5,17 +5,19 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use super::batch::message;
 use super::breaker::Allowed;
-use super::clerk::{Clerk, UPKEEP};
+use super::campaign_state::CampaignState;
 use super::clock::micros;
-use super::filling::message;
-use super::hours;
-use super::line::Line;
-use super::route::Route;
-use super::slot::{self, Job};
+use super::dispatcher::{Dispatcher, UPKEEP};
+use super::provider_state::ProviderState;
+use super::request::{self, InFlight};
+use super::window;
+use crate::limit::{Cost, Permit, Reservation};
 use crate::phone::{Phone, Region};
+use crate::queue::{Admission, ClaimedSms, ProviderClaim};
 use crate::sms::{Class, Failure, Sms, Timestamp};
-use crate::store::{Admission, Claimed, Held, Load, Moment, Round, RoundDone, RouteClaim};
+use crate::store::{CommitBatch, CommitResult};
 use crate::text::{content, segments};
 use crate::window::{Recipient, Window};
 
@@ -24,9 +26,9 @@ const ROUND_MOST: u32 = 1_000;
 /// How often a route without an open connection looks for one, in microseconds.
 const CONNECTING_US: i64 = 5_000;
 
-impl Clerk {
+impl Dispatcher {
     /// Asks for as many calls as there are idle slots, and as many messages for them as there are permits.
-    pub(super) fn ask(&mut self, round: &mut Round) {
+    pub(super) fn ask(&mut self, round: &mut CommitBatch) {
         let now_us = self.clock.now_us();
         let cap = self.cap();
         let mut free = self.free();
@@ -72,12 +74,12 @@ impl Clerk {
             free -= calls;
             left = left.saturating_sub(u64::from(want));
             let from_us = now_us + micros(self.commit);
-            round.claims.push(RouteClaim {
+            round.claims.push(ProviderClaim {
                 until_us: from_us + micros(horizon),
                 held: route.held.iter().take(held_count).map(held).collect(),
-                want,
-                calls,
-                asks: route.asks(calls, round.now),
+                max_messages: want,
+                max_requests: calls,
+                campaigns: route.asks(calls, round.now),
                 ..route.empty_claim(from_us)
             });
         }
@@ -85,8 +87,8 @@ impl Clerk {
     }
 
     /// The clock has jumped, and nobody knows what the windows hold: tells all limits that they are full.
-    pub(super) fn refill(&mut self, round: &mut Round) {
-        round.refill = true;
+    pub(super) fn refill(&mut self, round: &mut CommitBatch) {
+        round.fill_limits = true;
         let now_us = self.clock.now_us();
         let mut free = self.free();
         let mut left = self.left();
@@ -97,10 +99,10 @@ impl Clerk {
             let want = want.min(u32::try_from(left).unwrap_or(u32::MAX));
             free -= want;
             left = left.saturating_sub(u64::from(want));
-            round.claims.push(RouteClaim {
-                want,
-                calls: want,
-                asks,
+            round.claims.push(ProviderClaim {
+                max_messages: want,
+                max_requests: want,
+                campaigns: asks,
                 ..route.empty_claim(now_us)
             });
         }
@@ -108,22 +110,22 @@ impl Clerk {
 
     /// Gives back the moments of messages that were not started: a restart must not cost a slow limit
     /// what it allows for an hour.
-    pub(super) fn return_moments(&mut self, round: &mut Round) {
+    pub(super) fn return_moments(&mut self, round: &mut CommitBatch) {
         let now_us = self.clock.now_us();
         for route in &mut self.routes {
-            let returned = std::mem::take(&mut route.returned);
-            if returned.iter().all(|held| held.lapsed_us.is_none()) {
+            let returned = std::mem::take(&mut route.released);
+            if returned.iter().all(|held| held.unused_us.is_none()) {
                 continue;
             }
-            round.claims.push(RouteClaim {
-                returned,
+            round.claims.push(ProviderClaim {
+                released: returned,
                 ..route.empty_claim(now_us)
             });
         }
     }
 
     /// Hands out what was claimed.
-    pub(super) fn dispatch(&mut self, round: &Round, done: RoundDone) {
+    pub(super) fn dispatch(&mut self, round: &CommitBatch, done: CommitResult) {
         for refused in done.claims.iter().map(|claimed| claimed.refused) {
             self.progress.failed.fetch_add(refused, Ordering::Relaxed);
             self.finished += refused;
@@ -138,31 +140,33 @@ impl Clerk {
             let count = u32::try_from(claimed.rows.len()).unwrap_or(u32::MAX);
             let route = &mut self.routes[index];
             // What a refill asks for was never granted.
-            if !round.refill {
-                route.gate.return_unused(asked.want.saturating_sub(count));
+            if !round.fill_limits {
+                route
+                    .gate
+                    .return_unused(asked.max_messages.saturating_sub(count));
             }
             let mut jobs = route.regain(claimed.held);
             let mut rows = claimed.rows.into_iter().peekable();
             while let Some(first) = rows.next() {
-                let call = first.call;
+                let call = first.request;
                 let mut together = vec![first];
-                while let Some(next) = rows.next_if(|row| row.call == call) {
+                while let Some(next) = rows.next_if(|row| row.request == call) {
                     together.push(next);
                 }
                 jobs.extend(self.job(index, round, together));
             }
             let mut messages = 0;
             for job in &mut jobs {
-                job.reach = round.reach;
+                job.reach = round.tolerance;
                 job.jumps = self.jumps;
                 messages += job.count();
             }
             let route = &mut self.routes[index];
             route.gate.note_started(messages, now_us);
             route.note_sizes(&jobs);
-            for (campaign_id, drained) in claimed.drained {
+            for (campaign_id, shortfalls) in claimed.shortfalls {
                 if let Some(line) = route.line(campaign_id) {
-                    line.drained(drained, now);
+                    line.shortfalls(shortfalls, now);
                 }
             }
             // Early enough that the next moment is still ahead when its row is committed, and soon enough
@@ -190,7 +194,7 @@ impl Clerk {
         }
     }
 
-    fn start(&mut self, job: Job) {
+    fn start(&mut self, job: InFlight) {
         let route = &mut self.routes[job.route];
         route.in_flight += 1;
         route.breaker.probe();
@@ -202,13 +206,18 @@ impl Clerk {
         let in_flight = &self.progress.in_flight;
         in_flight.fetch_add(u64::from(job.count()), Ordering::Relaxed);
         let around = Arc::clone(&self.around);
-        self.tasks.spawn(slot::send(job, promise, around));
+        self.tasks.spawn(request::send(job, promise, around));
     }
 
     /// The rows of one call.
-    fn job(&mut self, index: usize, round: &Round, rows: Vec<Claimed>) -> Option<Job> {
+    fn job(
+        &mut self,
+        index: usize,
+        round: &CommitBatch,
+        rows: Vec<ClaimedSms>,
+    ) -> Option<InFlight> {
         let first = rows.first()?;
-        let (campaign_id, moment) = (first.sms.campaign_id, first.moment);
+        let (campaign_id, moment) = (first.sms.campaign_id, first.permit);
         let route = &mut self.routes[index];
         let (from, window) = match route.line(campaign_id) {
             Some(line) => {
@@ -221,11 +230,11 @@ impl Clerk {
             .iter()
             .map(|row| message(&row.sms, &row.phone, from.clone()))
             .collect();
-        Some(Job {
+        Some(InFlight {
             messages,
             rows: rows.into_iter().map(|row| row.sms).collect(),
             campaign_id,
-            moment,
+            permit: moment,
             window,
             reach: self.reach,
             claimed_at: round.now,
@@ -254,7 +263,7 @@ impl Clerk {
     }
 
     fn free(&self) -> u32 {
-        let busy: u32 = self.routes.iter().map(Route::busy).sum();
+        let busy: u32 = self.routes.iter().map(ProviderState::busy).sum();
         self.settings.sender.concurrency.saturating_sub(busy)
     }
 
@@ -274,23 +283,25 @@ impl Clerk {
         let in_use = self
             .routes
             .iter()
-            .filter(|route| route.lines.iter().any(Line::has_work));
+            .filter(|route| route.lines.iter().any(CampaignState::has_work));
         let count = u32::try_from(in_use.count()).unwrap_or(1).max(1);
         (self.settings.sender.concurrency / count).max(1)
     }
 }
 
-pub(super) fn held(job: &Job) -> Held {
+pub(super) fn held(job: &InFlight) -> Reservation {
     let loads = job
         .rows
         .iter()
-        .map(|sms| Load::of(sms.segments.unwrap_or(1)));
-    Held {
+        .map(|sms| Cost::of_message(sms.segments.unwrap_or(1)));
+    Reservation {
         campaign_id: job.campaign_id,
-        load: loads.fold(Load::default(), Load::and),
-        lapsed_us: match job.moment {
-            Moment::At(moment_us) => Some(moment_us),
-            Moment::AtOnce => None,
+        cost: loads.fold(Cost::default(), Cost::plus),
+        unused_us: match job.permit {
+            Permit {
+                start_at_us: Some(moment_us),
+            } => Some(moment_us),
+            Permit::AT_ONCE => None,
         },
     }
 }
@@ -310,20 +321,20 @@ impl Rules {
     /// Whether a claimed message can be sent at all, and now.
     pub(super) fn admit(&self, sms: &Sms) -> Admission {
         let expires_by = |at: Timestamp| sms.expires_at.is_some_and(|expires_at| expires_at <= at);
-        let expired = |why| Admission::Refuse(Failure::new(Class::Expired, why));
+        let expired = |why| Admission::Fail(Failure::new(Class::Expired, why));
         if expires_by(self.now) {
             return expired("its time ran out before it was sent");
         }
         let phone = match Phone::parse(&sms.phone, self.region) {
             Ok(phone) => phone,
             Err(error) => {
-                return Admission::Refuse(Failure::new(Class::Recipient, error.to_string()));
+                return Admission::Fail(Failure::new(Class::Recipient, error.to_string()));
             }
         };
         if !self.templates.contains(&sms.campaign_id)
             && let Err(error) = content::check_characters(&sms.content)
         {
-            return Admission::Refuse(Failure::new(Class::Content, error.to_string()));
+            return Admission::Fail(Failure::new(Class::Content, error.to_string()));
         }
         match self.waits_until(sms, &phone) {
             Some(until) if expires_by(until) => {
@@ -345,6 +356,6 @@ impl Rules {
             phone: phone.as_str(),
             params: &sms.params,
         };
-        hours::waits_until(|at| window.for_one(recipient, at), self.now, self.reach)
+        window::waits_until(|at| window.for_one(recipient, at), self.now, self.reach)
     }
 }

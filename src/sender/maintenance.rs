@@ -8,14 +8,14 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::clerk::{Clerk, UPKEEP};
+use super::campaign_state::CampaignState;
 use super::commit::DATABASE_PATIENCE;
-use super::line::Line;
-use super::route::Route;
+use super::dispatcher::{Dispatcher, UPKEEP};
+use super::provider_state::ProviderState;
 use super::{Ended, OnUnknown, SendError};
 use crate::provider::Writes;
 use crate::sms::Timestamp;
-use crate::store::{Campaign, CampaignState};
+use crate::store::{Campaign, CampaignStatus};
 
 /// So many times in a row some old starts are forgotten.
 const FORGETTING: u32 = 10;
@@ -24,7 +24,7 @@ const EXPIRING: u32 = 10;
 /// Who has nothing to send for so long waits for its hour.
 const WORTH_SAYING: Duration = Duration::from_secs(5);
 
-impl Clerk {
+impl Dispatcher {
     pub(super) async fn upkeep_unless_away(&mut self) {
         let kept = match self.upkeep(false).await {
             Ok(()) => self.release_orphans().await,
@@ -62,7 +62,7 @@ impl Clerk {
                 Some(line) => line.refresh(campaign),
                 None => self.routes[index]
                     .lines
-                    .push(Line::new(campaign, self.settings.auto_pause)),
+                    .push(CampaignState::new(campaign, self.settings.auto_pause)),
             }
         }
         // A campaign that was moved leaves its old provider.
@@ -84,7 +84,7 @@ impl Clerk {
     fn note_unserved(&mut self, unserved: Vec<Campaign>) {
         for campaign in &unserved {
             let is_new = self.unserved.iter().all(|known| known.id != campaign.id);
-            if is_new && campaign.state == CampaignState::Active {
+            if is_new && campaign.state == CampaignStatus::Active {
                 let (campaign, reason) = (&campaign.name, self.why_unserved(campaign));
                 tracing::warn!(campaign, reason, "a campaign cannot be sent by this worker");
             }
@@ -104,11 +104,11 @@ impl Clerk {
     /// Takes up which providers must be left alone, and which of them no longer.
     async fn keep_stops(&mut self) -> Result<(), SendError> {
         let now = self.clock.now();
-        let stops = self.database.reach().await?.stops(now).await?;
+        let stops = self.database.reach().await?.provider_pauses(now).await?;
         for route in &mut self.routes {
             let name = route.provider.name();
             let stop = stops.iter().find(|stop| stop.provider == name);
-            let has_work = route.lines.iter().any(Line::has_work);
+            let has_work = route.lines.iter().any(CampaignState::has_work);
             if let Some(note) = route.take_stop(stop, now).filter(|_| has_work) {
                 self.progress.set_note((!note.is_empty()).then_some(note));
             }
@@ -143,7 +143,8 @@ impl Clerk {
             }
         }
         self.windows = Arc::new(windows);
-        let by_template = |route: &&Route| route.provider.capabilities().writes == Writes::Template;
+        let by_template =
+            |route: &&ProviderState| route.provider.capabilities().writes == Writes::Template;
         let routes = self.routes.iter().filter(by_template);
         let lines = routes.flat_map(|route| &route.lines);
         self.templates = Arc::new(lines.map(|line| line.campaign.id).collect());
@@ -284,14 +285,14 @@ impl Clerk {
             return Ok(None);
         }
         let (now, patience) = (self.clock.now(), self.settings.retry.max_wait);
-        let rests = |route: &Route, line: &Line| {
+        let rests = |route: &ProviderState, line: &CampaignState| {
             if self.settings.wait {
                 return line.hours.closed_until(now).is_some();
             }
             line.rests_until(now, patience).is_some()
                 || route.stopped_beyond(now, patience).is_some()
         };
-        let is_working = |route: &Route| {
+        let is_working = |route: &ProviderState| {
             let mut lines = route.lines.iter();
             lines.any(|line| line.is_active() && !line.empty && !rests(route, line))
         };
@@ -345,7 +346,7 @@ impl Clerk {
                 };
                 line.keep_hours(now, self.reach);
                 wait = true;
-            } else if line.campaign.state != CampaignState::Cancelled {
+            } else if line.campaign.state != CampaignStatus::Cancelled {
                 let state = line.campaign.state.as_str();
                 let reason = line.campaign.state_reason.clone();
                 halted.push((
@@ -359,14 +360,14 @@ impl Clerk {
             return Ok(None);
         }
         for campaign in &self.unserved {
-            if campaign.state == CampaignState::Cancelled {
+            if campaign.state == CampaignStatus::Cancelled {
                 continue;
             }
             let store = self.database.reach().await?;
             let unfinished = store.unfinished(campaign.id).await?;
             if unfinished.ready || unfinished.sending {
                 let reason = match campaign.state {
-                    CampaignState::Active => None,
+                    CampaignStatus::Active => None,
                     state => Some(state.as_str().to_owned()),
                 };
                 let reason = reason.map(|state| campaign.state_reason.clone().unwrap_or(state));

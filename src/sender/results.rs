@@ -5,22 +5,23 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::breaker::{Attempt, Toll};
-use super::claiming::held;
-use super::clerk::Clerk;
+use super::campaign_state::{CampaignState, is_in_its_right_mind, note_outcomes, note_refusals};
 use super::clock::micros;
-use super::line::{Line, is_in_its_right_mind, note_outcomes, note_refusals};
-use super::slot::{End, Ended, Job};
+use super::dispatcher::Dispatcher;
+use super::planner::held;
+use super::request::{Finished, InFlight, RequestResult};
 use super::{Event, retry};
 use crate::phone::mask;
+use crate::queue::{Settlement, Transition};
 use crate::sms::{Failure, Outcome, Sms, Timestamp};
-use crate::store::{CampaignState, Fate, Halt, Round, Settlement, Stop};
+use crate::store::{CampaignStatus, CampaignStop, CommitBatch, ProviderPause};
 
 /// A claimed call that did not start is given back to the queue rather than kept for longer.
 const LONGEST_HOLD: Duration = Duration::from_secs(1);
 
-impl Clerk {
-    pub(super) fn conclude(&mut self, ended: Ended, round: &mut Round) {
-        let Ended {
+impl Dispatcher {
+    pub(super) fn conclude(&mut self, ended: Finished, round: &mut CommitBatch) {
+        let Finished {
             job,
             started_us,
             end,
@@ -32,21 +33,21 @@ impl Clerk {
         }
         let in_flight = &self.progress.in_flight;
         in_flight.fetch_sub(u64::from(job.count()), Ordering::Relaxed);
-        let is_reached = !matches!(end, End::Unreached(_));
+        let is_reached = !matches!(end, RequestResult::Unreached(_));
         match end {
             // It is held, and its claims with it.
-            End::Lapsed => {
+            RequestResult::Lapsed => {
                 route.breaker.probe_released();
                 route.held.push(job);
                 // Its moment is given back, and may be the next.
                 route.asleep_until_us = 0;
                 route.held_until_us = 0;
             }
-            End::Released => {
+            RequestResult::Released => {
                 route.breaker.probe_released();
                 self.release(&job, round);
             }
-            End::Outcomes(mut outcomes) | End::Unreached(mut outcomes) => {
+            RequestResult::Outcomes(mut outcomes) | RequestResult::Unreached(mut outcomes) => {
                 if !is_reached && route.has_accepted {
                     outcomes.iter_mut().for_each(try_again);
                 } else if !is_reached && route.failing_since.is_none() {
@@ -56,16 +57,17 @@ impl Clerk {
                 let attempt = attempt(&job, started_us, is_reached, &outcomes);
                 let free = self.note_provider(&job, attempt, &outcomes, round);
                 for (sms, outcome) in job.rows.iter().zip(outcomes) {
-                    let fate = self.fate(&job, sms, outcome, free, round.now);
-                    self.count(&fate);
-                    if !matches!(fate, Fate::Ready { .. } | Fate::Refunded) {
+                    let transition = self.transition(&job, sms, outcome, free, round.now);
+                    self.count(&transition);
+                    if !matches!(transition, Transition::Ready { .. } | Transition::Refunded) {
                         self.finished += 1;
                         self.routes[job.route].breaker.forget(sms.id);
                     }
-                    self.tell(&job, sms, &fate, round.now);
+                    self.tell(&job, sms, &transition, round.now);
                     self.claims.remove(&sms.id);
-                    self.inquiry.note(&job.provider, sms, &fate, round.now);
-                    round.settlements.push(settlement(&job, sms, fate));
+                    self.inquiry
+                        .note(&job.provider, sms, &transition, round.now);
+                    round.settlements.push(settlement(&job, sms, transition));
                 }
             }
         }
@@ -75,7 +77,7 @@ impl Clerk {
     /// which must not go on, and what would start long after its claim: who asks the provider what became of a
     /// message takes the time of its claim for that of its attempt. And calls of several while only probes are
     /// sent, which are one message.
-    pub(super) fn release_held(&mut self, round: &mut Round) {
+    pub(super) fn release_held(&mut self, round: &mut CommitBatch) {
         let stopping = self.is_stopping();
         let worker_id = self.lease.worker_id();
         let now = round.now;
@@ -100,16 +102,23 @@ impl Clerk {
         }
     }
 
-    fn release(&mut self, job: &Job, round: &mut Round) {
-        self.routes[job.route].returned.push(held(job));
+    fn release(&mut self, job: &InFlight, round: &mut CommitBatch) {
+        self.routes[job.route].released.push(held(job));
         for sms in &job.rows {
             self.claims.remove(&sms.id);
-            let fate = released(round.now);
-            round.settlements.push(settlement(job, sms, fate));
+            let transition = released(round.now);
+            round.settlements.push(settlement(job, sms, transition));
         }
     }
 
-    fn fate(&self, job: &Job, sms: &Sms, outcome: Outcome, free: bool, now: Timestamp) -> Fate {
+    fn transition(
+        &self,
+        job: &InFlight,
+        sms: &Sms,
+        outcome: Outcome,
+        free: bool,
+        now: Timestamp,
+    ) -> Transition {
         let outcome = match outcome {
             // Of several messages one refusal is one witness: none of them is used up by it.
             Outcome::AccountError {
@@ -126,29 +135,29 @@ impl Clerk {
         let resend = matches!(outcome, Outcome::Unknown(_)) && !self.can_ask(job.route);
         let resend = resend && self.may_resend(job.route, job.claimed_at, now);
         let config = &self.settings.retry;
-        let fate = retry::decide(&outcome, sms, config, resend, now, rand::random());
+        let transition = retry::decide(&outcome, sms, config, resend, now, rand::random());
         match outcome {
-            Outcome::Unavailable { failure, .. } if free => Fate::Ready {
+            Outcome::Unavailable { failure, .. } if free => Transition::Ready {
                 due_at: now,
                 failure: Some(failure),
                 counted: false,
                 in_doubt: false,
             },
-            Outcome::Unknown(failure) => match fate {
+            Outcome::Unknown(failure) => match transition {
                 // It would be sent when its reference is forgotten.
-                Fate::Ready { due_at, .. }
+                Transition::Ready { due_at, .. }
                     if !self.may_resend(job.route, job.claimed_at, due_at) =>
                 {
-                    Fate::Unknown(failure)
+                    Transition::Unknown(failure)
                 }
-                fate => fate,
+                transition => transition,
             },
-            _ => fate,
+            _ => transition,
         }
     }
 
     /// What the outcomes tell of the campaign: the brake, and an account that is refused.
-    fn note_campaign(&mut self, job: &Job, outcomes: &mut [Outcome], round: &mut Round) {
+    fn note_campaign(&mut self, job: &InFlight, outcomes: &mut [Outcome], round: &mut CommitBatch) {
         let Some(line) = self.routes[job.route].line(job.campaign_id) else {
             return;
         };
@@ -161,7 +170,7 @@ impl Clerk {
             && line.is_active()
         {
             line.halt(state, Some(reason.clone()));
-            round.halts.push(Halt {
+            round.campaign_stops.push(CampaignStop {
                 campaign_id: job.campaign_id,
                 state,
                 reason,
@@ -173,10 +182,10 @@ impl Clerk {
     /// an outage.
     fn note_provider(
         &mut self,
-        job: &Job,
+        job: &InFlight,
         attempt: Attempt,
         outcomes: &[Outcome],
-        round: &mut Round,
+        round: &mut CommitBatch,
     ) -> bool {
         let started_us = attempt.started_us;
         let ended_us = self.clock.steady_us();
@@ -212,7 +221,7 @@ impl Clerk {
                 let why = &failure.reason;
                 self.progress.set_note(Some(stop_note(&name, why, until)));
                 route.stop_reason = Some(why.clone());
-                round.stops.push(Stop {
+                round.pauses.push(ProviderPause {
                     provider: name,
                     until,
                     reason: why.clone(),
@@ -242,7 +251,7 @@ impl Clerk {
         matches!(toll, Toll::Free(_))
     }
 
-    fn note_failing(&mut self, index: usize, failure: &Failure, round: &mut Round) {
+    fn note_failing(&mut self, index: usize, failure: &Failure, round: &mut CommitBatch) {
         let now = round.now;
         let route = &mut self.routes[index];
         let name = route.provider.name();
@@ -269,38 +278,40 @@ impl Clerk {
             failure.reason
         );
         for line in route.lines.iter_mut().filter(|line| line.is_active()) {
-            line.halt(CampaignState::Stopped, Some(reason.clone()));
-            round.halts.push(Halt {
+            line.halt(CampaignStatus::Stopped, Some(reason.clone()));
+            round.campaign_stops.push(CampaignStop {
                 campaign_id: line.campaign.id,
-                state: CampaignState::Stopped,
+                state: CampaignStatus::Stopped,
                 reason: reason.clone(),
             });
         }
     }
 
-    fn count(&self, fate: &Fate) {
-        let counter = match fate {
-            Fate::Sent(_) => &self.progress.sent,
-            Fate::Failed(_) | Fate::FoundRejected(_) | Fate::Refused(_) => &self.progress.failed,
-            Fate::Unknown(_) => &self.progress.unknown,
-            Fate::Ready { .. } => &self.progress.retried,
-            Fate::Refunded => return,
+    fn count(&self, transition: &Transition) {
+        let counter = match transition {
+            Transition::Sent(_) => &self.progress.sent,
+            Transition::Failed(_) | Transition::FoundRejected(_) | Transition::NotAdmitted(_) => {
+                &self.progress.failed
+            }
+            Transition::Unknown(_) => &self.progress.unknown,
+            Transition::Ready { .. } => &self.progress.retried,
+            Transition::Refunded => return,
         };
         counter.fetch_add(1, Ordering::Relaxed);
     }
 
-    fn tell(&self, job: &Job, sms: &Sms, fate: &Fate, now: Timestamp) {
+    fn tell(&self, job: &InFlight, sms: &Sms, transition: &Transition, now: Timestamp) {
         let Some(events) = &self.events else { return };
         let route = &self.routes[job.route];
         let mut lines = route.lines.iter();
         let line = lines.find(|line| line.campaign.id == job.campaign_id);
         let again_at = line
-            .is_none_or(Line::is_active)
+            .is_none_or(CampaignState::is_active)
             .then(|| route.rests_until(now));
         let event = Event {
             sms_id: sms.id,
             phone: mask(&sms.phone),
-            what: story(fate, again_at, now),
+            what: story(transition, again_at, now),
         };
         // Nobody listens any more: nothing is lost but the commentary.
         drop(events.send(event));
@@ -319,7 +330,7 @@ fn warn_unreached(provider: &str, outcomes: &[Outcome]) {
     }
 }
 
-fn attempt(job: &Job, started_us: i64, is_reached: bool, outcomes: &[Outcome]) -> Attempt {
+fn attempt(job: &InFlight, started_us: i64, is_reached: bool, outcomes: &[Outcome]) -> Attempt {
     let certain = job.rows.iter().zip(outcomes).filter_map(|(sms, outcome)| {
         matches!(outcome, Outcome::Unavailable { .. }).then_some((sms.id, sms.claim))
     });
@@ -351,17 +362,19 @@ pub(super) fn stop_note(provider: &str, why: &str, until: Timestamp) -> String {
 
 /// What happened and what will happen next, in the operator's words. Nothing is tried again before `again_at`;
 /// `None`: not in this run.
-fn story(fate: &Fate, again_at: Option<Timestamp>, now: Timestamp) -> String {
-    match fate {
-        Fate::Sent(acceptance) => match &acceptance.message_id {
+fn story(transition: &Transition, again_at: Option<Timestamp>, now: Timestamp) -> String {
+    match transition {
+        Transition::Sent(acceptance) => match &acceptance.message_id {
             Some(id) => format!("sent ({id})"),
             None => "sent".to_owned(),
         },
-        Fate::Failed(failure) | Fate::FoundRejected(failure) | Fate::Refused(failure) => {
+        Transition::Failed(failure)
+        | Transition::FoundRejected(failure)
+        | Transition::NotAdmitted(failure) => {
             format!("failed: {}", failure.reason)
         }
-        Fate::Unknown(failure) => format!("unknown, parked: {}", failure.reason),
-        Fate::Ready {
+        Transition::Unknown(failure) => format!("unknown, parked: {}", failure.reason),
+        Transition::Ready {
             due_at, failure, ..
         } => {
             let why = failure
@@ -373,16 +386,16 @@ fn story(fate: &Fate, again_at: Option<Timestamp>, now: Timestamp) -> String {
             let wait = (*due_at).max(again_at).since(now).as_secs_f32();
             format!("will be tried again in {wait:.1} s: {why}")
         }
-        Fate::Refunded => "attempt given back".to_owned(),
+        Transition::Refunded => "attempt given back".to_owned(),
     }
 }
 
-fn settlement(job: &Job, sms: &Sms, fate: Fate) -> Settlement {
+fn settlement(job: &InFlight, sms: &Sms, transition: Transition) -> Settlement {
     Settlement {
         id: sms.id,
         claim: sms.claim,
         provider: job.provider.name().to_owned(),
-        fate,
+        transition,
     }
 }
 
@@ -391,13 +404,13 @@ fn refund((id, claim): (i64, i64), provider: &str) -> Settlement {
         id,
         claim,
         provider: provider.to_owned(),
-        fate: Fate::Refunded,
+        transition: Transition::Refunded,
     }
 }
 
 /// It was never started: ready again, and no attempt.
-fn released(now: Timestamp) -> Fate {
-    Fate::Ready {
+fn released(now: Timestamp) -> Transition {
+    Transition::Ready {
         due_at: now,
         failure: None,
         counted: false,

@@ -12,13 +12,14 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::SendError;
-use super::clerk::Clerk;
-use super::line::note_outcomes;
-use super::slot::Transport;
+use super::campaign_state::note_outcomes;
+use super::dispatcher::Dispatcher;
+use super::request::Transport;
 use crate::phone::Phone;
 use crate::provider::{Answers, Attempt, Lookup, LookupResult, Message, Provider, RequestContext};
+use crate::queue::{Settlement, Transition};
 use crate::sms::{Class, Failure, Outcome, Sms, Timestamp};
-use crate::store::{CampaignState, Due, Fate, Halt, Settlement, Unknown};
+use crate::store::{CampaignStatus, CampaignStop, Due, Unknown};
 
 /// A round of questions takes about so long, and has at most so many.
 const ROUND: Duration = Duration::from_secs(5);
@@ -87,7 +88,7 @@ enum Said {
     CannotAsk,
 }
 
-/// What the tasks that ask tell the clerk.
+/// What the tasks that ask tell the dispatcher.
 pub(super) enum Heard {
     Answered(usize, Box<Answered>),
     /// The round of this route's questions is over; the next may begin then.
@@ -106,7 +107,7 @@ struct Question {
 }
 
 /// All questions of a worker.
-pub(super) struct Inquiry {
+pub(super) struct StatusLookups {
     remembered: Remembered,
     /// Routes that are being asked.
     busy: Vec<usize>,
@@ -117,12 +118,12 @@ pub(super) struct Inquiry {
     /// Findings that wait for the next round.
     pub(super) found: Vec<Settlement>,
     /// Campaigns that must not go on, by what was found.
-    pub(super) halts: Vec<Halt>,
+    pub(super) campaign_stops: Vec<CampaignStop>,
     /// Since when nothing else is to be done.
     waits_since: Option<Timestamp>,
 }
 
-impl Inquiry {
+impl StatusLookups {
     pub(super) fn new() -> Self {
         let (tell, heard) = mpsc::unbounded_channel();
         Self {
@@ -132,14 +133,21 @@ impl Inquiry {
             tell,
             heard,
             found: Vec::new(),
-            halts: Vec::new(),
+            campaign_stops: Vec::new(),
             waits_since: None,
         }
     }
 
     /// Remembers what became of a message, if its provider can be asked.
-    pub(super) fn note(&mut self, provider: &Provider, sms: &Sms, fate: &Fate, now: Timestamp) {
-        if matches!(fate, Fate::Unknown(_)) && provider.capabilities().lookup.is_some() {
+    pub(super) fn note(
+        &mut self,
+        provider: &Provider,
+        sms: &Sms,
+        transition: &Transition,
+        now: Timestamp,
+    ) {
+        if matches!(transition, Transition::Unknown(_)) && provider.capabilities().lookup.is_some()
+        {
             self.remembered.add(sms.id, now);
         }
     }
@@ -189,7 +197,7 @@ fn unknown_at(unknown: &Unknown) -> Option<Timestamp> {
     unknown.unknown_at.map(Timestamp::from_millis)
 }
 
-impl Clerk {
+impl Dispatcher {
     /// Asks the providers for what is due, each at its own pace.
     pub(super) async fn inquire(&mut self) -> Result<(), SendError> {
         for index in 0..self.routes.len() {
@@ -216,7 +224,7 @@ impl Clerk {
             let clock = Arc::clone(&self.clock);
             let transport = self.routes[index].transport.clone();
             self.tasks.spawn(async move {
-                let mut pace = Pace {
+                let mut pace = RequestPacing {
                     next_at: begins_at,
                     spacing,
                 };
@@ -369,7 +377,7 @@ impl Clerk {
                 self.forget(&question.unknown);
                 self.progress.sent.fetch_add(1, Ordering::Relaxed);
                 self.progress.set_trouble(None);
-                self.settle(&provider, &question.unknown, Fate::Sent(acceptance));
+                self.settle(&provider, &question.unknown, Transition::Sent(acceptance));
                 return Ok(());
             }
             // Of several attempts, one that was not accepted says nothing about the others.
@@ -452,7 +460,7 @@ impl Clerk {
                 let why = match &outcome {
                     Outcome::AccountError { failure, .. } => {
                         let reason = format!("`{name}` refuses the account: {}", failure.reason);
-                        Some((CampaignState::Stopped, reason))
+                        Some((CampaignStatus::Stopped, reason))
                     }
                     outcome => note_outcomes(line, &provider, std::slice::from_ref(outcome)),
                 };
@@ -464,7 +472,11 @@ impl Clerk {
             Outcome::Rejected(failure) => {
                 self.forget(&question.unknown);
                 self.progress.failed.fetch_add(1, Ordering::Relaxed);
-                self.settle(&provider, &question.unknown, Fate::FoundRejected(failure));
+                self.settle(
+                    &provider,
+                    &question.unknown,
+                    Transition::FoundRejected(failure),
+                );
                 None
             }
             Outcome::Deferred { retry_after, .. } => Some(retry_after.unwrap_or(retry.max_wait)),
@@ -480,7 +492,7 @@ impl Clerk {
             if let Some(line) = self.routes[index].line(question.campaign_id) {
                 line.halt(state, Some(reason.clone()));
             }
-            self.inquiry.halts.push(Halt {
+            self.inquiry.campaign_stops.push(CampaignStop {
                 campaign_id: question.campaign_id,
                 state,
                 reason,
@@ -489,12 +501,12 @@ impl Clerk {
         Ok(())
     }
 
-    fn settle(&mut self, provider: &Provider, unknown: &Unknown, fate: Fate) {
+    fn settle(&mut self, provider: &Provider, unknown: &Unknown, transition: Transition) {
         self.inquiry.found.push(Settlement {
             id: unknown.id,
             claim: unknown.claim,
             provider: provider.name().to_owned(),
-            fate,
+            transition,
         });
     }
 
@@ -565,7 +577,7 @@ impl Clerk {
 }
 
 /// When the next request may be made.
-struct Pace {
+struct RequestPacing {
     next_at: Instant,
     spacing: Duration,
 }
@@ -575,7 +587,7 @@ async fn ask(
     transport: &Transport,
     asked_at: Timestamp,
     question: &Question,
-    pace: &mut Pace,
+    pace: &mut RequestPacing,
 ) -> Said {
     // What the answer means is judged by when it was asked for: what came since it may not know.
     let context = RequestContext {

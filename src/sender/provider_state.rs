@@ -5,28 +5,30 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::breaker::{Allowed, CircuitBreaker};
-use super::conclude::stop_note;
-use super::gate::Gate;
-use super::hours::Hours;
-use super::line::Line;
-use super::slot::{Job, Transport};
+use super::campaign_state::CampaignState;
+use super::request::{InFlight, Transport};
+use super::results::stop_note;
+use super::window::Hours;
+use crate::limit::LocalLimiter;
+use crate::limit::{LONG_WINDOW, max_request_cost};
+use crate::limit::{Permit, Reservation};
 use crate::provider::Provider;
+use crate::queue::{CampaignClaim, ProviderClaim};
 use crate::rate::Rate;
 use crate::sms::Timestamp;
-use crate::store::pace::{BUCKETED, call_cost};
-use crate::store::{Ask, Held, Moment, RouteClaim, Stop};
+use crate::store::ProviderPause;
 
 /// The wait after "too fast" where the provider names none; it doubles while that goes on.
 const FIRST_STOP: Duration = Duration::from_secs(1);
 const LONGEST_STOP: Duration = Duration::from_secs(60);
 
-pub(super) struct Route {
+pub(super) struct ProviderState {
     pub(super) provider: Arc<Provider>,
     pub(super) transport: Transport,
     /// Campaigns that name no provider are sent here.
     pub(super) is_default: bool,
     pub(super) limits: Vec<Rate>,
-    pub(super) gate: Gate,
+    pub(super) gate: LocalLimiter,
     pub(super) breaker: CircuitBreaker,
     pub(super) stopped_until: Timestamp,
     /// What the provider said when it asked for that.
@@ -36,12 +38,12 @@ pub(super) struct Route {
     pub(super) has_accepted: bool,
     /// Since when nothing was accepted, while something was tried.
     pub(super) failing_since: Option<Timestamp>,
-    pub(super) lines: Vec<Line>,
+    pub(super) lines: Vec<CampaignState>,
     pub(super) in_flight: u32,
     /// Claimed calls that lost their moment.
-    pub(super) held: Vec<Job>,
+    pub(super) held: Vec<InFlight>,
     /// Moments of calls that were not started: others may have them.
-    pub(super) returned: Vec<Held>,
+    pub(super) released: Vec<Reservation>,
     /// The account's limits have no moment before this.
     pub(super) asleep_until_us: i64,
     /// No limit has a moment for what is held before this.
@@ -50,7 +52,7 @@ pub(super) struct Route {
     turn: usize,
 }
 
-impl Route {
+impl ProviderState {
     pub(super) fn new(
         provider: Arc<Provider>,
         transport: Transport,
@@ -62,7 +64,7 @@ impl Route {
             provider,
             transport,
             is_default: false,
-            gate: Gate::new(&limits, now_us),
+            gate: LocalLimiter::new(&limits, now_us),
             limits,
             breaker,
             stopped_until: Timestamp::default(),
@@ -73,7 +75,7 @@ impl Route {
             lines: Vec::new(),
             in_flight: 0,
             held: Vec::new(),
-            returned: Vec::new(),
+            released: Vec::new(),
             asleep_until_us: 0,
             held_until_us: 0,
             turn: 0,
@@ -84,7 +86,7 @@ impl Route {
         self.in_flight + u32::try_from(self.held.len()).unwrap_or(u32::MAX)
     }
 
-    pub(super) fn line(&mut self, campaign_id: i64) -> Option<&mut Line> {
+    pub(super) fn line(&mut self, campaign_id: i64) -> Option<&mut CampaignState> {
         self.lines
             .iter_mut()
             .find(|line| line.campaign.id == campaign_id)
@@ -92,7 +94,11 @@ impl Route {
 
     /// Takes up what the database says of it: for how long it must be left alone. Returns a note for the operator
     /// where it must, and an empty one where that has ended early.
-    pub(super) fn take_stop(&mut self, stop: Option<&Stop>, now: Timestamp) -> Option<String> {
+    pub(super) fn take_stop(
+        &mut self,
+        stop: Option<&ProviderPause>,
+        now: Timestamp,
+    ) -> Option<String> {
         if let Some(stop) = stop {
             self.stopped_until = stop.until;
             self.stop_reason = Some(stop.reason.clone());
@@ -165,7 +171,7 @@ impl Route {
         let due = || self.lines.iter().filter(|line| line.is_due(now));
         let own = due().map(|line| per_second(&line.campaign.rate.0));
         let own = own.reduce(|one, other| Some(one? + other?)).flatten();
-        let is_limited = |line: &Line| !line.campaign.rate.0.is_empty();
+        let is_limited = |line: &CampaignState| !line.campaign.rate.0.is_empty();
         if self.limits.is_empty() && !due().any(is_limited) {
             return usable;
         }
@@ -202,35 +208,35 @@ impl Route {
     }
 
     /// A claim that asks for nothing.
-    pub(super) fn empty_claim(&self, from_us: i64) -> RouteClaim {
-        RouteClaim {
+    pub(super) fn empty_claim(&self, from_us: i64) -> ProviderClaim {
+        ProviderClaim {
             provider: self.provider.name().to_owned(),
             is_default: self.is_default,
             limits: self.limits.clone(),
             by_segments: self.provider.rates_count_segments(),
             from_us,
             until_us: from_us,
-            returned: Vec::new(),
+            released: Vec::new(),
             held: Vec::new(),
-            want: 0,
-            calls: 0,
-            asks: Vec::new(),
+            max_messages: 0,
+            max_requests: 0,
+            campaigns: Vec::new(),
         }
     }
 
     /// The held calls that got a new moment, the first of them one by one.
-    pub(super) fn regain(&mut self, moments: Vec<Option<Moment>>) -> Vec<Job> {
+    pub(super) fn regain(&mut self, moments: Vec<Option<Permit>>) -> Vec<InFlight> {
         let mut jobs = Vec::new();
         let mut moments = moments.into_iter();
         for mut job in std::mem::take(&mut self.held) {
             match moments.next() {
                 Some(Some(moment)) => {
-                    job.moment = moment;
+                    job.permit = moment;
                     jobs.push(job);
                 }
                 Some(None) => {
                     // It has none any more: the old one was given back.
-                    job.moment = Moment::AtOnce;
+                    job.permit = Permit::AT_ONCE;
                     self.held.push(job);
                 }
                 None => self.held.push(job),
@@ -245,27 +251,27 @@ impl Route {
             return 1;
         }
         let due = self.lines.iter().filter(|line| line.is_due(now));
-        let sizes = due.map(|line| line.per_call);
-        let by_limits = call_cost(&self.limits).unsigned_abs();
+        let sizes = due.map(|line| line.max_batch);
+        let by_limits = max_request_cost(&self.limits).unsigned_abs();
         sizes.max().unwrap_or(1).min(by_limits).max(1)
     }
 
     /// Takes note of how many messages the calls of each campaign had: that many found together, and twice as
     /// many may.
-    pub(super) fn note_sizes(&mut self, jobs: &[Job]) {
+    pub(super) fn note_sizes(&mut self, jobs: &[InFlight]) {
         let most = u32::try_from(self.provider.most_per_call()).unwrap_or(u32::MAX);
         for line in &mut self.lines {
             let its = jobs
                 .iter()
                 .filter(|job| job.campaign_id == line.campaign.id);
-            if let Some(largest) = its.map(Job::count).max() {
+            if let Some(largest) = its.map(InFlight::count).max() {
                 line.note_size(largest, most);
             }
         }
     }
 
     /// Whom to ask for messages in so many calls: by priority, and in turns among equals.
-    pub(super) fn asks(&mut self, calls: u32, now: Timestamp) -> Vec<Ask> {
+    pub(super) fn asks(&mut self, calls: u32, now: Timestamp) -> Vec<CampaignClaim> {
         let probing = self.breaker.probe_at().is_some();
         let mut due: Vec<Due> = self
             .lines
@@ -274,7 +280,7 @@ impl Route {
             .map(|line| Due {
                 priority: line.campaign.priority,
                 campaign_id: line.campaign.id,
-                per_call: if probing { 1 } else { line.per_call },
+                max_batch: if probing { 1 } else { line.max_batch },
                 room: line.room(),
             })
             .collect();
@@ -289,11 +295,11 @@ impl Route {
     }
 
     /// Every campaign once.
-    pub(super) fn asks_all(&self) -> Vec<Ask> {
-        let ask = |line: &Line| Ask {
+    pub(super) fn asks_all(&self) -> Vec<CampaignClaim> {
+        let ask = |line: &CampaignState| CampaignClaim {
             campaign_id: line.campaign.id,
-            at_most: 1,
-            per_call: 1,
+            max_messages: 1,
+            max_batch: 1,
         };
         self.lines.iter().map(ask).collect()
     }
@@ -336,30 +342,30 @@ impl Route {
 struct Due {
     priority: i32,
     campaign_id: i64,
-    per_call: u32,
+    max_batch: u32,
     /// It may have so many more calls.
     room: u32,
 }
 
 /// How many messages the limits allow in a second, as far as they are kept by spacing.
 fn per_second(limits: &[Rate]) -> Option<f64> {
-    let short = limits.iter().filter(|rate| rate.window < BUCKETED);
+    let short = limits.iter().filter(|rate| rate.window < LONG_WINDOW);
     short.map(|rate| rate.per_second()).reduce(f64::min)
 }
 
 /// Everybody gets an equal share of the calls first, then whoever has more gets the rest.
-fn in_turn(equals: &[Due], turn: usize, calls: u32) -> Vec<Ask> {
+fn in_turn(equals: &[Due], turn: usize, calls: u32) -> Vec<CampaignClaim> {
     let count = equals.len();
     let share = calls
         .div_ceil(u32::try_from(count).unwrap_or(u32::MAX))
         .max(1);
     let order = (0..count).map(|index| equals[(turn + index) % count]);
-    let ask = |due: Due, calls: u32| Ask {
+    let ask = |due: Due, calls: u32| CampaignClaim {
         campaign_id: due.campaign_id,
-        at_most: calls.min(due.room).saturating_mul(due.per_call),
-        per_call: due.per_call,
+        max_messages: calls.min(due.room).saturating_mul(due.max_batch),
+        max_batch: due.max_batch,
     };
-    let mut asks: Vec<Ask> = order.clone().map(|due| ask(due, share)).collect();
+    let mut asks: Vec<CampaignClaim> = order.clone().map(|due| ask(due, share)).collect();
     if count > 1 {
         let unbounded = order.filter(|due| due.room == u32::MAX);
         asks.extend(unbounded.map(|due| ask(due, calls)));

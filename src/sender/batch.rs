@@ -4,12 +4,12 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::clerk::Clerk;
+use super::dispatcher::Dispatcher;
 use crate::phone::Phone;
 use crate::provider::{Message, Provider};
+use crate::queue::batch::{BatchLimits, Batcher, alone};
 use crate::sms::Sms;
-use crate::store::Round;
-use crate::store::calls::{Fill, Terms, alone};
+use crate::store::CommitBatch;
 
 /// So many calls wait for company at once. More than one, because neighbours in a list often cannot go
 /// together: two messages to one phone.
@@ -38,7 +38,7 @@ struct Filling {
     provider: Arc<Provider>,
     from: Option<String>,
     calls: usize,
-    per_call: usize,
+    max_batch: usize,
     cost: i32,
     by_segments: bool,
     begun: usize,
@@ -46,13 +46,13 @@ struct Filling {
 }
 
 impl Filling {
-    fn new(provider: Arc<Provider>, from: Option<String>, terms: &Terms<'_>) -> Self {
+    fn new(provider: Arc<Provider>, from: Option<String>, terms: &BatchLimits<'_>) -> Self {
         Self {
-            per_call: provider.most_per_call().min(terms.per_call as usize),
+            max_batch: provider.most_per_call().min(terms.max_batch as usize),
             provider,
             from,
-            calls: terms.calls as usize,
-            cost: terms.cost,
+            calls: terms.max_requests as usize,
+            cost: terms.max_cost,
             by_segments: terms.by_segments,
             begun: 0,
             open: Vec::new(),
@@ -71,7 +71,8 @@ impl Filling {
             let number = open.number;
             open.cost += cost;
             open.messages.push(message);
-            self.open.retain(|open| open.messages.len() < self.per_call);
+            self.open
+                .retain(|open| open.messages.len() < self.max_batch);
             return Some(number);
         }
         if self.begun == self.calls {
@@ -79,7 +80,7 @@ impl Filling {
         }
         let number = self.begun;
         self.begun += 1;
-        if !goes_alone && self.per_call > 1 {
+        if !goes_alone && self.max_batch > 1 {
             if self.open.len() == OPEN {
                 self.open.remove(0);
             }
@@ -93,12 +94,12 @@ impl Filling {
     }
 }
 
-impl Clerk {
+impl Dispatcher {
     /// Lets the round put messages together, where any ask wants that.
-    pub(super) fn let_fill(&self, round: &mut Round) {
-        let asks = round.claims.iter().flat_map(|route| &route.asks);
+    pub(super) fn let_fill(&self, round: &mut CommitBatch) {
+        let asks = round.claims.iter().flat_map(|route| &route.campaigns);
         let wanted: Vec<i64> = asks
-            .filter(|ask| ask.per_call > 1)
+            .filter(|ask| ask.max_batch > 1)
             .map(|ask| ask.campaign_id)
             .collect();
         if wanted.is_empty() {
@@ -112,7 +113,7 @@ impl Clerk {
                 senders.insert(line.campaign.id, sender);
             }
         }
-        round.fill = Arc::new(move |terms: &Terms<'_>| -> Fill {
+        round.fill = Arc::new(move |terms: &BatchLimits<'_>| -> Batcher {
             let Some((provider, from)) = senders.get(&terms.campaign_id) else {
                 return alone(terms);
             };
@@ -126,16 +127,16 @@ impl Clerk {
 mod tests {
     use super::*;
 
-    fn filling(per_call: u32, calls: u32, cost: i32, by_segments: bool) -> Filling {
+    fn filling(max_batch: u32, calls: u32, cost: i32, by_segments: bool) -> Filling {
         let stanza = "kind = 'sandbox'\nurl = 'http://world.invalid'\nper_call = 5";
         let stanza: toml::Table = stanza.parse().expect("toml");
         let provider = Provider::from_stanza("world", &stanza, &|_| None).expect("a provider");
-        let terms = Terms {
+        let terms = BatchLimits {
             provider: "world",
             campaign_id: 1,
-            calls,
-            per_call,
-            cost,
+            max_requests: calls,
+            max_batch,
+            max_cost: cost,
             by_segments,
         };
         Filling::new(Arc::new(provider), None, &terms)

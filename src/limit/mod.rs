@@ -1,0 +1,109 @@
+//! Rate limits: how many requests may start in any window, for one process as for many. Pure
+//! arithmetic; the clock, the database and the limits are arguments.
+
+mod allocator;
+mod declared;
+mod local;
+mod long_window;
+mod shared;
+mod state;
+
+use std::time::Duration;
+
+use crate::rate::Rate;
+
+pub use allocator::{CampaignLimit, ClaimTerms, PermitAllocator};
+pub use declared::DeclaredLimits;
+pub use local::LocalLimiter;
+pub use shared::{SharedLimit, SharedLimitRow};
+
+/// The shortest span between the first and the last instant at which a permitted request may start.
+pub const MIN_TOLERANCE: Duration = Duration::from_millis(10);
+/// How far past the commit permits are given out.
+pub const HORIZON: Duration = Duration::from_millis(50);
+/// A worker corrects an error of its clock by at most one part in this many of the time that passes.
+/// Permits are spaced wider by as much.
+pub const SLEW_DIVISOR: i64 = 500;
+/// No worker asks for permits further ahead than this.
+const MAX_LOOK_AHEAD: Duration = Duration::from_secs(10);
+/// One request costs at most this part of a limit, unless it is a single message. A window may not
+/// hold the limit and one request more, so this much of a limit can stay unused.
+const REQUEST_PART: u32 = 40;
+/// Windows from this length up are counted in buckets, shorter ones are kept by spacing alone.
+pub const LONG_WINDOW: Duration = Duration::from_secs(3_600);
+
+/// Permission to start one request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Permit {
+    /// In microseconds of the database's clock; `None`: at once, because no limit applies.
+    pub start_at_us: Option<i64>,
+}
+
+impl Permit {
+    pub const AT_ONCE: Self = Self { start_at_us: None };
+
+    pub const fn at(start_at_us: i64) -> Self {
+        Self {
+            start_at_us: Some(start_at_us),
+        }
+    }
+}
+
+/// What a request costs, by either way to count.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cost {
+    pub messages: i32,
+    pub segments: i32,
+}
+
+impl Cost {
+    pub fn of_message(segments: i32) -> Self {
+        Self {
+            messages: 1,
+            segments,
+        }
+    }
+
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        Self {
+            messages: self.messages.saturating_add(other.messages),
+            segments: self.segments.saturating_add(other.segments),
+        }
+    }
+}
+
+/// A claimed request that has not started.
+#[derive(Clone, Copy, Debug)]
+pub struct Reservation {
+    pub campaign_id: i64,
+    pub cost: Cost,
+    /// The start of the permit that it did not use, in microseconds; the limits get it back.
+    pub unused_us: Option<i64>,
+}
+
+/// The most that one request may cost under these limits.
+pub fn max_request_cost(limits: &[Rate]) -> i32 {
+    let parts = limits.iter().map(|rate| rate.limit.get() / REQUEST_PART);
+    let smallest = parts.min().unwrap_or(u32::MAX).max(1);
+    i32::try_from(smallest).unwrap_or(i32::MAX)
+}
+
+/// The key of a provider account's row.
+pub fn provider_scope(provider: &str) -> String {
+    format!("provider/{provider}")
+}
+
+/// The provider of such a row.
+pub fn provider_of(scope: &str) -> &str {
+    scope.strip_prefix("provider/").unwrap_or(scope)
+}
+
+/// The key of a campaign's row.
+pub fn campaign_scope(campaign_id: i64) -> String {
+    format!("campaign/{campaign_id}")
+}
+
+fn micros(span: Duration) -> i64 {
+    i64::try_from(span.as_micros()).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,295 @@
+//! The limit that all workers share, one row of the database. Every request gets the instant at which
+//! it may start, and these instants are spaced so that no sliding window ever holds more than the
+//! limit, whichever worker sends and however often it restarts.
+//!
+//! A worker knows the database's clock with an error. It starts a request while its own clock shows
+//! the middle of the *tolerance* after the permitted instant, so that the true start lies within the
+//! tolerance whatever the error was. Instants are spaced for the widest tolerance in use: the starts
+//! of workers whose clocks differ never put one too many into a window. A worker that has been the
+//! only user for a whole window has the same error for all its starts, which then does not count:
+//! its instants are spaced for [`MIN_TOLERANCE`] alone, however far away the database is.
+
+use std::time::Duration;
+
+use super::long_window::bucket_us;
+use super::state::{LastPermit, LimitState, Usage};
+use super::{LONG_WINDOW, MAX_LOOK_AHEAD, MIN_TOLERANCE, SLEW_DIVISOR, max_request_cost, micros};
+use crate::rate::Rate;
+use crate::sms::Timestamp;
+
+/// The limit of a provider's account or of a campaign. Instants are in microseconds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SharedLimit {
+    next_us: i64,
+    max_cost: i32,
+    /// In milliseconds.
+    paused_until: i64,
+    /// Why the provider asked for the pause.
+    pause_reason: Option<String>,
+    state: LimitState,
+    limits: Vec<Rate>,
+    spacing_us: i64,
+    /// The tolerance that the spacing allows for.
+    tolerance_us: i64,
+    /// Additional space where another worker had the last permit.
+    handover_us: i64,
+    user: User,
+}
+
+/// The worker that takes permits now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct User {
+    worker_id: i64,
+    tolerance_us: i64,
+    is_alone: bool,
+}
+
+/// `next_us, cost_max, buckets, stopped_until, stop_reason` of a row.
+pub type SharedLimitRow = (i64, i32, String, i64, Option<String>);
+
+impl SharedLimit {
+    pub fn from_row(
+        (next_us, max_cost, state, paused_until, pause_reason): SharedLimitRow,
+    ) -> Self {
+        Self {
+            next_us,
+            max_cost,
+            paused_until,
+            pause_reason,
+            // An unreadable state counts as none.
+            state: serde_json::from_str(&state).unwrap_or_default(),
+            ..Self::default()
+        }
+    }
+
+    pub fn to_row(&self) -> SharedLimitRow {
+        let state = serde_json::to_string(&self.state).unwrap_or_else(|_| "{}".to_owned());
+        let reason = self.pause_reason.clone();
+        (
+            self.next_us,
+            self.max_cost,
+            state,
+            self.paused_until,
+            reason,
+        )
+    }
+
+    /// Applies the limits that all workers agreed on. A request of this worker starts within
+    /// `tolerance` of its permitted instant.
+    pub fn begin(&mut self, limits: &[Rate], worker_id: i64, now_us: i64, tolerance: Duration) {
+        self.state.prune(now_us);
+        self.limits = limits.to_vec();
+        let longest = self.longest_window();
+        let is_idle = self.next_us.saturating_add(longest) < now_us;
+        if self.max_cost < 1 || is_idle {
+            self.max_cost = 1;
+        }
+        self.set_tolerance(worker_id, micros(tolerance), now_us);
+        self.spacing_us = self.spacing(self.max_cost, self.tolerance_us);
+        self.apply_wider_limit();
+        // A clock that was set back must not block every worker until it has caught up.
+        let furthest = now_us
+            .saturating_add(longest.max(self.spacing_us.saturating_mul(i64::from(self.max_cost))))
+            .saturating_add(self.tolerance_us + micros(MAX_LOOK_AHEAD));
+        self.next_us = self.next_us.min(furthest);
+    }
+
+    /// Under a wider limit than that of the last permit, the next one may be earlier.
+    fn apply_wider_limit(&mut self) {
+        let Some(last) = self.state.last else { return };
+        if self.unit_spacing() < last.spacing_us {
+            let widest_us = self.user.tolerance_us.max(self.state.widest_tolerance());
+            let spacing = self.spacing(self.max_cost, widest_us);
+            let next_us = spacing.saturating_mul(i64::from(last.cost.max(1)));
+            self.next_us = self.next_us.min(last.at_us.saturating_add(next_us));
+        }
+    }
+
+    /// The space that the limits alone require after a message of cost 1, for any worker.
+    fn unit_spacing(&self) -> i64 {
+        self.spacing(1, micros(MIN_TOLERANCE))
+    }
+
+    fn set_tolerance(&mut self, worker_id: i64, tolerance_us: i64, now_us: i64) {
+        let tolerance_us = tolerance_us.max(micros(MIN_TOLERANCE));
+        let widest_us = tolerance_us.max(self.state.widest_tolerance());
+        let last = self.state.usage;
+        let same = last.filter(|usage| usage.is_of(worker_id, tolerance_us));
+        let alone_after = self.longest_window().saturating_add(widest_us);
+        let is_alone =
+            same.is_some_and(|usage| usage.since_us.saturating_add(alone_after) < now_us);
+        self.tolerance_us = if is_alone {
+            micros(MIN_TOLERANCE)
+        } else {
+            widest_us
+        };
+        self.handover_us = match (last, same) {
+            // The other worker's permits were spaced for that worker alone.
+            (Some(usage), None) if usage.is_alone => widest_us - micros(MIN_TOLERANCE),
+            _ => 0,
+        };
+        self.user = User {
+            worker_id,
+            tolerance_us,
+            is_alone,
+        };
+    }
+
+    /// Whether any limit applies; without one every message may start at once.
+    pub fn is_limited(&self) -> bool {
+        self.spacing_us > 0 || !self.limits.is_empty()
+    }
+
+    /// The highest recent cost: an estimate of what the next message costs.
+    pub fn usual_cost(&self) -> i32 {
+        self.max_cost.max(1)
+    }
+
+    /// The most that one request may cost under these limits.
+    pub fn max_request_cost(&self) -> i32 {
+        max_request_cost(&self.limits)
+    }
+
+    /// Permits nothing before `until`; a later end that is known already is kept.
+    pub fn pause(&mut self, until: Timestamp, reason: &str) {
+        if until.as_millis() > self.paused_until {
+            self.paused_until = until.as_millis();
+            self.pause_reason = Some(reason.to_owned());
+        }
+    }
+
+    /// The first instant, at or after `from_us`, at which a message of `cost` may start.
+    pub fn earliest(&self, cost: i32, from_us: i64) -> i64 {
+        let mut start_us = from_us.max(self.paused_until.saturating_mul(1_000));
+        if self.spacing_us > 0 {
+            let extra = i64::from((cost - self.max_cost).max(0));
+            let spacing = self.spacing_for(cost.max(self.max_cost));
+            let next_us = self.next_us.saturating_add(self.handover_us);
+            start_us = start_us.max(next_us.saturating_add(extra.saturating_mul(spacing)));
+        }
+        for rate in self.long_windows() {
+            if let Some(buckets) = self.state.windows.get(&rate.window.as_secs()) {
+                start_us = start_us.max(buckets.earliest(*rate, cost, start_us));
+            }
+        }
+        start_us
+    }
+
+    /// Uses the permit for a message of `cost`.
+    pub fn take(&mut self, cost: i32, start_us: i64) {
+        self.max_cost = self.max_cost.max(cost);
+        self.spacing_us = self.spacing_for(self.max_cost);
+        self.next_us =
+            start_us.saturating_add(self.spacing_us.saturating_mul(i64::from(cost.max(1))));
+        self.note_usage(start_us);
+        self.state.last = (self.spacing_us > 0).then(|| LastPermit {
+            at_us: start_us,
+            cost,
+            spacing_us: self.unit_spacing(),
+        });
+        let windows: Vec<Rate> = self.long_windows().copied().collect();
+        for rate in windows {
+            let buckets = self.state.windows.entry(rate.window.as_secs());
+            buckets.or_default().add(rate, cost, start_us);
+        }
+    }
+
+    /// Takes back a permit at which nothing started. Where a later one was given out already, the
+    /// short windows stay as they are, because that one was spaced from this.
+    pub fn give_back(&mut self, cost: i32, start_us: i64) {
+        let spacing = self.spacing_us.saturating_mul(i64::from(cost.max(1)));
+        if self.next_us == start_us.saturating_add(spacing) {
+            self.next_us = start_us;
+            self.state.last = None;
+        }
+        let windows: Vec<Rate> = self.long_windows().copied().collect();
+        for rate in windows {
+            if let Some(buckets) = self.state.windows.get_mut(&rate.window.as_secs()) {
+                buckets.subtract(rate, cost, start_us);
+            }
+        }
+    }
+
+    /// Treats every window as full from now: the clock was set, so what they hold is not known.
+    pub fn fill(&mut self, now_us: i64) {
+        let longest = self.longest_window();
+        self.next_us = now_us
+            .saturating_add(longest)
+            .saturating_add(self.tolerance_us);
+        self.state.last = None;
+        let windows: Vec<Rate> = self.long_windows().copied().collect();
+        for rate in windows {
+            if let Some(buckets) = self.state.windows.get_mut(&rate.window.as_secs()) {
+                buckets.merge_into(now_us.div_euclid(bucket_us(rate)));
+            }
+        }
+    }
+
+    fn note_usage(&mut self, start_us: i64) {
+        let longest = self.longest_window();
+        if longest == 0 {
+            return;
+        }
+        let User {
+            worker_id,
+            tolerance_us,
+            is_alone,
+        } = self.user;
+        // Until then it may share a window with what comes after it.
+        let until_us = start_us.saturating_add(longest + 2 * tolerance_us);
+        self.state.note_tolerance(tolerance_us, until_us);
+        let usage = self.state.usage;
+        let same = usage.filter(|usage| usage.is_of(worker_id, tolerance_us));
+        self.state.usage = Some(Usage {
+            worker_id,
+            tolerance_us,
+            since_us: same.map_or(start_us, |usage| usage.since_us),
+            is_alone,
+        });
+        self.handover_us = 0;
+    }
+
+    /// The longest window that is kept by spacing, with room for a clock that is being corrected.
+    fn longest_window(&self) -> i64 {
+        let windows = self.short_windows().map(|rate| micros(rate.window));
+        windows
+            .max()
+            .map_or(0, |longest| longest + longest / SLEW_DIVISOR)
+    }
+
+    fn short_windows(&self) -> impl Iterator<Item = &Rate> {
+        self.limits.iter().filter(|rate| rate.window < LONG_WINDOW)
+    }
+
+    fn long_windows(&self) -> impl Iterator<Item = &Rate> {
+        self.limits.iter().filter(|rate| rate.window >= LONG_WINDOW)
+    }
+
+    fn spacing(&self, max_cost: i32, tolerance_us: i64) -> i64 {
+        self.short_windows()
+            .map(|rate| spacing_us(*rate, max_cost, tolerance_us))
+            .max()
+            .unwrap_or(0)
+    }
+
+    fn spacing_for(&self, max_cost: i32) -> i64 {
+        self.spacing_us
+            .max(self.spacing(max_cost, self.tolerance_us))
+    }
+}
+
+/// The distance between two messages of cost 1, so that any `N` costs in a row span more than a
+/// window and a tolerance. An expensive message counts whole in the window that it opens, hence
+/// `max_cost`.
+fn spacing_us(rate: Rate, max_cost: i32, tolerance_us: i64) -> i64 {
+    let limit = i64::from(rate.limit.get());
+    let room = (limit + 1 - i64::from(max_cost)).max(1);
+    let window_us = micros(rate.window);
+    let span = window_us + window_us / SLEW_DIVISOR + tolerance_us;
+    (span + room - 1) / room
+}
+
+#[cfg(test)]
+mod tests;
+#[cfg(test)]
+mod workers_tests;

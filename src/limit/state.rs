@@ -1,0 +1,62 @@
+//! What a limit's row keeps beside its next permit, as JSON: the counts of its long windows, and how
+//! its workers used it. All of it expires, so a dead worker leaves nothing to clean up.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::long_window::Buckets;
+
+/// Instants are in microseconds of the database's clock.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(super) struct LimitState {
+    /// By the length of the window in seconds.
+    pub(super) windows: BTreeMap<u64, Buckets>,
+    /// Each tolerance in use, and until when it matters.
+    tolerances: BTreeMap<i64, i64>,
+    pub(super) usage: Option<Usage>,
+    pub(super) last: Option<LastPermit>,
+}
+
+/// Consecutive permits of one worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Usage {
+    pub(super) worker_id: i64,
+    pub(super) tolerance_us: i64,
+    pub(super) since_us: i64,
+    /// The last permit was spaced for this worker alone.
+    pub(super) is_alone: bool,
+}
+
+/// The last permit that was given out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct LastPermit {
+    pub(super) at_us: i64,
+    pub(super) cost: i32,
+    /// The space that the limits required then after a message of cost 1.
+    pub(super) spacing_us: i64,
+}
+
+impl LimitState {
+    /// Drops what has expired.
+    pub(super) fn prune(&mut self, now_us: i64) {
+        self.tolerances.retain(|_, until_us| *until_us > now_us);
+    }
+
+    pub(super) fn note_tolerance(&mut self, tolerance_us: i64, until_us: i64) {
+        let until = self.tolerances.entry(tolerance_us).or_default();
+        *until = until_us.max(*until);
+    }
+
+    /// The widest tolerance that any recent permit was used with.
+    pub(super) fn widest_tolerance(&self) -> i64 {
+        self.tolerances.keys().next_back().copied().unwrap_or(0)
+    }
+}
+
+impl Usage {
+    pub(super) fn is_of(&self, worker_id: i64, tolerance_us: i64) -> bool {
+        self.worker_id == worker_id && self.tolerance_us == tolerance_us
+    }
+}

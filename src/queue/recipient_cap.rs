@@ -1,0 +1,114 @@
+//! How often one recipient may get a message, over all campaigns and workers.
+
+use super::{Admission, Settlement, Transition};
+use crate::phone::Phone;
+use crate::rate::Rates;
+use crate::sms::{Class, Failure, Sms, Timestamp, millis};
+use std::time::Duration;
+
+/// The caps, and the instant at which they are checked.
+#[derive(Clone, Copy)]
+pub struct RecipientCap<'a> {
+    pub caps: &'a Rates,
+    pub now: Timestamp,
+    /// Starts are known to within this.
+    pub tolerance: Duration,
+}
+
+impl RecipientCap<'_> {
+    /// Checks a message against earlier starts to its phone. `None`: it may start; otherwise what to do
+    /// with it, and when it counts as started.
+    pub fn check(self, sms: &Sms, phone: &Phone, starts: &[i64]) -> Option<(Admission, i64)> {
+        let at = self.earliest(starts)?;
+        if at <= self.now.minus(self.tolerance).as_millis() {
+            return None;
+        }
+        let until = Timestamp::from_millis(at).plus(self.tolerance);
+        let admission = if sms.expires_at.is_some_and(|expires_at| expires_at <= until) {
+            let why = "its time runs out before its recipient may be texted again";
+            Admission::Fail(Failure::new(Class::Expired, why))
+        } else {
+            let phone = phone.clone();
+            Admission::Wait { phone, until }
+        };
+        Some((admission, until.as_millis()))
+    }
+
+    /// The first instant at which no window would hold too many.
+    fn earliest(self, starts: &[i64]) -> Option<i64> {
+        let mut newest_first = starts.to_vec();
+        newest_first.sort_unstable_by(|one, other| other.cmp(one));
+        let caps = self.caps.0.iter();
+        caps.filter_map(|cap| {
+            let nth = usize::try_from(cap.limit.get()).ok()?.checked_sub(1)?;
+            let start = newest_first.get(nth)?;
+            Some(start.saturating_add(millis(cap.window)))
+        })
+        .max()
+    }
+}
+
+/// Whether the claim's request may have reached the recipient; `None` where the settlement does not say.
+pub fn may_have_reached(settlement: &Settlement) -> Option<bool> {
+    match &settlement.transition {
+        Transition::Sent(_) | Transition::Unknown(_) | Transition::Ready { in_doubt: true, .. } => {
+            Some(true)
+        }
+        Transition::Failed(_) | Transition::FoundRejected(_) | Transition::Ready { .. } => {
+            Some(false)
+        }
+        Transition::NotAdmitted(_) | Transition::Refunded => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::limit::MIN_TOLERANCE;
+
+    fn earliest(caps: &str, starts: &[i64]) -> Option<i64> {
+        let caps = caps.parse().expect("rates");
+        let cap = RecipientCap {
+            caps: &caps,
+            now: Timestamp::from_millis(100_000),
+            tolerance: MIN_TOLERANCE,
+        };
+        cap.earliest(starts)
+    }
+
+    #[test]
+    fn strictest_cap_decides() {
+        let starts = [10_000, 60_000, 90_000];
+        for (caps, at) in [
+            ("1/30s", Some(120_000)),
+            ("2/30s", Some(90_000)),
+            ("3/60s", Some(70_000)),
+            ("4/day", None),
+            ("1/30s,3/60s", Some(120_000)),
+        ] {
+            assert_eq!(earliest(caps, &starts), at, "{caps}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn starts_at_the_permitted_instants_never_exceed_a_cap(
+            count in 1_u32..4,
+            window in 1_i64..20,
+            waits in prop::collection::vec(0_i64..30_000, 1..30),
+        ) {
+            let caps = format!("{count}/{window}s");
+            let mut starts: Vec<i64> = Vec::new();
+            let mut now = 0;
+            for wait in waits {
+                now = earliest(&caps, &starts).map_or(now + wait, |at| at.max(now + wait));
+                starts.push(now);
+            }
+            let count = count as usize;
+            let full = starts.windows(count + 1).any(|some| some[count] < some[0] + window * 1_000);
+            prop_assert!(!full, "{starts:?}");
+        }
+    }
+}
