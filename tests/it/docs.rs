@@ -22,16 +22,19 @@ use crate::support::{Scratch, repository};
 /// The address that the pages give the practice gateway; a test uses a free port instead.
 const GATEWAY: &str = "127.0.0.1:8025";
 
+/// How lines of progress begin, which are printed every few seconds.
+const PROGRESS: &str = "sending: ";
+
 /// What differs from run to run, and what replaces it on both sides of a comparison.
 const VARIABLE: [(&str, &str); 6] = [
     (
-        r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC) to \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC(, in \d+(\.\d+)? m?s \(\d+(\.\d+)?/s\))?",
+        r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC) to \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC(, in \d+(\.\d+)? m?s \(\d+(\.\d+)?/(s|min)\))?",
         "[TIME] to [TIME]",
     ),
     (r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC", "[TIME]"),
     (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z", "[TIME]"),
     (
-        r"in \d+(\.\d+)? m?s \(\d+(\.\d+)?/s\)",
+        r"in \d+(\.\d+)? m?s \(\d+(\.\d+)?/(s|min)\)",
         "in [DURATION] ([RATE])",
     ),
     (r#""(elapsed_ms|rate|took_ms)": [\d.]+"#, "\"$1\": [NUMBER]"),
@@ -295,7 +298,12 @@ impl Session {
             text.insert_str(0, "^C");
         }
         let text = self.to_page(&text);
-        text.trim_end().lines().map(str::to_owned).collect()
+        // A terminal shows progress as a bar instead, and removes it.
+        let lines = text.trim_end().lines();
+        lines
+            .filter(|line| !line.starts_with(PROGRESS))
+            .map(str::to_owned)
+            .collect()
     }
 }
 
