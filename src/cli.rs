@@ -1,4 +1,4 @@
-//! The command line: the flags that every command takes, and one arm per command.
+//! The command line: the flags of every command, and the list of commands.
 
 use std::path::PathBuf;
 
@@ -10,23 +10,23 @@ use crate::commands::{
     run, sandbox, send, set, settle, status, suppress,
 };
 use crate::config::{Environment, Flags};
-use crate::console::{self, Console, Talk};
+use crate::console::{Console, Verbosity};
 use crate::exit::Exit;
 use crate::logging;
 
 const EXAMPLES: &str = "\
 Examples:
   smsq run recipients.csv --template welcome.txt   practise the whole job on this machine
-  smsq init                                        write smsq.toml, where your provider goes
+  smsq init                                        write smsq.toml, to describe your provider
   smsq import list.csv --text \"Hi {{ name }}\" --dry-run
   smsq send --rate 50/s
   smsq report --failed --format csv --output failed.csv
 
-Exit status: 0 done; 1 done, but some failed or are unknown; 2 could not run; 3 stopped before the
-end, mend and `send` again; 130 and 143 stopped by a signal.";
+Exit status: 0 done; 1 done, but some messages failed or are unknown; 2 could not run; 3 stopped
+before the end, fix the cause and `send` again; 130 and 143 stopped by a signal.";
 
-/// Sends a campaign of text messages from a list, through any SMS HTTP API: loses nothing, repeats
-/// nothing, keeps the limit, and says who was not reached and why.
+/// Sends a campaign of text messages from a list, through any SMS HTTP API: loses no message, sends none twice,
+/// respects rate limits, and reports who was not reached and why.
 #[derive(Debug, Parser)]
 #[command(name = "smsq", version, after_help = EXAMPLES, arg_required_else_help = true)]
 #[command(max_term_width = 100)]
@@ -38,34 +38,23 @@ pub struct Cli {
 }
 
 #[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Global options")]
 struct Global {
-    /// The configuration; else `$SMSQ_CONFIG`, ./smsq.toml, or smsq/smsq.toml in the user's config folder
-    #[arg(
-        long,
-        global = true,
-        value_name = "FILE",
-        help_heading = "Global options"
-    )]
+    /// The configuration file [default: `$SMSQ_CONFIG`, `./smsq.toml`, or `smsq/smsq.toml` in the user's config folder]
+    #[arg(long, global = true, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Where the queue lives, like `sqlite://smsq.db` [default: setting `database.url`]
-    #[arg(
-        long,
-        global = true,
-        value_name = "URL",
-        help_heading = "Global options"
-    )]
+    /// The database, such as `sqlite://smsq.db` [default: setting `database.url`]
+    #[arg(long, global = true, value_name = "URL")]
     database: Option<String>,
-    /// How data is printed: csv and html for `report` only
+    /// How data is printed: text or json; for `report` also csv or html
     #[arg(long, global = true, value_name = "FORMAT", default_value = "text")]
-    #[arg(hide_possible_values = true, help_heading = "Global options")]
+    #[arg(hide_possible_values = true)]
     format: Format,
-    /// Say more: each message (-v), what goes on inside (-vv)
+    /// Print more: each message (-v), internal events (-vv)
     #[arg(short, long, global = true, action = ArgAction::Count)]
-    #[arg(help_heading = "Global options")]
     verbose: u8,
-    /// Say only what is wrong
+    /// Print only warnings and errors besides the data
     #[arg(short, long, global = true, conflicts_with = "verbose")]
-    #[arg(help_heading = "Global options")]
     quiet: bool,
 }
 
@@ -79,9 +68,15 @@ enum Command {
     Retry(retry::Args),
     Settle(settle::Args),
     Set(set::Args),
-    Pause(campaign::PauseArgs),
-    Resume(campaign::ResumeArgs),
-    Cancel(campaign::CancelArgs),
+    /// Pause a campaign: its messages wait until `resume`; requests in flight are still settled
+    #[command(after_help = "Example:\n  smsq pause --campaign welcome-3f2a91")]
+    Pause(campaign::Args),
+    /// Continue a paused, stopped or cancelled campaign; messages that were cancelled stay cancelled
+    #[command(after_help = "Example:\n  smsq resume --campaign welcome-3f2a91 && smsq send")]
+    Resume(campaign::Args),
+    /// Cancel a campaign, without asking: what was not sent will not be, and can be imported again
+    #[command(after_help = "Example:\n  smsq cancel --campaign welcome-3f2a91")]
+    Cancel(campaign::Args),
     Suppress(suppress::Args),
     Purge(purge::Args),
     Providers(providers::Args),
@@ -92,57 +87,50 @@ enum Command {
 }
 
 impl Cli {
-    /// What clap cannot see: which formats a command can print.
-    pub fn checked(self) -> Result<Self, clap::Error> {
-        let for_report = matches!(self.global.format, Format::Csv | Format::Html);
-        if for_report && !matches!(self.command, Command::Report(_)) {
-            let message = "`--format csv` and `--format html` are for `smsq report`; every other \
-                           command prints `text` or `json`";
+    /// Parses the arguments of the process.
+    pub fn parse_arguments() -> Result<Self, clap::Error> {
+        let cli = Self::try_parse()?;
+        let is_for_report = matches!(cli.global.format, Format::Csv | Format::Html);
+        if is_for_report && !matches!(cli.command, Command::Report(_)) {
+            let message = "`--format csv` and `--format html` are for `smsq report`; other commands print \
+                           `text` or `json`";
             return Err(Self::command().error(ErrorKind::InvalidValue, message));
         }
-        Ok(self)
+        Ok(cli)
     }
 
     pub fn console(&self) -> Console {
-        let talk = match (self.global.quiet, self.global.verbose) {
-            (true, _) => Talk::Little,
-            (false, 0) => Talk::Some,
-            (false, _) => Talk::Much,
+        let verbosity = match (self.global.quiet, self.global.verbose) {
+            (true, _) => Verbosity::Quiet,
+            (false, 0) => Verbosity::Normal,
+            (false, _) => Verbosity::Verbose,
         };
-        let format = match self.global.format {
-            Format::Json => console::Format::Json,
-            _ => console::Format::Text,
-        };
-        Console::new(talk, format)
+        Console::new(verbosity, self.global.format == Format::Json)
     }
 
-    /// Warns about each kind of url on the command line that has a password: every user of this machine can
-    /// read the arguments of a process.
+    /// Warns about urls on the command line with a password: other users can read a process's arguments.
     pub fn warn_of_passwords(&self, console: &Console) {
-        let place = |from: &str, variable: &str, setting: &str| {
+        let warn = |place: &str, alternatives: &str| {
             console.warn(&format!(
-                "the password in {from} is visible to other users of this machine; use {variable} or {setting}"
+                "the password in {place} is visible to other users of this machine; use {alternatives}"
             ));
         };
         if self.global.database.as_deref().is_some_and(has_password) {
-            place(
-                "`--database`",
-                "SMSQ__DATABASE__PASSWORD",
-                "`database.password_file`",
-            );
+            let alternatives = "SMSQ__DATABASE__PASSWORD or `database.password_file`";
+            warn("`--database`", alternatives);
         }
         if let Command::Import(args) = &self.command
             && args.redis_url().is_some_and(has_password)
         {
-            place(
+            warn(
                 "the redis:// url",
-                "SMSQ__REDIS__PASSWORD",
-                "`redis.password`",
+                "SMSQ__REDIS__PASSWORD or `redis.password`",
             );
         }
     }
 
-    /// Runs the command. Those that need no configuration are not kept from running by a faulty one.
+    /// Runs the command. `init`, `completions` and `sandbox` do not read the configuration, so they run also if
+    /// it is invalid.
     pub async fn run(self, console: Console) -> anyhow::Result<Exit> {
         match &self.command {
             Command::Init(args) => return init::run(args, &console),
@@ -181,18 +169,18 @@ impl Cli {
         }
     }
 
-    /// The settings that flags stand for.
+    /// The flags that override settings.
     fn flags(&self) -> Flags {
-        let pace = match &self.command {
-            Command::Send(args) => Some(&args.pace),
-            Command::Run(args) => Some(&args.pace),
+        let send = match &self.command {
+            Command::Send(args) => Some(&args.flags),
+            Command::Run(args) => Some(&args.flags),
             _ => None,
         };
         Flags {
             config: self.global.config.clone(),
             database: self.global.database.clone(),
-            concurrency: pace.and_then(|pace| pace.concurrency),
-            on_unknown: pace.and_then(|pace| pace.on_unknown.clone()),
+            concurrency: send.and_then(|flags| flags.concurrency),
+            on_unknown: send.and_then(|flags| flags.on_unknown.clone()),
         }
     }
 }
@@ -208,7 +196,7 @@ fn has_password(url: &str) -> bool {
     password.is_some_and(|(user, password)| !user.contains(['/', '?']) && !password.is_empty())
 }
 
-/// Whether the arguments ask for JSON, for faults that keep them from being parsed.
+/// Whether the arguments ask for JSON; for errors of the arguments themselves.
 pub fn wants_json() -> bool {
     let arguments: Vec<_> = std::env::args_os().collect();
     let pairs = arguments.windows(2);
@@ -218,8 +206,7 @@ pub fn wants_json() -> bool {
             .any(|pair| pair[0] == "--format" && pair[1] == "json")
 }
 
-/// The process's environment. What is not Unicode cannot be a setting; it is kept legible so that
-/// the fault can name it.
+/// The environment of the process. Invalid UTF-8 is replaced, so that an error can name the variable.
 fn environment() -> Environment {
     std::env::vars_os()
         .map(|(name, value)| {
@@ -234,12 +221,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_command_line_is_well_formed() {
+    fn command_line_is_well_formed() {
         Cli::command().debug_assert();
     }
 
     #[test]
-    fn every_command_teaches_with_an_example() {
+    fn every_command_has_an_example() {
         for command in Cli::command().get_subcommands() {
             let name = command.get_name();
             let examples = command.get_after_help().map(ToString::to_string);
@@ -279,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn global_flags_stand_before_or_after_the_command() {
+    fn global_flags_work_before_and_after_the_command() {
         for line in [
             ["smsq", "--format", "json", "status"],
             ["smsq", "status", "--format", "json"],

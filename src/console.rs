@@ -1,6 +1,5 @@
-//! The only printer: data goes to standard output, talk and progress to standard error, so that
-//! `smsq … > file` holds data and nothing else. A reader that closes standard output (`| head`) has
-//! had enough: that is no fault.
+//! Prints data to standard output, and messages and progress to standard error. A reader that closes standard
+//! output early (`| head`) is not an error.
 
 use std::error::Error;
 use std::fmt::Write as _;
@@ -16,222 +15,199 @@ use indicatif::{
 
 use crate::text::{duration, is_printable, printable};
 
-/// How far apart the lines of progress are where standard error is no terminal.
+/// How often a line of progress is printed if standard error is not a terminal.
 const LINE_EVERY: Duration = Duration::from_secs(5);
+const MAX_REDRAWS_PER_SECOND: u8 = 20;
 
-/// How often the bar is redrawn in a second, at most.
-const REDRAWS: u8 = 20;
-
-/// Moves to the top left and clears what is below.
-const CLEAR: &str = "\u{1b}[H\u{1b}[2J";
-
+const CURSOR_HOME_AND_CLEAR: &str = "\u{1b}[H\u{1b}[2J";
 const RED: &str = "\u{1b}[1;31m";
 const YELLOW: &str = "\u{1b}[1;33m";
 const CYAN: &str = "\u{1b}[36m";
 
-/// What data looks like.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Format {
-    #[default]
-    Text,
-    Json,
-}
-
-/// How much is said beside the data.
+/// How much is printed besides the data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Talk {
+pub enum Verbosity {
     /// `-q`: only warnings and errors.
-    Little,
+    Quiet,
     #[default]
-    Some,
-    /// `-v`: also what happens to each message.
-    Much,
+    Normal,
+    /// `-v`: also a line per message.
+    Verbose,
 }
 
-/// Where everything that is printed goes; clones share the one terminal.
+/// Prints everything that the program prints. Clones share the terminal.
 #[derive(Clone, Debug)]
 pub struct Console {
-    pub talk: Talk,
-    pub format: Format,
+    pub verbosity: Verbosity,
+    /// Data is printed as JSON.
+    pub is_json: bool,
     /// Standard error is a terminal.
-    pub terminal: bool,
-    colour: bool,
+    pub is_terminal: bool,
+    has_colour: bool,
     bars: MultiProgress,
 }
 
 impl Console {
-    /// Looks at the terminal and at `NO_COLOR`.
-    pub fn new(talk: Talk, format: Format) -> Self {
-        let set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
-        let terminal = io::stderr().is_terminal();
-        let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+    /// Colours are used on a terminal unless `NO_COLOR` is set.
+    pub fn new(verbosity: Verbosity, is_json: bool) -> Self {
+        let is_set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+        let is_terminal = io::stderr().is_terminal();
+        let is_dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+        let target = if is_terminal {
+            let screen = Box::new(Screen(Term::buffered_stderr()));
+            ProgressDrawTarget::term_like_with_hz(screen, MAX_REDRAWS_PER_SECOND)
+        } else {
+            ProgressDrawTarget::hidden()
+        };
         Self {
-            talk,
-            format,
-            terminal,
-            colour: terminal && !dumb && !set("NO_COLOR"),
-            bars: MultiProgress::with_draw_target(if terminal {
-                let screen = Screen(Term::buffered_stderr());
-                ProgressDrawTarget::term_like_with_hz(Box::new(screen), REDRAWS)
-            } else {
-                ProgressDrawTarget::hidden()
-            }),
+            verbosity,
+            is_json,
+            is_terminal,
+            has_colour: is_terminal && !is_dumb && !is_set("NO_COLOR"),
+            bars: MultiProgress::with_draw_target(target),
         }
     }
 
-    /// Prints `text` to standard output, without what would steer a terminal, and flushes.
-    pub fn data(&self, text: &str) -> io::Result<()> {
-        self.raw(&printable(text))
+    /// Prints `text`, without unprintable characters, to standard output.
+    pub fn print(&self, text: &str) -> io::Result<()> {
+        self.print_raw(&printable(text))
     }
 
     /// Clears the terminal that standard output goes to.
     pub fn clear(&self) -> io::Result<()> {
-        self.raw(CLEAR)
+        self.print_raw(CURSOR_HOME_AND_CLEAR)
     }
 
-    fn raw(&self, text: &str) -> io::Result<()> {
-        let print = || {
+    fn print_raw(&self, text: &str) -> io::Result<()> {
+        let printed = self.bars.suspend(|| {
             let mut out = io::stdout().lock();
             out.write_all(text.as_bytes())?;
             out.flush()
-        };
-        match self.bars.suspend(print) {
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe || is_hung_up(&error) => Ok(()),
-            ended => ended,
+        });
+        // A terminal that was closed gives EIO.
+        let eio = rustix::io::Errno::IO.raw_os_error();
+        match printed {
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+            Err(error) if error.raw_os_error() == Some(eio) && io::stdout().is_terminal() => Ok(()),
+            printed => printed,
         }
     }
 
-    /// Standard output for data too long to hold: write, flush, and ask [`closed`] about an error.
-    /// A file or another program gets every byte as it is, a terminal only what is safe to show.
+    /// Standard output, for data that is written in pieces. [`closed`] recognises the error of a closed pipe.
     pub fn output(&self) -> Output {
         Output {
             out: io::BufWriter::with_capacity(1 << 16, io::stdout()),
-            is_shown: io::stdout().is_terminal(),
-            begun: Vec::new(),
+            is_terminal: io::stdout().is_terminal(),
+            incomplete: Vec::new(),
         }
     }
 
-    /// A line of talk; nothing with `-q`.
-    pub fn say(&self, line: &str) {
-        if self.talk >= Talk::Some {
+    /// Prints a line to standard error; nothing with `-q`.
+    pub fn status(&self, line: &str) {
+        if self.verbosity >= Verbosity::Normal {
             self.line(&printable(line));
         }
     }
 
-    /// A line of talk that only `-v` shows.
+    /// Prints a line to standard error with `-v`.
     pub fn detail(&self, line: &str) {
-        if self.talk == Talk::Much {
+        if self.verbosity == Verbosity::Verbose {
             self.line(&printable(line));
         }
     }
 
     pub fn warn(&self, message: &str) {
-        self.line(&self.labelled(YELLOW, "warning", message));
+        self.labelled(YELLOW, "warning", message);
     }
 
-    /// `error: …`, and below it `hint: …` where there is one.
+    /// Prints `error: …`, and `hint: …` on a line of its own.
     pub fn error(&self, message: &str, hint: Option<&str>) {
-        self.line(&self.labelled(RED, "error", message));
+        self.labelled(RED, "error", message);
         if let Some(hint) = hint {
-            self.line(&self.labelled(CYAN, "hint", hint));
+            self.labelled(CYAN, "hint", hint);
         }
     }
 
-    /// Whether somebody is there to be asked.
+    /// Whether a question can be asked: standard input and standard error are terminals.
     pub fn can_ask(&self) -> bool {
-        self.terminal && self.format == Format::Text && io::stdin().is_terminal()
+        self.is_terminal && !self.is_json && io::stdin().is_terminal()
     }
 
-    /// Asks, and waits for a line: only a yes is a yes.
-    pub fn ask(&self, question: &str) -> bool {
+    /// Asks a question; only `y` and `yes` confirm it.
+    pub fn confirm(&self, question: &str) -> bool {
         let mut answer = String::new();
-        let heard = self.bars.suspend(|| {
+        let read = self.bars.suspend(|| {
             let mut out = io::stderr().lock();
             write!(out, "{} [y/N] ", printable(question))?;
             out.flush()?;
             io::stdin().read_line(&mut answer)
         });
-        heard.is_ok() && matches!(answer.trim().to_lowercase().as_str(), "y" | "yes")
+        read.is_ok() && matches!(answer.trim().to_lowercase().as_str(), "y" | "yes")
     }
 
-    /// Standard error for others who write there, such as the log: it goes around a progress bar.
+    /// Standard error for the log: it does not overwrite the progress bar.
     pub fn log(&self) -> Log {
         Log(self.bars.clone())
     }
 
-    /// Shows how far `what` ("sending", "importing") is, until it is dropped.
+    /// Shows the progress of `what` ("sending", "importing") until it is dropped.
     pub fn progress(&self, total: Option<u64>, what: &str) -> Progress {
-        let show = if self.talk == Talk::Little {
-            Show::Nothing
-        } else if self.terminal {
-            Show::Bar(self.bars.add(bar(total, what)))
+        if self.verbosity == Verbosity::Quiet {
+            Progress::Hidden
+        } else if self.is_terminal {
+            Progress::Bar(self.bars.add(bar(total, what)))
         } else {
-            Show::Lines(
-                self.clone(),
-                Mutex::new(Lines::new(total, what, Instant::now())),
-            )
-        };
-        Progress(show)
-    }
-
-    fn labelled(&self, colour: &str, label: &str, message: &str) -> String {
-        let message = printable(message);
-        if self.colour {
-            format!("{colour}{label}:\u{1b}[0m {message}")
-        } else {
-            format!("{label}: {message}")
+            let lines = Lines::new(total, what, Instant::now());
+            Progress::Lines(self.clone(), Mutex::new(lines))
         }
     }
 
-    /// Nobody is left to be told when standard error cannot be written.
+    fn labelled(&self, colour: &str, label: &str, message: &str) {
+        let message = printable(message);
+        if self.has_colour {
+            self.line(&format!("{colour}{label}:\u{1b}[0m {message}"));
+        } else {
+            self.line(&format!("{label}: {message}"));
+        }
+    }
+
+    /// There is no other stream to report a failure on.
     fn line(&self, line: &str) {
         self.bars
             .suspend(|| writeln!(io::stderr().lock(), "{line}").unwrap_or_default());
     }
 }
 
-/// Whether standard output is a terminal that was closed.
-fn is_hung_up(error: &io::Error) -> bool {
-    let code = rustix::io::Errno::IO.raw_os_error();
-    error.raw_os_error() == Some(code) && io::stdout().is_terminal()
-}
-
-/// Whether the reader of standard output has gone: `error` or what it comes from is a broken pipe.
+/// Whether `error` or one of its sources is a broken pipe: the reader of standard output has closed it.
 pub fn closed(error: &(dyn Error + 'static)) -> bool {
-    let mut failure = Some(error);
-    while let Some(error) = failure {
-        if let Some(io) = error.downcast_ref::<io::Error>()
-            && io.kind() == io::ErrorKind::BrokenPipe
-        {
-            return true;
-        }
-        failure = error.source();
-    }
-    false
+    let mut errors = std::iter::successors(Some(error), |&error| error.source());
+    errors.any(|error| {
+        let error = error.downcast_ref::<io::Error>();
+        error.is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+    })
 }
 
-/// Standard output for what is written in pieces.
+/// Standard output for data that is written in pieces: printable on a terminal, unchanged elsewhere.
 #[derive(Debug)]
 pub struct Output<W: Write = io::BufWriter<io::Stdout>> {
     out: W,
-    /// It goes to a terminal.
-    is_shown: bool,
-    /// The first bytes of a character whose last ones have not been written yet.
-    begun: Vec<u8>,
+    is_terminal: bool,
+    /// The first bytes of a character whose other bytes have not been written yet.
+    incomplete: Vec<u8>,
 }
 
 impl<W: Write> Write for Output<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if !self.is_shown {
+        if !self.is_terminal {
             return self.out.write(bytes);
         }
-        let mut all = std::mem::take(&mut self.begun);
+        let mut all = std::mem::take(&mut self.incomplete);
         all.extend_from_slice(bytes);
         let whole = match std::str::from_utf8(&all) {
             Err(error) if error.error_len().is_none() => error.valid_up_to(),
             _ => all.len(),
         };
-        self.begun = all.split_off(whole);
+        self.incomplete = all.split_off(whole);
         let text = String::from_utf8_lossy(&all);
         self.out.write_all(printable(&text).as_bytes())?;
         Ok(bytes.len())
@@ -242,15 +218,15 @@ impl<W: Write> Write for Output<W> {
     }
 }
 
-/// Standard error, around the progress bar if there is one.
+/// Standard error for the log.
 #[derive(Debug)]
 pub struct Log(MultiProgress);
 
 impl Write for Log {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        // The escapes are those of the log's own colours: it takes out those of others.
-        let steers = |c: char| !is_printable(c) && !matches!(c, '\n' | '\t' | '\u{1b}');
-        let text = String::from_utf8_lossy(bytes).replace(steers, " ");
+        // Escapes are the log's own colours: it removes those in values.
+        let is_unsafe = |c: char| !is_printable(c) && !matches!(c, '\n' | '\t' | '\u{1b}');
+        let text = String::from_utf8_lossy(bytes).replace(is_unsafe, " ");
         self.0
             .suspend(|| io::stderr().lock().write_all(text.as_bytes()))?;
         Ok(bytes.len())
@@ -261,72 +237,65 @@ impl Write for Log {
     }
 }
 
-/// How far something long is: a bar on a terminal, otherwise a line every few seconds.
+/// The progress of long work: a bar on a terminal, otherwise a line every few seconds.
 #[derive(Debug)]
-pub struct Progress(Show);
-
-#[derive(Debug)]
-enum Show {
-    Nothing,
+pub enum Progress {
+    Hidden,
     Bar(ProgressBar),
     Lines(Console, Mutex<Lines>),
 }
 
 impl Progress {
-    /// Says how much is done by now; call it a few times a second, also when nothing has changed.
+    /// Sets how much is done; to be called a few times a second, also without a change.
     pub fn set(&self, done: u64) {
-        match &self.0 {
-            Show::Nothing => {}
-            Show::Bar(bar) => bar.set_position(done),
-            Show::Lines(console, lines) => {
-                let mut lines = lines.lock().unwrap_or_else(PoisonError::into_inner);
-                if let Some(line) = lines.due(done, Instant::now()) {
-                    console.line(&line);
-                }
-            }
+        if let Self::Bar(bar) = self {
+            bar.set_position(done);
         }
+        self.with_lines(|console, lines| {
+            if let Some(line) = lines.due(done, Instant::now()) {
+                console.line(&line);
+            }
+        });
     }
 
     pub fn set_total(&self, total: u64) {
-        match &self.0 {
-            Show::Nothing => {}
-            Show::Bar(bar) => {
-                if bar.length().is_none() {
-                    bar.set_style(style(true));
-                }
-                bar.set_length(total);
+        if let Self::Bar(bar) = self {
+            if bar.length().is_none() {
+                bar.set_style(style(true));
             }
-            Show::Lines(_, lines) => {
-                lines.lock().unwrap_or_else(PoisonError::into_inner).total = Some(total);
-            }
+            bar.set_length(total);
         }
+        self.with_lines(|_, lines| lines.total = Some(total));
     }
 
-    /// What else there is to say at this moment ("`cellar` is away: next try in 8 s"); `None` takes it back.
+    /// Sets a note that is shown beside the counts, such as "`cellar` is down: next try in 8 s".
     pub fn note(&self, note: Option<&str>) {
         let note = note.map(|note| printable(note).into_owned());
-        match &self.0 {
-            Show::Nothing => {}
-            Show::Bar(bar) => {
-                bar.set_message(note.map(|note| format!("· {note}")).unwrap_or_default());
-            }
-            Show::Lines(_, lines) => {
-                lines.lock().unwrap_or_else(PoisonError::into_inner).note = note;
-            }
+        if let Self::Bar(bar) = self {
+            let note = note.as_ref().map(|note| format!("· {note}"));
+            bar.set_message(note.unwrap_or_default());
+        }
+        self.with_lines(|_, lines| lines.note = note);
+    }
+
+    fn with_lines(&self, change: impl FnOnce(&Console, &mut Lines)) {
+        if let Self::Lines(console, lines) = self {
+            let mut lines = lines.lock().unwrap_or_else(PoisonError::into_inner);
+            change(console, &mut lines);
         }
     }
 }
 
 impl Drop for Progress {
     fn drop(&mut self) {
-        if let Show::Bar(bar) = &self.0 {
+        if let Self::Bar(bar) = self {
             bar.finish_and_clear();
         }
     }
 }
 
-/// The terminal, with the cursor behind the last character of the bar instead of at the end of its line: there a
-/// terminal would put the `^C` that it shows onto the next line, and that would be cleared, not the bar's.
+/// The terminal. Leaves the cursor behind the last character of the bar instead of at the end of its line: a
+/// terminal would wrap the `^C` that it echoes onto the next line, where it would be cleared instead of the bar.
 #[derive(Debug)]
 struct Screen(Term);
 
@@ -360,11 +329,11 @@ impl TermLike for Screen {
     }
 
     fn write_str(&self, text: &str) -> io::Result<()> {
-        let shown = text.trim_end_matches(' ');
-        // Spaces that make one more line are counted as that.
+        let trimmed = text.trim_end_matches(' ');
+        // Trailing spaces are needed where they fill one more line.
         let lines = |text| measure_text_width(text).div_ceil(usize::from(self.width()).max(1));
-        let is_same = shown.is_empty() || lines(shown) == lines(text);
-        self.0.write_str(if is_same { shown } else { text })
+        let is_same = trimmed.is_empty() || lines(trimmed) == lines(text);
+        self.0.write_str(if is_same { trimmed } else { text })
     }
 
     fn clear_line(&self) -> io::Result<()> {
@@ -377,15 +346,15 @@ impl TermLike for Screen {
 }
 
 fn bar(total: Option<u64>, what: &str) -> ProgressBar {
-    // Hidden until it stands in its `MultiProgress`, which draws it.
+    // Hidden: its `MultiProgress` draws it.
     ProgressBar::with_draw_target(total, ProgressDrawTarget::hidden())
         .with_prefix(what.to_owned())
         .with_style(style(total.is_some()))
 }
 
-fn style(with_total: bool) -> ProgressStyle {
-    let template = if with_total {
-        // The last two columns stay free for the `^C` of the terminal.
+fn style(has_total: bool) -> ProgressStyle {
+    let template = if has_total {
+        // The last two columns are for the `^C` that a terminal echoes.
         "{prefix} {wide_bar:.cyan/dim} {human_pos}/{human_len}  {rate}  {left}  {msg}  "
     } else {
         "{spinner:.cyan} {prefix} {human_pos}  {rate}  {msg}"
@@ -394,9 +363,10 @@ fn style(with_total: bool) -> ProgressStyle {
         write!(out, "{:.0}/s", HumanFloatCount(state.per_sec())).unwrap_or_default();
     };
     let left = |state: &ProgressState, out: &mut dyn std::fmt::Write| {
-        // Before anything is done, and while nothing gets done, nobody knows.
         if state.pos() > 0 && state.per_sec() > 0.01 {
-            write!(out, "{} left", duration(whole(state.eta()))).unwrap_or_default();
+            let seconds = state.eta().as_secs().max(1);
+            let left = duration(Duration::from_secs(seconds));
+            write!(out, "{left} left").unwrap_or_default();
         }
     };
     ProgressStyle::with_template(template)
@@ -406,21 +376,16 @@ fn style(with_total: bool) -> ProgressStyle {
         .progress_chars("━━─")
 }
 
-/// In whole seconds, at least one: an estimate is not more exact than that.
-fn whole(span: Duration) -> Duration {
-    Duration::from_secs(span.as_secs().max(1))
-}
-
-/// The plain form: which line is due when.
+/// Decides when a line of progress is printed.
 #[derive(Debug)]
-struct Lines {
+pub struct Lines {
     what: String,
     total: Option<u64>,
     note: Option<String>,
-    /// When the last line was due, and how much was done then: the rate is measured from there.
-    since: (Instant, u64),
-    /// The note of the last line, where nothing was done since: whoever waits for hours says so once.
-    told: Option<String>,
+    /// When the last line was due, and how much was done then.
+    last: (Instant, u64),
+    /// The note at that time: while nothing gets done, the same note is printed once.
+    last_note: Option<String>,
 }
 
 impl Lines {
@@ -429,35 +394,31 @@ impl Lines {
             what: what.to_owned(),
             total,
             note: None,
-            since: (now, 0),
-            told: None,
+            last: (now, 0),
+            last_note: None,
         }
     }
 
     fn due(&mut self, done: u64, now: Instant) -> Option<String> {
-        let span = now.duration_since(self.since.0);
-        if span < LINE_EVERY {
+        let (at, before) = self.last;
+        let seconds = now.duration_since(at).as_secs();
+        if seconds < LINE_EVERY.as_secs() {
             return None;
         }
-        let rate = done
-            .saturating_sub(self.since.1)
-            .checked_div(span.as_secs());
-        let is_told = done == self.since.1 && self.note.is_some() && self.note == self.told;
-        self.since = (now, done);
-        self.told.clone_from(&self.note);
-        if is_told {
+        let is_repeated = done == before && self.note.is_some() && self.note == self.last_note;
+        self.last = (now, done);
+        self.last_note.clone_from(&self.note);
+        if is_repeated {
             return None;
         }
+        let rate = done.saturating_sub(before) / seconds;
         let mut line = format!("{}: {}", self.what, HumanCount(done));
         if let Some(total) = self.total {
             let _ = write!(line, " of {}", HumanCount(total));
         }
-        let rate = rate.unwrap_or(0);
         let _ = write!(line, ", {}/s", HumanCount(rate));
-        if let Some(seconds) = self
-            .total
-            .and_then(|total| total.saturating_sub(done).checked_div(rate))
-        {
+        let left = self.total.map(|total| total.saturating_sub(done));
+        if let Some(seconds) = left.and_then(|left| left.checked_div(rate)) {
             let left = duration(Duration::from_secs(seconds));
             let _ = write!(line, ", {left} left");
         }
@@ -473,7 +434,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_of_progress_comes_every_few_seconds_with_rate_and_time_left() {
+    fn progress_line_has_rate_and_time_left() {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
         let mut lines = Lines::new(Some(50_000), "sending", start);
@@ -483,17 +444,17 @@ mod tests {
             Some("sending: 10,000 of 50,000, 2,000/s, 20 s left")
         );
         assert_eq!(lines.due(10_000, at(9)), None);
-        lines.note = Some("`cellar` is away: next try in 8 s".to_owned());
+        lines.note = Some("`cellar` is down: next try in 8 s".to_owned());
         assert_eq!(
             lines.due(10_000, at(10)).as_deref(),
-            Some("sending: 10,000 of 50,000, 0/s · `cellar` is away: next try in 8 s")
+            Some("sending: 10,000 of 50,000, 0/s · `cellar` is down: next try in 8 s")
         );
         assert_eq!(lines.due(10_000, at(15)), None);
         assert!(lines.due(10_500, at(20)).is_some());
     }
 
     #[test]
-    fn without_a_total_no_time_left_is_made_up() {
+    fn progress_line_without_total_has_no_time_left() {
         let start = Instant::now();
         let mut lines = Lines::new(None, "importing", start);
         assert_eq!(
@@ -503,12 +464,12 @@ mod tests {
     }
 
     #[test]
-    fn output_is_cleaned_on_a_terminal_and_exact_elsewhere() {
-        let written = |is_shown| {
+    fn output_is_printable_on_terminal_and_exact_elsewhere() {
+        let written = |is_terminal| {
             let mut output = Output {
                 out: Vec::new(),
-                is_shown,
-                begun: Vec::new(),
+                is_terminal,
+                incomplete: Vec::new(),
             };
             // One byte at a time: characters are cut in the middle.
             for byte in "北\u{1b}[2J\u{9b}\u{202e}é\n".bytes() {
@@ -521,9 +482,9 @@ mod tests {
     }
 
     #[test]
-    fn a_closed_pipe_is_found_below_other_errors() {
+    fn closed_finds_broken_pipe_in_sources() {
         #[derive(Debug, thiserror::Error)]
-        #[error("could not write the report")]
+        #[error("cannot write the report")]
         struct Outer(#[source] io::Error);
         assert!(closed(&Outer(io::ErrorKind::BrokenPipe.into())));
         assert!(!closed(&Outer(io::ErrorKind::StorageFull.into())));

@@ -1,4 +1,4 @@
-//! How a command ended, as the shell sees it. Scripts branch on these numbers: they do not change.
+//! The exit status of a command. Scripts depend on these numbers.
 
 use std::process::ExitCode;
 
@@ -6,22 +6,20 @@ use std::process::ExitCode;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Exit {
-    /// Done, and everything was sent. For `import`: something usable was imported, also when rows
-    /// were rejected.
+    /// Done, and everything was sent. For `import`: something usable was imported, also when rows were rejected.
     Done = 0,
-    /// Done, but some messages failed, expired or are unknown, nothing of a list could be used, or `--limit` was
-    /// reached and nothing was sent.
+    /// Done, but some messages failed, expired or are unknown; or no row of a list was usable.
     Incomplete = 1,
-    /// Could not run: usage, configuration, database, file; or the operator answered no. Nothing was changed.
+    /// Could not run: usage, configuration, database, file; or the user answered no. Nothing was changed.
     CouldNotRun = 2,
-    /// Stopped before the end: account refused, brake, paused, provider away too long. Nothing was
-    /// lost: mend it and `send` again.
+    /// Stopped before the end: account error, auto-pause, paused, provider down too long, `--no-wait`. Nothing
+    /// was lost.
     Halted = 3,
-    /// Stopped by SIGHUP (the terminal was closed, the connection lost), after settling what was running.
+    /// Stopped by SIGHUP (the terminal was closed), after settling requests in flight.
     HungUp = 129,
-    /// Stopped by SIGINT, after settling what was running.
+    /// Stopped by SIGINT, after settling requests in flight.
     Interrupted = 130,
-    /// Stopped by SIGTERM, after settling what was running.
+    /// Stopped by SIGTERM, after settling requests in flight.
     Terminated = 143,
 }
 

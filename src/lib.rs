@@ -1,23 +1,22 @@
-//! smsq sends a campaign of text messages from a list, through any SMS HTTP API, and does not lose,
-//! repeat or hurry a message while doing so. This page is the map; every module tells its own part.
+//! smsq sends a campaign of text messages from a list, through any SMS HTTP API. It loses no message, sends none
+//! twice, and respects rate limits.
 //!
-//! The life of a message: an import or another program's `INSERT` makes it *ready*. A worker's clerk
-//! gives it a moment within the limits and claims it, in one committed transaction: it is *sending*,
-//! and its request may start. What the provider answers settles it: *sent* (a row of the ledger),
-//! *failed* (with a class, a code and a reason), *ready* again at a later moment, or, when nobody can
-//! know, *unknown*. At every commit it stands in exactly one of these places.
+//! An import, or another program's `INSERT`, creates a *ready* message. A worker gets a permit from the rate
+//! limits, claims the message (*sending*) in a committed transaction, and starts the request. The provider's
+//! response settles it: *sent*, *failed* (with class, code and reason), *ready* again at a later time, or
+//! *unknown* if it may have been accepted. At every commit it is in exactly one of these places.
 //!
-//! - [`sms`]: the words everything speaks in: message, outcome, class, instant
-//! - [`phone`], [`rate`], [`window`], [`text`]: numbers in E.164; limits; hours and time zones;
-//!   placeholders and segments
+//! - [`sms`]: the types that all modules share: message, outcome, class, timestamp
+//! - [`phone`], [`rate`], [`window`], [`text`]: numbers in E.164; rate limits; sending windows and time zones;
+//!   templates and segments
 //! - [`import`]: from a file to the queue
-//! - [`store`]: the database, and the only place that knows SQL
-//! - [`provider`]: a message as an HTTP request, an answer as an outcome; the only HTTP client
-//! - [`sender`]: permit, claim, send, settle; pace, retries, outages, leases
+//! - [`store`]: the database, and the only module with SQL
+//! - [`provider`]: HTTP requests for messages, outcomes from responses; the only HTTP client
+//! - [`sender`]: permits, claims, requests, settlements; retries, outages, leases
 //! - [`report`]: who was reached, who was not, and why
 //! - [`sandbox`]: the practice gateway
 //! - [`atomic_file`]: output files that appear complete or not at all
-//! - [`cli`], [`commands`], [`config`], [`console`], [`exit`], [`logging`]: the program around them
+//! - [`cli`], [`commands`], [`config`], [`console`], [`exit`], [`logging`]: the command-line program
 
 pub mod atomic_file;
 pub mod cli;

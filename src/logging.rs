@@ -80,7 +80,7 @@ pub fn start(config: Config, console: &Console) {
     let console = console.clone();
     let builder = tracing_subscriber::fmt()
         .with_env_filter(EnvFilter::new(config.level.directives()))
-        .with_ansi(console.terminal)
+        .with_ansi(console.is_terminal)
         .with_writer(move || console.log());
     let started = match config.format {
         Format::Text => builder.with_target(false).try_init(),

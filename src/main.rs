@@ -1,15 +1,14 @@
-//! The process: parse, run, and turn what went wrong into a message and an exit status.
+//! The process: parses the arguments, runs the command, and turns errors into a message and an exit status.
 
 use std::process::ExitCode;
 
-use clap::Parser;
-use smsq::cli::Cli;
+use smsq::cli::{self, Cli};
 use smsq::commands;
 
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse().and_then(Cli::checked) {
+    let cli = match Cli::parse_arguments() {
         Ok(cli) => cli,
-        Err(error) => return commands::usage(&error, smsq::cli::wants_json()).into(),
+        Err(error) => return commands::usage(&error, cli::wants_json()).into(),
     };
     let console = cli.console();
     cli.warn_of_passwords(&console);

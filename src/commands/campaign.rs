@@ -1,63 +1,30 @@
-//! `smsq pause`, `resume` and `cancel`: the state of a campaign. Running workers see it within seconds.
+//! `smsq pause`, `resume` and `cancel`: change the state of a campaign. Running workers see it within seconds.
 
+use anyhow::bail;
 use serde_json::json;
 
-use super::words::{campaign_name, messages};
-use super::{Context, hinted};
+use super::Context;
+use super::values::campaign_name;
 use crate::exit::Exit;
-use crate::store::{Campaign, CampaignStatus};
+use crate::store::CampaignStatus;
+use crate::text::messages;
 
-const PAUSE_EXAMPLES: &str = "\
-Example:
-  smsq pause --campaign welcome-3f2a91";
-
-const RESUME_EXAMPLES: &str = "\
-Example:
-  smsq resume --campaign welcome-3f2a91 && smsq send";
-
-const CANCEL_EXAMPLES: &str = "\
-Example:
-  smsq cancel --campaign welcome-3f2a91";
-
-/// Pause a campaign: its messages wait until `resume`; what is on its way is still settled
 #[derive(Debug, clap::Args)]
-#[command(after_help = PAUSE_EXAMPLES)]
-pub struct PauseArgs {
-    /// Which campaign
+pub struct Args {
+    /// The campaign
     #[arg(long, value_name = "NAME", value_parser = campaign_name)]
     campaign: String,
 }
 
-/// Let a paused, stopped or cancelled campaign go on; messages that were cancelled stay cancelled
-#[derive(Debug, clap::Args)]
-#[command(after_help = RESUME_EXAMPLES)]
-pub struct ResumeArgs {
-    /// Which campaign
-    #[arg(long, value_name = "NAME", value_parser = campaign_name)]
-    campaign: String,
-}
-
-/// Cancel a campaign: what was never sent will not be, and can be imported again; nothing is asked
-#[derive(Debug, clap::Args)]
-#[command(after_help = CANCEL_EXAMPLES)]
-pub struct CancelArgs {
-    /// Which campaign
-    #[arg(long, value_name = "NAME", value_parser = campaign_name)]
-    campaign: String,
-}
-
-pub(crate) async fn pause(args: &PauseArgs, context: &Context) -> anyhow::Result<Exit> {
+pub(crate) async fn pause(args: &Args, context: &Context) -> anyhow::Result<Exit> {
     let store = context.store().await?;
     let campaign = context.campaign(&store, &args.campaign).await?;
     let name = &campaign.name;
-    let said = match campaign.state {
+    let message = match campaign.state {
         CampaignStatus::Cancelled => {
-            return Err(hinted(
-                format!("campaign `{name}` is cancelled: nothing of it is left to pause"),
-                None::<&str>,
-            ));
+            bail!("campaign `{name}` is cancelled and has no messages to pause")
         }
-        CampaignStatus::Paused => format!("campaign `{name}` is paused already"),
+        CampaignStatus::Paused => format!("campaign `{name}` was already paused"),
         CampaignStatus::Active | CampaignStatus::Stopped => {
             let reason = Some("paused by `smsq pause`");
             store
@@ -66,69 +33,42 @@ pub(crate) async fn pause(args: &PauseArgs, context: &Context) -> anyhow::Result
             format!("paused campaign `{name}`; running workers stop within seconds")
         }
     };
-    tell(context, &campaign, CampaignStatus::Paused, &said, None)?;
+    let object = json!({ "campaign": name, "state": CampaignStatus::Paused.as_str() });
+    context.report(&message, &object)?;
     Ok(Exit::Done)
 }
 
-pub(crate) async fn resume(args: &ResumeArgs, context: &Context) -> anyhow::Result<Exit> {
+pub(crate) async fn resume(args: &Args, context: &Context) -> anyhow::Result<Exit> {
     let store = context.store().await?;
     let campaign = context.campaign(&store, &args.campaign).await?;
     let name = &campaign.name;
-    let said = match campaign.state {
-        CampaignStatus::Active => format!("campaign `{name}` is active already"),
-        before => {
-            store
-                .set_campaign_state(campaign.id, CampaignStatus::Active, None)
-                .await?;
-            let before = before.as_str();
-            format!("campaign `{name}` is active again (it was {before}); next: `smsq send`")
-        }
+    let message = if campaign.state == CampaignStatus::Active {
+        format!("campaign `{name}` was already active")
+    } else {
+        store
+            .set_campaign_state(campaign.id, CampaignStatus::Active, None)
+            .await?;
+        let before = campaign.state.as_str();
+        format!("campaign `{name}` is active again (it was {before}); next: `smsq send`")
     };
-    tell(context, &campaign, CampaignStatus::Active, &said, None)?;
+    let object = json!({ "campaign": name, "state": CampaignStatus::Active.as_str() });
+    context.report(&message, &object)?;
     Ok(Exit::Done)
 }
 
-pub(crate) async fn cancel(args: &CancelArgs, context: &Context) -> anyhow::Result<Exit> {
+pub(crate) async fn cancel(args: &Args, context: &Context) -> anyhow::Result<Exit> {
     let store = context.store().await?;
     let campaign = context.campaign(&store, &args.campaign).await?;
-    // The state first: from then on running workers put nothing back.
-    store
-        .set_campaign_state(
-            campaign.id,
-            CampaignStatus::Cancelled,
-            Some("cancelled by `smsq cancel`"),
-        )
-        .await?;
-    let moved = store.cancel_rows(campaign.id, store.now().await?).await?;
-    let said = format!(
-        "cancelled campaign `{}`: {} will not be sent; what is on its way is still settled",
-        campaign.name,
-        messages(moved)
+    let (name, state) = (&campaign.name, CampaignStatus::Cancelled);
+    // The state first: then running workers put no message back into the queue.
+    let reason = Some("cancelled by `smsq cancel`");
+    store.set_campaign_state(campaign.id, state, reason).await?;
+    let cancelled = store.cancel_rows(campaign.id, store.now().await?).await?;
+    let message = format!(
+        "cancelled campaign `{name}`: {} will not be sent; requests in flight are still settled",
+        messages(cancelled)
     );
-    tell(
-        context,
-        &campaign,
-        CampaignStatus::Cancelled,
-        &said,
-        Some(moved),
-    )?;
+    let object = json!({ "campaign": name, "state": state.as_str(), "moved": cancelled });
+    context.report(&message, &object)?;
     Ok(Exit::Done)
-}
-
-fn tell(
-    context: &Context,
-    campaign: &Campaign,
-    state: CampaignStatus,
-    said: &str,
-    moved: Option<u64>,
-) -> anyhow::Result<()> {
-    context.console.say(said);
-    if context.is_json() {
-        let mut object = json!({ "campaign": campaign.name, "state": state.as_str() });
-        if let Some(moved) = moved {
-            object["moved"] = moved.into();
-        }
-        context.print_json(&object)?;
-    }
-    Ok(())
 }

@@ -1,89 +1,88 @@
-//! `smsq check`: is everything in order? Configuration, database, providers, and the promise that
-//! nothing is lost; sends nothing.
+//! `smsq check`: checks configuration, database and providers, and that no message is lost. Sends nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
-use super::words::{counted, messages};
-use super::{Context, message_and_hint, providers};
+use super::{Context, message_and_hint, providers, status};
 use crate::exit::Exit;
 use crate::provider::Provider;
 use crate::store::inspect::Audit;
 use crate::store::{CampaignStatus, Fault, Probe, Store, StoreError};
+use crate::text::{counted, messages};
 
 const EXAMPLES: &str = "\
 Example:
   smsq check && smsq send
 
-Exit status: 0 all in order; 1 the counts do not add up; 2 something keeps smsq from running.";
+Exit status: 0 no problem; 1 messages are missing; 2 smsq cannot run.";
 
 /// Check configuration, database and providers, and that no message is lost; sends nothing
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {}
 
-/// What was found, as text and as JSON.
 #[derive(Default)]
 struct Findings {
     text: String,
-    /// What keeps smsq from running.
     problems: Vec<String>,
     notes: Vec<String>,
-    is_sound: bool,
+    /// The counts of imports and messages do not agree.
+    has_lost: bool,
     imports: Vec<Value>,
 }
 
+/// A provider that campaigns use, and the campaign if it has no sender.
+struct Use {
+    provider: String,
+    without_sender: Option<String>,
+}
+
 pub(crate) async fn run(_: &Args, context: &Context) -> anyhow::Result<Exit> {
-    let mut findings = Findings {
-        is_sound: true,
-        ..Findings::default()
-    };
-    let file = match &context.config.file {
-        Some(file) => file.display().to_string(),
-        None => "no file: the defaults and the environment".to_owned(),
-    };
-    findings.line("configuration", &file);
+    let mut findings = Findings::default();
+    let config = &context.config;
+    let file = config.file.as_ref().map(|file| file.display().to_string());
+    let source = file
+        .as_deref()
+        .unwrap_or("no file: defaults and environment");
+    findings.ok("configuration", source);
     let store = match context.try_store_to_read().await {
         Ok(store) => Some(store),
         Err(error) if error.fault() == Fault::Missing => {
-            findings.line("database", "not there yet: `smsq import` makes it");
+            findings.ok("database", "does not exist yet: `smsq import` creates it");
             None
         }
         Err(error) if error.fault() == Fault::NoTables => {
-            findings.line("database", &format!("{error}: `smsq import` makes them"));
+            findings.ok("database", &format!("{error}: `smsq import` creates them"));
             None
         }
-        Err(error) => return Err(context.store_error(&error)),
+        Err(error) => return Err(context.explain_store_error(&error)),
     };
-    let mut senderless = Vec::new();
-    let mut needed: BTreeSet<String> = context.config.own_providers.iter().cloned().collect();
-    needed.extend(context.config.default_provider.clone());
+    let mut uses = Vec::new();
     if let Some(store) = &store {
-        findings.line("database", store.place());
+        findings.ok("database", store.place());
         if let Some(probe) = store.probe().await? {
-            findings.line("server", &server(&probe));
-            if let Some(finding) = unsafe_settings(store).await? {
-                findings.note("server", &finding);
+            findings.ok("server", &describe(&probe));
+            if let Some(settings) = unsafe_settings(store).await? {
+                findings.note("server", &settings);
             }
         }
-        senderless = providers_in_use(store, context, &mut findings).await?;
-        needed.extend(senderless.iter().map(|(name, _)| name.clone()));
+        uses = providers_in_use(store, context, &mut findings).await?;
     }
-    if needed.is_empty() {
-        let way = match &context.config.file {
-            Some(file) => format!("describe one as [providers.NAME] in {}", file.display()),
+    let own = config.own_providers.iter().chain(&config.default_provider);
+    let of_campaigns = uses.iter().map(|one| &one.provider);
+    let names: BTreeSet<&String> = own.chain(of_campaigns).collect();
+    if names.is_empty() {
+        let hint = match file {
+            Some(file) => format!("describe one as [providers.NAME] in {file}"),
             None => "`smsq init` writes an example".to_owned(),
         };
-        findings.line("provider", &format!("none yet: {way}"));
+        findings.ok("provider", &format!("none yet: {hint}"));
     }
-    for name in needed {
-        match context.provider(&name) {
-            Ok(provider) => {
-                findings.provider(&provider);
-                findings.sender(&provider, &senderless);
-            }
+    for name in names {
+        match context.provider(name) {
+            Ok(provider) => findings.check_provider(&provider, &uses),
             Err(error) => {
                 let (message, hint) = message_and_hint(&error);
                 findings.problem("provider", &message, hint.as_deref());
@@ -91,112 +90,125 @@ pub(crate) async fn run(_: &Args, context: &Context) -> anyhow::Result<Exit> {
         }
     }
     if let Some(store) = &store {
-        findings.audit(store).await?;
+        findings.check_messages(store).await?;
     }
-    findings.tell(context)
+    findings.print(context)
 }
 
-fn server(probe: &Probe) -> String {
-    let secrecy = if probe.is_encrypted {
+fn describe(probe: &Probe) -> String {
+    let encryption = if probe.is_encrypted {
         "encrypted"
     } else {
-        "in the clear"
+        "not encrypted"
     };
     format!(
-        "{} at {}, {secrecy}; tried: {}",
+        "{} at {}, {encryption}; tried: {}",
         probe.version, probe.host, probe.skip_locked
     )
 }
 
-/// Settings of the server that smsq cannot change, and that do not keep it from running.
-pub(super) async fn unsafe_settings(store: &Store) -> Result<Option<String>, StoreError> {
+/// Settings of the database server that weaken the promises of smsq.
+async fn unsafe_settings(store: &Store) -> Result<Option<String>, StoreError> {
     let settings = store.unsafe_settings().await?.join(", ");
     let note = format!("{settings}: after a crash of its host messages may be sent twice");
     Ok((!settings.is_empty()).then_some(note))
 }
 
-/// The providers that campaigns with something left to do depend on, each with its campaign if that names no sender.
+pub(super) async fn warn_of_unsafe_settings(
+    context: &Context,
+    store: &Store,
+) -> Result<(), StoreError> {
+    if let Some(settings) = unsafe_settings(store).await? {
+        context.console.warn(&settings);
+    }
+    Ok(())
+}
+
+/// The providers of campaigns that have something left to send.
 async fn providers_in_use(
     store: &Store,
     context: &Context,
     findings: &mut Findings,
-) -> anyhow::Result<Vec<(String, Option<String>)>> {
-    let mut names = Vec::new();
+) -> anyhow::Result<Vec<Use>> {
+    let mut uses = Vec::new();
     for (campaign, totals) in store.campaign_totals().await? {
-        let is_over = totals.queued + totals.sending == 0;
-        if is_over || campaign.state == CampaignStatus::Cancelled {
+        let has_work = totals.queued + totals.sending > 0;
+        if !has_work || campaign.state == CampaignStatus::Cancelled {
             continue;
         }
         let default = context.config.default_provider.clone();
-        if let Some(name) = campaign.provider.or(default) {
-            let is_senderless = campaign.sender.is_none();
-            names.push((name, is_senderless.then_some(campaign.name)));
-            continue;
+        if let Some(provider) = campaign.provider.or(default) {
+            let without_sender = campaign.sender.is_none().then_some(campaign.name);
+            uses.push(Use {
+                provider,
+                without_sender,
+            });
+        } else {
+            let queued = messages(totals.queued);
+            let finding = format!("campaign `{}` has {queued} and no provider", campaign.name);
+            findings.problem("provider", &finding, Some("set `default_provider`"));
         }
-        let (name, queued) = (&campaign.name, messages(totals.queued));
-        let finding = format!("campaign `{name}` has {queued} to send and no provider");
-        findings.problem("provider", &finding, Some("set `default_provider`"));
     }
-    Ok(names)
+    Ok(uses)
 }
 
 impl Findings {
-    fn line(&mut self, what: &str, finding: &str) {
-        let _ = writeln!(self.text, "ok       {what:<14} {finding}");
+    fn line(&mut self, kind: &str, subject: &str, finding: &str) {
+        let _ = writeln!(self.text, "{kind:<8} {subject:<14} {finding}");
     }
 
-    fn note(&mut self, what: &str, finding: &str) {
-        let _ = writeln!(self.text, "note     {what:<14} {finding}");
+    fn ok(&mut self, subject: &str, finding: &str) {
+        self.line("ok", subject, finding);
+    }
+
+    fn note(&mut self, subject: &str, finding: &str) {
+        self.line("note", subject, finding);
         self.notes.push(finding.to_owned());
     }
 
-    fn problem(&mut self, what: &str, finding: &str, hint: Option<&str>) {
-        let _ = writeln!(self.text, "problem  {what:<14} {finding}");
+    fn problem(&mut self, subject: &str, finding: &str, hint: Option<&str>) {
+        self.line("problem", subject, finding);
         if let Some(hint) = hint {
-            let _ = writeln!(self.text, "{:>23} hint: {hint}", "");
+            self.line("", "", &format!("hint: {hint}"));
         }
         self.problems.push(finding.to_owned());
     }
 
-    /// A provider whose stanza is sound; whether the vendor takes its credentials only the vendor knows.
-    fn provider(&mut self, provider: &Provider) {
+    /// Checks the settings of a provider. Whether it accepts the credentials is not tried.
+    fn check_provider(&mut self, provider: &Provider, uses: &[Use]) {
         let name = provider.name();
-        match providers::unset(provider) {
-            None => self.line("provider", &format!("`{name}` at {}", provider.origin())),
+        match providers::missing_settings(provider) {
+            None => self.ok("provider", &format!("`{name}` at {}", provider.origin())),
             Some((finding, hint)) => self.problem("provider", &finding, Some(&hint)),
         }
         for doubt in provider.doubts() {
             self.note("provider", &format!("`{name}`: {doubt}"));
         }
-    }
-
-    /// Campaigns without a sender, where the provider needs one and has none.
-    fn sender(&mut self, provider: &Provider, senderless: &[(String, Option<String>)]) {
         if !provider.needs_sender() {
             return;
         }
-        let name = provider.name();
-        let mut is_problem = false;
-        for (_, campaign) in senderless.iter().filter(|(other, _)| other == name) {
-            let Some(campaign) = campaign else { continue };
-            is_problem = true;
-            let (finding, hint) = providers::senderless(name, campaign);
+        let campaigns: Vec<&String> = uses
+            .iter()
+            .filter(|one| one.provider == name)
+            .filter_map(|one| one.without_sender.as_ref())
+            .collect();
+        for campaign in &campaigns {
+            let (finding, hint) = providers::missing_sender(name, campaign);
             self.problem("sender", &finding, Some(&hint));
         }
-        if !is_problem {
+        if campaigns.is_empty() {
             let finding =
-                format!("`{name}` has no `from`: every campaign must name a sender with `--from`");
+                format!("`{name}` has no `from`: every campaign needs a sender (`--from`)");
             self.note("sender", &finding);
         }
     }
 
-    async fn audit(&mut self, store: &Store) -> anyhow::Result<()> {
+    /// Compares the counts of imports with the messages.
+    async fn check_messages(&mut self, store: &Store) -> anyhow::Result<()> {
         let audit = store.check_counts().await?;
-        self.is_sound = audit.is_sound();
-        let campaigns: BTreeMap<i64, String> = store
-            .campaigns()
-            .await?
-            .into_iter()
+        self.has_lost = !audit.is_sound();
+        let campaigns = store.campaigns().await?.into_iter();
+        let campaigns: BTreeMap<i64, String> = campaigns
             .map(|campaign| (campaign.id, campaign.name))
             .collect();
         for import in &audit.imports {
@@ -209,69 +221,60 @@ impl Findings {
                 "found": import.found,
                 "finished": import.finished,
             }));
+            let (subject, file) = (format!("import {}", import.id), &import.file);
             if import.expected != import.found {
-                let _ = writeln!(
-                    self.text,
-                    "problem  import {:<7} `{}`: {} accepted, {} found",
-                    import.id, import.file, import.expected, import.found
-                );
+                let (expected, found) = (import.expected, import.found);
+                let finding = format!("`{file}`: {expected} accepted, {found} found");
+                self.line("problem", &subject, &finding);
             } else if !import.finished {
+                let campaign = campaign.map_or("", String::as_str);
                 let finding = format!(
-                    "`{}` was not read to its end for campaign `{}`: import it again",
-                    import.file,
-                    campaign.map_or("", String::as_str)
+                    "`{file}` was not read to its end for campaign `{campaign}`: import it again"
                 );
-                self.note(&format!("import {}", import.id), &finding);
+                self.note(&subject, &finding);
             }
         }
-        self.strangers(&audit);
-        if self.is_sound {
+        self.check_origins(&audit);
+        if !self.has_lost {
             let found = audit.imports.iter().map(|import| import.found).sum();
             let imports = counted(audit.imports.len() as u64, "import");
-            let plain = match audit.plain {
+            let inserted = match audit.plain {
                 0 => String::new(),
-                plain => format!(", and {plain} that other programs inserted"),
+                plain => format!(", and {plain} inserted by other programs"),
             };
-            self.line(
-                "nothing lost",
-                &format!("{} of {imports}{plain}", messages(found)),
-            );
+            let finding = format!("{} of {imports}{inserted}", messages(found));
+            self.ok("nothing lost", &finding);
         }
         Ok(())
     }
 
-    fn strangers(&mut self, audit: &Audit) {
+    /// Messages whose import or campaign does not exist.
+    fn check_origins(&mut self, audit: &Audit) {
         if audit.strangers > 0 {
-            let _ = writeln!(
-                self.text,
-                "problem  messages       {} of an import that is not known",
-                messages(audit.strangers)
-            );
+            let finding = format!("{} of an unknown import", messages(audit.strangers));
+            self.line("problem", "messages", &finding);
         }
         for (campaign, count) in &audit.homeless {
-            let _ = writeln!(
-                self.text,
-                "problem  messages       {} of campaign {campaign}, which does not exist: nobody sends them",
-                messages(*count)
-            );
+            let finding = status::missing_campaign(*campaign, *count);
+            self.line("problem", "messages", &finding);
         }
     }
 
-    fn tell(self, context: &Context) -> anyhow::Result<Exit> {
+    fn print(self, context: &Context) -> anyhow::Result<Exit> {
         if context.is_json() {
             context.print_json(&json!({
-                "sound": self.is_sound,
+                "sound": !self.has_lost,
                 "problems": self.problems,
                 "notes": self.notes,
                 "imports": self.imports,
             }))?;
         } else {
-            context.console.data(&self.text)?;
+            context.console.print(&self.text)?;
         }
-        Ok(match (self.problems.is_empty(), self.is_sound) {
+        Ok(match (self.problems.is_empty(), self.has_lost) {
             (false, _) => Exit::CouldNotRun,
-            (true, false) => Exit::Incomplete,
-            (true, true) => Exit::Done,
+            (true, true) => Exit::Incomplete,
+            (true, false) => Exit::Done,
         })
     }
 }

@@ -1,4 +1,4 @@
-//! `smsq completions`: what a shell needs to complete the command line.
+//! `smsq completions`: a script that completes the command line in a shell.
 
 use clap::Command;
 use clap_complete::Shell;
@@ -12,17 +12,17 @@ Examples:
   smsq completions zsh  > ~/.zfunc/_smsq
   smsq completions fish > ~/.config/fish/completions/smsq.fish";
 
-/// Print the completions for a shell
+/// Print the completion script for a shell
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// Whose completions
+    /// The shell
     shell: Shell,
 }
 
 pub(crate) fn run(args: &Args, console: &Console, command: &mut Command) -> anyhow::Result<Exit> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, command, "smsq", &mut script);
-    console.data(&String::from_utf8_lossy(&script))?;
+    console.print(&String::from_utf8_lossy(&script))?;
     Ok(Exit::Done)
 }

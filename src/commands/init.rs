@@ -1,4 +1,4 @@
-//! `smsq init`: a configuration to start from, every line of it a comment until it is wanted.
+//! `smsq init`: writes a configuration to start from, in which every line is a comment.
 
 use std::fmt::Write as _;
 use std::io::{ErrorKind, Write as _};
@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context as _, anyhow};
 
-use super::hinted;
+use super::with_hint;
 use crate::config::{self, DEFAULT};
 use crate::console::Console;
 use crate::exit::Exit;
@@ -15,19 +15,19 @@ use crate::provider;
 const EXAMPLES: &str = "\
 Examples:
   smsq init                              write ./smsq.toml
-  smsq init ~/.config/smsq/smsq.toml     … for every folder you work in";
+  smsq init ~/.config/smsq/smsq.toml     for every folder";
 
 const HEAD: &str = "\
-# The configuration of smsq: your provider, and what differs from the defaults. Everything here is a
-# comment, so nothing changes before you take a `#` away. Look the result over with `smsq check`.
-# Secrets stay outside: in the environment, or in a file.
+# The configuration of smsq: your provider, and settings that differ from the defaults. Every line is
+# a comment: remove the `#` of the lines you need, then run `smsq check`. Keep secrets out of this
+# file: in the environment, or in a file of their own.
 ";
 
-/// Write a commented smsq.toml to start from; an existing file is never overwritten
+/// Write a commented smsq.toml to start from; never overwrites a file
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// Where it is written
+    /// The file to write
     #[arg(value_name = "FILE", default_value = config::FILE)]
     file: PathBuf,
 }
@@ -36,22 +36,20 @@ pub(crate) fn run(args: &Args, console: &Console) -> anyhow::Result<Exit> {
     let file = args.file.display();
     let opened = std::fs::File::create_new(&args.file);
     let mut opened = opened.map_err(|error| match error.kind() {
-        ErrorKind::AlreadyExists => hinted(
-            format!("`{file}` exists, and is left as it is"),
-            Some("name another file, like `smsq init smsq.example.toml`"),
+        ErrorKind::AlreadyExists => with_hint(
+            format!("`{file}` already exists"),
+            "name another file, such as `smsq init smsq.example.toml`",
         ),
         _ => anyhow!("cannot write `{file}`: {error}"),
     })?;
     opened
         .write_all(text().as_bytes())
         .with_context(|| format!("cannot write `{file}`"))?;
-    console.say(&format!("wrote `{file}`"));
-    console.say("next: describe your provider in it, then `smsq check`");
+    console.status(&format!("wrote `{file}`"));
+    console.status("next: describe your provider in it, then `smsq check`");
     Ok(Exit::Done)
 }
 
-/// Every default with the example of a provider among them, all of it commented out. What belongs to
-/// no section comes first: below a section's head it would belong to that.
 fn text() -> String {
     let example = provider::builtin()
         .iter()
@@ -64,11 +62,8 @@ fn text() -> String {
     for part in [root, example, &sections] {
         text.push('\n');
         for line in part.lines() {
-            let mark = match line {
-                "" => "",
-                line if line.starts_with('#') => "",
-                _ => "# ",
-            };
+            let is_comment = line.is_empty() || line.starts_with('#');
+            let mark = if is_comment { "" } else { "# " };
             let _ = writeln!(text, "{mark}{line}");
         }
     }
@@ -80,23 +75,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_text_changes_nothing_before_it_is_edited() {
+    fn text_sets_nothing() {
         let table: toml::Table = text().parse().expect("valid TOML");
         assert!(table.is_empty());
     }
 
     #[test]
-    fn without_its_marks_the_text_is_a_configuration() {
+    fn text_contains_all_settings() {
         let text = text();
-        let bare: Vec<&str> = text
+        let settings: Vec<&str> = text
             .lines()
             .filter_map(|line| line.strip_prefix("# "))
             .filter(|line| line.starts_with('[') || line.contains(" = "))
             .collect();
-        let bare = bare.join("\n");
+        let settings = settings.join("\n");
         assert!(
-            bare.contains("[sender]") && bare.contains("kind = \"generic\""),
-            "{bare}"
+            settings.contains("[sender]") && settings.contains("kind = \"generic\""),
+            "{settings}"
         );
     }
 }

@@ -1,13 +1,11 @@
-//! The commands, one file each: its arguments, and `run`. What they share stands here: the context
-//! they run in, and how a fault becomes a message with a hint.
+//! The commands, one module each: the arguments, and `run`. Here: the context that they run in, and how an
+//! error becomes a message with a hint.
 
 pub mod campaign;
 pub mod check;
 pub mod completions;
-mod delivery;
 pub mod import;
 pub mod init;
-mod moment;
 pub mod providers;
 pub mod purge;
 pub mod report;
@@ -20,8 +18,8 @@ pub mod settle;
 mod signals;
 pub mod status;
 pub mod suppress;
+mod values;
 mod window;
-mod words;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -30,10 +28,10 @@ use std::path::Path;
 use anyhow::anyhow;
 use clap::ValueEnum;
 use clap::error::ErrorKind;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::config::{self, Config, Environment, Flags};
-use crate::console::{self, Console, Talk};
+use crate::console::{Console, Verbosity};
 use crate::exit::Exit;
 use crate::phone::{Phone, Region};
 use crate::provider::{Provider, ProviderError};
@@ -42,10 +40,10 @@ use crate::sender::SendError;
 use crate::store::{Access, Campaign, Fault, Store, StoreError};
 use crate::text::{did_you_mean, printable, printable_json};
 
-/// The queue of practice; the real list never gets into it, nor it into the real list.
+/// The database of practice runs: practice messages are never mixed with real ones.
 pub(crate) const PRACTICE: &str = "smsq-practice.db";
 
-/// What a command runs in.
+/// The console, configuration and environment that a command runs with.
 pub struct Context {
     pub console: Console,
     pub format: Format,
@@ -62,64 +60,70 @@ pub enum Format {
     Html,
 }
 
-/// A fault that knows what the operator may do about it.
+/// An error message and what the user can do about it.
 #[derive(Debug)]
-pub struct Hinted {
+struct ErrorWithHint {
     message: String,
     hint: String,
 }
 
-impl fmt::Display for Hinted {
+impl fmt::Display for ErrorWithHint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)
     }
 }
 
-impl std::error::Error for Hinted {}
+impl std::error::Error for ErrorWithHint {}
 
-/// A fault with a hint, where there is one.
-pub(crate) fn hinted(message: impl fmt::Display, hint: Option<impl fmt::Display>) -> anyhow::Error {
+fn with_hint(message: impl fmt::Display, hint: impl fmt::Display) -> anyhow::Error {
+    ErrorWithHint {
+        message: message.to_string(),
+        hint: hint.to_string(),
+    }
+    .into()
+}
+
+fn with_optional_hint(
+    message: impl fmt::Display,
+    hint: Option<impl fmt::Display>,
+) -> anyhow::Error {
     match hint {
-        Some(hint) => Hinted {
-            message: message.to_string(),
-            hint: hint.to_string(),
-        }
-        .into(),
+        Some(hint) => with_hint(message, hint),
         None => anyhow!("{message}"),
     }
 }
 
-/// Prints a fault of the command line, or the help that was asked for. With `is_json` a fault is also an
-/// object on standard output.
+/// Prints an error of the command line, with `is_json` also as an object on standard output, or the help that
+/// was asked for.
 pub fn usage(error: &clap::Error, is_json: bool) -> Exit {
     let plain = error.to_string();
     let shown = printable(&plain);
-    // Nobody is left to be told when neither stream can be written.
+    let console = Console::new(Verbosity::Normal, is_json);
     if shown == plain {
+        // There is no other stream to report a failure on.
         error.print().unwrap_or_default();
     } else {
-        // An argument, perhaps the name of a file, would steer the terminal: without colours, then.
-        Console::new(Talk::Some, console::Format::Text).say(shown.trim_end());
+        // An argument contains control characters. clap would print them, so this has no colours.
+        console.status(shown.trim_end());
     }
     if !error.use_stderr() {
         return Exit::Done;
     }
     if is_json {
-        let (message, hint) = usage_parts(error);
-        let console = Console::new(Talk::Some, console::Format::Json);
+        let (message, hint) = usage_message_and_hint(error);
         print_error_json(&console, &message, Some(&hint));
     }
     Exit::CouldNotRun
 }
 
-/// What clap prints in paragraphs, as a message and a hint.
-fn usage_parts(error: &clap::Error) -> (String, String) {
+/// Splits the paragraphs that clap prints into a message and a hint.
+fn usage_message_and_hint(error: &clap::Error) -> (String, String) {
     if matches!(
         error.kind(),
         ErrorKind::MissingSubcommand | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
     ) {
         let hint = "`smsq --help` lists the commands";
-        return ("no command is given".to_owned(), hint.to_owned());
+        return ("missing command".to_owned(), hint.to_owned());
     }
     let text = error.render().to_string();
     let mut paragraphs = text.split("\n\n");
@@ -129,7 +133,7 @@ fn usage_parts(error: &clap::Error) -> (String, String) {
         .filter_map(|paragraph| paragraph.trim().strip_prefix("tip: "))
         .collect();
     let hint = match tips.as_slice() {
-        [] => "`--help` behind the command explains it".to_owned(),
+        [] => "`--help` after the command explains its arguments".to_owned(),
         tips => tips.join("; "),
     };
     (message.collect::<Vec<_>>().join(" "), hint)
@@ -137,20 +141,23 @@ fn usage_parts(error: &clap::Error) -> (String, String) {
 
 fn print_error_json(console: &Console, message: &str, hint: Option<&str>) {
     let object = json!({ "error": { "message": message, "hint": hint } });
-    // Nobody is left to be told when standard output cannot be written either.
-    let json = format!("{object:#}\n");
-    console.data(&printable_json(&json)).unwrap_or_default();
+    // The message is on standard error if standard output cannot be written.
+    console.print(&json_text(&object)).unwrap_or_default();
 }
 
-/// The causes joined by `: `, and what the operator may do about it.
+fn json_text(value: &Value) -> String {
+    printable_json(&format!("{value:#}\n")).into_owned()
+}
+
+/// The causes of an error joined by `: `, and its hint.
 fn message_and_hint(error: &anyhow::Error) -> (String, Option<String>) {
     let message = format!("{error:#}");
-    let hinted = error
+    let own = error
         .chain()
-        .find_map(|failure| failure.downcast_ref::<Hinted>());
-    let hint = hinted
-        .map(|hinted| hinted.hint.as_str())
-        .or_else(|| store_fault(error)?.hint())
+        .find_map(|cause| cause.downcast_ref::<ErrorWithHint>());
+    let hint = own
+        .map(|error| error.hint.as_str())
+        .or_else(|| store_error(error)?.hint())
         .map(str::to_owned);
     match message.split_once("\nhint: ") {
         Some((message, written)) => (message.to_owned(), hint.or(Some(written.to_owned()))),
@@ -158,27 +165,21 @@ fn message_and_hint(error: &anyhow::Error) -> (String, Option<String>) {
     }
 }
 
-fn store_fault(error: &anyhow::Error) -> Option<&StoreError> {
-    let sent = || match error.downcast_ref() {
-        Some(SendError::Store(fault)) => Some(fault),
-        _ => None,
-    };
-    let reported = || match error.downcast_ref() {
-        Some(ReportError::Store(fault)) => Some(fault),
-        _ => None,
-    };
-    error.downcast_ref().or_else(sent).or_else(reported)
+fn store_error(error: &anyhow::Error) -> Option<&StoreError> {
+    match (error.downcast_ref(), error.downcast_ref()) {
+        (Some(SendError::Store(error)), _) | (_, Some(ReportError::Store(error))) => Some(error),
+        _ => error.downcast_ref(),
+    }
 }
 
-/// Prints why a command could not run: the causes joined by `: `, and below them the hint. With `--format json`
-/// they are also an object on standard output.
+/// Prints the error of a command and its hint, with `--format json` also as an object on standard output.
 pub fn report_error(console: &Console, error: &anyhow::Error) -> Exit {
     let (message, hint) = message_and_hint(error);
     console.error(&message, hint.as_deref());
-    if console.format == console::Format::Json {
+    if console.is_json {
         print_error_json(console, &message, hint.as_deref());
     }
-    match error.downcast_ref::<delivery::Aborted>() {
+    match error.downcast_ref::<send::Aborted>() {
         Some(aborted) => aborted.exit,
         None => Exit::CouldNotRun,
     }
@@ -191,8 +192,8 @@ impl Context {
         flags: &Flags,
         environment: Environment,
     ) -> anyhow::Result<Self> {
-        let config =
-            Config::load(flags, &environment).map_err(|fault| hinted(&fault, fault.hint()))?;
+        let config = Config::load(flags, &environment)
+            .map_err(|error| with_optional_hint(&error, error.hint()))?;
         Ok(Self {
             console,
             format,
@@ -201,48 +202,54 @@ impl Context {
         })
     }
 
-    /// Looks a variable up; an empty one is not set.
-    pub(crate) fn variable(&self, name: &str) -> Option<String> {
-        self.environment
-            .get(name)
-            .filter(|value| !value.is_empty())
-            .cloned()
+    /// An environment variable; an empty one counts as unset.
+    fn variable(&self, name: &str) -> Option<String> {
+        let value = self.environment.get(name);
+        value.filter(|value| !value.is_empty()).cloned()
     }
 
-    pub(crate) fn is_json(&self) -> bool {
+    fn is_json(&self) -> bool {
         self.format == Format::Json
     }
 
-    /// One JSON object on a line of its own.
-    pub(crate) fn print_json(&self, value: &serde_json::Value) -> anyhow::Result<()> {
-        let json = format!("{value:#}\n");
-        Ok(self.console.data(&printable_json(&json))?)
+    fn print_json(&self, value: &Value) -> anyhow::Result<()> {
+        Ok(self.console.print(&json_text(value))?)
     }
 
-    /// The database, which an import made: a command that changes messages never makes an empty one.
-    pub(crate) async fn store(&self) -> anyhow::Result<Store> {
+    /// Reports what a command did: a sentence on standard error, and with `--format json` an object on standard
+    /// output.
+    fn report(&self, message: &str, object: &Value) -> anyhow::Result<()> {
+        self.console.status(message);
+        if self.is_json() {
+            self.print_json(object)?;
+        }
+        Ok(())
+    }
+
+    /// Opens the database, which must exist.
+    async fn store(&self) -> anyhow::Result<Store> {
         self.open(Access::Existing).await
     }
 
-    pub(crate) async fn open(&self, access: Access) -> anyhow::Result<Store> {
+    async fn open(&self, access: Access) -> anyhow::Result<Store> {
         Store::of(&self.config.database, access)
             .await
-            .map_err(|error| self.store_error(&error))
+            .map_err(|error| self.explain_store_error(&error))
     }
 
-    /// The database for a command that writes nothing. After practice that is the queue of practice.
-    pub(crate) async fn store_to_read(&self) -> anyhow::Result<Store> {
+    /// Opens the database for reading; after a practice run, the practice database.
+    async fn store_to_read(&self) -> anyhow::Result<Store> {
         self.try_store_to_read()
             .await
-            .map_err(|error| self.store_error(&error))
+            .map_err(|error| self.explain_store_error(&error))
     }
 
-    pub(crate) async fn try_store_to_read(&self) -> Result<Store, StoreError> {
+    async fn try_store_to_read(&self) -> Result<Store, StoreError> {
         let opened = Store::of(&self.config.database, Access::Read).await;
         match opened {
             Err(error) if error.fault() == Fault::Missing && self.has_practised() => {
-                self.console.say(&format!(
-                    "`smsq.db` is not there yet: this is the queue of practice, `{PRACTICE}`"
+                self.console.status(&format!(
+                    "`smsq.db` does not exist yet; reading the practice database `{PRACTICE}`"
                 ));
                 Store::open(&format!("sqlite://{PRACTICE}"), Access::Read).await
             }
@@ -250,7 +257,7 @@ impl Context {
         }
     }
 
-    /// Whether `run` practised here, and nothing is set up for anything else.
+    /// Whether `run` practised in this folder, and nothing else is configured.
     fn has_practised(&self) -> bool {
         let config = &self.config;
         config.default_provider.is_none()
@@ -259,20 +266,18 @@ impl Context {
             && Path::new(PRACTICE).exists()
     }
 
-    /// A fault of the database with its hint; after practice that is where the queue of practice is.
-    pub(crate) fn store_error(&self, error: &StoreError) -> anyhow::Error {
+    fn explain_store_error(&self, error: &StoreError) -> anyhow::Error {
         if error.fault() == Fault::Missing && self.has_practised() {
             let hint = format!(
-                "the queue of practice is `{PRACTICE}`: `smsq run` again goes on with it, and \
-                 `--database sqlite://{PRACTICE}` names it"
+                "the practice database is `{PRACTICE}`: run `smsq run` again, or add `--database sqlite://{PRACTICE}`"
             );
-            return hinted(error, Some(hint));
+            return with_hint(error, hint);
         }
-        hinted(error, error.hint())
+        with_optional_hint(error, error.hint())
     }
 
-    /// The campaign of that name; where there is none, the closest is suggested.
-    pub(crate) async fn campaign(&self, store: &Store, name: &str) -> anyhow::Result<Campaign> {
+    /// The campaign of that name.
+    async fn campaign(&self, store: &Store, name: &str) -> anyhow::Result<Campaign> {
         if let Some(campaign) = store.campaign(name).await? {
             return Ok(campaign);
         }
@@ -280,56 +285,56 @@ impl Context {
         let names = campaigns.iter().map(|campaign| campaign.name.as_str());
         let hint = did_you_mean(name, names)
             .unwrap_or_else(|| "`smsq status` lists the campaigns".to_owned());
-        Err(hinted(
-            format!("there is no campaign `{name}` in {}", store.place()),
-            Some(hint),
+        let place = store.place();
+        Err(with_hint(
+            format!("unknown campaign `{name}` in {place}"),
+            hint,
         ))
     }
 
-    /// The stanza of that name; where there is none, the closest is suggested.
-    pub(crate) fn stanza(&self, name: &str) -> anyhow::Result<&toml::Table> {
-        let stanzas = &self.config.providers;
-        stanzas.get(name).ok_or_else(|| {
-            let hint =
-                did_you_mean(name, stanzas.keys().map(String::as_str)).unwrap_or_else(|| {
-                    "describe it as `[providers.NAME]` in smsq.toml; `smsq init` writes an example"
-                        .to_owned()
-                });
-            hinted(format!("there is no provider `{name}`"), Some(hint))
+    /// The settings `[providers.NAME]`.
+    fn provider_section(&self, name: &str) -> anyhow::Result<&toml::Table> {
+        let sections = &self.config.providers;
+        sections.get(name).ok_or_else(|| {
+            let names = sections.keys().map(String::as_str);
+            let hint = did_you_mean(name, names).unwrap_or_else(|| {
+                "describe it as `[providers.NAME]` in smsq.toml; `smsq init` writes an example"
+                    .to_owned()
+            });
+            with_hint(format!("unknown provider `{name}`"), hint)
         })
     }
 
-    /// The phone that `raw` means, in `region` or the default one.
-    pub(crate) fn phone(&self, raw: &str, region: Option<Region>) -> anyhow::Result<Phone> {
+    /// Parses a phone number, in `region` or the default one.
+    fn phone(&self, raw: &str, region: Option<Region>) -> anyhow::Result<Phone> {
         Ok(Phone::parse(raw, region.or(self.config.default_region))?)
     }
 
-    /// The provider of that name, its secrets read.
-    pub(crate) fn provider(&self, name: &str) -> anyhow::Result<Provider> {
-        let stanza = self.stanza(name)?;
-        let provider = Provider::from_stanza(name, stanza, &|variable| self.variable(variable))
-            .map_err(|fault| match &fault {
-                ProviderError::UnsetSecret { variable, .. } => hinted(
-                    &fault,
-                    Some(format!("`export {variable}=…` sets it for this shell")),
+    /// The provider of that name with its secrets.
+    fn provider(&self, name: &str) -> anyhow::Result<Provider> {
+        let section = self.provider_section(name)?;
+        let provider = Provider::from_stanza(name, section, &|variable| self.variable(variable))
+            .map_err(|error| match &error {
+                ProviderError::UnsetSecret { variable, .. } => with_hint(
+                    &error,
+                    format!("`export {variable}=…` sets it for this shell"),
                 ),
-                _ => fault.into(),
+                _ => error.into(),
             })?;
         let (lease, timeout) = (self.config.sender.lease, provider.timeout());
         if lease < timeout + config::LEASE_MARGIN {
-            return Err(hinted(
+            return Err(with_hint(
                 format!(
-                    "`sender.lease` is {lease:?}, too short for provider `{name}`: \
-                     it must be 2 s more than the provider's timeout of {timeout:?}"
+                    "`sender.lease` is {lease:?}, too short for provider `{name}`: it must be at least 2 s longer \
+                     than the provider's timeout of {timeout:?}"
                 ),
-                Some("a worker that waits for an answer must not be taken for dead"),
+                "otherwise a worker that waits for a response would be considered dead",
             ));
         }
         Ok(provider)
     }
 
-    /// The providers of the campaigns, by name.
-    pub(crate) fn providers<'a>(
+    fn providers<'a>(
         &self,
         names: impl Iterator<Item = &'a str>,
     ) -> anyhow::Result<BTreeMap<String, Provider>> {

@@ -1,14 +1,14 @@
-//! `smsq purge`: forgets messages that were settled long ago, or one person; what is counted stays counted.
+//! `smsq purge`: deletes messages that were settled long ago, or all data of one person. The counts stay.
 
 use indicatif::HumanCount;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::signals::Signals;
-use super::words::{counted, messages};
-use super::{Context, hinted};
+use super::{Context, with_hint};
 use crate::exit::Exit;
 use crate::phone::Region;
-use crate::store::{Age, Person, Purged, Store};
+use crate::store::{Age, Purged, Store};
+use crate::text::{counted, messages};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -16,35 +16,34 @@ Examples:
   smsq purge --older-than 90d --yes
   smsq purge --phone +8613812345678            one person's right to be forgotten
 
---older-than forgets what was settled before that: the ledger and the failures, phone, text and
-columns, and unknown messages that were last tried before it. Messages that are still to be sent
-stay. --phone also forgets what waits to be sent to that person: it is not sent any more. What is
-being sent at this very moment stays: run it again.
+--older-than deletes messages that were sent, failed or cancelled before that time (phone, text and
+columns), and unknown messages whose last attempt was before it. Queued messages stay. --phone also
+deletes what is queued for that phone: it will not be sent. A message that is being sent stays: run
+the command again.
 
-Only counts are left: totals, reports and `check` still say how many messages there were, and how
-many of them were purged. Dedupe keys are made of phones, so they go too: whoever is in the same
-list, imported again, gets the message again. The suppression list stays, because nobody could be
-kept from being texted otherwise. Lists, rejects files, reports and logs are files of yours: smsq
-does not touch them.
+Only counts are kept: totals, reports and `check` still say how many messages there were, and how
+many of them were purged. Dedupe keys contain phones, so they are deleted, too: importing the same
+list again sends to these recipients again. The suppression list stays, because it keeps people
+from being texted. Your own files (lists, rejects, reports, logs) are not touched.
 
-`retention.older_than` in smsq.toml does it by itself, a part at each `import` and `send`. It works in
-small steps: it may be interrupted, and run again.";
+`retention.older_than` in smsq.toml purges automatically, a part at each `import` and `send`. A purge
+works in small steps: it can be interrupted, and run again.";
 
-/// So many steps of at most a thousand messages are taken by the way.
-const STEPS_BY_THE_WAY: u32 = 100;
+/// Steps of at most 1,000 messages that `import` and `send` purge before their own work.
+const RETENTION_STEPS: u32 = 100;
 
-/// Forget messages that were settled long ago, or one person; only the counts stay
+/// Delete messages that were settled long ago, or one person's; only the counts stay
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 #[command(group = clap::ArgGroup::new("what").required(true).args(["older_than", "phone"]))]
 pub struct Args {
-    /// What was settled longer ago than that, like 90d, 6mo or 1y; a day at least
+    /// Messages settled longer ago than this: 90d, 6mo or 1y; at least a day
     #[arg(long, value_name = "AGE", value_parser = str::parse::<Age>)]
     older_than: Option<Age>,
-    /// Everything to this phone
+    /// All messages to this phone
     #[arg(long, value_name = "PHONE")]
     phone: Option<String>,
-    /// Where a number without a country code is at home, like GB
+    /// The country of a number without a country code, such as GB
     #[arg(long)]
     region: Option<Region>,
     /// Only count
@@ -62,27 +61,26 @@ pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
         context.store().await?
     };
     match (args.older_than, &args.phone) {
-        (Some(age), _) => older(args, age, context, &store).await,
-        (None, Some(phone)) => person(args, phone, context, &store).await,
+        (Some(age), _) => purge_older(args, age, context, &store).await,
+        (None, Some(phone)) => purge_phone(args, phone, context, &store).await,
         (None, None) => Ok(Exit::Done),
     }
 }
 
-async fn older(args: &Args, age: Age, context: &Context, store: &Store) -> anyhow::Result<Exit> {
+async fn purge_older(
+    args: &Args,
+    age: Age,
+    context: &Context,
+    store: &Store,
+) -> anyhow::Result<Exit> {
     let before = age.before(store.now().await?);
     let found = store.older_than(before).await?;
+    let count = messages(found.total());
     if args.dry_run {
-        context.console.say(&format!(
-            "dry run: {} settled before {before} would be purged{}",
-            messages(found.total()),
-            parts(&found)
-        ));
-        return tell(context, &found, 0, true);
+        let message = format!("dry run: would purge {count} settled before {before}");
+        return report(context, &message, &found, 0, true);
     }
-    let question = format!(
-        "purge {}? Nothing brings them back",
-        messages(found.total())
-    );
+    let question = format!("purge {count}? This cannot be undone");
     if found.total() > 0 && !confirmed(args, context, &question)? {
         return Ok(Exit::CouldNotRun);
     }
@@ -94,38 +92,32 @@ async fn older(args: &Args, age: Age, context: &Context, store: &Store) -> anyho
         let now = store.now().await?;
         let step = store.next_purge(&mut purge, now);
         tokio::pin!(step);
+        // A step is counted only when it has returned: it may be committed although it was interrupted.
         let (step, signal) = tokio::select! {
             biased;
             step = &mut step => (step?, None),
             signal = signals.next() => {
-                context.console.say(
-                    "stopping: the step that is running is finished first (again: stop at once)",
-                );
+                context.console.status("stopping: the current step is finished first (again: stop at once)");
                 tokio::select! {
-                    // It is committed, or not, when it ends: not counted before.
                     step = &mut step => (step?, Some(signal)),
                     again = signals.next() => return Ok(again),
                 }
             }
         };
-        let is_over = step.is_none();
+        let is_last = step.is_none();
         done += step.unwrap_or_default();
         progress.set(done.total());
-        if is_over || signal.is_some() {
+        if is_last || signal.is_some() {
             break signal;
         }
     };
     drop(progress);
-    context.console.say(&format!(
-        "purged {}{}",
-        messages(done.total()),
-        parts(&done)
-    ));
-    tell(context, &done, 0, false)?;
+    let message = format!("purged {}", messages(done.total()));
+    report(context, &message, &done, 0, false)?;
     Ok(signal.unwrap_or(Exit::Done))
 }
 
-async fn person(
+async fn purge_phone(
     args: &Args,
     phone: &str,
     context: &Context,
@@ -134,36 +126,27 @@ async fn person(
     let parsed = context.phone(phone, args.region)?;
     let phones = spellings(phone, parsed.as_str());
     let found = store.known_of(&phones).await?;
+    let count = messages(found.messages.total());
     if args.dry_run {
-        context.console.say(&format!(
-            "dry run: {} would be purged{}",
-            messages(found.messages.total()),
-            parts(&found.messages)
-        ));
-        warn_of_sending(context, &found);
-        return tell(context, &found.messages, found.sending, true);
+        let message = format!("dry run: would purge {count}");
+        return report(context, &message, &found.messages, found.sending, true);
     }
-    let question = format!(
-        "forget {} to this phone, and send it nothing that waits? Nothing brings them back",
-        messages(found.messages.total())
-    );
+    let question =
+        format!("purge {count} to this phone, also those not yet sent? This cannot be undone");
     if found.messages.total() > 0 && !confirmed(args, context, &question)? {
         return Ok(Exit::CouldNotRun);
     }
     let done = store.forget(&phones, store.now().await?).await?;
-    context.console.say(&format!(
-        "purged {}{}",
-        messages(done.messages.total()),
-        parts(&done.messages)
-    ));
-    warn_of_sending(context, &done);
-    context
-        .console
-        .say("`smsq suppress add` keeps a phone from being texted again; that list is not purged");
-    tell(context, &done.messages, done.sending, false)
+    let message = format!("purged {}", messages(done.messages.total()));
+    let exit = report(context, &message, &done.messages, done.sending, false)?;
+    let console = &context.console;
+    console.status(
+        "the suppression list is not purged: `smsq suppress add` keeps a phone from being texted again",
+    );
+    Ok(exit)
 }
 
-/// What another program may have written for the same phone.
+/// The forms in which another program may have written a phone.
 fn spellings(raw: &str, e164: &str) -> Vec<String> {
     let digits = e164.trim_start_matches('+');
     let mut all = vec![
@@ -177,94 +160,90 @@ fn spellings(raw: &str, e164: &str) -> Vec<String> {
     all
 }
 
-fn warn_of_sending(context: &Context, person: &Person) {
-    if person.sending > 0 {
-        let are = if person.sending == 1 { "is" } else { "are" };
-        context.console.warn(&format!(
-            "{} {are} being sent at this moment: run this again when that is settled",
-            messages(person.sending)
-        ));
-    }
-}
-
-/// Whether it may go on: asks where somebody is there, and wants `--yes` where nobody is.
+/// Whether to go on: asks unless `--yes` was given.
 fn confirmed(args: &Args, context: &Context, question: &str) -> anyhow::Result<bool> {
     if args.yes {
         return Ok(true);
     }
     if !context.console.can_ask() {
-        return Err(hinted(
-            "a purge cannot be taken back, and nobody is here to be asked",
-            Some("`--yes` answers for you; `--dry-run` only counts"),
+        return Err(with_hint(
+            "a purge cannot be undone, and standard input is not a terminal",
+            "pass `--yes` to confirm; `--dry-run` only counts",
         ));
     }
-    let is_meant = context.console.ask(question);
-    if !is_meant {
-        context.console.say("nothing was purged");
+    let is_confirmed = context.console.confirm(question);
+    if !is_confirmed {
+        context.console.status("nothing was purged");
     }
-    Ok(is_meant)
+    Ok(is_confirmed)
 }
 
-/// ` (12 sent, 3 failed)`
+/// ` (12 sent, 3 failed)`; empty if nothing was purged.
 fn parts(purged: &Purged) -> String {
-    let all = [
+    let parts = [
         (purged.sent, "sent"),
         (purged.failed, "failed"),
         (purged.unknown, "unknown"),
         (purged.cancelled, "cancelled"),
     ];
-    let some = all.iter().filter(|(count, _)| *count > 0);
-    let words: Vec<String> = some
+    let parts: Vec<String> = parts
+        .iter()
+        .filter(|(count, _)| *count > 0)
         .map(|(count, word)| format!("{} {word}", HumanCount(*count)))
         .collect();
-    if words.is_empty() {
-        String::new()
-    } else {
-        format!(" ({})", words.join(", "))
+    match parts.as_slice() {
+        [] => String::new(),
+        parts => format!(" ({})", parts.join(", ")),
     }
 }
 
-fn tell(
+fn report(
     context: &Context,
+    message: &str,
     purged: &Purged,
     sending: u64,
     is_dry_run: bool,
 ) -> anyhow::Result<Exit> {
-    if context.is_json() {
-        let mut object: Value = json!({
-            "purged": purged.total(),
-            "sent": purged.sent,
-            "failed": purged.failed,
-            "unknown": purged.unknown,
-            "cancelled": purged.cancelled,
-            "sending": sending,
-        });
-        if is_dry_run {
-            object["dry_run"] = true.into();
-        }
-        context.print_json(&object)?;
+    let mut object = json!({
+        "purged": purged.total(),
+        "sent": purged.sent,
+        "failed": purged.failed,
+        "unknown": purged.unknown,
+        "cancelled": purged.cancelled,
+        "sending": sending,
+    });
+    if is_dry_run {
+        object["dry_run"] = true.into();
+    }
+    context.report(&format!("{message}{}", parts(purged)), &object)?;
+    if sending > 0 {
+        let count = messages(sending);
+        let are = if sending == 1 { "is" } else { "are" };
+        context.console.warn(&format!(
+            "{count} {are} being sent: run this again when that is settled"
+        ));
     }
     Ok(Exit::Done)
 }
 
-/// Purges a bounded part of what is older than `keep.older_than` allows, before other work begins.
-pub(super) async fn by_the_way(context: &Context, store: &Store) -> anyhow::Result<()> {
+/// Purges a limited number of messages that are older than `retention.older_than`.
+pub(super) async fn apply_retention(context: &Context, store: &Store) -> anyhow::Result<()> {
     let Some(age) = context.config.retention.age() else {
         return Ok(());
     };
     let now = store.now().await?;
     let mut purge = store.begin_purge(age.before(now)).await?;
     let mut done = Purged::default();
-    for _ in 0..STEPS_BY_THE_WAY {
+    for _ in 0..RETENTION_STEPS {
         let Some(step) = store.next_purge(&mut purge, now).await? else {
             break;
         };
         done += step;
     }
     if done.total() > 0 {
-        let of = counted(done.total(), "old message");
-        context.console.say(&format!(
-            "purged {of}{}: setting `retention.older_than`",
+        let count = counted(done.total(), "old message");
+        context.console.status(&format!(
+            "purged {count}{}: setting `retention.older_than`",
             parts(&done)
         ));
     }
@@ -276,7 +255,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_phone_is_known_by_all_its_spellings() {
+    fn spellings_include_every_form_once() {
         assert_eq!(
             spellings("07400 123451", "+447400123451"),
             [
@@ -290,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_there_is_is_counted_out() {
+    fn parts_leave_out_zero_counts() {
         let purged = Purged {
             sent: 1_200,
             cancelled: 3,

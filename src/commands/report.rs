@@ -1,11 +1,11 @@
-//! `smsq report`: who was not reached and why, for people, spreadsheets, programs and managers.
+//! `smsq report`: who was not reached and why, as text, CSV, JSON or an HTML page.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use super::words::campaign_name;
-use super::{Context, hinted};
+use super::values::campaign_name;
+use super::{Context, with_hint};
 use crate::config::Prices;
 use crate::console::closed;
 use crate::exit::Exit;
@@ -14,13 +14,13 @@ use crate::store::Store;
 
 const EXAMPLES: &str = "\
 Examples:
-  smsq report                                              all campaigns, and what to type next
-  smsq report --campaign welcome-3f2a91 --failed           everybody who was not reached
-  smsq report --failed --format csv --output failed.csv    mend it and `smsq import failed.csv`
+  smsq report                                              all campaigns, and what to do next
+  smsq report --campaign welcome-3f2a91 --failed           everyone who was not reached
+  smsq report --failed --format csv --output failed.csv    fix it and `smsq import failed.csv`
   smsq report --sent --format csv --output sent.csv        every message that was sent, for the invoice
   smsq report --format html --mask --output report.html    one page for your manager, without phones and texts";
 
-/// Say how many messages arrived, and who was not reached and why
+/// Show how many messages arrived, and who was not reached and why
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 #[expect(
@@ -31,16 +31,16 @@ pub struct Args {
     /// Only this campaign [default: all]
     #[arg(long, value_name = "NAME", value_parser = campaign_name)]
     campaign: Option<String>,
-    /// The list of messages that failed, expired or are unknown
+    /// List the messages that failed, expired or are unknown
     #[arg(long)]
     failed: bool,
-    /// The list of messages that were sent: phone, provider, its message id, segments, price, time
+    /// List the messages that were sent: phone, provider, message id, segments, price, time
     #[arg(long, conflicts_with = "failed")]
     sent: bool,
     /// Hide phones and texts
     #[arg(long)]
     mask: bool,
-    /// Write it to a file instead of standard output (`-`)
+    /// Write to a file instead of standard output (`-`)
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
     /// Replace the file if it exists
@@ -56,9 +56,9 @@ pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
         _ => Listing::Figures,
     };
     if listing == Listing::Sent && format == Format::Html {
-        return Err(hinted(
-            "`--sent` lists single messages, and the page has figures",
-            Some("`--format csv` or `--format json` writes the list"),
+        return Err(with_hint(
+            "`--sent` cannot be combined with `--format html`",
+            "`--format csv` or `--format json` writes the list",
         ));
     }
     let store = context.store_to_read().await?;
@@ -79,66 +79,59 @@ pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
     if let Some(file) = output {
         let write = async |out: &mut _| report.write(&store, format, listing, out).await;
         to_file(file, write).await?;
-        context.console.say(&format!("wrote `{}`", file.display()));
-        return Ok(Exit::Done);
+        context
+            .console
+            .status(&format!("wrote `{}`", file.display()));
+    } else {
+        write(context, &report, listing, &store).await?;
     }
-    let mut out = context.console.output();
-    let written = report.write(&store, format, listing, &mut out).await;
-    match written {
-        Err(error) if closed(&error) => Ok(Exit::Done),
-        Err(error) => Err(error.into()),
-        Ok(()) => Ok(Exit::Done),
-    }
+    Ok(Exit::Done)
 }
 
-/// Fails where the report would take the place of the database, of the configuration, of a list that was
-/// imported, or, unless that is asked for, of any other file.
+/// Fails if the report would overwrite the database, the configuration or an imported list, or, without
+/// `--force`, any other file.
 async fn check_output(
     file: &Path,
     is_forced: bool,
     context: &Context,
     store: &Store,
 ) -> anyhow::Result<()> {
-    let refused = |what: &str| {
-        hinted(
-            format!("`{}` is {what}", file.display()),
-            Some("name another file"),
-        )
+    let shown = file.display();
+    let refuse = |what: &str| {
+        Err(with_hint(
+            format!("cannot overwrite `{shown}`: it is {what}"),
+            "name another file",
+        ))
     };
     if let Some(database) = store.file() {
         for ending in ["", "-wal", "-shm", "-journal"] {
             let mut name = database.as_os_str().to_owned();
             name.push(ending);
             if is_same_file(file, Path::new(&name)) {
-                return Err(refused("the database: a report must not overwrite it"));
+                return refuse("the database");
             }
         }
     }
-    if let Some(configuration) = &context.config.file
-        && is_same_file(file, configuration)
-    {
-        return Err(refused("the configuration: a report must not overwrite it"));
+    let configuration = context.config.file.as_ref();
+    if configuration.is_some_and(|configuration| is_same_file(file, configuration)) {
+        return refuse("the configuration");
     }
-    // A device or a pipe has nothing to lose, and a missing file neither.
+    // A device or a pipe has no content to lose.
     if !file.is_file() {
         return Ok(());
     }
     let lists = store.imported_files().await?;
     if lists.iter().any(|list| is_same_file(file, Path::new(list))) {
-        return Err(refused(
-            "a list that was imported: a report must not overwrite it",
-        ));
+        return refuse("a list that was imported");
     }
     if !is_forced {
-        return Err(hinted(
-            format!("`{}` exists already", file.display()),
-            Some("`--force` replaces it"),
-        ));
+        let message = format!("`{shown}` already exists");
+        return Err(with_hint(message, "`--force` replaces it"));
     }
     Ok(())
 }
 
-/// Whether both names are of one file, or of one place where none of them is there.
+/// Whether both paths name the same file, or the same place if neither exists.
 fn is_same_file(one: &Path, other: &Path) -> bool {
     match (fs::metadata(one), fs::metadata(other)) {
         (Ok(one), Ok(other)) => (one.dev(), one.ino()) == (other.dev(), other.ino()),
@@ -155,7 +148,7 @@ fn folder(file: &Path) -> Option<PathBuf> {
     folder.canonicalize().ok()
 }
 
-/// The prices of the configuration, and the clock of this machine.
+/// The configured prices, and the time zone of this machine.
 pub(super) fn setting(context: &Context) -> Setting {
     let tariff = |prices: &Prices| {
         let of = prices.clone();
@@ -175,17 +168,16 @@ pub(super) fn setting(context: &Context) -> Setting {
     }
 }
 
-/// The report of all that a command did, on standard output.
-pub(super) async fn print(
+/// Writes a report to standard output.
+pub(super) async fn write(
     context: &Context,
     report: &Report,
+    listing: Listing,
     store: &Store,
 ) -> Result<(), ReportError> {
     let mut out = context.console.output();
-    match report
-        .write(store, format(context.format), Listing::Figures, &mut out)
-        .await
-    {
+    let format = format(context.format);
+    match report.write(store, format, listing, &mut out).await {
         Err(error) if closed(&error) => Ok(()),
         written => written,
     }

@@ -1,32 +1,34 @@
-//! `smsq retry`: what failed, or is unknown, goes back into the queue.
+//! `smsq retry`: puts failed or unknown messages back into the queue.
 
-use clap::builder::PossibleValuesParser;
-use clap::builder::TypedValueParser as _;
+use anyhow::bail;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use serde_json::json;
 
-use super::moment::Moment;
-use super::words::{campaign_name, messages};
-use super::{Context, hinted};
+use super::values::TimeArg;
+use super::values::campaign_name;
+use super::{Context, with_hint};
 use crate::exit::Exit;
+use crate::phone::Phone;
 use crate::sms::Class;
-use crate::store::{Campaign, CampaignStatus, RetryFilter};
+use crate::store::{CampaignStatus, RetryFilter};
+use crate::text::messages;
 
 const EXAMPLES: &str = "\
 Examples:
-  smsq retry --campaign welcome-3f2a91           every message that failed, once more from the start
-  smsq retry --class unavailable                 only those that found the provider away
-  smsq retry --class expired --expires +2h       with new time
+  smsq retry --campaign welcome-3f2a91           every failed message, with all attempts again
+  smsq retry --class unavailable                 only those that failed while the provider was down
+  smsq retry --class expired --expires +2h       with a new expiry time
   smsq retry --unknown --phone +8613812345678    it certainly did not arrive: send it again
 
-A failed message gets a new reference. An unknown one keeps its own: a provider that honours
-references will not send it twice, any other may. Cancelled messages only with `--class cancelled`.
-A cancelled campaign gets nothing back before `smsq resume`.";
+A failed message gets a new reference. An unknown one keeps its reference: a provider that honours
+references does not send it twice, any other may. Cancelled messages need `--class cancelled`.
+Nothing returns to a cancelled campaign before `smsq resume`.";
 
 /// Put failed messages (or, with --unknown, the unknown ones) back into the queue
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// Only of this campaign [default: all]
+    /// Only this campaign [default: all]
     #[arg(long, value_name = "NAME", value_parser = campaign_name)]
     campaign: Option<String>,
     /// The unknown messages instead of the failed ones; they may arrive twice
@@ -41,12 +43,12 @@ pub struct Args {
     /// Only messages to this phone
     #[arg(long, value_name = "PHONE")]
     phone: Option<String>,
-    /// Not to be sent after this moment: 2026-12-24T09:00:00Z, "2026-12-24 09:00" or +2h
+    /// When the messages expire: 2026-12-24T09:00:00Z, "2026-12-24 09:00" or +2h
     #[arg(long, value_name = "TIME")]
-    expires: Option<Moment>,
+    expires: Option<TimeArg>,
 }
 
-fn classes() -> impl clap::builder::TypedValueParser<Value = Class> {
+fn classes() -> impl TypedValueParser<Value = Class> {
     PossibleValuesParser::new(Class::ALL.map(Class::as_str)).try_map(|word| word.parse::<Class>())
 }
 
@@ -61,49 +63,45 @@ pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
         && campaign.state == CampaignStatus::Cancelled
     {
         let name = &campaign.name;
-        return Err(hinted(
+        return Err(with_hint(
             format!("campaign `{name}` is cancelled: its messages cannot be retried"),
-            Some(format!(
-                "`smsq resume --campaign {name}` makes it active again"
-            )),
+            format!("`smsq resume --campaign {name}` makes it active again"),
         ));
     }
-    let expires_at = args.expires.map(|moment| moment.resolve(now));
+    let expires_at = args.expires.map(|time| time.after(now));
     if expires_at.is_some_and(|at| at <= now) {
-        return Err(hinted("`--expires` lies in the past", None::<&str>));
+        bail!("`--expires` is in the past");
     }
     let phone = args.phone.as_deref().map(|raw| context.phone(raw, None));
     let filter = RetryFilter {
         campaign_id: campaign.as_ref().map(|campaign| campaign.id),
         class: args.class,
         code: args.code.clone(),
-        phone: phone.transpose()?.map(crate::phone::Phone::into_string),
+        phone: phone.transpose()?.map(Phone::into_string),
         expires_at,
     };
-    let (moved, which) = if args.unknown {
+    let (retried, kind) = if args.unknown {
         (store.retry_unknown(&filter, now).await?, "unknown")
     } else {
         (store.retry_failed(&filter, now).await?, "failed")
     };
-    let campaigns = store.campaigns().await?;
-    let is_cancelled = |one: &Campaign| one.state == CampaignStatus::Cancelled;
-    match moved {
-        0 if campaign.is_none() && campaigns.iter().any(is_cancelled) => {
-            context.console.say(&format!(
-                "no {which} message of a campaign that is not cancelled matches: nothing was changed"
-            ));
+    let mut campaigns = store.campaigns().await?.into_iter();
+    let message = match retried {
+        0 if campaign.is_none() && campaigns.any(|one| one.state == CampaignStatus::Cancelled) => {
+            format!(
+                "no {kind} message matches in a campaign that is not cancelled: nothing was changed"
+            )
         }
-        0 => context
-            .console
-            .say(&format!("no {which} message matches: nothing was changed")),
-        _ => context.console.say(&format!(
+        0 => format!("no {kind} message matches: nothing was changed"),
+        _ => format!(
             "put {} back into the queue; next: `smsq send`",
-            messages(moved)
-        )),
-    }
-    if context.is_json() {
-        let campaign = campaign.map(|campaign| campaign.name);
-        context.print_json(&json!({ "campaign": campaign, "retried": moved }))?;
-    }
+            messages(retried)
+        ),
+    };
+    let campaign = campaign.map(|campaign| campaign.name);
+    context.report(
+        &message,
+        &json!({ "campaign": campaign, "retried": retried }),
+    )?;
     Ok(Exit::Done)
 }

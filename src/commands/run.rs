@@ -1,25 +1,23 @@
-//! `smsq run`: the whole job, import, send, report. Without a provider it is practice: the gateway runs
-//! inside this process, and the list goes to a database of its own.
+//! `smsq run`: imports a list, sends it and reports. Without a provider it practises: the sandbox runs inside
+//! this process, and the messages go to a database of their own.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
-use super::delivery::Pace;
-use super::delivery::{Delivery, Work};
-use super::import::{self, Ended, Imported, List, Use};
-use super::send;
-use super::{Context, PRACTICE, check, hinted, report};
+use super::import::{self, Imported, List};
+use super::send::{SendFlags, SendOptions, SendRun};
+use super::{Context, PRACTICE, check, providers, report};
 use crate::exit::Exit;
-use crate::report::{Report, shell_word};
+use crate::report::{Listing, Report, shell_word};
 use crate::sandbox::{Behaviour, Sandbox};
 use crate::store::{Access, Store};
 
 const EXAMPLES: &str = "\
 Examples:
-  smsq run recipients.csv --template welcome.txt           practice, as long as no provider is set up
+  smsq run recipients.csv --template welcome.txt           practice, while no provider is configured
   smsq run list.csv --text \"Hi {{ name }}\" --provider cellar --rate 20/s
 
-It may be interrupted and run again: what is in the campaign already is not added twice, and sending
-goes on where it stopped.";
+It can be interrupted and run again: messages that are in the campaign are not added twice, and
+sending continues where it stopped.";
 
 const SANDBOX: &str = "sandbox";
 
@@ -30,136 +28,128 @@ pub struct Args {
     #[command(flatten)]
     list: List,
     #[command(flatten)]
-    pub(crate) pace: Pace,
-    /// Do not ask before a large campaign
+    pub(crate) flags: SendFlags,
+    /// Do not ask before sending a large campaign
     #[arg(long, short)]
     yes: bool,
 }
 
 pub(crate) async fn run(args: &Args, mut context: Context) -> anyhow::Result<Exit> {
     let practice = match (&args.list.provider, &context.config.default_provider) {
-        (None, None) => Some(practise(&mut context)?),
+        (None, None) => Some(start_practice(&mut context)?),
         _ => None,
     };
-    let ended = work(args, &context, practice.is_some()).await;
+    let ended = import_and_send(args, &context, practice.is_some()).await;
     if let Some(sandbox) = practice {
         sandbox.stop().await;
     }
     ended
 }
 
-/// Starts the gateway and points the configuration to it.
-fn practise(context: &mut Context) -> anyhow::Result<Sandbox> {
+/// Starts the sandbox, and configures it as the provider.
+fn start_practice(context: &mut Context) -> anyhow::Result<Sandbox> {
     if !context.config.own_providers.is_empty() {
-        return Err(hinted(
-            format!(
-                "several providers are configured ({}), and none is chosen",
-                context.config.own_providers.join(", ")
-            ),
-            Some("choose one with `--provider NAME`, or set `default_provider`"),
-        ));
+        let hint = "choose one with `--provider NAME`, or set `default_provider`";
+        return Err(providers::ambiguous(&context.config, hint));
     }
-    let sandbox = Sandbox::start(
-        SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
-        Behaviour::default(),
-    )?;
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    let sandbox = Sandbox::start(address, Behaviour::default())?;
     let config = &mut context.config;
-    let stanza = config.providers.entry(SANDBOX.to_owned()).or_default();
-    stanza.insert("kind".to_owned(), SANDBOX.into());
-    stanza.insert("url".to_owned(), sandbox.url().into());
+    let section = config.providers.entry(SANDBOX.to_owned()).or_default();
+    section.insert("kind".to_owned(), SANDBOX.into());
+    section.insert("url".to_owned(), sandbox.url().into());
     config.default_provider = Some(SANDBOX.to_owned());
     config.database.url = format!("sqlite://{PRACTICE}");
-    context.console.say(
-        "practice: nothing leaves this machine. No provider is configured, so a gateway inside this \
-         process takes the messages, and their queue is `smsq-practice.db`.",
-    );
+    context.console.status(&format!(
+        "practice: no provider is configured, so a practice gateway in this process accepts the messages, \
+         and nothing leaves this machine. The database is `{PRACTICE}`."
+    ));
     Ok(sandbox)
 }
 
-async fn work(args: &Args, context: &Context, is_practice: bool) -> anyhow::Result<Exit> {
-    let plans = import::prepare(&args.list, context, Access::Existing).await?;
-    let name = args
-        .list
-        .provider
-        .as_ref()
-        .or(context.config.default_provider.as_ref());
-    if let Some(name) = name {
-        // Before anything is written: what is imported shall be sent in the same breath.
+async fn import_and_send(
+    args: &Args,
+    context: &Context,
+    is_practice: bool,
+) -> anyhow::Result<Exit> {
+    let list = &args.list;
+    let plans = import::prepare(list, context, Access::Existing).await?;
+    let default = context.config.default_provider.as_ref();
+    if let Some(name) = list.provider.as_ref().or(default) {
+        // Fails before anything is written if the provider cannot send.
         context.provider(name)?;
     }
-    import::check_rejects(&args.list, &plans, context).await?;
-    if !args.yes && !is_practice && !import::confirm(&args.list, &plans, context).await? {
+    import::check_rejects(list, &plans, context).await?;
+    if !args.yes && !is_practice && !import::confirm(list, &plans, context).await? {
         return Ok(Exit::CouldNotRun);
     }
     let store = context.open(Access::Create).await?;
-    if let Some(finding) = check::unsafe_settings(&store).await? {
-        context.console.warn(&finding);
+    check::warn_of_unsafe_settings(context, &store).await?;
+    if !is_practice {
+        import::check_again(list, &plans, context, &store).await?;
     }
-    let purpose = if is_practice {
-        Use::Practice
-    } else {
-        Use::Real
-    };
-    let imported = match import::import(&args.list, &plans, context, &store, purpose).await? {
-        Ended::Whole(imported) => imported,
-        Ended::Stopped(_, signal) => return Ok(signal),
-    };
-    import::remarks(context, &imported);
+    let (imported, signal) = import::import(list, &plans, context, &store).await?;
+    if let Some(signal) = signal {
+        return Ok(signal);
+    }
+    import::warn_of_rows(context, &imported);
     let mut campaigns: Vec<&str> = imported.iter().map(|one| one.campaign.as_str()).collect();
     campaigns.dedup();
-    let mut deliveries = Vec::new();
+    let mut run: Option<SendRun> = None;
     for campaign in campaigns {
-        let work = Work {
+        let options = SendOptions {
             campaign: Some(campaign),
-            pace: &args.pace,
+            flags: &args.flags,
             follow: false,
-            // It was asked before the list was imported.
-            asks: false,
+            // The user was asked before the import.
+            confirm: false,
         };
-        let Some(delivery) = Delivery::run(context, &store, &work).await? else {
+        let Some(next) = SendRun::start(context, &store, &options).await? else {
             return Ok(Exit::CouldNotRun);
         };
-        let is_over = delivery.is_over();
-        deliveries.push(delivery);
-        if is_over {
+        let is_stopped = next.is_stopped();
+        run = Some(match run {
+            Some(run) => run.followed_by(next),
+            None => next,
+        });
+        if is_stopped {
             break;
         }
     }
-    tell(context, &store, &imported, deliveries, is_practice).await
+    match run {
+        Some(run) => print(context, &store, &imported, &run, is_practice).await,
+        None => Ok(Exit::Done),
+    }
 }
 
-async fn tell(
+async fn print(
     context: &Context,
     store: &Store,
     imported: &[Imported],
-    deliveries: Vec<Delivery>,
+    run: &SendRun,
     is_practice: bool,
 ) -> anyhow::Result<Exit> {
-    let Some(delivery) = Delivery::joined(deliveries) else {
-        return Ok(Exit::Done);
-    };
     if context.is_json() {
-        let is_one = delivery.standings.len() == 1;
-        context.print_json(&send::object(is_one, &delivery)?)?;
+        context.print_json(&run.json(run.standings.len() == 1)?)?;
     } else {
-        for standing in &delivery.standings {
+        for standing in &run.standings {
             let campaign = context.campaign(store, &standing.campaign).await?;
             let setting = report::setting(context);
-            let gathered = Report::gather(store, Some(&campaign), &setting).await?;
-            report::print(context, &gathered, store).await?;
+            let report = Report::gather(store, Some(&campaign), &setting).await?;
+            report::write(context, &report, Listing::Figures, store).await?;
         }
-        context.console.data(&delivery.text())?;
+        context.console.print(&run.text())?;
         for one in imported {
-            context.console.data(&one.rejected())?;
+            context.console.print(&one.rejected_text())?;
         }
     }
-    delivery.explain(&context.console);
+    run.explain(&context.console);
     if is_practice && let [first, ..] = imported {
-        context.console.say(&format!(
+        context.console.status(&format!(
             "that was practice; next: `smsq init`, describe your provider, `smsq check`, then \
              `smsq run {} …` again",
             shell_word(&first.file)
         ));
     }
-    Ok(delivery.exit())
+    Ok(run.exit())
 }

@@ -9,11 +9,11 @@ use anyhow::Context as _;
 use serde_json::json;
 
 use super::signals;
-use super::words::{messages, span};
-use crate::console::{Console, Format};
+use crate::console::Console;
 use crate::exit::Exit;
 use crate::logging;
 use crate::sandbox::{Away, Behaviour, Faults, Sandbox, Share};
+use crate::text::messages;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -92,6 +92,13 @@ pub struct Args {
     seed: Option<u64>,
 }
 
+fn span(text: &str) -> Result<Duration, String> {
+    text.parse::<jiff::SignedDuration>()
+        .ok()
+        .and_then(|span| Duration::try_from(span).ok())
+        .ok_or_else(|| "write it like `80ms`, `30s` or `2h`".to_owned())
+}
+
 impl Args {
     fn behaviour(&self) -> anyhow::Result<Behaviour> {
         let mut faults = match &self.faults {
@@ -131,15 +138,17 @@ pub(crate) async fn run(args: &Args, console: &Console) -> anyhow::Result<Exit> 
     logging::start(logging::Config::default(), console);
     let mut signals = signals::Signals::listen()?;
     let sandbox = Sandbox::start(args.listen, args.behaviour()?)?;
-    match console.format {
-        Format::Json => console.data(&format!("{}\n", json!({ "url": sandbox.url() })))?,
-        Format::Text => console.data(&format!("{}\n", sandbox.url()))?,
+    let url = sandbox.url();
+    if console.is_json {
+        console.print(&format!("{}\n", json!({ "url": url })))?;
+    } else {
+        console.print(&format!("{url}\n"))?;
     }
-    console.say("practice gateway: nothing leaves this machine; Ctrl-C ends it");
+    console.status("practice gateway: nothing leaves this machine; Ctrl-C ends it");
     signals.next().await;
     let stats = sandbox.stats();
     sandbox.stop().await;
-    console.say(&format!(
+    console.status(&format!(
         "{} requests, {} accepted",
         stats.requests,
         messages(stats.accepted)

@@ -1,10 +1,10 @@
-//! `smsq set`: what a campaign is tuned with while it runs.
+//! `smsq set`: changes a campaign while it runs.
 
 use serde_json::json;
 
 use super::Context;
-use super::window::{WindowFlags, check_outlived};
-use super::words::{campaign_name, rates};
+use super::values::{campaign_name, rates};
+use super::window::{WindowFlags, check_queued};
 use crate::exit::Exit;
 use crate::rate::Rates;
 use crate::report::Hours;
@@ -16,19 +16,19 @@ Examples:
   smsq set --campaign welcome-3f2a91 --rate none --priority 5
   smsq set --campaign welcome-3f2a91 --window 09:00-20:00 --timezone Asia/Shanghai";
 
-/// Change a campaign's limit, priority, provider, sender or window; running workers take it up within seconds
+/// Change a campaign's limit, priority, provider, sender or window; running workers see it within seconds
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 #[command(group = clap::ArgGroup::new("change").required(true).multiple(true)
     .args(["window", "days", "timezone", "fallback_timezone"]))]
 pub struct Args {
-    /// Which campaign
+    /// The campaign
     #[arg(long, value_name = "NAME", value_parser = campaign_name)]
     campaign: String,
-    /// Its own limit, beside the provider's: 100/s, 300/min, 20000/day, several with commas; `none`
+    /// Its own limit, in addition to the provider's: 100/s, 300/min, 20000/day, several with commas; `none`
     #[arg(long, value_name = "RATE", value_parser = rates, group = "change")]
     rate: Option<Rates>,
-    /// Higher goes first [default of a new campaign: 0]
+    /// Campaigns with a higher priority are sent first [default of a new campaign: 0]
     #[arg(
         long,
         value_name = "N",
@@ -36,19 +36,19 @@ pub struct Args {
         group = "change"
     )]
     priority: Option<i32>,
-    /// Who sends it from now on
+    /// The provider that sends it from now on
     #[arg(long, value_name = "NAME", group = "change")]
     provider: Option<String>,
     /// The sender that recipients see
     #[arg(long, value_name = "SENDER", group = "change")]
     from: Option<String>,
     #[command(flatten)]
-    hours: WindowFlags,
+    window: WindowFlags,
 }
 
 pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> {
     if let Some(provider) = &args.provider {
-        context.stanza(provider)?;
+        context.provider_section(provider)?;
     }
     let store = context.store().await?;
     let campaign = context.campaign(&store, &args.campaign).await?;
@@ -57,11 +57,11 @@ pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
         priority: args.priority,
         provider: args.provider.clone(),
         sender: args.from.clone(),
-        window: args.hours.change(campaign.window.as_ref())?,
+        window: args.window.change(campaign.window.as_ref())?,
         ..CampaignChange::default()
     };
     if let WindowChange::Set(window) = &change.window {
-        check_outlived(&store, &campaign, window).await?;
+        check_queued(&store, &campaign, window).await?;
     }
     store.change_campaign(campaign.id, &change).await?;
     let campaign = context.campaign(&store, &args.campaign).await?;
@@ -69,20 +69,19 @@ pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
         [] => "no limit of its own".to_owned(),
         _ => format!("at most {}", campaign.rate),
     };
-    let provider = campaign
-        .provider
-        .as_deref()
-        .unwrap_or("the default provider");
-    let hours = match &campaign.window {
-        Some(window) => format!(", {}", window.told()),
-        None => String::new(),
-    };
-    context.console.say(&format!(
-        "campaign `{}`: {limit}, priority {}, through {provider}{hours}",
-        campaign.name, campaign.priority
-    ));
-    if context.is_json() {
-        context.print_json(&json!({
+    let provider = campaign.provider.as_deref();
+    let mut message = format!(
+        "campaign `{}`: {limit}, priority {}, sent by {}",
+        campaign.name,
+        campaign.priority,
+        provider.unwrap_or("the default provider")
+    );
+    if let Some(window) = &campaign.window {
+        message = format!("{message}, {}", window.told());
+    }
+    context.report(
+        &message,
+        &json!({
             "campaign": campaign.name,
             "state": campaign.state.as_str(),
             "rate": campaign.rate.to_string(),
@@ -90,7 +89,7 @@ pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
             "provider": campaign.provider,
             "from": campaign.sender,
             "window": campaign.window.as_ref().map(Hours::of),
-        }))?;
-    }
+        }),
+    )?;
     Ok(Exit::Done)
 }

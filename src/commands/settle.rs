@@ -1,11 +1,13 @@
-//! `smsq settle`: the operator's word on messages of which nobody knows whether they were sent.
+//! `smsq settle`: the operator decides what became of unknown messages.
 
 use clap::ValueEnum;
 use serde_json::json;
 
 use super::Context;
-use super::words::{campaign_name, messages};
+use super::values::campaign_name;
 use crate::exit::Exit;
+use crate::phone::Phone;
+use crate::text::messages;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -13,28 +15,28 @@ Examples:
   smsq settle --campaign welcome-3f2a91 --unknown sent
   smsq settle --campaign welcome-3f2a91 --unknown failed --phone +8613812345678
 
-Look them up in the provider's own portal first. To send them again instead: `smsq retry --unknown`.";
+Look the messages up at the provider first. To send them again instead: `smsq retry --unknown`.";
 
-/// Say what became of unknown messages, after you have looked them up at the provider
+/// Record what became of unknown messages, after you have looked them up at the provider
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// Which campaign
+    /// The campaign
     #[arg(long, value_name = "NAME", value_parser = campaign_name)]
     campaign: String,
     /// What became of them
-    #[arg(long, value_name = "WHAT")]
-    unknown: Word,
+    #[arg(long, value_name = "OUTCOME")]
+    unknown: Outcome,
     /// Only the message to this phone
     #[arg(long, value_name = "PHONE")]
     phone: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Word {
-    /// The provider has them
+enum Outcome {
+    /// The provider accepted them
     Sent,
-    /// The provider never had them
+    /// The provider never accepted them
     Failed,
 }
 
@@ -43,28 +45,20 @@ pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
     let campaign = context.campaign(&store, &args.campaign).await?;
     let phone = args.phone.as_deref().map(|raw| context.phone(raw, None));
     let phone = phone.transpose()?;
+    let (as_sent, outcome) = match args.unknown {
+        Outcome::Sent => (true, "sent"),
+        Outcome::Failed => (false, "failed"),
+    };
+    let phone = phone.as_ref().map(Phone::as_str);
     let now = store.now().await?;
-    let as_sent = args.unknown == Word::Sent;
     let settled = store
-        .settle_unknown(
-            campaign.id,
-            as_sent,
-            phone.as_ref().map(crate::phone::Phone::as_str),
-            now,
-        )
+        .settle_unknown(campaign.id, as_sent, phone, now)
         .await?;
-    let word = if as_sent { "sent" } else { "failed" };
-    match settled {
-        0 => context
-            .console
-            .say("no unknown message matches: nothing was changed"),
-        _ => context
-            .console
-            .say(&format!("settled {} as {word}", messages(settled))),
-    }
-    if context.is_json() {
-        let object = json!({ "campaign": campaign.name, "settled": settled, "as": word });
-        context.print_json(&object)?;
-    }
+    let message = match settled {
+        0 => "no unknown message matches: nothing was changed".to_owned(),
+        _ => format!("settled {} as {outcome}", messages(settled)),
+    };
+    let object = json!({ "campaign": campaign.name, "settled": settled, "as": outcome });
+    context.report(&message, &object)?;
     Ok(Exit::Done)
 }

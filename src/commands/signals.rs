@@ -1,4 +1,4 @@
-//! The signals that ask a process to end.
+//! The signals that ask the process to stop.
 
 use std::io;
 use std::time::Duration;
@@ -9,48 +9,31 @@ use tokio::time::Instant;
 use crate::exit::Exit;
 use crate::process;
 
-/// A signal that comes again so soon is the same one: `timeout`, a shell or a supervisor may send it to
-/// the process and to its group.
+/// `timeout`, a shell or a supervisor may send a signal to the process and to its group: the same signal within
+/// this time counts once.
 const SAME_WITHIN: Duration = Duration::from_secs(1);
 
-/// SIGINT, SIGTERM and SIGHUP, from the moment this is made: none ends the process by itself any more.
+/// SIGINT, SIGTERM and SIGHUP. Once this exists, they no longer end the process.
 pub(crate) struct Signals {
     interrupt: Signal,
     terminate: Signal,
-    /// `None` where the process was started with this signal ignored, as by `nohup`.
+    /// `None` where the process was started with SIGHUP ignored, as by `nohup`.
     hang_up: Option<Signal>,
-    last: Option<Received>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Received {
-    exit: Exit,
-    at: Instant,
-}
-
-impl Received {
-    fn is_again(self, earlier: Option<Self>) -> bool {
-        earlier.is_some_and(|earlier| {
-            earlier.exit == self.exit && self.at.duration_since(earlier.at) < SAME_WITHIN
-        })
-    }
+    last: Option<(Exit, Instant)>,
 }
 
 impl Signals {
     pub(crate) fn listen() -> io::Result<Self> {
+        let hang_up = (!process::ignores_hang_up()).then(|| signal(SignalKind::hangup()));
         Ok(Self {
             interrupt: signal(SignalKind::interrupt())?,
             terminate: signal(SignalKind::terminate())?,
-            hang_up: if process::ignores_hang_up() {
-                None
-            } else {
-                Some(signal(SignalKind::hangup())?)
-            },
+            hang_up: hang_up.transpose()?,
             last: None,
         })
     }
 
-    /// Waits for the next of them, and tells how a command that it stopped ends.
+    /// Waits for the next signal; returns the exit status of a command that it stops.
     pub(crate) async fn next(&mut self) -> Exit {
         loop {
             let exit = tokio::select! {
@@ -58,14 +41,17 @@ impl Signals {
                 _ = self.terminate.recv() => Exit::Terminated,
                 Some(()) = received(&mut self.hang_up) => Exit::HungUp,
             };
-            let at = Instant::now();
-            let received = Received { exit, at };
-            if !received.is_again(self.last) {
+            let received = (exit, Instant::now());
+            if !is_same(received, self.last) {
                 self.last = Some(received);
                 return exit;
             }
         }
     }
+}
+
+fn is_same((exit, at): (Exit, Instant), last: Option<(Exit, Instant)>) -> bool {
+    last.is_some_and(|(last, last_at)| last == exit && at.duration_since(last_at) < SAME_WITHIN)
 }
 
 async fn received(signal: &mut Option<Signal>) -> Option<()> {
@@ -77,17 +63,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_same_signal_within_a_second_is_one_signal() {
+    fn same_signal_within_a_second_counts_once() {
         let start = Instant::now();
-        let received = |exit, millis| Received {
-            exit,
-            at: start + Duration::from_millis(millis),
-        };
-        let first = received(Exit::Interrupted, 0);
-        assert!(!first.is_again(None));
-        assert!(received(Exit::Interrupted, 0).is_again(Some(first)));
-        assert!(received(Exit::Interrupted, 999).is_again(Some(first)));
-        assert!(!received(Exit::Interrupted, 1_000).is_again(Some(first)));
-        assert!(!received(Exit::Terminated, 1).is_again(Some(first)));
+        let after = |exit, millis| (exit, start + Duration::from_millis(millis));
+        let first = Some(after(Exit::Interrupted, 0));
+        assert!(!is_same(after(Exit::Interrupted, 0), None));
+        assert!(is_same(after(Exit::Interrupted, 0), first));
+        assert!(is_same(after(Exit::Interrupted, 999), first));
+        assert!(!is_same(after(Exit::Interrupted, 1_000), first));
+        assert!(!is_same(after(Exit::Terminated, 1), first));
     }
 }

@@ -1,4 +1,4 @@
-//! `smsq status`: how the campaigns stand and who sends, now or as it goes on.
+//! `smsq status`: the state of the campaigns and workers, once or every second.
 
 use std::collections::VecDeque;
 use std::fmt::Write as _;
@@ -9,65 +9,66 @@ use serde_json::{Value, json};
 
 use super::Context;
 use super::signals::Signals;
-use super::words::{campaign_name, duration, messages};
+use super::values::campaign_name;
 use crate::exit::Exit;
 use crate::report::{self, Active, Standing, in_words};
 use crate::sms::Timestamp;
 use crate::store::inspect::Totals;
 use crate::store::{ProviderPause, Store};
+use crate::text::{duration, messages};
 
 const EXAMPLES: &str = "\
 Examples:
   smsq status
   smsq status --campaign welcome-3f2a91 --format json
-  smsq status --watch                  look again every second until nothing is left to send";
+  smsq status --watch                  print it every second until nothing is left to send";
 
 const WATCH_EVERY: Duration = Duration::from_secs(1);
 
-/// Show how many messages are queued, sent, failed and unknown, campaign by campaign
+/// Show how many messages are queued, sent, failed and unknown, by campaign
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
     /// Only this campaign [default: all]
     #[arg(long, value_name = "NAME", value_parser = campaign_name)]
     campaign: Option<String>,
-    /// Look again every second until nothing is left to send; Ctrl-C ends it
+    /// Print it every second until nothing is left to send, or until Ctrl-C
     #[arg(long)]
     watch: bool,
 }
 
 pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> {
     let store = context.store_to_read().await?;
-    let mut signals = args.watch.then(Signals::listen).transpose()?;
-    let mut pace = Pace::default();
+    let is_one = args.campaign.is_some();
+    let mut watch = if args.watch {
+        Some((Signals::listen()?, Throughput::default()))
+    } else {
+        None
+    };
     loop {
-        let standings = standings(args, context, &store).await?;
-        let workers = Active::all(&store).await?;
-        let now = store.now().await?;
-        let lost = match &args.campaign {
-            Some(_) => Vec::new(),
-            None => store.without_campaign().await?,
-        };
-        if args.watch && context.console.terminal && !context.is_json() {
+        let status = Status::read(args, context, &store).await?;
+        if args.watch && context.console.is_terminal && !context.is_json() {
             context.console.clear()?;
         }
-        let notes = Notes::gather(&store, &standings, now).await?;
-        let bar = args.watch.then(|| {
-            let totals = standings.iter().map(|one| one.totals).sum();
-            pace.look(&totals, now)
+        let bar = watch.as_mut().map(|(_, throughput)| {
+            let totals = status.standings.iter().map(|one| one.totals).sum();
+            throughput.bar(&totals, status.now)
         });
-        print(
-            args,
-            context,
-            &standings,
-            &lost,
-            (&workers, now),
-            (&notes, bar),
-        )?;
-        let Some(signals) = signals.as_mut() else {
+        if context.is_json() {
+            context.print_json(&status.json(is_one)?)?;
+        } else if status.standings.is_empty() && status.without_campaign.is_empty() {
+            context
+                .console
+                .status("no campaigns yet: `smsq import` creates one");
+        } else {
+            context
+                .console
+                .print(&status.text(&bar.unwrap_or_default()))?;
+        }
+        let Some((signals, _)) = &mut watch else {
             return Ok(Exit::Done);
         };
-        if standings.iter().all(Standing::is_over) {
+        if status.standings.iter().all(Standing::is_over) {
             return Ok(Exit::Done);
         }
         tokio::select! {
@@ -77,59 +78,100 @@ pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
     }
 }
 
-async fn standings(args: &Args, context: &Context, store: &Store) -> anyhow::Result<Vec<Standing>> {
-    Ok(match &args.campaign {
-        Some(name) => {
-            let campaign = context.campaign(store, name).await?;
-            vec![Standing::of(store, &campaign).await?]
-        }
-        None => Standing::all(store).await?,
-    })
+struct Status {
+    now: Timestamp,
+    standings: Vec<Standing>,
+    /// Counts of messages whose campaign does not exist.
+    without_campaign: Vec<(i64, u64)>,
+    workers: Vec<Active>,
+    /// Providers that asked not to be called for a while.
+    stops: Vec<ProviderPause>,
+    /// For each campaign, the last failure of a message that is tried again.
+    failures: Vec<(String, String)>,
 }
 
-fn print(
-    args: &Args,
-    context: &Context,
-    standings: &[Standing],
-    lost: &[(i64, u64)],
-    (workers, now): (&[Active], Timestamp),
-    (notes, bar): (&Notes, Option<String>),
-) -> anyhow::Result<()> {
-    if context.is_json() {
-        let mut object = object(args.campaign.is_some(), standings)?;
-        object["workers"] = serde_json::to_value(workers)?;
-        note_lost(&mut object, lost);
-        object["stops"] = notes.stops_json();
-        object["last_failures"] = notes.failures_json();
-        return context.print_json(&object);
+impl Status {
+    async fn read(args: &Args, context: &Context, store: &Store) -> anyhow::Result<Self> {
+        let (standings, without_campaign) = match &args.campaign {
+            Some(name) => {
+                let campaign = context.campaign(store, name).await?;
+                (vec![Standing::of(store, &campaign).await?], Vec::new())
+            }
+            None => (Standing::all(store).await?, store.without_campaign().await?),
+        };
+        let workers = Active::all(store).await?;
+        let now = store.now().await?;
+        let mut failures = Vec::new();
+        for one in standings.iter().filter(|one| one.totals.queued > 0) {
+            if let Some(reason) = store.last_failure(&one.campaign).await? {
+                failures.push((one.campaign.clone(), reason));
+            }
+        }
+        Ok(Self {
+            now,
+            standings,
+            without_campaign,
+            workers,
+            stops: store.provider_pauses(now).await?,
+            failures,
+        })
     }
-    if standings.is_empty() && lost.is_empty() {
-        context
-            .console
-            .say("there is no campaign yet: `smsq import` makes one");
-        return Ok(());
+
+    fn json(&self, is_one: bool) -> anyhow::Result<Value> {
+        let mut object = json(is_one, &self.standings, &self.without_campaign)?;
+        object["workers"] = serde_json::to_value(&self.workers)?;
+        let stops = self.stops.iter().map(|stop| {
+            json!({
+                "provider": stop.provider, "until": stop.until.to_string(), "reason": stop.reason,
+            })
+        });
+        object["stops"] = stops.collect();
+        let failures = self.failures.iter();
+        object["last_failures"] = failures
+            .map(|(campaign, reason)| json!({ "campaign": campaign, "reason": reason }))
+            .collect();
+        Ok(object)
     }
-    let mut text = match standings {
-        [] => String::new(),
-        standings => report::standings_text(standings),
-    };
-    for (campaign, count) in lost {
-        let _ = writeln!(text, "{}", lost_text(*campaign, *count));
+
+    fn text(&self, bar: &str) -> String {
+        let mut text = match self.standings.as_slice() {
+            [] => String::new(),
+            standings => report::standings_text(standings),
+        };
+        for (campaign, count) in &self.without_campaign {
+            let _ = writeln!(text, "{}", missing_campaign(*campaign, *count));
+        }
+        if !bar.is_empty() {
+            let _ = write!(text, "\n{bar}");
+        }
+        if !self.workers.is_empty() {
+            let _ = write!(text, "\n{}", Active::text(&self.workers, self.now));
+        }
+        if !self.failures.is_empty() || !self.stops.is_empty() {
+            text.push('\n');
+        }
+        for (campaign, reason) in &self.failures {
+            let reason = in_words(reason);
+            let _ = writeln!(text, "`{campaign}`: the last attempt failed: {reason}");
+        }
+        for ProviderPause {
+            provider,
+            until,
+            reason,
+        } in &self.stops
+        {
+            let reason = in_words(reason);
+            let _ = writeln!(
+                text,
+                "`{provider}` asked to wait until {until} ({reason}); `smsq providers resume {provider}` ends the wait"
+            );
+        }
+        text
     }
-    if let Some(bar) = bar {
-        text.push('\n');
-        text.push_str(&bar);
-    }
-    if !workers.is_empty() {
-        text.push('\n');
-        text.push_str(&Active::text(workers, now));
-    }
-    text.push_str(&notes.text());
-    Ok(context.console.data(&text)?)
 }
 
 /// `3 messages of campaign 77, which does not exist: they are not sent`.
-pub(super) fn lost_text(campaign: i64, count: u64) -> String {
+pub(super) fn missing_campaign(campaign: i64, count: u64) -> String {
     let are = if count == 1 { "it is" } else { "they are" };
     format!(
         "{} of campaign {campaign}, which does not exist: {are} not sent",
@@ -137,108 +179,56 @@ pub(super) fn lost_text(campaign: i64, count: u64) -> String {
     )
 }
 
-/// Adds the messages of campaigns that do not exist, if there are any.
-pub(super) fn note_lost(object: &mut Value, lost: &[(i64, u64)]) {
-    if !lost.is_empty() {
-        let lost = lost.iter();
-        object["without_campaign"] = lost
+/// One campaign, or the totals and all campaigns; and messages whose campaign does not exist.
+pub(super) fn json(
+    is_one: bool,
+    standings: &[Standing],
+    without_campaign: &[(i64, u64)],
+) -> anyhow::Result<Value> {
+    let mut object = if let ([one], true) = (standings, is_one) {
+        serde_json::to_value(one)?
+    } else {
+        let totals: Totals = standings.iter().map(|one| one.totals).sum();
+        let mut object = serde_json::to_value(totals)?;
+        object["campaigns"] = serde_json::to_value(standings)?;
+        object
+    };
+    if !without_campaign.is_empty() {
+        let counts = without_campaign.iter();
+        object["without_campaign"] = counts
             .map(|(campaign, count)| json!({ "campaign_id": campaign, "messages": count }))
             .collect();
     }
+    Ok(object)
 }
 
-/// Why messages wait.
-struct Notes {
-    /// Providers that asked to be left alone.
-    stops: Vec<ProviderPause>,
-    /// By campaign: what the last attempt of a message met that waits for another one.
-    failures: Vec<(String, String)>,
-}
-
-impl Notes {
-    async fn gather(store: &Store, standings: &[Standing], now: Timestamp) -> anyhow::Result<Self> {
-        let mut failures = Vec::new();
-        for one in standings.iter().filter(|one| one.totals.queued > 0) {
-            if let Some(reason) = store.last_failure(&one.campaign).await? {
-                failures.push((one.campaign.clone(), reason));
-            }
-        }
-        let stops = store.provider_pauses(now).await?;
-        Ok(Self { stops, failures })
-    }
-
-    fn text(&self) -> String {
-        let failures = self.failures.iter().map(|(campaign, reason)| {
-            format!(
-                "`{campaign}`: the last attempt failed: {}\n",
-                in_words(reason)
-            )
-        });
-        let stops = self.stops.iter().map(|stop| {
-            format!(
-                "`{name}` asked to wait until {} ({}); `smsq providers resume {name}` does not wait\n",
-                stop.until,
-                in_words(&stop.reason),
-                name = stop.provider
-            )
-        });
-        let lines: String = failures.chain(stops).collect();
-        if lines.is_empty() {
-            lines
-        } else {
-            format!("\n{lines}")
-        }
-    }
-
-    fn stops_json(&self) -> Value {
-        let stops = self.stops.iter().map(|stop| {
-            json!({
-                "provider": stop.provider, "until": stop.until.to_string(), "reason": stop.reason,
-            })
-        });
-        stops.collect()
-    }
-
-    fn failures_json(&self) -> Value {
-        let failures = self.failures.iter();
-        failures
-            .map(|(campaign, reason)| json!({ "campaign": campaign, "reason": reason }))
-            .collect()
-    }
-}
-
-/// How fast messages are settled, measured over the last looks.
+/// Measures how fast messages are settled.
 #[derive(Default)]
-struct Pace {
-    /// When, and how many were settled by then.
-    looks: VecDeque<(Timestamp, u64)>,
+struct Throughput {
+    /// How many messages were settled at which time, over the last [`MEASURED`].
+    samples: VecDeque<(Timestamp, u64)>,
 }
 
-/// So far back the rate is measured.
 const MEASURED: Duration = Duration::from_secs(10);
-/// How long the bar is, in characters.
+/// Width of the bar in characters.
 const BAR: u64 = 40;
 
-impl Pace {
-    /// The bar of this moment: `━━━━──── 45.0 %  1,234 of 2,743, 98/s, 15 s left`.
-    fn look(&mut self, totals: &Totals, now: Timestamp) -> String {
+impl Throughput {
+    /// Adds a sample; returns `━━━━──── 45.0 %  1,234 of 2,743, 98/s, 15 s left`.
+    fn bar(&mut self, totals: &Totals, now: Timestamp) -> String {
         let settled = totals.sent + totals.failed + totals.unknown + totals.cancelled;
         let left = totals.queued + totals.sending;
-        self.looks.push_back((now, settled));
-        // One look from before the span stays: the rate is measured from there.
-        while self
-            .looks
-            .get(1)
-            .is_some_and(|(at, _)| now.since(*at) >= MEASURED)
-        {
-            self.looks.pop_front();
+        self.samples.push_back((now, settled));
+        // The newest sample that is old enough stays: the rate is measured from there.
+        while matches!(self.samples.get(1), Some((at, _)) if now.since(*at) >= MEASURED) {
+            self.samples.pop_front();
         }
         let all = settled + left;
         let filled = (settled * BAR).checked_div(all).unwrap_or(BAR);
         let bar: String = (0..BAR)
             .map(|at| if at < filled { '━' } else { '─' })
             .collect();
-        // Not all of it while something is left.
+        // Rounded down: 100 % means nothing is left.
         let tenths = (settled * 1_000).checked_div(all).unwrap_or(1_000);
         let mut line = format!(
             "{bar} {}.{} %  {} of {}",
@@ -247,12 +237,11 @@ impl Pace {
             HumanCount(settled),
             HumanCount(all)
         );
-        let (since, before) = self.looks.front().copied().unwrap_or((now, settled));
+        let (since, before) = self.samples.front().copied().unwrap_or((now, settled));
         let millis = now.since(since).as_millis();
         let done = u128::from(settled.saturating_sub(before));
         if millis > 0 && left > 0 {
-            let rate = done * 1_000 / millis;
-            let _ = write!(line, ", {rate}/s");
+            let _ = write!(line, ", {}/s", done * 1_000 / millis);
             if let Some(wait) = (u128::from(left) * millis).checked_div(done) {
                 let seconds = u64::try_from(wait / 1_000).unwrap_or(u64::MAX).max(1);
                 let _ = write!(line, ", {} left", duration(Duration::from_secs(seconds)));
@@ -263,24 +252,13 @@ impl Pace {
     }
 }
 
-/// One campaign's standing, or the totals and the campaigns they are made of.
-pub(super) fn object(is_one: bool, standings: &[Standing]) -> anyhow::Result<Value> {
-    if let ([one], true) = (standings, is_one) {
-        return Ok(serde_json::to_value(one)?);
-    }
-    let totals: Totals = standings.iter().map(|one| one.totals).sum();
-    let mut object = serde_json::to_value(totals)?;
-    object["campaigns"] = serde_json::to_value(standings)?;
-    Ok(object)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn bar_shows_rate_and_time_left() {
-        let mut pace = Pace::default();
+        let mut throughput = Throughput::default();
         let at = |seconds: i64| Timestamp::from_millis(1_763_715_600_000 + seconds * 1_000);
         let totals = |sent, queued| Totals {
             imported: sent + queued,
@@ -290,22 +268,22 @@ mod tests {
         };
         let bar = |filled: usize| "━".repeat(filled) + &"─".repeat(40 - filled);
         assert_eq!(
-            pace.look(&totals(0, 2_000), at(0)),
+            throughput.bar(&totals(0, 2_000), at(0)),
             format!("{} 0.0 %  0 of 2,000\n", bar(0))
         );
         assert_eq!(
-            pace.look(&totals(900, 1_100), at(5)),
+            throughput.bar(&totals(900, 1_100), at(5)),
             format!("{} 45.0 %  900 of 2,000, 180/s, 6 s left\n", bar(18))
         );
-        // What was long ago is not measured any more.
-        pace.look(&totals(910, 1_090), at(10));
-        pace.look(&totals(920, 1_080), at(20));
+        // Samples older than the measured time do not count.
+        throughput.bar(&totals(910, 1_090), at(10));
+        throughput.bar(&totals(920, 1_080), at(20));
         assert_eq!(
-            pace.look(&totals(930, 1_070), at(30)),
+            throughput.bar(&totals(930, 1_070), at(30)),
             format!("{} 46.5 %  930 of 2,000, 1/s, 17m 50s left\n", bar(18))
         );
         assert_eq!(
-            pace.look(&totals(2_000, 0), at(31)),
+            throughput.bar(&totals(2_000, 0), at(31)),
             format!("{} 100.0 %  2,000 of 2,000\n", bar(40))
         );
     }

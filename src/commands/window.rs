@@ -1,6 +1,8 @@
-//! The flags of `import`, `run` and `set` that say when a campaign's messages may start.
+//! The flags of `import`, `run` and `set` for a campaign's sending window.
 
-use super::hinted;
+use anyhow::bail;
+
+use super::with_hint;
 use crate::import;
 use crate::sms::Timestamp;
 use crate::store::{Campaign, Store, WindowChange};
@@ -8,153 +10,141 @@ use crate::window::{Clock, Days, Hours, Window, Zone};
 
 #[derive(Debug, Default, clap::Args)]
 pub(super) struct WindowFlags {
-    /// Send only between these hours, like 09:00-20:00; `none` lifts it [default: at any hour]
-    #[arg(long, value_name = "HOURS", value_parser = asked_hours)]
-    window: Option<AskedHours>,
-    /// On these days, like mon-fri or mon,wed,sat-sun [default: daily]
+    /// Send only between these hours, such as 09:00-20:00; `none` removes the window [default: at any hour]
+    #[arg(long, value_name = "HOURS", value_parser = hours)]
+    window: Option<HoursArg>,
+    /// On these days, such as mon-fri or mon,wed,sat-sun [default: daily]
     #[arg(long, value_name = "DAYS")]
     days: Option<Days>,
-    /// Whose clock: a zone like Asia/Shanghai, `recipient` (the phone's country) or `column` (`timezone`, or that of `--column timezone=COLUMN`)
-    #[arg(long, value_name = "ZONE", value_parser = asked_clock)]
-    timezone: Option<AskedClock>,
-    /// The zone of those whose own is not known
+    /// The time zone of the window: a zone such as Asia/Shanghai, `recipient` (of the phone's country) or `column` (of column `timezone`, or `--column timezone=COLUMN`)
+    #[arg(long, value_name = "ZONE", value_parser = zone)]
+    timezone: Option<ZoneArg>,
+    /// The time zone of recipients whose own is unknown
     #[arg(long, value_name = "ZONE")]
     fallback_timezone: Option<Zone>,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum AskedHours {
+enum HoursArg {
     None,
     Between(Hours),
 }
 
 #[derive(Clone, Debug)]
-enum AskedClock {
-    Of(Zone),
+enum ZoneArg {
+    Zone(Zone),
     Column,
     Recipient,
 }
 
-fn asked_hours(text: &str) -> Result<AskedHours, String> {
+fn hours(text: &str) -> Result<HoursArg, String> {
     match text.trim() {
-        "none" => Ok(AskedHours::None),
+        "none" => Ok(HoursArg::None),
         text => match text.parse() {
-            Ok(hours) => Ok(AskedHours::Between(hours)),
+            Ok(hours) => Ok(HoursArg::Between(hours)),
             Err(error) => Err(format!("{error}")),
         },
     }
 }
 
-fn asked_clock(text: &str) -> Result<AskedClock, String> {
+fn zone(text: &str) -> Result<ZoneArg, String> {
     match text.trim() {
-        "column" => Ok(AskedClock::Column),
-        "recipient" => Ok(AskedClock::Recipient),
+        "column" => Ok(ZoneArg::Column),
+        "recipient" => Ok(ZoneArg::Recipient),
         text => match text.parse() {
-            Ok(zone) => Ok(AskedClock::Of(zone)),
+            Ok(zone) => Ok(ZoneArg::Zone(zone)),
             Err(error) => Err(format!("{error}")),
         },
     }
 }
 
 impl WindowFlags {
-    /// Whether the rows bring their zones with them.
+    /// Whether each row has its own time zone.
     pub(super) fn is_by_column(&self) -> bool {
-        matches!(self.timezone, Some(AskedClock::Column))
+        matches!(self.timezone, Some(ZoneArg::Column))
     }
 
-    /// What shall become of the window of a campaign that has `standing` now.
-    pub(super) fn change(&self, standing: Option<&Window>) -> anyhow::Result<WindowChange> {
-        let says_more =
+    /// How the flags change a campaign's window.
+    pub(super) fn change(&self, current: Option<&Window>) -> anyhow::Result<WindowChange> {
+        let has_more =
             self.days.is_some() || self.timezone.is_some() || self.fallback_timezone.is_some();
-        let asked = match self.window {
-            None if !says_more => return Ok(WindowChange::Keep),
-            Some(AskedHours::None) if says_more => {
-                return Err(hinted(
-                    "`--window none` has neither days nor a time zone",
-                    None::<&str>,
-                ));
+        let hours = match self.window {
+            None if !has_more => return Ok(WindowChange::Keep),
+            Some(HoursArg::None) if has_more => {
+                bail!("`--window none` cannot be combined with days or a time zone")
             }
-            Some(AskedHours::None) => return Ok(WindowChange::Lift),
-            Some(AskedHours::Between(hours)) => Some(hours),
-            None => None,
+            Some(HoursArg::None) => return Ok(WindowChange::Lift),
+            Some(HoursArg::Between(hours)) => Some(hours),
+            None => current.map(|window| window.hours),
         };
-        let hours = asked.or(standing.map(|window| window.hours));
         let hours = hours.ok_or_else(|| {
-            hinted(
-                "days and time zones belong to a window, and there is none",
-                Some("give its hours too: `--window 09:00-20:00`"),
+            with_hint(
+                "missing `--window`: days and a time zone need one",
+                "add the hours: `--window 09:00-20:00`",
             )
         })?;
-        let days = self.days.or(standing.map(|window| window.days));
+        let days = self.days.or(current.map(|window| window.days));
         Ok(WindowChange::Set(Window {
             hours,
             days: days.unwrap_or(Days::DAILY),
-            clock: self.clock(standing.map(|window| &window.clock))?,
+            clock: self.clock(current.map(|window| &window.clock))?,
         }))
     }
 
-    fn clock(&self, standing: Option<&Clock>) -> anyhow::Result<Clock> {
-        let fallback = self.fallback_timezone.clone();
-        let stated = || match (fallback.clone(), standing) {
-            (Some(zone), _) => Ok(zone),
-            (None, Some(Clock::Row(zone) | Clock::Recipient(zone))) => Ok(zone.clone()),
-            _ => Err(hinted(
-                "not every recipient's time zone is known, and nothing says what holds for the others",
-                Some("say it: `--fallback-timezone Europe/Berlin`"),
+    fn clock(&self, current: Option<&Clock>) -> anyhow::Result<Clock> {
+        let fallback = || match (&self.fallback_timezone, current) {
+            (Some(zone), _) | (None, Some(Clock::Row(zone) | Clock::Recipient(zone))) => {
+                Ok(zone.clone())
+            }
+            _ => Err(with_hint(
+                "missing `--fallback-timezone`: not every recipient's time zone is known",
+                "add one such as `--fallback-timezone Europe/Berlin`",
             )),
         };
-        let clock = match (&self.timezone, standing) {
-            (Some(AskedClock::Of(zone)), _) | (None, Some(Clock::Of(zone))) => {
-                Clock::Of(zone.clone())
+        match (&self.timezone, current) {
+            (Some(ZoneArg::Zone(zone)), _) | (None, Some(Clock::Of(zone))) => {
+                if self.fallback_timezone.is_some() {
+                    bail!(
+                        "`--fallback-timezone` needs `--timezone recipient` or `--timezone column`"
+                    );
+                }
+                Ok(Clock::Of(zone.clone()))
             }
-            (Some(AskedClock::Column), _) | (None, Some(Clock::Row(_))) => Clock::Row(stated()?),
-            (Some(AskedClock::Recipient), _) | (None, Some(Clock::Recipient(_))) => {
-                Clock::Recipient(stated()?)
+            (Some(ZoneArg::Column), _) | (None, Some(Clock::Row(_))) => Ok(Clock::Row(fallback()?)),
+            (Some(ZoneArg::Recipient), _) | (None, Some(Clock::Recipient(_))) => {
+                Ok(Clock::Recipient(fallback()?))
             }
-            (None, None) => {
-                return Err(hinted(
-                    "a window needs to know whose clock it goes by",
-                    Some(
-                        "say it: `--timezone Asia/Shanghai`, or `--timezone recipient \
-                         --fallback-timezone Asia/Shanghai`",
-                    ),
-                ));
-            }
-        };
-        match clock {
-            Clock::Of(_) if fallback.is_some() => Err(hinted(
-                "`--fallback-timezone` is for `--timezone recipient` and `--timezone column`: \
-                 here one zone holds for all",
-                None::<&str>,
+            (None, None) => Err(with_hint(
+                "missing `--timezone`: a sending window needs one",
+                "add `--timezone Asia/Shanghai`, or `--timezone recipient --fallback-timezone Asia/Shanghai`",
             )),
-            clock => Ok(clock),
         }
     }
 }
 
-/// A window that opens too late for its messages is a mistake.
+/// Fails if the messages expire before the window opens.
 pub(super) fn check_opens(
     window: &Window,
-    moments: import::Schedule,
+    schedule: import::Schedule,
     now: Timestamp,
 ) -> anyhow::Result<()> {
-    let span = window.for_all(moments.due_at.unwrap_or(now));
-    match (span, moments.expires_at) {
-        (Some(span), Some(expires_at)) if expires_at <= span.opens_at => Err(hinted(
+    let span = window.for_all(schedule.due_at.unwrap_or(now));
+    match (span, schedule.expires_at) {
+        (Some(span), Some(expires_at)) if expires_at <= span.opens_at => Err(with_hint(
             format!(
-                "the window {} opens at {}, and `--expires` is {}: nothing would be sent",
+                "nothing would be sent: the window {} opens at {}, and `--expires` is {}",
                 window.told(),
                 window.shown(span.opens_at),
                 window.shown(expires_at)
             ),
-            Some("let them expire later, or widen the window"),
+            "set a later `--expires`, or widen the window",
         )),
         _ => Ok(()),
     }
 }
 
-/// A window that opens when everything that is queued has expired is a mistake.
-pub(super) async fn check_outlived(
+/// Fails if all queued messages expire before the window opens.
+pub(super) async fn check_queued(
     store: &Store,
     campaign: &Campaign,
     window: &Window,
@@ -164,16 +154,12 @@ pub(super) async fn check_outlived(
     };
     let is_queued = store.next_due(campaign.id).await?.is_some();
     if is_queued && !store.outlives(campaign.id, span.opens_at).await? {
-        let name = &campaign.name;
-        return Err(hinted(
-            format!(
-                "the window {} opens at {}, when everything in campaign `{name}` has expired: \
-                 nothing would be sent",
-                window.told(),
-                window.shown(span.opens_at)
-            ),
-            None::<&str>,
-        ));
+        bail!(
+            "nothing would be sent: the window {} opens at {}, after all messages of campaign `{}` have expired",
+            window.told(),
+            window.shown(span.opens_at),
+            campaign.name
+        );
     }
     Ok(())
 }

@@ -8,36 +8,36 @@ fn help_teaches() {
     snapshot!(ran, @r#"
     exit 0
     ----- stdout
-    Sends a campaign of text messages from a list, through any SMS HTTP API: loses nothing, repeats
-    nothing, keeps the limit, and says who was not reached and why
+    Sends a campaign of text messages from a list, through any SMS HTTP API: loses no message, sends
+    none twice, respects rate limits, and reports who was not reached and why
 
     Usage: smsq [OPTIONS] <COMMAND>
 
     Commands:
       run          Import a list, send it, and report: the whole job
-      import       Put the messages of a list into the queue; nothing is sent yet
+      import       Put the messages of a list into the queue; sends nothing
       send         Send what is queued until nothing is left to do
-      status       Show how many messages are queued, sent, failed and unknown, campaign by campaign
-      report       Say how many messages arrived, and who was not reached and why
+      status       Show how many messages are queued, sent, failed and unknown, by campaign
+      report       Show how many messages arrived, and who was not reached and why
       retry        Put failed messages (or, with --unknown, the unknown ones) back into the queue
-      settle       Say what became of unknown messages, after you have looked them up at the provider
-      set          Change a campaign's limit, priority, provider, sender or window; running workers take
-                   it up within seconds
-      pause        Pause a campaign: its messages wait until `resume`; what is on its way is still
+      settle       Record what became of unknown messages, after you have looked them up at the provider
+      set          Change a campaign's limit, priority, provider, sender or window; running workers see
+                   it within seconds
+      pause        Pause a campaign: its messages wait until `resume`; requests in flight are still
                    settled
-      resume       Let a paused, stopped or cancelled campaign go on; messages that were cancelled stay
+      resume       Continue a paused, stopped or cancelled campaign; messages that were cancelled stay
                    cancelled
-      cancel       Cancel a campaign: what was never sent will not be, and can be imported again;
-                   nothing is asked
-      suppress     Keep the list of phones that nothing is sent to, in any campaign
-      purge        Forget messages that were settled long ago, or one person; only the counts stay
-      providers    List the providers, show or test one, or call it again after a wait
-      init         Write a commented smsq.toml to start from; an existing file is never overwritten
+      cancel       Cancel a campaign, without asking: what was not sent will not be, and can be imported
+                   again
+      suppress     Manage the phones that no campaign sends to
+      purge        Delete messages that were settled long ago, or one person's; only the counts stay
+      providers    List, show or test providers, or end a provider's wait
+      init         Write a commented smsq.toml to start from; never overwrites a file
       check        Check configuration, database and providers, and that no message is lost; sends
                    nothing
       sandbox      Run a practice gateway: it takes messages over real HTTP, and nothing leaves this
                    machine
-      completions  Print the completions for a shell
+      completions  Print the completion script for a shell
       help         Print this message or the help of the given subcommand(s)
 
     Options:
@@ -45,23 +45,23 @@ fn help_teaches() {
       -V, --version  Print version
 
     Global options:
-          --config <FILE>    The configuration; else `$SMSQ_CONFIG`, ./smsq.toml, or smsq/smsq.toml in
-                             the user's config folder
-          --database <URL>   Where the queue lives, like `sqlite://smsq.db` [default: setting
-                             `database.url`]
-          --format <FORMAT>  How data is printed: csv and html for `report` only [default: text]
-      -v, --verbose...       Say more: each message (-v), what goes on inside (-vv)
-      -q, --quiet            Say only what is wrong
+          --config <FILE>    The configuration file [default: `$SMSQ_CONFIG`, `./smsq.toml`, or
+                             `smsq/smsq.toml` in the user's config folder]
+          --database <URL>   The database, such as `sqlite://smsq.db` [default: setting `database.url`]
+          --format <FORMAT>  How data is printed: text or json; for `report` also csv or html [default:
+                             text]
+      -v, --verbose...       Print more: each message (-v), internal events (-vv)
+      -q, --quiet            Print only warnings and errors besides the data
 
     Examples:
       smsq run recipients.csv --template welcome.txt   practise the whole job on this machine
-      smsq init                                        write smsq.toml, where your provider goes
+      smsq init                                        write smsq.toml, to describe your provider
       smsq import list.csv --text "Hi {{ name }}" --dry-run
       smsq send --rate 50/s
       smsq report --failed --format csv --output failed.csv
 
-    Exit status: 0 done; 1 done, but some failed or are unknown; 2 could not run; 3 stopped before the
-    end, mend and `send` again; 130 and 143 stopped by a signal.
+    Exit status: 0 done; 1 done, but some messages failed or are unknown; 2 could not run; 3 stopped
+    before the end, fix the cause and `send` again; 130 and 143 stopped by a signal.
     "#);
 }
 
@@ -139,7 +139,7 @@ fn faults_of_usage_exit_2_and_say_what_is_meant() {
     snapshot!(scratch.run(["send", "--on-unknown", "drop"]), @r"
     exit 2
     ----- stderr
-    error: invalid value 'drop' for '--on-unknown <WHAT>'
+    error: invalid value 'drop' for '--on-unknown <ACTION>'
       [possible values: hold, resend]
 
     For more information, try '--help'.
@@ -173,21 +173,21 @@ fn faults_of_usage_exit_2_and_say_what_is_meant() {
     snapshot!(scratch.run(["import", "l.csv", "--at", "tomorrow"]), @r"
     exit 2
     ----- stderr
-    error: invalid value 'tomorrow' for '--at <TIME>': `tomorrow` is no moment; write it like `[MOMENT]`, `2026-12-24 09:00` (this machine's time) or `+2h`
+    error: invalid value 'tomorrow' for '--at <TIME>': use a time such as `[MOMENT]`, `2026-12-24 09:00` (this machine's time zone) or `+2h`
 
     For more information, try '--help'.
     ");
     snapshot!(scratch.run(["import", "l.csv", "--column", "phone"]), @r"
     exit 2
     ----- stderr
-    error: invalid value 'phone' for '--column <NAME=COLUMN>': write it like `phone=手机号`: what it is, `=`, the column
+    error: invalid value 'phone' for '--column <NAME=COLUMN>': write it as `NAME=COLUMN`, such as `phone=手机号`
 
     For more information, try '--help'.
     ");
     snapshot!(scratch.run(["import", "l.csv", "--campaign", " "]), @r"
     exit 2
     ----- stderr
-    error: invalid value ' ' for '--campaign <NAME>': the name of a campaign is empty
+    error: invalid value ' ' for '--campaign <NAME>': the name is empty
 
     For more information, try '--help'.
     ");
@@ -197,7 +197,7 @@ fn faults_of_usage_exit_2_and_say_what_is_meant() {
     error: the following required arguments were not provided:
       --campaign <NAME>
 
-    Usage: smsq settle --campaign <NAME> --unknown <WHAT>
+    Usage: smsq settle --campaign <NAME> --unknown <OUTCOME>
 
     For more information, try '--help'.
     ");
@@ -222,7 +222,7 @@ fn faults_of_usage_exit_2_and_say_what_is_meant() {
     snapshot!(scratch.run(["status", "--format", "csv"]), @r"
     exit 2
     ----- stderr
-    error: `--format csv` and `--format html` are for `smsq report`; every other command prints `text` or `json`
+    error: `--format csv` and `--format html` are for `smsq report`; other commands print `text` or `json`
 
     Usage: smsq [OPTIONS] <COMMAND>
 
@@ -376,7 +376,7 @@ fn errors_are_json_objects_where_json_is_asked_for() {
             "invalid value 'fast' for '--rate <RATE>'",
             "--help",
         ),
-        ("--format json", "no command is given", "--help"),
+        ("--format json", "missing command", "--help"),
     ] {
         let ran = scratch.run(line.split(' '));
         assert_eq!(ran.code(), Some(2), "{ran}");
@@ -413,7 +413,7 @@ fn send_with_a_list_points_to_run() {
     snapshot!(Scratch::new().run(["send", "list.csv"]), @r"
     exit 2
     ----- stderr
-    error: invalid value 'list.csv' for '[FILE]': `send` takes no list, it sends what is queued; did you mean `smsq run list.csv`?
+    error: invalid value 'list.csv' for '[FILE]': `send` sends what is queued and takes no file; did you mean `smsq run list.csv`?
 
     For more information, try '--help'.
     ");

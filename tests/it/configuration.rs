@@ -66,7 +66,7 @@ fn send_with_two_providers_asks_for_a_default() {
     snapshot!(scratch.run(["send"]), @r"
     exit 2
     ----- stderr
-    error: several providers are configured (a, b), and none is chosen
+    error: missing provider: several are configured (a, b)
     hint: set `default_provider` in smsq.toml
     ");
 }
@@ -104,7 +104,7 @@ fn faults_of_a_provider_exit_2_and_name_it() {
     exit 2
     ----- stdout
     ok       configuration  smsq.toml
-    ok       database       not there yet: `smsq import` makes it
+    ok       database       does not exist yet: `smsq import` creates it
     problem  provider       provider `a`: unknown key `urll`
                             hint: did you mean `url`?
     ");
@@ -122,16 +122,16 @@ fn faults_of_a_provider_exit_2_and_name_it() {
     snapshot!(scratch.run(["providers", "show", "b"]), @r"
     exit 2
     ----- stderr
-    error: there is no provider `b`
+    error: unknown provider `b`
     hint: describe it as `[providers.NAME]` in smsq.toml; `smsq init` writes an example
     ");
     snapshot!(scratch.run_with(["check"], &[("A_KEY", "k"), ("SMSQ__PROVIDERS__A__TIMEOUT", "29s")]), @r"
     exit 2
     ----- stdout
     ok       configuration  smsq.toml
-    ok       database       not there yet: `smsq import` makes it
-    problem  provider       `sender.lease` is 30s, too short for provider `a`: it must be 2 s more than the provider's timeout of 29s
-                            hint: a worker that waits for an answer must not be taken for dead
+    ok       database       does not exist yet: `smsq import` creates it
+    problem  provider       `sender.lease` is 30s, too short for provider `a`: it must be at least 2 s longer than the provider's timeout of 29s
+                            hint: otherwise a worker that waits for a response would be considered dead
     ");
 }
 
@@ -150,14 +150,14 @@ fn init_writes_a_configuration_that_changes_nothing_and_never_overwrites() {
     exit 0
     ----- stdout
     ok       configuration  smsq.toml
-    ok       database       not there yet: `smsq import` makes it
+    ok       database       does not exist yet: `smsq import` creates it
     ok       provider       none yet: describe one as [providers.NAME] in smsq.toml
     ");
     snapshot!(scratch.run(["init"]), @r"
     exit 2
     ----- stderr
-    error: `smsq.toml` exists, and is left as it is
-    hint: name another file, like `smsq init smsq.example.toml`
+    error: `smsq.toml` already exists
+    hint: name another file, such as `smsq init smsq.example.toml`
     ");
     assert_eq!(scratch.read("smsq.toml"), written);
     snapshot!(scratch.run(["init", "missing/smsq.toml"]), @r"
@@ -173,27 +173,27 @@ fn the_providers_are_listed_with_those_that_are_built_in() {
     snapshot!(scratch.run(["providers", "list"]), @r"
     exit 0
     ----- stdout
-    provider         kind      sends     batch  reference  look-up  receipts  address
-    46elks           generic   text      -      none       yes      yes       https://api.46elks.com                       built in
-    aliyun           aliyun    template  100    echoed     yes      yes       https://dysmsapi.aliyuncs.com                built in
-    aws-sms          aws-sms   text      -      echoed     -        yes       https://sms-voice.us-east-1.amazonaws.com    built in
-    aws-sns          aws-sns   text      -      none       -        yes       https://sns.us-east-1.amazonaws.com          built in
-    clicksend        generic   text      100    echoed     yes      yes       https://rest.clicksend.com                   built in
-    huawei           huawei    template  100    echoed     -        yes       https://smsapi.cn-north-4.myhuaweicloud.com  built in
-    infobip          infobip   text      100    honoured   yes      yes       https://account.api.infobip.com              built in
-    jasmin           generic   text      -      echoed     -        yes       http://127.0.0.1:[PORT]                        built in
-    kannel           kannel    text      -      none       -        yes       http://127.0.0.1:[PORT]                       built in
-    messagebird      generic   text      50     echoed     yes      yes       https://rest.messagebird.com                 built in
-    plivo            generic   text      -      none       yes      yes       https://api.plivo.com                        built in
-    sandbox          sandbox   text      -      honoured   -        -         http://127.0.0.1:[PORT]                        built in
-    sinch            generic   text      -      echoed     yes      yes       https://eu.sms.api.sinch.com                 built in
-    sms-gate         sms-gate  text      -      echoed     yes      yes       https://api.sms-gate.app                     built in
-    telnyx           telnyx    text      -      honoured   -        yes       https://api.telnyx.com                       built in
-    tencent          tencent   template  200    echoed     yes      yes       https://sms.tencentcloudapi.com              built in
-    twilio           twilio    text      -      none       yes      yes       https://api.twilio.com                       built in
-    vonage           vonage    text      -      echoed     -        yes       https://rest.nexmo.com                       built in
-    vonage-messages  generic   text      -      echoed     -        yes       https://api.nexmo.com                        built in
-    yunpian          yunpian   text      100    echoed     yes      yes       https://sms.yunpian.com                      built in
+    provider         kind      sends     batch  reference  lookup  receipts  address
+    46elks           generic   text      -      none       yes     yes       https://api.46elks.com                       built in
+    aliyun           aliyun    template  100    echoed     yes     yes       https://dysmsapi.aliyuncs.com                built in
+    aws-sms          aws-sms   text      -      echoed     -       yes       https://sms-voice.us-east-1.amazonaws.com    built in
+    aws-sns          aws-sns   text      -      none       -       yes       https://sns.us-east-1.amazonaws.com          built in
+    clicksend        generic   text      100    echoed     yes     yes       https://rest.clicksend.com                   built in
+    huawei           huawei    template  100    echoed     -       yes       https://smsapi.cn-north-4.myhuaweicloud.com  built in
+    infobip          infobip   text      100    honoured   yes     yes       https://account.api.infobip.com              built in
+    jasmin           generic   text      -      echoed     -       yes       http://127.0.0.1:[PORT]                        built in
+    kannel           kannel    text      -      none       -       yes       http://127.0.0.1:[PORT]                       built in
+    messagebird      generic   text      50     echoed     yes     yes       https://rest.messagebird.com                 built in
+    plivo            generic   text      -      none       yes     yes       https://api.plivo.com                        built in
+    sandbox          sandbox   text      -      honoured   -       -         http://127.0.0.1:[PORT]                        built in
+    sinch            generic   text      -      echoed     yes     yes       https://eu.sms.api.sinch.com                 built in
+    sms-gate         sms-gate  text      -      echoed     yes     yes       https://api.sms-gate.app                     built in
+    telnyx           telnyx    text      -      honoured   -       yes       https://api.telnyx.com                       built in
+    tencent          tencent   template  200    echoed     yes     yes       https://sms.tencentcloudapi.com              built in
+    twilio           twilio    text      -      none       yes     yes       https://api.twilio.com                       built in
+    vonage           vonage    text      -      echoed     -       yes       https://rest.nexmo.com                       built in
+    vonage-messages  generic   text      -      echoed     -       yes       https://api.nexmo.com                        built in
+    yunpian          yunpian   text      100    echoed     yes     yes       https://sms.yunpian.com                      built in
     ");
     scratch.write_cellar("http://127.0.0.1:9");
     let listed = scratch.run(["providers", "list"]).stdout();
@@ -295,16 +295,16 @@ fn missing_sender_and_text_are_reported_before_sending() {
     exit 0
     ----- stdout
     ok       configuration  smsq.toml
-    ok       database       not there yet: `smsq import` makes it
+    ok       database       does not exist yet: `smsq import` creates it
     ok       provider       `g` at http://127.0.0.1:[PORT]
     note     provider       `g`: no part of the request carries the text: put `{{ content }}` into `json`, `form` or `query`
-    note     sender         `g` has no `from`: every campaign must name a sender with `--from`
+    note     sender         `g` has no `from`: every campaign needs a sender (`--from`)
     ");
     let import = ["import", "list.csv", "--text", "Hi"];
     snapshot!(scratch.run(import), @r"
     exit 2
     ----- stderr
-    error: provider `g` needs a sender, and none is set
+    error: missing sender: provider `g` needs one
     hint: name one with `--from`, or set `from` in [providers.g]
     ");
     assert!(!scratch.path("smsq.db").exists());
@@ -322,7 +322,7 @@ fn missing_sender_and_text_are_reported_before_sending() {
     assert_eq!(checked.code(), Some(2), "{checked}");
     let said = checked.stdout();
     assert!(
-        said.contains("campaign `default` names no sender, and provider `g` has none"),
+        said.contains("missing sender: campaign `default` and provider `g` have none"),
         "{said}"
     );
     snapshot!(scratch.run(["send", "--no-wait"]), @r"
@@ -347,17 +347,17 @@ fn missing_settings_of_a_vendor_are_reported_before_sending() {
         .write("list.csv", "phone\n+8613812345678\n");
     let import = ["import", "list.csv", "--text", "Hi", "--campaign", "c"];
     let ran = scratch.run_with(import, &secrets);
-    assert!(ran.stderr().contains("`shop` needs a sender"), "{ran}");
+    assert!(ran.stderr().contains("provider `shop` needs one"), "{ran}");
     let named = import.into_iter().chain(["--from", "X"]);
     assert_eq!(scratch.run_with(named, &secrets).code(), Some(0));
     let checked = scratch.run_with(["check"], &secrets);
     assert_eq!(checked.code(), Some(2), "{checked}");
-    let finding = "provider `shop`: `sdk_app_id`, `template` is not set";
+    let finding = "provider `shop`: missing `sdk_app_id`, `template`";
     assert!(checked.stdout().contains(finding), "{checked}");
     snapshot!(scratch.run_with(["send"], &secrets), @r"
     exit 2
     ----- stderr
-    error: provider `shop`: `sdk_app_id`, `template` is not set
+    error: provider `shop`: missing `sdk_app_id`, `template`
     hint: set it in [providers.shop]
     ");
 
@@ -405,7 +405,7 @@ fn campaign_without_sender_stops_no_other() {
     );
     let ran = scratch.run(["send"]);
     assert_eq!(ran.code(), Some(3), "{ran}");
-    let finding = "campaign `none` names no sender";
+    let finding = "missing sender: campaign `none`";
     assert!(ran.stderr().contains(finding), "{ran}");
     let status = scratch.run(["status", "--format", "json"]).json();
     assert_eq!(
@@ -441,7 +441,7 @@ fn send_with_two_providers_and_no_default_says_what_to_set() {
     snapshot!(scratch.run(["send"]), @r"
     exit 2
     ----- stderr
-    error: several providers are configured (g, h), and none is chosen
+    error: missing provider: several are configured (g, h)
     hint: set `default_provider` in smsq.toml
     ");
 }

@@ -52,7 +52,7 @@ fn a_list_is_imported_sent_and_reported() {
       rejected    1 (1 scientific notation)
       segments    4 (4 messages in GSM-7, 0 in UCS-2)
     ----- stderr
-    warning: `list.csv`: 1 row rejected, with the reasons in `list.rejects.csv`
+    warning: `list.csv`: rejected 1 row, with the reasons in `list.rejects.csv`
     fix that file and import it: `smsq import list.rejects.csv --campaign spring --text 'Hi {{ name }}'`
     next: `smsq send --campaign spring`
     ");
@@ -71,9 +71,9 @@ fn a_list_is_imported_sent_and_reported() {
       rejected    1 (1 scientific notation)
       segments    0 (0 messages in GSM-7, 0 in UCS-2)
     ----- stderr
-    warning: `list.csv`: 1 row rejected, with the reasons in `list.rejects.csv`
+    warning: `list.csv`: rejected 1 row, with the reasons in `list.rejects.csv`
     fix that file and import it: `smsq import list.rejects.csv --campaign spring --text 'Hi {{ name }}'`
-    `list.csv`: nothing new, campaign `spring` has 5 messages of it already
+    `list.csv`: nothing new, campaign `spring` already has 5 messages of it
     next: `smsq send --campaign spring`
     ");
     snapshot!(scratch.run(["send"]), @r"
@@ -81,7 +81,7 @@ fn a_list_is_imported_sent_and_reported() {
     ----- stdout
     sent 3 messages in [TIME] ([RATE]), 1 tried again, 1 failed
     ----- stderr
-    `smsq report --campaign spring --failed` says who was not reached and why
+    `smsq report --campaign spring --failed` lists who was not reached and why
     ");
     snapshot!(scratch.run(["status"]), @r"
     exit 0
@@ -193,7 +193,7 @@ fn a_mended_failure_is_imported_and_sent_and_an_unchanged_one_is_not() {
       rejected    0
       segments    0 (0 messages in GSM-7, 0 in UCS-2)
     ----- stderr
-    1 message came back unchanged: `smsq retry --campaign spring` sends such a failure again
+    1 message failed before and did not change: `smsq retry --campaign spring` sends such messages again
     ");
     let mended = scratch
         .read("failed.csv")
@@ -249,8 +249,8 @@ fn send_without_a_provider_says_what_to_do() {
     snapshot!(scratch.run(["send"]), @r"
     exit 2
     ----- stderr
-    error: no provider is configured: nobody can send these messages
-    hint: `smsq init` writes an example; `smsq run FILE` without one practises on this machine
+    error: no provider is configured
+    hint: `smsq init` writes an example; `smsq run FILE` without a provider practises on this machine
     ");
 }
 

@@ -76,13 +76,13 @@ fn what_is_old_goes_and_its_counts_stay() {
     snapshot!(scratch.run(["purge", "--older-than", "90d"]), @r"
     exit 2
     ----- stderr
-    error: a purge cannot be taken back, and nobody is here to be asked
-    hint: `--yes` answers for you; `--dry-run` only counts
+    error: a purge cannot be undone, and standard input is not a terminal
+    hint: pass `--yes` to confirm; `--dry-run` only counts
     ");
     snapshot!(scratch.run(["purge", "--older-than", "90d", "--dry-run"]), @r"
     exit 0
     ----- stderr
-    dry run: 4 messages settled before [MOMENT] would be purged (3 sent, 1 failed)
+    dry run: would purge 4 messages settled before [MOMENT] (3 sent, 1 failed)
     ");
     assert_eq!(scratch.sound_standing(Some("c")), before);
     snapshot!(scratch.run(["purge", "--older-than", "90d", "--yes", "--format", "json"]), @r#"
@@ -162,13 +162,13 @@ fn a_person_is_forgotten_and_gets_nothing_that_waits() {
     snapshot!(scratch.run(line.into_iter().chain(["--dry-run"])), @r"
     exit 0
     ----- stderr
-    dry run: 1 message would be purged (1 cancelled)
+    dry run: would purge 1 message (1 cancelled)
     ");
     snapshot!(scratch.run(line.into_iter().chain(["--yes"])), @r"
     exit 0
     ----- stderr
     purged 1 message (1 cancelled)
-    `smsq suppress add` keeps a phone from being texted again; that list is not purged
+    the suppression list is not purged: `smsq suppress add` keeps a phone from being texted again
     ");
     let ran = scratch.run(["send", "--quiet"]);
     assert_eq!(ran.code(), Some(1), "{ran}");

@@ -11,14 +11,14 @@ fn suppressed_phones_are_left_out() {
     snapshot!(scratch.run(["suppress", "add", "+447400123456", "--reason", "asked"]), @r"
     exit 0
     ----- stderr
-    put 1 phone on the list
+    added 1 number to the suppression list
     ");
     snapshot!(scratch.run(["suppress", "import", "stop.txt"]), @r"
     exit 0
     ----- stderr
     warning: stop.txt:3: `nobody` is not a phone number
-    warning: `stop.txt`: 1 row has no valid phone, with the reasons in `stop.rejects.csv`
-    put 1 phone on the list
+    warning: `stop.txt`: rejected 1 row, with the reasons in `stop.rejects.csv`
+    added 1 number to the suppression list
     ");
     snapshot!(scratch.run(["suppress", "list"]), @r"
     exit 0
@@ -62,14 +62,14 @@ fn suppressed_phones_are_left_out() {
       ]
     }
     ----- stderr
-    warning: `list.csv`: 1 row rejected, with the reasons in `list.rejects.csv`
+    warning: `list.csv`: rejected 1 row, with the reasons in `list.rejects.csv`
     fix that file and import it: `smsq import list.rejects.csv --campaign list-2bcbc5 --text 'Hi {{ name }}'`
     next: `smsq send --campaign list-2bcbc5`
     "#);
     snapshot!(scratch.run(["suppress", "remove", "+447400123456", "+447400123499"]), @r"
     exit 0
     ----- stderr
-    took 1 phone off the list
+    removed 1 number from the suppression list
     ");
 }
 
@@ -107,7 +107,7 @@ fn a_fault_of_the_whole_changes_nothing() {
     snapshot!(scratch.run(["import", "list.csv", "--text", "Hi", "--provider", "sandbax"]), @r"
     exit 2
     ----- stderr
-    error: there is no provider `sandbax`
+    error: unknown provider `sandbax`
     hint: did you mean `sandbox`?
     ");
     snapshot!(scratch.run(["import", "list.csv", "--text", "Hi", "--expires", "2020-01-01"]), @r"
@@ -143,7 +143,7 @@ fn a_list_without_a_usable_row_leaves_nothing_to_send() {
       rejected    1 (1 not a phone number)
       segments    0 (0 messages in GSM-7, 0 in UCS-2)
     ----- stderr
-    warning: `list.csv`: 1 row rejected, with the reasons in `list.rejects.csv`
+    warning: `list.csv`: rejected 1 row, with the reasons in `list.rejects.csv`
     fix that file and import it: `smsq import list.rejects.csv --campaign list-3639ef --text Hi`
     ");
 }

@@ -109,10 +109,10 @@ fn a_look_shows_what_is_dear_and_what_would_save_it() {
       suppressed  0
       rejected    0
       segments    8 (0 messages in GSM-7, 7 in UCS-2)
-      cost        0.245 EUR, without 1 message that no price is known for
+      cost        0.245 EUR, excluding 1 message without a price
       saving      1 segment with `--smart`
       countries   GB +44: 6, CN +86: 1
-      sending     as fast as it goes: no limit is set
+      sending     without a rate limit
       expensive   `–` (U+2013) makes 7 messages UCS-2, `-` would not
       expensive   `’` (U+2019) makes 7 messages UCS-2, `'` would not
       expensive   `“` (U+201C) makes 7 messages UCS-2, `"` would not
@@ -170,7 +170,7 @@ fn a_look_says_how_many_would_expire_before_their_turn() {
     let ran = scratch.run_with(line, &rate);
     assert!(
         ran.stdout().contains(
-            "sending     about 2m at 2/min; about 2 messages would expire before their turn\n"
+            "sending     about 2m at 2/min; about 2 messages would expire before they are sent\n"
         ),
         "{ran}"
     );
@@ -236,7 +236,7 @@ fn at_a_terminal_a_large_campaign_is_shown_before_it_is_sent() {
     let (code, seen) = at_a_terminal(sending, "\n");
     assert_eq!(code, Some(2), "{seen}");
     for shown in [
-        "campaign `list-3639ef` through `cellar`",
+        "campaign `list-3639ef` by provider `cellar`",
         "would send  1,199",
         "segments    1,199 (1,199 messages in GSM-7, 0 in UCS-2)",
         "at 10/min",

@@ -54,7 +54,7 @@ fn a_list_in_gb18030_is_read_and_its_rejects_are_mended_in_gb18030() {
       segments    1 (0 messages in GSM-7, 1 in UCS-2)
     ----- stderr
     `名单.csv`: CSV in GB18030, `,` between the fields, header in line 1; phone: `手机号`; text: with `姓名`
-    warning: `名单.csv`: 1 row rejected, with the reasons in `名单.rejects.csv`
+    warning: `名单.csv`: rejected 1 row, with the reasons in `名单.rejects.csv`
     fix that file and import it: `smsq import 名单.rejects.csv --campaign 夏 --text '{{ 姓名 }}您好' --region CN`
     next: `smsq send --campaign 夏`
     ");
@@ -140,9 +140,9 @@ fn a_workbook_is_read_with_several_columns_of_phones() {
       segments    2 (2 messages in GSM-7, 0 in UCS-2)
     ----- stderr
     `kunden.xlsx`: workbook, sheet `Kunden`, there is another one (`--sheet NAME` takes it), header in line 1; phone: `Handynummer`, else `Festnetz`; text: with `Name`, `Tag`
-    warning: `kunden.xlsx`: 1 row rejected, with the reasons in `kunden.rejects.csv`
+    warning: `kunden.xlsx`: rejected 1 row, with the reasons in `kunden.rejects.csv`
     fix that file and import it: `smsq import kunden.rejects.csv --campaign kunden-8617d7 --text '{{ Name }}: {{ Tag }}' --column 'phone=Handynummer,Festnetz' --region DE`
-    warning: `kunden.xlsx`: 1 landline, the first in line 3: text messages seldom reach such numbers
+    warning: `kunden.xlsx`: 1 landline, the first in line 3: such numbers rarely receive text messages
     next: `smsq send --campaign kunden-8617d7`
     ");
     let rejects = scratch.read("kunden.rejects.csv");
@@ -327,7 +327,7 @@ fn a_list_without_a_header_is_understood_by_its_values() {
       segments    2 (2 messages in GSM-7, 0 in UCS-2)
     ----- stderr
     `list.csv`: CSV in UTF-8, `,` between the fields, no header; phone: column 2, where 2 of 3 values look like phones; text: with `_1` from `1`
-    warning: `list.csv`: 1 row rejected, with the reasons in `list.rejects.csv`
+    warning: `list.csv`: rejected 1 row, with the reasons in `list.rejects.csv`
     fix that file and import it: `smsq import list.rejects.csv --campaign list-27b759 --text 'Hi {{ _1 }}' --region GB`
     next: `smsq send --campaign list-27b759`
     ");

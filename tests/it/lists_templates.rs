@@ -46,7 +46,7 @@ fn a_row_that_does_not_fill_the_template_is_rejected_at_import() {
       rejected    3 (3 not fit for the provider)
       segments    2 (0 messages in GSM-7, 2 in UCS-2)
     ----- stderr
-    warning: `list.csv`: 3 rows rejected, with the reasons in `list.rejects.csv`
+    warning: `list.csv`: rejected 3 rows, with the reasons in `list.rejects.csv`
     fix that file and import it: `smsq import list.rejects.csv --campaign list-88ff34 --column 'order=Bestellung'`
     next: `smsq send --campaign list-88ff34`
     ");

@@ -71,7 +71,7 @@ fn mended_failures_go_to_the_campaign_that_they_come_from() {
       rejected    0
       segments    0 (0 messages in GSM-7, 0 in UCS-2)
     ----- stderr
-    `failed.csv`: nothing new, campaign `spring` has 1 message of it already
+    `failed.csv`: nothing new, campaign `spring` already has 1 message of it
     next: `smsq send --campaign spring`
     ");
     let ran = scratch.run(["send"]);
@@ -106,12 +106,12 @@ fn a_dry_run_of_failures_says_what_the_import_then_does() {
       suppressed  1
       rejected    0
       segments    1 (1 message in GSM-7, 0 in UCS-2)
-      sending     as fast as it goes: no limit is set
+      sending     without a rate limit
 
       line 3 to +447400123458: 1 × GSM-7
         Hi Dan
     ----- stderr
-    1 message came back unchanged: `smsq retry --campaign spring` sends such a failure again
+    1 message failed before and did not change: `smsq retry --campaign spring` sends such messages again
     dry run: nothing was written
     ");
     snapshot!(scratch.run(["import", "failed.csv"]), @r"
@@ -125,7 +125,7 @@ fn a_dry_run_of_failures_says_what_the_import_then_does() {
       rejected    0
       segments    1 (1 message in GSM-7, 0 in UCS-2)
     ----- stderr
-    1 message came back unchanged: `smsq retry --campaign spring` sends such a failure again
+    1 message failed before and did not change: `smsq retry --campaign spring` sends such messages again
     next: `smsq send --campaign spring`
     ");
 }

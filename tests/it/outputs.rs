@@ -36,7 +36,7 @@ fn report_never_overwrites_database_configuration_or_list() {
         for more in [&[][..], &["--force"]] {
             let ran = scratch.run(report(name, more));
             assert_eq!(ran.code(), Some(2), "{ran}");
-            let said = format!("`{name}` is {what}: a report must not overwrite it");
+            let said = format!("cannot overwrite `{name}`: it is {what}");
             assert!(ran.stderr().contains(&said), "{ran}");
         }
         assert_eq!(fs::read(scratch.path(name)).ok(), before, "{name}");
@@ -51,7 +51,7 @@ fn report_overwrites_another_file_only_with_force() {
     snapshot!(scratch.run(report("notes.txt", &[])), @r"
     exit 2
     ----- stderr
-    error: `notes.txt` exists already
+    error: `notes.txt` already exists
     hint: `--force` replaces it
     ");
     assert_eq!(scratch.read("notes.txt"), "mine");
@@ -75,7 +75,7 @@ fn mode(scratch: &Scratch, name: &str) -> u32 {
 }
 
 #[test]
-fn new_files_with_personal_data_are_their_owners_alone() {
+fn new_files_with_personal_data_are_readable_by_owner_only() {
     let scratch = imported();
     let ran = scratch.run(report("report.csv", &[]));
     assert_eq!(ran.code(), Some(0), "{ran}");

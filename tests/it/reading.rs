@@ -144,7 +144,7 @@ fn reading_after_practice_finds_the_queue_of_practice() {
         assert_eq!(ran.code(), Some(0), "{ran}");
         assert!(
             ran.stderr()
-                .contains("this is the queue of practice, `smsq-practice.db`"),
+                .contains("reading the practice database `smsq-practice.db`"),
             "{ran}"
         );
     }

@@ -167,7 +167,7 @@ fn entries_become_messages_and_what_is_none_goes_to_the_dead_list() {
         (&8.into(), &3.into(), &1.into(), &4.into()),
         "{told}"
     );
-    let said = format!("warning: 4 entries are no messages, with the reasons in list `{key}:dead`");
+    let said = format!("warning: rejected 4 entries, with the reasons in list `{key}:dead`");
     assert!(ran.stderr().contains(&said), "{ran}");
     let reasons: Vec<String> = list
         .dead()
@@ -288,7 +288,7 @@ fn what_an_importer_of_another_host_holds_is_taken_up_once_it_is_silent() {
     assert_eq!(ran.code(), Some(0), "{ran}");
     assert!(
         ran.stderr()
-            .contains("another importer is at work on this list too"),
+            .contains("another importer reads this list too"),
         "{ran}"
     );
     assert_eq!(count(&db), 0);
@@ -296,7 +296,7 @@ fn what_an_importer_of_another_host_holds_is_taken_up_once_it_is_silent() {
     let _: u64 = list.ask(&["DEL", &lease]);
     let ran = scratch.run(list.import(&[]));
     assert_eq!(ran.code(), Some(0), "{ran}");
-    let said = "took up 3 entries that an importer had taken before it died";
+    let said = "recovered 3 entries of an importer that died";
     assert!(ran.stderr().contains(said), "{ran}");
     assert_each_once(&db, 3);
     assert_eq!(list.keys(), BTreeSet::new());
@@ -386,6 +386,7 @@ fn what_is_wrong_with_a_server_is_one_clear_sentence() {
     snapshot!(line(format!("redis://locked:wrong@{server}")), @r"
     exit 2
     ----- stderr
+    warning: the password in the redis:// url is visible to other users of this machine; use SMSQ__REDIS__PASSWORD or `redis.password`
     error: `redis://SERVER` does not let smsq in: it wants another user or password
     hint: the password goes into SMSQ__REDIS__PASSWORD, the user into the url: `redis://user@host/0`
     ");
@@ -425,14 +426,14 @@ fn a_list_wants_a_key_and_stands_alone() {
     snapshot!(scratch.run(["import", url]), @r"
     exit 2
     ----- stderr
-    error: `redis://…` is a server, and no list of it is named
-    hint: name the key that programs push to: `--list KEY`
+    error: missing `--list`: `redis://…` is a server
+    hint: name the list that programs push to: `--list KEY`
     ");
     snapshot!(scratch.run(["import", "list.csv", "--list", "tasks"]), @r"
     exit 2
     ----- stderr
-    error: `--list` names a list in Redis, and no server is named
-    hint: write it like `smsq import redis://localhost/0 --list tasks`
+    error: `--list` needs a Redis server
+    hint: write it as `smsq import redis://localhost/0 --list tasks`
     ");
     snapshot!(scratch.run(["import", "list.csv", url, "--list", "tasks"]), @r"
     exit 2
@@ -443,20 +444,20 @@ fn a_list_wants_a_key_and_stands_alone() {
     snapshot!(scratch.run(["import", url, "--list", "tasks", "--dry-run"]), @r"
     exit 2
     ----- stderr
-    error: `--dry-run` cannot look at what is taken away by looking
-    hint: `redis-cli LRANGE KEY -5 -1` shows the entries that come first
+    error: `--dry-run` cannot read entries without removing them
+    hint: `redis-cli LRANGE KEY -5 -1` shows the next entries
     ");
     snapshot!(scratch.run(["import", "list.csv", "--follow"]), @r"
     exit 2
     ----- stderr
-    error: `--follow` is for a list in Redis and for standard input, not for a file
-    hint: `tail -f FILE | smsq import - --follow` follows one of JSON lines
+    error: `--follow` needs a Redis list or standard input, not a file
+    hint: `tail -f FILE | smsq import - --follow` follows a file of JSON lines
     ");
     snapshot!(scratch.run(["run", url, "--provider", "sandbox"]), @r"
     exit 2
     ----- stderr
-    error: a list in Redis can be imported, not run
-    hint: `smsq import redis://… --list KEY`, and `smsq send` beside it
+    error: `run` reads files, not a list in Redis
+    hint: use `smsq import redis://… --list KEY`, and `smsq send` in another process
     ");
 }
 

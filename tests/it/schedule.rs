@@ -36,7 +36,7 @@ fn import_refuses_a_start_in_the_past() {
         assert!(
             ran.stderr().contains(
                 "error: `--at` 2020-12-24 09:00 CET (08:00 UTC) is in the past\n\
-                 hint: leave `--at` out to send at once\n"
+                 hint: omit `--at` to send at once\n"
             ),
             "{ran}"
         );

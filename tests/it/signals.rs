@@ -44,7 +44,7 @@ fn stops_gently(signals: &[Signal], code: i32) {
         ran.stdout().contains(&format!("sent {accepted} messages")),
         "{ran}"
     );
-    assert!(ran.stderr().contains("goes on from here"), "{ran}");
+    assert!(ran.stderr().contains("`smsq send` continues"), "{ran}");
     let standing = scratch.sound_standing(Some("c"));
     assert_eq!(standing["sent"], accepted, "{standing}");
     assert_eq!(standing["queued"], 40 - accepted, "{standing}");

@@ -74,7 +74,7 @@ fn a_paused_campaign_waits_and_a_cancelled_one_can_be_imported_again() {
     snapshot!(scratch.run(["cancel", "--campaign", "spring"]), @r"
     exit 0
     ----- stderr
-    cancelled campaign `spring`: 4 messages will not be sent; what is on its way is still settled
+    cancelled campaign `spring`: 4 messages will not be sent; requests in flight are still settled
     ");
     snapshot!(scratch.run(["send", "--campaign", "spring"]), @r"
     exit 2
@@ -104,25 +104,25 @@ fn a_paused_campaign_waits_and_a_cancelled_one_can_be_imported_again() {
       segments    4 (4 messages in GSM-7, 0 in UCS-2)
     ----- stderr
     campaign `spring` was cancelled: it is active again
-    warning: `list.csv`: 1 row rejected, with the reasons in `list.rejects.csv`
+    warning: `list.csv`: rejected 1 row, with the reasons in `list.rejects.csv`
     fix that file and import it: `smsq import list.rejects.csv --campaign spring --text 'Hi {{ name }}'`
     next: `smsq send --campaign spring`
     ");
     snapshot!(scratch.run(["pause", "--campaign", "sprint"]), @r"
     exit 2
     ----- stderr
-    error: there is no campaign `sprint` in smsq.db
+    error: unknown campaign `sprint` in smsq.db
     hint: did you mean `spring`?
     ");
     snapshot!(scratch.run(["set", "--campaign", "spring", "--rate", "5/s", "--priority", "-1"]), @r"
     exit 0
     ----- stderr
-    campaign `spring`: at most 5/s, priority -1, through the default provider
+    campaign `spring`: at most 5/s, priority -1, sent by the default provider
     ");
     snapshot!(scratch.run(["set", "--campaign", "spring", "--provider", "celar"]), @r"
     exit 2
     ----- stderr
-    error: there is no provider `celar`
+    error: unknown provider `celar`
     hint: did you mean `cellar`?
     ");
 }
@@ -184,7 +184,8 @@ fn a_signal_stops_sending_gently_and_the_next_send_goes_on() {
         "{rest:?}"
     );
     assert!(
-        rest.iter().any(|line| line.contains("goes on from here")),
+        rest.iter()
+            .any(|line| line.contains("`smsq send` continues")),
         "{rest:?}"
     );
 

@@ -219,6 +219,9 @@ fn progress_bar_is_gone_after_ctrl_c() {
     assert!(written.contains("^C"), "{written}");
     let shown = screen(&written);
     let has = |text: &str| shown.iter().any(|line| line.contains(text));
-    assert!(has("stopping: ") && has("goes on from here"), "{shown:#?}");
+    assert!(
+        has("stopping: ") && has("`smsq send` continues"),
+        "{shown:#?}"
+    );
     assert!(!has("━") && !has("─"), "{shown:#?}");
 }

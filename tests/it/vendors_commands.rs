@@ -20,11 +20,11 @@ fn a_vendor_is_shown_with_what_is_missing() {
     let shown = ran.stdout();
     for line in [
         "limit      100/s messages",
-        "no answer  within 15 s: the message is unknown; this provider is asked for it after 1m, and what it does not \
-         know after 15m was never accepted and is sent; where it cannot tell, the message is sent again with the same \
-         reference, which this provider takes only once in 48h",
-        "sends      the text of each message, up to 100 messages a request",
-        "reference  accepted once",
+        "timeout    15 s: the message is looked up after 1m; if the provider does not know it after 15m, it is sent \
+         again; without a clear result it is sent again with the same reference, which this provider accepts only \
+         once in 48h",
+        "sends      the text of each message, up to 100 messages per request",
+        "reference  each is accepted once",
         "receipts   yes",
         "secret     api_key: environment variable INFOBIP_API_KEY, set",
     ] {
@@ -39,8 +39,8 @@ fn a_vendor_is_shown_with_what_is_missing() {
     snapshot!(scratch.run(["providers", "show", "aliyun", "--format", "json"]).json()["missing"], @r#"["template"]"#);
     let ran = scratch.run(["providers", "show", "aliyun"]);
     let told = ran.stderr();
-    assert!(told.contains("`template` is not set"), "{told}");
-    assert!(told.contains("a secret is missing"), "{told}");
+    assert!(told.contains("missing `template`"), "{told}");
+    assert!(told.contains("missing secret"), "{told}");
 }
 
 #[test]
@@ -58,8 +58,8 @@ fn check_looks_at_settings_and_at_the_shape_of_credentials() {
     exit 2
     ----- stdout
     ok       configuration  smsq.toml
-    ok       database       not there yet: `smsq import` makes it
-    problem  provider       provider `aliyun`: `template` is not set
+    ok       database       does not exist yet: `smsq import` creates it
+    problem  provider       provider `aliyun`: missing `template`
                             hint: set it in [providers.aliyun]
     note     provider       `aliyun`: secret `access_key_id` does not look like an AccessKey ID (`LTAI…`)
     ");
@@ -89,7 +89,7 @@ fn a_test_shows_the_exchange_and_no_secret() {
     let ran = scratch.run_with(line.into_iter().chain(["--param", "order=4711"]), &secrets);
     let told = ran.to_string();
     assert!(
-        told.contains("the recipient will see: order 4711!"),
+        told.contains("text as the recipient sees it: order 4711!"),
         "{told}"
     );
     assert!(told.contains("> POST http://127.0.0.1:1/"), "{told}");

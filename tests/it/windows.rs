@@ -113,7 +113,7 @@ fn a_window_that_never_meets_the_expiry_is_refused() {
     let line = [&["set", "--campaign", "spring"], &hours[..]].concat();
     let ran = scratch.run(line);
     assert_eq!(ran.code(), Some(2), "{ran}");
-    let why = "when everything in campaign `spring` has expired: nothing would be sent";
+    let why = "after all messages of campaign `spring` have expired";
     assert!(ran.stderr().contains(why), "{ran}");
     let ran = scratch.run(["status", "--format", "json", "--campaign", "spring"]);
     assert_eq!(ran.json()["window"], serde_json::Value::Null, "{ran}");
@@ -154,7 +154,7 @@ fn rows_bring_their_zones_with_them_and_a_zone_that_is_none_is_rejected() {
       rejected    1 (1 unknown time zone)
       segments    2 (2 messages in GSM-7, 0 in UCS-2)
     ----- stderr
-    warning: `list.csv`: 1 row rejected, with the reasons in `list.rejects.csv`
+    warning: `list.csv`: rejected 1 row, with the reasons in `list.rejects.csv`
     fix that file and import it: `smsq import list.rejects.csv --campaign spring --text hi --column 'timezone=tz' --window 00:00-24:00 --timezone column --fallback-timezone Asia/Shanghai`
     next: `smsq send --campaign spring`
     ");
@@ -200,7 +200,7 @@ fn send_does_not_start_outside_the_window_and_goes_on_when_it_is_lifted() {
     let ran = scratch.run(["send", "--no-wait"]);
     assert_eq!(ran.code(), Some(3), "{ran}");
     assert_eq!(ran.stdout(), "nothing was sent\n", "{ran}");
-    let said = "nothing was lost: `smsq send` goes on then";
+    let said = "nothing was lost: run `smsq send` then";
     assert!(
         ran.stderr().contains("campaign `spring` waits until"),
         "{ran}"

@@ -1,4 +1,4 @@
-//! The sender under the eyes of the operator: the bar, the commentary, and the signals that stop it.
+//! Runs the sender with a progress bar, one line per message with `-v`, and signals that stop it.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -7,19 +7,19 @@ use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 
 use crate::commands::signals::Signals;
-use crate::commands::words::duration;
-use crate::console::{Console, Talk};
+use crate::console::{self, Console, Verbosity};
 use crate::exit::Exit;
 use crate::sender::{Event, Progress, Sender, Summary};
+use crate::text::duration;
 
-/// How often the progress is looked at.
-const LOOK_EVERY: Duration = Duration::from_millis(200);
+const UPDATE_EVERY: Duration = Duration::from_millis(200);
 
-/// An error that is older says nothing of what goes on now.
-const OF_LATE: Duration = Duration::from_secs(60);
+/// How long an error is shown after it happened.
+const ERROR_SHOWN_FOR: Duration = Duration::from_secs(60);
 
-/// Runs the sender under the eyes of the operator. The first signal stops it gently, the second at once.
-pub(super) async fn watched(
+/// Runs the sender. The first signal lets requests in flight finish, the second one ends the process. Returns
+/// the signal that stopped the run.
+pub(super) async fn run_with_progress(
     console: &Console,
     sender: Sender,
     total: Option<u64>,
@@ -27,20 +27,17 @@ pub(super) async fn watched(
     let mut signals = Signals::listen()?;
     let (stop, stopped) = watch::channel(false);
     let progress = Arc::new(Progress::default());
-    let (events, shown) = match console.talk {
-        Talk::Much => {
-            let (events, received) = mpsc::unbounded_channel();
-            (
-                Some(events),
-                Some(tokio::spawn(show(console.clone(), received))),
-            )
-        }
-        _ => (None, None),
+    let (events, printer) = if console.verbosity == Verbosity::Verbose {
+        let (events, received) = mpsc::unbounded_channel();
+        let printer = tokio::spawn(print_events(console.clone(), received));
+        (Some(events), Some(printer))
+    } else {
+        (None, None)
     };
     let bar = console.progress(total, "sending");
     let running = sender.run(stopped, Arc::clone(&progress), events);
     tokio::pin!(running);
-    let mut look = tokio::time::interval(LOOK_EVERY);
+    let mut update = tokio::time::interval(UPDATE_EVERY);
     let mut signal = None;
     let summary = loop {
         tokio::select! {
@@ -50,20 +47,20 @@ pub(super) async fn watched(
                     return Err(Aborted::now(exit, &progress).into());
                 }
                 stop.send_replace(true);
-                console.say("stopping: what is on its way is settled first (again: stop at once)");
+                console.status("stopping: requests in flight are settled first (again: stop at once)");
             }
-            _ = look.tick() => look_at(&progress, &bar, total),
+            _ = update.tick() => show(&progress, &bar, total),
         }
     };
     drop(bar);
-    if let Some(shown) = shown {
-        // It ends with the last event; a panic in it is in the log already.
-        let _ = shown.await;
+    if let Some(printer) = printer {
+        // It ends with the last event; a panic in it has been logged.
+        let _ = printer.await;
     }
     Ok((summary, signal))
 }
 
-fn look_at(progress: &Progress, bar: &crate::console::Progress, total: Option<u64>) {
+fn show(progress: &Progress, bar: &console::Progress, total: Option<u64>) {
     let counts = [&progress.sent, &progress.failed, &progress.unknown];
     let done = counts
         .iter()
@@ -76,28 +73,27 @@ fn look_at(progress: &Progress, bar: &crate::console::Progress, total: Option<u6
     bar.note(progress.note().or_else(|| last_error(progress)).as_deref());
 }
 
-/// The latest failure.
 fn last_error(progress: &Progress) -> Option<String> {
     let (at, reason) = progress.last_error()?;
     let age = Duration::from_secs(at.elapsed().as_secs());
-    let is_late = age < OF_LATE;
-    is_late.then(|| match age.as_secs() {
-        0 => format!("last error: {reason}"),
-        _ => format!("last error {} ago: {reason}", duration(age)),
-    })
+    match age.as_secs() {
+        0 => Some(format!("last error: {reason}")),
+        _ if age < ERROR_SHOWN_FOR => Some(format!("last error {} ago: {reason}", duration(age))),
+        _ => None,
+    }
 }
 
-/// One masked line per message.
-async fn show(console: Console, mut events: mpsc::UnboundedReceiver<Event>) {
+/// Prints one line per message, with the phone masked.
+async fn print_events(console: Console, mut events: mpsc::UnboundedReceiver<Event>) {
     while let Some(event) = events.recv().await {
         console.detail(&format!("{} {}: {}", event.sms_id, event.phone, event.what));
     }
 }
 
-/// A second signal: nothing was waited for.
+/// A second signal ended the run without waiting for requests in flight.
 #[derive(Debug, thiserror::Error)]
 #[error("{}", match .leaves_unknown {
-    true => "aborted: the messages that were on their way are unknown",
+    true => "aborted: messages in flight are unknown",
     false => "aborted",
 })]
 pub(in crate::commands) struct Aborted {
@@ -107,11 +103,11 @@ pub(in crate::commands) struct Aborted {
 
 impl Aborted {
     fn now(exit: Exit, progress: &Progress) -> Self {
-        // While the database is away, answers wait in memory; that is a note too.
-        let is_held_up = progress.note().is_some();
+        // While the database cannot be reached, results wait in memory, and there is a note.
+        let has_unsaved_results = progress.note().is_some();
         Self {
             exit,
-            leaves_unknown: is_held_up || progress.in_flight.load(Ordering::Relaxed) > 0,
+            leaves_unknown: has_unsaved_results || progress.in_flight.load(Ordering::Relaxed) > 0,
         }
     }
 }
@@ -121,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_aborts_hears_of_the_unknown_only_when_something_was_on_its_way() {
+    fn abort_mentions_unknown_messages_only_with_requests_in_flight() {
         let progress = Progress::default();
         let idle = Aborted::now(Exit::Interrupted, &progress);
         assert_eq!(idle.to_string(), "aborted");

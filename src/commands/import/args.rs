@@ -1,0 +1,257 @@
+//! The flags of `import` and `run` that describe a list and its campaign.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use crate::commands::Context;
+use crate::commands::values::{TimeArg, assignment, campaign_name};
+use crate::commands::window::WindowFlags;
+use crate::config::Prices;
+use crate::import::consumer::EntryOptions;
+use crate::import::{
+    Encoding, Options, Plan, RejectLimit, Schedule, Summary, TextSource, Unique, is_stdout,
+};
+use crate::phone::Region;
+use crate::report::shell_word;
+use crate::store::Campaign;
+use crate::window::{Clock, Days};
+
+/// How a file is written, where that cannot be detected.
+#[derive(Clone, Debug, clap::Args)]
+pub(in crate::commands) struct FileFormat {
+    /// The character between fields [default: detected]
+    #[arg(long, value_name = "CHARACTER", value_parser = delimiter)]
+    delimiter: Option<u8>,
+    /// The encoding, such as gb18030, utf-16 or windows-1252 [default: detected]
+    #[arg(long, value_name = "NAME")]
+    encoding: Option<Encoding>,
+    /// The sheet of a workbook, by name or number [default: the first]
+    #[arg(long, value_name = "NAME")]
+    sheet: Option<String>,
+}
+
+impl FileFormat {
+    pub(in crate::commands) fn applied_to(&self, options: Options) -> Options {
+        Options {
+            delimiter: self.delimiter,
+            encoding: self.encoding,
+            sheet: self.sheet.clone(),
+            ..options
+        }
+    }
+}
+
+#[derive(Debug, clap::Args)]
+pub(in crate::commands) struct List {
+    /// CSV, XLSX, XLS, ODS or JSON lines, also as .gz or .zip; `-` is standard input
+    #[arg(required = true, value_name = "FILE")]
+    pub(super) files: Vec<PathBuf>,
+    /// The campaign [default: for failed messages their own, else the file's name and a short hash of the text]
+    #[arg(long, value_name = "NAME", value_parser = campaign_name)]
+    pub(super) campaign: Option<String>,
+    /// The text, in which {{ name }} is replaced by column `name` [default: column `content`]
+    #[arg(long, value_name = "TEXT", conflicts_with = "template")]
+    text: Option<String>,
+    /// A file with the text
+    #[arg(long, value_name = "FILE")]
+    template: Option<PathBuf>,
+    /// What a column is, such as `phone=手机号`, `phone=mobile,home` or `name=first_name`; repeatable
+    #[arg(long, value_name = "NAME=COLUMN", value_parser = assignment)]
+    column: Vec<(String, String)>,
+    #[command(flatten)]
+    format: FileFormat,
+    /// Replace typographic quotes, dashes and spaces where that saves segments
+    #[arg(long)]
+    smart: bool,
+    /// The country of numbers without a country code, such as GB [default: setting `default_region`]
+    #[arg(long)]
+    pub(super) region: Option<Region>,
+    /// Rows that agree in these columns are the same message: columns with commas, or `none` [default: phone]
+    #[arg(long, value_name = "COLUMN,…|none")]
+    pub(super) unique: Option<Unique>,
+    /// The provider that sends the campaign [default: setting `default_provider`]
+    #[arg(long, value_name = "NAME")]
+    pub(in crate::commands) provider: Option<String>,
+    /// The sender that recipients see
+    #[arg(long, value_name = "SENDER", value_parser = sender)]
+    pub(super) from: Option<String>,
+    /// The file for rejected rows [default: <file>.rejects.csv in the current folder]
+    #[arg(long, value_name = "FILE")]
+    pub(super) rejects: Option<PathBuf>,
+    /// Write nothing if more rows would be rejected: 5% or 100 [default: setting `import.max_rejects`]
+    #[arg(long, value_name = "SHARE")]
+    pub(super) max_rejects: Option<RejectLimit>,
+    /// Allow a file that another campaign has imported within a day
+    #[arg(long)]
+    pub(super) again: bool,
+    /// When sending starts: 2026-12-24T09:00:00Z, "2026-12-24 09:00" or +2h [default: at once]
+    #[arg(long, value_name = "TIME")]
+    pub(super) at: Option<TimeArg>,
+    /// When messages that were not sent fail as expired: a time, or +8h counted from --at
+    #[arg(long, value_name = "TIME")]
+    pub(super) expires: Option<TimeArg>,
+    #[command(flatten)]
+    pub(super) window: WindowFlags,
+}
+
+impl List {
+    /// The first FILE that is the url of a Redis server.
+    pub(super) fn redis_url(&self) -> Option<&str> {
+        let mut files = self.files.iter().filter_map(|file| file.to_str());
+        files.find(|file| file.starts_with("redis://") || file.starts_with("rediss://"))
+    }
+
+    pub(super) fn has_rejects_on_stdout(&self) -> bool {
+        self.rejects.as_deref().is_some_and(is_stdout)
+    }
+
+    /// The campaign of a file.
+    pub(super) fn campaign_for<'a>(&'a self, plan: &'a Plan) -> &'a str {
+        self.campaign.as_deref().unwrap_or(plan.default_campaign())
+    }
+
+    /// The provider that sends the list: that of the flags, of the campaign, or the default one.
+    pub(super) fn provider_for<'a>(
+        &'a self,
+        campaign: Option<&'a Campaign>,
+        context: &'a Context,
+    ) -> Option<&'a String> {
+        let of_campaign = campaign.and_then(|campaign| campaign.provider.as_ref());
+        let default = context.config.default_provider.as_ref();
+        self.provider.as_ref().or(of_campaign).or(default)
+    }
+
+    /// The prices of that provider.
+    pub(super) fn prices<'a>(
+        &self,
+        campaign: Option<&Campaign>,
+        context: &'a Context,
+    ) -> Option<&'a Prices> {
+        let provider = self.provider_for(campaign, context)?;
+        context.config.prices.get(provider)
+    }
+
+    pub(super) fn entry_options(&self, region: Option<Region>) -> EntryOptions {
+        EntryOptions {
+            text: self.text_source(),
+            columns: self.column.clone(),
+            region,
+            smart: self.smart,
+        }
+    }
+
+    fn text_source(&self) -> TextSource {
+        match (&self.text, &self.template) {
+            (Some(text), _) => TextSource::Text(text.clone()),
+            (None, Some(file)) => TextSource::Template(file.clone()),
+            (None, None) => TextSource::Column,
+        }
+    }
+
+    pub(super) fn options(&self, file: &Path, region: Option<Region>) -> Options {
+        self.format.applied_to(Options {
+            file: file.to_owned(),
+            text: self.text_source(),
+            columns: self.column.clone(),
+            region,
+            unique: self.unique.clone(),
+            rejects: self.rejects.clone(),
+            smart: self.smart,
+            with_timezone: self.window.is_by_column(),
+            ..Options::default()
+        })
+    }
+
+    /// The command that imports the rejects file after it was fixed; empty if there is none.
+    pub(super) fn rejects_command(
+        &self,
+        summary: &Summary,
+        campaign: &Campaign,
+        schedule: Schedule,
+    ) -> String {
+        let Some(rejects) = &summary.rejects_file else {
+            return String::new();
+        };
+        let mut command = format!("smsq import {}", shell_word(&rejects.display().to_string()));
+        let mut flag = |name: &str, value: &str| {
+            let _ = write!(command, " {name} {}", shell_word(value));
+        };
+        flag("--campaign", &campaign.name);
+        match (&self.text, &self.template) {
+            (Some(text), _) => flag("--text", text),
+            (None, Some(file)) => flag("--template", &file.display().to_string()),
+            (None, None) => {}
+        }
+        for (name, column) in &self.column {
+            flag("--column", &format!("{name}={column}"));
+        }
+        if let Some(region) = self.region {
+            flag("--region", &region.to_string());
+        }
+        if let Some(encoding) = self.format.encoding {
+            flag("--encoding", &encoding.to_string());
+        }
+        if let Some(at) = schedule.due_at {
+            flag("--at", &at.to_string());
+        }
+        if let Some(at) = schedule.expires_at {
+            flag("--expires", &at.to_string());
+        }
+        // The campaign keeps its window; only the time zones of rows have to be asked for again.
+        if let (true, Some(window)) = (self.window.is_by_column(), &campaign.window)
+            && let Clock::Row(fallback) = &window.clock
+        {
+            flag("--window", &window.hours.to_string());
+            flag("--timezone", "column");
+            flag("--fallback-timezone", &fallback.to_string());
+            if window.days != Days::DAILY {
+                flag("--days", &window.days.to_string());
+            }
+        }
+        if self.smart {
+            command.push_str(" --smart");
+        }
+        command
+    }
+}
+
+/// Providers accept different senders; any text is allowed here.
+fn sender(text: &str) -> Result<String, &'static str> {
+    match text.trim() {
+        "" => Err("the sender is empty: omit `--from` to use the provider's"),
+        sender if sender.chars().any(char::is_control) => {
+            Err("the sender contains a control character")
+        }
+        sender => Ok(sender.to_owned()),
+    }
+}
+
+fn delimiter(text: &str) -> Result<u8, &'static str> {
+    match (text, text.as_bytes()) {
+        ("tab" | "\\t", _) => Ok(b'\t'),
+        (_, [byte]) if byte.is_ascii_punctuation() || *byte == b'\t' => Ok(*byte),
+        _ => Err("use one character such as `;` or `|`, or `tab`"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sender_is_not_empty_and_has_no_control_characters() {
+        assert_eq!(sender(" ACME "), Ok("ACME".to_owned()));
+        for bad in ["", " ", "A\u{1b}"] {
+            assert!(sender(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn delimiter_is_one_character_or_tab() {
+        assert_eq!(delimiter(";"), Ok(b';'));
+        assert_eq!(delimiter("tab"), Ok(b'\t'));
+        for bad in ["", ";;", "a", "；"] {
+            assert!(delimiter(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! Checks before an import writes anything: what the provider requires, how many rows would be rejected,
+//! whether another campaign has the list.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{List, explain_import_error};
+use crate::commands::{Context, providers, with_hint};
+use crate::import::{ImportError, Plan, ProviderRequirements, RowCheck, SeenKeys};
+use crate::phone::Phone;
+use crate::provider::{Message, Provider};
+use crate::store::{Campaign, Store};
+use crate::text::{counted, duration};
+
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// As long as the references that messages get when they are claimed.
+const REFERENCE: &str = "00000000-0000-0000-0000-000000000000";
+
+/// What the provider of a list requires of its rows; `None` if it sends any text, or is not configured.
+pub(super) fn requirements(
+    list: &List,
+    campaign: Option<&Campaign>,
+    context: &Context,
+) -> anyhow::Result<Option<ProviderRequirements>> {
+    let provider = configured(list.provider_for(campaign, context), context)?;
+    let Some(provider) = provider.filter(Provider::reads_columns) else {
+        return Ok(None);
+    };
+    let of_campaign = campaign.and_then(|campaign| campaign.sender.clone());
+    let columns = provider.columns().into_iter();
+    Ok(Some(ProviderRequirements {
+        provider: provider.name().to_owned(),
+        columns: columns.map(str::to_owned).collect(),
+        template: provider.template_text().map(str::to_owned),
+        fits: row_check(provider, list.from.clone().or(of_campaign)),
+    }))
+}
+
+/// The same for queued messages: returns the texts that recipients see.
+pub(in crate::commands) fn queue_check(
+    campaign: &Campaign,
+    provider: Option<&String>,
+    context: &Context,
+) -> anyhow::Result<Option<RowCheck>> {
+    let provider = configured(provider, context)?.filter(Provider::reads_columns);
+    Ok(provider.map(|provider| row_check(provider, campaign.sender.clone())))
+}
+
+fn row_check(provider: Provider, sender: Option<String>) -> RowCheck {
+    Arc::new(move |row| {
+        let message = Message {
+            phone: Phone::parse(&row.phone, None).map_err(|error| error.to_string())?,
+            content: row.content.clone(),
+            reference: REFERENCE.to_owned(),
+            from: sender.clone(),
+            params: serde_json::from_str(&row.params).unwrap_or_default(),
+        };
+        provider.fits(&message).map_err(|failure| failure.reason)?;
+        Ok(provider.preview(&message).and_then(Result::ok))
+    })
+}
+
+/// The provider of that name if it is configured. Its secrets are not needed to check messages.
+fn configured(name: Option<&String>, context: &Context) -> anyhow::Result<Option<Provider>> {
+    match name.filter(|name| context.config.providers.contains_key(*name)) {
+        Some(name) => providers::without_secrets(context, name).map(Some),
+        None => Ok(None),
+    }
+}
+
+/// Fails if the provider needs a sender and none is set: it would reject every message.
+pub(super) fn check_sender(
+    list: &List,
+    campaign: Option<&Campaign>,
+    context: &Context,
+) -> anyhow::Result<()> {
+    let of_campaign = campaign.and_then(|campaign| campaign.sender.as_ref());
+    if list.from.as_ref().or(of_campaign).is_some() {
+        return Ok(());
+    }
+    match configured(list.provider_for(campaign, context), context)? {
+        Some(provider) if provider.needs_sender() => {
+            let name = provider.name();
+            Err(with_hint(
+                format!("missing sender: provider `{name}` needs one"),
+                format!("name one with `--from`, or set `from` in [providers.{name}]"),
+            ))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Fails if rejected rows could not be written, or if there would be more of them than allowed.
+pub(in crate::commands) async fn check_rejects(
+    list: &List,
+    plans: &[Plan],
+    context: &Context,
+) -> anyhow::Result<()> {
+    for plan in plans {
+        plan.check_rejects().map_err(explain_import_error)?;
+    }
+    let Some(limit) = list.max_rejects.or(context.config.import.max_rejects) else {
+        return Ok(());
+    };
+    for plan in plans {
+        let progress = context.console.progress(None, "checking");
+        let mut seen = SeenKeys::default();
+        let preview = plan
+            .preview(&mut seen, 0, None, None, |done| progress.set(done.rows))
+            .await
+            .map_err(explain_import_error)?;
+        let summary = preview.summary;
+        if !limit.allows(summary.rejected, summary.rows) {
+            let reasons = summary.reasons.sorted();
+            let (kind, count) = reasons.first().copied().unwrap_or_default();
+            return Err(explain_import_error(ImportError::TooManyRejects {
+                file: plan.file().to_owned(),
+                rejected: summary.rejected,
+                rows: summary.rows,
+                allowed: limit.to_string(),
+                most: format!("most often: {kind} ({})", counted(count, "row")),
+            }));
+        }
+    }
+    Ok(())
+}
+
+/// Fails if another campaign has imported one of the lists within a day, unless the user confirms it.
+pub(in crate::commands) async fn check_again(
+    list: &List,
+    plans: &[Plan],
+    context: &Context,
+    store: &Store,
+) -> anyhow::Result<()> {
+    if list.again {
+        return Ok(());
+    }
+    for plan in plans {
+        let (name, now) = (list.campaign_for(plan), store.now().await?);
+        let other = store
+            .imported_elsewhere(plan.hash(), name, now.minus(DAY))
+            .await?;
+        let Some((campaign, at)) = other else {
+            continue;
+        };
+        let again = ImportError::Again {
+            file: plan.file().to_owned(),
+            campaign,
+            ago: format!("{} ago", duration(now.since(at))),
+        };
+        let question = format!("{again}. Import it into `{name}` too?");
+        if !context.console.can_ask() || !context.console.confirm(&question) {
+            return Err(explain_import_error(again));
+        }
+    }
+    Ok(())
+}

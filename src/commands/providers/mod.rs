@@ -1,0 +1,310 @@
+//! `smsq providers`: lists the providers, shows their settings, sends a test message.
+
+mod redact;
+mod test;
+
+use std::fmt::Write as _;
+
+use comfy_table::{ContentArrangement, Table};
+use serde_json::json;
+
+use super::{Context, with_hint};
+use crate::config::Config;
+use crate::exit::Exit;
+use crate::provider::{Provider, Reference, Writes};
+use crate::report::shell_word;
+use crate::sender::OnUnknown;
+use crate::text::duration;
+
+const EXAMPLES: &str = "\
+Examples:
+  smsq providers list
+  smsq providers show cellar                   settings, limits, which secrets are missing
+  smsq providers test cellar --to +447700900123   send one real message, and print request and response
+  smsq providers resume cellar                 do not wait as long as its `Retry-After` asked for
+
+A provider is a section [providers.NAME] of smsq.toml; `smsq init` writes an example.";
+
+/// List, show or test providers, or end a provider's wait
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Action {
+    /// List all providers: yours and the built-in ones
+    List,
+    /// Show a provider's settings, limits and secrets (where they come from, not their values)
+    Show {
+        /// The provider
+        name: String,
+    },
+    /// Call a provider again that asked to wait (`Retry-After`)
+    Resume {
+        /// The provider
+        name: String,
+    },
+    /// Send one real message through a provider, and print request and response; it may cost money
+    Test(test::Args),
+}
+
+pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> {
+    match &args.action {
+        Action::List => list(context)?,
+        Action::Show { name } => show(name, context)?,
+        Action::Resume { name } => resume(name, context).await?,
+        Action::Test(args) => return test::run(args, context).await,
+    }
+    Ok(Exit::Done)
+}
+
+/// The provider with placeholders for its secrets, for its limits and for previews.
+pub(super) fn without_secrets(context: &Context, name: &str) -> anyhow::Result<Provider> {
+    let section = redact::section(context.provider_section(name)?);
+    Ok(redact::provider(name, &section)?)
+}
+
+/// Message and hint if a required setting is missing.
+pub(super) fn missing_settings(provider: &Provider) -> Option<(String, String)> {
+    let name = provider.name();
+    let missing = provider.missing();
+    let keys: Vec<String> = missing.iter().map(|key| format!("`{key}`")).collect();
+    (!keys.is_empty()).then(|| {
+        (
+            format!("provider `{name}`: missing {}", keys.join(", ")),
+            format!("set it in [providers.{name}]"),
+        )
+    })
+}
+
+/// Message and hint for a campaign without a sender whose provider needs one.
+pub(super) fn missing_sender(provider: &str, campaign: &str) -> (String, String) {
+    let word = shell_word(campaign);
+    (
+        format!("missing sender: campaign `{campaign}` and provider `{provider}` have none"),
+        format!(
+            "set `from` in [providers.{provider}], or `smsq set --campaign {word} --from SENDER`"
+        ),
+    )
+}
+
+/// The error if several providers are configured, and none is chosen.
+pub(super) fn ambiguous(config: &Config, hint: &str) -> anyhow::Error {
+    let names = config.own_providers.join(", ");
+    let message = format!("missing provider: several are configured ({names})");
+    with_hint(message, hint)
+}
+
+/// A table without borders; the last column is not padded.
+fn table(rows: impl IntoIterator<Item = Vec<String>>) -> String {
+    let mut table = Table::new();
+    table.load_style(comfy_table::presets::NOTHING);
+    table.set_content_arrangement(ContentArrangement::Disabled);
+    table.add_rows(rows);
+    let lines = table.trim_fmt();
+    let lines = lines.lines().map(|line| format!("{}\n", line.trim()));
+    lines.collect()
+}
+
+fn list(context: &Context) -> anyhow::Result<()> {
+    let config = &context.config;
+    let mut objects = Vec::new();
+    let header = [
+        "provider",
+        "kind",
+        "sends",
+        "batch",
+        "reference",
+        "lookup",
+        "receipts",
+        "address",
+        "",
+    ];
+    let mut rows = vec![header.map(str::to_owned).to_vec()];
+    for (name, section) in &config.providers {
+        let is_default = config.default_provider.as_ref() == Some(name);
+        let is_own = config.own_providers.contains(name);
+        let kind = section.get("kind").and_then(toml::Value::as_str);
+        let kind = kind.unwrap_or_default();
+        let mut object =
+            json!({ "name": name, "kind": kind, "default": is_default, "builtin": !is_own });
+        let mut row = vec![name.clone(), kind.to_owned()];
+        match redact::provider(name, &redact::section(section)) {
+            Ok(provider) => {
+                let capabilities = provider.capabilities();
+                let yes = |is: bool| if is { "yes" } else { "-" }.to_owned();
+                row.extend([
+                    capabilities.writes.as_str().to_owned(),
+                    match capabilities.most_per_call {
+                        1 => "-".to_owned(),
+                        most => most.to_string(),
+                    },
+                    capabilities.reference.as_str().to_owned(),
+                    yes(capabilities.lookup.is_some()),
+                    yes(capabilities.receipts),
+                    provider.origin(),
+                    match (is_default, is_own) {
+                        (true, _) => "default",
+                        (false, true) => "",
+                        (false, false) => "built in",
+                    }
+                    .to_owned(),
+                ]);
+                object["url"] = json!(provider.origin());
+                object["capabilities"] = json!(capabilities);
+            }
+            Err(error) => {
+                row.resize(8, String::new());
+                row.push("invalid: see `smsq check`".to_owned());
+                object["fault"] = json!(error.to_string());
+            }
+        }
+        rows.push(row);
+        objects.push(object);
+    }
+    if context.is_json() {
+        return context.print_json(&json!({ "providers": objects }));
+    }
+    Ok(context.console.print(&table(rows))?)
+}
+
+fn show(name: &str, context: &Context) -> anyhow::Result<()> {
+    let config = &context.config;
+    let section = context.provider_section(name)?;
+    let secrets = redact::secrets(section, context);
+    let mut settings = redact::section(section);
+    // With placeholders for the secrets, so that settings are shown although a secret is missing.
+    let provider = redact::provider(name, &settings)?;
+    let (rates, unit) = (provider.rates(), counted_unit(&provider));
+    if context.is_json() {
+        return context.print_json(&json!({
+            "name": name,
+            "kind": provider.kind(),
+            "url": provider.origin(),
+            "default": config.default_provider.as_deref() == Some(name),
+            "rate": rates.to_string(),
+            "rate_counts": unit,
+            "timeout_ms": crate::sms::millis(provider.timeout()),
+            "honours_reference": provider.honours_reference(),
+            "capabilities": provider.capabilities(),
+            "missing": provider.missing(),
+            "codes": provider.codes(),
+            "secrets": secrets.iter().map(redact::Secret::json).collect::<Vec<_>>(),
+        }));
+    }
+    // Secrets and codes are shown below.
+    settings.remove("secrets");
+    settings.remove("codes");
+    let named = toml::Table::from_iter([(name.to_owned(), settings.into())]);
+    let mut text = toml::Table::from_iter([("providers".to_owned(), named.into())]).to_string();
+    let limit = match rates.0.as_slice() {
+        [] => "none".to_owned(),
+        _ => format!("{rates} {unit}"),
+    };
+    let timeout = duration(provider.timeout());
+    let after_timeout = after_timeout(&provider, config.sender.on_unknown);
+    let _ = writeln!(text, "\nlimit      {limit}");
+    let _ = writeln!(text, "timeout    {timeout}: {after_timeout}");
+    text.push_str(&capabilities(&provider));
+    for secret in &secrets {
+        let is_set = if secret.value.is_some() {
+            "set"
+        } else {
+            "MISSING"
+        };
+        let _ = writeln!(
+            text,
+            "secret     {}: {}, {is_set}",
+            secret.name, secret.source
+        );
+    }
+    let codes = provider.codes();
+    if !codes.is_empty() {
+        let rows = codes.into_iter().map(|code| {
+            let meaning: Vec<String> = [code.reason, code.advice].into_iter().flatten().collect();
+            vec![code.code, code.class.to_owned(), meaning.join(": ")]
+        });
+        text.push_str("codes\n");
+        for line in table(rows).lines() {
+            let _ = writeln!(text, "  {line}");
+        }
+    }
+    context.console.print(&text)?;
+    for key in provider.missing() {
+        let warning = format!("missing `{key}`: nothing can be sent without it");
+        context.console.warn(&warning);
+    }
+    if secrets.iter().any(|secret| secret.value.is_none()) {
+        let warning = "missing secret: nothing can be sent without it";
+        context.console.warn(warning);
+    }
+    Ok(())
+}
+
+fn counted_unit(provider: &Provider) -> &'static str {
+    if provider.rates_count_segments() {
+        "segments"
+    } else {
+        "messages"
+    }
+}
+
+/// What happens to a message whose request timed out.
+fn after_timeout(provider: &Provider, on_unknown: OnUnknown) -> String {
+    let capabilities = provider.capabilities();
+    let otherwise = match capabilities.honoured_for() {
+        _ if on_unknown == OnUnknown::Resend => "sent again, and may arrive twice".to_owned(),
+        Some(span) => format!(
+            "sent again with the same reference, which this provider accepts only once in {}",
+            duration(span)
+        ),
+        None => "unknown until `smsq retry --unknown` or `smsq settle`".to_owned(),
+    };
+    let Some(lookup) = capabilities.lookup else {
+        return format!("the message is {otherwise}");
+    };
+    let looked_up = format!("the message is looked up after {}", duration(lookup.after));
+    let absent = lookup.absent_after.map(|after| {
+        let after = duration(after);
+        format!("; if the provider does not know it after {after}, it is sent again")
+    });
+    format!(
+        "{looked_up}{}; without a clear result it is {otherwise}",
+        absent.unwrap_or_default()
+    )
+}
+
+fn capabilities(provider: &Provider) -> String {
+    let capabilities = provider.capabilities();
+    let sends = match capabilities.writes {
+        Writes::Text => "the text of each message",
+        Writes::Template => "a template of the provider, filled with columns",
+    };
+    let batch = match provider.most_per_call() {
+        1 => "one message per request".to_owned(),
+        most => format!("up to {most} messages per request"),
+    };
+    let reference = match capabilities.reference {
+        Reference::None => "not sent",
+        Reference::Echoed => "sent, and returned in reports",
+        Reference::Honoured { .. } => "each is accepted once",
+    };
+    let receipts = if capabilities.receipts { "yes" } else { "no" };
+    format!("sends      {sends}, {batch}\nreference  {reference}\nreceipts   {receipts}\n")
+}
+
+/// Ends the wait that a provider asked for, for all workers.
+async fn resume(name: &str, context: &Context) -> anyhow::Result<()> {
+    context.provider_section(name)?;
+    let store = context.store().await?;
+    let resumed = store.end_provider_pause(name, store.now().await?).await?;
+    let message = if resumed {
+        format!("`{name}` is called again; running workers see it within seconds")
+    } else {
+        format!("`{name}` did not ask to wait: nothing was changed")
+    };
+    context.report(&message, &json!({ "provider": name, "resumed": resumed }))
+}

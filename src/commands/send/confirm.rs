@@ -1,0 +1,137 @@
+//! Shows what a large run would send, cost and take, and asks whether to send it.
+
+use indicatif::HumanCount;
+
+use super::SendOptions;
+use crate::commands::Context;
+use crate::commands::import::{self, SAMPLES};
+use crate::import::{Estimate, Pace, PriceOf, Schedule, StatsBuilder};
+use crate::phone::Phone;
+use crate::sms::NewSms;
+use crate::store::inspect::{Queue, Queued, Totals};
+use crate::store::{Campaign, Store};
+use crate::text::{messages, segments};
+
+/// How many messages of a campaign are read for the estimate.
+const MAX_READ: u64 = 1_000_000;
+const PAGE: u32 = 5_000;
+
+/// Whether to send: asks only before a large run, and only if standard input is a terminal.
+pub(super) async fn confirm(
+    context: &Context,
+    store: &Store,
+    options: &SendOptions<'_>,
+    campaigns: &[(Campaign, Totals)],
+) -> anyhow::Result<bool> {
+    let limit = options.flags.limit.unwrap_or(u64::MAX);
+    let total: u64 = campaigns.iter().map(|(_, totals)| totals.queued).sum();
+    let total = total.min(limit);
+    let ask_from = context.config.import.ask_from;
+    if ask_from == 0 || total < ask_from || !context.console.can_ask() {
+        return Ok(true);
+    }
+    for (campaign, totals) in campaigns.iter().filter(|(_, totals)| totals.queued > 0) {
+        let count = totals.queued.min(limit);
+        let text = describe(context, store, options, campaign, count).await?;
+        context.console.status(text.trim_end());
+    }
+    let question = format!("send {}?", messages(total));
+    Ok(context.console.confirm(&question))
+}
+
+/// Describes the first `count` messages of a campaign.
+async fn describe(
+    context: &Context,
+    store: &Store,
+    options: &SendOptions<'_>,
+    campaign: &Campaign,
+    count: u64,
+) -> anyhow::Result<String> {
+    let default = context.config.default_provider.as_ref();
+    let provider = campaign.provider.as_ref().or(default);
+    let prices = provider.and_then(|name| context.config.prices.get(name));
+    let price = |phone: &str| prices?.of(phone);
+    let price = prices.is_some().then_some(&price as PriceOf<'_>);
+    let check = import::queue_check(campaign, provider, context)?;
+    let to_read = count.min(MAX_READ);
+    let progress = context.console.progress(Some(to_read), "reading");
+    let mut stats = StatsBuilder::new(SAMPLES, price);
+    let (mut queue, mut read, mut suppressed) = (Queue::of(campaign.id), 0, 0);
+    while read < to_read {
+        let page = PAGE.min(u32::try_from(to_read - read).unwrap_or(PAGE));
+        let queued = store.next_queued(&mut queue, page).await?;
+        if queued.is_empty() {
+            break;
+        }
+        read += queued.len() as u64;
+        let rows: Vec<NewSms> = queued.into_iter().map(|one| row(one, context)).collect();
+        let phones: Vec<&str> = rows.iter().map(|row| row.phone.as_str()).collect();
+        let suppressed_phones = store.suppressed_among(&phones).await?;
+        for row in &rows {
+            if suppressed_phones.contains(&row.phone) {
+                suppressed += 1;
+                continue;
+            }
+            let shown = check.as_ref().and_then(|check| check(row).ok().flatten());
+            let text = shown.as_deref().unwrap_or(&row.content);
+            stats.add(None, &row.phone, text, segments::count(text));
+        }
+        progress.set(read);
+    }
+    drop(progress);
+    let mut stats = stats.finish();
+    // `--smart` works only during an import.
+    stats.saving = 0;
+    let now = store.now().await?;
+    let mut text = format!(
+        "campaign `{}` by provider `{}`\n",
+        campaign.name,
+        provider.map_or("", String::as_str)
+    );
+    import::write_row(&mut text, "would send", HumanCount(count - suppressed));
+    import::write_row(&mut text, "suppressed", HumanCount(suppressed));
+    if let Some(first) = store.first_due(campaign.id).await? {
+        let schedule = Schedule {
+            due_at: Some(first.due_at).filter(|at| *at > now && first.attempts == 0),
+            expires_at: first.expires_at,
+        };
+        import::write_schedule(&mut text, schedule);
+    }
+    if read < count {
+        let read = HumanCount(read);
+        import::write_row(&mut text, "estimated", format!("from the first {read}"));
+    }
+    let mut limits = import::limits(provider, Some(campaign), context)?;
+    limits.extend(options.flags.rate.iter().flat_map(|rates| rates.0.clone()));
+    let estimate = Estimate {
+        messages: count - suppressed,
+        stats,
+        pace: Pace {
+            limits,
+            open_for: None,
+            window: campaign.window.clone(),
+            starts_at: now,
+        },
+        currency: prices.map(|prices| prices.currency.clone()),
+    };
+    import::write_estimate(&mut text, &estimate);
+    Ok(text)
+}
+
+/// The properties of a queued message that an estimate needs. A phone that another program inserted is parsed as
+/// it will be when it is sent.
+fn row(queued: Queued, context: &Context) -> NewSms {
+    let phone = match Phone::parse(&queued.phone, context.config.default_region) {
+        Ok(phone) if !queued.phone.starts_with('+') => phone.into_string(),
+        _ => queued.phone,
+    };
+    NewSms {
+        line: 0,
+        phone,
+        content: queued.content,
+        params: queued.params,
+        segments: 0,
+        dedupe_key: String::new(),
+        replaces: None,
+    }
+}

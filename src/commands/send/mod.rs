@@ -1,0 +1,516 @@
+//! `smsq send`, and the run of the sender that `send` and `run` share: which campaigns are sent, with which
+//! providers, and how the run ended.
+
+mod confirm;
+mod progress;
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::bail;
+use serde_json::{Value, json};
+
+use self::progress::run_with_progress;
+use super::values::{campaign_name, positive, rates};
+use super::{Context, check, providers, purge, status, with_hint};
+use crate::config::{MANY_CONCURRENCY, MAX_CONCURRENCY};
+use crate::console::Console;
+use crate::exit::Exit;
+use crate::provider::Provider;
+use crate::rate::Rates;
+use crate::report::{Standing, shell_word};
+use crate::sender::{Ended, Sender, Settings, Summary};
+use crate::store::inspect::Totals;
+use crate::store::{Access, Campaign, CampaignStatus, Store};
+use crate::text::{duration, messages};
+use crate::window::local_and_utc;
+
+pub(super) use self::progress::Aborted;
+
+const EXAMPLES: &str = "\
+Examples:
+  smsq send                                    everything that is queued
+  smsq send --campaign welcome-3f2a91 --rate 20/s
+  smsq send --limit 10                         ten messages first, then look at the report
+  smsq send --follow                           stay, and send what other programs queue
+
+Ctrl-C stops it: requests in flight are settled first, and the next `send` continues from there. A
+second Ctrl-C does not wait; messages in flight are then unknown.";
+
+/// Send what is queued until nothing is left to do
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// Only this campaign [default: all that are neither paused nor cancelled]
+    #[arg(long, value_name = "NAME", value_parser = campaign_name)]
+    campaign: Option<String>,
+    #[command(flatten)]
+    pub(crate) flags: SendFlags,
+    /// Wait for more messages when nothing is left to send
+    #[arg(long, conflicts_with = "no_wait")]
+    follow: bool,
+    /// Do not ask before sending a large campaign
+    #[arg(long, short)]
+    yes: bool,
+    #[arg(hide = true, value_name = "FILE", value_parser = refuse_file)]
+    _file: Option<String>,
+}
+
+/// How `send` and `run` send.
+#[derive(Debug, clap::Args)]
+pub(crate) struct SendFlags {
+    /// A limit in addition to the provider's and the campaign's: 100/s, 300/min, 20000/day; several with commas
+    #[arg(long, value_name = "RATE", value_parser = rates)]
+    pub(crate) rate: Option<Rates>,
+    /// Requests in flight at once [default: setting `sender.concurrency`, 64]
+    #[arg(long, value_name = "N")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_CONCURRENCY)))]
+    pub(crate) concurrency: Option<u32>,
+    /// Stop after this number of messages was sent or failed
+    #[arg(long, value_name = "N", value_parser = positive)]
+    pub(crate) limit: Option<u64>,
+    /// What to do with a message that may have been accepted [default: setting `sender.on_unknown`, hold]
+    #[arg(long, value_name = "ACTION", value_parser = ["hold", "resend"])]
+    pub(crate) on_unknown: Option<String>,
+    /// End instead of waiting for a sending window, for messages that are due later than any retry, or for a
+    /// provider that asked for a longer wait than that
+    #[arg(long)]
+    pub(crate) no_wait: bool,
+}
+
+/// `send` has no FILE: the user meant `run`.
+fn refuse_file(file: &str) -> Result<String, String> {
+    Err(format!(
+        "`send` sends what is queued and takes no file; did you mean `smsq run {file}`?"
+    ))
+}
+
+pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> {
+    // `--follow` may be started before the programs that insert messages.
+    let access = if args.follow && context.config.default_provider.is_some() {
+        Access::Create
+    } else {
+        Access::Existing
+    };
+    let store = context.open(access).await?;
+    purge::apply_retention(context, &store).await?;
+    check::warn_of_unsafe_settings(context, &store).await?;
+    let options = SendOptions {
+        campaign: args.campaign.as_deref(),
+        flags: &args.flags,
+        follow: args.follow,
+        confirm: !args.yes && !args.follow,
+    };
+    let Some(run) = SendRun::start(context, &store, &options).await? else {
+        context.console.status("nothing was sent");
+        return Ok(Exit::CouldNotRun);
+    };
+    if context.is_json() {
+        context.print_json(&run.json(args.campaign.is_some())?)?;
+    } else {
+        context.console.print(&run.text())?;
+    }
+    run.explain(&context.console);
+    Ok(run.exit())
+}
+
+/// What to send, and how.
+pub(super) struct SendOptions<'a> {
+    /// `None`: all campaigns.
+    pub(super) campaign: Option<&'a str>,
+    pub(super) flags: &'a SendFlags,
+    pub(super) follow: bool,
+    /// Ask before a large campaign, if standard input is a terminal.
+    pub(super) confirm: bool,
+}
+
+/// A finished run of the sender.
+pub(super) struct SendRun {
+    pub(super) summary: Summary,
+    /// The campaigns that had something to do, or the one that was named, after the run.
+    pub(super) standings: Vec<Standing>,
+    /// Counts of messages whose campaign does not exist; empty where one campaign was named.
+    without_campaign: Vec<(i64, u64)>,
+    /// The signal that stopped the run.
+    signal: Option<Exit>,
+}
+
+impl SendRun {
+    /// Sends; `None` if the user answered no.
+    pub(super) async fn start(
+        context: &Context,
+        store: &Store,
+        options: &SendOptions<'_>,
+    ) -> anyhow::Result<Option<Self>> {
+        let campaigns = campaigns(context, store, options).await?;
+        let total = campaigns
+            .iter()
+            .map(|(_, totals)| totals.queued + totals.sending)
+            .sum();
+        let sender = sender(context, store, options, &campaigns)?;
+        if options.confirm && !confirm::confirm(context, store, options, &campaigns).await? {
+            return Ok(None);
+        }
+        if options.follow {
+            warn_of_missing_campaigns(&context.console, &store.without_campaign().await?);
+        }
+        announce(context, store, options, &campaigns).await?;
+        let is_idle = campaigns
+            .iter()
+            .all(|(_, totals)| totals.queued + totals.sending + totals.unknown == 0);
+        let (summary, signal) = if is_idle && !options.follow {
+            (idle(), None)
+        } else {
+            let total =
+                (!options.follow).then(|| options.flags.limit.unwrap_or(u64::MAX).min(total));
+            run_with_progress(&context.console, sender, total).await?
+        };
+        let mut standings = Vec::new();
+        for (campaign, _) in &campaigns {
+            // The run may have changed its state.
+            let campaign = context.campaign(store, &campaign.name).await?;
+            standings.push(Standing::of(store, &campaign).await?);
+        }
+        let without_campaign = match options.campaign {
+            Some(_) => Vec::new(),
+            None => store.without_campaign().await?,
+        };
+        Ok(Some(Self {
+            summary,
+            standings,
+            without_campaign,
+            signal,
+        }))
+    }
+
+    /// Whether the run was stopped before it sent everything.
+    pub(super) fn is_stopped(&self) -> bool {
+        matches!(self.summary.ended, Ended::Stopped | Ended::Limit)
+    }
+
+    /// Adds a later run.
+    #[must_use]
+    pub(super) fn followed_by(mut self, next: Self) -> Self {
+        let (sum, later) = (&mut self.summary, next.summary);
+        sum.elapsed += later.elapsed;
+        sum.attempts += later.attempts;
+        sum.sent += later.sent;
+        sum.failed += later.failed;
+        sum.unknown += later.unknown;
+        sum.retried += later.retried;
+        sum.trouble = later.trouble.or(sum.trouble.take());
+        sum.ended = match (std::mem::replace(&mut sum.ended, Ended::Done), later.ended) {
+            (Ended::Halted(mut halted), Ended::Halted(more)) => {
+                halted.extend(more);
+                Ended::Halted(halted)
+            }
+            (Ended::Waiting(mut waiting), Ended::Waiting(more)) => {
+                waiting.extend(more);
+                Ended::Waiting(waiting)
+            }
+            (halted @ Ended::Halted(_), Ended::Done | Ended::Limit | Ended::Waiting(_))
+            | (halted @ Ended::Waiting(_), Ended::Done | Ended::Limit) => halted,
+            (_, ended) => ended,
+        };
+        self.standings.extend(next.standings);
+        self.signal = self.signal.or(next.signal);
+        self
+    }
+
+    /// Messages sent per second.
+    fn rate(&self) -> f64 {
+        let sent = u32::try_from(self.summary.sent).map_or(f64::MAX, f64::from);
+        sent / self.summary.elapsed.as_secs_f64().max(0.001)
+    }
+
+    pub(super) fn exit(&self) -> Exit {
+        let totals: Totals = self.standings.iter().map(|one| one.totals).sum();
+        let is_halted =
+            |one: &Standing| matches!(one.state, "paused" | "stopped") && one.totals.queued > 0;
+        let has_failures = totals.failed + totals.unknown > 0 || !self.without_campaign.is_empty();
+        match &self.summary.ended {
+            Ended::Stopped => self.signal.unwrap_or(Exit::Interrupted),
+            Ended::Halted(_) | Ended::Waiting(_) => Exit::Halted,
+            Ended::Done | Ended::Limit if self.standings.iter().any(is_halted) => Exit::Halted,
+            Ended::Done | Ended::Limit if has_failures => Exit::Incomplete,
+            Ended::Done | Ended::Limit => Exit::Done,
+        }
+    }
+
+    /// The state of the campaigns, and the run. `is_one`: as one campaign, without totals.
+    pub(super) fn json(&self, is_one: bool) -> anyhow::Result<Value> {
+        let mut object = status::json(is_one, &self.standings, &self.without_campaign)?;
+        object["elapsed_ms"] = json!(crate::sms::millis(self.summary.elapsed));
+        object["rate"] = json!((self.rate() * 10.0).round() / 10.0);
+        object["attempts"] = json!(self.summary.attempts);
+        Ok(object)
+    }
+
+    /// `sent 487 messages in 12 s (40/s), 3 failed`.
+    pub(super) fn text(&self) -> String {
+        let summary = &self.summary;
+        if summary.attempts == 0 && summary.sent + summary.failed + summary.unknown == 0 {
+            return "nothing was sent\n".to_owned();
+        }
+        let sent = messages(summary.sent);
+        let mut text = format!("sent {sent} in {}", duration(summary.elapsed));
+        if summary.sent > 0 {
+            let _ = write!(text, " ({:.0}/s)", self.rate());
+        }
+        for (count, word) in [
+            (summary.retried, "tried again"),
+            (summary.failed, "failed"),
+            (summary.unknown, "unknown"),
+        ] {
+            if count > 0 {
+                let _ = write!(text, ", {count} {word}");
+            }
+        }
+        text.push('\n');
+        text
+    }
+
+    /// Why the run ended early, and what to do next.
+    pub(super) fn explain(&self, console: &Console) {
+        let queued: u64 = self.standings.iter().map(|one| one.totals.queued).sum();
+        let left = messages(queued);
+        if let Some(trouble) = &self.summary.trouble {
+            console.status(&format!(
+                "{trouble}; is its `url` right? `smsq providers test` shows the request and the response"
+            ));
+        }
+        match &self.summary.ended {
+            Ended::Stopped if queued == 0 => console.status("stopped"),
+            Ended::Stopped => {
+                console.status(&format!("stopped; {left} left: `smsq send` continues"));
+            }
+            Ended::Limit if queued > 0 => console.status(&format!("limit reached; {left} left")),
+            Ended::Halted(campaigns) => {
+                for (campaign, reason) in campaigns {
+                    let hint = self.next_command(campaign);
+                    console.error(&format!("campaign `{campaign}`: {reason}"), Some(&hint));
+                }
+            }
+            Ended::Waiting(campaigns) => {
+                for (campaign, until) in campaigns {
+                    console.status(&format!(
+                        "campaign `{campaign}` waits until {until}; nothing was lost: run `smsq send` then"
+                    ));
+                }
+            }
+            Ended::Done | Ended::Limit => {}
+        }
+        warn_of_missing_campaigns(console, &self.without_campaign);
+        for one in &self.standings {
+            if one.totals.failed + one.totals.unknown > 0 {
+                console.status(&format!(
+                    "`smsq report --campaign {} --failed` lists who was not reached and why",
+                    shell_word(&one.campaign)
+                ));
+            }
+        }
+    }
+
+    /// How to continue with a campaign that stopped.
+    fn next_command(&self, campaign: &str) -> String {
+        let is_paused = |one: &Standing| one.campaign == campaign && one.state == "paused";
+        if self.standings.iter().any(is_paused) {
+            let word = shell_word(campaign);
+            format!("nothing was lost; `smsq resume --campaign {word}`, then `smsq send`")
+        } else {
+            "nothing was lost; fix the cause, then `smsq send` again".to_owned()
+        }
+    }
+}
+
+fn warn_of_missing_campaigns(console: &Console, without_campaign: &[(i64, u64)]) {
+    for (campaign, count) in without_campaign {
+        console.error(
+            &status::missing_campaign(*campaign, *count),
+            Some("set their `campaign_id` to the `id` of a campaign in table `campaign`"),
+        );
+    }
+}
+
+/// The campaigns to send and their counts: the one that was named, or all that have something to do.
+async fn campaigns(
+    context: &Context,
+    store: &Store,
+    options: &SendOptions<'_>,
+) -> anyhow::Result<Vec<(Campaign, Totals)>> {
+    if let Some(name) = options.campaign {
+        let campaign = context.campaign(store, name).await?;
+        if campaign.state == CampaignStatus::Cancelled {
+            return Err(with_hint(
+                format!("campaign `{name}` is cancelled"),
+                "import its list again, or `smsq resume` it",
+            ));
+        }
+        let totals = store.totals(Some(campaign.id)).await?;
+        return Ok(vec![(campaign, totals)]);
+    }
+    let mut campaigns = store.campaign_totals().await?;
+    campaigns.retain(|(campaign, totals)| {
+        let has_work = totals.queued + totals.sending + totals.unknown > 0;
+        has_work && campaign.state != CampaignStatus::Cancelled
+    });
+    Ok(campaigns)
+}
+
+/// Says which stopped campaigns are tried again, which campaigns the run has to wait for, and warns of a high
+/// concurrency.
+async fn announce(
+    context: &Context,
+    store: &Store,
+    options: &SendOptions<'_>,
+    campaigns: &[(Campaign, Totals)],
+) -> anyhow::Result<()> {
+    let console = &context.console;
+    let now = store.now().await?;
+    for (campaign, totals) in campaigns {
+        let name = &campaign.name;
+        if campaign.state == CampaignStatus::Stopped {
+            let reason = campaign.state_reason.as_deref().unwrap_or("unknown reason");
+            console.status(&format!(
+                "campaign `{name}` was stopped ({reason}): trying again"
+            ));
+        }
+        if totals.queued == 0 || options.flags.no_wait {
+            continue;
+        }
+        let (start, at) = if let Some(window) = &campaign.window {
+            let Some(span) = window.for_all(now).filter(|span| !span.contains(now)) else {
+                continue;
+            };
+            let opens = window.shown(span.opens_at);
+            let start = format!("is sent {}: waiting until {opens}, for", window.told());
+            (start, span.opens_at)
+        } else {
+            match store.first_due(campaign.id).await? {
+                Some(first) if first.attempts == 0 && first.due_at > now => {
+                    let start = format!("starts {}: waiting for", local_and_utc(first.due_at));
+                    (start, first.due_at)
+                }
+                _ => continue,
+            }
+        };
+        console.status(&format!(
+            "campaign `{name}` {start} {} (`--no-wait` ends instead)",
+            duration(at.since(now))
+        ));
+    }
+    let concurrency = context.config.sender.concurrency;
+    if concurrency > MANY_CONCURRENCY {
+        console.warn(&format!(
+            "{concurrency} requests in flight at once are many: most providers allow fewer connections"
+        ));
+    }
+    Ok(())
+}
+
+fn sender(
+    context: &Context,
+    store: &Store,
+    options: &SendOptions<'_>,
+    campaigns: &[(Campaign, Totals)],
+) -> anyhow::Result<Sender> {
+    let config = &context.config;
+    let mut needed = BTreeSet::new();
+    let mut without_sender = Vec::new();
+    let mut with_work = 0;
+    for (campaign, totals) in campaigns {
+        let has_work = totals.queued + totals.sending > 0;
+        let is_sent = matches!(
+            campaign.state,
+            CampaignStatus::Active | CampaignStatus::Stopped
+        );
+        if has_work && is_sent {
+            let name = campaign.provider.as_deref();
+            let name = name.map_or_else(|| default_provider(context), Ok)?;
+            needed.insert(name);
+            with_work += 1;
+            if campaign.sender.is_none() {
+                without_sender.push((name, &campaign.name));
+            }
+        }
+    }
+    if options.follow {
+        needed.insert(default_provider(context)?);
+    }
+    let mut providers = context.providers(needed.into_iter())?;
+    if let Some((message, hint)) = providers.values().find_map(providers::missing_settings) {
+        return Err(with_hint(message, hint));
+    }
+    without_sender.retain(|(name, _)| providers.get(*name).is_some_and(Provider::needs_sender));
+    let can_send = options.follow || without_sender.len() < with_work;
+    for (name, campaign) in without_sender {
+        let (message, hint) = providers::missing_sender(name, campaign);
+        if !can_send {
+            return Err(with_hint(message, hint));
+        }
+        // The sender stops this campaign; the others continue.
+        context.console.warn(&format!("{message}: {hint}"));
+    }
+    // A message that is queued during the run may need one of these; one that is misconfigured must not stop
+    // the others.
+    for name in &config.own_providers {
+        if !providers.contains_key(name)
+            && let Ok(provider) = context.provider(name)
+        {
+            providers.insert(name.clone(), provider);
+        }
+    }
+    let settings = Settings {
+        sender: config.sender.clone(),
+        retry: config.retry.clone(),
+        breaker: config.circuit_breaker.clone(),
+        auto_pause: config.auto_pause,
+        default_provider: config.default_provider.clone(),
+        default_region: config.default_region,
+        campaign: options.campaign.map(str::to_owned),
+        rate: options.flags.rate.clone(),
+        limit: options.flags.limit,
+        follow: options.follow,
+        wait: !options.flags.no_wait,
+        state_folder: state_folder(context),
+    };
+    Ok(Sender::new(store.clone(), providers, settings))
+}
+
+/// `$XDG_STATE_HOME/smsq`, by default `~/.local/state/smsq`.
+fn state_folder(context: &Context) -> Option<PathBuf> {
+    let state = context.variable("XDG_STATE_HOME").map(PathBuf::from);
+    let home = || Some(PathBuf::from(context.variable("HOME")?).join(".local/state"));
+    Some(state.or_else(home)?.join("smsq"))
+}
+
+fn default_provider(context: &Context) -> anyhow::Result<&str> {
+    let config = &context.config;
+    match (&config.default_provider, config.own_providers.is_empty()) {
+        (Some(name), _) => Ok(name),
+        (None, false) => bail!(providers::ambiguous(
+            config,
+            "set `default_provider` in smsq.toml"
+        )),
+        (None, true) => Err(with_hint(
+            "no provider is configured",
+            "`smsq init` writes an example; `smsq run FILE` without a provider practises on this machine",
+        )),
+    }
+}
+
+/// The summary of a run with nothing to do.
+fn idle() -> Summary {
+    Summary {
+        ended: Ended::Done,
+        elapsed: Duration::ZERO,
+        attempts: 0,
+        sent: 0,
+        failed: 0,
+        unknown: 0,
+        retried: 0,
+        trouble: None,
+    }
+}
