@@ -187,7 +187,7 @@ impl Database {
             admit: Arc::new(admit),
             fill: Arc::new(batch::alone),
         };
-        let done = self.store.round(Arc::new(round)).await?;
+        let done = self.store.commit(&round).await?;
         let claimed = done.claims.into_iter().next().context("no claim")?;
         Ok(claimed.rows)
     }

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::{Context, message_and_hint, providers, status};
 use crate::exit::Exit;
 use crate::provider::Provider;
-use crate::store::inspect::Audit;
+use crate::store::report::Audit;
 use crate::store::{CampaignStatus, Fault, Probe, Store, StoreError};
 use crate::text::{counted, messages};
 

@@ -13,7 +13,7 @@ use super::values::campaign_name;
 use crate::exit::Exit;
 use crate::report::{self, Active, Standing, in_words};
 use crate::sms::Timestamp;
-use crate::store::inspect::Totals;
+use crate::store::report::Totals;
 use crate::store::{ProviderPause, Store};
 use crate::text::{duration, messages};
 

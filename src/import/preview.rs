@@ -12,7 +12,7 @@ use super::plan::Plan;
 use super::rejection::Rejection;
 use super::summary::{MAX_REPEATS, Repeat, Summary};
 use crate::sms::NewSms;
-use crate::store::inspect::Origin;
+use crate::store::report::Origin;
 use crate::store::{Campaign, Store, StoreError};
 
 /// Duplicates are looked for among this many messages, so that memory is bounded.

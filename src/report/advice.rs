@@ -2,7 +2,7 @@
 //! by the vendor's code, and the commands that come next.
 
 use crate::sms::Class;
-use crate::store::inspect::Totals;
+use crate::store::report::Totals;
 
 use super::{Reason, Report};
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Serialize, Serializer};
 
 use crate::phone;
-use crate::store::inspect::SentCount;
+use crate::store::report::SentCount;
 
 /// A provider's prices.
 pub struct Tariff {

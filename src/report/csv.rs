@@ -8,7 +8,7 @@ use std::io::{self, Write};
 use serde_json::Value;
 
 use super::{Report, Standing, columns_of};
-use crate::store::inspect::{FailureRecord, SentMessage};
+use crate::store::report::{FailureRecord, SentMessage};
 use crate::text::spreadsheet::guarded;
 
 const FIRST: [&str; 2] = ["phone", "content"];

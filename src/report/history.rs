@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::sms::Timestamp;
-use crate::store::inspect::Outcomes;
+use crate::store::report::Outcomes;
 use crate::store::{Store, StoreError};
 
 /// What ended in each span of `width`, the first of which begins at `from`.

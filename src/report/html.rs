@@ -16,7 +16,7 @@ use super::cost::{Cost, Part};
 use super::shares::percentages;
 use super::table::{cost_text, per_time};
 use super::{History, Lists, Local, Reason, Report, ReportError, plain};
-use crate::store::inspect::{FailureRecord, FailureState, Outcomes, Totals};
+use crate::store::report::{FailureRecord, FailureState, Outcomes, Totals};
 use crate::text::{counted, duration, messages, printable};
 
 /// A page with more rows than these is no fun in any browser; the csv has them all.
@@ -641,7 +641,7 @@ mod tests {
         report.campaign = None;
         report.by_reason.clear();
         report.history = None;
-        report.facts = crate::store::inspect::SentFacts::default();
+        report.facts = crate::store::report::SentFacts::default();
         let page = written(&report, &[]);
         assert!(page.contains("All campaigns"));
         assert!(!page.contains("<svg"));

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use super::{Alphabets, Cost, Lists, Part, Reason, Report, Standing, columns_of};
 use crate::sms::millis;
-use crate::store::inspect::{FailureRecord, FailureState, Outcomes, SentMessage, Totals};
+use crate::store::report::{FailureRecord, FailureState, Outcomes, SentMessage, Totals};
 use crate::text::printable_json;
 
 /// A report on one campaign begins with how it stands, one on all with the sums.

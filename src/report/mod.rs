@@ -27,7 +27,7 @@ use serde::Serialize;
 
 use crate::phone::mask;
 use crate::sms::{Class, Timestamp};
-use crate::store::inspect::{
+use crate::store::report::{
     ClassCount, FailureRecord, FirstDue, ListCount, REASONS, SentFacts, SentMessage, SentWalk,
     Totals,
 };

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::cost::{Bill, Part};
 use super::{Alphabets, History, Lists, Local, Reason, Report, Schedule, Standing, advice};
 use crate::sms::Timestamp;
-use crate::store::inspect::{FailureRecord, FailureState, Outcomes, SentFacts, Totals};
+use crate::store::report::{FailureRecord, FailureState, Outcomes, SentFacts, Totals};
 
 const NINE: Timestamp = Timestamp::from_millis(1_763_715_600_000);
 

@@ -11,7 +11,7 @@ use super::cost::{Cost, Part};
 use super::shares::percentages;
 use super::{Reason, Report, Standing, plain, steps};
 use crate::sms::Timestamp;
-use crate::store::inspect::{FailureRecord, SentMessage, Totals};
+use crate::store::report::{FailureRecord, SentMessage, Totals};
 use crate::text::{counted, duration, messages, printable_line};
 
 /// More reasons than these say nothing to a person; the csv has them all.

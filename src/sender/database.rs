@@ -35,7 +35,7 @@ impl Database {
 
     /// Does the round in one transaction.
     pub(super) async fn round(&self, round: Arc<CommitBatch>) -> Result<CommitResult, StoreError> {
-        let done = self.reach().await?.round(Arc::clone(&round)).await?;
+        let done = self.reach().await?.commit(&round).await?;
         #[cfg(test)]
         self.weather.answer(&round, &done).await?;
         Ok(done)

@@ -1,8 +1,9 @@
-//! Campaigns: a named set of messages that share a provider, a sender and a pace.
+//! Campaigns: named sets of messages with a provider, a sender, a rate limit and a window.
 
 use diesel::prelude::*;
 use diesel_async::RunQueryDsl;
 
+use super::connection::{insert_all, reading, transaction, writing};
 use super::schema::campaign;
 use super::{Store, StoreError};
 use crate::rate::Rates;
@@ -13,11 +14,11 @@ use crate::window::Window;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CampaignStatus {
     Active,
-    /// By an operator or by the brake, until `resume`.
+    /// By an operator or by auto-pause, until `smsq resume`.
     Paused,
-    /// By its provider's word or absence, until the next `send`.
+    /// Because its provider rejects the account or is away, until the next `smsq send`.
     Stopped,
-    /// For good, until something is imported into it again.
+    /// Until messages are imported into it again.
     Cancelled,
 }
 
@@ -41,7 +42,7 @@ impl CampaignStatus {
         }
     }
 
-    /// A state that a newer smsq may have written is taken as one in which nothing is sent.
+    /// An unknown state, which a newer smsq may have written, counts as paused.
     pub(super) const fn of(code: i32) -> Self {
         match code {
             0 => Self::Active,
@@ -59,7 +60,7 @@ pub struct Campaign {
     /// `None`: the configuration's default.
     pub provider: Option<String>,
     pub sender: Option<String>,
-    /// Its own limit, beside the provider's.
+    /// Its own limit, in addition to the provider's.
     pub rate: Rates,
     /// Higher goes first.
     pub priority: i32,
@@ -84,7 +85,7 @@ pub struct NewCampaign {
     pub window: Option<Window>,
 }
 
-/// What `None` leaves as it is.
+/// Changes of a campaign; `None` changes nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CampaignChange {
     pub provider: Option<String>,
@@ -95,7 +96,7 @@ pub struct CampaignChange {
     pub window: WindowChange,
 }
 
-/// What becomes of a campaign's window.
+/// A change of a campaign's window.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum WindowChange {
     #[default]
@@ -105,11 +106,11 @@ pub enum WindowChange {
 }
 
 impl WindowChange {
-    /// The window of a campaign that had `standing`.
+    /// The window of a campaign that had `window`.
     #[must_use]
-    pub fn applied_to(self, standing: Option<Window>) -> Option<Window> {
+    pub fn applied_to(self, window: Option<Window>) -> Option<Window> {
         match self {
-            Self::Keep => standing,
+            Self::Keep => window,
             Self::Lift => None,
             Self::Set(window) => Some(window),
         }
@@ -152,7 +153,7 @@ impl From<Row> for Campaign {
         let window = Some(row.send_window).filter(|text| !text.is_empty());
         let window = window.map(|text| text.parse::<Window>()).transpose();
         let (mut state, mut state_reason) = (CampaignStatus::of(row.state), row.state_reason);
-        // Whoever wrote it meant to keep hours: nothing is sent until somebody says which.
+        // A window was wanted, so nothing is sent until a valid one is set.
         if let (Err(error), CampaignStatus::Active) = (&window, state) {
             state = CampaignStatus::Paused;
             state_reason = Some(error.to_string());
@@ -173,8 +174,8 @@ impl From<Row> for Campaign {
     }
 }
 
-/// As it stands in the table.
-fn written(window: Option<&Window>) -> String {
+/// The value of column `send_window`.
+fn stored(window: Option<&Window>) -> String {
     window.map(ToString::to_string).unwrap_or_default()
 }
 
@@ -189,18 +190,14 @@ impl Store {
     }
 
     pub async fn campaign(&self, name: &str) -> Result<Option<Campaign>, StoreError> {
-        let row: Option<Row> = reading!(self, |conn| async {
-            campaign::table
-                .filter(campaign::name.eq(name))
-                .select(Row::as_select())
-                .first(conn)
-                .await
-                .optional()
-        })?;
-        Ok(row.map(Campaign::from))
+        let rows: Vec<Row> = reading!(self, |conn| campaign::table
+            .filter(campaign::name.eq(name))
+            .select(Row::as_select())
+            .load(conn))?;
+        Ok(rows.into_iter().next().map(Campaign::from))
     }
 
-    /// Creates the campaign, or returns the one that has its name already, unchanged.
+    /// Creates the campaign, or returns the one that has its name, unchanged.
     pub async fn open_campaign(
         &self,
         new: &NewCampaign,
@@ -209,30 +206,25 @@ impl Store {
         if let Some(campaign) = self.campaign(&new.name).await? {
             return Ok(campaign);
         }
-        let created: Result<Row, StoreError> = writing!(self, |conn| async {
-            diesel::insert_into(campaign::table)
-                .values((
-                    campaign::name.eq(&new.name),
-                    campaign::provider.eq(&new.provider),
-                    campaign::sender.eq(&new.sender),
-                    campaign::rate.eq(new.rate.to_string()),
-                    campaign::priority.eq(new.priority),
-                    campaign::unique_by.eq(&new.unique_by),
-                    campaign::send_window.eq(written(new.window.as_ref())),
-                    campaign::created_at.eq(now.as_millis()),
-                ))
-                .execute(conn)
-                .await?;
-            campaign::table
-                .filter(campaign::name.eq(&new.name))
-                .select(Row::as_select())
-                .first(conn)
-                .await
+        let rows = [(
+            campaign::name.eq(&new.name),
+            campaign::provider.eq(&new.provider),
+            campaign::sender.eq(&new.sender),
+            campaign::rate.eq(new.rate.to_string()),
+            campaign::priority.eq(new.priority),
+            campaign::unique_by.eq(&new.unique_by),
+            campaign::send_window.eq(stored(new.window.as_ref())),
+            campaign::created_at.eq(now.as_millis()),
+        )];
+        let created: Result<(), StoreError> = transaction!(self, |connection| async {
+            insert_all!(connection, campaign::table, &rows).map(drop)
         });
-        match created {
-            Ok(row) => Ok(row.into()),
-            // Another import may have created it in this very moment.
-            Err(error) => self.campaign(&new.name).await?.ok_or(error),
+        let campaign = self.campaign(&new.name).await?;
+        match (created, campaign) {
+            // Another import may have created it at the same time.
+            (_, Some(campaign)) => Ok(campaign),
+            (Err(error), None) => Err(error),
+            (Ok(()), None) => unreachable!("a campaign is never deleted"),
         }
     }
 
@@ -252,8 +244,8 @@ impl Store {
             unique_by: change.unique_by.as_deref(),
             send_window: match &change.window {
                 WindowChange::Keep => None,
-                WindowChange::Lift => Some(written(None)),
-                WindowChange::Set(window) => Some(written(Some(window))),
+                WindowChange::Lift => Some(stored(None)),
+                WindowChange::Set(window) => Some(stored(Some(window))),
             },
         };
         writing!(self, |conn| diesel::update(campaign::table.find(id))

@@ -1,52 +1,52 @@
-//! What can go wrong with a database, told so that an operator can mend it.
+//! Errors of a database: which database, what kind of error, and what the operator can do.
 
 use std::fmt;
 use std::path::Path;
 
 use super::Access;
 
-/// The kind of a database's fault, for those who must act on it.
+/// The kind of a database's error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// The url names no database that smsq can use.
+    /// The url is not one that smsq can use.
     Url,
     /// There is no such database yet.
     Missing,
-    /// It is there, but has no tables of smsq yet.
+    /// It exists, but has no tables of smsq yet.
     NoTables,
-    /// Its tables are those of an older smsq, and may not be changed now.
+    /// It has the tables of an older smsq, and nothing may be written.
     Older,
-    /// Nor is there the folder that it would stand in.
+    /// Its folder does not exist either.
     NoFolder,
-    /// The file is there, but it is no database, or not one of smsq's.
+    /// The file is not a database, or a database of another program.
     Foreign,
-    /// A newer smsq has written it.
+    /// It was written by a newer smsq.
     Newer,
     ReadOnly,
     Full,
-    /// Somebody else holds it for too long.
+    /// Another program has locked it for too long.
     Busy,
     /// It cannot be reached or read now.
     Away,
-    /// The server can only be read: another one is written.
+    /// The server is a replica, which can only be read.
     Replica,
-    /// The server does not let this user in.
+    /// The server rejects the user or the password.
     Denied,
-    /// The server has no database of that name.
+    /// The server has no database of this name.
     NoDatabase,
-    /// The server cannot be spoken to in secret.
+    /// The connection cannot be encrypted.
     Encryption,
-    /// A pooler stands before the server that keeps no prepared statements.
+    /// The server is reached by a pooler that keeps no prepared statements.
     Pooler,
-    /// A rule of a table forbids the row, such as a number that is taken.
+    /// A constraint of a table forbids the row, such as an id that is taken.
     Refused,
     Other,
 }
 
-/// What is said of a file that cannot be read as a database.
+/// The reason for a file that cannot be read as a database.
 pub(super) const DAMAGED: &str = "is not a database, or a damaged one";
 
-/// A database's fault: which database, what kind, and a sentence.
+/// An error of a database: which database, what kind, and the reason.
 #[derive(Clone, Debug)]
 pub struct StoreError {
     place: String,
@@ -63,7 +63,7 @@ impl StoreError {
         }
     }
 
-    /// What cannot be opened is told apart by what is there.
+    /// Refines [`Fault::Missing`] by what exists at the path.
     pub(super) fn seen_at(mut self, file: &Path, access: Access) -> Self {
         let folder = match file.parent() {
             Some(folder) if folder.as_os_str().is_empty() => Path::new("."),
@@ -85,7 +85,7 @@ impl StoreError {
         self.fault
     }
 
-    /// Whether the same call may succeed later, as far as anybody can tell: all but what somebody must mend.
+    /// Whether the same call may succeed later without the operator.
     pub fn passes(&self) -> bool {
         !matches!(
             self.fault,
@@ -99,12 +99,12 @@ impl StoreError {
         )
     }
 
-    /// Whether the database was there and said no to what was asked: less of it, or one row, may pass.
+    /// Whether the database rejected the statement: a smaller one, or one without a row, may succeed.
     pub fn is_answer(&self) -> bool {
         matches!(self.fault, Fault::Refused | Fault::Other)
     }
 
-    /// What happened, without the name of the database.
+    /// The reason, without the name of the database.
     pub(super) fn reason(&self) -> &str {
         &self.reason
     }
@@ -163,7 +163,7 @@ impl std::error::Error for StoreError {}
 
 #[cfg(test)]
 impl StoreError {
-    /// What a test is told of a database that is away.
+    /// The error of a database that is away.
     pub(crate) fn away() -> Self {
         Self::new("smsq.db", Fault::Away, "is away")
     }

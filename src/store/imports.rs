@@ -1,76 +1,29 @@
-//! What an import writes: its messages, their keys, and how far it came, in one transaction a batch.
+//! Table `import`: which files were imported, how far, and what became of their rows.
 
 use std::collections::HashSet;
 
 use diesel::prelude::*;
 use diesel_async::RunQueryDsl;
 
+use super::connection::{ROWS, insert_all, reading, transaction, writing};
 use super::schema::{campaign, import, sms_key};
-use super::{CHUNK, Store, StoreError};
-use crate::sms::{NewSms, Timestamp};
-use crate::window::{Recipient, Window};
+use super::{Store, StoreError};
+use crate::sms::Timestamp;
 
-/// A part of a file, to be queued in one transaction.
-#[derive(Clone)]
-pub struct Batch {
-    pub import_id: i64,
-    pub campaign_id: i64,
-    pub now: Timestamp,
-    pub due_at: Timestamp,
-    pub expires_at: Option<Timestamp>,
-    /// The campaign's: where every recipient has hours of their own, a message is due when they begin.
-    pub window: Option<Window>,
-    pub rows: Vec<NewSms>,
-    /// Rows of the file since the last batch, rejected ones too.
-    pub row_count: u64,
-    pub rejected: u64,
-    /// Duplicates that were found before the database was asked.
-    pub duplicates: u64,
-    /// The last line that this batch accounts for.
-    pub last_line: u64,
-}
-
-impl Batch {
-    /// When a row's message is due. A window that is the same for all is not looked at: the campaign waits as
-    /// one, and goes on at once where its window is changed.
-    pub(super) fn due_at_of(&self, row: &NewSms) -> i64 {
-        let own = self.window.as_ref();
-        let own = own.filter(|window| window.for_all(self.due_at).is_none());
-        let recipient = Recipient {
-            phone: &row.phone,
-            params: &row.params,
-        };
-        let opens_at = own.map(|window| window.for_one(recipient, self.due_at).opens_at);
-        opens_at
-            .map_or(self.due_at, |at| at.max(self.due_at))
-            .as_millis()
-    }
-}
-
-/// What an import says of its texts, for the report.
+/// What is stored about the texts of an import, for the report.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TextNote<'a> {
     /// The text of all its messages, with placeholders.
     pub template: Option<&'a str>,
     /// Where there is no template: the text of its first message.
     pub sample: Option<&'a str>,
-    /// Accepted messages in either alphabet, since the last note.
+    /// Accepted messages in each alphabet, since the last note.
     pub gsm7: u64,
     pub ucs2: u64,
 }
 
-/// What became of a batch; lines are those of the file.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Enqueued {
-    pub accepted: u64,
-    pub duplicates: Vec<u64>,
-    pub suppressed: Vec<u64>,
-    /// Dead letters that came back unchanged: `retry` is what their owner wants.
-    pub unchanged: Vec<u64>,
-}
-
 impl Store {
-    /// The lists that were imported, by the names that they were imported under.
+    /// The names of all imported files.
     pub async fn imported_files(&self) -> Result<Vec<String>, StoreError> {
         reading!(self, |conn| import::table
             .select(import::file)
@@ -86,21 +39,20 @@ impl Store {
         hash: &str,
         now: Timestamp,
     ) -> Result<i64, StoreError> {
-        match self {
-            Self::Sqlite(sqlite) => sqlite.begin_import(campaign_id, file, hash, now).await,
-            Self::Server(server) => server.begin_import(campaign_id, file, hash, now).await,
-        }
+        let rows = [(
+            import::campaign_id.eq(campaign_id),
+            import::file.eq(file),
+            import::hash.eq(hash),
+            import::created_at.eq(now.as_millis()),
+        )];
+        transaction!(self, |connection| async {
+            connection.prepare_import().await?;
+            insert_all!(connection, import::table, &rows)?;
+            connection.last_id().await
+        })
     }
 
-    /// Queues what is new of a batch; an error where its import has ended.
-    pub async fn enqueue(&self, batch: Batch) -> Result<Enqueued, StoreError> {
-        match self {
-            Self::Sqlite(sqlite) => sqlite.enqueue(batch).await,
-            Self::Server(server) => server.enqueue(batch).await,
-        }
-    }
-
-    /// Adds to what the import says of its texts; `None` leaves what is there.
+    /// Adds to what is stored about the texts of an import; `None` changes nothing.
     pub async fn note_texts(&self, import_id: i64, note: TextNote<'_>) -> Result<(), StoreError> {
         let signed = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
         writing!(self, |conn| diesel::update(import::table.find(import_id))
@@ -121,8 +73,8 @@ impl Store {
         Ok(())
     }
 
-    /// Ends the import with this hash, if it has not ended, so that it can queue nothing more; returns the last
-    /// line that it accounts for. `None`: this database knows no such import.
+    /// Ends the import with this hash, so that it can queue nothing more; returns its last line, or `None` where
+    /// there is no such import.
     pub async fn end_import(&self, hash: &str, now: Timestamp) -> Result<Option<u64>, StoreError> {
         writing!(self, |conn| diesel::update(
             import::table
@@ -156,7 +108,7 @@ impl Store {
         keys: Vec<String>,
     ) -> Result<HashSet<String>, StoreError> {
         let mut known = HashSet::new();
-        for keys in keys.chunks(usize::try_from(CHUNK).unwrap_or(1)) {
+        for keys in keys.chunks(ROWS) {
             let found: Vec<String> = reading!(self, |conn| sms_key::table
                 .filter(sms_key::campaign_id.eq(campaign_id))
                 .filter(sms_key::dedupe_key.eq_any(keys))
@@ -167,7 +119,7 @@ impl Store {
         Ok(known)
     }
 
-    /// Another campaign that messages of a file with this hash were put into since a moment, and when.
+    /// Another campaign that a file with this hash was imported into since an instant, and when.
     pub async fn imported_elsewhere(
         &self,
         hash: &str,

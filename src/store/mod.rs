@@ -1,87 +1,58 @@
-//! The one place that knows SQL. What is hot or truly differs (connect, insert, claim, settle) stands in
-//! each database's own file, the same names in each; everything else is written once, over the macros
-//! `reading!` and `writing!`.
-
-/// Runs a query on one of a server's connections, again where only other transactions were in its way.
-macro_rules! on_server {
-    ($server:expr, |$conn:ident| $query:expr) => {{
-        let mut attempts = $crate::store::server::Attempts::default();
-        loop {
-            let mut held = match $server.link().await {
-                Ok(held) => held,
-                Err(error) => break Err(error),
-            };
-            let done = $crate::store::server::link::on!(held.link(), |$conn| $query);
-            if let Some(told) = attempts.judge($server, held, done).await {
-                break told;
-            }
-        }
-    }};
-}
-
-/// Runs a query on the connection for reading, whichever database it is.
-macro_rules! reading {
-    ($store:expr, |$conn:ident| $query:expr) => {
-        match $store {
-            $crate::store::Store::Sqlite(sqlite) => {
-                let mut guard = sqlite.reader().await;
-                let $conn = &mut *guard;
-                $query.await.map_err(|error| sqlite.fault(&error))
-            }
-            $crate::store::Store::Server(server) => on_server!(server, |$conn| $query),
-        }
-    };
-}
-
-/// Runs a query on the connection for writing, whichever database it is.
-macro_rules! writing {
-    ($store:expr, |$conn:ident| $query:expr) => {
-        match $store {
-            $crate::store::Store::Sqlite(sqlite) => {
-                let mut guard = sqlite.writer().await;
-                let $conn = &mut *guard;
-                $query.await.map_err(|error| sqlite.fault(&error))
-            }
-            $crate::store::Store::Server(server) => on_server!(server, |$conn| $query),
-        }
-    };
-}
+//! The queue in a database: the only place with SQL. Every query is written once for SQLite, PostgreSQL, MySQL
+//! and MariaDB; `connection/` has what differs between them.
 
 mod campaigns;
+mod candidates;
+mod claim;
+mod commit;
+mod connection;
+mod dedupe;
+mod enqueue;
 mod error;
-mod foreign;
 mod imports;
-pub mod inspect;
-mod ledger;
+mod limits;
+mod lossy_text;
+mod migrate;
+mod operator;
 mod purge;
-mod queue;
 mod recipients;
+pub mod report;
 mod schema;
-mod server;
-mod sqlite;
+mod settle;
 mod suppression;
+mod transitions;
 mod unknown;
 mod workers;
 
 use std::path::Path;
+use std::sync::Arc;
+use std::time::SystemTime;
 
 use secrecy::{ExposeSecret, SecretString};
 use serde::Deserialize;
+use tokio::sync::OnceCell;
 
-use crate::sms::Timestamp;
+use crate::sms::{Timestamp, millis};
+use connection::{
+    Attempts, Lane, Location, Pool, ServerKind, ServerUrl, SqliteFile, with_password,
+};
 
 pub use campaigns::{Campaign, CampaignChange, CampaignStatus, NewCampaign, WindowChange};
-pub use error::{Fault, StoreError};
-pub use imports::{Batch, Enqueued, TextNote};
-pub use ledger::{Expired, QueuePlace, RetryFilter};
-pub use purge::{Age, Person, Purge, Purged, RetentionConfig};
-pub use queue::{
+pub use commit::{
     CampaignStop, CommitBatch, CommitResult, ProviderClaimed, ProviderPause, Shortfall,
 };
-pub use server::{Probe, SkipLocked};
+pub use connection::{Probe, SkipLocked};
+pub use enqueue::{Batch, Enqueued};
+pub use error::{Fault, StoreError};
+pub use imports::TextNote;
+pub use operator::{Expired, QueuePlace, RetryFilter};
+pub use purge::{Age, Person, Purge, Purged, RetentionConfig};
 pub use suppression::Suppressed;
 pub use unknown::{Due, Unknown};
 pub use workers::{NewWorker, Unfinished, Worker};
+
+/// The most rows that an administrative command moves in one transaction.
+const CHUNK: i64 = 1_000;
 
 /// Section `[database]`.
 #[derive(Clone, Debug, Deserialize)]
@@ -89,15 +60,15 @@ pub use workers::{NewWorker, Unfinished, Worker};
 pub struct Config {
     /// `sqlite://PATH`, `postgres://…` or `mysql://…`.
     pub url: String,
-    /// A server's password, where the url has none.
+    /// The password of a server, where the url has none.
     pub password: SecretString,
-    /// A file that has it, where neither has.
+    /// The file with the password, where neither of them has it.
     pub password_file: String,
 }
 
 impl Config {
-    /// The url, with the password in it.
-    fn whole_url(&self) -> Result<SecretString, StoreError> {
+    /// The url with the password in it.
+    fn url_with_password(&self) -> Result<SecretString, StoreError> {
         let mut password = self.password.expose_secret().to_owned();
         if password.is_empty() && !self.password_file.is_empty() {
             password = std::fs::read_to_string(&self.password_file).map_err(|error| {
@@ -109,105 +80,100 @@ impl Config {
         Ok(if password.is_empty() {
             self.url.clone().into()
         } else {
-            server::with_password(&self.url, password).into()
+            with_password(&self.url, password).into()
         })
     }
 }
-
-/// Rows that an administrative command moves in one transaction.
-const CHUNK: i64 = 1_000;
 
 /// What opening a database may do to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// Create it where it is missing.
     Create,
-    /// It must be there.
+    /// It must exist.
     Existing,
-    /// It must be there, and nothing is written to it.
+    /// It must exist, and nothing is written to it.
     Read,
 }
 
 /// The database that holds the queue.
 #[derive(Clone)]
-pub enum Store {
-    Sqlite(sqlite::Sqlite),
-    /// PostgreSQL, MySQL or MariaDB.
-    Server(server::Server),
+pub struct Store {
+    pool: Arc<Pool>,
+    cursors: Arc<claim::ClaimCursors>,
+    skip_locked: Arc<OnceCell<SkipLocked>>,
 }
 
 impl Store {
     /// Opens the database that the configuration names.
     pub async fn of(config: &Config, access: Access) -> Result<Self, StoreError> {
-        Self::open(config.whole_url()?.expose_secret(), access).await
+        Self::open(config.url_with_password()?.expose_secret(), access).await
     }
 
-    /// Connects and brings the schema up to date.
+    /// Connects and brings the tables up to date.
     pub async fn open(url: &str, access: Access) -> Result<Self, StoreError> {
-        match url.split_once(':') {
-            Some(("sqlite", path)) => {
-                let path = path.strip_prefix("//").unwrap_or(path);
-                let opened = sqlite::Sqlite::open(path, access).await;
-                Ok(Self::Sqlite(
-                    opened.map_err(|error| error.seen_at(path.as_ref(), access))?,
-                ))
-            }
-            Some((scheme, _)) => match server::Engine::of(scheme) {
-                Some(engine) => Ok(Self::Server(
-                    server::Server::open(engine, url, access).await?,
-                )),
-                None => Err(StoreError::new(
-                    format!("{scheme}:…"),
-                    Fault::Url,
-                    "is of no kind that smsq knows: `sqlite://PATH`, \
-                     `postgres://user@host/database` or `mysql://user@host/database`",
-                )),
-            },
-            None => {
-                let file = if url.is_empty() { "smsq.db" } else { url };
-                let reason = format!("is no database url; write it like `sqlite://{file}`");
-                Err(StoreError::new(url, Fault::Url, reason))
-            }
+        let Some((scheme, path)) = url.split_once(':') else {
+            let file = if url.is_empty() { "smsq.db" } else { url };
+            let reason = format!("is not a database url; write it like `sqlite://{file}`");
+            return Err(StoreError::new(url, Fault::Url, reason));
+        };
+        if scheme == "sqlite" {
+            let path = path.strip_prefix("//").unwrap_or(path);
+            let opened = Self::open_file(path, access).await;
+            return opened.map_err(|error| error.seen_at(Path::new(path), access));
+        }
+        let Some(kind) = ServerKind::of(scheme) else {
+            let reason = "is not of a kind that smsq knows: `sqlite://PATH`, \
+                 `postgres://user@host/database` or `mysql://user@host/database`";
+            return Err(StoreError::new(format!("{scheme}:…"), Fault::Url, reason));
+        };
+        let mut server = ServerUrl::parse(kind, url)
+            .map_err(|reason| StoreError::new(format!("{scheme}:…"), Fault::Url, reason))?;
+        server.is_only_read = access == Access::Read;
+        let store = Self::new(Location::Server(server));
+        store.refuse_pooler().await?;
+        store.migrate(access).await?;
+        Ok(store)
+    }
+
+    async fn open_file(path: &str, access: Access) -> Result<Self, StoreError> {
+        let store = Self::new(Location::File(SqliteFile::new(path, access)?));
+        store.migrate(access).await?;
+        Ok(store)
+    }
+
+    fn new(location: Location) -> Self {
+        Self {
+            pool: Arc::new(Pool::new(location)),
+            cursors: Arc::default(),
+            skip_locked: Arc::default(),
         }
     }
 
-    /// The file that it is in, if it is not on a server.
+    /// The file of the database; `None` where it is on a server.
     pub fn file(&self) -> Option<&Path> {
-        match self {
-            Self::Sqlite(sqlite) => Some(Path::new(sqlite.place())),
-            Self::Server(_) => None,
-        }
+        let is_file = self.pool.server().is_none();
+        is_file.then(|| Path::new(self.place()))
     }
 
     /// The database as errors and reports name it; never with a password.
     pub fn place(&self) -> &str {
-        match self {
-            Self::Sqlite(sqlite) => sqlite.place(),
-            Self::Server(server) => server.place(),
-        }
+        self.pool.name()
     }
 
-    /// The database's own clock.
+    /// The database's clock; that of SQLite is the host's.
     pub async fn now(&self) -> Result<Timestamp, StoreError> {
-        match self {
-            Self::Sqlite(sqlite) => sqlite.now(),
-            Self::Server(server) => server.now().await,
-        }
-    }
-
-    /// The server's settings by which a crash of its host may undo what was committed, with their values.
-    pub async fn unsafe_settings(&self) -> Result<Vec<String>, StoreError> {
-        match self {
-            Self::Sqlite(_) => Ok(Vec::new()),
-            Self::Server(server) => server.unsafe_settings().await,
-        }
-    }
-
-    /// What was found out of a server by trying; an embedded database needs no such thing.
-    pub async fn probe(&self) -> Result<Option<Probe>, StoreError> {
-        match self {
-            Self::Sqlite(_) => Ok(None),
-            Self::Server(server) => server.probe().await.map(Some),
+        let Some(server) = self.pool.server() else {
+            let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+            return Ok(Timestamp::from_millis(since_epoch.map_or(0, millis)));
+        };
+        let mut attempts = Attempts::default();
+        loop {
+            let mut pooled = self.pool.take(Lane::Read).await?;
+            let now = pooled.connection().number(server.kind.clock()).await;
+            if let Some(result) = attempts.judge(&self.pool, pooled, now).await {
+                return result.map(Timestamp::from_millis);
+            }
         }
     }
 }

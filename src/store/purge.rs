@@ -1,28 +1,34 @@
-//! What is no longer kept: messages that were settled long ago, and all that is known of one person. A row
-//! goes whole, and is counted by campaign and import in the same transaction, so that nothing seems lost.
+//! Deletes old messages, and everything about one person. Whole rows are deleted, and counted by campaign and
+//! import in the same transaction, so that no message seems lost.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::str::FromStr;
 
 use diesel::prelude::*;
+use diesel::{QueryResult, delete, update};
 use diesel_async::RunQueryDsl;
 use serde::Deserialize;
 
-use super::foreign::LossyText;
-use super::schema::{campaign, purged, sms, sms_failed, sms_sent};
-use super::{Store, StoreError};
+use super::connection::{
+    Connection, all_removed, insert_new, load_locked, reading, transaction, with_conn,
+};
+use super::lossy_text::LossyText;
+use super::schema::{
+    campaign, import, purged, recipient_start, sms, sms_failed, sms_key, sms_sent,
+};
+use super::{CHUNK, Store, StoreError, transitions};
 use crate::sms::{Class, State, Timestamp};
 
-/// Section `[keep]`.
+/// Section `[retention]`.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RetentionConfig {
-    /// How old settled messages may become, like `90d`; empty: for ever.
+    /// How long settled messages are kept, such as `90d`; empty: without end.
     pub older_than: String,
 }
 
 impl RetentionConfig {
-    /// `None` where everything is kept, or where the text is no age.
+    /// `None` where everything is kept, or where the text is not an age.
     pub fn age(&self) -> Option<Age> {
         self.older_than.parse().ok()
     }
@@ -37,13 +43,13 @@ impl RetentionConfig {
 pub struct Age(jiff::Span);
 
 impl Age {
-    /// What was settled before this moment is older.
+    /// Messages that were settled before this instant are older.
     #[must_use]
     pub fn before(self, now: Timestamp) -> Timestamp {
         let at = jiff::Timestamp::from_millisecond(now.as_millis());
         let utc = at.map(|at| at.to_zoned(jiff::tz::TimeZone::UTC));
         let before = utc.and_then(|now| now.checked_sub(self.0));
-        // An age that no calendar has reaches back to before everything.
+        // An age beyond the calendar is before everything.
         before.map_or(Timestamp::from_millis(0), |before| {
             Timestamp::from_millis(before.timestamp().as_millisecond())
         })
@@ -54,7 +60,7 @@ impl FromStr for Age {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let no_age = || format!("`{text}` is no age; write it like `90d`, `6mo` or `1y`");
+        let no_age = || format!("`{text}` is not an age; write it like `90d`, `6mo` or `1y`");
         let span: jiff::Span = text.trim().parse().map_err(|_| no_age())?;
         let now = Timestamp::from_millis(jiff::Timestamp::now().as_millisecond());
         let day = std::time::Duration::from_secs(24 * 60 * 60);
@@ -67,14 +73,14 @@ impl FromStr for Age {
     }
 }
 
-/// How many messages were purged, by where they stood.
+/// How many messages were deleted, by their last state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Purged {
     pub sent: u64,
     /// With the expired ones, without the cancelled.
     pub failed: u64,
     pub unknown: u64,
-    /// With those that were still waiting to be sent to a person who was forgotten.
+    /// With those that were still queued for a person who is forgotten.
     pub cancelled: u64,
 }
 
@@ -93,35 +99,35 @@ impl std::ops::AddAssign for Purged {
     }
 }
 
-/// What is known of one person.
+/// The messages of one person.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Person {
     pub messages: Purged,
-    /// Messages that are being sent at this moment, and were left alone.
+    /// Messages that are being sent now and are kept.
     pub sending: u64,
 }
 
-/// Rows that are gone, as they count for their campaign and import.
+/// How the deleted rows of one campaign and import are counted.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Tally {
-    pub(super) sent: i64,
-    pub(super) failed: i64,
-    pub(super) unknown: i64,
-    pub(super) cancelled: i64,
-    pub(super) segments: i64,
-    pub(super) attempts: i64,
-    pub(super) repeated: i64,
+struct Count {
+    sent: i64,
+    failed: i64,
+    unknown: i64,
+    cancelled: i64,
+    segments: i64,
+    attempts: i64,
+    repeated: i64,
 }
 
-/// Tallies by campaign and import, 0 where there is none, and the dedupe keys that go with the rows.
+/// Counts by campaign and import, 0 where there is none, and the dedupe keys that are deleted with the rows.
 #[derive(Default)]
-pub(super) struct Tallies {
-    pub(super) counts: BTreeMap<(i64, i64), Tally>,
-    pub(super) keys: BTreeMap<i64, Vec<String>>,
+struct PurgeCounts {
+    counts: BTreeMap<(i64, i64), Count>,
+    keys: BTreeMap<i64, Vec<String>>,
 }
 
-impl Tallies {
-    fn of(&mut self, campaign_id: i64, import_id: Option<i64>, key: Option<String>) -> &mut Tally {
+impl PurgeCounts {
+    fn of(&mut self, campaign_id: i64, import_id: Option<i64>, key: Option<String>) -> &mut Count {
         if let Some(key) = key {
             self.keys.entry(campaign_id).or_default().push(key);
         }
@@ -130,60 +136,58 @@ impl Tallies {
             .or_default()
     }
 
-    pub(super) fn add_sent(&mut self, row: SentRow) {
-        // Only an imported message has a key, and the ledger knows it where it is the phone.
+    fn add_sent(&mut self, row: SentRow) {
+        // Only an imported message has a key, and `sms_sent` has it where it is the phone.
         let key = row.import_id.is_some().then_some(row.phone.text);
-        let tally = self.of(row.campaign_id, row.import_id, key);
-        tally.sent += 1;
-        tally.segments += i64::from(row.segments.unwrap_or(0));
-        tally.attempts += i64::from(row.attempts);
-        tally.repeated += i64::from(row.accepted > 1);
+        let count = self.of(row.campaign_id, row.import_id, key);
+        count.sent += 1;
+        count.segments += i64::from(row.segments.unwrap_or(0));
+        count.attempts += i64::from(row.attempts);
+        count.repeated += i64::from(row.accepted > 1);
     }
 
-    pub(super) fn add_failed(&mut self, row: FailedRow) {
+    fn add_failed(&mut self, row: FailedRow) {
         let is_cancelled = row.class == Class::Cancelled.as_str();
-        // A cancelled message has given up its key; who has it now is somebody else.
+        // A cancelled message has lost its key, which another message may have now.
         let key = row.dedupe_key.filter(|_| !is_cancelled).map(String::from);
-        let tally = self.of(row.campaign_id, row.import_id, key);
+        let count = self.of(row.campaign_id, row.import_id, key);
         if is_cancelled {
-            tally.cancelled += 1;
+            count.cancelled += 1;
         } else {
-            tally.failed += 1;
+            count.failed += 1;
         }
     }
 
-    /// A row of table `sms`: nobody knows what became of it, or it is forgotten before it was sent.
-    pub(super) fn add_queued(&mut self, row: QueuedRow) {
+    /// Counts an unknown message, or one that is deleted before it was sent.
+    fn add_queued(&mut self, row: QueuedRow) {
         let is_unknown = row.in_doubt || row.state == State::Unknown.code();
         let key = row.dedupe_key.map(String::from);
-        let tally = self.of(row.campaign_id, row.import_id, key);
+        let count = self.of(row.campaign_id, row.import_id, key);
         if is_unknown {
-            tally.unknown += 1;
+            count.unknown += 1;
         } else {
-            tally.cancelled += 1;
+            count.cancelled += 1;
         }
     }
 
-    pub(super) fn purged(&self) -> Purged {
+    fn purged(&self) -> Purged {
         let mut all = Purged::default();
-        for tally in self.counts.values() {
-            let count = |count| u64::try_from(count).unwrap_or(0);
+        for count in self.counts.values() {
             all += Purged {
-                sent: count(tally.sent),
-                failed: count(tally.failed),
-                unknown: count(tally.unknown),
-                cancelled: count(tally.cancelled),
+                sent: positive(count.sent),
+                failed: positive(count.failed),
+                unknown: positive(count.unknown),
+                cancelled: positive(count.cancelled),
             };
         }
         all
     }
 }
 
-/// A row of the ledger that is to go.
 #[derive(Clone, Debug, Queryable, Selectable)]
 #[diesel(table_name = sms_sent)]
-pub(super) struct SentRow {
-    pub(super) id: i64,
+struct SentRow {
+    id: i64,
     campaign_id: i64,
     import_id: Option<i64>,
     phone: LossyText,
@@ -192,23 +196,20 @@ pub(super) struct SentRow {
     accepted: i32,
 }
 
-/// A dead letter that is to go.
 #[derive(Clone, Debug, Queryable, Selectable)]
 #[diesel(table_name = sms_failed)]
-pub(super) struct FailedRow {
-    pub(super) id: i64,
+struct FailedRow {
+    id: i64,
     campaign_id: i64,
     import_id: Option<i64>,
     dedupe_key: Option<LossyText>,
     class: String,
-    pub(super) failed_at: i64,
 }
 
-/// A row of table `sms` that is to go.
 #[derive(Clone, Debug, Queryable, Selectable)]
 #[diesel(table_name = sms)]
-pub(super) struct QueuedRow {
-    pub(super) id: i64,
+struct QueuedRow {
+    id: i64,
     campaign_id: i64,
     import_id: Option<i64>,
     dedupe_key: Option<LossyText>,
@@ -216,62 +217,67 @@ pub(super) struct QueuedRow {
     in_doubt: bool,
 }
 
-/// What one transaction of a purge looks at.
+/// The rows that one transaction of a purge looks at.
 #[derive(Clone, Debug)]
-pub(super) enum Stretch {
-    /// Of a campaign, settled before the moment.
+enum PurgeScope {
+    /// Messages of a campaign that were sent before the instant.
     Sent(i64, Timestamp),
-    /// Of any campaign, with a greater id, failed before the moment.
+    /// Messages with a greater id that failed before the instant.
     Failed(i64, Timestamp),
-    /// Of a campaign, last tried before the moment.
+    /// Unknown messages of a campaign that were last tried before the instant.
     Unknown(i64, Timestamp),
-    /// The keys of a campaign of which nothing is left.
+    /// The dedupe keys of a campaign that has no messages left.
     Keys(i64),
-    /// Everything to and of these spellings of a phone.
+    /// Everything about a phone in all its spellings.
     Phone(Vec<String>),
 }
 
 /// What one transaction of a purge did.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct PurgeChunk {
-    pub(super) purged: Purged,
-    /// The last row that was looked at; `None` when there was nothing left.
-    pub(super) last: Option<i64>,
+struct PurgeChunk {
+    purged: Purged,
+    /// The last row that was looked at; `None` where there was none.
+    last: Option<i64>,
 }
 
-/// A purge of what is older than a moment, to be done step by step: it may end anywhere and be begun again.
+/// A purge that is done step by step. It may be interrupted and begun again.
 #[derive(Debug)]
 pub struct Purge {
-    stretches: VecDeque<Stretch>,
+    scopes: VecDeque<PurgeScope>,
 }
 
 impl Store {
-    /// Messages that were settled before this moment, and unknown ones that were last tried before it.
+    /// Begins to delete messages that were settled before an instant, and unknown ones last tried before it.
     pub async fn begin_purge(&self, before: Timestamp) -> Result<Purge, StoreError> {
         let campaigns: Vec<i64> = reading!(self, |conn| campaign::table
             .order(campaign::id)
             .select(campaign::id)
             .load(conn))?;
-        let mut stretches: VecDeque<Stretch> = campaigns
+        let mut scopes: VecDeque<PurgeScope> = campaigns
             .iter()
-            .flat_map(|&id| [Stretch::Sent(id, before), Stretch::Unknown(id, before)])
+            .flat_map(|&id| {
+                [
+                    PurgeScope::Sent(id, before),
+                    PurgeScope::Unknown(id, before),
+                ]
+            })
             .collect();
-        stretches.push_front(Stretch::Failed(0, before));
-        stretches.extend(campaigns.into_iter().map(Stretch::Keys));
-        Ok(Purge { stretches })
+        scopes.push_front(PurgeScope::Failed(0, before));
+        scopes.extend(campaigns.into_iter().map(PurgeScope::Keys));
+        Ok(Purge { scopes })
     }
 
-    /// Purges at most a thousand messages; `None` when nothing is left.
+    /// Deletes at most a thousand messages; `None` where nothing is left.
     pub async fn next_purge(
         &self,
         purge: &mut Purge,
         now: Timestamp,
     ) -> Result<Option<Purged>, StoreError> {
-        while let Some(stretch) = purge.stretches.front_mut() {
-            let chunk = self.purge_chunk(stretch.clone(), now).await?;
-            match (chunk.last, stretch) {
-                (None, _) => drop(purge.stretches.pop_front()),
-                (Some(last), Stretch::Failed(after, _)) => *after = last,
+        while let Some(scope) = purge.scopes.front_mut() {
+            let chunk = self.purge_chunk(scope, now).await?;
+            match (chunk.last, scope) {
+                (None, _) => drop(purge.scopes.pop_front()),
+                (Some(last), PurgeScope::Failed(after, _)) => *after = last,
                 (Some(_), _) => {}
             }
             if chunk.last.is_some() {
@@ -281,13 +287,12 @@ impl Store {
         Ok(None)
     }
 
-    /// Forgets a person, by all spellings of their phone: what waits for them is not sent any more.
+    /// Deletes everything about a person, by all spellings of their phone, and what is queued for them.
     pub async fn forget(&self, phones: &[String], now: Timestamp) -> Result<Person, StoreError> {
+        let scope = PurgeScope::Phone(phones.to_vec());
         let mut person = Person::default();
         loop {
-            let chunk = self
-                .purge_chunk(Stretch::Phone(phones.to_vec()), now)
-                .await?;
+            let chunk = self.purge_chunk(&scope, now).await?;
             person.messages += chunk.purged;
             if chunk.last.is_none() {
                 break;
@@ -299,16 +304,13 @@ impl Store {
 
     async fn purge_chunk(
         &self,
-        stretch: Stretch,
+        scope: &PurgeScope,
         now: Timestamp,
     ) -> Result<PurgeChunk, StoreError> {
-        match self {
-            Self::Sqlite(sqlite) => sqlite.purge(stretch, now).await,
-            Self::Server(server) => server.purge(stretch, now).await,
-        }
+        transaction!(self, |connection| purge(connection, scope, now))
     }
 
-    /// What a purge of what was settled before this moment would find.
+    /// Counts the messages that a purge up to this instant would delete.
     pub async fn older_than(&self, before: Timestamp) -> Result<Purged, StoreError> {
         let before = before.as_millis();
         let sent: i64 = reading!(self, |conn| sms_sent::table
@@ -327,7 +329,7 @@ impl Store {
         Ok(counts(sent, &failed, unknown))
     }
 
-    /// What is known of a person, by all spellings of their phone.
+    /// Counts the messages of a person, by all spellings of their phone.
     pub async fn known_of(&self, phones: &[String]) -> Result<Person, StoreError> {
         let sent: i64 = reading!(self, |conn| sms_sent::table
             .filter(sms_sent::phone.eq_any(phones))
@@ -351,7 +353,7 @@ impl Store {
         Ok(Person { messages, sending })
     }
 
-    /// When something of these campaigns was purged last.
+    /// When messages of these campaigns were last purged.
     pub async fn purged_at(&self, campaigns: &[i64]) -> Result<Option<Timestamp>, StoreError> {
         let last: Option<i64> = reading!(self, |conn| purged::table
             .filter(purged::campaign_id.eq_any(campaigns))
@@ -361,16 +363,274 @@ impl Store {
     }
 }
 
+async fn purge(
+    connection: &mut Connection,
+    scope: &PurgeScope,
+    now: Timestamp,
+) -> QueryResult<PurgeChunk> {
+    let mut counts = PurgeCounts::default();
+    let last = match scope {
+        PurgeScope::Sent(campaign_id, before) => {
+            let rows: QueryResult<Vec<SentRow>> = load_locked!(
+                connection,
+                sms_sent::table
+                    .filter(sms_sent::campaign_id.eq(*campaign_id))
+                    .filter(sms_sent::sent_at.lt(before.as_millis()))
+                    .order((sms_sent::sent_at, sms_sent::id))
+                    .limit(CHUNK)
+                    .select(SentRow::as_select())
+            );
+            delete_sent(connection, rows?, &mut counts).await?
+        }
+        PurgeScope::Failed(after, before) => {
+            let seen: Vec<(i64, i64)> = with_conn!(connection, |conn| sms_failed::table
+                .filter(sms_failed::id.gt(*after))
+                .order(sms_failed::id)
+                .limit(CHUNK)
+                .select((sms_failed::id, sms_failed::failed_at))
+                .load(conn))?;
+            let old = seen.iter().filter(|(_, at)| *at < before.as_millis());
+            let ids: Vec<i64> = old.map(|(id, _)| *id).collect();
+            delete_failed(connection, &ids, &mut counts).await?;
+            seen.last().map(|(id, _)| *id)
+        }
+        PurgeScope::Unknown(campaign_id, before) => {
+            let ids: Vec<i64> = with_conn!(connection, |conn| sms::table
+                .filter(sms::campaign_id.eq(*campaign_id))
+                .filter(sms::state.eq(State::Unknown.code()))
+                .filter(sms::claimed_at.lt(before.as_millis()))
+                .limit(CHUNK)
+                .select(sms::id)
+                .load(conn))?;
+            delete_queued(connection, &ids, &[State::Unknown], &mut counts).await?;
+            ids.last().copied()
+        }
+        PurgeScope::Keys(campaign_id) => return purge_keys(connection, *campaign_id).await,
+        PurgeScope::Phone(phones) => purge_phone(connection, phones, &mut counts).await?,
+    };
+    for (campaign_id, keys) in &counts.keys {
+        let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+        transitions::remove_keys(connection, *campaign_id, &keys).await?;
+    }
+    store_counts(connection, &counts, now).await?;
+    Ok(PurgeChunk {
+        purged: counts.purged(),
+        last,
+    })
+}
+
+/// Deletes locked rows of `sms_sent`; returns the last id.
+async fn delete_sent(
+    connection: &mut Connection,
+    rows: Vec<SentRow>,
+    counts: &mut PurgeCounts,
+) -> QueryResult<Option<i64>> {
+    let ids: Vec<i64> = rows.iter().map(|row| row.id).collect();
+    let removed = with_conn!(connection, |conn| delete(
+        sms_sent::table.filter(sms_sent::id.eq_any(&ids))
+    )
+    .execute(conn))?;
+    all_removed(removed, ids.len())?;
+    for row in rows {
+        counts.add_sent(row);
+    }
+    Ok(ids.last().copied())
+}
+
+/// Deletes those of the failed messages that still exist.
+async fn delete_failed(
+    connection: &mut Connection,
+    ids: &[i64],
+    counts: &mut PurgeCounts,
+) -> QueryResult<()> {
+    let rows: QueryResult<Vec<FailedRow>> = load_locked!(
+        connection,
+        sms_failed::table
+            .filter(sms_failed::id.eq_any(ids))
+            .order(sms_failed::id)
+            .select(FailedRow::as_select())
+    );
+    let rows = rows?;
+    let ids: Vec<i64> = rows.iter().map(|row| row.id).collect();
+    let removed = with_conn!(connection, |conn| delete(
+        sms_failed::table.filter(sms_failed::id.eq_any(&ids))
+    )
+    .execute(conn))?;
+    all_removed(removed, ids.len())?;
+    for row in rows {
+        counts.add_failed(row);
+    }
+    Ok(())
+}
+
+/// Deletes those of the queued messages that are still in one of the states.
+async fn delete_queued(
+    connection: &mut Connection,
+    ids: &[i64],
+    states: &[State],
+    counts: &mut PurgeCounts,
+) -> QueryResult<()> {
+    let states: Vec<i32> = states.iter().map(|state| state.code()).collect();
+    let rows: QueryResult<Vec<QueuedRow>> = load_locked!(
+        connection,
+        sms::table
+            .filter(sms::id.eq_any(ids))
+            .filter(sms::state.eq_any(&states))
+            .order(sms::id)
+            .select(QueuedRow::as_select())
+    );
+    let rows = rows?;
+    let ids: Vec<i64> = rows.iter().map(|row| row.id).collect();
+    transitions::remove(connection, &ids).await?;
+    for row in rows {
+        counts.add_queued(row);
+    }
+    Ok(())
+}
+
+/// Deletes everything about a phone, except messages that are being sent to it now. Rows are found without locks,
+/// because a search locks more than it returns.
+async fn purge_phone(
+    connection: &mut Connection,
+    phones: &[String],
+    counts: &mut PurgeCounts,
+) -> QueryResult<Option<i64>> {
+    let queued: Vec<i64> = with_conn!(connection, |conn| sms::table
+        .filter(sms::phone.eq_any(phones))
+        .filter(sms::state.ne(State::Sending.code()))
+        .limit(CHUNK)
+        .select(sms::id)
+        .load(conn))?;
+    let failed: Vec<i64> = with_conn!(connection, |conn| sms_failed::table
+        .filter(sms_failed::phone.eq_any(phones))
+        .limit(CHUNK)
+        .select(sms_failed::id)
+        .load(conn))?;
+    let sent: Vec<i64> = with_conn!(connection, |conn| sms_sent::table
+        .filter(sms_sent::phone.eq_any(phones))
+        .limit(CHUNK)
+        .select(sms_sent::id)
+        .load(conn))?;
+    delete_queued(connection, &queued, &[State::Ready, State::Unknown], counts).await?;
+    delete_failed(connection, &failed, counts).await?;
+    let rows: QueryResult<Vec<SentRow>> = load_locked!(
+        connection,
+        sms_sent::table
+            .filter(sms_sent::id.eq_any(&sent))
+            .order(sms_sent::id)
+            .select(SentRow::as_select())
+    );
+    delete_sent(connection, rows?, counts).await?;
+    with_conn!(connection, |conn| delete(
+        recipient_start::table
+            .filter(recipient_start::phone.eq_any(phones))
+            .filter(recipient_start::ended_at.is_not_null())
+    )
+    .execute(conn))?;
+    let campaigns: Vec<i64> = with_conn!(connection, |conn| campaign::table
+        .select(campaign::id)
+        .load(conn))?;
+    for campaign_id in campaigns {
+        let keys = counts.keys.entry(campaign_id).or_default();
+        keys.extend(phones.iter().cloned());
+    }
+    let found = queued.last().or(failed.last()).or(sent.last());
+    Ok(found.copied())
+}
+
+/// Deletes the remaining dedupe keys of a campaign whose last message was purged. The keys are read first: an import
+/// that adds one meanwhile has its message in the queue when messages are looked for.
+async fn purge_keys(connection: &mut Connection, campaign_id: i64) -> QueryResult<PurgeChunk> {
+    let keys: QueryResult<Vec<LossyText>> = load_locked!(
+        connection,
+        sms_key::table
+            .filter(sms_key::campaign_id.eq(campaign_id))
+            .order(sms_key::dedupe_key)
+            .select(sms_key::dedupe_key)
+            .limit(CHUNK)
+    );
+    let keys = keys?;
+    let was_purged: Vec<i64> = with_conn!(connection, |conn| purged::table
+        .filter(purged::campaign_id.eq(campaign_id))
+        .limit(1)
+        .select(purged::import_id)
+        .load(conn))?;
+    if has_messages(connection, campaign_id).await? || was_purged.is_empty() || keys.is_empty() {
+        return Ok(PurgeChunk::default());
+    }
+    let keys: Vec<&str> = keys.iter().map(|key| key.text.as_str()).collect();
+    let removed = transitions::remove_keys(connection, campaign_id, &keys).await?;
+    Ok(PurgeChunk {
+        last: (removed > 0).then_some(campaign_id),
+        ..PurgeChunk::default()
+    })
+}
+
+/// Whether a campaign has any message. Not by `EXISTS`, which is false on MariaDB where the query is killed.
+async fn has_messages(connection: &mut Connection, campaign_id: i64) -> QueryResult<bool> {
+    macro_rules! first_id {
+        ($table:ident) => {
+            with_conn!(connection, |conn| $table::table
+                .filter($table::campaign_id.eq(campaign_id))
+                .limit(1)
+                .select($table::id)
+                .load::<i64>(conn))?
+        };
+    }
+    let is_empty = first_id!(sms).is_empty()
+        && first_id!(sms_failed).is_empty()
+        && first_id!(sms_sent).is_empty();
+    Ok(!is_empty)
+}
+
+/// Adds to table `purged`.
+async fn store_counts(
+    connection: &mut Connection,
+    counts: &PurgeCounts,
+    now: Timestamp,
+) -> QueryResult<()> {
+    for (&(campaign_id, import_id), count) in &counts.counts {
+        let rows = [(
+            purged::campaign_id.eq(campaign_id),
+            purged::import_id.eq(import_id),
+        )];
+        insert_new!(connection, purged::table, &rows)?;
+        with_conn!(connection, |conn| update(
+            purged::table.find((campaign_id, import_id))
+        )
+        .set((
+            purged::sent.eq(purged::sent + count.sent),
+            purged::failed.eq(purged::failed + count.failed),
+            purged::unknown.eq(purged::unknown + count.unknown),
+            purged::cancelled.eq(purged::cancelled + count.cancelled),
+            purged::segments.eq(purged::segments + count.segments),
+            purged::attempts.eq(purged::attempts + count.attempts),
+            purged::repeated.eq(purged::repeated + count.repeated),
+            purged::purged_at.eq(now.as_millis()),
+        ))
+        .execute(conn))?;
+        // It may be the text of a message that is deleted.
+        with_conn!(connection, |conn| update(import::table.find(import_id))
+            .filter(import::sample.is_not_null())
+            .set(import::sample.eq(None::<String>))
+            .execute(conn))?;
+    }
+    Ok(())
+}
+
 fn counts(sent: i64, failed: &[String], unknown: i64) -> Purged {
     let is_cancelled = |class: &&String| *class == Class::Cancelled.as_str();
     let cancelled = failed.iter().filter(is_cancelled).count() as u64;
-    let positive = |count| u64::try_from(count).unwrap_or(0);
     Purged {
         sent: positive(sent),
         failed: failed.len() as u64 - cancelled,
         unknown: positive(unknown),
         cancelled,
     }
+}
+
+fn positive(count: i64) -> u64 {
+    u64::try_from(count).unwrap_or(0)
 }
 
 #[cfg(test)]

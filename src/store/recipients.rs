@@ -1,60 +1,211 @@
-//! How often one recipient may be texted, over all campaigns and workers. Each claim leaves a row in
-//! `recipient_start`. While its request may still start it counts as of now; once it has ended, as of then,
-//! which is never before it started; where it was certainly not accepted, the row is removed.
+//! Table `recipient_start`: which claims may have reached which recipient, over all campaigns and workers. A claim
+//! whose request may still start counts as of now; an ended one as of its end, which is never before its start.
+//! The row of a claim that was certainly not accepted is deleted.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use diesel::prelude::*;
+use diesel::{QueryResult, delete, update};
 use diesel_async::RunQueryDsl;
 
-use super::queue::CommitBatch;
-use super::schema::recipient_start;
-use super::{CHUNK, Store, StoreError};
-use crate::queue::recipient_cap::RecipientCap;
-use crate::sms::Timestamp;
+use super::commit::{CommitBatch, ProviderClaimed};
+use super::connection::{Connection, ROWS, insert_all, reading, with_conn, writing};
+use super::schema::{rate_limit, recipient_start, sms};
+use super::{CHUNK, Store, StoreError, limits};
+use crate::phone::Phone;
+use crate::queue::Admission;
+use crate::queue::recipient_cap::{RecipientCap, may_have_reached};
+use crate::sms::{Sms, State, Timestamp};
 
-/// What is told of a recipient's earlier claims: message, claim, when it ended, and the message again where that
-/// claim is still sending.
-pub(super) type Start = (i64, i64, Option<i64>, Option<i64>);
+/// The row of `rate_limit` that a worker locks while it checks recipients.
+const SCOPE: &str = "recipients";
 
-/// Starts by phone, in milliseconds; those of messages that have to wait lie ahead.
-#[derive(Default)]
-pub(super) struct Promised(HashMap<String, Vec<i64>>);
+/// The latest instant at which a request can have started that has ended by now, on any worker's clock.
+fn ended_at(batch: &CommitBatch) -> i64 {
+    batch.now.plus(batch.tolerance).as_millis()
+}
 
-impl Promised {
-    pub(super) fn of(&self, phone: &str) -> &[i64] {
-        self.0.get(phone).map_or(&[], Vec::as_slice)
+/// What a batch knows of the recipients of its messages.
+pub(super) struct Recipients {
+    is_capped: bool,
+    /// The starts to each phone that was looked up, in milliseconds; those of waiting messages are in the future.
+    starts: HashMap<String, Vec<i64>>,
+}
+
+impl Recipients {
+    /// Locks all recipients where they are capped, so that no two workers check at once.
+    pub(super) async fn lock(
+        connection: &mut Connection,
+        batch: &CommitBatch,
+    ) -> QueryResult<Self> {
+        let is_capped = !batch.caps.0.is_empty();
+        if is_capped && !connection.is_sqlite() {
+            limits::lock(connection, &BTreeSet::from([SCOPE.to_owned()])).await?;
+            // Two nodes of a cluster find out only about rows that both have written.
+            with_conn!(connection, |conn| update(rate_limit::table.find(SCOPE))
+                .set(rate_limit::next_us.eq(rate_limit::next_us + 1))
+                .execute(conn))?;
+        }
+        Ok(Self {
+            is_capped,
+            starts: HashMap::new(),
+        })
     }
 
-    pub(super) fn add(&mut self, phone: &str, at: i64) {
-        self.0.entry(phone.to_owned()).or_default().push(at);
+    /// Reads the starts to phones that were not looked up yet.
+    pub(super) async fn look_up(
+        &mut self,
+        connection: &mut Connection,
+        batch: &CommitBatch,
+        mut phones: Vec<String>,
+    ) -> QueryResult<()> {
+        phones.retain(|phone| !self.starts.contains_key(phone));
+        if !self.is_capped || phones.is_empty() {
+            return Ok(());
+        }
+        let sending = sms::id
+            .eq(recipient_start::sms_id)
+            .and(sms::claim.eq(recipient_start::claim))
+            .and(sms::state.eq(State::Sending.code()));
+        type Start = (i64, i64, Option<i64>, Option<i64>);
+        let found: Vec<(String, Start)> = with_conn!(connection, |conn| recipient_start::table
+            .left_join(sms::table.on(sending))
+            .filter(recipient_start::phone.eq_any(&phones))
+            .select((
+                recipient_start::phone,
+                (
+                    recipient_start::sms_id,
+                    recipient_start::claim,
+                    recipient_start::ended_at,
+                    sms::id.nullable(),
+                ),
+            ))
+            .load(conn))?;
+        for phone in phones {
+            self.starts.entry(phone).or_default();
+        }
+        let mut unseen = Vec::new();
+        for (phone, (sms_id, claim, ended, sending)) in found {
+            if ended.is_none() && sending.is_none() {
+                // Its worker died, or did not get the answer to its commit.
+                unseen.push((sms_id, claim));
+            }
+            let starts = self.starts.entry(phone).or_default();
+            starts.push(ended.unwrap_or(ended_at(batch)));
+        }
+        note_ended(connection, batch, &unseen).await
     }
 
-    pub(super) fn knows(&self, phone: &str) -> bool {
-        self.0.contains_key(phone)
-    }
-
-    pub(super) fn learn(&mut self, phone: &str) {
-        self.0.entry(phone.to_owned()).or_default();
+    /// What becomes of a message whose recipient has reached a cap; `None` where it may start.
+    pub(super) fn check_cap(
+        &mut self,
+        sms: &Sms,
+        phone: &Phone,
+        batch: &CommitBatch,
+    ) -> Option<Admission> {
+        if !self.is_capped {
+            return None;
+        }
+        let cap = RecipientCap {
+            caps: &batch.caps,
+            now: batch.now,
+            tolerance: batch.tolerance,
+        };
+        let starts = self.starts.entry(phone.as_str().to_owned()).or_default();
+        let capped = cap.check(sms, phone, starts);
+        starts.push(capped.as_ref().map_or(ended_at(batch), |(_, at)| *at));
+        capped.map(|(admission, _)| admission)
     }
 }
 
-/// The latest that a request can have started which has ended by now, whoever's clock says so.
-pub(super) fn ended_at(round: &CommitBatch) -> i64 {
-    round.now.plus(round.tolerance).as_millis()
+/// Stores the claims of a batch: their requests may start once it is committed.
+pub(super) async fn note_claimed(
+    connection: &mut Connection,
+    batch: &CommitBatch,
+    claims: &[ProviderClaimed],
+) -> QueryResult<()> {
+    if batch.caps.0.is_empty() {
+        return Ok(());
+    }
+    let claimed = claims.iter().flat_map(|claim| &claim.rows);
+    let rows: Vec<_> = claimed
+        .map(|row| {
+            (
+                recipient_start::sms_id.eq(row.sms.id),
+                recipient_start::claim.eq(row.sms.claim),
+                recipient_start::phone.eq(row.phone.as_str()),
+            )
+        })
+        .collect();
+    for rows in rows.chunks(ROWS) {
+        insert_all!(connection, recipient_start::table, rows)?;
+    }
+    Ok(())
 }
 
-/// The caps, as a transaction checks them.
-pub(super) fn cap(batch: &CommitBatch) -> RecipientCap<'_> {
-    RecipientCap {
-        caps: &batch.caps,
-        now: batch.now,
-        tolerance: batch.tolerance,
+/// Stores which claims have ended, and deletes those that reached no recipient.
+pub(super) async fn note_settled(
+    connection: &mut Connection,
+    batch: &CommitBatch,
+) -> QueryResult<()> {
+    if batch.caps.0.is_empty() {
+        return Ok(());
     }
+    let claims = |reached: bool| -> Vec<(i64, i64)> {
+        let settlements = batch.settlements.iter();
+        settlements
+            .filter(|settlement| may_have_reached(settlement) == Some(reached))
+            .map(|settlement| (settlement.id, settlement.claim))
+            .collect()
+    };
+    note_ended(connection, batch, &claims(true)).await?;
+    for (claim, ids) in by_claim(&claims(false)) {
+        with_conn!(connection, |conn| delete(
+            recipient_start::table
+                .filter(recipient_start::claim.eq(claim))
+                .filter(recipient_start::sms_id.eq_any(&ids))
+        )
+        .execute(conn))?;
+    }
+    if batch.fill_limits {
+        // The clock has jumped, so it is not known how long ago they were.
+        with_conn!(connection, |conn| update(recipient_start::table)
+            .filter(recipient_start::ended_at.is_not_null())
+            .set(recipient_start::ended_at.eq(ended_at(batch)))
+            .execute(conn))?;
+    }
+    Ok(())
+}
+
+async fn note_ended(
+    connection: &mut Connection,
+    batch: &CommitBatch,
+    claims: &[(i64, i64)],
+) -> QueryResult<()> {
+    for (claim, ids) in by_claim(claims) {
+        with_conn!(connection, |conn| update(
+            recipient_start::table
+                .filter(recipient_start::claim.eq(claim))
+                .filter(recipient_start::sms_id.eq_any(&ids))
+                .filter(recipient_start::ended_at.is_null())
+        )
+        .set(recipient_start::ended_at.eq(ended_at(batch)))
+        .execute(conn))?;
+    }
+    Ok(())
+}
+
+/// Ids of messages by the number of their claim, which is the same for most.
+fn by_claim(claims: &[(i64, i64)]) -> BTreeMap<i64, BTreeSet<i64>> {
+    let mut by_claim: BTreeMap<i64, BTreeSet<i64>> = BTreeMap::new();
+    for (sms_id, claim) in claims {
+        by_claim.entry(*claim).or_default().insert(*sms_id);
+    }
+    by_claim
 }
 
 impl Store {
-    /// Forgets some of the starts that ended before a moment; returns how many.
+    /// Deletes some of the starts that ended before an instant; returns how many.
     pub async fn forget_starts(&self, before: Timestamp) -> Result<u64, StoreError> {
         let ends: Vec<Option<i64>> = reading!(self, |conn| recipient_start::table
             .filter(recipient_start::ended_at.lt(before.as_millis()))
@@ -65,7 +216,7 @@ impl Store {
         let Some(Some(last)) = ends.last() else {
             return Ok(0);
         };
-        let forgotten: usize = writing!(self, |conn| diesel::delete(
+        let forgotten: usize = writing!(self, |conn| delete(
             recipient_start::table.filter(recipient_start::ended_at.le(*last))
         )
         .execute(conn))?;

@@ -1,4 +1,4 @@
-//! The tables as diesel sees them; what their columns mean stands in `migrations/`.
+//! The tables for diesel; `migrations/` says what their columns mean.
 
 diesel::table! {
     campaign (id) {
@@ -151,7 +151,7 @@ diesel::table! {
 }
 
 diesel::table! {
-    pace (scope) {
+    rate_limit (scope) {
         scope -> Text,
         next_us -> BigInt,
         cost_max -> Integer,

@@ -1,10 +1,12 @@
-//! The suppression list: phones that nothing is sent to.
+//! The suppression list: phones that get no messages.
 
+use diesel::QueryResult;
 use diesel::prelude::*;
 use diesel_async::RunQueryDsl;
 
+use super::connection::{Connection, ROWS, insert_new, reading, transaction, with_conn, writing};
 use super::schema::suppression;
-use super::{CHUNK, Store, StoreError};
+use super::{Store, StoreError};
 use crate::sms::Timestamp;
 
 /// One phone of the suppression list.
@@ -22,19 +24,25 @@ impl Store {
     /// Adds phones (E.164 with `+`) and why; returns how many were new.
     pub async fn suppress(
         &self,
-        phones: Vec<(String, Option<String>)>,
+        mut phones: Vec<(String, Option<String>)>,
         now: Timestamp,
     ) -> Result<u64, StoreError> {
-        match self {
-            Self::Sqlite(sqlite) => sqlite.suppress(phones, now).await,
-            Self::Server(server) => server.suppress(phones, now).await,
+        phones.sort();
+        phones.dedup_by(|one, other| one.0 == other.0);
+        let mut added = 0;
+        for phones in phones.chunks(ROWS) {
+            added += transaction!(self, |connection| async {
+                connection.prepare_import().await?;
+                insert(connection, phones, now).await
+            })?;
         }
+        Ok(added as u64)
     }
 
-    /// Takes phones off the list; returns how many were on it.
+    /// Removes phones from the list; returns how many were on it.
     pub async fn unsuppress(&self, phones: Vec<String>) -> Result<u64, StoreError> {
         let mut removed = 0;
-        for chunk in phones.chunks(usize::try_from(CHUNK).unwrap_or(1)) {
+        for chunk in phones.chunks(ROWS) {
             removed += writing!(self, |conn| diesel::delete(
                 suppression::table.filter(suppression::phone.eq_any(chunk))
             )
@@ -56,4 +64,32 @@ impl Store {
             .select(Suppressed::as_select())
             .load(conn))
     }
+}
+
+/// Adds phones and why; returns how many were new.
+pub(super) async fn insert(
+    connection: &mut Connection,
+    phones: &[(String, Option<String>)],
+    now: Timestamp,
+) -> QueryResult<usize> {
+    let rows: Vec<_> = phones
+        .iter()
+        .map(|(phone, reason)| {
+            (
+                suppression::phone.eq(phone),
+                suppression::reason.eq(reason),
+                suppression::created_at.eq(now.as_millis()),
+            )
+        })
+        .collect();
+    insert_new!(connection, suppression::table, &rows)
+}
+
+/// Whether the list has any phone. Not by `EXISTS`, which is false on MariaDB where the query is killed.
+pub(super) async fn has_any(connection: &mut Connection) -> QueryResult<bool> {
+    let first: Vec<String> = with_conn!(connection, |conn| suppression::table
+        .limit(1)
+        .select(suppression::phone)
+        .load(conn))?;
+    Ok(!first.is_empty())
 }

@@ -1,24 +1,25 @@
-//! Messages that were perhaps accepted: who can be asked for, and what becomes of them then. While a message
-//! is unknown, `due_at` is when its provider is asked next, for all workers.
+//! Unknown messages: which of them can be looked up, and what becomes of them then. While a message is unknown,
+//! its `due_at` is the time of the next lookup, for all workers.
+
+use std::collections::BTreeSet;
 
 use diesel::prelude::*;
+use diesel::{QueryResult, update};
 use diesel_async::RunQueryDsl;
 
-use super::foreign::LossyText;
-use super::ledger::{Chunk, chunked};
+use super::connection::{Connection, ROWS, load_locked, reading, transaction, with_conn, writing};
+use super::lossy_text::LossyText;
+use super::operator::{Chunk, chunked};
 use super::schema::{campaign, sms, sms_sent};
-use super::{Store, StoreError};
+use super::{CHUNK, CampaignStatus, Store, StoreError, settle};
 use crate::queue::transition::NOT_STORED;
 use crate::queue::{Settlement, Transition};
 use crate::sms::{Class, State, Timestamp};
 
-/// The longest reason that a message is set aside with, in characters.
+/// The longest reason that is stored for a message that cannot be settled, in characters.
 const REASON: usize = 500;
 
-/// A statement takes a limited number of values.
-const CHUNK: usize = 1_000;
-
-/// A message of which nobody knows whether it was accepted.
+/// A message whose outcome is not known.
 #[derive(Clone, Debug, Queryable, Selectable)]
 #[diesel(table_name = sms)]
 pub struct Unknown {
@@ -34,7 +35,7 @@ pub struct Unknown {
     /// When it became unknown, so its last attempt started before this. `None` where earlier attempts may have been
     /// accepted too.
     pub unknown_at: Option<i64>,
-    /// When its provider is to be asked.
+    /// When it is looked up next.
     pub due_at: i64,
 }
 
@@ -42,32 +43,21 @@ pub struct Unknown {
 #[derive(Clone, Copy, Debug)]
 pub struct Due {
     pub campaign_id: i64,
-    /// Their provider is to be asked by then.
+    /// Their lookup is due by then.
     pub by: Timestamp,
     /// Their last attempt was claimed by then.
     pub claimed_by: Timestamp,
 }
 
-/// The instant for column `unknown_at`, in an update that sets it before `in_doubt`.
-macro_rules! unless_in_doubt {
-    ($now:expr) => {
-        diesel::dsl::case_when(
-            $crate::store::schema::sms::in_doubt.eq(false),
-            diesel::IntoSql::into_sql::<diesel::sql_types::BigInt>($now.as_millis()),
-        )
-    };
-}
-pub(super) use unless_in_doubt;
-
 impl Store {
-    /// The first so many, those first that waited longest.
+    /// The first `limit` of them, in the order of their lookups.
     pub async fn unknown_due(&self, due: Due, limit: i64) -> Result<Vec<Unknown>, StoreError> {
         reading!(self, |conn| sms::table
             .filter(sms::campaign_id.eq(due.campaign_id))
             .filter(sms::state.eq(State::Unknown.code()))
             .filter(sms::due_at.le(due.by.as_millis()))
             .filter(sms::claimed_at.le(due.claimed_by.as_millis()))
-            .filter(is_none_of(NOT_STORED).assume_not_null())
+            .filter(has_other_code(NOT_STORED).assume_not_null())
             .order((sms::due_at, sms::id))
             .limit(limit)
             .select(Unknown::as_select())
@@ -78,14 +68,14 @@ impl Store {
         Ok(!self.unknown_due(due, 1).await?.is_empty())
     }
 
-    /// Takes an unknown message to ask for it, or to ask again later; false when another worker did, or when
-    /// it is no longer unknown.
+    /// Postpones the next lookup of an unknown message; false where another worker has done so, or where the message
+    /// is not unknown any more.
     pub async fn postpone_unknown(
         &self,
         one: &Unknown,
         until: Timestamp,
     ) -> Result<bool, StoreError> {
-        let rows: usize = writing!(self, |conn| diesel::update(
+        let rows: usize = writing!(self, |conn| update(
             sms::table
                 .filter(sms::id.eq(one.id))
                 .filter(sms::claim.eq(one.claim))
@@ -107,7 +97,7 @@ impl Store {
         let campaigns: Vec<i64> =
             reading!(self, |conn| campaign::table.select(campaign::id).load(conn))?;
         let mut unsettled = Vec::new();
-        for campaigns in campaigns.chunks(CHUNK) {
+        for campaigns in campaigns.chunks(ROWS) {
             let found: Vec<(i32, LossyText)> = reading!(self, |conn| sms::table
                 .filter(sms::campaign_id.eq_any(campaigns))
                 .filter(sms::state.eq_any([State::Sending.code(), State::Unknown.code()]))
@@ -129,7 +119,7 @@ impl Store {
         ids: &[String],
     ) -> Result<Vec<(String, String)>, StoreError> {
         let mut sent = Vec::new();
-        for ids in ids.chunks(CHUNK) {
+        for ids in ids.chunks(ROWS) {
             let rows: Vec<(Option<String>, LossyText)> = reading!(self, |conn| sms_sent::table
                 .filter(sms_sent::message_id.eq_any(ids))
                 .filter(sms_sent::provider.eq(provider))
@@ -205,14 +195,11 @@ impl Store {
     }
 
     async fn requeue_chunk(&self, requeue: Requeue) -> Result<Chunk, StoreError> {
-        match self {
-            Self::Sqlite(sqlite) => sqlite.requeue(requeue).await,
-            Self::Server(server) => server.requeue(requeue).await,
-        }
+        transaction!(self, |connection| requeue_chunk(connection, requeue))
     }
 
-    /// Parks a message whose outcome the database refuses to store, with that as its reason: it is listed as
-    /// unknown and never sent again unasked. False when the settlement no longer concerns it.
+    /// Makes a message unknown whose outcome the database refuses to store, with that as its reason, so that it is not
+    /// sent again. False where the settlement's claim is not the message's any more.
     pub async fn set_aside(
         &self,
         settlement: &Settlement,
@@ -237,64 +224,61 @@ impl Store {
         let refused = error.reason();
         let reason = format!("{outcome}; the database refuses to store that: {refused}");
         let reason: String = reason.chars().take(REASON).collect();
-        let parked = (
+        let unknown = (
             sms::state.eq(State::Unknown.code()),
             sms::in_doubt.eq(true),
-            // What became of it is known, so no later answer ends the doubt.
+            // Its outcome is known, so no later answer ends the doubt.
             sms::unknown_at.eq(None::<i64>),
             sms::worker_id.eq(None::<i64>),
             sms::last_class.eq(Class::Unknown.as_str()),
             sms::last_code.eq(NOT_STORED),
             sms::last_reason.eq(reason),
         );
-        let own: usize = writing!(self, |conn| diesel::update(
+        let own: usize = writing!(self, |conn| update(
             sms::table
                 .filter(sms::id.eq(settlement.id))
                 .filter(sms::claim.eq(settlement.claim))
                 .filter(sms::state.eq(State::Sending.code()))
         )
-        .set((parked.clone(), sms::attempts.eq(sms::attempts + counted)))
+        .set((unknown.clone(), sms::attempts.eq(sms::attempts + counted)))
         .execute(conn))?;
         if own == 1 || !matches!(settlement.transition, Transition::Sent(_)) {
             return Ok(own == 1);
         }
-        // It was accepted, and must not be sent again where it waits for that.
-        let late: usize = writing!(self, |conn| diesel::update(
+        // It was accepted, so it must not be sent again where it is queued.
+        let late: usize = writing!(self, |conn| update(
             sms::table
                 .filter(sms::id.eq(settlement.id))
                 .filter(sms::state.ne(State::Sending.code()))
         )
-        .set(parked.clone())
+        .set(unknown.clone())
         .execute(conn))?;
         Ok(late == 1)
     }
 }
 
-/// Unknown messages that go back into the queue, where their campaign is active.
+/// Which unknown messages go back into the queue, and how.
 #[derive(Clone, Copy)]
-pub(super) struct Requeue {
-    pub(super) campaign_id: Option<i64>,
-    /// Only this one, under this claim.
-    pub(super) message: Option<(i64, i64)>,
-    /// Their last attempt was claimed after this.
-    pub(super) claimed_after: Option<Timestamp>,
-    pub(super) in_doubt: bool,
-    pub(super) attempts_below: i32,
-    pub(super) now: Timestamp,
+struct Requeue {
+    campaign_id: Option<i64>,
+    /// Only this message, under this claim.
+    message: Option<(i64, i64)>,
+    /// Only messages whose last attempt was claimed after this.
+    claimed_after: Option<Timestamp>,
+    in_doubt: bool,
+    attempts_below: i32,
+    now: Timestamp,
 }
 
-/// Message and campaign of those that are meant, at most a chunk.
+/// Id and campaign of the messages that are meant, at most a chunk. A macro, because a boxed query is of one engine.
 macro_rules! requeue_matching {
     ($requeue:expr) => {{
-        let requeue: &$crate::store::unknown::Requeue = $requeue;
+        let requeue: Requeue = $requeue;
         let mut query = sms::table
             .filter(sms::state.eq(State::Unknown.code()))
             .filter(sms::attempts.lt(requeue.attempts_below))
-            .filter(
-                $crate::store::unknown::is_none_of($crate::queue::transition::NOT_STORED)
-                    .assume_not_null(),
-            )
-            .limit($crate::store::CHUNK)
+            .filter(has_other_code(NOT_STORED).assume_not_null())
+            .limit(CHUNK)
             .select((sms::id, sms::campaign_id))
             .into_boxed();
         if let Some(campaign_id) = requeue.campaign_id {
@@ -311,11 +295,45 @@ macro_rules! requeue_matching {
     }};
 }
 
-pub(super) use requeue_matching;
+/// Puts a chunk of unknown messages of active campaigns back into the queue.
+async fn requeue_chunk(connection: &mut Connection, requeue: Requeue) -> QueryResult<Chunk> {
+    let rows: Vec<(i64, i64)> =
+        with_conn!(connection, |conn| requeue_matching!(requeue).load(conn))?;
+    let ids = rows.iter().map(|(id, _)| *id);
+    let rows: QueryResult<Vec<(i64, i64)>> = load_locked!(
+        connection,
+        sms::table
+            .filter(sms::id.eq_any(ids.clone()))
+            .filter(sms::state.eq(State::Unknown.code()))
+            .filter(sms::attempts.lt(requeue.attempts_below))
+            .order(sms::id)
+            .select((sms::id, sms::campaign_id))
+    );
+    let rows = rows?;
+    let campaigns: BTreeSet<i64> = rows.iter().map(|(_, campaign_id)| *campaign_id).collect();
+    let statuses = settle::lock_statuses(connection, &campaigns).await?;
+    let active = rows
+        .iter()
+        .filter(|(_, campaign_id)| statuses.contains(&(*campaign_id, CampaignStatus::Active)));
+    let ids: Vec<i64> = active.map(|(id, _)| *id).collect();
+    if ids.is_empty() {
+        return Ok(Chunk::all(0));
+    }
+    with_conn!(connection, |conn| update(
+        sms::table.filter(sms::id.eq_any(&ids))
+    )
+    .set((
+        sms::state.eq(State::Ready.code()),
+        sms::in_doubt.eq(requeue.in_doubt),
+        sms::due_at.eq(requeue.now.as_millis()),
+    ))
+    .execute(conn))?;
+    Ok(Chunk::all(ids.len()))
+}
 
-/// What became of the others is known, but could not be stored.
+/// The outcome of a message with this code is known, but cannot be stored.
 #[diesel::dsl::auto_type]
-pub(super) fn is_none_of(code: &'static str) -> _ {
+fn has_other_code(code: &'static str) -> _ {
     sms::last_code.is_null().or(sms::last_code.ne(code))
 }
 

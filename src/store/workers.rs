@@ -1,28 +1,31 @@
-//! Who sends: every worker's row, its heartbeat, and what becomes of a dead one's messages.
+//! Workers: their rows and heartbeats, and the messages of dead workers.
 
 use std::collections::HashSet;
 
 use diesel::prelude::*;
+use diesel::{QueryResult, delete, update};
 use diesel_async::RunQueryDsl;
 
+use super::connection::{Connection, ROWS, insert_all, reading, transaction, with_conn, writing};
 use super::schema::{campaign, sms, sms_failed, sms_sent, worker};
-use super::{Store, StoreError};
-use crate::sms::{State, Timestamp};
+use super::{Store, StoreError, settle};
+use crate::queue::{Settled, Settlement, Transition};
+use crate::sms::{Class, Failure, State, Timestamp};
 
-/// So many numbers fit into one statement of every database.
-const IDS: usize = 1_000;
+/// The provider in `sms_sent` of messages whose acceptance came after another claim of theirs.
+const LATE: &str = "late";
 
-/// A process that sends, as its row in table `worker` has it.
+/// A process that sends: its row of table `worker`.
 #[derive(Clone, Debug, PartialEq, Eq, Queryable, Selectable)]
 #[diesel(table_name = worker)]
 pub struct Worker {
     pub id: i64,
     pub host: String,
-    /// Which start of the host's system.
+    /// Identifies a start of the host.
     pub boot_id: String,
     pub pid_namespace: String,
     pub pid: i64,
-    /// When the process started, in the host's own ticks: a pid may come again, with it this does not.
+    /// When the process started, in ticks of the host: tells processes with the same pid apart.
     pub process_started: i64,
     pub concurrency: i32,
     /// In milliseconds since the Unix epoch.
@@ -33,7 +36,7 @@ pub struct Worker {
     pub lease_ms: i64,
 }
 
-/// What a new worker says of itself.
+/// A worker to be registered.
 #[derive(Clone, Debug, PartialEq, Eq, Insertable)]
 #[diesel(table_name = worker)]
 pub struct NewWorker {
@@ -47,7 +50,7 @@ pub struct NewWorker {
     pub lease_ms: i64,
 }
 
-/// Whether there is still something to wait for.
+/// What a campaign still has to do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Unfinished {
     pub ready: bool,
@@ -61,28 +64,33 @@ impl Store {
         new: &NewWorker,
         now: Timestamp,
     ) -> Result<i64, StoreError> {
-        match self {
-            Self::Sqlite(sqlite) => sqlite.register_worker(new.clone(), now).await,
-            Self::Server(server) => server.register_worker(new, now).await,
-        }
+        let rows = [(
+            new.clone(),
+            worker::started_at.eq(now.as_millis()),
+            worker::heartbeat_at.eq(now.as_millis()),
+        )];
+        transaction!(self, |connection| async {
+            insert_all!(connection, worker::table, &rows)?;
+            connection.last_id().await
+        })
     }
 
-    /// Renews a worker's lease; false when the worker has been declared dead.
+    /// Renews a worker's lease; false where it was declared dead.
     pub async fn heartbeat(&self, worker_id: i64, now: Timestamp) -> Result<bool, StoreError> {
-        let rows: usize = writing!(self, |conn| diesel::update(worker::table.find(worker_id))
+        let rows: usize = writing!(self, |conn| update(worker::table.find(worker_id))
             .set(worker::heartbeat_at.eq(now.as_millis()))
             .execute(conn))?;
         Ok(rows == 1)
     }
 
-    /// Takes a worker that has settled everything off the list.
+    /// Deletes a worker that has settled everything.
     pub async fn remove_worker(&self, worker_id: i64) -> Result<(), StoreError> {
-        writing!(self, |conn| diesel::delete(worker::table.find(worker_id))
+        writing!(self, |conn| delete(worker::table.find(worker_id))
             .execute(conn))?;
         Ok(())
     }
 
-    /// All workers on the list, living or not.
+    /// All registered workers, dead ones too.
     pub async fn worker_rows(&self) -> Result<Vec<Worker>, StoreError> {
         reading!(self, |conn| worker::table
             .order(worker::id)
@@ -90,31 +98,42 @@ impl Store {
             .load(conn))
     }
 
-    /// Parks what a dead worker was sending as unknown, in doubt, and takes it off the list. Does
-    /// nothing when its heartbeat is no longer `last_heartbeat`: it lives. Returns the rows parked.
+    /// Makes what a dead worker was sending unknown, and deletes the worker. Does nothing where its heartbeat has
+    /// changed, since then it is alive. Returns the number of messages.
     pub async fn park_dead(
         &self,
         dead: &Worker,
         reason: &str,
         now: Timestamp,
     ) -> Result<u64, StoreError> {
-        match self {
-            Self::Sqlite(sqlite) => sqlite.park_dead(dead.clone(), reason.to_owned(), now).await,
-            Self::Server(server) => server.park_dead(dead.clone(), reason.to_owned(), now).await,
-        }
+        transaction!(self, |connection| async {
+            let deleted = with_conn!(connection, |conn| delete(worker::table.find(dead.id))
+                .filter(worker::heartbeat_at.eq(dead.heartbeat_at))
+                .execute(conn))?;
+            if deleted == 0 {
+                return Ok(0);
+            }
+            let mut rows = sending(connection).await?;
+            rows.retain(|row| row.worker_id == Some(dead.id));
+            mark_unknown(connection, &rows, reason, now).await
+        })
     }
 
-    /// Workers that rows in state *sending* name, but that are on no list: parks those rows too.
+    /// Makes messages unknown that are being sent by workers that are not registered; returns their number.
     pub async fn park_nobodys(&self, now: Timestamp) -> Result<u64, StoreError> {
-        match self {
-            Self::Sqlite(sqlite) => sqlite.park_nobodys(now).await,
-            Self::Server(server) => server.park_nobodys(now).await,
-        }
+        transaction!(self, |connection| async {
+            // The messages are read first: the worker of each was registered when it claimed it.
+            let mut rows = sending(connection).await?;
+            let workers: Vec<i64> = with_conn!(connection, |conn| worker::table
+                .select(worker::id)
+                .load(conn))?;
+            rows.retain(|row| row.worker_id.is_none_or(|id| !workers.contains(&id)));
+            mark_unknown(connection, &rows, "its worker is gone", now).await
+        })
     }
 
-    /// Releases rows that bear this worker's id, are not among `known` and were claimed before
-    /// `claimed_before`: the answer of the claim's commit was lost, so nothing was started. They go
-    /// where any message goes whose request was never started. Returns how many.
+    /// Releases messages that this worker claimed before `claimed_before` and does not know: the answer to the
+    /// commit of their claim was lost, so no request was started. Returns their number.
     pub async fn release_orphans(
         &self,
         worker_id: i64,
@@ -124,8 +143,8 @@ impl Store {
         now: Timestamp,
     ) -> Result<u64, StoreError> {
         let known: HashSet<i64> = known.into_iter().collect();
-        let mut orphans: Vec<(i64, i64, i64)> = Vec::new();
-        for campaigns in campaigns.chunks(IDS) {
+        let mut orphans: Vec<Settlement> = Vec::new();
+        for campaigns in campaigns.chunks(ROWS) {
             let own: Vec<(i64, i64, i64)> = reading!(self, |conn| sms::table
                 .filter(sms::campaign_id.eq_any(campaigns))
                 .filter(sms::state.eq(State::Sending.code()))
@@ -134,18 +153,24 @@ impl Store {
                 .select((sms::id, sms::claim, sms::due_at))
                 .load(conn))?;
             let unknown = own.into_iter().filter(|(id, _, _)| !known.contains(id));
-            orphans.extend(unknown);
+            orphans.extend(unknown.map(|(id, claim, due_at)| Settlement {
+                id,
+                claim,
+                provider: LATE.to_owned(),
+                transition: Transition::wait_until(Timestamp::from_millis(due_at)),
+            }));
         }
         if orphans.is_empty() {
             return Ok(0);
         }
-        match self {
-            Self::Sqlite(sqlite) => sqlite.release(orphans, now).await,
-            Self::Server(server) => server.release(orphans, now).await,
-        }
+        let settled: Vec<Settled> = transaction!(self, |connection| settle::settle_all(
+            connection, &orphans, now
+        ))?;
+        let done = settled.iter().filter(|one| **one == Settled::Done);
+        Ok(done.count() as u64)
     }
 
-    /// When the tables were made, in milliseconds since the Unix epoch: no two databases are of the same moment.
+    /// When the tables were created, in milliseconds since the Unix epoch, which tells databases apart.
     pub async fn made_at(&self) -> Result<i64, StoreError> {
         let made_at: Vec<i64> = reading!(self, |conn| campaign::table
             .order(campaign::id)
@@ -155,10 +180,10 @@ impl Store {
         Ok(made_at.into_iter().next().unwrap_or_default())
     }
 
-    /// Which of these messages were queued after a moment.
+    /// Which of these messages were queued after an instant.
     pub async fn made_after(&self, ids: &[i64], at: Timestamp) -> Result<HashSet<i64>, StoreError> {
         let mut later = HashSet::new();
-        for ids in ids.chunks(IDS) {
+        for ids in ids.chunks(ROWS) {
             let queued: Vec<i64> = reading!(self, |conn| sms::table
                 .filter(sms::id.eq_any(ids))
                 .filter(sms::created_at.gt(at.as_millis()))
@@ -189,7 +214,7 @@ impl Store {
         Ok(due.map(Timestamp::from_millis))
     }
 
-    /// Whether any queued message of the campaign is worth sending after a moment.
+    /// Whether any ready message of the campaign expires after an instant, or never.
     pub async fn outlives(&self, campaign_id: i64, at: Timestamp) -> Result<bool, StoreError> {
         let later = sms::expires_at.gt(at.as_millis()).assume_not_null();
         let first: Vec<i64> = reading!(self, |conn| sms::table
@@ -202,10 +227,10 @@ impl Store {
         Ok(!first.is_empty())
     }
 
-    /// Whether a campaign still has messages that may become due, or that anybody is sending.
+    /// Whether a campaign has messages that are ready or being sent.
     pub async fn unfinished(&self, campaign_id: i64) -> Result<Unfinished, StoreError> {
-        // In one statement: a message that is claimed or put back meanwhile is in one of the two. No `EXISTS`:
-        // MariaDB may take one that is killed for false.
+        // In one statement, because a message may change its state meanwhile. Not by `EXISTS`, which is false on
+        // MariaDB where the query is killed.
         let states = [State::Ready.code(), State::Sending.code()];
         let first: Vec<i32> = reading!(self, |conn| sms::table
             .filter(sms::campaign_id.eq(campaign_id))
@@ -231,4 +256,47 @@ impl Store {
             sending: !last.is_empty(),
         })
     }
+}
+
+/// A message that is being sent.
+#[derive(Queryable)]
+struct Sending {
+    id: i64,
+    claim: i64,
+    worker_id: Option<i64>,
+}
+
+/// All messages that are being sent, found campaign by campaign on the index.
+async fn sending(connection: &mut Connection) -> QueryResult<Vec<Sending>> {
+    let campaigns: Vec<i64> = with_conn!(connection, |conn| campaign::table
+        .order(campaign::id)
+        .select(campaign::id)
+        .load(conn))?;
+    let mut rows = Vec::new();
+    for campaign_id in campaigns {
+        let found: Vec<Sending> = with_conn!(connection, |conn| sms::table
+            .filter(sms::campaign_id.eq(campaign_id))
+            .filter(sms::state.eq(State::Sending.code()))
+            .select((sms::id, sms::claim, sms::worker_id))
+            .load(conn))?;
+        rows.extend(found);
+    }
+    Ok(rows)
+}
+
+async fn mark_unknown(
+    connection: &mut Connection,
+    rows: &[Sending],
+    reason: &str,
+    now: Timestamp,
+) -> QueryResult<u64> {
+    let unknown = rows.iter().map(|row| Settlement {
+        id: row.id,
+        claim: row.claim,
+        provider: LATE.to_owned(),
+        transition: Transition::Unknown(Failure::new(Class::Unknown, reason)),
+    });
+    let unknown: Vec<Settlement> = unknown.collect();
+    settle::settle_all(connection, &unknown, now).await?;
+    Ok(unknown.len() as u64)
 }

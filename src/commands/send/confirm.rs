@@ -8,7 +8,7 @@ use crate::commands::import::{self, SAMPLES};
 use crate::import::{Estimate, Pace, PriceOf, Schedule, StatsBuilder};
 use crate::phone::Phone;
 use crate::sms::NewSms;
-use crate::store::inspect::{Queue, Queued, Totals};
+use crate::store::report::{Queue, Queued, Totals};
 use crate::store::{Campaign, Store};
 use crate::text::{messages, segments};
 

@@ -22,7 +22,7 @@ use crate::provider::Provider;
 use crate::rate::Rates;
 use crate::report::{Standing, shell_word};
 use crate::sender::{Ended, Sender, Settings, Summary};
-use crate::store::inspect::Totals;
+use crate::store::report::Totals;
 use crate::store::{Access, Campaign, CampaignStatus, Store};
 use crate::text::{duration, messages};
 use crate::window::local_and_utc;

@@ -25,7 +25,7 @@ use super::{breaker, retry};
 use crate::provider::Provider;
 use crate::rate::Rates;
 use crate::sms::{NewSms, Timestamp};
-use crate::store::inspect::{FailureState, Totals};
+use crate::store::report::{FailureState, Totals};
 use crate::store::{Access, Batch, NewCampaign, Store};
 
 use history::{History, Place};

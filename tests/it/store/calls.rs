@@ -63,7 +63,7 @@ async fn claimed(desk: &Desk, worker_id: i64, claim: ProviderClaim) -> ProviderC
         fill: Arc::new(by_parity),
         ..round(worker_id, NOW)
     };
-    let done = desk.store.round(Arc::new(round)).await.expect("a round");
+    let done = desk.store.commit(&round).await.expect("a round");
     done.claims.into_iter().next().expect("a claim")
 }
 

@@ -231,9 +231,9 @@ async fn a_halt_holds_in_its_own_round_and_overrules_no_operator() {
                 ..round(worker.id, NOW)
             })
         };
-        let done = desk.store.round(halting(CampaignStatus::Stopped)).await;
+        let done = desk.store.commit(&halting(CampaignStatus::Stopped)).await;
         assert!(done.expect("a round").claims[0].rows.is_empty());
-        let later = desk.store.round(halting(CampaignStatus::Paused)).await;
+        let later = desk.store.commit(&halting(CampaignStatus::Paused)).await;
         later.expect("a round");
         let campaign = desk
             .store
@@ -332,7 +332,7 @@ async fn a_stopped_provider_gives_no_moments() {
             }],
             ..round(1, NOW)
         };
-        desk.store.round(Arc::new(stop)).await.expect("a round");
+        desk.store.commit(&stop).await.expect("a round");
         let worker = desk.worker().await;
         let claimed = desk
             .claim_route(worker.id, NOW, claim_of(&[(spring, 3)]))
@@ -367,7 +367,7 @@ async fn workers_that_claim_at_once_never_get_the_same_row() {
                         claims: vec![claim_of(&[(spring, 7)])],
                         ..round(worker.id, NOW)
                     };
-                    let done = store.round(Arc::new(round)).await.expect("a round");
+                    let done = store.commit(&round).await.expect("a round");
                     if done.claims[0].rows.is_empty() {
                         return ids;
                     }

@@ -22,7 +22,7 @@ const CUTS: [&[Cut]; 4] = [
 async fn store_by(proxy: &Proxy, desk: &Desk) -> Store {
     let store = Store::open(&proxy.url(&desk.db), Access::Existing).await;
     let store = store.expect("a store");
-    store.round(Arc::new(round(0, NOW))).await.expect("a round");
+    store.commit(&round(0, NOW)).await.expect("a round");
     store
 }
 
@@ -31,12 +31,12 @@ async fn repeated(store: &Store, round: CommitBatch, cuts: &[Cut], proxy: &Proxy
     let round = Arc::new(round);
     proxy.cut(cuts);
     for cut in cuts {
-        let error = store.round(Arc::clone(&round)).await.err();
+        let error = store.commit(&round).await.err();
         let error = error.unwrap_or_else(|| panic!("{cut:?} was not told"));
         assert_eq!(error.fault(), Fault::Away, "{error}");
     }
     assert!(proxy.has_cut());
-    store.round(round).await.expect("a round").settled
+    store.commit(&round).await.expect("a round").settled
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -96,10 +96,10 @@ async fn a_claim_whose_answer_is_lost_is_given_back_and_numbered_anew() {
             ..round(worker.id, NOW)
         });
         proxy.cut(&[Cut::AfterCommit]);
-        let error = store.round(Arc::clone(&claiming)).await.err();
+        let error = store.commit(&claiming).await.err();
         assert_eq!(error.expect("it is cut").fault(), Fault::Away);
         eventually("it is claimed", || desk.count("sending") == 5);
-        let again = store.round(claiming).await.expect("a round");
+        let again = store.commit(&claiming).await.expect("a round");
         assert!(again.claims[0].rows.is_empty(), "it is claimed already");
         let released = desk
             .release(worker.id, Vec::new(), super::desk::after(1), spring)

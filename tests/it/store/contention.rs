@@ -2,7 +2,6 @@
 //! nothing of it surfacing.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 use smsq::queue::{Settled, Settlement};
 use smsq::store::{Access, CommitBatch, Shortfall, Store};
@@ -25,7 +24,7 @@ async fn claim_and_settle(store: Store, worker_id: i64, campaign_id: i64) -> Vec
             claims: vec![claim_of(&[(campaign_id, WANT)])],
             ..round(worker_id, NOW)
         };
-        let done = store.round(Arc::new(round)).await.expect("a round");
+        let done = store.commit(&round).await.expect("a round");
         assert_eq!(done.settled, vec![Settled::Done; settling]);
         let [claimed] = done.claims.as_slice() else {
             panic!("an answer per claim");

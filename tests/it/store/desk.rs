@@ -247,7 +247,7 @@ impl Desk {
             claims: vec![claim],
             ..round(worker_id, now)
         };
-        let done = self.store.round(Arc::new(round)).await.expect("a round");
+        let done = self.store.commit(&round).await.expect("a round");
         done.claims.into_iter().next().expect("an answer per claim")
     }
 
@@ -278,7 +278,7 @@ impl Desk {
             }],
             ..round(0, NOW)
         };
-        let done = self.store.round(Arc::new(round)).await.expect("a round");
+        let done = self.store.commit(&round).await.expect("a round");
         done.settled[0]
     }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use smsq::sms::{Class, NewSms, Timestamp};
-use smsq::store::inspect::Queue;
+use smsq::store::report::Queue;
 use smsq::store::{Batch, CampaignStatus, Enqueued};
 
 use super::desk::{Desk, NOW, at_every_desk, claim_of, phone, row, rows, sent};

@@ -1,7 +1,5 @@
 //! Shared rate limits, and which campaigns they hold up: several workers, campaigns and providers.
 
-use std::sync::Arc;
-
 use smsq::limit::{Cost, Reservation};
 use smsq::queue::{ProviderClaim, Settlement};
 use smsq::rate::Rates;
@@ -131,7 +129,7 @@ async fn worker_declared_dead_settles_but_claims_nothing() {
             claims: vec![claim_of(&[(spring, 3)])],
             ..round(dead.id, NOW)
         };
-        let done = desk.store.round(Arc::new(last)).await.expect("a round");
+        let done = desk.store.commit(&last).await.expect("a round");
         assert!(done.is_worker_missing);
         assert_eq!(done.claims.len(), 1);
         assert!(done.claims[0].rows.is_empty());

@@ -28,7 +28,7 @@ async fn all(desk: &Desk, count: u64, transition: Transition) -> (i64, Vec<Sms>)
             .collect(),
         ..super::desk::round(worker.id, NOW)
     };
-    let done = desk.store.round(std::sync::Arc::new(round)).await;
+    let done = desk.store.commit(&round).await;
     done.expect("settled");
     (spring, claimed)
 }

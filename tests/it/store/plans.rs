@@ -2,7 +2,7 @@
 //! have enough, whatever the database knows of the table.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 
 use diesel::connection::{Instrumentation, InstrumentationEvent};
 use smsq::store::{Access, CommitBatch, Store};
@@ -16,8 +16,7 @@ const WANTED: i64 = 50;
 /// Campaign, ready, now, the last key's moment and id, and how many.
 const VALUES: [i64; 6] = [1, 0, 1_000_000, 50, 10_000, WANTED];
 
-/// The statements of `due`, `due_after` and `due_without_skipping` in `src/store/server/claim.rs`, and the most rows
-/// that each may look at.
+/// The statements of `src/store/claim.rs` that find messages, and the most rows that each may read.
 const STATEMENTS: [(&str, i64); 4] = [
     (
         "SELECT id, campaign_id, phone, content, params, segments, in_doubt, expires_at, attempts, claim,
@@ -186,7 +185,7 @@ async fn planned_statements_are_those_that_claims_run() {
                     claims: vec![claim_of(&[(spring, want)])],
                     ..round(worker.id, NOW)
                 };
-                store.round(Arc::new(claiming)).await.expect("a round");
+                store.commit(&claiming).await.expect("a round");
             }
         }
         for (statement, _) in STATEMENTS {

@@ -27,7 +27,7 @@ async fn mixed(desk: &Desk, settled: u64, waiting: u64) -> i64 {
             .collect(),
         ..super::desk::round(worker.id, NOW)
     };
-    let done = desk.store.round(std::sync::Arc::new(round)).await;
+    let done = desk.store.commit(&round).await;
     done.expect("settled");
     spring
 }
@@ -71,7 +71,7 @@ async fn what_was_settled_goes_in_chunks_and_its_counts_stay() {
         let totals = desk.store.totals(Some(spring)).await.expect("totals");
         assert_eq!(totals.purged, MANY);
         assert_eq!(
-            smsq::store::inspect::Totals {
+            smsq::store::report::Totals {
                 purged: 0,
                 ..totals
             },

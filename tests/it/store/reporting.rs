@@ -5,7 +5,7 @@ use std::time::Duration;
 use smsq::queue::Transition;
 use smsq::sms::{Class, Failure};
 use smsq::store::TextNote;
-use smsq::store::inspect::{Outcomes, SentWalk};
+use smsq::store::report::{Outcomes, SentWalk};
 
 use super::desk::{NOW, after, at_every_desk, sent, unknown};
 

@@ -267,12 +267,12 @@ async fn a_write_that_cannot_be_done_leaves_nothing_behind_and_says_why() {
             });
             let raised = raise(kind, code, words);
             hinder(&desk.db, "INSERT ON sms_sent", 1_000, &raised);
-            let done = desk.store.round(Arc::clone(&settling)).await;
+            let done = desk.store.commit(&settling).await;
             let error = done.expect_err(words);
             assert_eq!(error.fault(), fault, "{error}");
             free(&desk.db);
             assert_eq!(desk.count("sending"), 3, "the round is whole or not at all");
-            let done = desk.store.round(settling).await.expect("mended");
+            let done = desk.store.commit(&settling).await.expect("mended");
             assert_eq!(done.settled, [Settled::Done; 3], "{words}");
             assert_eq!(desk.count("sent"), 3, "{words}");
         })
@@ -494,7 +494,9 @@ async fn tables_whose_making_was_interrupted_are_completed() {
             return;
         }
         drop(db.open().await.expect("a database"));
-        db.run("DELETE FROM __diesel_schema_migrations; DROP TABLE suppression; DROP TABLE pace");
+        db.run(
+            "DELETE FROM __diesel_schema_migrations; DROP TABLE suppression; DROP TABLE rate_limit",
+        );
         let desk = Desk::new(db).await;
         let spring = desk.queued(3).await;
         let worker = desk.worker().await;

@@ -1,7 +1,5 @@
 //! Settling: what becomes of a claimed message under each fate, while its claim is its own.
 
-use std::sync::Arc;
-
 use smsq::queue::{Settled, Settlement, Transition};
 use smsq::sms::{Acceptance, Class};
 use smsq::store::{CampaignStatus, CommitBatch};
@@ -308,7 +306,7 @@ async fn round_settles_more_messages_than_a_statement_holds() {
             settlements: unknown.chain([settlement(sms.id, sent())]).collect(),
             ..round(worker.id, NOW)
         };
-        let done = desk.store.round(Arc::new(settling)).await.expect("settled");
+        let done = desk.store.commit(&settling).await.expect("settled");
         assert_eq!(done.settled.last(), Some(&Settled::Done));
         assert_eq!(desk.place(sms.id), "sent");
     })

@@ -46,7 +46,7 @@ async fn claim(desk: &Desk, caps: &str, now: Timestamp, campaign_id: i64) -> Vec
         claims: vec![claim_of(&[(campaign_id, 10)])],
         ..capped(caps, now)
     };
-    let mut done = desk.store.round(Arc::new(round)).await.expect("a round");
+    let mut done = desk.store.commit(&round).await.expect("a round");
     let claimed: ProviderClaimed = done.claims.remove(0);
     claimed.rows.into_iter().map(|row| row.sms).collect()
 }
@@ -61,7 +61,7 @@ async fn settle(desk: &Desk, caps: &str, now: Timestamp, sms: &Sms, transition: 
         }],
         ..capped(caps, now)
     };
-    desk.store.round(Arc::new(round)).await.expect("a round");
+    desk.store.commit(&round).await.expect("a round");
 }
 
 fn due_at(desk: &Desk, id: i64) -> i64 {
@@ -152,7 +152,7 @@ async fn what_has_to_wait_goes_back_without_an_attempt_and_holds_up_nobody() {
             }),
             ..round(worker.id, NOW)
         };
-        let done = desk.store.round(Arc::new(round)).await.expect("a round");
+        let done = desk.store.commit(&round).await.expect("a round");
         let claimed = &done.claims[0];
         let phones: Vec<_> = claimed
             .rows
@@ -312,7 +312,7 @@ async fn claims_of_two_providers_in_one_round_wait_for_each_other() {
             claims: vec![claim_of(&[(summer, 10)]), of_other],
             ..capped(caps, NOW)
         };
-        let done = desk.store.round(Arc::new(both)).await.expect("a round");
+        let done = desk.store.commit(&both).await.expect("a round");
         assert!(done.claims.iter().all(|claimed| claimed.rows.is_empty()));
         let waiting = desk
             .db
@@ -359,7 +359,7 @@ async fn a_start_that_nobody_ended_counts_from_when_that_is_found_out() {
             claims: vec![claim_of(&[(spring, 1)])],
             ..capped("1/30s", NOW)
         };
-        desk.store.round(Arc::new(first)).await.expect("a round");
+        desk.store.commit(&first).await.expect("a round");
         let parked = desk.store.park_dead(&worker, "it died", after(100)).await;
         assert_eq!(parked.expect("parked"), 1);
         assert!(claim(desk, "1/30s", after(100), spring).await.is_empty());
@@ -394,7 +394,7 @@ async fn a_clock_that_jumped_fills_the_windows_of_all_recipients() {
             fill_limits: true,
             ..capped("1/30s", after(3_600))
         };
-        desk.store.round(Arc::new(jumped)).await.expect("a round");
+        desk.store.commit(&jumped).await.expect("a round");
         assert!(claim(desk, "1/30s", after(3_610), spring).await.is_empty());
         assert_eq!(claim(desk, "1/30s", after(3_650), spring).await.len(), 1);
     })
@@ -465,7 +465,7 @@ async fn several_workers_claim_no_more_for_a_recipient_than_the_cap() {
                             claims: vec![claim_of(&[(spring, 2)])],
                             ..capped("3/hour", NOW)
                         };
-                        let done = store.round(Arc::new(round)).await.expect("a round");
+                        let done = store.commit(&round).await.expect("a round");
                         claimed += done.claims[0].rows.len();
                     }
                     claimed
@@ -498,7 +498,7 @@ async fn phone_of_a_waiting_plain_row_is_normalised() {
             }),
             ..round(worker.id, NOW)
         };
-        desk.store.round(Arc::new(waiting)).await.expect("a round");
+        desk.store.commit(&waiting).await.expect("a round");
         let phones = desk.db.words("SELECT phone AS value FROM sms");
         assert_eq!(phones, [Some("+8613800000000".to_owned())]);
         assert_eq!(desk.count("ready"), 1);

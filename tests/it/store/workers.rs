@@ -1,6 +1,5 @@
 //! Workers: heartbeats, and what becomes of the messages of the dead.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use smsq::queue::Settlement;
@@ -364,7 +363,7 @@ async fn unfinished_sees_a_message_that_changes_its_state() {
                 claims: vec![claim_of(&[(spring, 1)])],
                 ..round(worker.id, NOW)
             };
-            let done = peer.round(Arc::new(claiming)).await.expect("claimed");
+            let done = peer.commit(&claiming).await.expect("claimed");
             let claimed = done.claims[0].rows.iter().map(|one| Settlement {
                 id: one.sms.id,
                 claim: one.sms.claim,
@@ -375,7 +374,7 @@ async fn unfinished_sees_a_message_that_changes_its_state() {
                 settlements: claimed.collect(),
                 ..round(worker.id, NOW)
             };
-            peer.round(Arc::new(releasing)).await.expect("released");
+            peer.commit(&releasing).await.expect("released");
         }
         looking.await.expect("it was always somewhere");
     })

@@ -1,2 +1,0 @@
-DROP TABLE recipient_start;
-ALTER TABLE campaign DROP COLUMN send_window;

@@ -1,9 +1,0 @@
-DROP TABLE suppression;
-DROP TABLE pace;
-DROP TABLE worker;
-DROP TABLE sms_key;
-DROP TABLE sms_failed;
-DROP TABLE sms_sent;
-DROP TABLE sms;
-DROP TABLE import;
-DROP TABLE campaign;

@@ -1,0 +1,235 @@
+//! Finds messages that can be sent: due rows, locked but not yet claimed. Those that cannot be sent fail or wait.
+
+use std::collections::{HashMap, HashSet};
+
+use diesel::QueryResult;
+use diesel::prelude::*;
+use diesel_async::RunQueryDsl;
+
+use super::claim::{self, Candidate, ClaimCursors, ClaimKey, ClaimWrites};
+use super::commit::{ClaimedCampaign, CommitBatch, Shortfall};
+use super::connection::{Connection, with_conn};
+use super::limits::Estimate;
+use super::recipients::Recipients;
+use super::schema::suppression;
+use super::{CampaignStatus, suppression as suppressed};
+use crate::queue::batch::BatchItem;
+use crate::queue::{Admission, CampaignClaim, ProviderClaim, Settlement, Transition};
+use crate::sms::{Class, Failure, Sms};
+
+/// The most messages of one campaign that may fail or wait in one transaction, so that it stays short.
+const MAX_NOT_SENT: usize = 1_000;
+
+/// What was found for one provider, in the order of its campaigns.
+#[derive(Default)]
+pub(super) struct Candidates {
+    pub(super) of_campaigns: Vec<CampaignCandidates>,
+    pub(super) shortfalls: Vec<(i64, Shortfall)>,
+    pub(super) refused: u64,
+}
+
+/// What was found for one campaign: at most as many as there seem to be permits for.
+pub(super) struct CampaignCandidates {
+    pub(super) campaign: CampaignClaim,
+    pub(super) wanted: u32,
+    pub(super) items: Vec<BatchItem<ClaimKey>>,
+    /// There are no more.
+    pub(super) is_short: bool,
+}
+
+/// Finds candidates; several providers may ask for the same campaign.
+pub(super) struct Search<'a> {
+    pub(super) batch: &'a CommitBatch,
+    pub(super) campaigns: &'a HashMap<i64, ClaimedCampaign>,
+    pub(super) cursors: &'a ClaimCursors,
+    pub(super) skips_locked: bool,
+    /// Whether the suppression list has any phone; `None` where that was not looked up yet.
+    pub(super) has_suppressed: Option<bool>,
+    /// The last key locked of each campaign.
+    pub(super) locked: HashMap<i64, ClaimKey>,
+    pub(super) writes: ClaimWrites,
+    pub(super) recipients: Recipients,
+}
+
+impl Search<'_> {
+    pub(super) async fn run(
+        &mut self,
+        connection: &mut Connection,
+        claim: &ProviderClaim,
+        estimate: &mut Estimate,
+    ) -> QueryResult<Candidates> {
+        let mut found = Candidates::default();
+        let mut left = claim.max_messages;
+        for campaign in &claim.campaigns {
+            if left == 0 {
+                break;
+            }
+            let Some(row) = self.campaigns.get(&campaign.campaign_id) else {
+                continue;
+            };
+            if row.status != CampaignStatus::Active {
+                let halted = Shortfall::Halted(row.status, row.reason.clone());
+                found.shortfalls.push((campaign.campaign_id, halted));
+                continue;
+            }
+            if !claim.serves(row.provider.as_deref()) {
+                found
+                    .shortfalls
+                    .push((campaign.campaign_id, Shortfall::Moved));
+                continue;
+            }
+            let mut of_campaign = CampaignCandidates {
+                campaign: *campaign,
+                wanted: left.min(campaign.max_messages),
+                items: Vec::new(),
+                is_short: false,
+            };
+            // Messages that will get no permit must not use up what other campaigns could have.
+            let permits = estimate.available(*campaign, of_campaign.wanted);
+            self.find(connection, &mut of_campaign, permits, &mut found.refused)
+                .await?;
+            for item in &of_campaign.items {
+                estimate.take(campaign.campaign_id, item.segments);
+            }
+            let count = u32::try_from(of_campaign.items.len()).unwrap_or(left);
+            left = left.saturating_sub(count);
+            found.of_campaigns.push(of_campaign);
+        }
+        Ok(found)
+    }
+
+    async fn find(
+        &mut self,
+        connection: &mut Connection,
+        found: &mut CampaignCandidates,
+        permits: u32,
+        refused: &mut u64,
+    ) -> QueryResult<()> {
+        let campaign_id = found.campaign.campaign_id;
+        let mut not_sent = 0;
+        while found.items.len() < permits as usize && not_sent < MAX_NOT_SENT && !found.is_short {
+            let missing = permits - u32::try_from(found.items.len()).unwrap_or(permits);
+            let wanted = claim::Wanted {
+                campaign_id,
+                now: self.batch.now,
+                after: self.locked.get(&campaign_id).copied(),
+                count: missing,
+            };
+            let rows =
+                claim::next_candidates(connection, self.cursors, self.skips_locked, wanted).await?;
+            found.is_short = rows.len() < missing as usize;
+            if let Some(key) = rows.iter().map(Candidate::key).max() {
+                self.locked.insert(campaign_id, key);
+            }
+            let admitted: Vec<_> = rows.into_iter().map(|row| self.admit(row)).collect();
+            let phones = admitted
+                .iter()
+                .filter_map(|(_, _, admission)| match admission {
+                    Admission::Send { phone, .. } | Admission::Wait { phone, .. } => {
+                        Some(phone.as_str().to_owned())
+                    }
+                    Admission::Fail(_) => None,
+                });
+            let phones: Vec<String> = phones.collect();
+            let suppressed = self.suppressed(connection, &phones).await?;
+            self.recipients
+                .look_up(connection, self.batch, phones)
+                .await?;
+            for (key, sms, admission) in admitted {
+                let admission = self.check_recipient(&sms, admission, &suppressed);
+                let transition = match admission {
+                    Admission::Send { phone, segments } => {
+                        found.items.push(BatchItem {
+                            key,
+                            sms,
+                            phone,
+                            segments,
+                        });
+                        continue;
+                    }
+                    Admission::Wait { phone, until } => {
+                        self.writes.note_phone(&sms, &phone);
+                        Transition::wait_until(until)
+                    }
+                    Admission::Fail(failure) => {
+                        *refused += 1;
+                        Transition::NotAdmitted(failure)
+                    }
+                };
+                not_sent += 1;
+                self.writes.ids.push(sms.id);
+                self.writes.not_sent.push(Settlement {
+                    id: sms.id,
+                    claim: sms.claim,
+                    provider: String::new(),
+                    transition,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the message can be sent, as far as its own row says.
+    fn admit(&mut self, row: Candidate) -> (ClaimKey, Sms, Admission) {
+        let (key, is_garbled) = (row.key(), row.is_garbled());
+        let sms = row.claimed(&self.writes.nonce);
+        let admission = if is_garbled {
+            self.writes.note_readable(&sms);
+            let why = "another program wrote it, and not in UTF-8";
+            Admission::Fail(Failure::new(Class::Content, why))
+        } else {
+            (self.batch.admit)(&sms)
+        };
+        (key, sms, admission)
+    }
+
+    /// Which of these phones are on the suppression list.
+    async fn suppressed(
+        &mut self,
+        connection: &mut Connection,
+        phones: &[String],
+    ) -> QueryResult<HashSet<String>> {
+        if phones.is_empty() {
+            return Ok(HashSet::new());
+        }
+        let has_suppressed = match self.has_suppressed {
+            Some(known) => known,
+            None => suppressed::has_any(connection).await?,
+        };
+        self.has_suppressed = Some(has_suppressed);
+        if !has_suppressed {
+            return Ok(HashSet::new());
+        }
+        let listed: Vec<String> = with_conn!(connection, |conn| suppression::table
+            .filter(suppression::phone.eq_any(phones))
+            .select(suppression::phone)
+            .load(conn))?;
+        Ok(listed.into_iter().collect())
+    }
+
+    /// Fails a message to a suppressed phone, and delays one whose recipient has reached a cap.
+    fn check_recipient(
+        &mut self,
+        sms: &Sms,
+        admission: Admission,
+        suppressed: &HashSet<String>,
+    ) -> Admission {
+        let phone = match &admission {
+            Admission::Send { phone, .. } | Admission::Wait { phone, .. } => phone.clone(),
+            Admission::Fail(_) => return admission,
+        };
+        let checked = if suppressed.contains(phone.as_str()) {
+            let why = "the phone is on the suppression list";
+            Admission::Fail(Failure::new(Class::Suppressed, why))
+        } else if matches!(admission, Admission::Send { .. }) {
+            let capped = self.recipients.check_cap(sms, &phone, self.batch);
+            capped.unwrap_or(admission)
+        } else {
+            admission
+        };
+        if matches!(checked, Admission::Fail(_)) {
+            self.writes.note_phone(sms, &phone);
+        }
+        checked
+    }
+}

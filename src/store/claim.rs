@@ -1,0 +1,348 @@
+//! Finds the next due messages, locks them, and marks them as claimed.
+
+use std::collections::HashMap;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use diesel::dsl::{case_when, exists};
+use diesel::prelude::*;
+use diesel::sql_types::{BigInt, Nullable, Text};
+use diesel::{QueryResult, update};
+use diesel_async::RunQueryDsl;
+use rand::RngExt;
+use rand::seq::SliceRandom;
+
+use super::commit::CommitBatch;
+use super::connection::{
+    Connection, Prepared, ROWS, conflict, in_list, load_locked, load_skipping_locked, with_conn,
+};
+use super::lossy_text::LossyText;
+use super::schema::{sms, worker};
+use super::settle;
+use crate::phone::Phone;
+use crate::queue::Settlement;
+use crate::sms::{Sms, State, Timestamp};
+
+/// How long only rows after the cursor are looked at. Rows before it may have been put back, or committed late;
+/// they are found at once when nothing is left after it.
+const RESCAN: Duration = Duration::from_secs(5);
+
+/// The largest claim number that is counted from: another program may have written any number.
+const MAX_CLAIM: i64 = i64::MAX - 1;
+
+/// Where locked rows cannot be skipped, rows are chosen from this many times as many.
+const SPREAD: i64 = 4;
+
+#[diesel::declare_sql_function]
+extern "SQL" {
+    #[sql_name = "coalesce"]
+    fn or_else(value: Nullable<Text>, fallback: Nullable<Text>) -> Nullable<Text>;
+
+    #[sql_name = "concat"]
+    fn joined(text: Text, number: BigInt) -> Text;
+}
+
+/// A message's place in the order of claims: when it is due, and its id.
+pub(super) type ClaimKey = (i64, i64);
+
+/// The last key claimed of each campaign. Rows before it are deleted, but the index of a server may not be
+/// cleaned up yet: a claim that starts here does not walk over them.
+#[derive(Default)]
+pub(super) struct ClaimCursors(Mutex<HashMap<i64, Cursor>>);
+
+#[derive(Clone, Copy)]
+struct Cursor {
+    key: ClaimKey,
+    rescan_at: Instant,
+}
+
+impl ClaimCursors {
+    fn of(&self, campaign_id: i64) -> Option<ClaimKey> {
+        let cursors = self.0.lock().ok()?;
+        let cursor = cursors.get(&campaign_id)?;
+        (Instant::now() < cursor.rescan_at).then_some(cursor.key)
+    }
+
+    /// Moves a cursor to the last key of a committed claim.
+    pub(super) fn advance(&self, campaign_id: i64, key: ClaimKey) {
+        if let Ok(mut cursors) = self.0.lock() {
+            let rescan_at = Instant::now() + RESCAN;
+            let cursor = cursors
+                .entry(campaign_id)
+                .or_insert(Cursor { key, rescan_at });
+            if cursor.rescan_at <= Instant::now() {
+                cursor.rescan_at = rescan_at;
+            }
+            cursor.key = key;
+        }
+    }
+}
+
+/// A due message, locked but not yet claimed.
+#[derive(Clone, Queryable, Selectable)]
+#[diesel(table_name = sms)]
+pub(super) struct Candidate {
+    pub(super) id: i64,
+    campaign_id: i64,
+    phone: LossyText,
+    content: LossyText,
+    params: LossyText,
+    segments: Option<i32>,
+    in_doubt: bool,
+    expires_at: Option<i64>,
+    attempts: i32,
+    claim: i64,
+    reference: Option<LossyText>,
+    due_at: i64,
+}
+
+impl Candidate {
+    pub(super) fn key(&self) -> ClaimKey {
+        (self.due_at, self.id)
+    }
+
+    pub(super) fn is_garbled(&self) -> bool {
+        self.phone.is_garbled || self.content.is_garbled || self.params.is_garbled
+    }
+
+    /// The message as it is once it is claimed.
+    pub(super) fn claimed(self, nonce: &str) -> Sms {
+        Sms {
+            id: self.id,
+            campaign_id: self.campaign_id,
+            phone: self.phone.text,
+            content: self.content.text,
+            params: self.params.text,
+            segments: self.segments,
+            in_doubt: self.in_doubt,
+            expires_at: self.expires_at.map(Timestamp::from_millis),
+            attempts: self.attempts,
+            claim: self.claim.min(MAX_CLAIM) + 1,
+            reference: match self.reference {
+                Some(reference) => reference.text,
+                None => format!("{nonce}{}", self.id),
+            },
+        }
+    }
+}
+
+/// Which due messages of a campaign are wanted.
+#[derive(Clone, Copy)]
+pub(super) struct Wanted {
+    pub(super) campaign_id: i64,
+    pub(super) now: Timestamp,
+    /// Only after this key: this transaction has locked the rows before it.
+    pub(super) after: Option<ClaimKey>,
+    /// At most this many.
+    pub(super) count: u32,
+}
+
+/// A campaign's ready messages in the order of claims, at most `$count`.
+macro_rules! ready {
+    ($campaign_id:expr, $count:expr) => {
+        sms::table
+            .filter(sms::campaign_id.eq($campaign_id))
+            .filter(sms::state.eq(State::Ready.code()))
+            .order((sms::due_at, sms::id))
+            .limit($count)
+            .select(Candidate::as_select())
+    };
+}
+
+/// The next due messages, locked until the transaction ends; those that another transaction has locked are
+/// skipped. Fewer than wanted means that there are no more.
+pub(super) async fn next_candidates(
+    connection: &mut Connection,
+    cursors: &ClaimCursors,
+    skips_locked: bool,
+    wanted: Wanted,
+) -> QueryResult<Vec<Candidate>> {
+    if !skips_locked {
+        return candidates_without_skipping(connection, wanted).await;
+    }
+    let cursor = cursors.of(wanted.campaign_id);
+    // SQLite's index has no deleted rows.
+    if let Some(cursor) = cursor.filter(|cursor| {
+        !connection.is_sqlite() && wanted.after.is_none_or(|after| *cursor > after)
+    }) {
+        let rows = candidates_after(connection, wanted, cursor).await?;
+        if rows.len() >= wanted.count as usize {
+            return Ok(rows);
+        }
+    }
+    match wanted.after {
+        Some(after) => candidates_after(connection, wanted, after).await,
+        None => {
+            load_skipping_locked!(
+                connection,
+                ready!(wanted.campaign_id, i64::from(wanted.count))
+                    .filter(sms::due_at.le(wanted.now.as_millis()))
+            )
+        }
+    }
+}
+
+/// Reads two ranges of the index, each from its first row: the rest of one instant, and what is due later.
+async fn candidates_after(
+    connection: &mut Connection,
+    wanted: Wanted,
+    (due_at, id): ClaimKey,
+) -> QueryResult<Vec<Candidate>> {
+    let count = i64::from(wanted.count);
+    let same: QueryResult<Vec<Candidate>> = load_skipping_locked!(
+        connection,
+        ready!(wanted.campaign_id, count)
+            .filter(sms::due_at.eq(due_at))
+            .filter(sms::id.gt(id))
+    );
+    let mut rows = same?;
+    let missing = count - i64::try_from(rows.len()).unwrap_or(count);
+    if missing > 0 {
+        let later: QueryResult<Vec<Candidate>> = load_skipping_locked!(
+            connection,
+            ready!(wanted.campaign_id, missing)
+                .filter(sms::due_at.gt(due_at))
+                .filter(sms::due_at.le(wanted.now.as_millis()))
+        );
+        rows.extend(later?);
+    }
+    Ok(rows)
+}
+
+/// Where locked rows cannot be skipped: chooses some of the next rows at random, so that workers seldom wait for
+/// each other, and takes those that are still ready.
+async fn candidates_without_skipping(
+    connection: &mut Connection,
+    wanted: Wanted,
+) -> QueryResult<Vec<Candidate>> {
+    let (due_at, id) = wanted.after.unwrap_or((i64::MIN, i64::MIN));
+    let mut ids: Vec<i64> = with_conn!(connection, |conn| sms::table
+        .filter(sms::campaign_id.eq(wanted.campaign_id))
+        .filter(sms::state.eq(State::Ready.code()))
+        .filter(sms::due_at.le(wanted.now.as_millis()))
+        .filter(sms::due_at.ge(due_at))
+        .filter(sms::due_at.gt(due_at).or(sms::id.gt(id)))
+        .order((sms::due_at, sms::id))
+        .limit(i64::from(wanted.count) * SPREAD)
+        .select(sms::id)
+        .load(conn))?;
+    ids.shuffle(&mut rand::rng());
+    ids.truncate(wanted.count as usize);
+    let rows: QueryResult<Vec<Candidate>> = load_locked!(
+        connection,
+        sms::table
+            .filter(sms::id.eq_any(&ids))
+            .filter(sms::state.eq(State::Ready.code()))
+            .order(sms::id)
+            .select(Candidate::as_select())
+    );
+    let mut rows = rows?;
+    rows.sort_unstable_by_key(Candidate::key);
+    Ok(rows)
+}
+
+/// What is written about the candidates of one transaction.
+pub(super) struct ClaimWrites {
+    /// Begins the references of messages that are claimed for the first time.
+    pub(super) nonce: String,
+    /// Messages that are claimed.
+    pub(super) ids: Vec<i64>,
+    /// Claimed messages that are not sent but fail or wait.
+    pub(super) not_sent: Vec<Settlement>,
+    /// Messages whose phone is normalised, or whose text was not UTF-8.
+    rewritten: Vec<Sms>,
+}
+
+impl ClaimWrites {
+    pub(super) fn new() -> Self {
+        Self {
+            nonce: format!("{:016x}", rand::rng().random::<u64>()),
+            ids: Vec::new(),
+            not_sent: Vec::new(),
+            rewritten: Vec::new(),
+        }
+    }
+
+    /// Stores the normalised phone.
+    pub(super) fn note_phone(&mut self, sms: &Sms, phone: &Phone) {
+        if sms.phone != phone.as_str() {
+            let mut row = sms.clone();
+            phone.as_str().clone_into(&mut row.phone);
+            self.rewritten.push(row);
+        }
+    }
+
+    /// Stores the text that could be read.
+    pub(super) fn note_readable(&mut self, sms: &Sms) {
+        self.rewritten.push(sms.clone());
+    }
+
+    pub(super) async fn write(
+        &mut self,
+        connection: &mut Connection,
+        batch: &CommitBatch,
+    ) -> QueryResult<()> {
+        self.ids.sort_unstable();
+        for ids in self.ids.chunks(ROWS) {
+            self.mark(connection, ids, batch).await?;
+        }
+        for row in &self.rewritten {
+            with_conn!(connection, |conn| update(sms::table.find(row.id))
+                .set((
+                    sms::phone.eq(&row.phone),
+                    sms::content.eq(&row.content),
+                    sms::params.eq(&row.params),
+                ))
+                .execute(conn))?;
+        }
+        settle::settle_all(connection, &self.not_sent, batch.now).await?;
+        Ok(())
+    }
+
+    /// Marks messages as claimed by this worker. Each must still be ready and the worker still registered,
+    /// otherwise the transaction is done again.
+    async fn mark(
+        &self,
+        connection: &mut Connection,
+        ids: &[i64],
+        batch: &CommitBatch,
+    ) -> QueryResult<()> {
+        let list = in_list(ids);
+        let nonce = self.nonce.as_str();
+        let claim = case_when(sms::claim.lt(MAX_CLAIM), sms::claim + 1).otherwise(i64::MAX);
+        let marked = with_conn!(connection, |conn| Prepared(
+            update(
+                sms::table
+                    .filter(sms::id.eq_any(&list))
+                    .filter(sms::state.eq(State::Ready.code()))
+                    .filter(exists(worker::table.find(batch.worker_id)))
+            )
+            .set((
+                sms::state.eq(State::Sending.code()),
+                sms::claim.eq(claim),
+                sms::worker_id.eq(batch.worker_id),
+                sms::claimed_at.eq(batch.now.as_millis()),
+                sms::reference.eq(or_else(sms::reference, joined(nonce, sms::id).nullable())),
+            ))
+        )
+        .execute(conn))?;
+        if marked == ids.len() {
+            Ok(())
+        } else {
+            Err(conflict("another worker claimed the same row"))
+        }
+    }
+}
+
+/// When the campaign's next message is due; `None` where none is ready.
+pub(super) async fn next_due(
+    connection: &mut Connection,
+    campaign_id: i64,
+) -> QueryResult<Option<Timestamp>> {
+    let due: Option<i64> = with_conn!(connection, |conn| sms::table
+        .filter(sms::campaign_id.eq(campaign_id))
+        .filter(sms::state.eq(State::Ready.code()))
+        .select(diesel::dsl::min(sms::due_at))
+        .get_result(conn))?;
+    Ok(due.map(Timestamp::from_millis))
+}

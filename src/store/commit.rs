@@ -1,0 +1,348 @@
+//! The group commit: one transaction that stores results, stops campaigns and claims messages. Messages are
+//! locked first and shared limits last, so that workers wait for each other only while permits are given out and
+//! committed.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use diesel::prelude::*;
+use diesel::{QueryResult, update};
+use diesel_async::RunQueryDsl;
+
+use super::candidates::{Candidates, Search};
+use super::claim::{self, ClaimCursors, ClaimKey, ClaimWrites};
+use super::connection::{Connection, transaction, with_conn};
+use super::limits::{self, Estimate, LockedLimits};
+use super::recipients::{self, Recipients};
+use super::schema::{campaign, worker};
+use super::{CampaignStatus, Store, StoreError, settle};
+use crate::limit::{DeclaredLimits, Permit, PermitAllocator, provider_scope};
+use crate::queue::batch::{self, BatchLimits, Batcher, Batches};
+use crate::queue::{Admission, ClaimedSms, ProviderClaim, Settled, Settlement};
+use crate::rate::{Rate, Rates};
+use crate::sms::{Sms, Timestamp};
+
+/// What one transaction of a worker does.
+pub struct CommitBatch {
+    pub worker_id: i64,
+    pub now: Timestamp,
+    /// The worker's requests start within this span of their permits.
+    pub tolerance: Duration,
+    pub settlements: Vec<Settlement>,
+    pub campaign_stops: Vec<CampaignStop>,
+    pub pauses: Vec<ProviderPause>,
+    /// The clock jumped: all windows of the limits count as full.
+    pub fill_limits: bool,
+    pub claims: Vec<ProviderClaim>,
+    /// How many messages one recipient may get, over all campaigns; empty: any number.
+    pub caps: Rates,
+    /// Whether a claimed message can be sent.
+    pub admit: Arc<dyn Fn(&Sms) -> Admission + Send + Sync>,
+    /// Puts the messages of a campaign together into requests.
+    pub fill: Arc<dyn Fn(&BatchLimits<'_>) -> Batcher + Send + Sync>,
+}
+
+/// A provider that asked for a pause: no worker calls it before `until`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProviderPause {
+    pub provider: String,
+    pub until: Timestamp,
+    /// The provider's reason.
+    pub reason: String,
+}
+
+/// An active campaign that is paused or stopped.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CampaignStop {
+    pub campaign_id: i64,
+    pub state: CampaignStatus,
+    pub reason: String,
+}
+
+/// Why a campaign gave fewer messages than wanted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Shortfall {
+    /// Nothing is due before this instant; `None`: nothing is ready.
+    Until(Option<Timestamp>),
+    /// It is not active.
+    Halted(CampaignStatus, Option<String>),
+    /// Another provider sends it now.
+    Moved,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct ProviderClaimed {
+    /// The new permit of each held request; `None` where there is none before `until_us`.
+    pub held: Vec<Option<Permit>>,
+    pub rows: Vec<ClaimedSms>,
+    pub shortfalls: Vec<(i64, Shortfall)>,
+    /// When the account's limits give the next permit, where they ended the claim.
+    pub next_us: Option<i64>,
+    /// The campaigns whose own limit ended their part, and when it gives the next permit.
+    pub limited: Vec<(i64, i64)>,
+    /// The number of messages that failed without a request.
+    pub refused: u64,
+}
+
+/// What a commit did; `settled` and `claims` are in the order of the batch.
+#[derive(Clone, Debug, Default)]
+pub struct CommitResult {
+    pub settled: Vec<Settled>,
+    pub claims: Vec<ProviderClaimed>,
+    /// Another worker has declared this one dead, so it got nothing.
+    pub is_worker_missing: bool,
+}
+
+/// A result, and the last key that was claimed of each campaign.
+type Committed = (CommitResult, HashMap<i64, ClaimKey>);
+
+impl Store {
+    /// Does all of the batch in one transaction.
+    pub async fn commit(&self, batch: &CommitBatch) -> Result<CommitResult, StoreError> {
+        let skips_locked = self.skips_locked().await?;
+        let (result, reached) = transaction!(self, |connection| commit(
+            connection,
+            batch,
+            &self.cursors,
+            skips_locked
+        ))?;
+        for (campaign_id, key) in reached {
+            self.cursors.advance(campaign_id, key);
+        }
+        Ok(result)
+    }
+}
+
+async fn commit(
+    connection: &mut Connection,
+    batch: &CommitBatch,
+    cursors: &ClaimCursors,
+    skips_locked: bool,
+) -> QueryResult<Committed> {
+    let mut result = CommitResult {
+        settled: settle::settle_all(connection, &batch.settlements, batch.now).await?,
+        ..CommitResult::default()
+    };
+    recipients::note_settled(connection, batch).await?;
+    stop_campaigns(connection, &batch.campaign_stops).await?;
+    let declared = declared_limits(connection, batch).await?;
+    let Some(declared) = declared else {
+        limits::pause(connection, &batch.pauses).await?;
+        result.is_worker_missing = !batch.claims.is_empty();
+        let claims = batch.claims.iter().map(|_| ProviderClaimed::default());
+        result.claims = claims.collect();
+        return Ok((result, HashMap::new()));
+    };
+    let campaigns = campaigns(connection, batch).await?;
+    let mut search = Search {
+        batch,
+        campaigns: &campaigns,
+        cursors,
+        skips_locked,
+        has_suppressed: None,
+        locked: HashMap::new(),
+        writes: ClaimWrites::new(),
+        recipients: Recipients::lock(connection, batch).await?,
+    };
+    let mut estimates = Estimate::of_all(connection, batch, &campaigns).await?;
+    let mut found = Vec::new();
+    for (claim, estimate) in batch.claims.iter().zip(&mut estimates) {
+        found.push(search.run(connection, claim, estimate).await?);
+    }
+    let mut writes = search.writes;
+    let mut reached = HashMap::new();
+    let mut locked = LockedLimits::lock(connection, batch, &campaigns, &declared).await?;
+    for (claim, candidates) in batch.claims.iter().zip(found) {
+        let limits = declared.agreed(&claim.provider, &claim.limits);
+        let claimed = permit(
+            (batch, claim),
+            &limits,
+            candidates,
+            &mut locked,
+            &mut writes,
+            &mut reached,
+        );
+        result.claims.push(claimed);
+    }
+    locked.store(connection).await?;
+    writes.write(connection, batch).await?;
+    recipients::note_claimed(connection, batch, &result.claims).await?;
+    let shortfalls = result.claims.iter_mut();
+    for (campaign_id, shortfall) in shortfalls.flat_map(|claim| &mut claim.shortfalls) {
+        if let Shortfall::Until(next) = shortfall {
+            *next = claim::next_due(connection, *campaign_id).await?;
+        }
+    }
+    Ok((result, reached))
+}
+
+async fn stop_campaigns(connection: &mut Connection, stops: &[CampaignStop]) -> QueryResult<()> {
+    for stop in stops {
+        with_conn!(connection, |conn| update(
+            campaign::table.find(stop.campaign_id)
+        )
+        .filter(campaign::state.eq(CampaignStatus::Active.code()))
+        .set((
+            campaign::state.eq(stop.state.code()),
+            campaign::state_reason.eq(&stop.reason),
+        ))
+        .execute(conn))?;
+    }
+    Ok(())
+}
+
+/// The limits that all workers declare, with those of this one up to date; `None` where nothing is claimed or the
+/// worker is not registered any more.
+async fn declared_limits(
+    connection: &mut Connection,
+    batch: &CommitBatch,
+) -> QueryResult<Option<DeclaredLimits>> {
+    if batch.claims.is_empty() {
+        return Ok(None);
+    }
+    let workers: Vec<(i64, String)> = with_conn!(connection, |conn| worker::table
+        .select((worker::id, worker::limits))
+        .load(conn))?;
+    let mut declared = DeclaredLimits::of(workers, batch.worker_id);
+    let own = batch.claims.iter();
+    let own = own.map(|claim| (claim.provider.as_str(), claim.limits.as_slice()));
+    let changed = declared.as_mut().and_then(|all| all.declare(own));
+    if let Some(limits) = changed {
+        with_conn!(connection, |conn| update(
+            worker::table.find(batch.worker_id)
+        )
+        .set(worker::limits.eq(&limits))
+        .execute(conn))?;
+    }
+    Ok(declared)
+}
+
+/// What a claim needs to know of a campaign.
+pub(super) struct ClaimedCampaign {
+    pub(super) status: CampaignStatus,
+    pub(super) reason: Option<String>,
+    pub(super) provider: Option<String>,
+    pub(super) limits: Rates,
+}
+
+async fn campaigns(
+    connection: &mut Connection,
+    batch: &CommitBatch,
+) -> QueryResult<HashMap<i64, ClaimedCampaign>> {
+    type Row = (i64, i32, Option<String>, String, Option<String>);
+    let mut ids = BTreeSet::new();
+    for claim in &batch.claims {
+        let held = claim.held.iter().chain(&claim.released);
+        ids.extend(held.map(|held| held.campaign_id));
+        ids.extend(claim.campaigns.iter().map(|campaign| campaign.campaign_id));
+    }
+    let rows: Vec<Row> = with_conn!(connection, |conn| campaign::table
+        .filter(campaign::id.eq_any(&ids))
+        .select((
+            campaign::id,
+            campaign::state,
+            campaign::state_reason,
+            campaign::rate,
+            campaign::provider,
+        ))
+        .load(conn))?;
+    let of = |(id, status, reason, rate, provider): Row| {
+        let campaign = ClaimedCampaign {
+            status: CampaignStatus::of(status),
+            reason,
+            provider,
+            limits: rate.parse().unwrap_or_default(),
+        };
+        (id, campaign)
+    };
+    Ok(rows.into_iter().map(of).collect())
+}
+
+/// Gives permits to the candidates of one provider, and claims those that get one.
+fn permit(
+    (batch, claim): (&CommitBatch, &ProviderClaim),
+    limits: &[Rate],
+    candidates: Candidates,
+    locked: &mut LockedLimits,
+    writes: &mut ClaimWrites,
+    reached: &mut HashMap<i64, ClaimKey>,
+) -> ProviderClaimed {
+    let scope = provider_scope(&claim.provider);
+    let mut account = locked.accounts.remove(&scope).unwrap_or_default();
+    account.begin(limits, batch.worker_id, claim.from_us, batch.tolerance);
+    if batch.fill_limits {
+        account.fill(claim.from_us);
+    }
+    let mut allocator = PermitAllocator::new(claim.terms(), account, batch.fill_limits);
+    let mut claimed = ProviderClaimed {
+        shortfalls: candidates.shortfalls,
+        refused: candidates.refused,
+        ..ProviderClaimed::default()
+    };
+    for (start_us, unused) in claim.unused() {
+        let own = locked.campaigns.entry(unused.campaign_id).or_default();
+        allocator.give_back(own, unused.cost, start_us);
+    }
+    for held in &claim.held {
+        let own = locked.campaigns.entry(held.campaign_id).or_default();
+        let permit = allocator.allocate(own, held.cost, claim.until_us);
+        claimed.held.push(permit);
+        let next_us = own
+            .next_us
+            .take()
+            .map(|next_us| (held.campaign_id, next_us));
+        claimed.limited.extend(next_us);
+    }
+    for found in candidates.of_campaigns {
+        let campaign_id = found.campaign.campaign_id;
+        let own = locked.campaigns.entry(campaign_id).or_default();
+        let max_batch = found.campaign.max_batch;
+        let available = allocator.available(own, found.wanted, max_batch);
+        let begun = batch::count(&claimed.rows);
+        let left = claim.max_requests.saturating_sub(begun);
+        let max_cost = allocator.max_request_cost(own);
+        let mut batches = Batches::begin(claim, found.campaign, left, max_cost, &*batch.fill);
+        let mut not_claimed = Vec::new();
+        for item in found.items.into_iter().take(available as usize) {
+            not_claimed.extend(batches.place(item));
+        }
+        let mut keys = Vec::new();
+        let (rows, without) = batches.permit(begun, &mut allocator, own, |key, sms, phone| {
+            keys.push(*key);
+            writes.ids.push(sms.id);
+            writes.note_phone(sms, phone);
+        });
+        claimed.rows.extend(rows);
+        // What is not claimed must be found again, so the cursor stays before it.
+        let first_left = not_claimed
+            .iter()
+            .chain(&without)
+            .map(|item| item.key)
+            .min();
+        let before = |key: &ClaimKey| first_left.is_none_or(|first| *key < first);
+        if let Some(key) = keys.into_iter().filter(before).max() {
+            reached.insert(campaign_id, key);
+        }
+        if available < found.wanted {
+            allocator.note_exhausted(own, max_batch);
+        }
+        let next_us = own.next_us.take().map(|next_us| (campaign_id, next_us));
+        claimed.limited.extend(next_us);
+        if found.is_short {
+            // The instant is looked up once all claims are written.
+            claimed
+                .shortfalls
+                .push((campaign_id, Shortfall::Until(None)));
+        }
+    }
+    claimed.next_us = allocator.next_us;
+    if allocator.is_changed {
+        locked.changed.insert(scope.clone());
+    }
+    locked.accounts.insert(scope, allocator.account);
+    claimed
+}
+
+#[cfg(test)]
+mod tests;

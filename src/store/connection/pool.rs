@@ -1,0 +1,240 @@
+//! The connections of one process to its database: a few, kept while they are good. On servers each is made to
+//! the first host that can be written; SQLite has one connection that writes and one that reads.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use diesel::result::Error;
+use tokio::sync::{Semaphore, SemaphorePermit};
+
+use super::sqlite::SqliteFile;
+use super::{ConnectError, Connection, ServerKind, ServerUrl, Symptom, mysql, postgres, sqlite};
+use crate::store::{Fault, StoreError};
+
+/// Connections to a server: for the dispatcher, its heartbeat, maintenance and reports.
+const SERVER_CONNECTIONS: usize = 4;
+/// How long to wait for the answer of a host.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// What a connection is wanted for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::store) enum Lane {
+    Read,
+    Write,
+}
+
+/// Where the database is.
+pub(in crate::store) enum Location {
+    File(SqliteFile),
+    Server(ServerUrl),
+}
+
+pub(in crate::store) struct Pool {
+    location: Location,
+    /// The database as errors and reports name it.
+    name: String,
+    /// For writing, and where there is a second one for reading.
+    lanes: Vec<Connections>,
+    /// The host that was used last: all connections stay with one while it is good.
+    current: AtomicUsize,
+}
+
+struct Connections {
+    idle: Mutex<Vec<Connection>>,
+    permits: Semaphore,
+}
+
+/// A connection in use. Dropped without `give_back`, it is closed.
+pub(in crate::store) struct PooledConnection<'a> {
+    pool: &'a Pool,
+    lane: &'a Connections,
+    connection: Connection,
+    _permit: SemaphorePermit<'a>,
+}
+
+impl Connections {
+    fn new(most: usize) -> Self {
+        Self {
+            idle: Mutex::default(),
+            permits: Semaphore::new(most),
+        }
+    }
+}
+
+impl Pool {
+    pub(in crate::store) fn new(location: Location) -> Self {
+        let (name, lanes) = match &location {
+            Location::File(file) if file.is_only_read() => (file.path().to_owned(), vec![1]),
+            Location::File(file) => (file.path().to_owned(), vec![1, 1]),
+            Location::Server(url) => (url.to_string(), vec![SERVER_CONNECTIONS]),
+        };
+        Self {
+            location,
+            name,
+            lanes: lanes.into_iter().map(Connections::new).collect(),
+            current: AtomicUsize::new(0),
+        }
+    }
+
+    pub(in crate::store) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The url of a server; `None` for a file.
+    pub(in crate::store) fn server(&self) -> Option<&ServerUrl> {
+        match &self.location {
+            Location::File(_) => None,
+            Location::Server(url) => Some(url),
+        }
+    }
+
+    /// The host that was used last.
+    pub(super) fn host(&self) -> String {
+        let Some(url) = self.server() else {
+            return String::new();
+        };
+        let current = self.current.load(Ordering::Relaxed);
+        match (&url.socket, url.hosts.get(current)) {
+            (Some(socket), _) => socket.display().to_string(),
+            (None, Some((host, port))) => format!("{host}:{port}"),
+            (None, None) => String::new(),
+        }
+    }
+
+    pub(in crate::store) async fn take(
+        &self,
+        lane: Lane,
+    ) -> Result<PooledConnection<'_>, StoreError> {
+        let lane = match lane {
+            Lane::Write => &self.lanes[0],
+            Lane::Read => self.lanes.last().unwrap_or(&self.lanes[0]),
+        };
+        let permit = lane.permits.acquire().await;
+        let permit = permit.expect("the semaphore is never closed");
+        let idle = lane.idle.lock().ok().and_then(|mut idle| idle.pop());
+        let connection = match (idle, &self.location) {
+            (Some(connection), _) => connection,
+            (None, Location::Server(url)) => self.connect(url).await?,
+            (None, Location::File(file)) => {
+                let reads = std::ptr::eq(lane, self.lanes.last().unwrap_or(lane))
+                    && (self.lanes.len() > 1 || file.is_only_read());
+                Connection::Sqlite(Box::new(sqlite::in_place(|| file.connect(reads))?))
+            }
+        };
+        Ok(PooledConnection {
+            pool: self,
+            lane,
+            connection,
+            _permit: permit,
+        })
+    }
+
+    /// Tries the hosts, first the one that was used last.
+    async fn connect(&self, url: &ServerUrl) -> Result<Connection, StoreError> {
+        let first = self.current.load(Ordering::Relaxed);
+        let mut errors: Vec<(String, ConnectError)> = Vec::new();
+        for step in 0..url.hosts.len() {
+            let index = (first + step) % url.hosts.len();
+            let (host, port) = &url.hosts[index];
+            let connected = match url.kind {
+                ServerKind::Postgres => postgres::connect(url, host, *port, CONNECT_TIMEOUT).await,
+                ServerKind::Mysql => mysql::connect(url, host, *port, CONNECT_TIMEOUT).await,
+            };
+            match connected {
+                Ok(connection) => {
+                    if step > 0 {
+                        tracing::warn!(host, port, "the database is reached at another host");
+                    }
+                    self.current.store(index, Ordering::Relaxed);
+                    return Ok(connection);
+                }
+                Err(error) => errors.push((format!("{host}:{port}"), error)),
+            }
+        }
+        Err(self.unreachable(errors))
+    }
+
+    fn unreachable(&self, errors: Vec<(String, ConnectError)>) -> StoreError {
+        // One of several that may come back is worth waiting for.
+        let passes = |error: &ConnectError| matches!(error.fault, Fault::Away | Fault::Replica);
+        let several = errors.len() > 1;
+        let fault = if several && errors.iter().any(|(_, error)| passes(error)) {
+            Fault::Away
+        } else {
+            errors.first().map_or(Fault::Away, |(_, one)| one.fault)
+        };
+        let reasons: Vec<String> = errors
+            .into_iter()
+            .map(|(host, error)| {
+                if several {
+                    format!("{host}: {}", error.reason)
+                } else {
+                    error.reason
+                }
+            })
+            .collect();
+        StoreError::new(&self.name, fault, reasons.join("; "))
+    }
+
+    /// The error of a statement, as callers see it.
+    pub(super) fn error(&self, symptom: Symptom, error: &Error) -> StoreError {
+        if let Location::File(file) = &self.location {
+            return sqlite::store_error(file.path(), error);
+        }
+        let fault = match symptom {
+            Symptom::Conflict => Fault::Busy,
+            Symptom::Lost => Fault::Away,
+            Symptom::ReadOnly => Fault::Replica,
+            Symptom::Full => Fault::Full,
+            Symptom::Refused => Fault::Refused,
+            Symptom::TooLarge | Symptom::Other => Fault::Other,
+        };
+        StoreError::new(&self.name, fault, super::message(error))
+    }
+}
+
+impl PooledConnection<'_> {
+    pub(in crate::store) fn connection(&mut self) -> &mut Connection {
+        &mut self.connection
+    }
+
+    pub(super) fn symptom(&self, error: &Error) -> Symptom {
+        self.connection.symptom(error)
+    }
+
+    /// The error of a statement on this connection, as callers see it.
+    pub(in crate::store) fn store_error(&self, error: &Error) -> StoreError {
+        self.pool.error(self.symptom(error), error)
+    }
+
+    /// Keeps the connection for the next query.
+    pub(in crate::store) fn give_back(self) {
+        if let Ok(mut idle) = self.lane.idle.lock() {
+            idle.push(self.connection);
+        }
+    }
+
+    /// Rolls back and keeps the connection, if it is good.
+    pub(super) async fn roll_back(mut self) {
+        if self.can_roll_back().await {
+            self.give_back();
+        }
+    }
+
+    /// Rolls back what was begun; false where the connection is lost.
+    pub(super) async fn can_roll_back(&mut self) -> bool {
+        let is_sqlite = self.connection.is_sqlite();
+        let rolled_back =
+            tokio::time::timeout(CONNECT_TIMEOUT, self.connection.run("ROLLBACK")).await;
+        // SQLite reports an error where no transaction is open.
+        is_sqlite || matches!(rolled_back, Ok(Ok(())))
+    }
+
+    /// Closes this connection and the idle ones, which are likely to be lost too.
+    pub(super) fn close_all(self) {
+        if let Ok(mut idle) = self.lane.idle.lock() {
+            idle.clear();
+        }
+    }
+}

@@ -1,0 +1,309 @@
+//! SQLite: one file, one transaction at a time. Its futures are ready at the first poll, so a whole transaction
+//! runs in one poll and cannot be left open by a caller that is cancelled.
+
+use std::fs::OpenOptions;
+use std::future::{Future, Ready, ready};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+
+use diesel::connection::{LoadConnection, SimpleConnection};
+use diesel::prelude::*;
+use diesel::query_builder::{AsQuery, AstPass, Query, QueryFragment, QueryId};
+use diesel::result::Error;
+use diesel::row::IntoOwnedRow;
+use diesel::sql_types::Untyped;
+use diesel::sqlite::{Sqlite, SqliteConnection};
+use diesel_async::{AsyncConnectionCore, SimpleAsyncConnection};
+use futures_util::stream;
+use tokio::runtime::{Handle, RuntimeFlavor};
+
+use super::message;
+use crate::store::error::DAMAGED;
+use crate::store::{Access, Fault, StoreError};
+
+/// Takes the write lock at once, so that a transaction never has to be given up for another one.
+pub(super) const BEGIN: &str = "BEGIN IMMEDIATE";
+
+/// SQLite waits for locks of other processes. The cache (in KiB) is small because only the head of the queue is
+/// in use.
+const SETTINGS: &str = "PRAGMA busy_timeout = 30000; PRAGMA synchronous = FULL; \
+     PRAGMA cache_size = -4096; PRAGMA temp_store = MEMORY; PRAGMA journal_size_limit = 67108864;";
+
+/// Reports scan whole indexes and must not fill the memory.
+const READING: &str = "PRAGMA query_only = ON; PRAGMA cache_size = -1024";
+
+/// Dedupe keys come in random order, so an import touches all of their index: it is kept in memory (in KiB) and
+/// written back seldom (in pages).
+pub(super) const IMPORTING: &str = "PRAGMA cache_size = -65536; PRAGMA wal_autocheckpoint = 16384";
+
+type BorrowedRow = <SqliteConnection as LoadConnection>::Row<'static, 'static>;
+type OwnedRow = <BorrowedRow as IntoOwnedRow<'static, Sqlite>>::OwnedRow;
+type Rows = stream::Iter<std::vec::IntoIter<QueryResult<OwnedRow>>>;
+
+/// A connection whose futures are ready at once.
+pub(in crate::store) struct InlineSqlite(SqliteConnection);
+
+impl InlineSqlite {
+    fn rows<T>(&mut self, source: T) -> QueryResult<Rows>
+    where
+        T: AsQuery,
+        T::Query: QueryFragment<Sqlite> + QueryId,
+    {
+        let mut cache = Default::default();
+        let rows = LoadConnection::load(&mut self.0, AnyRow(source.as_query()))?;
+        let rows: Vec<_> = rows.map(|row| Ok(row?.into_owned(&mut cache))).collect();
+        Ok(stream::iter(rows))
+    }
+}
+
+#[cfg(test)]
+impl InlineSqlite {
+    /// Calls `observe` for each event of the connection.
+    pub(in crate::store) fn observe(&mut self, observe: impl diesel::connection::Instrumentation) {
+        diesel::connection::Connection::set_instrumentation(&mut self.0, observe);
+    }
+}
+
+impl SimpleAsyncConnection for InlineSqlite {
+    async fn batch_execute(&mut self, query: &str) -> QueryResult<()> {
+        self.0.batch_execute(query)
+    }
+}
+
+impl AsyncConnectionCore for InlineSqlite {
+    type ExecuteFuture<'conn, 'query> = Ready<QueryResult<usize>>;
+    type LoadFuture<'conn, 'query> = Ready<QueryResult<Rows>>;
+    type Stream<'conn, 'query> = Rows;
+    type Row<'conn, 'query> = OwnedRow;
+    type Backend = Sqlite;
+
+    fn load<'conn, 'query, T>(&'conn mut self, source: T) -> Self::LoadFuture<'conn, 'query>
+    where
+        T: AsQuery + 'query,
+        T::Query: QueryFragment<Sqlite> + QueryId + 'query,
+    {
+        ready(self.rows(source))
+    }
+
+    fn execute_returning_count<'conn, 'query, T>(
+        &'conn mut self,
+        source: T,
+    ) -> Self::ExecuteFuture<'conn, 'query>
+    where
+        T: QueryFragment<Sqlite> + QueryId + 'query,
+    {
+        ready(diesel::connection::Connection::execute_returning_count(
+            &mut self.0,
+            &source,
+        ))
+    }
+}
+
+/// A query whose rows are read into their types later.
+struct AnyRow<Q>(Q);
+
+impl<Q: QueryFragment<Sqlite>> QueryFragment<Sqlite> for AnyRow<Q> {
+    fn walk_ast<'b>(&'b self, pass: AstPass<'_, 'b, Sqlite>) -> QueryResult<()> {
+        self.0.walk_ast(pass)
+    }
+
+    fn is_safe_to_cache_prepared(&self, backend: &Sqlite) -> QueryResult<bool> {
+        self.0.is_safe_to_cache_prepared(backend)
+    }
+}
+
+impl<Q: QueryId> QueryId for AnyRow<Q> {
+    type QueryId = Q::QueryId;
+
+    const HAS_STATIC_QUERY_ID: bool = Q::HAS_STATIC_QUERY_ID;
+}
+
+impl<Q> Query for AnyRow<Q> {
+    type SqlType = Untyped;
+}
+
+/// Runs a future of SQLite's to its end.
+pub(in crate::store) fn run_inline<F: Future>(future: F) -> F::Output {
+    in_place(|| {
+        let mut context = Context::from_waker(Waker::noop());
+        match pin!(future).poll(&mut context) {
+            Poll::Ready(output) => output,
+            Poll::Pending => unreachable!("queries on SQLite are ready at once"),
+        }
+    })
+}
+
+/// Runs work that blocks; other tasks of the runtime go on where it has several threads.
+pub(super) fn in_place<T>(work: impl FnOnce() -> T) -> T {
+    match Handle::try_current().map(|runtime| runtime.runtime_flavor()) {
+        Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(work),
+        _ => work(),
+    }
+}
+
+/// A database file, and what may be done to it.
+pub(in crate::store) struct SqliteFile {
+    path: String,
+    access: Access,
+}
+
+impl SqliteFile {
+    /// Checks the path before SQLite touches it, and creates the file where that is allowed.
+    pub(in crate::store) fn new(path: &str, access: Access) -> Result<Self, StoreError> {
+        check_path(path, access)?;
+        if access == Access::Create {
+            create_private(path);
+        }
+        Ok(Self {
+            path: path.to_owned(),
+            access,
+        })
+    }
+
+    pub(in crate::store) fn path(&self) -> &str {
+        &self.path
+    }
+
+    pub(super) fn is_only_read(&self) -> bool {
+        self.access == Access::Read
+    }
+
+    /// A connection that writes, or one that only reads.
+    pub(super) fn connect(&self, reads: bool) -> Result<InlineSqlite, StoreError> {
+        if self.is_only_read() {
+            return self.connect_to_read();
+        }
+        let mut connection = establish(&self.path, &self.path)?;
+        if reads {
+            execute(&mut connection, READING, &self.path)?;
+        }
+        Ok(InlineSqlite(connection))
+    }
+
+    /// Opens a file that may be read-only, in a folder that may be.
+    fn connect_to_read(&self) -> Result<InlineSqlite, StoreError> {
+        let open = |mode: &str| {
+            let uri = format!("file:{}?{mode}", uri_path(&self.path));
+            let mut connection = establish(&uri, &self.path)?;
+            execute(&mut connection, READING, &self.path)?;
+            // Without a read a file that cannot be opened is not found out.
+            execute(
+                &mut connection,
+                "SELECT count(*) FROM sqlite_master",
+                &self.path,
+            )?;
+            Ok(InlineSqlite(connection))
+        };
+        let opened = open("mode=rw");
+        // A file in WAL mode needs a second file in its folder, which a read-only folder cannot get. Without a
+        // log no other process is writing, and the file is complete.
+        let cannot_write = opened.as_ref().is_err_and(|error: &StoreError| {
+            matches!(error.fault(), Fault::Missing | Fault::ReadOnly)
+        });
+        if cannot_write && !has_log(&self.path) {
+            return open("immutable=1");
+        }
+        opened
+    }
+}
+
+fn check_path(path: &str, access: Access) -> Result<(), StoreError> {
+    let file = Path::new(path);
+    let folder = file
+        .parent()
+        .filter(|folder| !folder.as_os_str().is_empty());
+    let (fault, reason) = if path.is_empty() {
+        return Err(StoreError::new("sqlite://", Fault::Url, "names no file"));
+    } else if file.is_dir() {
+        (Fault::Foreign, "is a folder, not a database".to_owned())
+    } else if file.exists() {
+        return Ok(());
+    } else if access != Access::Create {
+        (Fault::Missing, "there is no such database".to_owned())
+    } else if let Some(folder) = folder.filter(|folder| !folder.is_dir()) {
+        let reason = format!("its folder `{}` does not exist", folder.display());
+        (Fault::Missing, reason)
+    } else {
+        return Ok(());
+    };
+    Err(StoreError::new(path, fault, reason))
+}
+
+/// Opens a path or a `file:` URI; `path` is what errors name.
+fn establish(url: &str, path: &str) -> Result<SqliteConnection, StoreError> {
+    let mut connection = SqliteConnection::establish(url).map_err(|error| {
+        let text = error.to_string().to_lowercase();
+        classify(path, &text, || format!("cannot be opened: {text}"))
+    })?;
+    execute(&mut connection, SETTINGS, path)?;
+    Ok(connection)
+}
+
+fn execute(connection: &mut SqliteConnection, sql: &str, path: &str) -> Result<(), StoreError> {
+    connection
+        .batch_execute(sql)
+        .map_err(|error| store_error(path, &error))
+}
+
+/// Makes the file readable by its owner only; SQLite gives its other files the same permissions.
+fn create_private(path: &str) {
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true).mode(0o600);
+    // Where it exists or cannot be created, SQLite's own error is better.
+    options.open(path).map(drop).unwrap_or_default();
+}
+
+/// The path as a part of a URI.
+fn uri_path(path: &str) -> String {
+    path.replace('%', "%25")
+        .replace('?', "%3f")
+        .replace('#', "%23")
+}
+
+/// Whether the write-ahead log has anything in it.
+fn has_log(path: &str) -> bool {
+    std::fs::metadata(format!("{path}-wal")).is_ok_and(|log| log.len() > 0)
+}
+
+pub(super) fn store_error(path: &str, error: &Error) -> StoreError {
+    let text = message(error);
+    classify(path, &text.to_lowercase(), || text.clone())
+}
+
+/// Tells SQLite's errors apart by their messages: diesel hides their codes.
+fn classify(path: &str, text: &str, otherwise: impl FnOnce() -> String) -> StoreError {
+    let known: [(&[&str], Fault, &str); 6] = [
+        (&["not a database", "malformed"], Fault::Foreign, DAMAGED),
+        (
+            &["readonly", "read-only"],
+            Fault::ReadOnly,
+            "cannot be written",
+        ),
+        (&["is full"], Fault::Full, "its disk is full"),
+        (
+            &["locked", "busy"],
+            Fault::Busy,
+            "is locked by another program",
+        ),
+        (
+            &["disk i/o"],
+            Fault::Away,
+            "cannot be read or written: disk I/O error",
+        ),
+        (&["unable to open"], Fault::Missing, "cannot be opened"),
+    ];
+    let found = known
+        .into_iter()
+        .find(|(words, ..)| words.iter().any(|word| text.contains(word)));
+    if let Some((_, fault, reason)) = found {
+        return StoreError::new(path, fault, reason);
+    }
+    let fault = if text.contains("constraint failed") {
+        Fault::Refused
+    } else {
+        Fault::Other
+    };
+    StoreError::new(path, fault, otherwise())
+}

@@ -1,0 +1,318 @@
+//! The url of a server.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+use secrecy::SecretString;
+
+use super::{mysql, postgres};
+
+/// The servers that smsq speaks with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::store) enum ServerKind {
+    Postgres,
+    /// Or MariaDB.
+    Mysql,
+}
+
+/// A server's url, taken apart. `Display` shows it without the password.
+#[derive(Clone)]
+pub(in crate::store) struct ServerUrl {
+    pub(in crate::store) kind: ServerKind,
+    pub(super) user: String,
+    pub(super) password: Option<SecretString>,
+    /// In the order in which they are tried: names or numbers, and ports.
+    pub(super) hosts: Vec<(String, u16)>,
+    /// A socket of this host, instead of the network.
+    pub(super) socket: Option<PathBuf>,
+    pub(super) database: String,
+    pub(super) encrypted: bool,
+    /// Certificates of an authority of one's own, in PEM.
+    pub(super) authority: Option<PathBuf>,
+    /// Rows are claimed by comparing and setting, as if the server could not skip locked ones.
+    pub(super) skips_locked: bool,
+    /// Nothing is written: a replica or a user who may not write is good enough.
+    pub(in crate::store) is_only_read: bool,
+}
+
+const PARAMETERS: &str = "`tls=required|off`, `tls_ca=FILE`, `socket=PATH`, `skip_locked=off`";
+
+impl ServerKind {
+    pub(in crate::store) fn of(scheme: &str) -> Option<Self> {
+        match scheme {
+            "postgres" | "postgresql" => Some(Self::Postgres),
+            "mysql" | "mariadb" => Some(Self::Mysql),
+            _ => None,
+        }
+    }
+
+    /// The expression for the server's clock, in milliseconds since the Unix epoch.
+    pub(in crate::store) const fn clock(self) -> &'static str {
+        match self {
+            Self::Postgres => postgres::CLOCK,
+            Self::Mysql => mysql::CLOCK,
+        }
+    }
+
+    const fn port(self) -> u16 {
+        match self {
+            Self::Postgres => 5432,
+            Self::Mysql => 3306,
+        }
+    }
+
+    const fn scheme(self) -> &'static str {
+        match self {
+            Self::Postgres => "postgres",
+            Self::Mysql => "mysql",
+        }
+    }
+}
+
+impl ServerUrl {
+    /// Reads `scheme://user:password@host1:port,host2/database?parameters`; the error says what is
+    /// wrong, and names no password.
+    pub(in crate::store) fn parse(kind: ServerKind, url: &str) -> Result<Self, String> {
+        let rest = url.split_once("://").map_or("", |(_, rest)| rest);
+        let end = rest.find(['/', '?']).unwrap_or(rest.len());
+        if rest[end..].contains('@') {
+            return Err(
+                "has an `@` behind its host: in a user, a password or a path write `/` as `%2F`, \
+                 `?` as `%3F` and `@` as `%40`"
+                    .to_owned(),
+            );
+        }
+        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let (authority, database) = rest.split_once('/').unwrap_or((rest, ""));
+        let (login, hosts) = authority.rsplit_once('@').unwrap_or(("", authority));
+        let (user, password) = match login.split_once(':') {
+            Some((user, password)) => (user, Some(decoded(password)?)),
+            None => (login, None),
+        };
+        let mut parsed = Self {
+            kind,
+            user: decoded(user)?,
+            password: password.map(SecretString::from),
+            hosts: Vec::new(),
+            socket: None,
+            database: decoded(database)?,
+            encrypted: true,
+            authority: None,
+            skips_locked: true,
+            is_only_read: false,
+        };
+        for host in hosts.split(',').filter(|host| !host.is_empty()) {
+            parsed.hosts.push(host_and_port(host, kind.port())?);
+        }
+        if parsed.hosts.is_empty() {
+            parsed.hosts.push(("127.0.0.1".to_owned(), kind.port()));
+        }
+        // Nobody listens in between, and hardly anybody has a certificate for it.
+        parsed.encrypted = !parsed.hosts.iter().all(|(host, _)| is_loopback(host));
+        for (key, value) in url::form_urlencoded::parse(query.as_bytes()) {
+            parsed.set(&key, &value)?;
+        }
+        if parsed.user.is_empty() {
+            return Err("names no user: write it like `user@host/database`".to_owned());
+        }
+        if parsed.database.is_empty() {
+            return Err("names no database: write it like `user@host/database`".to_owned());
+        }
+        Ok(parsed)
+    }
+
+    /// Whether a host that cannot be written may be taken. Of several, one that can be written is looked for.
+    pub(super) fn takes_read_only(&self) -> bool {
+        self.is_only_read && self.hosts.len() == 1
+    }
+
+    fn set(&mut self, key: &str, value: &str) -> Result<(), String> {
+        let known = match (key, value.to_ascii_lowercase().as_str()) {
+            ("tls" | "sslmode" | "ssl-mode", "off" | "disable" | "disabled") => {
+                self.encrypted = false;
+                true
+            }
+            (
+                "tls" | "sslmode" | "ssl-mode",
+                "required" | "require" | "verify-ca" | "verify-full" | "verify_ca"
+                | "verify_identity",
+            ) => {
+                self.encrypted = true;
+                true
+            }
+            ("tls_ca" | "sslrootcert" | "ssl-ca", _) => {
+                self.authority = Some(value.into());
+                true
+            }
+            ("socket", _) => {
+                self.socket = Some(value.into());
+                self.encrypted = false;
+                true
+            }
+            ("skip_locked", "on" | "off") => {
+                self.skips_locked = value.eq_ignore_ascii_case("on");
+                true
+            }
+            // Every host of a list is asked whether it can be written, the first that can is taken.
+            ("target_session_attrs", "read-write" | "primary") => true,
+            _ => false,
+        };
+        if known {
+            Ok(())
+        } else {
+            let is_secret = ["pass", "pwd", "secret"]
+                .iter()
+                .any(|word| key.contains(word));
+            let value = if is_secret { "…" } else { value };
+            Err(format!("has `{key}={value}`; it may have {PARAMETERS}"))
+        }
+    }
+}
+
+impl fmt::Display for ServerUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}://{}@", self.kind.scheme(), self.user)?;
+        if let Some(socket) = &self.socket {
+            return write!(f, "{}/{}", socket.display(), self.database);
+        }
+        for (index, (host, port)) in self.hosts.iter().enumerate() {
+            let comma = if index == 0 { "" } else { "," };
+            if *port == self.kind.port() {
+                write!(f, "{comma}{host}")?;
+            } else {
+                write!(f, "{comma}{host}:{port}")?;
+            }
+        }
+        write!(f, "/{}", self.database)
+    }
+}
+
+/// The url with the password in it; one that has a password already keeps its own.
+pub(in crate::store) fn with_password(url: &str, password: &str) -> String {
+    let Some((scheme, rest)) = url.split_once("://") else {
+        return url.to_owned();
+    };
+    let authority = rest.split(['/', '?']).next().unwrap_or(rest);
+    let Some((login, _)) = authority.rsplit_once('@') else {
+        return url.to_owned();
+    };
+    if login.contains(':') || ServerKind::of(scheme).is_none() {
+        return url.to_owned();
+    }
+    let password = utf8_percent_encode(password, NON_ALPHANUMERIC);
+    format!("{scheme}://{login}:{password}{}", &rest[login.len()..])
+}
+
+fn decoded(text: &str) -> Result<String, String> {
+    let decoded = percent_decode_str(text).decode_utf8();
+    decoded
+        .map(std::borrow::Cow::into_owned)
+        .map_err(|_| "has a part that is not UTF-8".to_owned())
+}
+
+fn host_and_port(text: &str, port: u16) -> Result<(String, u16), String> {
+    let bracketed = text.strip_prefix('[').and_then(|rest| rest.split_once(']'));
+    let (host, rest) = match bracketed {
+        Some((host, rest)) => (host, rest.strip_prefix(':')),
+        None => match text.split_once(':') {
+            Some((host, port)) => (host, Some(port)),
+            None => (text, None),
+        },
+    };
+    let Some(rest) = rest else {
+        return Ok((host.to_owned(), port));
+    };
+    match rest.parse() {
+        Ok(port) => Ok((host.to_owned(), port)),
+        // It may be a part of a password, so it is not quoted.
+        Err(_) => Err("has something else where a port should be".to_owned()),
+    }
+}
+
+fn is_loopback(host: &str) -> bool {
+    let number: Option<std::net::IpAddr> = host.parse().ok();
+    host == "localhost" || number.is_some_and(|number| number.is_loopback())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use secrecy::ExposeSecret;
+
+    fn mysql(url: &str) -> Result<ServerUrl, String> {
+        ServerUrl::parse(ServerKind::Mysql, url)
+    }
+
+    #[test]
+    fn a_url_may_name_several_hosts() {
+        let parsed = mysql("mysql://me:p%40ss@one,two:3307,[::1]:3308/queue").expect("a url");
+        let hosts = [("one", 3306), ("two", 3307), ("::1", 3308)];
+        assert_eq!(
+            parsed.hosts,
+            hosts.map(|(host, port)| (host.to_owned(), port))
+        );
+        let password = parsed.password.as_ref().expect("a password");
+        assert_eq!(password.expose_secret(), "p@ss");
+        assert_eq!(parsed.to_string(), "mysql://me@one,two:3307,::1:3308/queue");
+    }
+
+    #[test]
+    fn only_this_host_is_spoken_to_in_the_clear_unasked() {
+        for (url, encrypted) in [
+            ("mysql://me@localhost/queue", false),
+            ("mysql://me@127.0.0.1/queue", false),
+            ("mysql://me@db.example.net/queue", true),
+            ("mysql://me@127.0.0.1,db.example.net/queue", true),
+            ("mysql://me@db.example.net/queue?tls=off", false),
+            ("mysql://me@localhost/queue?ssl-mode=REQUIRED", true),
+            (
+                "mysql://me@host/queue?socket=/run/mysqld/mysqld.sock",
+                false,
+            ),
+        ] {
+            assert_eq!(mysql(url).expect("a url").encrypted, encrypted, "{url}");
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_url_is_said_without_its_password() {
+        for (url, said) in [
+            ("mysql://me:secret@host", "names no database"),
+            ("mysql://host/queue", "names no user"),
+            (
+                "mysql://me:secret@host:port/queue",
+                "where a port should be",
+            ),
+            ("mysql://me:se/secret@host/queue", "write `/` as `%2F`"),
+            ("mysql://me:se?secret@host/queue", "write `/` as `%2F`"),
+            ("mysql://me:se@x/secret@host/queue", "write `/` as `%2F`"),
+            ("mysql://me:se@x?secret@host/queue", "write `/` as `%2F`"),
+            ("mysql://me@host:secret/queue", "where a port should be"),
+            (
+                "mysql://me:secret@host/queue?tsl=off",
+                "has `tsl=off`; it may have `tls=",
+            ),
+            ("mysql://me@host/queue?password=secret", "has `password=…`"),
+        ] {
+            let error = mysql(url).err().expect("an error");
+            assert!(error.contains(said), "{url}: {error}");
+            assert!(!error.contains("secret"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_password_is_put_in_where_the_url_has_none() {
+        for (url, whole) in [
+            ("mysql://me@host/queue", "mysql://me:p%40s@host/queue"),
+            ("mysql://me:own@host/queue", "mysql://me:own@host/queue"),
+            (
+                "postgres://me@a,b:1/q?tls=off",
+                "postgres://me:p%40s@a,b:1/q?tls=off",
+            ),
+            ("sqlite://me@host", "sqlite://me@host"),
+        ] {
+            assert_eq!(with_password(url, "p@s"), whole);
+        }
+    }
+}

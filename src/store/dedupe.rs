@@ -1,0 +1,203 @@
+//! Decides what becomes of each row of an import: what the database has of a batch is read first, then all rows
+//! are decided without it.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+
+use diesel::QueryResult;
+use diesel::prelude::*;
+use diesel_async::RunQueryDsl;
+
+use super::connection::{Connection, Prepared, ROWS, in_list, load_locked, with_conn};
+use super::enqueue::Batch;
+use super::lossy_text::LossyText;
+use super::schema::{sms, sms_failed, sms_key, sms_sent, suppression};
+use super::suppression as suppressed;
+use crate::sms::{Class, NewSms};
+
+/// What became of one row of a batch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Decision {
+    New {
+        /// Its key must be added to the campaign.
+        with_key: bool,
+        /// The failed message that it replaces.
+        replaces: Option<i64>,
+    },
+    Duplicate,
+    Suppressed,
+    Unchanged,
+}
+
+/// A failed message that a row may replace.
+#[derive(Queryable, Selectable)]
+#[diesel(table_name = sms_failed)]
+pub(super) struct FailedSms {
+    pub(super) id: i64,
+    pub(super) campaign_id: i64,
+    pub(super) import_id: Option<i64>,
+    #[diesel(deserialize_as = LossyText)]
+    pub(super) phone: String,
+    #[diesel(deserialize_as = LossyText)]
+    pub(super) content: String,
+    pub(super) class: String,
+    pub(super) dedupe_key: Option<LossyText>,
+}
+
+/// What the database has of a batch's rows.
+#[derive(Default)]
+pub(super) struct ExistingRows {
+    pub(super) keys: HashSet<String>,
+    pub(super) suppressed: HashSet<String>,
+    pub(super) failed: HashMap<i64, FailedSms>,
+    /// Phone, text and key of queued messages that rows name.
+    pub(super) queued: HashMap<i64, (String, String, Option<String>)>,
+    pub(super) sent: HashMap<i64, String>,
+}
+
+impl ExistingRows {
+    pub(super) async fn read(connection: &mut Connection, batch: &Batch) -> QueryResult<Self> {
+        let mut existing = Self::default();
+        let has_suppressed = suppressed::has_any(connection).await?;
+        for rows in batch.rows.chunks(ROWS) {
+            let mut keys: Vec<&str> = rows.iter().map(|row| row.dedupe_key.as_str()).collect();
+            // Keys in random order would touch all of SQLite's index again and again.
+            keys.sort_unstable();
+            let keys = in_list(&keys);
+            let found: Vec<String> = with_conn!(connection, |conn| Prepared(
+                sms_key::table
+                    .filter(sms_key::campaign_id.eq(batch.campaign_id))
+                    .filter(sms_key::dedupe_key.eq_any(&keys))
+                    .select(sms_key::dedupe_key)
+            )
+            .load(conn))?;
+            existing.keys.extend(found);
+            if has_suppressed {
+                let phones: Vec<&str> = rows.iter().map(|row| row.phone.as_str()).collect();
+                let phones = in_list(&phones);
+                let found: Vec<String> = with_conn!(connection, |conn| Prepared(
+                    suppression::table
+                        .filter(suppression::phone.eq_any(&phones))
+                        .select(suppression::phone)
+                )
+                .load(conn))?;
+                existing.suppressed.extend(found);
+            }
+            let named: BTreeSet<i64> = rows.iter().filter_map(|row| row.replaces).collect();
+            if !named.is_empty() {
+                existing.read_named(connection, &named).await?;
+            }
+        }
+        Ok(existing)
+    }
+
+    async fn read_named(
+        &mut self,
+        connection: &mut Connection,
+        ids: &BTreeSet<i64>,
+    ) -> QueryResult<()> {
+        let failed: QueryResult<Vec<FailedSms>> = load_locked!(
+            connection,
+            sms_failed::table
+                .filter(sms_failed::id.eq_any(ids))
+                .order(sms_failed::id)
+                .select(FailedSms::as_select())
+        );
+        let queued: Vec<(i64, LossyText, LossyText, Option<LossyText>)> =
+            with_conn!(connection, |conn| sms::table
+                .filter(sms::id.eq_any(ids))
+                .select((sms::id, sms::phone, sms::content, sms::dedupe_key))
+                .load(conn))?;
+        let sent: Vec<(i64, LossyText)> = with_conn!(connection, |conn| sms_sent::table
+            .filter(sms_sent::id.eq_any(ids))
+            .select((sms_sent::id, sms_sent::phone))
+            .load(conn))?;
+        let failed = failed?.into_iter().map(|failed| (failed.id, failed));
+        self.failed.extend(failed);
+        let queued = queued.into_iter().map(|(id, phone, content, key)| {
+            (id, (phone.text, content.text, key.map(String::from)))
+        });
+        self.queued.extend(queued);
+        let sent = sent.into_iter().map(|(id, phone)| (id, phone.text));
+        self.sent.extend(sent);
+        Ok(())
+    }
+
+    /// Whether the message that the row names was retried meanwhile. A message with the same id that shares nothing
+    /// with the row belongs to another database.
+    fn is_retried(&self, row: &NewSms, id: i64) -> bool {
+        let queued = self.queued.get(&id).is_some_and(|(phone, content, key)| {
+            *phone == row.phone || *content == row.content || key.as_ref() == Some(&row.dedupe_key)
+        });
+        queued || self.sent.get(&id).is_some_and(|phone| *phone == row.phone)
+    }
+}
+
+/// What becomes of each row; of rows with equal keys only the first is new.
+pub(super) fn decide(batch: &Batch, existing: &ExistingRows) -> Vec<Decision> {
+    let mut taken: HashSet<&str> = HashSet::new();
+    let mut replaced: HashSet<i64> = HashSet::new();
+    let mut decisions = Vec::with_capacity(batch.rows.len());
+    for row in &batch.rows {
+        let is_new = |taken: &HashSet<&str>| {
+            !existing.keys.contains(&row.dedupe_key) && !taken.contains(row.dedupe_key.as_str())
+        };
+        let decision = if existing.suppressed.contains(&row.phone) {
+            Decision::Suppressed
+        } else if let Some(decision) = row
+            .replaces
+            .and_then(|id| replacing(batch, existing, row, id, &replaced, is_new(&taken)))
+        {
+            decision
+        } else if is_new(&taken) {
+            Decision::New {
+                with_key: true,
+                replaces: None,
+            }
+        } else {
+            Decision::Duplicate
+        };
+        if let Decision::New { with_key, replaces } = &decision {
+            if *with_key {
+                taken.insert(&row.dedupe_key);
+            }
+            replaced.extend(replaces);
+        }
+        decisions.push(decision);
+    }
+    decisions
+}
+
+/// What becomes of a row that names a message; `None` where this database has no such message.
+fn replacing(
+    batch: &Batch,
+    existing: &ExistingRows,
+    row: &NewSms,
+    id: i64,
+    replaced: &HashSet<i64>,
+    is_new: bool,
+) -> Option<Decision> {
+    let failed = existing.failed.get(&id).filter(|_| !replaced.contains(&id));
+    let Some(failed) = failed else {
+        return existing.is_retried(row, id).then_some(Decision::Duplicate);
+    };
+    if failed.phone == row.phone && failed.content == row.content {
+        return Some(Decision::Unchanged);
+    }
+    // A cancelled message has lost its key, which another message may have now.
+    let key = failed.dedupe_key.as_ref().map(|key| &key.text);
+    let key = key.filter(|_| failed.class != Class::Cancelled.as_str());
+    let same_key = failed.campaign_id == batch.campaign_id && key == Some(&row.dedupe_key);
+    if failed.phone != row.phone && failed.content != row.content && !same_key {
+        // The file was made from another database, where the id belongs to another message.
+        return None;
+    }
+    // The old key stays, so that the original list can be imported again without the old row.
+    if same_key || is_new {
+        Some(Decision::New {
+            with_key: !same_key,
+            replaces: Some(id),
+        })
+    } else {
+        Some(Decision::Duplicate)
+    }
+}

@@ -1,0 +1,270 @@
+//! Queues the rows of an import: what the database has of a batch is read, what becomes of each row is decided, and
+//! everything is written in a few statements of one transaction.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use diesel::prelude::*;
+use diesel::{QueryResult, delete, update};
+use diesel_async::RunQueryDsl;
+
+use super::connection::{
+    Connection, ROWS, all_removed, conflict, insert_all, load_locked, transaction, with_conn,
+};
+use super::dedupe::{Decision, ExistingRows, decide};
+use super::schema::{import, sms, sms_failed};
+use super::transitions;
+use super::{Fault, Store, StoreError};
+use crate::sms::{NewSms, Timestamp};
+use crate::window::{Recipient, Window};
+
+/// The most bytes of texts in one statement: below the smallest `max_allowed_packet` in use, 1 MiB.
+const BYTES: usize = 512 * 1024;
+/// How long an import waits for a server that is away.
+const PATIENCE: Duration = Duration::from_secs(120);
+const FIRST_WAIT: Duration = Duration::from_millis(100);
+const LONGEST_WAIT: Duration = Duration::from_secs(5);
+
+/// The rows of a file that are queued in one transaction.
+#[derive(Clone)]
+pub struct Batch {
+    pub import_id: i64,
+    pub campaign_id: i64,
+    pub now: Timestamp,
+    pub due_at: Timestamp,
+    pub expires_at: Option<Timestamp>,
+    /// The campaign's: where each recipient has their own hours, a message is due when they begin.
+    pub window: Option<Window>,
+    pub rows: Vec<NewSms>,
+    /// Rows of the file since the last batch, with the rejected ones.
+    pub row_count: u64,
+    pub rejected: u64,
+    /// Duplicates that were found without the database.
+    pub duplicates: u64,
+    /// The last line of the file that this batch covers.
+    pub last_line: u64,
+}
+
+impl Batch {
+    /// When a row's message is due. A window that is the same for all recipients is left out: the whole campaign
+    /// waits for it, and continues at once where it is changed.
+    fn due_at_of(&self, row: &NewSms) -> i64 {
+        let own = self.window.as_ref();
+        let own = own.filter(|window| window.for_all(self.due_at).is_none());
+        let recipient = Recipient {
+            phone: &row.phone,
+            params: &row.params,
+        };
+        let opens_at = own.map(|window| window.for_one(recipient, self.due_at).opens_at);
+        opens_at
+            .map_or(self.due_at, |at| at.max(self.due_at))
+            .as_millis()
+    }
+}
+
+/// What became of a batch, by the lines of the file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Enqueued {
+    pub accepted: u64,
+    pub duplicates: Vec<u64>,
+    pub suppressed: Vec<u64>,
+    /// Failed messages that came back unchanged; `smsq retry` is the command for them.
+    pub unchanged: Vec<u64>,
+}
+
+impl Store {
+    /// Queues the new rows of a batch; an error where its import has ended. Waits for a server that is away; a
+    /// batch whose commit got no answer is looked up before it is queued again.
+    pub async fn enqueue(&self, batch: Batch) -> Result<Enqueued, StoreError> {
+        let decided: Mutex<Option<Enqueued>> = Mutex::default();
+        let began = Instant::now();
+        let mut wait = FIRST_WAIT;
+        loop {
+            let done = transaction!(self, |connection| enqueue_once(
+                connection, &batch, &decided
+            ));
+            match done {
+                Err(error) if self.is_away(&error) && began.elapsed() < PATIENCE => {
+                    tracing::warn!(%error, "the database is away; the import waits for it");
+                    tokio::time::sleep(wait).await;
+                    wait = (wait * 2).min(LONGEST_WAIT);
+                }
+                done => return done,
+            }
+        }
+    }
+
+    /// Whether a server is away or a replica, which may change.
+    fn is_away(&self, error: &StoreError) -> bool {
+        self.file().is_none() && matches!(error.fault(), Fault::Away | Fault::Replica)
+    }
+}
+
+async fn enqueue_once(
+    connection: &mut Connection,
+    batch: &Batch,
+    decided: &Mutex<Option<Enqueued>>,
+) -> QueryResult<Enqueued> {
+    let before = decided.lock().ok().and_then(|decided| decided.clone());
+    if let Some(done) = before
+        && is_committed(connection, batch).await?
+    {
+        return Ok(done);
+    }
+    let done = enqueue(connection, batch).await?;
+    if let Ok(mut decided) = decided.lock() {
+        *decided = Some(done.clone());
+    }
+    Ok(done)
+}
+
+/// Whether the batch is stored: the answer to its commit was lost.
+async fn is_committed(connection: &mut Connection, batch: &Batch) -> QueryResult<bool> {
+    let last_line: QueryResult<Vec<i64>> = load_locked!(
+        connection,
+        import::table
+            .find(batch.import_id)
+            .select(import::last_line)
+    );
+    Ok(last_line? == [signed(batch.last_line)])
+}
+
+async fn enqueue(connection: &mut Connection, batch: &Batch) -> QueryResult<Enqueued> {
+    let existing = ExistingRows::read(connection, batch).await?;
+    let mut done = Enqueued::default();
+    let mut accepted: Vec<&NewSms> = Vec::new();
+    let mut keys: Vec<String> = Vec::new();
+    let mut replaced: Vec<i64> = Vec::new();
+    for (row, decision) in batch.rows.iter().zip(decide(batch, &existing)) {
+        match decision {
+            Decision::New { with_key, replaces } => {
+                accepted.push(row);
+                if with_key {
+                    keys.push(row.dedupe_key.clone());
+                }
+                replaced.extend(replaces);
+            }
+            Decision::Duplicate => done.duplicates.push(row.line),
+            Decision::Suppressed => done.suppressed.push(row.line),
+            Decision::Unchanged => done.unchanged.push(row.line),
+        }
+    }
+    done.accepted = accepted.len() as u64;
+    add_keys(connection, batch.campaign_id, keys).await?;
+    replace(connection, &replaced, &existing).await?;
+    for rows in statements(&accepted) {
+        insert(connection, batch, rows).await?;
+    }
+    count(connection, batch, &done).await?;
+    Ok(done)
+}
+
+/// Adds keys that the campaign did not have. Where another import has added one meanwhile, the transaction is done
+/// again.
+async fn add_keys(
+    connection: &mut Connection,
+    campaign_id: i64,
+    mut keys: Vec<String>,
+) -> QueryResult<()> {
+    // Keys in random order would touch all of SQLite's index again and again, and deadlock on servers.
+    keys.sort_unstable();
+    for keys in keys.chunks(ROWS) {
+        if transitions::add_keys(connection, campaign_id, keys).await? < keys.len() {
+            return Err(conflict("another import added one of the keys"));
+        }
+    }
+    Ok(())
+}
+
+/// Deletes failed messages that rows of the batch replace.
+async fn replace(
+    connection: &mut Connection,
+    replaced: &[i64],
+    existing: &ExistingRows,
+) -> QueryResult<()> {
+    let mut by_import: BTreeMap<i64, i64> = BTreeMap::new();
+    for failed in replaced.iter().filter_map(|id| existing.failed.get(id)) {
+        if let Some(import_id) = failed.import_id {
+            *by_import.entry(import_id).or_default() += 1;
+        }
+    }
+    for ids in replaced.chunks(ROWS) {
+        let removed = with_conn!(connection, |conn| delete(
+            sms_failed::table.filter(sms_failed::id.eq_any(ids))
+        )
+        .execute(conn))?;
+        all_removed(removed, ids.len())?;
+    }
+    for (import_id, count) in by_import {
+        with_conn!(connection, |conn| update(import::table.find(import_id))
+            .set(import::replaced.eq(import::replaced + count))
+            .execute(conn))?;
+    }
+    Ok(())
+}
+
+/// The rows of each insert: fewer where texts are long, since a server takes only so many bytes at once.
+fn statements<'a, 'b>(mut rows: &'a [&'b NewSms]) -> Vec<&'a [&'b NewSms]> {
+    let mut statements = Vec::new();
+    while !rows.is_empty() {
+        let mut bytes = 0;
+        let fits = |row: &&&NewSms| {
+            bytes += row.phone.len() + row.content.len() + row.params.len() + row.dedupe_key.len();
+            bytes <= BYTES
+        };
+        let count = rows.iter().take(ROWS).take_while(fits).count().max(1);
+        let (statement, rest) = rows.split_at(count);
+        statements.push(statement);
+        rows = rest;
+    }
+    statements
+}
+
+async fn insert(connection: &mut Connection, batch: &Batch, rows: &[&NewSms]) -> QueryResult<()> {
+    let rows: Vec<_> = rows
+        .iter()
+        .map(|row| {
+            (
+                sms::campaign_id.eq(batch.campaign_id),
+                sms::import_id.eq(batch.import_id),
+                sms::phone.eq(&row.phone),
+                sms::content.eq(&row.content),
+                sms::params.eq(&row.params),
+                sms::segments.eq(row.segments),
+                sms::due_at.eq(batch.due_at_of(row)),
+                sms::expires_at.eq(batch.expires_at.map(Timestamp::as_millis)),
+                sms::dedupe_key.eq(&row.dedupe_key),
+                sms::created_at.eq(batch.now.as_millis()),
+            )
+        })
+        .collect();
+    insert_all!(connection, sms::table, &rows)?;
+    Ok(())
+}
+
+/// Adds the counts of a batch to its import.
+async fn count(connection: &mut Connection, batch: &Batch, done: &Enqueued) -> QueryResult<()> {
+    let known = done.duplicates.len() + done.unchanged.len();
+    let counted = with_conn!(connection, |conn| update(
+        import::table.find(batch.import_id)
+    )
+    .filter(import::finished_at.is_null())
+    .set((
+        import::last_line.eq(signed(batch.last_line)),
+        import::row_count.eq(import::row_count + signed(batch.row_count)),
+        import::accepted.eq(import::accepted + signed(done.accepted)),
+        import::duplicates.eq(import::duplicates + signed(batch.duplicates + known as u64)),
+        import::suppressed.eq(import::suppressed + signed(done.suppressed.len() as u64)),
+        import::rejected.eq(import::rejected + signed(batch.rejected)),
+    ))
+    .execute(conn))?;
+    if counted == 0 {
+        return Err(diesel::result::Error::NotFound);
+    }
+    Ok(())
+}
+
+fn signed(count: u64) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,317 @@
+//! Table `rate_limit`: read to estimate permits, locked while they are given out, and stored.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use diesel::prelude::*;
+use diesel::{QueryResult, update};
+use diesel_async::RunQueryDsl;
+
+use super::commit::{ClaimedCampaign, CommitBatch, ProviderPause};
+use super::connection::{
+    Connection, Prepared, insert_new, load_locked, reading, with_conn, writing,
+};
+use super::schema::rate_limit;
+use super::{Store, StoreError};
+use crate::limit::{
+    CampaignLimit, Cost, DeclaredLimits, PermitAllocator, SharedLimit, SharedLimitRow,
+    campaign_scope, provider_of, provider_scope,
+};
+use crate::queue::{CampaignClaim, ProviderClaim};
+use crate::rate::Rates;
+use crate::sms::Timestamp;
+
+const COLUMNS: (
+    rate_limit::next_us,
+    rate_limit::cost_max,
+    rate_limit::buckets,
+    rate_limit::stopped_until,
+    rate_limit::stop_reason,
+) = (
+    rate_limit::next_us,
+    rate_limit::cost_max,
+    rate_limit::buckets,
+    rate_limit::stopped_until,
+    rate_limit::stop_reason,
+);
+
+type Limits = BTreeMap<String, SharedLimit>;
+
+impl Store {
+    /// The providers that must not be called now.
+    pub async fn provider_pauses(&self, now: Timestamp) -> Result<Vec<ProviderPause>, StoreError> {
+        let rows: Vec<(String, i64, Option<String>)> = reading!(self, |conn| rate_limit::table
+            .filter(rate_limit::stopped_until.gt(now.as_millis()))
+            .order(rate_limit::scope)
+            .select((
+                rate_limit::scope,
+                rate_limit::stopped_until,
+                rate_limit::stop_reason,
+            ))
+            .load(conn))?;
+        let pause = |(scope, until, reason): (String, i64, Option<String>)| ProviderPause {
+            provider: provider_of(&scope).to_owned(),
+            until: Timestamp::from_millis(until),
+            reason: reason.unwrap_or_default(),
+        };
+        Ok(rows.into_iter().map(pause).collect())
+    }
+
+    /// Ends a provider's pause; false where it had none.
+    pub async fn end_provider_pause(
+        &self,
+        provider: &str,
+        now: Timestamp,
+    ) -> Result<bool, StoreError> {
+        let rows: usize = writing!(self, |conn| update(
+            rate_limit::table
+                .find(provider_scope(provider))
+                .filter(rate_limit::stopped_until.gt(now.as_millis()))
+        )
+        .set((
+            rate_limit::stopped_until.eq(0),
+            rate_limit::stop_reason.eq(None::<String>)
+        ))
+        .execute(conn))?;
+        Ok(rows > 0)
+    }
+}
+
+/// The limits of those scopes that have a row.
+async fn read(connection: &mut Connection, scopes: &BTreeSet<String>) -> QueryResult<Limits> {
+    if scopes.is_empty() {
+        return Ok(Limits::new());
+    }
+    let rows: Vec<(String, SharedLimitRow)> = with_conn!(connection, |conn| rate_limit::table
+        .filter(rate_limit::scope.eq_any(scopes))
+        .select((rate_limit::scope, COLUMNS))
+        .load(conn))?;
+    Ok(limits(rows))
+}
+
+/// The limits of these scopes, created where they are missing and locked in the order of their names.
+pub(super) async fn lock(
+    connection: &mut Connection,
+    scopes: &BTreeSet<String>,
+) -> QueryResult<Limits> {
+    if scopes.is_empty() {
+        return Ok(Limits::new());
+    }
+    let locked = lock_existing(connection, scopes).await?;
+    let missing: Vec<_> = scopes
+        .iter()
+        .filter(|scope| !locked.contains_key(*scope))
+        .map(|scope| rate_limit::scope.eq(scope.clone()))
+        .collect();
+    if missing.is_empty() {
+        return Ok(locked);
+    }
+    insert_new!(connection, rate_limit::table, &missing)?;
+    lock_existing(connection, scopes).await
+}
+
+async fn lock_existing(
+    connection: &mut Connection,
+    scopes: &BTreeSet<String>,
+) -> QueryResult<Limits> {
+    let rows: QueryResult<Vec<(String, SharedLimitRow)>> = load_locked!(
+        connection,
+        rate_limit::table
+            .filter(rate_limit::scope.eq_any(scopes))
+            .order(rate_limit::scope)
+            .select((rate_limit::scope, COLUMNS))
+    );
+    Ok(limits(rows?))
+}
+
+fn limits(rows: Vec<(String, SharedLimitRow)>) -> Limits {
+    rows.into_iter()
+        .map(|(scope, row)| (scope, SharedLimit::from_row(row)))
+        .collect()
+}
+
+async fn store(connection: &mut Connection, scope: &str, limit: &SharedLimit) -> QueryResult<()> {
+    let (next_us, cost_max, state, until, reason) = limit.to_row();
+    with_conn!(connection, |conn| Prepared(
+        update(rate_limit::table.find(scope)).set((
+            rate_limit::next_us.eq(next_us),
+            rate_limit::cost_max.eq(cost_max),
+            rate_limit::buckets.eq(&state),
+            rate_limit::stopped_until.eq(until),
+            rate_limit::stop_reason.eq(&reason),
+        ))
+    )
+    .execute(conn))?;
+    Ok(())
+}
+
+/// Stores the pauses of providers, where nothing is claimed.
+pub(super) async fn pause(
+    connection: &mut Connection,
+    pauses: &[ProviderPause],
+) -> QueryResult<()> {
+    let scopes = pauses.iter().map(|pause| provider_scope(&pause.provider));
+    let mut limits = lock(connection, &scopes.collect()).await?;
+    for pause in pauses {
+        let scope = provider_scope(&pause.provider);
+        if let Some(limit) = limits.get_mut(&scope) {
+            limit.pause(pause.until, &pause.reason);
+            store(connection, &scope, limit).await?;
+        }
+    }
+    Ok(())
+}
+
+/// The campaigns that have a limit of their own.
+fn limited(campaigns: &HashMap<i64, ClaimedCampaign>) -> BTreeMap<i64, &Rates> {
+    campaigns
+        .iter()
+        .filter(|(_, campaign)| !campaign.limits.0.is_empty())
+        .map(|(id, campaign)| (*id, &campaign.limits))
+        .collect()
+}
+
+/// The campaigns' own limits, taken out of what was read.
+fn campaign_limits(
+    batch: &CommitBatch,
+    limited: &BTreeMap<i64, &Rates>,
+    read: &mut Limits,
+) -> HashMap<i64, CampaignLimit> {
+    let from_us = batch.claims.iter().map(|claim| claim.from_us).min();
+    let from_us = from_us.unwrap_or(0);
+    let own = limited.iter().map(|(id, limits)| {
+        let mut limit = read.remove(&campaign_scope(*id)).unwrap_or_default();
+        limit.begin(&limits.0, batch.worker_id, from_us, batch.tolerance);
+        if batch.fill_limits {
+            limit.fill(from_us);
+        }
+        let own = CampaignLimit {
+            limit,
+            is_changed: batch.fill_limits,
+            next_us: None,
+        };
+        (*id, own)
+    });
+    own.collect()
+}
+
+/// The permits that the campaigns' own limits seem to allow one claim. They are read without a lock, so other
+/// workers may take them first.
+pub(super) struct Estimate {
+    allocator: PermitAllocator,
+    campaigns: HashMap<i64, CampaignLimit>,
+}
+
+impl Estimate {
+    /// One for each claim of the batch.
+    pub(super) async fn of_all(
+        connection: &mut Connection,
+        batch: &CommitBatch,
+        campaigns: &HashMap<i64, ClaimedCampaign>,
+    ) -> QueryResult<Vec<Self>> {
+        let limited = limited(campaigns);
+        let scopes = limited.keys().map(|id| campaign_scope(*id));
+        let mut read = read(connection, &scopes.collect()).await?;
+        let campaigns = campaign_limits(batch, &limited, &mut read);
+        let estimates = batch.claims.iter().map(|claim| {
+            let mut estimate = Self {
+                allocator: PermitAllocator::new(claim.terms(), SharedLimit::default(), false),
+                campaigns: campaigns.clone(),
+            };
+            estimate.take_held(claim);
+            estimate
+        });
+        Ok(estimates.collect())
+    }
+
+    /// Gives permits to held requests first.
+    fn take_held(&mut self, claim: &ProviderClaim) {
+        for (start_us, unused) in claim.unused() {
+            if let Some(own) = self.campaigns.get_mut(&unused.campaign_id) {
+                self.allocator.give_back(own, unused.cost, start_us);
+            }
+        }
+        for held in &claim.held {
+            if let Some(own) = self.campaigns.get_mut(&held.campaign_id) {
+                self.allocator.allocate(own, held.cost, claim.until_us);
+            }
+        }
+    }
+
+    /// How many of `wanted` messages there are permits for.
+    pub(super) fn available(&self, campaign: CampaignClaim, wanted: u32) -> u32 {
+        match self.campaigns.get(&campaign.campaign_id) {
+            Some(own) => self.allocator.available(own, wanted, campaign.max_batch),
+            None => wanted,
+        }
+    }
+
+    /// Takes one of them.
+    pub(super) fn take(&mut self, campaign_id: i64, segments: i32) {
+        if let Some(own) = self.campaigns.get_mut(&campaign_id) {
+            self.allocator
+                .allocate(own, Cost::of_message(segments), i64::MAX);
+        }
+    }
+}
+
+/// The shared limits of a batch, locked.
+pub(super) struct LockedLimits {
+    pub(super) accounts: Limits,
+    pub(super) campaigns: HashMap<i64, CampaignLimit>,
+    /// The scopes of `accounts` that must be stored.
+    pub(super) changed: BTreeSet<String>,
+}
+
+impl LockedLimits {
+    pub(super) async fn lock(
+        connection: &mut Connection,
+        batch: &CommitBatch,
+        campaigns: &HashMap<i64, ClaimedCampaign>,
+        declared: &DeclaredLimits,
+    ) -> QueryResult<Self> {
+        let limited = limited(campaigns);
+        let mut scopes: BTreeSet<String> = limited.keys().map(|id| campaign_scope(*id)).collect();
+        let paused = batch.pauses.iter();
+        scopes.extend(paused.map(|pause| provider_scope(&pause.provider)));
+        let mut unlimited = BTreeSet::new();
+        for claim in &batch.claims {
+            let scope = provider_scope(&claim.provider);
+            if limited.is_empty() && declared.agreed(&claim.provider, &claim.limits).is_empty() {
+                unlimited.insert(scope);
+            } else {
+                scopes.insert(scope);
+            }
+        }
+        // An account that had a limit or a pause has a row.
+        scopes.extend(read(connection, &unlimited).await?.into_keys());
+        let mut accounts = lock(connection, &scopes).await?;
+        let campaigns = campaign_limits(batch, &limited, &mut accounts);
+        let mut changed = BTreeSet::new();
+        for pause in &batch.pauses {
+            let scope = provider_scope(&pause.provider);
+            let account = accounts.entry(scope.clone()).or_default();
+            account.pause(pause.until, &pause.reason);
+            changed.insert(scope);
+        }
+        Ok(Self {
+            accounts,
+            campaigns,
+            changed,
+        })
+    }
+
+    /// Stores what has changed.
+    pub(super) async fn store(&self, connection: &mut Connection) -> QueryResult<()> {
+        for scope in &self.changed {
+            if let Some(account) = self.accounts.get(scope) {
+                store(connection, scope, account).await?;
+            }
+        }
+        for (id, own) in &self.campaigns {
+            if own.is_changed && own.limit.is_limited() {
+                store(connection, &campaign_scope(*id), &own.limit).await?;
+            }
+        }
+        Ok(())
+    }
+}

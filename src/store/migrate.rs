@@ -1,0 +1,170 @@
+//! The tables: created where they are missing, brought up to date, and refused where another program or a newer
+//! smsq has made them.
+
+use std::time::Duration;
+
+use diesel::QueryResult;
+use diesel::prelude::*;
+use diesel::result::{DatabaseErrorKind, Error};
+use diesel_async::RunQueryDsl;
+
+use super::connection::{Connection, Lane, PooledConnection, insert_all, run_inline, with_conn};
+use super::{Access, Fault, Store, StoreError};
+
+/// A version, and what makes it of the one before.
+type Migration = (&'static str, &'static str);
+
+macro_rules! migrations {
+    ($engine:literal) => {{
+        const MIGRATIONS: [Migration; 3] = [
+            (
+                "0001",
+                include_str!(concat!("../../migrations/", $engine, "/0001_queue.sql")),
+            ),
+            (
+                "0002",
+                include_str!(concat!(
+                    "../../migrations/",
+                    $engine,
+                    "/0002_send_window.sql"
+                )),
+            ),
+            (
+                "0003",
+                include_str!(concat!("../../migrations/", $engine, "/0003_purged.sql")),
+            ),
+        ];
+        &MIGRATIONS
+    }};
+}
+
+/// The table that diesel's own tool keeps, too.
+const CREATE_HISTORY: &str = "CREATE TABLE IF NOT EXISTS __diesel_schema_migrations (
+    version VARCHAR(50) PRIMARY KEY NOT NULL,
+    run_on TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP
+)";
+
+/// Two processes may create the same tables at once: one of them looks again.
+const ATTEMPTS: u32 = 100;
+const PAUSE: Duration = Duration::from_millis(250);
+
+diesel::table! {
+    __diesel_schema_migrations (version) {
+        version -> Text,
+    }
+}
+use __diesel_schema_migrations as history;
+
+enum Step {
+    UpToDate,
+    Refused(Fault, String),
+}
+
+impl Store {
+    /// Brings the tables up to date as far as `access` allows.
+    pub(super) async fn migrate(&self, access: Access) -> Result<(), StoreError> {
+        let mut attempt = 0;
+        loop {
+            let mut pooled = self.pool.take(Lane::Write).await?;
+            let connection = pooled.connection();
+            let done = if connection.is_sqlite() {
+                run_inline(step(connection, access))
+            } else {
+                step(connection, access).await
+            };
+            let error = match done {
+                Ok(Step::UpToDate) => {
+                    pooled.give_back();
+                    return Ok(());
+                }
+                Ok(Step::Refused(fault, reason)) => {
+                    return Err(StoreError::new(self.place(), fault, reason));
+                }
+                Err(error) => error,
+            };
+            attempt += 1;
+            if attempt == ATTEMPTS || !met_another(&pooled, &error) {
+                return Err(pooled.store_error(&error));
+            }
+            drop(pooled);
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+}
+
+/// Whether another process may be creating the tables now.
+fn met_another(pooled: &PooledConnection<'_>, error: &Error) -> bool {
+    let exists = match error {
+        Error::DatabaseError(DatabaseErrorKind::UniqueViolation, _) => true,
+        Error::DatabaseError(_, information) => {
+            let message = information.message().to_lowercase();
+            message.contains("already exists") || message.contains("duplicate column")
+        }
+        _ => false,
+    };
+    let fault = pooled.store_error(error).fault();
+    exists || matches!(fault, Fault::Busy | Fault::Away)
+}
+
+async fn step(connection: &mut Connection, access: Access) -> QueryResult<Step> {
+    let refused = |fault, reason: &str| Ok(Step::Refused(fault, reason.to_owned()));
+    let (migrations, tables) = match connection {
+        Connection::Sqlite(_) => (migrations!("sqlite"), "sqlite_master WHERE name"),
+        Connection::Postgres(_) => (
+            migrations!("postgres"),
+            "information_schema.tables WHERE table_schema = current_schema() AND table_name",
+        ),
+        Connection::Mysql(_) => (
+            migrations!("mysql"),
+            "information_schema.tables WHERE table_schema = database() AND table_name",
+        ),
+    };
+    let count = |names: &str| format!("(SELECT count(*) FROM {tables} IN ({names}))");
+    if connection
+        .number(&count("'__diesel_schema_migrations'"))
+        .await?
+        == 0
+    {
+        let own = "'campaign', 'sms', 'sms_sent', 'sms_failed', 'import', 'worker', 'rate_limit'";
+        if connection.number(&count(own)).await? > 0 {
+            let reason = "has tables of another program with the names that smsq needs";
+            return refused(Fault::Foreign, reason);
+        }
+        if access != Access::Create {
+            return refused(Fault::NoTables, "has no tables of smsq yet");
+        }
+        connection.run(CREATE_HISTORY).await?;
+    }
+    let applied: Vec<String> = with_conn!(connection, |conn| history::table
+        .order(history::version)
+        .select(history::version)
+        .load(conn))?;
+    let is_known = |version: &&String| migrations.iter().any(|(known, _)| known == version);
+    if let Some(version) = applied.iter().find(|version| !is_known(version)) {
+        let reason = format!("was written by a newer smsq (schema {version})");
+        return refused(Fault::Newer, &reason);
+    }
+    let missing = migrations
+        .iter()
+        .filter(|(version, _)| !applied.iter().any(|done| done == version));
+    for (version, sql) in missing {
+        if access == Access::Read {
+            return refused(Fault::Older, "has tables of an older smsq");
+        }
+        apply(connection, version, sql).await?;
+    }
+    if connection.is_sqlite() && access != Access::Read {
+        // It stays in the file, so it is set only once the file is known to be smsq's.
+        connection.run("PRAGMA journal_mode = WAL").await?;
+    }
+    Ok(Step::UpToDate)
+}
+
+/// Applies one version. MySQL commits each statement at once, so its scripts can be repeated.
+async fn apply(connection: &mut Connection, version: &str, sql: &str) -> QueryResult<()> {
+    connection.begin_transaction().await?;
+    connection.run(sql).await?;
+    let rows = [history::version.eq(version)];
+    insert_all!(connection, history::table, &rows)?;
+    connection.commit().await
+}
