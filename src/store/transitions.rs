@@ -141,10 +141,11 @@ impl FailureColumns {
     }
 }
 
-/// Column `attempts` plus `count`, at most [`MAX_ATTEMPTS`].
+/// Column `attempts`, taken as at most [`MAX_ATTEMPTS`], plus `count`.
 macro_rules! more_attempts {
     ($count:expr) => {
-        case_when(sms::attempts.lt(MAX_ATTEMPTS), sms::attempts + $count).otherwise(MAX_ATTEMPTS)
+        case_when(sms::attempts.lt(MAX_ATTEMPTS), sms::attempts + $count)
+            .otherwise(MAX_ATTEMPTS + $count)
     };
 }
 
