@@ -3,6 +3,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufReader, BufWriter, Read, Write};
+use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
@@ -24,7 +25,7 @@ impl AtomicFile {
     /// Opens `target` if it is a device, otherwise a temporary file beside it.
     pub fn create(target: &Path) -> io::Result<Self> {
         let output = if is_device(target) {
-            Output::Device(OpenOptions::new().append(true).open(target)?)
+            Output::Device(open_device(target)?)
         } else if target.is_dir() {
             return Err(io::ErrorKind::IsADirectory.into());
         } else {
@@ -123,12 +124,27 @@ pub fn create_numbered(path: &Path) -> io::Result<(PathBuf, File)> {
     Err(io::ErrorKind::AlreadyExists.into())
 }
 
-/// Whether `path` is not a regular file: a device, a pipe, an open file descriptor.
+/// Whether `path` names standard output.
+pub fn is_stdout(path: &Path) -> bool {
+    let names = ["-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"];
+    names.iter().any(|name| path == Path::new(name))
+}
+
+/// Whether `path` is not a regular file: standard output, a device, a pipe, an open file descriptor.
 pub fn is_device(path: &Path) -> bool {
-    let descriptors = ["/dev/fd", "/dev/stdout", "/dev/stderr", "/proc/self/fd"];
+    let descriptors = ["/dev/fd", "/dev/stderr", "/proc/self/fd"];
     let is_other = |found: fs::Metadata| !found.is_file() && !found.is_dir();
-    descriptors.iter().any(|prefix| path.starts_with(prefix))
+    is_stdout(path)
+        || descriptors.iter().any(|prefix| path.starts_with(prefix))
         || fs::metadata(path).is_ok_and(is_other)
+}
+
+/// Opens a device for appending.
+pub fn open_device(path: &Path) -> io::Result<File> {
+    if is_stdout(path) {
+        return Ok(io::stdout().as_fd().try_clone_to_owned()?.into());
+    }
+    OpenOptions::new().append(true).open(path)
 }
 
 /// `list.csv`, `list-2.csv`, `list-3.csv` …

@@ -28,6 +28,7 @@ pub mod import;
 pub mod limit;
 pub mod logging;
 pub mod phone;
+pub mod prices;
 mod process;
 pub mod provider;
 pub mod queue;

@@ -1,5 +1,5 @@
-//! The log: `tracing` events to standard error, as text or JSON. It never holds a whole phone, a text
-//! or a secret: those who log see to that with the masked types of their modules.
+//! The log: `tracing` events on standard error, as text or JSON. Events contain no whole phone, no text and no secret,
+//! because the types that are logged mask them.
 
 use serde::Deserialize;
 use tracing_subscriber::EnvFilter;
@@ -14,7 +14,7 @@ pub struct Config {
     pub format: Format,
 }
 
-/// What a command without a configuration logs.
+/// The log of commands without a configuration.
 impl Default for Config {
     fn default() -> Self {
         Self {
@@ -24,7 +24,7 @@ impl Default for Config {
     }
 }
 
-/// How much is logged.
+/// The least important events that are logged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
@@ -36,7 +36,7 @@ pub enum Level {
     Trace,
 }
 
-/// How an event is written.
+/// The format of events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Format {
@@ -45,7 +45,7 @@ pub enum Format {
 }
 
 impl Level {
-    /// The level after `-v` was given `verbose` times, or `-q`.
+    /// The level after `verbose` times `-v`, or `-q`.
     #[must_use]
     pub fn adjusted(self, verbose: u8, quiet: bool) -> Self {
         match (quiet, verbose) {
@@ -56,7 +56,7 @@ impl Level {
         }
     }
 
-    const fn word(self) -> &'static str {
+    const fn as_str(self) -> &'static str {
         match self {
             Self::Off => "off",
             Self::Error => "error",
@@ -67,15 +67,15 @@ impl Level {
         }
     }
 
-    /// smsq at this level, every other crate at most at `warn`: theirs may print what ours mask. A certificate that
-    /// is refused is an error that smsq reports itself.
+    /// This level for smsq, and at most `warn` for other crates, which may log what smsq masks. smsq reports rejected
+    /// certificates itself.
     fn directives(self) -> String {
-        let (others, own) = (self.min(Self::Warn).word(), self.word());
+        let (others, own) = (self.min(Self::Warn).as_str(), self.as_str());
         format!("{others},rustls_platform_verifier=off,smsq={own}")
     }
 }
 
-/// Starts the log, on the console's standard error; a second call in one process changes nothing.
+/// Starts the log on standard error. Further calls in the same process have no effect.
 pub fn start(config: Config, console: &Console) {
     let console = console.clone();
     let builder = tracing_subscriber::fmt()
@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn verbose_raises_and_quiet_lowers_what_the_configuration_says() {
+    fn flags_change_the_configured_level() {
         assert_eq!(Level::Warn.adjusted(0, false), Level::Warn);
         assert_eq!(Level::Warn.adjusted(1, false), Level::Info);
         assert_eq!(Level::Warn.adjusted(2, false), Level::Debug);
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn other_crates_never_log_below_warn() {
+    fn other_crates_log_at_most_warnings() {
         assert_eq!(
             Level::Debug.directives(),
             "warn,rustls_platform_verifier=off,smsq=debug"

@@ -1,4 +1,4 @@
-//! Identifies processes, and tells whether one that ran on this host has ended.
+//! Identifies processes, and checks whether one on this host has ended.
 
 #[cfg(target_os = "linux")]
 use linux::{boot_id, inspect, pid_namespace};
@@ -10,7 +10,7 @@ pub(crate) use linux::ignores_hang_up;
 #[cfg(not(target_os = "linux"))]
 pub(crate) use unsupported::ignores_hang_up;
 
-/// A process on any host. The start time tells it from another one that got the same pid later.
+/// A process on any host. The start time distinguishes it from a later one with the same pid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ProcessIdentity {
     pub(crate) host: String,
@@ -71,7 +71,7 @@ impl ProcessIdentity {
     }
 }
 
-/// Five words with one blank between them.
+/// Five words with a space between them.
 impl std::fmt::Display for ProcessIdentity {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         for text in [&self.host, &self.boot_id, &self.pid_namespace] {
@@ -82,7 +82,7 @@ impl std::fmt::Display for ProcessIdentity {
     }
 }
 
-/// What this host shows of a pid.
+/// What this host knows about a pid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Inspection {
     /// No process has it.

@@ -1,4 +1,4 @@
-//! A limit: so many messages in any window of so long.
+//! A rate limit: a number of messages in any window of a length.
 
 use std::fmt;
 use std::num::NonZeroU32;
@@ -35,7 +35,7 @@ const UNITS: [(&str, u64); 13] = [
 const PRINTED: [(&str, u64); 4] = [("day", 86_400), ("hour", 3_600), ("min", 60), ("s", 1)];
 
 impl Rate {
-    /// The longest window that can be asked for: 31 days.
+    /// The longest window: 31 days.
     pub const MAX_WINDOW: Duration = Duration::from_secs(31 * 86_400);
 
     pub fn per_second(self) -> f64 {
@@ -43,9 +43,9 @@ impl Rate {
     }
 }
 
-/// Why a text is no rate.
+/// A text that is not a rate.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
-#[error("`{0}` is not a rate; write it like `100/s`, `300/min`, `20000/day` or `1/10s`")]
+#[error("invalid rate `{0}`: write it like `100/s`, `300/min`, `20000/day` or `1/10s`")]
 pub struct RateError(String);
 
 impl FromStr for Rate {
@@ -109,7 +109,7 @@ impl fmt::Display for Rates {
     }
 }
 
-/// Rates with commas between them; an empty text is no limit.
+/// Rates with commas between them; an empty text means no limit.
 impl FromStr for Rates {
     type Err = RateError;
 
@@ -146,7 +146,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn rates_are_read_as_people_write_them() {
+    fn rate_is_read_in_all_its_forms() {
         for (text, limit, seconds) in [
             ("100/s", 100, 1),
             ("300/min", 300, 60),
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_rate_is_named() {
+    fn invalid_rate_is_named_in_the_error() {
         for text in [
             "",
             "100",
@@ -185,7 +185,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_rate_survives_printing(limit in 1_u32.., seconds in 1_u64..=2_678_400) {
+        fn printed_rate_is_read_back(limit in 1_u32.., seconds in 1_u64..=2_678_400) {
             let rate = Rate {
                 limit: NonZeroU32::new(limit).expect("from one up"),
                 window: Duration::from_secs(seconds),

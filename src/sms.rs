@@ -1,5 +1,4 @@
-//! The domain: a message, the instants of its life, and what a provider's answer means for it.
-//! Everything else in smsq speaks in these words.
+//! The types that every part of smsq uses: a message, an instant, and what a provider's answer means.
 
 use std::fmt;
 use std::time::Duration;
@@ -60,7 +59,7 @@ pub fn millis(span: Duration) -> i64 {
 pub struct Sms {
     pub id: i64,
     pub campaign_id: i64,
-    /// As it stands in the row: E.164 with `+` when it was imported, anything when another program inserted it.
+    /// As in the row: E.164 with `+` when it was imported, anything when another program inserted it.
     pub phone: String,
     pub content: String,
     /// The imported columns, a JSON object of strings.
@@ -70,9 +69,9 @@ pub struct Sms {
     /// An earlier attempt may have been accepted.
     pub in_doubt: bool,
     pub expires_at: Option<Timestamp>,
-    /// Attempts settled or parked so far; the running one is not among them.
+    /// Attempts that have ended; the running one does not count.
     pub attempts: i32,
-    /// The fence: a settle names the claim it belongs to.
+    /// Increases with every claim. A settlement names the claim it belongs to.
     pub claim: i64,
     /// Our id for the message at the provider; at most 36 characters.
     pub reference: String,
@@ -92,7 +91,7 @@ impl fmt::Debug for Sms {
     }
 }
 
-/// A message that an import wants in the queue.
+/// A message to be queued by an import.
 #[derive(Clone, PartialEq, Eq)]
 pub struct NewSms {
     /// The line of the file where its row starts; the header is line 1.
@@ -104,11 +103,11 @@ pub struct NewSms {
     pub params: String,
     pub segments: i32,
     pub dedupe_key: String,
-    /// The `smsq_id` of a failures file: the dead letter that this row may replace.
+    /// The `smsq_id` of a failures file: the failed message that this row replaces.
     pub replaces: Option<i64>,
 }
 
-/// Where a message of table `sms` stands.
+/// The state of a message in table `sms`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     Ready,
@@ -127,7 +126,7 @@ impl State {
     }
 }
 
-/// Why a message did not arrive, or not yet: the coarse reason, in one word.
+/// Why a message did not arrive, or not yet: the kind of failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Class {
@@ -141,9 +140,9 @@ pub enum Class {
     Account,
     /// Too fast.
     Throttle,
-    /// A cap per recipient or per day: this message waits.
+    /// A cap per recipient or per day; this message waits.
     Cap,
-    /// Certainly not accepted, for a reason that passes.
+    /// Certainly not accepted, for a temporary reason.
     Unavailable,
     /// Perhaps accepted.
     Unknown,
@@ -205,12 +204,12 @@ impl std::str::FromStr for Class {
         Self::ALL
             .into_iter()
             .find(|class| class.as_str() == word)
-            .ok_or_else(|| format!("`{word}` is no class of failures"))
+            .ok_or_else(|| format!("unknown class `{word}`"))
     }
 }
 
-/// Why: a class, the vendor's own code where there is one, and a sentence for the operator.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Why a message failed: a class, the provider's code, and a reason for the operator.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
     pub class: Class,
     pub code: Option<String>,
@@ -234,8 +233,8 @@ impl Failure {
     }
 }
 
-/// What a provider said of a message that it took.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// What a provider returned for a message that it accepted.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Acceptance {
     pub message_id: Option<String>,
     pub segments: Option<i32>,
@@ -243,19 +242,19 @@ pub struct Acceptance {
     pub price: Option<String>,
 }
 
-/// What the end of one attempt means.
+/// What the result of one attempt means for its message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The provider took it, or says that it already has this reference.
+    /// The provider accepted it, or already has this reference.
     Accepted(Acceptance),
-    /// This message will never go.
+    /// This message can never be sent.
     Rejected(Failure),
     /// Too fast; certainly not accepted.
     Throttled {
         failure: Failure,
         retry_after: Option<Duration>,
     },
-    /// A cap of this recipient or of the day; certainly not accepted; only this message waits.
+    /// A cap per recipient or per day; certainly not accepted; only this message waits.
     Deferred {
         failure: Failure,
         retry_after: Option<Duration>,
@@ -267,17 +266,17 @@ pub enum Outcome {
     },
     /// Perhaps accepted.
     Unknown(Failure),
-    /// The account, not the message. `listed`: by a code that the provider's table lists, so it
-    /// stops the campaign at once; otherwise by a bare status that two messages must get in a row.
+    /// The account cannot send. `listed`: by a code in the provider's table, which stops the campaign at
+    /// once; otherwise by a status alone, which two requests in a row must get.
     AccountError { failure: Failure, listed: bool },
-    /// The request was turned down as a whole, and it is not said for which of its messages: none was
-    /// accepted, and each is to go alone.
+    /// The provider rejected the request as a whole. None of its messages was accepted, and each is to be
+    /// sent alone.
     BatchRejected(Failure),
 }
 
 impl Outcome {
-    /// What becomes of each of `count` messages when this was said of the request that held them all.
-    /// What is wrong with one of several is not known to be wrong with the others.
+    /// The outcome of each of `count` messages whose request had this outcome. A rejection of several
+    /// may concern only one of them.
     #[must_use]
     pub fn of_all(self, count: usize) -> Vec<Self> {
         let outcome = match self {

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::ensure;
-use smsq::sandbox::{Behaviour, Sandbox};
+use smsq::sandbox::{Sandbox, SandboxConfig};
 
 use crate::database::{Database, Kind};
 use crate::{per_second, say};
@@ -32,9 +32,9 @@ async fn rate(kind: Kind, workers: u64) -> anyhow::Result<f64> {
     let now = database.store.now().await?;
     let messages = MESSAGES * workers;
     database.fill(messages, now).await?;
-    let behaviour = Behaviour {
+    let behaviour = SandboxConfig {
         latency: Duration::from_millis(100),
-        ..Behaviour::default()
+        ..SandboxConfig::default()
     };
     let gateway = Sandbox::start(SocketAddr::from(([127, 0, 0, 1], 0)), behaviour)?;
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR"))?;

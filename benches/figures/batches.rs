@@ -34,7 +34,11 @@ pub(crate) fn measure() -> anyhow::Result<Figure> {
 fn send(per_call: u32) -> anyhow::Result<f64> {
     let gateway = Gateway::start(&["--latency", LATENCY])?;
     let scene = Scene::new()?;
-    scene.queue(MESSAGES, &gateway, &format!("per_call = {per_call}"))?;
+    scene.queue(
+        MESSAGES,
+        &gateway,
+        &format!("batch = {{ per_call = {per_call} }}"),
+    )?;
     let started_at = Instant::now();
     let sent = scene.json(&["send"])?;
     let elapsed = started_at.elapsed();

@@ -60,27 +60,9 @@ pub enum Format {
     Html,
 }
 
-/// An error message and what the user can do about it.
-#[derive(Debug)]
-struct ErrorWithHint {
-    message: String,
-    hint: String,
-}
-
-impl fmt::Display for ErrorWithHint {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
-    }
-}
-
-impl std::error::Error for ErrorWithHint {}
-
+/// An error with what the user can do about it; it is printed on a `hint:` line.
 fn with_hint(message: impl fmt::Display, hint: impl fmt::Display) -> anyhow::Error {
-    ErrorWithHint {
-        message: message.to_string(),
-        hint: hint.to_string(),
-    }
-    .into()
+    anyhow!("{message}\nhint: {hint}")
 }
 
 fn with_optional_hint(
@@ -151,18 +133,12 @@ fn json_text(value: &Value) -> String {
 
 /// The causes of an error joined by `: `, and its hint.
 fn message_and_hint(error: &anyhow::Error) -> (String, Option<String>) {
-    let message = format!("{error:#}");
-    let own = error
-        .chain()
-        .find_map(|cause| cause.downcast_ref::<ErrorWithHint>());
-    let hint = own
-        .map(|error| error.hint.as_str())
-        .or_else(|| store_error(error)?.hint())
-        .map(str::to_owned);
-    match message.split_once("\nhint: ") {
-        Some((message, written)) => (message.to_owned(), hint.or(Some(written.to_owned()))),
-        None => (message, hint),
+    let text = format!("{error:#}");
+    if let Some((message, hint)) = text.split_once("\nhint: ") {
+        return (message.to_owned(), Some(hint.to_owned()));
     }
+    let hint = store_error(error).and_then(StoreError::hint);
+    (text, hint.map(str::to_owned))
 }
 
 fn store_error(error: &anyhow::Error) -> Option<&StoreError> {

@@ -6,10 +6,9 @@ use std::path::{Path, PathBuf};
 
 use super::values::campaign_name;
 use super::{Context, with_hint};
-use crate::config::Prices;
 use crate::console::closed;
 use crate::exit::Exit;
-use crate::report::{Format, Listing, Local, Report, ReportError, Setting, Tariff, to_file};
+use crate::report::{Format, Listing, LocalTime, Report, ReportError, ReportOptions};
 use crate::store::Store;
 
 const EXAMPLES: &str = "\
@@ -71,14 +70,13 @@ pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
         Some(name) => Some(context.campaign(&store, name).await?),
         None => None,
     };
-    let setting = Setting {
+    let options = ReportOptions {
         mask: args.mask,
-        ..setting(context)
+        ..options(context)
     };
-    let report = Report::gather(&store, campaign.as_ref(), &setting).await?;
+    let report = Report::gather(&store, campaign.as_ref(), &options).await?;
     if let Some(file) = output {
-        let write = async |out: &mut _| report.write(&store, format, listing, out).await;
-        to_file(file, write).await?;
+        report.write_file(&store, format, listing, file).await?;
         context
             .console
             .status(&format!("wrote `{}`", file.display()));
@@ -149,21 +147,10 @@ fn folder(file: &Path) -> Option<PathBuf> {
 }
 
 /// The configured prices, and the time zone of this machine.
-pub(super) fn setting(context: &Context) -> Setting {
-    let tariff = |prices: &Prices| {
-        let of = prices.clone();
-        Tariff {
-            currency: prices.currency.clone(),
-            digits: prices.longest_prefix(),
-            price: Box::new(move |phone| of.of(phone)),
-        }
-    };
-    let prices = context.config.prices.iter();
-    Setting {
-        tariffs: prices
-            .map(|(name, prices)| (name.clone(), tariff(prices)))
-            .collect(),
-        local: Local::system(),
+pub(super) fn options(context: &Context) -> ReportOptions {
+    ReportOptions {
+        prices: context.config.prices.clone(),
+        local: LocalTime::system(),
         mask: false,
     }
 }

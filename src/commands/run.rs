@@ -8,7 +8,7 @@ use super::send::{SendFlags, SendOptions, SendRun};
 use super::{Context, PRACTICE, check, providers, report};
 use crate::exit::Exit;
 use crate::report::{Listing, Report, shell_word};
-use crate::sandbox::{Behaviour, Sandbox};
+use crate::sandbox::{Sandbox, SandboxConfig};
 use crate::store::{Access, Store};
 
 const EXAMPLES: &str = "\
@@ -53,7 +53,7 @@ fn start_practice(context: &mut Context) -> anyhow::Result<Sandbox> {
         return Err(providers::ambiguous(&context.config, hint));
     }
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-    let sandbox = Sandbox::start(address, Behaviour::default())?;
+    let sandbox = Sandbox::start(address, SandboxConfig::default())?;
     let config = &mut context.config;
     let section = config.providers.entry(SANDBOX.to_owned()).or_default();
     section.insert("kind".to_owned(), SANDBOX.into());
@@ -134,8 +134,8 @@ async fn print(
     } else {
         for standing in &run.standings {
             let campaign = context.campaign(store, &standing.campaign).await?;
-            let setting = report::setting(context);
-            let report = Report::gather(store, Some(&campaign), &setting).await?;
+            let options = report::options(context);
+            let report = Report::gather(store, Some(&campaign), &options).await?;
             report::write(context, &report, Listing::Figures, store).await?;
         }
         context.console.print(&run.text())?;

@@ -7,7 +7,7 @@ use super::values::{campaign_name, rates};
 use super::window::{WindowFlags, check_queued};
 use crate::exit::Exit;
 use crate::rate::Rates;
-use crate::report::Hours;
+use crate::report::WindowStatus;
 use crate::store::{CampaignChange, WindowChange};
 
 const EXAMPLES: &str = "\
@@ -77,7 +77,7 @@ pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
         provider.unwrap_or("the default provider")
     );
     if let Some(window) = &campaign.window {
-        message = format!("{message}, {}", window.told());
+        message = format!("{message}, {}", window.describe());
     }
     context.report(
         &message,
@@ -88,7 +88,7 @@ pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
             "priority": campaign.priority,
             "provider": campaign.provider,
             "from": campaign.sender,
-            "window": campaign.window.as_ref().map(Hours::of),
+            "window": campaign.window.as_ref().map(WindowStatus::of),
         }),
     )?;
     Ok(Exit::Done)

@@ -11,7 +11,7 @@ use super::Context;
 use super::signals::Signals;
 use super::values::campaign_name;
 use crate::exit::Exit;
-use crate::report::{self, Active, Standing, in_words};
+use crate::report::{self, CampaignSummary, WorkerStatus, plain_reason};
 use crate::sms::Timestamp;
 use crate::store::report::Totals;
 use crate::store::{ProviderPause, Store};
@@ -68,7 +68,7 @@ pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
         let Some((signals, _)) = &mut watch else {
             return Ok(Exit::Done);
         };
-        if status.standings.iter().all(Standing::is_over) {
+        if status.standings.iter().all(CampaignSummary::is_over) {
             return Ok(Exit::Done);
         }
         tokio::select! {
@@ -80,10 +80,10 @@ pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
 
 struct Status {
     now: Timestamp,
-    standings: Vec<Standing>,
+    standings: Vec<CampaignSummary>,
     /// Counts of messages whose campaign does not exist.
     without_campaign: Vec<(i64, u64)>,
-    workers: Vec<Active>,
+    workers: Vec<WorkerStatus>,
     /// Providers that asked not to be called for a while.
     stops: Vec<ProviderPause>,
     /// For each campaign, the last failure of a message that is tried again.
@@ -95,11 +95,17 @@ impl Status {
         let (standings, without_campaign) = match &args.campaign {
             Some(name) => {
                 let campaign = context.campaign(store, name).await?;
-                (vec![Standing::of(store, &campaign).await?], Vec::new())
+                (
+                    vec![CampaignSummary::of(store, &campaign).await?],
+                    Vec::new(),
+                )
             }
-            None => (Standing::all(store).await?, store.without_campaign().await?),
+            None => (
+                CampaignSummary::all(store).await?,
+                store.without_campaign().await?,
+            ),
         };
-        let workers = Active::all(store).await?;
+        let workers = WorkerStatus::all(store).await?;
         let now = store.now().await?;
         let mut failures = Vec::new();
         for one in standings.iter().filter(|one| one.totals.queued > 0) {
@@ -136,7 +142,7 @@ impl Status {
     fn text(&self, bar: &str) -> String {
         let mut text = match self.standings.as_slice() {
             [] => String::new(),
-            standings => report::standings_text(standings),
+            standings => report::summaries_text(standings),
         };
         for (campaign, count) in &self.without_campaign {
             let _ = writeln!(text, "{}", missing_campaign(*campaign, *count));
@@ -145,13 +151,13 @@ impl Status {
             let _ = write!(text, "\n{bar}");
         }
         if !self.workers.is_empty() {
-            let _ = write!(text, "\n{}", Active::text(&self.workers, self.now));
+            let _ = write!(text, "\n{}", WorkerStatus::text(&self.workers, self.now));
         }
         if !self.failures.is_empty() || !self.stops.is_empty() {
             text.push('\n');
         }
         for (campaign, reason) in &self.failures {
-            let reason = in_words(reason);
+            let reason = plain_reason(reason);
             let _ = writeln!(text, "`{campaign}`: the last attempt failed: {reason}");
         }
         for ProviderPause {
@@ -160,7 +166,7 @@ impl Status {
             reason,
         } in &self.stops
         {
-            let reason = in_words(reason);
+            let reason = plain_reason(reason);
             let _ = writeln!(
                 text,
                 "`{provider}` asked to wait until {until} ({reason}); `smsq providers resume {provider}` ends the wait"
@@ -182,7 +188,7 @@ pub(super) fn missing_campaign(campaign: i64, count: u64) -> String {
 /// One campaign, or the totals and all campaigns; and messages whose campaign does not exist.
 pub(super) fn json(
     is_one: bool,
-    standings: &[Standing],
+    standings: &[CampaignSummary],
     without_campaign: &[(i64, u64)],
 ) -> anyhow::Result<Value> {
     let mut object = if let ([one], true) = (standings, is_one) {

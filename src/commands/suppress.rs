@@ -172,13 +172,13 @@ async fn import(context: &Context, args: &ImportArgs) -> anyhow::Result<()> {
                 }
             }
             rows += batch.rows;
-            if !batch.found.is_empty() {
+            if !batch.phones.is_empty() {
                 let store = match &mut store {
                     Some(store) => store,
                     none => none.insert(context.open(Access::Create).await?),
                 };
-                given += batch.found.len() as u64;
-                added += suppress(store, batch.found, args.reason.as_deref()).await?;
+                given += batch.phones.len() as u64;
+                added += suppress(store, batch.phones, args.reason.as_deref()).await?;
             }
             progress.set(rows + rejected);
             anyhow::Ok(())

@@ -6,7 +6,7 @@ use super::with_hint;
 use crate::import;
 use crate::sms::Timestamp;
 use crate::store::{Campaign, Store, WindowChange};
-use crate::window::{Clock, Days, Hours, Window, Zone};
+use crate::window::{Days, Hours, SendWindow, Zone, ZoneSource};
 
 #[derive(Debug, Default, clap::Args)]
 pub(super) struct WindowFlags {
@@ -65,7 +65,7 @@ impl WindowFlags {
     }
 
     /// How the flags change a campaign's window.
-    pub(super) fn change(&self, current: Option<&Window>) -> anyhow::Result<WindowChange> {
+    pub(super) fn change(&self, current: Option<&SendWindow>) -> anyhow::Result<WindowChange> {
         let has_more =
             self.days.is_some() || self.timezone.is_some() || self.fallback_timezone.is_some();
         let hours = match self.window {
@@ -84,16 +84,17 @@ impl WindowFlags {
             )
         })?;
         let days = self.days.or(current.map(|window| window.days));
-        Ok(WindowChange::Set(Window {
+        Ok(WindowChange::Set(SendWindow {
             hours,
             days: days.unwrap_or(Days::DAILY),
-            clock: self.clock(current.map(|window| &window.clock))?,
+            zone: self.zone(current.map(|window| &window.zone))?,
         }))
     }
 
-    fn clock(&self, current: Option<&Clock>) -> anyhow::Result<Clock> {
+    fn zone(&self, current: Option<&ZoneSource>) -> anyhow::Result<ZoneSource> {
         let fallback = || match (&self.fallback_timezone, current) {
-            (Some(zone), _) | (None, Some(Clock::Row(zone) | Clock::Recipient(zone))) => {
+            (Some(zone), _)
+            | (None, Some(ZoneSource::Column(zone) | ZoneSource::Recipient(zone))) => {
                 Ok(zone.clone())
             }
             _ => Err(with_hint(
@@ -102,17 +103,19 @@ impl WindowFlags {
             )),
         };
         match (&self.timezone, current) {
-            (Some(ZoneArg::Zone(zone)), _) | (None, Some(Clock::Of(zone))) => {
+            (Some(ZoneArg::Zone(zone)), _) | (None, Some(ZoneSource::Fixed(zone))) => {
                 if self.fallback_timezone.is_some() {
                     bail!(
                         "`--fallback-timezone` needs `--timezone recipient` or `--timezone column`"
                     );
                 }
-                Ok(Clock::Of(zone.clone()))
+                Ok(ZoneSource::Fixed(zone.clone()))
             }
-            (Some(ZoneArg::Column), _) | (None, Some(Clock::Row(_))) => Ok(Clock::Row(fallback()?)),
-            (Some(ZoneArg::Recipient), _) | (None, Some(Clock::Recipient(_))) => {
-                Ok(Clock::Recipient(fallback()?))
+            (Some(ZoneArg::Column), _) | (None, Some(ZoneSource::Column(_))) => {
+                Ok(ZoneSource::Column(fallback()?))
+            }
+            (Some(ZoneArg::Recipient), _) | (None, Some(ZoneSource::Recipient(_))) => {
+                Ok(ZoneSource::Recipient(fallback()?))
             }
             (None, None) => Err(with_hint(
                 "missing `--timezone`: a sending window needs one",
@@ -124,7 +127,7 @@ impl WindowFlags {
 
 /// Fails if the messages expire before the window opens.
 pub(super) fn check_opens(
-    window: &Window,
+    window: &SendWindow,
     schedule: import::Schedule,
     now: Timestamp,
 ) -> anyhow::Result<()> {
@@ -133,9 +136,9 @@ pub(super) fn check_opens(
         (Some(span), Some(expires_at)) if expires_at <= span.opens_at => Err(with_hint(
             format!(
                 "nothing would be sent: the window {} opens at {}, and `--expires` is {}",
-                window.told(),
-                window.shown(span.opens_at),
-                window.shown(expires_at)
+                window.describe(),
+                window.format_local(span.opens_at),
+                window.format_local(expires_at)
             ),
             "set a later `--expires`, or widen the window",
         )),
@@ -147,7 +150,7 @@ pub(super) fn check_opens(
 pub(super) async fn check_queued(
     store: &Store,
     campaign: &Campaign,
-    window: &Window,
+    window: &SendWindow,
 ) -> anyhow::Result<()> {
     let Some(span) = window.for_all(store.now().await?) else {
         return Ok(());
@@ -156,8 +159,8 @@ pub(super) async fn check_queued(
     if is_queued && !store.outlives(campaign.id, span.opens_at).await? {
         bail!(
             "nothing would be sent: the window {} opens at {}, after all messages of campaign `{}` have expired",
-            window.told(),
-            window.shown(span.opens_at),
+            window.describe(),
+            window.format_local(span.opens_at),
             campaign.name
         );
     }

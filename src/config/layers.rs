@@ -1,221 +1,213 @@
-//! The layers of a configuration, each as it was written, so that every value can be traced to the
-//! file and line, the variable or the flag that it came from.
+//! Merges the layers of a configuration (defaults, file, environment, flags) and remembers where each value was set.
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::path::Path;
 
-use ::config::{File, FileFormat};
+use ::config::{Config, File, FileFormat};
+use serde::de::DeserializeOwned;
 use toml::{Table, Value};
 
-use super::DEFAULT;
-use super::fault::{Fault, Origin};
-use super::prices::Prices;
+use super::error::{ConfigError, Origin};
+use super::{DEFAULT, expected};
+use crate::prices::Prices;
 use crate::provider;
-use crate::text::{closest, did_you_mean};
+use crate::text::did_you_mean;
 
-/// Every variable whose name starts so is a setting.
+/// The prefix of environment variables that are settings.
 const PREFIX: &str = "SMSQ__";
 const PROVIDERS: &str = "providers";
 const PRICES: &str = "prices";
 
 pub(super) struct Layers {
-    defaults: Table,
-    file: Option<Written>,
-    environment: Vec<Variable>,
-    flags: Vec<(&'static str, &'static str, String)>,
+    /// The settings of environment and flags by key.
+    overrides: BTreeMap<String, String>,
+    /// Where settings were set that differ from the defaults; the highest layer wins.
+    origins: BTreeMap<String, Origin>,
+    file: Option<ConfigFile>,
+    /// The variables of providers, with their paths in lower case.
+    provider_variables: Vec<(String, Vec<String>, String)>,
 }
 
-struct Written {
+struct ConfigFile {
     name: String,
     text: String,
     table: Table,
-}
-
-struct Variable {
-    name: String,
-    path: Vec<String>,
-    value: String,
 }
 
 impl Layers {
     pub(super) fn read(
         file: Option<&Path>,
         environment: &BTreeMap<String, String>,
-    ) -> Result<Self, Fault> {
-        let defaults = defaults();
-        let file = file.map(Written::read).transpose()?;
-        if let Some(file) = &file {
-            file.check(&file.table, &defaults, "")?;
-        }
+    ) -> Result<Self, ConfigError> {
         let mut layers = Self {
-            defaults,
-            file,
-            environment: Vec::new(),
-            flags: Vec::new(),
+            overrides: BTreeMap::new(),
+            origins: BTreeMap::new(),
+            file: file.map(ConfigFile::read).transpose()?,
+            provider_variables: Vec::new(),
         };
+        if let Some(file) = &layers.file {
+            for key in file.keys(&file.table, &default_settings(), "")? {
+                let origin = file.origin(&key);
+                layers.origins.insert(key, origin);
+            }
+        }
         for (name, value) in environment {
-            if let Some(path) = name.strip_prefix(PREFIX).filter(|_| !value.is_empty()) {
-                let path = path.to_ascii_lowercase();
-                let path: Vec<String> = path.split("__").map(str::to_owned).collect();
-                layers.add_variable(name, path, value)?;
+            let Some(path) = name.strip_prefix(PREFIX).filter(|_| !value.is_empty()) else {
+                continue;
+            };
+            let path = path.to_ascii_lowercase();
+            let path: Vec<String> = path.split("__").map(str::to_owned).collect();
+            if path.len() >= 3 && path[0] == PROVIDERS {
+                let variable = (name.clone(), path, value.clone());
+                layers.provider_variables.push(variable);
+            } else {
+                layers.set(&path.join("."), value, Origin::Variable(name.clone()))?;
             }
         }
         Ok(layers)
     }
 
-    fn add_variable(&mut self, name: &str, path: Vec<String>, value: &str) -> Result<(), Fault> {
-        let key = path.join(".");
-        let is_provider = path.len() >= 3 && path[0] == PROVIDERS;
-        if !is_provider && !keys(&self.defaults).contains(&key) {
-            return Err(Fault::UnknownKey {
-                origin: Origin::Environment(name.to_owned()),
-                closest: closest_key(&key),
-                key,
-            });
+    /// Sets a value from the environment or the command line.
+    pub(super) fn set(&mut self, key: &str, text: &str, origin: Origin) -> Result<(), ConfigError> {
+        if find(&default_settings(), key).is_none_or(Value::is_table) {
+            return Err(unknown(key, origin));
         }
-        self.environment.push(Variable {
-            name: name.to_owned(),
-            path,
-            value: value.to_owned(),
-        });
+        self.overrides.insert(key.to_owned(), text.to_owned());
+        self.origins.insert(key.to_owned(), origin);
         Ok(())
     }
 
-    pub(super) fn add_flag(&mut self, flag: &'static str, key: &'static str, value: String) {
-        self.flags.push((flag, key, value));
+    /// Merges the layers, the highest last, and deserializes the settings.
+    pub(super) fn settings<T: DeserializeOwned>(&self) -> Result<T, ConfigError> {
+        use ::config::ConfigError::{At, NotFound, Type};
+        self.merged()
+            .and_then(Config::try_deserialize)
+            .map_err(|error| match &error {
+                Type { key: Some(key), .. } | At { key: Some(key), .. } | NotFound(key) => {
+                    self.invalid(key, None)
+                }
+                other => ConfigError::Syntax {
+                    origin: Origin::Default,
+                    reason: other.to_string(),
+                },
+            })
     }
 
-    /// Everything but the providers, the highest layer on top.
-    pub(super) fn merged(&self) -> Result<::config::Config, ::config::ConfigError> {
-        let mut builder =
-            ::config::Config::builder().add_source(File::from_str(DEFAULT, FileFormat::Toml));
+    fn merged(&self) -> Result<Config, ::config::ConfigError> {
+        let mut builder = Config::builder().add_source(File::from_str(DEFAULT, FileFormat::Toml));
         if let Some(file) = &self.file {
             builder = builder.add_source(File::from_str(&file.text, FileFormat::Toml));
         }
-        for variable in &self.environment {
-            if variable.path[0] != PROVIDERS {
-                builder = builder.set_override(variable.path.join("."), variable.value.as_str())?;
-            }
-        }
-        for (_, key, value) in &self.flags {
-            builder = builder.set_override(key, value.as_str())?;
+        for (key, text) in &self.overrides {
+            builder = builder.set_override(key, text.as_str())?;
         }
         builder.build()
     }
 
-    /// The stanzas of the providers: `builtin` below, the file and the environment on top. They do
-    /// not go through the `config` crate because the case of their keys matters and the environment
-    /// has none.
-    pub(super) fn stanzas(
+    /// The error that the value of `key` is not what is expected.
+    pub(super) fn invalid(&self, key: &str, expectation: Option<&str>) -> ConfigError {
+        let file = self.file.as_ref().map(|file| file.origin(key));
+        let defaults = default_settings();
+        let file_value = self.file.as_ref().and_then(|file| find(&file.table, key));
+        let value = match self.overrides.get(key) {
+            Some(text) => Some(text.clone()),
+            None => file_value
+                .or(find(&defaults, key))
+                .filter(|value| !value.is_table())
+                .map(plain),
+        };
+        ConfigError::Value {
+            origin: self
+                .origins
+                .get(key)
+                .cloned()
+                .or(file)
+                .unwrap_or(Origin::Default),
+            key: key.to_owned(),
+            value: value.filter(|_| !may_be_secret(key)),
+            expected: expectation.unwrap_or_else(|| expected(key)).to_owned(),
+        }
+    }
+
+    pub(super) fn is_default(&self, key: &str) -> bool {
+        !self.origins.contains_key(key)
+    }
+
+    /// The provider sections: the built-in ones, changed by the file and the environment.
+    pub(super) fn providers(
         &self,
         builtin: BTreeMap<String, Table>,
-    ) -> Result<BTreeMap<String, Table>, Fault> {
-        let mut stanzas = builtin;
-        for (name, stanza) in self.written_stanzas() {
-            let lower = if stanza.contains_key("kind") {
+    ) -> Result<BTreeMap<String, Table>, ConfigError> {
+        let mut sections = builtin;
+        for (name, section) in self.file_sections(PROVIDERS) {
+            let lower = if section.contains_key("kind") {
                 Table::new()
             } else {
-                stanzas.remove(name).unwrap_or_default()
+                sections.remove(name).unwrap_or_default()
             };
-            stanzas.insert(name.clone(), provider::over(lower, stanza));
+            sections.insert(name.clone(), provider::over(lower, section));
         }
-        for variable in &self.environment {
-            if variable.path[0] == PROVIDERS {
-                variable.set(&mut stanzas)?;
-            }
+        for (name, path, value) in &self.provider_variables {
+            set_in_provider(&mut sections, path, value).map_err(|expected| ConfigError::Value {
+                origin: Origin::Variable(name.clone()),
+                key: path.join("."),
+                value: None,
+                expected,
+            })?;
         }
-        Ok(stanzas)
+        Ok(sections)
     }
 
-    /// The providers that the operator describes, not those that are built in.
+    /// The names of the providers in the file.
     pub(super) fn own_providers(&self) -> impl Iterator<Item = &String> {
-        self.written_stanzas().map(|(name, _)| name)
+        self.file_sections(PROVIDERS).map(|(name, _)| name)
     }
 
-    /// What providers charge. The defaults know no prices, so that the file alone has them.
+    /// The price tables in the file.
     pub(super) fn prices(
         &self,
         providers: &BTreeMap<String, Table>,
-    ) -> Result<BTreeMap<String, Prices>, Fault> {
-        let tables = self.file.iter().filter_map(|file| file.table.get(PRICES));
+    ) -> Result<BTreeMap<String, Prices>, ConfigError> {
         let mut prices = BTreeMap::new();
-        for (name, table) in tables.filter_map(Value::as_table).flatten() {
+        for (name, table) in self.file_sections(PRICES) {
             let key = format!("{PRICES}.{name}");
             if !providers.contains_key(name) {
-                let closest = did_you_mean(name, providers.keys().map(String::as_str))
-                    .map_or(String::new(), |hint| format!("; {hint}"));
-                return Err(Fault::Value {
-                    origin: self.written(&key).0,
-                    key,
-                    value: None,
-                    wanted: format!(
-                        "a section named after a provider; unknown provider `{name}`{closest}"
-                    ),
-                });
+                let hint = did_you_mean(name, providers.keys().map(String::as_str));
+                let hint = hint.map_or_else(String::new, |hint| format!("; {hint}"));
+                let expectation = format!("the name of a provider{hint}");
+                return Err(self.invalid(&key, Some(&expectation)));
             }
-            let table = table.as_table();
-            let table = table.ok_or_else(|| self.fault(&key, "a section `[prices.NAME]`"))?;
-            let read = Prices::read(table)
-                .map_err(|wrong| self.fault(&format!("{key}.{}", wrong.key), wrong.wanted))?;
-            prices.insert(name.clone(), read);
+            let table = Prices::from_toml(table).map_err(|invalid| {
+                self.invalid(&format!("{key}.{}", invalid.key), Some(invalid.expected))
+            })?;
+            prices.insert(name.clone(), table);
         }
         Ok(prices)
     }
 
-    fn written_stanzas(&self) -> impl Iterator<Item = (&String, &Table)> {
+    /// The tables of the file below `section`.
+    fn file_sections(&self, section: &str) -> impl Iterator<Item = (&String, &Table)> {
         self.file
             .iter()
-            .filter_map(|file| file.table.get(PROVIDERS)?.as_table())
+            .filter_map(move |file| file.table.get(section)?.as_table())
             .flatten()
-            .filter_map(|(name, stanza)| Some((name, stanza.as_table()?)))
-    }
-
-    /// The fault that the value of `key`, wherever it was written, is not what is `wanted`.
-    pub(super) fn fault(&self, key: &str, wanted: impl Into<String>) -> Fault {
-        let (origin, value) = self.written(key);
-        Fault::Value {
-            origin,
-            key: key.to_owned(),
-            value: value.filter(|_| !may_be_secret(key)),
-            wanted: wanted.into(),
-        }
-    }
-
-    /// Whether nobody has written the setting.
-    pub(super) fn is_default(&self, key: &str) -> bool {
-        self.written(key).0 == Origin::Default
-    }
-
-    /// Where the highest layer that has `key` wrote it, and what it says there.
-    fn written(&self, key: &str) -> (Origin, Option<String>) {
-        if let Some((flag, _, value)) = self.flags.iter().rev().find(|(_, k, _)| *k == key) {
-            return (Origin::Flag(flag), Some(value.clone()));
-        }
-        if let Some(variable) = self.environment.iter().find(|v| v.path.join(".") == key) {
-            let origin = Origin::Environment(variable.name.clone());
-            return (origin, Some(variable.value.clone()));
-        }
-        if let Some(file) = &self.file
-            && let Some(value) = find(&file.table, key)
-        {
-            return (file.origin(key), Some(shown(value)));
-        }
-        (Origin::Default, find(&self.defaults, key).map(shown))
+            .filter_map(|(name, table)| Some((name, table.as_table()?)))
     }
 }
 
-impl Written {
-    fn read(path: &Path) -> Result<Self, Fault> {
+impl ConfigFile {
+    fn read(path: &Path) -> Result<Self, ConfigError> {
         let name = path.display().to_string();
-        let text = std::fs::read_to_string(path).map_err(|source| Fault::Unreadable {
+        let text = fs::read_to_string(path).map_err(|source| ConfigError::Unreadable {
             file: name.clone(),
             source,
         })?;
-        // Windows editors put a byte order mark in front.
+        // Some editors on Windows write a byte order mark.
         let text = text.strip_prefix('\u{feff}').unwrap_or(&text).to_owned();
         let table = text.parse().map_err(|error: toml::de::Error| {
             let line = error.span().map(|span| line_at(&text, span.start));
-            Fault::Syntax {
+            ConfigError::Syntax {
                 origin: Origin::File(name.clone(), line),
                 reason: error.message().replace('\n', ", "),
             }
@@ -223,108 +215,119 @@ impl Written {
         Ok(Self { name, text, table })
     }
 
-    fn origin(&self, key: &str) -> Origin {
-        Origin::File(self.name.clone(), line_of(&self.text, key))
-    }
-
-    /// Every key must be one of the defaults', of the same type.
-    fn check(&self, table: &Table, defaults: &Table, section: &str) -> Result<(), Fault> {
+    /// The keys of the settings in `table`. Each must be in `defaults`, with the same type.
+    fn keys(
+        &self,
+        table: &Table,
+        defaults: &Table,
+        section: &str,
+    ) -> Result<Vec<String>, ConfigError> {
+        let mut keys = Vec::new();
         for (name, value) in table {
             let key = match section {
                 "" => name.clone(),
                 section => format!("{section}.{name}"),
             };
-            let wrong = |wanted: &str, value: Option<String>| Fault::Value {
-                origin: self.origin(&key),
-                key: key.clone(),
-                value: value.filter(|_| !may_be_secret(&key)),
-                wanted: wanted.to_owned(),
-            };
-            if key == PRICES && value.is_table() {
-                continue;
-            }
-            if key == PROVIDERS {
-                let stanzas = value
-                    .as_table()
-                    .ok_or_else(|| wrong("sections like `[providers.NAME]`", None))?;
-                if let Some((stanza, _)) = stanzas.iter().find(|(_, value)| !value.is_table()) {
-                    return Err(Fault::Value {
-                        origin: self.origin(&format!("{PROVIDERS}.{stanza}")),
-                        key: format!("{PROVIDERS}.{stanza}"),
-                        value: None,
-                        wanted: "a section `[providers.NAME]`".to_owned(),
-                    });
+            match (key.as_str(), defaults.get(name), value) {
+                (PROVIDERS | PRICES, _, value) => self.check_sections(&key, value)?,
+                (_, None, _) => return Err(unknown(&key, self.origin(&key))),
+                (_, Some(Value::Table(defaults)), Value::Table(inner)) => {
+                    keys.extend(self.keys(inner, defaults, &key)?);
                 }
-                continue;
-            }
-            match (defaults.get(name), value) {
-                (None, _) => {
-                    return Err(Fault::UnknownKey {
-                        origin: self.origin(&key),
-                        closest: closest_key(&key),
-                        key,
-                    });
+                (_, Some(default), value) if default.same_type(value) => {
+                    keys.push(key);
                 }
-                (Some(Value::Table(inner)), Value::Table(value)) => {
-                    self.check(value, inner, &key)?;
-                }
-                (Some(default), value) if default.same_type(value) => {}
-                (Some(_), value) => {
-                    return Err(wrong(super::wanted(&key), Some(shown(value))));
-                }
+                (_, Some(_), value) => return Err(self.invalid(key, value)),
             }
         }
-        Ok(())
+        Ok(keys)
+    }
+
+    /// Checks that a table has only tables.
+    fn check_sections(&self, key: &str, value: &Value) -> Result<(), ConfigError> {
+        let Some(sections) = value.as_table() else {
+            return Err(self.invalid(key.to_owned(), value));
+        };
+        match sections.iter().find(|(_, value)| !value.is_table()) {
+            Some((name, value)) => Err(self.invalid(format!("{key}.{name}"), value)),
+            None => Ok(()),
+        }
+    }
+
+    fn invalid(&self, key: String, value: &Value) -> ConfigError {
+        ConfigError::Value {
+            origin: self.origin(&key),
+            value: Some(plain(value)).filter(|_| !may_be_secret(&key)),
+            expected: expected(&key).to_owned(),
+            key,
+        }
+    }
+
+    fn origin(&self, key: &str) -> Origin {
+        Origin::File(self.name.clone(), self.line_of(key))
+    }
+
+    /// The line that sets `key` or the section that it is in.
+    fn line_of(&self, key: &str) -> Option<usize> {
+        let document = toml::de::DeTable::parse(&self.text).ok()?;
+        let mut table = document.get_ref();
+        let mut line = None;
+        for part in key.split('.') {
+            let (name, value) = table
+                .iter()
+                .find(|(name, _)| name.get_ref().as_ref() == part)?;
+            line = Some(line_at(&self.text, name.span().start));
+            match value.get_ref() {
+                toml::de::DeValue::Table(inner) => table = inner,
+                _ => break,
+            }
+        }
+        line
     }
 }
 
-impl Variable {
-    /// Puts the value where it belongs; names are found without regard to case, because the names of
-    /// variables have none.
-    fn set(&self, stanzas: &mut BTreeMap<String, Table>) -> Result<(), Fault> {
-        let provider = resolve(stanzas.keys(), &self.path[1]);
-        let mut table = stanzas.entry(provider).or_default();
-        let (last, inner) = self.path[2..]
-            .split_last()
-            .expect("a provider's variable has three parts at least");
-        for part in inner {
-            let name = resolve(table.keys(), part);
-            let entry = table
-                .entry(name)
-                .or_insert_with(|| Value::Table(Table::new()));
-            table = entry.as_table_mut().ok_or_else(|| Fault::Value {
-                origin: Origin::Environment(self.name.clone()),
-                key: self.path.join("."),
-                value: None,
-                wanted: format!("inside a section, and `{part}` is none"),
-            })?;
-        }
-        let name = resolve(table.keys(), last);
-        let value = typed(&self.value, table.get(&name));
-        table.insert(name, value);
-        Ok(())
+/// Sets a value in a provider section. Names are found without regard to case, which variables do not have. Returns
+/// what was expected if a part of the path is not a table.
+fn set_in_provider(
+    sections: &mut BTreeMap<String, Table>,
+    path: &[String],
+    text: &str,
+) -> Result<(), String> {
+    let provider = existing_name(sections.keys(), &path[1]);
+    let mut table = sections.entry(provider).or_default();
+    let (last, inner) = path[2..].split_last().expect("at least three parts");
+    for part in inner {
+        let name = existing_name(table.keys(), part);
+        let entry = table
+            .entry(name)
+            .or_insert_with(|| Value::Table(Table::new()));
+        table = entry
+            .as_table_mut()
+            .ok_or_else(|| format!("`{part}` to be a section"))?;
     }
+    let name = existing_name(table.keys(), last);
+    let value = typed(text, table.get(&name));
+    table.insert(name, value);
+    Ok(())
 }
 
-/// Lists, tables and truth values are taken as TOML, numbers where a number stood, all else as text.
+fn existing_name<'a>(mut names: impl Iterator<Item = &'a String>, part: &str) -> String {
+    names
+        .find(|name| name.eq_ignore_ascii_case(part))
+        .map_or_else(|| part.to_owned(), Clone::clone)
+}
+
+/// Parses lists, tables and booleans as TOML, and numbers if the value below is a number; else returns the text.
 fn typed(text: &str, below: Option<&Value>) -> Value {
-    let written = format!("value = {text}")
+    let parsed = format!("value = {text}")
         .parse::<Table>()
         .ok()
         .and_then(|mut table| table.remove("value"));
-    match (written, below) {
+    match (parsed, below) {
         (Some(value @ (Value::Array(_) | Value::Table(_) | Value::Boolean(_))), _) => value,
         (Some(value), Some(below)) if value.same_type(below) => value,
         _ => Value::String(text.to_owned()),
     }
-}
-
-fn resolve<'a>(names: impl Iterator<Item = &'a String>, part: &str) -> String {
-    names
-        .into_iter()
-        .find(|name| name.eq_ignore_ascii_case(part))
-        .cloned()
-        .unwrap_or_else(|| part.to_owned())
 }
 
 fn find<'a>(table: &'a Table, key: &str) -> Option<&'a Value> {
@@ -334,68 +337,44 @@ fn find<'a>(table: &'a Table, key: &str) -> Option<&'a Value> {
     }
 }
 
-/// Whether a value may have a password in it, whatever its type: these sections have urls and passwords.
+/// Whether a value may contain a password: these sections have urls and passwords, providers have secrets.
 fn may_be_secret(key: &str) -> bool {
-    matches!(key.split('.').next(), Some("database" | "redis"))
+    matches!(
+        key.split('.').next(),
+        Some("database" | "redis" | PROVIDERS)
+    )
 }
 
-fn shown(value: &Value) -> String {
+/// A value without the quotes of a string.
+fn plain(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
         other => other.to_string(),
     }
 }
 
-fn defaults() -> Table {
-    DEFAULT
-        .parse()
-        .expect("the embedded defaults are valid, a test says so")
+fn default_settings() -> Table {
+    DEFAULT.parse().expect("the embedded defaults are valid")
 }
 
-/// Every setting, as `section.key`.
-fn keys(table: &Table) -> Vec<String> {
-    let mut all = Vec::new();
-    for (name, value) in table {
+/// The error for an unknown key. Suggests the setting of that name in another section, or a similar one.
+fn unknown(key: &str, origin: Origin) -> ConfigError {
+    let mut known = Vec::new();
+    for (name, value) in &default_settings() {
         match value {
-            Value::Table(inner) => {
-                all.extend(keys(inner).into_iter().map(|key| format!("{name}.{key}")));
-            }
-            _ => all.push(name.clone()),
+            Value::Table(inner) => known.extend(inner.keys().map(|key| format!("{name}.{key}"))),
+            _ => known.push(name.clone()),
         }
     }
-    all
-}
-
-/// The setting that was probably meant: one that is spelled alike, or one of that name in another
-/// section.
-fn closest_key(key: &str) -> Option<String> {
-    let keys = keys(&defaults());
     let last = key.rsplit('.').next().unwrap_or(key);
-    keys.iter()
-        .find(|known| known.rsplit('.').next() == Some(last))
-        .cloned()
-        .or_else(|| closest(key, keys.iter().map(String::as_str)))
+    ConfigError::UnknownKey {
+        origin,
+        key: key.to_owned(),
+        suggestion: did_you_mean(last, known.iter().map(String::as_str)),
+    }
 }
 
 fn line_at(text: &str, offset: usize) -> usize {
     let before = text.as_bytes().iter().take(offset);
     1 + before.filter(|byte| **byte == b'\n').count()
-}
-
-/// The line where `key` is written.
-fn line_of(text: &str, key: &str) -> Option<usize> {
-    let document = toml::de::DeTable::parse(text).ok()?;
-    let mut table = document.get_ref();
-    let mut line = None;
-    for part in key.split('.') {
-        let (name, value) = table
-            .iter()
-            .find(|(name, _)| name.get_ref().as_ref() == part)?;
-        line = Some(line_at(text, name.span().start));
-        match value.get_ref() {
-            toml::de::DeValue::Table(inner) => table = inner,
-            _ => break,
-        }
-    }
-    line
 }

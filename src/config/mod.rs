@@ -1,9 +1,8 @@
-//! The configuration: the modules' own sections, gathered, layered (defaults, file, environment,
-//! flags) and checked when it is read, so that nobody below has to doubt a setting.
+//! The configuration: the settings of every module, merged from defaults, file, environment and flags, and checked
+//! when they are read.
 
-mod fault;
+mod error;
 mod layers;
-mod prices;
 #[cfg(test)]
 mod tests;
 
@@ -13,29 +12,28 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-pub use self::fault::{Fault, Origin};
+pub use self::error::{ConfigError, Origin};
 use self::layers::Layers;
-pub use self::prices::Prices;
 use crate::phone::Region;
-use crate::{import, logging, provider, sender, store};
+pub use crate::prices::Prices;
+use crate::{import, logging, provider, queue, sender, store};
 
-/// The reference manual: every setting, its default, what it means.
+/// The reference manual: every setting, its default and its meaning.
 pub const DEFAULT: &str = include_str!("../../config/default.toml");
-/// The name of the file, in the current folder and in the user's.
+/// The name of the file, in the current folder and in the user's configuration folder.
 pub const FILE: &str = "smsq.toml";
 /// The default of `database.url`.
 pub const DATABASE: &str = "sqlite://smsq.db";
-/// More slots than that are allowed, but they need a reason.
+/// A higher concurrency is allowed with a warning.
 pub const MANY_CONCURRENCY: u32 = 256;
-/// So much longer than a provider's timeout a worker's lease must be.
-pub const LEASE_MARGIN: Duration = Duration::from_secs(2);
-/// The most slots that can be asked for.
 pub const MAX_CONCURRENCY: u32 = 4096;
+/// How much longer a worker's lease is than a provider's timeout.
+pub const LEASE_MARGIN: Duration = Duration::from_secs(2);
 
-/// The variables of the process's environment.
+/// The environment variables of the process.
 pub type Environment = BTreeMap<String, String>;
 
-/// What the command line says about the configuration.
+/// The flags that change settings.
 #[derive(Debug, Default)]
 pub struct Flags {
     pub config: Option<PathBuf>,
@@ -44,37 +42,37 @@ pub struct Flags {
     pub on_unknown: Option<String>,
 }
 
-/// Every setting of smsq.
+/// All settings.
 #[derive(Debug)]
 pub struct Config {
-    /// The file that was read, if there was one.
+    /// The file that was read.
     pub file: Option<PathBuf>,
     pub default_provider: Option<String>,
     pub default_region: Option<Region>,
     pub database: store::Config,
     pub sender: sender::Config,
-    pub retry: crate::queue::retry::Config,
+    pub retry: queue::retry::Config,
     pub circuit_breaker: sender::breaker::Config,
     pub auto_pause: sender::AutoPauseConfig,
     pub import: import::Config,
     pub retention: store::RetentionConfig,
     pub redis: import::consumer::RedisConfig,
     pub log: logging::Config,
-    /// The stanzas by name, those that are built in among them, with the case of every key.
+    /// The provider sections by name, built-in ones included.
     pub providers: BTreeMap<String, toml::Table>,
-    /// The names of the providers that the operator describes.
+    /// The names of the providers in the file.
     pub own_providers: Vec<String>,
-    /// What providers charge, by their names.
+    /// Price tables by provider.
     pub prices: BTreeMap<String, Prices>,
 }
 
 #[derive(Deserialize)]
-struct Sections {
+struct Settings {
     default_provider: String,
     default_region: String,
     database: store::Config,
     sender: sender::Config,
-    retry: crate::queue::retry::Config,
+    retry: queue::retry::Config,
     circuit_breaker: sender::breaker::Config,
     auto_pause: sender::AutoPauseConfig,
     import: import::Config,
@@ -85,50 +83,47 @@ struct Sections {
 
 impl Config {
     /// Reads and checks all layers.
-    pub fn load(flags: &Flags, environment: &Environment) -> Result<Self, Fault> {
-        let file = file(flags, environment);
+    pub fn load(flags: &Flags, environment: &Environment) -> Result<Self, ConfigError> {
+        let file = config_file(flags, environment);
         let mut layers = Layers::read(file.as_deref(), environment)?;
-        if let Some(url) = &flags.database {
-            layers.add_flag("--database", "database.url", url.clone());
+        let concurrency = flags.concurrency.map(|count| count.to_string());
+        for (flag, key, value) in [
+            ("--database", "database.url", &flags.database),
+            ("--concurrency", "sender.concurrency", &concurrency),
+            ("--on-unknown", "sender.on_unknown", &flags.on_unknown),
+        ] {
+            if let Some(value) = value {
+                layers.set(key, value, Origin::Flag(flag))?;
+            }
         }
-        if let Some(concurrency) = flags.concurrency {
-            layers.add_flag(
-                "--concurrency",
-                "sender.concurrency",
-                concurrency.to_string(),
-            );
-        }
-        if let Some(on_unknown) = &flags.on_unknown {
-            layers.add_flag("--on-unknown", "sender.on_unknown", on_unknown.clone());
-        }
-        let sections: Sections = layers
-            .merged()
-            .and_then(::config::Config::try_deserialize)
-            .map_err(|error| typed_fault(&layers, &error))?;
-        sections.check(&layers)?;
-        let default_region = set(sections.default_region)
+        let settings: Settings = layers.settings()?;
+        settings.check(&layers)?;
+        let default_region = non_empty(settings.default_region)
             .map(|region| region.parse())
             .transpose()
-            .map_err(|_| layers.fault("default_region", wanted("default_region")))?;
+            .map_err(|_| layers.invalid("default_region", None))?;
         let own_providers: Vec<String> = layers.own_providers().cloned().collect();
-        let default_provider = match (set(sections.default_provider), own_providers.as_slice()) {
+        let default_provider = match (
+            non_empty(settings.default_provider),
+            own_providers.as_slice(),
+        ) {
             (None, [only]) => Some(only.clone()),
             (named, _) => named,
         };
-        let providers = layers.stanzas(builtin())?;
+        let providers = layers.providers(builtin_providers())?;
         let prices = layers.prices(&providers)?;
         Ok(Self {
             default_provider,
             default_region,
-            database: sections.database,
-            sender: sections.sender,
-            retry: sections.retry,
-            circuit_breaker: sections.circuit_breaker,
-            auto_pause: sections.auto_pause,
-            import: sections.import,
-            retention: sections.retention,
-            redis: sections.redis,
-            log: sections.log,
+            database: settings.database,
+            sender: settings.sender,
+            retry: settings.retry,
+            circuit_breaker: settings.circuit_breaker,
+            auto_pause: settings.auto_pause,
+            import: settings.import,
+            retention: settings.retention,
+            redis: settings.redis,
+            log: settings.log,
             providers,
             own_providers,
             prices,
@@ -137,27 +132,23 @@ impl Config {
     }
 }
 
-impl Sections {
-    /// The bounds that types do not express.
-    fn check(&self, layers: &Layers) -> Result<(), Fault> {
-        let (sender, retry, breaker, auto_pause) = (
-            &self.sender,
-            &self.retry,
-            &self.circuit_breaker,
-            &self.auto_pause,
-        );
-        let some_time = Duration::from_millis(1);
-        // Where only the shorter one was written, it is the one to blame.
-        let written = |longest, shortest| {
-            if layers.is_default(longest) {
-                shortest
+impl Settings {
+    /// Checks the limits that types do not express.
+    fn check(&self, layers: &Layers) -> Result<(), ConfigError> {
+        let (sender, retry) = (&self.sender, &self.retry);
+        let (breaker, auto_pause) = (&self.circuit_breaker, &self.auto_pause);
+        let shortest = Duration::from_millis(1);
+        // If only the shorter of two waits was set, the error is about that one.
+        let changed = |longer, shorter| {
+            if layers.is_default(longer) {
+                shorter
             } else {
-                longest
+                longer
             }
         };
-        let longest_wait = written("retry.max_wait", "retry.first_wait");
-        let longest_probe = written("circuit_breaker.max_probe", "circuit_breaker.first_probe");
-        let bounds = [
+        let max_wait = changed("retry.max_wait", "retry.first_wait");
+        let max_probe = changed("circuit_breaker.max_probe", "circuit_breaker.first_probe");
+        let limits = [
             ("database.url", !self.database.url.is_empty()),
             (
                 "sender.concurrency",
@@ -165,16 +156,16 @@ impl Sections {
             ),
             ("sender.lease", sender.lease >= Duration::from_secs(5)),
             ("retry.max_attempts", retry.max_attempts >= 0),
-            ("retry.first_wait", retry.first_wait >= some_time),
-            (longest_wait, retry.max_wait >= retry.first_wait),
-            ("retry.give_up_after", retry.give_up_after >= some_time),
-            ("retry.max_retry_after", retry.max_retry_after >= some_time),
+            ("retry.first_wait", retry.first_wait >= shortest),
+            (max_wait, retry.max_wait >= retry.first_wait),
+            ("retry.give_up_after", retry.give_up_after >= shortest),
+            ("retry.max_retry_after", retry.max_retry_after >= shortest),
             ("circuit_breaker.failures", breaker.failures >= 1),
             (
                 "circuit_breaker.first_probe",
-                breaker.first_probe >= some_time,
+                breaker.first_probe >= shortest,
             ),
-            (longest_probe, breaker.max_probe >= breaker.first_probe),
+            (max_probe, breaker.max_probe >= breaker.first_probe),
             (
                 "auto_pause.window",
                 (1..=100_000).contains(&auto_pause.window),
@@ -185,15 +176,15 @@ impl Sections {
             ),
             ("retention.older_than", self.retention.is_sound()),
         ];
-        match bounds.into_iter().find(|(_, holds)| !holds) {
-            Some((key, _)) => Err(layers.fault(key, wanted(key))),
+        match limits.into_iter().find(|(_, holds)| !holds) {
+            Some((key, _)) => Err(layers.invalid(key, None)),
             None => Ok(()),
         }
     }
 }
 
-/// What a setting must be, for people.
-fn wanted(key: &str) -> &'static str {
+/// What the value of a setting must be, for errors.
+fn expected(key: &str) -> &'static str {
     match key {
         "default_provider" => "the name of a provider, as a text",
         "default_region" => "a country in two letters, like `GB`",
@@ -227,26 +218,17 @@ fn wanted(key: &str) -> &'static str {
             "a duration like `1s`, not longer than `circuit_breaker.max_probe`"
         }
         "retry.give_up_after" | "retry.max_retry_after" => "a duration like `30min` or `24h`",
+        "providers" => "sections `[providers.NAME]`",
+        "prices" => "sections `[prices.NAME]`",
+        _ if key.starts_with("providers.") => "a section `[providers.NAME]`",
+        _ if key.starts_with("prices.") => "a section `[prices.NAME]`",
         _ => "a section of settings",
     }
 }
 
-fn typed_fault(layers: &Layers, error: &::config::ConfigError) -> Fault {
-    use ::config::ConfigError::{At, NotFound, Type};
-    match error {
-        Type { key: Some(key), .. } | At { key: Some(key), .. } | NotFound(key) => {
-            layers.fault(key, wanted(key))
-        }
-        other => Fault::Syntax {
-            origin: Origin::Default,
-            reason: other.to_string(),
-        },
-    }
-}
-
-/// The first of: `--config`, `SMSQ_CONFIG`, `./smsq.toml`, the user's config folder. The first two
-/// are asked for, so they must exist; the others are read where they do.
-fn file(flags: &Flags, environment: &Environment) -> Option<PathBuf> {
+/// The first of `--config`, `SMSQ_CONFIG`, `./smsq.toml` and the user's configuration folder. The last two may be
+/// missing.
+fn config_file(flags: &Flags, environment: &Environment) -> Option<PathBuf> {
     let variable = |name: &str| environment.get(name).filter(|value| !value.is_empty());
     if let Some(file) = &flags.config {
         return Some(file.clone());
@@ -265,21 +247,19 @@ fn file(flags: &Flags, environment: &Environment) -> Option<PathBuf> {
     .find(|file| file.exists())
 }
 
-/// An empty text is not set.
-fn set(text: String) -> Option<String> {
+/// An empty text means that a setting is not set.
+fn non_empty(text: String) -> Option<String> {
     Some(text).filter(|text| !text.is_empty())
 }
 
-/// The stanzas that come with smsq and work as they stand; the others are examples to copy.
-fn builtin() -> BTreeMap<String, toml::Table> {
+/// The sections of the built-in providers.
+fn builtin_providers() -> BTreeMap<String, toml::Table> {
     provider::builtin()
         .iter()
         .filter_map(|(name, text)| {
-            let text: toml::Table = text
-                .parse()
-                .expect("the embedded stanzas are valid, a test says so");
-            let stanza = text.get("providers")?.get(name)?.as_table()?;
-            Some(((*name).to_owned(), stanza.clone()))
+            let text: toml::Table = text.parse().expect("the embedded providers are valid");
+            let section = text.get("providers")?.get(name)?.as_table()?;
+            Some(((*name).to_owned(), section.clone()))
         })
         .collect()
 }

@@ -1,8 +1,8 @@
-//! The layers of the configuration, its faults, and that its defaults are whole.
+//! Layers, errors and defaults of the configuration.
 
 use super::*;
 
-fn load(file: &str, environment: &[(&str, &str)]) -> Result<Config, Fault> {
+fn load(file: &str, environment: &[(&str, &str)]) -> Result<Config, ConfigError> {
     let folder = tempfile::tempdir().expect("a scratch folder");
     let path = folder.path().join(FILE);
     std::fs::write(&path, file).expect("writes the file");
@@ -18,11 +18,11 @@ fn load(file: &str, environment: &[(&str, &str)]) -> Result<Config, Fault> {
 }
 
 /// The message, with the scratch folder cut off.
-fn fault(file: &str, environment: &[(&str, &str)]) -> String {
-    let fault = load(file, environment).expect_err("a fault");
-    let message = match fault.hint() {
-        Some(hint) => format!("{fault}\nhint: {hint}"),
-        None => fault.to_string(),
+fn error(file: &str, environment: &[(&str, &str)]) -> String {
+    let error = load(file, environment).expect_err("an error");
+    let message = match error.hint() {
+        Some(hint) => format!("{error}\nhint: {hint}"),
+        None => error.to_string(),
     };
     match message.find(FILE) {
         Some(at) => message[at..].to_owned(),
@@ -31,7 +31,7 @@ fn fault(file: &str, environment: &[(&str, &str)]) -> String {
 }
 
 #[test]
-fn the_defaults_are_complete_and_pass_their_own_checks() {
+fn defaults_are_complete_and_valid() {
     let config = load("", &[]).expect("the defaults");
     assert_eq!(config.default_provider, None);
     assert_eq!(config.database.url, "sqlite://smsq.db");
@@ -42,7 +42,7 @@ fn the_defaults_are_complete_and_pass_their_own_checks() {
 }
 
 #[test]
-fn every_default_stands_under_a_comment() {
+fn every_default_has_a_comment() {
     let mut above = "";
     for line in DEFAULT.lines() {
         if line.contains(" = ") && !line.starts_with('#') {
@@ -53,17 +53,21 @@ fn every_default_stands_under_a_comment() {
 }
 
 #[test]
-fn every_default_has_words_for_what_it_must_be() {
+fn every_setting_describes_its_values() {
     let defaults: toml::Table = DEFAULT.parse().expect("valid TOML");
     for (section, value) in &defaults {
         for key in value.as_table().into_iter().flat_map(toml::Table::keys) {
-            assert_ne!(wanted(&format!("{section}.{key}")), wanted("?"), "{key}");
+            assert_ne!(
+                expected(&format!("{section}.{key}")),
+                expected("?"),
+                "{key}"
+            );
         }
     }
 }
 
 #[test]
-fn the_environment_lies_over_the_file_and_the_file_over_the_defaults() {
+fn environment_overrides_file_and_file_overrides_defaults() {
     let file = "[sender]\nconcurrency = 8\nlease = \"20s\"\n";
     let environment = [
         ("SMSQ__SENDER__CONCURRENCY", "16"),
@@ -76,7 +80,7 @@ fn the_environment_lies_over_the_file_and_the_file_over_the_defaults() {
 }
 
 #[test]
-fn stanzas_keep_the_case_of_their_keys() {
+fn provider_sections_keep_the_case_of_keys() {
     let file = r#"
         [providers.Cellar]
         kind = "generic"
@@ -91,16 +95,16 @@ fn stanzas_keep_the_case_of_their_keys() {
         ("SMSQ__PROVIDERS__CELLAR__ACCEPTED", "[200, 202]"),
     ];
     let config = load(file, &environment).expect("valid");
-    let stanza = &config.providers["Cellar"];
-    assert_eq!(stanza["headers"]["X-Api-Key"].as_str(), Some("b"));
-    assert!(stanza["json"].get("To").is_some());
-    assert!(stanza["codes"].get("E.Limit").is_some());
-    assert_eq!(stanza["rate"].as_str(), Some("5/s"));
-    assert_eq!(stanza["accepted"].as_array().map(Vec::len), Some(2));
+    let section = &config.providers["Cellar"];
+    assert_eq!(section["headers"]["X-Api-Key"].as_str(), Some("b"));
+    assert!(section["json"].get("To").is_some());
+    assert!(section["codes"].get("E.Limit").is_some());
+    assert_eq!(section["rate"].as_str(), Some("5/s"));
+    assert_eq!(section["accepted"].as_array().map(Vec::len), Some(2));
 }
 
 #[test]
-fn the_only_provider_of_the_file_is_the_default() {
+fn only_provider_in_the_file_is_the_default() {
     let one = "[providers.a]\nkind = \"generic\"\n";
     let two = "[providers.a]\nkind = \"generic\"\n[providers.b]\nkind = \"generic\"\n";
     let config = load(one, &[]).expect("valid");
@@ -112,15 +116,14 @@ fn the_only_provider_of_the_file_is_the_default() {
 fn prices_of_an_unknown_provider_are_rejected() {
     let prices = "[prices.sandbx]\ncurrency = \"EUR\"\n44 = 0.1\n";
     assert_eq!(
-        fault(prices, &[]),
-        "smsq.toml:1: `prices.sandbx` must be a section named after a provider; unknown provider `sandbx`; \
-         did you mean `sandbox`?"
+        error(prices, &[]),
+        "smsq.toml:1: invalid `prices.sandbx`: expected the name of a provider; did you mean `sandbox`?"
     );
     assert!(load(&prices.replace("sandbx", "sandbox"), &[]).is_ok());
 }
 
 #[test]
-fn section_without_kind_lies_over_the_built_in_one() {
+fn section_without_kind_changes_the_built_in_one() {
     let file = "[providers.twilio]\nsecrets = { auth_token = { file = \"/t\" } }\ncodes = { 21610 = { class = \"content\" } }\n";
     let twilio = &load(file, &[]).expect("valid").providers["twilio"];
     assert_eq!(
@@ -135,79 +138,79 @@ fn section_without_kind_lies_over_the_built_in_one() {
 }
 
 #[test]
-fn an_unknown_key_is_named_with_its_line_and_the_closest_one() {
+fn unknown_key_is_named_with_line_and_suggestion() {
     assert_eq!(
-        fault("\n[sender]\nconcurency = 8\n", &[]),
-        "smsq.toml:3: `sender.concurency` is not a setting\nhint: did you mean `sender.concurrency`?"
+        error("\n[sender]\nconcurency = 8\n", &[]),
+        "smsq.toml:3: unknown setting `sender.concurency`\nhint: did you mean `sender.concurrency`?"
     );
     assert_eq!(
-        fault("concurrency = 8\n", &[]),
-        "smsq.toml:1: `concurrency` is not a setting\nhint: did you mean `sender.concurrency`?"
+        error("concurrency = 8\n", &[]),
+        "smsq.toml:1: unknown setting `concurrency`\nhint: did you mean `sender.concurrency`?"
     );
     assert_eq!(
-        fault("", &[("SMSQ__RETRY__FIRST_WAITS", "5s")]),
-        "environment variable SMSQ__RETRY__FIRST_WAITS: `retry.first_waits` is not a setting\n\
+        error("", &[("SMSQ__RETRY__FIRST_WAITS", "5s")]),
+        "environment variable SMSQ__RETRY__FIRST_WAITS: unknown setting `retry.first_waits`\n\
          hint: did you mean `retry.first_wait`?"
     );
 }
 
 #[test]
-fn a_bad_value_is_named_with_what_it_must_be() {
+fn invalid_value_is_named_with_line_and_expectation() {
     for (file, message) in [
         (
             "[sender]\nconcurrency = 0",
-            "smsq.toml:2: `sender.concurrency` is `0`, but it must be a whole number from 1 to 4096",
+            "smsq.toml:2: invalid value `0` of `sender.concurrency`: expected a whole number from 1 to 4096",
         ),
         (
             "[sender]\nconcurrency = \"many\"",
-            "smsq.toml:2: `sender.concurrency` is `many`, but it must be a whole number from 1 to 4096",
+            "smsq.toml:2: invalid value `many` of `sender.concurrency`: expected a whole number from 1 to 4096",
         ),
         (
             "[sender]\nconcurrency = -1",
-            "smsq.toml:2: `sender.concurrency` is `-1`, but it must be a whole number from 1 to 4096",
+            "smsq.toml:2: invalid value `-1` of `sender.concurrency`: expected a whole number from 1 to 4096",
         ),
         (
             "[sender]\nlease = \"2s\"",
-            "smsq.toml:2: `sender.lease` is `2s`, but it must be a duration of 5 s or more, like `30s`",
+            "smsq.toml:2: invalid value `2s` of `sender.lease`: expected a duration of 5 s or more, like `30s`",
         ),
         (
             "[sender]\non_unknown = \"drop\"",
-            "smsq.toml:2: `sender.on_unknown` is `drop`, but it must be `hold` or `resend`",
+            "smsq.toml:2: invalid value `drop` of `sender.on_unknown`: expected `hold` or `resend`",
         ),
         (
             "[retry]\nfirst_wait = \"soon\"",
-            "smsq.toml:2: `retry.first_wait` is `soon`, but it must be a duration like `5s`, not longer than `retry.max_wait`",
+            "smsq.toml:2: invalid value `soon` of `retry.first_wait`: expected a duration like `5s`, not longer than `retry.max_wait`",
         ),
         (
             "[retry]\nfirst_wait = \"11min\"",
-            "smsq.toml:2: `retry.first_wait` is `11min`, but it must be a duration like `5s`, not longer than `retry.max_wait`",
+            "smsq.toml:2: invalid value `11min` of `retry.first_wait`: expected a duration like `5s`, not longer than `retry.max_wait`",
         ),
         (
             "sender = 5",
-            "smsq.toml:1: `sender` is `5`, but it must be a section of settings",
+            "smsq.toml:1: invalid value `5` of `sender`: expected a section of settings",
         ),
         (
             "providers = 5",
-            "smsq.toml:1: `providers` must be sections like `[providers.NAME]`",
+            "smsq.toml:1: invalid `providers`: expected sections `[providers.NAME]`",
         ),
         (
             "[providers]\na = 5",
-            "smsq.toml:2: `providers.a` must be a section `[providers.NAME]`",
+            "smsq.toml:2: invalid `providers.a`: expected a section `[providers.NAME]`",
         ),
     ] {
-        assert_eq!(fault(file, &[]), message);
+        assert_eq!(error(file, &[]), message);
     }
     assert_eq!(
-        fault("", &[("SMSQ__SENDER__CONCURRENCY", "lots")]),
-        "environment variable SMSQ__SENDER__CONCURRENCY: `sender.concurrency` is `lots`, but it must be a whole number from 1 to 4096"
+        error("", &[("SMSQ__SENDER__CONCURRENCY", "lots")]),
+        "environment variable SMSQ__SENDER__CONCURRENCY: invalid value `lots` of `sender.concurrency`: expected a whole number from 1 to 4096"
     );
 }
 
 #[test]
-fn a_file_that_is_not_toml_is_named_with_its_line() {
-    let message = fault("a = 1\n[sender\n", &[]);
+fn invalid_toml_is_named_with_its_line() {
+    let message = error("a = 1\n[sender\n", &[]);
     assert!(
-        message.starts_with("smsq.toml:2: not valid TOML: "),
+        message.starts_with("smsq.toml:2: invalid TOML: "),
         "{message}"
     );
 }

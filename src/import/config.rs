@@ -1,4 +1,4 @@
-//! Section `[import]`: what makes an import stop before anything is written.
+//! Section `[import]`: limits that stop an import before anything is written.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,15 +9,15 @@ use serde::{Deserialize, Deserializer, de};
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// `None`: what is good is imported, however many rows are not.
-    #[serde(deserialize_with = "allowance")]
+    /// `None`: any number of rows may be rejected.
+    #[serde(deserialize_with = "reject_limit")]
     pub max_rejects: Option<RejectLimit>,
-    /// From so many messages on, somebody at a terminal is asked before they are sent; 0 is never.
+    /// The number of messages from which a user at a terminal must confirm; 0: never.
     pub ask_from: u64,
 }
 
-/// An empty text is not set.
-fn allowance<'de, D: Deserializer<'de>>(source: D) -> Result<Option<RejectLimit>, D::Error> {
+/// Reads an empty text as no limit.
+fn reject_limit<'de, D: Deserializer<'de>>(source: D) -> Result<Option<RejectLimit>, D::Error> {
     let text = String::deserialize(source)?;
     match text.trim() {
         "" => Ok(None),
@@ -37,24 +37,24 @@ impl FromStr for RejectLimit {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let text = text.trim();
-        let percent = |text: &str| {
-            text.trim()
-                .parse()
-                .ok()
-                .filter(|share| (0.0..=100.0).contains(share))
-        };
-        let read = match text.strip_suffix('%') {
-            Some(share) => percent(share).map(Self::Percent),
+        let limit = match text.strip_suffix('%') {
+            Some(percent) => {
+                let percent = percent.trim().parse().ok();
+                let percent = percent.filter(|percent| (0.0..=100.0).contains(percent));
+                percent.map(Self::Percent)
+            }
             None => text.parse().ok().map(Self::Rows),
         };
-        read.ok_or_else(|| format!("`{text}` is no share of rows; write it like `5%` or `100`"))
+        limit.ok_or_else(|| {
+            format!("invalid share `{text}`: use a number or a percentage, such as `100` or `5%`")
+        })
     }
 }
 
 impl fmt::Display for RejectLimit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Percent(share) => write!(f, "{share}%"),
+            Self::Percent(percent) => write!(f, "{percent}%"),
             Self::Rows(rows) => write!(f, "{rows}"),
         }
     }
@@ -63,14 +63,13 @@ impl fmt::Display for RejectLimit {
 impl RejectLimit {
     #[expect(
         clippy::cast_precision_loss,
-        reason = "nobody counts so many rows to the last one"
+        reason = "exact up to far more rows than a list has"
     )]
-    /// Whether so many of so many rows may be rejected.
-    #[must_use]
+    /// Whether `rejected` out of `rows` is within the limit.
     pub fn allows(self, rejected: u64, rows: u64) -> bool {
         match self {
-            Self::Percent(share) => rejected as f64 * 100.0 <= share * rows as f64,
-            Self::Rows(most) => rejected <= most,
+            Self::Percent(percent) => rejected as f64 * 100.0 <= percent * rows as f64,
+            Self::Rows(limit) => rejected <= limit,
         }
     }
 }
@@ -80,16 +79,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_share_of_rows_is_a_percentage_or_a_count() {
+    fn reject_limit_is_a_percentage_or_a_count() {
         let read = |text: &str| text.parse::<RejectLimit>();
         assert_eq!(read(" 2.5 %"), Ok(RejectLimit::Percent(2.5)));
         assert_eq!(read("100"), Ok(RejectLimit::Rows(100)));
         for bad in ["", "%", "101%", "-1%", "few"] {
             assert!(read(bad).is_err(), "{bad}");
         }
-        assert!(
-            RejectLimit::Percent(5.0).allows(5, 100) && !RejectLimit::Percent(5.0).allows(6, 100)
-        );
-        assert!(RejectLimit::Percent(5.0).allows(0, 0) && !RejectLimit::Rows(0).allows(1, 100));
+        let percent = RejectLimit::Percent(5.0);
+        assert!(percent.allows(5, 100) && !percent.allows(6, 100) && percent.allows(0, 0));
+        assert!(!RejectLimit::Rows(0).allows(1, 100));
     }
 }

@@ -11,7 +11,7 @@ use crate::rate::Rate;
 use crate::sms::Timestamp;
 use crate::text::segments::{self, Alphabet, Segments};
 use crate::text::smart;
-use crate::window::Window;
+use crate::window::SendWindow;
 
 /// How many different characters outside GSM-7 are counted.
 const MAX_CHARACTERS: usize = 10_000;
@@ -31,7 +31,7 @@ pub struct Pace {
     pub limits: Vec<Rate>,
     /// For how long messages are worth sending and may be sent; `None`: without end.
     pub open_for: Option<Duration>,
-    pub window: Option<Window>,
+    pub window: Option<SendWindow>,
     pub starts_at: Timestamp,
 }
 

@@ -1,18 +1,18 @@
-//! Writes batches of rows to the database, and counts what became of them.
+//! Imports a list: writes its rows to the database in batches and counts what became of them.
 
 use std::collections::HashSet;
 
-use super::Schedule;
 use super::error::ImportError;
 use super::estimate::PriceOf;
-use super::pipeline::ParsedBatch;
+use super::pipeline::{self, ParsedBatch};
+use super::plan::Plan;
 use super::summary::{MAX_REPEATS, Summary};
 use crate::sms::Timestamp;
 use crate::store::{Batch, Campaign, Store, TextNote};
 use crate::text::segments::Segments;
 
-/// How many rows of a batch may become the sample text of the report.
-const SAMPLE_CANDIDATES: usize = 100;
+/// How many rows of a batch are candidates for the sample text of the report.
+const MAX_SAMPLE_ROWS: usize = 100;
 
 /// Where messages are written to.
 #[derive(Clone, Copy)]
@@ -21,6 +21,56 @@ pub struct Target<'a> {
     pub campaign: &'a Campaign,
     /// Returns the schedule of messages that are imported now.
     pub schedule: &'a (dyn Fn(Timestamp) -> Schedule + Sync),
+}
+
+/// When the messages of an import become due, and until when they may be sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Schedule {
+    /// `None`: at once.
+    pub due_at: Option<Timestamp>,
+    pub expires_at: Option<Timestamp>,
+}
+
+/// The progress of an import.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    pub bytes: u64,
+    pub total_bytes: u64,
+    pub rows: u64,
+    pub rejected: u64,
+}
+
+/// Imports a file into a campaign. If it is interrupted and run again, it adds what is missing.
+pub async fn run(
+    plan: &Plan,
+    target: Target<'_>,
+    price: Option<PriceOf<'_>>,
+    mut progress: impl FnMut(Progress),
+) -> Result<Summary, ImportError> {
+    let unique = plan.unique_in(target.campaign)?;
+    let task = plan.task(&unique, true)?;
+    let importer = Importer::begin(target, plan.file(), plan.hash()).await?;
+    let mut importer = importer.with_price(price);
+    importer.keep_text(plan.template()).await?;
+    let rejects = pipeline::stream(task, async |parsed| {
+        let bytes = parsed.bytes;
+        importer.commit(parsed).await?;
+        progress(Progress {
+            bytes,
+            total_bytes: plan.bytes(),
+            rows: importer.summary.rows,
+            rejected: importer.summary.rejected,
+        });
+        Ok(())
+    })
+    .await?;
+    plan.check_unchanged()?;
+    importer.summary.repeats = plan.find_repeats(&unique, &importer.repeated)?;
+    importer.summary.rejects_file = match rejects {
+        Some(rejects) => rejects.finish()?,
+        None => None,
+    };
+    importer.finish().await
 }
 
 /// One running import.
@@ -91,7 +141,7 @@ impl<'a> Importer<'a> {
         let now = store.now().await?;
         let schedule = (self.target.schedule)(now);
         let candidates = if self.needs_sample {
-            SAMPLE_CANDIDATES
+            MAX_SAMPLE_ROWS
         } else {
             0
         };

@@ -1,178 +1,148 @@
-//! A list of which only the phones are read, as suppression lists are: any file that can be imported.
-//! A row with a phone is taken whatever its other fields are.
+//! Reads only the phones of a list, such as a suppression list. Other fields of a row are not checked.
 
 use std::path::PathBuf;
 
 use tokio::sync::mpsc;
 
 use super::error::ImportError;
-use super::header::{self, Header};
-use super::input::Input;
-use super::interpretation::{Interpretation, interpretation};
-use super::pipeline::streamed;
-use super::plan::{Options, open};
-use super::reader::{Next, Record};
+use super::file::ListFile;
+use super::header::Header;
+use super::interpretation::Interpretation;
+use super::pipeline::stream_from;
+use super::plan::Options;
+use super::record::{Next, Record, RecordReader};
 use super::rejection::Rejection;
-use super::rejects::{self, Rejects, Row};
-use super::source::Source;
+use super::rejects_file::{self, RejectedRow, RejectsFile};
 use crate::phone::{Phone, PhoneError, Region};
 
-/// Rows of one batch.
-const BATCH: usize = 20_000;
+/// The most phones and rejected rows of a batch.
+const MAX_BATCH: usize = 20_000;
 
-/// A file of phones that was opened and understood.
+/// An opened list of phones.
 #[derive(Debug)]
 pub struct PhoneList {
-    source: Source,
+    list: ListFile,
     header: Header,
     region: Option<Region>,
     rejects: PathBuf,
 }
 
-/// Some consecutive rows of a file.
+/// The phones of consecutive rows.
 #[derive(Debug, Default)]
-pub struct Phones {
-    pub found: Vec<Phone>,
-    /// Rows that have a phone.
+pub struct PhoneBatch {
+    pub phones: Vec<Phone>,
+    /// Rows with a phone.
     pub rows: u64,
-    /// The rows without a phone, and why: line and reason.
+    /// The lines of rows without a phone, and the reasons.
     pub rejected: Vec<(u64, String)>,
 }
 
 impl PhoneList {
-    /// Opens a file; of `options`, only what says how to read it counts.
+    /// Opens a file. Of `options`, only those that say how to read it are used.
     pub fn open(options: Options) -> Result<Self, ImportError> {
-        let source = open(&options)?;
-        let find = |asked: &[(String, String)]| Header::find(&source, asked, options.region);
+        let list = ListFile::open(&options.file, options.read_options())?;
+        let find = |roles: &[(String, String)]| Header::find(&list, roles, options.region);
         let phone = |column: String| [("phone".to_owned(), column)];
+        let is_automatic = options.columns.is_empty();
         let header = match find(&options.columns) {
-            // A column of phones is meant by any name; without a header, the first column is.
             Err(ImportError::NoPhone {
                 likely: Some(column),
                 ..
-            }) if options.columns.is_empty() => find(&phone(column)),
-            Err(ImportError::NoHeader { .. }) if options.columns.is_empty() => {
-                find(&phone("1".to_owned()))
-            }
+            }) if is_automatic => find(&phone(column)),
+            Err(ImportError::NoHeader { .. }) if is_automatic => find(&phone("1".to_owned())),
             found => found,
         }?;
-        let rejects = rejects::place_for(options.rejects, &source)?;
         Ok(Self {
-            source,
-            header,
+            rejects: rejects_file::path_for(options.rejects, &list)?,
             region: options.region,
-            rejects,
+            header,
+            list,
         })
     }
 
-    /// How the list was understood.
+    /// Describes how the list is read.
     pub fn interpretation(&self) -> Interpretation {
-        interpretation(&self.source, &self.header, String::new())
+        Interpretation::new(&self.list, &self.header, String::new())
     }
 
-    /// Reads the phones into `sink`; returns where the rows without one are, if there are any.
+    /// Reads the phones into `sink`; returns the path of the rejects file, if there is one.
     pub async fn read<E: From<ImportError>>(
         &self,
-        sink: impl AsyncFnMut(Phones) -> Result<(), E>,
+        sink: impl AsyncFnMut(PhoneBatch) -> Result<(), E>,
     ) -> Result<Option<PathBuf>, E> {
-        let input = self.source.rows().map_err(|source| self.fault(source))?;
         let reading = Reading {
-            file: self.source.name.clone(),
-            input,
-            header: self.header.clone(),
+            records: self.header.records(&self.list)?,
+            columns: self.header.columns.phones.clone(),
             region: self.region,
-            rejects: Rejects::new(self.rejects.clone(), &self.source, &self.header),
+            rejects: RejectsFile::new(self.rejects.clone(), &self.list, &self.header),
         };
-        let rejects = streamed(move |batches| reading.run(batches), sink).await?;
+        let rejects = stream_from(move |batches| reading.run(batches), sink).await?;
         Ok(rejects.finish()?)
-    }
-
-    fn fault(&self, source: std::io::Error) -> ImportError {
-        ImportError::Read {
-            file: self.source.name.clone(),
-            source,
-        }
     }
 }
 
 struct Reading {
-    file: String,
-    input: Input,
-    header: Header,
+    records: RecordReader,
+    columns: Vec<usize>,
     region: Option<Region>,
-    rejects: Rejects,
+    rejects: RejectsFile,
 }
 
 impl Reading {
-    fn run(mut self, batches: &mpsc::Sender<Phones>) -> Result<Rejects, ImportError> {
+    fn run(mut self, batches: &mpsc::Sender<PhoneBatch>) -> Result<RejectsFile, ImportError> {
         let mut record = Record::default();
-        let mut batch = Phones::default();
-        let skipped = header::skip(&mut self.input, self.header.skipped);
-        skipped.map_err(|source| self.fault(source))?;
-        self.input.expect_width(self.header.columns.names.len());
+        let mut batch = PhoneBatch::default();
         loop {
-            let next = self.input.next(&mut record);
-            let next = next.map_err(|source| self.fault(source))?;
-            let fields: Vec<&[u8]> = record.raw().collect();
-            let (row, found) = match next {
+            let next = self.records.next(&mut record)?;
+            let phones = match &next {
+                Next::Row => self.phones(&record),
+                Next::Malformed(why) => Err((*why).into()),
+                Next::Unusable(why) => Err(why.clone()),
                 Next::End => break,
-                Next::Malformed(why) => {
-                    let text = fields.first().copied().unwrap_or_default();
-                    (Row::Text(text), Err(why.into()))
-                }
-                Next::Unusable(why) => (Row::Fields(fields), Err(why)),
-                Next::Row => (Row::Fields(fields), self.phones(&record)),
             };
-            match found {
+            match phones {
                 Ok(phones) => {
-                    batch.found.extend(phones);
+                    batch.phones.extend(phones);
                     batch.rows += 1;
                 }
                 Err(Rejection { reason, .. }) => {
+                    let row = RejectedRow::new(&next, &record);
                     self.rejects.add(record.line, &reason, &row)?;
                     batch.rejected.push((record.line, reason));
                 }
             }
-            if batch.found.len() + batch.rejected.len() >= BATCH
+            if batch.phones.len() + batch.rejected.len() >= MAX_BATCH
                 && batches.blocking_send(std::mem::take(&mut batch)).is_err()
             {
                 return Ok(self.rejects);
             }
         }
-        // Nobody listens any more where the last one was not taken.
+        // If the receiver is closed, the import has failed and the batch is not needed.
         let _ = batches.blocking_send(batch);
         Ok(self.rejects)
     }
 
-    /// All phones of a row; where it has none, what is wrong with the first that is there.
+    /// Returns all phones of a row, or what is wrong with the first one.
     fn phones(&self, record: &Record) -> Result<Vec<Phone>, Rejection> {
         let Some(fields) = record.fields() else {
-            return Err(Rejection::new(
-                "another encoding",
-                "the row has broken characters",
-            ));
+            let reason = "the row has broken characters";
+            return Err(Rejection::new("other encoding", reason));
         };
         let cells: Vec<&str> = fields.collect();
         let mut phones = Vec::new();
-        let mut fault = PhoneError::Empty;
-        for &column in &self.header.columns.phones {
-            match Phone::parse(cells.get(column).copied().unwrap_or_default(), self.region) {
+        let mut invalid = PhoneError::Empty;
+        for &column in &self.columns {
+            let cell = cells.get(column).copied().unwrap_or_default();
+            match Phone::parse(cell, self.region) {
                 Ok(phone) => phones.push(phone),
-                Err(error) if fault == PhoneError::Empty => fault = error,
+                Err(error) if invalid == PhoneError::Empty => invalid = error,
                 Err(_) => {}
             }
         }
         if phones.is_empty() {
-            return Err(fault.into());
+            return Err(invalid.into());
         }
         Ok(phones)
-    }
-
-    fn fault(&self, source: std::io::Error) -> ImportError {
-        ImportError::Read {
-            file: self.file.clone(),
-            source,
-        }
     }
 }
 
@@ -198,8 +168,8 @@ mod tests {
         })?;
         let (mut phones, mut lines) = (Vec::new(), Vec::new());
         let rejects = list
-            .read(async |batch: Phones| {
-                phones.extend(batch.found.into_iter().map(Phone::into_string));
+            .read(async |batch: PhoneBatch| {
+                phones.extend(batch.phones.into_iter().map(Phone::into_string));
                 lines.extend(batch.rejected.into_iter().map(|(line, _)| line));
                 Ok::<(), ImportError>(())
             })
@@ -209,7 +179,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn rows_without_a_phone_cost_no_other() {
+    async fn rows_without_a_phone_are_rejected() {
         let long = "9".repeat(10_000);
         let text = format!(
             "\u{feff}Phone;reason\n+447400123451;stop\n\n\"+447400123452\"\n12\n{long}\n+447400123453"
@@ -222,18 +192,18 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn more_rows_than_a_batch_are_all_read() {
-        let lines = (0..BATCH as u64 * 2 + 7).map(|n| format!("+861380{n:07}\n"));
+    async fn several_batches_are_read() {
+        let lines = (0..MAX_BATCH as u64 * 2 + 7).map(|n| format!("+861380{n:07}\n"));
         let text = lines.collect::<String>();
         let (phones, rejected, _) = read(text.as_bytes(), &[]).await.expect("a list");
-        assert_eq!((phones.len(), rejected.len()), (BATCH * 2 + 7, 0));
+        assert_eq!((phones.len(), rejected.len()), (MAX_BATCH * 2 + 7, 0));
     }
 
     #[tokio::test]
-    async fn lists_are_read_as_import_reads_them() {
+    async fn phone_lists_have_any_encoding() {
         let list = "姓名;手机号\n\"王;小明\";+8613800138000\n";
-        let gb18030: super::super::Encoding = "gb18030".parse().expect("an encoding");
-        let utf16: super::super::Encoding = "utf-16".parse().expect("an encoding");
+        let gb18030: crate::import::Encoding = "gb18030".parse().expect("an encoding");
+        let utf16: crate::import::Encoding = "utf-16".parse().expect("an encoding");
         let wide = [utf16.mark(), &utf16.encode(list.as_bytes())].concat();
         for bytes in [
             gb18030.encode(list.as_bytes()),
@@ -246,7 +216,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_phone_column_is_found_or_named() {
+    async fn phone_column_is_found_or_named() {
         let list = b"customer,opted out,at home\nAnn,+447400123451,+442079460001\n";
         let error = read(list, &[]).await.expect_err("two columns of phones");
         assert!(matches!(error, ImportError::NoPhone { .. }), "{error}");

@@ -1,29 +1,27 @@
-//! The stream: one thread reads, parses and renders, and hands over batches; the other end awaits the
-//! database. A few batches lie between them, whatever the size of the file.
+//! Reads and maps rows on a thread of its own and hands them over in batches. A few batches wait for the
+//! database, so memory does not depend on the size of the file.
 
 use tokio::sync::mpsc;
 
 use super::error::ImportError;
-use super::header;
-use super::input::Input;
-use super::reader::{Next, Record};
+use super::record::{Next, Record, RecordReader};
 use super::rejection::Rejection;
-use super::rejects::{self, Rejects};
-use super::rows::{Made, Rows};
+use super::rejects_file::{RejectedRow, RejectsFile};
+use super::row_mapper::{MappedRow, RowMapper};
 use crate::sms::NewSms;
 
-/// Rows of the file in one batch, the rejected ones counted.
-const BATCH: u64 = 20_000;
-/// A batch of long texts ends earlier: at so many bytes of texts and values.
-const BATCH_BYTES: usize = 4 << 20;
-/// Batches that may wait for the database.
-const WAITING: usize = 2;
+/// The most rows of a batch, including the rejected ones.
+const MAX_ROWS: u64 = 20_000;
+/// The most bytes of texts and values of a batch.
+const MAX_BYTES: usize = 4 << 20;
+/// How many batches may wait for the database.
+const MAX_WAITING: usize = 2;
 
-/// Some consecutive rows of a file.
+/// Consecutive rows of a file.
 #[derive(Default)]
 pub(super) struct ParsedBatch {
-    pub(super) rows: Vec<Made>,
-    /// The rejected rows: line and reason.
+    pub(super) rows: Vec<MappedRow>,
+    /// The lines of rejected rows, and the reasons.
     pub(super) rejected: Vec<(u64, Rejection)>,
     pub(super) last_line: u64,
     /// Bytes of the file up to here.
@@ -36,117 +34,95 @@ impl ParsedBatch {
     }
 }
 
-/// Reading one file from its header on.
+/// Reads the rows of one file.
 pub(super) struct Task {
-    pub(super) file: String,
-    pub(super) input: Input,
-    /// Rows before the first one of the list.
-    pub(super) skipped: usize,
-    pub(super) width: usize,
-    pub(super) rows: Rows,
-    /// `None`: rejected rows are only counted.
-    pub(super) rejects: Option<Rejects>,
+    pub(super) records: RecordReader,
+    pub(super) mapper: RowMapper,
+    /// `None`: rejected rows are not written.
+    pub(super) rejects: Option<RejectsFile>,
 }
 
 impl Task {
-    /// Runs to the end of the file, or until nobody listens.
-    fn run(mut self, batches: &mpsc::Sender<ParsedBatch>) -> Result<Option<Rejects>, ImportError> {
+    /// Runs to the end of the file, or until the receiver is closed.
+    fn run(
+        mut self,
+        batches: &mpsc::Sender<ParsedBatch>,
+    ) -> Result<Option<RejectsFile>, ImportError> {
         let mut record = Record::default();
-        self.start()?;
         loop {
-            let (parsed, ended) = self.batch(&mut record)?;
-            let empty = parsed.row_count() == 0;
-            if (!empty && batches.blocking_send(parsed).is_err()) || ended {
+            let (parsed, is_last) = self.next_batch(&mut record)?;
+            let is_empty = parsed.row_count() == 0;
+            if !is_empty && batches.blocking_send(parsed).is_err() || is_last {
                 return Ok(self.rejects);
             }
         }
     }
 
-    fn start(&mut self) -> Result<(), ImportError> {
-        header::skip(&mut self.input, self.skipped).map_err(|error| self.fault(error))?;
-        self.input.expect_width(self.width);
-        Ok(())
-    }
-
-    /// Makes the messages one by one, for as long as `take` wants more.
-    pub(super) fn each(mut self, mut take: impl FnMut(&NewSms) -> bool) -> Result<(), ImportError> {
-        let mut record = Record::default();
-        self.start()?;
-        loop {
-            let made = match self.next(&mut record)? {
-                Next::Row => self.rows.message(&record).ok(),
-                Next::Malformed(_) | Next::Unusable(_) => None,
-                Next::End => return Ok(()),
-            };
-            if made.is_some_and(|made| !take(&made.message)) {
-                return Ok(());
-            }
-        }
-    }
-
-    fn batch(&mut self, record: &mut Record) -> Result<(ParsedBatch, bool), ImportError> {
+    fn next_batch(&mut self, record: &mut Record) -> Result<(ParsedBatch, bool), ImportError> {
         let mut parsed = ParsedBatch::default();
         let mut size = 0;
-        while parsed.row_count() < BATCH && size < BATCH_BYTES {
-            let next = self.next(record)?;
-            let is_row = !matches!(next, Next::Malformed(_));
-            let made = match next {
-                Next::Row => self.rows.message(record),
-                Next::Malformed(why) => Err(why.into()),
-                Next::Unusable(why) => Err(why),
+        while parsed.row_count() < MAX_ROWS && size < MAX_BYTES {
+            let next = self.records.next(record)?;
+            let mapped = match &next {
+                Next::Row => self.mapper.map(record),
+                Next::Malformed(why) => Err((*why).into()),
+                Next::Unusable(why) => Err(why.clone()),
                 Next::End => return Ok((parsed, true)),
             };
-            match made {
-                Ok(made) => {
-                    size += made.message.content.len() + made.message.params.len();
-                    parsed.rows.push(made);
+            match mapped {
+                Ok(row) => {
+                    size += row.message.content.len() + row.message.params.len();
+                    parsed.rows.push(row);
                 }
-                Err(rejected) => {
+                Err(rejection) => {
                     if let Some(rejects) = &mut self.rejects {
-                        let row = if is_row {
-                            rejects::Row::Fields(record.raw().collect())
-                        } else {
-                            rejects::Row::Text(record.raw().next().unwrap_or_default())
-                        };
-                        rejects.add(record.line, &rejected.reason, &row)?;
+                        let row = RejectedRow::new(&next, record);
+                        rejects.add(record.line, &rejection.reason, &row)?;
                     }
-                    size += rejected.reason.len();
-                    parsed.rejected.push((record.line, rejected));
+                    size += rejection.reason.len();
+                    parsed.rejected.push((record.line, rejection));
                 }
             }
             parsed.last_line = record.line;
-            parsed.bytes = self.input.consumed();
+            parsed.bytes = self.records.consumed();
         }
         Ok((parsed, false))
     }
 
-    fn next(&mut self, record: &mut Record) -> Result<Next, ImportError> {
-        self.input.next(record).map_err(|error| self.fault(error))
-    }
-
-    fn fault(&self, source: std::io::Error) -> ImportError {
-        ImportError::Read {
-            file: self.file.clone(),
-            source,
+    /// Calls `take` with each message while it returns true.
+    pub(super) fn for_each(
+        mut self,
+        mut take: impl FnMut(&NewSms) -> bool,
+    ) -> Result<(), ImportError> {
+        let mut record = Record::default();
+        loop {
+            let row = match self.records.next(&mut record)? {
+                Next::Row => self.mapper.map(&record).ok(),
+                Next::Malformed(_) | Next::Unusable(_) => None,
+                Next::End => return Ok(()),
+            };
+            if row.is_some_and(|row| !take(&row.message)) {
+                return Ok(());
+            }
         }
     }
 }
 
-/// Streams a file into `sink`; gives back the rejected rows, whose file is not in its place yet.
+/// Streams a file into `sink`. The returned rejects file is not in its place yet.
 pub(super) async fn stream(
     task: Task,
     sink: impl AsyncFnMut(ParsedBatch) -> Result<(), ImportError>,
-) -> Result<Option<Rejects>, ImportError> {
-    streamed(move |batches| task.run(batches), sink).await
+) -> Result<Option<RejectsFile>, ImportError> {
+    stream_from(move |batches| task.run(batches), sink).await
 }
 
-/// Streams what `work` makes on a thread of its own into `sink`.
-pub(super) async fn streamed<B: Send + 'static, R: Send + 'static, E: From<ImportError>>(
+/// Runs `work` on a thread and streams its batches into `sink`.
+pub(super) async fn stream_from<B: Send + 'static, R: Send + 'static, E: From<ImportError>>(
     work: impl FnOnce(&mpsc::Sender<B>) -> Result<R, ImportError> + Send + 'static,
     mut sink: impl AsyncFnMut(B) -> Result<(), E>,
 ) -> Result<R, E> {
-    let (sender, mut receiver) = mpsc::channel(WAITING);
-    let reading = tokio::task::spawn_blocking(move || work(&sender));
+    let (sender, mut receiver) = mpsc::channel(MAX_WAITING);
+    let thread = tokio::task::spawn_blocking(move || work(&sender));
     let mut outcome = Ok(());
     while let Some(batch) = receiver.recv().await {
         outcome = sink(batch).await;
@@ -155,8 +131,8 @@ pub(super) async fn streamed<B: Send + 'static, R: Send + 'static, E: From<Impor
         }
     }
     drop(receiver);
-    // The thread is awaited even then, so that it cleans up before anybody exits.
-    let read = match reading.await {
+    // The thread is awaited after an error too: it removes its temporary files.
+    let read = match thread.await {
         Ok(read) => read,
         Err(error) => std::panic::resume_unwind(error.into_panic()),
     };

@@ -1,42 +1,24 @@
-//! What will be imported, and how: a file that was opened and understood, with nothing written yet.
+//! A list that was opened and understood: what will be imported, and how. Nothing is written yet.
 
-use std::fs::File;
-use std::io::Read;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::path::PathBuf;
 
 use super::columns::{self, Columns};
-use super::digest;
+use super::dedupe::{DedupeKeys, Unique};
 use super::encoding::Encoding;
 use super::error::ImportError;
+use super::file::{ListFile, ReadOptions};
 use super::header::Header;
-use super::keys::{Keys, Unique};
-use super::needs::ProviderRequirements;
+use super::interpretation::Interpretation;
 use super::pipeline::Task;
-use super::rejects::{self, Rejects};
-use super::rows::{self, Rows, Text};
-use super::source::{Asked, Form, Source};
+use super::rejects_file::{self, RejectsFile};
+use super::row_mapper::{Mapping, ProviderRequirements, RowMapper, Text};
+use super::summary::Repeat;
+use super::text_source::{TextSource, campaign_name};
 use crate::phone::Region;
 use crate::store::Campaign;
-use crate::text::closest;
-use crate::text::template::{LONGEST_SOURCE, Template, TemplateError};
-use crate::text::{content, is_printable};
+use crate::text::{closest, did_you_mean};
 use crate::window::TIMEZONE;
-
-/// The longest name of a campaign, in characters.
-const LONGEST_NAME: usize = 100;
-
-/// Where the texts come from.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum TextSource {
-    /// The column `content` of the file.
-    #[default]
-    Column,
-    /// `--text`: a text, with placeholders.
-    Text(String),
-    /// `--template`: a file with such a text.
-    Template(PathBuf),
-}
 
 /// What the operator asked for.
 #[derive(Clone, Debug, Default)]
@@ -47,384 +29,300 @@ pub struct Options {
     /// `--column NAME=COLUMN`: `phone`, `content`, or a name that the text uses.
     pub columns: Vec<(String, String)>,
     pub region: Option<Region>,
-    /// `None`: as the campaign has it, else by phone.
+    /// `None`: that of the campaign, or else the phone.
     pub unique: Option<Unique>,
     /// `None`: `<file stem>.rejects.csv` in the current folder.
     pub rejects: Option<PathBuf>,
-    /// `None`: found in the header.
+    /// `None`: detected.
     pub delimiter: Option<u8>,
-    /// `None`: found in the text.
+    /// `None`: detected.
     pub encoding: Option<Encoding>,
     /// The sheet of a workbook by its name or number; `None`: the first.
     pub sheet: Option<String>,
-    /// Typographic characters are replaced where that makes a text cheaper.
+    /// Replace typographic characters where that saves segments.
     pub smart: bool,
-    /// The column `timezone`, or the one that is called so, has the recipients' zones.
+    /// The list has a column with the time zones of the recipients.
     pub with_timezone: bool,
-    /// The text of the provider's template, for a list that brings none.
+    /// The text of the provider's template, for a list without texts.
     pub template: Option<String>,
 }
 
-/// A file that can be imported.
+impl Options {
+    pub(super) fn read_options(&self) -> ReadOptions<'_> {
+        ReadOptions {
+            encoding: self.encoding,
+            delimiter: self.delimiter,
+            sheet: self.sheet.as_deref(),
+            region: self.region,
+        }
+    }
+}
+
+/// A list that can be imported.
 #[derive(Debug)]
 pub struct Plan {
-    pub(super) source: Source,
-    pub(super) header: Header,
-    pub(super) text: Text,
+    list: ListFile,
+    header: Header,
+    text: Text,
     campaign: String,
     region: Option<Region>,
     smart: bool,
-    /// The column of the recipients' zones.
+    /// The column with the time zones of the recipients.
     timezone: Option<usize>,
     unique: Option<Unique>,
     rejects: PathBuf,
-    needs: Option<ProviderRequirements>,
-    provider_text: Option<String>,
+    requirements: Option<ProviderRequirements>,
+    provider_template: Option<String>,
 }
 
 impl Plan {
-    /// Opens and reads the file once, understands its header, parses the text: every fault of the whole
-    /// is found here, and nothing is written.
+    /// Reads the whole file once, understands its header and parses the text.
     pub fn prepare(options: Options) -> Result<Self, ImportError> {
-        let source = open(&options)?;
-        let header = Header::find(&source, &options.columns, options.region)?;
-        let timezone = if options.with_timezone {
-            Some(header.columns.timezone(&source.name)?)
-        } else {
-            None
-        };
-        let (text, campaign) = read_text(&options, &source, &header.columns)?;
-        let rejects = rejects::place_for(options.rejects, &source)?;
+        let list = ListFile::open(&options.file, options.read_options())?;
+        let header = Header::find(&list, &options.columns, options.region)?;
+        let timezone = options
+            .with_timezone
+            .then(|| header.columns.timezone(&list.name));
+        let (text, campaign) = text_and_campaign(&options, &list, &header.columns)?;
         let plan = Self {
-            source,
-            header,
+            timezone: timezone.transpose()?,
             text,
             campaign,
             region: options.region,
             smart: options.smart,
-            timezone,
             unique: options.unique,
-            rejects,
-            needs: None,
-            provider_text: options.template,
+            rejects: rejects_file::path_for(options.rejects, &list)?,
+            requirements: None,
+            provider_template: options.template,
+            header,
+            list,
         };
         plan.keys(&plan.unique())?;
         Ok(plan)
     }
 
-    /// The file, as it was named.
+    /// Returns the path as given.
     pub fn file(&self) -> &str {
-        &self.source.name
+        &self.list.name
     }
 
-    /// The text of all messages with its placeholders; `None` where the list brings the texts.
+    /// Returns the SHA-256 of the file in lower-case hex.
+    pub fn hash(&self) -> &str {
+        &self.list.hash
+    }
+
+    /// Returns the size of the file.
+    pub fn bytes(&self) -> u64 {
+        self.list.bytes
+    }
+
+    /// Returns the text of all messages with its placeholders, `None` if the list has the texts.
     pub(super) fn template(&self) -> Option<String> {
         match &self.text {
             Text::Template { template, .. } => template.source(),
-            Text::Provider => self.provider_text.clone(),
+            Text::Provider => self.provider_template.clone(),
             Text::Column(_) => None,
         }
     }
 
-    /// SHA-256 of the file, in lower-case hex.
-    pub fn hash(&self) -> &str {
-        &self.source.hash
-    }
-
-    /// The size of the file.
-    pub fn bytes(&self) -> u64 {
-        self.source.bytes
-    }
-
-    /// The name of the campaign if nobody gives one: where [`Plan::resolve_campaign`] found the messages of a
-    /// failures file; else the file's stem and a short hash of the text, so that another text for the
-    /// same list is another campaign.
+    /// Returns the campaign of the file if none is named: that of a failures file, or else the stem of the
+    /// file and a hash of the text.
     pub fn default_campaign(&self) -> &str {
         &self.campaign
     }
 
-    /// What a new campaign for this file tells its messages apart by.
+    pub(super) fn set_default_campaign(&mut self, campaign: String) {
+        self.campaign = campaign;
+    }
+
+    /// Returns `unique` for a new campaign.
     pub fn unique(&self) -> Unique {
         self.unique.clone().unwrap_or_default()
     }
 
-    /// What `campaign` tells its messages apart by; an error where the operator asked for something else,
-    /// or where the file lacks a column for it.
+    /// Returns `unique` of `campaign`. Fails if another one was asked for, or if the file lacks a column.
     pub fn unique_in(&self, campaign: &Campaign) -> Result<Unique, ImportError> {
-        let Some(stands) = &campaign.unique_by else {
-            return Ok(self.unique());
-        };
-        let Ok(standing) = stands.parse::<Unique>();
-        match &self.unique {
-            Some(asked) if *asked != standing => Err(ImportError::Unique {
-                campaign: campaign.name.clone(),
-                stands: stands.clone(),
-                asked: asked.to_string(),
-            }),
-            _ => self.keys(&standing).map(|_| standing),
-        }
+        let unique = Unique::of_campaign(self.unique.as_ref(), Unique::default(), campaign)?;
+        self.keys(&unique).map(|_| unique)
     }
 
-    /// The rows must be what the provider needs; an error where the file lacks a column for it.
+    /// Sets what the provider needs. Fails if the file lacks a column for it.
     pub fn set_requirements(
         &mut self,
-        needs: Option<ProviderRequirements>,
+        requirements: Option<ProviderRequirements>,
     ) -> Result<(), ImportError> {
-        let columns = &self.header.columns;
-        let is_there = |name: &str| match (&self.text, name) {
-            (Text::Column(_) | Text::Template { .. }, "content") => true,
-            _ => columns.called(name).is_some(),
-        };
-        if let Some(needs) = &needs
-            && let Some(name) = needs.columns.iter().find(|name| !is_there(name))
+        let (file, columns) = (&self.list.name, &self.header.columns);
+        let is_text = |name: &str| name == "content" && !matches!(self.text, Text::Provider);
+        let exists = |name: &&String| is_text(name) || columns.named(name).is_some();
+        if let Some(needed) = &requirements
+            && let Some(name) = needed.columns.iter().find(|name| !exists(name))
         {
-            let names = columns.names.iter().map(String::as_str);
-            return Err(ImportError::NoParameter {
-                file: self.source.name.clone(),
-                column: name.clone(),
-                provider: needs.provider.clone(),
-                closest: closest(name, names),
-            });
+            let column = closest(name, columns.names.iter().map(String::as_str));
+            return Err(ImportError::hinted(
+                format!(
+                    "missing column `{name}` in `{file}`, which the template of provider `{}` needs",
+                    needed.provider
+                ),
+                format!(
+                    "name it: `--column {name}={}`",
+                    column.as_deref().unwrap_or("COLUMN")
+                ),
+            ));
         }
-        let template = needs.as_ref().and_then(|needs| needs.template.as_ref());
+        let template = requirements
+            .as_ref()
+            .and_then(|needed| needed.template.as_ref());
         if matches!(self.text, Text::Provider) && template.is_none() {
-            let file = self.source.name.clone();
+            let file = file.clone();
             return Err(ImportError::NoText { file });
         }
-        self.needs = needs;
+        self.requirements = requirements;
         Ok(())
     }
 
-    /// Fails where `--column` names something that neither the text nor `campaign` nor the provider uses.
+    /// Fails if `--column` names something that neither the text nor `campaign` nor the provider uses.
     pub fn check_columns(&self, campaign: Option<&Campaign>) -> Result<(), ImportError> {
         let mut used: Vec<String> = match &self.text {
             Text::Template { placeholders, .. } => placeholders.keys().cloned().collect(),
             Text::Column(_) | Text::Provider => Vec::new(),
         };
-        let needs = self.needs.iter();
-        used.extend(needs.flat_map(|needs| needs.columns.iter().cloned()));
-        let standing = campaign.and_then(|campaign| campaign.unique_by.clone());
-        for unique in [Some(self.unique().to_string()), standing]
-            .into_iter()
-            .flatten()
-        {
+        used.extend(
+            self.requirements
+                .iter()
+                .flat_map(|needed| needed.columns.clone()),
+        );
+        let of_campaign = campaign.and_then(|campaign| campaign.unique_by.clone());
+        for unique in of_campaign.iter().chain([&self.unique().to_string()]) {
             used.extend(unique.split(',').map(str::to_owned));
         }
         used.push(TIMEZONE.to_owned());
         let columns = &self.header.columns;
-        match columns
-            .aliases()
-            .find(|(name, _)| !used.iter().any(|one| one == name))
-        {
-            Some((name, column)) => Err(ImportError::UnusedColumn {
-                name: name.to_owned(),
-                column: columns.names[column].clone(),
-                closest: closest(name, used.iter().map(String::as_str)),
-            }),
+        let mut aliases = columns.aliases();
+        match aliases.find(|(name, _)| !used.iter().any(|used| used == name)) {
+            Some((name, column)) => Err(ImportError::hinted(
+                format!(
+                    "unknown name `{name}` in `--column {name}={}`: nothing uses it",
+                    columns.names[column]
+                ),
+                did_you_mean(name, used.iter().map(String::as_str)).unwrap_or_else(|| {
+                    "leave it out, or use it in the text: `{{ NAME }}`".to_owned()
+                }),
+            )),
             None => Ok(()),
         }
     }
 
-    /// What looks wrong and is not certainly: placeholders that are none.
-    pub fn doubts(&self) -> Vec<String> {
+    /// Returns warnings about the text, such as placeholders in another syntax.
+    pub fn warnings(&self) -> Vec<String> {
         let Text::Template { template, .. } = &self.text else {
             return Vec::new();
         };
         let names = self.header.columns.names.iter().map(String::as_str);
         let found = template.foreign_placeholders(names).into_iter();
-        let doubt = |word: String| {
+        let warning = |word: String| {
             let name = word.trim_matches(|c: char| "{}*|%[]<>«»".contains(c));
             let name = columns::identifier(name);
             format!(
-                "the text has `{word}`, which is sent as it is: write `{{{{ {name} }}}}` for the column"
+                "the text has `{word}`, which is sent unchanged: write `{{{{ {name} }}}}` for the column"
             )
         };
-        found.map(doubt).collect()
+        found.map(warning).collect()
     }
 
-    /// Fails where rejected rows could not be written.
+    /// Describes how the list is read.
+    pub fn interpretation(&self) -> Interpretation {
+        let text = self.text.describe(&self.header.columns);
+        Interpretation::new(&self.list, &self.header, text)
+    }
+
+    /// Fails if rejected rows cannot be written.
     pub fn check_rejects(&self) -> Result<(), ImportError> {
-        rejects::check_writable(&self.rejects)
+        rejects_file::check_writable(&self.rejects)
     }
 
-    fn keys(&self, unique: &Unique) -> Result<Keys, ImportError> {
+    fn keys(&self, unique: &Unique) -> Result<DedupeKeys, ImportError> {
         let columns = &self.header.columns;
-        Keys::of(unique, &self.source.name, &self.source.hash, columns)
+        DedupeKeys::new(unique, &self.list.name, &self.list.hash, columns)
     }
 
-    /// The work of reading the file from the first row on, for a thread of its own.
+    /// Returns the task that reads the file from its first row.
     pub(super) fn task(&self, unique: &Unique, keep_rejects: bool) -> Result<Task, ImportError> {
-        let input = self
-            .source
-            .rows()
-            .map_err(|source| self.read_error(source))?;
-        let columns = &self.header.columns;
-        let rejects = Rejects::new(self.rejects.clone(), &self.source, &self.header);
+        let rejects = || RejectsFile::new(self.rejects.clone(), &self.list, &self.header);
         Ok(Task {
-            file: self.source.name.clone(),
-            input,
-            skipped: self.header.skipped,
-            width: columns.names.len(),
-            rows: Rows::new(
-                columns.clone(),
-                self.text.clone(),
-                self.keys(unique)?,
-                self.region,
-                self.smart,
-            )
-            .written_in(self.source.encoding, self.source.is_detected)
-            .guarded(self.header.is_guarded)
-            .with_timezone(self.timezone)
-            .set_requirements(self.needs.clone()),
-            rejects: keep_rejects.then_some(rejects),
+            records: self.header.records(&self.list)?,
+            mapper: RowMapper::new(Mapping {
+                columns: self.header.columns.clone(),
+                text: self.text.clone(),
+                keys: self.keys(unique)?,
+                region: self.region,
+                smart: self.smart,
+                encoding: self.list.encoding,
+                is_detected: self.list.is_detected,
+                is_guarded: self.header.is_guarded,
+                timezone: self.timezone,
+                requirements: self.requirements.clone(),
+            }),
+            rejects: keep_rejects.then(rejects),
         })
     }
 
-    /// Whether rows may name the messages that they come from.
+    /// Returns for each duplicate the first row with the same key. The file is read again, because keeping
+    /// the lines of all rows would need memory in proportion to the list.
+    pub(super) fn find_repeats(
+        &self,
+        unique: &Unique,
+        duplicates: &[(u64, String)],
+    ) -> Result<Vec<Repeat>, ImportError> {
+        let Some((last, _)) = duplicates.last() else {
+            return Ok(Vec::new());
+        };
+        let keys = duplicates.iter().map(|(_, key)| (key.as_str(), None));
+        let mut firsts: HashMap<&str, Option<u64>> = keys.collect();
+        self.task(unique, false)?.for_each(|message| {
+            if let Some(first) = firsts.get_mut(message.dedupe_key.as_str()) {
+                first.get_or_insert(message.line);
+            }
+            message.line < *last
+        })?;
+        let repeat = |(line, key): &(u64, String)| Repeat {
+            line: *line,
+            first: firsts[key.as_str()].filter(|first| first < line),
+        };
+        Ok(duplicates.iter().map(repeat).collect())
+    }
+
+    /// Whether rows can name the failed messages that they replace.
     pub(super) fn is_failures_file(&self) -> bool {
         self.header.columns.id.is_some()
     }
 
-    pub(super) fn belongs_to(&mut self, campaign: String) {
-        self.campaign = campaign;
-    }
-
     pub(super) fn check_unchanged(&self) -> Result<(), ImportError> {
-        match self.source.is_unchanged() {
-            Ok(true) => Ok(()),
-            Ok(false) => Err(ImportError::Changed {
-                file: self.source.name.clone(),
-            }),
-            Err(source) => Err(self.read_error(source)),
-        }
-    }
-
-    fn read_error(&self, source: std::io::Error) -> ImportError {
-        ImportError::Read {
-            file: self.source.name.clone(),
-            source,
-        }
+        self.list.check_unchanged()
     }
 }
 
-/// The file, as the options say to read it.
-pub(super) fn open(options: &Options) -> Result<Source, ImportError> {
-    let asked = Asked {
-        encoding: options.encoding,
-        sheet: options.sheet.as_deref(),
-        region: options.region,
-    };
-    let mut source = Source::open(&options.file, asked)?;
-    if let (Some(delimiter), Form::Separated(format)) = (options.delimiter, &mut source.form) {
-        format.delimiter = delimiter;
-    }
-    Ok(source)
-}
-
-/// The text, and the name of a campaign for it.
-fn read_text(
+fn text_and_campaign(
     options: &Options,
-    source: &Source,
+    list: &ListFile,
     columns: &Columns,
 ) -> Result<(Text, String), ImportError> {
-    let (name, content) = match &options.text {
-        TextSource::Column => {
-            return match (columns.content, &options.template) {
-                (Some(column), _) => Ok((Text::Column(column), campaign_name(&source.stem, None))),
-                (None, Some(template)) => {
-                    Ok((Text::Provider, campaign_name(&source.stem, Some(template))))
-                }
-                (None, None) => Err(ImportError::NoText {
-                    file: source.name.clone(),
-                }),
-            };
-        }
-        TextSource::Text(text) => ("--text".to_owned(), text.clone()),
-        TextSource::Template(path) => (path.display().to_string(), read_template(path)?),
+    let Some(loaded) = options.text.load(options.smart)? else {
+        return match (columns.content, &options.template) {
+            (Some(column), _) => Ok((Text::Column(column), campaign_name(&list.stem, None))),
+            (None, Some(template)) => {
+                Ok((Text::Provider, campaign_name(&list.stem, Some(template))))
+            }
+            (None, None) => Err(ImportError::NoText {
+                file: list.name.clone(),
+            }),
+        };
     };
-    let template = Template::parse(&name, &content)?;
-    check_constant(&name, &template, options.smart)?;
-    let placeholders = columns.of_placeholders(&source.name, &name, &template)?;
-    let campaign = campaign_name(&source.stem, Some(&content));
-    Ok((
-        Text::Template {
-            template: Arc::new(template),
-            placeholders,
-        },
-        campaign,
-    ))
-}
-
-/// Fails where the text is the same for all rows and cannot be sent.
-pub(super) fn check_constant(
-    name: &str,
-    template: &Template,
-    smart: bool,
-) -> Result<(), ImportError> {
-    if !template.placeholders().is_empty() {
-        return Ok(());
-    }
-    let reason = match template.render(|_| None) {
-        Ok(text) => match content::check(&rows::written(text, smart)) {
-            Ok(()) => return Ok(()),
-            Err(error) => error.to_string(),
-        },
-        Err(error) => error.to_string(),
+    let placeholders = columns.of_placeholders(&list.name, &loaded.name, &loaded.template)?;
+    let text = Text::Template {
+        template: loaded.template,
+        placeholders,
     };
-    Err(ImportError::Text {
-        name: name.to_owned(),
-        reason,
-    })
-}
-
-/// The template's source; a file that is longer than any is read no further.
-pub(super) fn read_template(path: &Path) -> Result<String, ImportError> {
-    let name = path.display().to_string();
-    let mut bytes = Vec::new();
-    File::open(path)
-        .and_then(|file| {
-            let most = LONGEST_SOURCE as u64 + 1;
-            file.take(most).read_to_end(&mut bytes)
-        })
-        .map_err(|source| ImportError::from_io(path, &name, source))?;
-    if bytes.len() > LONGEST_SOURCE {
-        return Err(TemplateError::TooLong { name }.into());
-    }
-    String::from_utf8(bytes).map_err(|error| {
-        let byte = error.utf8_error().valid_up_to();
-        let bytes = error.as_bytes();
-        ImportError::Encoding {
-            file: name,
-            what: format!("0x{:02x}", bytes[byte]),
-            byte: byte as u64,
-            line: 1 + bytes[..byte]
-                .iter()
-                .map(|&byte| u64::from(byte == b'\n'))
-                .sum::<u64>(),
-        }
-    })
-}
-
-/// A printable name. A file that brings its texts with it has no hash: a corrected copy of it belongs to
-/// the same campaign, else everybody would get their message again.
-pub(super) fn campaign_name(stem: &str, text: Option<&str>) -> String {
-    let mut hash = text
-        .map(|text| digest::of(text.trim_end()))
-        .unwrap_or_default();
-    hash.truncate(6);
-    let room = LONGEST_NAME - hash.len() - 1;
-    let stem: String = stem
-        .chars()
-        .filter(|character| is_printable(*character))
-        .take(room)
-        .collect();
-    let stem = stem.trim();
-    match (stem, hash.as_str()) {
-        ("", "") => "import".to_owned(),
-        ("", hash) => format!("import-{hash}"),
-        (stem, "") => stem.to_owned(),
-        (stem, hash) => format!("{stem}-{hash}"),
-    }
+    Ok((text, campaign_name(&list.stem, Some(&loaded.source))))
 }
 
 #[cfg(test)]

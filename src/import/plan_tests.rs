@@ -1,4 +1,6 @@
-//! Faults of the whole are found before anything is written, and each says what to do.
+//! Faults of the whole list are found before anything is written, with a hint.
+
+use std::path::PathBuf;
 
 use super::*;
 
@@ -31,7 +33,7 @@ fn text(text: &str) -> TextSource {
 }
 
 #[test]
-fn what_is_wrong_with_the_text_is_said_before_a_row_is_read() {
+fn faults_of_the_text_are_found_first() {
     let scratch = Scratch::new();
     let file = scratch.file("list.csv", b"phone,name,city\n");
     let with = |text: TextSource| Options {
@@ -42,17 +44,17 @@ fn what_is_wrong_with_the_text_is_said_before_a_row_is_read() {
     for (source, error, hint) in [
         (
             TextSource::Column,
-            "`list.csv` has no column `content`, and no text was given",
+            "missing column `content` in `list.csv`, and no text is given",
             "give the text with `--text` or `--template`",
         ),
         (
             text("Hi {{ nam }}"),
-            "`nam` in `--text` is no column of `list.csv`",
+            "unknown column `nam` in `--text`: `list.csv` does not have it",
             "did you mean `name`?",
         ),
         (
             text("Hi {{ zzz }}"),
-            "`zzz` in `--text` is no column of `list.csv`",
+            "unknown column `zzz` in `--text`: `list.csv` does not have it",
             "its columns are `phone`, `name`, `city`",
         ),
         (text("Hi {{ name "), "", ""),
@@ -64,7 +66,7 @@ fn what_is_wrong_with_the_text_is_said_before_a_row_is_read() {
         (
             TextSource::Template(scratch.file("latin.txt", b"Hi\n\xe4")),
             "`latin.txt` is not UTF-8: 0xe4 at byte 3, line 2",
-            "save it as UTF-8 (in a spreadsheet: save as, `CSV UTF-8`) and import it again",
+            "save it as UTF-8 and import it again",
         ),
     ] {
         let (found, advice) = scratch.fault(with(source));
@@ -77,7 +79,7 @@ fn what_is_wrong_with_the_text_is_said_before_a_row_is_read() {
 }
 
 #[test]
-fn a_header_that_is_no_row_is_a_fault_of_the_whole() {
+fn header_must_be_a_row() {
     let scratch = Scratch::new();
     let file = scratch.file("list.csv", b"phone,\"name\n13800138000,Ann\n");
     let options = Options {
@@ -92,7 +94,7 @@ fn a_header_that_is_no_row_is_a_fault_of_the_whole() {
 }
 
 #[test]
-fn a_column_to_be_unique_by_must_be_there() {
+fn column_of_unique_must_exist() {
     let scratch = Scratch::new();
     let file = scratch.file("list.csv", b"phone,invoice\n");
     let Ok(unique) = "invoce".parse();
@@ -105,13 +107,13 @@ fn a_column_to_be_unique_by_must_be_there() {
     let (error, hint) = scratch.fault(options);
     assert_eq!(
         error,
-        "`list.csv` has no column `invoce`, which `--unique invoce` names"
+        "missing column `invoce` in `list.csv`, which `--unique invoce` names"
     );
     assert_eq!(hint, "did you mean `invoice`?");
 }
 
 #[test]
-fn a_folder_for_rejects_that_is_not_there_is_a_fault() {
+fn folder_of_rejects_must_exist() {
     let scratch = Scratch::new();
     let file = scratch.file("list.csv", b"phone\n");
     let rejects = Some(scratch.0.path().join("none/r.csv"));
@@ -123,19 +125,6 @@ fn a_folder_for_rejects_that_is_not_there_is_a_fault() {
     };
     assert_eq!(
         scratch.fault(options).0,
-        "the rejected rows cannot be written to `none/r.csv`"
+        "cannot write rejected rows to `none/r.csv`"
     );
-}
-
-#[test]
-fn a_campaign_is_named_after_the_list_and_the_text() {
-    assert_eq!(campaign_name("list", None), "list");
-    let name = campaign_name("list", Some("Hi"));
-    assert!(name.starts_with("list-") && name.len() == 11, "{name}");
-    assert_eq!(campaign_name("list", Some("Hi\n")), name);
-    assert_ne!(campaign_name("list", Some("Ho")), name);
-    let long = campaign_name(&"名\u{7}".repeat(300), Some("Hi"));
-    assert_eq!(long.chars().count(), 100);
-    assert!(!long.contains(char::is_control));
-    assert_eq!(campaign_name(" ", None), "import");
 }

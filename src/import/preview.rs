@@ -4,9 +4,9 @@
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
 
-use super::Progress;
 use super::error::ImportError;
 use super::estimate::{MessageStats, PriceOf, StatsBuilder};
+use super::importer::Progress;
 use super::pipeline::{self, ParsedBatch};
 use super::plan::Plan;
 use super::rejection::Rejection;
@@ -122,13 +122,14 @@ impl Summary {
                 return false;
             }
             RowClass::Duplicate => None,
-            RowClass::New => match seen.insert(&row.dedupe_key, row.line) {
-                Some((file, line)) => (file == seen.file).then_some(line),
-                None => {
+            RowClass::New => {
+                if let Some((file, line)) = seen.insert(&row.dedupe_key, row.line) {
+                    (file == seen.file).then_some(line)
+                } else {
                     self.accepted += 1;
                     return true;
                 }
-            },
+            }
         };
         self.duplicates += 1;
         if self.repeats.len() < MAX_REPEATS {
@@ -140,6 +141,7 @@ impl Summary {
 }
 
 /// What an import would do with a row.
+#[derive(Clone, Copy)]
 enum RowClass {
     New,
     Duplicate,

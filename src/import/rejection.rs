@@ -1,14 +1,14 @@
-//! Why a row was not imported: in the operator's words, and in a word under which such rows are counted.
+//! Why a single row is not imported: a kind to count by, and the reason for the operator.
 
 use crate::phone::PhoneError;
 use crate::text::content::ContentError;
 
-/// Why a row was not imported.
+/// Why a row is not imported.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rejection {
-    /// What rows with the same fault are counted under.
+    /// Rows of the same kind are counted together.
     pub kind: &'static str,
-    /// What is wrong with this one and what to do about it.
+    /// What is wrong with this row and how to fix it.
     pub reason: String,
 }
 
@@ -24,9 +24,9 @@ impl Rejection {
 impl From<ContentError> for Rejection {
     fn from(error: ContentError) -> Self {
         let kind = match error {
-            ContentError::Empty | ContentError::Blank => "an empty text",
-            ContentError::Control(_) => "a control character",
-            ContentError::TooLong(_) => "the text too long",
+            ContentError::Empty | ContentError::Blank => "empty text",
+            ContentError::Control(_) => "control character",
+            ContentError::TooLong(_) => "text too long",
         };
         Self::new(kind, error.to_string())
     }

@@ -1,63 +1,60 @@
-//! The campaign of a failures file: that of the messages that its rows come from.
+//! Finds the campaign of a failures file: that of the failed messages that its rows replace.
 
 use std::collections::BTreeSet;
 
 use super::error::ImportError;
 use super::pipeline;
 use super::plan::Plan;
-use super::rows::Made;
-use crate::store::{Store, StoreError};
+use crate::store::Store;
 use crate::text::listed;
 
-/// So many campaigns are named.
-const NAMED: usize = 5;
+/// How many campaigns an error lists.
+const MAX_LISTED: usize = 5;
 
 impl Plan {
-    /// Makes the campaign of a failures file's messages its default one, where this database knows any of
-    /// them; several campaigns are a fault. Any other file keeps its own name.
+    /// Makes the campaign of a failures file the default one, if the database knows any of its messages.
+    /// Fails if they are of several campaigns.
     pub async fn resolve_campaign(&mut self, store: &Store) -> Result<(), ImportError> {
         if !self.is_failures_file() {
             return Ok(());
         }
         let mut found = BTreeSet::new();
         pipeline::stream(self.task(&self.unique(), false)?, async |parsed| {
-            found.extend(campaigns_of(&parsed.rows, store).await?);
+            let rows = || parsed.rows.iter().map(|row| &row.message);
+            let ids: Vec<i64> = rows().filter_map(|row| row.replaces).collect();
+            let origins = store.origins(&ids).await?;
+            found.extend(rows().filter_map(|row| {
+                let origin = origins.get(&row.replaces?)?;
+                origin.shares_with(row).then_some(origin.campaign_id)
+            }));
             Ok(())
         })
         .await?;
         if found.is_empty() {
-            // All were replaced meanwhile: the same file again must not become a campaign of its own.
+            // All were replaced by an earlier import: the same file again goes to the same campaign.
             found.extend(store.campaign_of_file(self.hash()).await?);
         }
         let ids: Vec<i64> = found.into_iter().collect();
-        let mut names = store.campaign_names(&ids).await?.into_values();
-        match (names.next(), names.len()) {
-            (None, _) => {}
-            (Some(name), 0) => self.belongs_to(name),
-            (Some(first), others) => {
-                let names: Vec<String> = std::iter::once(first).chain(names).collect();
-                let mut campaigns = listed(names.iter().take(NAMED).map(String::as_str));
-                if others >= NAMED {
-                    campaigns.push_str(", …");
-                }
-                return Err(ImportError::Campaigns {
-                    file: self.file().to_owned(),
-                    campaigns,
-                });
-            }
+        let names: Vec<String> = store.campaign_names(&ids).await?.into_values().collect();
+        if names.len() > 1 {
+            let more = if names.len() > MAX_LISTED {
+                ", …"
+            } else {
+                ""
+            };
+            let listed = listed(names.iter().take(MAX_LISTED).map(String::as_str));
+            return Err(ImportError::hinted(
+                format!(
+                    "the rows of `{}` are messages of several campaigns: {listed}{more}",
+                    self.file()
+                ),
+                "choose one with `--campaign NAME`, or import one campaign at a time: \
+                 `smsq report --campaign NAME --failed` has the failures of one",
+            ));
+        }
+        if let Some(name) = names.into_iter().next() {
+            self.set_default_campaign(name);
         }
         Ok(())
     }
-}
-
-async fn campaigns_of(rows: &[Made], store: &Store) -> Result<BTreeSet<i64>, StoreError> {
-    let ids: Vec<i64> = rows.iter().filter_map(|row| row.message.replaces).collect();
-    let origins = store.origins(&ids).await?;
-    let known = rows.iter().filter_map(|row| {
-        let origin = origins.get(&row.message.replaces?)?;
-        origin
-            .shares_with(&row.message)
-            .then_some(origin.campaign_id)
-    });
-    Ok(known.collect())
 }

@@ -1,17 +1,17 @@
-//! Whole imports into a real database, and the files that come out of them.
+//! Complete imports into a database, and the rejects files.
 
 use std::path::Path;
 
 use super::*;
 use crate::store::{Access, Campaign, NewCampaign, Store};
 
-struct Desk {
+struct Fixture {
     folder: tempfile::TempDir,
     store: Store,
     campaign: Campaign,
 }
 
-impl Desk {
+impl Fixture {
     async fn new() -> Self {
         let folder = tempfile::tempdir().expect("a scratch folder");
         let url = format!("sqlite://{}", folder.path().join("test.db").display());
@@ -68,9 +68,9 @@ impl Desk {
 const LIST: &str = "phone,name\n13800138000,Ann\n1.38E10,Bob\n+86 138 0013 8000,Ann again\n13800138001,\n13800138002,李\n";
 
 #[tokio::test]
-async fn a_list_is_imported_and_its_bad_rows_are_written_down() {
-    let desk = Desk::new().await;
-    let summary = desk.import(desk.options("list.csv", LIST)).await;
+async fn list_is_imported_and_bad_rows_are_written() {
+    let fixture = Fixture::new().await;
+    let summary = fixture.import(fixture.options("list.csv", LIST)).await;
     assert_eq!(
         (
             summary.rows,
@@ -97,29 +97,29 @@ async fn a_list_is_imported_and_its_bad_rows_are_written_down() {
 }
 
 #[tokio::test]
-async fn importing_a_list_twice_adds_nothing_and_mending_adds_what_was_missing() {
-    let desk = Desk::new().await;
-    let first = desk.import(desk.options("list.csv", LIST)).await;
-    let again = desk.import(desk.options("list.csv", LIST)).await;
+async fn second_import_adds_only_fixed_rows() {
+    let fixture = Fixture::new().await;
+    let first = fixture.import(fixture.options("list.csv", LIST)).await;
+    let again = fixture.import(fixture.options("list.csv", LIST)).await;
     assert_eq!(
         (again.accepted, again.duplicates, again.rejected),
         (0, 3, 2)
     );
     assert_eq!(again.rejects_file, first.rejects_file);
     let rejects = first.rejects_file.expect("a rejects file");
-    let unmended = desk.import(desk.options_for(&rejects)).await;
-    assert_eq!((unmended.accepted, unmended.rejected), (0, 2));
+    let unfixed = fixture.import(fixture.options_for(&rejects)).await;
+    assert_eq!((unfixed.accepted, unfixed.rejected), (0, 2));
     let text = std::fs::read_to_string(&rejects).expect("reads");
     std::fs::write(&rejects, text.replace("1.38E10", "13800138009")).expect("writes");
-    let mended = desk.import(desk.options_for(&rejects)).await;
-    assert_eq!((mended.accepted, mended.rejected), (1, 1));
+    let fixed = fixture.import(fixture.options_for(&rejects)).await;
+    assert_eq!((fixed.accepted, fixed.rejected), (1, 1));
 }
 
 #[tokio::test]
-async fn a_dry_run_shows_what_the_import_then_does_and_writes_nothing() {
-    let desk = Desk::new().await;
-    let plan = Plan::prepare(desk.options("list.csv", LIST)).expect("a plan");
-    let known = Some((&desk.store, Some(&desk.campaign)));
+async fn preview_matches_the_import_and_writes_nothing() {
+    let fixture = Fixture::new().await;
+    let plan = Plan::prepare(fixture.options("list.csv", LIST)).expect("a plan");
+    let known = Some((&fixture.store, Some(&fixture.campaign)));
     let preview = plan
         .preview(&mut SeenKeys::default(), 1, known, None, |_| {})
         .await
@@ -137,8 +137,8 @@ async fn a_dry_run_shows_what_the_import_then_does_and_writes_nothing() {
     assert_eq!(preview.stats.samples[0].content, "Hi Ann");
     assert_eq!(preview.rejects.len(), 1);
     assert_eq!(preview.stats.expensive, [('李', 1)]);
-    assert!(!desk.folder.path().join("rejects.csv").exists());
-    let summary = desk.import(desk.options("list.csv", LIST)).await;
+    assert!(!fixture.folder.path().join("rejects.csv").exists());
+    let summary = fixture.import(fixture.options("list.csv", LIST)).await;
     assert_eq!(summary.segments, preview.stats.segments);
     let after = plan
         .preview(&mut SeenKeys::default(), 1, known, None, |_| {})
@@ -148,30 +148,33 @@ async fn a_dry_run_shows_what_the_import_then_does_and_writes_nothing() {
 }
 
 #[tokio::test]
-async fn a_campaign_keeps_what_tells_its_messages_apart() {
-    let desk = Desk::new().await;
+async fn campaign_keeps_its_unique() {
+    let fixture = Fixture::new().await;
     let options = Options {
         unique: Some(Unique::None),
-        ..desk.options("list.csv", LIST)
+        ..fixture.options("list.csv", LIST)
     };
     let plan = Plan::prepare(options).expect("a plan");
-    let error = plan.unique_in(&desk.campaign).expect_err("another key");
+    let error = plan.unique_in(&fixture.campaign).expect_err("another key");
     assert_eq!(
         error.to_string(),
-        "campaign `test` tells messages apart by `phone`, not by `none`"
+        "campaign `test` has `--unique phone`, not `--unique none`"
     );
 }
 
 #[tokio::test]
-async fn a_long_list_comes_in_batches_and_tells_how_far_it_is() {
-    let desk = Desk::new().await;
+async fn long_list_is_imported_in_batches_with_progress() {
+    let fixture = Fixture::new().await;
     let rows: Vec<String> = (0..20_500)
         .map(|number| format!("139000{number:05},Ann\n"))
         .collect();
     let list = format!("phone,name\n{}", rows.concat());
-    let plan = Plan::prepare(desk.options("long.csv", &list)).expect("a plan");
+    let plan = Plan::prepare(fixture.options("long.csv", &list)).expect("a plan");
     let mut seen = Vec::new();
-    let summary = run(&plan, desk.target(), None, |progress| seen.push(progress)).await;
+    let summary = run(&plan, fixture.target(), None, |progress| {
+        seen.push(progress);
+    })
+    .await;
     let summary = summary.expect("imports");
     assert_eq!(summary.accepted, 20_500);
     let rows: Vec<u64> = seen.iter().map(|progress| progress.rows).collect();
@@ -180,14 +183,14 @@ async fn a_long_list_comes_in_batches_and_tells_how_far_it_is() {
 }
 
 #[tokio::test]
-async fn a_file_that_grows_while_it_is_read_is_imported_as_it_was_and_that_is_said() {
-    let desk = Desk::new().await;
-    let options = desk.options("list.csv", LIST);
+async fn file_that_grows_during_import_is_reported() {
+    let fixture = Fixture::new().await;
+    let options = fixture.options("list.csv", LIST);
     let file = options.file.clone();
     let plan = Plan::prepare(options).expect("a plan");
     let grown = format!("{LIST}13800138005,Late\n13800138006,Later\n");
     std::fs::write(&file, grown).expect("grows");
-    let ran = run(&plan, desk.target(), None, |_| {}).await;
+    let ran = run(&plan, fixture.target(), None, |_| {}).await;
     let error = ran.expect_err("it was changed");
     assert!(
         error
@@ -195,9 +198,9 @@ async fn a_file_that_grows_while_it_is_read_is_imported_as_it_was_and_that_is_sa
             .ends_with("was changed while it was imported"),
         "{error}"
     );
-    let totals = desk
+    let totals = fixture
         .store
-        .totals(Some(desk.campaign.id))
+        .totals(Some(fixture.campaign.id))
         .await
         .expect("counts");
     assert_eq!(totals.queued, 2);
@@ -205,13 +208,13 @@ async fn a_file_that_grows_while_it_is_read_is_imported_as_it_was_and_that_is_sa
 
 #[tokio::test]
 async fn long_texts_make_smaller_batches() {
-    let desk = Desk::new().await;
+    let fixture = Fixture::new().await;
     let rows: Vec<String> = (0..3_000)
         .map(|number| format!("139000{number:05},Ann\n"))
         .collect();
     let options = Options {
         text: TextSource::Text("x".repeat(crate::text::content::LONGEST)),
-        ..desk.options("long.csv", &format!("phone,name\n{}", rows.concat()))
+        ..fixture.options("long.csv", &format!("phone,name\n{}", rows.concat()))
     };
     let plan = Plan::prepare(options).expect("a plan");
     let mut batches = 0;
@@ -223,14 +226,14 @@ async fn long_texts_make_smaller_batches() {
 }
 
 #[tokio::test]
-async fn the_sample_list_has_a_few_bad_rows_and_a_few_duplicates() {
-    let desk = Desk::new().await;
+async fn sample_list_has_bad_rows_and_duplicates() {
+    let fixture = Fixture::new().await;
     let options = Options {
         text: TextSource::Template("templates/welcome.txt".into()),
         region: None,
-        ..desk.options_for(Path::new("tests/fixtures/recipients.csv"))
+        ..fixture.options_for(Path::new("tests/fixtures/recipients.csv"))
     };
-    let summary = desk.import(options).await;
+    let summary = fixture.import(options).await;
     assert_eq!(
         (summary.rows, summary.rejected, summary.duplicates),
         (500, 6, 4)
@@ -239,8 +242,8 @@ async fn the_sample_list_has_a_few_bad_rows_and_a_few_duplicates() {
 }
 
 #[tokio::test]
-async fn odd_files_are_understood_or_refused_in_one_sentence() {
-    let desk = Desk::new().await;
+async fn unusual_files_are_read_or_refused() {
+    let fixture = Fixture::new().await;
     for (name, expected) in [
         ("semicolons-bom.csv", Ok((3, 3, 0))),
         ("tabs.tsv", Ok((2, 2, 0))),
@@ -251,17 +254,15 @@ async fn odd_files_are_understood_or_refused_in_one_sentence() {
         ("gbk.csv", Ok((1, 1, 0))),
         (
             "two-phones.csv",
-            Err(
-                "`two-phones.csv` has more than one column that may hold the phone: `mobile`, `tel`",
-            ),
+            Err("several phone columns in `two-phones.csv`: `mobile`, `tel`"),
         ),
         (
             "no-header.csv",
-            Err("`name` in `--text` is no column of `no-header.csv`"),
+            Err("unknown column `name` in `--text`: `no-header.csv` does not have it"),
         ),
     ] {
         let folder = "tests/fixtures/import/";
-        let plan = Plan::prepare(desk.options_for(&Path::new(folder).join(name)));
+        let plan = Plan::prepare(fixture.options_for(&Path::new(folder).join(name)));
         let found = match plan {
             Ok(plan) => {
                 let preview = plan

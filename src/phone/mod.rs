@@ -1,4 +1,4 @@
-//! A phone number in E.164: parsed, repaired where that is certain, masked wherever it is printed.
+//! Phone numbers in E.164: parsed from what people write, repaired where the result is certain, masked when printed.
 
 mod numbering;
 mod parse;
@@ -6,7 +6,7 @@ mod parse;
 use std::fmt;
 use std::str::FromStr;
 
-pub use self::numbering::{country, country_of_prefix, odd_kind, regions};
+pub use self::numbering::{country, country_of_prefix, non_mobile_kind, regions};
 
 use rlibphonenumber::PHONE_NUMBER_UTIL;
 use serde::{Deserialize, Deserializer};
@@ -16,8 +16,8 @@ use serde::{Deserialize, Deserializer};
 pub struct Phone(String);
 
 impl Phone {
-    /// Reads what people and spreadsheets write. `region` is where a number without a country code
-    /// is at home. Parsing what [`Phone::as_str`] gives is the identity, whatever the region.
+    /// Parses what people and spreadsheets write. `region` is the country of a number without a country code.
+    /// The result of [`Phone::as_str`] parses to the same phone in every region.
     pub fn parse(raw: &str, region: Option<Region>) -> Result<Self, PhoneError> {
         parse::parse(raw, region).map(Self)
     }
@@ -32,7 +32,7 @@ impl Phone {
         &self.0[1..]
     }
 
-    /// The number itself, with `+`.
+    /// E.164 with `+`.
     pub fn into_string(self) -> String {
         self.0
     }
@@ -50,7 +50,7 @@ impl fmt::Display for Phone {
     }
 }
 
-/// The phone with its middle hidden: `+86138****5678`. At least four characters are always hidden.
+/// Hides the middle of a phone number, at least four characters: `+86138****5678`.
 pub fn mask(phone: &str) -> String {
     let characters: Vec<char> = phone.chars().collect();
     let length = characters.len();
@@ -65,7 +65,7 @@ pub fn mask(phone: &str) -> String {
     masked
 }
 
-/// A country or territory that has phone numbers: an ISO 3166 alpha-2 code.
+/// A country or territory with a numbering plan, as an ISO 3166 alpha-2 code.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Region(rlibphonenumber::Region);
 
@@ -109,13 +109,12 @@ impl<'de> Deserialize<'de> for Region {
     }
 }
 
-/// Not a region.
+/// Why a text is not a region.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no region: a region is a two-letter country code such as `CN`, `US` or `GB`")]
+#[error("invalid region `{0}`: use a two-letter country code such as `CN`, `US` or `GB`")]
 pub struct RegionError(String);
 
-/// Why a phone was not understood, in the operator's words: it says what to do, and shows a number
-/// only masked.
+/// Why a text is not a phone number. Numbers in it are masked.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PhoneError {
     #[error("the phone is empty")]
@@ -142,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn masking_hides_the_middle_and_never_less_than_four_characters() {
+    fn mask_hides_at_least_four_characters() {
         assert_eq!(mask("+8613812345678"), "+86138****5678");
         assert_eq!(mask("+12025550123"), "+120****0123");
         assert_eq!(mask("+4479"), "+****");
@@ -156,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_region_is_a_country_code_and_nothing_else() {
+    fn region_is_a_two_letter_country_code() {
         assert_eq!(
             "cn".parse::<Region>().map(|region| region.to_string()),
             Ok("CN".to_owned())
@@ -168,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_phone_prints_masked() {
+    fn phone_is_printed_masked() {
         let phone = Phone::parse("+8613812345678", None).expect("a canonical number");
         assert_eq!(
             format!("{phone} {phone:?}"),

@@ -1,15 +1,15 @@
-//! Which strings of digits are phone numbers, and of which country and kind: the numbering plans of
-//! libphonenumber, by the same rules for every country.
+//! The numbering plans of libphonenumber: whether digits are a valid number, of which country and kind. The same
+//! rules apply to every country.
 
 use rlibphonenumber::{PHONE_NUMBER_UTIL, PhoneNumber, PhoneNumberFormat, PhoneNumberType};
 
 use super::Region;
 
-/// The longest number that E.164 allows, in digits with the country code; some plans have longer ones.
+/// The longest number in E.164, in digits with the country code; some numbering plans allow longer ones.
 const LONGEST: usize = 15;
 
-/// The valid number that `written` is, in E.164 without `+`, if reading that again gives the same number.
-/// `region` is the country of a number without a country code.
+/// Converts a valid number to E.164 without `+`, if that parses to the same number again. `region` is the country of
+/// a number without a country code.
 pub(super) fn canonical(written: &str, region: Option<Region>) -> Option<String> {
     let digits = read(written, region)?;
     if written.strip_prefix('+') == Some(digits.as_str()) {
@@ -19,7 +19,7 @@ pub(super) fn canonical(written: &str, region: Option<Region>) -> Option<String>
     (again == digits).then_some(digits)
 }
 
-/// Whether these digits, country code first, are a number as they stand.
+/// Whether these digits, with the country code first, are a valid number.
 pub(super) fn is_number(digits: &str) -> bool {
     read(&format!("+{digits}"), None).is_some_and(|read| read == digits)
 }
@@ -31,18 +31,17 @@ fn read(written: &str, region: Option<Region>) -> Option<String> {
     if !number.is_valid() {
         return None;
     }
-    let mut digits = number.format_as(PhoneNumberFormat::E164).into_owned();
-    // The `+`.
-    digits.remove(0);
-    (digits.len() <= LONGEST).then_some(digits)
+    let e164 = number.format_as(PhoneNumberFormat::E164);
+    let digits = e164.trim_start_matches('+');
+    (digits.len() <= LONGEST).then(|| digits.to_owned())
 }
 
 fn number(phone: &str) -> Option<PhoneNumber> {
     PHONE_NUMBER_UTIL.parse(phone, None).ok()
 }
 
-/// The country of a number in E.164, with its calling code: `GB +44`. Where the number is not valid, the country that
-/// the calling code is named for.
+/// The country and calling code of a number in E.164: `GB +44`. For an invalid number, the main country of its
+/// calling code.
 pub fn country(phone: &str) -> Option<String> {
     let number = number(phone)?;
     let code = number.country_code;
@@ -52,7 +51,7 @@ pub fn country(phone: &str) -> Option<String> {
     Some(format!("{region} +{code}"))
 }
 
-/// The same of all numbers that begin with `prefix`; five characters tell the countries of North America apart.
+/// The country of the numbers that begin with `prefix`; North American countries differ in the fifth character.
 pub fn country_of_prefix(prefix: &str) -> Option<String> {
     match prefix.get(..5) {
         Some(area) if area.starts_with("+1") => country(&format!("{area}5550100")),
@@ -60,8 +59,7 @@ pub fn country_of_prefix(prefix: &str) -> Option<String> {
     }
 }
 
-/// The countries and territories in which such a number (E.164 with `+`) is valid; all that share its calling code
-/// where it is valid in none of them.
+/// The countries in which a number (E.164 with `+`) is valid, or all that share its calling code if there are none.
 pub fn regions(phone: &str) -> Vec<Region> {
     let Some(number) = number(phone) else {
         return Vec::new();
@@ -76,9 +74,9 @@ pub fn regions(phone: &str) -> Vec<Region> {
     if valid.is_empty() { sharing } else { valid }
 }
 
-/// The kind of a number in E.164 with `+`, if it seldom takes text messages. `None` also where mobiles and landlines
-/// look alike, as in North America.
-pub fn odd_kind(phone: &str) -> Option<&'static str> {
+/// The kind of a number in E.164 with `+` that seldom receives text messages. `None` for mobiles, and where mobiles
+/// and landlines share their prefixes, as in North America.
+pub fn non_mobile_kind(phone: &str) -> Option<&'static str> {
     match number(phone)?.get_type() {
         PhoneNumberType::FixedLine => Some("landline"),
         PhoneNumberType::TollFree => Some("toll-free number"),
@@ -95,8 +93,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn country_is_named_by_the_number_not_only_its_code() {
-        for (phone, home) in [
+    fn country_is_found_by_number_and_calling_code() {
+        for (phone, expected) in [
             ("+447400123456", Some("GB +44")),
             ("+8613800138000", Some("CN +86")),
             ("+12025550123", Some("US +1")),
@@ -105,13 +103,13 @@ mod tests {
             ("+85291234567", Some("HK +852")),
             ("+999", None),
         ] {
-            assert_eq!(country(phone).as_deref(), home, "{phone}");
+            assert_eq!(country(phone).as_deref(), expected, "{phone}");
         }
     }
 
     #[test]
-    fn country_of_a_prefix_is_named() {
-        for (prefix, home) in [
+    fn country_is_found_by_prefix() {
+        for (prefix, expected) in [
             ("+4474", Some("GB +44")),
             ("+4915", Some("DE +49")),
             ("+1202", Some("US +1")),
@@ -120,12 +118,12 @@ mod tests {
             ("+9999", None),
             ("+", None),
         ] {
-            assert_eq!(country_of_prefix(prefix).as_deref(), home, "{prefix}");
+            assert_eq!(country_of_prefix(prefix).as_deref(), expected, "{prefix}");
         }
     }
 
     #[test]
-    fn kinds_that_seldom_take_messages_are_named() {
+    fn non_mobile_kinds_are_named() {
         for (phone, kind) in [
             ("+447400123456", None),
             ("+442079460018", Some("landline")),
@@ -138,12 +136,12 @@ mod tests {
             ("+12025550123", None),
             ("", None),
         ] {
-            assert_eq!(odd_kind(phone), kind, "{phone}");
+            assert_eq!(non_mobile_kind(phone), kind, "{phone}");
         }
     }
 
     #[test]
-    fn every_plan_is_judged_by_the_library() {
+    fn numbers_are_validated_by_their_numbering_plan() {
         for right in [
             "8613800138000",
             "8619912345678",
@@ -186,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn regions_are_those_where_the_number_is_valid() {
+    fn regions_are_those_in_which_the_number_is_valid() {
         let names = |phone| -> Vec<String> {
             let regions = regions(phone);
             regions.iter().map(ToString::to_string).collect()

@@ -1,4 +1,5 @@
-//! What was written becomes E.164: what does not dial is stripped, and a number is repaired where that is certain.
+//! Parses what people and spreadsheets write into E.164: removes everything that is not dialled and repairs a number
+//! where the result is certain.
 
 use std::borrow::Cow;
 
@@ -6,13 +7,13 @@ use super::numbering::{canonical, is_number};
 use super::{PhoneError, Region, mask};
 use crate::text::printable_line;
 
-/// Fewer digits are no number anywhere that a message could be sent to.
+/// Numbers with fewer digits cannot receive messages in any country.
 const SHORTEST: usize = 6;
-/// A country code, a national number, and room for a prefix such as `00` or `011` before them.
+/// A country code, a national number and a prefix such as `00` or `011`.
 const LONGEST: usize = 20;
 
 pub(super) fn parse(raw: &str, region: Option<Region>) -> Result<String, PhoneError> {
-    let dialled = Dialled::read(raw)?;
+    let dialled = DialString::parse(raw)?;
     let digits = dialled.digits.as_str();
     if digits.len() < SHORTEST {
         return Err(PhoneError::Invalid(shown(raw), "it is too short"));
@@ -21,7 +22,7 @@ pub(super) fn parse(raw: &str, region: Option<Region>) -> Result<String, PhoneEr
         return Err(PhoneError::Invalid(shown(raw), "it is too long"));
     }
     let found = if dialled.international {
-        // A national prefix behind the code, `+44 (0)7400 123456`, is dropped.
+        // Also drops a national prefix after the code: `+44 (0)7400 123456`.
         canonical(&format!("+{digits}"), None).map(Cow::Owned)
     } else {
         let region = region.ok_or_else(|| PhoneError::NoRegion(shown(raw)))?;
@@ -34,7 +35,7 @@ pub(super) fn parse(raw: &str, region: Option<Region>) -> Result<String, PhoneEr
 
 struct Ambiguous;
 
-/// A number as one dials it inside `region`, or one whose `+` was lost on the way.
+/// Parses a number as dialled inside `region`, or an international one without its `+`.
 fn national(digits: &str, region: Region) -> Result<Option<Cow<'_, str>>, Ambiguous> {
     let Some(code) = region.calling_code().map(|code| code.to_string()) else {
         return Ok(None);
@@ -52,7 +53,7 @@ fn national(digits: &str, region: Region) -> Result<Option<Cow<'_, str>>, Ambigu
     }
 }
 
-/// The raw text, short enough and masked where it could be somebody's number.
+/// The raw text for an error: shortened, and masked if it may be a number.
 fn shown(raw: &str) -> String {
     let printable = printable_line(raw);
     let text = printable.trim();
@@ -62,22 +63,26 @@ fn shown(raw: &str) -> String {
     mask(&text.chars().take(20).collect::<String>())
 }
 
-/// What is left of the raw text when it is stripped of everything that does not dial.
-struct Dialled {
+/// The digits of a number as it would be dialled.
+struct DialString {
     digits: String,
     international: bool,
 }
 
-impl Dialled {
-    fn read(raw: &str) -> Result<Self, PhoneError> {
-        let text = undressed(raw);
+impl DialString {
+    fn parse(raw: &str) -> Result<Self, PhoneError> {
+        let text = strip_decoration(raw);
         if text.is_empty() {
             return Err(PhoneError::Empty);
         }
         if is_scientific(text) {
-            // So short a mantissa is nobody's number any more.
-            let short = text.len() <= 10;
-            let shown = if short { text.to_owned() } else { shown(raw) };
+            // A short mantissa does not identify a number and needs no mask.
+            let is_short = text.len() <= 10;
+            let shown = if is_short {
+                text.to_owned()
+            } else {
+                shown(raw)
+            };
             return Err(PhoneError::Scientific(shown));
         }
         let mut digits = String::with_capacity(text.len());
@@ -112,8 +117,8 @@ impl Dialled {
     }
 }
 
-/// Without what spreadsheets and address books put around a number.
-fn undressed(raw: &str) -> &str {
+/// Strips what spreadsheets and address books put around a number.
+fn strip_decoration(raw: &str) -> &str {
     let text = raw.trim_matches(|c: char| c.is_whitespace() || is_invisible(c));
     let text = text.strip_prefix(['\'', '\u{2019}', '`']).unwrap_or(text);
     let scheme = text
@@ -123,8 +128,7 @@ fn undressed(raw: &str) -> &str {
     text.trim_matches(|c: char| c.is_whitespace() || is_invisible(c))
 }
 
-/// What people write before an extension, lower case. Where an `x` hides a digit, what is before it is too short
-/// to be a number.
+/// Words before an extension, in lower case.
 const EXTENSION: [&str; 9] = [
     "extension",
     "extn",
@@ -137,7 +141,8 @@ const EXTENSION: [&str; 9] = [
     "转",
 ];
 
-/// Without ` ext. 12` behind a number: whoever is called there, a text message goes to the number itself.
+/// Strips an extension such as ` ext. 12`, which text messages do not use. Text that is too short to be a number
+/// without it, such as `138x1234`, is kept.
 fn without_extension(text: &str) -> &str {
     let number = text.trim_end_matches(|c: char| c.is_ascii_digit());
     if !(1..=6).contains(&(text.len() - number.len())) {
@@ -158,7 +163,7 @@ fn without_extension(text: &str) -> &str {
     }
 }
 
-/// How many digits may stand before a `/` that ends an area code: `0151/…`, `+49 (0)1512/…`.
+/// The most digits before a `/` that ends an area code: `0151/…`, `+49 (0)1512/…`.
 fn longest_area(plus: bool, digits: &str) -> usize {
     if plus || digits.starts_with("00") {
         9
@@ -167,7 +172,7 @@ fn longest_area(plus: bool, digits: &str) -> usize {
     }
 }
 
-/// `13800138000.0` is a whole number that went through a column of decimals.
+/// Strips the decimals of `13800138000.0`, a number from a column of decimals.
 fn without_decimals(text: &str) -> &str {
     match text.split_once('.') {
         Some((whole, "0" | "00"))
@@ -184,7 +189,7 @@ fn without_decimals(text: &str) -> &str {
     }
 }
 
-/// `1.38E+10`, and with a decimal comma.
+/// Whether the text is like `1.38E+10`, also with a decimal comma.
 fn is_scientific(text: &str) -> bool {
     let Some((mantissa, exponent)) = text.split_once(['e', 'E']) else {
         return false;

@@ -1,4 +1,4 @@
-//! What is repaired, what is refused, and that reading a result again changes nothing.
+//! Repairs, rejections, and that parsing a result again changes nothing.
 
 use proptest::prelude::*;
 
@@ -9,7 +9,7 @@ fn region(code: &str) -> Option<Region> {
 }
 
 #[test]
-fn what_is_certain_is_repaired() {
+fn certain_repairs_are_made() {
     for (raw, home, expected) in [
         ("+8613800138000", "", "+8613800138000"),
         ("13800138000", "CN", "+8613800138000"),
@@ -44,7 +44,7 @@ fn what_is_certain_is_repaired() {
 }
 
 #[test]
-fn what_is_not_certain_is_refused_with_what_to_do() {
+fn uncertain_numbers_are_rejected_with_advice() {
     for (raw, home, expected) in [
         ("", "CN", "the phone is empty"),
         ("  ", "CN", "the phone is empty"),
@@ -113,7 +113,7 @@ fn what_is_not_certain_is_refused_with_what_to_do() {
 }
 
 #[test]
-fn scientific_notation_is_recognised_in_its_forms() {
+fn scientific_notation_is_recognised() {
     for raw in ["1.38E10", "1.38e+10", "1,38E+10", "8.6138E+12", "1E10"] {
         assert!(
             matches!(parse(raw, region("CN")), Err(PhoneError::Scientific(_))),
@@ -122,7 +122,7 @@ fn scientific_notation_is_recognised_in_its_forms() {
     }
 }
 
-/// Numbers around the two largest plans, right and wrong, with and without their code.
+/// Valid and invalid numbers of the two largest numbering plans, with and without the country code.
 fn written() -> impl Strategy<Value = String> {
     let prefix = prop_oneof![Just("+86"), Just("86"), Just("+1"), Just("1"), Just("")];
     let national = prop_oneof![
@@ -138,7 +138,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
     #[test]
-    fn what_is_read_is_valid_by_the_library(raw in written(), home in prop_oneof![Just(""), Just("CN"), Just("US"), Just("CA"), Just("GB"), Just("JM")]) {
+    fn parsed_numbers_are_valid(raw in written(), home in prop_oneof![Just(""), Just("CN"), Just("US"), Just("CA"), Just("GB"), Just("JM")]) {
         if let Ok(phone) = parse(&raw, region(home)) {
             let number = rlibphonenumber::PHONE_NUMBER_UTIL.parse(&phone, None).expect("a number");
             prop_assert!(number.is_valid(), "{phone}");
@@ -146,7 +146,7 @@ proptest! {
     }
 
     #[test]
-    fn reading_a_number_again_changes_nothing(
+    fn parsing_again_changes_nothing(
         raw in prop_oneof![written(), "[+0-9() -]{6,18}", "\\+[1-9][0-9]{6,14}"],
         home in prop_oneof![Just(""), Just("CN"), Just("US"), Just("GB"), Just("DE"), Just("RU"), Just("BR"), Just("AR"), Just("IT"), Just("HU")],
         elsewhere in prop_oneof![Just(""), Just("CN"), Just("US"), Just("RU"), Just("IT")],
@@ -158,7 +158,7 @@ proptest! {
     }
 
     #[test]
-    fn nothing_that_can_be_written_panics(raw in ".{0,40}", home in prop_oneof![Just(""), Just("CN"), Just("US")]) {
+    fn parsing_never_panics(raw in ".{0,40}", home in prop_oneof![Just(""), Just("CN"), Just("US")]) {
         let _ = parse(&raw, region(home));
     }
 

@@ -1,19 +1,18 @@
-//! What a vendor can do, as data: for the list of providers, for the clerk that fills a request, and for
-//! whoever settles a message of which nobody knows whether it was accepted.
+//! What a vendor can do, and what a status lookup proves about a message with an unknown outcome.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::Response;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
-use super::answer::Answer;
-use super::quote::Private;
-use super::stanza::{Span, Stanza};
-use super::{Message, ProviderError};
+use super::redact::Redactor;
+use super::response::ResponseView;
+use super::units::{self, Span};
+use super::{Message, unclear};
 use crate::rate::Rates;
-use crate::sms::{Acceptance, Class, Failure, Outcome, Timestamp};
+use crate::sms::{Acceptance, Failure, Outcome, Timestamp};
 
 /// What a vendor can do.
 #[derive(Clone, Debug, Serialize)]
@@ -24,7 +23,7 @@ pub struct Capabilities {
     pub most_per_call: usize,
     pub reference: Reference,
     pub lookup: Option<Lookup>,
-    /// The vendor can report whether a message was delivered.
+    /// Whether the vendor sends delivery receipts.
     pub receipts: bool,
 }
 
@@ -38,15 +37,15 @@ pub enum Writes {
     Template,
 }
 
-/// What becomes of our reference at the vendor.
+/// What the vendor does with our reference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reference {
-    /// The vendor takes none.
+    /// None is sent.
     None,
-    /// It comes back in reports and look-ups, and keeps nothing from being sent twice.
+    /// It comes back in receipts and lookups, but does not prevent sending a message twice.
     Echoed,
-    /// The vendor accepts one message per reference, for as long as [`Capabilities::honoured_for`] says.
+    /// The vendor accepts one message per reference within `span`.
     Honoured {
         #[serde(rename = "for_seconds", serialize_with = "seconds")]
         span: Duration,
@@ -54,27 +53,38 @@ pub enum Reference {
 }
 
 /// When a vendor can be asked what became of a message.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "LookupSettings")]
 pub struct Lookup {
-    /// So long after the attempt it makes sense to ask.
+    /// How long after the attempt the first lookup makes sense.
     #[serde(rename = "after_seconds", serialize_with = "seconds")]
     pub after: Duration,
-    /// So long after the attempt a message that the vendor does not know was never accepted; `None` is never.
+    /// How long after the attempt "not found" proves that the message was never accepted; `None`: it never does.
     #[serde(rename = "absent_after_seconds", serialize_with = "maybe_seconds")]
     pub absent_after: Option<Duration>,
-    /// How far back the vendor's answer reaches: it says nothing about an attempt before that.
+    /// How far back the vendor's answer reaches.
     #[serde(rename = "horizon_seconds", serialize_with = "maybe_seconds")]
     pub horizon: Option<Duration>,
-    /// The look-ups' own limit.
+    /// The rate limit of lookups.
     #[serde(serialize_with = "rates")]
     pub rate: Rates,
 }
 
-/// The last attempt of a message whose outcome is not known, on the database's clock.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct LookupSettings {
+    after: Span,
+    absent_after: Option<Span>,
+    horizon: Option<Span>,
+    #[serde(deserialize_with = "units::rates")]
+    rate: Rates,
+}
+
+/// The last attempt of a message with an unknown outcome, on the database's clock.
 #[derive(Clone, Copy, Debug)]
 pub struct Attempt {
     pub started_after: Timestamp,
-    /// `None` where it is not the only attempt that may have been accepted.
+    /// `None` where an earlier attempt may have been accepted too.
     pub started_before: Option<Timestamp>,
 }
 
@@ -84,47 +94,48 @@ pub struct Answers<'a> {
     pub responses: &'a [Response<Bytes>],
     /// When the first request was made.
     pub asked_at: Timestamp,
-    /// Ids that the provider gave to other messages to this phone.
+    /// Ids that the provider gave other messages to this phone.
     pub others: &'a BTreeSet<String>,
-    /// The texts of other messages to this phone that are being sent, or may have been.
+    /// The texts of other messages to this phone that are being sent or have an unknown outcome.
     pub unsettled: &'a [String],
 }
 
-/// What the vendor says of a message that it was asked for.
+/// What a status lookup says about its message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LookupResult {
-    /// It has the message: it was accepted.
+    /// The message was accepted.
     Found(Acceptance),
-    /// It has the message, and did not accept it: what its answer would have meant.
+    /// The vendor has the message and did not accept it, with this outcome.
     NotAccepted(Outcome),
-    /// It certainly never had it.
+    /// The vendor certainly never had the message.
     Absent,
-    /// Nothing in the answer could be the message, which is proof of absence only after so long.
+    /// Not found, which proves absence only after this time.
     TooSoon(Duration),
-    /// The answer does not tell: ask again later, or leave it to the operator.
+    /// The answer proves nothing: ask again later, or leave the message to the operator.
     Unclear(Failure),
 }
 
-/// The vendor's clock before the attempt, and the time a request may take behind it.
-const BEFORE: Duration = Duration::from_secs(10);
-const BEHIND: Duration = Duration::from_secs(300);
+/// An entry of the attempt is at most this much older, because of the vendor's clock, …
+const MAX_OLDER: Duration = Duration::from_secs(10);
+/// … or this much newer, because the request took time.
+const MAX_NEWER: Duration = Duration::from_secs(300);
 /// Clocks that differ by more than this prove nothing.
 pub(super) const MAX_SKEW: Duration = Duration::from_secs(3_600);
-/// An entry this far from the attempt may still be it: the clocks may have differed when it started.
+/// An entry this far from the attempt may still belong to it: the clocks may have differed when it started.
 pub(super) const MARGIN: Duration = Duration::from_secs(86_400);
 
-/// How the instant of an entry in a vendor's list fits the attempt.
+/// How the time of an entry in a vendor's list matches the attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fit {
-    /// It is that of the attempt, or the entry has none.
-    Near,
+pub(super) enum TimeMatch {
+    /// It is the time of the attempt, or the entry has none.
+    Yes,
     /// It is not, but the clocks may have differed.
-    Doubtful,
-    Other,
+    Maybe,
+    No,
 }
 
 /// The message that a vendor's list is searched for.
-pub(super) struct Sought<'a> {
+pub(super) struct LookupTarget<'a> {
     pub(super) message: &'a Message,
     pub(super) attempt: Attempt,
     /// The start of the attempt on the vendor's clock.
@@ -133,8 +144,8 @@ pub(super) struct Sought<'a> {
     unsettled: &'a [String],
 }
 
-impl<'a> Sought<'a> {
-    /// `date` is the vendor's clock at the answer.
+impl<'a> LookupTarget<'a> {
+    /// `date` is the vendor's clock in its answer.
     pub(super) fn new(
         message: &'a Message,
         attempt: Attempt,
@@ -152,95 +163,82 @@ impl<'a> Sought<'a> {
         }
     }
 
-    pub(super) fn fit(&self, at: Option<Timestamp>) -> Fit {
-        let Some(at) = at else { return Fit::Near };
+    pub(super) fn matches_time(&self, at: Option<Timestamp>) -> TimeMatch {
+        let Some(at) = at else {
+            return TimeMatch::Yes;
+        };
         let start = self.started_after;
-        if at >= start.minus(BEFORE) && at <= start.plus(BEHIND) {
-            Fit::Near
+        if at >= start.minus(MAX_OLDER) && at <= start.plus(MAX_NEWER) {
+            TimeMatch::Yes
         } else if at >= start.minus(MARGIN) && at <= start.plus(MARGIN) {
-            Fit::Doubtful
+            TimeMatch::Maybe
         } else {
-            Fit::Other
+            TimeMatch::No
         }
     }
 
-    /// Whether an entry without our reference may be of another message to this phone that is not settled; only one
-    /// with the same text, where entries show it.
+    /// Whether an entry without our reference may belong to another unsettled message to this phone. With `by_text`,
+    /// only messages with the same text count.
     pub(super) fn has_twin(&self, by_text: bool) -> bool {
         let mut texts = self.unsettled.iter();
         texts.any(|text| !by_text || *text == self.message.content)
     }
 
     /// Whether the vendor gave this id to another message.
-    pub(super) fn is_other(&self, id: Option<&str>) -> bool {
+    pub(super) fn belongs_to_other(&self, id: Option<&str>) -> bool {
         id.is_some_and(|id| self.others.contains(id))
     }
 }
 
-impl Lookup {
-    const KEYS: [&'static str; 4] = ["after", "absent_after", "horizon", "rate"];
+impl TryFrom<LookupSettings> for Lookup {
+    type Error = &'static str;
 
-    /// Reads table `lookup`, which may hold the `more` keys too.
-    pub(super) fn read(stanza: &Stanza<'_>, more: &[&str]) -> Result<Option<Self>, ProviderError> {
-        let Some(table) = stanza.optional::<toml::Table>("lookup")? else {
-            return Ok(None);
-        };
-        let section = Stanza {
-            name: stanza.name,
-            table: &table,
-        };
-        let read = || {
-            section.check_keys(&[&Self::KEYS[..], more].concat())?;
-            let lookup = Self {
-                after: section.required::<Span>("after")?.0,
-                absent_after: section.span("absent_after")?,
-                horizon: section.span("horizon")?,
-                rate: match section.rates("rate")? {
-                    Some(rate) => rate,
-                    None => section.required("rate")?,
-                },
-            };
-            if lookup.absent_after.is_some() && lookup.horizon.is_none() {
-                let problem =
-                    "needs `horizon`: how far back the provider's answer reaches, like `\"720h\"`";
-                return Err(section.fault("absent_after", problem));
-            }
-            Ok(lookup)
-        };
-        read()
-            .map(Some)
-            .map_err(|error: ProviderError| error.within("lookup"))
+    fn try_from(settings: LookupSettings) -> Result<Self, Self::Error> {
+        if settings.absent_after.is_some() && settings.horizon.is_none() {
+            return Err(
+                "`absent_after` needs `horizon`: how far back the provider's answer reaches, like `\"720h\"`",
+            );
+        }
+        Ok(Self {
+            after: settings.after.0,
+            absent_after: settings.absent_after.map(|span| span.0),
+            horizon: settings.horizon.map(|span| span.0),
+            rate: settings.rate,
+        })
     }
+}
 
-    /// What the answers say together, where `found` reads one of them. Absence is believed only if every one shows
-    /// it, the vendor's own clock says that it had time enough to know the message, and its answers reach back to
-    /// the attempt.
-    pub(super) fn found(
+impl Lookup {
+    pub(super) const KEYS: [&'static str; 4] = ["after", "absent_after", "horizon", "rate"];
+
+    /// Combines the responses, each read by `parse`. Absence needs proof: every response shows it, the vendor's own
+    /// clock says that enough time has passed, and the answers reach back to the attempt.
+    pub(super) fn combine(
         &self,
         answers: &Answers<'_>,
         attempt: Attempt,
-        private: &Private<'_>,
-        found: impl Fn(&Answer<'_>) -> LookupResult,
+        redactor: &Redactor<'_>,
+        parse: impl Fn(&ResponseView<'_>) -> LookupResult,
     ) -> LookupResult {
         let asked_at = answers.asked_at;
         let mut dates = Vec::new();
-        let mut seen: Vec<LookupResult> = Vec::new();
+        let mut results: Vec<LookupResult> = Vec::new();
         for response in answers.responses {
-            let answer = Answer::read(response, private, asked_at);
-            dates.push(answer.date);
-            let finding = found(&answer);
-            if finding != LookupResult::Absent && !seen.contains(&finding) {
-                seen.push(finding);
+            let response = ResponseView::new(response, redactor, asked_at);
+            dates.push(response.date);
+            let result = parse(&response);
+            if result != LookupResult::Absent && !results.contains(&result) {
+                results.push(result);
             }
         }
-        let is_proof = |finding: &&LookupResult| !matches!(finding, LookupResult::Unclear(_));
-        let proofs: Vec<&LookupResult> = seen.iter().filter(is_proof).collect();
+        let is_proof = |result: &&LookupResult| !matches!(result, LookupResult::Unclear(_));
+        let proofs: Vec<&LookupResult> = results.iter().filter(is_proof).collect();
         match proofs.as_slice() {
             [] => {}
             [proof] => return (*proof).clone(),
             _ => return unclear("the provider has several messages that may be it"),
         }
-        match seen.pop() {
+        match results.pop() {
             Some(unclear) => unclear,
             None => self.absence(&dates, attempt, asked_at),
         }
@@ -278,15 +276,11 @@ impl Lookup {
     }
 }
 
-fn unclear(reason: &str) -> LookupResult {
-    LookupResult::Unclear(Failure::new(Class::Unknown, reason))
-}
-
-/// Begins the reference that all messages of one request share.
-pub(super) const SHARED: &str = "batch-";
+/// Starts the reference that all messages of one request share.
+pub(super) const SHARED_REFERENCE: &str = "batch-";
 
 impl Capabilities {
-    /// How long the vendor keeps a reference from being accepted twice.
+    /// How long the vendor accepts at most one message per reference.
     pub fn honoured_for(&self) -> Option<Duration> {
         match self.reference {
             Reference::Honoured { span } => Some(span),

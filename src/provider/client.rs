@@ -1,5 +1,5 @@
-//! The only HTTP client. It sends a request once, and where no answer comes it tells what is certainly not
-//! sent from what is perhaps sent: that is the difference between sending again and asking the operator.
+//! The HTTP client of providers. It sends a request once. Without an answer it distinguishes a request that was
+//! certainly not sent, which can be repeated, from one that may have been sent.
 
 mod connections;
 #[cfg(test)]
@@ -16,29 +16,29 @@ use http::{Request, Response, Version};
 use tokio::time::Instant;
 
 use super::Provider;
-use super::quote::{QUOTED, cut};
+use super::redact::{MAX_EXCERPT, cut};
 use crate::sms::{Class, Failure, Outcome};
 use connections::{Connections, NotReady, OpenLayer, Opened, TARGET, TakeLayer, Target};
 
 pub use connections::Promise;
 
-/// The most of an answer that is read.
+/// Longer answers are cut.
 pub const MAX_ANSWER: usize = 1 << 20;
 
 const USER_AGENT: &str = concat!("smsq/", env!("CARGO_PKG_VERSION"));
 const MAX_CONNECT: Duration = Duration::from_secs(5);
 
-/// After a timeout, how long a response is still read that has arrived: a process that was stopped, or a machine
-/// that stood still, finds the response and the timeout at once.
+/// After a timeout, a response that has already arrived is still read for this long: a process that was stopped finds
+/// the response and the timeout at the same moment.
 const LAST_LOOK: Duration = Duration::from_millis(250);
-/// How often another connection is opened for a request whose connection was taken by another or closed.
+/// How often a connection is opened for one request, because another request took it or the server closed it.
 const CONNECTS: u32 = 3;
 
 /// The client of one provider.
 #[derive(Clone, Debug)]
 pub struct Client {
-    /// Sends on connections that are open, and opens none.
-    client: reqwest::Client,
+    /// Sends on open connections, and opens none.
+    sender: reqwest::Client,
     /// Opens connections, and sends nothing.
     opener: reqwest::Client,
     connections: Arc<Connections>,
@@ -52,11 +52,11 @@ pub struct Client {
 pub enum Unanswered {
     /// No connection was ready: nothing was sent.
     NotConnected,
-    /// What becomes of the message.
+    /// The outcome of the message.
     Ended(Outcome),
 }
 
-/// Why there can be no client, such as an unusable store of certificates.
+/// For example an unusable store of certificates.
 #[derive(Debug, thiserror::Error)]
 #[error("provider `{provider}`: no HTTP client can be made: {reason}")]
 pub struct ClientError {
@@ -65,10 +65,10 @@ pub struct ClientError {
 }
 
 impl Client {
-    /// Connections for so many requests at once.
+    /// `concurrency` is the most requests at once.
     pub fn new(provider: &Provider, concurrency: usize) -> Result<Self, ClientError> {
         let timeout = provider.timeout();
-        // A connection that takes all the time there is must still be seen as one that never was.
+        // A connection that could not be opened in time must be reported as that, not as a missing answer.
         let connect = (timeout * 9 / 10).min(MAX_CONNECT);
         let connections = Connections::new(provider.idle());
         let taking = builder(provider)
@@ -85,7 +85,7 @@ impl Client {
             })
         };
         Ok(Self {
-            client: built(taking)?,
+            sender: built(taking)?,
             opener: built(opening)?,
             connections,
             base: host_of(provider.base()),
@@ -94,8 +94,7 @@ impl Client {
         })
     }
 
-    /// Sends the request once, on a connection that is opened where none is ready. `Err` is what becomes of the
-    /// message where no answer came.
+    /// Sends the request once, and opens a connection if none is ready. `Err` is the outcome without an answer.
     pub async fn send(&self, request: Request<Bytes>) -> Result<Response<Bytes>, Outcome> {
         for _ in 0..CONNECTS {
             self.connect(&request).await?;
@@ -110,29 +109,29 @@ impl Client {
         ))
     }
 
-    /// Notes that a call will need a connection soon.
+    /// Reserves a connection for a request that starts soon.
     pub fn promise(&self) -> Promise {
         self.connections.promise()
     }
 
-    /// How many of `calls` more calls can start without waiting for a connection. Opens connections for others, as
-    /// many as are needed at this rate to have enough of them for so long.
+    /// How many of `calls` more requests can start without waiting for a connection. Opens the connections that this
+    /// rate needs within `ahead`.
     pub fn prepare(&self, calls: u32, per_second: Option<f64>, ahead: Duration) -> u32 {
         let (ready, missing) = self
             .connections
             .prepare(&self.base, calls, per_second, ahead);
         for _ in 0..missing {
-            let (gateway, host) = (self.clone(), self.base.clone());
+            let (client, host) = (self.clone(), self.base.clone());
             tokio::spawn(async move {
-                // Why it failed is found out by the next call.
-                drop(gateway.open(&host).await);
+                // The next request reports why it failed.
+                drop(client.open(&host).await);
             });
         }
         ready
     }
 
-    /// Waits until a connection is open for the request; true where one was open already. `Err` is what becomes
-    /// of the message where none can be opened.
+    /// Waits until a connection is open for the request; true if one already was. `Err` is the outcome if none can be
+    /// opened.
     pub async fn connect(&self, request: &Request<Bytes>) -> Result<bool, Outcome> {
         let Some(host) = target_of(request) else {
             return Ok(true);
@@ -141,9 +140,9 @@ impl Client {
             return Ok(true);
         }
         self.connections.note_opening(&host);
-        let gateway = self.clone();
-        // A caller that stops waiting leaves an open connection for the next one.
-        match tokio::spawn(async move { gateway.open(&host).await }).await {
+        let client = self.clone();
+        // In a task, so that a caller that stops waiting leaves an open connection for the next one.
+        match tokio::spawn(async move { client.open(&host).await }).await {
             Ok(opened) => opened.map(|()| false),
             Err(_) => Err(not_sent(
                 "no connection: connecting was broken off".to_owned(),
@@ -179,7 +178,7 @@ impl Client {
         Err(not_sent(format!("no connection: {why}")))
     }
 
-    /// Sends the request once, on a connection that is open; it does not start after `until`.
+    /// Sends the request once on an open connection; it does not start after `until`.
     pub async fn exchange(
         &self,
         request: Request<Bytes>,
@@ -210,14 +209,14 @@ impl Client {
         request: reqwest::Request,
     ) -> Result<(Response<Bytes>, bool), Unanswered> {
         let mut limit = Limit::new(self.timeout);
-        let Some(response) = limit.keep(self.client.execute(request)).await else {
+        let Some(response) = limit.keep(self.sender.execute(request)).await else {
             let why = format!("no answer: {}", late(self.timeout));
             return Err(Unanswered::Ended(unknown(why)));
         };
         let mut response = response.map_err(|error| self.classified(&error))?;
         let (body, fault) = read(&mut response, &mut limit).await;
         let is_whole = fault.is_none();
-        // What else there was to read cannot change a refusal, but it could have held the id.
+        // The rest of an error cannot change its outcome, but the rest of a success may have the id.
         if let Some(fault) = fault.filter(|_| response.status().is_success()) {
             let fault = match fault {
                 Fault::TooLong => "is longer than 1 MiB".to_owned(),
@@ -250,7 +249,7 @@ impl Client {
     }
 }
 
-/// What both clients have in common.
+/// The settings of both clients.
 fn builder(provider: &Provider) -> reqwest::ClientBuilder {
     let builder = reqwest::Client::builder()
         .user_agent(USER_AGENT)
@@ -266,7 +265,7 @@ fn builder(provider: &Provider) -> reqwest::ClientBuilder {
     }
 }
 
-/// How long an exchange may take, all of it.
+/// The time limit of a whole exchange.
 struct Limit {
     until: Instant,
     is_over: bool,
@@ -280,7 +279,7 @@ impl Limit {
         }
     }
 
-    /// The result of `work`, unless it takes too long.
+    /// The result of `work`; `None` if it takes too long.
     async fn keep<T>(&mut self, work: impl Future<Output = T>) -> Option<T> {
         let mut work = pin!(work);
         loop {
@@ -315,14 +314,14 @@ fn is_caused_by<E: Error + 'static>(error: &(dyn Error + 'static)) -> bool {
     cause::<E>(error).is_some()
 }
 
-/// The first of the errors behind this one, and it itself, that is of this type.
+/// The first error of this type among the error and its causes.
 fn cause<'a, E: Error + 'static>(error: &'a (dyn Error + 'static)) -> Option<&'a E> {
     let mut cause = Some(error);
     while let Some(error) = cause {
         if let Some(found) = error.downcast_ref() {
             return Some(found);
         }
-        // What an I/O error wraps is not among its sources.
+        // An I/O error does not return the error that it wraps as its source.
         let wrapped = error
             .downcast_ref::<std::io::Error>()
             .and_then(std::io::Error::get_ref);
@@ -334,7 +333,7 @@ fn cause<'a, E: Error + 'static>(error: &'a (dyn Error + 'static)) -> Option<&'a
     None
 }
 
-/// What is wrong with the server's certificate, where that is why there is no connection.
+/// What is wrong with the server's certificate, if that prevented the connection.
 fn certificate_fault(error: &(dyn Error + 'static)) -> Option<String> {
     use rustls::CertificateError;
     let rustls::Error::InvalidCertificate(fault) = cause(error)? else {
@@ -366,7 +365,7 @@ fn host_of(url: &url::Url) -> String {
     url[..url::Position::BeforePath].to_owned()
 }
 
-/// The same of a request, the port left out where it is the usual one.
+/// Scheme, host and port of a request, without the default port.
 fn target_of(request: &Request<Bytes>) -> Option<String> {
     let (scheme, authority) = (request.uri().scheme_str()?, request.uri().authority()?);
     let usual = if scheme == "https" { ":443" } else { ":80" };
@@ -388,7 +387,7 @@ enum Fault {
     Broken(reqwest::Error),
 }
 
-/// The body as far as it can be read.
+/// The body, as far as it could be read.
 async fn read(response: &mut reqwest::Response, limit: &mut Limit) -> (Bytes, Option<Fault>) {
     let mut body = BytesMut::new();
     loop {
@@ -405,15 +404,14 @@ async fn read(response: &mut reqwest::Response, limit: &mut Limit) -> (Bytes, Op
     }
 }
 
-/// The causes behind `error`, outermost first, without the url: its query may hold secrets.
+/// The causes of `error`, outermost first, without the url, whose query may have secrets.
 fn reason(error: &(dyn Error + 'static)) -> String {
     let mut words: Vec<String> = Vec::new();
     let mut cause = error.source();
     while let Some(error) = cause {
         let text = error.to_string();
         cause = error.source();
-        // The client's own errors name the url, its pool's say nothing that a person could use, and many
-        // errors repeat what they wrap.
+        // The errors of reqwest contain the url, those of its pool nothing useful, and many repeat their cause.
         let is_wrapper = text.starts_with("client error (") && cause.is_some();
         let is_known = words.iter().any(|before| before.contains(&text));
         if !error.is::<reqwest::Error>() && !is_wrapper && !is_known {
@@ -423,7 +421,7 @@ fn reason(error: &(dyn Error + 'static)) -> String {
     if words.is_empty() {
         return "the request failed".to_owned();
     }
-    cut(&words.join(": "), QUOTED).to_owned()
+    cut(&words.join(": "), MAX_EXCERPT).to_owned()
 }
 
 fn not_sent(reason: String) -> Outcome {

@@ -1,4 +1,4 @@
-//! What the codes of every vendor mean, as their documentation has them.
+//! The classes of all vendors' codes, as documented.
 
 use super::testing::{context, message, response, vendor, words};
 use crate::sms::Outcome;
@@ -210,7 +210,7 @@ const TABLE: [Answers; 12] = [
 ];
 
 #[test]
-fn codes_mean_what_the_documentation_says() {
+fn codes_have_documented_classes() {
     for Answers {
         kind,
         settings,
@@ -267,7 +267,7 @@ fn vonage_messages_reads_the_code_from_the_type_only() {
 }
 
 #[test]
-fn codes_that_a_pattern_covers_are_not_listed() {
+fn codes_matched_by_a_pattern_are_not_listed() {
     let listed = |kind, settings, code| vendor(kind, settings).lists(code);
     assert!(!listed("aliyun", "", "isv.NEW"));
     assert!(listed("aliyun", "", "isv.MOBILE_NUMBER_ILLEGAL"));

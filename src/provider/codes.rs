@@ -1,16 +1,16 @@
-//! The table `codes` of a stanza: what the vendor's own codes mean, and what the operator can do about
-//! them. A code that ends in `*` stands for all that begin so; the longest that fits counts.
+//! Section `codes` of a provider: what the vendor's own codes mean, and what the operator can do about them. `*` in a
+//! code stands for any characters; of several codes that match, the longest counts.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use jiff::civil;
 use serde::Deserialize;
 
-use super::ProviderError;
-use super::stanza::{Span, Stanza, closest, in_words};
+use super::units::{self, Span};
 use crate::sms::{Acceptance, Class, Failure, Outcome, Timestamp};
 
-/// The classes that a code can have; `accepted` stands beside them.
+/// The classes of codes, besides `accepted`.
 const CLASSES: [Class; 8] = [
     Class::Recipient,
     Class::Content,
@@ -25,33 +25,35 @@ const CLASSES: [Class; 8] = [
 const ACCEPTED: &str = "accepted";
 
 /// What one code means.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "CodeSettings")]
 pub(super) struct Meaning {
-    /// `None` is a code of success.
+    /// `None`: a code of success.
     pub(super) class: Option<Class>,
-    /// In the operator's words.
-    pub(super) reason: Option<String>,
+    /// Replaces the vendor's own words.
+    reason: Option<String>,
     /// What the operator can do about it.
-    pub(super) advice: Option<String>,
-    /// How long who got this code waits, where the answer itself does not say.
+    advice: Option<String>,
+    /// How long to wait where the answer does not say it.
     wait: Option<Wait>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wait {
     For(Duration),
-    /// Until a time of day: minutes after midnight, in a zone so many minutes before UTC.
+    /// Until a time of day, in minutes after midnight at this UTC offset in minutes.
     Until {
         minute: i64,
-        zone: i64,
+        offset: i64,
     },
 }
 
 /// The vendor's codes.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(transparent)]
 pub(super) struct Codes(BTreeMap<String, Meaning>);
 
-/// One line of the table, to be shown.
+/// One row of the table of codes, for output.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Listed {
     pub code: String,
@@ -63,7 +65,7 @@ pub struct Listed {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Written {
+struct CodeSettings {
     class: String,
     reason: Option<String>,
     advice: Option<String>,
@@ -71,64 +73,48 @@ struct Written {
     until: Option<String>,
 }
 
-impl Codes {
-    pub(super) fn read(stanza: &Stanza<'_>) -> Result<Self, ProviderError> {
-        let codes = stanza.section("codes")?;
-        let meaning = |(code, value): (String, toml::Value)| {
-            let key = format!("codes.{code}");
-            let written: Written = value
-                .try_into()
-                .map_err(|error: toml::de::Error| stanza.fault(&key, in_words(error.message())))?;
-            let class = match written.class.as_str() {
-                ACCEPTED => None,
-                word => Some(
-                    CLASSES
-                        .into_iter()
-                        .find(|it| it.as_str() == word)
-                        .ok_or_else(|| {
-                            let hint = closest(word, &known_classes());
-                            stanza.fault(&key, format!("`{word}` is no class of codes{hint}"))
-                        })?,
-                ),
-            };
-            let wait = Wait::read(&written).map_err(|problem| stanza.fault(&key, problem))?;
-            let meaning = Meaning {
-                class,
-                reason: written.reason,
-                advice: written.advice,
-                wait,
-            };
-            Ok((code, meaning))
-        };
-        codes
-            .into_iter()
-            .map(meaning)
-            .collect::<Result<_, _>>()
-            .map(Self)
-    }
+impl TryFrom<CodeSettings> for Meaning {
+    type Error = String;
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    pub(super) fn meaning(&self, code: &str) -> Option<&Meaning> {
-        let begins = |listed: &&String| {
-            let beginning = listed.strip_suffix('*');
-            beginning.is_some_and(|beginning| code.starts_with(beginning))
-        };
-        self.0.get(code).or_else(|| {
-            let longest = self.0.keys().filter(begins).max_by_key(|key| key.len())?;
-            self.0.get(longest)
+    fn try_from(settings: CodeSettings) -> Result<Self, String> {
+        let word = settings.class.as_str();
+        let class = CLASSES.into_iter().find(|class| class.as_str() == word);
+        if class.is_none() && word != ACCEPTED {
+            let words = CLASSES.iter().map(|class| class.as_str());
+            let known: Vec<&str> = words.chain([ACCEPTED]).collect();
+            let hint = units::hint(word, &known);
+            return Err(format!("unknown class `{word}`{hint}"));
+        }
+        Ok(Self {
+            class,
+            wait: Wait::read(&settings)?,
+            reason: settings.reason,
+            advice: settings.advice,
         })
     }
+}
 
-    /// Whether the table names the code itself. A pattern like `isv.*` covers codes that nobody has looked at.
+impl Codes {
+    pub(super) fn meaning(&self, code: &str) -> Option<&Meaning> {
+        let matching = || {
+            let matching = self
+                .0
+                .iter()
+                .filter(|(pattern, _)| pattern.contains('*') && matches_glob(pattern, code));
+            matching.max_by_key(|(pattern, _)| pattern.len())
+        };
+        self.0
+            .get(code)
+            .or_else(|| matching().map(|(_, meaning)| meaning))
+    }
+
+    /// Whether the table has the code itself. A pattern like `isv.*` also matches codes that were never looked at.
     pub(super) fn names(&self, code: &str) -> bool {
         self.0.contains_key(code) || self.0.contains_key(&format!("{code}*"))
     }
 
-    /// What the table has of a text that begins with one of its codes.
-    pub(super) fn beginning(&self, text: &str) -> Option<&str> {
+    /// The longest code that `text` starts with.
+    pub(super) fn prefix_of(&self, text: &str) -> Option<&str> {
         let stems = self.0.keys().map(|key| key.trim_end_matches('*'));
         stems
             .filter(|stem| text.starts_with(stem))
@@ -136,37 +122,45 @@ impl Codes {
     }
 
     pub(super) fn listed(&self) -> Vec<Listed> {
-        let line = |(code, meaning): (&String, &Meaning)| Listed {
+        let row = |(code, meaning): (&String, &Meaning)| Listed {
             code: code.clone(),
             class: meaning.class.map_or(ACCEPTED, Class::as_str),
             reason: meaning.reason.clone(),
             advice: meaning.advice.clone(),
         };
-        self.0.iter().map(line).collect()
+        self.0.iter().map(row).collect()
     }
 
-    /// Lists a code that stands in the answer's body, and not only statuses.
-    pub(super) fn needs_a_place(&self) -> bool {
+    /// Whether a code of the table comes from the body of an answer, not from its status.
+    pub(super) fn need_body(&self) -> bool {
         self.0.keys().any(|code| !code.starts_with("http "))
     }
 
-    /// Success has a code too, so an answer without a listed one is none.
+    /// Whether success has a code. Then an answer without a known code is not a success.
     pub(super) fn list_success(&self) -> bool {
-        self.0.values().any(|meaning| meaning.class.is_none())
+        let mut codes = self.0.iter();
+        codes.any(|(code, meaning)| meaning.class.is_none() && !code.starts_with("http "))
     }
 }
 
-fn known_classes() -> Vec<&'static str> {
-    CLASSES
-        .iter()
-        .map(|class| class.as_str())
-        .chain([ACCEPTED])
-        .collect()
+/// Whether `text` matches a pattern with `*` for any characters and `?` for one ASCII character.
+pub(super) fn matches_glob(pattern: &str, text: &str) -> bool {
+    fn matches(pattern: &[u8], text: &[u8]) -> bool {
+        match pattern.split_first() {
+            None => text.is_empty(),
+            Some((b'*', [])) => true,
+            Some((b'*', rest)) => (0..=text.len()).any(|at| matches(rest, &text[at..])),
+            Some((byte, rest)) => text
+                .split_first()
+                .is_some_and(|(first, text)| [b'?', *first].contains(byte) && matches(rest, text)),
+        }
+    }
+    matches(pattern.as_bytes(), text.as_bytes())
 }
 
 impl Meaning {
-    /// What becomes of a message that got this code. `words` are the vendor's own, for where the table has
-    /// none; `retry_after` is what the answer asked for.
+    /// The outcome of a message with this code. `words` returns the vendor's own words, and `retry_after` is what the
+    /// answer asked for.
     pub(super) fn outcome(
         &self,
         words: impl FnOnce() -> String,
@@ -181,7 +175,7 @@ impl Meaning {
             reason = format!("{reason}: {advice}");
         }
         let failure = Failure::new(class, reason);
-        let retry_after = retry_after.or_else(|| Some(self.wait?.from(now)));
+        let retry_after = retry_after.or_else(|| Some(self.wait?.after(now)));
         match class {
             Class::Account => Outcome::AccountError {
                 failure,
@@ -200,57 +194,51 @@ impl Meaning {
                 retry_after,
             },
             Class::Recipient | Class::Content | Class::OptedOut => Outcome::Rejected(failure),
-            // No other class can stand in the table.
             _ => Outcome::Unknown(failure),
         }
     }
 }
 
 impl Wait {
-    fn read(written: &Written) -> Result<Option<Self>, String> {
-        let waits = matches!(written.class.as_str(), "throttle" | "cap" | "unavailable");
-        match (&written.wait, &written.until) {
+    fn read(settings: &CodeSettings) -> Result<Option<Self>, String> {
+        let waits = matches!(settings.class.as_str(), "throttle" | "cap" | "unavailable");
+        match (&settings.wait, &settings.until) {
             (None, None) => Ok(None),
-            _ if !waits => Err(format!("class `{}` does not wait", written.class)),
+            _ if !waits => Err(format!("class `{}` does not wait", settings.class)),
             (Some(_), Some(_)) => Err("has `wait` and `until`: choose one".to_owned()),
             (Some(span), None) => Ok(Some(Self::For(span.0))),
             (None, Some(text)) => Self::until(text).map(Some).ok_or_else(|| {
-                format!("`{text}` is no time of day with its zone, like `08:00+08:00`")
+                format!("`{text}` is not a time of day with an offset from UTC, like `08:00+08:00`")
             }),
         }
     }
 
-    /// `08:00+08:00`
+    /// Reads `08:00+08:00`.
     fn until(text: &str) -> Option<Self> {
-        let minutes = |text: &str, hours: i64| {
-            let (hour, minute) = text.split_once(':')?;
-            let all_digits =
-                |part: &str| part.len() == 2 && part.bytes().all(|b| b.is_ascii_digit());
-            if !all_digits(hour) || !all_digits(minute) {
-                return None;
-            }
-            let (hour, minute): (i64, i64) = (hour.parse().ok()?, minute.parse().ok()?);
-            (hour < hours && minute < 60).then_some(hour * 60 + minute)
+        let (time, offset) = text.split_at(text.find(['+', '-'])?);
+        let (sign, offset) = match offset.strip_prefix('-') {
+            Some(offset) => (-1, offset),
+            None => (1, offset.strip_prefix('+')?),
         };
-        let sign_at = text.find(['+', '-'])?;
-        let (time, zone) = text.split_at(sign_at);
-        let sign = if zone.starts_with('-') { -1 } else { 1 };
+        let minutes = |text: &str| {
+            let time = civil::Time::strptime("%H:%M", text).ok()?;
+            let minutes = i64::from(time.hour()) * 60 + i64::from(time.minute());
+            (text.len() == 5).then_some(minutes)
+        };
         Some(Self::Until {
-            minute: minutes(time, 24)?,
-            zone: sign * minutes(zone.get(1..)?, 15)?,
+            minute: minutes(time)?,
+            offset: sign * minutes(offset).filter(|minutes| *minutes < 15 * 60)?,
         })
     }
 
-    fn from(self, now: Timestamp) -> Duration {
+    fn after(self, now: Timestamp) -> Duration {
         const DAY: i64 = 24 * 60 * 60_000;
         match self {
             Self::For(span) => span,
-            Self::Until { minute, zone } => {
-                let local = now
-                    .as_millis()
-                    .saturating_add(zone * 60_000)
-                    .rem_euclid(DAY);
-                let left = (minute * 60_000 - local - 1).rem_euclid(DAY) + 1;
+            Self::Until { minute, offset } => {
+                let local = now.as_millis().saturating_add(offset * 60_000);
+                let time_of_day = local.rem_euclid(DAY);
+                let left = (minute * 60_000 - time_of_day - 1).rem_euclid(DAY) + 1;
                 Duration::from_millis(u64::try_from(left).unwrap_or(0))
             }
         }
@@ -261,18 +249,22 @@ impl Wait {
 mod tests {
     use super::*;
 
+    #[derive(Debug, Deserialize)]
+    struct Settings {
+        codes: Codes,
+    }
+
     fn read(source: &str) -> Result<Codes, String> {
-        let table: toml::Table = source.parse().expect("toml");
-        let stanza = Stanza {
-            name: "cellar",
-            table: &table,
-        };
-        Codes::read(&stanza).map_err(|error| error.to_string())
+        let settings: Result<Settings, toml::de::Error> = toml::from_str(source);
+        settings
+            .map(|settings| settings.codes)
+            .map_err(|error| error.to_string())
     }
 
     #[test]
-    fn every_class_that_a_code_can_have_is_read() {
-        for word in known_classes() {
+    fn every_class_of_codes_is_read() {
+        let classes = CLASSES.iter().map(|class| class.as_str());
+        for word in classes.chain([ACCEPTED]) {
             let codes = read(&format!("codes = {{ 7 = {{ class = '{word}' }} }}")).expect(word);
             let meaning = codes.meaning("7").expect("listed");
             assert_eq!(meaning.class.map_or(ACCEPTED, Class::as_str), word);
@@ -291,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_code_can_say_how_long_to_wait_or_until_when() {
+    fn code_waits_for_a_duration_or_until_a_time() {
         let hours = |count: u64| Some(Duration::from_secs(count * 3_600));
         assert_eq!(waits("wait = '90m'", 0), Some(Duration::from_secs(5_400)));
         // The epoch is 08:00 in Shanghai.
@@ -305,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_beginning_counts_and_a_whole_code_more() {
+    fn longest_pattern_counts_and_a_whole_code_more() {
         let codes = read("codes = { 'a.*' = { class = 'content' }, 'a.b*' = { class = 'account' }, 'a.bc' = { class = 'throttle' } }")
             .expect("codes");
         let class = |code| codes.meaning(code).and_then(|meaning| meaning.class);
@@ -316,7 +308,16 @@ mod tests {
     }
 
     #[test]
-    fn codes_that_only_a_pattern_covers_are_not_named() {
+    fn pattern_matches_in_the_middle() {
+        let codes = read("codes = { '40300 *STOP*' = { class = 'opted_out' } }").expect("codes");
+        assert!(codes.meaning("40300 Blocked due to STOP message").is_some());
+        assert!(codes.meaning("40300 STOP").is_some());
+        assert!(codes.meaning("40300 Blocked").is_none());
+        assert!(codes.meaning("40301 STOP").is_none());
+    }
+
+    #[test]
+    fn codes_matched_only_by_a_pattern_are_not_named() {
         let codes = read("codes = { 'a.*' = { class = 'content' }, 'a.b' = { class = 'content' }, 'No route*' = { class = 'recipient' } }")
             .expect("codes");
         let named = ["a.b", "a.c", "a", "No route", "No route to X"].map(|code| codes.names(code));
@@ -325,26 +326,26 @@ mod tests {
     }
 
     #[test]
-    fn advice_stands_behind_the_reason() {
+    fn advice_follows_the_reason() {
         let codes =
             read("codes = { 7 = { class = 'account', reason = 'no credit', advice = 'top up' } }");
         let codes = codes.expect("codes");
         let meaning = codes.meaning("7").expect("listed");
         let now = Timestamp::default();
         let Outcome::AccountError { failure, .. } = meaning.outcome(String::new, None, now) else {
-            panic!("an account code refuses");
+            panic!("not an account error");
         };
         assert_eq!(failure.reason, "no credit: top up");
     }
 
     #[test]
-    fn a_fault_in_the_table_names_the_code() {
+    fn invalid_code_is_an_error() {
         for (source, expected) in [
             ("codes = { 7 = { class = 'acount' } }", "`account`"),
             ("codes = { 7 = { class = 'expired' } }", "`expired`"),
             ("codes = { 7 = { clas = 'account' } }", "`clas`"),
-            ("codes = { 7 = 'account' }", "codes.7"),
-            ("codes = 7", "`codes`"),
+            ("codes = { 7 = 'account' }", "invalid type"),
+            ("codes = 7", "invalid type"),
             (
                 "codes = { 7 = { class = 'account', wait = '1h' } }",
                 "does not wait",
@@ -355,7 +356,7 @@ mod tests {
             ),
             (
                 "codes = { 7 = { class = 'cap', until = '08:00+99:00' } }",
-                "codes.7",
+                "`08:00+99:00`",
             ),
         ] {
             let error = read(source).expect_err(source);

@@ -1,444 +1,403 @@
-//! A provider is a third-party SMS API, and here it is two pure functions: a message becomes an HTTP
-//! request, and an HTTP response becomes an outcome. No clock, no network, no randomness: what they
-//! need of those comes in a [`RequestContext`], and [`client`] alone does HTTP.
+//! SMS providers: a provider turns messages into an HTTP request and an HTTP response into outcomes. Both are pure
+//! functions; the clock and randomness come in a [`RequestContext`], and only [`client`] does I/O.
 
-mod aliyun;
-mod answer;
-mod aws;
-mod aws_sms;
-mod aws_sns;
 mod builtin;
-mod calls;
 mod capabilities;
+mod china;
 pub mod client;
 #[cfg(test)]
 mod code_tests;
 mod codes;
-mod forms;
+mod config;
 mod generic;
-mod huawei;
-mod infobip;
-mod kannel;
-mod mainland;
-mod parameters;
-mod quote;
-mod reading;
-mod sandbox;
+mod redact;
+mod registry;
+mod response;
 mod secrets;
-mod sign;
-mod sms_gate;
-mod stanza;
-mod telnyx;
-mod tencent;
+mod signing;
+pub mod status;
+mod template_params;
 #[cfg(test)]
 mod testing;
-mod twilio;
-mod vendor;
-pub mod verdict;
-mod vonage;
-mod yunpian;
+mod units;
+mod vendors;
 
-use std::path::PathBuf;
+use std::fmt;
+use std::slice;
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::{Request, Response};
 
 use crate::phone::Phone;
 use crate::rate::Rates;
-use crate::sms::{Failure, Outcome, Timestamp};
+use crate::sms::{Class, Failure, Outcome, Timestamp};
 pub use builtin::{builtin, complete, over};
 pub use capabilities::{Answers, Attempt, Capabilities, Lookup, LookupResult, Reference, Writes};
 pub use codes::Listed;
-use stanza::{Connection, Stanza};
+pub use config::ProviderError;
 
-/// One message as a provider needs to know it.
+use capabilities::LookupTarget;
+use config::ProviderConfig;
+use redact::Redactor;
+use response::ResponseView;
+use template_params::TemplateParams;
+
+/// One message, as far as a provider needs to know it.
 #[derive(Clone, Debug)]
 pub struct Message {
     pub phone: Phone,
     pub content: String,
-    /// Our id for the message, the same through every automatic resend; at most 36 characters.
+    /// Our id for the message, the same in every automatic resend; at most 36 characters.
     pub reference: String,
-    /// The sender that the campaign asks for; else the provider's own setting decides.
+    /// The campaign's sender; the provider's `from` is used where it is `None`.
     pub from: Option<String>,
     /// The imported columns.
     pub params: serde_json::Map<String, serde_json::Value>,
 }
 
-/// What a request may know of the moment in which it is made.
-#[derive(Clone, Copy, Debug)]
+/// The clock and the randomness of one request.
+#[derive(Clone, Copy, Debug, Default)]
 pub struct RequestContext {
     pub now: Timestamp,
     pub nonce: u128,
 }
 
-/// A configured provider.
-#[derive(Debug)]
-pub enum Provider {
-    Generic(Box<generic::Generic>),
-    Sandbox(Box<sandbox::Sandbox>),
-    Vendor(Box<vendor::Vendor>),
+/// What all messages of one request have in common.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct BatchKey(Vec<String>);
+
+/// The API of one vendor.
+trait Adapter: Send + Sync {
+    fn config(&self) -> &ProviderConfig;
+
+    /// `lookup` is filled in by [`Provider`].
+    fn capabilities(&self) -> Capabilities;
+
+    /// The required settings that are not set.
+    fn missing_settings(&self) -> Vec<&str> {
+        Vec::new()
+    }
+
+    /// Whether a message without a sender cannot be sent.
+    fn requires_sender(&self) -> bool {
+        false
+    }
+
+    fn warnings(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// The vendor's template, where the API sends templates.
+    fn template(&self) -> Option<&TemplateParams> {
+        None
+    }
+
+    /// Whether the request depends on imported columns.
+    fn reads_columns(&self) -> bool {
+        self.template()
+            .is_some_and(|template| !template.columns().is_empty() || template.text().is_some())
+    }
+
+    /// Messages with equal keys can share a request. Fails where the message can never be sent.
+    fn batch_key(&self, message: &Message) -> Result<BatchKey, Outcome>;
+
+    /// `messages` is not empty, and all have the same [`BatchKey`] and different phones.
+    fn request(
+        &self,
+        messages: &[Message],
+        context: &RequestContext,
+    ) -> Result<Request<Bytes>, Outcome>;
+
+    /// Returns one outcome per message, in the same order.
+    fn parse(&self, messages: &[Message], response: &ResponseView<'_>) -> Vec<Outcome>;
+
+    /// The requests of a status lookup; `None` where the vendor has none.
+    fn lookup(
+        &self,
+        _message: &Message,
+        _attempt: Attempt,
+        _context: &RequestContext,
+    ) -> Option<Result<Vec<Request<Bytes>>, Outcome>> {
+        None
+    }
+
+    /// The ids in a lookup's response that may belong to other messages.
+    fn lookup_ids(&self, _response: &ResponseView<'_>) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// What one response of a lookup says. `Absent`: the list is complete and no entry can be the message.
+    fn parse_lookup(
+        &self,
+        _target: &LookupTarget<'_>,
+        _response: &ResponseView<'_>,
+    ) -> LookupResult {
+        unclear("this provider has no status lookup")
+    }
 }
 
-/// Why a stanza describes no provider; the message names the provider and the key.
-#[derive(Debug, thiserror::Error)]
-pub enum ProviderError {
-    #[error("provider `{provider}`: `kind = \"{kind}\"` is no kind of provider{hint}")]
-    UnknownKind {
-        provider: String,
-        kind: String,
-        hint: String,
-    },
-    #[error("provider `{provider}`: unknown key `{key}`{hint}")]
-    UnknownKey {
-        provider: String,
-        key: String,
-        hint: String,
-    },
-    #[error("provider `{provider}`: `{key}` is missing")]
-    MissingKey { provider: String, key: String },
-    #[error("provider `{provider}`: `{key}`: {problem}")]
-    Key {
-        provider: String,
-        key: String,
-        problem: String,
-    },
-    #[error(
-        "provider `{provider}`: secret `{secret}` is not set: the environment variable `{variable}` is missing or empty"
-    )]
-    UnsetSecret {
-        provider: String,
-        secret: String,
-        variable: String,
-    },
-    #[error(
-        "provider `{provider}`: cannot read secret `{secret}` from `{path}`: {problem}\n\
-         hint: write the secret into that file, or name another file or an environment variable in `secrets`",
-        path = path.display()
-    )]
-    SecretFile {
-        provider: String,
-        secret: String,
-        path: PathBuf,
-        problem: std::io::Error,
-    },
+/// A configured provider.
+pub struct Provider(Box<dyn Adapter>);
+
+/// Secrets are part of the adapter, so only the name is printed.
+impl fmt::Debug for Provider {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Provider").field(&self.name()).finish()
+    }
 }
 
 impl Provider {
-    /// Reads table `[providers.NAME]`. `environment` looks a variable up, for the secrets.
+    /// Reads section `[providers.NAME]`; `environment` returns the value of an environment variable.
     pub fn from_stanza(
         name: &str,
-        stanza: &toml::Table,
+        section: &toml::Table,
         environment: &dyn Fn(&str) -> Option<String>,
     ) -> Result<Self, ProviderError> {
-        let table = &complete(stanza);
-        let stanza = Stanza { name, table };
-        let kind: String = stanza.required("kind")?;
-        let vendor = vendor::KINDS.into_iter().find(|known| *known == kind);
-        match (kind.as_str(), vendor) {
-            (_, Some(kind)) => vendor::Vendor::read(&stanza, kind, environment)
-                .map(|it| Self::Vendor(Box::new(it))),
-            ("generic", _) => {
-                generic::Generic::read(&stanza, environment).map(|it| Self::Generic(Box::new(it)))
-            }
-            ("sandbox", _) => sandbox::Sandbox::read(&stanza).map(|it| Self::Sandbox(Box::new(it))),
-            _ => {
-                let known: Vec<&str> = builtin().iter().map(|(kind, _)| *kind).collect();
-                Err(ProviderError::UnknownKind {
-                    provider: name.to_owned(),
-                    hint: stanza::closest(&kind, &known),
-                    kind,
-                })
-            }
-        }
+        registry::read(name, section, environment).map(Self)
     }
 
-    /// The name of its stanza.
+    /// The NAME in `[providers.NAME]`.
     pub fn name(&self) -> &str {
-        match self {
-            Self::Generic(generic) => generic.name(),
-            Self::Sandbox(sandbox) => sandbox.name(),
-            Self::Vendor(vendor) => vendor.name(),
-        }
+        &self.config().name
     }
 
-    /// The word in `kind`.
     pub fn kind(&self) -> &'static str {
-        match self {
-            Self::Generic(_) => "generic",
-            Self::Sandbox(_) => "sandbox",
-            Self::Vendor(vendor) => vendor.kind(),
-        }
+        self.config().kind
     }
 
-    /// Scheme, host and port, without path and query.
+    /// Scheme, host and port of the URL.
     pub fn origin(&self) -> String {
         self.base().origin().ascii_serialization()
     }
 
-    /// The limits of the account.
+    /// The rate limits of the account.
     pub fn rates(&self) -> &Rates {
-        &self.connection().rates
+        &self.config().rates
     }
 
-    /// Whether the rates count segments, not messages.
+    /// Whether the rates count segments instead of messages.
     pub fn rates_count_segments(&self) -> bool {
-        self.connection().by_segments
+        self.config().rates_count_segments
     }
 
-    /// For a whole request, from the connection to the last byte of the answer.
+    /// For a whole request, from connecting to the last byte of the response.
     pub fn timeout(&self) -> Duration {
-        self.connection().timeout
+        self.config().timeout
     }
 
-    /// How long a connection is kept without use.
+    /// How long an unused connection is kept.
     pub fn idle(&self) -> Duration {
-        self.connection().idle
+        self.config().idle
     }
 
-    /// Whether the vendor accepts at most one message per reference; [`Capabilities::honoured_for`] says how long.
+    /// Whether the vendor accepts at most one message per reference.
     pub fn honours_reference(&self) -> bool {
         self.capabilities().honoured_for().is_some()
     }
 
-    /// How many messages one request can carry.
+    /// The most messages of one request.
     pub fn most_per_call(&self) -> usize {
-        match self {
-            Self::Generic(generic) => generic.capabilities().most_per_call,
-            Self::Vendor(vendor) => vendor.capabilities().most_per_call,
-            Self::Sandbox(sandbox) => sandbox.capabilities().most_per_call,
-        }
+        self.0.capabilities().most_per_call
     }
 
-    /// What the vendor can do.
     pub fn capabilities(&self) -> Capabilities {
-        match self {
-            Self::Generic(generic) => generic.capabilities(),
-            Self::Sandbox(sandbox) => sandbox.capabilities(),
-            Self::Vendor(vendor) => vendor.capabilities(),
+        Capabilities {
+            lookup: self.config().lookup.clone(),
+            ..self.0.capabilities()
         }
     }
 
-    /// What the vendor's codes mean, in their order.
+    /// The meaning of the vendor's codes, sorted by code.
     pub fn codes(&self) -> Vec<Listed> {
-        match self {
-            Self::Generic(generic) => generic.codes().listed(),
-            Self::Sandbox(sandbox) => sandbox.codes().listed(),
-            Self::Vendor(vendor) => vendor.codes().listed(),
-        }
+        self.config().codes.listed()
     }
 
-    /// Whether its table names the code; a pattern that covers it is not enough.
+    /// Whether the table of codes has `code` itself; a matching pattern is not enough.
     pub fn lists(&self, code: &str) -> bool {
-        let codes = match self {
-            Self::Generic(generic) => generic.codes(),
-            Self::Sandbox(sandbox) => sandbox.codes(),
-            Self::Vendor(vendor) => vendor.codes(),
-        };
-        codes.names(code)
+        self.config().codes.names(code)
     }
 
-    /// The settings without which every message would be refused.
-    pub fn missing(&self) -> Vec<&'static str> {
-        match self {
-            Self::Generic(_) | Self::Sandbox(_) => Vec::new(),
-            Self::Vendor(vendor) => vendor.missing(),
-        }
+    /// The required settings that are not set. Without them nothing can be sent.
+    pub fn missing(&self) -> Vec<&str> {
+        let examples = self.config().examples.iter().map(String::as_str);
+        examples.chain(self.0.missing_settings()).collect()
     }
 
-    /// Whether no message can be sent unless its campaign names a sender.
+    /// Whether every campaign must name a sender.
     pub fn needs_sender(&self) -> bool {
-        match self {
-            Self::Generic(generic) => generic.needs_sender(),
-            Self::Sandbox(_) => false,
-            Self::Vendor(vendor) => vendor.needs_sender(),
-        }
+        self.config().from.is_none() && self.0.requires_sender()
     }
 
-    /// What looks wrong about the request, or about the credentials by their shape; nothing is sent to find out.
+    /// Warnings about the settings and the format of the secrets; nothing is sent.
     pub fn doubts(&self) -> Vec<String> {
-        match self {
-            Self::Generic(generic) => generic.doubts(),
-            Self::Sandbox(_) => Vec::new(),
-            Self::Vendor(vendor) => vendor.doubts(),
-        }
+        let mut warnings = self.config().secrets.warnings();
+        warnings.extend(self.0.warnings());
+        warnings
     }
 
-    /// What the recipient will see where that is a template of the vendor's, and its text was given.
+    /// The text of the vendor's template, filled for `message`; `None` where the text is not configured.
     pub fn preview(&self, message: &Message) -> Option<Result<String, Outcome>> {
-        match self {
-            Self::Generic(_) | Self::Sandbox(_) => None,
-            Self::Vendor(vendor) => vendor.preview(message),
-        }
+        self.0.template()?.preview(message)
     }
 
-    /// The columns without which no message can be sent: they fill the parameters of the vendor's template.
+    /// The columns that fill the parameters of the vendor's template.
     pub fn columns(&self) -> Vec<&str> {
-        match self {
-            Self::Generic(_) | Self::Sandbox(_) => Vec::new(),
-            Self::Vendor(vendor) => vendor.parameters().columns(),
-        }
+        self.0
+            .template()
+            .map(TemplateParams::columns)
+            .unwrap_or_default()
     }
 
-    /// The text of the vendor's template, where the operator gave it.
+    /// The text of the vendor's template, where it is configured.
     pub fn template_text(&self) -> Option<&str> {
-        match self {
-            Self::Generic(_) | Self::Sandbox(_) => None,
-            Self::Vendor(vendor) => vendor.parameters().text(),
-        }
+        self.0.template()?.text()
     }
 
-    /// Whether the columns of a message have a say in [`Provider::fits`] and [`Provider::preview`].
+    /// Whether the imported columns matter to [`Provider::fits`] and [`Provider::preview`].
     pub fn reads_columns(&self) -> bool {
-        match self {
-            Self::Generic(generic) => generic.reads_columns(),
-            Self::Sandbox(_) => false,
-            Self::Vendor(_) => !self.columns().is_empty() || self.template_text().is_some(),
-        }
+        self.0.reads_columns()
     }
 
-    /// Why the message itself could never be sent: a column that is missing or empty, a value that is too long
-    /// or has an address in it that the vendor forbids.
+    /// Fails where the message can never be sent, for example because a column is missing or a value is too long.
     pub fn fits(&self, message: &Message) -> Result<(), Failure> {
-        let context = RequestContext {
-            now: Timestamp::default(),
-            nonce: 0,
-        };
-        let outcome = match self {
-            Self::Generic(generic) => {
-                let made = generic.request(std::slice::from_ref(message), &context);
-                made.map(drop)
-            }
-            Self::Sandbox(_) => Ok(()),
-            Self::Vendor(vendor) => vendor.fits(message),
-        };
-        match outcome {
+        match self.0.batch_key(message) {
             Err(Outcome::Rejected(failure)) => Err(failure),
             _ => Ok(()),
         }
     }
 
-    /// Whether `next` may go in one request with those `taken`. False for a message that cannot be sent at all:
-    /// it goes alone, and [`Provider::request`] says why.
-    pub fn joins(&self, taken: &[Message], next: &Message) -> bool {
-        match self {
-            Self::Generic(generic) => generic.joins(taken, next),
-            Self::Sandbox(sandbox) => sandbox.joins(taken, next),
-            Self::Vendor(vendor) => vendor.joins(taken, next),
-        }
+    /// Messages with equal keys and different phones can share a request; `None`: the message is sent alone.
+    pub fn batch_key(&self, message: &Message) -> Option<BatchKey> {
+        self.0.batch_key(message).ok()
     }
 
-    /// The request that sends `messages`, or what becomes of them where there can be none. Several messages are
-    /// such as [`Provider::joins`] allows.
+    /// Whether `next` can share a request with `taken`.
+    pub fn joins(&self, taken: &[Message], next: &Message) -> bool {
+        let Some(first) = taken.first() else {
+            return true;
+        };
+        let key = self.batch_key(first);
+        taken.len() < self.most_per_call()
+            && taken.iter().all(|message| message.phone != next.phone)
+            && key.is_some()
+            && key == self.batch_key(next)
+    }
+
+    /// The request that sends `messages`, which must have equal batch keys; `Err` is their outcome where none can
+    /// be made.
     pub fn request(
         &self,
         messages: &[Message],
         context: &RequestContext,
-    ) -> Result<http::Request<Bytes>, Outcome> {
-        match self {
-            Self::Generic(generic) => generic.request(messages, context),
-            Self::Sandbox(sandbox) => sandbox.request(messages),
-            Self::Vendor(vendor) => vendor.request(messages, context),
+    ) -> Result<Request<Bytes>, Outcome> {
+        let Some(first) = messages.first() else {
+            return Err(account_error("a request without a message".to_owned()));
+        };
+        debug_assert!(
+            messages.len() == 1
+                || messages
+                    .iter()
+                    .all(|it| self.batch_key(it) == self.batch_key(first)),
+            "messages with different keys share a request"
+        );
+        if let Some(key) = self.missing().first() {
+            return Err(account_error(format!("`{key}` is not set")));
         }
+        self.0.request(messages, context)
     }
 
-    /// What the response means for each of `messages`, in their order; always as many.
+    /// The outcome of each of `messages`, in their order.
     pub fn answer(
         &self,
         messages: &[Message],
-        response: &http::Response<Bytes>,
+        response: &Response<Bytes>,
         context: &RequestContext,
     ) -> Vec<Outcome> {
-        let mut outcomes = match self {
-            Self::Generic(generic) => generic.answer(messages, response, context),
-            Self::Sandbox(sandbox) => sandbox.answer(messages, response, context),
-            Self::Vendor(vendor) => vendor.answer(messages, response, context.now),
-        };
-        if let Some(secrets) = self.secrets() {
-            for outcome in &mut outcomes {
-                answer::without_secrets(outcome, secrets);
-            }
+        if messages.is_empty() {
+            return Vec::new();
+        }
+        let redactor = self.redactor(messages);
+        let view = ResponseView::new(response, &redactor, context.now);
+        let mut outcomes = self.0.parse(messages, &view);
+        for outcome in &mut outcomes {
+            response::remove_secrets(outcome, self.config().secrets.forms());
         }
         outcomes
     }
 
-    /// Whether a text of another program repeats a secret of this provider, also in encoded form.
+    /// Whether `text` contains a secret of this provider, also in encoded form.
     pub fn is_repeated_in(&self, text: &str) -> bool {
-        self.secrets().is_some_and(|secrets| secrets.occur_in(text))
+        self.config().secrets.forms().occur_in(text)
     }
 
-    fn secrets(&self) -> Option<&forms::Forms> {
-        match self {
-            Self::Generic(generic) => Some(generic.secrets()),
-            Self::Sandbox(_) => None,
-            Self::Vendor(vendor) => Some(vendor.secrets()),
-        }
-    }
-
-    /// The requests that ask the vendor for a message of which an attempt had no clear outcome; `None` where it
-    /// cannot be asked. When and how often to ask is in [`Capabilities::lookup`].
+    /// The requests that look up a message with an unknown outcome; `None` where the vendor has no status lookup.
+    /// [`Capabilities::lookup`] says when and how often to ask.
     pub fn lookup(
         &self,
         message: &Message,
         attempt: Attempt,
         context: &RequestContext,
-    ) -> Option<Result<Vec<http::Request<Bytes>>, Outcome>> {
-        match self {
-            Self::Generic(generic) => generic.lookup(message, attempt),
-            Self::Sandbox(_) => None,
-            Self::Vendor(vendor) => vendor.lookup(message, attempt, context),
-        }
+    ) -> Option<Result<Vec<Request<Bytes>>, Outcome>> {
+        self.config().lookup.as_ref()?;
+        self.0.lookup(message, attempt, context)
     }
 
-    /// The ids in the responses to [`Provider::lookup`] that may be those of other messages.
-    pub fn ids(&self, responses: &[http::Response<Bytes>]) -> Vec<String> {
-        match self {
-            Self::Generic(generic) => generic.ids(responses),
-            Self::Sandbox(_) => Vec::new(),
-            Self::Vendor(vendor) => vendor.ids(responses),
-        }
+    /// The ids in the responses to [`Provider::lookup`] that may belong to other messages.
+    pub fn ids(&self, responses: &[Response<Bytes>]) -> Vec<String> {
+        let redactor = self.redactor(&[]);
+        let view = |response| ResponseView::new(response, &redactor, Timestamp::default());
+        let ids = |response| self.0.lookup_ids(&view(response));
+        responses.iter().flat_map(ids).collect()
     }
 
-    /// What the responses to [`Provider::lookup`] say of the message.
+    /// What the responses to [`Provider::lookup`] say about the message.
     pub fn found(
         &self,
         message: &Message,
         attempt: Attempt,
         answers: &Answers<'_>,
     ) -> LookupResult {
-        let mut finding = match self {
-            Self::Generic(generic) => generic.found(message, attempt, answers),
-            Self::Sandbox(_) => vendor::unclear("this provider cannot be asked".to_owned()),
-            Self::Vendor(vendor) => vendor.found(message, attempt, answers),
+        let Some(lookup) = &self.config().lookup else {
+            return unclear("this provider has no status lookup");
         };
-        if let (LookupResult::NotAccepted(outcome), Some(secrets)) = (&mut finding, self.secrets())
-        {
-            answer::without_secrets(outcome, secrets);
+        let redactor = self.redactor(slice::from_ref(message));
+        let mut result = lookup.combine(answers, attempt, &redactor, |response| {
+            let target = LookupTarget::new(message, attempt, response.date, answers);
+            self.0.parse_lookup(&target, response)
+        });
+        if let LookupResult::NotAccepted(outcome) = &mut result {
+            response::remove_secrets(outcome, self.config().secrets.forms());
         }
-        finding
+        result
     }
 
-    fn connection(&self) -> &Connection {
-        match self {
-            Self::Generic(generic) => generic.connection(),
-            Self::Sandbox(sandbox) => sandbox.connection(),
-            Self::Vendor(vendor) => vendor.connection(),
-        }
+    fn config(&self) -> &ProviderConfig {
+        self.0.config()
     }
 
     fn base(&self) -> &url::Url {
-        match self {
-            Self::Generic(generic) => generic.base(),
-            Self::Sandbox(sandbox) => sandbox.base(),
-            Self::Vendor(vendor) => vendor.base(),
-        }
+        &self.config().url
+    }
+
+    fn redactor<'a>(&'a self, messages: &'a [Message]) -> Redactor<'a> {
+        let contents = messages.iter().map(|message| message.content.as_str());
+        Redactor::new(contents, Some(self.config().secrets.forms()))
     }
 }
 
-/// Host, and port where it is not the scheme's own: as it stands in header `Host`, which some vendors have signed.
-fn authority(url: &url::Url) -> String {
-    let host = url.host_str().unwrap_or_default();
-    match url.port() {
-        Some(port) => format!("{host}:{port}"),
-        None => host.to_owned(),
+/// A failure that affects every message: the account or the settings must be changed first.
+fn account_error(reason: String) -> Outcome {
+    Outcome::AccountError {
+        failure: Failure::new(Class::Account, reason),
+        listed: true,
     }
+}
+
+fn rejected(reason: String) -> Outcome {
+    Outcome::Rejected(Failure::new(Class::Content, reason))
+}
+
+fn unclear(reason: impl Into<String>) -> LookupResult {
+    LookupResult::Unclear(Failure::new(Class::Unknown, reason))
 }

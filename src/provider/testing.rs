@@ -1,14 +1,13 @@
-//! The table driver for the tests of providers: a message and the request it becomes, an answer and the
-//! outcome it means. Every kind of provider runs its cases through [`check`].
+//! Helpers for tests of providers: tables of messages with their requests, and of answers with their outcomes.
 
 use bytes::Bytes;
 use http::{Request, Response};
 
-use super::{Answers, Attempt, LookupResult, Message, Provider, RequestContext};
+use super::{Answers, Attempt, LookupResult, Message, Provider, ProviderError, RequestContext};
 use crate::phone::Phone;
 use crate::sms::{Acceptance, Class, Failure, Outcome, Timestamp};
 
-/// One line of a table. What is `None` is not looked at.
+/// One row of a table. A `request` of `None` is not checked.
 pub(super) struct Case {
     pub(super) name: &'static str,
     pub(super) message: Message,
@@ -100,21 +99,28 @@ pub(super) fn unknown(reason: &str) -> Outcome {
     Outcome::Unknown(Failure::new(Class::Unknown, reason))
 }
 
-/// The stanza in `source`, with the variable `TOKEN` set.
+/// Reads the section in `source`, with the environment variable `TOKEN`.
 pub(super) fn read(source: &str) -> Result<Provider, String> {
-    let stanza: toml::Table = source.parse().expect("toml");
     let environment = |name: &str| (name == "TOKEN").then(|| "hunter2".to_owned());
-    Provider::from_stanza("cellar", &stanza, &environment).map_err(|error| error.to_string())
+    read_with(source, &environment).map_err(|error| error.to_string())
 }
 
-/// The vendor of `kind` as it comes, with `more` in its stanza and each secret set to its variable's name.
+pub(super) fn read_with(
+    source: &str,
+    environment: &dyn Fn(&str) -> Option<String>,
+) -> Result<Provider, ProviderError> {
+    let section: toml::Table = source.parse().expect("toml");
+    Provider::from_stanza("cellar", &section, environment)
+}
+
+/// The built-in vendor with `more` in its section; each secret is the name of its variable.
 pub(super) fn vendor(kind: &str, more: &str) -> Provider {
     let stanza: toml::Table = format!("kind = '{kind}'\n{more}").parse().expect("toml");
     let environment = |name: &str| Some(name.to_owned());
     Provider::from_stanza("cellar", &stanza, &environment).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// So many messages to mainland numbers, each with its reference.
+/// Messages to `count` mainland numbers, each with its own reference.
 pub(super) fn messages(count: u32) -> Vec<Message> {
     let one = |at: u32| Message {
         phone: Phone::parse(&format!("+86138123456{:02}", 78 + at), None).expect("a phone"),
@@ -134,7 +140,7 @@ pub(super) fn shown(request: &Request<Bytes>) -> String {
     text + &String::from_utf8_lossy(request.body())
 }
 
-/// What is asked for `messages`; every one of `parts` must stand in it.
+/// Checks that the request for `messages` contains all `parts`.
 pub(super) fn asks(provider: &Provider, messages: &[Message], parts: &[&str]) {
     let request = provider.request(messages, &context());
     holds(
@@ -150,10 +156,10 @@ pub(super) fn holds(request: &Request<Bytes>, parts: &[&str]) {
     }
 }
 
-/// What becomes of each of several messages where their whole request was rejected.
-pub(super) const APART: &str = "apart";
+/// The word of a message whose whole batch was rejected.
+pub(super) const APART: &str = "batch_rejected";
 
-/// One word for each outcome: its class, or `accepted` with the id.
+/// The class of each outcome, or `accepted` with the id.
 pub(super) fn words(
     provider: &Provider,
     messages: &[Message],
@@ -170,8 +176,8 @@ fn word(outcome: &Outcome) -> String {
             Some(id) => format!("accepted {id}"),
             None => "accepted".to_owned(),
         },
-        Outcome::AccountError { listed: false, .. } => "perhaps refused".to_owned(),
-        Outcome::BatchRejected(_) => "apart".to_owned(),
+        Outcome::AccountError { listed: false, .. } => "unlisted_account".to_owned(),
+        Outcome::BatchRejected(_) => APART.to_owned(),
         Outcome::Rejected(failure)
         | Outcome::Unknown(failure)
         | Outcome::Throttled { failure, .. }
@@ -181,7 +187,7 @@ fn word(outcome: &Outcome) -> String {
     }
 }
 
-/// The answers to one message, each with its word.
+/// Checks the outcomes of answers to one message.
 pub(super) fn means(provider: &Provider, table: &[(u16, &str, &str)]) {
     for (status, body, expected) in table {
         let words = words(provider, &[message()], *status, body);
@@ -189,12 +195,12 @@ pub(super) fn means(provider: &Provider, table: &[(u16, &str, &str)]) {
     }
 }
 
-/// When a look-up is made, and how its vendor's clock goes.
+/// The circumstances of a status lookup.
 #[derive(Clone, Copy)]
 pub(super) struct Asked<'a> {
     /// After the attempt.
     pub(super) minutes: u64,
-    /// How many seconds the vendor's clock is ahead; `None`: its answer has no date.
+    /// Seconds by which the vendor's clock is ahead; `None`: the answer has no date.
     pub(super) ahead: Option<i64>,
     /// No earlier attempt may have been accepted.
     pub(super) alone: bool,
@@ -215,7 +221,7 @@ pub(super) fn asked(minutes: u64) -> Asked<'static> {
     }
 }
 
-/// An attempt that started at the moment of [`stamp`].
+/// An attempt that started at the time of [`context`].
 pub(super) fn attempt() -> Attempt {
     Attempt {
         started_after: context().now,
@@ -223,12 +229,12 @@ pub(super) fn attempt() -> Attempt {
     }
 }
 
-/// What a look-up says, so long after the attempt.
+/// The result of a lookup this long after the attempt.
 pub(super) fn finding(provider: &Provider, minutes: u64, status: u16, body: &str) -> String {
     finds(provider, asked(minutes), &[(status, body)])
 }
 
-/// What the answers to a look-up say together.
+/// The result of all answers to a lookup.
 pub(super) fn finds(provider: &Provider, asked: Asked<'_>, answers: &[(u16, &str)]) -> String {
     let sent_at = context().now;
     let asked_at = sent_at.plus(std::time::Duration::from_secs(60 * asked.minutes));
@@ -266,13 +272,13 @@ pub(super) fn finds(provider: &Provider, asked: Asked<'_>, answers: &[(u16, &str
     }
 }
 
-/// The first request of a look-up.
+/// The first request of a lookup.
 pub(super) fn question(provider: &Provider) -> Request<Bytes> {
     questions(provider, attempt()).remove(0)
 }
 
 pub(super) fn questions(provider: &Provider, attempt: Attempt) -> Vec<Request<Bytes>> {
     let asked = provider.lookup(&message(), attempt, &context());
-    let asked = asked.expect("it can be asked");
+    let asked = asked.expect("a lookup");
     asked.unwrap_or_else(|outcome| panic!("{outcome:?}"))
 }

@@ -1,10 +1,13 @@
 //! Decisions about queued messages, as pure functions that the store and the sender share: what a
 //! result does to its row, when a message is tried again, which messages go in one request.
 
+pub mod admission;
 pub mod batch;
 pub mod recipient_cap;
 pub mod retry;
 pub mod transition;
+
+use serde::{Deserialize, Serialize};
 
 use crate::limit::{ClaimTerms, Permit, Reservation};
 use crate::phone::Phone;
@@ -28,17 +31,19 @@ pub enum Admission {
 }
 
 /// The result of one claim.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Settlement {
     pub id: i64,
     pub claim: i64,
     /// Who accepted it, for `sms_sent`.
     pub provider: String,
+    #[serde(flatten)]
     pub transition: Transition,
 }
 
 /// What a result is to do to its message.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "result", rename_all = "snake_case")]
 pub enum Transition {
     Sent(Acceptance),
     Failed(Failure),

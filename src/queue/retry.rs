@@ -1,4 +1,5 @@
-//! What becomes of a message after an attempt: a pure function of the outcome, the row and the policy.
+//! What an attempt's outcome does to its message: a pure function of the outcome, the message and the
+//! settings.
 
 use std::time::Duration;
 
@@ -11,100 +12,116 @@ use crate::sms::{Failure, Outcome, Sms, Timestamp};
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// Attempts before a message fails; 0 means until it succeeds or expires.
+    /// Attempts before a message fails; 0: it is tried until it succeeds or expires.
     pub max_attempts: i32,
     /// The longest wait before the second attempt; it doubles with every further one.
     #[serde(with = "jiff::fmt::serde::unsigned_duration::friendly::compact::required")]
     pub first_wait: Duration,
     #[serde(with = "jiff::fmt::serde::unsigned_duration::friendly::compact::required")]
     pub max_wait: Duration,
-    /// The longest that a provider's `Retry-After` is obeyed.
+    /// The longest `Retry-After` of a provider that is respected.
     #[serde(with = "jiff::fmt::serde::unsigned_duration::friendly::compact::required")]
     pub max_retry_after: Duration,
-    /// No success for so long stops the campaign, its rows kept.
+    /// After this long without a success the campaign stops; its messages stay queued.
     #[serde(with = "jiff::fmt::serde::unsigned_duration::friendly::compact::required")]
     pub give_up_after: Duration,
 }
 
-/// Decides what becomes of a claimed message. `resend`: a message that was perhaps accepted may be
-/// sent again with the same reference. `jitter` is uniform in `0..1`.
+/// One attempt to send a message.
+#[derive(Clone, Copy, Debug)]
+pub struct Attempt<'a> {
+    pub sms: &'a Sms,
+    /// How many messages the request held.
+    pub batch: usize,
+    /// The provider is down: a failure is not counted.
+    pub is_outage: bool,
+    /// Until when a message that was perhaps accepted may be sent again, with the same reference.
+    pub resend_before: Option<Timestamp>,
+}
+
+/// Decides what becomes of a message after an attempt. `jitter` is uniform in `0..1`.
 ///
-/// Who was in doubt stays in doubt: such a message is never failed.
+/// A message in doubt stays in doubt: it never fails.
+#[expect(
+    clippy::match_same_arms,
+    reason = "the arms are in the order of the rules"
+)]
 pub fn decide(
-    outcome: &Outcome,
-    sms: &Sms,
+    outcome: Outcome,
+    attempt: &Attempt<'_>,
     config: &Config,
-    resend: bool,
     now: Timestamp,
     jitter: f64,
 ) -> Transition {
-    let attempts_left =
+    let sms = attempt.sms;
+    let has_attempts_left =
         config.max_attempts == 0 || sms.attempts.saturating_add(1) < config.max_attempts;
     let wait = backoff(sms.attempts, config, jitter);
-    let again = |after: Duration, failure: &Failure, counted: bool| {
+    let again = |after: Duration, failure: Failure, counted: bool| {
         let due_at = now.plus(after);
         Transition::Ready {
             due_at: sms
                 .expires_at
                 .map_or(due_at, |expires_at| due_at.min(expires_at)),
-            failure: Some(failure.clone()),
+            failure: Some(failure),
             counted,
             in_doubt: false,
         }
     };
     match outcome {
-        Outcome::Accepted(acceptance) => Transition::Sent(acceptance.clone()),
-        Outcome::Throttled {
-            failure,
-            retry_after,
-        } => again(retry_after.unwrap_or(Duration::ZERO), failure, false),
+        Outcome::Accepted(acceptance) => Transition::Sent(acceptance),
+        // The provider as a whole pauses for as long as it asked. The message is due at once, because
+        // the pause may end early.
+        Outcome::Throttled { failure, .. } => again(Duration::ZERO, failure, false),
         Outcome::Deferred {
             failure,
             retry_after,
         } => again(retry_after.unwrap_or(config.max_wait), failure, false),
+        Outcome::Unavailable { failure, .. } if attempt.is_outage => {
+            again(Duration::ZERO, failure, false)
+        }
         Outcome::Unavailable {
             failure,
             retry_after,
-        } if attempts_left => {
+        } if has_attempts_left => {
             let asked = retry_after.unwrap_or(Duration::ZERO);
             again(wait.max(asked.min(config.max_retry_after)), failure, true)
         }
-        Outcome::Unknown(failure) if resend && attempts_left => match again(wait, failure, true) {
-            Transition::Ready {
-                due_at,
-                failure,
-                counted,
-                ..
-            } => Transition::Ready {
-                due_at,
-                failure,
-                counted,
-                in_doubt: true,
-            },
-            transition => transition,
-        },
-        Outcome::Unknown(failure) => Transition::Unknown(failure.clone()),
-        // Whoever was tried goes alone, so it is an attempt; but none that may be the last.
+        Outcome::Unknown(failure) => {
+            let mut transition = again(wait, failure.clone(), true);
+            if let Transition::Ready {
+                due_at, in_doubt, ..
+            } = &mut transition
+            {
+                *in_doubt = true;
+                let is_allowed = attempt
+                    .resend_before
+                    .is_some_and(|before| now < before && *due_at < before);
+                if has_attempts_left && is_allowed {
+                    return transition;
+                }
+            }
+            Transition::Unknown(failure)
+        }
+        // A message with an attempt goes alone next time, so this one counts, but never as the last.
         Outcome::BatchRejected(failure) => again(Duration::ZERO, failure, true),
         Outcome::AccountError {
             failure,
             listed: true,
         } => again(Duration::ZERO, failure, false),
-        Outcome::AccountError {
-            failure,
-            listed: false,
-        } if attempts_left => again(Duration::ZERO, failure, true),
+        // One answer to a batch is a single sign of a refused account: it uses up no message.
+        Outcome::AccountError { failure, .. } if has_attempts_left || attempt.batch > 1 => {
+            again(Duration::ZERO, failure, true)
+        }
         Outcome::Rejected(failure)
         | Outcome::Unavailable { failure, .. }
-        | Outcome::AccountError { failure, .. } => ended(sms, failure),
-    }
-}
-
-fn ended(sms: &Sms, failure: &Failure) -> Transition {
-    if sms.in_doubt {
-        Transition::Unknown(failure.clone())
-    } else {
-        Transition::Failed(failure.clone())
+        | Outcome::AccountError { failure, .. } => {
+            if sms.in_doubt {
+                Transition::Unknown(failure)
+            } else {
+                Transition::Failed(failure)
+            }
+        }
     }
 }
 
@@ -182,7 +199,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_backoff_is_bounded(attempts in 0_i32.., jitter in 0.0_f64..=1.0) {
+        fn backoff_is_bounded(attempts in 0_i32.., jitter in 0.0_f64..=1.0) {
             let wait = backoff(attempts, &config(8), jitter);
             prop_assert!(wait <= Duration::from_secs(600));
             let longest = 5_u64.saturating_mul(2_u64.saturating_pow(attempts.unsigned_abs()));
@@ -190,26 +207,38 @@ mod tests {
         }
 
         #[test]
-        fn who_was_in_doubt_is_never_failed_and_nobody_outlives_their_time(
+        fn message_in_doubt_never_fails_and_none_is_due_after_it_expires(
             outcome in outcomes(),
             attempts in 0_i32..10,
             in_doubt: bool,
             expires_at in prop::option::of(1_000_i64..10_000_000),
             max_attempts in 0_i32..10,
-            resend: bool,
+            batch in 1_usize..3,
+            is_outage: bool,
+            resend_before in prop::option::of(0_i64..10_000_000),
             jitter in 0.0_f64..=1.0,
         ) {
             let sms = sms(attempts, in_doubt, expires_at);
             let now = Timestamp::from_millis(1_000);
-            match decide(&outcome, &sms, &config(max_attempts), resend, now, jitter) {
+            let attempt = Attempt {
+                sms: &sms,
+                batch,
+                is_outage,
+                resend_before: resend_before.map(Timestamp::from_millis),
+            };
+            match decide(outcome.clone(), &attempt, &config(max_attempts), now, jitter) {
                 Transition::Failed(_) => prop_assert!(!in_doubt),
                 Transition::Ready { due_at, counted, in_doubt: doubt, .. } => {
                     prop_assert!(due_at >= now);
                     prop_assert!(sms.expires_at.is_none_or(|expires_at| due_at <= expires_at));
                     let is_last = max_attempts > 0 && attempts + 1 >= max_attempts;
-                    prop_assert!(!counted || !is_last || matches!(outcome, Outcome::BatchRejected(_)));
+                    let is_of_batch = matches!(outcome, Outcome::BatchRejected(_))
+                        || batch > 1 && matches!(outcome, Outcome::AccountError { .. });
+                    prop_assert!(!counted || !is_last || is_of_batch);
                     prop_assert_eq!(doubt, matches!(outcome, Outcome::Unknown(_)));
-                    prop_assert!(!doubt || resend);
+                    prop_assert!(!doubt || resend_before.is_some_and(|before| due_at.as_millis() < before));
+                    let is_free = is_outage && matches!(outcome, Outcome::Unavailable { .. });
+                    prop_assert!(!(is_free && counted));
                 }
                 Transition::Sent(_) => prop_assert!(matches!(outcome, Outcome::Accepted(_))),
                 Transition::Unknown(_) => prop_assert!(in_doubt || matches!(outcome, Outcome::Unknown(_))),

@@ -120,8 +120,8 @@ fn joined(claims: &BTreeSet<i64>) -> String {
     numbers.join(",")
 }
 
-/// What becomes of the message whose row stands as `row`; `is_cancelled` need only be right where
-/// the settlement [`would_wait`]. A refund is no settlement of this kind.
+/// What a settlement does to the message with this row. `is_cancelled` matters only where the message would
+/// become ready again. Refunds are settled elsewhere.
 pub fn resolve(settlement: &Settlement, row: &RowState, is_cancelled: bool) -> ResolvedTransition {
     let sending = row.state == State::Sending.code();
     let is_own = row.claim == settlement.claim;

@@ -1,19 +1,17 @@
-//! The failures as a file that can be fixed and imported again: the columns are those of the import,
-//! between `phone, content` and our own `smsq_…`. Text that a spreadsheet would take for a formula is
-//! guarded, and import takes the guard off.
+//! The report as CSV: failed messages that can be fixed and imported again, sent messages, or one line per campaign.
+//! Cells that a spreadsheet would run as formulas are guarded, and import removes the guard.
 
 use std::collections::HashSet;
 use std::io::{self, Write};
 
 use serde_json::Value;
 
-use super::{Report, Standing, columns_of};
+use super::{CampaignSummary, Report, columns_of};
 use crate::store::report::{FailureRecord, SentMessage};
 use crate::text::spreadsheet::guarded;
 
 const FIRST: [&str; 2] = ["phone", "content"];
-
-/// Import knows these by their prefix.
+/// Import ignores columns with this prefix, except for `smsq_id`.
 const LAST: [&str; 6] = [
     "smsq_id",
     "smsq_state",
@@ -23,7 +21,7 @@ const LAST: [&str; 6] = [
     "smsq_attempts",
 ];
 
-/// The imported columns of all failures, in the order in which they are met.
+/// The imported columns of all failed messages, in order of appearance.
 #[derive(Debug, Default)]
 pub(super) struct Columns {
     names: Vec<String>,
@@ -31,10 +29,10 @@ pub(super) struct Columns {
 }
 
 impl Columns {
-    pub(super) fn gather(&mut self, page: &[FailureRecord]) {
+    pub(super) fn collect(&mut self, page: &[FailureRecord]) {
         for failure in page {
             for (name, _) in columns_of(failure) {
-                if !is_ours(&name) && self.known.insert(name.trim().to_owned()) {
+                if !is_reserved(&name) && self.known.insert(name.trim().to_owned()) {
                     self.names.push(name);
                 }
             }
@@ -42,24 +40,22 @@ impl Columns {
     }
 }
 
-/// A column that import would take for one of ours; `phone` and `content` say what was made of it.
-fn is_ours(name: &str) -> bool {
+/// Whether the report has a column of this name itself.
+fn is_reserved(name: &str) -> bool {
     let name = name.trim();
     FIRST.contains(&name) || name.starts_with("smsq_")
 }
 
-pub(super) struct Writer<W: Write> {
+pub(super) struct FailureWriter<W: Write> {
     columns: Vec<String>,
     out: ::csv::Writer<W>,
 }
 
-impl<W: Write> Writer<W> {
+impl<W: Write> FailureWriter<W> {
     pub(super) fn begin(columns: Columns, out: W) -> io::Result<Self> {
         let mut out = ::csv::Writer::from_writer(out);
         let names = columns.names.iter().map(String::as_str);
-        let names = FIRST.into_iter().chain(names).chain(LAST);
-        out.write_record(names.map(|name| guarded(name.as_bytes())))
-            .map_err(fault)?;
+        write_record(&mut out, FIRST.into_iter().chain(names).chain(LAST))?;
         Ok(Self {
             columns: columns.names,
             out,
@@ -68,31 +64,24 @@ impl<W: Write> Writer<W> {
 
     pub(super) fn page(&mut self, page: &[FailureRecord]) -> io::Result<()> {
         for failure in page {
-            self.failure(failure).map_err(fault)?;
+            let values = columns_of(failure);
+            let columns = self.columns.iter().map(|name| match values.get(name) {
+                Some(Value::String(text)) => text.clone(),
+                Some(Value::Null) | None => String::new(),
+                Some(value) => value.to_string(),
+            });
+            let first = [failure.phone.clone(), failure.content.clone()];
+            let last = [
+                failure.id.to_string(),
+                failure.state.as_str().to_owned(),
+                failure.class.clone(),
+                failure.code.clone().unwrap_or_default(),
+                failure.reason.clone(),
+                failure.attempts.to_string(),
+            ];
+            write_record(&mut self.out, first.into_iter().chain(columns).chain(last))?;
         }
         Ok(())
-    }
-
-    fn failure(&mut self, failure: &FailureRecord) -> Result<(), ::csv::Error> {
-        let out = &mut self.out;
-        let mut write = |cell: &str| out.write_field(guarded(cell.as_bytes()));
-        write(&failure.phone)?;
-        write(&failure.content)?;
-        let values = columns_of(failure);
-        for name in &self.columns {
-            match values.get(name) {
-                Some(Value::String(text)) => write(text)?,
-                Some(Value::Null) | None => write("")?,
-                Some(value) => write(&value.to_string())?,
-            }
-        }
-        write(&failure.id.to_string())?;
-        write(failure.state.as_str())?;
-        write(&failure.class)?;
-        write(failure.code.as_deref().unwrap_or_default())?;
-        write(&failure.reason)?;
-        write(&failure.attempts.to_string())?;
-        out.write_record(None::<&[u8]>)
     }
 
     pub(super) fn finish(mut self) -> io::Result<()> {
@@ -100,13 +89,13 @@ impl<W: Write> Writer<W> {
     }
 }
 
-/// The messages that were sent, a line each: what the provider's invoice is compared with.
+/// Writes the sent messages, for comparison with the provider's invoice.
 pub(super) struct SentWriter<W: Write>(::csv::Writer<W>);
 
 impl<W: Write> SentWriter<W> {
     pub(super) fn begin(out: W) -> io::Result<Self> {
         let mut out = ::csv::Writer::from_writer(out);
-        out.write_record([
+        let header = [
             "phone",
             "campaign",
             "provider",
@@ -116,8 +105,8 @@ impl<W: Write> SentWriter<W> {
             "sent_at",
             "attempts",
             "accepted",
-        ])
-        .map_err(fault)?;
+        ];
+        write_record(&mut out, header)?;
         Ok(Self(out))
     }
 
@@ -125,22 +114,18 @@ impl<W: Write> SentWriter<W> {
         for message in page {
             let campaign = report.campaign_name(message.campaign_id);
             let segments = message.segments.map(|count| count.to_string());
-            let sent_at = message.sent_at.to_string();
-            let (attempts, accepted) = (message.attempts.to_string(), message.accepted.to_string());
-            let cells = [
-                message.phone.as_str(),
-                campaign.unwrap_or_default(),
-                &message.provider,
-                message.message_id.as_deref().unwrap_or_default(),
-                segments.as_deref().unwrap_or_default(),
-                message.price.as_deref().unwrap_or_default(),
-                &sent_at,
-                &attempts,
-                &accepted,
+            let record = [
+                message.phone.clone(),
+                campaign.unwrap_or_default().to_owned(),
+                message.provider.clone(),
+                message.message_id.clone().unwrap_or_default(),
+                segments.unwrap_or_default(),
+                message.price.clone().unwrap_or_default(),
+                message.sent_at.to_string(),
+                message.attempts.to_string(),
+                message.accepted.to_string(),
             ];
-            self.0
-                .write_record(cells.map(|cell| guarded(cell.as_bytes())))
-                .map_err(fault)?;
+            write_record(&mut self.0, record)?;
         }
         Ok(())
     }
@@ -150,10 +135,10 @@ impl<W: Write> SentWriter<W> {
     }
 }
 
-/// One line per campaign.
-pub(super) fn write_standings(standings: &[Standing], out: impl Write) -> io::Result<()> {
+/// Writes one line per campaign.
+pub(super) fn write_campaigns(campaigns: &[CampaignSummary], out: impl Write) -> io::Result<()> {
     let mut out = ::csv::Writer::from_writer(out);
-    out.write_record([
+    let header = [
         "campaign",
         "state",
         "imported",
@@ -163,32 +148,41 @@ pub(super) fn write_standings(standings: &[Standing], out: impl Write) -> io::Re
         "failed",
         "unknown",
         "cancelled",
-    ])
-    .map_err(fault)?;
-    for one in standings {
+    ];
+    write_record(&mut out, header)?;
+    for one in campaigns {
         let totals = &one.totals;
-        out.write_record([
-            &*guarded(one.campaign.as_bytes()),
-            one.state.as_bytes(),
-            totals.imported.to_string().as_bytes(),
-            totals.queued.to_string().as_bytes(),
-            totals.sending.to_string().as_bytes(),
-            totals.sent.to_string().as_bytes(),
-            totals.failed.to_string().as_bytes(),
-            totals.unknown.to_string().as_bytes(),
-            totals.cancelled.to_string().as_bytes(),
-        ])
-        .map_err(fault)?;
+        let counts = [
+            totals.imported,
+            totals.queued,
+            totals.sending,
+            totals.sent,
+            totals.failed,
+            totals.unknown,
+            totals.cancelled,
+        ];
+        let names = [one.campaign.clone(), one.state.to_owned()];
+        let counts = counts.map(|count| count.to_string());
+        write_record(&mut out, names.into_iter().chain(counts))?;
     }
     out.flush()
 }
 
-/// The crate hides an I/O error's kind when it converts it.
-fn fault(error: ::csv::Error) -> io::Error {
-    match error.into_kind() {
+/// Writes guarded cells. Returns I/O errors with their kind, which `csv` hides when it converts them.
+fn write_record<W: Write>(
+    out: &mut ::csv::Writer<W>,
+    cells: impl IntoIterator<Item = impl AsRef<str>>,
+) -> io::Result<()> {
+    let write = || {
+        for cell in cells {
+            out.write_field(guarded(cell.as_ref().as_bytes()))?;
+        }
+        out.write_record(None::<&[u8]>)
+    };
+    write().map_err(|error: ::csv::Error| match error.into_kind() {
         ::csv::ErrorKind::Io(error) => error,
         kind => io::Error::other(format!("{kind:?}")),
-    }
+    })
 }
 
 #[cfg(test)]
@@ -199,16 +193,16 @@ mod tests {
 
     fn written(failures: &[FailureRecord]) -> String {
         let mut columns = Columns::default();
-        columns.gather(failures);
+        columns.collect(failures);
         let mut bytes = Vec::new();
-        let mut writer = Writer::begin(columns, &mut bytes).expect("written");
+        let mut writer = FailureWriter::begin(columns, &mut bytes).expect("written");
         writer.page(failures).expect("written");
         writer.finish().expect("written");
         String::from_utf8(bytes).expect("all of it is text")
     }
 
     #[test]
-    fn a_failure_has_its_imported_columns_and_its_reason() {
+    fn failures_have_imported_columns_and_reasons() {
         insta::assert_snapshot!(written(&sample::failures()), @r#"
         phone,content,name,城市,vip,smsq_id,smsq_state,smsq_class,smsq_code,smsq_reason,smsq_attempts
         +8613812345678,"Dear Ann, ""20 %"" off, today only",Ann,北京,,7,failed,recipient,21211,not a valid number,1
@@ -219,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn without_failures_the_header_stands_alone() {
+    fn header_is_written_without_failures() {
         assert_eq!(
             written(&[]),
             "phone,content,smsq_id,smsq_state,smsq_class,smsq_code,smsq_reason,smsq_attempts\n"
@@ -227,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_column_that_would_be_taken_for_ours_is_left_out() {
+    fn reserved_columns_are_left_out() {
         let mut failure = sample::failures().remove(0);
         failure.params =
             r#"{"phone ":"138 1234","smsq_id":"7","name":"Ann","name ":"Bob"}"#.to_owned();
@@ -236,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_object_of_columns_has_none() {
+    fn invalid_params_have_no_columns() {
         let mut failure = sample::failures().remove(0);
         failure.params = "not json".to_owned();
         assert!(written(&[failure]).starts_with("phone,content,smsq_id,"));
@@ -245,7 +239,7 @@ mod tests {
     #[test]
     fn each_campaign_is_a_line() {
         let mut bytes = Vec::new();
-        write_standings(&sample::report().standings, &mut bytes).expect("written");
+        write_campaigns(&sample::report().campaigns, &mut bytes).expect("written");
         insta::assert_snapshot!(String::from_utf8_lossy(&bytes), @r"
         campaign,state,imported,queued,sending,sent,failed,unknown,cancelled
         spring sale,done,12345,0,0,12032,300,13,0
@@ -254,13 +248,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_cell_survives(
+        fn every_cell_is_written_exactly(
             content in any::<String>(),
             reason in any::<String>(),
             cells in prop::collection::vec(("[a-z=+@-][a-z ,\"\n]{0,4}[a-z=]", any::<String>()), 0..5),
         ) {
             let cells: std::collections::BTreeMap<String, String> =
-                cells.into_iter().filter(|(name, _)| !is_ours(name)).collect();
+                cells.into_iter().filter(|(name, _)| !is_reserved(name)).collect();
             let mut failure = sample::failures().remove(0);
             failure.content.clone_from(&content);
             failure.reason.clone_from(&reason);

@@ -1,6 +1,5 @@
-//! The report as one page that anybody can open, print and send on: everything is in it, it loads
-//! nothing and runs nothing. What it says stands in `templates/report.html`, how it is reckoned here.
-//! Whoever reads it has no shell: it names no commands.
+//! The report as one self-contained HTML page that loads nothing and runs nothing. It is for readers without a shell,
+//! so it names no commands. The layout is in `templates/report.html`.
 
 use std::borrow::Cow;
 use std::io::Write;
@@ -8,201 +7,72 @@ use std::time::Duration;
 
 use indicatif::HumanCount;
 use minijinja::value::{Serde, Value};
-use minijinja::{Environment, escape_formatter};
-use serde::Serialize;
+use minijinja::{Environment, context, escape_formatter};
 
-use super::advice::remedy;
-use super::cost::{Cost, Part};
-use super::shares::percentages;
-use super::table::{cost_text, per_time};
-use super::{History, Lists, Local, Reason, Report, ReportError, plain};
+use super::figures::{Fact, facts, percentages, rate};
+use super::{Histogram, LocalTime, Report, ReportError, plain_reason};
 use crate::store::report::{FailureRecord, FailureState, Outcomes, Totals};
-use crate::text::{counted, duration, messages, printable};
+use crate::text::{duration, printable};
 
-/// A page with more rows than these is no fun in any browser; the csv has them all.
-pub(super) const MOST_FAILURES: usize = 2_000;
-
-/// More reasons than these say nothing to a person.
-const MOST_REASONS: usize = 50;
-
-/// More countries than these make no table that is read.
-const MOST_COUNTRIES: usize = 20;
+/// The most failed messages on the page; the CSV has all of them.
+pub(super) const MAX_FAILURES: usize = 2_000;
+const MAX_REASONS: usize = 50;
+const MAX_COUNTRIES: usize = 20;
+/// How many times are printed below the chart.
+const TICKS: usize = 5;
 
 const TEMPLATE: &str = include_str!("../../templates/report.html");
-
-/// What the template may name.
-#[derive(Serialize)]
-struct Page<'a> {
-    title: &'a str,
-    state: Option<&'static str>,
-    state_reason: Option<&'a str>,
-    made_at: String,
-    zone: String,
-    imported: String,
-    places: Vec<Place>,
-    facts: Vec<Fact>,
-    text: Option<&'a str>,
-    campaigns: Vec<Row<'a>>,
-    chart: Option<Chart>,
-    countries: Vec<PartRow<'a>>,
-    more_countries: usize,
-    has_cost: bool,
-    purged: Option<String>,
-    purged_at: Option<String>,
-    /// What did not arrive, then what is not confirmed.
-    blocks: Vec<Block<'a>>,
-    more_reasons: usize,
-    is_masked: bool,
-}
-
-/// A number in big letters, and a piece of the bar below.
-#[derive(Serialize)]
-struct Place {
-    /// Its colour.
-    kind: &'static str,
-    label: &'static str,
-    count: u64,
-    shown: String,
-    share: String,
-}
-
-/// Something else to know of the messages.
-#[derive(Serialize)]
-struct Fact {
-    label: &'static str,
-    value: String,
-    more: String,
-}
-
-#[derive(Serialize)]
-struct Row<'a> {
-    name: &'a str,
-    state: &'static str,
-    places: Vec<Place>,
-}
-
-#[derive(Serialize)]
-struct PartRow<'a> {
-    name: &'a str,
-    sent: String,
-    share: String,
-    /// In percent of the first one: how long its bar is.
-    length: u64,
-    segments: String,
-    cost: String,
-}
-
-/// Reasons, and the messages that they are of.
-#[derive(Serialize)]
-struct Block<'a> {
-    /// Its colour.
-    kind: &'static str,
-    /// `Why 12 did not arrive`.
-    why: String,
-    reasons: Vec<ReasonRow<'a>>,
-    /// `Who was not reached`.
-    who: &'static str,
-    failures: Vec<FailureRow<'a>>,
-    count: String,
-    /// How many are listed, where not all are.
-    shown: Option<String>,
-}
-
-#[derive(Serialize)]
-struct ReasonRow<'a> {
-    count: String,
-    /// Of the commonest reason, in percent: how long its bar is.
-    length: u64,
-    class: &'a str,
-    code: Option<&'a str>,
-    reason: Cow<'a, str>,
-    remedy: &'static str,
-}
-
-#[derive(Serialize)]
-struct FailureRow<'a> {
-    campaign: Option<&'a str>,
-    phone: &'a str,
-    content: &'a str,
-    class: &'a str,
-    code: Option<&'a str>,
-    reason: Cow<'a, str>,
-    attempts: i32,
-    last_attempt: Option<String>,
-}
-
-/// What ended over time: bars in a field that is `columns` wide and `top` high.
-#[derive(Serialize)]
-struct Chart {
-    columns: usize,
-    top: u64,
-    bars: Vec<Bar>,
-    kinds: Vec<(&'static str, &'static str)>,
-    width: String,
-    /// Label, and height in percent.
-    levels: Vec<(String, u64)>,
-    ticks: Vec<String>,
-    label: String,
-}
-
-/// A piece of a column.
-#[derive(Serialize)]
-struct Bar {
-    kind: &'static str,
-    at: usize,
-    y: u64,
-    height: u64,
-    title: String,
-}
 
 pub(super) fn write(
     report: &Report,
     failures: &[FailureRecord],
     out: &mut impl Write,
 ) -> Result<(), ReportError> {
-    let mut pages = Environment::new();
-    pages.set_formatter(|out, state, value| match value.as_str().map(printable) {
-        Some(Cow::Owned(shown)) if !value.is_safe() => {
-            escape_formatter(out, state, &Value::from(shown))
+    let status = report.status();
+    let local = &report.local;
+    let shown_reasons = report.by_reason.len().min(MAX_REASONS);
+    let countries = countries(report);
+    let page = context! {
+        title => report.campaign.as_deref().unwrap_or("All campaigns"),
+        state => status.map(|one| one.state),
+        state_reason => status.and_then(|one| one.state_reason.as_deref()),
+        made_at => local.short(report.made_at),
+        zone => local.name(report.made_at),
+        imported => report.totals.imported,
+        states => states(&report.totals),
+        facts => page_facts(report),
+        text => report.text.as_deref(),
+        campaigns => campaigns(report),
+        chart => report.histogram.as_ref().map(|histogram| chart(histogram, local)),
+        more_countries => report.bill.countries.len().saturating_sub(countries.len()),
+        countries,
+        has_cost => report.bill.cost.is_some(),
+        purged => report.totals.purged,
+        purged_at => report.purged_at.map(|at| local.short(at)),
+        blocks => blocks(report, failures),
+        more_reasons => report.by_reason.len() - shown_reasons,
+        is_masked => report.is_masked,
+    };
+    let mut environment = Environment::new();
+    environment.set_formatter(|out, state, value| match value.as_str().map(printable) {
+        Some(Cow::Owned(cleaned)) if !value.is_safe() => {
+            escape_formatter(out, state, &Value::from(cleaned))
         }
         _ => escape_formatter(out, state, value),
     });
-    pages.add_template("report.html", TEMPLATE)?;
-    let standing = report.standing();
-    let totals = &report.totals;
-    let local = &report.local;
-    let blocks = blocks(report, failures);
-    let reasons: usize = blocks.iter().map(|block| block.reasons.len()).sum();
-    let countries = countries(report);
-    let page = Page {
-        title: report.campaign.as_deref().unwrap_or("All campaigns"),
-        state: standing.map(|one| one.state),
-        state_reason: standing.and_then(|one| one.state_reason.as_deref()),
-        made_at: local.short(report.made_at),
-        zone: local.name(report.made_at),
-        imported: HumanCount(totals.imported).to_string(),
-        places: places(totals),
-        facts: facts(report),
-        text: report.text.as_deref(),
-        campaigns: rows(report),
-        chart: report.history.as_ref().map(|history| chart(history, local)),
-        more_countries: report.bill.countries.len().saturating_sub(countries.len()),
-        countries,
-        has_cost: report.bill.cost.is_some(),
-        purged: (totals.purged > 0).then(|| HumanCount(totals.purged).to_string()),
-        purged_at: report.purged_at.map(|at| local.short(at)),
-        more_reasons: report.by_reason.len().saturating_sub(reasons),
-        blocks,
-        is_masked: report.is_masked,
-    };
-    let page = pages.get_template("report.html")?.render(Serde(&page))?;
+    environment.add_filter("number", |count: u64| HumanCount(count).to_string());
+    environment.add_filter("plain_reason", |reason: &str| {
+        plain_reason(reason).into_owned()
+    });
+    environment.add_template("report.html", TEMPLATE)?;
+    let page = environment.get_template("report.html")?.render(page)?;
     out.write_all(page.as_bytes())?;
     Ok(())
 }
 
-/// Where the messages are, without the places that are empty; how many were sent is always said.
-fn places(totals: &Totals) -> Vec<Place> {
-    let places: Vec<_> = [
+/// The counts above 0; sent and failed are always shown.
+fn states(totals: &Totals) -> Vec<Value> {
+    let states: Vec<_> = [
         ("sent", "sent", totals.sent),
         ("failed", "failed", totals.failed),
         ("unknown", "not confirmed", totals.unknown),
@@ -211,298 +81,199 @@ fn places(totals: &Totals) -> Vec<Place> {
         ("queued", "waiting", totals.queued),
     ]
     .into_iter()
-    .filter(|(kind, _, count)| *count > 0 || matches!(*kind, "sent" | "failed"))
+    .filter(|(state, _, count)| *count > 0 || matches!(*state, "sent" | "failed"))
     .collect();
-    let counts: Vec<u64> = places.iter().map(|(_, _, count)| *count).collect();
-    places
+    let counts: Vec<u64> = states.iter().map(|(_, _, count)| *count).collect();
+    states
         .into_iter()
         .zip(percentages(&counts))
-        .map(|((kind, label, count), share)| Place {
-            kind,
-            label,
-            count,
-            shown: HumanCount(count).to_string(),
-            share,
-        })
+        .map(|((state, label, count), share)| context! { state, label, count, share })
         .collect()
 }
 
-fn facts(report: &Report) -> Vec<Fact> {
-    let mut facts = Vec::new();
-    let mut fact = |label, value: String, more: String| facts.push(Fact { label, value, more });
-    if let Some(cost) = &report.bill.cost {
-        let (value, more) = cost_of(cost, report.bill.sent);
-        fact("Cost", value, more);
-    }
-    let segments = report.facts.segments;
-    if segments > 0 {
-        let alphabets = report.alphabets;
-        let more = match alphabets.gsm7 + alphabets.ucs2 {
-            0 => String::new(),
-            _ => format!(
-                "{} imported in GSM-7, {} in UCS-2",
-                messages(alphabets.gsm7),
-                HumanCount(alphabets.ucs2)
-            ),
-        };
-        fact("Segments", HumanCount(segments).to_string(), more);
-    }
+fn page_facts(report: &Report) -> Vec<Value> {
+    let mut facts = facts(report);
     if let (Some(first), Some(last), Some(took)) =
         (report.facts.first_at, report.facts.last_at, report.took())
     {
-        let rate = report.rate();
-        let rate = rate.map(|rate| format!(" · {} on average", per_time(rate)));
-        let more = report.local.span(first, last);
-        let value = format!("{}{}", duration(took), rate.unwrap_or_default());
-        fact("Time", value, more);
-    }
-    if let Some(providers) = report.providers() {
-        let sender = report.sender.as_ref();
-        let sender = sender.map(|sender| format!("sender {sender}"));
-        fact("Provider", providers, sender.unwrap_or_default());
-    }
-    if report.totals.sent + report.totals.failed > 0 {
-        let more = "asked for no more messages; of the failed";
-        let more = if report.opted_out > 0 { more } else { "" };
-        let value = HumanCount(report.opted_out).to_string();
-        fact("Opted out", value, more.to_owned());
-    }
-    if report.facts.repeated > 0 {
-        let value = HumanCount(report.facts.repeated).to_string();
-        fact("Taken more than once", value, "by the provider".to_owned());
-    }
-    if report.lists.count > 0 {
-        let (value, more) = lists_of(&report.lists);
-        fact("List", value, more);
+        let pace = report
+            .rate()
+            .map(|per_second| format!(" · {} on average", rate(per_second)));
+        let time = Fact {
+            label: "time",
+            value: duration(took) + &pace.unwrap_or_default(),
+            more: report.local.span(first, last),
+        };
+        facts.insert(0, time);
     }
     facts
-}
-
-fn cost_of(cost: &Cost, sent: u64) -> (String, String) {
-    let more = match cost.unpriced() {
-        0 => String::new(),
-        unpriced if unpriced >= sent => "no price is known for any message".to_owned(),
-        _ => cost_text(cost)
-            .split_once(", ")
-            .map(|(_, rest)| rest.to_owned())
-            .unwrap_or_default(),
-    };
-    (cost.text(), more)
-}
-
-fn lists_of(lists: &Lists) -> (String, String) {
-    let value = match lists.names.as_slice() {
-        [] => String::new(),
-        [one] => one.clone(),
-        [first, rest @ ..] => format!("{first} and {} more", rest.len()),
-    };
-    let more = format!(
-        "{}: {} accepted, {}, {} suppressed, {} rejected",
-        counted(lists.rows, "row"),
-        HumanCount(lists.accepted),
-        counted(lists.duplicates, "duplicate"),
-        HumanCount(lists.suppressed),
-        HumanCount(lists.rejected)
-    );
-    (value, more)
-}
-
-fn rows(report: &Report) -> Vec<Row<'_>> {
-    if report.campaign.is_some() {
-        return Vec::new();
-    }
-    report
-        .standings
-        .iter()
-        .map(|one| Row {
-            name: &one.campaign,
-            state: one.state,
-            places: places(&one.totals),
-        })
+        .into_iter()
+        .map(|Fact { label, value, more }| context! { label, value, more })
         .collect()
 }
 
-fn countries(report: &Report) -> Vec<PartRow<'_>> {
-    let parts: &[Part] = &report.bill.countries;
+fn campaigns(report: &Report) -> Vec<Value> {
+    if report.campaign.is_some() {
+        return Vec::new();
+    }
+    let campaigns = report.campaigns.iter();
+    campaigns
+        .map(|one| context! { name => one.campaign.as_str(), state => one.state, states => states(&one.totals) })
+        .collect()
+}
+
+/// The countries, where there are several or their cost is known.
+fn countries(report: &Report) -> Vec<Value> {
+    let parts = &report.bill.countries;
     if parts.len() < 2 && report.bill.cost.is_none() {
         return Vec::new();
     }
     let counts: Vec<u64> = parts.iter().map(|part| part.sent).collect();
-    let most = counts.iter().copied().max().unwrap_or(0).max(1);
+    let most = counts.iter().copied().max().unwrap_or(0);
     parts
         .iter()
         .zip(percentages(&counts))
-        .take(MOST_COUNTRIES)
-        .map(|(part, share)| PartRow {
-            name: &part.name,
-            sent: HumanCount(part.sent).to_string(),
-            share,
-            length: (part.sent * 100 / most).max(1),
-            segments: HumanCount(part.segments).to_string(),
-            cost: match &part.cost {
-                Some(cost) if cost.unpriced() < part.sent => cost.text(),
-                _ => "–".to_owned(),
-            },
+        .take(MAX_COUNTRIES)
+        .map(|(part, share)| {
+            context! {
+                name => part.name.as_str(),
+                sent => part.sent,
+                share,
+                length => bar_length(part.sent, most),
+                segments => part.segments,
+                cost => part.amount(),
+            }
         })
         .collect()
 }
 
-fn blocks<'a>(report: &'a Report, failures: &'a [FailureRecord]) -> Vec<Block<'a>> {
-    let (lost, unknown) = report.lost();
-    let is_unknown = |failure: &FailureRecord| failure.state == FailureState::Unknown;
-    let mut room = MOST_REASONS;
-    let mut block = |title: &str, who, count: u64, is_wanted: bool| {
-        let reasons = reason_rows(report, is_wanted, room);
-        room -= reasons.len();
-        let failures: Vec<_> = failures
-            .iter()
-            .filter(|failure| is_unknown(failure) == is_wanted)
-            .map(|one| failure_row(report, one))
+/// Percent of the longest bar, at least 1.
+fn bar_length(count: u64, most: u64) -> u64 {
+    (count * 100 / most.max(1)).max(1)
+}
+
+/// The failed messages and the unknown ones, each with their reasons.
+fn blocks(report: &Report, failures: &[FailureRecord]) -> Vec<Value> {
+    let mut room = MAX_REASONS;
+    let mut block = |is_unknown: bool| {
+        let reasons = report.by_reason.iter();
+        let reasons: Vec<_> = reasons
+            .filter(|one| one.is_unknown() == is_unknown)
             .collect();
-        let shown = failures.len() as u64;
-        Block {
-            kind: if is_wanted { "unknown" } else { "failed" },
-            why: format!("Why {} {title}", HumanCount(count)),
-            reasons,
-            who,
-            failures,
-            count: HumanCount(count).to_string(),
-            shown: (count > shown).then(|| HumanCount(shown).to_string()),
-        }
+        let count: u64 = reasons.iter().map(|one| one.count).sum();
+        let most = reasons.iter().map(|one| one.count).max().unwrap_or(0);
+        let rows: Vec<Value> = reasons
+            .into_iter()
+            .take(room)
+            .map(
+                |one| context! { length => bar_length(one.count, most), ..Value::from(Serde(one)) },
+            )
+            .collect();
+        room -= rows.len();
+        let failures: Vec<Value> = failures
+            .iter()
+            .filter(|one| (one.state == FailureState::Unknown) == is_unknown)
+            .map(|one| failure(report, one))
+            .collect();
+        let (state, why, who) = match (is_unknown, count) {
+            (false, _) => ("failed", "did not arrive", "Who was not reached"),
+            (true, 1) => ("unknown", "is not confirmed", "Who may have been reached"),
+            (true, _) => ("unknown", "are not confirmed", "Who may have been reached"),
+        };
+        let has_reasons = !rows.is_empty();
+        let why = format!("Why {} {why}", HumanCount(count));
+        has_reasons.then(|| context! { state, why, who, count, reasons => rows, failures })
     };
-    let is = if unknown == 1 { "is" } else { "are" };
-    let mut blocks = vec![
-        block("did not arrive", "Who was not reached", lost, false),
-        block(
-            &format!("{is} not confirmed"),
-            "Who may have been reached",
-            unknown,
-            true,
-        ),
-    ];
-    blocks.retain(|block| !block.reasons.is_empty());
-    blocks
+    [false, true].into_iter().filter_map(&mut block).collect()
 }
 
-fn reason_rows(report: &Report, is_unknown: bool, room: usize) -> Vec<ReasonRow<'_>> {
-    let wanted = |one: &&Reason| one.is_unknown() == is_unknown;
-    let most = report.by_reason.iter().filter(wanted);
-    let most = most.map(|one| one.count).max().unwrap_or(0).max(1);
-    report
-        .by_reason
-        .iter()
-        .filter(wanted)
-        .take(room)
-        .map(|one| ReasonRow {
-            count: HumanCount(one.count).to_string(),
-            length: (one.count * 100 / most).max(1),
-            class: &one.class,
-            code: one.code.as_deref(),
-            reason: plain::reason(&one.reason),
-            remedy: remedy(&one.class),
-        })
-        .collect()
-}
-
-fn failure_row<'a>(report: &'a Report, one: &'a FailureRecord) -> FailureRow<'a> {
-    FailureRow {
-        campaign: match report.campaign {
-            Some(_) => None,
-            None => report.campaign_name(one.campaign_id),
-        },
-        phone: &one.phone,
-        content: &one.content,
-        class: &one.class,
-        code: one.code.as_deref(),
-        reason: plain::reason(&one.reason),
-        attempts: one.attempts,
-        last_attempt: one.last_attempt_at.map(|at| report.local.short(at)),
+fn failure(report: &Report, one: &FailureRecord) -> Value {
+    let campaign = match report.campaign {
+        Some(_) => None,
+        None => report.campaign_name(one.campaign_id),
+    };
+    context! {
+        campaign,
+        phone => one.phone.as_str(),
+        content => one.content.as_str(),
+        class => one.class.as_str(),
+        code => one.code.as_deref(),
+        reason => one.reason.as_str(),
+        attempts => one.attempts,
+        last_attempt => one.last_attempt_at.map(|at| report.local.short(at)),
     }
 }
 
-/// So many moments are named below the chart.
-const TICKS: usize = 5;
-
-fn chart(history: &History, local: &Local) -> Chart {
-    let columns = history.spans.len();
+/// Stacked bars over time in a field of 10 × 1000 units per column.
+fn chart(histogram: &Histogram, local: &LocalTime) -> Value {
+    let columns = histogram.spans.len();
     let sum = |one: &Outcomes| one.sent + one.failed + one.unknown;
-    let peak = history.spans.iter().map(sum).max().unwrap_or(0);
-    let step = step(peak);
+    let peak = histogram.spans.iter().map(sum).max().unwrap_or(0);
+    let step = level_step(peak);
     let top = peak.div_ceil(step).max(1) * step;
-    let at = |column: usize| {
+    let time_of = |column: usize| {
         let spans = u32::try_from(column).unwrap_or(u32::MAX);
-        let from = history.from.plus(history.width.saturating_mul(spans));
-        local.tick(from, history.width)
+        let from = histogram.from.plus(histogram.width.saturating_mul(spans));
+        local.tick(from, histogram.width)
     };
     let mut bars = Vec::new();
-    for (column, one) in history.spans.iter().enumerate() {
+    let mut has = [false; 3];
+    for (column, one) in histogram.spans.iter().enumerate() {
         let mut filled = 0;
-        for (kind, label, count) in [
-            ("sent", "sent", one.sent),
-            ("failed", "failed", one.failed),
-            ("unknown", "not confirmed", one.unknown),
-        ] {
+        for (index, count) in [one.sent, one.failed, one.unknown].into_iter().enumerate() {
             if count == 0 {
                 continue;
             }
-            // Thousandths of the height; what is there can be seen.
+            has[index] = true;
+            let (state, label) = CHART_STATES[index];
+            // A single message is visible, too.
             let height = (count * 1_000 / top).max(8);
             filled += height;
-            bars.push(Bar {
-                kind,
-                at: column,
-                y: 1_000_u64.saturating_sub(filled),
+            bars.push(context! {
+                state,
+                column,
+                y => 1_000_u64.saturating_sub(filled),
                 height,
-                title: format!("{}: {} {label}", at(column), HumanCount(count)),
+                title => format!("{}: {} {label}", time_of(column), HumanCount(count)),
             });
         }
     }
+    let legend = CHART_STATES.into_iter().zip(has).filter(|(_, has)| *has);
+    let legend: Vec<Value> = legend
+        .map(|((state, label), _)| context! { state, label })
+        .collect();
+    let levels: Vec<Value> = (0..=top / step)
+        .map(|level| context! { count => level * step, height => level * step * 100 / top })
+        .collect();
     let ticks = TICKS.min(columns);
-    let ticks = (0..ticks).map(|tick| match tick {
-        0 => local.tick(history.first_at, history.width),
-        // The chart ends when the last message did, not with its span.
-        _ if tick == ticks - 1 => local.tick(history.last_at, history.width),
-        _ => at(columns * tick / (ticks - 1)),
-    });
-    let kinds = [
-        ("sent", "sent", history.spans.iter().any(|one| one.sent > 0)),
-        (
-            "failed",
-            "failed",
-            history.spans.iter().any(|one| one.failed > 0),
-        ),
-        (
-            "unknown",
-            "not confirmed",
-            history.spans.iter().any(|one| one.unknown > 0),
-        ),
-    ];
-    Chart {
+    let ticks: Vec<String> = (0..ticks)
+        .map(|tick| match tick {
+            0 => local.tick(histogram.first_at, histogram.width),
+            // The last message, not the end of its span.
+            _ if tick == ticks - 1 => local.tick(histogram.last_at, histogram.width),
+            _ => time_of(columns * tick / (ticks - 1)),
+        })
+        .collect();
+    let span = local.span(histogram.first_at, histogram.last_at);
+    context! {
         columns,
-        top,
         bars,
-        kinds: kinds
-            .into_iter()
-            .filter(|(.., is_there)| *is_there)
-            .map(|(kind, label, _)| (kind, label))
-            .collect(),
-        width: span(history.width),
-        levels: (0..=top / step)
-            .map(|level| {
-                let height = level * step;
-                (HumanCount(height).to_string(), height * 100 / top)
-            })
-            .collect(),
-        ticks: ticks.collect(),
-        label: format!(
-            "Messages over time, {}",
-            local.span(history.first_at, history.last_at)
-        ),
+        legend,
+        levels,
+        ticks,
+        width => width_text(histogram.width),
+        label => format!("Messages over time, {span}"),
     }
 }
 
-/// The distance between the levels of a chart up to `peak`: 1, 2 or 5 and noughts, at most five of them.
-fn step(peak: u64) -> u64 {
+const CHART_STATES: [(&str, &str); 3] = [
+    ("sent", "sent"),
+    ("failed", "failed"),
+    ("unknown", "not confirmed"),
+];
+
+/// The distance between the at most five levels of a chart: 1, 2 or 5 times a power of ten.
+fn level_step(peak: u64) -> u64 {
     let mut unit = 1_u64;
     loop {
         for factor in [1, 2, 5] {
@@ -515,8 +286,8 @@ fn step(peak: u64) -> u64 {
     }
 }
 
-/// The width of a column, which is a whole number of one of these units.
-fn span(width: Duration) -> String {
+/// The width of a column, a whole number of one of these units.
+fn width_text(width: Duration) -> String {
     let seconds = width.as_secs();
     match seconds {
         0 => format!("{} ms", width.as_millis()),
@@ -540,14 +311,14 @@ mod tests {
     }
 
     #[test]
-    fn the_page_says_what_the_report_says() {
+    fn page_has_the_figures_of_the_report() {
         let page = written(&sample::report(), &sample::failures());
         for words in [
             "spring sale",
             "12,032",
             "97.5 %",
             "not a valid number",
-            "the number needs correcting",
+            "fix the number and import it again",
             "+8613812345678",
             "Why 300 did not arrive",
             "Why 13 are not confirmed",
@@ -586,18 +357,12 @@ mod tests {
 
     #[test]
     fn chart_has_labelled_levels_and_ends_with_the_last_message() {
-        let chart = chart(
-            &sample::report().history.expect("a history"),
-            &Local::default(),
-        );
-        let levels: Vec<&str> = chart
-            .levels
-            .iter()
-            .map(|(label, _)| label.as_str())
-            .collect();
-        assert_eq!(levels, ["0", "100", "200", "300", "400"]);
-        assert_eq!(chart.ticks.first().map(String::as_str), Some("09:00:00"));
-        assert_eq!(chart.ticks.last().map(String::as_str), Some("09:04:05"));
+        let page = written(&sample::report(), &[]);
+        for level in ["0", "100", "200", "300", "400"] {
+            assert!(page.contains(&format!("%\">{level}</span>")), "{level}");
+        }
+        assert!(page.contains(r#"<div class="ticks"><span>09:00:00</span>"#));
+        assert!(page.contains("<span>09:04:05</span></div>"));
         for (peak, expected) in [
             (0, 1),
             (1, 1),
@@ -607,19 +372,19 @@ mod tests {
             (400, 100),
             (401, 200),
         ] {
-            assert_eq!(step(peak), expected, "{peak}");
+            assert_eq!(level_step(peak), expected, "{peak}");
         }
     }
 
     #[test]
-    fn what_others_wrote_is_never_taken_for_html() {
+    fn text_from_other_programs_is_escaped() {
         let page = written(&sample::report(), &sample::failures());
         assert!(page.contains("Dear &lt;b&gt;Bob"), "{page}");
         assert!(page.contains("unsubscribed &lt;STOP&gt;"), "{page}");
     }
 
     #[test]
-    fn the_page_loads_nothing_and_runs_nothing() {
+    fn page_loads_nothing_and_runs_nothing() {
         let page = written(&sample::report(), &sample::failures());
         for fault in ["<script", "<link", "src=", "href=", "url(", "@import"] {
             assert!(!page.contains(fault), "{fault}");
@@ -627,20 +392,20 @@ mod tests {
     }
 
     #[test]
-    fn a_list_that_is_not_whole_says_where_the_rest_is() {
+    fn shortened_list_says_where_the_rest_is() {
         let page = written(&sample::report(), &sample::failures());
         assert!(page.contains("The first 2 of 300"), "{page}");
         assert!(page.contains("The first 1 of 13"), "{page}");
     }
 
     #[test]
-    fn an_empty_report_is_a_page_too() {
+    fn empty_report_is_a_page() {
         let mut report = sample::report();
         report.totals = Totals::default();
-        report.standings.clear();
+        report.campaigns.clear();
         report.campaign = None;
         report.by_reason.clear();
-        report.history = None;
+        report.histogram = None;
         report.facts = crate::store::report::SentFacts::default();
         let page = written(&report, &[]);
         assert!(page.contains("All campaigns"));

@@ -1,32 +1,32 @@
-//! The report as one JSON object; its list of failures flows through, one to a line.
+//! The report as one JSON object. Its list of messages is written page by page, one message per line.
 
 use std::io::{self, Write};
 
 use serde::Serialize;
-use serde_json::{Map, Value};
+use serde_json::{Value, json};
 
-use super::{Alphabets, Cost, Lists, Part, Reason, Report, Standing, columns_of};
+use super::cost::{Cost, Part};
+use super::{Alphabets, CampaignSummary, Lists, Reason, Report, columns_of};
 use crate::sms::millis;
-use crate::store::report::{FailureRecord, FailureState, Outcomes, SentMessage, Totals};
+use crate::store::report::{FailureRecord, Outcomes, SentMessage, Totals};
 use crate::text::printable_json;
 
-/// A report on one campaign begins with how it stands, one on all with the sums.
+/// Everything before the list: a report on one campaign begins with its status, one on all with the sums.
 #[derive(Serialize)]
 struct Head<'a> {
     #[serde(flatten)]
-    standing: Option<&'a Standing>,
+    status: Option<&'a CampaignSummary>,
     #[serde(flatten)]
     totals: Option<&'a Totals>,
     #[serde(skip_serializing_if = "Option::is_none")]
     purged_at: Option<String>,
     first_sent_at: Option<String>,
     last_sent_at: Option<String>,
-    /// From the first to the last.
     took_ms: Option<i64>,
-    /// Messages in a second.
+    /// Messages per second.
     rate: Option<f64>,
     segments: u64,
-    /// Messages that the provider took more than once.
+    /// Messages that the provider accepted more than once.
     repeated: u64,
     alphabets: Alphabets,
     cost: Option<&'a Cost>,
@@ -39,7 +39,7 @@ struct Head<'a> {
     over_time: Option<OverTime<'a>>,
     by_reason: &'a [Reason],
     #[serde(skip_serializing_if = "Option::is_none")]
-    campaigns: Option<&'a [Standing]>,
+    campaigns: Option<&'a [CampaignSummary]>,
 }
 
 #[derive(Serialize)]
@@ -49,37 +49,6 @@ struct OverTime<'a> {
     spans: &'a [Outcomes],
 }
 
-#[derive(Serialize)]
-struct SentLine<'a> {
-    /// Where the report is on all campaigns.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    campaign: Option<&'a str>,
-    phone: &'a str,
-    provider: &'a str,
-    message_id: Option<&'a str>,
-    segments: Option<i32>,
-    price: Option<&'a str>,
-    sent_at: String,
-    attempts: i32,
-    accepted: i32,
-}
-
-#[derive(Serialize)]
-struct Line<'a> {
-    /// Where the report is on all campaigns.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    campaign: Option<&'a str>,
-    phone: &'a str,
-    content: &'a str,
-    state: FailureState,
-    class: &'a str,
-    code: Option<&'a str>,
-    reason: &'a str,
-    attempts: i32,
-    last_attempt_at: Option<String>,
-    columns: Map<String, Value>,
-}
-
 pub(super) struct Writer<'a, W: Write> {
     report: &'a Report,
     out: W,
@@ -87,12 +56,12 @@ pub(super) struct Writer<'a, W: Write> {
 }
 
 impl<'a, W: Write> Writer<'a, W> {
-    /// `list` is the key of the list.
+    /// Writes the object up to the list under the key `list`.
     pub(super) fn begin(report: &'a Report, list: &str, mut out: W) -> io::Result<Self> {
-        let standing = report.standing();
+        let status = report.status();
         let head = serde_json::to_string(&Head {
-            standing,
-            totals: standing.is_none().then_some(&report.totals),
+            status,
+            totals: status.is_none().then_some(&report.totals),
             purged_at: report.purged_at.map(|at| at.to_string()),
             first_sent_at: report.facts.first_at.map(|at| at.to_string()),
             last_sent_at: report.facts.last_at.map(|at| at.to_string()),
@@ -108,15 +77,15 @@ impl<'a, W: Write> Writer<'a, W> {
             text: report.text.as_deref(),
             lists: &report.lists,
             opted_out: report.opted_out,
-            over_time: report.history.as_ref().map(|history| OverTime {
-                from: history.from.to_string(),
-                width_ms: millis(history.width),
-                spans: &history.spans,
+            over_time: report.histogram.as_ref().map(|histogram| OverTime {
+                from: histogram.from.to_string(),
+                width_ms: millis(histogram.width),
+                spans: &histogram.spans,
             }),
             by_reason: &report.by_reason,
-            campaigns: standing.is_none().then_some(&report.standings),
+            campaigns: status.is_none().then_some(&report.campaigns),
         })?;
-        // The object stays open for the list that nobody can hold.
+        // The object stays open for the list, which may be too long to hold in memory.
         let open = head.strip_suffix('}').unwrap_or(&head);
         out.write_all(printable_json(open).as_bytes())?;
         write!(out, ",\"{list}\":[")?;
@@ -127,64 +96,59 @@ impl<'a, W: Write> Writer<'a, W> {
         })
     }
 
-    pub(super) fn page(&mut self, page: &[FailureRecord]) -> io::Result<()> {
+    pub(super) fn failures(&mut self, page: &[FailureRecord]) -> io::Result<()> {
         for failure in page {
-            let line = Line {
-                campaign: self.campaign_of(failure.campaign_id),
-                phone: &failure.phone,
-                content: &failure.content,
-                state: failure.state,
-                class: &failure.class,
-                code: failure.code.as_deref(),
-                reason: &failure.reason,
-                attempts: failure.attempts,
-                last_attempt_at: failure.last_attempt_at.map(|moment| moment.to_string()),
-                columns: columns_of(failure),
-            };
-            self.line(&line)?;
+            let line = json!({
+                "phone": failure.phone,
+                "content": failure.content,
+                "state": failure.state,
+                "class": failure.class,
+                "code": failure.code,
+                "reason": failure.reason,
+                "attempts": failure.attempts,
+                "last_attempt_at": failure.last_attempt_at.map(|at| at.to_string()),
+                "columns": columns_of(failure),
+            });
+            self.line(failure.campaign_id, line)?;
         }
         Ok(())
     }
 
     pub(super) fn sent(&mut self, page: &[SentMessage]) -> io::Result<()> {
         for message in page {
-            let line = SentLine {
-                campaign: self.campaign_of(message.campaign_id),
-                phone: &message.phone,
-                provider: &message.provider,
-                message_id: message.message_id.as_deref(),
-                segments: message.segments,
-                price: message.price.as_deref(),
-                sent_at: message.sent_at.to_string(),
-                attempts: message.attempts,
-                accepted: message.accepted,
-            };
-            self.line(&line)?;
+            let line = json!({
+                "phone": message.phone,
+                "provider": message.provider,
+                "message_id": message.message_id,
+                "segments": message.segments,
+                "price": message.price,
+                "sent_at": message.sent_at.to_string(),
+                "attempts": message.attempts,
+                "accepted": message.accepted,
+            });
+            self.line(message.campaign_id, line)?;
         }
         Ok(())
     }
 
-    fn campaign_of(&self, id: i64) -> Option<&'a str> {
-        match self.report.campaign {
-            Some(_) => None,
-            None => self.report.campaign_name(id),
+    /// Writes one message, with its campaign in a report on all campaigns.
+    fn line(&mut self, campaign_id: i64, mut line: Value) -> io::Result<()> {
+        if self.report.campaign.is_none()
+            && let Some(line) = line.as_object_mut()
+        {
+            let campaign = self.report.campaign_name(campaign_id);
+            line.shift_insert(0, "campaign".to_owned(), campaign.into());
         }
-    }
-
-    fn line(&mut self, line: &impl Serialize) -> io::Result<()> {
         self.out.write_all(self.separator.as_bytes())?;
         self.separator = ",\n";
-        let line = serde_json::to_string(line)?;
+        let line = line.to_string();
         self.out.write_all(printable_json(&line).as_bytes())
     }
 
     pub(super) fn finish(mut self) -> io::Result<()> {
-        let end: &[u8] = if self.separator == "\n" {
-            b"]}\n"
-        } else {
-            b"\n]}\n"
-        };
-        self.out.write_all(end)?;
+        let is_empty = self.separator == "\n";
+        self.out
+            .write_all(if is_empty { b"]}\n" } else { b"\n]}\n" })?;
         self.out.flush()
     }
 }
@@ -197,7 +161,7 @@ mod tests {
     fn written(report: &Report, failures: &[FailureRecord]) -> String {
         let mut bytes = Vec::new();
         let mut writer = Writer::begin(report, "failures", &mut bytes).expect("written");
-        writer.page(failures).expect("written");
+        writer.failures(failures).expect("written");
         writer.finish().expect("written");
         String::from_utf8(bytes).expect("all of it is text")
     }
@@ -205,9 +169,9 @@ mod tests {
     #[test]
     fn one_campaign_is_one_object() {
         let mut report = sample::report();
-        report.history = None;
+        report.histogram = None;
         insta::assert_snapshot!(written(&report, &sample::failures()), @r#"
-        {"campaign":"spring sale","state":"done","state_reason":null,"imported":12345,"queued":0,"sending":0,"sent":12032,"failed":300,"unknown":13,"cancelled":0,"first_sent_at":"2025-11-21T09:00:00Z","last_sent_at":"2025-11-21T09:04:05Z","took_ms":245300,"rate":49.05,"segments":13006,"repeated":0,"alphabets":{"gsm7":12300,"ucs2":45},"cost":null,"countries":[{"name":"GB +44","sent":12000,"segments":12974,"cost":null},{"name":"CN +86","sent":32,"segments":32,"cost":null}],"providers":[{"name":"cellar","sent":12032,"segments":13006,"cost":null}],"sender":"ACME","text":"Dear {{ name }}, \"20 %\" off, today only","lists":{"names":["spring.csv"],"count":1,"rows":12400,"accepted":12345,"duplicates":40,"suppressed":10,"rejected":5},"opted_out":6,"over_time":null,"by_reason":[{"class":"recipient","code":"21211","reason":"not a valid number","advice":"mend the number in the report's csv and import it again","count":210},{"class":"unavailable","code":null,"reason":"503: the service is busy","advice":"the provider was away: `smsq retry --class unavailable` when it is back, then `smsq send`","count":84},{"class":"unknown","code":null,"reason":"no answer within 10 s","advice":"ask the provider whether it arrived, then `smsq settle --unknown sent|failed`, or `smsq retry --unknown` to risk a second one","count":13},{"class":"opted_out","code":"21610","reason":"unsubscribed <STOP>","advice":"leave them alone: they asked for no more messages","count":6}],"failures":[
+        {"campaign":"spring sale","state":"done","state_reason":null,"imported":12345,"queued":0,"sending":0,"sent":12032,"failed":300,"unknown":13,"cancelled":0,"first_sent_at":"2025-11-21T09:00:00Z","last_sent_at":"2025-11-21T09:04:05Z","took_ms":245300,"rate":49.05,"segments":13006,"repeated":0,"alphabets":{"gsm7":12300,"ucs2":45},"cost":null,"countries":[{"name":"GB +44","sent":12000,"segments":12974,"cost":null},{"name":"CN +86","sent":32,"segments":32,"cost":null}],"providers":[{"name":"cellar","sent":12032,"segments":13006,"cost":null}],"sender":"ACME","text":"Dear {{ name }}, \"20 %\" off, today only","lists":{"names":["spring.csv"],"count":1,"rows":12400,"accepted":12345,"duplicates":40,"suppressed":10,"rejected":5},"opted_out":6,"over_time":null,"by_reason":[{"class":"recipient","code":"21211","reason":"not a valid number","advice":"fix the number and import it again","count":210},{"class":"unavailable","code":null,"reason":"503: the service is busy","advice":"the provider was unavailable: send again later","count":84},{"class":"unknown","code":null,"reason":"no answer within 10 s","advice":"look in the provider's records whether it arrived","count":13},{"class":"opted_out","code":"21610","reason":"unsubscribed <STOP>","advice":"do not send again: they asked for no more messages","count":6}],"failures":[
         {"phone":"+8613812345678","content":"Dear Ann, \"20 %\" off, today only","state":"failed","class":"recipient","code":"21211","reason":"not a valid number","attempts":1,"last_attempt_at":"2025-11-21T09:00:00Z","columns":{"name":"Ann","城市":"北京"}},
         {"phone":"+447700900123","content":"Dear <b>Bob</b>,\nhello","state":"unknown","class":"unknown","code":null,"reason":"no answer within 10 s","attempts":2,"last_attempt_at":"2025-11-21T09:00:00Z","columns":{"name":"=Bob","vip":true}},
         {"phone":"+15005550006","content":"Dear Ann, \"20 %\" off, today only","state":"cancelled","class":"cancelled","code":null,"reason":"the campaign was cancelled","attempts":0,"last_attempt_at":null,"columns":{}}
@@ -259,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn without_failures_the_list_is_empty() {
+    fn list_is_empty_without_failures() {
         let text = written(&sample::report(), &[]);
         let value: Value = serde_json::from_str(&text).expect("json");
         assert_eq!(value["failures"], Value::Array(Vec::new()));

@@ -1,4 +1,4 @@
-//! Moments as the operator's clock shows them.
+//! Times in the time zone of this machine.
 
 use std::time::Duration;
 
@@ -6,18 +6,18 @@ use jiff::tz::TimeZone;
 
 use crate::sms::Timestamp;
 
-/// A time zone, and how moments are written in it.
+/// Formats times in a time zone.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Local(TimeZone);
+pub struct LocalTime(TimeZone);
 
-impl Default for Local {
+impl Default for LocalTime {
     fn default() -> Self {
         Self(TimeZone::UTC)
     }
 }
 
-impl Local {
-    /// That of this machine, or of `TZ`.
+impl LocalTime {
+    /// The time zone of this machine, or of `TZ`.
     pub fn system() -> Self {
         Self(TimeZone::try_system().unwrap_or(TimeZone::UTC))
     }
@@ -27,7 +27,7 @@ impl Local {
         Self(TimeZone::get(name).expect("a zone"))
     }
 
-    fn shown(&self, at: Timestamp, pattern: &str) -> String {
+    fn format(&self, at: Timestamp, pattern: &str) -> String {
         match jiff::Timestamp::from_millisecond(at.as_millis()) {
             Ok(instant) => instant
                 .to_zoned(self.0.clone())
@@ -39,26 +39,26 @@ impl Local {
 
     /// `2025-11-21 10:00:00 CET`.
     pub(super) fn exact(&self, at: Timestamp) -> String {
-        self.shown(at, "%Y-%m-%d %H:%M:%S %Z")
+        self.format(at, "%Y-%m-%d %H:%M:%S %Z")
     }
 
     /// `21 Nov 2025, 10:00 CET`.
     pub(super) fn short(&self, at: Timestamp) -> String {
-        self.shown(at, "%-d %b %Y, %H:%M %Z")
+        self.format(at, "%-d %b %Y, %H:%M %Z")
     }
 
-    /// From one moment to another; the day and the zone are said once where they are the same.
+    /// From one time to another; a common day is printed once.
     pub(super) fn span(&self, first: Timestamp, last: Timestamp) -> String {
         let day = "%-d %b %Y";
-        if self.shown(first, day) == self.shown(last, day) {
-            let first = self.shown(first, "%-d %b %Y, %H:%M:%S");
-            format!("{first} to {}", self.shown(last, "%H:%M:%S %Z"))
+        if self.format(first, day) == self.format(last, day) {
+            let first = self.format(first, "%-d %b %Y, %H:%M:%S");
+            format!("{first} to {}", self.format(last, "%H:%M:%S %Z"))
         } else {
             format!("{} to {}", self.short(first), self.short(last))
         }
     }
 
-    /// A tick of a chart: the narrower its spans, the finer.
+    /// A label of the chart, as precise as its spans are wide.
     pub(super) fn tick(&self, at: Timestamp, width: Duration) -> String {
         let pattern = match width.as_secs() {
             0..60 => "%H:%M:%S",
@@ -66,10 +66,10 @@ impl Local {
             3_600..86_400 => "%-d %b, %H:%M",
             _ => "%-d %b %Y",
         };
-        self.shown(at, pattern)
+        self.format(at, pattern)
     }
 
-    /// How far the clock is ahead of UTC, within a day.
+    /// The offset from UTC, within a day.
     pub(super) fn offset(&self, at: Timestamp) -> Duration {
         let Ok(instant) = jiff::Timestamp::from_millisecond(at.as_millis()) else {
             return Duration::ZERO;
@@ -81,10 +81,10 @@ impl Local {
 
     /// `Europe/Berlin (CET, UTC+01)`.
     pub(super) fn name(&self, at: Timestamp) -> String {
-        let short = self.shown(at, "%Z");
+        let short = self.format(at, "%Z");
         match self.0.iana_name() {
             Some(name) if name != short => {
-                format!("{name} ({short}, UTC{})", self.shown(at, "%:z"))
+                format!("{name} ({short}, UTC{})", self.format(at, "%:z"))
             }
             _ => short,
         }
@@ -96,9 +96,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn moments_are_shown_with_their_zone() {
+    fn times_are_printed_with_their_zone() {
         let at = Timestamp::from_millis(1_763_715_600_000);
-        let local = Local::named("Europe/Berlin");
+        let local = LocalTime::named("Europe/Berlin");
         assert_eq!(local.exact(at), "2025-11-21 10:00:00 CET");
         assert_eq!(local.short(at), "21 Nov 2025, 10:00 CET");
         assert_eq!(local.name(at), "Europe/Berlin (CET, UTC+01:00)");
@@ -113,6 +113,6 @@ mod tests {
             local.span(at, next_day),
             "21 Nov 2025, 10:00 CET to 22 Nov 2025, 10:00 CET"
         );
-        assert_eq!(Local::default().name(at), "UTC");
+        assert_eq!(LocalTime::default().name(at), "UTC");
     }
 }

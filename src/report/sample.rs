@@ -1,9 +1,11 @@
-//! A small report for the writers' tests.
+//! A sample report for the tests of the formats.
 
 use std::time::Duration;
 
 use super::cost::{Bill, Part};
-use super::{Alphabets, History, Lists, Local, Reason, Report, Schedule, Standing, advice};
+use super::{
+    Alphabets, CampaignSummary, Histogram, Lists, LocalTime, NextDue, Reason, Report, advice,
+};
 use crate::sms::Timestamp;
 use crate::store::report::{FailureRecord, FailureState, Outcomes, SentFacts, Totals};
 
@@ -31,12 +33,12 @@ pub(super) fn report() -> Report {
         campaign: Some("spring sale".to_owned()),
         made_at: NINE.plus(Duration::from_secs(3_600)),
         totals,
-        standings: vec![Standing {
+        campaigns: vec![CampaignSummary {
             campaign: "spring sale".to_owned(),
             state: "done",
             state_reason: None,
             window: None,
-            schedule: Schedule::default(),
+            next: NextDue::default(),
             totals,
         }],
         by_reason: vec![
@@ -75,9 +77,9 @@ pub(super) fn report() -> Report {
         },
         text: Some("Dear {{ name }}, \"20 %\" off, today only".to_owned()),
         opted_out: 6,
-        local: Local::default(),
+        local: LocalTime::default(),
         is_masked: false,
-        history: Some(History {
+        histogram: Some(Histogram {
             from: NINE,
             width: Duration::from_secs(5),
             first_at: NINE,
@@ -95,7 +97,7 @@ pub(super) fn report() -> Report {
                 })
                 .collect(),
         }),
-        campaigns: vec![(2, "spring sale".to_owned())],
+        names: vec![(2, "spring sale".to_owned())],
     }
 }
 

@@ -1,12 +1,12 @@
-//! Whole reports from a real database.
+//! Reports from a real database.
 
 use std::collections::HashSet;
 
 use super::*;
 use crate::sms::NewSms;
-use crate::store::{Access, Batch, NewCampaign};
+use crate::store::{Access, Batch, CampaignStatus, NewCampaign};
 
-/// A campaign of which nothing was sent and all was cancelled; more than one page.
+/// A campaign with `count` cancelled messages.
 async fn cancelled(folder: &tempfile::TempDir, count: u64) -> (Store, Campaign) {
     let url = format!("sqlite://{}", folder.path().join("smsq.db").display());
     let store = Store::open(&url, Access::Create).await.expect("a database");
@@ -60,7 +60,7 @@ async fn written(
     format: Format,
     listing: Listing,
 ) -> String {
-    let report = Report::gather(store, campaign, &Setting::default())
+    let report = Report::gather(store, campaign, &ReportOptions::default())
         .await
         .expect("a report");
     let mut bytes = Vec::new();
@@ -72,7 +72,7 @@ async fn written(
 }
 
 #[tokio::test]
-async fn every_failure_is_in_the_csv_once_and_under_all_columns() {
+async fn csv_has_every_failure_and_all_columns() {
     let folder = tempfile::tempdir().expect("a folder");
     let (store, campaign) = cancelled(&folder, 2_500).await;
     let text = written(&store, Some(&campaign), Format::Csv, Listing::Failed).await;
@@ -88,7 +88,7 @@ async fn every_failure_is_in_the_csv_once_and_under_all_columns() {
 }
 
 #[tokio::test]
-async fn the_object_is_whole_for_one_campaign_and_for_all() {
+async fn json_is_complete_for_one_campaign_and_for_all() {
     let folder = tempfile::tempdir().expect("a folder");
     let (store, campaign) = cancelled(&folder, 1_001).await;
     for one in [Some(&campaign), None] {
@@ -104,7 +104,7 @@ async fn the_object_is_whole_for_one_campaign_and_for_all() {
 }
 
 #[tokio::test]
-async fn the_page_lists_some_and_says_how_many_there_are() {
+async fn page_lists_the_first_failures_and_their_count() {
     let folder = tempfile::tempdir().expect("a folder");
     let (store, campaign) = cancelled(&folder, 2_500).await;
     let page = written(&store, Some(&campaign), Format::Html, Listing::Figures).await;
@@ -113,7 +113,7 @@ async fn the_page_lists_some_and_says_how_many_there_are() {
 }
 
 #[tokio::test]
-async fn the_text_of_all_leaves_the_unused_campaign_out() {
+async fn text_leaves_out_the_unused_default_campaign() {
     let folder = tempfile::tempdir().expect("a folder");
     let (store, _) = cancelled(&folder, 3).await;
     let text = written(&store, None, Format::Text, Listing::Figures).await;
@@ -123,9 +123,9 @@ async fn the_text_of_all_leaves_the_unused_campaign_out() {
 }
 
 #[tokio::test]
-async fn a_reader_that_has_gone_ends_the_report() {
-    struct Gone;
-    impl io::Write for Gone {
+async fn broken_pipe_ends_the_report() {
+    struct Closed;
+    impl io::Write for Closed {
         fn write(&mut self, _: &[u8]) -> io::Result<usize> {
             Err(io::ErrorKind::BrokenPipe.into())
         }
@@ -135,14 +135,14 @@ async fn a_reader_that_has_gone_ends_the_report() {
     }
     let folder = tempfile::tempdir().expect("a folder");
     let (store, campaign) = cancelled(&folder, 3).await;
-    let report = Report::gather(&store, Some(&campaign), &Setting::default())
+    let report = Report::gather(&store, Some(&campaign), &ReportOptions::default())
         .await
         .expect("a report");
     for format in [Format::Text, Format::Csv, Format::Json, Format::Html] {
         let error = report
-            .write(&store, format, Listing::Failed, &mut Gone)
+            .write(&store, format, Listing::Failed, &mut Closed)
             .await
-            .expect_err("nobody reads");
+            .expect_err("a broken pipe");
         let kind = match &error {
             ReportError::Write(error) => Some(error.kind()),
             _ => None,

@@ -1,4 +1,4 @@
-//! What the gateway answers to an order, or to a list of orders: a decision without any I/O.
+//! Decides how the gateway responds to a message or a list of messages, without I/O.
 
 use std::borrow::Cow;
 use std::time::{Duration, Instant};
@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::Desk;
-use super::faults::{Fault, mixed, unit};
-use super::ledger::{self, Ledger, Registered};
+use super::State;
+use super::counters::{self, Counters, Registration};
+use super::faults::{Fault, mix, unit_interval};
 
-/// The body of `POST /messages`, or one of a list.
+/// The body of `POST /messages`, or one item of a list.
 #[derive(Deserialize)]
-struct Order<'a> {
+struct SendRequest<'a> {
     #[serde(borrow)]
     to: Cow<'a, str>,
     #[serde(borrow)]
@@ -21,7 +21,7 @@ struct Order<'a> {
     reference: Option<Cow<'a, str>>,
 }
 
-impl Order<'_> {
+impl SendRequest<'_> {
     fn digits(&self) -> &str {
         self.to.strip_prefix('+').unwrap_or(&self.to)
     }
@@ -33,127 +33,122 @@ pub(super) struct Answer {
     pub(super) status: u16,
     pub(super) body: String,
     pub(super) retry_after: Option<Duration>,
-    /// Before it is sent.
+    /// The delay before it is sent.
     pub(super) wait: Duration,
-    pub(super) manner: Manner,
-    /// The listener closes for so long.
+    pub(super) mode: ResponseMode,
+    /// How long the listener refuses connections from now on.
     pub(super) refuse: Option<Duration>,
 }
 
-/// The later ones outdo the earlier ones.
+/// How much of a response is sent; for a list, the greatest mode counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Manner {
+pub(super) enum ResponseMode {
     Whole,
-    /// The body is half of its JSON.
+    /// Half of the body.
     Cut,
-    /// The connection is dropped.
+    /// The connection is closed without a response.
     None,
 }
 
-/// How a number begins that makes the gateway misbehave; four digits follow. It is in a range of personal numbers
-/// that are not mobile phones, so it is on nobody's list.
+/// The prefix of the numbers that trigger faults; four digits follow. They are in a range of personal numbers, which
+/// are not mobile phones.
 const RESERVED: &str = "1500555";
 
-/// The most orders in one list.
-const MOST: usize = 1_000;
+/// The longest list.
+const MAX_LIST: usize = 1_000;
 
-/// What came in one request.
-enum Orders<'a> {
-    One(Result<Order<'a>, Answer>),
-    List(Vec<Result<Order<'a>, Answer>>),
-}
+/// A message, or why it is rejected before any fault.
+type Parsed<'a> = Result<SendRequest<'a>, Answer>;
 
-/// Takes the order in `body`, or the list of them, or misbehaves as it is told.
-pub(super) fn to_orders(desk: &Desk, body: &[u8]) -> Answer {
-    let orders = read_all(body);
-    let count = match &orders {
-        Orders::One(_) => 1,
-        Orders::List(orders) => orders.len(),
-    };
-    let mut ledger = desk.ledger();
+/// Responds to the message or the list of messages in `body`.
+pub(super) fn respond(state: &State, body: &[u8]) -> Answer {
+    let (messages, is_list) = parse_body(body);
+    let mut counters = state.counters();
     // Read under the lock, so that arrivals are in order.
     let now = Instant::now();
-    let arrival = ledger.arrive(count, now);
-    let mut answer = match (closed_to_all(desk, &arrival), orders) {
-        (Some(closed), _) => closed,
-        (None, Orders::One(Err(nonsense))) => nonsense,
-        (None, Orders::One(Ok(order))) => decide(desk, &mut ledger, &order, arrival.number, now),
-        (None, Orders::List(orders)) => decide_all(desk, &mut ledger, &orders, &arrival, now),
+    let arrival = counters.arrive(messages.len(), now);
+    let mut answer = match (fault_for_all(state, &arrival), messages.as_slice()) {
+        (Some(fault), _) => fault,
+        (None, [Err(invalid)]) if !is_list => invalid.clone(),
+        (None, [Ok(message)]) if !is_list => {
+            decide(state, &mut counters, message, arrival.number, now)
+        }
+        (None, messages) => decide_all(state, &mut counters, messages, &arrival, now),
     };
-    drop(ledger);
-    answer.wait += desk.behaviour.latency;
-    if !desk.behaviour.jitter.is_zero() {
-        let part = unit(mixed(arrival.number ^ mixed(!desk.behaviour.faults.seed)));
-        answer.wait += desk.behaviour.jitter.mul_f64(part);
+    drop(counters);
+    answer.wait += state.config.latency;
+    if !state.config.jitter.is_zero() {
+        let part = unit_interval(mix(arrival.number ^ mix(!state.config.faults.seed)));
+        answer.wait += state.config.jitter.mul_f64(part);
     }
     answer.refuse = arrival.refuse;
     answer
 }
 
-fn read_all(body: &[u8]) -> Orders<'_> {
+/// The messages in `body`, and whether they are a list.
+fn parse_body(body: &[u8]) -> (Vec<Parsed<'_>>, bool) {
     if !body.trim_ascii_start().starts_with(b"[") {
-        return Orders::One(read(body));
+        return (vec![parse_message(body)], false);
     }
     match serde_json::from_slice::<Vec<&RawValue>>(body) {
-        Ok(list) if (1..=MOST).contains(&list.len()) => {
-            let orders = list.iter().map(|order| read(order.get().as_bytes()));
-            Orders::List(orders.collect())
+        Ok(list) if (1..=MAX_LIST).contains(&list.len()) => {
+            let messages = list.iter().map(|item| parse_message(item.get().as_bytes()));
+            (messages.collect(), true)
         }
-        _ => Orders::One(Err(error(
-            400,
-            "bad_request",
-            "a list of 1 to 1000 messages is needed",
-        ))),
+        _ => {
+            let detail = "a list of 1 to 1000 messages is needed";
+            (vec![Err(error(400, "bad_request", detail))], false)
+        }
     }
 }
 
-/// What becomes of a list: a result for each of its orders; but what keeps an answer from coming, or from
-/// coming whole, keeps all of it.
+/// Decides on a list: a result for each message. A fault of one that delays, cuts or prevents the response applies to
+/// the whole list.
 fn decide_all(
-    desk: &Desk,
-    ledger: &mut Ledger,
-    orders: &[Result<Order<'_>, Answer>],
-    arrival: &ledger::Arrival,
+    state: &State,
+    counters: &mut Counters,
+    messages: &[Parsed<'_>],
+    arrival: &counters::Arrival,
     now: Instant,
 ) -> Answer {
-    if desk.behaviour.all_or_none
-        && let Some(bad) = orders.iter().find_map(turned_down)
+    if state.config.all_or_none
+        && let Some(bad) = messages.iter().find_map(rejection)
     {
         return bad;
     }
     let mut all = answer(200, String::new());
     let mut results = Vec::new();
-    for (order, number) in orders.iter().zip(arrival.number..) {
-        let (one, reference) = match order {
-            Ok(order) => (
-                decide(desk, ledger, order, number, now),
-                order.reference.as_deref(),
+    for (message, number) in messages.iter().zip(arrival.number..) {
+        let (one, reference) = match message {
+            Ok(message) => (
+                decide(state, counters, message, number, now),
+                message.reference.as_deref(),
             ),
-            Err(nonsense) => (nonsense.clone(), None),
+            Err(invalid) => (invalid.clone(), None),
         };
         all.wait = all.wait.max(one.wait);
-        all.manner = all.manner.max(one.manner);
+        all.mode = all.mode.max(one.mode);
         results.push(result(&one, reference));
     }
-    if desk.behaviour.faults.is_short(arrival.call) {
+    if state.config.faults.is_short(arrival.call) {
         results.truncate(results.len() / 2);
     }
     all.body = serde_json::Value::Array(results).to_string();
     all
 }
 
-/// Why an order would be turned down whenever it came.
-fn turned_down(order: &Result<Order<'_>, Answer>) -> Option<Answer> {
-    match order {
-        Err(nonsense) => Some(nonsense.clone()),
-        Ok(order) => match reserved(order.digits()) {
-            Reserved::Always(answer) if answer.status == 400 => Some(answer),
+/// Why a message is always rejected.
+fn rejection(message: &Parsed<'_>) -> Option<Answer> {
+    match message {
+        Err(invalid) => Some(invalid.clone()),
+        Ok(message) => match reserved(message.digits()) {
+            ReservedNumber::Always(answer) if answer.status == 400 => Some(answer),
             _ => None,
         },
     }
 }
 
-/// The answer to one order of a list, as the list's answer holds it.
+/// The item of the list's response for one message.
 fn result(answer: &Answer, reference: Option<&str>) -> serde_json::Value {
     let mut result = serde_json::Map::new();
     result.insert("status".to_owned(), answer.status.into());
@@ -167,9 +162,9 @@ fn result(answer: &Answer, reference: Option<&str>) -> serde_json::Value {
     result.into()
 }
 
-fn read(body: &[u8]) -> Result<Order<'_>, Answer> {
-    let order = match serde_json::from_slice::<Order<'_>>(body) {
-        Ok(order) if !order.to.is_empty() && !order.text.is_empty() => order,
+fn parse_message(body: &[u8]) -> Parsed<'_> {
+    let message = match serde_json::from_slice::<SendRequest<'_>>(body) {
+        Ok(message) if !message.to.is_empty() && !message.text.is_empty() => message,
         _ => {
             return Err(error(
                 400,
@@ -178,28 +173,28 @@ fn read(body: &[u8]) -> Result<Order<'_>, Answer> {
             ));
         }
     };
-    let digits = order.digits();
+    let digits = message.digits();
     if !(5..=15).contains(&digits.len()) || !digits.bytes().all(|it| it.is_ascii_digit()) {
         return Err(error(400, "invalid_recipient", "not a number"));
     }
-    Ok(order)
+    Ok(message)
 }
 
-/// What becomes of an order that makes sense.
+/// Decides on a valid message.
 fn decide(
-    desk: &Desk,
-    ledger: &mut Ledger,
-    order: &Order<'_>,
+    state: &State,
+    counters: &mut Counters,
+    message: &SendRequest<'_>,
     number: u64,
     now: Instant,
 ) -> Answer {
-    let faults = &desk.behaviour.faults;
-    let reference = order.reference.as_deref().filter(|it| !it.is_empty());
-    let fault = match reserved(order.digits()) {
-        Reserved::None => faults.befalling(number),
-        Reserved::Always(answer) => return answer,
-        Reserved::Once(fault) => ledger
-            .first_time(&order.to, &order.text, reference)
+    let faults = &state.config.faults;
+    let reference = message.reference.as_deref().filter(|it| !it.is_empty());
+    let fault = match reserved(message.digits()) {
+        ReservedNumber::None => faults.fault_for(number),
+        ReservedNumber::Always(answer) => return answer,
+        ReservedNumber::Once(fault) => counters
+            .first_time(&message.to, &message.text, reference)
             .then_some(fault),
     };
     match fault {
@@ -207,20 +202,20 @@ fn decide(
         Some(Fault::Throttle) => return throttled(faults.retry_after),
         _ => {}
     }
-    let acceptance = ledger.accept(&order.to, &order.text, reference, now);
-    let mut answer = accepted(&acceptance, &order.text);
+    let acceptance = counters.accept(&message.to, &message.text, reference, now);
+    let mut answer = accepted(&acceptance, &message.text);
     match fault {
-        Some(Fault::NoAnswer) => answer.manner = Manner::None,
-        Some(Fault::Broken) => answer.manner = Manner::Cut,
+        Some(Fault::NoAnswer) => answer.mode = ResponseMode::None,
+        Some(Fault::Broken) => answer.mode = ResponseMode::Cut,
         Some(Fault::Slow) => answer.wait = faults.slow_for,
         _ => {}
     }
     answer
 }
 
-/// What befalls every order alike.
-fn closed_to_all(desk: &Desk, arrival: &ledger::Arrival) -> Option<Answer> {
-    let account_from = desk.behaviour.faults.account_from;
+/// Faults that apply to every request.
+fn fault_for_all(state: &State, arrival: &counters::Arrival) -> Option<Answer> {
+    let account_from = state.config.faults.account_from;
     if account_from.is_some_and(|from| arrival.last >= from) {
         return Some(suspended());
     }
@@ -232,26 +227,28 @@ fn closed_to_all(desk: &Desk, arrival: &ledger::Arrival) -> Option<Answer> {
         .then(|| throttled(Duration::from_secs(1)))
 }
 
-enum Reserved {
+enum ReservedNumber {
     None,
     Once(Fault),
     Always(Answer),
 }
 
-/// What the table of [`super`] says of this number, without `+`.
-fn reserved(digits: &str) -> Reserved {
-    let line = digits.strip_prefix(RESERVED).filter(|line| line.len() == 4);
-    match line.and_then(|line| line.as_bytes().first()) {
-        Some(b'1') => Reserved::Always(error(400, "invalid_recipient", "no such number")),
-        Some(b'2') => Reserved::Always(error(400, "opted_out", "the recipient has opted out")),
-        Some(b'3') => Reserved::Once(Fault::Unavailable),
-        Some(b'4') => Reserved::Once(Fault::Throttle),
-        Some(b'5') => Reserved::Once(Fault::NoAnswer),
-        Some(b'6') => Reserved::Once(Fault::Slow),
-        Some(b'7') => Reserved::Once(Fault::Broken),
-        Some(b'8') => Reserved::Always(overloaded()),
-        Some(b'9') => Reserved::Always(suspended()),
-        _ => Reserved::None,
+/// The behaviour of a number without `+`, by the table in [`super`].
+fn reserved(digits: &str) -> ReservedNumber {
+    let rest = digits.strip_prefix(RESERVED).filter(|rest| rest.len() == 4);
+    match rest.and_then(|rest| rest.as_bytes().first()) {
+        Some(b'1') => ReservedNumber::Always(error(400, "invalid_recipient", "no such number")),
+        Some(b'2') => {
+            ReservedNumber::Always(error(400, "opted_out", "the recipient has opted out"))
+        }
+        Some(b'3') => ReservedNumber::Once(Fault::Unavailable),
+        Some(b'4') => ReservedNumber::Once(Fault::Throttle),
+        Some(b'5') => ReservedNumber::Once(Fault::NoAnswer),
+        Some(b'6') => ReservedNumber::Once(Fault::Slow),
+        Some(b'7') => ReservedNumber::Once(Fault::Broken),
+        Some(b'8') => ReservedNumber::Always(overloaded()),
+        Some(b'9') => ReservedNumber::Always(suspended()),
+        _ => ReservedNumber::None,
     }
 }
 
@@ -261,12 +258,12 @@ fn answer(status: u16, body: String) -> Answer {
         body,
         retry_after: None,
         wait: Duration::ZERO,
-        manner: Manner::Whole,
+        mode: ResponseMode::Whole,
         refuse: None,
     }
 }
 
-/// `code` and `message` must need no escape.
+/// `code` and `message` must not need escapes.
 pub(super) fn error(status: u16, code: &str, message: &str) -> Answer {
     let body = format!(r#"{{"error":{{"code":"{code}","message":"{message}"}}}}"#);
     answer(status, body)
@@ -287,17 +284,17 @@ fn throttled(retry_after: Duration) -> Answer {
     }
 }
 
-fn accepted(acceptance: &Registered, text: &str) -> Answer {
+fn accepted(acceptance: &Registration, text: &str) -> Answer {
     let (status, number) = match acceptance {
-        Registered::New(number) => (201, *number),
-        Registered::Known(number) => (200, *number),
+        Registration::New(number) => (201, *number),
+        Registration::Known(number) => (200, *number),
     };
-    let id = ledger::id(number);
+    let id = counters::id(number);
     let segments = segments(text);
     answer(status, format!(r#"{{"id":"{id}","segments":{segments}}}"#))
 }
 
-/// As a simple gateway counts them: ASCII is GSM-7, anything else is UCS-2.
+/// Counts segments as a simple gateway does: ASCII is GSM-7, everything else is UCS-2.
 fn segments(text: &str) -> usize {
     let (units, single, part) = if text.is_ascii() {
         (text.len(), 160, 153)

@@ -1,5 +1,5 @@
-//! A fault is something that real gateways do and that a sender must survive: what share of the requests
-//! gets which, and when the gateway is away. Seeded: the same requests get the same faults.
+//! Faults of real gateways: at which rate they occur, and when the gateway is unavailable. The choice is seeded: the
+//! same messages get the same faults.
 
 use std::fmt;
 use std::num::NonZeroU64;
@@ -8,35 +8,35 @@ use std::time::Duration;
 
 use serde::{Deserialize, Deserializer};
 
-/// The faults of a gateway; none by default.
+/// The faults of a gateway, as in the faults file; none by default.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Faults {
-    /// Another seed is another choice of requests.
+    /// Another seed chooses other messages.
     pub seed: u64,
     /// Answered 503; not accepted.
-    pub unavailable: Share,
+    pub unavailable: FaultRate,
     /// Answered 429 with Retry-After; not accepted.
-    pub throttle: Share,
-    /// What Retry-After says, in whole seconds.
+    pub throttle: FaultRate,
+    /// The `Retry-After`, in whole seconds.
     #[serde(with = "jiff::fmt::serde::unsigned_duration::friendly::compact::required")]
     pub retry_after: Duration,
     /// Accepted, then the connection is dropped.
-    pub no_answer: Share,
+    pub no_answer: FaultRate,
     /// Accepted, and answered after `slow_for`.
-    pub slow: Share,
-    /// Longer than the client waits.
+    pub slow: FaultRate,
+    /// Should be longer than the timeout of the client.
     #[serde(with = "jiff::fmt::serde::unsigned_duration::friendly::compact::required")]
     pub slow_for: Duration,
-    /// Accepted, and the answer's body is cut.
-    pub broken: Share,
-    /// Accepted, and the answer to the list that it came in has results for the first half only.
-    pub short: Share,
-    /// No connection can be made for a while.
-    pub refuse: Option<Away>,
+    /// Accepted, and the body of the response is cut.
+    pub broken: FaultRate,
+    /// Accepted, and the response to a list has results for its first half only.
+    pub short: FaultRate,
+    /// Connections are refused for a while.
+    pub refuse: Option<Outage>,
     /// Everything is answered 503 for a while.
-    pub outage: Option<Away>,
-    /// This request and every later one is answered 401.
+    pub outage: Option<Outage>,
+    /// This message and every later one is answered 401.
     pub account_from: Option<u64>,
 }
 
@@ -44,14 +44,14 @@ impl Default for Faults {
     fn default() -> Self {
         Self {
             seed: 0,
-            unavailable: Share::None,
-            throttle: Share::None,
+            unavailable: FaultRate::None,
+            throttle: FaultRate::None,
             retry_after: Duration::from_secs(1),
-            no_answer: Share::None,
-            slow: Share::None,
+            no_answer: FaultRate::None,
+            slow: FaultRate::None,
             slow_for: Duration::from_secs(15),
-            broken: Share::None,
-            short: Share::None,
+            broken: FaultRate::None,
+            short: FaultRate::None,
             refuse: None,
             outage: None,
             account_from: None,
@@ -59,21 +59,19 @@ impl Default for Faults {
     }
 }
 
-/// Why a text describes no faults.
+/// Why a text does not describe faults.
 #[derive(Debug, thiserror::Error)]
 pub enum FaultsError {
-    #[error("`{0}` is no share of requests; write it like `5%` or `every 20`")]
-    Share(String),
-    #[error(
-        "`{0}` is no time away; write it like `1000 for 5s`: after request 1000, for 5 seconds"
-    )]
-    Away(String),
+    #[error("invalid fault rate `{0}`: write it like `5%` or `every 20`")]
+    FaultRate(String),
+    #[error("invalid outage `{0}`: write it like `1000 for 5s`, after message 1000 for 5 seconds")]
+    Outage(String),
     #[error("{place}: {reason}")]
     File { place: String, reason: String },
 }
 
 impl Faults {
-    /// The faults in a TOML file; `name` is how errors call it.
+    /// Parses a TOML file; `name` is its name in errors.
     pub fn from_toml(name: &str, text: &str) -> Result<Self, FaultsError> {
         toml::from_str(text).map_err(|error: toml::de::Error| {
             let reason = error.message().replace('\n', ", ");
@@ -93,13 +91,13 @@ impl Faults {
         })
     }
 
-    /// Whether the HTTP request with this number, counted from 1, gets a short answer.
+    /// Whether the HTTP request with this number, counted from 1, gets a short response.
     pub(super) fn is_short(&self, call: u64) -> bool {
-        self.short.hits(call, mixed(self.seed ^ mixed(6)))
+        self.short.applies_to(call, mix(self.seed ^ mix(6)))
     }
 
-    /// What befalls the order with this number, counted from 1, by the shares.
-    pub(super) fn befalling(&self, number: u64) -> Option<Fault> {
+    /// The fault of the message with this number, counted from 1.
+    pub(super) fn fault_for(&self, number: u64) -> Option<Fault> {
         [
             (self.unavailable, Fault::Unavailable),
             (self.throttle, Fault::Throttle),
@@ -109,12 +107,12 @@ impl Faults {
         ]
         .into_iter()
         .zip(1_u64..)
-        .find(|((share, _), salt)| share.hits(number, mixed(self.seed ^ mixed(*salt))))
+        .find(|((share, _), salt)| share.applies_to(number, mix(self.seed ^ mix(*salt))))
         .map(|((_, fault), _)| fault)
     }
 }
 
-/// One way to misbehave.
+/// A fault of one message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
     Unavailable,
@@ -124,47 +122,47 @@ pub(super) enum Fault {
     Broken,
 }
 
-/// Which of the requests.
+/// Which messages get a fault.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub enum Share {
+pub enum FaultRate {
     #[default]
     None,
-    /// Every so many-th.
+    /// Every Nth message.
     Every(NonZeroU64),
     /// Each with this probability.
     Part(f64),
 }
 
-impl Share {
-    fn hits(self, number: u64, salt: u64) -> bool {
+impl FaultRate {
+    fn applies_to(self, number: u64, salt: u64) -> bool {
         match self {
             Self::None => false,
             Self::Every(count) => number.is_multiple_of(count.get()),
-            Self::Part(part) => unit(mixed(number ^ salt)) < part,
+            Self::Part(part) => unit_interval(mix(number ^ salt)) < part,
         }
     }
 }
 
-/// The finisher of `SplitMix64`: neighbouring numbers become independent ones.
-pub(super) fn mixed(number: u64) -> u64 {
+/// The finalizer of `SplitMix64`: makes independent numbers of consecutive ones.
+pub(super) fn mix(number: u64) -> u64 {
     let mut bits = number.wrapping_add(0x9E37_79B9_7F4A_7C15);
     bits = (bits ^ (bits >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     bits = (bits ^ (bits >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
     bits ^ (bits >> 31)
 }
 
-/// From 0 up to 1.
-pub(super) fn unit(bits: u64) -> f64 {
+/// Converts random bits to a number from 0 up to 1.
+pub(super) fn unit_interval(bits: u64) -> f64 {
     let top = u32::try_from(bits >> 32).unwrap_or(u32::MAX);
     f64::from(top) / (f64::from(u32::MAX) + 1.0)
 }
 
-impl FromStr for Share {
+impl FromStr for FaultRate {
     type Err = FaultsError;
 
     /// `5%`, `0.5 %`, `every 20`.
     fn from_str(text: &str) -> Result<Self, FaultsError> {
-        let fault = || FaultsError::Share(text.to_owned());
+        let fault = || FaultsError::FaultRate(text.to_owned());
         let trimmed = text.trim();
         if let Some(count) = trimmed.strip_prefix("every ") {
             return count.trim().parse().map(Self::Every).map_err(|_| fault());
@@ -178,7 +176,7 @@ impl FromStr for Share {
     }
 }
 
-impl fmt::Display for Share {
+impl fmt::Display for FaultRate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::None => f.write_str("0%"),
@@ -188,20 +186,20 @@ impl fmt::Display for Share {
     }
 }
 
-/// A time away.
+/// A time in which the gateway is unavailable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Away {
-    /// It begins when so many requests have come.
+pub struct Outage {
+    /// The number of messages after which it begins.
     pub after: u64,
     pub lasts: Duration,
 }
 
-impl FromStr for Away {
+impl FromStr for Outage {
     type Err = FaultsError;
 
     /// `1000 for 5s`.
     fn from_str(text: &str) -> Result<Self, FaultsError> {
-        let fault = || FaultsError::Away(text.to_owned());
+        let fault = || FaultsError::Outage(text.to_owned());
         let (after, lasts) = text.split_once("for").ok_or_else(fault)?;
         let lasts: jiff::SignedDuration = lasts.trim().parse().map_err(|_| fault())?;
         Ok(Self {
@@ -220,13 +218,13 @@ where
     text.parse().map_err(serde::de::Error::custom)
 }
 
-impl<'de> Deserialize<'de> for Share {
+impl<'de> Deserialize<'de> for FaultRate {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         parsed(deserializer)
     }
 }
 
-impl<'de> Deserialize<'de> for Away {
+impl<'de> Deserialize<'de> for Outage {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         parsed(deserializer)
     }
@@ -243,10 +241,10 @@ mod tests {
             "seed = 7\nunavailable = '5%'\nthrottle = 'every 20'\nslow_for = '2s'\nrefuse = '1000 for 500ms'\naccount_from = 9\n",
         )
         .expect("faults");
-        assert_eq!(faults.unavailable, Share::Part(0.05));
+        assert_eq!(faults.unavailable, FaultRate::Part(0.05));
         assert_eq!(faults.throttle.to_string(), "every 20");
         assert_eq!(faults.slow_for, Duration::from_secs(2));
-        let away = Away {
+        let away = Outage {
             after: 1_000,
             lasts: Duration::from_millis(500),
         };
@@ -255,15 +253,18 @@ mod tests {
     }
 
     #[test]
-    fn what_describes_no_fault_is_named() {
+    fn invalid_faults_are_named_with_their_line() {
         for (text, expected) in [
-            ("unavailable = '5'", "f:1: `unavailable`: `5` is"),
-            ("\nslow = '101%'", "f:2: `slow`: `101%` is"),
+            (
+                "unavailable = '5'",
+                "f:1: `unavailable`: invalid fault rate `5`",
+            ),
+            ("\nslow = '101%'", "f:2: `slow`: invalid fault rate `101%`"),
             (
                 "seed = 1\nbroken = 'every 0'\n",
-                "f:2: `broken`: `every 0` is",
+                "f:2: `broken`: invalid fault rate `every 0`",
             ),
-            ("refuse = 'soon'", "f:1: `refuse`: `soon` is"),
+            ("refuse = 'soon'", "f:1: `refuse`: invalid outage `soon`"),
             ("slow_for = 'soon'", "f:1: `slow_for`: "),
             ("seed = 'x'", "f:1: `seed`: "),
             (
@@ -279,30 +280,30 @@ mod tests {
     }
 
     #[test]
-    fn a_share_hits_its_part_of_the_requests_and_the_same_ones_again() {
+    fn fault_rate_applies_to_its_share_of_messages() {
         let faults = Faults {
-            unavailable: Share::Part(0.05),
-            broken: Share::Part(0.02),
+            unavailable: FaultRate::Part(0.05),
+            broken: FaultRate::Part(0.02),
             ..Faults::default()
         };
-        let hits = |fault| {
+        let applies_to = |fault| {
             (1..=100_000)
-                .filter(|number| faults.befalling(*number) == Some(fault))
+                .filter(|number| faults.fault_for(*number) == Some(fault))
                 .count()
         };
-        assert!((4_700..5_300).contains(&hits(Fault::Unavailable)));
-        assert!((1_700..2_100).contains(&hits(Fault::Broken)));
-        assert_eq!(faults.befalling(77), faults.clone().befalling(77));
+        assert!((4_700..5_300).contains(&applies_to(Fault::Unavailable)));
+        assert!((1_700..2_100).contains(&applies_to(Fault::Broken)));
+        assert_eq!(faults.fault_for(77), faults.clone().fault_for(77));
     }
 
     #[test]
-    fn every_twentieth_is_every_twentieth() {
+    fn fault_rate_applies_to_every_nth_message() {
         let faults = Faults {
             slow: "every 20".parse().expect("a share"),
             ..Faults::default()
         };
         let hit: Vec<u64> = (1..=60)
-            .filter(|number| faults.befalling(*number).is_some())
+            .filter(|number| faults.fault_for(*number).is_some())
             .collect();
         assert_eq!(hit, [20, 40, 60]);
     }

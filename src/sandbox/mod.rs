@@ -1,10 +1,10 @@
-//! The practice gateway: a real HTTP server that takes messages, delivers none, keeps count of everything
-//! and misbehaves on request. `POST /messages` with JSON `to, text, reference, from` answers 201 with
-//! `id, segments`; a list of such messages answers 200 with a list of results, each with the `status` and the
-//! body that its message would have had alone. `GET /stats` and `GET /messages` tell what it has seen.
+//! The practice gateway: an HTTP server that accepts messages, delivers none, counts them and simulates faults.
+//! `POST /messages` with JSON `to, text, reference, from` returns 201 with `id, segments`. A list of messages returns
+//! 200 with a list of results, each with the `status` and the body of a single message. `GET /stats` returns the
+//! counts, `GET /messages` the accepted messages.
 //!
-//! The same reference again answers 200 with the same id. These numbers are reserved and make it misbehave, "once"
-//! being per reference (without one: per recipient and text); every other number is a plain recipient:
+//! A known reference returns 200 with the same id. Reserved numbers trigger faults, "once" meaning once per reference,
+//! or per recipient and text without one. Every other number is an ordinary recipient:
 //!
 //! | number | what happens |
 //! | --- | --- |
@@ -12,17 +12,17 @@
 //! | +1 500 555 2xxx | 400, code `opted_out`, always |
 //! | +1 500 555 3xxx | 503, code `overloaded`, once; then accepted |
 //! | +1 500 555 4xxx | 429 with `Retry-After: 1`, code `rate_limited`, once; then accepted |
-//! | +1 500 555 5xxx | accepted, then the connection is dropped instead of an answer, once |
-//! | +1 500 555 6xxx | accepted, but answered too late, once |
-//! | +1 500 555 7xxx | accepted, but the answer's body is cut, once |
+//! | +1 500 555 5xxx | accepted, but the connection is dropped, once |
+//! | +1 500 555 6xxx | accepted, but the response is late, once |
+//! | +1 500 555 7xxx | accepted, but the response is cut, once |
 //! | +1 500 555 8xxx | 503, always |
 //! | +1 500 555 9xxx | 401, code `account_suspended`, always |
 //!
-//! In a list, what keeps an answer from coming keeps the list's; all else stands in the message's own result.
+//! In a list, dropped, late and cut responses apply to the whole list, all other faults to the result of the message.
 
 mod answer;
+mod counters;
 pub mod faults;
-mod ledger;
 mod server;
 #[cfg(test)]
 mod tests;
@@ -36,27 +36,27 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-pub use faults::{Away, Faults, FaultsError, Share};
-use ledger::Ledger;
-pub use ledger::{Entry, Stats};
+use counters::Counters;
+pub use counters::{Entry, Stats};
+pub use faults::{FaultRate, Faults, FaultsError, Outage};
 
-/// How the gateway behaves; by default it is quick and faultless.
+/// How the gateway behaves; by default fast and without faults.
 #[derive(Clone, Debug)]
-pub struct Behaviour {
-    /// Between a request and its answer.
+pub struct SandboxConfig {
+    /// The time between a request and its response.
     pub latency: Duration,
-    /// Up to so much is added to the latency.
+    /// The most that is added to the latency, at random.
     pub jitter: Duration,
     pub faults: Faults,
-    /// One message per reference.
+    /// Whether a known reference is not accepted again.
     pub honour_references: bool,
-    /// A list with a message that is rejected is turned down as a whole.
+    /// Whether a list with a rejected message is rejected as a whole.
     pub all_or_none: bool,
-    /// So many orders in any second; more are answered 429.
+    /// The most messages in any second; more are answered 429.
     pub limit: Option<NonZeroU32>,
 }
 
-impl Default for Behaviour {
+impl Default for SandboxConfig {
     fn default() -> Self {
         Self {
             latency: Duration::ZERO,
@@ -69,7 +69,7 @@ impl Default for Behaviour {
     }
 }
 
-/// Why the gateway cannot run.
+/// Why the gateway cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum SandboxError {
     #[error("`{address}` is in use by another program\nhint: choose another port with `--listen`")]
@@ -81,32 +81,32 @@ pub enum SandboxError {
     },
 }
 
-/// A running gateway. Dropped without [`Sandbox::stop`], it ends by itself soon after.
+/// A running gateway. Ends soon after it is dropped; [`Sandbox::stop`] waits for the end.
 #[derive(Debug)]
 pub struct Sandbox {
     address: SocketAddr,
-    desk: Arc<Desk>,
+    state: Arc<State>,
     stop: watch::Sender<bool>,
     server: JoinHandle<()>,
 }
 
-/// What all connections share.
+/// Shared by all connections.
 #[derive(Debug)]
-struct Desk {
-    behaviour: Behaviour,
-    ledger: Mutex<Ledger>,
+struct State {
+    config: SandboxConfig,
+    counters: Mutex<Counters>,
 }
 
-impl Desk {
-    /// A panic elsewhere leaves the counts as they are.
-    fn ledger(&self) -> MutexGuard<'_, Ledger> {
-        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+impl State {
+    /// Ignores poisoning: a panic elsewhere does not change the counts.
+    fn counters(&self) -> MutexGuard<'_, Counters> {
+        self.counters.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Sandbox {
     /// Listens at once and serves in the background; must be called within a tokio runtime.
-    pub fn start(listen: SocketAddr, behaviour: Behaviour) -> Result<Self, SandboxError> {
+    pub fn start(listen: SocketAddr, config: SandboxConfig) -> Result<Self, SandboxError> {
         let fault = |source: io::Error| match source.kind() {
             io::ErrorKind::AddrInUse => SandboxError::InUse { address: listen },
             _ => SandboxError::Listen {
@@ -116,43 +116,48 @@ impl Sandbox {
         };
         let listener = server::listen(listen).map_err(fault)?;
         let address = listener.local_addr().map_err(fault)?;
-        let desk = Arc::new(Desk {
-            ledger: Mutex::new(Ledger::new(&behaviour)),
-            behaviour,
+        let state = Arc::new(State {
+            counters: Mutex::new(Counters::new(&config)),
+            config,
         });
         let (stop, stopped) = watch::channel(false);
-        let server = tokio::spawn(server::serve(listener, address, Arc::clone(&desk), stopped));
+        let server = tokio::spawn(server::serve(
+            listener,
+            address,
+            Arc::clone(&state),
+            stopped,
+        ));
         Ok(Self {
             address,
-            desk,
+            state,
             stop,
             server,
         })
     }
 
-    /// Where it listens, with the port it was given.
+    /// The address it listens on, with its port.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// `http://127.0.0.1:8025`, for the `url` of a stanza.
+    /// `http://127.0.0.1:8025`, for the `url` of a provider section.
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
     }
 
     pub fn stats(&self) -> Stats {
-        self.desk.ledger().stats()
+        self.state.counters().stats()
     }
 
-    /// The accepted messages behind the first `after`, oldest first, at most `limit`.
+    /// Accepted messages, oldest first: skips `after` of them and returns at most `limit`.
     pub fn messages(&self, after: usize, limit: usize) -> Vec<Entry> {
-        self.desk.ledger().messages(after, limit, None)
+        self.state.counters().messages(after, limit, None)
     }
 
-    /// Drops all connections and ends; no task stays behind.
+    /// Drops all connections and ends all tasks.
     pub async fn stop(self) {
         self.stop.send_replace(true);
-        // A panic of the server is in the log already, and it has ended all the same.
+        // A panic of the server was already logged.
         let _ = self.server.await;
     }
 }

@@ -1,5 +1,5 @@
-//! The HTTP side of the gateway: listening, connections, and the ways to break off that only the owner of
-//! the socket has.
+//! The HTTP server of the gateway, on hyper: web frameworks cannot drop a connection or close the listener, which are
+//! faults that the gateway simulates.
 
 use std::io;
 use std::net::SocketAddr;
@@ -18,19 +18,19 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
-use super::Desk;
-use super::answer::{self, Answer, Manner};
+use super::State;
+use super::answer::{self, Answer, ResponseMode};
 
 const MAX_REQUEST: usize = 4 << 20;
 const BACKLOG: u32 = 4_096;
 const REBIND: Duration = Duration::from_millis(20);
 const MAX_PAGE: usize = 10_000;
-const WELCOME: &str = "smsq sandbox: a practice gateway, nothing leaves this machine\n\
+const WELCOME: &str = "smsq sandbox: a practice gateway that delivers nothing\n\
     POST /messages   {\"to\": \"+...\", \"text\": \"...\", \"reference\": \"...\", \"from\": \"...\"}, or a list of them\n\
-    GET  /stats      what it has seen\n\
-    GET  /messages   what it has accepted (?after=N&limit=N&reference=R)\n";
+    GET  /stats      counts\n\
+    GET  /messages   accepted messages (?after=N&limit=N&reference=R)\n";
 
-/// Listens so that the port can be taken again at once after it was closed.
+/// Listens so that the port can be reused at once after it is closed.
 pub(super) fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = match address {
         SocketAddr::V4(_) => TcpSocket::new_v4()?,
@@ -42,27 +42,27 @@ pub(super) fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     socket.listen(BACKLOG)
 }
 
-/// What a connection can ask of the listener.
+/// What a connection shares with the listener.
 #[derive(Clone)]
-struct Line {
-    desk: Arc<Desk>,
-    /// The listener is to close for so long.
+struct Handle {
+    state: Arc<State>,
+    /// Closes the listener for this long.
     refuse: mpsc::Sender<Duration>,
-    /// Changes when connections are to close once they are idle.
+    /// Changes when connections must close after the current request.
     hang_up: watch::Receiver<()>,
 }
 
-/// Serves until `stopped`, or until its sender is gone; then no task is left.
+/// Serves until `stopped` changes or its sender is dropped, and ends all connections.
 pub(super) async fn serve(
     listener: TcpListener,
     address: SocketAddr,
-    desk: Arc<Desk>,
+    state: Arc<State>,
     mut stopped: watch::Receiver<bool>,
 ) {
     let (refuse, mut refused) = mpsc::channel(1);
     let (hang_up, on_hang_up) = watch::channel(());
-    let line = Line {
-        desk,
+    let handle = Handle {
+        state,
         refuse,
         hang_up: on_hang_up,
     };
@@ -74,7 +74,7 @@ pub(super) async fn serve(
             Some(_) = connections.join_next() => None,
             away = refused.recv() => away,
             stream = accept(listener.as_ref()) => {
-                connections.spawn(converse(stream, line.clone()));
+                connections.spawn(serve_connection(stream, handle.clone()));
                 None
             }
         };
@@ -98,7 +98,7 @@ async fn accept(listener: Option<&TcpListener>) -> TcpStream {
     loop {
         match listener.accept().await {
             Ok((stream, _)) => return stream,
-            // A connection that was gone again, or no free descriptor: both pass.
+            // The client has disconnected, or no file descriptor is free: try again.
             Err(_) => tokio::time::sleep(REBIND).await,
         }
     }
@@ -114,18 +114,18 @@ async fn listen_again(address: SocketAddr, away: Duration) -> TcpListener {
     }
 }
 
-async fn converse(stream: TcpStream, line: Line) {
-    // Without it answers are late, not wrong.
+async fn serve_connection(stream: TcpStream, handle: Handle) {
+    // Without it responses are only slower.
     let _ = stream.set_nodelay(true);
-    let mut hang_up = line.hang_up.clone();
+    let mut hang_up = handle.hang_up.clone();
     hang_up.mark_unchanged();
     let service = service_fn(move |request| {
-        let line = line.clone();
-        async move { respond(request, &line).await }
+        let handle = handle.clone();
+        async move { respond(request, &handle).await }
     });
     let connection = http1::Builder::new().serve_connection(TokioIo::new(stream), service);
     let mut connection = pin!(connection);
-    // How a connection ends is the client's business, or a fault that was asked for.
+    // Connection errors are caused by the client or by a simulated fault.
     tokio::select! {
         _ = connection.as_mut() => return,
         _ = hang_up.changed() => connection.as_mut().graceful_shutdown(),
@@ -133,25 +133,25 @@ async fn converse(stream: TcpStream, line: Line) {
     let _ = connection.await;
 }
 
-/// The connection is dropped without an answer.
+/// Makes hyper drop the connection.
 #[derive(Debug, thiserror::Error)]
-#[error("no answer")]
+#[error("no response")]
 struct NoAnswer;
 
 async fn respond(
     request: Request<Incoming>,
-    line: &Line,
+    handle: &Handle,
 ) -> Result<Response<Full<Bytes>>, NoAnswer> {
     let path = request.uri().path();
     match (request.method(), path) {
-        (&Method::POST, "/messages") => take(request, line).await,
-        (&Method::GET, "/stats") => Ok(json(&line.desk.ledger().stats())),
+        (&Method::POST, "/messages") => take(request, handle).await,
+        (&Method::GET, "/stats") => Ok(json(&handle.state.counters().stats())),
         (&Method::GET, "/messages") => {
             let after = parameter(&request, "after").unwrap_or(0);
             let limit = parameter(&request, "limit").unwrap_or(100).min(MAX_PAGE);
             let reference = text(&request, "reference");
-            let ledger = line.desk.ledger();
-            Ok(json(&ledger.messages(after, limit, reference.as_deref())))
+            let counters = handle.state.counters();
+            Ok(json(&counters.messages(after, limit, reference.as_deref())))
         }
         (&Method::GET, "/") => {
             let mut page = Response::new(Full::new(WELCOME.into()));
@@ -162,38 +162,45 @@ async fn respond(
         (_, "/" | "/stats" | "/messages") => Ok(plain(&answer::error(
             405,
             "bad_request",
-            "not with this method",
+            "method not allowed",
         ))),
-        _ => Ok(plain(&answer::error(404, "bad_request", "no such page"))),
+        _ => Ok(plain(&answer::error(404, "bad_request", "not found"))),
     }
 }
 
-async fn take(request: Request<Incoming>, line: &Line) -> Result<Response<Full<Bytes>>, NoAnswer> {
+async fn take(
+    request: Request<Incoming>,
+    handle: &Handle,
+) -> Result<Response<Full<Bytes>>, NoAnswer> {
     let body = Limited::new(request.into_body(), MAX_REQUEST)
         .collect()
         .await;
     let Ok(body) = body else {
-        return Ok(plain(&answer::error(413, "bad_request", "too long")));
+        return Ok(plain(&answer::error(
+            413,
+            "bad_request",
+            "request too large",
+        )));
     };
-    let answer = answer::to_orders(&line.desk, &body.to_bytes());
+    let answer = answer::respond(&handle.state, &body.to_bytes());
     if let Some(away) = answer.refuse {
-        // One is waiting already otherwise.
-        let _ = line.refuse.try_send(away);
+        // Full if the listener is already about to close.
+        let _ = handle.refuse.try_send(away);
     }
     if !answer.wait.is_zero() {
         tokio::time::sleep(answer.wait).await;
     }
-    match answer.manner {
-        Manner::None => Err(NoAnswer),
-        Manner::Whole | Manner::Cut => Ok(plain(&answer)),
+    match answer.mode {
+        ResponseMode::None => Err(NoAnswer),
+        ResponseMode::Whole | ResponseMode::Cut => Ok(plain(&answer)),
     }
 }
 
 fn plain(answer: &Answer) -> Response<Full<Bytes>> {
     let body = Bytes::copy_from_slice(answer.body.as_bytes());
-    let page = match answer.manner {
-        Manner::Cut => Full::new(body.slice(..body.len() / 2)),
-        Manner::Whole | Manner::None => Full::new(body),
+    let page = match answer.mode {
+        ResponseMode::Cut => Full::new(body.slice(..body.len() / 2)),
+        ResponseMode::Whole | ResponseMode::None => Full::new(body),
     };
     let mut response = Response::new(page);
     *response.status_mut() =

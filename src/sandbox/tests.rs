@@ -1,4 +1,4 @@
-//! The gateway over loopback, as the provider for it and its operator see it.
+//! The gateway over the loopback interface, used through its provider.
 
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use http::{Request, Response};
 
-use super::{Behaviour, Faults, Sandbox, SandboxError, Share, Stats};
+use super::{FaultRate, Faults, Sandbox, SandboxConfig, SandboxError, Stats};
 use crate::phone::Phone;
 use crate::provider::client::Client as HttpClient;
 use crate::provider::{Message, Provider, RequestContext};
@@ -61,11 +61,11 @@ impl Client {
 }
 
 fn start(faults: Faults) -> (Sandbox, Client) {
-    let behaviour = Behaviour {
+    let config = SandboxConfig {
         faults,
-        ..Behaviour::default()
+        ..SandboxConfig::default()
     };
-    let sandbox = Sandbox::start(ANY, behaviour).expect("a free port");
+    let sandbox = Sandbox::start(ANY, config).expect("a free port");
     let client = Client::of(&sandbox);
     (sandbox, client)
 }
@@ -84,7 +84,7 @@ fn word(outcome: &Outcome) -> String {
 }
 
 #[tokio::test]
-async fn each_reserved_number_does_what_the_table_says() {
+async fn reserved_numbers_trigger_their_faults() {
     let (sandbox, client) = start(Faults::default());
     for (digits, first, second) in [
         ("0", "accepted 1", "accepted 1"),
@@ -135,7 +135,7 @@ async fn numbers_that_only_end_like_reserved_ones_are_accepted() {
 }
 
 #[tokio::test]
-async fn the_operator_can_look_at_what_was_seen() {
+async fn stats_and_messages_are_returned() {
     let (sandbox, client) = start(Faults::default());
     for reference in ["a", "b", "b"] {
         client.send("+8613800001234", reference).await;
@@ -172,22 +172,22 @@ async fn the_operator_can_look_at_what_was_seen() {
 }
 
 #[tokio::test]
-async fn a_port_in_use_is_named() {
+async fn port_in_use_is_named() {
     let (sandbox, _) = start(Faults::default());
     let address = sandbox.address();
-    match Sandbox::start(address, Behaviour::default()) {
+    match Sandbox::start(address, SandboxConfig::default()) {
         Err(error @ SandboxError::InUse { .. }) => {
             assert!(error.to_string().contains(&address.to_string()));
         }
         other => panic!("{other:?}"),
     }
     sandbox.stop().await;
-    let again = Sandbox::start(address, Behaviour::default()).expect("free again");
+    let again = Sandbox::start(address, SandboxConfig::default()).expect("free again");
     again.stop().await;
 }
 
 #[tokio::test]
-async fn a_message_that_makes_no_sense_is_refused_and_counted() {
+async fn invalid_messages_are_rejected_and_counted() {
     let (sandbox, client) = start(Faults::default());
     for body in [
         "",
@@ -209,8 +209,8 @@ async fn a_message_that_makes_no_sense_is_refused_and_counted() {
 }
 
 #[tokio::test]
-async fn faults_by_share_befall_what_is_accepted_or_not() {
-    let always = || Share::Part(1.0);
+async fn faults_by_rate_apply_to_messages() {
+    let always = || FaultRate::Part(1.0);
     let none = Faults::default;
     for (faults, expected, accepted) in [
         (
@@ -279,7 +279,7 @@ async fn faults_by_share_befall_what_is_accepted_or_not() {
 }
 
 #[tokio::test]
-async fn a_gateway_that_refuses_connections_comes_back_on_the_same_port() {
+async fn gateway_reopens_its_port_after_refusing() {
     let (sandbox, client) = start(Faults {
         refuse: "1 for 200ms".parse().ok(),
         ..Faults::default()
@@ -306,14 +306,14 @@ async fn a_gateway_that_refuses_connections_comes_back_on_the_same_port() {
 }
 
 #[tokio::test]
-async fn more_than_the_limit_is_throttled() {
-    let behaviour = Behaviour {
+async fn messages_over_the_limit_are_throttled() {
+    let config = SandboxConfig {
         limit: NonZeroU32::new(2),
         latency: Duration::from_millis(1),
         jitter: Duration::from_millis(1),
-        ..Behaviour::default()
+        ..SandboxConfig::default()
     };
-    let sandbox = Sandbox::start(ANY, behaviour).expect("a free port");
+    let sandbox = Sandbox::start(ANY, config).expect("a free port");
     let client = Client::of(&sandbox);
     let mut words = Vec::new();
     for reference in ["a", "b", "c"] {
@@ -324,9 +324,9 @@ async fn more_than_the_limit_is_throttled() {
 }
 
 #[tokio::test]
-async fn stopping_does_not_wait_for_slow_answers_and_leaves_no_task() {
+async fn stop_does_not_wait_for_slow_responses() {
     let (sandbox, client) = start(Faults {
-        slow: Share::Part(1.0),
+        slow: FaultRate::Part(1.0),
         slow_for: Duration::from_secs(3_600),
         ..Faults::default()
     });

@@ -1,19 +1,20 @@
-//! Ends a campaign's run when most of its recent messages were rejected, or when one code that nobody has
-//! listed is all that its provider says: a wrong column or template must not burn the list.
+//! Pauses a campaign when most of its recent messages were rejected, and stops it when its provider
+//! answers with the same unlisted code again and again: a wrong column or template must not use up the
+//! list.
 
 use std::collections::VecDeque;
 
 use serde::Deserialize;
 
-/// Section `[brake]`.
+/// Section `[auto_pause]`.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// How many recent outcomes are looked at.
+    /// How many recent outcomes count.
     pub window: usize,
-    /// So many rejected among them pause the campaign; 0 switches the brake off.
+    /// How many of them must be rejections to pause the campaign; 0: never.
     pub rejected: usize,
-    /// So many times in a row the same code, which the provider's table does not list, stop the campaign; 0 never.
+    /// How many times in a row the same unlisted code stops the campaign; 0: never.
     pub unlisted: usize,
 }
 
@@ -23,7 +24,7 @@ pub struct AutoPause {
     config: Config,
     recent: VecDeque<bool>,
     rejected: usize,
-    /// The code that is not listed, and how often it came since anything was accepted.
+    /// An unlisted code, and how often it came since the last acceptance.
     code: Option<(String, usize)>,
 }
 
@@ -37,18 +38,18 @@ impl AutoPause {
         }
     }
 
-    /// Notes that a message was accepted.
+    /// Notes an acceptance.
     pub fn accepted(&mut self) {
         self.code = None;
         self.note(false);
     }
 
-    /// Notes that one was rejected; returns how many of how many were when it is time to stop.
+    /// Notes a rejection. Returns the rejected and the counted outcomes when it is time to pause.
     pub fn rejected(&mut self) -> Option<(usize, usize)> {
         self.note(true)
     }
 
-    /// Notes a code that is not listed; returns how often it came in a row when it is time to stop.
+    /// Notes an unlisted code. Returns how often it came in a row when it is time to stop.
     pub fn unlisted(&mut self, code: &str) -> Option<usize> {
         let same = self.code.take().filter(|(last, _)| last == code);
         let times = same.map_or(0, |(_, times)| times) + 1;
@@ -90,17 +91,17 @@ mod tests {
     };
 
     #[test]
-    fn half_of_the_recent_messages_rejected_is_too_much() {
+    fn pauses_when_half_of_the_recent_messages_are_rejected() {
         let mut auto_pause = AutoPause::new(CONFIG);
         for index in 0..98 {
             assert_eq!(auto_pause.note(index % 2 == 0), None, "{index}");
         }
         assert_eq!(auto_pause.note(true), Some((50, 99)));
-        assert_eq!(auto_pause.note(true), None, "it starts anew");
+        assert_eq!(auto_pause.note(true), None, "it starts again");
     }
 
     #[test]
-    fn one_unlisted_code_in_a_row_is_too_much_and_a_success_or_another_code_begins_anew() {
+    fn stops_at_the_same_unlisted_code_in_a_row() {
         let mut auto_pause = AutoPause::new(CONFIG);
         assert_eq!(
             ["a", "a", "b", "b"].map(|code| auto_pause.unlisted(code)),
@@ -110,7 +111,7 @@ mod tests {
         assert_eq!(["b", "b"].map(|code| auto_pause.unlisted(code)), [None; 2]);
         auto_pause.rejected();
         assert_eq!(auto_pause.unlisted("b"), Some(3));
-        assert_eq!(auto_pause.unlisted("b"), None, "it starts anew");
+        assert_eq!(auto_pause.unlisted("b"), None, "it starts again");
         let mut off = AutoPause::new(Config {
             unlisted: 0,
             ..CONFIG
@@ -119,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn some_bad_numbers_in_a_long_list_are_not() {
+    fn some_rejections_in_a_long_list_do_not_pause() {
         let mut auto_pause = AutoPause::new(CONFIG);
         assert!((0..10_000).all(|index| auto_pause.note(index % 3 == 0).is_none()));
     }

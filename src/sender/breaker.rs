@@ -1,6 +1,6 @@
-//! Stops sending to a provider that is away, and finds out when it is back: after a run of failures
-//! one message at a time probes, and the attempts of that run are given back. A message that fails while others
-//! are accepted is at fault itself: its attempts count, and it opens nothing.
+//! Stops calling a provider that is down, and finds out when it is back: after consecutive failures
+//! single messages probe it, and the attempts of those failures are refunded. A message that fails while
+//! others are read is at fault itself: its attempts count, and it does not open the breaker.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -9,11 +9,11 @@ use serde::Deserialize;
 
 use crate::sms::Timestamp;
 
-/// Section `[breaker]`.
+/// Section `[circuit_breaker]`.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// So many requests in a row that failed open the breaker.
+    /// How many consecutive failed requests open the breaker.
     pub failures: u32,
     /// The wait before the first probe; it doubles with every further one.
     #[serde(with = "jiff::fmt::serde::unsigned_duration::friendly::compact::required")]
@@ -23,33 +23,32 @@ pub struct Config {
     pub max_probe: Duration,
 }
 
-/// One request that failed: one witness, however many messages it held.
+/// One failed request: a single sign of an outage, however many messages it held.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attempt {
     /// When it started, in microseconds of the host's steady clock.
     pub started_us: i64,
     /// The message that may be at fault: the only one of a request that was sent.
     pub message: Option<i64>,
-    /// Messages, each with its claim, of which nothing reached the provider: their attempts can be given back.
-    pub certain: Vec<(i64, i64)>,
+    /// Messages, each with its claim, that certainly did not reach the provider.
+    pub refundable: Vec<(i64, i64)>,
 }
 
 /// How many messages may start now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Allowed {
     Any,
-    /// One, to see whether the provider is back.
+    /// One, to find out whether the provider is back.
     One,
-    /// None before this moment, or, without one, before the probe that runs has ended.
+    /// None before this instant; without one, none before the running probe has ended.
     None(Option<Timestamp>),
 }
 
-/// What a failure means for the attempt that met it.
+/// Whether a failed attempt counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Toll {
-    /// It counts.
+pub enum AttemptCharge {
     Counted,
-    /// It was part of an outage and does not count; neither do these earlier ones, each message with its claim.
+    /// It was part of an outage and does not count, nor do these earlier ones: messages with their claims.
     Free(Vec<(i64, i64)>),
 }
 
@@ -73,9 +72,9 @@ pub struct CircuitBreaker {
     state: State,
     /// The messages that failed and were not accepted since.
     failing: HashMap<i64, Failing>,
-    /// When the latest request started that the provider read.
+    /// The latest start of a request that the provider read.
     read_started_us: i64,
-    /// When its last answer came to a request that it read.
+    /// The latest answer to such a request.
     read_at_us: i64,
 }
 
@@ -86,9 +85,9 @@ struct Failing {
     failed_us: i64,
 }
 
-/// More messages are not remembered; each further one counts as a sign of an outage.
+/// How many failing messages are remembered; each further one counts as a sign of an outage.
 const MOST_FAILING: usize = 100_000;
-/// The longest run of failures that is remembered.
+/// How many consecutive failures are remembered.
 const LONGEST_RUN: usize = 1_000;
 
 impl CircuitBreaker {
@@ -124,6 +123,10 @@ impl CircuitBreaker {
         }
     }
 
+    pub fn is_open(&self) -> bool {
+        matches!(self.state, State::Open { .. })
+    }
+
     /// When the next probe may start, while the breaker is open.
     pub fn probe_at(&self) -> Option<Timestamp> {
         match self.state {
@@ -132,7 +135,7 @@ impl CircuitBreaker {
         }
     }
 
-    /// The database's clock was set: the next probe waits as long as before.
+    /// Follows a clock that was set.
     pub fn shift(&mut self, by_us: i64) {
         if let State::Open { probe_at, .. } = &mut self.state {
             let shifted = probe_at.as_millis().saturating_add(by_us / 1_000);
@@ -140,22 +143,22 @@ impl CircuitBreaker {
         }
     }
 
-    /// A message starts although the breaker is open.
+    /// Notes that a request starts, which is a probe while the breaker is open.
     pub fn probe(&mut self) {
         if let State::Open { probing, .. } = &mut self.state {
             *probing = true;
         }
     }
 
-    /// The probe came back without having asked the provider.
+    /// Notes that a probe was not started.
     pub fn probe_released(&mut self) {
         if let State::Open { probing, .. } = &mut self.state {
             *probing = false;
         }
     }
 
-    /// The provider answered, in its right mind, a request that started at `started_us`. One that
-    /// started before the failures did says nothing of them. Returns whether it had been away.
+    /// Notes an answer to a request that started at `started_us`. One that started before the failures
+    /// proves nothing. Returns whether the breaker was open.
     pub fn answered(&mut self, started_us: i64) -> bool {
         let (since_us, was_open) = match &self.state {
             State::Closed(run) => (run.first().map(|first| first.started_us), false),
@@ -168,14 +171,14 @@ impl CircuitBreaker {
         was_open
     }
 
-    /// The provider did not answer, or as one that is away, at `failed_us`. `jitter` is uniform in `0..1`.
+    /// Notes a request that failed at `failed_us`. `jitter` is uniform in `0..1`.
     pub fn failed(
         &mut self,
         attempt: Attempt,
         failed_us: i64,
         now: Timestamp,
         jitter: f64,
-    ) -> Toll {
+    ) -> AttemptCharge {
         let wait = self.wait(0, jitter);
         if let Some(message) = attempt
             .message
@@ -189,27 +192,30 @@ impl CircuitBreaker {
         let is_at_fault = self.is_proven(attempt.message);
         let is_outage = self.is_outage(&attempt);
         match &mut self.state {
-            State::Closed(_) if is_at_fault => Toll::Counted,
+            State::Closed(_) if is_at_fault => AttemptCharge::Counted,
             State::Closed(run) => {
                 if !is_outage {
                     run.push(attempt);
                     let surplus = run.len().saturating_sub(LONGEST_RUN);
                     run.drain(..surplus);
-                    return Toll::Counted;
+                    return AttemptCharge::Counted;
                 }
                 let since_us = run
                     .first()
                     .map_or(attempt.started_us, |first| first.started_us);
-                let refunds = run.drain(..).flat_map(|earlier| earlier.certain).collect();
+                let refunds = run
+                    .drain(..)
+                    .flat_map(|earlier| earlier.refundable)
+                    .collect();
                 self.state = State::Open {
                     since_us,
                     waits: 0,
                     probe_at: now.plus(wait),
                     probing: false,
                 };
-                Toll::Free(refunds)
+                AttemptCharge::Free(refunds)
             }
-            State::Open { probing: false, .. } => Toll::Free(Vec::new()),
+            State::Open { probing: false, .. } => AttemptCharge::Free(Vec::new()),
             State::Open {
                 since_us, waits, ..
             } => {
@@ -220,7 +226,7 @@ impl CircuitBreaker {
                     probe_at: now.plus(self.wait(waits, jitter)),
                     probing: false,
                 };
-                Toll::Free(Vec::new())
+                AttemptCharge::Free(Vec::new())
             }
         }
     }
@@ -231,13 +237,13 @@ impl CircuitBreaker {
         failing.is_some_and(|failing| failing.failed_us < self.read_started_us)
     }
 
-    /// Whether it may be: others were read while its first attempt ran, or later.
+    /// Whether the message may be at fault: others were read while its first attempt ran, or later.
     fn is_suspect(&self, message: Option<i64>) -> bool {
         let failing = message.and_then(|message| self.failing.get(&message));
         failing.is_some_and(|failing| failing.started_us <= self.read_at_us)
     }
 
-    /// Whether the run of failures that ends with this one is the provider's fault, not that of a few messages.
+    /// Whether the failures up to this one are an outage, not the fault of a few messages.
     fn is_outage(&self, last: &Attempt) -> bool {
         let State::Closed(run) = &self.state else {
             return true;
@@ -246,7 +252,7 @@ impl CircuitBreaker {
         if run.len() + 1 < failures {
             return false;
         }
-        // A message that may be at fault is one witness, however often it failed.
+        // A message that may be at fault counts once, however often it failed.
         let attempts = run.iter().chain(std::iter::once(last));
         let (suspects, others): (Vec<&Attempt>, Vec<&Attempt>) =
             attempts.partition(|attempt| self.is_suspect(attempt.message));
@@ -259,7 +265,7 @@ impl CircuitBreaker {
         suspects.len() + others.len() >= enough
     }
 
-    /// Between half and the whole of a wait that doubles, so that workers do not probe in step.
+    /// Half to all of a wait that doubles, so that workers do not probe at the same time.
     fn wait(&self, waits: u32, jitter: f64) -> Duration {
         let longest = self
             .config
@@ -286,11 +292,11 @@ mod tests {
         Attempt {
             started_us: id,
             message: Some(id),
-            certain: vec![(id, 1)],
+            refundable: vec![(id, 1)],
         }
     }
 
-    fn fail(breaker: &mut CircuitBreaker, attempt: Attempt, now: Timestamp) -> Toll {
+    fn fail(breaker: &mut CircuitBreaker, attempt: Attempt, now: Timestamp) -> AttemptCharge {
         let failed_us = attempt.started_us;
         breaker.failed(attempt, failed_us, now, 1.0)
     }
@@ -300,55 +306,72 @@ mod tests {
     }
 
     #[test]
-    fn a_run_of_failures_opens_it_and_is_given_back() {
+    fn consecutive_failures_open_it_and_are_refunded() {
         let mut breaker = breaker();
-        assert_eq!(fail(&mut breaker, attempt(1), at(0)), Toll::Counted);
+        assert_eq!(
+            fail(&mut breaker, attempt(1), at(0)),
+            AttemptCharge::Counted
+        );
         let unsure = Attempt {
-            certain: Vec::new(),
+            refundable: Vec::new(),
             ..attempt(2)
         };
-        assert_eq!(fail(&mut breaker, unsure, at(0)), Toll::Counted);
+        assert_eq!(fail(&mut breaker, unsure, at(0)), AttemptCharge::Counted);
         assert_eq!(
             fail(&mut breaker, attempt(3), at(0)),
-            Toll::Free(vec![(1, 1)])
+            AttemptCharge::Free(vec![(1, 1)])
         );
-        assert_eq!(fail(&mut breaker, attempt(4), at(0)), Toll::Free(vec![]));
+        assert_eq!(
+            fail(&mut breaker, attempt(4), at(0)),
+            AttemptCharge::Free(vec![])
+        );
         assert_eq!(breaker.allowed(at(0)), Allowed::None(Some(at(1))));
     }
 
     #[test]
-    fn a_request_is_one_failure_however_many_messages_it_held_and_all_of_them_get_their_attempt_back()
-     {
+    fn batch_is_one_failure_and_all_its_messages_are_refunded() {
         let mut breaker = breaker();
         let call = |first: i64| Attempt {
             started_us: first,
             message: None,
-            certain: (first..first + 100).map(|id| (id, 1)).collect(),
+            refundable: (first..first + 100).map(|id| (id, 1)).collect(),
         };
-        assert_eq!(fail(&mut breaker, call(0), at(0)), Toll::Counted);
-        assert_eq!(fail(&mut breaker, call(100), at(0)), Toll::Counted);
+        assert_eq!(fail(&mut breaker, call(0), at(0)), AttemptCharge::Counted);
+        assert_eq!(fail(&mut breaker, call(100), at(0)), AttemptCharge::Counted);
         let refunds = (0..200).map(|id| (id, 1)).collect();
-        assert_eq!(fail(&mut breaker, call(200), at(0)), Toll::Free(refunds));
+        assert_eq!(
+            fail(&mut breaker, call(200), at(0)),
+            AttemptCharge::Free(refunds)
+        );
     }
 
     #[test]
-    fn a_success_in_between_starts_the_run_anew() {
+    fn success_ends_a_series_of_failures() {
         let mut breaker = breaker();
         for id in 0..10 {
-            assert_eq!(fail(&mut breaker, attempt(id), at(0)), Toll::Counted);
-            assert_eq!(fail(&mut breaker, attempt(id), at(0)), Toll::Counted);
+            assert_eq!(
+                fail(&mut breaker, attempt(id), at(0)),
+                AttemptCharge::Counted
+            );
+            assert_eq!(
+                fail(&mut breaker, attempt(id), at(0)),
+                AttemptCharge::Counted
+            );
             assert!(!breaker.answered(id));
         }
     }
 
     #[test]
-    fn an_answer_to_an_older_request_says_nothing_of_an_outage() {
+    fn answer_to_an_older_request_does_not_end_an_outage() {
         let mut breaker = breaker();
         fail(&mut breaker, attempt(10), at(0));
         fail(&mut breaker, attempt(11), at(0));
         assert!(!breaker.answered(9));
         let refunds = vec![(10, 1), (11, 1)];
-        assert_eq!(fail(&mut breaker, attempt(12), at(0)), Toll::Free(refunds));
+        assert_eq!(
+            fail(&mut breaker, attempt(12), at(0)),
+            AttemptCharge::Free(refunds)
+        );
         assert!(!breaker.answered(9));
         assert_eq!(breaker.allowed(at(0)), Allowed::None(Some(at(1))));
         assert!(breaker.answered(13));
@@ -365,7 +388,10 @@ mod tests {
             assert_eq!(breaker.allowed(now), Allowed::One);
             breaker.probe();
             assert_eq!(breaker.allowed(now), Allowed::None(None));
-            assert_eq!(fail(&mut breaker, attempt(9), now), Toll::Free(vec![]));
+            assert_eq!(
+                fail(&mut breaker, attempt(9), now),
+                AttemptCharge::Free(vec![])
+            );
             let next = breaker.probe_at().expect("it is open");
             assert!(next.since(now) <= Duration::from_secs(30));
             now = next;
@@ -376,30 +402,30 @@ mod tests {
     }
 
     /// Message `id` fails for the `n`th time, each time 10 µs later.
-    fn again(breaker: &mut CircuitBreaker, id: i64, n: i64) -> Toll {
+    fn again(breaker: &mut CircuitBreaker, id: i64, n: i64) -> AttemptCharge {
         let attempt = Attempt {
             started_us: n * 10,
             message: Some(id),
-            certain: vec![(id, n)],
+            refundable: vec![(id, n)],
         };
         breaker.failed(attempt, n * 10 + 1, at(0), 1.0)
     }
 
     #[test]
-    fn message_that_fails_while_others_are_read_pays_for_it() {
+    fn message_that_fails_while_others_are_read_is_charged() {
         let mut breaker = breaker();
-        assert_eq!(again(&mut breaker, 1, 0), Toll::Counted);
-        // Sent beside it, answered later: enough for one message alone, not for many.
+        assert_eq!(again(&mut breaker, 1, 0), AttemptCharge::Counted);
+        // Sent at the same time, answered later: enough for one message, not for many.
         breaker.read(0, 2);
         for n in 1..50 {
-            assert_eq!(again(&mut breaker, 1, n), Toll::Counted, "{n}");
+            assert_eq!(again(&mut breaker, 1, n), AttemptCharge::Counted, "{n}");
         }
         assert_eq!(breaker.allowed(at(0)), Allowed::Any);
-        assert_eq!(again(&mut breaker, 2, 50), Toll::Counted);
+        assert_eq!(again(&mut breaker, 2, 50), AttemptCharge::Counted);
     }
 
     #[test]
-    fn many_messages_that_failed_before_others_were_read_pay_for_it() {
+    fn messages_that_failed_before_others_were_read_are_charged() {
         let mut breaker = breaker();
         for id in 0..6 {
             again(&mut breaker, id, id);
@@ -408,19 +434,25 @@ mod tests {
             breaker.answered(read_us);
         }
         for n in 6..60 {
-            assert_eq!(again(&mut breaker, n % 6, n), Toll::Counted, "{n}");
+            assert_eq!(again(&mut breaker, n % 6, n), AttemptCharge::Counted, "{n}");
         }
         assert_eq!(breaker.allowed(at(0)), Allowed::Any);
         // Those that were never tried before are a sign of an outage.
         for id in 100..102 {
-            assert_eq!(again(&mut breaker, id, id), Toll::Counted);
+            assert_eq!(again(&mut breaker, id, id), AttemptCharge::Counted);
         }
-        assert!(matches!(again(&mut breaker, 102, 102), Toll::Free(_)));
-        assert!(matches!(again(&mut breaker, 1, 103), Toll::Free(_)));
+        assert!(matches!(
+            again(&mut breaker, 102, 102),
+            AttemptCharge::Free(_)
+        ));
+        assert!(matches!(
+            again(&mut breaker, 1, 103),
+            AttemptCharge::Free(_)
+        ));
     }
 
     #[test]
-    fn outage_at_the_edge_of_acceptances_costs_many_messages_nothing() {
+    fn outage_right_after_acceptances_is_refunded() {
         let mut breaker = breaker();
         // All started together; some were read, then the provider went away.
         breaker.read(0, 5);
@@ -429,28 +461,28 @@ mod tests {
             let attempt = Attempt {
                 started_us: 0,
                 message: Some(id),
-                certain: vec![(id, 1)],
+                refundable: vec![(id, 1)],
             };
             match breaker.failed(attempt, 6, at(0), 1.0) {
-                Toll::Counted => assert!(id < 2, "{id}"),
-                Toll::Free(given_back) => refunds.extend(given_back),
+                AttemptCharge::Counted => assert!(id < 2, "{id}"),
+                AttemptCharge::Free(given_back) => refunds.extend(given_back),
             }
         }
         assert_eq!(refunds, vec![(0, 1), (1, 1)]);
     }
 
     #[test]
-    fn connections_that_fail_are_never_the_fault_of_a_message() {
+    fn failed_connection_is_never_the_fault_of_a_message() {
         let mut breaker = breaker();
         breaker.read(0, 1_000);
         for n in 0..3 {
             let attempt = Attempt {
                 started_us: n,
                 message: None,
-                certain: vec![(1, n)],
+                refundable: vec![(1, n)],
             };
-            let toll = breaker.failed(attempt, n, at(0), 1.0);
-            assert_eq!(matches!(toll, Toll::Free(_)), n == 2);
+            let charge = breaker.failed(attempt, n, at(0), 1.0);
+            assert_eq!(matches!(charge, AttemptCharge::Free(_)), n == 2);
         }
     }
 
@@ -463,7 +495,7 @@ mod tests {
     }
 
     #[test]
-    fn every_history_is_judged_by_what_others_met_since_the_first_failure() {
+    fn every_history_charges_only_messages_at_fault() {
         const STEPS: [Step; 5] = [
             Step::Fails(1),
             Step::Fails(2),
@@ -478,8 +510,8 @@ mod tests {
             let mut breaker = breaker();
             let mut first = HashMap::new();
             let mut last_read = None;
-            // Failures since the last reading that are not a message's own fault.
-            let mut witnesses = Vec::new();
+            // Failures since the last answer that are not a message's own fault.
+            let mut signs = Vec::new();
             for (at_us, step) in (0_i64..).zip(&history) {
                 if breaker.probe_at().is_some() {
                     break;
@@ -490,7 +522,7 @@ mod tests {
                         breaker.read(started_us, ended_us);
                         breaker.answered(started_us);
                         last_read = Some(at_us);
-                        witnesses.clear();
+                        signs.clear();
                         continue;
                     }
                     Step::Fails(id) => (id, Some(id)),
@@ -502,20 +534,20 @@ mod tests {
                 let attempt = Attempt {
                     started_us,
                     message,
-                    certain: vec![(id, at_us)],
+                    refundable: vec![(id, at_us)],
                 };
                 let is_own_fault = message.is_some() && last_read > first.get(&id).copied();
                 if !is_own_fault {
-                    witnesses.push((id, at_us));
+                    signs.push((id, at_us));
                 }
-                let expected = match witnesses.split_last() {
-                    Some((_, earlier)) if !is_own_fault && witnesses.len() == 3 => {
-                        Toll::Free(earlier.to_vec())
+                let expected = match signs.split_last() {
+                    Some((_, earlier)) if !is_own_fault && signs.len() == 3 => {
+                        AttemptCharge::Free(earlier.to_vec())
                     }
-                    _ => Toll::Counted,
+                    _ => AttemptCharge::Counted,
                 };
-                let toll = breaker.failed(attempt, ended_us, at(0), 1.0);
-                assert_eq!(toll, expected, "{history:?} at {at_us}");
+                let charge = breaker.failed(attempt, ended_us, at(0), 1.0);
+                assert_eq!(charge, expected, "{history:?} at {at_us}");
             }
         }
     }

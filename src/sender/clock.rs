@@ -1,6 +1,6 @@
-//! The database's clock, kept by this process: measured again and again, run in between on the host's
-//! own clock that nobody sets and that counts suspend. It knows how far off it may be, because that is
-//! what keeps workers apart that were told the time at different distances.
+//! The database's clock, estimated by this process: read at intervals, and run in between on the host's
+//! steady clock, which is never set and counts suspend. The estimate has an error bound, because the
+//! permits of workers whose clocks differ must be spaced by it.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,92 +9,92 @@ use std::time::{Duration, SystemTime};
 use crate::sms::Timestamp;
 use crate::store::{Store, StoreError};
 
-/// A difference up to this is worked off while time goes on; a larger one is a clock that was set.
+/// An error up to this is corrected gradually; a larger one means that a clock was set.
 const TOLERANCE_US: i64 = 200_000;
-/// So many microseconds in a second two good clocks may drift apart, with room for a slewed one.
+/// How far two clocks may drift apart, in microseconds a second, with room for one that is corrected.
 const DRIFT: i64 = 200;
-/// And so many a difference is worked off with. The pace has room for it in every window.
+/// How fast an error is corrected, in the same unit. Limits have room for it in every window.
 const SLEW: i64 = 1_000_000 / crate::limit::SLEW_DIVISOR;
-/// A database may cut its time to the millisecond or round it.
+/// A database may truncate or round its time to the millisecond.
 const ROUNDED_US: (i64, i64) = (-500, 1_000);
-/// So often the clock is asked at the start; the best of them count.
-const FIRST_LOOKS: u32 = 5;
+/// How often the clock is read at the start.
+const FIRST_SAMPLES: u32 = 5;
 
 /// The database's clock.
 pub(super) struct Clock {
     source: Source,
-    belief: Mutex<Belief>,
-    /// By how many microseconds the host's wall clock was ahead of the steady one at the last look.
+    estimate: Mutex<OffsetEstimate>,
+    /// By how many microseconds the host's wall clock was ahead of the steady one at the last sample.
     wall_ahead_us: AtomicI64,
 }
 
-/// Where time comes from: this host's steady clock, and the database's that is asked now and then.
+/// Where time comes from: this host's steady clock, and the database's.
 enum Source {
     Real(Store),
     #[cfg(test)]
-    Simulated(super::simulation::Hands),
+    Simulated(super::simulation::SimClock),
 }
 
-/// What is believed of the difference between the database's clock and the steady one, as of a moment
-/// of the latter; all in microseconds.
+/// The difference between the database's clock and the steady one, as of an instant of the latter; all
+/// in microseconds.
 #[derive(Clone, Copy, Debug)]
-struct Belief {
+struct OffsetEstimate {
     at_us: i64,
-    /// The difference is certainly not less than this, and not more than `most_us`.
+    /// The difference is at least this, and at most `most_us`.
     least_us: i64,
     most_us: i64,
-    /// The difference in use. It follows the middle of the two, but never faster than [`SLEW`].
+    /// The difference in use. It follows the middle of the two, at most as fast as [`SLEW`].
     used_us: i64,
-    /// How often it had to be set, and by how much altogether.
+    /// How often it was set, and by how much altogether.
     jumps: u32,
     set_by_us: i64,
 }
 
-/// One look at the database's clock: it showed this between two moments of the steady clock.
+/// One reading of the database's clock, between two instants of the steady clock.
 #[derive(Clone, Copy, Debug)]
-struct Look {
+struct ClockSample {
     asked_us: i64,
     answered_us: i64,
     shown: Timestamp,
 }
 
 impl Clock {
-    /// A clock that shows what the database's shows.
+    /// Reads the database's clock a few times.
     pub(super) async fn of(store: Store) -> Result<Self, StoreError> {
         Self::from(Source::Real(store)).await
     }
 
     #[cfg(test)]
-    pub(super) async fn simulated(hands: super::simulation::Hands) -> Result<Self, StoreError> {
-        Self::from(Source::Simulated(hands)).await
+    pub(super) async fn simulated(clock: super::simulation::SimClock) -> Result<Self, StoreError> {
+        Self::from(Source::Simulated(clock)).await
     }
 
     async fn from(source: Source) -> Result<Self, StoreError> {
         let wall_ahead_us = source.wall_ahead_us();
-        let mut belief = Belief::first(source.look().await?);
-        for _ in 1..FIRST_LOOKS {
-            belief.learn(source.look().await?);
+        let mut estimate = OffsetEstimate::first(source.sample().await?);
+        for _ in 1..FIRST_SAMPLES {
+            estimate.update(source.sample().await?);
         }
-        // Nothing was timed by it yet, so there is nothing to be gentle with.
-        belief.used_us = belief.middle();
+        // Nothing was timed by it yet, so it need not change gradually.
+        estimate.used_us = estimate.middle();
         Ok(Self {
             source,
-            belief: Mutex::new(belief),
+            estimate: Mutex::new(estimate),
             wall_ahead_us: AtomicI64::new(wall_ahead_us),
         })
     }
 
-    /// Asks the database's clock once more; true when it had jumped and this one was set.
-    pub(super) async fn look(&self) -> Result<bool, StoreError> {
+    /// Reads the database's clock again; true when it had jumped and this one was set.
+    pub(super) async fn read(&self) -> Result<bool, StoreError> {
         let wall_ahead_us = self.source.wall_ahead_us();
-        let look = self.source.look().await?;
+        let sample = self.source.sample().await?;
         self.wall_ahead_us.store(wall_ahead_us, Ordering::Release);
-        Ok(self.belief().learn(look))
+        Ok(self.estimate().update(sample))
     }
 
-    /// Whether the host's wall clock was set since the database's was looked at. The steady clock does
-    /// not count the time for which a hypervisor stops a virtual machine; where the machine's wall clock
-    /// is put right afterwards, this is how the gap shows.
+    /// Whether the host's wall clock was set since the last reading. The steady clock does not count the
+    /// time for which a hypervisor stops a virtual machine; where the wall clock is corrected afterwards,
+    /// this shows the gap.
     pub(super) fn is_doubtful(&self) -> bool {
         let wall_ahead_us = self.wall_ahead_us.load(Ordering::Acquire);
         (self.source.wall_ahead_us() - wall_ahead_us).abs() > TOLERANCE_US
@@ -103,31 +103,31 @@ impl Clock {
     /// In microseconds since the Unix epoch.
     pub(super) fn now_us(&self) -> i64 {
         let steady_us = self.steady_us();
-        steady_us.saturating_add(self.belief().used(steady_us))
+        steady_us.saturating_add(self.estimate().used(steady_us))
     }
 
     pub(super) fn now(&self) -> Timestamp {
         Timestamp::from_millis(self.now_us().div_euclid(1_000))
     }
 
-    /// This host's own clock in microseconds from nowhere: it never goes back, and counts suspend.
+    /// The host's steady clock in microseconds: it never goes back, and counts suspend.
     pub(super) fn steady_us(&self) -> i64 {
         self.source.steady_us()
     }
 
-    /// How far off the clock may be at the most, in microseconds.
+    /// The largest possible error of this clock, in microseconds.
     pub(super) fn error_us(&self) -> i64 {
-        self.belief().error(self.steady_us())
+        self.estimate().error(self.steady_us())
     }
 
-    /// How often the clock was set. What was timed before that is void.
+    /// How often the clock was set. Instants from before that are void.
     pub(super) fn jumps(&self) -> u32 {
-        self.belief().jumps
+        self.estimate().jumps
     }
 
-    /// By how many microseconds it was set altogether.
+    /// By how much it was set altogether, in microseconds.
     pub(super) fn set_by_us(&self) -> i64 {
-        self.belief().set_by_us
+        self.estimate().set_by_us
     }
 
     /// How long until the clock shows `moment_us`; zero when it has passed.
@@ -136,9 +136,8 @@ impl Clock {
         Duration::from_micros(u64::try_from(left).unwrap_or(0))
     }
 
-    fn belief(&self) -> MutexGuard<'_, Belief> {
-        // Whoever panicked with it left numbers that are as good as before.
-        self.belief.lock().unwrap_or_else(PoisonError::into_inner)
+    fn estimate(&self) -> MutexGuard<'_, OffsetEstimate> {
+        self.estimate.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -147,7 +146,7 @@ impl Source {
         match self {
             Self::Real(_) => steady_us(),
             #[cfg(test)]
-            Self::Simulated(hands) => hands.steady_us(),
+            Self::Simulated(clock) => clock.steady_us(),
         }
     }
 
@@ -155,18 +154,18 @@ impl Source {
         match self {
             Self::Real(_) => wall_us() - steady_us(),
             #[cfg(test)]
-            Self::Simulated(hands) => hands.wall_us() - hands.steady_us(),
+            Self::Simulated(clock) => clock.wall_us() - clock.steady_us(),
         }
     }
 
-    async fn look(&self) -> Result<Look, StoreError> {
+    async fn sample(&self) -> Result<ClockSample, StoreError> {
         let asked_us = self.steady_us();
         let shown = match self {
             Self::Real(store) => store.now().await?,
             #[cfg(test)]
-            Self::Simulated(hands) => hands.now().await,
+            Self::Simulated(clock) => clock.now().await,
         };
-        Ok(Look {
+        Ok(ClockSample {
             asked_us,
             answered_us: self.steady_us(),
             shown,
@@ -174,8 +173,8 @@ impl Source {
     }
 }
 
-impl Look {
-    /// The bounds of the difference: the clock was read somewhere between question and answer.
+impl ClockSample {
+    /// The bounds of the difference: the clock was read between the question and the answer.
     fn bounds(self) -> (i64, i64) {
         let shown_us = self.shown.as_millis().saturating_mul(1_000);
         (
@@ -185,11 +184,11 @@ impl Look {
     }
 }
 
-impl Belief {
-    fn first(look: Look) -> Self {
-        let (least_us, most_us) = look.bounds();
+impl OffsetEstimate {
+    fn first(sample: ClockSample) -> Self {
+        let (least_us, most_us) = sample.bounds();
         Self {
-            at_us: look.answered_us,
+            at_us: sample.answered_us,
             least_us,
             most_us,
             used_us: i64::midpoint(least_us, most_us),
@@ -214,18 +213,17 @@ impl Belief {
         (used_us - self.least_us).max(self.most_us - used_us) + drifted_us
     }
 
-    /// Takes up another look; true when the clock had jumped.
+    /// Takes another sample into account; true when the clock had jumped.
     ///
-    /// What was known and what was seen now are both true, so the truth lies where they overlap. Where
-    /// they do not, somebody has set a clock, and only what was seen now counts. The difference in use
-    /// stays where it is and goes to the new middle little by little, while `error` tells how far that
-    /// still is. So nothing that was timed under the old one comes closer to what is timed under the new
-    /// one than a window has room for, and what other workers time is kept away by the error.
-    fn learn(&mut self, look: Look) -> bool {
-        let now_us = look.answered_us;
+    /// The truth lies where the old bounds and the sample's overlap. Where they do not, a clock was set,
+    /// and only the sample counts. The difference in use moves to the new middle gradually, and `error`
+    /// includes the rest of the way. So instants before and after a correction are never closer than a
+    /// window has room for.
+    fn update(&mut self, sample: ClockSample) -> bool {
+        let now_us = sample.answered_us;
         let used_us = self.used(now_us);
         let drifted_us = part(now_us.saturating_sub(self.at_us).max(0), DRIFT);
-        let (seen_least, seen_most) = look.bounds();
+        let (seen_least, seen_most) = sample.bounds();
         let least = seen_least.max(self.least_us - drifted_us);
         let most = seen_most.min(self.most_us + drifted_us);
         (self.least_us, self.most_us) = if least <= most {
@@ -249,18 +247,18 @@ pub(super) fn micros(span: Duration) -> i64 {
     i64::try_from(span.as_micros()).unwrap_or(i64::MAX)
 }
 
-/// So many millionths of a span.
+/// This many millionths of a span.
 fn part(span_us: i64, millionths: i64) -> i64 {
     span_us.saturating_mul(millionths) / 1_000_000
 }
 
-/// The host's clock that may be set.
+/// The host's clock, which may be set.
 fn wall_us() -> i64 {
     let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     since_epoch.map_or(0, micros)
 }
 
-/// The host's clock that nobody sets and that goes on while the host is suspended.
+/// The host's clock that is never set and runs while the host is suspended.
 fn steady_us() -> i64 {
     #[cfg(any(
         target_os = "linux",

@@ -1,6 +1,6 @@
-//! How the clerk's round is committed. Whatever a database says, what is known is not given up: a database that
-//! is away is waited for, a commit that fails is split until the settlement at fault is alone, and what cannot be
-//! stored before the worker ends is left to the next one.
+//! Commits what the dispatcher planned. A known result is never discarded: the worker waits for a
+//! database that is away, splits a commit that fails until the settlement at fault is alone, and leaves
+//! what cannot be stored before it ends to the next worker.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -10,57 +10,78 @@ use tokio::time::Instant;
 
 use super::SendError;
 use super::dispatcher::Dispatcher;
-use super::journal::Left;
+use super::journal::JournalFile;
 use crate::limit::Permit;
 use crate::queue::Settlement;
 use crate::sms::Timestamp;
 use crate::store::{CommitBatch, CommitResult, Fault, StoreError};
 
-/// So long the clerk waits for a database that is away, with its results in memory.
+/// How long to wait for a database that is away.
 pub(super) const DATABASE_PATIENCE: Duration = Duration::from_secs(600);
-/// And so long once it has been told to stop.
-const LAST_PATIENCE: Duration = Duration::from_secs(10);
-/// So long one settlement is tried again that fails while others are stored.
-const LONE_PATIENCE: Duration = Duration::from_secs(30);
-/// The longest that the last requests are waited for when the worker must end.
+/// How long after the stop signal.
+const STOPPING_PATIENCE: Duration = Duration::from_secs(10);
+/// How long a settlement is retried that fails while others are stored.
+const SINGLE_PATIENCE: Duration = Duration::from_secs(30);
+/// The longest wait for the last requests when the worker must end.
 const LAST_REQUESTS: Duration = Duration::from_secs(30);
-/// The longest that a round is expected to take.
+/// The longest that a commit is expected to take.
 const LONGEST_COMMIT: Duration = Duration::from_secs(5);
-/// A round that takes longer than this, and than twice what was expected, may have been the only one.
+/// A commit that takes longer than this, and than twice the expected time, may be an exception.
 const STALL: Duration = Duration::from_millis(100);
 const FIRST_WAIT: Duration = Duration::from_millis(50);
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
-/// One transaction settles at most so many messages.
-const SETTLED_AT_ONCE: usize = 1_000;
-/// Where so many settlements fail alone and none is stored, the database is at fault and not they.
+/// The most settlements of one transaction.
+const MAX_SETTLEMENTS: usize = 1_000;
+/// Where this many settlements fail alone and none is stored, the database is at fault.
 const SUSPECTS: usize = 3;
 
 /// A settlement that failed alone, while others were stored.
-pub(super) struct Unstored {
-    pub(super) settlement: Settlement,
+struct Unstored {
+    settlement: Settlement,
     since: Instant,
     again_at: Instant,
     wait: Duration,
 }
 
-/// What the clerk knows of its commits.
-#[derive(Default)]
+/// The state of the dispatcher's commits.
 pub(super) struct Commits {
-    /// The round that is being committed, or could not be.
+    /// What is being committed, or could not be.
     committing: Option<Arc<CommitBatch>>,
-    pub(super) unstored: Vec<Unstored>,
-    /// When something was settled last.
+    unstored: Vec<Unstored>,
+    /// When something was committed last.
     stored_at: Option<Instant>,
-    /// Since when no claim has succeeded, with how long to wait between two, and why.
+    /// Since when every claim has failed, the wait between two, and the last error.
     claims_fail: Option<(Instant, Duration, StoreError)>,
     /// Nothing is claimed before this.
     claim_at: Option<Instant>,
+    expected: Duration,
 }
 
 impl Commits {
+    pub(super) fn new() -> Self {
+        Self {
+            committing: None,
+            unstored: Vec::new(),
+            stored_at: None,
+            claims_fail: None,
+            claim_at: None,
+            expected: Duration::from_millis(1),
+        }
+    }
+
     /// When claims may be tried again, while they fail.
     pub(super) fn claim_at(&self) -> Option<Instant> {
         self.claim_at.filter(|at| Instant::now() < *at)
+    }
+
+    /// How long the next commit probably takes.
+    pub(super) fn expected(&self) -> Duration {
+        self.expected
+    }
+
+    /// The messages whose settlements could not be stored yet.
+    pub(super) fn unstored_ids(&self) -> impl Iterator<Item = i64> {
+        self.unstored.iter().map(|one| one.settlement.id)
     }
 }
 
@@ -77,29 +98,30 @@ impl Waiting {
 }
 
 impl Dispatcher {
-    /// Commits the round. While that fails nothing new is claimed, and only the settlements are tried again.
+    /// Commits the batch. While that fails nothing new is claimed, and only the settlements are tried
+    /// again.
     pub(super) async fn commit(
         &mut self,
-        round: &Arc<CommitBatch>,
+        batch: &Arc<CommitBatch>,
     ) -> Result<CommitResult, StoreError> {
-        self.commits.committing = Some(Arc::clone(round));
+        self.commits.committing = Some(Arc::clone(batch));
         let mut waiting = Waiting {
             began: Instant::now(),
             wait: FIRST_WAIT,
         };
-        let mut parts = parts(round);
+        let mut parts = split(batch);
         let mut suspects: Vec<(Settlement, StoreError)> = Vec::new();
         let mut is_any_stored = false;
-        let mut done = CommitResult::default();
+        let mut result = CommitResult::default();
         while let Some(part) = parts.pop_front() {
             let started = Instant::now();
-            let error = match self.database.round(Arc::clone(&part)).await {
-                Ok(part_done) => {
+            let error = match self.database.commit(Arc::clone(&part)).await {
+                Ok(committed) => {
                     is_any_stored |= !part.settlements.is_empty();
                     self.note_commit(started.elapsed(), waiting.has_waited());
                     if !part.claims.is_empty() {
                         self.commits.claims_fail = None;
-                        done = part_done;
+                        result = committed;
                     }
                     continue;
                 }
@@ -112,29 +134,30 @@ impl Dispatcher {
             if had_claims {
                 self.note_lost_claims(&part, &error);
             }
-            let part = part.without_claims(self.clock.now());
-            if had_claims && error.is_answer() {
+            let part = without_claims(&part, self.clock.now());
+            if !error.is_answer() {
+                parts.push_front(Arc::new(part));
+                self.wait_for_database(&mut waiting, error).await?;
+                continue;
+            }
+            if had_claims {
                 // Perhaps only the claims are at fault.
                 parts.push_front(Arc::new(part));
                 continue;
             }
-            if error.is_answer() {
-                if let Some([first, second]) = part.halves() {
-                    parts.push_front(Arc::new(second));
-                    parts.push_front(Arc::new(first));
+            if let Some([first, second]) = halves(&part) {
+                parts.push_front(Arc::new(second));
+                parts.push_front(Arc::new(first));
+                continue;
+            }
+            if let [settlement] = part.settlements.as_slice() {
+                suspects.push((settlement.clone(), error.clone()));
+                let unclear = suspects.iter().filter(|(_, error)| !is_refused(error));
+                if is_any_stored || unclear.count() < SUSPECTS {
                     continue;
                 }
-                if let [settlement] = part.settlements.as_slice() {
-                    suspects.push((settlement.clone(), error.clone()));
-                    let unclear = suspects.iter().filter(|(_, error)| !is_refused(error));
-                    if is_any_stored || unclear.count() < SUSPECTS {
-                        continue;
-                    }
-                    let all = suspects.drain(..).map(|(settlement, _)| settlement);
-                    parts.push_front(Arc::new(part.settling(all.collect())));
-                } else {
-                    parts.push_front(Arc::new(part));
-                }
+                let all = suspects.drain(..).map(|(settlement, _)| settlement);
+                parts.push_front(Arc::new(settling(&part, all.collect())));
             } else {
                 parts.push_front(Arc::new(part));
             }
@@ -144,7 +167,7 @@ impl Dispatcher {
         for (settlement, error) in suspects {
             self.note_unstored(settlement, &error).await;
         }
-        Ok(done)
+        Ok(result)
     }
 
     async fn wait_for_database(
@@ -153,7 +176,7 @@ impl Dispatcher {
         error: StoreError,
     ) -> Result<(), StoreError> {
         let patience = if self.is_stopping() {
-            LAST_PATIENCE
+            STOPPING_PATIENCE
         } else {
             DATABASE_PATIENCE
         };
@@ -176,19 +199,19 @@ impl Dispatcher {
             self.progress.set_note(None);
         }
         self.commits.stored_at = Some(Instant::now());
-        self.commit = expected(self.commit, took);
+        self.commits.expected = expected(self.commits.expected, took);
     }
 
-    /// What was claimed, given back or refilled is not known: it may have been committed all the same.
+    /// Notes claims whose commit failed: they may have been committed all the same.
     fn note_lost_claims(&mut self, part: &CommitBatch, error: &StoreError) {
-        self.refill |= part.fill_limits;
+        self.fill_limits |= part.fill_limits;
         for claim in &part.claims {
-            let Some(index) = self.route_of(&claim.provider) else {
+            let Some(index) = self.provider_index(&claim.provider) else {
                 continue;
             };
-            for job in &mut self.routes[index].held {
-                // Its moment may be given back already, and is not once more.
-                job.permit = Permit::AT_ONCE;
+            for request in &mut self.providers[index].held {
+                // Its permit may have been given back already, which must not happen twice.
+                request.permit = Permit::AT_ONCE;
             }
         }
         if !error.is_answer() {
@@ -212,7 +235,7 @@ impl Dispatcher {
         }
     }
 
-    /// One settlement is at fault: the database refuses it, or it is tried again alone.
+    /// A single settlement fails: it is set aside where the database refuses it, and retried otherwise.
     async fn note_unstored(&mut self, settlement: Settlement, error: &StoreError) {
         tracing::warn!(id = settlement.id, %error, "a result could not be stored");
         if is_refused(error) && self.set_aside(&settlement, error).await.is_ok() {
@@ -239,7 +262,11 @@ impl Dispatcher {
         Ok(())
     }
 
-    /// Tries what failed alone once more, each at its time.
+    pub(super) fn is_all_stored(&self) -> bool {
+        self.commits.unstored.is_empty()
+    }
+
+    /// Retries the settlements that failed alone, each when its wait is over.
     pub(super) async fn settle_unstored(&mut self) -> Result<(), StoreError> {
         let mut index = 0;
         while let Some(one) = self.commits.unstored.get(index) {
@@ -248,28 +275,28 @@ impl Dispatcher {
                 continue;
             }
             let (since, settlement) = (one.since, one.settlement.clone());
-            let round = self.empty_round(self.clock.now());
-            let round = Arc::new(round.settling(vec![settlement.clone()]));
-            let Err(error) = self.database.round(round).await else {
+            let batch = self.empty_batch(self.clock.now());
+            let batch = settling(&batch, vec![settlement.clone()]);
+            let Err(error) = self.database.commit(Arc::new(batch)).await else {
                 self.commits.stored_at = Some(Instant::now());
                 self.commits.unstored.remove(index);
                 continue;
             };
             let others_are_stored = self.commits.stored_at.is_some_and(|at| since < at);
             let patience = match (self.is_stopping(), others_are_stored) {
-                (true, _) => LAST_PATIENCE,
-                (false, true) => LONE_PATIENCE,
+                (true, _) => STOPPING_PATIENCE,
+                (false, true) => SINGLE_PATIENCE,
                 (false, false) => DATABASE_PATIENCE,
             };
-            if is_refused(&error) || since.elapsed() >= patience {
-                let is_at_fault = is_refused(&error) || (others_are_stored && error.is_answer());
-                if is_at_fault && self.set_aside(&settlement, &error).await.is_ok() {
-                    self.commits.unstored.remove(index);
-                    continue;
-                }
-                if since.elapsed() >= patience {
-                    return Err(error);
-                }
+            let is_over = since.elapsed() >= patience;
+            let is_at_fault =
+                is_refused(&error) || (is_over && others_are_stored && error.is_answer());
+            if is_at_fault && self.set_aside(&settlement, &error).await.is_ok() {
+                self.commits.unstored.remove(index);
+                continue;
+            }
+            if is_over {
+                return Err(error);
             }
             let one = &mut self.commits.unstored[index];
             one.again_at = Instant::now() + one.wait;
@@ -279,39 +306,40 @@ impl Dispatcher {
         Ok(())
     }
 
-    /// The worker must end: waits for the requests on their way, and leaves what is known to the next worker.
+    /// Ends after an error: waits for the requests in flight, and leaves what is known to the next
+    /// worker.
     pub(super) async fn leave(&mut self) {
         self.lease.give_up();
-        let timeouts = self.routes.iter().map(|route| route.provider.timeout());
+        let timeouts = self.providers.iter().map(|state| state.provider.timeout());
         let patience = timeouts.max().unwrap_or_default().min(LAST_REQUESTS);
         let deadline = Instant::now() + patience;
-        let mut ended = self.empty_round(self.clock.now());
-        while self.routes.iter().any(|route| route.in_flight > 0) {
-            match tokio::time::timeout_at(deadline, self.ended.recv()).await {
-                Ok(Some(one)) => self.conclude(one, &mut ended),
+        let mut batch = self.empty_batch(self.clock.now());
+        while self.providers.iter().any(|state| state.in_flight > 0) {
+            match tokio::time::timeout_at(deadline, self.finished.recv()).await {
+                Ok(Some(one)) => self.settle_finished(one, &mut batch),
                 Ok(None) | Err(_) => break,
             }
         }
-        self.write_journal(ended);
+        self.write_journal(batch);
     }
 
-    /// Writes down all that is known and may not be stored; the requests on their way are not waited for.
-    pub(super) fn write_journal(&mut self, mut ended: CommitBatch) {
-        while let Ok(one) = self.ended.try_recv() {
-            self.conclude(one, &mut ended);
+    /// Writes to a file what is known and may not be stored. Does not wait for requests in flight.
+    pub(super) fn write_journal(&mut self, mut batch: CommitBatch) {
+        while let Ok(one) = self.finished.try_recv() {
+            self.settle_finished(one, &mut batch);
         }
         let mut known = Vec::new();
-        if let Some(round) = self.commits.committing.take() {
-            known.extend(round.settlements.iter().cloned());
+        if let Some(batch) = self.commits.committing.take() {
+            known.extend(batch.settlements.iter().cloned());
         }
         known.extend(self.commits.unstored.drain(..).map(|one| one.settlement));
-        known.append(&mut self.inquiry.found);
-        known.append(&mut ended.settlements);
+        known.append(&mut self.lookups.found);
+        known.append(&mut batch.settlements);
         if known.is_empty() {
             return;
         }
         let (results, worker_id) = (known.len(), self.lease.worker_id());
-        match self.journal.write(worker_id, self.clock.now(), &known) {
+        match self.journal.write(worker_id, self.clock.now(), known) {
             Ok(path) => tracing::error!(
                 results,
                 path = %path.display(),
@@ -325,22 +353,23 @@ impl Dispatcher {
         }
     }
 
-    /// Settles what earlier workers on this host left.
+    /// Settles what earlier workers on this host wrote.
     pub(super) async fn settle_journal(&mut self) -> Result<(), SendError> {
-        for left in self.journal.left() {
-            let Left {
+        for file in self.journal.files() {
+            let JournalFile {
                 path,
                 written_at,
                 mut settlements,
-            } = left;
+            } = file;
             let ids: Vec<i64> = settlements.iter().map(|one| one.id).collect();
             let store = self.database.reach().await?;
-            let others = store.made_after(&ids, written_at).await?;
-            settlements.retain(|one| !others.contains(&one.id));
+            let reused = store.made_after(&ids, written_at).await?;
+            settlements.retain(|one| !reused.contains(&one.id));
             let results = settlements.len();
-            let round = self.empty_round(self.clock.now());
-            self.commit(&Arc::new(round.settling(settlements))).await?;
-            if !self.commits.unstored.is_empty() {
+            let batch = self.empty_batch(self.clock.now());
+            self.commit(&Arc::new(settling(&batch, settlements)))
+                .await?;
+            if !self.is_all_stored() {
                 continue;
             }
             tracing::warn!(results, path = %path.display(), "settled what an earlier worker had left");
@@ -352,12 +381,12 @@ impl Dispatcher {
     }
 }
 
-/// A run that is broken off leaves what is known, too. In simulations that is how a worker is killed.
+/// A run that is dropped leaves what is known, too. Simulations kill a worker by dropping it.
 #[cfg(not(test))]
 impl Drop for Dispatcher {
     fn drop(&mut self) {
-        let ended = self.empty_round(self.clock.now());
-        self.write_journal(ended);
+        let batch = self.empty_batch(self.clock.now());
+        self.write_journal(batch);
     }
 }
 
@@ -365,87 +394,76 @@ fn is_refused(error: &StoreError) -> bool {
     error.fault() == Fault::Refused
 }
 
-/// Rounds that settle a few at a time; the last does all the rest.
-fn parts(round: &Arc<CommitBatch>) -> VecDeque<Arc<CommitBatch>> {
-    if round.settlements.len() <= SETTLED_AT_ONCE {
-        return VecDeque::from([Arc::clone(round)]);
+/// Splits a large batch into commits that settle a part each; the last one does everything else.
+fn split(batch: &Arc<CommitBatch>) -> VecDeque<Arc<CommitBatch>> {
+    if batch.settlements.len() <= MAX_SETTLEMENTS {
+        return VecDeque::from([Arc::clone(batch)]);
     }
-    let mut parts: VecDeque<Arc<CommitBatch>> = round
-        .settlements
-        .chunks(SETTLED_AT_ONCE)
-        .map(|settlements| Arc::new(round.settling(settlements.to_vec())))
-        .collect();
-    parts.push_back(Arc::new(CommitBatch {
-        campaign_stops: round.campaign_stops.clone(),
-        pauses: round.pauses.clone(),
-        fill_limits: round.fill_limits,
-        claims: round.claims.clone(),
-        ..round.settling(Vec::new())
-    }));
-    parts
+    let chunks = batch.settlements.chunks(MAX_SETTLEMENTS);
+    let parts = chunks.map(|settlements| Arc::new(settling(batch, settlements.to_vec())));
+    let rest = CommitBatch {
+        claims: batch.claims.clone(),
+        ..with_stops(batch, Vec::new())
+    };
+    parts.chain([Arc::new(rest)]).collect()
 }
 
-/// How long the next round will take, at a guess: as long as the slowest of late, for moments must not begin before
-/// their rows are committed. One that stood still does not put the next moments as far ahead: they would be claimed
-/// for all that time.
+/// Estimates how long the next commit takes: as long as the slowest recent one, because permits must
+/// not start before their claim is committed. A single stall does not put the next permits as far
+/// ahead: their messages would be claimed for all that time.
 fn expected(before: Duration, took: Duration) -> Duration {
     took.min(STALL.max(before * 2))
         .max(before.mul_f64(0.9))
         .min(LONGEST_COMMIT)
 }
 
-impl CommitBatch {
-    pub(super) fn is_idle(&self) -> bool {
-        self.settlements.is_empty()
-            && self.campaign_stops.is_empty()
-            && self.pauses.is_empty()
-            && self.claims.is_empty()
+/// A batch that only settles these.
+fn settling(batch: &CommitBatch, settlements: Vec<Settlement>) -> CommitBatch {
+    CommitBatch {
+        worker_id: batch.worker_id,
+        now: batch.now,
+        tolerance: batch.tolerance,
+        settlements,
+        campaign_stops: Vec::new(),
+        pauses: Vec::new(),
+        fill_limits: false,
+        claims: Vec::new(),
+        caps: batch.caps.clone(),
+        admit: Arc::clone(&batch.admit),
+        fill: Arc::clone(&batch.fill),
     }
+}
 
-    fn without_claims(&self, now: Timestamp) -> Self {
-        Self {
-            now,
-            campaign_stops: self.campaign_stops.clone(),
-            pauses: self.pauses.clone(),
-            fill_limits: self.fill_limits,
-            ..self.settling(self.settlements.clone())
-        }
+/// The same with the batch's stops and pauses.
+fn with_stops(batch: &CommitBatch, settlements: Vec<Settlement>) -> CommitBatch {
+    CommitBatch {
+        campaign_stops: batch.campaign_stops.clone(),
+        pauses: batch.pauses.clone(),
+        fill_limits: batch.fill_limits,
+        ..settling(batch, settlements)
     }
+}
 
-    /// A round that does nothing but settle these.
-    fn settling(&self, settlements: Vec<Settlement>) -> Self {
-        Self {
-            worker_id: self.worker_id,
-            now: self.now,
-            tolerance: self.tolerance,
-            settlements,
-            campaign_stops: Vec::new(),
-            pauses: Vec::new(),
-            fill_limits: false,
-            claims: Vec::new(),
-            caps: self.caps.clone(),
-            admit: Arc::clone(&self.admit),
-            fill: Arc::clone(&self.fill),
-        }
+fn without_claims(batch: &CommitBatch, now: Timestamp) -> CommitBatch {
+    CommitBatch {
+        now,
+        ..with_stops(batch, batch.settlements.clone())
     }
+}
 
-    /// Two rounds that do one part of this one each; `None` where there is nothing to part.
-    fn halves(&self) -> Option<[Self; 2]> {
-        let count = self.settlements.len();
-        let has_more =
-            !self.campaign_stops.is_empty() || !self.pauses.is_empty() || self.fill_limits;
-        if count == 0 || (count == 1 && !has_more) {
-            return None;
-        }
-        let (first, second) = self.settlements.split_at(count.div_ceil(2));
-        let second = Self {
-            campaign_stops: self.campaign_stops.clone(),
-            pauses: self.pauses.clone(),
-            fill_limits: self.fill_limits,
-            ..self.settling(second.to_vec())
-        };
-        Some([self.settling(first.to_vec()), second])
+/// Two batches that do one part of this one each; `None` where it cannot be split.
+fn halves(batch: &CommitBatch) -> Option<[CommitBatch; 2]> {
+    let count = batch.settlements.len();
+    let has_more =
+        !batch.campaign_stops.is_empty() || !batch.pauses.is_empty() || batch.fill_limits;
+    if count == 0 || (count == 1 && !has_more) {
+        return None;
     }
+    let (first, second) = batch.settlements.split_at(count.div_ceil(2));
+    Some([
+        settling(batch, first.to_vec()),
+        with_stops(batch, second.to_vec()),
+    ])
 }
 
 #[cfg(test)]
@@ -453,13 +471,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_stalled_commit_does_not_put_the_next_claims_far_ahead() {
+    fn stalled_commit_does_not_put_claims_far_ahead() {
         let millis = Duration::from_millis;
         assert_eq!(expected(millis(2), millis(40)), millis(40));
         assert_eq!(expected(millis(2), millis(7_000)), millis(100));
         assert_eq!(expected(millis(100), millis(2)), millis(90));
         let slow = (0..10).fold(millis(2), |before, _| expected(before, millis(900)));
-        assert_eq!(slow, millis(900), "a database that stays slow is believed");
+        assert_eq!(slow, millis(900), "a database that stays slow");
         let stuck = (0..10).fold(millis(2), |before, _| expected(before, millis(9_000)));
         assert_eq!(stuck, LONGEST_COMMIT);
     }

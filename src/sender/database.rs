@@ -1,16 +1,16 @@
-//! The database as one worker reaches it. In the simulation it can be away, slow, or lose an answer.
+//! The database as one worker reaches it. In simulations it can be away, slow, or lose an answer.
 
 use std::sync::Arc;
 
 #[cfg(test)]
-use super::simulation::Weather;
+use super::simulation::DbFaults;
 use crate::store::{CommitBatch, CommitResult, Store, StoreError};
 
 #[derive(Clone)]
 pub(super) struct Database {
     store: Store,
     #[cfg(test)]
-    pub(super) weather: Arc<Weather>,
+    pub(super) faults: Arc<DbFaults>,
 }
 
 impl Database {
@@ -18,26 +18,25 @@ impl Database {
         Self {
             store,
             #[cfg(test)]
-            weather: Arc::default(),
+            faults: Arc::default(),
         }
     }
 
-    /// The store, to ask it one thing.
+    /// The store, for one statement.
     #[cfg_attr(
         not(test),
         expect(clippy::unused_async, reason = "a simulated database may be slow")
     )]
     pub(super) async fn reach(&self) -> Result<&Store, StoreError> {
         #[cfg(test)]
-        self.weather.pass().await?;
+        self.faults.pass().await?;
         Ok(&self.store)
     }
 
-    /// Does the round in one transaction.
-    pub(super) async fn round(&self, round: Arc<CommitBatch>) -> Result<CommitResult, StoreError> {
-        let done = self.reach().await?.commit(&round).await?;
+    pub(super) async fn commit(&self, batch: Arc<CommitBatch>) -> Result<CommitResult, StoreError> {
+        let result = self.reach().await?.commit(&batch).await?;
         #[cfg(test)]
-        self.weather.answer(&round, &done).await?;
-        Ok(done)
+        self.faults.answer(&batch, &result).await?;
+        Ok(result)
     }
 }

@@ -1,5 +1,5 @@
-//! The clerk owns the database side of all slots. Each round is one transaction: what has ended is
-//! settled, and rows are claimed for whoever is idle. While it commits, the next round gathers.
+//! The task that commits claims and results and starts requests. Each commit is one transaction for
+//! everything that has finished and everything that may start; while it runs, the next one gathers.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -16,29 +16,26 @@ use super::database::Database;
 use super::journal::Journal;
 use super::lease::Lease;
 use super::lookup::StatusLookups;
-use super::planner::Rules;
 use super::provider_state::ProviderState;
-use super::request::{Finished, Surroundings, Transport};
-use super::{Ended, Event, OnUnknown, Progress, SendError, Settings};
-use crate::limit::{HORIZON, MIN_TOLERANCE};
+use super::request::{Finished, Shared, Transport};
+use super::{Ended, Event, Progress, SendError, Settings};
+use crate::limit::MIN_TOLERANCE;
 use crate::provider::Provider;
+use crate::queue::admission::AdmissionRules;
 use crate::queue::batch::alone;
-use crate::sms::Timestamp;
+use crate::sms::{Sms, Timestamp};
 use crate::store::{Campaign, CommitBatch};
-use crate::window::Window;
+use crate::window::SendWindow;
 
-/// So often the clerk looks at campaigns and workers.
-pub(super) const UPKEEP: Duration = Duration::from_secs(1);
-/// The longest that moments are asked for after a round; with the longest that one is expected to take, it is less
-/// than what the pace allows.
-const LONGEST_HORIZON: Duration = Duration::from_secs(4);
-/// A request has at least so long to start in, between too early and too late, in microseconds.
-const ROOM_US: i64 = 5_000;
-/// A reach is a multiple of this, and is kept while it is no more than twice this too wide: who
-/// changes it loses what there is to gain from having a limit to itself.
+/// How often campaigns and workers are looked at.
+pub(super) const TICK: Duration = Duration::from_secs(1);
+/// How long a request has at least to start in, in microseconds.
+const MIN_SPAN_US: i64 = 5_000;
+/// A tolerance is a multiple of this, and is kept while it is at most twice this too wide: a worker
+/// that changes it counts as another user of the limit, and is no longer its only one.
 const STEP_US: i64 = 2_000;
 
-/// What a clerk is made of.
+/// What a dispatcher is made of.
 pub(super) struct Parts {
     pub(super) database: Database,
     pub(super) providers: BTreeMap<String, Arc<Provider>>,
@@ -55,41 +52,39 @@ pub(super) struct Dispatcher {
     pub(super) settings: Settings,
     pub(super) clock: Arc<Clock>,
     pub(super) lease: Arc<Lease>,
-    pub(super) routes: Vec<ProviderState>,
+    pub(super) providers: Vec<ProviderState>,
     pub(super) progress: Arc<Progress>,
     pub(super) events: Option<mpsc::UnboundedSender<Event>>,
-    pub(super) stop: watch::Receiver<bool>,
-    pub(super) around: Arc<Surroundings>,
-    pub(super) ended: mpsc::UnboundedReceiver<Finished>,
-    /// Slots and the heartbeat; they end with the dispatcher.
+    stop: watch::Receiver<bool>,
+    pub(super) shared: Arc<Shared>,
+    pub(super) finished: mpsc::UnboundedReceiver<Finished>,
+    /// Requests, lookups and the heartbeat; they end with the dispatcher.
     pub(super) tasks: JoinSet<()>,
-    /// Messages that need no further attempt.
-    pub(super) finished: u64,
-    pub(super) upkeep_at: Instant,
+    /// How many messages need no further attempt.
+    pub(super) done: u64,
+    pub(super) tick_at: Instant,
     pub(super) orphans_at: Instant,
     /// Claimed messages whose settlement is not committed.
-    pub(super) claims: HashSet<i64>,
-    /// How long a round takes to commit, of late.
-    pub(super) commit: Duration,
-    /// Requests start within so long of their moments: as near as the clock's error allows.
-    pub(super) reach: Duration,
-    /// The clock's count of jumps when the round was planned.
+    pub(super) claimed: HashSet<i64>,
+    /// Requests start within this of their permits: as near as the clock's error allows.
+    pub(super) tolerance: Duration,
+    /// How often the clock had been set at the last plan.
     pub(super) jumps: u32,
-    /// And by how many microseconds it had jumped altogether.
+    /// By how many microseconds altogether.
     set_by_us: i64,
-    /// The clock has jumped, and the limits have not been told.
-    pub(super) refill: bool,
+    /// The clock was set, and the limits do not know it.
+    pub(super) fill_limits: bool,
     pub(super) commits: Commits,
     pub(super) journal: Journal,
-    /// Since when it could not be told whether all is done.
+    /// Since when the database could not say whether everything is done.
     pub(super) away_since: Option<Instant>,
-    pub(super) inquiry: StatusLookups,
+    pub(super) lookups: StatusLookups,
     /// Of the campaigns that have one.
-    pub(super) windows: Arc<HashMap<i64, Window>>,
+    pub(super) windows: Arc<HashMap<i64, SendWindow>>,
     /// Campaigns whose recipients read the provider's template and not the text of the message.
-    pub(super) templates: Arc<HashSet<i64>>,
-    /// It said that it waits for a window.
-    pub(super) rests: bool,
+    pub(super) by_template: Arc<HashSet<i64>>,
+    /// The operator was told that everything waits for a window.
+    pub(super) is_waiting_noted: bool,
     /// Campaigns whose provider this worker does not know.
     pub(super) unserved: Vec<Campaign>,
 }
@@ -106,54 +101,55 @@ impl Dispatcher {
             settings.sender.concurrency,
         )
         .await?;
-        let settings_lease = settings.sender.lease;
-        let (sender, ended) = mpsc::unbounded_channel();
+        let (sender, finished) = mpsc::unbounded_channel();
         let mut tasks = JoinSet::new();
         tasks.spawn(Arc::clone(&lease).keep());
+        let now_us = parts.clock.now_us();
+        let providers = provider_states(&parts.providers, &parts.transports, &settings, now_us);
         let mut dispatcher = Self {
             database: parts.database,
-            around: Arc::new(Surroundings {
+            shared: Arc::new(Shared {
                 clock: Arc::clone(&parts.clock),
                 lease: Arc::clone(&lease),
                 stop: parts.stop.clone(),
-                ended: sender,
+                finished: sender,
                 progress: Arc::clone(&parts.progress),
             }),
-            routes: routes(&parts.providers, &parts.transports, &settings, &parts.clock),
+            providers,
+            orphans_at: Instant::now() + settings.sender.lease,
             settings,
             clock: parts.clock,
             lease,
             progress: parts.progress,
             events: parts.events,
             stop: parts.stop,
-            ended,
+            finished,
             tasks,
-            finished: 0,
-            upkeep_at: Instant::now(),
-            orphans_at: Instant::now() + settings_lease,
-            claims: HashSet::new(),
-            commit: Duration::from_millis(1),
-            reach: MIN_TOLERANCE,
+            done: 0,
+            tick_at: Instant::now(),
+            claimed: HashSet::new(),
+            tolerance: MIN_TOLERANCE,
             jumps: 0,
             set_by_us: 0,
-            refill: false,
-            commits: Commits::default(),
+            fill_limits: false,
+            commits: Commits::new(),
             journal,
             away_since: None,
-            inquiry: StatusLookups::new(),
+            lookups: StatusLookups::new(),
             windows: Arc::default(),
-            templates: Arc::default(),
-            rests: false,
+            by_template: Arc::default(),
+            is_waiting_noted: false,
             unserved: Vec::new(),
         };
         dispatcher.settle_journal().await?;
         let now = dispatcher.clock.now();
-        dispatcher.database.reach().await?.park_nobodys(now).await?;
-        dispatcher.upkeep(true).await?;
+        let store = dispatcher.database.reach().await?;
+        store.park_nobodys(now).await?;
+        dispatcher.maintain(true).await?;
         Ok(dispatcher)
     }
 
-    /// Sends until there is nothing left to do, or until it is told to stop.
+    /// Sends until there is nothing left to do, or until the stop signal.
     pub(super) async fn run(mut self) -> Result<Ended, SendError> {
         let ended = self.work().await;
         if ended.is_err() {
@@ -164,21 +160,21 @@ impl Dispatcher {
 
     async fn work(&mut self) -> Result<Ended, SendError> {
         loop {
-            if self.upkeep_at <= Instant::now() {
-                self.upkeep_unless_away().await;
+            if self.tick_at <= Instant::now() {
+                self.tick().await;
             }
-            let ended = self.gather().await;
-            let round = Arc::new(self.plan(ended));
-            if !round.is_idle() {
-                let done = self.commit(&round).await?;
-                if done.is_worker_missing {
-                    self.lease.forfeit(round.worker_id);
+            let finished = self.gather().await;
+            let batch = Arc::new(self.plan(finished));
+            if !is_idle(&batch) {
+                let result = self.commit(&batch).await?;
+                if result.is_worker_missing {
+                    self.lease.forfeit(batch.worker_id);
                 }
-                self.dispatch(&round, done);
+                self.start_claimed(&batch, result);
             }
             self.settle_unstored().await?;
             self.check_claims()?;
-            if let Some(ended) = self.is_finished_unless_away().await? {
+            if let Some(ended) = self.check_finished().await? {
                 self.tasks.abort_all();
                 if let Err(error) = self.lease.end().await {
                     tracing::warn!(%error, "this worker stays on the list until another finds it gone");
@@ -188,114 +184,101 @@ impl Dispatcher {
         }
     }
 
-    /// Waits until something has ended, or until there may be something to claim.
+    /// Waits until something has finished, or until there may be something to claim.
     async fn gather(&mut self) -> Vec<Finished> {
-        let mut ended = Vec::new();
-        while let Ok(one) = self.ended.try_recv() {
-            ended.push(one);
+        let mut finished = Vec::new();
+        while let Ok(one) = self.finished.try_recv() {
+            finished.push(one);
         }
         while self.tasks.try_join_next().is_some() {}
         let now_us = self.clock.now_us();
         let wakes_at_us = self.wakes_at_us();
-        if !ended.is_empty() || wakes_at_us.is_some_and(|at_us| at_us <= now_us) {
-            return ended;
+        if !finished.is_empty() || wakes_at_us.is_some_and(|at_us| at_us <= now_us) {
+            return finished;
         }
-        let stopping = self.is_stopping();
-        let until = wakes_at_us.map_or(UPKEEP, |at_us| self.clock.until(at_us));
-        let wake = (Instant::now() + until).min(self.upkeep_at);
+        let is_stopping = self.is_stopping();
+        let until = wakes_at_us.map_or(TICK, |at_us| self.clock.until(at_us));
+        let wake = (Instant::now() + until).min(self.tick_at);
         let wake = self.commits.claim_at().map_or(wake, |at| wake.min(at));
-        let mut heard = None;
+        let mut lookup = None;
         tokio::select! {
             biased;
-            one = self.ended.recv() => ended.extend(one),
-            one = self.inquiry.heard.recv() => heard = one,
-            _ = self.stop.wait_for(|stop| *stop), if !stopping => {}
+            one = self.finished.recv() => finished.extend(one),
+            event = self.lookups.events.recv() => lookup = event,
+            _ = self.stop.wait_for(|stop| *stop), if !is_stopping => {}
             () = tokio::time::sleep_until(wake) => {}
         }
-        if let Some(heard) = heard {
-            self.hear(heard).await;
+        if let Some(event) = lookup {
+            self.take_lookups(event).await;
         }
-        while let Ok(one) = self.ended.try_recv() {
-            ended.push(one);
+        while let Ok(one) = self.finished.try_recv() {
+            finished.push(one);
         }
-        ended
+        finished
     }
 
-    /// Decides what has ended, and what to ask for.
-    fn plan(&mut self, ended: Vec<Finished>) -> CommitBatch {
-        let now = self.clock.now();
+    /// Decides what to settle and what to claim.
+    fn plan(&mut self, finished: Vec<Finished>) -> CommitBatch {
+        self.follow_clock();
+        let mut batch = self.empty_batch(self.clock.now());
+        batch.settlements.append(&mut self.lookups.found);
+        batch.campaign_stops.append(&mut self.lookups.stops);
+        for one in finished {
+            self.settle_finished(one, &mut batch);
+        }
+        self.release_held(&mut batch);
+        self.plan_returns(&mut batch);
+        if !self.is_stopping() && self.lease.holds() && self.commits.claim_at().is_none() {
+            if std::mem::take(&mut self.fill_limits) {
+                self.plan_full_limits(&mut batch);
+            } else {
+                self.plan_claims(&mut batch);
+            }
+        }
+        batch
+    }
+
+    fn follow_clock(&mut self) {
         let jumps = self.clock.jumps();
         if jumps != self.jumps {
             self.jumps = jumps;
-            self.refill = true;
+            self.fill_limits = true;
             let set_by_us = self.clock.set_by_us();
-            for route in &mut self.routes {
-                route.shift(set_by_us - self.set_by_us);
+            for state in &mut self.providers {
+                state.shift(set_by_us - self.set_by_us);
             }
             self.set_by_us = set_by_us;
         }
-        self.reach = fitting(self.reach, self.clock.error_us());
-        let mut round = self.empty_round(now);
-        round.settlements.append(&mut self.inquiry.found);
-        round
-            .campaign_stops
-            .append(&mut self.inquiry.campaign_stops);
-        for one in ended {
-            self.conclude(one, &mut round);
-        }
-        self.release_held(&mut round);
-        self.return_moments(&mut round);
-        if !self.is_stopping() && self.lease.holds() && self.commits.claim_at().is_none() {
-            if self.refill {
-                self.refill = false;
-                self.refill(&mut round);
-            } else {
-                self.ask(&mut round);
-            }
-        }
-        round
+        self.tolerance = tolerance_for(self.tolerance, self.clock.error_us());
     }
 
-    pub(super) fn empty_round(&self, now: Timestamp) -> CommitBatch {
-        let rules = Rules {
-            now,
-            reach: self.reach,
-            region: self.settings.default_region,
-            windows: Arc::clone(&self.windows),
-            templates: Arc::clone(&self.templates),
+    pub(super) fn empty_batch(&self, now: Timestamp) -> CommitBatch {
+        let (tolerance, region) = (self.tolerance, self.settings.default_region);
+        let windows = Arc::clone(&self.windows);
+        let by_template = Arc::clone(&self.by_template);
+        let admit = move |sms: &Sms| {
+            let rules = AdmissionRules {
+                now,
+                tolerance,
+                region,
+                window: windows.get(&sms.campaign_id),
+                sends_content: !by_template.contains(&sms.campaign_id),
+            };
+            rules.admit(sms)
         };
         CommitBatch {
             worker_id: self.lease.worker_id(),
             now,
-            tolerance: self.reach,
+            tolerance,
             settlements: Vec::new(),
             campaign_stops: Vec::new(),
             pauses: Vec::new(),
             fill_limits: false,
             claims: Vec::new(),
             caps: self.settings.sender.max_per_recipient.clone(),
-            admit: Arc::new(move |sms| rules.admit(sms)),
+            admit: Arc::new(admit),
             fill: Arc::new(alone),
         }
-    }
-
-    /// How far past the commit moments are asked for: at least until more are to be had, also when a
-    /// round that only settles and a look at campaigns and workers come between.
-    pub(super) fn horizon(&self) -> Duration {
-        HORIZON.max(self.commit * 4).min(LONGEST_HORIZON)
-    }
-
-    /// Whether a message that was perhaps accepted may be sent again at a moment, and only once be accepted: a
-    /// provider keeps to a reference for so long and no longer. Or the operator takes the risk.
-    pub(super) fn may_resend(&self, route: usize, claimed_at: Timestamp, at: Timestamp) -> bool {
-        let honoured = self.routes[route].provider.capabilities().honoured_for();
-        self.settings.sender.on_unknown == OnUnknown::Resend
-            || honoured.is_some_and(|span| at.since(claimed_at) < span)
-    }
-
-    /// Whether its provider can be asked: then it is, before anything is sent again.
-    pub(super) fn can_ask(&self, route: usize) -> bool {
-        self.routes[route].provider.capabilities().lookup.is_some()
     }
 
     pub(super) fn is_stopping(&self) -> bool {
@@ -303,49 +286,45 @@ impl Dispatcher {
     }
 }
 
-/// The reach that leaves room beside the clock's error on both sides.
-fn fitting(reach: Duration, error_us: i64) -> Duration {
-    let needed_us = error_us.saturating_mul(2).saturating_add(ROOM_US);
-    let reach_us = micros(reach);
-    let fits = needed_us <= reach_us && needed_us + 2 * STEP_US >= reach_us;
-    if fits || (needed_us <= reach_us && reach <= MIN_TOLERANCE) {
-        return reach;
+fn is_idle(batch: &CommitBatch) -> bool {
+    batch.settlements.is_empty()
+        && batch.campaign_stops.is_empty()
+        && batch.pauses.is_empty()
+        && batch.claims.is_empty()
+}
+
+/// The tolerance that allows for the clock's error on both sides.
+fn tolerance_for(current: Duration, error_us: i64) -> Duration {
+    let needed_us = error_us.saturating_mul(2).saturating_add(MIN_SPAN_US);
+    let current_us = micros(current);
+    let is_tight = needed_us + 2 * STEP_US >= current_us || current <= MIN_TOLERANCE;
+    if needed_us <= current_us && is_tight {
+        return current;
     }
     let steps_us = (needed_us / STEP_US + 1).saturating_mul(STEP_US);
     Duration::from_micros(steps_us.unsigned_abs()).max(MIN_TOLERANCE)
 }
 
-fn routes(
+fn provider_states(
     providers: &BTreeMap<String, Arc<Provider>>,
     transports: &BTreeMap<String, Transport>,
     settings: &Settings,
-    clock: &Clock,
+    now_us: i64,
 ) -> Vec<ProviderState> {
-    let mut routes = Vec::new();
+    let mut states = Vec::new();
     for (name, provider) in providers {
         let Some(transport) = transports.get(name) else {
             continue;
         };
         let mut limits = provider.rates().0.clone();
-        limits.extend(
-            settings
-                .rate
-                .iter()
-                .flat_map(|rates| rates.0.iter().copied()),
-        );
+        limits.extend(settings.rate.iter().flat_map(|rates| &rates.0).copied());
         let breaker = CircuitBreaker::new(settings.breaker.clone());
-        let now_us = clock.now_us();
-        let mut route = ProviderState::new(
-            Arc::clone(provider),
-            transport.clone(),
-            limits,
-            breaker,
-            now_us,
-        );
-        route.is_default = settings.default_provider.as_ref() == Some(name);
-        routes.push(route);
+        let (provider, transport) = (Arc::clone(provider), transport.clone());
+        let mut state = ProviderState::new(provider, transport, limits, breaker, now_us);
+        state.is_default = settings.default_provider.as_ref() == Some(name);
+        states.push(state);
     }
-    routes
+    states
 }
 
 #[cfg(test)]
@@ -353,22 +332,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reach_leaves_room_beside_the_error_and_does_not_change_with_every_breath() {
-        assert_eq!(fitting(MIN_TOLERANCE, 0), MIN_TOLERANCE);
-        assert_eq!(fitting(MIN_TOLERANCE, 2_500), MIN_TOLERANCE);
-        let far = fitting(MIN_TOLERANCE, 25_000);
+    fn tolerance_allows_for_the_error_and_seldom_changes() {
+        assert_eq!(tolerance_for(MIN_TOLERANCE, 0), MIN_TOLERANCE);
+        assert_eq!(tolerance_for(MIN_TOLERANCE, 2_500), MIN_TOLERANCE);
+        let far = tolerance_for(MIN_TOLERANCE, 25_000);
         assert_eq!(far, Duration::from_millis(56));
         for error_us in [24_000, 25_400] {
-            assert_eq!(fitting(far, error_us), far);
+            assert_eq!(tolerance_for(far, error_us), far);
         }
-        assert!(fitting(far, 26_000) > far);
-        assert_eq!(fitting(far, 1_000), MIN_TOLERANCE);
+        assert!(tolerance_for(far, 26_000) > far);
+        assert_eq!(tolerance_for(far, 1_000), MIN_TOLERANCE);
         for error_us in 0..100_000 {
-            let room_us = micros(fitting(MIN_TOLERANCE, error_us)) - 2 * error_us;
-            assert!(
-                (ROOM_US..=micros(MIN_TOLERANCE)).contains(&room_us),
-                "{error_us}"
-            );
+            let span_us = micros(tolerance_for(MIN_TOLERANCE, error_us)) - 2 * error_us;
+            let allowed = MIN_SPAN_US..=micros(MIN_TOLERANCE);
+            assert!(allowed.contains(&span_us), "{error_us}");
         }
     }
 }

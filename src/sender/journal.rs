@@ -1,5 +1,5 @@
-//! What a worker knows when it must end while the database cannot store it: it is written to a file, and the next
-//! worker on this host settles it before it does anything else.
+//! What a worker knows and the database cannot store when the worker must end: a file that the next
+//! worker on this host settles before anything else.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, BufWriter, Write};
@@ -9,79 +9,38 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::queue::{Settlement, Transition};
-use crate::sms::{Acceptance, Class, Failure, Timestamp};
+use crate::sms::{Failure, Timestamp};
 use crate::store::{Store, StoreError};
 
-/// A run of so many digits may be a phone number; those of reasons are not written.
-const PHONE: usize = 7;
+/// A run of this many digits in a reason may be a phone number, and is not written.
+const PHONE_DIGITS: usize = 7;
 
-/// Where the files of one database are.
+/// The journal files of one database.
 pub(super) struct Journal {
-    /// The first that can be written is used; all are looked through.
+    /// The first writable one is used; all are read.
     folders: Vec<PathBuf>,
-    /// What the names of its files begin with.
+    /// The start of every file name.
     prefix: String,
 }
 
-/// What one worker left.
-pub(super) struct Left {
+/// What one worker wrote.
+pub(super) struct JournalFile {
     pub(super) path: PathBuf,
-    /// By the database's clock: what was queued later is another message, whatever its number.
+    /// On the database's clock. A message that was queued later is another one, even with the same id.
     pub(super) written_at: Timestamp,
     pub(super) settlements: Vec<Settlement>,
 }
 
+/// The first line. Each further line is a [`Settlement`], which has neither phone nor text.
 #[derive(Serialize, Deserialize)]
 struct Head {
-    written_at: i64,
-}
-
-/// Neither phone nor text: the number of a message, its claim, and what came of it.
-#[derive(Serialize, Deserialize)]
-struct Entry {
-    id: i64,
-    claim: i64,
-    provider: String,
-    #[serde(flatten)]
-    result: Result,
-}
-
-#[derive(Serialize, Deserialize)]
-#[serde(tag = "result", rename_all = "snake_case")]
-enum Result {
-    Sent {
-        message_id: Option<String>,
-        segments: Option<i32>,
-        price: Option<String>,
-    },
-    Failed(Reason),
-    Refused(Reason),
-    FoundRejected(Reason),
-    Ready {
-        due_at: i64,
-        failure: Option<Reason>,
-        counted: bool,
-        in_doubt: bool,
-    },
-    Unknown(Reason),
-    Refunded,
-}
-
-#[derive(Serialize, Deserialize)]
-struct Reason {
-    class: Class,
-    code: Option<String>,
-    #[serde(rename = "reason")]
-    text: String,
+    written_at: Timestamp,
 }
 
 impl Journal {
-    /// Beside the file of an embedded database; of a server's in the user's state folder, or where the process
-    /// was started.
-    pub(super) async fn of(
-        store: &Store,
-        state_folder: Option<&Path>,
-    ) -> std::result::Result<Self, StoreError> {
+    /// Beside the file of an embedded database; for a server in the user's state folder, or in the
+    /// working directory.
+    pub(super) async fn of(store: &Store, state_folder: Option<&Path>) -> Result<Self, StoreError> {
         let file = store.file();
         let name = file
             .and_then(Path::file_name)
@@ -102,185 +61,107 @@ impl Journal {
         })
     }
 
-    /// Writes all of it or nothing, readable by its owner only; returns where.
+    /// Writes all settlements or none, readable by the owner only; returns the path.
     pub(super) fn write(
         &self,
         worker_id: i64,
         written_at: Timestamp,
-        settlements: &[Settlement],
+        mut settlements: Vec<Settlement>,
     ) -> io::Result<PathBuf> {
+        for settlement in &mut settlements {
+            if let Some(failure) = failure_of(&mut settlement.transition) {
+                failure.reason = without_phones(&failure.reason);
+            }
+        }
         let name = format!("{}{worker_id}.jsonl", self.prefix);
         let mut failed = io::Error::other("there is no folder to write to");
         for folder in &self.folders {
-            match write_to(&folder.join(&name), written_at, settlements) {
-                Ok(()) => return Ok(folder.join(&name)),
+            let path = folder.join(&name);
+            match write_to(&path, &Head { written_at }, &settlements) {
+                Ok(()) => return Ok(path),
                 Err(error) => failed = error,
             }
         }
         Err(failed)
     }
 
-    /// What earlier workers left. A file that cannot be read stays where it is.
-    pub(super) fn left(&self) -> Vec<Left> {
-        let files = self
-            .folders
-            .iter()
-            .filter_map(|folder| fs::read_dir(folder).ok());
-        let mut left = Vec::new();
-        for file in files.flatten().flatten() {
-            let name = file.file_name();
+    /// What earlier workers wrote. An unreadable file stays where it is.
+    pub(super) fn files(&self) -> Vec<JournalFile> {
+        let folders = self.folders.iter();
+        let entries = folders.filter_map(|folder| fs::read_dir(folder).ok());
+        let mut files = Vec::new();
+        for entry in entries.flatten().flatten() {
+            let name = entry.file_name();
             let name = name.to_string_lossy();
             if !name.starts_with(&self.prefix) || !name.ends_with(".jsonl") {
                 continue;
             }
-            match read(&file.path()) {
-                Ok(one) => left.push(one),
+            let path = entry.path();
+            match read(&path) {
+                Ok(file) => files.push(file),
                 Err(error) => {
-                    let path = file.path();
                     tracing::error!(path = %path.display(), %error, "the results that an earlier worker left cannot be read");
                 }
             }
         }
-        left
+        files
     }
 }
 
-fn write_to(path: &Path, written_at: Timestamp, settlements: &[Settlement]) -> io::Result<()> {
+fn write_to(path: &Path, head: &Head, settlements: &[Settlement]) -> io::Result<()> {
     if let Some(folder) = path.parent() {
-        DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(folder)?;
+        let mut builder = DirBuilder::new();
+        builder.recursive(true).mode(0o700).create(folder)?;
     }
     let part = path.with_extension("part");
     match fs::remove_file(&part) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
-    let file = OpenOptions::new()
+    let mut options = OpenOptions::new();
+    let file = options
         .write(true)
         .create_new(true)
         .mode(0o600)
         .open(&part)?;
     let mut out = BufWriter::new(file);
-    let head = Head {
-        written_at: written_at.as_millis(),
-    };
-    serde_json::to_writer(&mut out, &head)?;
+    serde_json::to_writer(&mut out, head)?;
     out.write_all(b"\n")?;
     for settlement in settlements {
-        serde_json::to_writer(&mut out, &Entry::of(settlement))?;
+        serde_json::to_writer(&mut out, settlement)?;
         out.write_all(b"\n")?;
     }
     out.into_inner()?.sync_all()?;
     fs::rename(&part, path)
 }
 
-fn read(path: &Path) -> io::Result<Left> {
+fn read(path: &Path) -> io::Result<JournalFile> {
     let mut lines = BufReader::new(File::open(path)?).lines();
     let head = lines.next().unwrap_or_else(|| Ok(String::new()))?;
     let head: Head = serde_json::from_str(&head)?;
     let mut settlements = Vec::new();
     for line in lines {
-        let entry: Entry = serde_json::from_str(&line?)?;
-        settlements.push(entry.settlement());
+        settlements.push(serde_json::from_str(&line?)?);
     }
-    Ok(Left {
+    Ok(JournalFile {
         path: path.to_owned(),
-        written_at: Timestamp::from_millis(head.written_at),
+        written_at: head.written_at,
         settlements,
     })
 }
 
-impl Entry {
-    fn of(settlement: &Settlement) -> Self {
-        let result = match &settlement.transition {
-            Transition::Sent(acceptance) => Result::Sent {
-                message_id: acceptance.message_id.clone(),
-                segments: acceptance.segments,
-                price: acceptance.price.clone(),
-            },
-            Transition::Failed(failure) => Result::Failed(Reason::of(failure)),
-            Transition::NotAdmitted(failure) => Result::Refused(Reason::of(failure)),
-            Transition::FoundRejected(failure) => Result::FoundRejected(Reason::of(failure)),
-            Transition::Ready {
-                due_at,
-                failure,
-                counted,
-                in_doubt,
-            } => Result::Ready {
-                due_at: due_at.as_millis(),
-                failure: failure.as_ref().map(Reason::of),
-                counted: *counted,
-                in_doubt: *in_doubt,
-            },
-            Transition::Unknown(failure) => Result::Unknown(Reason::of(failure)),
-            Transition::Refunded => Result::Refunded,
-        };
-        Self {
-            id: settlement.id,
-            claim: settlement.claim,
-            provider: settlement.provider.clone(),
-            result,
-        }
-    }
-
-    fn settlement(self) -> Settlement {
-        let transition = match self.result {
-            Result::Sent {
-                message_id,
-                segments,
-                price,
-            } => Transition::Sent(Acceptance {
-                message_id,
-                segments,
-                price,
-            }),
-            Result::Failed(reason) => Transition::Failed(reason.failure()),
-            Result::Refused(reason) => Transition::NotAdmitted(reason.failure()),
-            Result::FoundRejected(reason) => Transition::FoundRejected(reason.failure()),
-            Result::Ready {
-                due_at,
-                failure,
-                counted,
-                in_doubt,
-            } => Transition::Ready {
-                due_at: Timestamp::from_millis(due_at),
-                failure: failure.map(Reason::failure),
-                counted,
-                in_doubt,
-            },
-            Result::Unknown(reason) => Transition::Unknown(reason.failure()),
-            Result::Refunded => Transition::Refunded,
-        };
-        Settlement {
-            id: self.id,
-            claim: self.claim,
-            provider: self.provider,
-            transition,
-        }
+fn failure_of(transition: &mut Transition) -> Option<&mut Failure> {
+    match transition {
+        Transition::Failed(failure)
+        | Transition::NotAdmitted(failure)
+        | Transition::FoundRejected(failure)
+        | Transition::Unknown(failure) => Some(failure),
+        Transition::Ready { failure, .. } => failure.as_mut(),
+        Transition::Sent(_) | Transition::Refunded => None,
     }
 }
 
-impl Reason {
-    fn of(failure: &Failure) -> Self {
-        Self {
-            class: failure.class,
-            code: failure.code.clone(),
-            text: without_phones(&failure.reason),
-        }
-    }
-
-    fn failure(self) -> Failure {
-        Failure {
-            class: self.class,
-            code: self.code,
-            reason: self.text,
-        }
-    }
-}
-
-/// The sentence without what may be a phone number.
+/// Replaces what may be a phone number.
 fn without_phones(reason: &str) -> String {
     let mut kept = String::new();
     let mut digits = String::new();
@@ -289,7 +170,7 @@ fn without_phones(reason: &str) -> String {
             digits.push(letter);
             continue;
         }
-        let is_phone = digits.len() >= PHONE;
+        let is_phone = digits.len() >= PHONE_DIGITS;
         kept.push_str(if is_phone { "…" } else { &digits });
         digits.clear();
         kept.push(letter);
@@ -301,6 +182,7 @@ fn without_phones(reason: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sms::{Acceptance, Class};
     use std::os::unix::fs::PermissionsExt;
 
     #[test]
@@ -343,13 +225,13 @@ mod tests {
                 Transition::NotAdmitted(Failure::new(Class::Expired, "late")),
             ),
         ];
-        let written = journal.write(8, Timestamp::from_millis(77), &settlements);
+        let written = journal.write(8, Timestamp::from_millis(77), settlements.clone());
         let path = written.expect("written");
         let mode = fs::metadata(&path).expect("a file").permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
         let text = fs::read_to_string(&path).expect("a file");
         assert!(!text.contains("447400123456"), "{text}");
-        let mut left = journal.left();
+        let mut left = journal.files();
         let left = left.remove(0);
         assert_eq!((left.path, left.written_at.as_millis()), (path, 77));
         let mut expected = settlements;

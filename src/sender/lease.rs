@@ -1,5 +1,5 @@
-//! A worker's word that it lives. A heartbeat renews its lease; a worker whose own lease has run out
-//! starts nothing; and whoever is found dead has their messages parked as unknown.
+//! A worker's lease, renewed by its heartbeat. A worker whose lease has run out starts nothing, and the
+//! messages of a dead worker become unknown.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
@@ -14,14 +14,14 @@ use crate::sender::database::Database;
 use crate::sms::{Timestamp, millis};
 use crate::store::{NewWorker, StoreError, Worker};
 
-/// Trust in one's own lease ends this part of it before peers may take over.
+/// A worker stops trusting its lease this part of it before others may take over.
 const MARGIN: f64 = 0.1;
-/// So often a lease is renewed while it lasts.
+/// How often a lease is renewed before it ends.
 const BEATS: u32 = 3;
-/// After so many renewals in a row that failed, nothing more is started.
+/// After this many failed renewals in a row nothing is started.
 const MISSES: u32 = 2;
-/// The database's clock is looked at at every heartbeat, and so often between two.
-const LOOK: Duration = Duration::from_secs(2);
+/// How often the database's clock is read between two heartbeats.
+const CLOCK_INTERVAL: Duration = Duration::from_secs(2);
 
 /// One worker's lease.
 pub(super) struct Lease {
@@ -30,13 +30,13 @@ pub(super) struct Lease {
     length: Duration,
     concurrency: i32,
     worker_id: AtomicI64,
-    /// On the host's steady clock: nobody's setting of a clock makes a lease longer.
+    /// On the host's steady clock, so that a clock that is set does not make a lease longer.
     trusted_until_us: AtomicI64,
     missed: AtomicU32,
     is_given_up: AtomicBool,
-    /// In milliseconds: until a lease later no other worker is declared dead for its silence.
+    /// In milliseconds. For a lease from then on no worker is declared dead for its silence.
     patient_since: AtomicI64,
-    /// The id under which this worker was declared dead last.
+    /// The id under which this worker was last declared dead.
     forfeited: AtomicI64,
     /// Wakes the heartbeat early.
     wake: Notify,
@@ -85,8 +85,8 @@ impl Lease {
             && !self.clock.is_doubtful()
     }
 
-    /// Whether a request may start now for what was claimed under this id: after this worker was taken
-    /// for dead, what it had claimed before is no longer its own.
+    /// Whether a request that was claimed under this id may start now. Once a worker was declared dead,
+    /// its earlier claims are not valid.
     pub(super) fn covers(&self, worker_id: i64) -> bool {
         let covers = self.worker_id() == worker_id && self.holds();
         if !covers && self.clock.is_doubtful() {
@@ -99,42 +99,42 @@ impl Lease {
         self.length
     }
 
-    /// Another worker has declared this one dead under that id: nothing more is started under it, and
-    /// the heartbeat registers this worker anew at once.
+    /// Notes that another worker has declared this id dead: nothing more starts under it, and the
+    /// heartbeat registers this worker again at once.
     pub(super) fn forfeit(&self, worker_id: i64) {
         self.forfeited.store(worker_id, Ordering::Release);
         self.wake.notify_one();
     }
 
-    /// Starts nothing more, whatever the database says.
+    /// Ends the lease for this process, whatever the database says.
     pub(super) fn give_up(&self) {
         self.is_given_up.store(true, Ordering::Release);
     }
 
-    /// Renews the lease and keeps the clock, until it is dropped.
+    /// Renews the lease and follows the clock until the task is aborted.
     pub(super) async fn keep(self: Arc<Self>) {
         let between = self.length / BEATS;
         let mut beat_at = Instant::now() + between;
         loop {
             tokio::select! {
-                () = tokio::time::sleep(between.min(LOOK)) => {}
+                () = tokio::time::sleep(between.min(CLOCK_INTERVAL)) => {}
                 () = self.wake.notified() => {}
             }
             if self.clock.is_doubtful() {
-                // For all this worker knows its lease is over: nothing starts before it is renewed.
+                // The lease may be over: nothing starts before it is renewed.
                 self.missed.store(MISSES, Ordering::Release);
             }
-            match self.clock.look().await {
+            match self.clock.read().await {
                 Ok(false) => {}
                 Ok(true) => {
-                    tracing::warn!("the database's clock has jumped; every limit counts as full");
-                    // By the new time this worker may seem silent, and so may all others.
+                    tracing::warn!("the database's clock was set; every limit counts as full");
+                    // By the new time every worker may seem silent.
                     self.be_patient();
                     beat_at = Instant::now();
                 }
                 Err(error) => tracing::debug!(%error, "the database's clock could not be read"),
             }
-            // A host that was suspended finds its lease run out before it is time to renew it.
+            // After a suspend the lease is over before it is time to renew it.
             if Instant::now() < beat_at && self.holds() {
                 continue;
             }
@@ -152,12 +152,12 @@ impl Lease {
         let store = self.database.reach().await?;
         let now = self.clock.now();
         if !store.heartbeat(self.worker_id(), now).await? {
-            // Declared dead: what was claimed under the old id is parked; start anew under another.
+            // Declared dead: what was claimed under the old id is unknown. Continue under a new one.
             let new = new_worker(self.concurrency, self.length);
             let worker_id = store.register_worker(&new, now).await?;
             tracing::warn!(
                 worker_id,
-                "this worker had been declared dead and starts anew"
+                "this worker had been declared dead and starts again under a new id"
             );
             self.worker_id.store(worker_id, Ordering::Release);
         }
@@ -174,11 +174,11 @@ impl Lease {
         self.patient_since.store(now, Ordering::Release);
     }
 
-    /// Parks what dead workers were sending; returns how many messages that were.
-    pub(super) async fn bury_dead(&self) -> Result<u64, StoreError> {
+    /// Makes unknown what dead workers were sending; returns how many messages.
+    pub(super) async fn reclaim_dead(&self) -> Result<u64, StoreError> {
         let own = self.worker_id();
         let now = self.clock.now();
-        let mut parked = 0;
+        let mut reclaimed = 0;
         let store = self.database.reach().await?;
         for worker in store.worker_rows().await? {
             if worker.id == own {
@@ -193,9 +193,9 @@ impl Lease {
                 reason,
                 "a worker is dead"
             );
-            parked += store.park_dead(&worker, &reason, now).await?;
+            reclaimed += store.park_dead(&worker, &reason, now).await?;
         }
-        Ok(parked)
+        Ok(reclaimed)
     }
 
     fn is_dead(&self, worker: &Worker, now: Timestamp) -> Option<String> {
@@ -206,14 +206,14 @@ impl Lease {
         if process_of(worker).is_gone() {
             return Some(format!("{who} died while sending"));
         }
-        // A worker keeps to its own lease, whatever this one's is.
+        // Each worker has its own lease.
         let patient_since = self.patient_since.load(Ordering::Acquire);
         let silent_since = worker.heartbeat_at.max(patient_since);
         let is_silent = now.as_millis().saturating_sub(silent_since) > worker.lease_ms;
         is_silent.then(|| format!("{who} fell silent while sending"))
     }
 
-    /// Ends the lease after everything was settled.
+    /// Removes the worker after everything was settled.
     pub(super) async fn end(&self) -> Result<(), StoreError> {
         let store = self.database.reach().await?;
         store.remove_worker(self.worker_id()).await
@@ -226,7 +226,7 @@ impl Lease {
     }
 }
 
-/// This process as a worker, so that others on its host can tell whether it still runs.
+/// This process as a worker, so that others on its host can check whether it still runs.
 fn new_worker(concurrency: i32, lease: Duration) -> NewWorker {
     let process = ProcessIdentity::current();
     NewWorker {

@@ -1,5 +1,5 @@
-//! Asking a provider what became of messages of which nobody knows whether it took them: when to ask, one
-//! question at a time, and what the answer means for the message.
+//! Status lookups: asks a provider what became of unknown messages, one after the other, and settles
+//! them by its answers.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -12,39 +12,40 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::SendError;
-use super::campaign_state::note_outcomes;
 use super::dispatcher::Dispatcher;
 use super::request::Transport;
+use super::results;
 use crate::phone::Phone;
 use crate::provider::{Answers, Attempt, Lookup, LookupResult, Message, Provider, RequestContext};
 use crate::queue::{Settlement, Transition};
 use crate::sms::{Class, Failure, Outcome, Sms, Timestamp};
 use crate::store::{CampaignStatus, CampaignStop, Due, Unknown};
 
-/// A round of questions takes about so long, and has at most so many.
-const ROUND: Duration = Duration::from_secs(5);
-const MOST: u32 = 16;
-/// Of a message that was in doubt before, only the claim's moment is known: the request started within so long.
-const HELD: Duration = Duration::from_secs(60);
-/// A question that had no answer is not repeated sooner.
-const AGAIN: Duration = Duration::from_secs(1);
-/// Of more messages than this the worker does not remember since when they are unknown.
+/// A series of lookups takes about this long, and has at most this many.
+const SERIES: Duration = Duration::from_secs(5);
+const MAX_SERIES: u32 = 16;
+/// The longest time from a claim to its request. Of a message that was in doubt before, only the claim's
+/// time is known.
+const MAX_HOLD: Duration = Duration::from_secs(60);
+/// A lookup without an answer is not repeated sooner.
+const RETRY: Duration = Duration::from_secs(1);
+/// How many unknown messages are remembered with the time at which they became unknown.
 const REMEMBERED: usize = 100_000;
 
 /// The messages that this worker made unknown, and that still are.
-struct Remembered {
-    most: usize,
-    /// By message: since when, by a clock that nobody sets.
+struct OwnUnknown {
+    max: usize,
+    /// By message: since when, on the host's clock.
     since: HashMap<i64, Instant>,
-    /// How many more there are, and since when there are more.
+    /// How many more there are, and since when.
     beyond: u64,
     full_since: Timestamp,
 }
 
-impl Remembered {
-    fn new(most: usize) -> Self {
+impl OwnUnknown {
+    fn new(max: usize) -> Self {
         Self {
-            most,
+            max,
             since: HashMap::new(),
             beyond: 0,
             full_since: Timestamp::default(),
@@ -52,7 +53,7 @@ impl Remembered {
     }
 
     fn add(&mut self, id: i64, now: Timestamp) {
-        if self.since.len() < self.most {
+        if self.since.len() < self.max {
             self.since.insert(id, Instant::now());
             return;
         }
@@ -62,7 +63,7 @@ impl Remembered {
         self.beyond += 1;
     }
 
-    /// The message is unknown no more. True if it was one of these.
+    /// Returns whether the message was one of these.
     fn remove(&mut self, id: i64, unknown_at: Option<Timestamp>) -> bool {
         if self.since.remove(&id).is_some() {
             return true;
@@ -73,72 +74,72 @@ impl Remembered {
     }
 }
 
-/// What came of a question.
-pub(super) struct Answered {
-    question: Question,
-    asked_at: Timestamp,
-    said: Said,
-}
-
-enum Said {
-    Answers(Vec<Response<Bytes>>),
-    /// No answer came.
-    Nothing,
-    /// There is no request for it.
-    CannotAsk,
-}
-
-/// What the tasks that ask tell the dispatcher.
-pub(super) enum Heard {
-    Answered(usize, Box<Answered>),
-    /// The round of this route's questions is over; the next may begin then.
-    Over(usize, Instant),
-}
-
+/// The message to look up.
 struct Question {
     unknown: Unknown,
     message: Message,
     campaign_id: i64,
     attempt: Attempt,
-    /// From then on the provider knows all that it will ever know of it.
+    /// From then on the provider knows everything about it.
     known_at: Timestamp,
-    /// How long this worker knows it to be unknown.
+    /// For how long this worker has known it to be unknown.
     waited: Option<Duration>,
 }
 
-/// All questions of a worker.
+/// A finished lookup.
+pub(super) struct Answered {
+    question: Question,
+    asked_at: Timestamp,
+    answer: Answer,
+}
+
+enum Answer {
+    Responses(Vec<Response<Bytes>>),
+    NoResponse,
+    /// There is no request for this message.
+    Unsupported,
+}
+
+/// What a series of lookups reports to the dispatcher, with the index of its provider.
+pub(super) enum LookupEvent {
+    Answered(usize, Box<Answered>),
+    /// The series is over; the next one may begin then.
+    Over(usize, Instant),
+}
+
+/// All status lookups of a worker.
 pub(super) struct StatusLookups {
-    remembered: Remembered,
-    /// Routes that are being asked.
+    own: OwnUnknown,
+    /// Providers with a series.
     busy: Vec<usize>,
-    /// When each route may be asked next.
+    /// When each provider's next series may begin.
     free_at: HashMap<usize, Instant>,
-    tell: mpsc::UnboundedSender<Heard>,
-    pub(super) heard: mpsc::UnboundedReceiver<Heard>,
-    /// Findings that wait for the next round.
+    sender: mpsc::UnboundedSender<LookupEvent>,
+    pub(super) events: mpsc::UnboundedReceiver<LookupEvent>,
+    /// Settlements for the next commit.
     pub(super) found: Vec<Settlement>,
-    /// Campaigns that must not go on, by what was found.
-    pub(super) campaign_stops: Vec<CampaignStop>,
-    /// Since when nothing else is to be done.
+    /// Campaigns to halt in the next commit.
+    pub(super) stops: Vec<CampaignStop>,
+    /// Since when nothing else is left to do.
     waits_since: Option<Timestamp>,
 }
 
 impl StatusLookups {
     pub(super) fn new() -> Self {
-        let (tell, heard) = mpsc::unbounded_channel();
+        let (sender, events) = mpsc::unbounded_channel();
         Self {
-            remembered: Remembered::new(REMEMBERED),
+            own: OwnUnknown::new(REMEMBERED),
             busy: Vec::new(),
             free_at: HashMap::new(),
-            tell,
-            heard,
+            sender,
+            events,
             found: Vec::new(),
-            campaign_stops: Vec::new(),
+            stops: Vec::new(),
             waits_since: None,
         }
     }
 
-    /// Remembers what became of a message, if its provider can be asked.
+    /// Remembers a message that became unknown, if its provider can be asked.
     pub(super) fn note(
         &mut self,
         provider: &Provider,
@@ -146,34 +147,24 @@ impl StatusLookups {
         transition: &Transition,
         now: Timestamp,
     ) {
-        if matches!(transition, Transition::Unknown(_)) && provider.capabilities().lookup.is_some()
-        {
-            self.remembered.add(sms.id, now);
+        let can_lookup = provider.capabilities().lookup.is_some();
+        if matches!(transition, Transition::Unknown(_)) && can_lookup {
+            self.own.add(sms.id, now);
         }
     }
-
-    pub(super) fn is_busy(&self, route: usize) -> bool {
-        self.busy.contains(&route)
-    }
 }
 
-/// When its attempt had ended at the latest.
-fn ended_at(unknown: &Unknown, provider: &Provider) -> Timestamp {
-    let by_claim = || claimed_at(unknown).plus(provider.timeout() + HELD);
-    unknown_at(unknown).unwrap_or_else(by_claim)
-}
-
-/// So long after an attempt its provider has said what it can say.
-pub(super) fn patience(lookup: &Lookup) -> Duration {
+/// How long after an attempt the provider knows everything about it.
+fn settling_time(lookup: &Lookup) -> Duration {
     lookup.absent_after.unwrap_or(lookup.after * 4)
 }
 
 /// The longest that a run waits for answers when all else is done.
-fn longest(lookup: &Lookup, provider: &Provider) -> Duration {
-    patience(lookup) + provider.timeout() + HELD + AGAIN
+fn longest_wait(lookup: &Lookup, provider: &Provider) -> Duration {
+    settling_time(lookup) + provider.timeout() + MAX_HOLD + RETRY
 }
 
-/// When to ask again: ever more rarely, once when the provider must know, and then not in this run.
+/// When to ask again: at growing intervals, once when the provider must know, and then not in this run.
 fn next_at(
     lookup: &Lookup,
     provider: &Provider,
@@ -181,11 +172,11 @@ fn next_at(
     now: Timestamp,
 ) -> Timestamp {
     let age = now.since(claimed_at);
-    let known_at = ended_at.plus(patience(lookup));
+    let known_at = ended_at.plus(settling_time(lookup));
     if now < known_at {
         claimed_at.plus(age.max(lookup.after) * 2).min(known_at)
     } else {
-        now.plus(age.max(longest(lookup, provider)) * 2)
+        now.plus(age.max(longest_wait(lookup, provider)) * 2)
     }
 }
 
@@ -198,55 +189,53 @@ fn unknown_at(unknown: &Unknown) -> Option<Timestamp> {
 }
 
 impl Dispatcher {
-    /// Asks the providers for what is due, each at its own pace.
-    pub(super) async fn inquire(&mut self) -> Result<(), SendError> {
-        for index in 0..self.routes.len() {
-            let provider = Arc::clone(&self.routes[index].provider);
+    /// Starts a series of lookups at each provider that has unknown messages due and is idle.
+    pub(super) async fn start_lookups(&mut self) -> Result<(), SendError> {
+        for index in 0..self.providers.len() {
+            let provider = Arc::clone(&self.providers[index].provider);
             let Some(lookup) = provider.capabilities().lookup else {
                 continue;
             };
-            if self.is_stopping() || self.inquiry.is_busy(index) {
+            if self.is_stopping() || self.lookups.busy.contains(&index) {
                 continue;
             }
-            let spacing = spacing(&lookup);
-            let free_at = self.inquiry.free_at.get(&index).copied();
-            let free_at = free_at.unwrap_or_else(Instant::now);
-            if free_at > Instant::now() + ROUND {
+            let now = Instant::now();
+            let free_at = self.lookups.free_at.get(&index).copied().unwrap_or(now);
+            if free_at > now + SERIES {
                 continue;
             }
             let questions = self.questions(index, &provider, &lookup).await?;
             if questions.is_empty() {
                 continue;
             }
-            let begins_at = free_at.max(Instant::now());
-            self.inquiry.busy.push(index);
-            let tell = self.inquiry.tell.clone();
+            self.lookups.busy.push(index);
+            let events = self.lookups.sender.clone();
             let clock = Arc::clone(&self.clock);
-            let transport = self.routes[index].transport.clone();
+            let transport = self.providers[index].transport.clone();
             self.tasks.spawn(async move {
-                let mut pace = RequestPacing {
-                    next_at: begins_at,
-                    spacing,
+                let mut pacing = Pacing {
+                    next_at: free_at.max(Instant::now()),
+                    spacing: spacing(&lookup),
                 };
                 for question in questions {
-                    tokio::time::sleep_until(pace.next_at).await;
+                    tokio::time::sleep_until(pacing.next_at).await;
                     let asked_at = clock.now();
-                    let said = ask(&provider, &transport, asked_at, &question, &mut pace).await;
-                    let answered = Answered {
+                    let answer = ask(&provider, &transport, asked_at, &question, &mut pacing).await;
+                    let answered = Box::new(Answered {
                         question,
                         asked_at,
-                        said,
-                    };
-                    // A clerk that is gone has no use for it.
-                    drop(tell.send(Heard::Answered(index, Box::new(answered))));
+                        answer,
+                    });
+                    // Without a dispatcher no one needs the answer.
+                    drop(events.send(LookupEvent::Answered(index, answered)));
                 }
-                drop(tell.send(Heard::Over(index, pace.next_at)));
+                drop(events.send(LookupEvent::Over(index, pacing.next_at)));
             });
         }
         Ok(())
     }
 
-    /// What is to be asked of a provider now; nobody else asks for it meanwhile.
+    /// The messages to look up now. They are leased: no other worker asks for them meanwhile.
     async fn questions(
         &self,
         index: usize,
@@ -254,37 +243,39 @@ impl Dispatcher {
         lookup: &Lookup,
     ) -> Result<Vec<Question>, SendError> {
         let now = self.clock.now();
-        let fitting = ROUND.as_millis() / spacing(lookup).as_millis().max(1);
-        let most = u32::try_from(fitting).unwrap_or(MOST).clamp(1, MOST) as usize;
+        let fitting = SERIES.as_millis() / spacing(lookup).as_millis().max(1);
+        let max = u32::try_from(fitting).unwrap_or(MAX_SERIES);
+        let max = max.clamp(1, MAX_SERIES) as usize;
         let mut questions = Vec::new();
-        let lines = self.routes[index].lines.iter();
-        for line in lines.filter(|line| line.is_active()) {
+        let campaigns = self.providers[index].campaigns.iter();
+        for state in campaigns.filter(|state| state.is_active()) {
+            let campaign = &state.campaign;
             let due = Due {
-                campaign_id: line.campaign.id,
+                campaign_id: campaign.id,
                 by: now,
                 claimed_by: now.minus(lookup.after),
             };
-            let limit = i64::try_from(most - questions.len()).unwrap_or_default();
+            let limit = i64::try_from(max - questions.len()).unwrap_or_default();
             for unknown in self.database.reach().await?.unknown_due(due, limit).await? {
                 let attempt = Attempt {
                     started_after: claimed_at(&unknown),
                     started_before: unknown_at(&unknown),
                 };
-                let ended_at = ended_at(&unknown, provider);
+                let latest_end = claimed_at(&unknown).plus(provider.timeout() + MAX_HOLD);
+                let ended_at = unknown_at(&unknown).unwrap_or(latest_end);
                 let until = next_at(lookup, provider, (attempt.started_after, ended_at), now);
-                let store = self.database.reach().await?;
-                if !store.postpone_unknown(&unknown, until).await? {
+                if !self.postpone(&unknown, until).await? {
                     continue;
                 }
-                let Some(message) = self.message(&unknown, line.campaign.sender.as_ref()) else {
+                let Some(message) = self.message(&unknown, campaign.sender.as_ref()) else {
                     continue;
                 };
-                let since = self.inquiry.remembered.since.get(&unknown.id);
+                let since = self.lookups.own.since.get(&unknown.id);
                 questions.push(Question {
                     message,
-                    campaign_id: line.campaign.id,
+                    campaign_id: campaign.id,
                     attempt,
-                    known_at: ended_at.plus(patience(lookup)),
+                    known_at: ended_at.plus(settling_time(lookup)),
                     waited: since.map(Instant::elapsed),
                     unknown: Unknown {
                         due_at: until.as_millis(),
@@ -292,11 +283,16 @@ impl Dispatcher {
                     },
                 });
             }
-            if questions.len() >= most {
+            if questions.len() >= max {
                 break;
             }
         }
         Ok(questions)
+    }
+
+    async fn postpone(&self, unknown: &Unknown, until: Timestamp) -> Result<bool, SendError> {
+        let store = self.database.reach().await?;
+        Ok(store.postpone_unknown(unknown, until).await?)
     }
 
     fn message(&self, unknown: &Unknown, from: Option<&String>) -> Option<Message> {
@@ -309,47 +305,44 @@ impl Dispatcher {
         })
     }
 
-    /// Takes up what a provider said, and what else was said meanwhile.
-    pub(super) async fn hear(&mut self, first: Heard) {
-        let mut heard = Some(first);
-        while let Some(one) = heard {
+    /// Settles by an answer, and by those that came meanwhile.
+    pub(super) async fn take_lookups(&mut self, first: LookupEvent) {
+        let mut event = Some(first);
+        while let Some(one) = event {
             match one {
-                Heard::Over(index, free_at) => {
-                    self.inquiry.free_at.insert(index, free_at);
-                    self.inquiry.busy.retain(|busy| *busy != index);
+                LookupEvent::Over(index, free_at) => {
+                    self.lookups.free_at.insert(index, free_at);
+                    self.lookups.busy.retain(|busy| *busy != index);
                 }
-                Heard::Answered(index, answered) => {
+                LookupEvent::Answered(index, answered) => {
                     if let Err(error) = self.settle_answered(index, *answered).await {
-                        // It stays unknown, and is asked for again.
-                        tracing::warn!(%error, "what a provider said of a message could not be kept");
+                        // The message stays unknown, and is looked up again.
+                        tracing::warn!(%error, "the result of a status lookup could not be stored");
                     }
                 }
             }
-            heard = self.inquiry.heard.try_recv().ok();
+            event = self.lookups.events.try_recv().ok();
         }
     }
 
-    async fn settle_answered(
-        &mut self,
-        index: usize,
-        Answered {
+    async fn settle_answered(&mut self, index: usize, answered: Answered) -> Result<(), SendError> {
+        let Answered {
             question,
             asked_at,
-            said,
-        }: Answered,
-    ) -> Result<(), SendError> {
+            answer,
+        } = answered;
         let now = self.clock.now();
-        let provider = Arc::clone(&self.routes[index].provider);
+        let provider = Arc::clone(&self.providers[index].provider);
         let Some(lookup) = provider.capabilities().lookup else {
             return Ok(());
         };
-        let mut is_sending = false;
-        let finding = match said {
-            Said::Answers(responses) => {
-                // In this order: one that is settled meanwhile is among the others.
+        let mut is_other_sending = false;
+        let result = match answer {
+            Answer::Responses(responses) => {
+                // In this order: a message that is settled meanwhile is among the others.
                 let unsettled = self.unsettled(&provider, &question, &responses).await?;
                 let others = self.others(&provider, &question, &responses).await?;
-                is_sending = unsettled.iter().any(|(is_sending, _)| *is_sending);
+                is_other_sending = unsettled.iter().any(|(is_sending, _)| *is_sending);
                 let texts: Vec<String> = unsettled.into_iter().map(|(_, text)| text).collect();
                 let answers = Answers {
                     responses: &responses,
@@ -358,21 +351,20 @@ impl Dispatcher {
                     unsettled: &texts,
                 };
                 let found = provider.found(&question.message, question.attempt, &answers);
-                waited(found, &question, &lookup)
+                confirm_absence(found, &question, &lookup)
             }
-            Said::Nothing => {
-                let until = now.plus(lookup.after.max(AGAIN));
-                let store = self.database.reach().await?;
-                store.postpone_unknown(&question.unknown, until).await?;
+            Answer::NoResponse => {
+                let until = now.plus(lookup.after.max(RETRY));
+                self.postpone(&question.unknown, until).await?;
                 return Ok(());
             }
-            Said::CannotAsk => {
+            Answer::Unsupported => {
                 LookupResult::Unclear(Failure::new(Class::Unknown, "it cannot be asked for"))
             }
         };
-        let is_over = asked_at >= question.known_at;
-        let never_had = finding == LookupResult::Absent;
-        match finding {
+        let is_last = asked_at >= question.known_at;
+        let is_absent = result == LookupResult::Absent;
+        match result {
             LookupResult::Found(acceptance) => {
                 self.forget(&question.unknown);
                 self.progress.sent.fetch_add(1, Ordering::Relaxed);
@@ -387,28 +379,26 @@ impl Dispatcher {
                     .await;
             }
             // It may be clear once the other message is settled.
-            LookupResult::Unclear(_) if is_sending => {
-                let until = now.plus(AGAIN);
-                let store = self.database.reach().await?;
-                store.postpone_unknown(&question.unknown, until).await?;
+            LookupResult::Unclear(_) if is_other_sending => {
+                self.postpone(&question.unknown, now.plus(RETRY)).await?;
                 return Ok(());
             }
-            LookupResult::TooSoon(left) if is_over => {
-                let until = now.plus(left + AGAIN);
-                let store = self.database.reach().await?;
-                store.postpone_unknown(&question.unknown, until).await?;
+            LookupResult::TooSoon(left) if is_last => {
+                let until = now.plus(left + RETRY);
+                self.postpone(&question.unknown, until).await?;
             }
             _ => {}
         }
-        let started_after = question.attempt.started_after;
-        if never_had || is_over && self.may_resend(index, started_after, now) {
-            self.ready(&question.unknown, !never_had, now).await?;
+        let resend_before = self.resend_before(index, question.attempt.started_after);
+        let may_resend = resend_before.is_some_and(|before| now < before);
+        if is_absent || is_last && may_resend {
+            self.requeue(&question.unknown, !is_absent, now).await?;
         }
         Ok(())
     }
 
-    /// Other messages to the same phone of which one may be what the provider lists: whether they are being sent, and
-    /// their texts.
+    /// Other messages to the same phone that may be the one which the provider lists: whether they are
+    /// being sent, and their texts.
     async fn unsettled(
         &self,
         provider: &Provider,
@@ -437,14 +427,14 @@ impl Dispatcher {
         let store = self.database.reach().await?;
         let sent = store.ids_sent(provider.name(), &ids).await?;
         let region = self.settings.default_region;
-        let is_its = |phone: &str| {
+        let is_same = |phone: &str| {
             Phone::parse(phone, region).is_ok_and(|phone| phone == question.message.phone)
         };
-        let its = sent.into_iter().filter(|(_, phone)| is_its(phone));
-        Ok(its.map(|(id, _)| id).collect())
+        let same = sent.into_iter().filter(|(_, phone)| is_same(phone));
+        Ok(same.map(|(id, _)| id).collect())
     }
 
-    /// What the provider's own entry says of a message that it did not accept, as its answer would have.
+    /// Handles a message that the provider lists as not accepted, as its answer would have been.
     async fn settle_not_accepted(
         &mut self,
         index: usize,
@@ -452,31 +442,27 @@ impl Dispatcher {
         outcome: Outcome,
         now: Timestamp,
     ) -> Result<(), SendError> {
-        let provider = Arc::clone(&self.routes[index].provider);
-        let name = provider.name();
-        let why = self.routes[index]
-            .line(question.campaign_id)
-            .and_then(|line| {
-                let why = match &outcome {
-                    Outcome::AccountError { failure, .. } => {
-                        let reason = format!("`{name}` refuses the account: {}", failure.reason);
-                        Some((CampaignStatus::Stopped, reason))
-                    }
-                    outcome => note_outcomes(line, &provider, std::slice::from_ref(outcome)),
-                };
-                let (state, reason) = why.filter(|_| line.is_active())?;
-                Some((state, reason))
-            });
+        let provider = Arc::clone(&self.providers[index].provider);
+        let mut stop = None;
+        if let Some(campaign) = self.providers[index].campaign(question.campaign_id) {
+            let halt = match &outcome {
+                Outcome::AccountError { failure, .. } => {
+                    let (name, why) = (provider.name(), &failure.reason);
+                    let reason = format!("`{name}` refuses the account: {why}");
+                    Some((CampaignStatus::Stopped, reason))
+                }
+                outcome => campaign.note_outcomes(&provider, std::slice::from_ref(outcome)),
+            };
+            let halt = halt.filter(|_| campaign.is_active());
+            stop = halt.map(|(state, reason)| results::stop(campaign, state, reason));
+        }
         let retry = &self.settings.retry;
         let wait = match outcome {
             Outcome::Rejected(failure) => {
                 self.forget(&question.unknown);
                 self.progress.failed.fetch_add(1, Ordering::Relaxed);
-                self.settle(
-                    &provider,
-                    &question.unknown,
-                    Transition::FoundRejected(failure),
-                );
+                let transition = Transition::FoundRejected(failure);
+                self.settle(&provider, &question.unknown, transition);
                 None
             }
             Outcome::Deferred { retry_after, .. } => Some(retry_after.unwrap_or(retry.max_wait)),
@@ -486,23 +472,15 @@ impl Dispatcher {
             _ => Some(Duration::ZERO),
         };
         if let Some(wait) = wait {
-            self.ready(&question.unknown, false, now.plus(wait)).await?;
+            self.requeue(&question.unknown, false, now.plus(wait))
+                .await?;
         }
-        if let Some((state, reason)) = why {
-            if let Some(line) = self.routes[index].line(question.campaign_id) {
-                line.halt(state, Some(reason.clone()));
-            }
-            self.inquiry.campaign_stops.push(CampaignStop {
-                campaign_id: question.campaign_id,
-                state,
-                reason,
-            });
-        }
+        self.lookups.stops.extend(stop);
         Ok(())
     }
 
     fn settle(&mut self, provider: &Provider, unknown: &Unknown, transition: Transition) {
-        self.inquiry.found.push(Settlement {
+        self.lookups.found.push(Settlement {
             id: unknown.id,
             claim: unknown.claim,
             provider: provider.name().to_owned(),
@@ -510,51 +488,50 @@ impl Dispatcher {
         });
     }
 
-    /// Puts it back into the queue.
-    async fn ready(
+    async fn requeue(
         &mut self,
         unknown: &Unknown,
         in_doubt: bool,
         due_at: Timestamp,
     ) -> Result<(), SendError> {
-        let most = self.settings.retry.max_attempts;
+        let max_attempts = self.settings.retry.max_attempts;
         let one = (unknown.id, unknown.claim);
         let store = self.database.reach().await?;
-        if store.ready_unknown(one, in_doubt, most, due_at).await? {
+        let is_queued = store.ready_unknown(one, in_doubt, max_attempts, due_at);
+        if is_queued.await? {
             self.forget(unknown);
             self.progress.retried.fetch_add(1, Ordering::Relaxed);
         }
         Ok(())
     }
 
-    /// It is unknown no more.
+    /// Notes that the message is no longer unknown.
     fn forget(&mut self, unknown: &Unknown) {
-        let unknown_at = unknown_at(unknown);
-        if self.inquiry.remembered.remove(unknown.id, unknown_at) {
+        if self.lookups.own.remove(unknown.id, unknown_at(unknown)) {
             self.progress.unknown.fetch_sub(1, Ordering::Relaxed);
         }
     }
 
-    /// Whether there is still something to ask before the run ends; says so.
-    pub(super) async fn awaits_answers(&mut self) -> Result<bool, SendError> {
+    /// Whether there is still something to look up before the run ends; tells the operator.
+    pub(super) async fn waits_for_lookups(&mut self) -> Result<bool, SendError> {
         let now = self.clock.now();
-        let since = *self.inquiry.waits_since.get_or_insert(now);
-        for route in &self.routes {
-            let Some(lookup) = route.provider.capabilities().lookup else {
+        let since = *self.lookups.waits_since.get_or_insert(now);
+        for state in &self.providers {
+            let Some(lookup) = state.provider.capabilities().lookup else {
                 continue;
             };
-            let until = since.plus(longest(&lookup, &route.provider));
+            let until = since.plus(longest_wait(&lookup, &state.provider));
             if now >= until {
                 continue;
             }
-            for line in route.lines.iter().filter(|line| line.is_active()) {
+            for campaign in state.campaigns.iter().filter(|state| state.is_active()) {
                 let due = Due {
-                    campaign_id: line.campaign.id,
+                    campaign_id: campaign.campaign.id,
                     by: until,
                     claimed_by: until.minus(lookup.after),
                 };
                 if self.database.reach().await?.is_unknown_due(due).await? {
-                    let name = route.provider.name();
+                    let name = state.provider.name();
                     let left = until.since(now).as_secs();
                     self.progress.set_note(Some(format!(
                         "`{name}` is asked what became of messages it may have taken: for up to {left} s; \
@@ -564,20 +541,20 @@ impl Dispatcher {
                 }
             }
         }
-        // Questions on the way may still be answered.
-        Ok(!self.inquiry.busy.is_empty() && now < since.plus(ROUND))
+        // Running lookups may still be answered.
+        Ok(!self.lookups.busy.is_empty() && now < since.plus(SERIES))
     }
 
     /// There is something else to do.
-    pub(super) fn awaits_no_answers(&mut self) {
-        if self.inquiry.waits_since.take().is_some() {
+    pub(super) fn stop_waiting_for_lookups(&mut self) {
+        if self.lookups.waits_since.take().is_some() {
             self.progress.set_note(None);
         }
     }
 }
 
-/// When the next request may be made.
-struct RequestPacing {
+/// When the next lookup request may be made.
+struct Pacing {
     next_at: Instant,
     spacing: Duration,
 }
@@ -587,45 +564,45 @@ async fn ask(
     transport: &Transport,
     asked_at: Timestamp,
     question: &Question,
-    pace: &mut RequestPacing,
-) -> Said {
-    // What the answer means is judged by when it was asked for: what came since it may not know.
+    pacing: &mut Pacing,
+) -> Answer {
+    // The answer is judged by this instant: the provider may not know what happened since.
     let context = RequestContext {
         now: asked_at,
         nonce: rand::random(),
     };
     let requests = provider.lookup(&question.message, question.attempt, &context);
     let Some(Ok(requests)) = requests else {
-        return Said::CannotAsk;
+        return Answer::Unsupported;
     };
     let mut responses = Vec::with_capacity(requests.len());
     for request in requests {
-        tokio::time::sleep_until(pace.next_at).await;
-        pace.next_at = pace.next_at.max(Instant::now()) + pace.spacing;
-        match transport.ask(request).await {
+        tokio::time::sleep_until(pacing.next_at).await;
+        pacing.next_at = pacing.next_at.max(Instant::now()) + pacing.spacing;
+        match transport.lookup(request).await {
             Ok(response) => responses.push(response),
-            Err(_) => return Said::Nothing,
+            Err(_) => return Answer::NoResponse,
         }
     }
-    Said::Answers(responses)
+    Answer::Responses(responses)
 }
 
-/// Absence is believed only if this worker, where it saw the attempt, has itself waited for long enough: the
-/// database's clock may have been set since.
-fn waited(finding: LookupResult, question: &Question, lookup: &Lookup) -> LookupResult {
-    let (LookupResult::Absent, Some(waited)) = (&finding, question.waited) else {
-        return finding;
+/// "Absent" counts only if this worker, where it sent the message, has waited long enough on the host's
+/// own clock: the database's may have been set since.
+fn confirm_absence(result: LookupResult, question: &Question, lookup: &Lookup) -> LookupResult {
+    let (LookupResult::Absent, Some(waited)) = (&result, question.waited) else {
+        return result;
     };
-    match lookup
+    let left = lookup
         .absent_after
-        .and_then(|span| span.checked_sub(waited))
-    {
+        .and_then(|span| span.checked_sub(waited));
+    match left {
         Some(left) if !left.is_zero() => LookupResult::TooSoon(left),
-        _ => finding,
+        _ => result,
     }
 }
 
-/// Between two questions, so that no window ever holds too many.
+/// The time between two lookups, so that no window ever holds too many.
 fn spacing(lookup: &Lookup) -> Duration {
     let rates = lookup.rate.0.iter();
     let spans = rates.map(|rate| rate.window / rate.limit.get());
@@ -639,15 +616,15 @@ mod tests {
     #[test]
     fn unknown_messages_beyond_the_remembered_are_counted() {
         let at = Timestamp::from_millis;
-        let mut remembered = Remembered::new(2);
+        let mut own = OwnUnknown::new(2);
         for id in 1..=4 {
-            remembered.add(id, at(id * 10));
+            own.add(id, at(id * 10));
         }
-        // Another run's, from before.
-        assert!(!remembered.remove(9, Some(at(5))));
+        // From an earlier run.
+        assert!(!own.remove(9, Some(at(5))));
         for id in [4, 1, 3, 2] {
-            assert!(remembered.remove(id, Some(at(id * 10))), "{id}");
+            assert!(own.remove(id, Some(at(id * 10))), "{id}");
         }
-        assert!(!remembered.remove(4, Some(at(40))));
+        assert!(!own.remove(4, Some(at(40))));
     }
 }

@@ -1,5 +1,5 @@
-//! What the clerk does between rounds: it looks at what others change, buries dead workers, and finds
-//! out whether anything is left to do.
+//! What the dispatcher does once a second: reads what others changed, reclaims dead workers' messages,
+//! fails what expires, and finds out whether anything is left to do.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,41 +10,40 @@ use tokio::time::Instant;
 
 use super::campaign_state::CampaignState;
 use super::commit::DATABASE_PATIENCE;
-use super::dispatcher::{Dispatcher, UPKEEP};
+use super::dispatcher::{Dispatcher, TICK};
 use super::provider_state::ProviderState;
 use super::{Ended, OnUnknown, SendError};
 use crate::provider::Writes;
 use crate::sms::Timestamp;
 use crate::store::{Campaign, CampaignStatus};
 
-/// So many times in a row some old starts are forgotten.
-const FORGETTING: u32 = 10;
-/// Of closed windows' queues at most so many chunks are looked through between two rounds.
-const EXPIRING: u32 = 10;
-/// Who has nothing to send for so long waits for its hour.
-const WORTH_SAYING: Duration = Duration::from_secs(5);
+/// How many chunks of old starts per recipient are removed at a time.
+const PRUNED_CHUNKS: u32 = 10;
+/// How many chunks of expiring messages are looked through at a time.
+const EXPIRED_CHUNKS: u32 = 10;
+/// The operator is told of a wait that is longer than this.
+const NOTED_WAIT: Duration = Duration::from_secs(5);
 
 impl Dispatcher {
-    pub(super) async fn upkeep_unless_away(&mut self) {
-        let kept = match self.upkeep(false).await {
-            Ok(()) => self.release_orphans().await,
-            Err(error) => Err(error),
-        };
-        let kept = match kept {
-            Ok(()) => self.inquire().await,
-            Err(error) => Err(error),
-        };
-        if let Err(error) = kept {
+    /// Does the work of one second. A database that is away is no error.
+    pub(super) async fn tick(&mut self) {
+        if let Err(error) = self.maintain_all().await {
             tracing::warn!(%error, "campaigns and workers could not be looked at");
         }
-        self.upkeep_at = Instant::now() + UPKEEP;
+        self.tick_at = Instant::now() + TICK;
     }
 
-    /// Looks at what others change: campaigns, and workers that died.
-    pub(super) async fn upkeep(&mut self, first: bool) -> Result<(), SendError> {
-        // Before its messages are parked: what a worker of this host left says more of them.
+    async fn maintain_all(&mut self) -> Result<(), SendError> {
+        self.maintain(false).await?;
+        self.release_orphans().await?;
+        self.start_lookups().await
+    }
+
+    /// Reads campaigns, pauses and windows, and reclaims the messages of dead workers.
+    pub(super) async fn maintain(&mut self, is_first: bool) -> Result<(), SendError> {
+        // Before a dead worker's messages become unknown: its journal knows more about them.
         self.settle_journal().await?;
-        let parked = self.lease.bury_dead().await?;
+        let reclaimed = self.lease.reclaim_dead().await?;
         let mut served = HashMap::new();
         let mut unserved = Vec::new();
         for campaign in self.database.reach().await?.campaigns().await? {
@@ -53,34 +52,34 @@ impl Dispatcher {
                 continue;
             }
             let provider = self.settings.provider_of(&campaign).map(str::to_owned);
-            let Some(index) = provider.and_then(|name| self.route_of(&name)) else {
+            let Some(index) = provider.and_then(|name| self.provider_index(&name)) else {
                 unserved.push(campaign);
                 continue;
             };
             served.insert(campaign.id, index);
-            match self.routes[index].line(campaign.id) {
-                Some(line) => line.refresh(campaign),
-                None => self.routes[index]
-                    .lines
-                    .push(CampaignState::new(campaign, self.settings.auto_pause)),
+            let state = &mut self.providers[index];
+            if let Some(known) = state.campaign(campaign.id) {
+                known.refresh(campaign);
+            } else {
+                let new = CampaignState::new(campaign, self.settings.auto_pause);
+                state.campaigns.push(new);
             }
         }
         // A campaign that was moved leaves its old provider.
-        for (index, route) in self.routes.iter_mut().enumerate() {
-            route
-                .lines
-                .retain(|line| served.get(&line.campaign.id) == Some(&index));
+        for (index, state) in self.providers.iter_mut().enumerate() {
+            let is_here =
+                |campaign: &CampaignState| served.get(&campaign.campaign.id) == Some(&index);
+            state.campaigns.retain(is_here);
         }
         self.note_unserved(unserved);
-        self.keep_stops().await?;
-        self.keep_hours().await?;
-        if first || parked > 0 {
-            self.resend_unknown().await?;
+        self.read_pauses().await?;
+        self.read_windows().await?;
+        if is_first || reclaimed > 0 {
+            self.requeue_unknown().await?;
         }
         Ok(())
     }
 
-    /// Says which campaigns this worker cannot send.
     fn note_unserved(&mut self, unserved: Vec<Campaign>) {
         for campaign in &unserved {
             let is_new = self.unserved.iter().all(|known| known.id != campaign.id);
@@ -101,113 +100,110 @@ impl Dispatcher {
         }
     }
 
-    /// Takes up which providers must be left alone, and which of them no longer.
-    async fn keep_stops(&mut self) -> Result<(), SendError> {
+    async fn read_pauses(&mut self) -> Result<(), SendError> {
         let now = self.clock.now();
-        let stops = self.database.reach().await?.provider_pauses(now).await?;
-        for route in &mut self.routes {
-            let name = route.provider.name();
-            let stop = stops.iter().find(|stop| stop.provider == name);
-            let has_work = route.lines.iter().any(CampaignState::has_work);
-            if let Some(note) = route.take_stop(stop, now).filter(|_| has_work) {
+        let pauses = self.database.reach().await?.provider_pauses(now).await?;
+        for state in &mut self.providers {
+            let name = state.provider.name();
+            let pause = pauses.iter().find(|pause| pause.provider == name);
+            let note = state.take_pause(pause, now);
+            if let Some(note) = note.filter(|_| state.has_work()) {
                 self.progress.set_note((!note.is_empty()).then_some(note));
             }
         }
         Ok(())
     }
 
-    /// Takes up the windows of the campaigns; says so where all that is left waits for one.
-    async fn keep_hours(&mut self) -> Result<(), SendError> {
-        let (now, reach) = (self.clock.now(), self.reach);
+    /// Reads the campaigns' windows, and fails messages that expire before one opens again.
+    async fn read_windows(&mut self) -> Result<(), SendError> {
+        let (now, tolerance) = (self.clock.now(), self.tolerance);
         let mut windows = HashMap::new();
-        let mut chunks = EXPIRING;
-        for line in self.routes.iter_mut().flat_map(|route| &mut route.lines) {
-            line.keep_hours(now, reach);
-            if let Some(window) = &line.campaign.window {
-                windows.insert(line.campaign.id, window.clone());
+        let mut chunks = EXPIRED_CHUNKS;
+        let states = self.providers.iter_mut();
+        for state in states.flat_map(|state| &mut state.campaigns) {
+            state.check_window(now, tolerance);
+            let id = state.campaign.id;
+            if let Some(window) = &state.campaign.window {
+                windows.insert(id, window.clone());
             }
-            if let Some(opens_at) = line.hours.take_closed(now).filter(|_| line.is_active()) {
-                line.expiring = Some((opens_at, None));
+            if let Some(opens_at) = state.window.take_next_opening(now)
+                && state.is_active()
+            {
+                state.expiring = Some((opens_at, None));
             }
-            while let Some((by, after)) = line.expiring.filter(|(by, _)| now < *by)
+            while let Some((by, after)) = state.expiring.filter(|(by, _)| now < *by)
                 && chunks > 0
             {
                 chunks -= 1;
                 let store = self.database.reach().await?;
-                let id = line.campaign.id;
                 let expired = store.expire_rows(id, by, after, now).await?;
-                self.progress
-                    .failed
-                    .fetch_add(expired.rows, Ordering::Relaxed);
-                line.expiring = expired.reached.map(|reached| (by, Some(reached)));
+                let failed = &self.progress.failed;
+                failed.fetch_add(expired.rows, Ordering::Relaxed);
+                state.expiring = expired.reached.map(|reached| (by, Some(reached)));
             }
         }
         self.windows = Arc::new(windows);
-        let by_template =
-            |route: &&ProviderState| route.provider.capabilities().writes == Writes::Template;
-        let routes = self.routes.iter().filter(by_template);
-        let lines = routes.flat_map(|route| &route.lines);
-        self.templates = Arc::new(lines.map(|line| line.campaign.id).collect());
-        self.say_rests(now);
+        let is_template =
+            |state: &&ProviderState| state.provider.capabilities().writes == Writes::Template;
+        let states = self.providers.iter().filter(is_template);
+        let campaigns = states.flat_map(|state| &state.campaigns);
+        self.by_template = Arc::new(campaigns.map(|state| state.campaign.id).collect());
+        self.note_waiting(now);
         Ok(())
     }
 
-    fn say_rests(&mut self, now: Timestamp) {
-        let lines = self.routes.iter().flat_map(|route| &route.lines);
-        let working = lines.filter(|line| line.has_work());
-        let rests: Option<Vec<_>> = working
-            .map(|line| Some((line.rests_until(now, WORTH_SAYING)?, line)))
+    /// Tells the operator where everything waits for a window.
+    fn note_waiting(&mut self, now: Timestamp) {
+        let states = self.providers.iter().flat_map(|state| &state.campaigns);
+        let working = states.filter(|state| state.has_work());
+        let waiting: Option<Vec<_>> = working
+            .map(|state| Some((state.rests_until(now, NOTED_WAIT)?, state)))
             .collect();
-        let is_busy = self.routes.iter().any(|route| route.busy() > 0);
-        let first = rests.filter(|_| !is_busy).unwrap_or_default();
-        let first = first.into_iter().min_by_key(|(until, _)| *until);
-        let said = first.and_then(|(until, line)| {
-            let name = &line.campaign.name;
-            let until = line.shown(until);
-            let window = line.campaign.window.as_ref();
+        let is_busy = self.providers.iter().any(|state| state.busy() > 0);
+        let waiting = waiting.filter(|_| !is_busy).unwrap_or_default();
+        let first = waiting.into_iter().min_by_key(|(until, _)| *until);
+        let note = first.and_then(|(until, state)| {
+            let name = &state.campaign.name;
+            let until = state.shown(until);
+            let window = state.campaign.window.as_ref();
             window.map(|_| format!("`{name}` waits for its window until {until}"))
         });
-        if said.is_some() || self.rests {
-            self.rests = said.is_some();
-            self.progress.set_note(said);
+        if note.is_some() || self.is_waiting_noted {
+            self.is_waiting_noted = note.is_some();
+            self.progress.set_note(note);
         }
     }
 
-    /// Puts back into the queue what may be sent again though it was perhaps accepted.
-    async fn resend_unknown(&mut self) -> Result<(), SendError> {
-        let most = self.settings.retry.max_attempts;
-        for index in 0..self.routes.len() {
-            // Who can be asked is asked first.
-            if self.can_ask(index) {
+    /// Queues unknown messages again that may be sent again.
+    async fn requeue_unknown(&mut self) -> Result<(), SendError> {
+        let max_attempts = self.settings.retry.max_attempts;
+        let by_operator = self.settings.sender.on_unknown == OnUnknown::Resend;
+        for state in &self.providers {
+            let capabilities = state.provider.capabilities();
+            let remembered = capabilities.honoured_for();
+            // A provider that can be asked is asked first.
+            if capabilities.lookup.is_some() || !(by_operator || remembered.is_some()) {
                 continue;
             }
-            let honoured = self.routes[index].provider.capabilities().honoured_for();
-            let by_operator = self.settings.sender.on_unknown == OnUnknown::Resend;
-            if honoured.is_none() && !by_operator {
-                continue;
-            }
-            let active = self.routes[index]
-                .lines
-                .iter()
-                .filter(|line| line.is_active());
-            for campaign in active.map(|line| line.campaign.id) {
+            for campaign in state.campaigns.iter().filter(|state| state.is_active()) {
+                let id = campaign.campaign.id;
                 let store = self.database.reach().await?;
                 let now = self.clock.now();
-                match honoured {
+                match remembered {
                     Some(span) if !by_operator => {
                         let since = now.minus(span);
-                        store.requeue_honoured(campaign, since, most, now).await?
+                        store.requeue_honoured(id, since, max_attempts, now).await?
                     }
-                    _ => store.requeue_unknown(campaign, most, now).await?,
+                    _ => store.requeue_unknown(id, max_attempts, now).await?,
                 };
             }
         }
         Ok(())
     }
 
-    /// Releases rows under this worker's id that it knows nothing of: their claim was committed, but
-    /// the answer got lost, so nothing was started. And parks those of workers that are on no list: one
-    /// that slept through its own funeral may have claimed them, and not lived to release them.
+    /// Once a lease: releases messages under this worker's id that it does not know, because the answer
+    /// to their claim got lost and nothing was started. Reclaims those of workers on no list: one that
+    /// was suspended while it was declared dead may have claimed them afterwards, and ended.
     async fn release_orphans(&mut self) -> Result<(), SendError> {
         if Instant::now() < self.orphans_at {
             return Ok(());
@@ -219,19 +215,19 @@ impl Dispatcher {
         }
         let caps = self.settings.sender.max_per_recipient.0.iter();
         if let Some(longest) = caps.map(|cap| cap.window).max() {
-            // Twice as long: another worker's clock may be behind.
+            // Twice as long, because another worker's clock may be behind.
             let before = self.clock.now().minus(longest * 2);
-            for _ in 0..FORGETTING {
+            for _ in 0..PRUNED_CHUNKS {
                 if store.forget_starts(before).await? == 0 {
                     break;
                 }
             }
         }
-        self.resend_unknown().await?;
-        let lines = self.routes.iter().flat_map(|route| &route.lines);
-        let campaigns: Vec<i64> = lines.map(|line| line.campaign.id).collect();
-        let unstored = self.commits.unstored.iter().map(|one| one.settlement.id);
-        let known: Vec<i64> = self.claims.iter().copied().chain(unstored).collect();
+        self.requeue_unknown().await?;
+        let states = self.providers.iter().flat_map(|state| &state.campaigns);
+        let campaigns: Vec<i64> = states.map(|state| state.campaign.id).collect();
+        let claimed = self.claimed.iter().copied();
+        let known: Vec<i64> = claimed.chain(self.commits.unstored_ids()).collect();
         let before = self.clock.now().minus(self.lease.length());
         let worker_id = self.lease.worker_id();
         let store = self.database.reach().await?;
@@ -241,14 +237,14 @@ impl Dispatcher {
         if released > 0 {
             tracing::warn!(
                 released,
-                "messages were claimed without this worker's knowing"
+                "released messages whose claim this worker did not learn of"
             );
         }
         Ok(())
     }
 
-    /// Whether all is done, and how it ended. Of a database that is away nobody knows yet.
-    pub(super) async fn is_finished_unless_away(&mut self) -> Result<Option<Ended>, SendError> {
+    /// Whether everything is done, and how it ended. Waits for a database that is away.
+    pub(super) async fn check_finished(&mut self) -> Result<Option<Ended>, SendError> {
         match self.is_finished().await {
             Err(SendError::Store(error)) if error.passes() => {
                 let since = *self.away_since.get_or_insert_with(Instant::now);
@@ -269,8 +265,8 @@ impl Dispatcher {
     }
 
     async fn is_finished(&mut self) -> Result<Option<Ended>, SendError> {
-        let is_settled = self.commits.unstored.is_empty() && self.ended.is_empty();
-        if self.routes.iter().any(|route| route.busy() > 0) || !is_settled {
+        let is_busy = self.providers.iter().any(|state| state.busy() > 0);
+        if is_busy || !self.is_all_stored() || !self.finished.is_empty() {
             return Ok(None);
         }
         if self.is_stopping() {
@@ -279,25 +275,24 @@ impl Dispatcher {
         if self.left() == 0 {
             return Ok(Some(Ended::Limit));
         }
-        let mut lines = self.routes.iter().flat_map(|route| &route.lines);
-        let now = self.clock.now();
-        if lines.any(|line| line.expiring.is_some_and(|(by, _)| now < by)) {
+        let (now, patience) = (self.clock.now(), self.settings.retry.max_wait);
+        let mut campaigns = self.providers.iter().flat_map(|state| &state.campaigns);
+        if campaigns.any(|state| state.expiring.is_some_and(|(by, _)| now < by)) {
             return Ok(None);
         }
-        let (now, patience) = (self.clock.now(), self.settings.retry.max_wait);
-        let rests = |route: &ProviderState, line: &CampaignState| {
+        let is_resting = |provider: &ProviderState, state: &CampaignState| {
             if self.settings.wait {
-                return line.hours.closed_until(now).is_some();
+                return state.window.closed_until(now).is_some();
             }
-            line.rests_until(now, patience).is_some()
-                || route.stopped_beyond(now, patience).is_some()
+            state.rests_until(now, patience).is_some()
+                || provider.paused_beyond(now, patience).is_some()
         };
-        let is_working = |route: &ProviderState| {
-            let mut lines = route.lines.iter();
-            lines.any(|line| line.is_active() && !line.empty && !rests(route, line))
+        let is_working = |provider: &ProviderState| {
+            let mut campaigns = provider.campaigns.iter();
+            campaigns.any(|state| state.has_work() && !is_resting(provider, state))
         };
-        if self.routes.iter().any(is_working) {
-            self.awaits_no_answers();
+        if self.providers.iter().any(is_working) {
+            self.stop_waiting_for_lookups();
             return Ok(None);
         }
         if self.settings.follow {
@@ -306,84 +301,82 @@ impl Dispatcher {
         self.confirm_finished().await
     }
 
-    /// Everything seemed empty: asks the database once more, for each campaign.
+    /// Asks the database about each campaign, because none seemed to have anything left.
     async fn confirm_finished(&mut self) -> Result<Option<Ended>, SendError> {
         let mut halted = Vec::new();
-        let mut resting = Vec::new();
-        let mut wait = false;
+        let mut waiting = Vec::new();
+        let mut is_unfinished = false;
         let patience = self.settings.retry.max_wait;
-        // A worker may have died between parking another's messages and putting them back.
-        self.resend_unknown().await?;
+        // A worker may have died after it reclaimed another's messages, before it queued them again.
+        self.requeue_unknown().await?;
         let now = self.clock.now();
-        let lines = self.routes.iter_mut().flat_map(|route| {
-            let stopped = route.stopped_beyond(now, patience);
-            route
-                .lines
-                .iter_mut()
-                .map(move |line| (line, stopped.clone()))
-        });
-        for (line, stopped) in lines {
-            let store = self.database.reach().await?;
-            let unfinished = store.unfinished(line.campaign.id).await?;
-            if !unfinished.ready && !unfinished.sending {
-                continue;
-            }
-            if line.is_active() {
-                line.empty = false;
-                let rests_until = line.rests_until(now, patience);
-                let until = rests_until.map(|until| line.shown(until)).or(stopped);
-                if let Some(until) = until
+        for provider in &mut self.providers {
+            let paused = provider.paused_beyond(now, patience);
+            for state in &mut provider.campaigns {
+                let store = self.database.reach().await?;
+                let unfinished = store.unfinished(state.campaign.id).await?;
+                if !unfinished.ready && !unfinished.sending {
+                    continue;
+                }
+                if !state.is_active() {
+                    halted.extend(halt_of(&state.campaign));
+                    continue;
+                }
+                state.is_empty = false;
+                let rests_until = state.rests_until(now, patience);
+                let until = rests_until.map(|until| state.shown(until));
+                if let Some(until) = until.or_else(|| paused.clone())
                     && !self.settings.wait
                     && !unfinished.sending
                 {
-                    resting.push((line.campaign.name.clone(), until));
+                    waiting.push((state.campaign.name.clone(), until));
                     continue;
                 }
-                line.quiet_until = if unfinished.ready {
+                state.next_at = if unfinished.ready {
                     now
                 } else {
-                    now.plus(UPKEEP / 4)
+                    now.plus(TICK / 4)
                 };
-                line.keep_hours(now, self.reach);
-                wait = true;
-            } else if line.campaign.state != CampaignStatus::Cancelled {
-                let state = line.campaign.state.as_str();
-                let reason = line.campaign.state_reason.clone();
-                halted.push((
-                    line.campaign.name.clone(),
-                    reason.unwrap_or_else(|| state.to_owned()),
-                ));
+                state.check_window(now, self.tolerance);
+                is_unfinished = true;
             }
         }
-        if wait {
-            self.awaits_no_answers();
+        if is_unfinished {
+            self.stop_waiting_for_lookups();
             return Ok(None);
         }
         for campaign in &self.unserved {
-            if campaign.state == CampaignStatus::Cancelled {
-                continue;
-            }
             let store = self.database.reach().await?;
             let unfinished = store.unfinished(campaign.id).await?;
-            if unfinished.ready || unfinished.sending {
-                let reason = match campaign.state {
-                    CampaignStatus::Active => None,
-                    state => Some(state.as_str().to_owned()),
-                };
-                let reason = reason.map(|state| campaign.state_reason.clone().unwrap_or(state));
-                let reason = reason.unwrap_or_else(|| self.why_unserved(campaign));
-                halted.push((campaign.name.clone(), reason));
+            if !unfinished.ready && !unfinished.sending {
+                continue;
             }
+            halted.extend(match campaign.state {
+                CampaignStatus::Active => {
+                    Some((campaign.name.clone(), self.why_unserved(campaign)))
+                }
+                _ => halt_of(campaign),
+            });
         }
-        if self.awaits_answers().await? {
+        if self.waits_for_lookups().await? {
             return Ok(None);
         }
         Ok(Some(if !halted.is_empty() {
             Ended::Halted(halted)
-        } else if !resting.is_empty() {
-            Ended::Waiting(resting)
+        } else if !waiting.is_empty() {
+            Ended::Waiting(waiting)
         } else {
             Ended::Done
         }))
     }
+}
+
+/// The name of a campaign that must not go on, and why; `None` where it was cancelled.
+fn halt_of(campaign: &Campaign) -> Option<(String, String)> {
+    if campaign.state == CampaignStatus::Cancelled {
+        return None;
+    }
+    let reason = campaign.state_reason.clone();
+    let reason = reason.unwrap_or_else(|| campaign.state.as_str().to_owned());
+    Some((campaign.name.clone(), reason))
 }

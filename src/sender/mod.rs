@@ -1,9 +1,6 @@
-//! Sends what is due until nothing is left to do: slots that each have one request in flight, and one clerk
-//! that owns their database side.
-//!
-//! A message gets a permit from the pace and is claimed in one committed transaction, alone or with others
-//! that go in the same request; only then does the request start; and what came of each is settled in another. The clerk does both for all slots at
-//! once: whatever has ended or waits while one transaction commits goes into the next.
+//! Sends what is due until nothing is left to do. Each request gets a permit and is claimed in one
+//! committed transaction before it starts, and its results are settled in another. The dispatcher does
+//! both for all requests at once: what has finished while one transaction commits goes into the next.
 
 pub mod auto_pause;
 mod batch;
@@ -58,22 +55,22 @@ pub struct Config {
     #[serde(with = "jiff::fmt::serde::unsigned_duration::friendly::compact::required")]
     pub lease: Duration,
     pub on_unknown: OnUnknown,
-    /// How often one phone may be texted, over all campaigns and workers.
+    /// How many messages one phone may get, over all campaigns and workers.
     pub max_per_recipient: Rates,
 }
 
-/// What happens to a message that was perhaps accepted, where the provider can neither be asked nor
-/// honours references.
+/// What happens to a message that was perhaps accepted, where the provider has no status lookup and
+/// does not accept one message per reference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OnUnknown {
-    /// It is parked and listed: at most once.
+    /// It stays unknown: at most once.
     Hold,
     /// It is sent again with the same reference: at least once.
     Resend,
 }
 
-/// How a run of the sender shall go.
+/// The settings of a run.
 #[derive(Clone, Debug)]
 pub struct Settings {
     pub sender: Config,
@@ -82,32 +79,32 @@ pub struct Settings {
     pub auto_pause: AutoPauseConfig,
     /// The provider of campaigns that name none.
     pub default_provider: Option<String>,
-    /// Where phones without a country code are at home, in rows that other programs inserted.
+    /// The region of phones without a country code, in rows that other programs inserted.
     pub default_region: Option<Region>,
     /// Only this campaign.
     pub campaign: Option<String>,
-    /// A limit of this run, beside every provider's own.
+    /// A limit of this run, besides every provider's own.
     pub rate: Option<Rates>,
-    /// Claim so many messages and end.
+    /// Claim this many messages and end.
     pub limit: Option<u64>,
     /// Wait for more when all is done.
     pub follow: bool,
-    /// Wait for windows to open, and for what is due later than any retry.
+    /// Wait for windows to open, and for messages that are due later than any retry.
     pub wait: bool,
-    /// Where a worker whose server cannot be had leaves what it knows.
+    /// Where a worker writes results that its database server cannot store.
     pub state_folder: Option<PathBuf>,
 }
 
-/// What a run has done so far; anybody may look at it at any time.
+/// What a run has done so far.
 #[derive(Debug, Default)]
 pub struct Progress {
-    /// Messages that reached their provider, and are in the ledger.
+    /// Messages that their provider accepted.
     pub sent: AtomicU64,
     pub failed: AtomicU64,
     pub unknown: AtomicU64,
     /// Messages of requests that were started.
     pub attempts: AtomicU64,
-    /// Messages put back for another attempt.
+    /// Messages queued for another attempt.
     pub retried: AtomicU64,
     pub in_flight: AtomicU64,
     note: Mutex<Option<String>>,
@@ -116,12 +113,12 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// What the operator should know now: a provider that is away, a database that is.
+    /// What the operator should know now, such as a provider or a database that is down.
     pub fn note(&self) -> Option<String> {
         self.note.lock().map_or(None, |note| note.clone())
     }
 
-    /// Why nothing was accepted in this run, while nothing was.
+    /// Why nothing was accepted in this run, until something is.
     pub fn trouble(&self) -> Option<String> {
         self.trouble.lock().map_or(None, |trouble| trouble.clone())
     }
@@ -132,7 +129,7 @@ impl Progress {
         }
     }
 
-    /// Why a message was not accepted last, and when.
+    /// The last reason why a message was not accepted, and when.
     pub fn last_error(&self) -> Option<(std::time::Instant, String)> {
         self.last_error.lock().map_or(None, |last| last.clone())
     }
@@ -150,13 +147,13 @@ impl Progress {
     }
 }
 
-/// One line of the running commentary.
+/// What happened to one message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
     pub sms_id: i64,
     /// Masked.
     pub phone: String,
-    /// What happened and what will happen next, in the operator's words.
+    /// What happened and what happens next, for the operator.
     pub what: String,
 }
 
@@ -165,13 +162,13 @@ pub struct Event {
 pub enum Ended {
     /// Nothing is left to do.
     Done,
-    /// As many messages were claimed as were asked for.
+    /// The limit of the run was reached.
     Limit,
-    /// By the stop signal; what was running is settled.
+    /// By the stop signal, after running requests were settled.
     Stopped,
-    /// Campaigns with messages left must not go on: their names, and why.
+    /// Campaigns with messages left are paused or stopped: their names, and why.
     Halted(Vec<(String, String)>),
-    /// What is left waits for its hour, and nobody wanted to: the campaigns, and until when, for people.
+    /// The rest is due later, and the run does not wait: the campaigns, and until when, for people.
     Waiting(Vec<(String, String)>),
 }
 
@@ -185,7 +182,7 @@ pub struct Summary {
     pub failed: u64,
     pub unknown: u64,
     pub retried: u64,
-    /// Why nothing was accepted, where something was tried and nothing was.
+    /// Why nothing was accepted, although something was tried.
     pub trouble: Option<String>,
 }
 
@@ -224,7 +221,7 @@ impl Sender {
         }
     }
 
-    /// Sends until all is done, or until `stop` holds true; then what is running is settled.
+    /// Sends until everything is done, or until `stop` is true; then settles running requests.
     pub async fn run(
         &self,
         stop: watch::Receiver<bool>,
@@ -234,8 +231,8 @@ impl Sender {
         let concurrency = self.settings.sender.concurrency as usize;
         let mut transports = BTreeMap::new();
         for (name, provider) in &self.providers {
-            let gateway = Client::new(provider, concurrency)?;
-            transports.insert(name.clone(), Transport::Http(Arc::new(gateway)));
+            let client = Client::new(provider, concurrency)?;
+            transports.insert(name.clone(), Transport::Http(Arc::new(client)));
         }
         let clock = Arc::new(Clock::of(self.store.clone()).await?);
         let database = Database::new(self.store.clone());
@@ -252,8 +249,8 @@ impl Sender {
         events: Option<mpsc::UnboundedSender<Event>>,
     ) -> Result<Summary, SendError> {
         let began = tokio::time::Instant::now();
-        self.clear_stops().await?;
-        self.check_routes().await?;
+        self.activate_stopped().await?;
+        self.check_providers().await?;
         let parts = dispatcher::Parts {
             database,
             providers: self.providers.clone(),
@@ -278,8 +275,8 @@ impl Sender {
         })
     }
 
-    /// To send again is to say that what stopped a campaign has been mended.
-    async fn clear_stops(&self) -> Result<(), SendError> {
+    /// Activates stopped campaigns: a new run means that the cause was removed.
+    async fn activate_stopped(&self) -> Result<(), SendError> {
         for campaign in self.campaigns().await? {
             if campaign.state == CampaignStatus::Stopped {
                 self.store
@@ -290,8 +287,8 @@ impl Sender {
         Ok(())
     }
 
-    /// Every campaign with something to send must have a provider that is configured.
-    async fn check_routes(&self) -> Result<(), SendError> {
+    /// Checks that every campaign with something to send has a configured provider.
+    async fn check_providers(&self) -> Result<(), SendError> {
         for campaign in self.campaigns().await? {
             let unfinished = self.store.unfinished(campaign.id).await?;
             if campaign.state != CampaignStatus::Active || !(unfinished.ready || unfinished.sending)

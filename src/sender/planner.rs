@@ -1,361 +1,328 @@
-//! What the clerk asks the database for, and to whom it hands what it got.
+//! Plans what a commit claims, and starts the requests that it claimed.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::batch::message;
+use super::batch::{ProviderBatcher, take_message};
 use super::breaker::Allowed;
-use super::campaign_state::CampaignState;
 use super::clock::micros;
-use super::dispatcher::{Dispatcher, UPKEEP};
+use super::dispatcher::{Dispatcher, TICK};
 use super::provider_state::ProviderState;
 use super::request::{self, InFlight};
-use super::window;
-use crate::limit::{Cost, Permit, Reservation};
-use crate::phone::{Phone, Region};
-use crate::queue::{Admission, ClaimedSms, ProviderClaim};
-use crate::sms::{Class, Failure, Sms, Timestamp};
-use crate::store::{CommitBatch, CommitResult};
-use crate::text::{content, segments};
-use crate::window::{Recipient, Window};
+use crate::limit::HORIZON;
+use crate::queue::batch::{BatchLimits, Batcher, alone};
+use crate::queue::{ClaimedSms, ProviderClaim};
+use crate::sms::Timestamp;
+use crate::store::{CommitBatch, CommitResult, ProviderClaimed};
 
-/// A round claims at most so many rows for one provider, so that it stays short.
-const ROUND_MOST: u32 = 1_000;
-/// How often a route without an open connection looks for one, in microseconds.
+/// The most messages that one commit claims for a provider.
+const MAX_CLAIM: u32 = 1_000;
+/// How often a provider without an open connection looks for one, in microseconds.
 const CONNECTING_US: i64 = 5_000;
+/// The longest that permits are asked for beyond a commit. With the longest expected commit it is less
+/// than what the limits allow.
+const LONGEST_HORIZON: Duration = Duration::from_secs(4);
 
 impl Dispatcher {
-    /// Asks for as many calls as there are idle slots, and as many messages for them as there are permits.
-    pub(super) fn ask(&mut self, round: &mut CommitBatch) {
+    /// Asks for as many requests as may start, and as many messages for them as there are permits.
+    pub(super) fn plan_claims(&mut self, batch: &mut CommitBatch) {
         let now_us = self.clock.now_us();
-        let cap = self.cap();
+        let share = self.provider_share();
         let mut free = self.free();
         let mut left = self.left();
         let horizon = self.horizon();
-        let reach = self.reach;
-        for route in &mut self.routes {
-            for line in &mut route.lines {
-                line.keep_hours(round.now, reach);
+        for state in &mut self.providers {
+            for campaign in &mut state.campaigns {
+                campaign.check_window(batch.now, self.tolerance);
             }
-            let room = free.min(cap.saturating_sub(route.busy()));
-            let room = room.min(u32::try_from(left).unwrap_or(u32::MAX));
-            let holds = route.holds_due(now_us);
-            let usable = route.could_use(room.max(u32::from(holds)), round.now, now_us);
+            let room = free.min(share.saturating_sub(state.busy()));
+            let room = room.min(saturated(left));
+            let has_held = state.holds_due(now_us);
+            let usable = state.could_use(room.max(u32::from(has_held)), batch.now, now_us);
             if usable == 0 {
                 continue;
             }
-            // What is claimed for a moment must be able to start then.
-            let ready = route.connected(usable, horizon, round.now);
+            // A request that gets a permit must be able to start then.
+            let ready = state.connected(usable, horizon, batch.now);
             if ready == 0 {
-                route.asleep_until_us = now_us + CONNECTING_US;
+                state.next_us = now_us + CONNECTING_US;
                 continue;
             }
-            // A probe is one message, and one that is held comes first.
-            let (held_count, fresh) = match route.breaker.allowed(round.now) {
-                Allowed::One if holds => (1, 0),
-                _ if holds => (route.held.len(), usable.min(room)),
+            // Held requests come first; a probe is a single one.
+            let (held, fresh) = match state.breaker.allowed(batch.now) {
+                Allowed::One if has_held => (1, 0),
+                _ if has_held => (state.held.len(), usable.min(room)),
                 _ => (0, usable.min(room)),
             };
-            let held_count = held_count.min(ready as usize);
-            let fresh = fresh.min(ready - u32::try_from(held_count).unwrap_or(ready));
-            route.gate.look_ahead(horizon * 2);
-            let size = route.call_size(round.now);
-            let most = ROUND_MOST.max(fresh).min(fresh.saturating_mul(size));
-            let most = most.min(u32::try_from(left).unwrap_or(u32::MAX));
-            // A call is waited for until all of it may start.
-            let want = route.gate.grant(most, size.min(most), now_us);
-            if want == 0 && held_count == 0 {
-                route.asleep_until_us = route.gate.next_us(size, now_us).unwrap_or(now_us);
+            let held = held.min(ready as usize);
+            let fresh = fresh.min(ready - saturated(held as u64));
+            state.limiter.look_ahead(horizon * 2);
+            let size = state.max_batch(batch.now);
+            let most = MAX_CLAIM.max(fresh).min(fresh.saturating_mul(size));
+            let most = most.min(saturated(left));
+            // A full request is waited for.
+            let messages = state.limiter.grant(most, size.min(most), now_us);
+            if messages == 0 && held == 0 {
+                state.next_us = state.limiter.next_us(size, now_us).unwrap_or(now_us);
                 continue;
             }
-            let calls = fresh.min(want);
-            free -= calls;
-            left = left.saturating_sub(u64::from(want));
-            let from_us = now_us + micros(self.commit);
-            round.claims.push(ProviderClaim {
+            let requests = fresh.min(messages);
+            free -= requests;
+            left = left.saturating_sub(u64::from(messages));
+            let from_us = now_us + micros(self.commits.expected());
+            let held = state.held.iter().take(held);
+            batch.claims.push(ProviderClaim {
                 until_us: from_us + micros(horizon),
-                held: route.held.iter().take(held_count).map(held).collect(),
-                max_messages: want,
-                max_requests: calls,
-                campaigns: route.asks(calls, round.now),
-                ..route.empty_claim(from_us)
+                held: held.map(InFlight::reservation).collect(),
+                max_messages: messages,
+                max_requests: requests,
+                campaigns: state.take_turn(requests, batch.now),
+                ..state.empty_claim(from_us)
             });
         }
-        self.let_fill(round);
+        self.set_batcher(batch);
     }
 
-    /// The clock has jumped, and nobody knows what the windows hold: tells all limits that they are full.
-    pub(super) fn refill(&mut self, round: &mut CommitBatch) {
-        round.fill_limits = true;
+    /// Tells all limits that their windows are full: the clock was set, so what they hold is not known.
+    pub(super) fn plan_full_limits(&mut self, batch: &mut CommitBatch) {
+        batch.fill_limits = true;
         let now_us = self.clock.now_us();
         let mut free = self.free();
         let mut left = self.left();
-        for route in &mut self.routes {
-            // Whoever is not asked is not told; but only who has no limit has anything to give.
-            let asks = route.asks_all();
-            let want = u32::try_from(asks.len()).unwrap_or(u32::MAX).min(free);
-            let want = want.min(u32::try_from(left).unwrap_or(u32::MAX));
-            free -= want;
-            left = left.saturating_sub(u64::from(want));
-            round.claims.push(ProviderClaim {
-                max_messages: want,
-                max_requests: want,
-                campaigns: asks,
-                ..route.empty_claim(now_us)
+        for state in &self.providers {
+            // Only limits that are claimed from are written. Campaigns without a limit may have messages
+            // to give.
+            let campaigns = state.one_of_each();
+            let messages = saturated(campaigns.len() as u64).min(free);
+            let messages = messages.min(saturated(left));
+            free -= messages;
+            left = left.saturating_sub(u64::from(messages));
+            batch.claims.push(ProviderClaim {
+                max_messages: messages,
+                max_requests: messages,
+                campaigns,
+                ..state.empty_claim(now_us)
             });
         }
     }
 
-    /// Gives back the moments of messages that were not started: a restart must not cost a slow limit
+    /// Gives back the permits of requests that were not started: a restart must not cost a slow limit
     /// what it allows for an hour.
-    pub(super) fn return_moments(&mut self, round: &mut CommitBatch) {
+    pub(super) fn plan_returns(&mut self, batch: &mut CommitBatch) {
         let now_us = self.clock.now_us();
-        for route in &mut self.routes {
-            let returned = std::mem::take(&mut route.released);
-            if returned.iter().all(|held| held.unused_us.is_none()) {
-                continue;
+        for state in &mut self.providers {
+            let released = std::mem::take(&mut state.released);
+            if released.iter().any(|one| one.unused_us.is_some()) {
+                batch.claims.push(ProviderClaim {
+                    released,
+                    ..state.empty_claim(now_us)
+                });
             }
-            round.claims.push(ProviderClaim {
-                released: returned,
-                ..route.empty_claim(now_us)
-            });
         }
     }
 
-    /// Hands out what was claimed.
-    pub(super) fn dispatch(&mut self, round: &CommitBatch, done: CommitResult) {
-        for refused in done.claims.iter().map(|claimed| claimed.refused) {
-            self.progress.failed.fetch_add(refused, Ordering::Relaxed);
-            self.finished += refused;
+    /// Lets the commit put messages together, where a campaign may send several in a request.
+    fn set_batcher(&self, batch: &mut CommitBatch) {
+        let claims = batch.claims.iter().flat_map(|claim| &claim.campaigns);
+        let batched: Vec<i64> = claims
+            .filter(|claim| claim.max_batch > 1)
+            .map(|claim| claim.campaign_id)
+            .collect();
+        if batched.is_empty() {
+            return;
         }
-        let now = self.clock.now();
-        let now_us = self.clock.now_us();
-        let early_us = micros(self.commit) + micros(self.horizon()) / 2;
-        for (asked, claimed) in round.claims.iter().zip(done.claims) {
-            let Some(index) = self.route_of(&asked.provider) else {
+        let mut senders = HashMap::new();
+        for state in &self.providers {
+            for campaign in state.campaigns.iter().map(|state| &state.campaign) {
+                if batched.contains(&campaign.id) {
+                    let sender = (Arc::clone(&state.provider), campaign.sender.clone());
+                    senders.insert(campaign.id, sender);
+                }
+            }
+        }
+        batch.fill = Arc::new(move |limits: &BatchLimits<'_>| -> Batcher {
+            let Some((provider, from)) = senders.get(&limits.campaign_id) else {
+                return alone(limits);
+            };
+            let mut requests = ProviderBatcher::new(Arc::clone(provider), from.clone(), limits);
+            Box::new(move |sms, phone, segments| requests.place(sms, phone, segments))
+        });
+    }
+
+    /// Starts what a commit claimed.
+    pub(super) fn start_claimed(&mut self, batch: &CommitBatch, result: CommitResult) {
+        for (claim, claimed) in batch.claims.iter().zip(result.claims) {
+            let failed = claimed.refused;
+            self.progress.failed.fetch_add(failed, Ordering::Relaxed);
+            self.done += failed;
+            let Some(index) = self.provider_index(&claim.provider) else {
                 continue;
             };
-            let count = u32::try_from(claimed.rows.len()).unwrap_or(u32::MAX);
-            let route = &mut self.routes[index];
-            // What a refill asks for was never granted.
-            if !round.fill_limits {
-                route
-                    .gate
-                    .return_unused(asked.max_messages.saturating_sub(count));
+            // What fills the limits was not granted.
+            if !batch.fill_limits {
+                let count = saturated(claimed.rows.len() as u64);
+                let unused = claim.max_messages.saturating_sub(count);
+                self.providers[index].limiter.return_unused(unused);
             }
-            let mut jobs = route.regain(claimed.held);
-            let mut rows = claimed.rows.into_iter().peekable();
-            while let Some(first) = rows.next() {
-                let call = first.request;
-                let mut together = vec![first];
-                while let Some(next) = rows.next_if(|row| row.request == call) {
-                    together.push(next);
-                }
-                jobs.extend(self.job(index, round, together));
-            }
-            let mut messages = 0;
-            for job in &mut jobs {
-                job.reach = round.tolerance;
-                job.jumps = self.jumps;
-                messages += job.count();
-            }
-            let route = &mut self.routes[index];
-            route.gate.note_started(messages, now_us);
-            route.note_sizes(&jobs);
-            for (campaign_id, shortfalls) in claimed.shortfalls {
-                if let Some(line) = route.line(campaign_id) {
-                    line.shortfalls(shortfalls, now);
-                }
-            }
-            // Early enough that the next moment is still ahead when its row is committed, and soon enough
-            // to see that a limit was changed.
-            let latest_us = now_us + micros(UPKEEP);
-            let asleep_until_us =
-                |next_us: i64| (next_us - early_us).clamp(now_us + 1_000, latest_us);
-            let by_campaigns = claimed.limited.iter().map(|(_, next_us)| *next_us);
-            let first_us = claimed.next_us.into_iter().chain(by_campaigns).min();
-            if let Some(next_us) = first_us {
-                route.held_until_us = asleep_until_us(next_us);
-            }
-            if let Some(next_us) = claimed.next_us {
-                route.asleep_until_us = asleep_until_us(next_us);
-            }
-            for (campaign_id, next_us) in claimed.limited {
-                if let Some(line) = route.line(campaign_id) {
-                    let until_us = asleep_until_us(next_us);
-                    line.limited(Timestamp::from_millis((until_us + 999) / 1_000));
-                }
-            }
-            for job in jobs {
-                self.start(job);
+            for request in self.requests_of(index, batch, claimed) {
+                self.start(request);
             }
         }
     }
 
-    fn start(&mut self, job: InFlight) {
-        let route = &mut self.routes[job.route];
-        route.in_flight += 1;
-        route.breaker.probe();
-        if let Some(line) = route.line(job.campaign_id) {
-            line.in_flight += 1;
-        }
-        let promise = job.transport.promise();
-        self.claims.extend(job.rows.iter().map(|sms| sms.id));
-        let in_flight = &self.progress.in_flight;
-        in_flight.fetch_add(u64::from(job.count()), Ordering::Relaxed);
-        let around = Arc::clone(&self.around);
-        self.tasks.spawn(request::send(job, promise, around));
-    }
-
-    /// The rows of one call.
-    fn job(
+    fn requests_of(
         &mut self,
         index: usize,
-        round: &CommitBatch,
-        rows: Vec<ClaimedSms>,
-    ) -> Option<InFlight> {
-        let first = rows.first()?;
-        let (campaign_id, moment) = (first.sms.campaign_id, first.permit);
-        let route = &mut self.routes[index];
-        let (from, window) = match route.line(campaign_id) {
-            Some(line) => {
-                line.empty = false;
-                (line.campaign.sender.clone(), line.campaign.window.clone())
+        batch: &CommitBatch,
+        claimed: ProviderClaimed,
+    ) -> Vec<InFlight> {
+        let (now, now_us) = (self.clock.now(), self.clock.now_us());
+        // Early enough that the next permit is still ahead when its claim is committed, and soon enough
+        // to notice that a limit was changed.
+        let early_us = micros(self.commits.expected()) + micros(self.horizon()) / 2;
+        let ask_at =
+            |next_us: i64| (next_us - early_us).clamp(now_us + 1_000, now_us + micros(TICK));
+        let mut requests = self.providers[index].take_permitted(claimed.held);
+        let mut rows = claimed.rows.into_iter().peekable();
+        while let Some(first) = rows.next() {
+            let number = first.request;
+            let mut together = vec![first];
+            while let Some(next) = rows.next_if(|row| row.request == number) {
+                together.push(next);
             }
-            None => (None, None),
-        };
-        let messages = rows
-            .iter()
-            .map(|row| message(&row.sms, &row.phone, from.clone()))
-            .collect();
+            requests.extend(self.request_of(index, batch, together));
+        }
+        for request in &mut requests {
+            request.tolerance = batch.tolerance;
+            request.jumps = self.jumps;
+        }
+        let state = &mut self.providers[index];
+        let messages = requests.iter().map(InFlight::count).sum();
+        state.limiter.note_started(messages, now_us);
+        state.note_sizes(&requests);
+        for (campaign_id, shortfall) in claimed.shortfalls {
+            if let Some(campaign) = state.campaign(campaign_id) {
+                campaign.note_shortfall(shortfall, now);
+            }
+        }
+        let by_campaigns = claimed.limited.iter().map(|(_, next_us)| *next_us);
+        if let Some(next_us) = claimed.next_us.into_iter().chain(by_campaigns).min() {
+            state.next_held_us = ask_at(next_us);
+        }
+        if let Some(next_us) = claimed.next_us {
+            state.next_us = ask_at(next_us);
+        }
+        for (campaign_id, next_us) in claimed.limited {
+            if let Some(campaign) = state.campaign(campaign_id) {
+                let until_ms = (ask_at(next_us) + 999) / 1_000;
+                campaign.wait_until(Timestamp::from_millis(until_ms));
+            }
+        }
+        requests
+    }
+
+    /// The request of these messages.
+    fn request_of(
+        &mut self,
+        index: usize,
+        batch: &CommitBatch,
+        claimed: Vec<ClaimedSms>,
+    ) -> Option<InFlight> {
+        let first = claimed.first()?;
+        let (campaign_id, permit) = (first.sms.campaign_id, first.permit);
+        let state = &mut self.providers[index];
+        let (mut from, mut window) = (None, None);
+        if let Some(campaign) = state.campaign(campaign_id) {
+            campaign.is_empty = false;
+            from.clone_from(&campaign.campaign.sender);
+            window.clone_from(&campaign.campaign.window);
+        }
+        let (messages, rows) = claimed
+            .into_iter()
+            .map(|mut one| (take_message(&mut one.sms, one.phone, from.clone()), one.sms))
+            .unzip();
         Some(InFlight {
+            rows,
             messages,
-            rows: rows.into_iter().map(|row| row.sms).collect(),
             campaign_id,
-            permit: moment,
+            permit,
             window,
-            reach: self.reach,
-            claimed_at: round.now,
+            tolerance: batch.tolerance,
+            claimed_at: batch.now,
             jumps: self.jumps,
-            worker_id: round.worker_id,
-            route: index,
-            provider: Arc::clone(&route.provider),
-            transport: route.transport.clone(),
+            worker_id: batch.worker_id,
+            index,
+            provider: Arc::clone(&state.provider),
+            transport: state.transport.clone(),
         })
     }
 
+    fn start(&mut self, request: InFlight) {
+        let state = &mut self.providers[request.index];
+        state.in_flight += 1;
+        state.breaker.probe();
+        if let Some(campaign) = state.campaign(request.campaign_id) {
+            campaign.in_flight += 1;
+        }
+        let promise = request.transport.promise();
+        self.claimed.extend(request.rows.iter().map(|sms| sms.id));
+        let in_flight = &self.progress.in_flight;
+        in_flight.fetch_add(u64::from(request.count()), Ordering::Relaxed);
+        let shared = Arc::clone(&self.shared);
+        self.tasks.spawn(request::send(request, promise, shared));
+    }
+
+    /// When there may be something to claim next.
     pub(super) fn wakes_at_us(&self) -> Option<i64> {
         let may_claim = self.lease.holds() && self.commits.claim_at().is_none();
         if self.is_stopping() || self.free() == 0 || self.left() == 0 || !may_claim {
             return None;
         }
-        let now = self.clock.now();
-        let open = self.routes.iter().filter(|route| route.busy() < self.cap());
-        open.filter_map(|route| route.wakes_at_us(now)).min()
+        let (now, share) = (self.clock.now(), self.provider_share());
+        let open = self.providers.iter().filter(|state| state.busy() < share);
+        open.filter_map(|state| state.wakes_at_us(now)).min()
     }
 
-    pub(super) fn route_of(&self, provider: &str) -> Option<usize> {
-        self.routes
-            .iter()
-            .position(|route| route.provider.name() == provider)
+    pub(super) fn provider_index(&self, provider: &str) -> Option<usize> {
+        let mut providers = self.providers.iter();
+        providers.position(|state| state.provider.name() == provider)
+    }
+
+    /// How far past the commit permits are asked for: until more can be had, even when a commit that
+    /// only settles comes between.
+    fn horizon(&self) -> Duration {
+        HORIZON
+            .max(self.commits.expected() * 4)
+            .min(LONGEST_HORIZON)
     }
 
     fn free(&self) -> u32 {
-        let busy: u32 = self.routes.iter().map(ProviderState::busy).sum();
+        let busy: u32 = self.providers.iter().map(ProviderState::busy).sum();
         self.settings.sender.concurrency.saturating_sub(busy)
     }
 
-    /// Messages that may still be claimed: one that goes back to the queue is not one of those of the limit.
+    /// How many messages may still be claimed. One that goes back into the queue does not count
+    /// towards the limit of the run.
     pub(super) fn left(&self) -> u64 {
         let Some(limit) = self.settings.limit else {
             return u64::MAX;
         };
-        let held = self.routes.iter().flat_map(|route| &route.held);
-        let held: u64 = held.map(|job| u64::from(job.count())).sum();
+        let held = self.providers.iter().flat_map(|state| &state.held);
+        let held: u64 = held.map(|request| u64::from(request.count())).sum();
         let in_flight = self.progress.in_flight.load(Ordering::Relaxed);
-        limit.saturating_sub(self.finished + in_flight + held)
+        limit.saturating_sub(self.done + in_flight + held)
     }
 
-    /// One provider's part of the slots: a slow one must not take them all from the others.
-    fn cap(&self) -> u32 {
-        let in_use = self
-            .routes
-            .iter()
-            .filter(|route| route.lines.iter().any(CampaignState::has_work));
-        let count = u32::try_from(in_use.count()).unwrap_or(1).max(1);
+    /// One provider's share of the concurrency: a slow one must not take all of it from the others.
+    fn provider_share(&self) -> u32 {
+        let in_use = self.providers.iter().filter(|state| state.has_work());
+        let count = saturated(in_use.count() as u64).max(1);
         (self.settings.sender.concurrency / count).max(1)
     }
 }
 
-pub(super) fn held(job: &InFlight) -> Reservation {
-    let loads = job
-        .rows
-        .iter()
-        .map(|sms| Cost::of_message(sms.segments.unwrap_or(1)));
-    Reservation {
-        campaign_id: job.campaign_id,
-        cost: loads.fold(Cost::default(), Cost::plus),
-        unused_us: match job.permit {
-            Permit {
-                start_at_us: Some(moment_us),
-            } => Some(moment_us),
-            Permit::AT_ONCE => None,
-        },
-    }
-}
-
-/// By what a worker judges claimed messages.
-pub(super) struct Rules {
-    pub(super) now: Timestamp,
-    pub(super) reach: Duration,
-    pub(super) region: Option<Region>,
-    /// Of the campaigns that have one.
-    pub(super) windows: Arc<HashMap<i64, Window>>,
-    /// Campaigns whose recipients read the provider's template and not the text of the message.
-    pub(super) templates: Arc<HashSet<i64>>,
-}
-
-impl Rules {
-    /// Whether a claimed message can be sent at all, and now.
-    pub(super) fn admit(&self, sms: &Sms) -> Admission {
-        let expires_by = |at: Timestamp| sms.expires_at.is_some_and(|expires_at| expires_at <= at);
-        let expired = |why| Admission::Fail(Failure::new(Class::Expired, why));
-        if expires_by(self.now) {
-            return expired("its time ran out before it was sent");
-        }
-        let phone = match Phone::parse(&sms.phone, self.region) {
-            Ok(phone) => phone,
-            Err(error) => {
-                return Admission::Fail(Failure::new(Class::Recipient, error.to_string()));
-            }
-        };
-        if !self.templates.contains(&sms.campaign_id)
-            && let Err(error) = content::check_characters(&sms.content)
-        {
-            return Admission::Fail(Failure::new(Class::Content, error.to_string()));
-        }
-        match self.waits_until(sms, &phone) {
-            Some(until) if expires_by(until) => {
-                expired("its time runs out before its window opens again")
-            }
-            Some(until) => Admission::Wait { phone, until },
-            None => Admission::Send {
-                phone,
-                segments: sms
-                    .segments
-                    .unwrap_or_else(|| segments::count(&sms.content).count),
-            },
-        }
-    }
-
-    fn waits_until(&self, sms: &Sms, phone: &Phone) -> Option<Timestamp> {
-        let window = self.windows.get(&sms.campaign_id)?;
-        let recipient = Recipient {
-            phone: phone.as_str(),
-            params: &sms.params,
-        };
-        window::waits_until(|at| window.for_one(recipient, at), self.now, self.reach)
-    }
+fn saturated(count: u64) -> u32 {
+    u32::try_from(count).unwrap_or(u32::MAX)
 }

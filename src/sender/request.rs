@@ -1,5 +1,5 @@
-//! A slot sends one call, with one message in it or several: it waits for the call's moment, makes sure that
-//! it may still start, and brings back what came of each message.
+//! Sends one request, with one message or several: waits for its permit, makes sure that it may still
+//! start, and reports the outcome of each message.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -15,52 +15,53 @@ use super::Progress;
 use super::clock::{Clock, micros};
 use super::lease::Lease;
 use super::window;
-use crate::limit::MIN_TOLERANCE;
-use crate::limit::Permit;
+use crate::limit::{Cost, MIN_TOLERANCE, Permit, Reservation};
 use crate::provider::client::{Client, Promise, Unanswered};
 use crate::provider::{Message, Provider, RequestContext};
 use crate::sms::{Class, Failure, Outcome, Sms, Timestamp};
-use crate::window::{Recipient, Window};
+use crate::window::{Recipient, SendWindow};
 
-/// An answer of so many bytes is read beside the other tasks, not between them.
-const LARGE_ANSWER: usize = 16 << 10;
+/// A response from this size in bytes is parsed on a thread that other tasks do not wait for.
+const LARGE_RESPONSE: usize = 16 << 10;
+/// How often a request that lost its connection opens another.
+const CONNECTS: u32 = 3;
 
 /// How a request reaches its provider.
 #[derive(Clone)]
 pub(super) enum Transport {
     Http(Arc<Client>),
     #[cfg(test)]
-    Simulated(Arc<super::simulation::World>),
+    Simulated(Arc<super::simulation::SimProvider>),
 }
 
 impl Transport {
-    /// Notes that a call will need a connection soon.
+    /// Announces a request that needs a connection soon.
     #[cfg_attr(
         not(test),
         expect(clippy::unnecessary_wraps, reason = "a simulated provider has none")
     )]
     pub(super) fn promise(&self) -> Option<Promise> {
         match self {
-            Self::Http(gateway) => Some(gateway.promise()),
+            Self::Http(client) => Some(client.promise()),
             #[cfg(test)]
             Self::Simulated(_) => None,
         }
     }
 
-    /// How many of `calls` more calls can start without waiting for a connection. Opens connections for others, as
-    /// many as are needed at this rate to have enough of them for so long.
-    pub(super) fn prepare(&self, calls: u32, per_second: Option<f64>, ahead: Duration) -> u32 {
+    /// How many of `requests` more requests can start without waiting for a connection. Opens
+    /// connections for the others, as many as are needed at this rate for the time `ahead`.
+    pub(super) fn prepare(&self, requests: u32, per_second: Option<f64>, ahead: Duration) -> u32 {
         match self {
-            Self::Http(gateway) => gateway.prepare(calls, per_second, ahead),
+            Self::Http(client) => client.prepare(requests, per_second, ahead),
             #[cfg(test)]
-            Self::Simulated(_) => calls,
+            Self::Simulated(_) => requests,
         }
     }
 
     /// Waits until a connection is open for the request; true where one was open already.
     async fn connect(&self, request: &Request<Bytes>) -> Result<bool, Outcome> {
         match self {
-            Self::Http(gateway) => gateway.connect(request).await,
+            Self::Http(client) => client.connect(request).await,
             #[cfg(test)]
             Self::Simulated(_) => Ok(true),
         }
@@ -68,69 +69,73 @@ impl Transport {
 
     async fn exchange(
         &self,
-        job: &InFlight,
+        in_flight: &InFlight,
         request: Request<Bytes>,
         until: Option<Instant>,
     ) -> Result<Response<Bytes>, Unanswered> {
         #[cfg(not(test))]
-        let _ = job;
+        let _ = in_flight;
         match self {
-            Self::Http(gateway) => gateway.exchange(request, until).await,
+            Self::Http(client) => client.exchange(request, until).await,
             #[cfg(test)]
-            Self::Simulated(world) => world.send(job, request).await.map_err(Unanswered::Ended),
+            Self::Simulated(provider) => {
+                let answer = provider.send(in_flight, request).await;
+                answer.map_err(Unanswered::Ended)
+            }
         }
     }
 
-    /// Asks for a message; no simulated provider can be asked.
-    pub(super) async fn ask(&self, request: Request<Bytes>) -> Result<Response<Bytes>, Outcome> {
+    /// Sends a status lookup; a simulated provider has none.
+    pub(super) async fn lookup(&self, request: Request<Bytes>) -> Result<Response<Bytes>, Outcome> {
         match self {
-            Self::Http(gateway) => gateway.send(request).await,
+            Self::Http(client) => client.send(request).await,
             #[cfg(test)]
             Self::Simulated(_) => Err(Outcome::Unknown(Failure::new(Class::Unknown, "no answer"))),
         }
     }
 }
 
-/// Claimed messages of one campaign on their way, in one request.
+/// Claimed messages of one campaign in one request.
 pub(super) struct InFlight {
-    /// Never empty.
+    /// Never empty. Content and reference are in `messages`.
     pub(super) rows: Vec<Sms>,
-    /// The same, in the same order.
+    /// The same messages, in the same order.
     pub(super) messages: Vec<Message>,
     pub(super) campaign_id: i64,
     pub(super) permit: Permit,
-    /// When its campaign's messages may start.
-    pub(super) window: Option<Window>,
-    /// It starts within so long of its moment.
-    pub(super) reach: Duration,
+    /// The campaign's.
+    pub(super) window: Option<SendWindow>,
+    /// How long after its permit it may start.
+    pub(super) tolerance: Duration,
     pub(super) claimed_at: Timestamp,
-    /// The clock's count of jumps when it was claimed.
+    /// How often the clock had been set when it was claimed.
     pub(super) jumps: u32,
-    /// Under which of this worker's ids it was claimed.
+    /// The worker id that claimed it.
     pub(super) worker_id: i64,
-    /// Where in the clerk's list its provider stands.
-    pub(super) route: usize,
+    /// The index of its provider.
+    pub(super) index: usize,
     pub(super) provider: Arc<Provider>,
     pub(super) transport: Transport,
 }
 
-/// What became of a job.
+/// How a request ended.
 pub(super) enum RequestResult {
-    /// What came of each message, in their order.
+    /// The outcome of each message, in their order.
     Outcomes(Vec<Outcome>),
-    /// There was no connection to the provider, with what came of each message.
+    /// There was no connection to the provider.
     Unreached(Vec<Outcome>),
-    /// Its moment passed before it could start: it wants another.
-    Lapsed,
-    /// It was not started, and shall not be: stop, the lease ran out, its time did, or its window closed.
+    /// Its permit passed before it could start: it needs another.
+    Late,
+    /// It was not started and must not be: the worker stops, its lease ended, a message expired, or the
+    /// window closed.
     Released,
 }
 
 pub(super) struct Finished {
-    pub(super) job: InFlight,
-    /// When its request started, in microseconds of the host's steady clock.
+    pub(super) request: InFlight,
+    /// When it started, in microseconds of the host's steady clock.
     pub(super) started_us: i64,
-    pub(super) end: RequestResult,
+    pub(super) result: RequestResult,
 }
 
 impl InFlight {
@@ -138,7 +143,18 @@ impl InFlight {
         u32::try_from(self.rows.len()).unwrap_or(u32::MAX)
     }
 
-    /// Whether all of it is inside its window at this moment.
+    /// What it has reserved of the limits, while it has not started.
+    pub(super) fn reservation(&self) -> Reservation {
+        let costs = self.rows.iter();
+        let costs = costs.map(|sms| Cost::of_message(sms.segments.unwrap_or(1)));
+        Reservation {
+            campaign_id: self.campaign_id,
+            cost: costs.fold(Cost::default(), Cost::plus),
+            unused_us: self.permit.start_at_us,
+        }
+    }
+
+    /// Whether the window is open for all its messages.
     pub(super) fn is_open(&self, clock: &Clock) -> bool {
         let Some(window) = &self.window else {
             return true;
@@ -152,209 +168,204 @@ impl InFlight {
         })
     }
 
-    /// The same for each of its messages.
     fn all(&self, outcome: Outcome) -> RequestResult {
         RequestResult::Outcomes(outcome.of_all(self.rows.len()))
     }
 }
 
-/// What all slots of a worker share.
-pub(super) struct Surroundings {
+/// What all requests of a worker share.
+pub(super) struct Shared {
     pub(super) clock: Arc<Clock>,
     pub(super) lease: Arc<Lease>,
     pub(super) stop: watch::Receiver<bool>,
-    pub(super) ended: mpsc::UnboundedSender<Finished>,
+    pub(super) finished: mpsc::UnboundedSender<Finished>,
     pub(super) progress: Arc<Progress>,
 }
 
-/// Reports the job even if its slot panics: nobody knows then how far it came.
-struct Reporting<'a> {
-    job: Option<InFlight>,
-    around: &'a Surroundings,
+/// Reports the request even if its task panics: its messages are unknown then.
+struct ReportOnDrop<'a> {
+    request: Option<InFlight>,
+    shared: &'a Shared,
     started_us: i64,
 }
 
-impl Reporting<'_> {
-    fn report(&mut self, end: RequestResult) {
-        if let Some(job) = self.job.take() {
-            let ended = Finished {
-                job,
+impl ReportOnDrop<'_> {
+    fn report(&mut self, result: RequestResult) {
+        if let Some(request) = self.request.take() {
+            // Without a dispatcher no one needs the result.
+            drop(self.shared.finished.send(Finished {
+                request,
                 started_us: self.started_us,
-                end,
-            };
-            // A clerk that is gone has no use for it.
-            drop(self.around.ended.send(ended));
+                result,
+            }));
         }
     }
 }
 
-impl Drop for Reporting<'_> {
+impl Drop for ReportOnDrop<'_> {
     fn drop(&mut self) {
-        let Some(job) = &self.job else { return };
+        let Some(request) = &self.request else { return };
         let failure = Failure::new(Class::Unknown, "sending was broken off inside smsq");
-        let end = job.all(Outcome::Unknown(failure));
-        self.report(end);
+        let result = request.all(Outcome::Unknown(failure));
+        self.report(result);
     }
 }
 
-/// How often another connection is opened for a request whose connection was taken by another or closed.
-const CONNECTS: u32 = 3;
-
-/// Sends one call and reports it to the dispatcher.
-pub(super) async fn send(job: InFlight, mut promise: Option<Promise>, around: Arc<Surroundings>) {
-    let mut reporting = Reporting {
-        job: Some(job),
-        around: &around,
-        started_us: around.clock.steady_us(),
+/// Sends one request and reports it to the dispatcher.
+pub(super) async fn send(request: InFlight, mut promise: Option<Promise>, shared: Arc<Shared>) {
+    let mut report = ReportOnDrop {
+        request: Some(request),
+        shared: &shared,
+        started_us: shared.clock.steady_us(),
     };
-    let Some(job) = &reporting.job else { return };
-    let end = attempt(job, &mut promise, &around, &mut reporting.started_us).await;
+    let Some(request) = &report.request else {
+        return;
+    };
+    let result = attempt(request, &mut promise, &shared, &mut report.started_us).await;
     drop(promise);
-    reporting.report(end);
+    report.report(result);
 }
 
 async fn attempt(
-    job: &InFlight,
+    in_flight: &InFlight,
     promise: &mut Option<Promise>,
-    around: &Surroundings,
+    shared: &Shared,
     started_us: &mut i64,
 ) -> RequestResult {
-    let mut stop = around.stop.clone();
+    let mut stop = shared.stop.clone();
     for _ in 0..CONNECTS {
         // The connection comes first: what is checked below must hold when the first byte is written.
-        let (mut context, mut request) = match made(job, around) {
-            Ok(made) => made,
-            Err(outcome) => return job.all(outcome),
+        let (mut context, mut request) = match build(in_flight, shared) {
+            Ok(built) => built,
+            Err(outcome) => return in_flight.all(outcome),
         };
         let connected = tokio::select! {
             biased;
             _ = stop.wait_for(|stop| *stop) => return RequestResult::Released,
-            connected = job.transport.connect(&request) => connected,
+            connected = in_flight.transport.connect(&request) => connected,
         };
         let was_open = match connected {
             Ok(was_open) => was_open,
             Err(outcome) => {
-                count_attempt(job, around);
-                return RequestResult::Unreached(outcome.of_all(job.rows.len()));
+                count_attempt(in_flight, shared);
+                return RequestResult::Unreached(outcome.of_all(in_flight.rows.len()));
             }
         };
-        if let Some(moment_us) = job.permit.start_at_us {
+        if let Some(start_us) = in_flight.permit.start_at_us {
             tokio::select! {
                 biased;
                 _ = stop.wait_for(|stop| *stop) => return RequestResult::Released,
-                () = wait_until(&around.clock, moment_us, job) => {}
+                () = wait_for_permit(&shared.clock, start_us, in_flight) => {}
             }
         }
-        if !was_open || job.permit != Permit::AT_ONCE {
-            // It may hold the time.
-            (context, request) = match made(job, around) {
-                Ok(made) => made,
-                Err(outcome) => return job.all(outcome),
+        if !was_open || in_flight.permit != Permit::AT_ONCE {
+            // The request may contain the time.
+            (context, request) = match build(in_flight, shared) {
+                Ok(built) => built,
+                Err(outcome) => return in_flight.all(outcome),
             };
         }
-        if let Some(end) = why_not(job, around, context.now) {
-            return end;
+        if let Some(result) = check_start(in_flight, shared, context.now) {
+            return result;
         }
-        *started_us = around.clock.steady_us();
+        *started_us = shared.clock.steady_us();
         drop(promise.take());
-        let until = match job.permit {
-            Permit {
-                start_at_us: Some(moment_us),
-            } => Some(last_start(&around.clock, moment_us, job.reach)),
-            Permit::AT_ONCE => None,
-        };
-        let response = match job.transport.exchange(job, request, until).await {
+        let start_us = in_flight.permit.start_at_us;
+        let until = start_us.map(|at_us| last_start(&shared.clock, at_us, in_flight.tolerance));
+        let exchanged = in_flight.transport.exchange(in_flight, request, until);
+        let response = match exchanged.await {
             Ok(response) => response,
             Err(Unanswered::NotConnected) => continue,
             Err(Unanswered::Ended(outcome)) => {
-                count_attempt(job, around);
-                return job.all(outcome);
+                count_attempt(in_flight, shared);
+                return in_flight.all(outcome);
             }
         };
-        count_attempt(job, around);
+        count_attempt(in_flight, shared);
         let context = RequestContext {
-            now: around.clock.now(),
+            now: shared.clock.now(),
             ..context
         };
-        let size = response.body().len();
-        let outcomes = read_answer(size, || {
-            job.provider.answer(&job.messages, &response, &context)
+        let outcomes = parse(response.body().len(), || {
+            let messages = &in_flight.messages;
+            in_flight.provider.answer(messages, &response, &context)
         });
-        if outcomes.len() == job.rows.len() {
+        if outcomes.len() == in_flight.rows.len() {
             return RequestResult::Outcomes(outcomes);
         }
         let failure = Failure::new(Class::Unknown, "the answer does not fit the request");
-        return job.all(Outcome::Unknown(failure));
+        return in_flight.all(Outcome::Unknown(failure));
     }
-    RequestResult::Lapsed
+    RequestResult::Late
 }
 
-fn made(
-    job: &InFlight,
-    around: &Surroundings,
+fn build(
+    in_flight: &InFlight,
+    shared: &Shared,
 ) -> Result<(RequestContext, Request<Bytes>), Outcome> {
     let context = RequestContext {
-        now: around.clock.now(),
+        now: shared.clock.now(),
         nonce: rand::random(),
     };
-    let request = job.provider.request(&job.messages, &context)?;
+    let request = in_flight.provider.request(&in_flight.messages, &context)?;
     Ok((context, request))
 }
 
-/// Why the call must not start now, where it must not.
-fn why_not(job: &InFlight, around: &Surroundings, now: Timestamp) -> Option<RequestResult> {
-    let is_late = |sms: &Sms| sms.expires_at.is_some_and(|at| at <= now);
-    let too_late = job.rows.iter().any(is_late);
-    let closed = !job.is_open(&around.clock);
-    if *around.stop.borrow() || !around.lease.covers(job.worker_id) || too_late || closed {
+/// How the request ends without having started, where it must not start now.
+fn check_start(in_flight: &InFlight, shared: &Shared, now: Timestamp) -> Option<RequestResult> {
+    let is_expired = |sms: &Sms| sms.expires_at.is_some_and(|at| at <= now);
+    if *shared.stop.borrow()
+        || !shared.lease.covers(in_flight.worker_id)
+        || in_flight.rows.iter().any(is_expired)
+        || !in_flight.is_open(&shared.clock)
+    {
         return Some(RequestResult::Released);
     }
-    let moment_us = job.permit.start_at_us?;
-    let is_now = job.jumps == around.clock.jumps() && is_now(&around.clock, moment_us, job.reach);
-    (!is_now).then_some(RequestResult::Lapsed)
+    let start_us = in_flight.permit.start_at_us?;
+    let after_us = shared.clock.now_us() - start_us;
+    let is_now = in_flight.jumps == shared.clock.jumps()
+        && start_span(&shared.clock, in_flight.tolerance).contains(&after_us);
+    (!is_now).then_some(RequestResult::Late)
 }
 
-fn count_attempt(job: &InFlight, around: &Surroundings) {
-    let count = u64::from(job.count());
-    around.progress.attempts.fetch_add(count, Ordering::Relaxed);
+fn count_attempt(in_flight: &InFlight, shared: &Shared) {
+    let count = u64::from(in_flight.count());
+    shared.progress.attempts.fetch_add(count, Ordering::Relaxed);
 }
 
-/// The last instant at which a call of this moment may start.
-fn last_start(clock: &Clock, moment_us: i64, reach: Duration) -> Instant {
-    let last_us = moment_us.saturating_add(*span_us(clock, reach).end());
-    Instant::now() + clock.until(last_us)
-}
-
-/// Reads an answer of so many bytes. A large one takes a while, in which the tasks of this thread move to others.
-fn read_answer<T>(size: usize, read: impl FnOnce() -> T) -> T {
+/// Parses a response of this size. A large one takes long, so the other tasks of this thread move to
+/// another one.
+fn parse<T>(size: usize, parse: impl FnOnce() -> T) -> T {
     let flavor = tokio::runtime::Handle::current().runtime_flavor();
-    if size >= LARGE_ANSWER && flavor == tokio::runtime::RuntimeFlavor::MultiThread {
-        return tokio::task::block_in_place(read);
+    if size >= LARGE_RESPONSE && flavor == tokio::runtime::RuntimeFlavor::MultiThread {
+        return tokio::task::block_in_place(parse);
     }
-    read()
+    parse()
 }
 
-async fn wait_until(clock: &Clock, moment_us: i64, job: &InFlight) {
-    // A timer may ring early by the clock that is being corrected: once more is enough.
+async fn wait_for_permit(clock: &Clock, start_us: i64, in_flight: &InFlight) {
+    // A timer may fire early while the clock is being corrected; waiting once more is enough.
     for _ in 0..2 {
-        let first = moment_us.saturating_add(*span_us(clock, job.reach).start());
-        let left = clock.until(first);
-        // Of a clock that was set meanwhile, a moment says nothing.
-        if left == Duration::ZERO || job.jumps != clock.jumps() {
+        let first_us = start_us.saturating_add(*start_span(clock, in_flight.tolerance).start());
+        let left = clock.until(first_us);
+        // A permit from before the clock was set is void.
+        if left == Duration::ZERO || in_flight.jumps != clock.jumps() {
             return;
         }
         tokio::time::sleep(left).await;
     }
 }
 
-fn is_now(clock: &Clock, moment_us: i64, reach: Duration) -> bool {
-    span_us(clock, reach).contains(&(clock.now_us() - moment_us))
+/// The last instant at which a request with this permit may start.
+fn last_start(clock: &Clock, start_us: i64, tolerance: Duration) -> Instant {
+    let last_us = start_us.saturating_add(*start_span(clock, tolerance).end());
+    Instant::now() + clock.until(last_us)
 }
 
-/// How long after the moment, by this clock, a request may start: around the middle of its reach, as
-/// far as the clock's error leaves room. Nothing is left where that has grown since the moment was given.
-fn span_us(clock: &Clock, reach: Duration) -> RangeInclusive<i64> {
-    let middle = micros(reach) / 2;
+/// How long after its permit, by this clock, a request may start: around the middle of its tolerance,
+/// as far as the clock's error allows. Empty where the error has grown since the permit was given.
+fn start_span(clock: &Clock, tolerance: Duration) -> RangeInclusive<i64> {
+    let middle = micros(tolerance) / 2;
     let half = (middle - clock.error_us()).min(micros(MIN_TOLERANCE) / 2);
     middle - half..=middle + half
 }

@@ -1,202 +1,181 @@
-//! What the clerk makes of a message that came back: its fate, and what it tells of its provider and
-//! its campaign.
+//! Turns the outcomes of a request into settlements, and learns from them about its provider and its
+//! campaign.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::breaker::{Attempt, Toll};
-use super::campaign_state::{CampaignState, is_in_its_right_mind, note_outcomes, note_refusals};
+use super::breaker::{Attempt, AttemptCharge};
+use super::campaign_state::CampaignState;
 use super::clock::micros;
 use super::dispatcher::Dispatcher;
-use super::planner::held;
+use super::provider_state::pause_note;
 use super::request::{Finished, InFlight, RequestResult};
-use super::{Event, retry};
+use super::{Event, OnUnknown};
 use crate::phone::mask;
-use crate::queue::{Settlement, Transition};
+use crate::queue::{Settlement, Transition, retry};
 use crate::sms::{Failure, Outcome, Sms, Timestamp};
 use crate::store::{CampaignStatus, CampaignStop, CommitBatch, ProviderPause};
 
-/// A claimed call that did not start is given back to the queue rather than kept for longer.
+/// A claimed request that did not start is released rather than held for longer than this.
 const LONGEST_HOLD: Duration = Duration::from_secs(1);
 
 impl Dispatcher {
-    pub(super) fn conclude(&mut self, ended: Finished, round: &mut CommitBatch) {
+    /// Adds the results of a request to the next commit.
+    pub(super) fn settle_finished(&mut self, finished: Finished, batch: &mut CommitBatch) {
         let Finished {
-            job,
+            request,
             started_us,
-            end,
-        } = ended;
-        let route = &mut self.routes[job.route];
-        route.in_flight -= 1;
-        if let Some(line) = route.line(job.campaign_id) {
-            line.in_flight = line.in_flight.saturating_sub(1);
+            result,
+        } = finished;
+        let state = &mut self.providers[request.index];
+        state.in_flight -= 1;
+        if let Some(campaign) = state.campaign(request.campaign_id) {
+            campaign.in_flight = campaign.in_flight.saturating_sub(1);
         }
         let in_flight = &self.progress.in_flight;
-        in_flight.fetch_sub(u64::from(job.count()), Ordering::Relaxed);
-        let is_reached = !matches!(end, RequestResult::Unreached(_));
-        match end {
-            // It is held, and its claims with it.
-            RequestResult::Lapsed => {
-                route.breaker.probe_released();
-                route.held.push(job);
-                // Its moment is given back, and may be the next.
-                route.asleep_until_us = 0;
-                route.held_until_us = 0;
+        in_flight.fetch_sub(u64::from(request.count()), Ordering::Relaxed);
+        let is_reached = !matches!(result, RequestResult::Unreached(_));
+        let mut outcomes = match result {
+            RequestResult::Late => {
+                state.breaker.probe_released();
+                state.held.push(request);
+                // Its permit goes back, and may be the next one.
+                state.wake();
+                return;
             }
             RequestResult::Released => {
-                route.breaker.probe_released();
-                self.release(&job, round);
+                state.breaker.probe_released();
+                self.release(&request, batch);
+                return;
             }
-            RequestResult::Outcomes(mut outcomes) | RequestResult::Unreached(mut outcomes) => {
-                if !is_reached && route.has_accepted {
-                    outcomes.iter_mut().for_each(try_again);
-                } else if !is_reached && route.failing_since.is_none() {
-                    warn_unreached(route.provider.name(), &outcomes);
-                }
-                self.note_campaign(&job, &mut outcomes, round);
-                let attempt = attempt(&job, started_us, is_reached, &outcomes);
-                let free = self.note_provider(&job, attempt, &outcomes, round);
-                for (sms, outcome) in job.rows.iter().zip(outcomes) {
-                    let transition = self.transition(&job, sms, outcome, free, round.now);
-                    self.count(&transition);
-                    if !matches!(transition, Transition::Ready { .. } | Transition::Refunded) {
-                        self.finished += 1;
-                        self.routes[job.route].breaker.forget(sms.id);
-                    }
-                    self.tell(&job, sms, &transition, round.now);
-                    self.claims.remove(&sms.id);
-                    self.inquiry
-                        .note(&job.provider, sms, &transition, round.now);
-                    round.settlements.push(settlement(&job, sms, transition));
-                }
-            }
-        }
-    }
-
-    /// Gives back what was claimed and will not be started: all of it at a stop, else that of campaigns
-    /// which must not go on, and what would start long after its claim: who asks the provider what became of a
-    /// message takes the time of its claim for that of its attempt. And calls of several while only probes are
-    /// sent, which are one message.
-    pub(super) fn release_held(&mut self, round: &mut CommitBatch) {
-        let stopping = self.is_stopping();
-        let worker_id = self.lease.worker_id();
-        let now = round.now;
-        let soon_us = self.clock.now_us().saturating_add(micros(LONGEST_HOLD));
-        for index in 0..self.routes.len() {
-            for job in std::mem::take(&mut self.routes[index].held) {
-                let route = &mut self.routes[index];
-                let waits =
-                    route.held_until_us > soon_us || route.stopped_until > now.plus(LONGEST_HOLD);
-                let waits = waits || now.since(job.claimed_at) > LONGEST_HOLD;
-                let is_away = route.breaker.probe_at().is_some() && job.count() > 1;
-                let line = route.line(job.campaign_id);
-                // What was claimed under another id was parked when this worker was taken for dead.
-                let goes_on = !stopping && !is_away && !waits && job.worker_id == worker_id;
-                let goes_on = goes_on && job.is_open(&self.clock);
-                if goes_on && line.is_some_and(|line| line.is_active()) {
-                    route.held.push(job);
-                } else {
-                    self.release(&job, round);
-                }
-            }
-        }
-    }
-
-    fn release(&mut self, job: &InFlight, round: &mut CommitBatch) {
-        self.routes[job.route].released.push(held(job));
-        for sms in &job.rows {
-            self.claims.remove(&sms.id);
-            let transition = released(round.now);
-            round.settlements.push(settlement(job, sms, transition));
-        }
-    }
-
-    fn transition(
-        &self,
-        job: &InFlight,
-        sms: &Sms,
-        outcome: Outcome,
-        free: bool,
-        now: Timestamp,
-    ) -> Transition {
-        let outcome = match outcome {
-            // Of several messages one refusal is one witness: none of them is used up by it.
-            Outcome::AccountError {
-                failure,
-                listed: false,
-            } if job.count() > 1 => Outcome::BatchRejected(failure),
-            // The whole provider rests for as long as it asked; the message does not, for that may end earlier.
-            Outcome::Throttled { failure, .. } => Outcome::Throttled {
-                failure,
-                retry_after: None,
-            },
-            outcome => outcome,
+            RequestResult::Outcomes(outcomes) | RequestResult::Unreached(outcomes) => outcomes,
         };
-        let resend = matches!(outcome, Outcome::Unknown(_)) && !self.can_ask(job.route);
-        let resend = resend && self.may_resend(job.route, job.claimed_at, now);
-        let config = &self.settings.retry;
-        let transition = retry::decide(&outcome, sms, config, resend, now, rand::random());
-        match outcome {
-            Outcome::Unavailable { failure, .. } if free => Transition::Ready {
-                due_at: now,
-                failure: Some(failure),
-                counted: false,
-                in_doubt: false,
-            },
-            Outcome::Unknown(failure) => match transition {
-                // It would be sent when its reference is forgotten.
-                Transition::Ready { due_at, .. }
-                    if !self.may_resend(job.route, job.claimed_at, due_at) =>
-                {
-                    Transition::Unknown(failure)
-                }
-                transition => transition,
-            },
-            _ => transition,
+        if !is_reached && state.has_accepted {
+            outcomes.iter_mut().for_each(make_unavailable);
+        } else if !is_reached && state.failing_since.is_none() {
+            warn_unreached(state.provider.name(), &outcomes);
+        }
+        self.note_campaign(&request, &mut outcomes, batch);
+        let attempt = attempt(&request, started_us, is_reached, &outcomes);
+        let is_outage = self.note_provider(&request, attempt, &outcomes, batch);
+        let resend_before = self.resend_before(request.index, request.claimed_at);
+        let can_lookup = request.provider.capabilities().lookup.is_some();
+        for (sms, outcome) in request.rows.iter().zip(outcomes) {
+            let attempt = retry::Attempt {
+                sms,
+                batch: request.rows.len(),
+                is_outage,
+                // Before it is sent again, the provider is asked.
+                resend_before: resend_before.filter(|_| !can_lookup),
+            };
+            let config = &self.settings.retry;
+            let transition = retry::decide(outcome, &attempt, config, batch.now, rand::random());
+            self.count(&transition);
+            if !matches!(transition, Transition::Ready { .. } | Transition::Refunded) {
+                self.done += 1;
+                self.providers[request.index].breaker.forget(sms.id);
+            }
+            self.emit_event(&request, sms, &transition, batch.now);
+            self.claimed.remove(&sms.id);
+            self.lookups
+                .note(&request.provider, sms, &transition, batch.now);
+            batch
+                .settlements
+                .push(settlement(&request, sms, transition));
         }
     }
 
-    /// What the outcomes tell of the campaign: the brake, and an account that is refused.
-    fn note_campaign(&mut self, job: &InFlight, outcomes: &mut [Outcome], round: &mut CommitBatch) {
-        let Some(line) = self.routes[job.route].line(job.campaign_id) else {
+    /// Releases held requests: all at a stop, otherwise those of campaigns that must not go on, and
+    /// those that would start long after their claim, because a status lookup takes the time of the
+    /// claim for that of the request. While the provider is probed, batches too: a probe is a single
+    /// message.
+    pub(super) fn release_held(&mut self, batch: &mut CommitBatch) {
+        let is_stopping = self.is_stopping();
+        let worker_id = self.lease.worker_id();
+        let now = batch.now;
+        let soon_us = self.clock.now_us().saturating_add(micros(LONGEST_HOLD));
+        for index in 0..self.providers.len() {
+            for request in std::mem::take(&mut self.providers[index].held) {
+                let state = &mut self.providers[index];
+                let waits_long = state.next_held_us > soon_us
+                    || state.paused_until > now.plus(LONGEST_HOLD)
+                    || now.since(request.claimed_at) > LONGEST_HOLD;
+                let is_too_large = state.breaker.is_open() && request.count() > 1;
+                let campaign = state.campaign(request.campaign_id);
+                let is_active = campaign.is_some_and(|campaign| campaign.is_active());
+                // What was claimed under another id became unknown when this worker was declared dead.
+                let is_own = request.worker_id == worker_id;
+                let is_kept = is_active && is_own && !is_stopping && !is_too_large && !waits_long;
+                if is_kept && request.is_open(&self.clock) {
+                    state.held.push(request);
+                } else {
+                    self.release(&request, batch);
+                }
+            }
+        }
+    }
+
+    fn release(&mut self, request: &InFlight, batch: &mut CommitBatch) {
+        let released = &mut self.providers[request.index].released;
+        released.push(request.reservation());
+        for sms in &request.rows {
+            self.claimed.remove(&sms.id);
+            let transition = Transition::wait_until(batch.now);
+            batch.settlements.push(settlement(request, sms, transition));
+        }
+    }
+
+    /// Until when a message that was perhaps accepted may be sent again, and be accepted only once: for
+    /// as long as the provider remembers its reference. Or the operator takes the risk.
+    pub(super) fn resend_before(&self, index: usize, claimed_at: Timestamp) -> Option<Timestamp> {
+        if self.settings.sender.on_unknown == OnUnknown::Resend {
+            return Some(Timestamp::from_millis(i64::MAX));
+        }
+        let capabilities = self.providers[index].provider.capabilities();
+        let remembered = capabilities.honoured_for();
+        remembered.map(|span| claimed_at.plus(span))
+    }
+
+    /// Checks whether the outcomes pause or stop the campaign.
+    fn note_campaign(
+        &mut self,
+        request: &InFlight,
+        outcomes: &mut [Outcome],
+        batch: &mut CommitBatch,
+    ) {
+        let Some(campaign) = self.providers[request.index].campaign(request.campaign_id) else {
             return;
         };
         if let Some(failure) = outcomes.iter().rev().find_map(Outcome::failure) {
             self.progress.set_last_error(&failure.reason);
         }
-        let refused = note_refusals(line, job, outcomes);
-        let other = note_outcomes(line, &job.provider, outcomes);
+        let refused = campaign.note_refusals(request, outcomes);
+        let other = campaign.note_outcomes(&request.provider, outcomes);
         if let Some((state, reason)) = refused.or(other)
-            && line.is_active()
+            && campaign.is_active()
         {
-            line.halt(state, Some(reason.clone()));
-            round.campaign_stops.push(CampaignStop {
-                campaign_id: job.campaign_id,
-                state,
-                reason,
-            });
+            batch.campaign_stops.push(stop(campaign, state, reason));
         }
     }
 
-    /// What the outcomes tell of the provider: one request is one witness. True when its failure was part of
-    /// an outage.
+    /// Learns about the provider: one request is one sign, however many messages it held. Returns
+    /// whether its failure was part of an outage.
     fn note_provider(
         &mut self,
-        job: &InFlight,
+        request: &InFlight,
         attempt: Attempt,
         outcomes: &[Outcome],
-        round: &mut CommitBatch,
+        batch: &mut CommitBatch,
     ) -> bool {
         let started_us = attempt.started_us;
         let ended_us = self.clock.steady_us();
-        let now = round.now;
-        let now_us = self.clock.now_us();
-        let route = &mut self.routes[job.route];
-        let name = route.provider.name().to_owned();
-        let took_any = outcomes.iter().any(is_in_its_right_mind);
-        if took_any {
-            route.accepted();
-            route.breaker.read(started_us, ended_us);
+        let (now, now_us) = (batch.now, self.clock.now_us());
+        let state = &mut self.providers[request.index];
+        let name = request.provider.name().to_owned();
+        let is_read = outcomes.iter().any(is_definitive);
+        if is_read {
+            state.note_accepted();
+            state.breaker.read(started_us, ended_us);
             self.progress.set_trouble(None);
         }
         let throttled = outcomes.iter().filter_map(|outcome| match outcome {
@@ -206,85 +185,81 @@ impl Dispatcher {
             } => Some((*retry_after, failure)),
             _ => None,
         });
-        let throttled = throttled.max_by_key(|(retry_after, _)| *retry_after);
-        let failed = outcomes.iter().find_map(|outcome| match outcome {
-            Outcome::Unavailable { failure, .. } | Outcome::Unknown(failure) => Some(failure),
-            _ => None,
-        });
-        let refused = outcomes
-            .iter()
-            .any(|outcome| matches!(outcome, Outcome::AccountError { .. }));
-        if let Some((retry_after, failure)) = throttled {
+        if let Some((retry_after, failure)) = throttled.max_by_key(|(after, _)| *after) {
             let longest = self.settings.retry.max_retry_after;
             let retry_after = retry_after.map(|retry_after| retry_after.min(longest));
-            if let Some(until) = route.throttled(retry_after, now, now_us) {
+            if let Some(until) = state.throttled(retry_after, now, now_us) {
                 let why = &failure.reason;
-                self.progress.set_note(Some(stop_note(&name, why, until)));
-                route.stop_reason = Some(why.clone());
-                round.pauses.push(ProviderPause {
+                self.progress.set_note(Some(pause_note(&name, why, until)));
+                state.pause_reason = Some(why.clone());
+                batch.pauses.push(ProviderPause {
                     provider: name,
                     until,
                     reason: why.clone(),
                 });
             }
-            route.breaker.answered(started_us);
-            if !took_any {
-                self.note_failing(job.route, failure, round);
+            state.breaker.answered(started_us);
+            if !is_read {
+                self.note_failing(request.index, failure, batch);
             }
             return false;
         }
-        let Some(failure) = failed.filter(|_| !took_any && !refused) else {
-            if route.breaker.answered(started_us) {
+        let failed = outcomes.iter().find_map(|outcome| match outcome {
+            Outcome::Unavailable { failure, .. } | Outcome::Unknown(failure) => Some(failure),
+            _ => None,
+        });
+        let is_refused = |outcome: &Outcome| matches!(outcome, Outcome::AccountError { .. });
+        let is_refused = outcomes.iter().any(is_refused);
+        let Some(failure) = failed.filter(|_| !is_read && !is_refused) else {
+            if state.breaker.answered(started_us) {
                 tracing::warn!(provider = name, "the provider is back");
             }
-            if route.breaker.probe_at().is_none() && route.stopped_until <= now {
+            if !state.breaker.is_open() && state.paused_until <= now {
                 self.progress.set_note(None);
             }
             return false;
         };
-        let toll = route.breaker.failed(attempt, ended_us, now, rand::random());
-        if let Toll::Free(refunds) = &toll {
-            let refunds = refunds.iter().map(|earlier| refund(*earlier, &name));
-            round.settlements.extend(refunds);
+        let charge = state.breaker.failed(attempt, ended_us, now, rand::random());
+        let is_outage = matches!(charge, AttemptCharge::Free(_));
+        if let AttemptCharge::Free(refunds) = charge {
+            let refunds = refunds.into_iter().map(|(id, claim)| Settlement {
+                id,
+                claim,
+                provider: name.clone(),
+                transition: Transition::Refunded,
+            });
+            batch.settlements.extend(refunds);
         }
-        self.note_failing(job.route, failure, round);
-        matches!(toll, Toll::Free(_))
+        self.note_failing(request.index, failure, batch);
+        is_outage
     }
 
-    fn note_failing(&mut self, index: usize, failure: &Failure, round: &mut CommitBatch) {
-        let now = round.now;
-        let route = &mut self.routes[index];
-        let name = route.provider.name();
+    fn note_failing(&mut self, index: usize, failure: &Failure, batch: &mut CommitBatch) {
+        let now = batch.now;
+        let state = &mut self.providers[index];
+        let name = state.provider.name();
         let why = &failure.reason;
-        if let Some(probe_at) = route.breaker.probe_at() {
+        if let Some(probe_at) = state.breaker.probe_at() {
             let wait = probe_at.since(now).as_secs_f32();
             self.progress.set_note(Some(format!(
                 "`{name}` is away ({why}): next try in {wait:.1} s"
             )));
-        } else if route.stopped_until <= now {
+        } else if state.paused_until <= now {
             let note = format!("the last attempt at `{name}` failed: {why}");
             self.progress.set_note(Some(note));
         }
-        if !route.has_accepted {
+        if !state.has_accepted {
             let trouble = format!("`{name}` never took a message; the last failure: {why}");
             self.progress.set_trouble(Some(trouble));
         }
-        let since = *route.failing_since.get_or_insert(now);
+        let since = *state.failing_since.get_or_insert(now);
         if now.since(since) < self.settings.retry.give_up_after {
             return;
         }
-        let reason = format!(
-            "`{name}` took no message since {since}; the last: {}",
-            failure.reason
-        );
-        for line in route.lines.iter_mut().filter(|line| line.is_active()) {
-            line.halt(CampaignStatus::Stopped, Some(reason.clone()));
-            round.campaign_stops.push(CampaignStop {
-                campaign_id: line.campaign.id,
-                state: CampaignStatus::Stopped,
-                reason: reason.clone(),
-            });
-        }
+        let reason = format!("`{name}` took no message since {since}; the last: {why}");
+        let active = state.campaigns.iter_mut().filter(|state| state.is_active());
+        let stops = active.map(|state| stop(state, CampaignStatus::Stopped, reason.clone()));
+        batch.campaign_stops.extend(stops);
     }
 
     fn count(&self, transition: &Transition) {
@@ -300,26 +275,48 @@ impl Dispatcher {
         counter.fetch_add(1, Ordering::Relaxed);
     }
 
-    fn tell(&self, job: &InFlight, sms: &Sms, transition: &Transition, now: Timestamp) {
+    fn emit_event(&self, request: &InFlight, sms: &Sms, transition: &Transition, now: Timestamp) {
         let Some(events) = &self.events else { return };
-        let route = &self.routes[job.route];
-        let mut lines = route.lines.iter();
-        let line = lines.find(|line| line.campaign.id == job.campaign_id);
-        let again_at = line
-            .is_none_or(CampaignState::is_active)
-            .then(|| route.rests_until(now));
+        let state = &self.providers[request.index];
+        let mut campaigns = state.campaigns.iter();
+        let campaign = campaigns.find(|state| state.campaign.id == request.campaign_id);
+        let is_active = campaign.is_none_or(CampaignState::is_active);
         let event = Event {
             sms_id: sms.id,
             phone: mask(&sms.phone),
-            what: story(transition, again_at, now),
+            what: describe(transition, is_active.then(|| state.rests_until(now)), now),
         };
-        // Nobody listens any more: nothing is lost but the commentary.
+        // Without a listener only the display is lost.
         drop(events.send(event));
     }
 }
 
-/// A request as the breaker sees it: with its message, where that may be what is wrong with it.
-/// Says why a provider is not reached at its first failure: the url may be wrong.
+/// Halts the campaign here, and in the next commit.
+pub(super) fn stop(
+    campaign: &mut CampaignState,
+    state: CampaignStatus,
+    reason: String,
+) -> CampaignStop {
+    campaign.halt(state, Some(reason.clone()));
+    CampaignStop {
+        campaign_id: campaign.campaign.id,
+        state,
+        reason,
+    }
+}
+
+/// The provider read the message, whether or not it accepted it.
+fn is_definitive(outcome: &Outcome) -> bool {
+    matches!(
+        outcome,
+        Outcome::Accepted(_)
+            | Outcome::Rejected(_)
+            | Outcome::Deferred { .. }
+            | Outcome::BatchRejected(_)
+    )
+}
+
+/// Warns at the first failure to connect, because the url may be wrong.
 fn warn_unreached(provider: &str, outcomes: &[Outcome]) {
     if let Some(Outcome::Unavailable { failure, .. }) = outcomes.first() {
         tracing::warn!(
@@ -330,23 +327,28 @@ fn warn_unreached(provider: &str, outcomes: &[Outcome]) {
     }
 }
 
-fn attempt(job: &InFlight, started_us: i64, is_reached: bool, outcomes: &[Outcome]) -> Attempt {
-    let certain = job.rows.iter().zip(outcomes).filter_map(|(sms, outcome)| {
-        matches!(outcome, Outcome::Unavailable { .. }).then_some((sms.id, sms.claim))
-    });
-    let message = match job.rows.as_slice() {
+/// The request for the circuit breaker, with its message where that may be the cause of a failure.
+fn attempt(request: &InFlight, started_us: i64, is_reached: bool, outcomes: &[Outcome]) -> Attempt {
+    let refundable = request
+        .rows
+        .iter()
+        .zip(outcomes)
+        .filter_map(|(sms, outcome)| {
+            matches!(outcome, Outcome::Unavailable { .. }).then_some((sms.id, sms.claim))
+        });
+    let message = match request.rows.as_slice() {
         [one] if is_reached => Some(one.id),
         _ => None,
     };
     Attempt {
         started_us,
         message,
-        certain: certain.collect(),
+        refundable: refundable.collect(),
     }
 }
 
-/// A provider that has taken messages is away, whatever is wrong with the connection to it now.
-fn try_again(outcome: &mut Outcome) {
+/// A provider that has accepted messages before is down, whatever the connection error says.
+fn make_unavailable(outcome: &mut Outcome) {
     if let Outcome::AccountError { failure, .. } = outcome {
         *outcome = Outcome::Unavailable {
             failure: failure.clone(),
@@ -355,14 +357,9 @@ fn try_again(outcome: &mut Outcome) {
     }
 }
 
-/// That a provider is not to be called, for the operator.
-pub(super) fn stop_note(provider: &str, why: &str, until: Timestamp) -> String {
-    format!("`{provider}` asked to wait until {until} ({why})")
-}
-
-/// What happened and what will happen next, in the operator's words. Nothing is tried again before `again_at`;
-/// `None`: not in this run.
-fn story(transition: &Transition, again_at: Option<Timestamp>, now: Timestamp) -> String {
+/// Says what happened and what happens next. Nothing is tried again before `again_at`; `None`: not in
+/// this run.
+fn describe(transition: &Transition, again_at: Option<Timestamp>, now: Timestamp) -> String {
     match transition {
         Transition::Sent(acceptance) => match &acceptance.message_id {
             Some(id) => format!("sent ({id})"),
@@ -373,7 +370,7 @@ fn story(transition: &Transition, again_at: Option<Timestamp>, now: Timestamp) -
         | Transition::NotAdmitted(failure) => {
             format!("failed: {}", failure.reason)
         }
-        Transition::Unknown(failure) => format!("unknown, parked: {}", failure.reason),
+        Transition::Unknown(failure) => format!("unknown: {}", failure.reason),
         Transition::Ready {
             due_at, failure, ..
         } => {
@@ -381,39 +378,20 @@ fn story(transition: &Transition, again_at: Option<Timestamp>, now: Timestamp) -
                 .as_ref()
                 .map_or("not started", |failure| &failure.reason);
             let Some(again_at) = again_at else {
-                return format!("stays in the queue, its campaign does not go on: {why}");
+                return format!("stays queued, because its campaign has stopped: {why}");
             };
             let wait = (*due_at).max(again_at).since(now).as_secs_f32();
             format!("will be tried again in {wait:.1} s: {why}")
         }
-        Transition::Refunded => "attempt given back".to_owned(),
+        Transition::Refunded => "attempt not counted".to_owned(),
     }
 }
 
-fn settlement(job: &InFlight, sms: &Sms, transition: Transition) -> Settlement {
+fn settlement(request: &InFlight, sms: &Sms, transition: Transition) -> Settlement {
     Settlement {
         id: sms.id,
         claim: sms.claim,
-        provider: job.provider.name().to_owned(),
+        provider: request.provider.name().to_owned(),
         transition,
-    }
-}
-
-fn refund((id, claim): (i64, i64), provider: &str) -> Settlement {
-    Settlement {
-        id,
-        claim,
-        provider: provider.to_owned(),
-        transition: Transition::Refunded,
-    }
-}
-
-/// It was never started: ready again, and no attempt.
-fn released(now: Timestamp) -> Transition {
-    Transition::Ready {
-        due_at: now,
-        failure: None,
-        counted: false,
-        in_doubt: false,
     }
 }

@@ -1,31 +1,15 @@
-//! A campaign's window as a worker keeps it: what is outside is not asked for, not claimed and not started,
-//! and what is so near to an edge that the clock's error decides is outside.
+//! A campaign's sending window in a running worker: while it is closed nothing is claimed and nothing
+//! starts. Instants so near to an edge that the clock's error decides count as outside.
 
 use std::time::Duration;
 
 use super::clock::Clock;
+use crate::queue::admission::{CLOSING, opens_at};
 use crate::sms::Timestamp;
-use crate::window::{Recipient, Span, Window};
+use crate::window::{Recipient, SendWindow};
 
-/// What is claimed shortly before a window closes could not start any more.
-const LAST: Duration = Duration::from_millis(250);
-
-/// Until when messages have to wait; `None`: they may start. `reach` is at least twice the clock's error.
-pub(super) fn waits_until(
-    span_at: impl Fn(Timestamp) -> Span,
-    now: Timestamp,
-    reach: Duration,
-) -> Option<Timestamp> {
-    let mut span = span_at(now.minus(reach));
-    if now.plus(LAST) >= span.closes_at {
-        span = span_at(span.closes_at);
-    }
-    let opens_at = span.opens_at.plus(reach);
-    (now < opens_at).then_some(opens_at)
-}
-
-/// Whether a message may start at this very moment.
-pub(super) fn is_open(window: &Window, recipient: Recipient<'_>, clock: &Clock) -> bool {
+/// Whether a message may start now.
+pub(super) fn is_open(window: &SendWindow, recipient: Recipient<'_>, clock: &Clock) -> bool {
     let (now_us, error_us) = (clock.now_us(), clock.error_us());
     let first = Timestamp::from_millis((now_us - error_us).div_euclid(1_000));
     let last = Timestamp::from_millis((now_us + error_us).div_euclid(1_000) + 1);
@@ -33,42 +17,42 @@ pub(super) fn is_open(window: &Window, recipient: Recipient<'_>, clock: &Clock) 
     span.contains(first) && span.contains(last)
 }
 
-/// What a worker knows of the window that all messages of a campaign share.
+/// The window that all messages of a campaign share, as it was checked last.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Hours {
-    /// What it knows is so in this time.
-    known: (Timestamp, Timestamp),
+pub(super) struct WindowState {
+    /// `closed_until` is valid in this span.
+    valid: (Timestamp, Timestamp),
     closed_until: Option<Timestamp>,
-    /// For this opening, what expires before it has been looked for.
+    /// Messages that expire before this opening have been looked for.
     expired_before: Timestamp,
 }
 
-impl Hours {
-    /// Looks at the window again, where what is known of it is over; until when it is closed.
-    pub(super) fn look(
+impl WindowState {
+    /// Returns until when the window is closed.
+    pub(super) fn check(
         &mut self,
-        window: Option<&Window>,
+        window: Option<&SendWindow>,
         now: Timestamp,
-        reach: Duration,
+        tolerance: Duration,
     ) -> Option<Timestamp> {
         let window = window?;
-        if !(self.known.0..self.known.1).contains(&now) {
+        if !(self.valid.0..self.valid.1).contains(&now) {
             let open = window.for_all(now)?;
             let span_at = |at| window.for_all(at).unwrap_or(open);
-            self.closed_until = waits_until(span_at, now, reach);
-            let closes_at = open.closes_at.minus(LAST);
-            self.known = (now, self.closed_until.unwrap_or(closes_at));
+            self.closed_until = opens_at(span_at, now, tolerance);
+            let closes_at = open.closes_at.minus(CLOSING);
+            self.valid = (now, self.closed_until.unwrap_or(closes_at));
         }
         self.closed_until
     }
 
-    /// Until when the window was closed when it was looked at last.
+    /// Until when the window was closed at the last check.
     pub(super) fn closed_until(&self, now: Timestamp) -> Option<Timestamp> {
         self.closed_until.filter(|until| now < *until)
     }
 
-    /// The opening that messages must live to see, once for each.
-    pub(super) fn take_closed(&mut self, now: Timestamp) -> Option<Timestamp> {
+    /// The next opening, once for each: messages that expire before it can fail now.
+    pub(super) fn take_next_opening(&mut self, now: Timestamp) -> Option<Timestamp> {
         let until = self.closed_until(now)?;
         let is_new = until != self.expired_before;
         self.expired_before = until;
@@ -80,7 +64,7 @@ impl Hours {
 mod tests {
     use super::*;
 
-    const REACH: Duration = Duration::from_millis(10);
+    const TOLERANCE: Duration = Duration::from_millis(10);
 
     fn at(text: &str) -> Timestamp {
         let instant: jiff::Timestamp = text.parse().expect("an instant");
@@ -88,11 +72,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_near_an_edge_is_outside() {
-        let window: Window = "09:00-20:00 daily UTC".parse().expect("a window");
+    fn instants_near_an_edge_count_as_outside() {
+        let window: SendWindow = "09:00-20:00 daily UTC".parse().expect("a window");
         let wait = |now: &str| {
-            let mut hours = Hours::default();
-            let until = hours.look(Some(&window), at(now), REACH)?;
+            let mut window_state = WindowState::default();
+            let until = window_state.check(Some(&window), at(now), TOLERANCE)?;
             Some(until.as_millis() - at("2026-11-21T09:00:00Z").as_millis())
         };
         let day = 86_400_000;
@@ -110,10 +94,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_known_is_not_asked_again_and_ends_when_it_must() {
-        let window: Window = "09:00-20:00 daily UTC".parse().expect("a window");
-        let mut hours = Hours::default();
-        let mut look = |now: &str| hours.look(Some(&window), at(now), REACH).is_some();
+    fn window_is_checked_again_when_its_state_ends() {
+        let window: SendWindow = "09:00-20:00 daily UTC".parse().expect("a window");
+        let mut window_state = WindowState::default();
+        let mut look = |now: &str| {
+            window_state
+                .check(Some(&window), at(now), TOLERANCE)
+                .is_some()
+        };
         assert!(!look("2026-11-21T12:00:00Z"));
         assert!(!look("2026-11-21T19:59:59.7Z"));
         assert!(look("2026-11-21T19:59:59.75Z"));

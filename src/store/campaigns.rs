@@ -8,7 +8,7 @@ use super::schema::campaign;
 use super::{Store, StoreError};
 use crate::rate::Rates;
 use crate::sms::Timestamp;
-use crate::window::Window;
+use crate::window::SendWindow;
 
 /// Whether a campaign's messages may be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,7 +70,7 @@ pub struct Campaign {
     /// What its dedupe keys are made of: `phone`, `none`, or columns with commas between them.
     pub unique_by: Option<String>,
     /// When its messages may start; `None`: at any hour.
-    pub window: Option<Window>,
+    pub window: Option<SendWindow>,
     pub created_at: Timestamp,
 }
 
@@ -82,7 +82,7 @@ pub struct NewCampaign {
     pub rate: Rates,
     pub priority: i32,
     pub unique_by: Option<String>,
-    pub window: Option<Window>,
+    pub window: Option<SendWindow>,
 }
 
 /// Changes of a campaign; `None` changes nothing.
@@ -102,13 +102,13 @@ pub enum WindowChange {
     #[default]
     Keep,
     Lift,
-    Set(Window),
+    Set(SendWindow),
 }
 
 impl WindowChange {
     /// The window of a campaign that had `window`.
     #[must_use]
-    pub fn applied_to(self, window: Option<Window>) -> Option<Window> {
+    pub fn applied_to(self, window: Option<SendWindow>) -> Option<SendWindow> {
         match self {
             Self::Keep => window,
             Self::Lift => None,
@@ -151,7 +151,7 @@ impl From<Row> for Campaign {
             Rates::default()
         });
         let window = Some(row.send_window).filter(|text| !text.is_empty());
-        let window = window.map(|text| text.parse::<Window>()).transpose();
+        let window = window.map(|text| text.parse::<SendWindow>()).transpose();
         let (mut state, mut state_reason) = (CampaignStatus::of(row.state), row.state_reason);
         // A window was wanted, so nothing is sent until a valid one is set.
         if let (Err(error), CampaignStatus::Active) = (&window, state) {
@@ -175,7 +175,7 @@ impl From<Row> for Campaign {
 }
 
 /// The value of column `send_window`.
-fn stored(window: Option<&Window>) -> String {
+fn stored(window: Option<&SendWindow>) -> String {
     window.map(ToString::to_string).unwrap_or_default()
 }
 

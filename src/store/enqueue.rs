@@ -17,7 +17,7 @@ use super::schema::{import, sms, sms_failed};
 use super::transitions;
 use super::{Fault, Store, StoreError};
 use crate::sms::{NewSms, Timestamp};
-use crate::window::{Recipient, Window};
+use crate::window::{Recipient, SendWindow};
 
 /// The most bytes of texts in one statement: below the smallest `max_allowed_packet` in use, 1 MiB.
 const BYTES: usize = 512 * 1024;
@@ -35,7 +35,7 @@ pub struct Batch {
     pub due_at: Timestamp,
     pub expires_at: Option<Timestamp>,
     /// The campaign's: where each recipient has their own hours, a message is due when they begin.
-    pub window: Option<Window>,
+    pub window: Option<SendWindow>,
     pub rows: Vec<NewSms>,
     /// Rows of the file since the last batch, with the rejected ones.
     pub row_count: u64,

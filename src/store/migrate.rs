@@ -120,13 +120,12 @@ async fn step(connection: &mut Connection, access: Access) -> QueryResult<Step> 
         ),
     };
     let count = |names: &str| format!("(SELECT count(*) FROM {tables} IN ({names}))");
-    if connection
-        .number(&count("'__diesel_schema_migrations'"))
-        .await?
-        == 0
-    {
-        let own = "'campaign', 'sms', 'sms_sent', 'sms_failed', 'import', 'worker', 'rate_limit'";
-        if connection.number(&count(own)).await? > 0 {
+    // In this order: another process that creates the tables creates the history first.
+    let own = "'campaign', 'sms', 'sms_sent', 'sms_failed', 'import', 'worker', 'rate_limit'";
+    let own = connection.number(&count(own)).await?;
+    let history = "'__diesel_schema_migrations'";
+    if connection.number(&count(history)).await? == 0 {
+        if own > 0 {
             let reason = "has tables of another program with the names that smsq needs";
             return refused(Fault::Foreign, reason);
         }

@@ -32,6 +32,9 @@ pub(super) struct Recipients {
     starts: HashMap<String, Vec<i64>>,
 }
 
+/// Message, claim, end of the attempt, and the message's id where it is still sending.
+type Start = (i64, i64, Option<i64>, Option<i64>);
+
 impl Recipients {
     /// Locks all recipients where they are capped, so that no two workers check at once.
     pub(super) async fn lock(
@@ -67,7 +70,6 @@ impl Recipients {
             .eq(recipient_start::sms_id)
             .and(sms::claim.eq(recipient_start::claim))
             .and(sms::state.eq(State::Sending.code()));
-        type Start = (i64, i64, Option<i64>, Option<i64>);
         let found: Vec<(String, Start)> = with_conn!(connection, |conn| recipient_start::table
             .left_join(sms::table.on(sending))
             .filter(recipient_start::phone.eq_any(&phones))

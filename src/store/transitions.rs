@@ -50,7 +50,6 @@ pub(super) struct Row {
 /// A row of `sms_sent`.
 #[derive(Clone, Debug, Insertable)]
 #[diesel(table_name = sms_sent)]
-#[expect(clippy::struct_field_names, reason = "they are the columns")]
 pub(super) struct SentRow {
     id: i64,
     campaign_id: i64,

@@ -1,11 +1,11 @@
-//! The part of the template language that a text may use. None of it makes more of a row than a small multiple
-//! of it. The engine counts steps, not bytes: a variable that doubles, a string times a number, `replace`,
-//! or a macro that calls itself ask for gigabytes in a few steps.
+//! Limits the template language, so that no template takes unbounded time or memory.
 //!
-//! A text is checked before the engine compiles it, because the engine computes constants then.
+//! The engine's fuel counts steps, not bytes: a variable that doubles, a string times a number, `replace` or a
+//! recursive macro produce gigabytes in a few steps. This module allows only statements, operators and filters whose
+//! result is at most a small multiple of the row. It checks the syntax tree before the engine compiles the template,
+//! because the compiler already evaluates constants.
 
 use std::borrow::Cow;
-use std::io;
 use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::thread;
@@ -14,7 +14,7 @@ use minijinja::machinery::{Span, ast, parse};
 use minijinja::value::{Rest, StringInput, Value, ValueKind, ValueOrKwargs};
 use minijinja::{Environment, Error, ErrorKind, State, filters};
 
-use super::template::{LONGEST_SOURCE, detail};
+use super::template::{MAX_SOURCE, detail};
 use ast::{BinOpKind, CallArg, Expr, Stmt, UnaryOpKind};
 
 const FILTERS: [&str; 20] = [
@@ -39,241 +39,234 @@ const FILTERS: [&str; 20] = [
     "trim",
     "upper",
 ];
-/// They give a number or an error.
-const NUMBERS: [&str; 6] = ["abs", "count", "float", "int", "length", "round"];
-/// They give a list of pieces of one string.
-const PIECES: [&str; 2] = ["lines", "split"];
-/// How many strings `~`, `+` and lists may put together in one text.
-const MOST_PARTS: usize = 64;
-const DEEPEST: usize = 100;
-/// Bytes, for the longest text made of nothing but signs.
-const STACK: usize = 128 << 20;
+/// Filters that return a number or fail.
+const NUMERIC_FILTERS: [&str; 6] = ["abs", "count", "float", "int", "length", "round"];
+/// Filters that split one string into a list.
+const SPLITTING_FILTERS: [&str; 2] = ["lines", "split"];
+/// How many values `~`, `+` and lists may join in one template.
+const MAX_JOINED: usize = 64;
+const MAX_DEPTH: usize = 100;
+/// Stack for the parser, in bytes. It recurses once per sign of `- - - 1`, and a template has up to 64 KiB of them.
+const PARSER_STACK: usize = 128 << 20;
 
-/// Where the text uses something else, and what.
+/// What a template uses that is not allowed, and where.
 #[derive(Debug)]
-pub(super) struct Refused {
+pub(super) struct Violation {
     pub(super) line: usize,
     pub(super) detail: String,
 }
 
-/// Checks a text. The engine's parser calls itself for every sign in a row of them, which takes far more stack than
-/// a thread of the program has.
-pub(super) fn check(source: &str) -> Result<(), Refused> {
-    let checked = thread::scope(|scope| {
-        let thread = thread::Builder::new().stack_size(STACK);
-        let thread = thread.spawn_scoped(scope, || check_here(source))?;
-        Ok(thread.join())
-    });
-    match checked {
-        Ok(Ok(checked)) => checked,
-        Ok(Err(panic)) => resume_unwind(panic),
-        Err(error) => Err(Refused {
-            line: 1,
-            detail: io::Error::to_string(&error),
-        }),
-    }
+type Checked = Result<(), Violation>;
+
+/// Checks a template on a thread with a stack that is large enough for the parser.
+pub(super) fn check(source: &str) -> Checked {
+    thread::scope(|scope| {
+        let thread = thread::Builder::new()
+            .stack_size(PARSER_STACK)
+            .spawn_scoped(scope, || check_syntax(source));
+        match thread {
+            Ok(thread) => thread.join().unwrap_or_else(|panic| resume_unwind(panic)),
+            Err(error) => Err(Violation {
+                line: 1,
+                detail: error.to_string(),
+            }),
+        }
+    })
 }
 
-fn check_here(source: &str) -> Result<(), Refused> {
+fn check_syntax(source: &str) -> Checked {
     let parsed = parse(source, "", minijinja::syntax::SyntaxConfig::default());
-    let parsed = parsed.map_err(|error| Refused {
+    let parsed = parsed.map_err(|error| Violation {
         line: error.line().unwrap_or(1),
         detail: detail(&error),
     })?;
-    let mut check = Check {
+    let mut checker = Checker {
         source,
-        parts: 0,
+        joined: 0,
         depth: 0,
     };
     match &parsed {
-        Stmt::Template(template) => check.statements(&template.children),
-        other => check.statement(other),
+        Stmt::Template(template) => checker.statements(&template.children),
+        other => checker.statement(other),
     }
 }
 
-struct Check<'s> {
+struct Checker<'s> {
     source: &'s str,
-    parts: usize,
+    joined: usize,
     depth: usize,
 }
 
-impl Check<'_> {
-    fn statements(&mut self, statements: &[Stmt<'_>]) -> Result<(), Refused> {
+impl Checker<'_> {
+    fn statements(&mut self, statements: &[Stmt<'_>]) -> Checked {
         statements.iter().try_for_each(|one| self.statement(one))
     }
 
-    fn statement(&mut self, statement: &Stmt<'_>) -> Result<(), Refused> {
-        match statement {
-            Stmt::EmitRaw(_) => Ok(()),
-            Stmt::EmitExpr(emit) => self.expression(&emit.expr),
-            Stmt::IfCond(condition) => self.deeper(condition.span(), |check| {
-                check.expression(&condition.expr)?;
-                check.statements(&condition.true_body)?;
-                check.statements(&condition.false_body)
-            }),
-            Stmt::ForLoop(each) => self.deeper(each.span(), |check| {
-                // What a loop goes over is never put together: else loops within loops double it.
-                let is_bounded = match &each.iter {
-                    Expr::Var(_) => true,
-                    Expr::Filter(filter) => PIECES.contains(&filter.name),
-                    _ => false,
-                };
-                if each.recursive || !is_bounded {
-                    let detail = "a loop goes over a column, or over pieces of it: \
-                                  `{% for part in column | split(\",\") %}`";
-                    return Err(refused(each.span(), detail));
-                }
-                check.expression(&each.iter)?;
-                each.filter_expr
-                    .iter()
-                    .try_for_each(|filter| check.expression(filter))?;
-                check.statements(&each.body)?;
-                check.statements(&each.else_body)
-            }),
-            Stmt::Template(template) => Err(self.unavailable(template.span())),
-            Stmt::WithBlock(it) => Err(self.unavailable(it.span())),
-            Stmt::Set(it) => Err(self.unavailable(it.span())),
-            Stmt::SetBlock(it) => Err(self.unavailable(it.span())),
-            Stmt::AutoEscape(it) => Err(self.unavailable(it.span())),
-            Stmt::FilterBlock(it) => Err(self.unavailable(it.span())),
-            Stmt::Block(it) => Err(self.unavailable(it.span())),
-            Stmt::Import(it) => Err(self.unavailable(it.span())),
-            Stmt::FromImport(it) => Err(self.unavailable(it.span())),
-            Stmt::Extends(it) => Err(self.unavailable(it.span())),
-            Stmt::Include(it) => Err(self.unavailable(it.span())),
-            Stmt::Macro(it) => Err(self.unavailable(it.span())),
-            Stmt::CallBlock(it) => Err(self.unavailable(it.span())),
-            Stmt::Do(it) => Err(self.unavailable(it.span())),
-        }
+    fn expressions<'e>(&mut self, expressions: impl IntoIterator<Item = &'e Expr<'e>>) -> Checked {
+        expressions
+            .into_iter()
+            .try_for_each(|one| self.expression(one))
     }
 
-    fn expression(&mut self, expression: &Expr<'_>) -> Result<(), Refused> {
-        self.deeper(expression.span(), |check| match expression {
+    fn statement(&mut self, statement: &Stmt<'_>) -> Checked {
+        let unavailable = match statement {
+            Stmt::EmitRaw(_) => return Ok(()),
+            Stmt::EmitExpr(emit) => return self.expression(&emit.expr),
+            Stmt::IfCond(condition) => {
+                return self.nested(condition.span(), |checker| {
+                    checker.expression(&condition.expr)?;
+                    checker.statements(&condition.true_body)?;
+                    checker.statements(&condition.false_body)
+                });
+            }
+            Stmt::ForLoop(each) => return self.nested(each.span(), |checker| checker.each(each)),
+            Stmt::Template(other) => other.span(),
+            Stmt::WithBlock(other) => other.span(),
+            Stmt::Set(other) => other.span(),
+            Stmt::SetBlock(other) => other.span(),
+            Stmt::AutoEscape(other) => other.span(),
+            Stmt::FilterBlock(other) => other.span(),
+            Stmt::Block(other) => other.span(),
+            Stmt::Import(other) => other.span(),
+            Stmt::FromImport(other) => other.span(),
+            Stmt::Extends(other) => other.span(),
+            Stmt::Include(other) => other.span(),
+            Stmt::Macro(other) => other.span(),
+            Stmt::CallBlock(other) => other.span(),
+            Stmt::Do(other) => other.span(),
+        };
+        let keyword = self.word_at(unavailable);
+        violation(
+            unavailable,
+            format!("`{{% {keyword} %}}` is not available in a template"),
+        )
+    }
+
+    /// Checks a loop. Its list must be a column or pieces of one: lists that are joined in the template would double
+    /// in size with every nested loop.
+    fn each(&mut self, each: &ast::ForLoop<'_>) -> Checked {
+        let is_bounded = match &each.iter {
+            Expr::Var(_) => true,
+            Expr::Filter(filter) => SPLITTING_FILTERS.contains(&filter.name),
+            _ => false,
+        };
+        if each.recursive || !is_bounded {
+            return violation(
+                each.iter.span(),
+                "a loop needs a column or pieces of one: `{% for part in column | split(\",\") %}`",
+            );
+        }
+        self.expression(&each.iter)?;
+        self.expressions(&each.filter_expr)?;
+        self.statements(&each.body)?;
+        self.statements(&each.else_body)
+    }
+
+    fn expression(&mut self, expression: &Expr<'_>) -> Checked {
+        self.nested(expression.span(), |checker| match expression {
             Expr::Var(_) | Expr::Const(_) => Ok(()),
             Expr::Slice(slice) => {
-                let bounds = [&slice.start, &slice.stop, &slice.step];
-                check.expression(&slice.expr)?;
-                bounds
-                    .into_iter()
-                    .flatten()
-                    .try_for_each(|bound| check.expression(bound))
+                checker.expression(&slice.expr)?;
+                checker.expressions(
+                    [&slice.start, &slice.stop, &slice.step]
+                        .into_iter()
+                        .flatten(),
+                )
             }
-            Expr::UnaryOp(operation) => check.expression(&operation.expr),
+            Expr::UnaryOp(operation) => checker.expression(&operation.expr),
             Expr::BinOp(operation) => {
-                check.expression(&operation.left)?;
-                check.expression(&operation.right)?;
+                checker.expressions([&operation.left, &operation.right])?;
                 match operation.op {
-                    BinOpKind::Concat => check.put_together(1, expression.span()),
-                    BinOpKind::Add if !is_number(expression) => {
-                        check.put_together(1, expression.span())
-                    }
-                    BinOpKind::Mul if !is_number(expression) => {
-                        let detail = "`*` needs a number on both sides: `price | float * 2`";
-                        Err(refused(expression.span(), detail))
-                    }
+                    BinOpKind::Concat => checker.join(1, expression.span()),
+                    BinOpKind::Add if !is_number(expression) => checker.join(1, expression.span()),
+                    BinOpKind::Mul if !is_number(expression) => violation(
+                        expression.span(),
+                        "`*` needs a number on both sides: `price | float * 2`",
+                    ),
                     _ => Ok(()),
                 }
             }
             Expr::Compare(comparison) => {
-                check.expression(&comparison.expr)?;
-                comparison
-                    .ops
-                    .iter()
-                    .try_for_each(|operation| check.expression(&operation.expr))
+                checker.expression(&comparison.expr)?;
+                checker.expressions(comparison.ops.iter().map(|operation| &operation.expr))
             }
             Expr::IfExpr(choice) => {
-                check.expression(&choice.test_expr)?;
-                check.expression(&choice.true_expr)?;
-                choice
-                    .false_expr
-                    .iter()
-                    .try_for_each(|other| check.expression(other))
+                checker.expressions([&choice.test_expr, &choice.true_expr])?;
+                checker.expressions(&choice.false_expr)
             }
             Expr::Filter(filter) => {
                 if !FILTERS.contains(&filter.name) {
                     let known = FILTERS.join(", ");
-                    let detail = format!("unknown filter `{}`: a text has {known}", filter.name);
-                    return Err(refused(filter.span(), detail));
+                    let detail = format!("unknown filter `{}`: known are {known}", filter.name);
+                    return violation(filter.span(), detail);
                 }
-                filter
-                    .expr
-                    .iter()
-                    .try_for_each(|input| check.expression(input))?;
-                check.arguments(&filter.args)
+                checker.expressions(&filter.expr)?;
+                checker.expressions(filter.args.iter().map(argument))
             }
             Expr::Test(test) => {
-                check.expression(&test.expr)?;
-                check.arguments(&test.args)
+                checker.expression(&test.expr)?;
+                checker.expressions(test.args.iter().map(argument))
             }
-            Expr::GetAttr(part) => check.expression(&part.expr),
-            Expr::GetItem(item) => {
-                check.expression(&item.expr)?;
-                check.expression(&item.subscript_expr)
-            }
-            Expr::List(list) => check.items(&list.items, list.span()),
-            Expr::Tuple(tuple) => check.items(&tuple.items, tuple.span()),
-            Expr::Call(call) => Err(refused(call.span(), "a text cannot call functions")),
-            Expr::Map(map) => Err(refused(map.span(), "`{…: …}` is not available in a text")),
+            Expr::GetAttr(part) => checker.expression(&part.expr),
+            Expr::GetItem(item) => checker.expressions([&item.expr, &item.subscript_expr]),
+            Expr::List(list) => checker.list(&list.items, list.span()),
+            Expr::Tuple(tuple) => checker.list(&tuple.items, tuple.span()),
+            Expr::Call(call) => violation(call.span(), "a template cannot call functions"),
+            Expr::Map(map) => violation(map.span(), "`{…: …}` is not available in a template"),
         })
     }
 
-    fn arguments(&mut self, arguments: &[CallArg<'_>]) -> Result<(), Refused> {
-        arguments.iter().try_for_each(|argument| match argument {
-            CallArg::Pos(value)
-            | CallArg::Kwarg(_, value)
-            | CallArg::PosSplat(value)
-            | CallArg::KwargSplat(value) => self.expression(value),
-        })
+    fn list(&mut self, items: &[Expr<'_>], span: Span) -> Checked {
+        self.join(items.len(), span)?;
+        self.expressions(items)
     }
 
-    fn items(&mut self, items: &[Expr<'_>], span: Span) -> Result<(), Refused> {
-        self.put_together(items.len(), span)?;
-        items.iter().try_for_each(|item| self.expression(item))
-    }
-
-    fn put_together(&mut self, parts: usize, span: Span) -> Result<(), Refused> {
-        self.parts += parts;
-        if self.parts > MOST_PARTS {
-            let detail = format!("more than {MOST_PARTS} parts are joined by `~`, `+` and lists");
-            return Err(refused(span, detail));
+    fn join(&mut self, values: usize, span: Span) -> Checked {
+        self.joined += values;
+        if self.joined > MAX_JOINED {
+            let detail = format!("more than {MAX_JOINED} values are joined by `~`, `+` and lists");
+            return violation(span, detail);
         }
         Ok(())
     }
 
-    fn deeper(
-        &mut self,
-        span: Span,
-        within: impl FnOnce(&mut Self) -> Result<(), Refused>,
-    ) -> Result<(), Refused> {
-        if self.depth == DEEPEST {
-            return Err(refused(span, "it is nested too deeply"));
+    fn nested(&mut self, span: Span, check: impl FnOnce(&mut Self) -> Checked) -> Checked {
+        if self.depth == MAX_DEPTH {
+            return violation(span, "it is nested too deeply");
         }
         self.depth += 1;
-        within(self)?;
+        check(self)?;
         self.depth -= 1;
         Ok(())
     }
 
-    /// The statement that begins at `span`, by its first word.
-    fn unavailable(&self, span: Span) -> Refused {
-        let rest = usize::try_from(span.start_offset).ok();
-        let rest = rest
-            .and_then(|at| self.source.get(at..))
-            .unwrap_or_default();
-        let end = rest.find(|c: char| !c.is_alphabetic());
-        let word = &rest[..end.unwrap_or(rest.len())];
-        refused(span, format!("`{{% {word} %}}` is not available in a text"))
+    /// The first word of the statement at `span`.
+    fn word_at(&self, span: Span) -> &str {
+        let start = usize::try_from(span.start_offset).unwrap_or(usize::MAX);
+        let rest = self.source.get(start..).unwrap_or_default();
+        rest.split(|c: char| !c.is_alphabetic())
+            .next()
+            .unwrap_or_default()
     }
 }
 
-fn refused(span: Span, detail: impl Into<String>) -> Refused {
-    Refused {
+fn argument<'e>(argument: &'e CallArg<'e>) -> &'e Expr<'e> {
+    match argument {
+        CallArg::Pos(value)
+        | CallArg::Kwarg(_, value)
+        | CallArg::PosSplat(value)
+        | CallArg::KwargSplat(value) => value,
+    }
+}
+
+fn violation(span: Span, detail: impl Into<String>) -> Checked {
+    Err(Violation {
         line: usize::from(span.start_line),
         detail: detail.into(),
-    }
+    })
 }
 
-/// Whether the value is a number whatever the row is.
+/// Whether the value is a number for every row.
 fn is_number(expression: &Expr<'_>) -> bool {
     match expression {
         Expr::Const(constant) => constant.value.kind() == ValueKind::Number,
@@ -293,9 +286,9 @@ fn is_number(expression: &Expr<'_>) -> bool {
             ) && is_number(&operation.left)
                 && is_number(&operation.right)
         }
-        // A default is given back as it is.
+        // A default among the arguments may be returned as it is.
         Expr::Filter(filter) => {
-            NUMBERS.contains(&filter.name)
+            NUMERIC_FILTERS.contains(&filter.name)
                 && filter.args.iter().all(|argument| match argument {
                     CallArg::Pos(value) | CallArg::Kwarg(_, value) => is_number(value),
                     CallArg::PosSplat(_) | CallArg::KwargSplat(_) => false,
@@ -305,7 +298,7 @@ fn is_number(expression: &Expr<'_>) -> bool {
     }
 }
 
-/// The engine's own filters of these names give any length.
+/// Replaces the built-in filters whose result has no limit.
 pub(super) fn add_filters(environment: &mut Environment<'static>) {
     environment.add_filter("format", format);
     environment.add_filter("join", join);
@@ -318,9 +311,9 @@ fn replace(state: &State, text: &Value, from: &Value, to: &Value) -> Result<Stri
     let [text, from, to] = [text, from, to].map(|value| StringInput::new(state, value));
     let (text, from, to) = (text?, from?, to?);
     let (text, from, to) = (text.as_str(), from.as_str(), to.as_str());
-    let more = to.len().saturating_sub(from.len());
-    let more = text.matches(from).count().saturating_mul(more);
-    fit(text.len().saturating_add(more))?;
+    let growth = to.len().saturating_sub(from.len());
+    let growth = text.matches(from).count().saturating_mul(growth);
+    check_length(text.len().saturating_add(growth))?;
     Ok(text.replace(from, to))
 }
 
@@ -333,14 +326,14 @@ fn join(items: &Value, separator: Option<&str>) -> Result<String, Error> {
             None => Cow::Owned(item.to_string()),
         };
         let separator = if at == 0 { "" } else { separator };
-        fit(text.len() + separator.len() + item.len())?;
+        check_length(text.len() + separator.len() + item.len())?;
         text.push_str(separator);
         text.push_str(&item);
     }
     Ok(text)
 }
 
-/// Refuses widths of three digits, widths that are values, and values that are named and so used again.
+/// Refuses widths of three digits or from a value, and named values, which could be used several times.
 fn format(
     state: &mut State<'_, '_>,
     pattern: &Value,
@@ -353,19 +346,19 @@ fn format(
         !spec.contains(['*', '(']) && widths.all(|width| width.len() < 3)
     });
     if !is_bounded {
-        let detail = "`format` takes values in their order, and a width below 100";
+        let detail = "`format` takes values in order, and widths below 100";
         return Err(Error::new(ErrorKind::InvalidOperation, detail));
     }
     filters::format(state, pattern, values)
 }
 
-fn split(text: &Value, separator: Option<Arc<str>>, most: Option<i64>) -> Result<Value, Error> {
-    fit(defined(text)?.as_str().map_or(0, str::len))?;
-    filters::split(text, separator, most)
+fn split(text: &Value, separator: Option<Arc<str>>, limit: Option<i64>) -> Result<Value, Error> {
+    check_length(defined(text)?.as_str().map_or(0, str::len))?;
+    filters::split(text, separator, limit)
 }
 
 fn lines(text: &Value) -> Result<Value, Error> {
-    fit(defined(text)?.as_str().map_or(0, str::len))?;
+    check_length(defined(text)?.as_str().map_or(0, str::len))?;
     filters::lines(text)
 }
 
@@ -376,8 +369,8 @@ fn defined(value: &Value) -> Result<&Value, Error> {
     Ok(value)
 }
 
-fn fit(length: usize) -> Result<(), Error> {
-    if length > LONGEST_SOURCE {
+fn check_length(length: usize) -> Result<(), Error> {
+    if length > MAX_SOURCE {
         return Err(ErrorKind::WriteFailure.into());
     }
     Ok(())

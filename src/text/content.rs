@@ -1,7 +1,6 @@
-//! What the text of a message may be: something to read, without control characters, and no longer
-//! than a message can be.
+//! Checks the text of a message: visible, without control characters, and not too long.
 
-/// The longest text, in characters: ten segments of the GSM alphabet.
+/// The longest text, in characters: ten GSM-7 segments.
 pub const LONGEST: usize = 1530;
 
 /// Why a text cannot be sent.
@@ -17,7 +16,7 @@ pub enum ContentError {
     TooLong(usize),
 }
 
-/// Checks a text that an operator gave or that was made of a row.
+/// Checks the text of a flag, a template or a row.
 pub fn check(text: &str) -> Result<(), ContentError> {
     check_characters(text)?;
     if text.len() > LONGEST {
@@ -29,7 +28,7 @@ pub fn check(text: &str) -> Result<(), ContentError> {
     Ok(())
 }
 
-/// The same at any length: for messages that other programs inserted.
+/// Like [`check`] without the limit on the length, for messages that other programs inserted.
 pub fn check_characters(text: &str) -> Result<(), ContentError> {
     if let Some(control) = control(text) {
         return Err(ContentError::Control(control));
@@ -37,7 +36,7 @@ pub fn check_characters(text: &str) -> Result<(), ContentError> {
     if text.trim().is_empty() {
         return Err(ContentError::Empty);
     }
-    if text.chars().all(is_unseen) {
+    if text.chars().all(is_invisible) {
         return Err(ContentError::Blank);
     }
     Ok(())
@@ -49,8 +48,8 @@ pub fn control(text: &str) -> Option<char> {
     text.chars().find(is_control)
 }
 
-/// Whether nothing of the character can be seen: a space, a format character, an empty letter.
-fn is_unseen(c: char) -> bool {
+/// Whether the character is a space, a format character or a letter without a glyph.
+fn is_invisible(c: char) -> bool {
     c.is_whitespace()
         || matches!(
             c,
@@ -66,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_to_read_is_sendable() {
+    fn visible_text_passes() {
         for text in ["Hi", "a\nb\r\n\tc", "👩\u{200d}👧", "می\u{200c}خواهم", "."] {
             assert_eq!(check(text), Ok(()), "{text}");
         }
@@ -74,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn text_that_nobody_can_read_is_refused() {
+    fn invisible_and_long_texts_are_rejected() {
         for (text, error) in [
             ("", ContentError::Empty),
             (" \n\t\u{a0}", ContentError::Empty),

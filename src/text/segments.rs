@@ -1,16 +1,19 @@
-//! How many segments a text is billed as. A text whose every character is in GSM 03.38's default
-//! alphabet or its extension table goes out in septets, any other in UTF-16 code units.
+//! Counts the segments that a text is billed as: in septets if every character is in GSM 03.38's default alphabet or
+//! extension table, else in UTF-16 code units.
 
 /// Septets in a message of one segment, and in each part of a longer one.
 const GSM7: Sizes = Sizes {
     single: 160,
     part: 153,
 };
-/// UTF-16 code units likewise.
+/// The same in UTF-16 code units.
 const UCS2: Sizes = Sizes {
     single: 70,
     part: 67,
 };
+
+/// The default alphabet outside of ASCII.
+const GSM7_LETTERS: &str = "£¥èéùìòÇØøÅåΔΦΓΛΩΠΨΣΘΞÆæßÉ¤¡ÄÖÑÜ§¿äöñüà";
 
 #[derive(Clone, Copy)]
 struct Sizes {
@@ -24,7 +27,7 @@ pub enum Alphabet {
     Ucs2,
 }
 
-/// What a text is billed as.
+/// The size of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segments {
     /// At least 1.
@@ -53,12 +56,12 @@ pub fn count(text: &str) -> Segments {
     measure(text, GSM7, Alphabet::Gsm7, septets_of)
 }
 
-/// The characters of a text that are not in GSM 03.38, in its order.
+/// The characters of a text that are not in GSM 03.38.
 pub fn outside_gsm7(text: &str) -> impl Iterator<Item = char> + '_ {
     text.chars().filter(|&character| septets_of(character) == 0)
 }
 
-/// Fills part after part; an extension or surrogate pair is never split over two.
+/// Counts the parts; an extension or surrogate pair is never split.
 fn measure(text: &str, sizes: Sizes, alphabet: Alphabet, width: fn(char) -> usize) -> Segments {
     let units: usize = text.chars().map(width).sum();
     let mut count = 1;
@@ -83,51 +86,9 @@ fn measure(text: &str, sizes: Sizes, alphabet: Alphabet, width: fn(char) -> usiz
 /// 1 in the default alphabet, 2 in the extension table, 0 in neither.
 fn septets_of(character: char) -> usize {
     match character {
-        '\n'
-        | '\r'
-        | ' '..='Z'
-        | '_'
-        | 'a'..='z'
-        | '£'
-        | '¥'
-        | 'è'
-        | 'é'
-        | 'ù'
-        | 'ì'
-        | 'ò'
-        | 'Ç'
-        | 'Ø'
-        | 'ø'
-        | 'Å'
-        | 'å'
-        | 'Δ'
-        | 'Φ'
-        | 'Γ'
-        | 'Λ'
-        | 'Ω'
-        | 'Π'
-        | 'Ψ'
-        | 'Σ'
-        | 'Θ'
-        | 'Ξ'
-        | 'Æ'
-        | 'æ'
-        | 'ß'
-        | 'É'
-        | '¤'
-        | '¡'
-        | 'Ä'
-        | 'Ö'
-        | 'Ñ'
-        | 'Ü'
-        | '§'
-        | '¿'
-        | 'ä'
-        | 'ö'
-        | 'ñ'
-        | 'ü'
-        | 'à' => 1,
+        '\n' | '\r' | ' '..='Z' | '_' | 'a'..='z' => 1,
         '\u{c}' | '^' | '{' | '}' | '\\' | '[' | '~' | ']' | '|' | '€' => 2,
+        _ if GSM7_LETTERS.contains(character) => 1,
         _ => 0,
     }
 }
@@ -144,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn known_texts_count_as_two_independent_calculators_say() {
+    fn segments_match_two_independent_calculators() {
         use Alphabet::{Gsm7, Ucs2};
         let a = |n| "a".repeat(n);
         let middle = |n| "中".repeat(n);
@@ -180,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn the_default_alphabet_has_127_characters_and_its_extension_ten() {
+    fn gsm_alphabet_has_127_and_10_characters() {
         let all = (0..=0xffff).filter_map(char::from_u32);
         let widths: Vec<usize> = all.map(septets_of).collect();
         assert_eq!(widths.iter().filter(|&&width| width == 1).count(), 127);
@@ -188,14 +149,14 @@ mod tests {
     }
 
     #[test]
-    fn lookalikes_of_keyboards_and_word_processors_are_outside() {
+    fn typographic_characters_are_outside_gsm7() {
         let text = "`tab\there’s — “quoted” á í ó ú ç";
         assert_eq!(outside_gsm7(text).collect::<String>(), "`\t’—“”áíóúç");
     }
 
     proptest! {
         #[test]
-        fn a_longer_text_never_has_fewer_segments(text in "[a€中😀 ]{0,400}", more in "[a€中😀]") {
+        fn longer_text_never_has_fewer_segments(text in "[a€中😀 ]{0,400}", more in "[a€中😀]") {
             let longer = format!("{text}{more}");
             prop_assert!(count(&text).count <= count(&longer).count);
         }

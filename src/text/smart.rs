@@ -1,12 +1,11 @@
-//! What word processors put into a text and makes it twice as dear: typographic quotes, dashes and spaces.
-//! Each has a plain character that reads the same. A letter is never replaced, because it would read
-//! otherwise.
+//! Replaces typographic quotes, dashes and spaces, which double the price of a text, with plain characters that read
+//! the same. Letters are never replaced, because that would change the text.
 
 use std::borrow::Cow;
 
 use super::segments::{self, Alphabet};
 
-/// The plain characters that stand for one that is not in GSM 03.38, if it has any.
+/// The plain form of a typographic character.
 pub fn plain(character: char) -> Option<&'static str> {
     Some(match character {
         '\u{2018}' | '\u{2019}' | '\u{201a}' | '\u{201b}' | '\u{2032}' | '\u{2039}'
@@ -24,7 +23,7 @@ pub fn plain(character: char) -> Option<&'static str> {
     })
 }
 
-/// The text in plain characters, where that makes it GSM-7 and no longer than it was; else as it is.
+/// Replaces typographic characters where that makes the text GSM-7 and not longer; else returns it unchanged.
 pub fn cheaper(text: &str) -> Cow<'_, str> {
     let mut outside = segments::outside_gsm7(text).peekable();
     if outside.peek().is_none() || !outside.all(|character| plain(character).is_some()) {
@@ -53,13 +52,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_word_processor_made_is_plain_again() {
+    fn typographic_characters_become_plain() {
         assert_eq!(cheaper("“Sale” – it’s\u{a0}on…"), "\"Sale\" - it's on...");
         assert_eq!(cheaper("a\u{200b}b\u{2009}c•"), "ab c-");
     }
 
     #[test]
-    fn a_text_that_stays_dear_stays_as_it_is() {
+    fn text_that_stays_ucs2_is_unchanged() {
         for text in [
             "“Zoë” – ça va",
             "“你好”",
@@ -73,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn no_letter_and_no_digit_has_a_plain_form() {
+    fn letters_and_digits_have_no_plain_form() {
         let letters = (0..=0x0010_ffff)
             .filter_map(char::from_u32)
             .filter(|character| character.is_alphanumeric());
@@ -83,7 +82,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_cheaper_text_is_never_dearer_and_stays_as_it_is(text in "[a€“”’–… \u{a0}你\n]{0,200}") {
+        fn cheaper_text_never_has_more_segments(text in "[a€“”’–… \u{a0}你\n]{0,200}") {
             let cheaper_text = cheaper(&text);
             prop_assert!(segments::count(&cheaper_text).count <= segments::count(&text).count);
             prop_assert_eq!(cheaper(&cheaper_text), cheaper_text.as_ref());

@@ -1,10 +1,9 @@
-//! Cells of CSV files that are opened in a spreadsheet: one that the spreadsheet would calculate as a
-//! formula is written with `'` before it, and read without.
+//! Protects CSV cells from formula injection: a cell that a spreadsheet would run as a formula is written with a `'`
+//! before it, and read without.
 
 use std::borrow::Cow;
 
-/// The cell, with `'` before what a spreadsheet would take for a formula; numbers and phones stay.
-/// Reading it without the `'` where [`is_guarded`] gives back exactly the cell.
+/// Puts a `'` before a formula; numbers and phones are unchanged. Removing it where [`is_guarded`] restores the cell.
 pub fn guarded(cell: &[u8]) -> Cow<'_, [u8]> {
     if needs_guard(cell) {
         Cow::Owned([b"'", cell].concat())
@@ -13,12 +12,12 @@ pub fn guarded(cell: &[u8]) -> Cow<'_, [u8]> {
     }
 }
 
-/// Whether the cell's first character is a `'` that [`guarded`] put there.
+/// Whether [`guarded`] put the first character of the cell there.
 pub fn is_guarded(cell: &[u8]) -> bool {
     cell.strip_prefix(b"'").is_some_and(needs_guard)
 }
 
-/// A formula, or one behind quotes, which would otherwise lose a quote when it is read.
+/// Whether the cell is a formula, or a formula after quotes, which would lose a quote when read.
 fn needs_guard(cell: &[u8]) -> bool {
     let quotes = cell.iter().take_while(|&&byte| byte == b'\'').count();
     match &cell[quotes..] {
@@ -28,7 +27,7 @@ fn needs_guard(cell: &[u8]) -> bool {
     }
 }
 
-/// Digits with what may stand between them in a number or a phone, so that nothing can be called.
+/// Whether the text has only digits and the punctuation of numbers and phones.
 fn is_number(text: &[u8]) -> bool {
     text.iter().any(u8::is_ascii_digit)
         && text
@@ -64,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_phones_and_text_stay_as_they_are() {
+    fn numbers_phones_and_text_are_unchanged() {
         for cell in [
             "+447400123456",
             "+44 (0)7400 123-456",
@@ -82,7 +81,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_guarded_cell_reads_back_exactly(cell in "['=+@\t1x-]{0,5}.{0,5}") {
+        fn guarded_cell_is_restored_exactly(cell in "['=+@\t1x-]{0,5}.{0,5}") {
             let written = shown(&cell);
             let read = &written[usize::from(is_guarded(written.as_bytes()))..];
             prop_assert_eq!(read, cell);

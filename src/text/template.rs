@@ -1,6 +1,5 @@
-//! A text with placeholders. Every placeholder is a column, and a column that is empty in a row is
-//! undefined there, so that a message with a hole cannot be made: `{{ name }}` fails,
-//! `{{ name | default("friend") }}` does not.
+//! Message templates with a placeholder for each column. An empty cell is undefined, so that no message is sent with
+//! a hole: `{{ name }}` fails for such a row, `{{ name | default("friend") }}` does not.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -11,19 +10,19 @@ use minijinja::{AutoEscape, Environment, Error, ErrorKind, UndefinedBehavior};
 
 use super::{bounds, content};
 
-/// Far more steps than a text message needs, far fewer than a loop without end.
+/// Far more steps than a text message needs.
 const FUEL: u64 = 20_000;
 const NAME: &str = "text";
 
-/// A parsed text.
+/// A parsed template.
 pub struct Template {
     environment: Environment<'static>,
     placeholders: BTreeSet<String>,
-    /// The text itself where it has no placeholders and no logic.
+    /// The text, if it has no placeholders and no logic.
     constant: Option<String>,
 }
 
-/// The text as a whole cannot be used.
+/// Why a template cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TemplateError {
     #[error("`{name}`: line {line}: {detail}")]
@@ -32,11 +31,11 @@ pub enum TemplateError {
         line: usize,
         detail: String,
     },
-    #[error("`{name}`: `{placeholder}` looks into a column, but a column is plain text")]
+    #[error("`{name}`: `{placeholder}` is not a column: a column is plain text without parts")]
     Nested { name: String, placeholder: String },
     #[error("`{name}` has no text")]
     Empty { name: String },
-    #[error("`{name}` is longer than {} KiB", LONGEST_SOURCE / 1024)]
+    #[error("`{name}` is longer than {} KiB", MAX_SOURCE / 1024)]
     TooLong { name: String },
     #[error("`{name}`: line {line}: control character U+{:04X}", u32::from(*.character))]
     Control {
@@ -46,27 +45,26 @@ pub enum TemplateError {
     },
 }
 
-/// Why one row gave no text.
+/// Why a row has no text.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RenderError {
-    /// A placeholder met an empty value.
+    /// A placeholder without a value.
     #[error("an empty value")]
     Hole,
-    /// No text message is nearly so long.
-    #[error("the text is longer than {} KiB", LONGEST_SOURCE / 1024)]
+    /// Far longer than any message.
+    #[error("the text is longer than {} KiB", MAX_SOURCE / 1024)]
     TooLong,
     #[error("{0}")]
     Other(String),
 }
 
-/// The longest source; a megabyte of template is a wrong file.
-pub const LONGEST_SOURCE: usize = 64 * 1024;
+/// The longest template and the longest text of a row, in bytes.
+pub const MAX_SOURCE: usize = 64 * 1024;
 
 impl Template {
-    /// Parses `source`; `name` is what errors call it: the file, or the flag it came from. Line ends
-    /// after the last line are not part of the text.
+    /// Parses `source`. `name` is the file or flag that errors mention. Line ends at the end are removed.
     pub fn parse(name: &str, source: &str) -> Result<Self, TemplateError> {
-        if source.len() > LONGEST_SOURCE {
+        if source.len() > MAX_SOURCE {
             return Err(TemplateError::TooLong {
                 name: name.to_owned(),
             });
@@ -90,10 +88,10 @@ impl Template {
                 name: name.to_owned(),
             });
         }
-        bounds::check(&source).map_err(|refused| TemplateError::Syntax {
+        bounds::check(&source).map_err(|violation| TemplateError::Syntax {
             name: name.to_owned(),
-            line: refused.line,
-            detail: refused.detail,
+            line: violation.line,
+            detail: violation.detail,
         })?;
         let constant = (!source.contains(['{', '}'])).then(|| source.clone());
         let mut environment = environment();
@@ -120,13 +118,13 @@ impl Template {
         Ok(parsed)
     }
 
-    /// The names that the text takes from a row.
+    /// The names of the columns that the template uses.
     pub fn placeholders(&self) -> &BTreeSet<String> {
         &self.placeholders
     }
 
-    /// What looks like a placeholder of another program for one of `columns`: `{name}`, `[name]`, `%name%`.
-    /// It is part of the text and sent as it is.
+    /// Literal text that looks like a placeholder of another program for one of `columns`: `{name}`, `[name]`,
+    /// `%name%`.
     pub fn foreign_placeholders<'c>(&self, columns: impl Iterator<Item = &'c str>) -> Vec<String> {
         const FORMS: [(&str, &str); 6] = [
             ("{", "}"),
@@ -152,19 +150,18 @@ impl Template {
         found.collect()
     }
 
-    /// The text as it was written, with its placeholders.
+    /// The source, with its placeholders.
     pub fn source(&self) -> Option<String> {
         let template = self.environment.get_template(NAME).ok()?;
         Some(template.source().to_owned())
     }
 
-    /// The text, where it is the same for every row.
+    /// The text, if it is the same for every row.
     pub fn constant(&self) -> Option<&str> {
         self.constant.as_deref()
     }
 
-    /// Makes the text of one row. `value` knows the row by the names of the placeholders; what it does
-    /// not know is undefined.
+    /// Renders the text of one row. `value` returns the row's value of a placeholder; `None` is undefined.
     pub fn render<'r>(
         &self,
         value: impl Fn(&str) -> Option<&'r str>,
@@ -181,7 +178,7 @@ impl Template {
             ErrorKind::WriteFailure => RenderError::TooLong,
             ErrorKind::UndefinedError => RenderError::Hole,
             ErrorKind::OutOfFuel => {
-                RenderError::Other("the text does not come to an end".to_owned())
+                RenderError::Other("the template takes too many steps".to_owned())
             }
             _ => RenderError::Other(detail(&error)),
         })
@@ -194,7 +191,7 @@ impl Template {
         String::from_utf8(text.0).map_err(|_| Error::from(ErrorKind::WriteFailure))
     }
 
-    /// Finds what no row can mend: a test that does not exist, a loop without end.
+    /// Finds errors that are the same for every row: an unknown test, a loop that takes too many steps.
     fn probe(&self, name: &str) -> Result<(), TemplateError> {
         let row = self
             .placeholders
@@ -219,13 +216,13 @@ impl Template {
     }
 }
 
-/// A rendered text, up to a length that no message has: a loop may not fill the memory.
+/// A text of at most [`MAX_SOURCE`] bytes.
 #[derive(Default)]
 struct Bounded(Vec<u8>);
 
 impl io::Write for Bounded {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if self.0.len() + bytes.len() > LONGEST_SOURCE {
+        if self.0.len() + bytes.len() > MAX_SOURCE {
             return Err(io::ErrorKind::FileTooLarge.into());
         }
         self.0.extend_from_slice(bytes);
@@ -237,7 +234,7 @@ impl io::Write for Bounded {
     }
 }
 
-/// The text is the operator's own and may be somebody's; its placeholders are enough to know it by.
+/// Without the text, which may be personal.
 impl fmt::Debug for Template {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Template")
@@ -248,11 +245,11 @@ impl fmt::Debug for Template {
 
 fn environment() -> Environment<'static> {
     let mut environment = Environment::new();
-    // `if name` may ask whether a value is there; printing or combining one that is not fails.
+    // `if name` may test for an undefined value; printing or joining one fails.
     environment.set_undefined_behavior(UndefinedBehavior::SemiStrict);
     environment.set_auto_escape_callback(|_| AutoEscape::None);
     environment.set_fuel(Some(FUEL));
-    // Error reports would carry the text and the values of the row.
+    // Debug errors would contain the text and the values of the row.
     environment.set_debug(false);
     for global in ["range", "dict", "debug", "namespace"] {
         environment.remove_global(global);
@@ -261,7 +258,7 @@ fn environment() -> Environment<'static> {
     environment
 }
 
-/// The source without what the template language reads of it.
+/// The source without expressions, statements and comments.
 fn literal(source: &str) -> String {
     let mut literal = String::new();
     let mut rest = source;
@@ -327,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn placeholders_are_filled_and_nothing_is_escaped() {
+    fn render_fills_placeholders_without_escaping() {
         let row = [("name", "<Ann & Bob>"), ("城市", "上海")];
         assert_eq!(
             render("Hi {{ name }} of {{ 城市 }}\r\nBye\r\n\n", &row),
@@ -337,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_value_never_leaves_a_hole() {
+    fn render_fails_for_empty_values() {
         for source in [
             "Hi {{ name }}",
             "Hi {{ name | upper }}",
@@ -356,18 +353,21 @@ mod tests {
     }
 
     #[test]
-    fn a_text_may_say_what_stands_for_an_empty_value() {
+    fn default_replaces_an_empty_value() {
         assert_eq!(
             render("Hi {{ name | default('friend') }}", &[]),
             Ok("Hi friend".to_owned())
         );
-        let asks = "Hi{% if name %} {{ name }}{% endif %}";
-        assert_eq!(render(asks, &[]), Ok("Hi".to_owned()));
-        assert_eq!(render(asks, &[("name", "Ann")]), Ok("Hi Ann".to_owned()));
+        let condition = "Hi{% if name %} {{ name }}{% endif %}";
+        assert_eq!(render(condition, &[]), Ok("Hi".to_owned()));
+        assert_eq!(
+            render(condition, &[("name", "Ann")]),
+            Ok("Hi Ann".to_owned())
+        );
     }
 
     #[test]
-    fn a_text_that_no_row_can_mend_does_not_parse() {
+    fn parse_rejects_invalid_templates() {
         for (source, expected) in [
             ("Hi {{ name", "`welcome.txt`: line 1: "),
             ("Hi\n{% if name %}", "`welcome.txt`: line 2: "),
@@ -377,11 +377,11 @@ mod tests {
             ),
             (
                 "Hi {{ name.first }}",
-                "`welcome.txt`: `name.first` looks into a column",
+                "`welcome.txt`: `name.first` is not a column",
             ),
             (
                 "{% include 'other' %}",
-                "`welcome.txt`: line 1: `{% include %}` is not available in a text",
+                "`welcome.txt`: line 1: `{% include %}` is not available in a template",
             ),
             ("  \n", "`welcome.txt` has no text"),
         ] {
@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn placeholders_are_the_names_that_the_text_does_not_set_itself() {
+    fn placeholders_exclude_loop_variables() {
         let template = parse("{{ a }}{% for c in d %}{{ c }}{% endfor %}{{ range }}");
         let names: Vec<String> = template
             .expect("parses")
@@ -407,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn placeholders_of_other_programs_are_found() {
+    fn foreign_placeholders_are_found() {
         let columns = ["name", "First Name", "code", "1"];
         let found = |source: &str| {
             let template = parse(source).expect("a text of the test");
@@ -421,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn control_characters_in_a_text_are_refused() {
+    fn parse_rejects_control_characters() {
         for source in ["a\u{1b}[2J", "a\0", "{{ name }}\u{9b}"] {
             let refused = parse(&format!("Hi\n{source}"));
             let is_control = matches!(refused, Err(TemplateError::Control { line: 2, .. }));
@@ -431,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn text_uses_conditions_loops_and_filters() {
+    fn render_supports_conditions_loops_and_filters() {
         let row = [("name", "ann"), ("items", "tea,cake"), ("price", "2.5")];
         for (source, expected) in [
             ("{{ name | title | default('you') }}", "Ann"),
@@ -455,9 +455,12 @@ mod tests {
     }
 
     #[test]
-    fn text_refuses_what_could_grow_without_bounds() {
+    fn templates_cannot_grow_without_bounds() {
         for (source, expected) in [
-            ("{% set a = b %}", "`{% set %}` is not available in a text"),
+            (
+                "{% set a = b %}",
+                "`{% set %}` is not available in a template",
+            ),
             ("{% set a %}b{% endset %}", "`{% set %}` is not available"),
             ("{%- with a = b %}{% endwith %}", "`{% with %}` is not"),
             ("{% macro a() %}{% endmacro %}", "`{% macro %}` is not"),
@@ -468,24 +471,24 @@ mod tests {
             ("{% block a %}{% endblock %}", "`{% block %}` is not"),
             (
                 "{% for a in b recursive %}{{ loop(a) }}{% endfor %}",
-                "a loop goes",
+                "a loop needs",
             ),
             (
                 "{% for a in [b ~ b] %}{% endfor %}",
-                "a loop goes over a column",
+                "a loop needs a column",
             ),
             (
                 "{% for a in b if range(9) %}{% endfor %}",
-                "a text cannot call",
+                "a template cannot call",
             ),
             ("{{ 'a' * 9 }}", "`*` needs a number on both sides"),
             ("{{ a * 9 }}", "`*` needs a number on both sides"),
             ("{{ 9 * a | int(default=a) }}", "`*` needs a number"),
-            ("{{ a | list }}", "unknown filter `list`: a text has abs, "),
+            ("{{ a | list }}", "unknown filter `list`: known are abs, "),
             ("{{ {'a': a} }}", "`{…: …}` is not available"),
             (
                 &format!("{{{{ a{} }}}}", " ~ a".repeat(65)),
-                "more than 64 parts",
+                "more than 64 values",
             ),
             (
                 &format!("{{{{ a{} }}}}", " or a".repeat(200)),
@@ -524,7 +527,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loop_without_end_ends() {
+    fn nested_loops_run_out_of_steps() {
         let source = "{% for a in x %}{% for b in x %}{% for c in x %}{{ a }}{% endfor %}{% endfor %}{% endfor %}";
         let long: &'static str = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
         assert!(matches!(

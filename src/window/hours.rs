@@ -1,38 +1,40 @@
-//! The hours of a day between which messages may start.
+//! The hours of a day and the days of a week in which messages may start.
 
+use std::cmp::Ordering;
 use std::fmt;
 use std::str::FromStr;
 
-/// From, and until before, within one day; at least a minute long.
+use super::DAY;
+
+const DAY_NAMES: [&str; 7] = [
+    "monday",
+    "tuesday",
+    "wednesday",
+    "thursday",
+    "friday",
+    "saturday",
+    "sunday",
+];
+/// The index of the weekday of 1 January 1970, a Thursday.
+const EPOCH_WEEKDAY: i64 = 3;
+
+/// A span of one day, at least a minute long. In seconds since midnight, because it may end at 24:00.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hours {
-    /// In seconds since midnight.
-    opens: i64,
-    closes: i64,
+    pub(super) opens: i64,
+    pub(super) closes: i64,
 }
 
-impl Hours {
-    /// In seconds since midnight.
-    pub const fn opens(self) -> i64 {
-        self.opens
-    }
-
-    /// In seconds since midnight, up to the whole day.
-    pub const fn closes(self) -> i64 {
-        self.closes
-    }
-}
-
-/// Why a text says no hours.
+/// Why a text is not a span of hours.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HoursError {
-    #[error("`{0}` is no window; write it like `09:00-20:00`")]
+    #[error("invalid hours `{0}`: write them like `09:00-20:00`")]
     Unreadable(String),
-    #[error("`{0}` is an empty window: it closes when it opens")]
+    #[error("invalid hours `{0}`: they close when they open")]
     Empty(String),
     #[error(
-        "`{0}` crosses midnight: a window opens and closes on the same day, `24:00` at the latest, \
-         so that nobody is texted at night by mistake"
+        "invalid hours `{0}`: they cross midnight; a window opens and closes on the same day, at `24:00` at \
+         the latest, so that no message is sent at night by mistake"
     )]
     CrossesMidnight(String),
 }
@@ -41,36 +43,103 @@ impl FromStr for Hours {
     type Err = HoursError;
 
     fn from_str(text: &str) -> Result<Self, HoursError> {
-        let read = || {
-            let (opens, closes) = text.trim().split_once(['-', '–'])?;
-            Some((moment(opens)?, moment(closes)?))
-        };
-        let (opens, closes) = read().ok_or_else(|| HoursError::Unreadable(text.to_owned()))?;
+        let parsed = text
+            .trim()
+            .split_once(['-', '–'])
+            .and_then(|(opens, closes)| Some((time_of_day(opens)?, time_of_day(closes)?)));
+        let (opens, closes) = parsed.ok_or_else(|| HoursError::Unreadable(text.to_owned()))?;
         match opens.cmp(&closes) {
-            std::cmp::Ordering::Less => Ok(Self { opens, closes }),
-            std::cmp::Ordering::Equal => Err(HoursError::Empty(text.to_owned())),
-            std::cmp::Ordering::Greater => Err(HoursError::CrossesMidnight(text.to_owned())),
+            Ordering::Less => Ok(Self { opens, closes }),
+            Ordering::Equal => Err(HoursError::Empty(text.to_owned())),
+            Ordering::Greater => Err(HoursError::CrossesMidnight(text.to_owned())),
         }
     }
 }
 
-/// `9`, `9:30` or `09:30`, in seconds since midnight.
-fn moment(text: &str) -> Option<i64> {
+/// Parses `9`, `9:30` or `09:30` into seconds since midnight.
+fn time_of_day(text: &str) -> Option<i64> {
     let (hour, minute) = text.trim().split_once(':').unwrap_or((text.trim(), "00"));
-    let number = |text: &str, longest: usize| -> Option<i64> {
-        let is_number = !text.is_empty() && text.len() <= longest;
-        let is_number = is_number && text.bytes().all(|byte| byte.is_ascii_digit());
-        is_number.then(|| text.parse().ok())?
+    let number = |digits: &str| {
+        let is_number = digits.len() <= 2 && digits.bytes().all(|byte| byte.is_ascii_digit());
+        is_number.then(|| digits.parse::<i64>().ok())?
     };
-    let (hour, minute) = (number(hour, 2)?, number(minute, 2)?);
+    let (hour, minute) = (number(hour)?, number(minute)?);
     let seconds = hour * 3_600 + minute * 60;
-    (minute < 60 && seconds <= super::DAY).then_some(seconds)
+    (minute < 60 && seconds <= DAY).then_some(seconds)
 }
 
 impl fmt::Display for Hours {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let clock = |seconds: i64| format!("{:02}:{:02}", seconds / 3_600, seconds % 3_600 / 60);
-        write!(f, "{}-{}", clock(self.opens), clock(self.closes))
+        let time = |seconds: i64| format!("{:02}:{:02}", seconds / 3_600, seconds % 3_600 / 60);
+        write!(f, "{}-{}", time(self.opens), time(self.closes))
+    }
+}
+
+/// At least one day of the week; Monday first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Days([bool; 7]);
+
+/// Why a text is not a list of days.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("invalid days `{0}`: write them like `mon-fri` or `mon,wed,sat-sun`")]
+pub struct DaysError(String);
+
+impl Days {
+    pub const DAILY: Self = Self([true; 7]);
+
+    /// Whether it contains the day that begins `day` days after 1 January 1970.
+    pub(super) fn contains(self, day: i64) -> bool {
+        usize::try_from((day + EPOCH_WEEKDAY).rem_euclid(7)).is_ok_and(|weekday| self.0[weekday])
+    }
+}
+
+impl FromStr for Days {
+    type Err = DaysError;
+
+    fn from_str(text: &str) -> Result<Self, DaysError> {
+        if text.trim().eq_ignore_ascii_case("daily") {
+            return Ok(Self::DAILY);
+        }
+        let mut days = [false; 7];
+        for part in text.split(',') {
+            let (first, last) = part.split_once('-').unwrap_or((part, part));
+            let (Some(first), Some(last)) = (weekday(first), weekday(last)) else {
+                return Err(DaysError(text.to_owned()));
+            };
+            for ahead in 0..=(last + 7 - first) % 7 {
+                days[(first + ahead) % 7] = true;
+            }
+        }
+        Ok(Self(days))
+    }
+}
+
+/// The index of an English day, written in full or by its first three letters.
+fn weekday(text: &str) -> Option<usize> {
+    let text = text.trim().to_ascii_lowercase();
+    DAY_NAMES
+        .iter()
+        .position(|name| text == *name || text == name[..3])
+}
+
+impl fmt::Display for Days {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if *self == Self::DAILY {
+            return f.write_str("daily");
+        }
+        let name = |day: usize| &DAY_NAMES[day][..3];
+        let mut parts = Vec::new();
+        let mut day = 0;
+        while day < 7 {
+            let length = self.0[day..].iter().take_while(|is_in| **is_in).count();
+            match length {
+                0 => {}
+                1 => parts.push(name(day).to_owned()),
+                _ => parts.push(format!("{}-{}", name(day), name(day + length - 1))),
+            }
+            day += length.max(1);
+        }
+        f.write_str(&parts.join(","))
     }
 }
 
@@ -79,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hours_are_read_as_people_write_them() {
+    fn hours_are_parsed_and_printed() {
         for (text, printed) in [
             ("09:00-20:00", "09:00-20:00"),
             ("9-20", "09:00-20:00"),
@@ -93,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_window_says_why() {
+    fn invalid_hours_are_rejected_with_a_reason() {
         for text in [
             "",
             "9",
@@ -108,11 +177,37 @@ mod tests {
             let error = text.parse::<Hours>().expect_err(text);
             assert!(matches!(error, HoursError::Unreadable(_)), "{error}");
         }
-        let said = |text: &str| text.parse::<Hours>().expect_err("no hours").to_string();
+        let error = |text: &str| text.parse::<Hours>().expect_err("invalid").to_string();
         assert_eq!(
-            said("09:00-09:00"),
-            "`09:00-09:00` is an empty window: it closes when it opens"
+            error("09:00-09:00"),
+            "invalid hours `09:00-09:00`: they close when they open"
         );
-        assert!(said("22:00-06:00").starts_with("`22:00-06:00` crosses midnight:"));
+        assert!(error("22:00-06:00").contains("they cross midnight"));
+    }
+
+    #[test]
+    fn days_are_parsed_and_printed() {
+        for (text, printed) in [
+            ("mon-fri", "mon-fri"),
+            ("Sat, Sunday", "sat-sun"),
+            ("mon,wed,fri", "mon,wed,fri"),
+            ("fri-mon", "mon,fri-sun"),
+            ("mon-sun", "daily"),
+            ("daily", "daily"),
+        ] {
+            let days: Days = text.parse().expect("days");
+            assert_eq!(days.to_string(), printed);
+            assert_eq!(printed.parse(), Ok(days));
+        }
+        for text in ["", "mon-", "mo", "mon,,tue", "weekdays"] {
+            assert!(text.parse::<Days>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn weekdays_are_counted_from_1970() {
+        let thursday: Days = "thu".parse().expect("a day");
+        assert!(thursday.contains(0) && thursday.contains(-7));
+        assert!(!thursday.contains(1) && !thursday.contains(-1));
     }
 }

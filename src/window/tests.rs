@@ -1,4 +1,4 @@
-//! Windows by the clock on the wall, through every switch of daylight saving.
+//! Windows in local time, through changes of daylight saving.
 
 use proptest::prelude::*;
 
@@ -9,20 +9,20 @@ fn at(text: &str) -> Timestamp {
     Timestamp::from_millis(instant.as_millisecond())
 }
 
-fn window(text: &str) -> Window {
+fn window(text: &str) -> SendWindow {
     text.parse().expect("a window")
 }
 
-/// From and until, for a message to nobody in particular.
+/// The span of a message without a known recipient.
 fn span(text: &str, now: &str) -> (String, String) {
     let recipient = Recipient {
         phone: "",
         params: "{}",
     };
-    told(window(text).for_one(recipient, at(now)))
+    instants(window(text).for_one(recipient, at(now)))
 }
 
-fn told(span: Span) -> (String, String) {
+fn instants(span: Span) -> (String, String) {
     (span.opens_at.to_string(), span.closes_at.to_string())
 }
 
@@ -31,7 +31,7 @@ fn pair(opens: &str, closes: &str) -> (String, String) {
 }
 
 #[test]
-fn a_window_opens_and_closes_by_its_own_clock() {
+fn window_opens_and_closes_in_its_time_zone() {
     let shanghai = "09:00-20:00 daily Asia/Shanghai";
     let day = pair("2026-11-21T01:00:00Z", "2026-11-21T12:00:00Z");
     assert_eq!(span(shanghai, "2026-11-20T12:00:00Z"), day);
@@ -45,7 +45,7 @@ fn a_window_opens_and_closes_by_its_own_clock() {
 }
 
 #[test]
-fn on_other_days_it_stays_closed() {
+fn window_stays_closed_on_other_days() {
     // 21 November 2026 is a Saturday.
     assert_eq!(
         span("09:00-20:00 mon-fri UTC", "2026-11-20T20:00:00Z"),
@@ -58,18 +58,18 @@ fn on_other_days_it_stays_closed() {
 }
 
 #[test]
-fn an_hour_that_daylight_saving_skips_opens_when_the_next_begins() {
+fn window_in_skipped_hour_opens_when_next_hour_begins() {
     // Berlin goes from 02:00 to 03:00 on 29 March 2026, at 01:00 UTC.
     assert_eq!(
         span("02:30-12:00 daily Europe/Berlin", "2026-03-29T00:00:00Z"),
         pair("2026-03-29T01:00:00Z", "2026-03-29T10:00:00Z")
     );
-    // All of it is skipped: the next one is a day later.
+    // All of it is skipped: it opens a day later.
     assert_eq!(
         span("02:00-03:00 daily Europe/Berlin", "2026-03-29T00:00:00Z").0,
         "2026-03-30T00:00:00Z"
     );
-    // It closes in the hour that is not there.
+    // It closes in the skipped hour.
     assert_eq!(
         span("01:00-02:30 daily Europe/Berlin", "2026-03-29T00:00:00Z").1,
         "2026-03-29T01:00:00Z"
@@ -77,7 +77,7 @@ fn an_hour_that_daylight_saving_skips_opens_when_the_next_begins() {
 }
 
 #[test]
-fn an_hour_that_comes_twice_counts_both_times() {
+fn repeated_hour_counts_twice() {
     // Berlin goes from 03:00 back to 02:00 on 25 October 2026, at 01:00 UTC.
     let berlin = "02:00-02:30 daily Europe/Berlin";
     assert_eq!(
@@ -88,7 +88,7 @@ fn an_hour_that_comes_twice_counts_both_times() {
         span(berlin, "2026-10-25T00:30:00Z"),
         pair("2026-10-25T01:00:00Z", "2026-10-25T01:30:00Z")
     );
-    // Where both are inside, nothing lies between them.
+    // With both inside, there is no gap between them.
     assert_eq!(
         span("01:00-04:00 daily Europe/Berlin", "2026-10-24T12:00:00Z"),
         pair("2026-10-24T23:00:00Z", "2026-10-25T03:00:00Z")
@@ -96,8 +96,8 @@ fn an_hour_that_comes_twice_counts_both_times() {
 }
 
 #[test]
-fn a_row_may_name_its_own_zone() {
-    let window = window("09:00-20:00 daily row Asia/Shanghai");
+fn row_with_a_time_zone_uses_it() {
+    let window = window("09:00-20:00 daily column Asia/Shanghai");
     let now = at("2026-11-21T00:00:00Z");
     let of = |params| {
         let recipient = Recipient { phone: "", params };
@@ -114,16 +114,16 @@ fn a_row_may_name_its_own_zone() {
 }
 
 #[test]
-fn a_recipient_is_texted_when_all_clocks_of_the_country_are_inside() {
+fn recipient_window_needs_all_zones_of_the_country() {
     let of = |text: &str, phone| {
         let recipient = Recipient {
             phone,
             params: "{}",
         };
-        told(window(text).for_one(recipient, at("2026-11-20T23:30:00Z")))
+        instants(window(text).for_one(recipient, at("2026-11-20T23:30:00Z")))
     };
     let recipient = "09:00-20:00 daily recipient Europe/Berlin";
-    // From Honolulu's nine to New York's eight in the evening.
+    // From 09:00 in Honolulu to 20:00 in New York.
     assert_eq!(
         of(recipient, "+12025550123"),
         pair("2026-11-20T23:30:00Z", "2026-11-21T01:00:00Z")
@@ -132,7 +132,7 @@ fn a_recipient_is_texted_when_all_clocks_of_the_country_are_inside() {
         of(recipient, "+8613812345678"),
         pair("2026-11-21T01:00:00Z", "2026-11-21T12:00:00Z")
     );
-    // A satellite phone is at home nowhere.
+    // A satellite phone has no country.
     assert_eq!(
         of(recipient, "+870773111632"),
         pair("2026-11-21T08:00:00Z", "2026-11-21T19:00:00Z")
@@ -145,7 +145,7 @@ fn a_recipient_is_texted_when_all_clocks_of_the_country_are_inside() {
 }
 
 #[test]
-fn sending_rests_outside_the_window() {
+fn sending_pauses_outside_the_window() {
     let window = window("09:00-20:00 mon-fri UTC");
     let friday = at("2026-11-20T19:00:00Z");
     let end = |hours: u64| {
@@ -160,23 +160,23 @@ fn sending_rests_outside_the_window() {
 }
 
 #[test]
-fn a_window_survives_the_database_and_what_is_none_is_named() {
+fn window_is_printed_and_parsed_back() {
     for text in [
         "09:00-20:00 daily Asia/Shanghai",
-        "09:00-20:00 mon-fri row Europe/Berlin",
+        "09:00-20:00 mon-fri column Europe/Berlin",
         "00:00-24:00 sat-sun recipient America/Argentina/Buenos_Aires",
     ] {
         assert_eq!(window(text).to_string(), text);
     }
     for text in ["", "09:00-20:00", "9-20 daily Mars", "9-20 daily each UTC"] {
-        let error = text.parse::<Window>().expect_err(text);
+        let error = text.parse::<SendWindow>().expect_err(text);
         assert!(error.to_string().contains(text), "{error}");
     }
 }
 
 proptest! {
     #[test]
-    fn a_span_is_inside_by_every_clock_and_nothing_before_it_is(
+    fn span_is_the_first_time_inside_the_window(
         minutes in (0_i64..1_439).prop_flat_map(|opens| (Just(opens), opens + 1..=1_440)),
         days in prop::array::uniform7(any::<bool>()),
         zone in prop::sample::select(vec![
@@ -192,7 +192,7 @@ proptest! {
         let text = format!("{}-{} {} {zone}", clock(minutes.0), clock(minutes.1), named.join(","));
         let window = window(&text);
         let now = Timestamp::from_millis(second * 1_000);
-        let span = window.for_all(now).expect("one clock for all");
+        let span = window.for_all(now).expect("one zone for all");
         let zone = jiff::tz::TimeZoneDatabase::bundled().get(zone).expect("a zone");
         let inside = |second: i64| {
             let instant = jiff::Timestamp::from_second(second).expect("an instant");
@@ -203,7 +203,7 @@ proptest! {
         };
         let (opens, closes) = (span.opens_at.as_millis() / 1_000, span.closes_at.as_millis() / 1_000);
         prop_assert!(opens >= second && closes >= opens);
-        // A window of minutes in a skipped hour of its only day may not open this week.
+        // A window inside a skipped hour of its only day may not open this week.
         if closes > opens {
             prop_assert!(inside(opens) && inside(closes - 1));
         }

@@ -1,4 +1,4 @@
-//! Time zones by their names in the IANA database, which comes with smsq, and by the country of a phone.
+//! Time zones, found by IANA name or by the country of a phone number.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -11,10 +11,10 @@ use crate::phone;
 use crate::sms::Timestamp;
 use crate::text::closest;
 
-/// The same zones everywhere: what the machine says of them is not asked.
+/// Bundled, so that zones are the same on every machine.
 static ZONES: LazyLock<TimeZoneDatabase> = LazyLock::new(TimeZoneDatabase::bundled);
 
-/// By the country's two letters.
+/// The zones of each country, by its two-letter code.
 static COUNTRIES: LazyLock<HashMap<&'static str, Vec<Zone>>> = LazyLock::new(|| {
     let lines = include_str!("countries.txt").lines();
     lines
@@ -32,8 +32,7 @@ static COUNTRIES: LazyLock<HashMap<&'static str, Vec<Zone>>> = LazyLock::new(|| 
 pub struct Zone(TimeZone);
 
 impl Zone {
-    /// All zones of the country whose code the phone has; of countries that share the code, those that have
-    /// such numbers. None where the code is no country's.
+    /// All zones of the countries in which this number is valid. Empty for numbers without a country.
     pub(super) fn of_phone(phone: &str) -> Vec<Self> {
         let regions = phone::regions(phone);
         let zones = regions
@@ -42,8 +41,8 @@ impl Zone {
         zones.flatten().cloned().collect()
     }
 
-    /// What the zone's clock is ahead of UTC at an instant, and when that changes next; in seconds.
-    pub(super) fn reading(&self, at: i64) -> Option<(i64, i64)> {
+    /// The offset from UTC at an instant and the instant of its next change, in seconds.
+    pub(super) fn offset(&self, at: i64) -> Option<(i64, i64)> {
         let at = jiff::Timestamp::from_second(at).ok()?;
         let offset = self.0.to_offset(at).seconds();
         let change = self.0.following(at).next();
@@ -52,7 +51,7 @@ impl Zone {
     }
 
     /// `2026-11-21 09:00 Asia/Shanghai`.
-    pub(super) fn shown(&self, at: Timestamp) -> String {
+    pub(super) fn format_local(&self, at: Timestamp) -> String {
         match jiff::Timestamp::from_millisecond(at.as_millis()) {
             Ok(instant) => {
                 let local = instant.to_zoned(self.0.clone());
@@ -91,12 +90,12 @@ fn in_zone_and_utc(at: Timestamp, zone: &TimeZone) -> String {
     format!("{shown} ({} UTC)", utc.strftime(&format!("{day}{time}")))
 }
 
-/// Why a text is no zone.
+/// Why a text is not a time zone.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ZoneError {
-    #[error("`{wanted}` is no time zone; did you mean `{closest}`?")]
-    Like { wanted: String, closest: String },
-    #[error("`{0}` is no time zone; write it like `Europe/Berlin` or `UTC`")]
+    #[error("unknown time zone `{name}`; did you mean `{closest}`?")]
+    Like { name: String, closest: String },
+    #[error("unknown time zone `{0}`: write it like `Europe/Berlin` or `UTC`")]
     Unlike(String),
 }
 
@@ -104,22 +103,22 @@ impl FromStr for Zone {
     type Err = ZoneError;
 
     fn from_str(text: &str) -> Result<Self, ZoneError> {
-        let wanted = text.trim();
-        match ZONES.get(wanted) {
+        let name = text.trim();
+        match ZONES.get(name) {
             Ok(zone) if zone.iana_name().is_some() => Ok(Self(zone)),
-            _ => Err(unknown(wanted)),
+            _ => Err(unknown(name)),
         }
     }
 }
 
-fn unknown(wanted: &str) -> ZoneError {
-    let names: Vec<_> = ZONES.available().collect();
-    match closest(wanted, names.iter().map(|name| name.as_str())) {
+fn unknown(name: &str) -> ZoneError {
+    let known: Vec<_> = ZONES.available().collect();
+    match closest(name, known.iter().map(jiff::tz::TimeZoneName::as_str)) {
         Some(closest) => ZoneError::Like {
-            wanted: wanted.to_owned(),
+            name: name.to_owned(),
             closest,
         },
-        None => ZoneError::Unlike(wanted.to_owned()),
+        None => ZoneError::Unlike(name.to_owned()),
     }
 }
 
@@ -134,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn zones_are_found_by_their_names_or_the_closest_is_named() {
+    fn unknown_zone_suggests_the_closest_name() {
         for (text, name) in [
             ("Asia/Shanghai", "Asia/Shanghai"),
             ("europe/berlin", "Europe/Berlin"),
@@ -143,27 +142,27 @@ mod tests {
             let zone: Zone = text.parse().expect("a zone");
             assert_eq!(zone.to_string(), name);
         }
-        let said = |text: &str| text.parse::<Zone>().expect_err("no zone").to_string();
+        let error = |text: &str| text.parse::<Zone>().expect_err("no zone").to_string();
         assert_eq!(
-            said("Asia/Shangai"),
-            "`Asia/Shangai` is no time zone; did you mean `Asia/Shanghai`?"
+            error("Asia/Shangai"),
+            "unknown time zone `Asia/Shangai`; did you mean `Asia/Shanghai`?"
         );
         assert_eq!(
-            said("Berlin"),
-            "`Berlin` is no time zone; did you mean `Europe/Berlin`?"
+            error("Berlin"),
+            "unknown time zone `Berlin`; did you mean `Europe/Berlin`?"
         );
         assert_eq!(
-            said("New York"),
-            "`New York` is no time zone; did you mean `America/New_York`?"
+            error("New York"),
+            "unknown time zone `New York`; did you mean `America/New_York`?"
         );
         assert_eq!(
-            said("x"),
-            "`x` is no time zone; write it like `Europe/Berlin` or `UTC`"
+            error("x"),
+            "unknown time zone `x`: write it like `Europe/Berlin` or `UTC`"
         );
     }
 
     #[test]
-    fn instant_is_shown_in_local_time_and_utc() {
+    fn instant_is_printed_in_local_time_and_utc() {
         let at = |text: &str| {
             let at: jiff::Timestamp = text.parse().expect("an instant");
             Timestamp::from_millis(at.as_millisecond())
@@ -187,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn every_country_has_the_zones_that_its_line_names() {
+    fn every_zone_of_the_country_list_is_known() {
         for line in include_str!("countries.txt").lines() {
             let Some((country, zones)) = line.split_once(' ').filter(|_| !line.starts_with('#'))
             else {
@@ -200,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_phone_has_the_zones_of_its_country() {
+    fn phone_has_the_zones_of_its_country() {
         let zones = |phone: &str| -> Vec<String> {
             Zone::of_phone(phone).iter().map(Zone::to_string).collect()
         };

@@ -5,7 +5,7 @@ use std::num::NonZeroU64;
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use smsq::sandbox::{Behaviour, Faults, Share};
+use smsq::sandbox::{FaultRate, Faults, SandboxConfig};
 
 use crate::support::Scratch;
 use crate::support::databases::with_every_database;
@@ -13,20 +13,20 @@ use crate::support::practice::{Practice, list, reserved_list};
 use crate::support::shell::sqlite;
 
 const SEND: [&str; 4] = ["send", "--concurrency", "4", "--quiet"];
-const PER_CALL: &str = "per_call = 25";
+const PER_CALL: &str = "batch = { per_call = 25 }";
 /// The provider promises nothing of references, so whoever sends one twice is found out.
-const FORGETFUL: &str = "per_call = 25\nhonours_reference = false\ntimeout = \"500ms\"";
+const FORGETFUL: &str = "batch = { per_call = 25 }\nhonours_reference = false\ntimeout = \"500ms\"";
 
-fn every(count: u64) -> Share {
-    NonZeroU64::new(count).map_or(Share::None, Share::Every)
+fn every(count: u64) -> FaultRate {
+    NonZeroU64::new(count).map_or(FaultRate::None, FaultRate::Every)
 }
 
-fn unhurried(honour_references: bool) -> Behaviour {
-    Behaviour {
+fn unhurried(honour_references: bool) -> SandboxConfig {
+    SandboxConfig {
         latency: std::time::Duration::from_millis(10),
         jitter: std::time::Duration::from_millis(20),
         honour_references,
-        ..Behaviour::default()
+        ..SandboxConfig::default()
     }
 }
 
@@ -90,7 +90,7 @@ fn what_was_in_the_calls_of_a_killed_sender_is_held_and_nobody_gets_it_twice() {
 
 #[test]
 fn each_message_of_a_call_has_its_own_fate() {
-    let gateway = Practice::start(Behaviour::default());
+    let gateway = Practice::start(SandboxConfig::default());
     let scratch = Scratch::new();
     gateway.honouring(&scratch, PER_CALL);
     let mut rows = list(100);
@@ -121,7 +121,7 @@ fn each_message_of_a_call_has_its_own_fate() {
 
 #[test]
 fn a_stanza_of_a_few_lines_puts_several_messages_into_a_request() {
-    let gateway = Practice::start(Behaviour::default());
+    let gateway = Practice::start(SandboxConfig::default());
     let scratch = Scratch::new();
     let stanza = r#"
         default_provider = "cellar"
@@ -157,9 +157,9 @@ fn a_stanza_of_a_few_lines_puts_several_messages_into_a_request() {
 
 #[test]
 fn a_list_that_is_turned_down_for_one_message_fails_that_one_only() {
-    let gateway = Practice::start(Behaviour {
+    let gateway = Practice::start(SandboxConfig {
         all_or_none: true,
-        ..Behaviour::default()
+        ..SandboxConfig::default()
     });
     let scratch = Scratch::new();
     gateway.honouring(&scratch, PER_CALL);
@@ -186,7 +186,7 @@ fn a_list_that_is_turned_down_for_one_message_fails_that_one_only() {
 
 #[test]
 fn what_an_answer_does_not_tell_is_unknown_for_just_the_messages_it_does_not_name() {
-    let gateway = Practice::start(Behaviour {
+    let gateway = Practice::start(SandboxConfig {
         honour_references: false,
         faults: Faults {
             short: every(3),
@@ -194,7 +194,7 @@ fn what_an_answer_does_not_tell_is_unknown_for_just_the_messages_it_does_not_nam
             broken: every(170),
             ..Faults::default()
         },
-        ..Behaviour::default()
+        ..SandboxConfig::default()
     });
     let scratch = Scratch::new();
     gateway.honouring(&scratch, FORGETFUL);
@@ -226,7 +226,7 @@ fn what_an_answer_does_not_tell_is_unknown_for_just_the_messages_it_does_not_nam
 
 #[test]
 fn one_unlisted_code_again_and_again_stops_the_campaign_until_it_is_listed() {
-    let gateway = Practice::start(Behaviour::default());
+    let gateway = Practice::start(SandboxConfig::default());
     let scratch = Scratch::new();
     gateway.forgetful(&scratch, "");
     let wrong = reserved_list(2, 60);

@@ -1,9 +1,9 @@
-//! The command line itself: help, faults of usage, and what never makes a database.
+//! The command line: help, usage errors, and commands that never create a database.
 
 use crate::support::{Scratch, snapshot};
 
 #[test]
-fn help_teaches() {
+fn help_lists_commands_and_examples() {
     let ran = Scratch::new().run(["--help"]);
     snapshot!(ran, @r#"
     exit 0
@@ -35,7 +35,7 @@ fn help_teaches() {
       init         Write a commented smsq.toml to start from; never overwrites a file
       check        Check configuration, database and providers, and that no message is lost; sends
                    nothing
-      sandbox      Run a practice gateway: it takes messages over real HTTP, and nothing leaves this
+      sandbox      Run a practice gateway: it accepts messages over HTTP, and nothing leaves this
                    machine
       completions  Print the completion script for a shell
       help         Print this message or the help of the given subcommand(s)
@@ -94,15 +94,15 @@ fn every_command_has_help_with_an_example() {
 }
 
 #[test]
-fn without_a_command_the_help_is_shown_and_nothing_was_done() {
+fn missing_command_prints_help_and_exits_2() {
     let ran = Scratch::new().run([]);
     assert_eq!(ran.code(), Some(2), "{ran}");
     assert!(ran.stderr().contains("Usage: smsq"), "{ran}");
 }
 
 #[test]
-#[expect(clippy::too_many_lines, reason = "a whole conversation")]
-fn faults_of_usage_exit_2_and_say_what_is_meant() {
+#[expect(clippy::too_many_lines, reason = "one snapshot per error")]
+fn usage_errors_exit_2_and_suggest_a_fix() {
     let scratch = Scratch::new();
     snapshot!(scratch.run(["snd"]), @r"
     exit 2
@@ -118,7 +118,7 @@ fn faults_of_usage_exit_2_and_say_what_is_meant() {
     snapshot!(scratch.run(["send", "--rate", "fast"]), @r"
     exit 2
     ----- stderr
-    error: invalid value 'fast' for '--rate <RATE>': `fast` is not a rate; write it like `100/s`, `300/min`, `20000/day` or `1/10s`
+    error: invalid value 'fast' for '--rate <RATE>': invalid rate `fast`: write it like `100/s`, `300/min`, `20000/day` or `1/10s`
 
     For more information, try '--help'.
     ");
@@ -166,7 +166,7 @@ fn faults_of_usage_exit_2_and_say_what_is_meant() {
     snapshot!(scratch.run(["import", "l.csv", "--region", "Moon"]), @r"
     exit 2
     ----- stderr
-    error: invalid value 'Moon' for '--region <REGION>': `Moon` is no region: a region is a two-letter country code such as `CN`, `US` or `GB`
+    error: invalid value 'Moon' for '--region <REGION>': invalid region `Moon`: use a two-letter country code such as `CN`, `US` or `GB`
 
     For more information, try '--help'.
     ");
@@ -244,17 +244,16 @@ fn faults_of_usage_exit_2_and_say_what_is_meant() {
 
     For more information, try '--help'.
     ");
-    snapshot!(scratch.run(["sandbox", "--unavailable", "some"]), @r"
+    scratch.write("faults.toml", "unavailable = 'some'\n");
+    snapshot!(scratch.run(["sandbox", "--faults", "faults.toml"]), @r"
     exit 2
     ----- stderr
-    error: invalid value 'some' for '--unavailable <SHARE>': `some` is no share of requests; write it like `5%` or `every 20`
-
-    For more information, try '--help'.
+    error: faults.toml:1: `unavailable`: invalid fault rate `some`: write it like `5%` or `every 20`
     ");
 }
 
 #[test]
-fn a_command_that_reads_never_makes_a_database() {
+fn commands_never_create_a_database_to_read() {
     let scratch = Scratch::new();
     for command in [
         vec!["status"],
@@ -278,12 +277,12 @@ fn a_command_that_reads_never_makes_a_database() {
 }
 
 #[test]
-fn a_database_in_the_wrong_words_or_place_says_what_would_be_right() {
+fn invalid_database_url_or_folder_is_explained() {
     let scratch = Scratch::new();
     snapshot!(scratch.run(["status", "--database", "nodb.db"]), @r"
     exit 2
     ----- stderr
-    error: `nodb.db`: is no database url; write it like `sqlite://nodb.db`
+    error: `nodb.db`: is not a database url; write it like `sqlite://nodb.db`
     ");
     let add = ["suppress", "add", "+447400123456"];
     let line = [&add[..], &["--database", "sqlite://no/smsq.db"]].concat();
@@ -296,7 +295,7 @@ fn a_database_in_the_wrong_words_or_place_says_what_would_be_right() {
 }
 
 #[test]
-fn what_is_no_database_is_named_and_left_alone() {
+fn file_that_is_not_a_database_is_left_unchanged() {
     let scratch = Scratch::new();
     let text = "phone,name\n".repeat(100);
     scratch.write("list.csv", &text);
@@ -317,8 +316,8 @@ fn what_is_no_database_is_named_and_left_alone() {
     ----- stderr
     error: `postgres:…`: names no user: write it like `user@host/database`
     ");
-    let nobody = "mysql://me:hunter2@127.0.0.1:1/smsq";
-    snapshot!(scratch.run(["status", "--database", nobody]), @r"
+    let unreachable = "mysql://me:hunter2@127.0.0.1:1/smsq";
+    snapshot!(scratch.run(["status", "--database", unreachable]), @r"
     exit 2
     ----- stderr
     warning: the password in `--database` is visible to other users of this machine; use SMSQ__DATABASE__PASSWORD or `database.password_file`
@@ -328,7 +327,7 @@ fn what_is_no_database_is_named_and_left_alone() {
     snapshot!(scratch.run(["status", "--database", "oracle://me@host/smsq"]), @r"
     exit 2
     ----- stderr
-    error: `oracle:…`: is of no kind that smsq knows: `sqlite://PATH`, `postgres://user@host/database` or `mysql://user@host/database`
+    error: `oracle:…`: is not of a kind that smsq knows: `sqlite://PATH`, `postgres://user@host/database` or `mysql://user@host/database`
     ");
     assert_eq!(scratch.read("list.csv"), text);
 }
@@ -345,7 +344,7 @@ fn password_in_redis_url_is_warned_of_and_never_printed() {
 }
 
 #[test]
-fn errors_are_json_objects_where_json_is_asked_for() {
+fn errors_are_json_objects_with_format_json() {
     let scratch = Scratch::new();
     scratch
         .write("bad.toml", "x = 1\n")
@@ -353,7 +352,7 @@ fn errors_are_json_objects_where_json_is_asked_for() {
     for (line, message, hint) in [
         (
             "check --format json --config bad.toml",
-            "bad.toml:1: `x` is not a setting",
+            "bad.toml:1: unknown setting `x`",
             "`smsq init`",
         ),
         (
@@ -388,14 +387,14 @@ fn errors_are_json_objects_where_json_is_asked_for() {
 }
 
 #[test]
-fn help_explains_a_command_that_is_named() {
+fn help_explains_one_command() {
     let ran = Scratch::new().run(["help", "send"]);
     assert_eq!(ran.code(), Some(0), "{ran}");
     assert!(ran.stdout().contains("smsq send --follow"), "{ran}");
 }
 
 #[test]
-fn flags_that_contradict_each_other_are_refused() {
+fn conflicting_flags_are_rejected() {
     let scratch = Scratch::new();
     for line in [
         "send --follow --no-wait",
@@ -420,7 +419,7 @@ fn send_with_a_list_points_to_run() {
 }
 
 #[test]
-fn completions_are_printed_for_every_shell_even_with_a_faulty_configuration() {
+fn completions_work_for_every_shell_without_configuration() {
     let scratch = Scratch::new();
     scratch.write("smsq.toml", "nonsense");
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {

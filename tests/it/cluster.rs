@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
-use smsq::sandbox::Behaviour;
+use smsq::sandbox::SandboxConfig;
 
 use crate::support::Scratch;
 use crate::support::client::Client;
@@ -20,16 +20,16 @@ fn variable(name: &str) -> String {
 
 #[test]
 #[ignore = "it needs a cluster, which `tests/cluster` starts"]
-fn a_campaign_outlives_the_writer_of_its_cluster() {
+fn campaign_survives_the_death_of_the_cluster_writer() {
     let servers = variable("SMSQ_TEST_CLUSTER");
     let writer: i32 = variable("SMSQ_TEST_CLUSTER_WRITER").parse().expect("a pid");
     let (others, last) = servers.rsplit_once(',').expect("several hosts");
     let (login, _) = others.split_once("127.0.0.1").expect("a login");
     let last = format!("{login}{last}");
     Client::open(Kind::Mysql, &format!("{last}/mysql")).run("CREATE DATABASE queue");
-    let gateway = Practice::start(Behaviour {
+    let gateway = Practice::start(SandboxConfig {
         latency: Duration::from_millis(20),
-        ..Behaviour::default()
+        ..SandboxConfig::default()
     });
     let scratch = Scratch::at(&format!("{servers}/queue"));
     // Slow enough to be in the middle when the writer dies.

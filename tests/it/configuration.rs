@@ -1,56 +1,56 @@
-//! The configuration and the providers in it: faults with their place, and the commands that show them.
+//! The configuration and its providers: errors with their place, and the commands that show them.
 
-use smsq::sandbox::Behaviour;
+use smsq::sandbox::SandboxConfig;
 
 use crate::support::practice::Practice;
 use crate::support::shell::sqlite;
 use crate::support::{Scratch, snapshot};
 
 #[test]
-fn faults_of_the_configuration_exit_2_with_key_and_place() {
+fn configuration_errors_exit_2_with_key_and_place() {
     let scratch = Scratch::new();
     scratch.write("smsq.toml", "[sender]\nconcurency = 8\n");
     snapshot!(scratch.run(["status"]), @r"
     exit 2
     ----- stderr
-    error: smsq.toml:2: `sender.concurency` is not a setting
+    error: smsq.toml:2: unknown setting `sender.concurency`
     hint: did you mean `sender.concurrency`?
     ");
     scratch.write("smsq.toml", "[sender]\nconcurrency = 0\n");
     snapshot!(scratch.run(["status"]), @r"
     exit 2
     ----- stderr
-    error: smsq.toml:2: `sender.concurrency` is `0`, but it must be a whole number from 1 to 4096
+    error: smsq.toml:2: invalid value `0` of `sender.concurrency`: expected a whole number from 1 to 4096
     ");
     scratch.write("smsq.toml", "[sender\n");
     snapshot!(scratch.run(["status"]), @r"
     exit 2
     ----- stderr
-    error: smsq.toml:1: not valid TOML: unclosed table, expected `]`
+    error: smsq.toml:1: invalid TOML: unclosed table, expected `]`
     ");
     snapshot!(scratch.run(["status", "--config", "other.toml"]), @r"
     exit 2
     ----- stderr
     error: cannot read the configuration `other.toml`: No such file or directory (os error 2)
-    hint: `smsq init` writes one to start from
+    hint: `smsq init` writes an example
     ");
     snapshot!(scratch.run_with(["status"], &[("SMSQ_CONFIG", "env.toml")]), @r"
     exit 2
     ----- stderr
     error: cannot read the configuration `env.toml`: No such file or directory (os error 2)
-    hint: `smsq init` writes one to start from
+    hint: `smsq init` writes an example
     ");
     scratch.write("smsq.toml", "");
     snapshot!(scratch.run_with(["status"], &[("SMSQ__SENDER__LEASE", "1s")]), @r"
     exit 2
     ----- stderr
-    error: environment variable SMSQ__SENDER__LEASE: `sender.lease` is `1s`, but it must be a duration of 5 s or more, like `30s`
+    error: environment variable SMSQ__SENDER__LEASE: invalid value `1s` of `sender.lease`: expected a duration of 5 s or more, like `30s`
     ");
     scratch.write("smsq.toml", "default_region = \"Moon\"\n");
     snapshot!(scratch.run(["status"]), @r"
     exit 2
     ----- stderr
-    error: smsq.toml:1: `default_region` is `Moon`, but it must be a country in two letters, like `GB`
+    error: smsq.toml:1: invalid value `Moon` of `default_region`: expected a country in two letters, like `GB`
     ");
 }
 
@@ -72,7 +72,7 @@ fn send_with_two_providers_asks_for_a_default() {
 }
 
 #[test]
-fn faults_never_show_a_password() {
+fn configuration_errors_never_show_a_password() {
     let scratch = Scratch::new();
     for text in [
         "[database]\npassword = 48151623\n",
@@ -94,7 +94,7 @@ fn faults_never_show_a_password() {
 }
 
 #[test]
-fn faults_of_a_provider_exit_2_and_name_it() {
+fn provider_errors_exit_2_and_name_it() {
     let scratch = Scratch::new();
     scratch.write(
         "smsq.toml",
@@ -136,7 +136,7 @@ fn faults_of_a_provider_exit_2_and_name_it() {
 }
 
 #[test]
-fn init_writes_a_configuration_that_changes_nothing_and_never_overwrites() {
+fn init_writes_the_defaults_and_never_overwrites() {
     let scratch = Scratch::new();
     snapshot!(scratch.run(["init"]), @r"
     exit 0
@@ -168,32 +168,32 @@ fn init_writes_a_configuration_that_changes_nothing_and_never_overwrites() {
 }
 
 #[test]
-fn the_providers_are_listed_with_those_that_are_built_in() {
+fn provider_list_includes_built_in_ones() {
     let scratch = Scratch::new();
     snapshot!(scratch.run(["providers", "list"]), @r"
     exit 0
     ----- stdout
-    provider         kind      sends     batch  reference  lookup  receipts  address
-    46elks           generic   text      -      none       yes     yes       https://api.46elks.com                       built in
-    aliyun           aliyun    template  100    echoed     yes     yes       https://dysmsapi.aliyuncs.com                built in
-    aws-sms          aws-sms   text      -      echoed     -       yes       https://sms-voice.us-east-1.amazonaws.com    built in
-    aws-sns          aws-sns   text      -      none       -       yes       https://sns.us-east-1.amazonaws.com          built in
-    clicksend        generic   text      100    echoed     yes     yes       https://rest.clicksend.com                   built in
-    huawei           huawei    template  100    echoed     -       yes       https://smsapi.cn-north-4.myhuaweicloud.com  built in
-    infobip          infobip   text      100    honoured   yes     yes       https://account.api.infobip.com              built in
-    jasmin           generic   text      -      echoed     -       yes       http://127.0.0.1:[PORT]                        built in
-    kannel           kannel    text      -      none       -       yes       http://127.0.0.1:[PORT]                       built in
-    messagebird      generic   text      50     echoed     yes     yes       https://rest.messagebird.com                 built in
-    plivo            generic   text      -      none       yes     yes       https://api.plivo.com                        built in
-    sandbox          sandbox   text      -      honoured   -       -         http://127.0.0.1:[PORT]                        built in
-    sinch            generic   text      -      echoed     yes     yes       https://eu.sms.api.sinch.com                 built in
-    sms-gate         sms-gate  text      -      echoed     yes     yes       https://api.sms-gate.app                     built in
-    telnyx           telnyx    text      -      honoured   -       yes       https://api.telnyx.com                       built in
-    tencent          tencent   template  200    echoed     yes     yes       https://sms.tencentcloudapi.com              built in
-    twilio           twilio    text      -      none       yes     yes       https://api.twilio.com                       built in
-    vonage           vonage    text      -      echoed     -       yes       https://rest.nexmo.com                       built in
-    vonage-messages  generic   text      -      echoed     -       yes       https://api.nexmo.com                        built in
-    yunpian          yunpian   text      100    echoed     yes     yes       https://sms.yunpian.com                      built in
+    provider         kind     sends     batch  reference  lookup  receipts  address
+    46elks           generic  text      -      none       yes     yes       https://api.46elks.com                       built in
+    aliyun           aliyun   template  100    echoed     yes     yes       https://dysmsapi.aliyuncs.com                built in
+    aws-sms          aws-sms  text      -      echoed     -       yes       https://sms-voice.us-east-1.amazonaws.com    built in
+    aws-sns          aws-sns  text      -      none       -       yes       https://sns.us-east-1.amazonaws.com          built in
+    clicksend        generic  text      100    echoed     yes     yes       https://rest.clicksend.com                   built in
+    huawei           huawei   template  100    echoed     -       yes       https://smsapi.cn-north-4.myhuaweicloud.com  built in
+    infobip          generic  text      100    honoured   yes     yes       https://account.api.infobip.com              built in
+    jasmin           generic  text      -      echoed     -       yes       http://127.0.0.1:[PORT]                        built in
+    kannel           generic  text      -      none       -       yes       http://127.0.0.1:[PORT]                       built in
+    messagebird      generic  text      50     echoed     yes     yes       https://rest.messagebird.com                 built in
+    plivo            generic  text      -      none       yes     yes       https://api.plivo.com                        built in
+    sandbox          generic  text      -      honoured   -       -         http://127.0.0.1:[PORT]                        built in
+    sinch            generic  text      -      echoed     yes     yes       https://eu.sms.api.sinch.com                 built in
+    sms-gate         generic  text      -      echoed     yes     yes       https://api.sms-gate.app                     built in
+    telnyx           generic  text      -      honoured   -       yes       https://api.telnyx.com                       built in
+    tencent          tencent  template  200    echoed     yes     yes       https://sms.tencentcloudapi.com              built in
+    twilio           twilio   text      -      none       yes     yes       https://api.twilio.com                       built in
+    vonage           generic  text      -      echoed     -       yes       https://rest.nexmo.com                       built in
+    vonage-messages  generic  text      -      echoed     -       yes       https://api.nexmo.com                        built in
+    yunpian          yunpian  text      100    echoed     yes     yes       https://sms.yunpian.com                      built in
     ");
     scratch.write_cellar("http://127.0.0.1:9");
     let listed = scratch.run(["providers", "list"]).stdout();
@@ -226,7 +226,7 @@ fn the_providers_are_listed_with_those_that_are_built_in() {
 }
 
 #[test]
-fn the_nearest_configuration_wins_and_flags_win_over_all() {
+fn flags_override_environment_and_file() {
     let scratch = Scratch::new();
     let concurrency = |count: &str| format!("[sender]\nconcurrency = \"{count}\"\n");
     std::fs::create_dir_all(scratch.path(".config/smsq")).expect("a folder");
@@ -277,7 +277,7 @@ fn the_nearest_configuration_wins_and_flags_win_over_all() {
     ");
 }
 
-/// A provider whose request has a sender, and whose section names none.
+/// A provider whose request has a sender that the section does not set.
 const SENDERLESS: &str = r#"
 [providers.g]
 kind = "generic"
@@ -297,7 +297,7 @@ fn missing_sender_and_text_are_reported_before_sending() {
     ok       configuration  smsq.toml
     ok       database       does not exist yet: `smsq import` creates it
     ok       provider       `g` at http://127.0.0.1:[PORT]
-    note     provider       `g`: no part of the request carries the text: put `{{ content }}` into `json`, `form` or `query`
+    note     provider       `g`: the request has no text: put `{{ content }}` into `json`, `form` or `query`
     note     sender         `g` has no `from`: every campaign needs a sender (`--from`)
     ");
     let import = ["import", "list.csv", "--text", "Hi"];
@@ -313,7 +313,7 @@ fn missing_sender_and_text_are_reported_before_sending() {
     let checked = scratch.run(["check"]);
     assert_eq!(checked.code(), Some(0), "{checked}");
 
-    // What another program inserts has no sender.
+    // Messages that another program inserts have no sender.
     sqlite(
         &scratch,
         "DELETE FROM sms; INSERT INTO sms (phone, content) VALUES ('+447400123456', 'Hi')",
@@ -328,7 +328,7 @@ fn missing_sender_and_text_are_reported_before_sending() {
     snapshot!(scratch.run(["send", "--no-wait"]), @r"
     exit 2
     ----- stderr
-    error: campaign `default` names no sender, and provider `g` has none
+    error: missing sender: campaign `default` and provider `g` have none
     hint: set `from` in [providers.g], or `smsq set --campaign default --from SENDER`
     ");
     assert_eq!(sqlite(&scratch, "SELECT state, attempts FROM sms"), "0|0");
@@ -369,7 +369,7 @@ fn missing_settings_of_a_vendor_are_reported_before_sending() {
     );
     let checked = scratch.run_with(["check"], &secrets);
     assert_eq!(checked.code(), Some(2), "{checked}");
-    let finding = "campaign `c` names no sender, and provider `shop` has none";
+    let finding = "missing sender: campaign `c` and provider `shop` have none";
     assert!(checked.stdout().contains(finding), "{checked}");
     let sent = scratch.run_with(["send"], &secrets);
     assert_eq!(sent.code(), Some(2), "{sent}");
@@ -379,7 +379,7 @@ fn missing_settings_of_a_vendor_are_reported_before_sending() {
 
 #[test]
 fn campaign_without_sender_stops_no_other() {
-    let gateway = Practice::start(Behaviour::default());
+    let gateway = Practice::start(SandboxConfig::default());
     let scratch = Scratch::new();
     let toml = SENDERLESS
         .replace(
@@ -422,10 +422,7 @@ fn check_lists_its_notes_in_json() {
     let ran = scratch.run(["check", "--format", "json"]);
     assert_eq!(ran.json()["problems"], serde_json::json!([]), "{ran}");
     let notes = ran.json()["notes"].to_string();
-    assert!(
-        notes.contains("no part of the request carries the text"),
-        "{ran}"
-    );
+    assert!(notes.contains("the request has no text"), "{ran}");
     assert!(notes.contains("`g` has no `from`"), "{ran}");
 }
 

@@ -5,7 +5,7 @@ use std::num::NonZeroU64;
 use std::time::Duration;
 
 use rustix::process::Signal;
-use smsq::sandbox::{Behaviour, Faults, Share};
+use smsq::sandbox::{FaultRate, Faults, SandboxConfig};
 
 use crate::support::practice::{Practice, list, reserved_list};
 use crate::support::running::eventually;
@@ -16,14 +16,14 @@ use crate::support::{Ran, Scratch};
 
 const SEND: [&str; 3] = ["send", "--concurrency", "8"];
 
-fn every(count: u64) -> Share {
-    NonZeroU64::new(count).map_or(Share::None, Share::Every)
+fn every(count: u64) -> FaultRate {
+    NonZeroU64::new(count).map_or(FaultRate::None, FaultRate::Every)
 }
 
-fn faulty(faults: Faults) -> Behaviour {
-    Behaviour {
+fn faulty(faults: Faults) -> SandboxConfig {
+    SandboxConfig {
         faults,
-        ..Behaviour::default()
+        ..SandboxConfig::default()
     }
 }
 
@@ -41,7 +41,7 @@ fn assert_done(scratch: &Scratch, ran: &Ran, rows: u64) {
 #[test]
 fn what_was_certainly_not_sent_is_sent_in_the_end() {
     let gateway = Practice::start(faulty(Faults {
-        unavailable: Share::Part(0.25),
+        unavailable: FaultRate::Part(0.25),
         throttle: every(60),
         ..Faults::default()
     }));
@@ -109,9 +109,9 @@ fn what_was_perhaps_sent_is_settled_by_sending_it_again_where_references_are_hon
 
 #[test]
 fn answers_that_are_slow_but_in_time_are_answers() {
-    let gateway = Practice::start(Behaviour {
+    let gateway = Practice::start(SandboxConfig {
         latency: Duration::from_millis(300),
-        ..Behaviour::default()
+        ..SandboxConfig::default()
     });
     let scratch = Scratch::new();
     gateway.forgetful(&scratch, "timeout = \"20s\"");
@@ -147,7 +147,7 @@ fn an_outage_costs_no_attempt_but_at_its_edge() {
 
 #[test]
 fn a_gateway_that_cannot_be_reached_costs_no_attempt() {
-    let gateway = Practice::start(Behaviour::default());
+    let gateway = Practice::start(SandboxConfig::default());
     let address = gateway.address();
     let scratch = Scratch::new();
     gateway.forgetful(&scratch, "");
@@ -157,7 +157,7 @@ fn a_gateway_that_cannot_be_reached_costs_no_attempt() {
     sending.until_said("it was tried many times", |said| {
         said.matches("will be tried again").count() > 20
     });
-    let gateway = Practice::start_at(address, Behaviour::default());
+    let gateway = Practice::start_at(address, SandboxConfig::default());
     let ran = sending.ended();
     assert_done(&scratch, &ran, 30);
     gateway.assert_each_once(30);
@@ -196,7 +196,7 @@ fn an_account_that_is_refused_midway_keeps_every_row_until_it_is_mended() {
     assert_eq!(standing["queued"], 45, "{standing}");
     gateway.assert_each_once(15);
 
-    let mended = Practice::start(Behaviour::default());
+    let mended = Practice::start(SandboxConfig::default());
     mended.forgetful(&scratch, "");
     let ran = scratch.run(SEND);
     assert_done(&scratch, &ran, 60);
@@ -207,7 +207,7 @@ fn an_account_that_is_refused_midway_keeps_every_row_until_it_is_mended() {
 
 #[test]
 fn a_wrong_column_is_braked_before_the_list_is_burnt() {
-    let gateway = Practice::start(Behaviour::default());
+    let gateway = Practice::start(SandboxConfig::default());
     let scratch = Scratch::new();
     gateway.forgetful(&scratch, "");
     let wrong = reserved_list(1, 55);
@@ -242,7 +242,7 @@ fn a_wrong_column_is_braked_before_the_list_is_burnt() {
 
 #[test]
 fn a_message_that_is_never_taken_fails_after_its_attempts_and_hurts_no_other() {
-    let gateway = Practice::start(Behaviour::default());
+    let gateway = Practice::start(SandboxConfig::default());
     let scratch = Scratch::new();
     gateway.forgetful(&scratch, "");
     let never = reserved_list(8, 1);
@@ -263,7 +263,7 @@ fn a_message_that_is_never_taken_fails_after_its_attempts_and_hurts_no_other() {
 #[test]
 fn messages_that_always_get_503_fail_while_others_succeed() {
     for (bad, others) in [(1, 2), (6, 120)] {
-        let gateway = Practice::start(Behaviour::default());
+        let gateway = Practice::start(SandboxConfig::default());
         let scratch = Scratch::new();
         gateway.forgetful(&scratch, "");
         let never = reserved_list(8, bad);
@@ -284,9 +284,9 @@ fn messages_that_always_get_503_fail_while_others_succeed() {
 
 #[test]
 fn campaign_of_rejected_messages_begins_with_few_requests() {
-    let gateway = Practice::start(Behaviour {
+    let gateway = Practice::start(SandboxConfig {
         latency: Duration::from_millis(20),
-        ..Behaviour::default()
+        ..SandboxConfig::default()
     });
     let scratch = Scratch::new();
     gateway.forgetful(&scratch, "");
@@ -301,7 +301,7 @@ fn campaign_of_rejected_messages_begins_with_few_requests() {
 
 #[test]
 fn provider_that_never_took_anything_is_told_with_its_reason() {
-    let gateway = Practice::start(Behaviour::default());
+    let gateway = Practice::start(SandboxConfig::default());
     let scratch = Scratch::new();
     gateway.forgetful(&scratch, "");
     drop(gateway);
@@ -350,7 +350,7 @@ fn status_shows_the_words_of_an_answer_in_json() {
 
 #[test]
 fn certificate_that_is_not_trusted_stops_the_campaign() {
-    let gateway = Practice::start(Behaviour::default());
+    let gateway = Practice::start(SandboxConfig::default());
     let scratch = Scratch::new();
     let front = TlsFront::start(&scratch, &gateway, Duration::ZERO);
     Practice::honouring_at(&front.url(), &scratch, "");
@@ -370,7 +370,7 @@ fn certificate_that_is_not_trusted_stops_the_campaign() {
 
 #[test]
 fn a_message_whose_time_runs_out_while_the_gateway_is_away_expires() {
-    let gateway = Practice::start(Behaviour::default());
+    let gateway = Practice::start(SandboxConfig::default());
     let scratch = Scratch::new();
     gateway.forgetful(&scratch, "");
     scratch.write("list.csv", &reserved_list(8, 12));
@@ -389,7 +389,7 @@ fn a_message_whose_time_runs_out_while_the_gateway_is_away_expires() {
 
 #[test]
 fn sending_again_what_was_perhaps_sent_keeps_its_reference() {
-    let gateway = Practice::start(Behaviour {
+    let gateway = Practice::start(SandboxConfig {
         honour_references: false,
         ..faulty(Faults {
             no_answer: every(7),

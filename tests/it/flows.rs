@@ -122,21 +122,21 @@ fn a_list_is_imported_sent_and_reported() {
 
       text        Hi {{ name }}
       sent        [MOMENT] to [MOMENT]
-      through     cellar
-      segments    3 (imported: 4 messages in GSM-7, 0 in UCS-2)
+      provider    cellar
+      segments    3 (4 messages imported in GSM-7, 0 in UCS-2)
+      opted out   1 (of the failed)
+      lists       list.csv (2 imports, 12 rows: 4 accepted, 6 duplicates, 0 suppressed, 2 rejected)
       countries   GB +44: 2 messages, 2 segments
                   US +1: 1 message, 1 segment
-      lists       list.csv (2 imports): 12 rows, 4 accepted, 6 duplicates, 0 suppressed, 2 rejected
-      opted out   1 of the failed
 
     Why they did not arrive
 
        1  asked for no more messages (opted_out opted_out)
-          → leave them alone: they asked for no more messages
+          → do not send again: they asked for no more messages
 
     Next
       smsq report --campaign spring --failed --format csv --output failed.csv
-          all of them as a file: mend it and import it again
+          writes the failed messages to a file: fix it and import it again
     ");
     snapshot!(scratch.run(["report", "--failed", "--format", "csv", "--output", "failed.csv"]), @r"
     exit 0

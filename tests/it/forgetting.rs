@@ -109,8 +109,8 @@ fn what_is_old_goes_and_its_counts_stay() {
        failed    1  25.0 %
 
       text        Hello
-      segments    3 (imported: 4 messages in GSM-7, 0 in UCS-2)
-      lists       list.csv: 6 rows, 4 accepted, 1 duplicate, 0 suppressed, 1 rejected
+      segments    3 (4 messages imported in GSM-7, 0 in UCS-2)
+      lists       list.csv (6 rows: 4 accepted, 1 duplicate, 0 suppressed, 1 rejected)
 
     4 of them were purged, the last at [MOMENT]: only their counts are left
     ");
@@ -145,7 +145,7 @@ fn a_setting_purges_by_itself() {
     snapshot!(faulty, @r"
     exit 2
     ----- stderr
-    error: environment variable SMSQ__RETENTION__OLDER_THAN: `retention.older_than` is `5h`, but it must be an age of a day or more, like `90d`, `6mo` or `1y`, or empty
+    error: environment variable SMSQ__RETENTION__OLDER_THAN: invalid value `5h` of `retention.older_than`: expected an age of a day or more, like `90d`, `6mo` or `1y`, or empty
     ");
 }
 
@@ -194,7 +194,7 @@ fn what_no_purge_understands_is_refused() {
     let scratch = Scratch::new();
     for (line, why) in [
         (&["purge"][..], "required"),
-        (&["purge", "--older-than", "soon"], "`soon` is no age"),
+        (&["purge", "--older-than", "soon"], "`soon` is not an age"),
         (
             &["purge", "--older-than", "5h"],
             "messages are kept for a day at least",

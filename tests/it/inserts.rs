@@ -2,7 +2,7 @@
 //! no sense hurts no other.
 
 use rustix::process::Signal;
-use smsq::sandbox::Behaviour;
+use smsq::sandbox::SandboxConfig;
 
 use crate::support::databases::with_every_database;
 use crate::support::practice::{Practice, list};
@@ -21,7 +21,7 @@ fn following(scratch: &Scratch, gateway: &Practice) -> Running {
 #[test]
 fn messages_of_a_missing_campaign_are_reported() {
     with_every_database(|db| {
-        let gateway = Practice::start(Behaviour::default());
+        let gateway = Practice::start(SandboxConfig::default());
         let scratch = Scratch::at(&db.url);
         gateway.forgetful(&scratch, "");
         scratch.import(&list(1));
@@ -44,7 +44,7 @@ fn messages_of_a_missing_campaign_are_reported() {
 
 #[test]
 fn what_another_program_inserts_is_sent_by_a_sender_that_follows() {
-    let gateway = Practice::start(Behaviour::default());
+    let gateway = Practice::start(SandboxConfig::default());
     let scratch = Scratch::new();
     gateway.forgetful(&scratch, "");
     let mut sending = following(&scratch, &gateway);
@@ -93,7 +93,7 @@ fn what_another_program_inserts_is_sent_by_a_sender_that_follows() {
 
 #[test]
 fn a_row_that_makes_no_sense_hurts_no_other() {
-    let gateway = Practice::start(Behaviour::default());
+    let gateway = Practice::start(SandboxConfig::default());
     let scratch = Scratch::new();
     gateway.forgetful(&scratch, "");
     let mut sending = following(&scratch, &gateway);
@@ -131,7 +131,7 @@ fn a_row_that_makes_no_sense_hurts_no_other() {
 
 #[test]
 fn a_row_that_could_never_be_sent_is_not_let_in() {
-    let gateway = Practice::start(Behaviour::default());
+    let gateway = Practice::start(SandboxConfig::default());
     let scratch = Scratch::new();
     gateway.forgetful(&scratch, "");
     scratch.import(&list(1));
@@ -152,7 +152,7 @@ fn a_row_that_could_never_be_sent_is_not_let_in() {
 
 #[test]
 fn what_cannot_be_read_can_still_be_cancelled_and_reported() {
-    let gateway = Practice::start(Behaviour::default());
+    let gateway = Practice::start(SandboxConfig::default());
     let scratch = Scratch::new();
     gateway.forgetful(&scratch, "");
     scratch.import(&list(1));
@@ -180,7 +180,7 @@ fn what_cannot_be_read_can_still_be_cancelled_and_reported() {
 
 #[test]
 fn two_imports_of_one_list_while_it_is_sent_have_every_row_once() {
-    let gateway = Practice::start(Behaviour::default());
+    let gateway = Practice::start(SandboxConfig::default());
     let scratch = Scratch::new();
     gateway.forgetful(&scratch, "");
     let sending = following(&scratch, &gateway);

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use smsq::sandbox::Behaviour;
+use smsq::sandbox::SandboxConfig;
 
 use crate::support::Scratch;
 use crate::support::client::Client;
@@ -19,12 +19,12 @@ const LEASE: Duration = Duration::from_secs(30);
 const SEND: [&str; 4] = ["send", "--concurrency", "8", "--quiet"];
 
 /// Answers take a moment, so that a kill always finds some requests without one.
-fn unhurried(honour_references: bool) -> Behaviour {
-    Behaviour {
+fn unhurried(honour_references: bool) -> SandboxConfig {
+    SandboxConfig {
         latency: Duration::from_millis(3),
         jitter: Duration::from_millis(12),
         honour_references,
-        ..Behaviour::default()
+        ..SandboxConfig::default()
     }
 }
 
@@ -119,7 +119,7 @@ fn what_a_killed_sender_was_sending_is_held_listed_and_settled_where_nobody_know
 #[test]
 fn of_two_senders_on_one_database_the_other_goes_on_for_the_killed_one() {
     let mut random = StdRng::seed_from_u64(3);
-    let gateway = Practice::start(Behaviour {
+    let gateway = Practice::start(SandboxConfig {
         latency: Duration::from_millis(40),
         ..unhurried(true)
     });
@@ -143,7 +143,7 @@ fn of_two_senders_on_one_database_the_other_goes_on_for_the_killed_one() {
 
 #[test]
 fn what_a_sender_parked_that_died_before_it_could_resend_is_resent_by_the_one_that_lives() {
-    let gateway = Practice::start(Behaviour {
+    let gateway = Practice::start(SandboxConfig {
         latency: Duration::from_millis(100),
         ..unhurried(true)
     });
@@ -176,7 +176,7 @@ fn an_import_that_is_killed_and_repeated_has_every_row_once() {
     // Several batches, each of which is committed whole.
     const ROWS: u64 = 70_000;
     let mut random = StdRng::seed_from_u64(4);
-    let gateway = Practice::start(Behaviour::default());
+    let gateway = Practice::start(SandboxConfig::default());
     let scratch = Scratch::new();
     gateway.honouring(&scratch, "");
     scratch.write("list.csv", &list(ROWS));
@@ -220,7 +220,7 @@ fn an_import_that_is_killed_and_repeated_has_every_row_once() {
 fn a_cancel_that_is_killed_and_repeated_cancels_every_row() {
     const ROWS: u64 = 12_000;
     let mut random = StdRng::seed_from_u64(5);
-    let gateway = Practice::start(Behaviour::default());
+    let gateway = Practice::start(SandboxConfig::default());
     let scratch = Scratch::new();
     gateway.honouring(&scratch, "");
     scratch.import(&list(ROWS));

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use rustix::process::Signal;
-use smsq::sandbox::Behaviour;
+use smsq::sandbox::SandboxConfig;
 
 use crate::support::Scratch;
 use crate::support::databases::{Database, with_every_database};
@@ -13,10 +13,10 @@ use crate::support::running::{Running, eventually};
 
 const SEND: [&str; 4] = ["send", "--quiet", "--concurrency", "4"];
 
-fn latent(millis: u64) -> Behaviour {
-    Behaviour {
+fn latent(millis: u64) -> SandboxConfig {
+    SandboxConfig {
         latency: Duration::from_millis(millis),
-        ..Behaviour::default()
+        ..SandboxConfig::default()
     }
 }
 
@@ -59,7 +59,7 @@ fn settled_in(db: &Database, millis: i64) -> i64 {
 #[test]
 fn used_up_limit_of_a_living_worker_binds_a_new_one() {
     with_every_database(|db| {
-        let gateway = Practice::start(Behaviour::default());
+        let gateway = Practice::start(SandboxConfig::default());
         let scratch = Scratch::at(&db.url);
         gateway.honouring(&scratch, "timeout = \"3s\"");
         let toml = scratch.read("smsq.toml");
@@ -123,7 +123,7 @@ fn workers_with_different_leases_leave_each_other_alone() {
 #[test]
 fn exhausted_campaign_delays_no_other_and_is_widened_at_once() {
     with_every_database(|db| {
-        let gateway = Practice::start(Behaviour::default());
+        let gateway = Practice::start(SandboxConfig::default());
         let scratch = Scratch::at(&db.url);
         gateway.honouring(&scratch, "");
         import(&scratch, "slow", 7400, 10, &[]);
@@ -215,7 +215,7 @@ fn campaign_of_an_unknown_provider_ends_the_run_as_stopped() {
 #[test]
 fn worker_taken_off_the_list_registers_anew_at_once() {
     with_every_database(|db| {
-        let gateway = Practice::start(Behaviour::default());
+        let gateway = Practice::start(SandboxConfig::default());
         let scratch = Scratch::at(&db.url);
         gateway.honouring(&scratch, "rate = \"20/s\"");
         let toml = scratch.read("smsq.toml");

@@ -1,4 +1,4 @@
-//! What an import takes, what it leaves out, and what it refuses as a whole.
+//! Imports of CSV lists: accepted, suppressed and rejected rows, and lists that are refused.
 
 use crate::support::{LIST, Scratch, snapshot};
 
@@ -74,7 +74,7 @@ fn suppressed_phones_are_left_out() {
 }
 
 #[test]
-fn a_fault_of_the_whole_changes_nothing() {
+fn fault_of_the_whole_list_writes_nothing() {
     let scratch = Scratch::new();
     scratch.write("list.csv", LIST).write("empty.csv", "");
     snapshot!(scratch.run(["import", "list.csv", "missing.csv", "--text", "Hi"]), @r"
@@ -95,13 +95,13 @@ fn a_fault_of_the_whole_changes_nothing() {
     snapshot!(scratch.run(["import", "list.csv"]), @r"
     exit 2
     ----- stderr
-    error: `list.csv` has no column `content`, and no text was given
+    error: missing column `content` in `list.csv`, and no text is given
     hint: give the text with `--text` or `--template`
     ");
     snapshot!(scratch.run(["import", "list.csv", "--text", "Hi {{ nam }}"]), @r"
     exit 2
     ----- stderr
-    error: `nam` in `--text` is no column of `list.csv`
+    error: unknown column `nam` in `--text`: `list.csv` does not have it
     hint: did you mean `name`?
     ");
     snapshot!(scratch.run(["import", "list.csv", "--text", "Hi", "--provider", "sandbax"]), @r"
@@ -129,7 +129,7 @@ fn a_fault_of_the_whole_changes_nothing() {
 }
 
 #[test]
-fn a_list_without_a_usable_row_leaves_nothing_to_send() {
+fn list_without_usable_rows_has_nothing_to_send() {
     let scratch = Scratch::new();
     scratch.write("list.csv", "phone,name\nnobody,Ann\n");
     snapshot!(scratch.run(["import", "list.csv", "--text", "Hi"]), @r"
@@ -149,7 +149,7 @@ fn a_list_without_a_usable_row_leaves_nothing_to_send() {
 }
 
 #[test]
-fn a_dry_run_shows_what_would_be_sent_and_writes_nothing() {
+fn dry_run_shows_messages_and_writes_nothing() {
     let scratch = Scratch::new();
     scratch
         .write("list.csv", LIST)

@@ -1,4 +1,4 @@
-//! What an import asks or refuses before anything is written, and what a look shows.
+//! Checks and questions before an import writes anything, and dry runs.
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -9,7 +9,7 @@ use rustix::fs::{Mode, OFlags};
 use crate::support::{Gateway, LIST, Scratch, snapshot};
 
 #[test]
-fn a_list_that_is_probably_wrong_as_a_whole_is_refused() {
+fn import_fails_above_max_rejects() {
     let scratch = Scratch::new();
     scratch.write("list.csv", LIST);
     let line = [
@@ -22,8 +22,8 @@ fn a_list_that_is_probably_wrong_as_a_whole_is_refused() {
     snapshot!(scratch.run(line.into_iter().chain(["5%"])), @r"
     exit 2
     ----- stderr
-    error: `list.csv`: 1 of 6 rows would be rejected, and `max_rejects` allows 5%
-    hint: nothing was written; most often: scientific notation (1 row); `--dry-run` shows some of them
+    error: `list.csv`: 1 of 6 rows would be rejected, and `max_rejects` is 5%
+    hint: nothing was written; most frequent: scientific notation (1 row); `--dry-run` shows some of them
     ");
     assert!(!scratch.path("smsq.db").exists());
     assert!(!scratch.path("list.rejects.csv").exists());
@@ -36,7 +36,7 @@ fn a_list_that_is_probably_wrong_as_a_whole_is_refused() {
 }
 
 #[test]
-fn a_setting_says_how_many_rows_may_be_rejected() {
+fn max_rejects_can_be_a_setting() {
     let scratch = Scratch::new();
     scratch
         .write("list.csv", LIST)
@@ -45,13 +45,13 @@ fn a_setting_says_how_many_rows_may_be_rejected() {
     let ran = scratch.run(line);
     assert!(
         ran.stderr()
-            .contains("1 of 6 rows would be rejected, and `max_rejects` allows 0"),
+            .contains("1 of 6 rows would be rejected, and `max_rejects` is 0"),
         "{ran}"
     );
     let ran = scratch.run_with(line, &[("SMSQ__IMPORT__MAX_REJECTS", "few")]);
     assert!(
         ran.stderr()
-            .contains("`import.max_rejects` is `few`, but it must be a share of the rows"),
+            .contains("invalid value `few` of `import.max_rejects`: expected a share of the rows"),
         "{ran}"
     );
     let ran = scratch.run(line.into_iter().chain(["--max-rejects", "20%"]));
@@ -59,7 +59,7 @@ fn a_setting_says_how_many_rows_may_be_rejected() {
 }
 
 #[test]
-fn the_same_list_goes_to_another_campaign_only_if_that_is_meant() {
+fn second_campaign_for_a_list_needs_again() {
     let scratch = Scratch::new();
     scratch.write("list.csv", LIST);
     let import = |campaign| ["import", "list.csv", "--text", "Hi", "--campaign", campaign];
@@ -75,7 +75,7 @@ fn the_same_list_goes_to_another_campaign_only_if_that_is_meant() {
         "{other}"
     );
     assert!(
-        other.stderr().contains("`--again` if that is meant"),
+        other.stderr().contains("add `--again` to do that"),
         "{other}"
     );
     assert!(!scratch.run(["status"]).stdout().contains("summer"));
@@ -84,7 +84,7 @@ fn the_same_list_goes_to_another_campaign_only_if_that_is_meant() {
 }
 
 #[test]
-fn a_look_shows_what_is_dear_and_what_would_save_it() {
+fn dry_run_shows_expensive_characters_and_savings() {
     let scratch = Scratch::new();
     scratch.write("smsq.toml", "default_provider = 'sandbox'\n[providers.sandbox]\nkind = 'sandbox'\nurl = 'http://127.0.0.1:9'\n[prices.sandbox]\ncurrency = 'EUR'\n44 = 0.035\n");
     let long = "x".repeat(60);
@@ -150,7 +150,7 @@ fn a_look_shows_what_is_dear_and_what_would_save_it() {
 }
 
 #[test]
-fn a_look_says_how_many_would_expire_before_their_turn() {
+fn dry_run_counts_messages_that_would_expire() {
     let scratch = Scratch::new();
     scratch
         .write("list.csv", LIST)
@@ -176,7 +176,7 @@ fn a_look_says_how_many_would_expire_before_their_turn() {
     );
 }
 
-/// Runs at a terminal where somebody types `answer`; gives back the exit code and what was seen there.
+/// Runs at a terminal where the user types `answer`; returns the exit code and the output.
 pub(crate) fn at_a_terminal(mut command: Command, answer: &str) -> (Option<i32>, String) {
     let master =
         rustix::pty::openpt(rustix::pty::OpenptFlags::RDWR | rustix::pty::OpenptFlags::NOCTTY)
@@ -201,7 +201,7 @@ pub(crate) fn at_a_terminal(mut command: Command, answer: &str) -> (Option<i32>,
     master.write_all(answer.as_bytes()).expect("types");
     let mut seen = Vec::new();
     let mut piece = [0; 4096];
-    // The terminal hangs up when the program has ended.
+    // The terminal closes when the program ends.
     while let Ok(read @ 1..) = master.read(&mut piece) {
         seen.extend_from_slice(&piece[..read]);
     }
@@ -210,7 +210,7 @@ pub(crate) fn at_a_terminal(mut command: Command, answer: &str) -> (Option<i32>,
 }
 
 #[test]
-fn at_a_terminal_a_large_campaign_is_shown_before_it_is_sent() {
+fn large_campaign_needs_confirmation_at_a_terminal() {
     let scratch = Scratch::new();
     let gateway = Gateway::start(&scratch, &[]);
     let rows: Vec<String> = (0..1_200)
@@ -260,7 +260,7 @@ fn at_a_terminal_a_large_campaign_is_shown_before_it_is_sent() {
     let import = ["import", "more.csv", "--text", "Hi", "--campaign", "other"];
     let (code, seen) = at_a_terminal(scratch.command(import), "y\n");
     assert!(
-        code == Some(0) && seen.contains("Put everybody in it into `other` too? [y/N]"),
+        code == Some(0) && seen.contains("Import it into `other` too? [y/N]"),
         "{seen}"
     );
 }

@@ -1,4 +1,4 @@
-//! Lists as people have them: in other encodings, as workbooks, as objects, packed, through a pipe.
+//! Lists in other encodings and formats: workbooks, JSON, compressed, through a pipe.
 
 use std::io::Write as _;
 use std::process::Stdio;
@@ -27,7 +27,7 @@ fn write(scratch: &Scratch, name: &str, bytes: &[u8]) {
 }
 
 #[test]
-fn a_list_in_gb18030_is_read_and_its_rejects_are_mended_in_gb18030() {
+fn gb18030_list_has_rejects_in_gb18030() {
     let scratch = Scratch::new();
     write(&scratch, "名单.csv", &encoded(CHINESE, "gb18030"));
     let import = |file| {
@@ -72,7 +72,7 @@ fn a_list_in_gb18030_is_read_and_its_rejects_are_mended_in_gb18030() {
 }
 
 #[test]
-fn an_encoding_is_found_or_named() {
+fn encoding_is_detected_or_named() {
     let scratch = Scratch::new();
     let text = "Telefon;Name\n+4915123456788;Jörg Größe\n+4915123456789;Jürgen Müller\n";
     write(&scratch, "latin.csv", &encoded(text, "windows-1252"));
@@ -117,7 +117,7 @@ fn book() -> Vec<u8> {
 }
 
 #[test]
-fn a_workbook_is_read_with_several_columns_of_phones() {
+fn workbook_with_several_phone_columns_is_read() {
     let scratch = Scratch::new();
     write(&scratch, "kunden.xlsx", &book());
     let line = [
@@ -139,7 +139,7 @@ fn a_workbook_is_read_with_several_columns_of_phones() {
       rejected    1 (1 scientific notation)
       segments    2 (2 messages in GSM-7, 0 in UCS-2)
     ----- stderr
-    `kunden.xlsx`: workbook, sheet `Kunden`, there is another one (`--sheet NAME` takes it), header in line 1; phone: `Handynummer`, else `Festnetz`; text: with `Name`, `Tag`
+    `kunden.xlsx`: workbook, sheet `Kunden`, there is another one (`--sheet NAME` selects it), header in line 1; phone: `Handynummer`, else `Festnetz`; text: with `Name`, `Tag`
     warning: `kunden.xlsx`: rejected 1 row, with the reasons in `kunden.rejects.csv`
     fix that file and import it: `smsq import kunden.rejects.csv --campaign kunden-8617d7 --text '{{ Name }}: {{ Tag }}' --column 'phone=Handynummer,Festnetz' --region DE`
     warning: `kunden.xlsx`: 1 landline, the first in line 3: such numbers rarely receive text messages
@@ -162,7 +162,7 @@ fn a_workbook_is_read_with_several_columns_of_phones() {
 }
 
 #[test]
-fn objects_are_rows() {
+fn json_objects_are_rows() {
     let scratch = Scratch::new();
     scratch.write(
         "list.jsonl",
@@ -179,7 +179,7 @@ fn objects_are_rows() {
     assert!(ran.stdout().contains("accepted    2\n"), "{ran}");
     assert!(
         ran.stdout()
-            .contains("rejected    2 (1 no JSON object, 1 scientific notation)\n"),
+            .contains("rejected    2 (1 not a JSON object, 1 scientific notation)\n"),
         "{ran}"
     );
     let rejects = scratch.read("list.rejects.jsonl");
@@ -220,7 +220,7 @@ fn zip(files: &[(&str, &[u8])]) -> Vec<u8> {
 }
 
 #[test]
-fn a_packed_list_is_the_list_itself() {
+fn compressed_list_equals_the_plain_list() {
     let scratch = Scratch::new();
     let list = "phone,name\n+447400123456,Ann\n";
     scratch.write("list.csv", list);
@@ -274,7 +274,7 @@ fn a_packed_list_is_the_list_itself() {
 }
 
 #[test]
-fn a_pipe_may_bring_any_kind_of_list() {
+fn pipe_can_have_any_format() {
     let scratch = Scratch::new();
     for bytes in [
         gzip(b"phone,Name\n+447400123456,Ann\n"),
@@ -308,7 +308,7 @@ fn a_pipe_may_bring_any_kind_of_list() {
 }
 
 #[test]
-fn a_list_without_a_header_is_understood_by_its_values() {
+fn phone_column_without_header_is_found_by_values() {
     let scratch = Scratch::new();
     scratch.write(
         "list.csv",
@@ -350,8 +350,7 @@ fn a_list_without_a_header_is_understood_by_its_values() {
     scratch.write("two.csv", "07400 123456,07400 123457\n");
     let ran = scratch.run(["import", "two.csv", "--region", "GB", "--text", "Hi"]);
     assert!(
-        ran.stderr()
-            .contains("hint: say which one it is: `--column phone=1`"),
+        ran.stderr().contains("hint: name one: `--column phone=1`"),
         "{ran}"
     );
 }

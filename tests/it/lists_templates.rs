@@ -1,5 +1,5 @@
-//! Providers that send a template of theirs, filled with columns: what does not fit is rejected at import, and
-//! a look shows what the recipients will see.
+//! Providers that send their own template with values of columns: invalid rows are rejected at import, and a
+//! dry run shows what recipients see.
 
 use crate::support::{Scratch, snapshot};
 
@@ -33,7 +33,7 @@ template_text = "{1}，您的订单{2}已发货"
 const LINE: [&str; 4] = ["import", "list.csv", "--column", "order=Bestellung"];
 
 #[test]
-fn a_row_that_does_not_fill_the_template_is_rejected_at_import() {
+fn row_that_does_not_fill_the_template_is_rejected() {
     let scratch = scratch();
     snapshot!(scratch.run(LINE), @r"
     exit 0
@@ -43,7 +43,7 @@ fn a_row_that_does_not_fill_the_template_is_rejected_at_import() {
       accepted    2
       duplicates  0
       suppressed  0
-      rejected    3 (3 not fit for the provider)
+      rejected    3 (3 not valid for the provider)
       segments    2 (0 messages in GSM-7, 2 in UCS-2)
     ----- stderr
     warning: `list.csv`: rejected 3 rows, with the reasons in `list.rejects.csv`
@@ -61,7 +61,7 @@ fn a_row_that_does_not_fill_the_template_is_rejected_at_import() {
 }
 
 #[test]
-fn a_look_shows_what_the_recipients_will_see() {
+fn dry_run_shows_the_rendered_provider_template() {
     let scratch = scratch();
     let look = scratch.run(LINE.into_iter().chain(["--dry-run"]));
     let shown = look.stdout();
@@ -83,19 +83,19 @@ fn a_look_shows_what_the_recipients_will_see() {
 }
 
 #[test]
-fn a_list_without_a_column_that_the_template_needs_is_refused() {
+fn list_without_a_template_column_is_refused() {
     let scratch = scratch();
     snapshot!(scratch.run(["import", "list.csv"]), @r"
     exit 2
     ----- stderr
-    error: `list.csv` has no column `order`, which fills the template of provider `tencent`
-    hint: say which one it is: `--column order=COLUMN`
+    error: missing column `order` in `list.csv`, which the template of provider `tencent` needs
+    hint: name it: `--column order=COLUMN`
     ");
-    // Another provider takes the list, as long as it has a text.
+    // Another provider accepts the list if it has a text.
     snapshot!(scratch.run(["import", "list.csv", "--provider", "sandbox"]), @r"
     exit 2
     ----- stderr
-    error: `list.csv` has no column `content`, and no text was given
+    error: missing column `content` in `list.csv`, and no text is given
     hint: give the text with `--text` or `--template`
     ");
     assert!(!scratch.path("smsq.db").exists());
@@ -112,7 +112,7 @@ fn a_list_without_a_column_that_the_template_needs_is_refused() {
 }
 
 #[test]
-fn the_campaign_says_which_provider_must_be_pleased() {
+fn provider_of_the_campaign_is_checked() {
     let scratch = scratch();
     let named = ["--campaign", "spring", "--text", "Hi"];
     let other = ["import", "list.csv", "--provider", "sandbox"];
@@ -126,7 +126,7 @@ fn the_campaign_says_which_provider_must_be_pleased() {
 }
 
 #[test]
-fn columns_that_a_stanza_names_are_needed_too() {
+fn columns_of_a_provider_section_are_needed() {
     let scratch = Scratch::new();
     scratch
         .write("list.csv", "phone,cod\n+447400123456,1\n")

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use rustix::process::Signal;
-use smsq::sandbox::{Behaviour, Faults};
+use smsq::sandbox::{Faults, SandboxConfig};
 
 use crate::support::Scratch;
 use crate::support::databases::{Database, with_every_database};
@@ -17,12 +17,12 @@ const SEND: [&str; 3] = ["send", "--concurrency", "8"];
 const UNSURE: &str = "timeout = \"500ms\"\nunknown_status = [503]\n";
 
 fn gateway() -> Practice {
-    Practice::start(Behaviour {
+    Practice::start(SandboxConfig {
         faults: Faults {
             slow_for: Duration::from_secs(20),
             ..Faults::default()
         },
-        ..Behaviour::default()
+        ..SandboxConfig::default()
     })
 }
 

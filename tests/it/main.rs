@@ -1,6 +1,7 @@
-//! The real binary, run as its users run it, the store on every database, and the house in order: one
+//! The real binary, run as its users run it, the store on every database, and the architecture rules: one
 //! test program for all, so that it is linked once.
 
+mod architecture;
 mod batches;
 mod cli;
 mod cluster;
@@ -9,7 +10,6 @@ mod docs;
 mod faults;
 mod flows;
 mod forgetting;
-mod house;
 mod inserts;
 mod kill;
 mod limits;

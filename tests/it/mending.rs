@@ -1,8 +1,8 @@
-//! Failures files that are mended and imported: they find the campaign that they come from.
+//! Failures files that are fixed and imported: they go back to their campaign.
 
 use crate::support::{Gateway, Scratch, snapshot};
 
-/// A good row, and one whose phone the practice gateway cannot reach.
+/// A good row, and one with a phone that the practice gateway rejects.
 const LIST: &str = "phone,name,order\n+447400123456,Ann,1\n+15005551000,Carla,2\n";
 
 /// Imports the list into a campaign, sends it, and writes its failures.
@@ -40,7 +40,7 @@ fn mend(scratch: &Scratch, was: &str, shall_be: &str) {
 }
 
 #[test]
-fn mended_failures_go_to_the_campaign_that_they_come_from() {
+fn fixed_failures_go_back_to_their_campaign() {
     let scratch = Scratch::new();
     let gateway = Gateway::start(&scratch, &[]);
     scratch.write_cellar(&gateway.url);
@@ -85,7 +85,7 @@ fn mended_failures_go_to_the_campaign_that_they_come_from() {
 }
 
 #[test]
-fn a_dry_run_of_failures_says_what_the_import_then_does() {
+fn dry_run_of_failures_matches_the_import() {
     let scratch = Scratch::new();
     let gateway = Gateway::start(&scratch, &[]);
     scratch.write_cellar(&gateway.url);
@@ -131,7 +131,7 @@ fn a_dry_run_of_failures_says_what_the_import_then_does() {
 }
 
 #[test]
-fn failures_of_several_campaigns_need_one_named() {
+fn failures_of_several_campaigns_need_a_name() {
     let scratch = Scratch::new();
     let gateway = Gateway::start(&scratch, &[]);
     scratch.write_cellar(&gateway.url);
@@ -163,7 +163,7 @@ fn failures_of_another_database_keep_the_name_of_their_file() {
 }
 
 #[test]
-fn failures_are_replaced_whatever_tells_messages_apart() {
+fn failures_are_replaced_for_every_unique() {
     for unique in ["none", "order", "phone,order"] {
         let scratch = Scratch::new();
         let gateway = Gateway::start(&scratch, &[]);
@@ -181,7 +181,7 @@ fn failures_are_replaced_whatever_tells_messages_apart() {
 }
 
 #[test]
-fn a_phone_column_of_another_name_still_tells_messages_apart() {
+fn renamed_phone_column_keeps_the_key() {
     let scratch = Scratch::new();
     let gateway = Gateway::start(&scratch, &[]);
     scratch.write_cellar(&gateway.url);

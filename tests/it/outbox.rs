@@ -2,7 +2,7 @@
 //! INSERT is a complete order, and inside somebody's transaction it is an order only once that commits.
 
 use rustix::process::Signal;
-use smsq::sandbox::Behaviour;
+use smsq::sandbox::SandboxConfig;
 
 use crate::support::Scratch;
 use crate::support::databases::{Database, Kind, with_every_database};
@@ -39,7 +39,7 @@ fn stop(sending: Running) {
 #[test]
 fn what_another_program_inserts_is_sent() {
     with_every_database(|db| {
-        let gateway = Practice::start(Behaviour::default());
+        let gateway = Practice::start(SandboxConfig::default());
         let scratch = Scratch::at(&db.url);
         gateway.forgetful(&scratch, "");
         scratch.import(&list(1));
@@ -57,7 +57,7 @@ fn what_another_program_inserts_is_sent() {
 #[test]
 fn what_is_inserted_in_a_transaction_is_sent_once_that_commits() {
     with_every_database(|db| {
-        let gateway = Practice::start(Behaviour::default());
+        let gateway = Practice::start(SandboxConfig::default());
         let scratch = Scratch::at(&db.url);
         gateway.forgetful(&scratch, "");
         let sending = following(&scratch, &gateway);
@@ -88,7 +88,7 @@ fn what_is_inserted_in_a_transaction_is_sent_once_that_commits() {
 #[test]
 fn what_is_inserted_in_a_transaction_that_fails_is_never_sent() {
     with_every_database(|db| {
-        let gateway = Practice::start(Behaviour::default());
+        let gateway = Practice::start(SandboxConfig::default());
         let scratch = Scratch::at(&db.url);
         gateway.forgetful(&scratch, "");
         let sending = following(&scratch, &gateway);
@@ -130,7 +130,7 @@ fn what_is_inserted_in_a_transaction_that_fails_is_never_sent() {
 #[test]
 fn a_row_that_makes_no_sense_hurts_no_other_on_any_database() {
     with_every_database(|db| {
-        let gateway = Practice::start(Behaviour::default());
+        let gateway = Practice::start(SandboxConfig::default());
         let scratch = Scratch::at(&db.url);
         gateway.forgetful(&scratch, "");
         let sending = following(&scratch, &gateway);
@@ -178,7 +178,7 @@ fn a_row_that_makes_no_sense_hurts_no_other_on_any_database() {
 fn a_row_that_could_never_be_sent_is_not_let_in_by_any_database() {
     with_every_database(|db| {
         let scratch = Scratch::at(&db.url);
-        Practice::start(Behaviour::default()).forgetful(&scratch, "");
+        Practice::start(SandboxConfig::default()).forgetful(&scratch, "");
         scratch.import(&list(1));
         for (column, value) in [
             ("state", "9"),

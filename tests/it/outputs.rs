@@ -1,4 +1,4 @@
-//! The files that smsq writes: what a report never overwrites, and who may read what is new.
+//! The files that smsq writes: which ones a report never overwrites, and who can read new ones.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

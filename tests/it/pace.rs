@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
-use smsq::sandbox::{Behaviour, Faults, Share};
+use smsq::sandbox::{FaultRate, Faults, SandboxConfig};
 
 use crate::support::Scratch;
 use crate::support::databases::with_every_database;
@@ -90,7 +90,7 @@ fn assert_kept(gateway: &Practice, stalls: &Stalls, limit: u64) {
 #[test]
 fn a_limit_holds_through_restarts_gentle_and_hard() {
     let stalls = Stalls::watch();
-    let gateway = Practice::start(Behaviour::default());
+    let gateway = Practice::start(SandboxConfig::default());
     let scratch = Scratch::new();
     gateway.honouring(&scratch, "rate = \"50/s\"");
     scratch.import(&list(160));
@@ -111,7 +111,7 @@ fn a_limit_holds_through_restarts_gentle_and_hard() {
 #[test]
 fn two_processes_share_one_limit_and_a_killed_one_comes_back() {
     let stalls = Stalls::watch();
-    let gateway = Practice::start(Behaviour::default());
+    let gateway = Practice::start(SandboxConfig::default());
     let scratch = Scratch::new();
     gateway.honouring(&scratch, "rate = \"20/s\"");
     scratch.import(&list(70));
@@ -131,7 +131,7 @@ fn two_processes_share_one_limit_and_a_killed_one_comes_back() {
 fn two_workers_share_one_limit_at_every_database() {
     with_every_database(|db| {
         let stalls = Stalls::watch();
-        let gateway = Practice::start(Behaviour::default());
+        let gateway = Practice::start(SandboxConfig::default());
         let scratch = Scratch::at(&db.url);
         gateway.honouring(&scratch, "rate = \"100/s\"");
         scratch.import(&list(350));
@@ -146,7 +146,7 @@ fn two_workers_share_one_limit_at_every_database() {
 
 #[test]
 fn a_new_limit_reaches_a_sender_that_runs() {
-    let gateway = Practice::start(Behaviour::default());
+    let gateway = Practice::start(SandboxConfig::default());
     let scratch = Scratch::new();
     gateway.honouring(&scratch, "");
     scratch.import(&list(2_000));
@@ -177,13 +177,13 @@ fn a_new_limit_reaches_a_sender_that_runs() {
 #[test]
 fn nothing_is_sent_before_the_time_that_the_gateway_asked_for() {
     let stalls = Stalls::watch();
-    let gateway = Practice::start(Behaviour {
+    let gateway = Practice::start(SandboxConfig {
         faults: Faults {
-            throttle: NonZeroU64::new(40).map_or(Share::None, Share::Every),
+            throttle: NonZeroU64::new(40).map_or(FaultRate::None, FaultRate::Every),
             retry_after: Duration::from_secs(2),
             ..Faults::default()
         },
-        ..Behaviour::default()
+        ..SandboxConfig::default()
     });
     let scratch = Scratch::new();
     gateway.honouring(&scratch, "");
@@ -207,13 +207,13 @@ fn nothing_is_sent_before_the_time_that_the_gateway_asked_for() {
 
 #[test]
 fn throttled_message_says_when_it_is_tried_again() {
-    let gateway = Practice::start(Behaviour {
+    let gateway = Practice::start(SandboxConfig {
         faults: Faults {
-            throttle: NonZeroU64::new(5).map_or(Share::None, Share::Every),
+            throttle: NonZeroU64::new(5).map_or(FaultRate::None, FaultRate::Every),
             retry_after: Duration::from_secs(3),
             ..Faults::default()
         },
-        ..Behaviour::default()
+        ..SandboxConfig::default()
     });
     let scratch = Scratch::new();
     gateway.honouring(&scratch, "");
@@ -231,9 +231,9 @@ fn throttled_message_says_when_it_is_tried_again() {
 
 #[test]
 fn a_limit_that_only_the_gateway_knows_costs_no_attempt() {
-    let gateway = Practice::start(Behaviour {
+    let gateway = Practice::start(SandboxConfig {
         limit: NonZeroU32::new(20),
-        ..Behaviour::default()
+        ..SandboxConfig::default()
     });
     let scratch = Scratch::new();
     gateway.honouring(&scratch, "");
@@ -248,7 +248,7 @@ fn a_limit_that_only_the_gateway_knows_costs_no_attempt() {
 #[test]
 fn a_slow_limit_is_used_from_the_first_moment() {
     for (rate, messages) in [("1/min", 1), ("3/hour", 3)] {
-        let gateway = Practice::start(Behaviour::default());
+        let gateway = Practice::start(SandboxConfig::default());
         let scratch = Scratch::new();
         gateway.honouring(&scratch, &format!("rate = \"{rate}\""));
         scratch.import(&list(10));
@@ -271,7 +271,7 @@ fn a_slow_limit_is_used_from_the_first_moment() {
 #[test]
 fn slow_handshakes_neither_exceed_the_limit_nor_starve_sending() {
     let stalls = Stalls::watch();
-    let gateway = Practice::start(Behaviour::default());
+    let gateway = Practice::start(SandboxConfig::default());
     let scratch = Scratch::new();
     // All that connect within two seconds are let in at one instant.
     let front = TlsFront::start(&scratch, &gateway, Duration::from_secs(2));
@@ -287,7 +287,7 @@ fn slow_handshakes_neither_exceed_the_limit_nor_starve_sending() {
 #[test]
 fn slow_handshakes_do_not_exceed_a_campaign_limit() {
     let stalls = Stalls::watch();
-    let gateway = Practice::start(Behaviour::default());
+    let gateway = Practice::start(SandboxConfig::default());
     let scratch = Scratch::new();
     let front = TlsFront::start(&scratch, &gateway, Duration::from_secs(1));
     Practice::honouring_at(&front.url(), &scratch, "timeout = \"10s\"");
@@ -302,7 +302,7 @@ fn slow_handshakes_do_not_exceed_a_campaign_limit() {
 
 #[test]
 fn message_that_expires_while_connecting_is_not_sent() {
-    let gateway = Practice::start(Behaviour::default());
+    let gateway = Practice::start(SandboxConfig::default());
     let scratch = Scratch::new();
     let front = TlsFront::start(&scratch, &gateway, Duration::from_secs(3));
     Practice::honouring_at(&front.url(), &scratch, "timeout = \"10s\"");
@@ -327,14 +327,14 @@ fn message_that_expires_while_connecting_is_not_sent() {
 #[test]
 fn held_calls_go_back_to_the_queue_when_the_provider_stops() {
     with_every_database(|db| {
-        let gateway = Practice::start(Behaviour {
+        let gateway = Practice::start(SandboxConfig {
             latency: Duration::from_millis(300),
             faults: Faults {
-                throttle: NonZeroU64::new(10).map_or(Share::None, Share::Every),
+                throttle: NonZeroU64::new(10).map_or(FaultRate::None, FaultRate::Every),
                 retry_after: Duration::from_secs(86_400),
                 ..Faults::default()
             },
-            ..Behaviour::default()
+            ..SandboxConfig::default()
         });
         let scratch = Scratch::at(&db.url);
         gateway.honouring(&scratch, "rate = \"100/s\"");
@@ -363,13 +363,13 @@ fn held_calls_go_back_to_the_queue_when_the_provider_stops() {
 #[test]
 fn retry_after_is_cut_shown_and_lifted() {
     with_every_database(|db| {
-        let gateway = Practice::start(Behaviour {
+        let gateway = Practice::start(SandboxConfig {
             faults: Faults {
-                throttle: NonZeroU64::new(1).map_or(Share::None, Share::Every),
+                throttle: NonZeroU64::new(1).map_or(FaultRate::None, FaultRate::Every),
                 retry_after: Duration::from_secs(86_400),
                 ..Faults::default()
             },
-            ..Behaviour::default()
+            ..SandboxConfig::default()
         });
         let scratch = Scratch::at(&db.url);
         gateway.honouring(&scratch, "");
@@ -399,7 +399,7 @@ fn retry_after_is_cut_shown_and_lifted() {
         sending.until_said("why it waits", |said| {
             said.contains("`practice` asked to wait")
         });
-        let willing = Practice::start(Behaviour::default());
+        let willing = Practice::start(SandboxConfig::default());
         sending.signal(Signal::TERM);
         assert_eq!(sending.ended().code(), Some(143));
         willing.honouring(&scratch, "");

@@ -1,4 +1,4 @@
-//! Commands that only read: they write to no database, and need no more than to be allowed to read it.
+//! Commands that only read: they write nothing, and need only read access to the database.
 
 use std::fs;
 
@@ -154,7 +154,7 @@ fn reading_after_practice_finds_the_queue_of_practice() {
         assert_eq!(ran.code(), Some(2), "{ran}");
         assert!(
             ran.stderr()
-                .contains("hint: the queue of practice is `smsq-practice.db`"),
+                .contains("hint: the practice database is `smsq-practice.db`"),
             "{ran}"
         );
     }

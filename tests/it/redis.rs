@@ -1,6 +1,5 @@
-//! `smsq import` of what other programs push to a list in Redis, and of lines that they write: every entry once in
-//! the queue, in the dead list, or still in Redis, however the importer ends. The servers are those that
-//! `tests/run` has started.
+//! `smsq import` of a Redis list and of JSON lines that other programs write: every entry is once in the queue,
+//! in the dead list, or still in Redis, however the importer ends. `tests/run` starts the servers.
 
 use std::collections::BTreeSet;
 use std::env;
@@ -17,12 +16,12 @@ use crate::support::running::eventually;
 use crate::support::{Gateway, Scratch, snapshot};
 
 const PLAIN: &str = "SMSQ_TEST_REDIS";
-/// It knows no LMOVE.
+/// A server without LMOVE.
 const OLD: &str = "SMSQ_TEST_REDIS_OLD";
-/// It knows no RPOPLPUSH either.
+/// A server without LMOVE and RPOPLPUSH.
 const OLDEST: &str = "SMSQ_TEST_REDIS_OLDEST";
 
-/// A list of its own on a server.
+/// A new list on a server.
 struct List {
     url: String,
     key: String,
@@ -30,7 +29,7 @@ struct List {
 }
 
 impl List {
-    /// A server that is not there is skipped aloud, and is a fault where `CI` is set.
+    /// A missing server is reported, and is a failure if `CI` is set.
     fn on(variable: &str) -> Option<Self> {
         static TOLD: Once = Once::new();
         static NUMBER: AtomicU32 = AtomicU32::new(0);
@@ -41,7 +40,7 @@ impl List {
                 let said = format!("skipped where they need a server: {said}\n");
                 std::io::stderr()
                     .write_all(said.as_bytes())
-                    .expect("somebody reads");
+                    .expect("the reader is there");
             });
             return None;
         };
@@ -69,7 +68,7 @@ impl List {
         let _: u64 = self.ask(&["LPUSH", &key, entry]);
     }
 
-    /// So many entries, whose texts are their numbers.
+    /// Pushes `count` entries, whose texts are their numbers.
     fn push_many(&mut self, count: u64) {
         let mut pipeline = redis::pipe();
         for number in 0..count {
@@ -89,7 +88,7 @@ impl List {
         self.ask(&["LRANGE", &key, "0", "-1"])
     }
 
-    /// Every key of this list's name.
+    /// All keys that begin with the key of this list.
     fn keys(&mut self) -> BTreeSet<String> {
         let pattern = format!("{}*", self.key);
         let keys: Vec<String> = self.ask(&["KEYS", &pattern]);
@@ -140,7 +139,7 @@ fn assert_each_once(db: &Database, entries: u64) {
 }
 
 #[test]
-fn entries_become_messages_and_what_is_none_goes_to_the_dead_list() {
+fn invalid_entries_go_to_the_dead_list() {
     let Some(mut list) = List::on(PLAIN) else {
         return;
     };
@@ -182,9 +181,9 @@ fn entries_become_messages_and_what_is_none_goes_to_the_dead_list() {
         reasons,
         [
             "the row is longer than 64 KiB",
-            "`entry` has no phone column, only `content`",
+            "missing phone column in `entry`: it has only `content`",
             "`+4****` is not a valid phone number: no numbering plan has it",
-            "the line is no JSON object",
+            "the line is not a JSON object",
         ]
     );
     assert_eq!(list.keys(), BTreeSet::from(["KEY:dead".to_owned()]));
@@ -219,7 +218,7 @@ fn nested_values_are_never_sent_as_json() {
 }
 
 #[test]
-fn an_importer_killed_at_random_moments_loses_and_doubles_nothing() {
+fn killed_importer_loses_and_duplicates_nothing() {
     with_every_database(|db| {
         let mut random = StdRng::seed_from_u64(7);
         let Some(mut list) = List::on(PLAIN) else {
@@ -263,14 +262,14 @@ fn two_importers_share_a_list() {
 }
 
 #[test]
-fn what_an_importer_of_another_host_holds_is_taken_up_once_it_is_silent() {
+fn entries_of_a_silent_importer_are_reclaimed() {
     let Some(mut list) = List::on(PLAIN) else {
         return;
     };
     let db = Database::in_a_file();
     let scratch = Scratch::at(&db.url);
     list.push_many(3);
-    // It dies between the move and the commit: the database is locked meanwhile.
+    // An importer that died between the move and the commit.
     drop(scratch.run(list.import(&[])));
     list.push_many(3);
     db.run("DELETE FROM sms; DELETE FROM sms_key; UPDATE import SET accepted = 0");
@@ -301,7 +300,7 @@ fn what_an_importer_of_another_host_holds_is_taken_up_once_it_is_silent() {
     assert_each_once(&db, 3);
     assert_eq!(list.keys(), BTreeSet::new());
 
-    // What is committed already is not imported once more.
+    // Committed entries are not imported again.
     let _: u64 = list.ask(&["SADD", &index, &token]);
     let committed = format!("{key}:smsq:{token}:1");
     let _: u64 = list.ask(&["LPUSH", &committed, &entry(0)]);
@@ -312,7 +311,7 @@ fn what_an_importer_of_another_host_holds_is_taken_up_once_it_is_silent() {
 }
 
 #[test]
-fn a_server_that_breaks_off_is_gone_back_to() {
+fn importer_reconnects_to_the_server() {
     let Some(mut list) = List::on(PLAIN) else {
         return;
     };
@@ -340,7 +339,7 @@ fn a_server_that_breaks_off_is_gone_back_to() {
 }
 
 #[test]
-fn an_older_server_is_read_with_what_it_knows() {
+fn older_servers_are_read_with_older_commands() {
     for (variable, is_safe) in [(OLD, true), (OLDEST, false)] {
         let Some(mut list) = List::on(variable) else {
             return;
@@ -360,7 +359,7 @@ fn an_older_server_is_read_with_what_it_knows() {
 }
 
 #[test]
-fn what_is_wrong_with_a_server_is_one_clear_sentence() {
+fn server_errors_are_one_clear_sentence() {
     let Some(mut list) = List::on(PLAIN) else {
         return;
     };
@@ -380,32 +379,32 @@ fn what_is_wrong_with_a_server_is_one_clear_sentence() {
     snapshot!(wrong_type.replace(&key, "KEY"), @r"
     exit 2
     ----- stderr
-    error: key `KEY` of `redis://SERVER` is no list
-    hint: `redis-cli TYPE KEY` tells what it is
+    error: key `KEY` of `redis://SERVER` is not a list
+    hint: `redis-cli TYPE KEY` shows what it is
     ");
     snapshot!(line(format!("redis://locked:wrong@{server}")), @r"
     exit 2
     ----- stderr
     warning: the password in the redis:// url is visible to other users of this machine; use SMSQ__REDIS__PASSWORD or `redis.password`
-    error: `redis://SERVER` does not let smsq in: it wants another user or password
-    hint: the password goes into SMSQ__REDIS__PASSWORD, the user into the url: `redis://user@host/0`
+    error: `redis://SERVER` refuses the login: it needs another user or password
+    hint: set the password as SMSQ__REDIS__PASSWORD, the user in the url: `redis://user@host/0`
     ");
     snapshot!(line(format!("rediss://{server}")), @r"
     exit 2
     ----- stderr
-    error: `rediss://SERVER` cannot be used: timed out
-    hint: nothing is lost: run it again when the server is there; `rediss://` where it wants TLS
+    error: cannot use `rediss://SERVER`: timed out
+    hint: nothing is lost: run it again when the server is back; use `rediss://` for TLS
     ");
     snapshot!(line("redis://127.0.0.1:1/0".to_owned()), @r"
     exit 2
     ----- stderr
-    error: `redis://127.0.0.1:[PORT]/0` cannot be used: Connection refused (os error 111)
-    hint: nothing is lost: run it again when the server is there; `rediss://` where it wants TLS
+    error: cannot use `redis://127.0.0.1:[PORT]/0`: Connection refused (os error 111)
+    hint: nothing is lost: run it again when the server is back; use `rediss://` for TLS
     ");
     snapshot!(line("redis:///0".to_owned()), @r"
     exit 2
     ----- stderr
-    error: the Redis url names no host; write it like `redis://host:6379/0`
+    error: invalid Redis url: it names no host; use `redis://host:6379/0`
     ");
     let right = scratch.run_with(
         [
@@ -420,7 +419,7 @@ fn what_is_wrong_with_a_server_is_one_clear_sentence() {
 }
 
 #[test]
-fn a_list_wants_a_key_and_stands_alone() {
+fn redis_list_needs_a_key_and_no_files() {
     let scratch = Scratch::new();
     let url = "redis://127.0.0.1:1/0";
     snapshot!(scratch.run(["import", url]), @r"
@@ -462,7 +461,7 @@ fn a_list_wants_a_key_and_stands_alone() {
 }
 
 #[test]
-fn what_is_pushed_is_sent_while_both_follow() {
+fn pushed_entries_are_sent_while_both_follow() {
     let Some(mut list) = List::on(PLAIN) else {
         return;
     };
@@ -486,7 +485,7 @@ fn what_is_pushed_is_sent_while_both_follow() {
 }
 
 #[test]
-fn lines_are_messages_as_they_come() {
+fn lines_are_imported_as_they_arrive() {
     let db = Database::in_a_file();
     let scratch = Scratch::at(&db.url);
     let (reader, mut writer) = std::io::pipe().expect("a pipe");
@@ -494,14 +493,14 @@ fn lines_are_messages_as_they_come() {
     let mut importing = scratch.start_with(line, reader);
     importing.until_said("that it follows", |said| said.contains("following"));
     for (round, line) in [(1, entry(1)), (2, entry(2))] {
-        writeln!(writer, "{line}").expect("somebody reads");
+        writeln!(writer, "{line}").expect("the reader is there");
         importing.until("the message", || count(&db) == round);
     }
-    writeln!(writer, "nothing like it\n{}", entry(3)).expect("somebody reads");
+    writeln!(writer, "nothing like it\n{}", entry(3)).expect("the reader is there");
     importing.until("the third", || count(&db) == 3);
     assert_eq!(
         scratch.read("stdin.rejects.jsonl"),
-        "{\"smsq_text\":\"nothing like it\",\"smsq_line\":\"3\",\"smsq_reason\":\"the line is no JSON object\"}\n"
+        "{\"smsq_text\":\"nothing like it\",\"smsq_line\":\"3\",\"smsq_reason\":\"the line is not a JSON object\"}\n"
     );
     drop(writer);
     let ran = importing.ended();

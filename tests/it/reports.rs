@@ -1,14 +1,14 @@
-//! `smsq report` and `smsq status`, as managers, accountants and operators read them.
+//! `smsq report` and `smsq status` in all their formats.
 
 use serde_json::Value;
-use smsq::sandbox::Behaviour;
+use smsq::sandbox::SandboxConfig;
 
 use crate::support::databases::{Database, with_every_database};
 use crate::support::practice::{Practice, list};
 use crate::support::scripted::Scripted;
 use crate::support::{Gateway, Scratch};
 
-/// Two countries, both alphabets, one who opted out, one row too many and one that is no phone.
+/// Two countries, both alphabets, an opt-out, a duplicate row and an invalid phone.
 const PEOPLE: &str = "\
 phone,name
 +447400301000,Ann
@@ -97,17 +97,17 @@ fn report_has_cost_countries_text_and_list() {
         assert!(report["first_sent_at"].is_string(), "{report:#}");
         let text = scratch.run(["report", "--campaign", "c"]).stdout();
         for words in [
-            "  cost        0.14 EUR\n",
-            "  countries   GB +44: 2 messages, 2 segments, 0.07 EUR\n",
+            "  cost        0.141 EUR\n",
+            "  countries   GB +44: 2 messages, 2 segments, 0.071 EUR\n",
             "              DE +49: 1 message, 1 segment, 0.07 EUR\n",
-            "  through     cellar as ACME\n",
-            "  segments    3 (imported: 3 messages in GSM-7, 1 in UCS-2)\n",
+            "  provider    cellar (sender ACME)\n",
+            "  segments    3 (3 messages imported in GSM-7, 1 in UCS-2)\n",
         ] {
             assert!(text.contains(words), "{words}\n{text}");
         }
         let page = html(&scratch, &[]);
         for words in [
-            "0.14 EUR",
+            "0.141 EUR",
             "DE +49",
             "Hi {{ name }}",
             "people.csv",
@@ -119,7 +119,7 @@ fn report_has_cost_countries_text_and_list() {
 }
 
 #[test]
-fn sent_report_lists_what_the_invoice_has() {
+fn sent_report_has_the_columns_of_an_invoice() {
     with_every_database(|db| {
         let scratch = Scratch::at(&db.url);
         let _gateway = sent_people(&scratch);
@@ -223,7 +223,7 @@ fn page_counts_only_what_it_lists_after_a_purge() {
 }
 
 #[test]
-fn purge_forgets_the_text_of_the_first_message() {
+fn purge_removes_the_text_of_the_first_message() {
     with_every_database(|db| {
         let scratch = Scratch::at(&db.url);
         scratch.write(
@@ -242,7 +242,7 @@ fn purge_forgets_the_text_of_the_first_message() {
 }
 
 #[test]
-fn unknown_messages_are_not_confirmed_rather_than_lost() {
+fn unknown_messages_are_shown_as_not_confirmed() {
     let scratch = Scratch::new();
     let gateway = Gateway::start(&scratch, &[]);
     scratch.write_cellar(&gateway.url);
@@ -260,7 +260,7 @@ fn unknown_messages_are_not_confirmed_rather_than_lost() {
 }
 
 #[test]
-fn page_shortens_json_of_the_gateway_to_words() {
+fn page_shortens_json_to_its_message() {
     let scratch = Scratch::new();
     let said =
         r#"{"fault":{"id":"x-77","message":"no route to \"that\" carrier"},"trace":"abcdefgh"}"#;
@@ -279,7 +279,7 @@ fn page_shortens_json_of_the_gateway_to_words() {
 }
 
 #[test]
-fn send_that_reached_nobody_tells_no_rate() {
+fn send_without_acceptances_prints_no_rate() {
     let scratch = Scratch::new();
     let gateway = Scripted::start("400 Bad Request", "{}");
     scratch.write_cellar(&gateway.url());
@@ -293,7 +293,7 @@ fn send_that_reached_nobody_tells_no_rate() {
 fn watched_status_has_a_bar() {
     let db = Database::in_a_file();
     let scratch = Scratch::at(&db.url);
-    let gateway = Practice::start(Behaviour::default());
+    let gateway = Practice::start(SandboxConfig::default());
     gateway.forgetful(&scratch, "");
     scratch.import(&list(20));
     let ran = scratch.run(["send", "--quiet"]);

@@ -1,4 +1,4 @@
-//! When an import's messages are due and expire: what is refused, and where the two instants are shown.
+//! Start and expiry of imported messages: invalid values, and where they are shown.
 
 use crate::support::databases::with_every_database;
 use crate::support::{Scratch, snapshot};
@@ -77,7 +77,7 @@ fn relative_expiry_counts_from_the_start() {
         );
         let ran = scratch.run(status.into_iter().chain(["--format", "json"]));
         let standing = ran.json();
-        // The import read the time by another clock.
+        // The import read the time from another clock.
         assert_eq!(standing["due_at"], "2099-12-24T08:00:00Z");
         assert_eq!(standing["expires_at"], "2099-12-24T16:00:00Z");
     });

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use rustix::process::Signal;
-use smsq::sandbox::Behaviour;
+use smsq::sandbox::SandboxConfig;
 
 use crate::support::Scratch;
 use crate::support::databases::{Database, Kind, with_every_database};
@@ -13,10 +13,10 @@ use crate::support::running::Running;
 
 const SEND: [&str; 4] = ["send", "--concurrency", "8", "--quiet"];
 
-fn latent(millis: u64) -> Behaviour {
-    Behaviour {
+fn latent(millis: u64) -> SandboxConfig {
+    SandboxConfig {
         latency: Duration::from_millis(millis),
-        ..Behaviour::default()
+        ..SandboxConfig::default()
     }
 }
 
@@ -85,7 +85,7 @@ fn a_campaign_outlives_every_one_of_its_connections() {
 #[test]
 fn check_and_send_name_settings_that_a_crash_may_need() {
     with_every_database(|db| {
-        let gateway = Practice::start(Behaviour::default());
+        let gateway = Practice::start(SandboxConfig::default());
         let scratch = Scratch::at(&db.url);
         gateway.honouring(&scratch, "");
         scratch.import(&list(1));
@@ -133,7 +133,7 @@ fn password_of_a_server_is_never_printed() {
     const PASSWORD: &str = "hunter2";
     with_every_server(|db| {
         let (user, change, drop) = user_of(db, PASSWORD);
-        let gateway = Practice::start(Behaviour::default());
+        let gateway = Practice::start(SandboxConfig::default());
         let scratch = Scratch::at(&db.url_for(&format!("{user}:{PASSWORD}")));
         gateway.forgetful(&scratch, "");
         let toml = scratch.read("smsq.toml");

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
-use smsq::sandbox::{Behaviour, Faults, Share};
+use smsq::sandbox::{FaultRate, Faults, SandboxConfig};
 
 use crate::support::Scratch;
 use crate::support::practice::{Practice, list};
@@ -15,10 +15,10 @@ use crate::support::shell::try_sqlite;
 
 const SEND: [&str; 3] = ["send", "--concurrency", "8"];
 
-fn latent(millis: u64) -> Behaviour {
-    Behaviour {
+fn latent(millis: u64) -> SandboxConfig {
+    SandboxConfig {
         latency: Duration::from_millis(millis),
-        ..Behaviour::default()
+        ..SandboxConfig::default()
     }
 }
 
@@ -114,12 +114,12 @@ fn answers_that_came_while_the_process_was_stopped_are_read() {
 
 #[test]
 fn limit_counts_messages_and_not_attempts() {
-    let gateway = Practice::start(Behaviour {
+    let gateway = Practice::start(SandboxConfig {
         faults: Faults {
-            unavailable: NonZeroU64::new(3).map_or(Share::None, Share::Every),
+            unavailable: NonZeroU64::new(3).map_or(FaultRate::None, FaultRate::Every),
             ..Faults::default()
         },
-        ..Behaviour::default()
+        ..SandboxConfig::default()
     });
     let scratch = Scratch::new();
     gateway.forgetful(&scratch, "");
@@ -150,7 +150,7 @@ fn a_second_signal_aborts_and_the_next_run_lists_what_was_running() {
     assert_eq!(ran.code(), Some(143), "{ran}");
     assert!(ran.stderr().contains("unknown"), "{ran}");
 
-    let quick = Practice::start(Behaviour::default());
+    let quick = Practice::start(SandboxConfig::default());
     quick.forgetful(&scratch, "");
     let ran = scratch.run(["send", "--format", "json", "--campaign", "c"]);
     assert_eq!(ran.code(), Some(1), "{ran}");
@@ -162,7 +162,7 @@ fn a_second_signal_aborts_and_the_next_run_lists_what_was_running() {
 
 #[test]
 fn a_limited_run_sends_so_many_and_leaves_the_rest() {
-    let gateway = Practice::start(Behaviour::default());
+    let gateway = Practice::start(SandboxConfig::default());
     let scratch = Scratch::new();
     gateway.forgetful(&scratch, "");
     scratch.import(&list(30));

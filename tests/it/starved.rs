@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use rustix::process::Signal;
-use smsq::sandbox::Behaviour;
+use smsq::sandbox::SandboxConfig;
 
 use crate::support::Scratch;
 use crate::support::disk::Disk;
@@ -15,10 +15,10 @@ use crate::support::shell::{Lock, sqlite};
 const SEND: [&str; 3] = ["send", "--concurrency", "8"];
 
 /// Slow enough to be interrupted.
-fn latent() -> Behaviour {
-    Behaviour {
+fn latent() -> SandboxConfig {
+    SandboxConfig {
         latency: Duration::from_millis(20),
-        ..Behaviour::default()
+        ..SandboxConfig::default()
     }
 }
 
@@ -70,7 +70,7 @@ fn a_signal_while_the_database_is_locked_loses_nothing() {
 
 #[test]
 fn an_import_without_room_says_so_and_goes_on_when_there_is_some() {
-    let gateway = Practice::start(Behaviour::default());
+    let gateway = Practice::start(SandboxConfig::default());
     let scratch = Scratch::new();
     gateway.forgetful(&scratch, "");
     scratch.write("list.csv", &list(9_000));
@@ -126,7 +126,7 @@ fn a_disk_that_fills_up_while_sending_is_waited_for() {
 
 #[test]
 fn a_disk_that_is_full_from_the_start_sends_nothing() {
-    let gateway = Practice::start(Behaviour::default());
+    let gateway = Practice::start(SandboxConfig::default());
     let scratch = Scratch::new();
     gateway.forgetful(&scratch, "");
     scratch.write("list.csv", &list(20));

@@ -9,7 +9,8 @@ use crate::support::{Gateway, LIST, Scratch, snapshot};
 #[test]
 fn a_refused_account_stops_the_campaign_with_every_row_kept() {
     let scratch = Scratch::new();
-    let gateway = Gateway::start(&scratch, &["--account-from", "1"]);
+    scratch.write("faults.toml", "account_from = 1\n");
+    let gateway = Gateway::start(&scratch, &["--faults", "faults.toml"]);
     scratch.write_cellar(&gateway.url).write("list.csv", LIST);
     scratch.run([
         "import",
@@ -205,7 +206,8 @@ fn a_signal_stops_sending_gently_and_the_next_send_goes_on() {
 #[test]
 fn a_second_signal_does_not_wait_and_what_was_running_is_unknown() {
     let scratch = Scratch::new();
-    let gateway = Gateway::start(&scratch, &["--slow", "100%", "--slow-for", "60s"]);
+    scratch.write("faults.toml", "slow = '100%'\nslow_for = '60s'\n");
+    let gateway = Gateway::start(&scratch, &["--faults", "faults.toml"]);
     scratch
         .write_cellar(&gateway.url)
         .write("list.csv", "phone\n+447400123456\n");

@@ -1,4 +1,4 @@
-//! What reaches the terminal: nothing that a list, a file name or a gateway says can steer it.
+//! What reaches the terminal: text from lists, file names and gateways is printed without control characters.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rustix::fs::{Mode, OFlags};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
-use smsq::sandbox::Behaviour;
+use smsq::sandbox::SandboxConfig;
 use smsq::text::is_printable;
 
 use crate::support::practice::{Practice, list};
@@ -38,7 +38,7 @@ fn hostile_list_never_steers_the_terminal() {
     let import = ["import", &file, "--text", "Hi {{ name }}"];
     let looked = scratch.run(import.into_iter().chain(["--dry-run"]));
     assert_eq!(looked.code(), Some(0), "{looked}");
-    let rejected = "rejected    3 (2 a control character, 1 not a phone number)";
+    let rejected = "rejected    3 (2 control character, 1 not a phone number)";
     assert!(looked.stdout().contains(rejected), "{looked}");
     assert_plain(&looked);
     let zones = ["--window", "09:00-20:00", "--timezone", "column"];
@@ -124,7 +124,7 @@ fn hostile_text_of_another_program_stays_exact_in_json() {
 
 const COLUMNS: usize = 70;
 
-/// What a terminal shows in the end of what was written to it.
+/// The lines that a terminal shows after this was written to it.
 fn screen(written: &str) -> Vec<String> {
     let mut lines: Vec<Vec<char>> = vec![Vec::new()];
     let (mut row, mut column) = (0_usize, 0_usize);
@@ -171,9 +171,9 @@ fn screen(written: &str) -> Vec<String> {
 
 #[test]
 fn progress_bar_is_gone_after_ctrl_c() {
-    let gateway = Practice::start(Behaviour {
+    let gateway = Practice::start(SandboxConfig {
         latency: Duration::from_millis(400),
-        ..Behaviour::default()
+        ..SandboxConfig::default()
     });
     let scratch = Scratch::new();
     gateway.forgetful(&scratch, "");

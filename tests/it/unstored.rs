@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use rustix::process::Signal;
-use smsq::sandbox::Behaviour;
+use smsq::sandbox::SandboxConfig;
 
 use crate::support::Scratch;
 use crate::support::databases::{Database, Kind, with_every_database};
@@ -57,7 +57,7 @@ fn left(db: &Database, scratch: &Scratch) -> Vec<PathBuf> {
 #[test]
 fn message_with_number_of_a_sent_one_harms_no_other() {
     with_every_database(|db| {
-        let gateway = Practice::start(Behaviour::default());
+        let gateway = Practice::start(SandboxConfig::default());
         let scratch = Scratch::at(&db.url);
         gateway.forgetful(&scratch, "");
         scratch.import(&list(3));
@@ -83,7 +83,7 @@ fn message_with_number_of_a_sent_one_harms_no_other() {
 
 /// A worker that knows of accepted messages which the database does not store.
 fn sending_in_vain(db: &Database) -> (Practice, Scratch, Running) {
-    let gateway = Practice::start(Behaviour::default());
+    let gateway = Practice::start(SandboxConfig::default());
     let scratch = Scratch::at(&db.url);
     gateway.forgetful(&scratch, "");
     scratch.import(&list(40));

@@ -39,39 +39,39 @@ fn a_window_that_is_none_is_refused_before_anything_is_written() {
     let cases: [(Vec<&str>, &str); 12] = [
         (
             [&zone[..], &["Asia/Shangai"]].concat(),
-            "`Asia/Shangai` is no time zone; did you mean `Asia/Shanghai`?",
+            "unknown time zone `Asia/Shangai`; did you mean `Asia/Shanghai`?",
         ),
         (
             [&zone[..], &["Mars"]].concat(),
-            "`Mars` is no time zone; write it like `Europe/Berlin` or `UTC`",
+            "unknown time zone `Mars`; did you mean `Pacific/Marquesas`?",
         ),
         (
             [&utc[..], &["9-9"]].concat(),
-            "`9-9` is an empty window: it closes when it opens",
+            "invalid hours `9-9`: they close when they open",
         ),
         (
             [&utc[..], &["22:00-06:00"]].concat(),
-            "`22:00-06:00` crosses midnight: a window opens and closes on the same day",
+            "invalid hours `22:00-06:00`: they cross midnight",
         ),
         (
             [&utc[..], &["9 to 5"]].concat(),
-            "`9 to 5` is no window; write it like `09:00-20:00`",
+            "invalid hours `9 to 5`: write them like `09:00-20:00`",
         ),
         (
             [&utc[..], &["9-20", "--days", "someday"]].concat(),
-            "`someday` are no days; write them like `mon-fri`",
+            "invalid days `someday`: write them like `mon-fri`",
         ),
         (
             vec!["--window", "9-20"],
-            "a window needs to know whose clock it goes by",
+            "missing `--timezone`: a sending window needs one",
         ),
         (
             vec!["--days", "mon"],
-            "days and time zones belong to a window, and there is none",
+            "missing `--window`: days and a time zone need one",
         ),
         (
             vec!["--window", "none", "--days", "mon"],
-            "`--window none` has neither days nor a time zone",
+            "`--window none` cannot be combined with days or a time zone",
         ),
         (
             [&zone[..], &["recipient"]].concat(),
@@ -79,11 +79,11 @@ fn a_window_that_is_none_is_refused_before_anything_is_written() {
         ),
         (
             [&zone[..], &["UTC", "--fallback-timezone", "UTC"]].concat(),
-            "here one zone holds for all",
+            "`--fallback-timezone` needs `--timezone recipient`",
         ),
         (
             [&zone[..], &["column", "--fallback-timezone", "UTC"]].concat(),
-            "`list.csv` has no column `timezone`",
+            "missing column `timezone` in `list.csv`",
         ),
     ];
     for (flags, why) in cases {
@@ -126,7 +126,7 @@ fn a_cap_of_nothing_is_refused() {
     snapshot!(scratch.run_with(["status"], &cap), @r#"
     exit 2
     ----- stderr
-    error: environment variable SMSQ__SENDER__MAX_PER_RECIPIENT: `sender.max_per_recipient` is `0/day`, but it must be a limit like `10/day`, or several like `["1/30s", "10/day"]`; at least 1
+    error: environment variable SMSQ__SENDER__MAX_PER_RECIPIENT: invalid value `0/day` of `sender.max_per_recipient`: expected a limit like `10/day`, or several like `["1/30s", "10/day"]`; at least 1
     "#);
 }
 
@@ -160,7 +160,7 @@ fn rows_bring_their_zones_with_them_and_a_zone_that_is_none_is_rejected() {
     ");
     snapshot!(scratch.read("list.rejects.csv"), @"
     phone,name,tz,smsq_text,smsq_line,smsq_reason
-    +447400123457,Bob,Mars,,3,`Mars` is no time zone; write it like `Europe/Berlin` or `UTC`
+    +447400123457,Bob,Mars,,3,unknown time zone `Mars`; did you mean `Pacific/Marquesas`?
     ");
     snapshot!(scratch.run(["status", "--campaign", "spring", "--format", "json"]), @r#"
     exit 0
@@ -207,14 +207,14 @@ fn send_does_not_start_outside_the_window_and_goes_on_when_it_is_lifted() {
     );
     assert!(ran.stderr().contains(said), "{ran}");
     let ran = scratch.run(["status", "--campaign", "spring"]);
-    let said = format!("sent {} daily by the clock of UTC; opens ", closed());
+    let said = format!("sent {} daily in UTC; opens ", closed());
     assert!(ran.stdout().contains(&said), "{ran}");
     let ran = scratch.run(["status", "--format", "json", "--campaign", "spring"]);
     assert!(ran.json()["window"]["opens_at"].is_string(), "{ran}");
     snapshot!(scratch.run(["set", "--campaign", "spring", "--window", "none"]), @"
     exit 0
     ----- stderr
-    campaign `spring`: no limit of its own, priority 0, through the default provider
+    campaign `spring`: no limit of its own, priority 0, sent by the default provider
     ");
     let ran = scratch.run(["send", "--no-wait", "--format", "json"]);
     assert_eq!(ran.code(), Some(0), "{ran}");

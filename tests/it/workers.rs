@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use serde_json::Value;
-use smsq::sandbox::Behaviour;
+use smsq::sandbox::SandboxConfig;
 
 use crate::support::Scratch;
 use crate::support::practice::{Practice, list};
@@ -15,10 +15,10 @@ use crate::support::shell::{sqlite, try_sqlite};
 const SEND: [&str; 4] = ["send", "--concurrency", "8", "--quiet"];
 const LEASE: Duration = Duration::from_secs(5);
 
-fn latent(millis: u64) -> Behaviour {
-    Behaviour {
+fn latent(millis: u64) -> SandboxConfig {
+    SandboxConfig {
         latency: Duration::from_millis(millis),
-        ..Behaviour::default()
+        ..SandboxConfig::default()
     }
 }
 

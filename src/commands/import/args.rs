@@ -3,18 +3,17 @@
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
+use crate::atomic_file::is_stdout;
 use crate::commands::Context;
 use crate::commands::values::{TimeArg, assignment, campaign_name};
 use crate::commands::window::WindowFlags;
 use crate::config::Prices;
-use crate::import::consumer::EntryOptions;
-use crate::import::{
-    Encoding, Options, Plan, RejectLimit, Schedule, Summary, TextSource, Unique, is_stdout,
-};
+use crate::import::consumer::MessageOptions;
+use crate::import::{Encoding, Options, Plan, RejectLimit, Schedule, Summary, TextSource, Unique};
 use crate::phone::Region;
 use crate::report::shell_word;
 use crate::store::Campaign;
-use crate::window::{Clock, Days};
+use crate::window::{Days, ZoneSource};
 
 /// How a file is written, where that cannot be detected.
 #[derive(Clone, Debug, clap::Args)]
@@ -131,8 +130,8 @@ impl List {
         context.config.prices.get(provider)
     }
 
-    pub(super) fn entry_options(&self, region: Option<Region>) -> EntryOptions {
-        EntryOptions {
+    pub(super) fn message_options(&self, region: Option<Region>) -> MessageOptions {
+        MessageOptions {
             text: self.text_source(),
             columns: self.column.clone(),
             region,
@@ -199,7 +198,7 @@ impl List {
         }
         // The campaign keeps its window; only the time zones of rows have to be asked for again.
         if let (true, Some(window)) = (self.window.is_by_column(), &campaign.window)
-            && let Clock::Row(fallback) = &window.clock
+            && let ZoneSource::Column(fallback) = &window.zone
         {
             flag("--window", &window.hours.to_string());
             flag("--timezone", "column");

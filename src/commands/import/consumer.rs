@@ -11,11 +11,10 @@ use crate::commands::signals::Signals;
 use crate::commands::{Context, purge, with_hint};
 use crate::console::Console;
 use crate::exit::Exit;
-use crate::import::consumer::{self, Event, Lines, Reading, RedisList};
+use crate::import::consumer::{self, ConsumeOptions, Event, Lines, RedisList};
 use crate::import::{ImportError, Schedule, Summary, Target, Unique};
 use crate::sms::Timestamp;
 use crate::store::Access;
-use crate::text::counted;
 
 /// Where entries are read from.
 pub(super) enum Source {
@@ -74,7 +73,7 @@ pub(super) fn source(args: &Args, context: &Context) -> anyhow::Result<Option<So
 pub(super) async fn run(args: &Args, source: Source, context: &Context) -> anyhow::Result<Exit> {
     let (list, console) = (&args.list, &context.console);
     let explain = |error| explain_import_error(ImportError::from(error));
-    let entries = list.entry_options(list.region.or(context.config.default_region));
+    let messages = list.message_options(list.region.or(context.config.default_region));
     let (stem, redis) = match &source {
         Source::Redis { url, key } => {
             let redis = RedisList::new(url, key, &context.config.redis.password);
@@ -82,7 +81,7 @@ pub(super) async fn run(args: &Args, source: Source, context: &Context) -> anyho
         }
         Source::Stdin => ("stdin", None),
     };
-    let default = consumer::default_campaign(stem, &entries).map_err(explain_import_error)?;
+    let default = consumer::default_campaign(stem, &messages).map_err(explain_import_error)?;
     let name = list.campaign.as_deref().unwrap_or(&default);
     let first_schedule = list.schedule(local_now())?;
     let rejects = list.rejects.clone();
@@ -111,8 +110,8 @@ pub(super) async fn run(args: &Args, source: Source, context: &Context) -> anyho
         schedule: &schedule,
     };
     let (stop, stopped) = watch::channel(false);
-    let reading = Reading {
-        entries,
+    let options = ConsumeOptions {
+        messages,
         unique: unique_in(&campaign)?,
         follow: args.follow,
         stop: stopped,
@@ -132,14 +131,14 @@ pub(super) async fn run(args: &Args, source: Source, context: &Context) -> anyho
     };
     let running = Box::pin(async {
         if let Some(redis) = &redis {
-            return consumer::consume(redis, target, reading, on_event).await;
+            return consumer::consume(redis, target, options, on_event).await;
         }
         let lines = Lines {
             name: file.clone(),
             input: Box::new(std::io::stdin()),
             rejects,
         };
-        consumer::follow(lines, target, reading, on_event).await
+        consumer::follow(lines, target, options, on_event).await
     });
     let (summary, signal) = until_stopped(running, &stop).await?;
     drop(progress);
@@ -198,29 +197,22 @@ async fn until_stopped(
 fn print_event(console: &Console, event: &Event) {
     match event {
         Event::Progress { .. } => {}
-        Event::Away(reason) => {
+        Event::ServerLost(reason) => {
             console.warn(&format!("{reason}; waiting for it, nothing is lost"));
         }
-        Event::Back => console.status("the server is back"),
-        Event::Unsafe => console.warn(
+        Event::ServerBack => console.status("the server is back"),
+        Event::UnsafeServer => console.warn(
             "the server has neither LMOVE nor RPOPLPUSH: entries are taken with RPOP, and those that are not \
              committed when smsq is killed are lost (a few thousand at most)",
         ),
-        Event::Inherited(count) => console.status(&format!(
+        Event::Reclaimed(count) => console.status(&format!(
             "recovered {} of an importer that died",
             entries_text(*count)
         )),
-        Event::Others(count) => console.status(&match count {
+        Event::OtherImporters(count) => console.status(&match count {
             1 => "another importer reads this list too".to_owned(),
             _ => format!("{count} other importers read this list too"),
         }),
-        Event::Strangers(count) => {
-            let hold = if *count == 1 { "holds" } else { "hold" };
-            console.warn(&format!(
-                "{} of another database {hold} entries of this list: import it with that database, too",
-                counted(*count, "importer")
-            ));
-        }
     }
 }
 

@@ -175,7 +175,7 @@ impl<'a> ListEstimate<'a> {
 
     fn text(&self) -> String {
         let mut text = format!("{} into campaign `{}`\n", self.file, self.campaign);
-        write_row(&mut text, "list", &self.interpretation.form);
+        write_row(&mut text, "list", &self.interpretation.format);
         write_row(&mut text, "phone", &self.interpretation.phone);
         write_row(&mut text, "text", &self.interpretation.text);
         output::write_counts(&mut text, &self.summary, "would send");
@@ -226,7 +226,7 @@ impl<'a> ListEstimate<'a> {
             ),
             ("samples", stats.samples.iter().map(sample_json).collect()),
             ("rejects", rejects.collect()),
-            ("list", json!(self.interpretation.form)),
+            ("list", json!(self.interpretation.format)),
             ("phone", json!(self.interpretation.phone)),
             ("text", json!(self.interpretation.text)),
         ] {
@@ -317,9 +317,13 @@ pub(in crate::commands) fn write_estimate(text: &mut String, estimate: &Estimate
 fn sending(estimate: &Estimate) -> String {
     let window = match (&estimate.pace.window, estimate.ends_at()) {
         (Some(window), Some(at)) => {
-            format!(", {}: until about {}", window.told(), window.shown(at))
+            format!(
+                ", {}: until about {}",
+                window.describe(),
+                window.format_local(at)
+            )
         }
-        (Some(window), None) => format!(", {}", window.told()),
+        (Some(window), None) => format!(", {}", window.describe()),
         (None, _) => String::new(),
     };
     let Some(span) = estimate.duration() else {

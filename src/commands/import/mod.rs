@@ -154,8 +154,10 @@ pub(super) async fn prepare(
             _ => explain_import_error(error),
         })?;
         check_campaign(list, &mut plan, context, store.as_ref()).await?;
-        for doubt in plan.doubts() {
-            context.console.warn(&format!("`{}`: {doubt}", plan.file()));
+        for warning in plan.warnings() {
+            context
+                .console
+                .warn(&format!("`{}`: {warning}", plan.file()));
         }
         plans.push(plan);
     }

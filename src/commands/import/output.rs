@@ -74,12 +74,12 @@ pub(in crate::commands) fn print_interpretation(
     if interpretation.is_plain && !console.is_terminal {
         return;
     }
-    let Interpretation { form, phone, .. } = interpretation;
+    let Interpretation { format, phone, .. } = interpretation;
     let text = match interpretation.text.as_str() {
         "" => String::new(),
         text => format!("; text: {text}"),
     };
-    console.status(&format!("`{file}`: {form}; phone: {phone}{text}"));
+    console.status(&format!("`{file}`: {format}; phone: {phone}{text}"));
 }
 
 /// Warns about rejected, unlikely, unchanged and known rows.
@@ -227,7 +227,7 @@ pub(super) fn summary_json(
 ) -> Value {
     let cost = currency.map(|currency| {
         json!({
-            "amount": Prices::shown(summary.cost.amount),
+            "amount": Prices::exact(summary.cost.amount),
             "currency": currency,
             "unpriced": summary.cost.unpriced,
         })

@@ -10,7 +10,7 @@ use crate::import::{ImportError, Plan, ProviderRequirements, RowCheck, SeenKeys}
 use crate::phone::Phone;
 use crate::provider::{Message, Provider};
 use crate::store::{Campaign, Store};
-use crate::text::{counted, duration};
+use crate::text::duration;
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -33,7 +33,7 @@ pub(super) fn requirements(
         provider: provider.name().to_owned(),
         columns: columns.map(str::to_owned).collect(),
         template: provider.template_text().map(str::to_owned),
-        fits: row_check(provider, list.from.clone().or(of_campaign)),
+        check: row_check(provider, list.from.clone().or(of_campaign)),
     }))
 }
 
@@ -112,15 +112,9 @@ pub(in crate::commands) async fn check_rejects(
             .map_err(explain_import_error)?;
         let summary = preview.summary;
         if !limit.allows(summary.rejected, summary.rows) {
-            let reasons = summary.reasons.sorted();
-            let (kind, count) = reasons.first().copied().unwrap_or_default();
-            return Err(explain_import_error(ImportError::TooManyRejects {
-                file: plan.file().to_owned(),
-                rejected: summary.rejected,
-                rows: summary.rows,
-                allowed: limit.to_string(),
-                most: format!("most often: {kind} ({})", counted(count, "row")),
-            }));
+            let limit = limit.to_string();
+            let error = ImportError::too_many_rejects(plan.file(), &summary, &limit);
+            return Err(explain_import_error(error));
         }
     }
     Ok(())
@@ -144,11 +138,8 @@ pub(in crate::commands) async fn check_again(
         let Some((campaign, at)) = other else {
             continue;
         };
-        let again = ImportError::Again {
-            file: plan.file().to_owned(),
-            campaign,
-            ago: format!("{} ago", duration(now.since(at))),
-        };
+        let ago = duration(now.since(at));
+        let again = ImportError::already_imported(plan.file(), &campaign, &ago);
         let question = format!("{again}. Import it into `{name}` too?");
         if !context.console.can_ask() || !context.console.confirm(&question) {
             return Err(explain_import_error(again));

@@ -20,7 +20,7 @@ use crate::console::Console;
 use crate::exit::Exit;
 use crate::provider::Provider;
 use crate::rate::Rates;
-use crate::report::{Standing, shell_word};
+use crate::report::{CampaignSummary, shell_word};
 use crate::sender::{Ended, Sender, Settings, Summary};
 use crate::store::report::Totals;
 use crate::store::{Access, Campaign, CampaignStatus, Store};
@@ -130,7 +130,7 @@ pub(super) struct SendOptions<'a> {
 pub(super) struct SendRun {
     pub(super) summary: Summary,
     /// The campaigns that had something to do, or the one that was named, after the run.
-    pub(super) standings: Vec<Standing>,
+    pub(super) standings: Vec<CampaignSummary>,
     /// Counts of messages whose campaign does not exist; empty where one campaign was named.
     without_campaign: Vec<(i64, u64)>,
     /// The signal that stopped the run.
@@ -171,7 +171,7 @@ impl SendRun {
         for (campaign, _) in &campaigns {
             // The run may have changed its state.
             let campaign = context.campaign(store, &campaign.name).await?;
-            standings.push(Standing::of(store, &campaign).await?);
+            standings.push(CampaignSummary::of(store, &campaign).await?);
         }
         let without_campaign = match options.campaign {
             Some(_) => Vec::new(),
@@ -227,8 +227,9 @@ impl SendRun {
 
     pub(super) fn exit(&self) -> Exit {
         let totals: Totals = self.standings.iter().map(|one| one.totals).sum();
-        let is_halted =
-            |one: &Standing| matches!(one.state, "paused" | "stopped") && one.totals.queued > 0;
+        let is_halted = |one: &CampaignSummary| {
+            matches!(one.state, "paused" | "stopped") && one.totals.queued > 0
+        };
         let has_failures = totals.failed + totals.unknown > 0 || !self.without_campaign.is_empty();
         match &self.summary.ended {
             Ended::Stopped => self.signal.unwrap_or(Exit::Interrupted),
@@ -315,7 +316,7 @@ impl SendRun {
 
     /// How to continue with a campaign that stopped.
     fn next_command(&self, campaign: &str) -> String {
-        let is_paused = |one: &Standing| one.campaign == campaign && one.state == "paused";
+        let is_paused = |one: &CampaignSummary| one.campaign == campaign && one.state == "paused";
         if self.standings.iter().any(is_paused) {
             let word = shell_word(campaign);
             format!("nothing was lost; `smsq resume --campaign {word}`, then `smsq send`")
@@ -384,8 +385,8 @@ async fn announce(
             let Some(span) = window.for_all(now).filter(|span| !span.contains(now)) else {
                 continue;
             };
-            let opens = window.shown(span.opens_at);
-            let start = format!("is sent {}: waiting until {opens}, for", window.told());
+            let opens = window.format_local(span.opens_at);
+            let start = format!("is sent {}: waiting until {opens}, for", window.describe());
             (start, span.opens_at)
         } else {
             match store.first_due(campaign.id).await? {

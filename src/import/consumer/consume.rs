@@ -1,191 +1,179 @@
-//! Empties a Redis list into the queue, each entry exactly once. A batch is held in Redis under a token and a
-//! number; its commit writes the number to the row of the import that has the token. Whoever finds a dead
-//! importer's batch ends that import first, so that it can commit no more, and then knows by the number
-//! whether the batch is committed.
+//! Imports the entries of a Redis list, each exactly once. A batch is in a processing list under a token and
+//! a number; its commit stores the number with the import of that token. An importer that finds a batch of
+//! a dead one first ends that import, so that nothing more is committed by it, and then knows by the number
+//! whether the batch was committed.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use tokio::time::Instant;
 
-use super::entry::Entries;
-use super::redis::{Connection, Moving, RedisList};
-use super::{BATCH, BATCH_BYTES, ConsumerError, Event, Reading, progress};
-use crate::import::error::ImportError;
-use crate::import::importer::Importer;
+use super::message::{MAX_BATCH, MAX_BATCH_BYTES, MessageReader};
+use super::redis::{Connection, MoveCommand, RedisList};
+use super::{ConsumeOptions, Event};
+use crate::import::error::{ConsumerError, ImportError};
+use crate::import::importer::{Importer, Target};
 use crate::import::pipeline::ParsedBatch;
 use crate::import::rejection::Rejection;
-use crate::import::{Summary, Target};
+use crate::import::summary::Summary;
 use crate::process::ProcessIdentity;
 
-/// So long a server is waited for that was there.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// How long to wait for a server that was lost.
+const MAX_AWAY: Duration = Duration::from_secs(120);
 const FIRST_WAIT: Duration = Duration::from_millis(100);
-const LONGEST_WAIT: Duration = Duration::from_secs(5);
-/// So often other importers are looked at by one that waits for entries.
-const LOOK: Duration = Duration::from_secs(10);
+const MAX_WAIT: Duration = Duration::from_secs(5);
+/// How often dead importers are looked for.
+const RECLAIM_EVERY: Duration = Duration::from_secs(10);
 
-/// Imports what is in the list, and with `follow` what comes into it, until it is told to stop. However it ends,
-/// every entry is a message, in the dead list, or still in Redis.
+/// Imports the entries of the list until it is empty, or with `follow` until a stop. In the end every entry
+/// is a message, in the dead list, or still in Redis.
 pub async fn consume(
     list: &RedisList,
     target: Target<'_>,
-    mut reading: Reading,
+    mut options: ConsumeOptions,
     mut tell: impl FnMut(Event),
 ) -> Result<Summary, ImportError> {
     let token = format!("{:032x}", rand::random::<u128>());
-    let connection =
-        Connection::open(list, &token, &ProcessIdentity::current().to_string()).await?;
-    if connection.moving == Moving::Rpop {
-        tell(Event::Unsafe);
-    }
-    let mut drain = Drain {
+    let mut consumer = Consumer {
+        messages: MessageReader::new(options.messages, options.unique, token.clone())?,
         list,
-        entries: Entries::new(
-            reading.entries.clone(),
-            reading.unique.clone(),
-            token.clone(),
-        )?,
         token,
-        target: Some(target),
-        import: None,
-        connection: Some(connection),
+        target,
+        importer: None,
+        connection: None,
         batch: 1,
         pending: Vec::new(),
         rejected: Vec::new(),
-        phase: Phase::Taking,
-        looked_at: None,
+        is_committed: false,
+        reclaimed_at: None,
         tell: &mut tell,
     };
-    let mut away_since: Option<Instant> = None;
+    let connection = consumer.connect().await?;
+    if connection.command == MoveCommand::Rpop {
+        (consumer.tell)(Event::UnsafeServer);
+    }
+    let mut lost_at: Option<Instant> = None;
     let mut wait = FIRST_WAIT;
-    while !*reading.stop.borrow() {
-        match drain.step().await {
-            Ok(step) => {
-                if away_since.take().is_some() {
-                    (drain.tell)(Event::Back);
+    while !*options.stop.borrow() {
+        match consumer.import_batch().await {
+            Ok(has_imported) => {
+                if lost_at.take().is_some() {
+                    (consumer.tell)(Event::ServerBack);
                     wait = FIRST_WAIT;
                 }
-                match step {
-                    Step::Committed => {}
-                    Step::Empty if reading.follow => drain.wait().await,
-                    Step::Empty => break,
+                match has_imported {
+                    true => {}
+                    false if options.follow => consumer.wait_for_entries().await,
+                    false => break,
                 }
             }
-            Err(ImportError::Queue(fault)) if fault.is_away() => {
-                drain.connection = None;
-                let since = *away_since.get_or_insert_with(|| {
-                    (drain.tell)(Event::Away(fault.to_string()));
-                    Instant::now()
-                });
-                if !reading.follow && since.elapsed() > PATIENCE {
-                    return Err(fault.into());
+            Err(ImportError::Consumer(error)) if error.is_away() => {
+                consumer.connection = None;
+                if lost_at.is_none() {
+                    (consumer.tell)(Event::ServerLost(error.to_string()));
+                }
+                let lost_at = lost_at.get_or_insert_with(Instant::now);
+                if !options.follow && lost_at.elapsed() > MAX_AWAY {
+                    return Err(error.into());
                 }
                 tokio::select! {
                     () = tokio::time::sleep(wait) => {}
-                    _ = reading.stop.changed() => {}
+                    _ = options.stop.changed() => {}
                 }
-                wait = (wait * 2).min(LONGEST_WAIT);
+                wait = (wait * 2).min(MAX_WAIT);
             }
-            Err(fault) => return Err(drain.failed(fault).await),
+            Err(error) => return Err(consumer.explain(error).await),
         }
     }
-    drain.finish().await
+    consumer.finish().await
 }
 
-enum Step {
-    /// A batch is done.
-    Committed,
-    /// Nothing waits.
-    Empty,
-}
-
-/// How far the batch is.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Phase {
-    /// It may grow.
-    Taking,
-    /// It may hold more than is known here: an answer was lost.
-    Doubtful,
-    /// It is in the database, and still to be let go of.
-    Committed,
-}
-
-struct Drain<'a, T: FnMut(Event)> {
+struct Consumer<'a, T: FnMut(Event)> {
     list: &'a RedisList,
-    entries: Entries,
+    messages: MessageReader,
     token: String,
-    /// Until the import is begun.
-    target: Option<Target<'a>>,
-    import: Option<Importer<'a>>,
+    target: Target<'a>,
+    /// `None` until there is something to import.
+    importer: Option<Importer<'a>>,
+    /// `None` after the connection was lost.
     connection: Option<Connection>,
     batch: u64,
-    /// What the batch holds, the oldest first.
+    /// The entries of the batch, the oldest first.
     pending: Vec<Vec<u8>>,
-    /// Entries of the batch that are in the dead list.
+    /// Entries of the batch that may be in the dead list: the answer can have been lost.
     rejected: Vec<(u64, Rejection)>,
-    phase: Phase,
-    looked_at: Option<Instant>,
+    /// The batch is in the database, but not yet deleted from Redis.
+    is_committed: bool,
+    reclaimed_at: Option<Instant>,
     tell: &'a mut T,
 }
 
-impl<T: FnMut(Event)> Drain<'_, T> {
-    /// Takes a batch and commits it. After a fault of the server it may be called again.
-    async fn step(&mut self) -> Result<Step, ImportError> {
+impl<'a, T: FnMut(Event)> Consumer<'a, T> {
+    /// Imports one batch; returns false if there is none. Can be called again after a failure of the server.
+    async fn import_batch(&mut self) -> Result<bool, ImportError> {
+        if !self.is_committed {
+            self.fill().await?;
+            if self.pending.is_empty() && self.rejected.is_empty() {
+                return Ok(false);
+            }
+            let parsed = self.parse().await?;
+            let importer = self.importer().await?;
+            importer.commit(parsed).await?;
+            let progress = Event::progress(&importer.summary);
+            (self.tell)(progress);
+            self.is_committed = true;
+        }
+        let batch = self.batch;
+        self.connect().await?.ack(batch).await?;
+        self.batch += 1;
+        self.pending.clear();
+        self.is_committed = false;
+        Ok(true)
+    }
+
+    /// Returns the connection. A new one reads the batch again, which may have more entries than are known
+    /// here because an answer was lost.
+    async fn connect(&mut self) -> Result<&mut Connection, ImportError> {
         if self.connection.is_none() {
             let owner = ProcessIdentity::current().to_string();
-            let opened = Connection::open(self.list, &self.token, &owner).await?;
-            if self.phase == Phase::Taking && opened.moving != Moving::Rpop {
-                self.phase = Phase::Doubtful;
+            let mut opened = Connection::open(self.list, &self.token, &owner).await?;
+            if !self.is_committed && opened.command != MoveCommand::Rpop {
+                self.pending = opened.processing(self.batch).await?;
             }
             self.connection = Some(opened);
         }
-        if self.phase != Phase::Committed {
-            self.fill().await?;
-            if self.pending.is_empty() && self.rejected.is_empty() {
-                return Ok(Step::Empty);
-            }
-            let parsed = self.parse().await?;
-            self.begin().await?;
-            if let Some(import) = &mut self.import {
-                import.commit(parsed).await?;
-                (self.tell)(progress(import));
-            }
-            self.phase = Phase::Committed;
+        Ok(self.connection.as_mut().expect("it was just opened"))
+    }
+
+    /// Records the import before anything is taken in its name.
+    async fn importer(&mut self) -> Result<&mut Importer<'a>, ImportError> {
+        if self.importer.is_none() {
+            let name = self.list.name();
+            self.importer = Some(Importer::begin(self.target, &name, &self.token).await?);
         }
-        let batch = self.batch;
-        self.connection()?.let_go(batch).await?;
-        self.batch += 1;
-        self.pending.clear();
-        self.phase = Phase::Taking;
-        Ok(Step::Committed)
+        Ok(self.importer.as_mut().expect("it was just begun"))
     }
 
-    fn connection(&mut self) -> Result<&mut Connection, ConsumerError> {
-        self.connection.as_mut().ok_or(ConsumerError::TakenOver)
-    }
-
-    /// Fills the batch with what it holds already, with what a dead importer has left, or with new entries.
+    /// Fills an empty batch with entries of a dead importer, or with new ones.
     async fn fill(&mut self) -> Result<(), ImportError> {
         let batch = self.batch;
-        if self.phase == Phase::Doubtful {
-            self.pending = self.connection()?.held(batch).await?;
-            self.phase = Phase::Taking;
+        self.connect().await?;
+        let is_due = self
+            .reclaimed_at
+            .is_none_or(|at| at.elapsed() > RECLAIM_EVERY);
+        if self.pending.is_empty() && is_due && self.reclaim().await? {
+            self.pending = self.connect().await?.processing(batch).await?;
+            (self.tell)(Event::Reclaimed(self.pending.len() as u64));
         }
-        let is_due = self.looked_at.is_none_or(|at| at.elapsed() > LOOK);
-        if self.pending.is_empty() && is_due && self.inherit().await? {
-            self.pending = self.connection()?.held(batch).await?;
-            (self.tell)(Event::Inherited(self.pending.len() as u64));
-        }
-        if !self.pending.is_empty() || self.connection()?.waiting().await? == 0 {
+        if !self.pending.is_empty() || self.connect().await?.length().await? == 0 {
             return Ok(());
         }
-        // The import stands in the database before anything is held in its name.
-        self.begin().await?;
+        self.importer().await?;
         let mut bytes = 0;
-        while self.pending.len() < BATCH && bytes < BATCH_BYTES {
-            let taken = self.connection()?.take(batch).await?;
+        while self.pending.len() < MAX_BATCH && bytes < MAX_BATCH_BYTES {
+            let taken = self.connect().await?.take(batch).await?;
             if taken.is_empty() {
                 break;
             }
@@ -195,143 +183,110 @@ impl<T: FnMut(Event)> Drain<'_, T> {
         Ok(())
     }
 
-    async fn begin(&mut self) -> Result<(), ImportError> {
-        if let Some(target) = self.target.take() {
-            let begun = Importer::begin(target, &self.list.name(), &self.token).await;
-            self.import = Some(begun?);
-        }
-        Ok(())
-    }
-
-    /// Takes over from importers that died; true when the batch holds now what one of them had taken.
-    async fn inherit(&mut self) -> Result<bool, ImportError> {
-        let (mut others, mut strangers) = (0, 0);
-        for other in self.connection()?.others().await? {
-            let lives = |owner: &String| {
-                ProcessIdentity::parse(owner).is_none_or(|process| !process.is_gone())
+    /// Looks for dead importers; returns whether the batch of one is now the batch of this importer.
+    async fn reclaim(&mut self) -> Result<bool, ImportError> {
+        let mut alive = 0;
+        for (token, owner) in self.connect().await?.others().await? {
+            let is_alive = |owner: String| {
+                ProcessIdentity::parse(&owner).is_none_or(|process| !process.is_gone())
             };
-            if other.owner.as_ref().is_some_and(lives) {
-                others += 1;
+            if owner.is_some_and(is_alive) {
+                alive += 1;
                 continue;
             }
-            self.begin().await?;
-            let Some(import) = &self.import else {
-                continue;
-            };
-            let store = import.target.store;
-            let Some(done) = store.end_import(&other.token, store.now().await?).await? else {
-                strangers += 1;
-                continue;
-            };
-            let batch = self.batch;
-            let connection = self.connection()?;
-            if connection.inherit(&other.token, done, batch).await? {
-                return Ok(true);
+            self.importer().await?;
+            let store = self.target.store;
+            // An import that the database does not know belongs to another database.
+            if let Some(committed) = store.end_import(&token, store.now().await?).await? {
+                let batch = self.batch;
+                let connection = self.connect().await?;
+                if connection.reclaim(&token, committed, batch).await? {
+                    return Ok(true);
+                }
             }
         }
-        let is_first = self.looked_at.replace(Instant::now()).is_none();
-        if is_first && others > 0 {
-            (self.tell)(Event::Others(others));
-        }
-        if is_first && strangers > 0 {
-            (self.tell)(Event::Strangers(strangers));
+        let is_first = self.reclaimed_at.replace(Instant::now()).is_none();
+        if is_first && alive > 0 {
+            (self.tell)(Event::OtherImporters(alive));
         }
         Ok(false)
     }
 
-    /// Makes messages of the batch; what is none goes to the dead list before the others are committed.
+    /// Maps the entries of the batch; rejected ones are moved to the dead list before the commit.
     async fn parse(&mut self) -> Result<ParsedBatch, ImportError> {
-        let first = self.import.as_ref().map_or(0, |one| one.summary.rows) + 1;
         let mut parsed = ParsedBatch::default();
-        let (mut good, mut dead, mut faults) = (Vec::new(), Vec::new(), Vec::new());
-        let first = first + self.rejected.len() as u64;
-        for (number, entry) in (first..).zip(self.pending.drain(..)) {
-            match self.entries.message(number, &entry) {
-                Ok(made) => {
-                    parsed.rows.push(made);
-                    good.push(entry);
-                }
-                Err(rejected) => {
-                    let letter = letter(&entry, &rejected.reason);
-                    dead.push((entry, letter));
-                    faults.push((number, rejected));
-                }
+        let mut letters = Vec::new();
+        let first = self.importer.as_ref().map_or(0, |one| one.summary.rows) + 1;
+        for (number, entry) in (first..).zip(&self.pending) {
+            if let Some(reason) = self.messages.add(&mut parsed, number, entry) {
+                letters.push((entry.as_slice(), dead_letter(entry, &reason)));
             }
         }
-        self.pending = good;
-        let batch = self.batch;
-        let mut dead = dead.into_iter().zip(faults);
-        while let Some(((entry, letter), fault)) = dead.next() {
-            let connection = self.connection()?;
-            let moving = connection.moving;
-            if let Err(error) = connection.bury(batch, &entry, &letter).await {
-                if moving == Moving::Rpop {
-                    // Nobody else has them.
-                    self.pending.push(entry);
-                    self.pending.extend(dead.map(|((entry, _), _)| entry));
-                }
-                return Err(error.into());
-            }
-            self.rejected.push(fault);
+        if !letters.is_empty() {
+            self.rejected = std::mem::take(&mut parsed.rejected);
+            let connection = self.connection.as_mut().ok_or(ConsumerError::TakenOver)?;
+            connection.dead_letter(self.batch, &letters).await?;
+            let dead: HashSet<u64> = self.rejected.iter().map(|(number, _)| *number).collect();
+            let mut number = first..;
+            self.pending
+                .retain(|_| number.next().is_some_and(|number| !dead.contains(&number)));
         }
+        // Without letters, those of a lost connection have arrived.
         parsed.rejected = std::mem::take(&mut self.rejected);
-        parsed.last_line = batch;
+        parsed.last_line = self.batch;
         Ok(parsed)
     }
 
     /// Waits for entries, and holds nothing meanwhile.
-    async fn wait(&mut self) {
+    async fn wait_for_entries(&mut self) {
         if let Some(connection) = &mut self.connection {
-            let waited = match connection.leave().await {
+            let waited = match connection.unregister().await {
                 Ok(()) => connection.wait().await,
-                Err(fault) => Err(fault),
+                Err(error) => Err(error),
             };
             if waited.is_err() {
-                // The next step says what is wrong.
+                // The next connection reports what is wrong.
                 self.connection = None;
             }
         }
     }
 
-    /// What a fault that ends the import means.
-    async fn failed(mut self, fault: ImportError) -> ImportError {
-        let ImportError::Store(_) = &fault else {
-            return fault;
-        };
+    /// Explains an error that ends the import.
+    async fn explain(mut self, error: ImportError) -> ImportError {
+        if !matches!(error, ImportError::Store(_)) {
+            return error;
+        }
         if let Some(connection) = &mut self.connection
-            && connection.moving == Moving::Rpop
             && let Err(error) = connection.put_back(&self.pending).await
         {
             tracing::error!(%error, entries = self.pending.len(), "entries are lost");
         }
-        let Some(import) = &self.import else {
-            return fault;
+        let Some(importer) = &self.importer else {
+            return error;
         };
-        match import.target.store.is_import_ended(import.id).await {
+        match self.target.store.is_import_ended(importer.id).await {
             Ok(true) => ConsumerError::TakenOver.into(),
-            _ => fault,
+            _ => error,
         }
     }
 
     async fn finish(mut self) -> Result<Summary, ImportError> {
         if let Some(connection) = &mut self.connection {
-            // Whoever comes next finds that nothing is held.
-            let _ = connection.leave().await;
+            // If this fails, the next importer finds that nothing is held.
+            let _ = connection.unregister().await;
         }
-        match self.import {
-            Some(import) => import.finish().await,
+        match self.importer {
+            Some(importer) => importer.finish().await,
             None => Ok(Summary::default()),
         }
     }
 }
 
-/// An entry in the dead list: what it was, and why it is no message.
-fn letter(entry: &[u8], reason: &str) -> String {
-    let letter = if let Ok(entry) = std::str::from_utf8(entry) {
-        serde_json::json!({ "reason": reason, "entry": entry })
-    } else {
-        let entry = STANDARD.encode(entry);
-        serde_json::json!({ "reason": reason, "entry_base64": entry })
+/// Returns an entry and its reason as JSON.
+fn dead_letter(entry: &[u8], reason: &str) -> String {
+    let letter = match std::str::from_utf8(entry) {
+        Ok(entry) => serde_json::json!({ "reason": reason, "entry": entry }),
+        Err(_) => serde_json::json!({ "reason": reason, "entry_base64": STANDARD.encode(entry) }),
     };
     letter.to_string()
 }
@@ -341,10 +296,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_dead_entry_is_kept_byte_by_byte() {
-        assert_eq!(letter(b"{", "no"), r#"{"reason":"no","entry":"{"}"#);
+    fn dead_letter_keeps_every_byte() {
+        assert_eq!(dead_letter(b"{", "no"), r#"{"reason":"no","entry":"{"}"#);
         assert_eq!(
-            letter(b"\xff", "no"),
+            dead_letter(b"\xff", "no"),
             r#"{"reason":"no","entry_base64":"/w=="}"#
         );
     }

@@ -1,10 +1,9 @@
-//! What other programs push becomes messages while they push it: entries of a Redis list, or lines of
-//! standard input. An entry that is no message is set aside with its reason, and holds up no other.
+//! Imports what other programs write while they write it: entries of a Redis list, or JSON lines on standard
+//! input. An entry that is not a valid message is kept with the reason, and delays no other.
 
 mod consume;
-mod entry;
-mod error;
-mod lines;
+mod jsonl;
+mod message;
 mod redis;
 
 use std::path::Path;
@@ -13,93 +12,79 @@ use secrecy::SecretString;
 use serde::Deserialize;
 
 pub use self::consume::consume;
-pub use self::entry::EntryOptions;
-pub use self::error::ConsumerError;
-pub use self::lines::{Lines, follow};
+pub use self::jsonl::{Lines, follow};
+pub use self::message::MessageOptions;
 pub use self::redis::RedisList;
+use super::dedupe::Unique;
+pub use super::error::ConsumerError;
 use super::error::ImportError;
-use super::importer::Importer;
-use super::keys::Unique;
-use super::plan::campaign_name;
-use super::rejects;
+use super::rejects_file;
+use super::summary::Summary;
+use super::text_source::campaign_name;
 use crate::store::Campaign;
-
-/// Entries of one batch.
-const BATCH: usize = 5_000;
-/// A batch of long entries ends earlier.
-const BATCH_BYTES: usize = 4 << 20;
 
 /// Section `[redis]`.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RedisConfig {
-    /// The server's password, where the url has none.
+    /// The password of the server, if the url has none.
     pub password: SecretString,
 }
 
-/// How entries are read.
-pub struct Reading {
-    pub entries: EntryOptions,
+/// How entries are consumed.
+pub struct ConsumeOptions {
+    pub messages: MessageOptions,
     pub unique: Unique,
-    /// Stay when nothing is left, and wait for more.
+    /// Wait for more entries when none is left.
     pub follow: bool,
-    /// Becomes true when it shall end after the batch that is running.
+    /// Set to true to stop after the current batch.
     pub stop: tokio::sync::watch::Receiver<bool>,
 }
 
-/// What happens meanwhile.
+/// What happens during consumption.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// So many entries, and so many of them no messages.
+    /// Counts of all entries and of the rejected ones.
     Progress {
         rows: u64,
         rejected: u64,
     },
-    /// The server is away, and waited for.
-    Away(String),
-    Back,
-    /// The server knows no command that keeps what it gives.
-    Unsafe,
-    /// Entries that an importer had taken which died.
-    Inherited(u64),
-    /// Other importers hold entries of the same list, or have held them when they were heard of last.
-    Others(u64),
-    /// Importers of another database hold entries of the same list.
-    Strangers(u64),
+    /// The server cannot be reached; the consumer waits for it.
+    ServerLost(String),
+    ServerBack,
+    /// The server has no command that moves entries, so a crash can lose some.
+    UnsafeServer,
+    /// Entries of an importer that died are imported.
+    Reclaimed(u64),
+    /// Other importers of the same list.
+    OtherImporters(u64),
 }
 
-/// Fails where lines that are no messages could not be written there.
-pub fn check_rejects(wanted: &Path) -> Result<(), ImportError> {
-    rejects::check_file(wanted)?;
-    rejects::check_writable(wanted)
+/// Fails if rejected lines cannot be written.
+pub fn check_rejects(path: &Path) -> Result<(), ImportError> {
+    rejects_file::check_is_file(path)?;
+    rejects_file::check_writable(path)
 }
 
-/// The name of the campaign if nobody gives one: that of the list and a short hash of the text.
-pub fn default_campaign(list: &str, options: &EntryOptions) -> Result<String, ImportError> {
-    let template = options.template()?;
-    let text = template.as_ref().map(|(_, text)| text.as_str());
-    Ok(campaign_name(list, text))
+/// Returns the default campaign: the name of the list and a short hash of the text.
+pub fn default_campaign(list: &str, options: &MessageOptions) -> Result<String, ImportError> {
+    let text = options.text.load(options.smart)?;
+    Ok(campaign_name(
+        list,
+        text.as_ref().map(|text| text.source.as_str()),
+    ))
 }
 
-/// What a campaign tells its messages apart by; every entry is a message of its own where nobody says.
+/// Returns `unique` of the campaign; by default every entry is a message.
 pub fn unique_in(asked: Option<&Unique>, campaign: &Campaign) -> Result<Unique, ImportError> {
-    let Some(stands) = &campaign.unique_by else {
-        return Ok(asked.cloned().unwrap_or(Unique::None));
-    };
-    let Ok(standing) = stands.parse::<Unique>();
-    match asked {
-        Some(asked) if *asked != standing => Err(ImportError::Unique {
-            campaign: campaign.name.clone(),
-            stands: stands.clone(),
-            asked: asked.to_string(),
-        }),
-        _ => Ok(standing),
-    }
+    Unique::of_campaign(asked, Unique::None, campaign)
 }
 
-fn progress(importer: &Importer<'_>) -> Event {
-    Event::Progress {
-        rows: importer.summary.rows,
-        rejected: importer.summary.rejected,
+impl Event {
+    fn progress(summary: &Summary) -> Self {
+        Self::Progress {
+            rows: summary.rows,
+            rejected: summary.rejected,
+        }
     }
 }

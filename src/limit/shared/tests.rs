@@ -1,4 +1,4 @@
-//! The limit under every mixture of costs, lateness and restarts.
+//! The shared limit under any mixture of costs, late starts and restarts.
 
 use super::*;
 use crate::limit::HORIZON;
@@ -8,27 +8,27 @@ fn rates(text: &str) -> Vec<Rate> {
     text.parse::<crate::rate::Rates>().expect("rates").0
 }
 
-/// Sends as fast as the pace allows, each start late by up to the grace; returns starts and costs.
+/// Sends as fast as the limit allows, each start late by up to the tolerance; returns starts and costs.
 fn starts(limits: &[Rate], costs: &[i32], lateness: &[i64], restarts: bool) -> Vec<(i64, i32)> {
-    let mut pace = SharedLimit::default();
+    let mut limit = SharedLimit::default();
     let mut now = 1_700_000_000_000_000;
     let mut starts: Vec<(i64, i32)> = Vec::new();
     for (index, cost) in costs.iter().enumerate() {
         if restarts {
-            pace = SharedLimit::from_row(pace.to_row());
+            limit = SharedLimit::from_row(limit.to_row());
         }
-        pace.begin(limits, 1, now, MIN_TOLERANCE);
-        let moment = pace.earliest(*cost, now);
-        pace.take(*cost, moment);
-        now = moment;
+        limit.begin(limits, 1, now, MIN_TOLERANCE);
+        let start_us = limit.earliest(*cost, now);
+        limit.take(*cost, start_us);
+        now = start_us;
         let late = lateness[index % lateness.len()];
-        starts.push((moment + late, *cost));
+        starts.push((start_us + late, *cost));
     }
     starts.sort_unstable();
     starts
 }
 
-/// A part of the most that a call may cost, at least 1.
+/// A part of the highest cost of a request, at least 1.
 #[expect(clippy::cast_possible_truncation, reason = "less than the most")]
 fn part_of(most: i32, part: f64) -> i32 {
     ((f64::from(most) * part) as i32).max(1)
@@ -51,7 +51,7 @@ fn fullest_window(starts: &[(i64, i32)], window: Duration) -> i64 {
 
 proptest! {
     #[test]
-    fn no_sliding_window_holds_more_than_its_limit(
+    fn sliding_window_never_exceeds_its_limit(
         limit in 1_u32..40,
         seconds in 1_u64..100,
         lateness in prop::collection::vec(0_i64..=10_000, 1..20),
@@ -63,37 +63,37 @@ proptest! {
     }
 
     #[test]
-    fn a_moment_that_was_not_used_is_had_again(
+    fn unused_permit_is_given_out_again(
         limit in 1_u32..40,
         window in prop::sample::select(vec!["s", "min", "hour", "day"]),
         before in 0_usize..50,
         lapsed in 1_usize..5,
     ) {
         let limits = rates(&format!("{limit}/{window}"));
-        let mut pace = SharedLimit::default();
+        let mut limit = SharedLimit::default();
         let mut now = 1_700_000_000_000_000;
-        pace.begin(&limits, 1, now, MIN_TOLERANCE);
+        limit.begin(&limits, 1, now, MIN_TOLERANCE);
         for _ in 0..before {
-            now = pace.earliest(1, now);
-            pace.take(1, now);
+            now = limit.earliest(1, now);
+            limit.take(1, now);
         }
-        let kept = pace.earliest(1, now);
+        let kept = limit.earliest(1, now);
         let mut moments = Vec::new();
         for _ in 0..lapsed {
-            let moment = pace.earliest(1, now);
-            if moment < now + micros(HORIZON) {
-                pace.take(1, moment);
-                moments.push(moment);
+            let start_us = limit.earliest(1, now);
+            if start_us < now + micros(HORIZON) {
+                limit.take(1, start_us);
+                moments.push(start_us);
             }
         }
-        for moment in moments.into_iter().rev() {
-            pace.give_back(1, moment);
+        for start_us in moments.into_iter().rev() {
+            limit.give_back(1, start_us);
         }
-        prop_assert_eq!(pace.earliest(1, now), kept);
+        prop_assert_eq!(limit.earliest(1, now), kept);
     }
 
     #[test]
-    fn segments_are_kept_to_the_limit_whatever_their_mixture(
+    fn mixed_segment_counts_keep_the_limit(
         limit in 12_u32..60,
         costs in prop::collection::vec(1_i32..=10, 50..300),
         lateness in prop::collection::vec(0_i64..=10_000, 1..20),
@@ -104,7 +104,7 @@ proptest! {
     }
 
     #[test]
-    fn calls_of_many_messages_are_kept_to_the_limit_by_their_messages(
+    fn batches_keep_the_limit_by_their_messages(
         limit in 40_u32..3_000,
         seconds in prop::sample::select(vec![1_u64, 10, 60]),
         parts in prop::collection::vec(0.0..=1.0_f64, 50..200),
@@ -118,7 +118,7 @@ proptest! {
     }
 
     #[test]
-    fn long_windows_are_kept_beside_short_ones(
+    fn long_and_short_windows_are_kept_together(
         per_hour in 1_u32..300,
         per_second in 1_u32..20,
         lateness in prop::collection::vec(0_i64..=10_000, 1..20),
@@ -133,7 +133,7 @@ proptest! {
 }
 
 #[test]
-fn at_least_95_percent_of_a_limit_is_used() {
+fn single_messages_use_at_least_95_percent_of_a_limit() {
     for text in ["1/s", "50/s", "3000/s", "300/min", "1/10s", "6000/hour"] {
         let limits = rates(text);
         let starts = starts(&limits, &vec![1; 60_000], &[0], false);
@@ -145,7 +145,7 @@ fn at_least_95_percent_of_a_limit_is_used() {
 }
 
 #[test]
-fn at_least_95_percent_of_a_limit_is_used_by_calls_as_large_as_they_may_be() {
+fn largest_batches_use_at_least_95_percent_of_a_limit() {
     for text in [
         "20/s",
         "50/s",
@@ -167,11 +167,11 @@ fn at_least_95_percent_of_a_limit_is_used_by_calls_as_large_as_they_may_be() {
 }
 
 #[test]
-fn a_call_is_a_small_part_of_the_tightest_limit() {
+fn request_costs_a_small_part_of_the_tightest_limit() {
     let most = |text: &str| {
-        let mut pace = SharedLimit::default();
-        pace.begin(&rates(text), 1, 1_700_000_000_000_000, MIN_TOLERANCE);
-        pace.max_request_cost()
+        let mut limit = SharedLimit::default();
+        limit.begin(&rates(text), 1, 1_700_000_000_000_000, MIN_TOLERANCE);
+        limit.max_request_cost()
     };
     assert_eq!(most("4000/s"), 100);
     assert_eq!(most("4000/s,800/hour"), 20);
@@ -180,60 +180,60 @@ fn a_call_is_a_small_part_of_the_tightest_limit() {
 }
 
 #[test]
-fn wider_limit_counts_from_the_last_moment() {
+fn wider_limit_applies_from_the_last_permit() {
     let now = 1_700_000_000_000_000;
-    let next_under = |limit: &str, spoil: fn(&mut SharedLimit)| {
-        let mut pace = SharedLimit::default();
-        pace.begin(&rates("1/min"), 1, now, MIN_TOLERANCE);
-        pace.take(1, now);
-        spoil(&mut pace);
-        let mut pace = SharedLimit::from_row(pace.to_row());
-        pace.begin(&rates(limit), 1, now + 1_000_000, MIN_TOLERANCE);
-        pace.earliest(1, now) - now
+    let next_under = |text: &str, change: fn(&mut SharedLimit)| {
+        let mut limit = SharedLimit::default();
+        limit.begin(&rates("1/min"), 1, now, MIN_TOLERANCE);
+        limit.take(1, now);
+        change(&mut limit);
+        let mut limit = SharedLimit::from_row(limit.to_row());
+        limit.begin(&rates(text), 1, now + 1_000_000, MIN_TOLERANCE);
+        limit.earliest(1, now) - now
     };
     assert_eq!(next_under("100/s", |_| ()), 10_120);
     assert_eq!(next_under("1/10s", |_| ()), 10_030_000);
     assert_eq!(next_under("1/min", |_| ()), 60_130_000);
     // A tighter one follows at the old distance, and keeps its own from then on.
     assert_eq!(next_under("1/2min", |_| ()), 60_130_000);
-    let full = next_under("1/10s", |pace| pace.fill(1_700_000_000_000_000));
+    let full = next_under("1/10s", |limit| limit.fill(1_700_000_000_000_000));
     assert!(full > 20_000_000, "a refill is kept: {full}");
 }
 
 #[test]
-fn a_clock_that_was_set_back_holds_nobody_up_for_long() {
-    let mut pace = SharedLimit::default();
+fn clock_set_back_delays_permits_only_briefly() {
+    let mut limit = SharedLimit::default();
     let now = 1_700_000_000_000_000;
-    pace.begin(&rates("10/s"), 1, now, MIN_TOLERANCE);
-    pace.take(1, now);
+    limit.begin(&rates("10/s"), 1, now, MIN_TOLERANCE);
+    limit.take(1, now);
     let hour_ago = now - 3_600_000_000;
-    pace.begin(&rates("10/s"), 1, hour_ago, MIN_TOLERANCE);
-    assert!(pace.earliest(1, hour_ago) <= hour_ago + 1_100_000 + micros(MAX_LOOK_AHEAD));
+    limit.begin(&rates("10/s"), 1, hour_ago, MIN_TOLERANCE);
+    assert!(limit.earliest(1, hour_ago) <= hour_ago + 1_100_000 + micros(MAX_LOOK_AHEAD));
 }
 
 #[test]
-fn a_stop_is_kept_by_those_without_a_limit_too() {
-    let mut pace = SharedLimit {
+fn pause_applies_without_a_limit() {
+    let mut limit = SharedLimit {
         paused_until: 5_000,
         ..SharedLimit::default()
     };
-    pace.begin(&[], 1, 1_000_000, MIN_TOLERANCE);
-    assert_eq!(pace.earliest(1, 1_000_000), 5_000_000);
+    limit.begin(&[], 1, 1_000_000, MIN_TOLERANCE);
+    assert_eq!(limit.earliest(1, 1_000_000), 5_000_000);
 }
 
 #[test]
-fn after_a_jump_of_the_clock_every_window_counts_as_full() {
+fn filled_windows_count_as_full() {
     let limits = rates("10/s,100/hour");
-    let mut pace = SharedLimit::default();
+    let mut limit = SharedLimit::default();
     let now = 1_700_000_000_000_000;
-    pace.begin(&limits, 1, now, MIN_TOLERANCE);
+    limit.begin(&limits, 1, now, MIN_TOLERANCE);
     for _ in 0..50 {
-        let moment = pace.earliest(1, now);
-        pace.take(1, moment);
+        let start_us = limit.earliest(1, now);
+        limit.take(1, start_us);
     }
-    pace.fill(now + 86_400_000_000);
-    let next = pace.earliest(1, now + 86_400_000_000);
+    limit.fill(now + 86_400_000_000);
+    let next = limit.earliest(1, now + 86_400_000_000);
     assert_eq!(next - (now + 86_400_000_000), 1_012_000);
-    let json = pace.to_row().2;
+    let json = limit.to_row().2;
     assert!(json.contains(r#""counts":[50]"#), "{json}");
 }

@@ -15,7 +15,7 @@ struct Skewed {
 }
 
 impl Skewed {
-    fn reach_us(self) -> i64 {
+    fn tolerance_us(self) -> i64 {
         i64::from(2 * self.error_us + 5_000).max(micros(MIN_TOLERANCE))
     }
 
@@ -23,11 +23,11 @@ impl Skewed {
         scaled(self.error_us.into(), self.off)
     }
 
-    /// When a request of this moment truly starts, at a part (0 to 1) of the time that it has for it.
-    fn starts_at(self, moment_us: i64, part: f64) -> i64 {
-        let middle = self.reach_us() / 2;
+    /// When a request of this `start_us` truly starts, at a part (0 to 1) of the time that it has for it.
+    fn starts_at(self, start_us: i64, part: f64) -> i64 {
+        let middle = self.tolerance_us() / 2;
         let half = (middle - i64::from(self.error_us)).min(micros(MIN_TOLERANCE) / 2);
-        moment_us + middle - half + scaled(2 * half, part) - self.off_us()
+        start_us + middle - half + scaled(2 * half, part) - self.off_us()
     }
 }
 
@@ -76,21 +76,21 @@ fn starts(limits: &[Rate], workers: &[Skewed], rounds: &[Asks]) -> Vec<i64> {
         now_us += asks.wait_us;
         let worker = workers[asks.who % workers.len()];
         let from_us = now_us + worker.off_us();
-        let mut pace = SharedLimit::from_row(kept.to_row());
-        let reach = Duration::from_micros(worker.reach_us().unsigned_abs());
-        pace.begin(limits, worker.id, from_us, reach);
+        let mut limit = SharedLimit::from_row(kept.to_row());
+        let tolerance = Duration::from_micros(worker.tolerance_us().unsigned_abs());
+        limit.begin(limits, worker.id, from_us, tolerance);
         let mut taken = 0;
         while taken < asks.most {
-            let moment_us = pace.earliest(1, from_us);
-            if moment_us > from_us + AHEAD_US {
+            let start_us = limit.earliest(1, from_us);
+            if start_us > from_us + AHEAD_US {
                 break;
             }
-            pace.take(1, moment_us);
-            starts.push(worker.starts_at(moment_us, asks.part));
+            limit.take(1, start_us);
+            starts.push(worker.starts_at(start_us, asks.part));
             taken += 1;
         }
         if taken > 0 {
-            kept = pace;
+            kept = limit;
         }
     }
     starts.sort_unstable();
@@ -143,7 +143,7 @@ fn used(error_us: i32, workers: usize, text: &str) -> f64 {
 
 proptest! {
     #[test]
-    fn workers_whose_clocks_differ_never_break_a_window(
+    fn workers_with_different_clocks_keep_the_window(
         limit in 1_u32..40,
         seconds in prop::sample::select(vec![1_u64, 2, 10]),
         workers in prop::collection::vec(worker(), 1..4),
@@ -157,7 +157,7 @@ proptest! {
 
     /// One has the limit to itself for a while, then the other comes.
     #[test]
-    fn who_comes_after_a_worker_that_was_alone_breaks_no_window(
+    fn worker_after_a_sole_user_keeps_the_window(
         limit in 1_u32..60,
         workers in prop::collection::vec(worker(), 2..4),
         stretches in prop::collection::vec((0_usize..3, 1_usize..60, 0.0..=1.0_f64), 2..12),
@@ -174,7 +174,7 @@ proptest! {
 }
 
 #[test]
-fn clocks_that_are_further_off_than_they_say_do_break_a_window() {
+fn clock_error_beyond_its_bound_is_detected() {
     // What the tests above look for can be found.
     let limits = rates("5/s");
     let workers = skewed(&[(1_000, 30.0), (1_000, -30.0)]);
@@ -191,7 +191,7 @@ fn clocks_that_are_further_off_than_they_say_do_break_a_window() {
 }
 
 #[test]
-fn at_least_95_percent_of_a_limit_is_used_near_and_far_from_the_database() {
+fn workers_use_at_least_95_percent_near_and_far() {
     for text in ["1/s", "50/s", "3000/s", "300/min"] {
         for (error_us, workers) in [(1_000, 1), (1_000, 2), (20_000, 2), (60_000, 1)] {
             let part = used(error_us, workers, text);

@@ -1,5 +1,5 @@
-//! The connections of one provider's client. They are opened before a request is checked for the last time,
-//! and kept ready, so that nothing but writing the request comes between that check and its start.
+//! The connections of one provider's client. They are opened before the last check of a request, so that only writing
+//! the request comes between that check and its start.
 
 use std::any::Any;
 use std::collections::{HashMap, VecDeque};
@@ -20,15 +20,15 @@ use tower_service::Service;
 
 /// How long a connection that was opened ahead is kept without use.
 const KEPT: Duration = Duration::from_secs(3);
-/// For each connection that was opened so many more may be.
+/// Each opened connection allows this many more.
 const MORE: u32 = 3;
-/// How long a request waits for a connection that another one is giving back.
+/// How long a request waits for a connection that another request is returning.
 const HANDOVER: Duration = Duration::from_millis(5);
 
 type BoxError = Box<dyn Error + Send + Sync>;
 type Connecting<C> = Pin<Box<dyn Future<Output = Result<C, BoxError>> + Send>>;
 
-/// Where the request of this task goes.
+/// The destination of the request of a task.
 #[derive(Clone, Debug)]
 pub(super) struct Target {
     /// Scheme, host and port of its URL.
@@ -51,7 +51,7 @@ pub(super) struct Opened;
 #[error("no connection is ready")]
 pub(super) struct NotReady;
 
-/// The connections that are open and unused, by host.
+/// The open, unused connections by host.
 pub(super) struct Connections {
     hosts: Mutex<HashMap<String, Host>>,
     added: Notify,
@@ -62,13 +62,13 @@ pub(super) struct Connections {
 struct Host {
     /// Opened ahead and never used, the newest last.
     ready: VecDeque<(Box<dyn Any + Send>, Instant)>,
-    /// When the connections in the client's pool were used last, as far as responses tell. The server may have
-    /// closed some of them: then a request finds none, and is not sent.
+    /// When the connections in the client's pool were last used. The server may have closed some of them: then a
+    /// request finds none, and is not sent.
     idle: VecDeque<Instant>,
     opening: u32,
-    /// How many may be prepared: grows with each that was opened, shrinks with each that nobody used.
+    /// How many may be prepared: grows with each opened connection, and shrinks with each unused one.
     width: u32,
-    /// How long it took to open one of late.
+    /// How long opening one took recently.
     took: Duration,
     /// The last attempt to connect failed.
     is_failing: bool,
@@ -87,7 +87,7 @@ impl Default for Host {
     }
 }
 
-/// One call that is about to need a connection.
+/// Reserves a connection for one request that starts soon.
 #[derive(Debug)]
 pub struct Promise(Arc<Connections>);
 
@@ -112,9 +112,9 @@ impl Connections {
         Promise(Arc::clone(self))
     }
 
-    /// How many of `calls` more calls have a connection, beside those that have a promise, and how many
-    /// connections are to be opened now: enough for what may start at this rate before they would be open, and
-    /// within a span after that. While connecting fails, the calls find that out themselves.
+    /// How many of `calls` more requests have a connection, without the reserved ones, and how many connections to open
+    /// now: enough for the requests that may start at this rate until they are open, and for `ahead` after that. While
+    /// connecting fails, none are opened ahead.
     pub(super) fn prepare(
         &self,
         host: &str,
@@ -151,7 +151,7 @@ impl Connections {
         self.with(host, |host| host.opening += 1);
     }
 
-    /// A connection was opened, which took so long, or could not be.
+    /// A connection was opened in this time; `None`: it could not be opened.
     pub(super) fn note_opened(&self, host: &str, took: Option<Duration>) {
         self.with(host, |host| {
             host.opening = host.opening.saturating_sub(1);
@@ -166,7 +166,7 @@ impl Connections {
         });
     }
 
-    /// A request starts: on the connection that was used last, where there is one.
+    /// A request starts on the most recently used connection, if there is one.
     pub(super) fn note_start(&self, host: &str) {
         self.with(host, |host| host.idle.pop_back());
     }
@@ -181,7 +181,7 @@ impl Connections {
         self.with(host, |host| host.idle.clear());
     }
 
-    /// Closes what nobody has used for long.
+    /// Closes connections that were not used for long.
     pub(super) async fn close_unused(&self, host: &str) {
         tokio::time::sleep(KEPT).await;
         self.with(host, |_| ());
@@ -194,7 +194,7 @@ impl Connections {
         self.added.notify_waiters();
     }
 
-    /// A connection that is open, which another request may be about to give back.
+    /// An open connection; waits shortly for one that another request is returning.
     async fn take<C>(&self, target: &Target) -> Result<C, BoxError>
     where
         C: Read + Unpin + Send + 'static,
@@ -228,7 +228,7 @@ impl Connections {
     }
 
     fn hosts(&self) -> MutexGuard<'_, HashMap<String, Host>> {
-        // Nothing in it panics between two of its fields.
+        // No panic can leave it inconsistent.
         self.hosts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -260,7 +260,7 @@ impl Host {
     }
 }
 
-/// Whether the server has neither closed the connection nor said anything.
+/// Whether the server has neither closed the connection nor sent anything.
 fn is_open(connection: &mut (impl Read + Unpin)) -> bool {
     let mut byte = [0; 1];
     let mut buffer = ReadBuf::new(&mut byte);
@@ -317,7 +317,7 @@ where
     }
 }
 
-/// Gives the client connections that are open already, and no others.
+/// Gives the client only connections that are already open.
 #[derive(Clone, Debug)]
 pub(super) struct TakeLayer(pub(super) Arc<Connections>);
 

@@ -1,155 +1,237 @@
-//! Several messages in one request, where a stanza says how: the part of the request that stands once for each of
-//! them, and the list in the answer in which each of them has its result.
+//! Batches of a generic provider: the part of the request that is repeated for each message, and the list of results
+//! in the response.
 
 use std::collections::HashMap;
 
+use serde::Deserialize;
 use serde_json::Value as Json;
+use toml::Table;
 
-use super::matches::{Matches, fits, wanted_key};
-use super::template::Templates;
-use crate::provider::answer::Answer;
-use crate::provider::secrets::Secrets;
-use crate::provider::stanza::Stanza;
-use crate::provider::{Message, ProviderError};
+use super::body::Repeated;
+use super::template::{Templates, Text, Values};
+use crate::provider::Message;
+use crate::provider::config::{ProviderError, Section};
+use crate::provider::response::{ResponseView, scalar};
+use crate::sms::Outcome;
 
-const KEYS: [&str; 5] = ["per_call", "repeat", "separator", "results", "matches"];
+/// With more messages too many would be unknown after one lost response.
+const MAX_PER_CALL: usize = 1_000;
 
-/// More are lost sight of when one answer does not come.
-const MOST: usize = 1_000;
+/// Section `batch`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct BatchSettings {
+    per_call: usize,
+    repeat: String,
+    separator: Option<String>,
+    results: Option<String>,
+    #[serde(default)]
+    matches: Table,
+    #[serde(default)]
+    like_single: bool,
+}
 
-/// Table `batch` of a stanza.
+/// How several messages are sent in one request.
 pub(super) struct Batch {
     /// The most messages of one request.
     pub(super) per_call: usize,
-    /// `json.messages`: what stands once for each message.
-    pub(super) repeat: String,
-    pub(super) separator: Option<String>,
-    /// JSON pointer to the list of results; without one the answer is the same for all.
+    /// The repeated part, like `json.messages`.
+    pub(super) place: String,
+    pub(super) repeated: Repeated,
+    /// JSON pointer to the list of results; without one the response is the same for all.
     results: Option<String>,
-    /// What stands in the result of a message; nothing where the results are in the order of the messages.
-    matches: Matches,
-    templates: Templates,
+    /// What identifies the result of a message; empty where the results are in the order of the messages.
+    matches: EntryMatch,
+    /// A single message is sent without the list, and each result is the response that its message would have had
+    /// alone, with fields `status` and `retry_after`.
+    pub(super) is_like_single: bool,
 }
 
 /// Where the result of a message is.
-pub(super) enum Place {
-    /// The answer is the same for all.
+pub(super) enum ResultLocation {
+    /// The response is the same for all messages.
     Whole,
-    /// In this entry of the list.
+    /// At this index of the list.
     Entry(usize),
-    /// There is no list.
     NoList,
-    /// The list does not tell which entry it is: what is wrong with it.
+    /// The list does not show which entry it is, and why.
     Unclear(&'static str),
 }
 
 impl Batch {
     pub(super) fn read(
-        stanza: &Stanza<'_>,
-        secrets: &Secrets,
-    ) -> Result<Option<Self>, ProviderError> {
-        let Some(table) = stanza.optional::<toml::Table>("batch")? else {
-            return Ok(None);
-        };
-        let section = Stanza {
-            name: stanza.name,
-            table: &table,
-        };
-        let batch = Self::read_section(&section, secrets);
-        batch.map(Some).map_err(|error| error.within("batch"))
-    }
-
-    fn read_section(section: &Stanza<'_>, secrets: &Secrets) -> Result<Self, ProviderError> {
-        section.check_keys(&KEYS)?;
-        let mut templates = Templates::new(secrets, None, false);
-        let batch = Self {
-            per_call: section.required("per_call")?,
-            repeat: section.required("repeat")?,
-            separator: section.optional("separator")?,
-            results: section.optional("results")?,
-            matches: Matches::read(section, &mut templates)?,
-            templates,
-        };
-        if !(1..=MOST).contains(&batch.per_call) {
-            return Err(section.fault("per_call", "must be 1 to 1000"));
+        mut section: Section<'_>,
+        templates: &mut Templates,
+    ) -> Result<Self, ProviderError> {
+        let settings: BatchSettings = section.rest()?;
+        if !(1..=MAX_PER_CALL).contains(&settings.per_call) {
+            return Err(section.invalid("per_call", "must be 1 to 1000"));
         }
-        if batch.separator.as_deref() == Some("") {
-            return Err(section.fault("separator", "must not be empty"));
+        if settings.separator.as_deref() == Some("") {
+            return Err(section.invalid("separator", "must not be empty"));
         }
-        let results = batch.results.as_deref();
+        let results = settings.results.as_deref();
         if results.is_some_and(|at| !at.is_empty() && !at.starts_with('/')) {
-            return Err(section.fault("results", "must be a JSON pointer, like `/messages`"));
+            return Err(section.invalid("results", "must be a JSON pointer, like `/messages`"));
         }
-        let matches = &batch.matches;
+        let matches = EntryMatch::read(&section, templates, &settings.matches)?;
         if !matches.is_empty() && results.is_none() {
-            return Err(section.fault("matches", "needs `results`: where the list stands"));
+            return Err(section.invalid("matches", "needs `results`: where the list is"));
         }
-        if !matches.is_empty() && !matches.names("phone") && !matches.names("reference") {
-            return Err(section.fault(
+        if !matches.is_empty() && !matches.uses("phone") && !matches.uses("reference") {
+            return Err(section.invalid(
                 "matches",
                 "must name `{{ phone }}` or `{{ reference }}`: they tell one message from another",
             ));
         }
-        Ok(batch)
+        Ok(Self {
+            per_call: settings.per_call,
+            place: settings.repeat,
+            repeated: Repeated {
+                separator: settings.separator,
+                unwraps_single: settings.like_single,
+            },
+            results: settings.results,
+            matches,
+            is_like_single: settings.like_single,
+        })
     }
 
-    /// The entries of the list of results.
-    pub(super) fn results<'a>(&self, answer: &'a Answer<'_>) -> &'a [Json] {
+    pub(super) fn results<'a>(&self, response: &'a ResponseView<'_>) -> &'a [Json] {
         let results = self.results.as_deref();
-        results.map_or(&[], |results| answer.list(results))
+        results.map_or(&[], |results| response.list(results))
     }
 
-    /// Where the result of each message is, in the order of the messages.
-    pub(super) fn places(&self, answer: &Answer<'_>, messages: &[Message]) -> Vec<Place> {
-        let Some(results) = &self.results else {
-            return messages.iter().map(|_| Place::Whole).collect();
-        };
-        let list = answer.json.as_ref().and_then(|json| json.pointer(results));
-        let Some(list) = list.and_then(Json::as_array) else {
-            return messages.iter().map(|_| Place::NoList).collect();
-        };
-        if let ([_], [_]) = (messages, list.as_slice()) {
-            // The answer to one message is about it, however it writes the number.
-            return vec![Place::Entry(0)];
-        }
-        if !self.matches.is_empty() {
-            let mut by_key: HashMap<Vec<String>, Vec<usize>> = HashMap::new();
-            for (at, entry) in list.iter().enumerate() {
-                by_key.entry(self.matches.key(entry)).or_default().push(at);
-            }
-            let place = |message| self.place(list, &by_key, message);
-            return messages.iter().map(place).collect();
-        }
-        let place = |at| {
-            if list.len() == messages.len() {
-                Place::Entry(at)
-            } else {
-                Place::Unclear(" with another count of results")
-            }
-        };
-        (0..messages.len()).map(place).collect()
-    }
-
-    /// Where the result of one message is; `by_key` are the places of the entries by what stands in them.
-    fn place(
+    /// The location of the result of each message, in the order of the messages.
+    pub(super) fn locations(
         &self,
-        list: &[Json],
-        by_key: &HashMap<Vec<String>, Vec<usize>>,
-        message: &Message,
-    ) -> Place {
-        let values = self.templates.values(message, None);
-        let Ok(wanted) = self.matches.wanted(&self.templates, &values) else {
-            return Place::Unclear(" in which its result cannot be told");
+        templates: &Templates,
+        response: &ResponseView<'_>,
+        messages: &[Message],
+    ) -> Vec<ResultLocation> {
+        let all = |location: fn(usize) -> ResultLocation| (0..messages.len()).map(location);
+        let Some(results) = &self.results else {
+            return all(|_| ResultLocation::Whole).collect();
         };
-        let places = by_key.get(&wanted_key(&wanted));
-        let mut its = places
-            .into_iter()
-            .flatten()
-            .filter(|at| fits(&list[**at], &wanted));
-        match (its.next(), its.next()) {
-            (Some(at), None) => Place::Entry(*at),
-            (None, _) => Place::Unclear(" without a result for this message"),
-            (Some(_), Some(_)) => Place::Unclear(" with two results for this message"),
+        let list = response
+            .json
+            .as_ref()
+            .and_then(|json| json.pointer(results));
+        let Some(list) = list.and_then(Json::as_array) else {
+            return all(|_| ResultLocation::NoList).collect();
+        };
+        match (messages, list.as_slice()) {
+            // The only result is about the only message, however it writes the number.
+            ([_], [_]) => return vec![ResultLocation::Entry(0)],
+            _ if self.matches.is_empty() && list.len() == messages.len() => {
+                return all(ResultLocation::Entry).collect();
+            }
+            _ if self.matches.is_empty() => {
+                let unclear = |_| ResultLocation::Unclear(" with another count of results");
+                return all(unclear).collect();
+            }
+            _ => {}
         }
+        let mut by_key: HashMap<Vec<String>, Vec<usize>> = HashMap::new();
+        for (index, entry) in list.iter().enumerate() {
+            by_key
+                .entry(self.matches.key(entry))
+                .or_default()
+                .push(index);
+        }
+        let location = |message: &Message| {
+            let Ok(expected) = self.matches.expected(templates, &Values::new(message)) else {
+                return ResultLocation::Unclear(" in which its result cannot be found");
+            };
+            let key: Vec<String> = expected.iter().map(|(_, text)| normalized(text)).collect();
+            let mut matching = by_key
+                .get(&key)
+                .into_iter()
+                .flatten()
+                .filter(|index| matches(&list[**index], &expected));
+            match (matching.next(), matching.next()) {
+                (Some(index), None) => ResultLocation::Entry(*index),
+                (None, _) => ResultLocation::Unclear(" without a result for this message"),
+                (Some(_), Some(_)) => ResultLocation::Unclear(" with two results for this message"),
+            }
+        };
+        messages.iter().map(location).collect()
     }
+}
+
+/// Section `matches`: JSON pointers into an entry of the vendor's list and the values that an entry of a message has
+/// there.
+#[derive(Clone, Debug)]
+pub(super) struct EntryMatch(Vec<(String, Text)>);
+
+impl EntryMatch {
+    pub(super) fn read(
+        section: &Section<'_>,
+        templates: &mut Templates,
+        table: &Table,
+    ) -> Result<Self, ProviderError> {
+        let pair = |(pointer, value): (&String, &toml::Value)| {
+            let key = format!("matches.{pointer}");
+            let is_pointer = pointer.is_empty() || pointer.starts_with('/');
+            let value = value.as_str().filter(|_| is_pointer).ok_or_else(|| {
+                section.invalid(
+                    &key,
+                    "must be a JSON pointer and a text, like `\"/to\" = \"…\"`",
+                )
+            })?;
+            Ok((
+                pointer.clone(),
+                templates.add_required(section, &key, value)?,
+            ))
+        };
+        table.iter().map(pair).collect::<Result<_, _>>().map(Self)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(super) fn uses(&self, root: &str) -> bool {
+        self.0.iter().any(|(_, text)| text.uses(root))
+    }
+
+    /// The values in the entry of one message, by pointer.
+    pub(super) fn expected(
+        &self,
+        templates: &Templates,
+        values: &Values<'_>,
+    ) -> Result<Vec<(&str, String)>, Outcome> {
+        let pairs = self.0.iter();
+        pairs
+            .map(|(pointer, text)| Ok((pointer.as_str(), templates.fill_required(text, values)?)))
+            .collect()
+    }
+
+    /// The values of an entry, to find the entries of a message without comparing all.
+    fn key(&self, entry: &Json) -> Vec<String> {
+        let values = self.0.iter();
+        values
+            .map(|(pointer, _)| normalized(&value_at(entry, pointer)))
+            .collect()
+    }
+}
+
+/// Whether `entry` has all `expected` values.
+pub(super) fn matches(entry: &Json, expected: &[(&str, String)]) -> bool {
+    expected.iter().all(|(pointer, text)| {
+        let found = value_at(entry, pointer);
+        found == *text || (!text.is_empty() && normalized(&found) == normalized(text))
+    })
+}
+
+fn value_at(entry: &Json, pointer: &str) -> String {
+    match entry.pointer(pointer) {
+        Some(Json::String(text)) => text.clone(),
+        _ => scalar(entry, pointer).unwrap_or_default(),
+    }
+}
+
+/// Numbers with and without `+` are equal.
+fn normalized(text: &str) -> String {
+    text.trim_start_matches('+').to_owned()
 }

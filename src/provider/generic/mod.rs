@@ -1,176 +1,189 @@
-//! Any HTTP API that can be said in a few lines of TOML: url, headers, form or JSON body with placeholders,
-//! what counts as accepted, where the id is, which codes mean what.
+//! Any HTTP API that a section of the configuration can describe: URL, headers, a form or JSON body with placeholders,
+//! what counts as accepted, where the id is, and what the codes mean.
 
 mod batch;
 mod body;
-mod headers;
 mod lookup;
-mod matches;
-mod pattern;
+mod request;
+mod response;
 mod template;
 #[cfg(test)]
 mod tests;
 
-use std::fmt;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Request, Response};
-use url::Url;
+use http::{Method, Request, Response, StatusCode, header::RETRY_AFTER};
+use serde::Deserialize;
+use serde_json::Value as Json;
+use toml::Table;
 
-use super::answer::Answer;
 use super::capabilities::{
-    Answers, Attempt, Capabilities, LookupResult, Reference, SHARED, Sought, Writes,
+    Attempt, Capabilities, LookupResult, LookupTarget, Reference, SHARED_REFERENCE, Writes,
 };
-use super::codes::Codes;
-use super::forms::Forms;
-use super::quote::Private;
-use super::reading::Reading;
-use super::secrets::Secrets;
-use super::stanza::{Connection, Stanza};
-use super::vendor::{all, refused, unclear};
-use super::{Message, ProviderError, RequestContext};
-use crate::sms::{Outcome, Timestamp};
-use batch::{Batch, Place};
+use super::config::{ProviderConfig, ProviderError, Section, SharedSettings};
+use super::response::{ResponseView, all};
+use super::units::Span;
+use super::{Adapter, BatchKey, Message, RequestContext, unclear};
+use crate::sms::Outcome;
+use batch::{Batch, ResultLocation};
 use body::Scope;
-use lookup::Question;
-use pattern::Pattern;
+use lookup::StatusLookup;
+use request::{RequestSettings, RequestTemplate};
+use response::{ResponseParser, ResponseRules};
+use template::{Templates, Values};
 
-/// A provider as a stanza of `kind = "generic"` describes it.
-pub struct Generic {
-    name: String,
-    pattern: Pattern,
-    batch: Option<Batch>,
-    reading: Reading,
-    honoured_for: Option<Duration>,
-    /// The stanza names a sender.
-    has_sender: bool,
+/// The keys besides those of requests, responses and all providers.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct GenericSettings {
+    #[serde(default)]
+    honours_reference: HonoursReference,
+    honoured_for: Option<Span>,
+    #[serde(default)]
     receipts: bool,
-    question: Option<Question>,
-    connection: Connection,
-    secrets: Secrets,
+    batch: Option<Table>,
 }
 
-/// The secrets are in its templates, so it shows its name only.
-impl fmt::Debug for Generic {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Generic")
-            .field("name", &self.name)
-            .finish_non_exhaustive()
+/// `true`, `false`, or the name of a setting that must be set.
+#[derive(Deserialize)]
+#[serde(
+    untagged,
+    expecting = "must be `true`, `false` or the name of a setting"
+)]
+enum HonoursReference {
+    Always(bool),
+    WithSetting(String),
+}
+
+impl Default for HonoursReference {
+    fn default() -> Self {
+        Self::Always(false)
     }
 }
 
-const KEYS: [&str; 13] = [
-    "url",
-    "method",
-    "headers",
-    "json",
-    "form",
-    "query",
-    "secrets",
-    "from",
-    "batch",
-    "honours_reference",
-    "honoured_for",
-    "receipts",
-    "lookup",
-];
-
-/// Where a stanza does not say how long a vendor remembers references.
+/// How long a vendor remembers references, unless its section says otherwise.
 const HONOURED_FOR: Duration = Duration::from_secs(30 * 86_400);
 
-impl Generic {
-    pub(super) fn read(
-        stanza: &Stanza<'_>,
-        environment: &dyn Fn(&str) -> Option<String>,
-    ) -> Result<Self, ProviderError> {
-        stanza.check_keys(&[&KEYS[..], &Reading::KEYS[..], &Connection::KEYS[..]].concat())?;
-        let connection = Connection::read(stanza)?;
-        let mut secrets = Secrets::read(stanza, environment)?;
-        let mut pattern = Pattern::send(stanza, &secrets)?;
-        let batch = Batch::read(stanza, &secrets)?;
-        if let Some(batch) = &batch {
-            let repeated = pattern.repeat(&batch.repeat, batch.separator.as_deref());
-            repeated.map_err(|problem| {
-                stanza.fault("batch.repeat", format!("`{}` {problem}", batch.repeat))
-            })?;
+struct Generic {
+    config: ProviderConfig,
+    templates: Templates,
+    request: RequestTemplate,
+    batch: Option<Batch>,
+    response: ResponseParser,
+    honoured_for: Option<Duration>,
+    receipts: bool,
+    lookup: Option<StatusLookup>,
+}
+
+pub(super) fn new(
+    mut section: Section<'_>,
+    mut shared: SharedSettings,
+) -> Result<Box<dyn Adapter>, ProviderError> {
+    let setting_names = section.setting_names()?;
+    let names: Vec<&str> = setting_names.iter().map(String::as_str).collect();
+    let own: Table = section.take(&names)?;
+    let request_settings: RequestSettings = section.take(&RequestSettings::KEYS)?;
+    let rules: ResponseRules = section.take(&ResponseRules::KEYS)?;
+    let settings: GenericSettings = section.rest()?;
+    let lookup = shared.lookup.take();
+    let url = shared.url.clone().ok_or_else(|| section.missing("url"))?;
+    let honours_reference = match &settings.honours_reference {
+        HonoursReference::Always(honours) => *honours,
+        HonoursReference::WithSetting(name) if setting_names.contains(name) => {
+            own.contains_key(name)
         }
-        if !pattern.names("phone", Scope::Anywhere) {
-            return Err(stanza.fault(
-                "phone",
-                "no part of the request says to whom\nhint: put `{{ phone }}` into `json`, `form` or `query`",
+        HonoursReference::WithSetting(_) => {
+            return Err(section.invalid(
+                "honours_reference",
+                "must be `true`, `false` or the name of a setting",
             ));
         }
-        if batch.is_some() && pattern.names("phone", Scope::Outside) {
-            let problem =
-                "`{{ phone }}` stands outside of it, so no two messages could go together";
-            return Err(stanza.fault("batch.repeat", problem));
-        }
-        for made in pattern.made_of_secrets() {
-            secrets.hide(made);
-        }
-        let honoured_for = read_honoured(stanza)?;
-        let joins = batch.as_ref().is_some_and(|batch| batch.per_call > 1);
-        let is_shared = joins && pattern.names("reference", Scope::Outside);
-        if is_shared && honoured_for.is_some() {
-            let problem = "cannot hold where several messages share a reference\nhint: put `{{ reference }}` into what `batch` repeats";
-            return Err(stanza.fault("honours_reference", problem));
-        }
-        Ok(Self {
-            name: stanza.name.to_owned(),
-            pattern,
-            batch,
-            reading: Reading::read(stanza)?,
-            honoured_for,
-            has_sender: stanza.table.contains_key("from"),
-            receipts: stanza.optional("receipts")?.unwrap_or(false),
-            question: Question::read(stanza, &secrets, is_shared)?,
-            connection,
-            secrets,
-        })
+    };
+    if settings.honoured_for.is_some()
+        && matches!(settings.honours_reference, HonoursReference::Always(false))
+    {
+        return Err(section.invalid("honoured_for", "needs `honours_reference = true`"));
     }
 
-    pub(super) fn name(&self) -> &str {
-        &self.name
+    // The URL is read below: it may have secrets in placeholders.
+    let placeholder = section.url("url", "http://localhost")?;
+    let from = shared.from.clone();
+    let mut config = shared.into_config(&section, Some(placeholder))?;
+    let mut templates = Templates::new(&config.secrets, own, setting_names, from);
+    let mut request = RequestTemplate::read(
+        &section,
+        &mut templates,
+        &url,
+        &request_settings,
+        Method::POST,
+    )?;
+    config.url = request.base.clone();
+    let batch = settings.batch.map(|table| {
+        let batch = Batch::read(section.nested("batch", table), &mut templates)?;
+        let repeated = request.repeat(&batch.place, &batch.repeated);
+        repeated.map_err(|problem| {
+            section.invalid("batch.repeat", format!("`{}` {problem}", batch.place))
+        })?;
+        Ok(batch)
+    });
+    let batch = batch.transpose()?;
+    if !request.uses("phone", Scope::Anywhere) {
+        return Err(section.invalid(
+            "phone",
+            "is not in the request\nhint: put `{{ phone }}` into `json`, `form` or `query`",
+        ));
+    }
+    if batch.is_some() && request.uses("phone", Scope::Outside) {
+        let problem = "`{{ phone }}` is outside of it, so messages cannot share a request";
+        return Err(section.invalid("batch.repeat", problem));
+    }
+    let takes_several = batch.as_ref().is_some_and(|batch| batch.per_call > 1);
+    let shares_reference = takes_several && request.uses("reference", Scope::Outside);
+    if shares_reference && honours_reference {
+        let problem = "cannot hold where several messages share a reference\n\
+             hint: put `{{ reference }}` into what `batch` repeats";
+        return Err(section.invalid("honours_reference", problem));
+    }
+    let lookup = lookup.map(|table| {
+        let section = section.nested("lookup", table);
+        StatusLookup::read(section, &mut templates, &url, &request_settings)
+    });
+    let (plan, lookup) = lookup.transpose()?.unzip();
+    config.lookup = plan;
+    // A message that shared its reference with others is not found by its own.
+    if let (Some(plan), Some(lookup)) = (&mut config.lookup, &lookup)
+        && shares_reference
+        && lookup.is_by_reference()
+    {
+        plan.absent_after = None;
+    }
+    for derived in templates.derived_secrets() {
+        config.secrets.add_derived(derived);
+    }
+    let codes = config.codes.clone();
+    let honoured_for = settings.honoured_for.map_or(HONOURED_FOR, |span| span.0);
+    Ok(Box::new(Generic {
+        response: ResponseParser::new(&section, rules, codes, honours_reference)?,
+        honoured_for: honours_reference.then_some(honoured_for),
+        receipts: settings.receipts,
+        config,
+        templates,
+        request,
+        batch,
+        lookup,
+    }))
+}
+
+impl Adapter for Generic {
+    fn config(&self) -> &ProviderConfig {
+        &self.config
     }
 
-    pub(super) fn base(&self) -> &Url {
-        &self.pattern.base
-    }
-
-    pub(super) fn connection(&self) -> &Connection {
-        &self.connection
-    }
-
-    pub(super) fn codes(&self) -> &Codes {
-        &self.reading.codes
-    }
-
-    pub(super) fn secrets(&self) -> &Forms {
-        self.secrets.forms()
-    }
-
-    pub(super) fn doubts(&self) -> Vec<String> {
-        let names = |root| self.pattern.names(root, Scope::Anywhere);
-        let is_textless = !names("content") && !names("params");
-        let doubt = "no part of the request carries the text: put `{{ content }}` into `json`, `form` or `query`";
-        let mut doubts = self.secrets.doubts();
-        doubts.extend(is_textless.then(|| doubt.to_owned()));
-        doubts
-    }
-
-    pub(super) fn needs_sender(&self) -> bool {
-        !self.has_sender && self.pattern.names("from", Scope::Anywhere)
-    }
-
-    pub(super) fn reads_columns(&self) -> bool {
-        self.pattern.names("params", Scope::Anywhere)
-    }
-
-    pub(super) fn capabilities(&self) -> Capabilities {
-        let names = |root| self.pattern.names(root, Scope::Anywhere);
+    fn capabilities(&self) -> Capabilities {
+        let uses = |root| self.request.uses(root, Scope::Anywhere);
         Capabilities {
-            writes: if names("content") || !names("params") {
+            writes: if uses("content") || !uses("params") {
                 Writes::Text
             } else {
                 Writes::Template
@@ -178,173 +191,167 @@ impl Generic {
             most_per_call: self.batch.as_ref().map_or(1, |batch| batch.per_call),
             reference: match self.honoured_for {
                 Some(span) => Reference::Honoured { span },
-                None if names("reference") => Reference::Echoed,
+                None if uses("reference") => Reference::Echoed,
                 None => Reference::None,
             },
-            lookup: self.question.as_ref().map(|question| question.plan.clone()),
+            lookup: None,
             receipts: self.receipts,
         }
     }
 
-    pub(super) fn lookup(
-        &self,
-        message: &Message,
-        attempt: Attempt,
-    ) -> Option<Result<Vec<Request<Bytes>>, Outcome>> {
-        let request = self.question.as_ref()?.request(message, attempt);
-        Some(request.map(|request| vec![request]))
+    fn requires_sender(&self) -> bool {
+        self.templates.requires_sender
     }
 
-    pub(super) fn ids(&self, responses: &[Response<Bytes>]) -> Vec<String> {
-        let private = self.private(&[]);
-        let read = |response| Answer::read(response, &private, Timestamp::default());
-        let ids = |response| Some(self.question.as_ref()?.ids(&read(response)));
-        responses.iter().filter_map(ids).flatten().collect()
+    fn warnings(&self) -> Vec<String> {
+        let uses = |root| self.request.uses(root, Scope::Anywhere);
+        let has_no_text = !uses("content") && !uses("params");
+        let warning = "the request has no text: put `{{ content }}` into `json`, `form` or `query`";
+        Vec::from_iter(has_no_text.then(|| warning.to_owned()))
     }
 
-    pub(super) fn found(
-        &self,
-        message: &Message,
-        attempt: Attempt,
-        answers: &Answers<'_>,
-    ) -> LookupResult {
-        let Some(question) = &self.question else {
-            return unclear("this provider cannot be asked".to_owned());
-        };
-        let private = self.private(std::slice::from_ref(message));
-        question.plan.found(answers, attempt, &private, |answer| {
-            let sought = Sought::new(message, attempt, answer.date, answers);
-            question.found(&self.reading.codes, &sought, answer)
-        })
+    fn reads_columns(&self) -> bool {
+        self.request.uses("params", Scope::Anywhere)
     }
 
-    fn private<'a>(&'a self, messages: &'a [Message]) -> Private<'a> {
-        let contents = messages.iter().map(|it| it.content.as_str());
-        Private::new(contents, Some(self.secrets.forms()))
+    /// The request without its repeated part, and without the reference that all messages share.
+    fn batch_key(&self, message: &Message) -> Result<BatchKey, Outcome> {
+        self.request(std::slice::from_ref(message), &RequestContext::default())?;
+        let outside = Values::with_reference(message, "");
+        let frame = self.request.fill(&self.templates, &outside, &[])?;
+        let lossy = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let headers = frame.headers().values();
+        let headers = headers.map(|value| lossy(value.as_bytes()));
+        let rest = [frame.uri().to_string(), lossy(frame.body())];
+        Ok(BatchKey(headers.chain(rest).collect()))
     }
 
-    /// Messages go together whose requests differ only in what is repeated, and in the reference that they share.
-    pub(super) fn joins(&self, taken: &[Message], next: &Message) -> bool {
-        let Some(first) = taken.first() else {
-            return true;
-        };
-        let most = self.batch.as_ref().map_or(1, |batch| batch.per_call);
-        if taken.len() >= most || taken.iter().any(|one| one.phone == next.phone) {
-            return false;
-        }
-        let frame = |message: &Message| {
-            let outside = with_reference(message, String::new());
-            let whole = self.pattern.fill(message, None);
-            whole.and_then(|_| self.pattern.fill_all(&outside, &[], None))
-        };
-        match (frame(first), frame(next)) {
-            (Ok(first), Ok(next)) => {
-                first.uri() == next.uri()
-                    && first.headers() == next.headers()
-                    && first.body() == next.body()
-            }
-            _ => false,
-        }
-    }
-
-    pub(super) fn request(
+    fn request(
         &self,
         messages: &[Message],
-        _stamp: &RequestContext,
+        _context: &RequestContext,
     ) -> Result<Request<Bytes>, Outcome> {
-        let fit = || (1..messages.len()).all(|at| self.joins(&messages[..at], &messages[at]));
-        match messages {
-            [message] => self.pattern.fill(message, None),
-            [first, ..] if fit() => {
-                let outside = with_reference(first, format!("{SHARED}{}", first.reference));
-                self.pattern.fill_all(&outside, messages, None)
-            }
-            _ => Err(not_one(messages.len())),
+        let first = &messages[0];
+        if messages.len() == 1 {
+            let values = Values::new(first);
+            return self
+                .request
+                .fill(&self.templates, &values, std::slice::from_ref(&values));
         }
+        let shared = format!("{SHARED_REFERENCE}{}", first.reference);
+        let outside = Values::with_reference(first, &shared);
+        let each: Vec<Values<'_>> = messages.iter().map(Values::new).collect();
+        self.request.fill(&self.templates, &outside, &each)
     }
 
-    pub(super) fn answer(
-        &self,
-        messages: &[Message],
-        response: &Response<Bytes>,
-        context: &RequestContext,
-    ) -> Vec<Outcome> {
-        let private = self.private(messages);
-        let answer = Answer::read(response, &private, context.now);
-        let whole = self.reading.outcome_of(&answer, None);
-        let is_one = messages.len() == 1;
-        let is_taken = matches!(whole, Outcome::Accepted(_));
-        let is_error = !self.reading.accepted.contains(&answer.status.as_u16());
-        if is_error && is_taken && !is_one {
-            // A code by which the vendor has one message already says nothing of the others.
-            return all(messages, &answer.unknown(" to several messages at once"));
+    fn parse(&self, messages: &[Message], response: &ResponseView<'_>) -> Vec<Outcome> {
+        let reference = &messages[0].reference;
+        let whole = self.response.outcome_of_message(response, reference);
+        let is_accepted = matches!(whole, Outcome::Accepted(_));
+        let is_error = !self.response.is_accepted_status(response);
+        let is_single = messages.len() == 1;
+        if is_error && is_accepted && !is_single {
+            // "Already accepted" can only be about one of the messages.
+            return all(messages, &response.unknown(" to several messages at once"));
         }
         let Some(batch) = &self.batch else {
             return all(messages, &whole);
         };
-        if is_error && !is_one {
-            return self.failed_batch(batch, &answer, messages, &whole);
+        if is_error && !is_single {
+            return self.parse_failed_batch(batch, messages, response, &whole);
         }
         let of_all = || all(messages, &whole).swap_remove(0);
-        let one = |place| match place {
-            Place::Entry(at) => self.reading.outcome_of(&answer, Some(at)),
-            Place::Unclear(fault) if !is_error => answer.unknown(fault),
-            Place::NoList if is_taken && !is_one => answer.unknown(" without a list of results"),
-            Place::Unclear(_) | Place::NoList | Place::Whole => of_all(),
+        let outcome = |(message, location): (&Message, ResultLocation)| match location {
+            ResultLocation::Entry(index) if batch.is_like_single => {
+                let entry = &batch.results(response)[index];
+                self.parse_like_single(message, entry, response)
+            }
+            ResultLocation::Entry(index) => {
+                self.response
+                    .outcome(response, Some(index), &message.reference)
+            }
+            ResultLocation::Unclear(problem) if !is_error => response.unknown(problem),
+            ResultLocation::NoList if is_accepted && !is_single => {
+                response.unknown(" without a list of results")
+            }
+            ResultLocation::Unclear(_) | ResultLocation::NoList | ResultLocation::Whole => of_all(),
         };
-        let places = batch.places(&answer, messages);
-        places.into_iter().map(one).collect()
+        let locations = batch.locations(&self.templates, response, messages);
+        messages.iter().zip(locations).map(outcome).collect()
     }
 
-    /// Several messages whose answer is an error: rejected as a whole, unless the answer shows accepted messages.
-    fn failed_batch(
+    fn lookup(
+        &self,
+        message: &Message,
+        attempt: Attempt,
+        _context: &RequestContext,
+    ) -> Option<Result<Vec<Request<Bytes>>, Outcome>> {
+        let lookup = self.lookup.as_ref()?;
+        let request = lookup.request(&self.templates, message, attempt);
+        Some(request.map(|request| vec![request]))
+    }
+
+    fn lookup_ids(&self, response: &ResponseView<'_>) -> Vec<String> {
+        let lookup = self.lookup.as_ref();
+        lookup
+            .map(|lookup| lookup.ids(response))
+            .unwrap_or_default()
+    }
+
+    fn parse_lookup(&self, target: &LookupTarget<'_>, response: &ResponseView<'_>) -> LookupResult {
+        match &self.lookup {
+            Some(lookup) => lookup.parse(&self.templates, &self.config.codes, target, response),
+            None => unclear("this provider has no status lookup"),
+        }
+    }
+}
+
+impl Generic {
+    /// Several messages with an error status are rejected as a whole, unless the response shows accepted messages.
+    fn parse_failed_batch(
         &self,
         batch: &Batch,
-        answer: &Answer<'_>,
         messages: &[Message],
+        response: &ResponseView<'_>,
         whole: &Outcome,
     ) -> Vec<Outcome> {
-        let mut entries = 0..batch.results(answer).len();
-        if !entries.any(|at| self.reading.may_accept(answer, Some(at)))
-            && !self.reading.may_accept(answer, None)
-        {
+        let may_accept = |entry| self.response.may_accept(response, entry);
+        let mut entries = 0..batch.results(response).len();
+        if !may_accept(None) && !entries.any(|index| may_accept(Some(index))) {
             return all(messages, whole);
         }
-        let one = |place| match place {
-            Place::Entry(at) if !self.reading.may_accept(answer, Some(at)) => {
-                self.reading.outcome_of(answer, Some(at))
+        let outcome = |(message, location): (&Message, ResultLocation)| match location {
+            ResultLocation::Entry(index) if !may_accept(Some(index)) => {
+                self.response
+                    .outcome(response, Some(index), &message.reference)
             }
-            _ => answer.unknown(" beside an error"),
+            _ => response.unknown(" beside an error"),
         };
-        batch
-            .places(answer, messages)
-            .into_iter()
-            .map(one)
-            .collect()
+        let locations = batch.locations(&self.templates, response, messages);
+        messages.iter().zip(locations).map(outcome).collect()
     }
-}
 
-/// A fault of smsq itself, on which it had better stop than guess.
-pub(super) fn not_one(count: usize) -> Outcome {
-    refused(format!(
-        "a request that carries one message was given {count}"
-    ))
-}
-
-fn with_reference(message: &Message, reference: String) -> Message {
-    Message {
-        reference,
-        ..message.clone()
-    }
-}
-
-/// How long the vendor accepts one message per reference, where it does.
-fn read_honoured(stanza: &Stanza<'_>) -> Result<Option<Duration>, ProviderError> {
-    let is_honoured = stanza.optional("honours_reference")?.unwrap_or(false);
-    match stanza.span("honoured_for")? {
-        Some(_) if !is_honoured => {
-            Err(stanza.fault("honoured_for", "needs `honours_reference = true`"))
+    /// Reads a result as the response that its message would have had alone.
+    fn parse_like_single(
+        &self,
+        message: &Message,
+        entry: &Json,
+        response: &ResponseView<'_>,
+    ) -> Outcome {
+        let status = entry["status"].as_u64().and_then(|status| {
+            let status = u16::try_from(status).ok()?;
+            StatusCode::from_u16(status).ok()
+        });
+        let Some(status) = status else {
+            return response.unknown(" without a result for this message");
+        };
+        let mut single = Response::new(Bytes::from(entry.to_string()));
+        *single.status_mut() = status;
+        if let Some(seconds) = entry["retry_after"].as_u64() {
+            single.headers_mut().insert(RETRY_AFTER, seconds.into());
         }
-        span => Ok(is_honoured.then_some(span.unwrap_or(HONOURED_FOR))),
+        let single = response.with_response(&single);
+        self.response
+            .outcome_of_message(&single, &message.reference)
     }
 }

@@ -1,227 +1,319 @@
-//! The placeholders of a stanza: texts with `{{ phone }}` and the like in them, compiled once. What can be
-//! known to be wrong beforehand is a fault of the configuration, found when the stanza is read.
+//! Texts with placeholders such as `{{ phone }}`. They are compiled and tried once, when the section is read, so that
+//! mistakes are errors of the configuration.
 
+use std::cell::OnceCell;
 use std::collections::BTreeSet;
-use std::fmt;
 use std::sync::Arc;
 
 use base64::Engine as _;
 use minijinja::value::{Object, Value};
 use minijinja::{AutoEscape, Environment, Error, ErrorKind, UndefinedBehavior};
 use secrecy::{ExposeSecret, SecretString};
+use serde_json::Value as Json;
 
+use crate::provider::config::{ProviderError, Section};
 use crate::provider::secrets::Secrets;
-use crate::provider::stanza::{Stanza, closest};
-use crate::provider::{Message, ProviderError};
-use crate::sms::{Class, Failure, Outcome, Timestamp};
+use crate::provider::signing::percent_encoded;
+use crate::provider::{Message, account_error, rejected, units};
+use crate::sms::{Outcome, Timestamp};
+use crate::text::segments::outside_gsm7;
 
-/// The first words of a placeholder.
-const ROOTS: [&str; 6] = ["phone", "content", "reference", "from", "params", "secret"];
-/// A look-up has one more: a little before the attempt.
+/// The first names of placeholders.
+const ROOTS: [&str; 7] = [
+    "phone",
+    "content",
+    "reference",
+    "from",
+    "params",
+    "secret",
+    "setting",
+];
+/// Placeholders that are filled without the template engine where they stand alone.
+const FIELDS: [&str; 4] = ["phone", "content", "reference", "from"];
+/// Only in lookups: a day before the attempt.
 const SINCE: &str = "since";
+/// The detail of the error that leaves a text out.
+const OMITTED: &str = "omitted";
 
-/// All templates of one stanza, each under the key it stands at.
+/// All templates of one provider. Their names are their keys in the section.
 pub(super) struct Templates {
     environment: Environment<'static>,
     secret: Value,
     secret_names: Vec<String>,
+    settings: toml::Table,
+    setting: Value,
+    setting_names: Vec<String>,
     default_from: Option<String>,
-    has_moment: bool,
-    /// The roots that any template names.
-    roots: BTreeSet<&'static str>,
-    /// What the templates make that name secrets and nothing else.
-    made_of_secrets: Vec<SecretString>,
+    reads_params: bool,
+    /// Whether a message without a sender cannot be filled in.
+    pub(super) requires_sender: bool,
+    /// What templates make of secrets alone.
+    derived_secrets: Vec<SecretString>,
 }
 
-/// A text of the stanza.
+/// A text of the section.
 #[derive(Clone, Debug)]
 pub(super) enum Text {
     /// Without placeholders.
     Plain(String),
-    Template(Arc<Placed>),
+    /// Only one placeholder of the message, which needs no template engine.
+    Field(Arc<Field>),
+    Template(Arc<Template>),
 }
 
-/// A compiled text.
 #[derive(Debug)]
-pub(super) struct Placed {
-    /// `json.to`: where it stands in the stanza, and its name among the templates.
+pub(super) struct Field {
+    key: String,
+    root: &'static str,
+    is_optional: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct Template {
     key: String,
     roots: BTreeSet<&'static str>,
-    /// Columns that it names.
+    /// The columns that it uses.
     columns: Vec<String>,
 }
 
 impl Text {
-    pub(super) fn names(&self, root: &str) -> bool {
+    pub(super) fn uses(&self, root: &str) -> bool {
         match self {
             Self::Plain(_) => false,
-            Self::Template(placed) => placed.roots.contains(root),
+            Self::Field(field) => field.root == root,
+            Self::Template(template) => template.roots.contains(root),
         }
     }
 
-    /// The same for every message of this stanza.
+    /// Whether it is the same for all messages.
     pub(super) fn is_constant(&self) -> bool {
         match self {
             Self::Plain(_) => true,
-            Self::Template(placed) => placed.roots.iter().all(|root| *root == "secret"),
+            Self::Field(_) => false,
+            Self::Template(template) => {
+                let mut roots = template.roots.iter();
+                roots.all(|root| matches!(*root, "secret" | "setting"))
+            }
         }
     }
 }
 
-/// A message, and what its placeholders stand for.
+/// The values of the placeholders for one message.
 pub(super) struct Values<'a> {
     message: &'a Message,
-    context: Value,
+    reference: &'a str,
+    since: Option<Timestamp>,
+    context: OnceCell<Value>,
+}
+
+impl<'a> Values<'a> {
+    pub(super) fn new(message: &'a Message) -> Self {
+        Self::with_reference(message, &message.reference)
+    }
+
+    pub(super) fn with_reference(message: &'a Message, reference: &'a str) -> Self {
+        Self {
+            message,
+            reference,
+            since: None,
+            context: OnceCell::new(),
+        }
+    }
+
+    pub(super) fn with_since(message: &'a Message, since: Timestamp) -> Self {
+        Self {
+            since: Some(since),
+            ..Self::new(message)
+        }
+    }
 }
 
 impl Templates {
-    /// `url` percent-encodes every value that is put in; else values go in as they are.
-    pub(super) fn new(secrets: &Secrets, default_from: Option<String>, url: bool) -> Self {
+    /// `settings` are the vendor's own settings that are set, `setting_names` all that it has.
+    pub(super) fn new(
+        secrets: &Secrets,
+        settings: toml::Table,
+        setting_names: Vec<String>,
+        default_from: Option<String>,
+    ) -> Self {
         let mut environment = Environment::new();
         environment.set_undefined_behavior(UndefinedBehavior::Strict);
-        environment.set_auto_escape_callback(|_| AutoEscape::None);
         environment.set_debug(false);
         environment.set_fuel(Some(100_000));
         environment.add_filter("digits", digits);
         environment.add_filter("base64", base64);
         environment.add_filter("utf16_hex", utf16_hex);
-        if url {
-            environment.set_formatter(|out, _, value| {
-                let text = percent_encoded(&value.to_string())?;
-                out.write_str(&text).map_err(Error::from)
-            });
-        }
+        environment.add_filter("optional", optional);
+        environment.add_test("gsm7", |text: &str| outside_gsm7(text).next().is_none());
+        // Values in URLs are percent-encoded, all others are inserted unchanged.
+        environment.set_auto_escape_callback(|key| match key {
+            "url" | "lookup.url" => AutoEscape::Custom("url".into()),
+            _ => AutoEscape::None,
+        });
+        environment.set_formatter(|out, state, value| match state.auto_escape() {
+            AutoEscape::None => minijinja::escape_formatter(out, state, value),
+            _ => Ok(out.write_str(&encoded(&value.to_string())?)?),
+        });
         Self {
             environment,
             secret: Value::from_pairs(secrets.exposed()),
-            secret_names: secrets.names().into_iter().map(str::to_owned).collect(),
+            secret_names: secrets.names().map(str::to_owned).collect(),
+            setting: Value::from_pairs(settings.iter().map(|(name, value)| {
+                let value = match value {
+                    toml::Value::String(text) => Value::from(text.as_str()),
+                    toml::Value::Integer(number) => Value::from(*number),
+                    toml::Value::Boolean(value) => Value::from(*value),
+                    other => Value::from(other.to_string()),
+                };
+                (name.as_str(), value)
+            })),
+            settings,
+            setting_names,
             default_from,
-            has_moment: false,
-            roots: BTreeSet::new(),
-            made_of_secrets: Vec::new(),
+            reads_params: false,
+            requires_sender: false,
+            derived_secrets: Vec::new(),
         }
     }
 
-    pub(super) fn made_of_secrets(&self) -> impl Iterator<Item = &str> {
-        self.made_of_secrets.iter().map(ExposeSecret::expose_secret)
+    pub(super) fn derived_secrets(&self) -> impl Iterator<Item = &str> {
+        self.derived_secrets.iter().map(ExposeSecret::expose_secret)
     }
 
-    /// Those of a look-up.
-    pub(super) fn with_moment(self) -> Self {
-        Self {
-            has_moment: true,
-            ..self
-        }
-    }
-
-    /// Compiles `source`, which stands at `key`.
+    /// Compiles the text at `key`; `None` where an optional placeholder has no value in this section.
     pub(super) fn add(
         &mut self,
-        stanza: &Stanza<'_>,
+        section: &Section<'_>,
+        key: &str,
+        source: &str,
+    ) -> Result<Option<Text>, ProviderError> {
+        if !source.contains("{{") && !source.contains("{%") && !source.contains("{#") {
+            return Ok(Some(Text::Plain(source.to_owned())));
+        }
+        let name = section.key(key);
+        if let Some((root, is_optional)) = single_placeholder(source)
+            && let Some(root) = FIELDS.into_iter().find(|known| *known == root)
+            && !matches!(name.as_str(), "url" | "lookup.url")
+        {
+            self.requires_sender |= root == "from" && !is_optional;
+            let field = Field {
+                key: name,
+                root,
+                is_optional,
+            };
+            return Ok(Some(Text::Field(Arc::new(field))));
+        }
+        let invalid = |error: &Error| section.invalid(key, described(error));
+        self.environment
+            .add_template_owned(name.clone(), source.to_owned())
+            .map_err(|error| invalid(&error))?;
+        let template = self
+            .environment
+            .get_template(&name)
+            .map_err(|error| invalid(&error))?;
+        let has_since = name.starts_with("lookup.");
+        let mut roots = BTreeSet::new();
+        let mut columns = Vec::new();
+        for placeholder in template.undeclared_variables(true) {
+            let (root, column) = self.check_placeholder(section, key, &placeholder, has_since)?;
+            roots.insert(root);
+            columns.extend(column);
+        }
+        let mut requires_sender = false;
+        match template.render(self.trial(Some("sender"), has_since)) {
+            Ok(made) if roots.iter().eq(["secret"].iter()) => {
+                self.derived_secrets.push(SecretString::from(made));
+            }
+            Err(error) if is_omitted(&error) => return Ok(None),
+            Err(error) if is_certain(error.kind()) || !roots.contains("params") => {
+                return Err(invalid(&error));
+            }
+            _ if roots.contains("from") => {
+                let without = template.render(self.trial(None, has_since));
+                requires_sender = without.is_err_and(|error| !is_omitted(&error));
+            }
+            _ => {}
+        }
+        self.requires_sender |= requires_sender;
+        self.reads_params |= roots.contains("params");
+        Ok(Some(Text::Template(Arc::new(Template {
+            key: name,
+            roots,
+            columns,
+        }))))
+    }
+
+    /// Like [`Templates::add`], for a text that cannot be left out.
+    pub(super) fn add_required(
+        &mut self,
+        section: &Section<'_>,
         key: &str,
         source: &str,
     ) -> Result<Text, ProviderError> {
-        if !source.contains("{{") && !source.contains("{%") && !source.contains("{#") {
-            return Ok(Text::Plain(source.to_owned()));
-        }
-        let fault = |error: &Error| stanza.fault(key, described(error));
-        self.environment
-            .add_template_owned(key.to_owned(), source.to_owned())
-            .map_err(|error| fault(&error))?;
-        let template = self
-            .environment
-            .get_template(key)
-            .map_err(|error| fault(&error))?;
-        let mut placed = Placed {
-            key: key.to_owned(),
-            roots: BTreeSet::new(),
-            columns: Vec::new(),
-        };
-        for name in template.undeclared_variables(true) {
-            let mut parts = name.split('.');
-            let root = parts.next().unwrap_or_default();
-            let root = self.known_root(stanza, key, root, parts.next(), &mut placed.columns)?;
-            placed.roots.insert(root);
-        }
-        match template.render(self.trial()) {
-            Ok(made) if placed.roots.iter().eq(["secret"].iter()) => {
-                self.made_of_secrets.push(SecretString::from(made));
-            }
-            Err(error) if is_certain(error.kind()) || !placed.roots.contains("params") => {
-                return Err(fault(&error));
-            }
-            _ => {}
-        }
-        self.roots.extend(placed.roots.iter().copied());
-        Ok(Text::Template(Arc::new(placed)))
+        let text = self.add(section, key, source)?;
+        text.ok_or_else(|| section.invalid(key, "cannot be left out"))
     }
 
-    fn known_root(
+    /// The value of a text that is only `{{ setting.NAME }}`, with its own type. The inner `None`: it is optional and
+    /// not set.
+    #[expect(clippy::option_option, reason = "an optional setting may be unset")]
+    pub(super) fn setting(&self, source: &str) -> Option<Option<Json>> {
+        let (name, is_optional) = single_placeholder(source)?;
+        let value = self.settings.get(name.strip_prefix("setting.")?);
+        let value = value.and_then(|value| serde_json::to_value(value).ok());
+        (value.is_some() || is_optional).then_some(value)
+    }
+
+    /// The known root of a placeholder, and the column that it uses.
+    fn check_placeholder(
         &self,
-        stanza: &Stanza<'_>,
+        section: &Section<'_>,
         key: &str,
-        root: &str,
-        name: Option<&str>,
-        columns: &mut Vec<String>,
-    ) -> Result<&'static str, ProviderError> {
-        let roots = ROOTS.into_iter().chain(self.has_moment.then_some(SINCE));
-        let Some(known) = roots.into_iter().find(|known| *known == root) else {
-            let mut hint = closest(root, &ROOTS);
-            hint.push_str("; a column is `params.COLUMN`");
-            return Err(stanza.fault(key, format!("`{root}` is no placeholder{hint}")));
+        placeholder: &str,
+        has_since: bool,
+    ) -> Result<(&'static str, Option<String>), ProviderError> {
+        let (root, name) = match placeholder.split_once('.') {
+            Some((root, name)) => (root, name.split('.').next()),
+            None => (placeholder, None),
         };
-        match (known, name) {
-            ("secret", Some(name)) if !self.secret_names.iter().any(|known| known == name) => {
-                let problem = format!("`secret.{name}` is not among `secrets`");
-                return Err(stanza.fault(key, problem));
+        let mut roots = ROOTS.into_iter().chain(has_since.then_some(SINCE));
+        let Some(known) = roots.find(|known| *known == root) else {
+            let hint = units::hint(root, &ROOTS);
+            let problem =
+                format!("unknown placeholder `{root}`{hint}; a column is `params.COLUMN`");
+            return Err(section.invalid(key, problem));
+        };
+        let check = |names: &[String], list: &str| match name {
+            Some(name) if names.iter().any(|known| known == name) => Ok((known, None)),
+            Some(name) => {
+                let problem = format!("`{root}.{name}` is not in `{list}`");
+                Err(section.invalid(key, problem))
             }
-            ("secret", None) => {
-                return Err(stanza.fault(key, "a secret is named like `secret.token`"));
+            None => {
+                Err(section.invalid(key, format!("`{root}` needs a name, like `{root}.token`")))
             }
-            ("params", Some(name)) => columns.push(name.to_owned()),
-            _ => {}
+        };
+        match known {
+            "secret" => check(&self.secret_names, "secrets"),
+            "setting" => check(&self.setting_names, "settings"),
+            "params" => Ok((known, name.map(str::to_owned))),
+            _ => Ok((known, None)),
         }
-        Ok(known)
     }
 
-    /// Values as no real message has them, to find out whether a template can be filled at all.
-    fn trial(&self) -> Value {
+    /// Values to find out whether a template can be filled at all.
+    fn trial(&self, from: Option<&str>, has_since: bool) -> Value {
         self.context(
-            "+15550100",
-            "text",
-            "reference",
-            Some("sender"),
+            ["+15550100", "text", "reference"],
+            from,
             Some(Value::from_object(AnyColumn)),
-            self.has_moment.then_some(Timestamp::default()),
+            has_since.then(Timestamp::default),
         )
-    }
-
-    /// `since` is for the templates of a look-up.
-    pub(super) fn values<'a>(&self, message: &'a Message, since: Option<Timestamp>) -> Values<'a> {
-        let params = self.roots.contains("params").then(|| {
-            let columns = message.params.iter().filter(|(_, value)| !value.is_null());
-            Value::from_pairs(columns.map(|(column, value)| (column.as_str(), column_value(value))))
-        });
-        let from = message.from.as_deref().or(self.default_from.as_deref());
-        let phone = message.phone.as_str();
-        Values {
-            message,
-            context: self.context(
-                phone,
-                &message.content,
-                &message.reference,
-                from,
-                params,
-                since,
-            ),
-        }
     }
 
     fn context(
         &self,
-        phone: &str,
-        content: &str,
-        reference: &str,
+        [phone, content, reference]: [&str; 3],
         from: Option<&str>,
         params: Option<Value>,
         since: Option<Timestamp>,
@@ -231,12 +323,12 @@ impl Templates {
             ("content", Value::from(content)),
             ("reference", Value::from(reference)),
             ("secret", self.secret.clone()),
+            ("setting", self.setting.clone()),
         ];
-        let since = since.map(|since| Value::from(since.to_string()));
         let sometimes = [
             ("from", from.map(Value::from)),
             ("params", params),
-            (SINCE, since),
+            (SINCE, since.map(|since| Value::from(since.to_string()))),
         ];
         let sometimes = sometimes
             .into_iter()
@@ -244,67 +336,119 @@ impl Templates {
         Value::from_pairs(always.into_iter().chain(sometimes))
     }
 
-    /// The text with its placeholders filled.
-    pub(super) fn fill(&self, text: &Text, values: &Values<'_>) -> Result<String, Outcome> {
-        self.render(text, &values.context)
-            .map_err(|error| self.failed(text, values.message, &error))
+    fn sender<'a>(&'a self, message: &'a Message) -> Option<&'a str> {
+        message.from.as_deref().or(self.default_from.as_deref())
     }
 
-    /// The text where it needs no message.
-    pub(super) fn constant(
-        &self,
-        stanza: &Stanza<'_>,
-        key: &str,
-        text: &Text,
-    ) -> Result<String, ProviderError> {
-        self.render(text, &self.trial())
-            .map_err(|error| stanza.fault(key, described(&error)))
-    }
-
-    fn render(&self, text: &Text, context: &Value) -> Result<String, Error> {
+    /// Fills the text; `None` where an optional placeholder has no value.
+    pub(super) fn fill(&self, text: &Text, values: &Values<'_>) -> Result<Option<String>, Outcome> {
+        let message = values.message;
         match text {
-            Text::Plain(text) => Ok(text.clone()),
-            Text::Template(placed) => self.environment.get_template(&placed.key)?.render(context),
+            Text::Plain(text) => Ok(Some(text.clone())),
+            Text::Field(field) => {
+                let value = match field.root {
+                    "phone" => Some(message.phone.as_str()),
+                    "content" => Some(message.content.as_str()),
+                    "reference" => Some(values.reference),
+                    _ => self.sender(message),
+                };
+                match value {
+                    None if !field.is_optional => Err(missing_sender(&field.key)),
+                    value => Ok(value.map(str::to_owned)),
+                }
+            }
+            Text::Template(template) => {
+                let context = values.context.get_or_init(|| {
+                    let params = self.reads_params.then(|| columns(message));
+                    self.context(
+                        [message.phone.as_str(), &message.content, values.reference],
+                        self.sender(message),
+                        params,
+                        values.since,
+                    )
+                });
+                match self.render(template, context) {
+                    Ok(text) => Ok(Some(text)),
+                    Err(error) if is_omitted(&error) => Ok(None),
+                    Err(error) => Err(self.failure(template, message, &error)),
+                }
+            }
         }
     }
 
-    fn failed(&self, text: &Text, message: &Message, error: &Error) -> Outcome {
-        let Text::Template(placed) = text else {
-            return rejected("the request cannot be made".to_owned());
-        };
-        let key = &placed.key;
-        let missing = |column: &&String| {
-            message
-                .params
-                .get(*column)
-                .is_none_or(serde_json::Value::is_null)
+    pub(super) fn fill_required(
+        &self,
+        text: &Text,
+        values: &Values<'_>,
+    ) -> Result<String, Outcome> {
+        let filled = self.fill(text, values)?;
+        filled.ok_or_else(|| rejected("an optional value is missing".to_owned()))
+    }
+
+    /// Fills a text that is the same for all messages, or any text with the values of a trial.
+    pub(super) fn constant(
+        &self,
+        section: &Section<'_>,
+        key: &str,
+        text: &Text,
+    ) -> Result<String, ProviderError> {
+        match text {
+            Text::Plain(text) => Ok(text.clone()),
+            Text::Field(_) => Ok(String::new()),
+            Text::Template(template) => {
+                let is_lookup = template.key.starts_with("lookup.");
+                self.render(template, &self.trial(Some("sender"), is_lookup))
+                    .map_err(|error| section.invalid(key, described(&error)))
+            }
+        }
+    }
+
+    fn render(&self, template: &Template, context: &Value) -> Result<String, Error> {
+        self.environment
+            .get_template(&template.key)?
+            .render(context)
+    }
+
+    fn failure(&self, template: &Template, message: &Message, error: &Error) -> Outcome {
+        let key = &template.key;
+        let is_missing = |column: &&String| {
+            let value = message.params.get(*column);
+            value.is_none_or(Json::is_null)
         };
         if error.kind() != ErrorKind::UndefinedError {
             return rejected(format!("`{key}` cannot be filled: {}", error.kind()));
         }
-        if let Some(column) = placed.columns.iter().find(missing) {
+        if let Some(column) = template.columns.iter().find(is_missing) {
             return rejected(format!(
                 "`{key}` needs column `{column}`, which the message lacks"
             ));
         }
-        if placed.roots.contains("from") && message.from.is_none() && self.default_from.is_none() {
-            let reason = format!(
-                "`{key}` needs a sender, and neither the campaign nor the provider has one"
-            );
-            return Outcome::AccountError {
-                failure: Failure::new(Class::Account, reason),
-                listed: true,
-            };
+        if template.roots.contains("from") && self.sender(message).is_none() {
+            return missing_sender(key);
         }
         rejected(format!("`{key}` needs a column that the message lacks"))
     }
 }
 
-pub(super) fn rejected(reason: String) -> Outcome {
-    Outcome::Rejected(Failure::new(Class::Content, reason))
+fn missing_sender(key: &str) -> Outcome {
+    account_error(format!(
+        "`{key}` needs a sender, and neither the campaign nor the provider has one"
+    ))
 }
 
-/// Wrong whatever the values are.
+/// The name in a text like `{{ from }}` or `{{ from | optional }}`, and whether it is optional.
+fn single_placeholder(source: &str) -> Option<(&str, bool)> {
+    let inner = source.strip_prefix("{{")?.strip_suffix("}}")?.trim();
+    let (name, is_optional) = match inner.split_once('|') {
+        Some((name, filter)) if filter.trim() == "optional" => (name.trim(), true),
+        Some(_) => return None,
+        None => (inner, false),
+    };
+    let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '.';
+    name.chars().all(is_name).then_some((name, is_optional))
+}
+
+/// Wrong with any values.
 fn is_certain(kind: ErrorKind) -> bool {
     matches!(
         kind,
@@ -317,7 +461,11 @@ fn is_certain(kind: ErrorKind) -> bool {
     )
 }
 
-/// The details of other kinds may repeat values.
+fn is_omitted(error: &Error) -> bool {
+    error.detail() == Some(OMITTED)
+}
+
+/// Without details that may repeat values.
 fn described(error: &Error) -> String {
     match error.detail() {
         Some(detail) if is_certain(error.kind()) => format!("{}: {detail}", error.kind()),
@@ -333,38 +481,40 @@ fn base64(text: &str) -> String {
     base64::engine::general_purpose::STANDARD.encode(text)
 }
 
-/// Big-endian, as SMS centres have it.
+/// UTF-16 in big-endian order, as SMS centres expect it.
 fn utf16_hex(text: &str) -> String {
     let bytes: Vec<u8> = text.encode_utf16().flat_map(u16::to_be_bytes).collect();
-    crate::provider::sign::hex(&bytes)
+    hex::encode(bytes)
 }
 
-/// Everything but unreserved characters is encoded. A dot segment cannot be: it would change the path.
-fn percent_encoded(text: &str) -> Result<String, Error> {
-    use fmt::Write as _;
+/// Leaves the whole text out where `value` is undefined and `condition` holds.
+fn optional(value: Value, condition: Option<bool>) -> Result<Value, Error> {
+    if value.is_undefined() && condition.unwrap_or(true) {
+        return Err(Error::new(ErrorKind::UndefinedError, OMITTED));
+    }
+    Ok(value)
+}
+
+/// A dot segment cannot be encoded: it would change the path.
+fn encoded(text: &str) -> Result<String, Error> {
     if matches!(text, "." | "..") {
         return Err(Error::new(
             ErrorKind::InvalidOperation,
             "a dot segment in a url",
         ));
     }
-    let mut out = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-            out.push(char::from(byte));
-        } else {
-            write!(out, "%{byte:02X}")?;
-        }
-    }
-    Ok(out)
+    Ok(percent_encoded(text))
 }
 
-/// Imported columns are texts; what another program wrote into the row may be anything.
-fn column_value(value: &serde_json::Value) -> Value {
-    match value {
-        serde_json::Value::String(text) => Value::from(text.as_str()),
-        other => Value::from(other.to_string()),
-    }
+fn columns(message: &Message) -> Value {
+    let columns = message.params.iter().filter(|(_, value)| !value.is_null());
+    Value::from_pairs(columns.map(|(column, value)| {
+        let value = match value {
+            Json::String(text) => Value::from(text.as_str()),
+            other => Value::from(other.to_string()),
+        };
+        (column.as_str(), value)
+    }))
 }
 
 /// Has every column.

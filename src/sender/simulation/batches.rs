@@ -6,13 +6,13 @@ use std::time::Duration;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-use super::world::{Faults, World};
+use super::provider::{Faults, SimProvider};
 use super::{LONGEST, Simulation};
 use crate::sender::Ended;
 
-fn world(seed: u64, per_call__: usize, faults: Faults) -> World {
-    let mut world = World::new(seed, faults);
-    world.per_call__ = per_call__;
+fn world(seed: u64, max_batch: usize, faults: Faults) -> SimProvider {
+    let mut world = SimProvider::new(seed, faults);
+    world.max_batch = max_batch;
     world
 }
 
@@ -26,8 +26,7 @@ fn some_of_everything() -> Faults {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whatever_goes_wrong_every_message_of_a_call_ends_in_one_place_and_nobody_is_texted_twice()
-{
+async fn batches_send_no_message_twice_under_any_fault() {
     for seed in 0..12 {
         let mut random = StdRng::seed_from_u64(seed);
         let kills = random.random_range(0..4);
@@ -64,7 +63,7 @@ async fn whatever_goes_wrong_every_message_of_a_call_ends_in_one_place_and_nobod
 }
 
 #[tokio::test(start_paused = true)]
-async fn several_workers_fill_calls_within_one_limit() {
+async fn workers_fill_batches_within_one_limit() {
     for seed in 0..4 {
         let world = world(seed, 50, Faults::default());
         let simulation = Simulation::new(world, "800/s", 3_000).await;
@@ -81,7 +80,7 @@ async fn several_workers_fill_calls_within_one_limit() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn calls_use_at_least_95_percent_of_a_limit_in_few_requests() {
+async fn batches_use_95_percent_of_a_limit_in_few_requests() {
     for (rate, count, most) in [
         ("20/s", 200, 1),
         ("100/s", 1_000, 2),
@@ -105,7 +104,7 @@ async fn calls_use_at_least_95_percent_of_a_limit_in_few_requests() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_a_limit_calls_are_as_full_as_they_can_be() {
+async fn batches_are_full_without_a_limit() {
     let simulation = Simulation::new(world(2, 100, Faults::default()), "", 20_000).await;
     simulation.work(None).await;
     assert_eq!(simulation.check().await.sent, 20_000);
@@ -114,7 +113,7 @@ async fn without_a_limit_calls_are_as_full_as_they_can_be() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_outage_burns_no_attempts_of_any_message_of_a_call() {
+async fn outage_costs_no_attempts_of_batched_messages() {
     let mut world = world(3, 100, Faults::default());
     world.outage = Some((Duration::from_secs(1), Duration::from_secs(3_600)));
     let mut simulation = Simulation::new(world, "1000/s", 3_000).await;
@@ -133,7 +132,7 @@ async fn an_outage_burns_no_attempts_of_any_message_of_a_call() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_is_turned_down_as_a_whole_fails_nobody_who_is_good() {
+async fn rejected_batch_fails_only_the_bad_message() {
     let faults = Faults {
         rejected: 0.2,
         ..Faults::default()
@@ -151,7 +150,7 @@ async fn a_call_that_is_turned_down_as_a_whole_fails_nobody_who_is_good() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_wrong_with_all_shows_before_more_than_a_slotful_is_burnt() {
+async fn unproven_campaign_sends_few_messages_at_once() {
     let faults = Faults {
         one_rejected: 1.0,
         ..Faults::default()
@@ -164,7 +163,7 @@ async fn what_is_wrong_with_all_shows_before_more_than_a_slotful_is_burnt() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refused_account_stops_a_campaign_of_calls_with_every_row_kept() {
+async fn refused_account_stops_a_campaign_of_batches() {
     let faults = Faults {
         refused: 1.0,
         ..Faults::default()
@@ -177,7 +176,7 @@ async fn a_refused_account_stops_a_campaign_of_calls_with_every_row_kept() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_run_of_calls_may_be_limited_to_some_messages() {
+async fn run_of_batches_ends_at_its_message_limit() {
     for limit in [1, 30, 333] {
         let mut simulation = Simulation::new(world(7, 100, Faults::default()), "", 1_000).await;
         simulation.settings.limit = Some(limit);

@@ -37,7 +37,7 @@ pub(in crate::sender) struct History {
     /// So many starts in any window of this length.
     pub(in crate::sender) limits: Vec<(usize, Duration)>,
     /// The provider wanted nothing to be started from then until then.
-    pub(in crate::sender) silences: Vec<(Duration, Duration)>,
+    pub(in crate::sender) quiet_periods: Vec<(Duration, Duration)>,
     /// No lease is trusted for longer; who takes over waits for as long.
     pub(in crate::sender) lease: Duration,
 }
@@ -53,11 +53,11 @@ impl History {
         for (limit, window) in &self.limits {
             windows(&starts, *limit, *window, &mut faults);
         }
-        for (from, until) in &self.silences {
+        for (from, until) in &self.quiet_periods {
             let early = starts
                 .iter()
                 .filter(|one| (*from..*until).contains(&one.at));
-            faults.extend(early.map(|one| format!("{} started in a silence", one.sms_id)));
+            faults.extend(early.map(|one| format!("{} started in a quiet period", one.sms_id)));
         }
         faults
     }
@@ -162,18 +162,18 @@ mod tests {
             places: (1..=3).map(|id| (format!("+{id}"), Place::Sent)).collect(),
             imported: (1..=3).map(|id| format!("+{id}")).collect(),
             limits: vec![(2, SECOND)],
-            silences: vec![(SECOND / 10, SECOND / 4)],
+            quiet_periods: vec![(SECOND / 10, SECOND / 4)],
             lease: SECOND * 5,
         }
     }
 
     #[test]
-    fn a_good_history_has_no_faults() {
+    fn valid_history_has_no_faults() {
         assert_eq!(good().faults(), Vec::<String>::new());
     }
 
     #[test]
-    fn every_bad_history_is_told_from_a_good_one() {
+    fn every_invalid_history_is_detected() {
         type Spoil = fn(&mut History);
         let bad: [(&str, Spoil); 13] = [
             ("claim 1 of 2 was started twice", |it| {
@@ -208,8 +208,8 @@ mod tests {
             ("more than 2 in 1s from 500ms", |it| {
                 it.starts[3].at = SECOND * 149 / 100;
             }),
-            ("2 started in a silence", |it| {
-                it.silences.push((SECOND / 2, SECOND));
+            ("2 started in a quiet period", |it| {
+                it.quiet_periods.push((SECOND / 2, SECOND));
             }),
         ];
         for (expected, spoil) in bad {

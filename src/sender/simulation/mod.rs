@@ -2,13 +2,13 @@
 //! outages and crashes, and what must hold after each of them.
 
 mod batches;
-mod hands;
+mod faults;
 mod history;
+mod provider;
 mod tests;
 mod turns;
 mod windows;
 mod workers;
-mod world;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -30,8 +30,8 @@ use crate::store::{Access, Batch, NewCampaign, Store};
 
 use history::{History, Place};
 
-pub(super) use hands::{Hands, Weather};
-pub(super) use world::World;
+pub(super) use faults::{DbFaults, SimClock};
+pub(super) use provider::SimProvider;
 
 /// Far enough in the future that nothing the database dates by itself is due later.
 const START: Timestamp = Timestamp::from_millis(4_000_000_000_000);
@@ -39,21 +39,21 @@ const START: Timestamp = Timestamp::from_millis(4_000_000_000_000);
 const LONGEST: Duration = Duration::from_secs(7 * 86_400);
 
 /// A worker, how long it lives, and what is wrong with its host.
-struct Hired {
+struct WorkerSpec {
     /// It is killed after so long; without, it works until it ends.
     life: Option<Duration>,
     stopped: watch::Receiver<bool>,
     /// Where nobody holds it, nobody can stop the worker, which is as good as being stopped.
     _stop: watch::Sender<bool>,
-    hands: Hands,
-    weather: Arc<Weather>,
+    clock: SimClock,
+    db_faults: Arc<DbFaults>,
     settings: Settings,
     rate: Rates,
 }
 
 /// A campaign, its database, and who sends it.
 struct Simulation {
-    world: Arc<World>,
+    world: Arc<SimProvider>,
     store: Store,
     campaign_id: i64,
     count: usize,
@@ -63,7 +63,7 @@ struct Simulation {
 }
 
 impl Simulation {
-    async fn new(world: World, rate: &str, count: usize) -> Self {
+    async fn new(world: SimProvider, rate: &str, count: usize) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let url = format!("sqlite://{}", folder.path().join("queue.db").display());
         let store = Store::open(&url, Access::Create).await.expect("a database");
@@ -120,14 +120,14 @@ impl Simulation {
     }
 
     /// A worker as good as any.
-    fn worker(&self) -> Hired {
+    fn worker(&self) -> WorkerSpec {
         let (stop, stopped) = watch::channel(false);
-        Hired {
+        WorkerSpec {
             life: None,
             stopped,
             _stop: stop,
-            hands: Hands::right(self.world.began),
-            weather: Arc::default(),
+            clock: SimClock::right(self.world.began),
+            db_faults: Arc::default(),
             settings: self.settings.clone(),
             rate: self.rate.clone(),
         }
@@ -135,35 +135,41 @@ impl Simulation {
 
     /// Runs a worker for `life`, then kills it; without, until it ends.
     async fn work(&self, life: Option<Duration>) -> Option<Summary> {
-        self.work_as(Hired {
+        self.work_as(WorkerSpec {
             life,
             ..self.worker()
         })
         .await
     }
 
-    async fn work_as(&self, hired: Hired) -> Option<Summary> {
-        let ended = self.try_work_as(hired).await?;
+    async fn work_as(&self, worker: WorkerSpec) -> Option<Summary> {
+        let ended = self.try_work_as(worker).await?;
         Some(ended.expect("a run that ends well"))
     }
 
-    async fn try_work_as(&self, hired: Hired) -> Option<Result<Summary, SendError>> {
-        let provider = self.provider(&hired.rate);
+    async fn try_work_as(&self, worker: WorkerSpec) -> Option<Result<Summary, SendError>> {
+        let provider = self.provider(&worker.rate);
         let providers = BTreeMap::from([("world".to_owned(), provider)]);
         let transport = Transport::Simulated(Arc::clone(&self.world));
         let transports = BTreeMap::from([("world".to_owned(), transport)]);
-        let sender = Sender::new(self.store.clone(), providers, hired.settings);
+        let sender = Sender::new(self.store.clone(), providers, worker.settings);
         let mut database = Database::new(self.store.clone());
-        database.weather = hired.weather;
+        database.faults = worker.db_faults;
         let progress = Arc::new(Progress::default());
         let run = async {
-            let clock = Arc::new(Clock::simulated(hired.hands).await?);
+            let clock = Arc::new(Clock::simulated(worker.clock).await?);
             sender
-                .run_with(transports, (database, clock), hired.stopped, progress, None)
+                .run_with(
+                    transports,
+                    (database, clock),
+                    worker.stopped,
+                    progress,
+                    None,
+                )
                 .await
         };
-        let ended = tokio::time::timeout(hired.life.unwrap_or(LONGEST), run).await;
-        assert!(ended.is_ok() || hired.life.is_some(), "a run must end");
+        let ended = tokio::time::timeout(worker.life.unwrap_or(LONGEST), run).await;
+        assert!(ended.is_ok() || worker.life.is_some(), "a run must end");
         ended.ok()
     }
 
@@ -174,9 +180,9 @@ impl Simulation {
             format!("rate = '{rate}'")
         };
         let stanza = format!(
-            "kind = 'sandbox'\nurl = 'http://world.invalid/'\nper_call = {}\n\
+            "kind = 'sandbox'\nurl = 'http://world.invalid/'\nbatch = {{ per_call = {} }}\n\
              honours_reference = {}\n{limit}",
-            self.world.per_call__, self.world.honours_reference
+            self.world.max_batch, self.world.honours_reference
         );
         let stanza: toml::Table = toml::from_str(&stanza).expect("a stanza");
         Provider::from_stanza("world", &stanza, &|_| None).expect("a provider")
@@ -219,7 +225,7 @@ impl Simulation {
     }
 
     async fn history(&self, totals: Totals) -> History {
-        let (starts, silences) = self.world.history();
+        let (starts, quiet_periods) = self.world.history();
         let imported: BTreeSet<String> = (0..self.count).map(|number| row(number).phone).collect();
         let mut places = Vec::new();
         let walk = self.store.failures(&[self.campaign_id]).await;
@@ -255,7 +261,7 @@ impl Simulation {
             limits: limits
                 .map(|rate| (rate.limit.get() as usize, rate.window))
                 .collect(),
-            silences,
+            quiet_periods,
             lease: self.settings.sender.lease,
         }
     }

@@ -10,14 +10,14 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::super::{Ended, SendError, Sender};
-use super::world::{Faults, World};
-use super::{Hired, LONGEST, START, Simulation};
+use super::provider::{Faults, SimProvider};
+use super::{LONGEST, START, Simulation, WorkerSpec};
 use crate::store::CampaignStatus;
 
 #[tokio::test(start_paused = true)]
-async fn whatever_goes_wrong_every_message_ends_in_one_place_and_nobody_is_texted_twice() {
+async fn no_message_is_lost_or_sent_twice_under_any_fault() {
     for seed in 0..12 {
-        let mut world = World::new(seed, Faults::some_of_everything());
+        let mut world = SimProvider::new(seed, Faults::some_of_everything());
         if seed % 2 == 0 {
             // Who was in doubt and is then rejected stays unknown: leave that to the other half.
             world.honours_reference = true;
@@ -41,9 +41,9 @@ async fn whatever_goes_wrong_every_message_ends_in_one_place_and_nobody_is_texte
 }
 
 #[tokio::test(start_paused = true)]
-async fn several_workers_share_one_limit_and_never_one_message() {
+async fn workers_share_a_limit_and_no_message() {
     for seed in 0..4 {
-        let world = World::new(seed, Faults::default());
+        let world = SimProvider::new(seed, Faults::default());
         let simulation = Simulation::new(world, "40/s", 300).await;
         tokio::join!(
             simulation.work(None),
@@ -57,9 +57,9 @@ async fn several_workers_share_one_limit_and_never_one_message() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_limit_is_kept_across_restarts_and_nearly_all_of_it_is_used() {
+async fn limit_is_kept_and_used_across_restarts() {
     for rate in ["50/s", "7/s", "120/min", "3/2s"] {
-        let world = World::new(1, Faults::default());
+        let world = SimProvider::new(1, Faults::default());
         let simulation = Simulation::new(world, rate, 200).await;
         simulation.work(Some(Duration::from_millis(1_234))).await;
         let restarted = Instant::now();
@@ -77,8 +77,8 @@ async fn a_limit_is_kept_across_restarts_and_nearly_all_of_it_is_used() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_outage_of_any_length_burns_no_attempts() {
-    let mut world = World::new(3, Faults::default());
+async fn outage_of_any_length_costs_no_attempts() {
+    let mut world = SimProvider::new(3, Faults::default());
     let hours = Duration::from_secs(20 * 3_600);
     world.outage = Some((Duration::from_secs(1), hours));
     let mut simulation = Simulation::new(world, "20/s", 100).await;
@@ -104,8 +104,8 @@ async fn an_outage_of_any_length_burns_no_attempts() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_provider_that_is_away_too_long_stops_the_campaign_with_every_row_kept() {
-    let mut world = World::new(4, Faults::default());
+async fn long_outage_stops_the_campaign_and_keeps_its_messages() {
+    let mut world = SimProvider::new(4, Faults::default());
     world.outage = Some((Duration::ZERO, LONGEST));
     let simulation = Simulation::new(world, "", 50).await;
     let summary = simulation.work(None).await.expect("it ends");
@@ -115,12 +115,12 @@ async fn a_provider_that_is_away_too_long_stops_the_campaign_with_every_row_kept
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refused_account_stops_the_campaign_with_every_row_kept() {
+async fn refused_account_stops_the_campaign() {
     let faults = Faults {
         refused: 1.0,
         ..Faults::default()
     };
-    let simulation = Simulation::new(World::new(5, faults), "", 50).await;
+    let simulation = Simulation::new(SimProvider::new(5, faults), "", 50).await;
     let summary = simulation.work(None).await.expect("it ends");
     let totals = simulation.check().await;
     let Ended::Halted(why) = summary.ended else {
@@ -137,12 +137,12 @@ async fn a_refused_account_stops_the_campaign_with_every_row_kept() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_of_bad_numbers_pauses_itself() {
+async fn campaign_of_rejected_numbers_is_paused() {
     let faults = Faults {
         rejected: 0.9,
         ..Faults::default()
     };
-    let simulation = Simulation::new(World::new(6, faults), "", 1_000).await;
+    let simulation = Simulation::new(SimProvider::new(6, faults), "", 1_000).await;
     let summary = simulation.work(None).await.expect("it ends");
     let totals = simulation.check().await;
     assert!(matches!(summary.ended, Ended::Halted(_)), "{summary:?}");
@@ -150,8 +150,8 @@ async fn a_list_of_bad_numbers_pauses_itself() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn too_fast_is_met_with_less() {
-    let mut world = World::new(7, Faults::default());
+async fn throttled_provider_is_slowed_down() {
+    let mut world = SimProvider::new(7, Faults::default());
     world.faults.throttled = 0.03;
     let simulation = Simulation::new(world, "50/s", 300).await;
     let summary = simulation.work(None).await.expect("it ends");
@@ -169,11 +169,11 @@ async fn too_fast_is_met_with_less() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stop_settles_what_runs_and_releases_the_rest() {
-    let world = World::new(8, Faults::default());
+async fn stop_settles_running_requests_and_releases_others() {
+    let world = SimProvider::new(8, Faults::default());
     let simulation = Simulation::new(world, "100/s", 400).await;
     let (stop, stopped) = watch::channel(false);
-    let run = simulation.work_as(Hired {
+    let run = simulation.work_as(WorkerSpec {
         stopped,
         ..simulation.worker()
     });
@@ -191,8 +191,8 @@ async fn a_stop_settles_what_runs_and_releases_the_rest() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_too_late_is_not_sent() {
-    let world = World::new(9, Faults::default());
+async fn expired_messages_are_not_sent() {
+    let world = SimProvider::new(9, Faults::default());
     let mut simulation = Simulation::new(world, "10/s", 0).await;
     simulation.count = 100;
     simulation
@@ -205,8 +205,8 @@ async fn what_is_too_late_is_not_sent() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_run_may_be_limited_to_some_messages() {
-    let mut simulation = Simulation::new(World::new(10, Faults::default()), "", 100).await;
+async fn run_ends_at_its_message_limit() {
+    let mut simulation = Simulation::new(SimProvider::new(10, Faults::default()), "", 100).await;
     simulation.settings.limit = Some(30);
     let summary = simulation.work(None).await.expect("it ends");
     assert_eq!((summary.ended, summary.sent), (Ended::Limit, 30));
@@ -214,8 +214,8 @@ async fn a_run_may_be_limited_to_some_messages() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_campaign_without_a_provider_is_refused_before_anything_starts() {
-    let mut simulation = Simulation::new(World::new(11, Faults::default()), "", 10).await;
+async fn campaign_without_provider_is_an_error() {
+    let mut simulation = Simulation::new(SimProvider::new(11, Faults::default()), "", 10).await;
     simulation.settings.default_provider = None;
     let sender = Sender::new(
         simulation.store.clone(),

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::world::{Faults, World};
-use super::{Hired, START, Simulation};
+use super::provider::{Faults, SimProvider};
+use super::{START, Simulation, WorkerSpec};
 use crate::sms::Timestamp;
 use crate::store::{CampaignChange, NewCampaign};
 
@@ -48,11 +48,11 @@ fn last(starts: &[Duration]) -> Duration {
 
 /// How long the world's own campaign, number 2 with so many messages, takes at its rate.
 async fn crowd(rate: &str, count: usize) -> Simulation {
-    Simulation::new(World::new(20, Faults::default()), rate, count).await
+    Simulation::new(SimProvider::new(20, Faults::default()), rate, count).await
 }
 
 #[tokio::test(start_paused = true)]
-async fn thousands_of_one_campaign_do_not_hold_up_ten_of_another() {
+async fn large_campaign_does_not_delay_a_small_one() {
     for workers in 1..=3 {
         let simulation = crowd("100/s", 2_000).await;
         let few = campaign(&simulation, named("few"), 10, START).await;
@@ -67,7 +67,7 @@ async fn thousands_of_one_campaign_do_not_hold_up_ten_of_another() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_waits_for_its_hour_holds_up_nobody() {
+async fn scheduled_messages_delay_no_others() {
     let simulation = crowd("100/s", 500).await;
     let due_at = START.plus(HOUR);
     let first = NewCampaign {
@@ -86,7 +86,7 @@ async fn what_waits_for_its_hour_holds_up_nobody() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_has_priority_goes_first() {
+async fn higher_priority_is_sent_first() {
     let simulation = crowd("100/s", 1_000).await;
     let urgent = NewCampaign {
         priority: 1,
@@ -103,7 +103,7 @@ async fn who_has_priority_goes_first() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_campaign_at_its_own_limit_holds_up_nobody() {
+async fn campaign_at_its_own_limit_delays_no_other() {
     for priority in [-1, 0, 1] {
         let simulation = crowd("", 2_000).await;
         let slow = NewCampaign {
@@ -148,10 +148,10 @@ async fn exhausted_campaign_delays_no_other_and_is_widened_at_once() {
         limit("").await;
         other
     };
-    let mut hired = simulation.worker();
-    hired.settings.follow = true;
-    hired.life = Some(SECOND * 40);
-    let (_, other) = tokio::join!(simulation.work_as(hired), operator);
+    let mut worker = simulation.worker();
+    worker.settings.follow = true;
+    worker.life = Some(SECOND * 40);
+    let (_, other) = tokio::join!(simulation.work_as(worker), operator);
     let others = starts(&simulation, other);
     assert_eq!(others.len(), 5);
     assert!(last(&others) < SECOND * 12, "{others:?}");
@@ -164,10 +164,10 @@ async fn exhausted_campaign_delays_no_other_and_is_widened_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn several_workers_share_the_turns_too() {
+async fn workers_share_the_turns() {
     let simulation = crowd("200/s", 1_000).await;
     let equal = campaign(&simulation, named("equal"), 1_000, START).await;
-    let one = Hired {
+    let one = WorkerSpec {
         rate: simulation.rate.clone(),
         ..simulation.worker()
     };

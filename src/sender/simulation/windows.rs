@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use jiff::tz::TimeZoneDatabase;
 
-use super::world::{Faults, World};
-use super::{Hands, Hired, START, Simulation};
+use super::provider::{Faults, SimProvider};
+use super::{START, SimClock, Simulation, WorkerSpec};
 use crate::sender::Ended;
 use crate::sms::{NewSms, Timestamp};
 use crate::store::{Batch, CampaignChange, NewCampaign, WindowChange};
@@ -29,17 +29,17 @@ async fn set_window(simulation: &Simulation, campaign_id: i64, window: &str) {
 
 /// A world with messages in a campaign that keeps hours.
 async fn keeping(window: &str, rate: &str, count: usize) -> Simulation {
-    let simulation = Simulation::new(World::new(1, Faults::default()), rate, count).await;
+    let simulation = Simulation::new(SimProvider::new(1, Faults::default()), rate, count).await;
     set_window(&simulation, simulation.campaign_id, window).await;
     simulation
 }
 
 /// A worker under a database clock that is so many milliseconds ahead from a moment on.
-fn corrected(simulation: &Simulation, at: Duration, by: i64) -> Hired {
-    Hired {
-        hands: Hands {
+fn corrected(simulation: &Simulation, at: Duration, by: i64) -> WorkerSpec {
+    WorkerSpec {
+        clock: SimClock {
             set: Some((at, by)),
-            ..Hands::right(simulation.world.began)
+            ..SimClock::right(simulation.world.began)
         },
         ..simulation.worker()
     }
@@ -62,7 +62,7 @@ fn assert_within(starts: &[u128], from: u128, until: u128) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_starts_outside_the_window_whoever_sends_and_however_often_they_are_killed() {
+async fn nothing_starts_outside_the_window_across_kills() {
     let simulation = keeping("07:07-07:08 daily UTC", "5/s", 600).await;
     for life in [15_000, 25_000, 2_000, 61_000] {
         tokio::join!(
@@ -79,7 +79,7 @@ async fn nothing_starts_outside_the_window_whoever_sends_and_however_often_they_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_clock_that_is_corrected_moves_the_window_with_it() {
+async fn corrected_clock_moves_the_window() {
     // The correction is known well before the window opens or closes.
     for (at, by, opens, closes) in [
         (25, 15_000, 20_000, 65_000),
@@ -87,11 +87,11 @@ async fn a_clock_that_is_corrected_moves_the_window_with_it() {
         (3, -15_000, 35_000, 95_000),
     ] {
         let simulation = keeping("07:07-07:08 daily UTC", "5/s", 600).await;
-        let hired = || Hired {
+        let worker = || WorkerSpec {
             life: Some(SECOND * 120),
             ..corrected(&simulation, SECOND * at, by)
         };
-        tokio::join!(simulation.work_as(hired()), simulation.work_as(hired()));
+        tokio::join!(simulation.work_as(worker()), simulation.work_as(worker()));
         let starts = starts(&simulation);
         // A worker learns of it at a heartbeat.
         let learns = 10_000;
@@ -114,11 +114,11 @@ async fn switched(window: &str, began: &str, zone: &str, life: Duration) -> Vec<
     let simulation = keeping(window, "1/5s", 1_000).await;
     let began: jiff::Timestamp = began.parse().expect("an instant");
     let by = began.as_millisecond() - START.as_millis();
-    let hired = Hired {
+    let worker = WorkerSpec {
         life: Some(life),
         ..corrected(&simulation, Duration::ZERO, by)
     };
-    simulation.work_as(hired).await;
+    simulation.work_as(worker).await;
     let zone = TimeZoneDatabase::bundled().get(zone).expect("a zone");
     let told = |at: u128| {
         let millis = START.as_millis() + by + i64::try_from(at).expect("small");
@@ -134,7 +134,7 @@ async fn switched(window: &str, began: &str, zone: &str, life: Duration) -> Vec<
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_hour_that_comes_twice_is_used_twice() {
+async fn repeated_hour_is_used_twice() {
     // Berlin goes from 03:00 back to 02:00 at 01:00 UTC.
     let began = "2096-10-27T23:59:30Z";
     let window = "02:00-02:02 daily Europe/Berlin";
@@ -144,7 +144,7 @@ async fn an_hour_that_comes_twice_is_used_twice() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_hour_that_is_skipped_opens_when_the_next_begins() {
+async fn skipped_hour_opens_with_the_next() {
     // Berlin goes from 02:00 to 03:00 at 01:00 UTC.
     let began = "2097-03-31T00:59:30Z";
     let window = "02:30-03:02 daily Europe/Berlin";
@@ -153,7 +153,7 @@ async fn an_hour_that_is_skipped_opens_when_the_next_begins() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_does_not_want_to_wait_ends_and_says_until_when() {
+async fn run_without_waiting_ends_and_names_the_opening() {
     let mut simulation = keeping("09:00-20:00 daily Europe/Berlin", "", 10).await;
     set_window(&simulation, simulation.campaign_id, "12:00-20:00 daily UTC").await;
     simulation.settings.wait = false;
@@ -188,7 +188,7 @@ async fn who_does_not_want_to_wait_ends_and_says_until_when() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_window_that_is_changed_counts_from_then_on() {
+async fn changed_window_applies_at_once() {
     let simulation = keeping("07:00-20:00 daily UTC", "10/s", 1_000).await;
     let worker = simulation.work(Some(SECOND * 40));
     let operator = async {
@@ -246,8 +246,8 @@ async fn import_rows(simulation: &Simulation, rows: Vec<NewSms>, window: Option<
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_waits_for_their_own_hour_holds_up_nobody() {
-    let window = "07:00-07:30 daily row UTC";
+async fn closed_window_of_a_recipient_delays_no_other() {
+    let window = "07:00-07:30 daily column UTC";
     // Nobody told the import of the window, so that the worker itself finds out who has to wait.
     for known in [None, Some(window)] {
         let simulation = keeping(window, "50/s", 0).await;
@@ -290,7 +290,7 @@ fn assert_capped(simulation: &Simulation, caps: &[(usize, Duration)], delivered:
     }
 }
 
-async fn capped(world: World, caps: &str, phones: usize, count: usize) -> Simulation {
+async fn capped(world: SimProvider, caps: &str, phones: usize, count: usize) -> Simulation {
     let mut simulation = Simulation::new(world, "40/s", 0).await;
     simulation.settings.sender.max_per_recipient = caps.parse().expect("rates");
     let rows = (0..count).map(|number| to_one_of(phones, number, "{}"));
@@ -299,8 +299,8 @@ async fn capped(world: World, caps: &str, phones: usize, count: usize) -> Simula
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_recipient_gets_more_than_the_cap_whoever_sends() {
-    let simulation = capped(World::new(2, Faults::default()), "2/10s,5/min", 5, 60).await;
+async fn recipient_cap_holds_across_workers() {
+    let simulation = capped(SimProvider::new(2, Faults::default()), "2/10s,5/min", 5, 60).await;
     tokio::join!(
         simulation.work(None),
         simulation.work(None),
@@ -315,9 +315,9 @@ async fn no_recipient_gets_more_than_the_cap_whoever_sends() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cap_is_kept_through_restarts_doubts_and_campaigns() {
+async fn recipient_cap_survives_restarts_and_unknown_outcomes() {
     for seed in 0..4 {
-        let mut world = World::new(seed, Faults::some_of_everything());
+        let mut world = SimProvider::new(seed, Faults::some_of_everything());
         world.honours_reference = true;
         world.faults.rejected = 0.0;
         let mut simulation = capped(world, "1/5s,4/min", 6, 40).await;
@@ -345,21 +345,21 @@ async fn a_cap_is_kept_through_restarts_doubts_and_campaigns() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_clock_that_jumps_fills_every_cap() {
+async fn clock_jump_fills_every_recipient_cap() {
     for by in [3_600_000, -3_600_000] {
-        let simulation = capped(World::new(3, Faults::default()), "2/30s", 3, 12).await;
-        let hired = Hired {
+        let simulation = capped(SimProvider::new(3, Faults::default()), "2/30s", 3, 12).await;
+        let worker = WorkerSpec {
             life: Some(SECOND * 600),
             ..corrected(&simulation, SECOND * 12, by)
         };
-        simulation.work_as(hired).await;
+        simulation.work_as(worker).await;
         assert_capped(&simulation, &[(2, SECOND * 30)], false);
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_is_over_the_cap_holds_up_nobody() {
-    let mut simulation = capped(World::new(4, Faults::default()), "1/hour", 1, 3).await;
+async fn recipient_over_the_cap_delays_no_other() {
+    let mut simulation = capped(SimProvider::new(4, Faults::default()), "1/hour", 1, 3).await;
     simulation.settings.wait = false;
     let rows = (0..100).map(|number| to_one_of(5_000, 100 + number, "{}"));
     import_rows(&simulation, rows.collect(), None).await;

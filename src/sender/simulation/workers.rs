@@ -9,9 +9,9 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use tokio::time::Instant;
 
-use super::hands::Weather;
-use super::world::{Faults, World};
-use super::{Hands, Hired, START, Simulation};
+use super::faults::DbFaults;
+use super::provider::{Faults, SimProvider};
+use super::{START, SimClock, Simulation, WorkerSpec};
 use crate::sender::{Ended, SendError};
 use crate::store::CampaignChange;
 
@@ -25,35 +25,36 @@ fn used(simulation: &Simulation) -> f64 {
 }
 
 /// A worker whose questions to the database take so long there and back.
-fn far(simulation: &Simulation, there: u64, back: u64, drift: i64) -> Hired {
+fn far(simulation: &Simulation, there: u64, back: u64, drift: i64) -> WorkerSpec {
     let way = |ms| Duration::from_millis(ms);
-    Hired {
-        hands: Hands {
+    WorkerSpec {
+        clock: SimClock {
             drift,
             there: way(there),
             back: way(back),
-            ..Hands::right(simulation.world.began)
+            ..SimClock::right(simulation.world.began)
         },
-        weather: Arc::new(Weather {
+        db_faults: Arc::new(DbFaults {
             slow: way(there + back),
-            ..Weather::default()
+            ..DbFaults::default()
         }),
         ..simulation.worker()
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn workers_that_were_told_the_time_differently_keep_every_window() {
+async fn workers_with_different_clocks_keep_every_window() {
     for seed in 0..6 {
-        let simulation = Simulation::new(World::new(seed, Faults::default()), "30/s", 400).await;
+        let simulation =
+            Simulation::new(SimProvider::new(seed, Faults::default()), "30/s", 400).await;
         let mut random = StdRng::seed_from_u64(seed);
         // The one learns the time late, the other early, and both as late and early as can be.
-        let mut hired = |there, back| {
+        let mut worker = |there, back| {
             let drift = random.random_range(-50..=50);
             far(&simulation, there, back, drift)
         };
-        let (late, early, near) = (hired(24, 0), hired(0, 24), hired(0, 0));
-        let near = Hired {
+        let (late, early, near) = (worker(24, 0), worker(0, 24), worker(0, 0));
+        let near = WorkerSpec {
             life: Some(SECOND * 4),
             ..near
         };
@@ -68,13 +69,14 @@ async fn workers_that_were_told_the_time_differently_keep_every_window() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_database_50_ms_away_costs_no_more_than_5_percent() {
+async fn database_50_ms_away_costs_at_most_5_percent() {
     for rate in ["1/s", "50/s", "300/s"] {
         let count = if rate == "1/s" { 60 } else { 1_500 };
-        let mut simulation = Simulation::new(World::new(1, Faults::default()), rate, count).await;
+        let mut simulation =
+            Simulation::new(SimProvider::new(1, Faults::default()), rate, count).await;
         simulation.settings.sender.concurrency = 256;
-        let hired = far(&simulation, 25, 25, 20);
-        simulation.work_as(hired).await;
+        let worker = far(&simulation, 25, 25, 20);
+        simulation.work_as(worker).await;
         simulation.check().await;
         let part = used(&simulation);
         assert!(part >= 0.95, "{rate}: {part}");
@@ -84,7 +86,8 @@ async fn a_database_50_ms_away_costs_no_more_than_5_percent() {
 #[tokio::test(start_paused = true)]
 async fn one_busy_and_one_idle_worker_use_at_least_95_percent() {
     for (rate, count) in [("1/s", 60), ("3000/s", 15_000)] {
-        let mut simulation = Simulation::new(World::new(2, Faults::default()), rate, count).await;
+        let mut simulation =
+            Simulation::new(SimProvider::new(2, Faults::default()), rate, count).await;
         simulation.settings.sender.concurrency = 500;
         let mut idle = simulation.worker();
         // It looks for work in a campaign that has none.
@@ -99,9 +102,9 @@ async fn one_busy_and_one_idle_worker_use_at_least_95_percent() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn two_busy_workers_use_at_least_95_percent_of_what_they_share() {
+async fn two_busy_workers_use_at_least_95_percent() {
     for (rate, count) in [("1/s", 60), ("200/s", 2_000)] {
-        let simulation = Simulation::new(World::new(3, Faults::default()), rate, count).await;
+        let simulation = Simulation::new(SimProvider::new(3, Faults::default()), rate, count).await;
         tokio::join!(simulation.work(None), simulation.work(None));
         simulation.check().await;
         let part = used(&simulation);
@@ -110,8 +113,8 @@ async fn two_busy_workers_use_at_least_95_percent_of_what_they_share() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_silent_worker_was_sending_is_settled_within_two_leases() {
-    let mut world = World::new(4, Faults::default());
+async fn silent_worker_is_reclaimed_within_two_leases() {
+    let mut world = SimProvider::new(4, Faults::default());
     world.latency = SECOND * 60;
     let mut simulation = Simulation::new(world, "", 8).await;
     simulation.settings.sender.lease = SECOND * 5;
@@ -128,18 +131,18 @@ async fn what_a_silent_worker_was_sending_is_settled_within_two_leases() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_started_while_the_database_is_away_and_nothing_is_lost() {
-    let simulation = Simulation::new(World::new(5, Faults::default()), "50/s", 300).await;
+async fn nothing_starts_while_the_database_is_away() {
+    let simulation = Simulation::new(SimProvider::new(5, Faults::default()), "50/s", 300).await;
     let began = simulation.world.began;
     let (from, until) = (SECOND * 2, SECOND * 122);
-    let hired = Hired {
-        weather: Arc::new(Weather {
+    let worker = WorkerSpec {
+        db_faults: Arc::new(DbFaults {
             away: vec![(began + from, began + until)],
-            ..Weather::default()
+            ..DbFaults::default()
         }),
         ..simulation.worker()
     };
-    let summary = simulation.work_as(hired).await.expect("it ends");
+    let summary = simulation.work_as(worker).await.expect("it ends");
     assert_eq!(summary.ended, Ended::Done);
     let totals = simulation.check().await;
     assert_eq!(totals.sent, 300, "{totals:?}");
@@ -151,18 +154,18 @@ async fn nothing_is_started_while_the_database_is_away_and_nothing_is_lost() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_database_that_is_away_when_all_seems_done_is_waited_for() {
+async fn run_waits_for_the_database_before_it_ends() {
     for away_after in [100, 200, 300, 500, 1_000, 1_500] {
-        let simulation = Simulation::new(World::new(6, Faults::default()), "", 10).await;
+        let simulation = Simulation::new(SimProvider::new(6, Faults::default()), "", 10).await;
         let from = simulation.world.began + Duration::from_millis(away_after);
-        let hired = Hired {
-            weather: Arc::new(Weather {
+        let worker = WorkerSpec {
+            db_faults: Arc::new(DbFaults {
                 away: vec![(from, from + SECOND * 300)],
-                ..Weather::default()
+                ..DbFaults::default()
             }),
             ..simulation.worker()
         };
-        let summary = simulation.work_as(hired).await.expect("it ends");
+        let summary = simulation.work_as(worker).await.expect("it ends");
         assert_eq!(summary.ended, Ended::Done, "{away_after}");
         assert_eq!(simulation.check().await.sent, 10);
     }
@@ -170,17 +173,17 @@ async fn a_database_that_is_away_when_all_seems_done_is_waited_for() {
 
 #[tokio::test(start_paused = true)]
 async fn database_that_never_comes_back_loses_no_result() {
-    let simulation = Simulation::new(World::new(7, Faults::default()), "", 100).await;
+    let simulation = Simulation::new(SimProvider::new(7, Faults::default()), "", 100).await;
     let from = simulation.world.began + Duration::from_millis(60);
-    let hired = Hired {
-        weather: Arc::new(Weather {
+    let worker = WorkerSpec {
+        db_faults: Arc::new(DbFaults {
             away: vec![(from, from + SECOND * 86_400)],
-            ..Weather::default()
+            ..DbFaults::default()
         }),
         ..simulation.worker()
     };
     let began = Instant::now();
-    let ended = simulation.try_work_as(hired).await;
+    let ended = simulation.try_work_as(worker).await;
     assert!(matches!(ended, Some(Err(SendError::Store(_)))), "{ended:?}");
     assert!(began.elapsed() >= SECOND * 600);
     simulation.check().await;
@@ -192,13 +195,13 @@ async fn database_that_never_comes_back_loses_no_result() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_round_whose_answer_is_lost_is_neither_lost_nor_done_twice() {
+async fn commit_with_a_lost_answer_is_applied_once() {
     for seed in 0..4 {
-        let world = World::new(seed, Faults::some_of_everything());
+        let world = SimProvider::new(seed, Faults::some_of_everything());
         let mut simulation = Simulation::new(world, "50/s", 200).await;
         simulation.settings.sender.lease = SECOND * 5;
-        let losing = |seed| Hired {
-            weather: Arc::new(Weather::losing(seed, 0.1)),
+        let losing = |seed| WorkerSpec {
+            db_faults: Arc::new(DbFaults::losing(seed, 0.1)),
             ..simulation.worker()
         };
         tokio::join!(
@@ -211,25 +214,26 @@ async fn a_round_whose_answer_is_lost_is_neither_lost_nor_done_twice() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_clock_of_the_database_that_is_set_breaks_no_window() {
+async fn database_clock_that_is_set_breaks_no_window() {
     let large = (0..12).map(|turn| (3_600_000, 2_000 + turn * 9));
     let others = [(-3_600_000, 2_000), (-150, 2_000), (120, 2_000)];
     for (by_ms, at_ms) in large.chain(others) {
-        let mut simulation = Simulation::new(World::new(8, Faults::default()), "20/s", 0).await;
+        let mut simulation =
+            Simulation::new(SimProvider::new(8, Faults::default()), "20/s", 0).await;
         simulation.count = 120;
         // Due by whatever the clock will show.
         let due_at = START.minus(SECOND * 86_400);
         simulation
             .import_into(simulation.campaign_id, 0..120, due_at, None)
             .await;
-        let hired = |there, back| {
-            let mut hired = far(&simulation, there, back, 0);
-            hired.hands.set = Some((Duration::from_millis(at_ms), by_ms));
-            hired
+        let worker = |there, back| {
+            let mut worker = far(&simulation, there, back, 0);
+            worker.clock.set = Some((Duration::from_millis(at_ms), by_ms));
+            worker
         };
         tokio::join!(
-            simulation.work_as(hired(0, 2)),
-            simulation.work_as(hired(1, 0))
+            simulation.work_as(worker(0, 2)),
+            simulation.work_as(worker(1, 0))
         );
         let totals = simulation.check().await;
         assert_eq!(totals.sent, 120, "{by_ms}: {totals:?}");
@@ -243,7 +247,8 @@ async fn a_clock_of_the_database_that_is_set_breaks_no_window() {
 async fn clock_jump_fills_the_limits_though_its_commit_fails() {
     // With this lease the worker asks for the time at 3,334 ms, and its next round fails.
     for from_ms in [3_335, 3_400, 3_500, 3_700, 3_900] {
-        let mut simulation = Simulation::new(World::new(16, Faults::default()), "20/hour", 0).await;
+        let mut simulation =
+            Simulation::new(SimProvider::new(16, Faults::default()), "20/hour", 0).await;
         simulation.settings.sender.lease = SECOND * 5;
         simulation.count = 60;
         let due_at = START.minus(SECOND * 86_400);
@@ -251,19 +256,19 @@ async fn clock_jump_fills_the_limits_though_its_commit_fails() {
             .import_into(simulation.campaign_id, 0..60, due_at, None)
             .await;
         let from = simulation.world.began + Duration::from_millis(from_ms);
-        let hired = Hired {
+        let worker = WorkerSpec {
             life: Some(SECOND * 60),
-            hands: Hands {
+            clock: SimClock {
                 set: Some((SECOND * 2, 3_700_000)),
-                ..Hands::right(simulation.world.began)
+                ..SimClock::right(simulation.world.began)
             },
-            weather: Arc::new(Weather {
+            db_faults: Arc::new(DbFaults {
                 away: vec![(from, from + SECOND)],
-                ..Weather::default()
+                ..DbFaults::default()
             }),
             ..simulation.worker()
         };
-        simulation.work_as(hired).await;
+        simulation.work_as(worker).await;
         simulation.check().await;
         assert_eq!(simulation.world.starts(), 20, "away from {from_ms} ms");
     }
@@ -272,18 +277,18 @@ async fn clock_jump_fills_the_limits_though_its_commit_fails() {
 #[tokio::test(start_paused = true)]
 async fn permits_are_given_back_once_when_the_answer_is_lost() {
     for seed in 0..4 {
-        let world = World::new(seed, Faults::default());
+        let world = SimProvider::new(seed, Faults::default());
         let simulation = Simulation::new(world, "2/s,60/hour", 200).await;
-        let hired = || Hired {
+        let worker = || WorkerSpec {
             life: Some(SECOND * 120),
-            weather: Arc::new(Weather {
+            db_faults: Arc::new(DbFaults {
                 late: Some((Mutex::new(StdRng::seed_from_u64(seed)), 0.3, SECOND / 3)),
                 loses_returns: true,
-                ..Weather::default()
+                ..DbFaults::default()
             }),
             ..simulation.worker()
         };
-        tokio::join!(simulation.work_as(hired()), simulation.work_as(hired()));
+        tokio::join!(simulation.work_as(worker()), simulation.work_as(worker()));
         // No hour has more than its 60.
         simulation.check().await;
         assert!(simulation.world.starts() >= 40);
@@ -291,14 +296,15 @@ async fn permits_are_given_back_once_when_the_answer_is_lost() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_host_that_wakes_up_starts_nothing_before_its_lease_is_renewed() {
+async fn resumed_host_starts_nothing_before_its_lease_is_renewed() {
     for at_ms in [1_000, 1_010, 1_020, 1_030] {
-        let mut simulation = Simulation::new(World::new(13, Faults::default()), "", 400).await;
+        let mut simulation =
+            Simulation::new(SimProvider::new(13, Faults::default()), "", 400).await;
         simulation.settings.sender.lease = SECOND * 5;
         let at = Duration::from_millis(at_ms);
-        let mut hired = far(&simulation, 10, 10, 0);
-        hired.hands.slept = Some((at, SECOND * 20));
-        let summary = simulation.work_as(hired).await.expect("it ends");
+        let mut worker = far(&simulation, 10, 10, 0);
+        worker.clock.slept = Some((at, SECOND * 20));
+        let summary = simulation.work_as(worker).await.expect("it ends");
         assert_eq!((summary.ended, summary.sent), (Ended::Done, 400));
         simulation.check().await;
         // Its timers ring as if it had never slept: for the lease, a third of it after the last time.
@@ -316,12 +322,13 @@ async fn a_host_that_wakes_up_starts_nothing_before_its_lease_is_renewed() {
 #[tokio::test(start_paused = true)]
 async fn stopped_virtual_machine_starts_nothing_before_it_asks() {
     for at_ms in [4_000, 4_050, 4_100, 4_150, 4_200, 4_250] {
-        let mut simulation = Simulation::new(World::new(14, Faults::default()), "", 400).await;
+        let mut simulation =
+            Simulation::new(SimProvider::new(14, Faults::default()), "", 400).await;
         simulation.settings.sender.lease = SECOND * 5;
         let at = Duration::from_millis(at_ms);
-        let mut hired = far(&simulation, 100, 100, 0);
-        hired.hands.paused = Some((at, SECOND * 20));
-        let summary = simulation.work_as(hired).await.expect("it ends");
+        let mut worker = far(&simulation, 100, 100, 0);
+        worker.clock.paused = Some((at, SECOND * 20));
+        let summary = simulation.work_as(worker).await.expect("it ends");
         assert_eq!((summary.ended, summary.sent), (Ended::Done, 400));
         simulation.check().await;
         let (starts, _) = simulation.world.history();
@@ -340,7 +347,7 @@ async fn workers_with_different_leases_leave_each_other_alone() {
             unavailable: 0.4,
             ..Faults::default()
         };
-        let mut simulation = Simulation::new(World::new(seed, faults), "5/s", 300).await;
+        let mut simulation = Simulation::new(SimProvider::new(seed, faults), "5/s", 300).await;
         simulation.settings.sender.lease = SECOND * 5;
         let mut patient = simulation.worker();
         patient.settings.sender.lease = SECOND * 100;
@@ -355,9 +362,10 @@ async fn workers_with_different_leases_leave_each_other_alone() {
 
 #[tokio::test(start_paused = true)]
 async fn used_up_limit_of_a_living_worker_binds_a_new_one() {
-    let mut simulation = Simulation::new(World::new(15, Faults::default()), "5/hour", 60).await;
+    let mut simulation =
+        Simulation::new(SimProvider::new(15, Faults::default()), "5/hour", 60).await;
     simulation.settings.sender.lease = SECOND * 5;
-    let generous = Hired {
+    let generous = WorkerSpec {
         rate: "1000/s".parse().expect("a rate"),
         life: Some(SECOND * 500),
         ..simulation.worker()
@@ -370,9 +378,9 @@ async fn used_up_limit_of_a_living_worker_binds_a_new_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_has_another_limit_makes_the_smallest_hold() {
-    let mut simulation = Simulation::new(World::new(9, Faults::default()), "20/s", 150).await;
-    let generous = Hired {
+async fn smallest_limit_of_all_workers_applies() {
+    let mut simulation = Simulation::new(SimProvider::new(9, Faults::default()), "20/s", 150).await;
+    let generous = WorkerSpec {
         rate: "200/s".parse().expect("a rate"),
         ..simulation.worker()
     };
@@ -386,7 +394,7 @@ async fn who_has_another_limit_makes_the_smallest_hold() {
         .import_into(simulation.campaign_id, numbers, START, None)
         .await;
     let began = simulation.world.began.elapsed();
-    let generous = Hired {
+    let generous = WorkerSpec {
         rate: "200/s,1000/hour".parse().expect("rates"),
         life: Some(SECOND * 60),
         ..simulation.worker()
@@ -399,8 +407,8 @@ async fn who_has_another_limit_makes_the_smallest_hold() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_new_limit_reaches_all_workers_within_seconds() {
-    let simulation = Simulation::new(World::new(10, Faults::default()), "", 4_000).await;
+async fn changed_limit_reaches_all_workers_within_seconds() {
+    let simulation = Simulation::new(SimProvider::new(10, Faults::default()), "", 4_000).await;
     let set = async |rate: &str| {
         let change = CampaignChange {
             rate: Some(rate.parse().expect("a rate")),
@@ -430,8 +438,8 @@ async fn a_new_limit_reaches_all_workers_within_seconds() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn too_fast_for_one_is_too_fast_for_all() {
-    let mut world = World::new(11, Faults::default());
+async fn throttling_of_one_worker_pauses_all() {
+    let mut world = SimProvider::new(11, Faults::default());
     world.faults.throttled = 0.01;
     let simulation = Simulation::new(world, "100/s", 400).await;
     tokio::join!(
@@ -442,13 +450,13 @@ async fn too_fast_for_one_is_too_fast_for_all() {
     // The history has been looked through for starts that should have waited.
     let totals = simulation.check().await;
     assert_eq!(totals.sent, 400, "{totals:?}");
-    let (_, silences) = simulation.world.history();
-    assert!(!silences.is_empty());
+    let (_, quiet_periods) = simulation.world.history();
+    assert!(!quiet_periods.is_empty());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_day_and_a_second_are_kept_through_restarts_of_several_workers() {
-    let world = World::new(12, Faults::default());
+async fn day_and_second_limits_survive_worker_restarts() {
+    let world = SimProvider::new(12, Faults::default());
     let simulation = Simulation::new(world, "40/s,150/hour", 400).await;
     for life in [1_300, 700, 2_100] {
         let life = Some(Duration::from_millis(life));
@@ -463,16 +471,16 @@ async fn a_day_and_a_second_are_kept_through_restarts_of_several_workers() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_is_cut_off_for_longer_than_its_lease_comes_back_under_another_id_and_does_no_harm() {
+async fn worker_cut_off_beyond_its_lease_returns_under_a_new_id() {
     for seed in 0..4 {
-        let world = World::new(seed, Faults::default());
+        let world = SimProvider::new(seed, Faults::default());
         let mut simulation = Simulation::new(world, "20/s", 600).await;
         simulation.settings.sender.lease = SECOND * 5;
         let from = simulation.world.began + SECOND * 2;
-        let cut_off = Hired {
-            weather: Arc::new(Weather {
+        let cut_off = WorkerSpec {
+            db_faults: Arc::new(DbFaults {
                 away: vec![(from, from + SECOND * 17)],
-                ..Weather::default()
+                ..DbFaults::default()
             }),
             ..simulation.worker()
         };

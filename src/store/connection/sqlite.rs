@@ -28,7 +28,7 @@ pub(super) const BEGIN: &str = "BEGIN IMMEDIATE";
 
 /// SQLite waits for locks of other processes. The cache (in KiB) is small because only the head of the queue is
 /// in use.
-const SETTINGS: &str = "PRAGMA busy_timeout = 30000; PRAGMA synchronous = FULL; \
+const SETTINGS: &str = "PRAGMA busy_timeout = 100; PRAGMA synchronous = FULL; \
      PRAGMA cache_size = -4096; PRAGMA temp_store = MEMORY; PRAGMA journal_size_limit = 67108864;";
 
 /// Reports scan whole indexes and must not fill the memory.
@@ -51,7 +51,7 @@ impl InlineSqlite {
         T: AsQuery,
         T::Query: QueryFragment<Sqlite> + QueryId,
     {
-        let mut cache = Default::default();
+        let mut cache = None;
         let rows = LoadConnection::load(&mut self.0, AnyRow(source.as_query()))?;
         let rows: Vec<_> = rows.map(|row| Ok(row?.into_owned(&mut cache))).collect();
         Ok(stream::iter(rows))

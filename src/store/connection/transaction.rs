@@ -2,13 +2,13 @@
 //! way, and never twice where its commit may have succeeded.
 
 use std::future::Future;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use diesel::QueryResult;
 use rand::RngExt;
 
 use super::{Connection, Pool, PooledConnection, Symptom, lost, sqlite};
-use crate::store::StoreError;
+use crate::store::{Fault, StoreError};
 
 /// How often a transaction that conflicts with another is begun again before the caller gets the error.
 const CONFLICT_RETRIES: u32 = 20;
@@ -16,6 +16,9 @@ const CONFLICT_RETRIES: u32 = 20;
 const OTHER_RETRIES: u32 = 2;
 /// A transaction that takes longer counts as lost with its connection.
 const TRANSACTION_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// How long to wait for another program's lock on a SQLite file. Other tasks go on meanwhile.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Runs one query on a connection of a lane.
 macro_rules! run_query {
@@ -125,13 +128,25 @@ pub(in crate::store) async fn attempt<T>(
 }
 
 /// The attempts at one query or transaction.
-#[derive(Default)]
 pub(in crate::store) struct Attempts {
+    began: Instant,
     conflicts: u32,
     losses: u32,
     others: u32,
     /// The commit of the last attempt was asked for.
     pub(in crate::store) may_be_committed: bool,
+}
+
+impl Default for Attempts {
+    fn default() -> Self {
+        Self {
+            began: Instant::now(),
+            conflicts: 0,
+            losses: 0,
+            others: 0,
+            may_be_committed: false,
+        }
+    }
 }
 
 impl Attempts {
@@ -150,13 +165,17 @@ impl Attempts {
             }
             Err(error) => error,
         };
+        let may_be_committed = std::mem::take(&mut self.may_be_committed);
         if pooled.connection().is_sqlite() {
-            // It has waited for its lock.
             let failed = pooled.store_error(&error);
             pooled.roll_back().await;
+            let is_locked = failed.fault() == Fault::Busy && !may_be_committed;
+            if is_locked && self.began.elapsed() < LOCK_TIMEOUT {
+                pause(20).await;
+                return None;
+            }
             return Some(Err(failed));
         }
-        let may_be_committed = std::mem::take(&mut self.may_be_committed);
         let mut symptom = pooled.symptom(&error);
         // Messages may be in any language, and a lost connection is found out in all of them.
         let is_certain = matches!(

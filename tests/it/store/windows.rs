@@ -9,7 +9,7 @@ use smsq::sms::{Class, NewSms, Sms, Timestamp};
 use smsq::store::{
     Batch, CampaignChange, CampaignStatus, CommitBatch, ProviderClaimed, WindowChange,
 };
-use smsq::window::Window;
+use smsq::window::SendWindow;
 
 use super::desk::{
     Desk, NOW, PROVIDER, after, at_every_desk, claim_of, failure, phone, released, round, row,
@@ -174,7 +174,7 @@ async fn what_has_to_wait_goes_back_without_an_attempt_and_holds_up_nobody() {
 async fn a_campaign_keeps_its_window_and_one_that_cannot_be_read_pauses_it() {
     at_every_desk(async |desk| {
         let spring = desk.queued(1).await;
-        let window: Window = "09:00-20:00 mon-fri recipient Asia/Shanghai"
+        let window: SendWindow = "09:00-20:00 mon-fri recipient Asia/Shanghai"
             .parse()
             .expect("one");
         let change = |window: WindowChange| CampaignChange {
@@ -218,7 +218,7 @@ async fn an_import_knows_when_each_recipient_may_be_texted() {
         let rows = vec![in_zone(1, "UTC"), in_zone(2, "America/New_York"), row(3)];
         let batch = Batch {
             window: Some(
-                "09:00-20:00 daily row Asia/Tokyo"
+                "09:00-20:00 daily column Asia/Tokyo"
                     .parse()
                     .expect("a window"),
             ),

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
-use smsq::sandbox::{Behaviour, Entry, Sandbox, Stats};
+use smsq::sandbox::{Entry, Sandbox, SandboxConfig, Stats};
 use tokio::runtime::Runtime;
 
 use super::Scratch;
@@ -30,11 +30,11 @@ pub(crate) struct Practice {
 }
 
 impl Practice {
-    pub(crate) fn start(behaviour: Behaviour) -> Self {
+    pub(crate) fn start(behaviour: SandboxConfig) -> Self {
         Self::start_at(SocketAddr::from(([127, 0, 0, 1], 0)), behaviour)
     }
 
-    pub(crate) fn start_at(address: SocketAddr, behaviour: Behaviour) -> Self {
+    pub(crate) fn start_at(address: SocketAddr, behaviour: SandboxConfig) -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .enable_all()

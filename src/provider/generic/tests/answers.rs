@@ -1,4 +1,4 @@
-//! What an answer means.
+//! Outcomes of answers.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ fn error(code: &str) -> String {
 }
 
 #[test]
-fn the_codes_of_the_vendor_decide_before_the_status() {
+fn codes_decide_before_the_status() {
     let provider = read(CELLAR).expect("a provider");
     let mut throttled = response(200, error("30001"));
     throttled.headers_mut().insert("retry-after", 9.into());
@@ -90,7 +90,7 @@ fn the_codes_of_the_vendor_decide_before_the_status() {
 }
 
 #[test]
-fn where_success_has_a_code_nothing_else_is_success() {
+fn success_needs_its_code_if_it_has_one() {
     let provider = read(CELLAR).expect("a provider");
     let reason = "the gateway answered 200 OK without a code that is known to accept";
     check(
@@ -142,7 +142,7 @@ fn without_message_id_the_status_decides() {
 }
 
 #[test]
-fn a_bad_answer_is_never_taken_for_success() {
+fn malformed_answer_is_never_a_success() {
     let provider = with("message_id = '/id'").expect("a provider");
     let no_id = "the gateway answered 201 Created without a message id at `/id`";
     let no_json = "the gateway answered 201 Created with a body that is not JSON";
@@ -187,7 +187,7 @@ fn a_bad_answer_is_never_taken_for_success() {
 }
 
 #[test]
-fn an_id_is_taken_in_any_form_and_kept_by_its_beginning() {
+fn id_is_read_in_any_form_and_cut() {
     let provider = with("message_id = '/0/id'").expect("a provider");
     let long = "x".repeat(10_000);
     let mut plain = response(200, r#"[{"id":"SM1"}]"#);

@@ -1,10 +1,8 @@
-//! Several messages in one request.
+//! Batches.
 
 use super::{CELLAR, with};
 use crate::provider::Provider;
-use crate::provider::testing::{
-    APART, asks, context, finding, message, messages, read, vendor, words,
-};
+use crate::provider::testing::{APART, asks, finding, message, messages, read, vendor, words};
 
 /// Each of so many messages joins those before it.
 fn join(provider: &Provider, count: u32) -> bool {
@@ -14,7 +12,7 @@ fn join(provider: &Provider, count: u32) -> bool {
 }
 
 #[test]
-fn one_text_goes_to_several_phones_under_a_reference_that_they_share() {
+fn messages_with_one_text_share_request_and_reference() {
     let provider = vendor("messagebird", "");
     assert_eq!(provider.most_per_call(), 50);
     assert!(join(&provider, 22));
@@ -29,7 +27,6 @@ fn one_text_goes_to_several_phones_under_a_reference_that_they_share() {
     let mut two = messages(2);
     two[1].content = "another".to_owned();
     assert!(!provider.joins(&two[..1], &two[1]));
-    assert!(provider.request(&two, &context()).is_err());
     let mut two = messages(2);
     two[1].from = Some("OTHER".to_owned());
     assert!(!provider.joins(&two[..1], &two[1]));
@@ -38,7 +35,7 @@ fn one_text_goes_to_several_phones_under_a_reference_that_they_share() {
 }
 
 #[test]
-fn every_phone_has_to_be_among_the_results_once() {
+fn phone_without_one_result_is_unknown() {
     let provider = vendor("messagebird", "");
     let three = messages(3);
     let body = |phones: &[&str]| {
@@ -88,7 +85,7 @@ fn every_phone_has_to_be_among_the_results_once() {
         (500, body(&[first, second, third]), none),
         (429, String::new(), ["throttle"; 3]),
         (401, r#"{"errors":[{"code":2}]}"#.to_owned(), ["account"; 3]),
-        // Nobody knows for whose sake, and none was taken.
+        // It could be any of them, and none was accepted.
         (422, r#"{"errors":[{"code":10}]}"#.to_owned(), [APART; 3]),
         (400, String::new(), [APART; 3]),
     ] {
@@ -107,7 +104,7 @@ fn every_phone_has_to_be_among_the_results_once() {
 }
 
 #[test]
-fn messages_of_their_own_have_results_of_their_own() {
+fn messages_with_different_texts_have_own_results() {
     let provider = vendor("clicksend", "");
     let mut three = messages(3);
     three[1].content = "Bye".to_owned();
@@ -178,7 +175,7 @@ fn messages_of_their_own_have_results_of_their_own() {
 }
 
 #[test]
-fn who_shares_a_reference_is_not_found_by_it_and_never_held_for_absent() {
+fn shared_reference_is_never_reported_absent() {
     let alone = vendor("sinch", "");
     assert_eq!(alone.most_per_call(), 1);
     assert!(!join(&alone, 2));
@@ -219,7 +216,7 @@ fn who_shares_a_reference_is_not_found_by_it_and_never_held_for_absent() {
 }
 
 #[test]
-fn phones_can_stand_in_one_text_and_results_in_the_order_of_the_messages() {
+fn joined_phones_and_ordered_results() {
     let provider = with(
         "form = { to = '{{ phone | digits }}', text = '{{ content }}' }\nmessage_id = '/ids/*'\n\
          batch = { per_call = 3, repeat = 'form.to', separator = ',', results = '/ids' }",
@@ -260,7 +257,7 @@ fn phones_can_stand_in_one_text_and_results_in_the_order_of_the_messages() {
 }
 
 #[test]
-fn a_request_and_its_answer_can_be_lists_as_a_whole() {
+fn request_and_response_can_be_lists() {
     let provider = with(
         "json = [{ to = '{{ phone }}' }]\nmessage_id = '/*/id'\n\
          batch = { per_call = 2, repeat = 'json', results = '', matches = { '/to' = '{{ phone }}' } }",
@@ -281,7 +278,7 @@ fn a_request_and_its_answer_can_be_lists_as_a_whole() {
 }
 
 #[test]
-fn a_code_by_which_one_was_taken_before_says_nothing_of_several() {
+fn already_accepted_code_says_nothing_about_a_batch() {
     let more = "[batch]\nper_call = 9\nrepeat = 'json.to'\nseparator = ' '";
     let source = CELLAR.replace("[codes]", &format!("{more}\n[codes]"));
     let provider = read(&source).unwrap_or_else(|error| panic!("{error}"));
@@ -300,7 +297,7 @@ fn a_code_by_which_one_was_taken_before_says_nothing_of_several() {
 }
 
 #[test]
-fn a_message_that_cannot_be_written_goes_alone() {
+fn message_that_cannot_be_filled_is_sent_alone() {
     let provider = with(
         "json = { all = [{ to = '{{ phone }}', city = '{{ params.city }}' }] }\n\
          batch = { per_call = 9, repeat = 'json.all' }",
@@ -315,15 +312,15 @@ fn a_message_that_cannot_be_written_goes_alone() {
 }
 
 #[test]
-fn a_fault_in_a_batch_names_its_key() {
+fn invalid_batch_is_an_error() {
     let json = "json = { to = ['{{ phone }}'], t = '{{ phone }}', n = 1 }";
     for (json, batch, expected) in [
-        (json, "repeat = 'json.to'", "`batch.per_call` is missing"),
-        (json, "per_call = 2", "`batch.repeat` is missing"),
+        (json, "repeat = 'json.to'", "missing key `batch.per_call`"),
+        (json, "per_call = 2", "missing key `batch.repeat`"),
         (
             json,
             "per_call = 'two', repeat = 'json.to'",
-            "`batch.per_call`: must be a whole number, not string \"two\"",
+            "`batch.per_call`: must be a whole number, not string",
         ),
         (
             json,
@@ -333,13 +330,9 @@ fn a_fault_in_a_batch_names_its_key() {
         (
             json,
             "per_call = 2, repeat = 'json.to'",
-            "`batch.repeat`: `{{ phone }}` stands outside",
+            "`batch.repeat`: `{{ phone }}` is outside",
         ),
-        (
-            json,
-            "per_call = 2, repeat = 'json.t'",
-            "say in `separator`",
-        ),
+        (json, "per_call = 2, repeat = 'json.t'", "set `separator`"),
         (
             json,
             "per_call = 2, repeat = 'json.n'",

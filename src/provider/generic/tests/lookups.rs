@@ -1,10 +1,10 @@
-//! Status lookups that a stanza describes: what proves that a message was never accepted, and what does not.
+//! Status lookups: what proves that a message was accepted or never was.
 
 use super::with;
 use crate::provider::Provider;
 use crate::provider::testing::{Asked, asked, finding, finds, holds, question, vendor};
 
-const LOOK_UP: &str = r#"
+const LOOKUP: &str = r#"
 json = { to = "{{ phone }}" }
 message_id = "/id"
 error_code = "/error"
@@ -20,10 +20,10 @@ lookup.rate = "5/s"
 "#;
 const CODES: &str = "codes = { bad = { class = 'recipient' }, broke = { class = 'account' }, \
     queued = { class = 'accepted' }, lost = { class = 'unknown' } }";
-const PROOF: &str = "lookup.absent_after = '15min'\nlook_up.horizon = '24h'";
+const PROOF: &str = "lookup.absent_after = '15min'\nlookup.horizon = '24h'";
 
 fn provider(more: &str) -> Provider {
-    with(&format!("{LOOK_UP}{PROOF}\n{more}\n{CODES}")).unwrap_or_else(|error| panic!("{error}"))
+    with(&format!("{LOOKUP}{PROOF}\n{more}\n{CODES}")).unwrap_or_else(|error| panic!("{error}"))
 }
 
 fn list(more: &str, entries: &[(&str, &str, &str, &str)]) -> String {
@@ -46,7 +46,7 @@ fn absence_needs_a_list_that_is_complete() {
             vec![r#""total":1"#, r#""total":null"#, r#""other":0"#],
         ),
         (
-            "lookup.more = '/next'\nlook_up.total = '/total'",
+            "lookup.more = '/next'\nlookup.total = '/total'",
             vec![r#""next":null,"total":0"#],
             vec![r#""next":null,"total":1"#, r#""next":"x","total":0"#],
         ),
@@ -99,7 +99,7 @@ fn absence_needs_time_a_horizon_and_the_date_of_the_answer() {
 }
 
 #[test]
-fn entry_is_judged_by_its_time_and_its_code() {
+fn time_and_code_of_an_entry_decide() {
     let provider = provider("lookup.more = false");
     let text = crate::provider::testing::message().content;
     let (near, that_day, other_day) = (
@@ -146,10 +146,10 @@ fn entry_is_judged_by_its_time_and_its_code() {
 fn absent_after_needs_a_horizon_and_a_sign_of_the_last_page() {
     for (more, expected) in [
         (
-            "lookup.absent_after = '1h'\nlook_up.more = false",
-            "`lookup.absent_after`: needs `horizon`",
+            "lookup.absent_after = '1h'\nlookup.more = false",
+            "invalid `lookup`: `absent_after` needs `horizon`",
         ),
-        (PROOF, "`lookup.absent_after`: needs `more` or `total`"),
+        (PROOF, "`lookup.absent_after`: needs `more`, `total`"),
         (
             "lookup.more = true",
             "`lookup.more`: must be a JSON pointer",
@@ -163,13 +163,13 @@ fn absent_after_needs_a_horizon_and_a_sign_of_the_last_page() {
             "`lookup.total`: must be a JSON pointer",
         ),
     ] {
-        let error = with(&format!("{LOOK_UP}{more}")).expect_err(more);
+        let error = with(&format!("{LOOKUP}{more}")).expect_err(more);
         assert!(error.contains(expected), "{error}");
     }
 }
 
 #[test]
-fn plivo_is_asked_for_more_than_its_last_day() {
+fn plivo_lookup_covers_more_than_a_day() {
     let plivo = vendor("plivo", "");
     holds(
         &question(&plivo),

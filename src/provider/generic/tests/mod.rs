@@ -2,10 +2,16 @@
 
 mod answers;
 mod batches;
+mod infobip;
+mod kannel;
 mod lookups;
 mod requests;
-mod stanzas;
+mod sandbox;
+mod sections;
+mod sms_gate;
+mod telnyx;
 mod vendors;
+mod vonage;
 
 use proptest::prelude::*;
 
@@ -48,7 +54,7 @@ fn with(more: &str) -> Result<Provider, String> {
 
 proptest! {
     #[test]
-    fn any_answer_means_one_outcome_for_each_message(
+    fn any_answer_has_one_outcome_per_message(
         status in 100_u16..1000,
         body in prop_oneof![
             prop::collection::vec(any::<u8>(), 0..300),
@@ -67,7 +73,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_put_in_is_read_back_as_it_was(content in "\\PC{0,60}", name in any::<String>()) {
+    fn json_values_are_unchanged(content in "\\PC{0,60}", name in any::<String>()) {
         let provider = with("json = { to = '{{ phone }}', t = '{{ content }}', n = '{{ params.name }}' }").expect("read");
         let mut sent = message();
         sent.content.clone_from(&content);

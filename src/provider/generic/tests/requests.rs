@@ -1,4 +1,4 @@
-//! What a message becomes.
+//! Requests.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ fn becomes(more: &str, line: &'static str, body: &'static str) {
 }
 
 #[test]
-fn a_message_becomes_a_json_request() {
+fn message_becomes_a_json_request() {
     let mut case = case(
         "json",
         response(201, r#"{"id":"SM1"}"#),
@@ -83,7 +83,7 @@ fn values_are_encoded_by_the_form_the_query_and_the_url() {
 }
 
 #[test]
-fn basic_auth_and_the_sender_are_headers_like_any_other() {
+fn headers_have_basic_auth_and_sender() {
     let provider = with(
         r#"headers = { authorization = "Basic {{ ('me' ~ ':' ~ secret.token) | base64 }}", x-from = "{{ from }}" }
 secrets = { token = { env = "TOKEN" } }"#,
@@ -110,7 +110,7 @@ secrets = { token = { env = "TOKEN" } }"#,
 }
 
 #[test]
-fn a_message_that_lacks_a_column_is_rejected_with_its_name() {
+fn message_without_column_is_rejected() {
     let provider = with("json = { to = '{{ phone }}', t = '{{ params.city }}' }").expect("read");
     let outcome = provider
         .request(&[message()], &context())

@@ -1,4 +1,4 @@
-//! The vendors that a stanza is enough for: what they are sent, and what their answers mean.
+//! Requests and answers of vendors that are only a section.
 
 use crate::provider::testing::{asks, holds, means, message, question, vendor};
 
@@ -178,7 +178,7 @@ fn jasmin() {
                 "Error \"Cannot charge submit_sm, check RouterPB log file for details\"",
                 "account",
             ),
-            (403, "Error \"else\"", "perhaps refused"),
+            (403, "Error \"else\"", "unlisted_account"),
             (412, "Error \"No route found\"", "account"),
             (
                 412,
@@ -227,7 +227,7 @@ fn vonage_messages() {
             (422, &error(1170), "recipient"),
             (402, &error(1070), "account"),
             (500, &error(1100), "unknown"),
-            (401, "", "perhaps refused"),
+            (401, "", "unlisted_account"),
         ],
     );
 }

@@ -1,0 +1,249 @@
+//! Maps a JSON object of another program to a message. Each program has its own keys, so the columns are
+//! found once per set of keys.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::import::columns::Columns;
+use crate::import::dedupe::{DedupeKeys, Unique, hashed};
+use crate::import::encoding::Encoding;
+use crate::import::error::ImportError;
+use crate::import::pipeline::ParsedBatch;
+use crate::import::record::{JsonObject, MAX_ROW, Malformed, Record, cell, is_nested};
+use crate::import::rejection::Rejection;
+use crate::import::row_mapper::{MappedRow, Mapping, RowMapper, Text};
+use crate::import::text_source::TextSource;
+use crate::phone::Region;
+use crate::text::template::Template;
+
+/// The most entries of a batch.
+pub(super) const MAX_BATCH: usize = 5_000;
+/// The most bytes of the entries of a batch.
+pub(super) const MAX_BATCH_BYTES: usize = 4 << 20;
+/// How many sets of keys are remembered.
+const MAX_LAYOUTS: usize = 256;
+const MAX_KEYS: usize = 1000;
+/// Entries with the same value of this key are duplicates.
+const OWN_KEY: &str = "dedupe_key";
+/// What error messages call an entry.
+const ENTRY: &str = "entry";
+
+/// How entries become messages.
+#[derive(Clone, Debug, Default)]
+pub struct MessageOptions {
+    pub text: TextSource,
+    /// `--column NAME=COLUMN`: `phone`, `content`, or a name that the text uses.
+    pub columns: Vec<(String, String)>,
+    pub region: Option<Region>,
+    /// Replace typographic characters where that saves segments.
+    pub smart: bool,
+}
+
+/// Maps the entries of one import.
+pub(super) struct MessageReader {
+    options: MessageOptions,
+    template: Option<Arc<Template>>,
+    unique: Unique,
+    /// Makes the keys of this import's entries unique.
+    token: String,
+    layouts: HashMap<Vec<String>, Result<Layout, Rejection>>,
+}
+
+/// How entries with the same keys are mapped.
+struct Layout {
+    mapper: RowMapper,
+    own_key: Option<usize>,
+}
+
+impl MessageReader {
+    pub(super) fn new(
+        options: MessageOptions,
+        unique: Unique,
+        token: String,
+    ) -> Result<Self, ImportError> {
+        let text = options.text.load(options.smart)?;
+        Ok(Self {
+            options,
+            template: text.map(|text| text.template),
+            unique,
+            token,
+            layouts: HashMap::new(),
+        })
+    }
+
+    /// Maps an entry into the batch; returns the reason if it is rejected.
+    pub(super) fn add(
+        &mut self,
+        parsed: &mut ParsedBatch,
+        number: u64,
+        entry: &[u8],
+    ) -> Option<String> {
+        parsed.last_line = number;
+        match self.map(number, entry) {
+            Ok(row) => {
+                parsed.rows.push(row);
+                None
+            }
+            Err(rejection) => {
+                let reason = rejection.reason.clone();
+                parsed.rejected.push((number, rejection));
+                Some(reason)
+            }
+        }
+    }
+
+    fn map(&mut self, number: u64, entry: &[u8]) -> Result<MappedRow, Rejection> {
+        let entry = entry.trim_ascii();
+        if entry.len() > MAX_ROW {
+            return Err(Malformed::TooLong.into());
+        }
+        let Ok(JsonObject(fields)) = serde_json::from_slice(entry) else {
+            return Err(Malformed::NotAnObject.into());
+        };
+        let mut record = Record::default();
+        record.line = number;
+        let mut keys = Vec::with_capacity(fields.len());
+        for (key, value) in fields {
+            if is_nested(value) {
+                record.nested.push(keys.len());
+            }
+            keys.push(key.into_owned());
+            record.push(cell(value).as_bytes());
+        }
+        if !self.layouts.contains_key(&keys) {
+            if self.layouts.len() == MAX_LAYOUTS {
+                self.layouts.clear();
+            }
+            let layout = self.layout(&keys);
+            self.layouts.insert(keys.clone(), layout);
+        }
+        let layout = self.layouts[&keys].as_ref().map_err(Clone::clone)?;
+        let mut row = layout.mapper.map(&record)?;
+        let own_key = layout
+            .own_key
+            .and_then(|column| record.fields()?.nth(column));
+        if let Some(own_key) = own_key.filter(|key| !key.is_empty()) {
+            row.message.dedupe_key = hashed(&[OWN_KEY], &[own_key]);
+        }
+        Ok(row)
+    }
+
+    fn layout(&self, keys: &[String]) -> Result<Layout, Rejection> {
+        if keys.len() > MAX_KEYS {
+            let reason = format!("the entry has more than {MAX_KEYS} keys");
+            return Err(Rejection::new("too many keys", reason));
+        }
+        let invalid = |error: ImportError| Rejection::new("invalid keys", error.to_string());
+        let names: Vec<&str> = keys.iter().map(String::as_str).collect();
+        let columns = Columns::find(ENTRY, &names, &self.options.columns, None).map_err(invalid)?;
+        let text = match (&self.template, columns.content) {
+            (Some(template), _) => {
+                let placeholders = columns.of_placeholders(ENTRY, "text", template);
+                Text::Template {
+                    placeholders: placeholders.map_err(invalid)?,
+                    template: Arc::clone(template),
+                }
+            }
+            (None, Some(column)) => Text::Column(column),
+            (None, None) => {
+                return Err(Rejection::new("no text", "the entry has no `content`"));
+            }
+        };
+        let keys = DedupeKeys::new(&self.unique, ENTRY, &self.token, &columns);
+        Ok(Layout {
+            own_key: columns.position(OWN_KEY),
+            mapper: RowMapper::new(Mapping {
+                keys: keys.map_err(invalid)?,
+                columns,
+                text,
+                region: self.options.region,
+                smart: self.options.smart,
+                encoding: Encoding::UTF8,
+                is_detected: false,
+                is_guarded: false,
+                timezone: None,
+                requirements: None,
+            }),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reader(text: TextSource, unique: Unique) -> MessageReader {
+        let options = MessageOptions {
+            text,
+            ..MessageOptions::default()
+        };
+        MessageReader::new(options, unique, "f".repeat(32)).expect("a good text")
+    }
+
+    fn reason(entries: &mut MessageReader, entry: &str) -> String {
+        let made = entries.map(1, entry.as_bytes());
+        made.err().expect("not a message").reason
+    }
+
+    #[test]
+    fn programs_have_different_keys() {
+        let mut entries = reader(TextSource::Column, Unique::None);
+        let first = r#"{"phone":"+447400123451","content":"Hi","order":7}"#;
+        let message = entries.map(1, first.as_bytes()).expect("a message").message;
+        assert_eq!(
+            (
+                message.phone.as_str(),
+                message.content.as_str(),
+                message.params.as_str()
+            ),
+            ("+447400123451", "Hi", r#"{"order":"7"}"#)
+        );
+        let second = r#" {"content":"Ho","mobile":"+447400123451"} "#;
+        let other = entries.map(2, second.as_bytes());
+        let other = other.expect("a message").message;
+        assert_eq!(other.content, "Ho");
+        assert_ne!(message.dedupe_key, other.dedupe_key);
+    }
+
+    #[test]
+    fn dedupe_key_of_an_entry_marks_duplicates() {
+        let mut entries = reader(TextSource::Column, Unique::None);
+        let mut key = |number, own: &str| {
+            let entry = format!(r#"{{"phone":"+447400123451","content":"Hi","dedupe_key":{own}}}"#);
+            let made = entries.map(number, entry.as_bytes());
+            made.expect("a message").message.dedupe_key
+        };
+        assert_eq!(key(1, "\"order-7\""), key(2, "\"order-7\""));
+        assert_ne!(key(3, "\"order-8\""), key(4, "\"order-7\""));
+        assert_ne!(key(5, "null"), key(6, "\"\""));
+    }
+
+    #[test]
+    fn invalid_entry_is_rejected_with_the_reason() {
+        let mut entries = reader(TextSource::Text("Hi {{ name }}".to_owned()), Unique::Phone);
+        for (entry, why) in [
+            ("{", "the line is not a JSON object"),
+            ("[1]", "the line is not a JSON object"),
+            (
+                r#"{"name":"Ann"}"#,
+                "missing phone column in `entry`: it has only `name`",
+            ),
+            (
+                r#"{"phone":"+447400123451"}"#,
+                "unknown column `name` in `text`: `entry` does not have it",
+            ),
+            (
+                r#"{"phone":"+447400123451","phone":"1","name":"A"}"#,
+                "duplicate column `phone` in `entry`",
+            ),
+            (
+                r#"{"phone":"+447400123451","name":""}"#,
+                "no value for `name`, and the text needs it",
+            ),
+        ] {
+            assert_eq!(reason(&mut entries, entry), why, "{entry}");
+        }
+        let long = format!(r#"{{"phone":"{}"}}"#, "1".repeat(10 << 20));
+        assert_eq!(reason(&mut entries, &long), "the row is longer than 64 KiB");
+    }
+}

@@ -1,0 +1,366 @@
+//! Opens a list: from a path or standard input, unpacked, as text of a detected encoding or as rows of a
+//! workbook. The whole file is read once, so that its faults are known before the first row.
+
+mod archive;
+mod sniff;
+
+use std::fs::File;
+use std::io::{self, BufReader, Read, Seek, SeekFrom};
+use std::os::unix::fs::FileTypeExt;
+use std::path::Path;
+use std::time::SystemTime;
+
+use sha2::{Digest, Sha256};
+
+use super::encoding::{Decoder, Detected, Encoding, detect};
+use super::error::ImportError;
+use super::record::{CsvFormat, RecordReader, json_keys, workbook};
+use crate::phone::Region;
+use crate::text::printable_line;
+
+const CHUNK: usize = 256 * 1024;
+/// How much is read to recognize the kind of file and the delimiter.
+const HEAD: u64 = 8 * 1024;
+/// Archives in archives are unpacked up to this depth.
+const MAX_LAYERS: usize = 2;
+
+/// How to read a file, where that should not be detected.
+#[derive(Clone, Copy, Default)]
+pub(super) struct ReadOptions<'a> {
+    pub(super) encoding: Option<Encoding>,
+    pub(super) delimiter: Option<u8>,
+    pub(super) sheet: Option<&'a str>,
+    pub(super) region: Option<Region>,
+}
+
+/// The format of a list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Format {
+    Csv(CsvFormat),
+    /// The temporary file has the rows of a sheet. The note says which sheet.
+    Sheet {
+        note: String,
+    },
+    /// Objects, with all their keys.
+    JsonLines {
+        keys: Vec<String>,
+    },
+}
+
+/// An opened list.
+#[derive(Debug)]
+pub(super) struct ListFile {
+    file: File,
+    /// The path as given, or `standard input`.
+    pub(super) name: String,
+    pub(super) stem: String,
+    /// SHA-256 of the bytes in lower-case hex.
+    pub(super) hash: String,
+    pub(super) bytes: u64,
+    pub(super) format: Format,
+    pub(super) encoding: Encoding,
+    /// The encoding was guessed from the text.
+    pub(super) is_detected: bool,
+    /// The file begins with a byte order mark.
+    pub(super) has_mark: bool,
+    modified_at: Option<SystemTime>,
+    /// Bytes before the header: a byte order mark, a line `sep=;`.
+    skipped_bytes: u64,
+    skipped_lines: u64,
+}
+
+impl ListFile {
+    /// Opens and reads `path`; `-` is standard input.
+    pub(super) fn open(path: &Path, options: ReadOptions<'_>) -> Result<Self, ImportError> {
+        let is_stdin = path == Path::new("-");
+        let (mut file, name) = open(path)?;
+        let mut stem = if is_stdin {
+            "stdin".to_owned()
+        } else {
+            stem(&name)
+        };
+        for layer in 0.. {
+            let magic = head(&mut file).map_err(|error| ImportError::open(path, &name, error))?;
+            let is_compressed = magic.starts_with(b"\x1f\x8b");
+            let is_archive = magic.starts_with(b"PK\x03\x04") || magic.starts_with(b"PK\x05\x06");
+            let mut is_workbook = magic.starts_with(b"\xd0\xcf\x11\xe0");
+            if layer == MAX_LAYERS && (is_compressed || is_archive) {
+                return Err(archive::too_large(&name));
+            }
+            if is_compressed {
+                file = archive::gunzip(&file, &name)?;
+                stem = self::stem(&stem);
+            } else if is_archive {
+                match archive::unzip(&file, &name)? {
+                    Some((inner, entry)) => {
+                        file = inner;
+                        stem = self::stem(if is_stdin { &entry } else { &stem });
+                    }
+                    None => is_workbook = true,
+                }
+            }
+            if is_workbook {
+                return Self::open_workbook(file, name, stem, options);
+            }
+            if !is_compressed && !is_archive {
+                break;
+            }
+        }
+        Self::open_text(file, name, stem, options)
+    }
+
+    fn open_workbook(
+        mut file: File,
+        name: String,
+        stem: String,
+        options: ReadOptions<'_>,
+    ) -> Result<Self, ImportError> {
+        let sheet = workbook::read(&file, &name, options.sheet)?;
+        let scan = Scan::of(&mut file).map_err(ImportError::read(&name))?;
+        let rows = sheet.rows.metadata().map_err(ImportError::read(&name))?;
+        Ok(Self {
+            file: sheet.rows,
+            name,
+            stem,
+            hash: scan.hash,
+            bytes: rows.len(),
+            format: Format::Sheet { note: sheet.note },
+            encoding: Encoding::UTF8,
+            is_detected: false,
+            has_mark: true,
+            modified_at: None,
+            skipped_bytes: 0,
+            skipped_lines: 0,
+        })
+    }
+
+    fn open_text(
+        mut file: File,
+        name: String,
+        stem: String,
+        options: ReadOptions<'_>,
+    ) -> Result<Self, ImportError> {
+        if options.sheet.is_some() {
+            return Err(ImportError::new(format!(
+                "`{name}` is not a workbook, and `--sheet` names a sheet"
+            )));
+        }
+        let head = head(&mut file).map_err(ImportError::read(&name))?;
+        if let Some(what) = sniff::binary(&head, options.encoding) {
+            return Err(ImportError::hinted(
+                format!("`{name}` is not a text file: it {what}"),
+                "save it as CSV, in UTF-8",
+            ));
+        }
+        let scan = Scan::of(&mut file).map_err(ImportError::read(&name))?;
+        let mark = Encoding::of_mark(&head);
+        let stated = options.encoding.or(mark.map(|(encoding, _)| encoding));
+        let stated = stated.or_else(|| Encoding::utf16_by_nuls(&head));
+        let stated = stated.or(scan.is_utf8.then_some(Encoding::UTF8));
+        let encoding = match stated {
+            Some(encoding) => encoding,
+            None => detected(&mut file, &name, options.region)?,
+        };
+        let modified_at = file.metadata().and_then(|metadata| metadata.modified());
+        let mut list = Self {
+            file,
+            stem,
+            hash: scan.hash,
+            bytes: scan.bytes,
+            format: Format::JsonLines { keys: Vec::new() },
+            encoding,
+            is_detected: stated.is_none(),
+            has_mark: mark.is_some(),
+            modified_at: modified_at.ok(),
+            skipped_bytes: mark.map_or(0, |(_, length)| length as u64),
+            skipped_lines: 0,
+            name,
+        };
+        list.format = list.find_format(options.delimiter)?;
+        Ok(list)
+    }
+
+    /// Recognizes the format from the beginning of the text.
+    fn find_format(&mut self, delimiter: Option<u8>) -> Result<Format, ImportError> {
+        let name = &self.name;
+        let mut head = Vec::new();
+        let text = self.text().map_err(ImportError::read(name))?;
+        text.take(HEAD)
+            .read_to_end(&mut head)
+            .map_err(ImportError::read(name))?;
+        let start = head.trim_ascii_start();
+        if start.is_empty() && self.bytes <= HEAD {
+            return Err(ImportError::new(format!("`{name}` is empty")));
+        }
+        if start.starts_with(b"[") && start[1..].trim_ascii_start().starts_with(b"{") {
+            return Err(ImportError::hinted(
+                format!("`{name}` is one JSON array"),
+                "write one object per line: `jq -c '.[]' FILE | smsq import - …`",
+            ));
+        }
+        if start.starts_with(b"{") {
+            let text = self.text().map_err(ImportError::read(name))?;
+            let keys = json_keys(text).map_err(ImportError::read(name))?;
+            return match keys.filter(|keys| !keys.is_empty()) {
+                Some(keys) => Ok(Format::JsonLines { keys }),
+                None => Err(ImportError::new(format!(
+                    "`{name}` has no JSON objects with at most a thousand keys, one per line"
+                ))),
+            };
+        }
+        let terminator = if head.contains(&b'\n') || !head.contains(&b'\r') {
+            b'\n'
+        } else {
+            b'\r'
+        };
+        let line = head.iter().position(|&byte| byte == terminator);
+        let line = line.map_or(head.len(), |end| end + 1);
+        let declared = sniff::declared_delimiter(&head[..line]);
+        if declared.is_some() {
+            self.skipped_bytes += self.encoding.encode(&head[..line]).len() as u64;
+            self.skipped_lines = 1;
+        }
+        let delimiter = delimiter.or(declared);
+        Ok(Format::Csv(CsvFormat {
+            delimiter: delimiter.unwrap_or_else(|| sniff::likely_delimiter(&head, line)),
+            terminator,
+        }))
+    }
+
+    /// Returns the rows from the header on.
+    pub(super) fn records(&self) -> Result<RecordReader, ImportError> {
+        let name = self.name.clone();
+        let reader = self.text().map(|text| match &self.format {
+            Format::Csv(format) => RecordReader::csv(name, text, *format, 1 + self.skipped_lines),
+            Format::Sheet { .. } => RecordReader::sheet(name, text),
+            Format::JsonLines { keys } => RecordReader::json_lines(name, text, keys),
+        });
+        reader.map_err(ImportError::read(&self.name))
+    }
+
+    /// Only the bytes that were there at the inspection: a file may grow meanwhile.
+    fn text(&self) -> io::Result<Decoder<io::Take<File>>> {
+        let mut file = self.file.try_clone()?;
+        file.seek(SeekFrom::Start(self.skipped_bytes))?;
+        let left = self.bytes.saturating_sub(self.skipped_bytes);
+        Ok(Decoder::new(file.take(left), self.encoding))
+    }
+
+    /// Fails if the file was changed since it was opened.
+    pub(super) fn check_unchanged(&self) -> Result<(), ImportError> {
+        let metadata = self
+            .file
+            .metadata()
+            .map_err(ImportError::read(&self.name))?;
+        let is_modified =
+            self.modified_at.is_some() && metadata.modified().ok() != self.modified_at;
+        if metadata.len() == self.bytes && !is_modified {
+            return Ok(());
+        }
+        Err(ImportError::hinted(
+            format!("`{}` was changed while it was imported", self.name),
+            "import it again: only what is missing is added",
+        ))
+    }
+}
+
+/// Returns the file and its name. Standard input and pipes are copied to a temporary file first.
+fn open(path: &Path) -> Result<(File, String), ImportError> {
+    if path == Path::new("-") {
+        let name = "standard input".to_owned();
+        let file = buffered(&mut io::stdin().lock()).map_err(ImportError::read(&name))?;
+        return Ok((file, name));
+    }
+    let name = printable_line(&path.display().to_string()).into_owned();
+    let from_io = |source| ImportError::open(path, &name, source);
+    let kind = std::fs::metadata(path).map_err(from_io)?.file_type();
+    if kind.is_dir() {
+        return Err(ImportError::new(format!("`{name}` is a folder")));
+    }
+    if kind.is_char_device() || kind.is_block_device() || kind.is_socket() {
+        return Err(ImportError::new(format!(
+            "`{name}` is a device, not a file"
+        )));
+    }
+    let mut file = File::open(path).map_err(from_io)?;
+    if !kind.is_file() {
+        file = buffered(&mut file).map_err(from_io)?;
+    }
+    Ok((file, name))
+}
+
+/// Copies `input` to a temporary file.
+fn buffered(input: &mut impl Read) -> io::Result<File> {
+    let mut file = tempfile::tempfile()?;
+    io::copy(input, &mut file)?;
+    file.rewind()?;
+    Ok(file)
+}
+
+/// `list` for `list.csv`.
+fn stem(name: &str) -> String {
+    let stem = Path::new(name).file_stem();
+    stem.map_or_else(|| name.to_owned(), |stem| stem.display().to_string())
+}
+
+fn head(file: &mut File) -> io::Result<Vec<u8>> {
+    let mut head = Vec::new();
+    file.rewind()?;
+    file.take(HEAD).read_to_end(&mut head)?;
+    Ok(head)
+}
+
+/// The result of one pass over all bytes.
+struct Scan {
+    hash: String,
+    bytes: u64,
+    is_utf8: bool,
+}
+
+impl Scan {
+    fn of(file: &mut File) -> io::Result<Self> {
+        file.rewind()?;
+        let mut hasher = Sha256::new();
+        let mut chunk = vec![0; CHUNK];
+        // Bytes of a character that continues in the next chunk.
+        let mut carried = 0;
+        let (mut bytes, mut is_utf8) = (0, true);
+        loop {
+            let read = file.read(&mut chunk[carried..])?;
+            if read == 0 {
+                break;
+            }
+            let end = carried + read;
+            hasher.update(&chunk[carried..end]);
+            bytes += read as u64;
+            carried = 0;
+            if is_utf8 && let Err(error) = std::str::from_utf8(&chunk[..end]) {
+                is_utf8 = error.error_len().is_none();
+                if is_utf8 {
+                    chunk.copy_within(error.valid_up_to()..end, 0);
+                    carried = end - error.valid_up_to();
+                }
+            }
+        }
+        Ok(Self {
+            hash: hex::encode(hasher.finalize()),
+            bytes,
+            is_utf8: is_utf8 && carried == 0,
+        })
+    }
+}
+
+fn detected(file: &mut File, name: &str, region: Option<Region>) -> Result<Encoding, ImportError> {
+    file.rewind().map_err(ImportError::read(name))?;
+    let text = BufReader::with_capacity(CHUNK, file);
+    match detect(text, region).map_err(ImportError::read(name))? {
+        Detected::Encoding(encoding) => Ok(encoding),
+        Detected::Mixed { utf8, other } => Err(ImportError::hinted(
+            format!("`{name}` mixes encodings: line {utf8} is UTF-8, line {other} is not"),
+            "save it in one encoding; or name one with `--encoding`, and lines in others are rejected",
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests;

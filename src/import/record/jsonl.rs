@@ -1,0 +1,252 @@
+//! Reads JSON objects, one per line. The columns are the keys of all objects in the order of their first
+//! appearance. Numbers keep the digits as they are written.
+
+use std::borrow::Cow;
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::io::{self, BufRead, BufReader, Read};
+
+use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
+use serde_json::value::RawValue;
+
+use super::row::{MAX_ROW, Malformed, Next, Record};
+
+const MAX_KEYS: usize = 1000;
+
+/// Reads objects as rows; the first row has the keys.
+pub(super) struct JsonReader<R> {
+    lines: Lines<R>,
+    keys: HashMap<String, usize>,
+    header: Option<Vec<String>>,
+}
+
+impl<R: Read> JsonReader<R> {
+    pub(super) fn new(source: R, keys: &[String]) -> Self {
+        Self {
+            lines: Lines::new(source),
+            keys: keys.iter().cloned().zip(0..).collect(),
+            header: Some(keys.to_vec()),
+        }
+    }
+
+    pub(super) fn consumed(&self) -> u64 {
+        self.lines.consumed
+    }
+
+    pub(super) fn next(&mut self, record: &mut Record) -> io::Result<Next> {
+        record.clear();
+        if let Some(header) = self.header.take() {
+            record.line = 0;
+            for key in &header {
+                record.push(key.as_bytes());
+            }
+            return Ok(Next::Row);
+        }
+        let Some(line) = self.lines.next()? else {
+            return Ok(Next::End);
+        };
+        record.line = line;
+        let text = self.lines.text.trim_ascii();
+        let malformed = |record: &mut Record, why| {
+            record.push(text);
+            Ok(Next::Malformed(why))
+        };
+        if self.lines.is_cut {
+            return malformed(record, Malformed::TooLong);
+        }
+        let Ok(JsonObject(fields)) = serde_json::from_slice(text) else {
+            return malformed(record, Malformed::NotAnObject);
+        };
+        let mut cells = vec![Cow::Borrowed(""); self.keys.len()];
+        for (key, value) in fields {
+            if let Some(&place) = self.keys.get(key.as_ref()) {
+                cells[place] = cell(value);
+                if is_nested(value) {
+                    record.nested.push(place);
+                }
+            }
+        }
+        for cell in &cells {
+            record.push(cell.as_bytes());
+        }
+        Ok(Next::Row)
+    }
+}
+
+/// Returns all keys of a file of objects, `None` if there are too many.
+pub(in crate::import) fn keys(source: impl Read) -> io::Result<Option<Vec<String>>> {
+    let mut lines = Lines::new(source);
+    let mut keys: Vec<String> = Vec::new();
+    let mut known = HashSet::new();
+    while lines.next()?.is_some() {
+        let Ok(JsonObject(fields)) = serde_json::from_slice(lines.text.trim_ascii()) else {
+            continue;
+        };
+        for (key, _) in fields {
+            if !known.contains(key.as_ref()) {
+                known.insert(key.to_string());
+                keys.push(key.into_owned());
+            }
+        }
+        if keys.len() > MAX_KEYS {
+            return Ok(None);
+        }
+    }
+    Ok(Some(keys))
+}
+
+/// Returns a value as the text of a cell.
+pub(in crate::import) fn cell(value: &RawValue) -> Cow<'_, str> {
+    match value.get() {
+        "null" => Cow::Borrowed(""),
+        text if text.starts_with('"') => {
+            serde_json::from_str(text).map_or(Cow::Borrowed(text), Cow::Owned)
+        }
+        plain => Cow::Borrowed(plain),
+    }
+}
+
+/// Whether the value is an object or an array.
+pub(in crate::import) fn is_nested(value: &RawValue) -> bool {
+    value.get().starts_with(['{', '['])
+}
+
+/// The fields of an object in their order.
+pub(in crate::import) struct JsonObject<'a>(
+    pub(in crate::import) Vec<(Cow<'a, str>, &'a RawValue)>,
+);
+
+impl<'de: 'a, 'a> Deserialize<'de> for JsonObject<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(Fields)
+    }
+}
+
+struct Fields;
+
+impl<'de> Visitor<'de> for Fields {
+    type Value = JsonObject<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut fields = Vec::new();
+        while let Some((Key(key), value)) = map.next_entry()? {
+            fields.push((key, value));
+        }
+        Ok(JsonObject(fields))
+    }
+}
+
+#[derive(serde::Deserialize)]
+struct Key<'a>(#[serde(borrow)] Cow<'a, str>);
+
+/// Reads lines of bounded length and skips blank ones.
+pub(in crate::import) struct Lines<R> {
+    source: BufReader<R>,
+    text: Vec<u8>,
+    /// The line was too long, and only its start is kept.
+    is_cut: bool,
+    line: u64,
+    consumed: u64,
+}
+
+impl<R: Read> Lines<R> {
+    pub(in crate::import) fn new(source: R) -> Self {
+        Self {
+            source: BufReader::with_capacity(1 << 16, source),
+            text: Vec::new(),
+            is_cut: false,
+            line: 0,
+            consumed: 0,
+        }
+    }
+
+    /// Returns the line that was read last, cut to [`MAX_ROW`] bytes.
+    pub(in crate::import) fn text(&self) -> &[u8] {
+        &self.text
+    }
+
+    /// Returns the number of the next line that is not blank.
+    pub(in crate::import) fn next(&mut self) -> io::Result<Option<u64>> {
+        loop {
+            self.text.clear();
+            self.line += 1;
+            if self.read_line()? == 0 {
+                return Ok(None);
+            }
+            if !self.text.trim_ascii().is_empty() {
+                return Ok(Some(self.line));
+            }
+        }
+    }
+
+    fn read_line(&mut self) -> io::Result<usize> {
+        let mut start = (&mut self.source).take(MAX_ROW as u64);
+        let read = start.read_until(b'\n', &mut self.text)?;
+        let rest = if read == MAX_ROW && !self.text.ends_with(b"\n") {
+            self.source.skip_until(b'\n')?
+        } else {
+            0
+        };
+        self.is_cut = rest > 0;
+        self.consumed += (read + rest) as u64;
+        Ok(read)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rows(text: &str) -> Vec<Result<Vec<String>, Malformed>> {
+        let keys = keys(text.as_bytes())
+            .expect("reads")
+            .expect("not too many keys");
+        let mut lines = JsonReader::new(text.as_bytes(), &keys);
+        let mut record = Record::default();
+        let mut rows = Vec::new();
+        loop {
+            match lines.next(&mut record).expect("reads") {
+                Next::Row => rows.push(Ok(record
+                    .fields()
+                    .expect("UTF-8")
+                    .map(str::to_owned)
+                    .collect())),
+                Next::Malformed(why) => rows.push(Err(why)),
+                Next::Unusable(why) => panic!("{why:?}"),
+                Next::End => return rows,
+            }
+        }
+    }
+
+    #[test]
+    fn objects_are_rows_and_keys_are_columns() {
+        let text = "{\"phone\":13800138000,\"n\\u00e4me\":\"Zo\\u00eb\"}\n\n{\"city\":null,\"phone\":1.38e10,\"ok\":true}\r\n[1]\nnot\n";
+        let row = |cells: [&str; 4]| Ok(cells.map(str::to_owned).to_vec());
+        assert_eq!(
+            rows(text),
+            [
+                row(["phone", "näme", "city", "ok"]),
+                row(["13800138000", "Zoë", "", ""]),
+                row(["1.38e10", "", "", "true"]),
+                Err(Malformed::NotAnObject),
+                Err(Malformed::NotAnObject),
+            ]
+        );
+    }
+
+    #[test]
+    fn long_line_is_rejected_in_bounded_memory() {
+        let text = format!(
+            "{{\"phone\":\"{}\"}}\n{{\"phone\":\"1\"}}\n",
+            "x".repeat(200_000)
+        );
+        assert_eq!(
+            rows(&text)[1..],
+            [Err(Malformed::TooLong), Ok(vec!["1".to_owned()])]
+        );
+    }
+}

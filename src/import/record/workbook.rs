@@ -1,0 +1,576 @@
+//! Workbooks: XLSX, XLSB, XLS and ODS. One sheet is copied to a temporary CSV file, whose first columns are
+//! the row number and a fault of the row. Numbers are written without an exponent, dates as dates. XLSX
+//! and XLSB are read as a stream; of XLS and ODS all cells are in memory, so their size is limited.
+
+use std::fs::File;
+use std::io::{self, BufReader, BufWriter, Read, Seek, Write};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use calamine::{
+    Cell, CellErrorType, Data, DataRef, ExcelDateTime, Ods, OdsError, Reader, SheetType,
+    SheetVisible, Xls, XlsError, Xlsb, XlsbError, Xlsx, XlsxError,
+};
+use zip::ZipArchive;
+
+use super::biff::{XlsSheets, xlsb_hidden_rows};
+use super::csv::{CsvFormat, CsvReader};
+use super::hidden_rows::{HiddenRows, OdsSheets};
+use super::row::{MAX_ROW, Malformed, Next, Record};
+use crate::import::error::ImportError;
+use crate::import::rejection::Rejection;
+use crate::import::zip_error;
+use crate::text::{counted, did_you_mean, listed};
+
+/// The largest XLS workbook, and the largest part of an ODS or XLSB one: all of it is held in memory.
+const MAX_HELD: u64 = 96 << 20;
+/// The most bytes of shared texts of an XLSX workbook, also held in memory.
+const MAX_SHARED: u64 = 256 << 20;
+/// The largest other part of an XLSX workbook, which is streamed.
+const MAX_STREAMED: u64 = 8 << 30;
+/// The most memory for the cells of an XLS or ODS workbook, with the empty ones between them.
+const MAX_CELLS: u64 = 512 << 20;
+/// The largest sheet of any spreadsheet program.
+const MAX_COLUMNS: u32 = 1 << 14;
+const MAX_ROWS: u32 = 1 << 20;
+/// The most empty cells before others in their rows, in a whole sheet.
+const MAX_GAPS: usize = 1 << 27;
+/// The most bytes of the CSV file: cells with the same text are stored once in a workbook.
+const MAX_CSV: u64 = 4 << 30;
+/// The fault of a row with more bytes than a row may have; none of its cells is kept.
+const TOO_LONG: &str = "too long";
+
+/// A sheet that was read.
+pub(in crate::import) struct SheetRows {
+    pub(in crate::import) rows: File,
+    /// Which sheet it is and what was left out.
+    pub(in crate::import) note: String,
+}
+
+type Source = BufReader<File>;
+
+/// Why a workbook cannot be read.
+enum Failure {
+    Protected,
+    TooLarge(&'static str),
+    NoSheet(Vec<String>),
+    Other(String),
+}
+
+impl Failure {
+    fn damaged() -> Self {
+        Self::Other(zip_error::DAMAGED.to_owned())
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        Self::Other(error.to_string())
+    }
+}
+
+impl From<zip::result::ZipError> for Failure {
+    fn from(error: zip::result::ZipError) -> Self {
+        zip_error::reason(&error).map_or(Self::Protected, Self::Other)
+    }
+}
+
+macro_rules! failure_from {
+    ($($error:ident),*) => {$(
+        impl From<$error> for Failure {
+            fn from(error: $error) -> Self {
+                match error {
+                    $error::Password => Self::Protected,
+                    other => Self::Other(other.to_string()),
+                }
+            }
+        }
+    )*};
+}
+failure_from!(XlsxError, XlsError, XlsbError, OdsError);
+
+/// Reads the sheet with this name or number, by default the first visible one.
+pub(in crate::import) fn read(
+    file: &File,
+    name: &str,
+    sheet: Option<&str>,
+) -> Result<SheetRows, ImportError> {
+    // calamine can panic on damaged files.
+    let read = catch_unwind(AssertUnwindSafe(|| read_sheet(file, sheet)));
+    let failure = match read {
+        Ok(Ok(rows)) => return Ok(rows),
+        Ok(Err(failure)) => failure,
+        Err(_) => Failure::damaged(),
+    };
+    Err(match failure {
+        Failure::Protected => ImportError::hinted(
+            format!("`{name}` is protected with a password"),
+            "open it, save it without the password and import that",
+        ),
+        Failure::TooLarge(what) => ImportError::hinted(
+            format!("workbook `{name}` is too large: {what}"),
+            "save the sheet as CSV: a CSV file can have any size",
+        ),
+        Failure::NoSheet(sheets) => {
+            let sheet = sheet.unwrap_or_default();
+            let names = || sheets.iter().map(String::as_str);
+            let hint = did_you_mean(sheet, names());
+            ImportError::hinted(
+                format!("unknown sheet `{sheet}` in `{name}`"),
+                hint.unwrap_or_else(|| format!("its sheets are {}", listed(names()))),
+            )
+        }
+        Failure::Other(reason) => ImportError::hinted(
+            format!("cannot read workbook `{name}`: {reason}"),
+            "save the sheet as CSV and import that",
+        ),
+    })
+}
+
+fn read_sheet(file: &File, sheet: Option<&str>) -> Result<SheetRows, Failure> {
+    let mut source = file.try_clone()?;
+    source.rewind()?;
+    let mut magic = [0; 4];
+    source.read_exact(&mut magic)?;
+    source.rewind()?;
+    let source = BufReader::with_capacity(1 << 16, source);
+    if &magic != b"PK\x03\x04" {
+        return read_xls(source, file.metadata()?.len(), sheet);
+    }
+    let mut archive = ZipArchive::new(BufReader::new(file.try_clone()?))?;
+    let has = |part: &str| archive.file_names().any(|name| name.ends_with(part));
+    if has("workbook.bin") {
+        check_parts(&mut archive, |_| MAX_HELD)?;
+        let mut book = Xlsb::new(source)?;
+        let chosen = choose(&book, sheet)?;
+        let hidden = xlsb_hidden_rows(&mut archive, &chosen.name);
+        let unknown = || Failure::Other("it has cells of an unknown kind".to_owned());
+        let mut rows = SheetWriter::new(hidden.ok_or_else(unknown)?)?;
+        let mut cells = book.worksheet_cells_reader(&chosen.name)?;
+        while let Some(cell) = cells.next_cell()? {
+            rows.add_cell(&cell)?;
+        }
+        return rows.finish(&chosen);
+    }
+    if has("workbook.xml") {
+        let limit = |part: &str| {
+            if part.ends_with("sharedStrings.xml") {
+                MAX_SHARED
+            } else {
+                MAX_STREAMED
+            }
+        };
+        let may_hide = check_parts(&mut archive, limit)?;
+        let mut book = Xlsx::new(source)?;
+        let chosen = choose(&book, sheet)?;
+        let hidden = may_hide.then(|| HiddenRows::of_xlsx(&mut archive, &chosen.name));
+        let mut rows = SheetWriter::new(hidden.flatten().unwrap_or_default())?;
+        let mut cells = book.worksheet_cells_reader(&chosen.name)?;
+        while let Some(cell) = cells.next_cell()? {
+            rows.add_cell(&cell)?;
+        }
+        return rows.finish(&chosen);
+    }
+    check_parts(&mut archive, |_| MAX_HELD)?;
+    let mut sheets = OdsSheets::read(&mut archive).ok_or_else(Failure::damaged)?;
+    check_memory(sheets.bytes)?;
+    let mut book = Ods::new(source)?;
+    let chosen = choose(&book, sheet)?;
+    let hidden = sheets.hidden.remove(&chosen.name).unwrap_or_default();
+    write_range(&book.worksheet_range(&chosen.name)?, &chosen, hidden)
+}
+
+fn read_xls(mut source: Source, bytes: u64, sheet: Option<&str>) -> Result<SheetRows, Failure> {
+    if bytes > MAX_HELD {
+        return Err(Failure::TooLarge("an XLS workbook can have 96 MiB"));
+    }
+    let compound = cfb::CompoundFile::open(source.get_ref().try_clone()?);
+    let mut compound = compound.map_err(|_| Failure::damaged())?;
+    // An encrypted XLSX workbook is one stream of a compound file.
+    if compound.is_stream("/EncryptedPackage") {
+        return Err(Failure::Protected);
+    }
+    let mut sheets = XlsSheets::read(&mut compound).ok_or_else(Failure::damaged)?;
+    check_memory(sheets.bytes)?;
+    source.rewind()?;
+    let mut book = Xls::new(source)?;
+    let chosen = choose(&book, sheet)?;
+    let hidden = sheets.hidden.get_mut(chosen.place).map(std::mem::take);
+    write_range(
+        &book.worksheet_range(&chosen.name)?,
+        &chosen,
+        hidden.unwrap_or_default(),
+    )
+}
+
+fn check_memory(bytes: u64) -> Result<(), Failure> {
+    if bytes <= MAX_CELLS {
+        return Ok(());
+    }
+    Err(Failure::TooLarge(
+        "its cells, with the empty ones between them, do not fit in memory",
+    ))
+}
+
+/// Unpacks every part that will be read, because the stated sizes need not be true. Returns whether a part
+/// has an attribute `hidden`.
+fn check_parts(
+    archive: &mut ZipArchive<impl Read + Seek>,
+    limit: impl Fn(&str) -> u64,
+) -> Result<bool, Failure> {
+    let mut search = HiddenSearch::default();
+    for index in 0..archive.len() {
+        let part = match archive.by_index(index) {
+            Err(zip::result::ZipError::UnsupportedArchive(_)) => return Err(Failure::Protected),
+            part => part?,
+        };
+        let (limit, packed) = (limit(part.name()), part.compressed_size());
+        let mut read = [".xml", ".bin", ".rels"].iter();
+        if !read.any(|end| part.name().ends_with(end)) {
+            continue;
+        }
+        let length = io::copy(&mut part.take(limit + 1), &mut search)?;
+        if length > limit {
+            return Err(Failure::TooLarge("its texts or cells do not fit in memory"));
+        }
+        if length > 64 << 20 && length / packed.max(1) > 500 {
+            return Err(Failure::TooLarge(
+                "it unpacks to more than 500 times its size",
+            ));
+        }
+    }
+    Ok(search.found)
+}
+
+/// Searches what is written to it for an attribute `hidden`.
+#[derive(Default)]
+struct HiddenSearch {
+    tail: Vec<u8>,
+    found: bool,
+}
+
+impl Write for HiddenSearch {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        const WORD: &[u8] = b" hidden=";
+        if !self.found {
+            let start = &bytes[..bytes.len().min(WORD.len())];
+            self.tail.extend_from_slice(start);
+            let has = |text: &[u8]| text.windows(WORD.len()).any(|window| window == WORD);
+            self.found = has(&self.tail) || has(bytes);
+            self.tail = bytes[bytes.len().saturating_sub(WORD.len())..].to_vec();
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+struct Chosen {
+    name: String,
+    /// Among all sheets, from 0.
+    place: usize,
+    /// How many other sheets could have been meant.
+    others: usize,
+}
+
+fn choose<R: Reader<Source>>(book: &R, asked: Option<&str>) -> Result<Chosen, Failure> {
+    let sheets = book.sheets_metadata();
+    let tables = || {
+        let sheets = sheets.iter().enumerate();
+        sheets.filter(|(_, sheet)| sheet.typ == SheetType::WorkSheet)
+    };
+    let visible = || tables().filter(|(_, sheet)| sheet.visible == SheetVisible::Visible);
+    let found = match asked {
+        Some(asked) => tables()
+            .find(|(_, sheet)| sheet.name == asked)
+            .or_else(|| tables().nth(asked.parse::<usize>().ok()?.checked_sub(1)?)),
+        None => visible().next().or_else(|| tables().next()),
+    };
+    let Some((place, found)) = found else {
+        let names = tables().map(|(_, sheet)| sheet.name.clone());
+        return Err(Failure::NoSheet(names.collect()));
+    };
+    let others = if asked.is_some() {
+        0
+    } else {
+        visible().count().saturating_sub(1)
+    };
+    Ok(Chosen {
+        name: found.name.clone(),
+        place,
+        others,
+    })
+}
+
+impl Chosen {
+    fn note(&self, hidden: u64) -> String {
+        let others = match self.others {
+            0 => String::new(),
+            1 => ", there is another one (`--sheet NAME` selects it)".to_owned(),
+            others => format!(", there are {others} others (`--sheet NAME` selects one)"),
+        };
+        let hidden = match hidden {
+            0 => String::new(),
+            hidden => format!(", {} left out", counted(hidden, "hidden row")),
+        };
+        format!("sheet `{}`{others}{hidden}", self.name)
+    }
+}
+
+/// Writes rows to the temporary CSV file.
+struct SheetWriter {
+    csv: csv::Writer<BufWriter<File>>,
+    hidden: HiddenRows,
+    /// Hidden rows that were left out.
+    left_out: u64,
+    written: u64,
+    gaps: usize,
+    /// The current row and the one that may follow it.
+    row: Option<u32>,
+    next: u32,
+    cells: Vec<String>,
+    /// Bytes of the cells of the current row.
+    size: usize,
+    fault: String,
+}
+
+impl SheetWriter {
+    fn new(hidden: HiddenRows) -> io::Result<Self> {
+        let file = BufWriter::with_capacity(1 << 18, tempfile::tempfile()?);
+        Ok(Self {
+            csv: csv::WriterBuilder::new().flexible(true).from_writer(file),
+            hidden,
+            left_out: 0,
+            written: 0,
+            gaps: 0,
+            row: None,
+            next: 0,
+            cells: Vec::new(),
+            size: 0,
+            fault: String::new(),
+        })
+    }
+
+    fn add_cell(&mut self, cell: &Cell<DataRef<'_>>) -> Result<(), Failure> {
+        let (text, error) = match cell.get_value() {
+            DataRef::SharedString(text) => ((*text).to_owned(), None),
+            DataRef::String(text) => (text.clone(), None),
+            DataRef::Error(error) => (error.to_string(), Some(error)),
+            other => (cell_text(&Data::from(other.clone())), None),
+        };
+        self.add(cell.get_position(), text, error)
+    }
+
+    fn add(
+        &mut self,
+        (row, column): (u32, u32),
+        cell: String,
+        error: Option<&CellErrorType>,
+    ) -> Result<(), Failure> {
+        if cell.is_empty() {
+            return Ok(());
+        }
+        if column >= MAX_COLUMNS || row >= MAX_ROWS {
+            return Err(Failure::TooLarge(
+                "it has a cell beyond column XFD or row 1048576",
+            ));
+        }
+        if self.row != Some(row) {
+            if row < self.next {
+                return Err(Failure::Other("its rows are out of order".to_owned()));
+            }
+            self.end_row()?;
+            self.row = Some(row);
+            self.next = row + 1;
+        }
+        if let (Some(error), true) = (error, self.fault.is_empty()) {
+            let name = column_name(column);
+            self.fault = format!("cell {name}{} has a formula error, {error}", row + 1);
+        }
+        self.size += cell.len();
+        if self.size > MAX_ROW {
+            return Ok(());
+        }
+        let column = column as usize;
+        if self.cells.len() <= column {
+            self.gaps += column - self.cells.len();
+            if self.gaps > MAX_GAPS {
+                return Err(Failure::TooLarge(
+                    "it has too many empty cells between the others",
+                ));
+            }
+            self.cells.resize(column + 1, String::new());
+        }
+        self.cells[column] = cell;
+        Ok(())
+    }
+
+    fn end_row(&mut self) -> Result<(), Failure> {
+        if let Some(row) = self.row.take() {
+            if self.size > MAX_ROW {
+                self.cells.clear();
+                TOO_LONG.clone_into(&mut self.fault);
+            }
+            if self.hidden.contains(row) {
+                self.left_out += 1;
+            } else {
+                let line = (row + 1).to_string();
+                let start = [line.as_str(), &self.fault].into_iter();
+                let fields = start.chain(self.cells.iter().map(String::as_str));
+                let written = self.csv.write_record(fields);
+                written.map_err(|error| Failure::Other(error.to_string()))?;
+                self.written += (self.size + self.cells.len()) as u64;
+            }
+        }
+        if self.written > MAX_CSV {
+            return Err(Failure::TooLarge("its rows are more than 4 GiB"));
+        }
+        self.fault.clear();
+        self.cells.clear();
+        self.size = 0;
+        Ok(())
+    }
+
+    fn finish(mut self, chosen: &Chosen) -> Result<SheetRows, Failure> {
+        self.end_row()?;
+        let buffer = self
+            .csv
+            .into_inner()
+            .map_err(|error| error.error().to_string());
+        let file = buffer.map_err(Failure::Other)?.into_inner();
+        Ok(SheetRows {
+            rows: file.map_err(io::IntoInnerError::into_error)?,
+            note: chosen.note(self.left_out),
+        })
+    }
+}
+
+fn write_range(
+    range: &calamine::Range<Data>,
+    chosen: &Chosen,
+    hidden: HiddenRows,
+) -> Result<SheetRows, Failure> {
+    let mut rows = SheetWriter::new(hidden)?;
+    let (top, left) = range.start().unwrap_or_default();
+    let place =
+        |start: u32, index: usize| start.saturating_add(u32::try_from(index).unwrap_or(u32::MAX));
+    for (row, column, value) in range.used_cells() {
+        let error = match value {
+            Data::Error(error) => Some(error),
+            _ => None,
+        };
+        rows.add(
+            (place(top, row), place(left, column)),
+            cell_text(value),
+            error,
+        )?;
+    }
+    rows.finish(chosen)
+}
+
+/// Returns what a person sees in a cell, except that numbers are not formatted.
+fn cell_text(value: &Data) -> String {
+    match value {
+        Data::Float(number) => number.to_string(),
+        Data::Bool(true) => "TRUE".to_owned(),
+        Data::Bool(false) => "FALSE".to_owned(),
+        Data::DateTime(at) => date(at),
+        Data::DateTimeIso(text) => {
+            let text = text.strip_suffix("T00:00:00").unwrap_or(text);
+            text.replace('T', " ")
+        }
+        Data::Empty => String::new(),
+        other => other.to_string(),
+    }
+}
+
+fn date(at: &ExcelDateTime) -> String {
+    /// The serial number of the last day of the year 9999.
+    const LAST_DAY: f64 = 2_958_466.0;
+    let serial = at.as_f64();
+    // A phone in a column that is formatted as dates is still a phone.
+    if !(0.0..LAST_DAY).contains(&serial) {
+        return serial.to_string();
+    }
+    let (year, month, day, hour, minute, second, _) = at.to_ymd_hms_milli();
+    let time = match second {
+        0 => format!("{hour:02}:{minute:02}"),
+        second => format!("{hour:02}:{minute:02}:{second:02}"),
+    };
+    if serial < 1.0 || at.is_duration() {
+        return time;
+    }
+    let date = format!("{year:04}-{month:02}-{day:02}");
+    match (hour, minute, second) {
+        (0, 0, 0) => date,
+        _ => format!("{date} {time}"),
+    }
+}
+
+/// Returns the name of a column: `A` for 0, `AA` for 26.
+fn column_name(column: u32) -> String {
+    let mut left = column + 1;
+    let mut letters = Vec::new();
+    while left > 0 {
+        left -= 1;
+        let letter = u8::try_from(left % 26).unwrap_or_default();
+        letters.push(char::from(b'A' + letter));
+        left /= 26;
+    }
+    letters.iter().rev().collect()
+}
+
+/// Reads the rows of the temporary CSV file.
+pub(super) struct SheetReader<R> {
+    csv: CsvReader<R>,
+    width: usize,
+}
+
+impl<R: Read> SheetReader<R> {
+    pub(super) fn new(source: R) -> Self {
+        let format = CsvFormat {
+            delimiter: b',',
+            terminator: b'\n',
+        };
+        // The writer has limited the cells; quotes and commas are in addition.
+        let csv = CsvReader::new(source, format, 1).with_max_row(4 * MAX_ROW);
+        Self { csv, width: 0 }
+    }
+
+    /// Rows are filled up to this width: a sheet has no empty cells at the end of a row.
+    pub(super) fn expect_width(&mut self, width: usize) {
+        self.width = width;
+    }
+
+    pub(super) fn consumed(&self) -> u64 {
+        self.csv.consumed()
+    }
+
+    pub(super) fn next(&mut self, record: &mut Record) -> io::Result<Next> {
+        let next = self.csv.next(record)?;
+        let mut fields = record.raw().map(String::from_utf8_lossy);
+        let (Next::Row, Some(line), Some(fault)) = (&next, fields.next(), fields.next()) else {
+            return Ok(next);
+        };
+        let (line, fault) = (line.parse(), fault.into_owned());
+        drop(fields);
+        record.line = line.map_err(io::Error::other)?;
+        record.remove_first(2);
+        if fault == TOO_LONG {
+            record.push(b"");
+            return Ok(Next::Malformed(Malformed::TooLong));
+        }
+        while record.len() < self.width {
+            record.push(b"");
+        }
+        Ok(match fault.as_str() {
+            "" => Next::Row,
+            _ => Next::Unusable(Rejection::new("formula error", fault)),
+        })
+    }
+}
+
+#[cfg(test)]
+#[path = "workbook_tests.rs"]
+mod tests;

@@ -1,0 +1,388 @@
+//! Maps a row to a message, or to the reason why it is rejected.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use super::columns::Columns;
+use super::dedupe::DedupeKeys;
+use super::encoding::Encoding;
+use super::record::Record;
+use super::rejection::Rejection;
+use crate::phone::{Phone, PhoneError, Region, non_mobile_kind};
+use crate::sms::NewSms;
+use crate::text::content::{self, LONGEST};
+use crate::text::segments::{self, Segments};
+use crate::text::template::{RenderError, Template};
+use crate::text::{listed, smart, spreadsheet};
+use crate::window::{TIMEZONE, Zone, ZoneError};
+
+/// The column of a rejects file with the text of a row that could not be split into columns.
+pub(super) const TEXT_COLUMN: &str = "smsq_text";
+
+/// Where the text of a message comes from.
+#[derive(Clone, Debug)]
+pub(super) enum Text {
+    Column(usize),
+    /// The template of the provider.
+    Provider,
+    Template {
+        template: Arc<Template>,
+        placeholders: BTreeMap<String, usize>,
+    },
+}
+
+/// Checks a message for the provider. Returns the text that the recipient sees if that is not the content,
+/// or why the message cannot be sent.
+pub type RowCheck = Arc<dyn Fn(&NewSms) -> Result<Option<String>, String> + Send + Sync>;
+
+/// What the provider of a list needs of its rows. Import knows no providers, so the command states this.
+#[derive(Clone)]
+pub struct ProviderRequirements {
+    pub provider: String,
+    /// The columns that fill the provider's template; `content` is the text of the message.
+    pub columns: Vec<String>,
+    /// The text of the template, if it is known.
+    pub template: Option<String>,
+    pub check: RowCheck,
+}
+
+impl fmt::Debug for ProviderRequirements {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ProviderRequirements")
+            .field("provider", &self.provider)
+            .field("columns", &self.columns)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A row as a message.
+pub(super) struct MappedRow {
+    pub(super) message: NewSms,
+    /// Of the text that the recipient sees.
+    pub(super) segments: Segments,
+    /// The text that the recipient sees, if it is not the content.
+    pub(super) shown: Option<String>,
+    /// The kind of number, if it rarely receives text messages.
+    pub(super) non_mobile: Option<&'static str>,
+}
+
+/// How rows become messages.
+#[derive(Debug)]
+pub(super) struct Mapping {
+    pub(super) columns: Columns,
+    pub(super) text: Text,
+    pub(super) keys: DedupeKeys,
+    pub(super) region: Option<Region>,
+    /// Replace typographic characters where that saves segments.
+    pub(super) smart: bool,
+    pub(super) encoding: Encoding,
+    /// The encoding was guessed: rows in UTF-8 are rejected.
+    pub(super) is_detected: bool,
+    /// Cells are protected against formulas.
+    pub(super) is_guarded: bool,
+    /// The column with the time zones of the recipients.
+    pub(super) timezone: Option<usize>,
+    pub(super) requirements: Option<ProviderRequirements>,
+}
+
+/// Maps the rows of one file.
+#[derive(Debug)]
+pub(super) struct RowMapper {
+    mapping: Mapping,
+    /// The columns that are stored with the message, with their names as JSON: `"name":`.
+    stored: Vec<(usize, String)>,
+    /// The text of all rows, if it is the same.
+    constant: Option<(String, Segments)>,
+}
+
+impl RowMapper {
+    pub(super) fn new(mapping: Mapping) -> Self {
+        let columns = &mapping.columns;
+        let stored = columns.stored().into_iter();
+        let mut stored: Vec<(usize, String)> = stored
+            .map(|column| (column, json_key(&columns.names[column])))
+            .collect();
+        if let Some(column) = mapping.timezone {
+            let key = json_key(TIMEZONE);
+            stored.retain(|(_, known)| *known != key);
+            stored.push((column, key));
+        }
+        for name in mapping
+            .requirements
+            .iter()
+            .flat_map(|needed| &needed.columns)
+        {
+            let key = json_key(name);
+            if let Some(column) = columns.named(name)
+                && stored.iter().all(|(_, known)| *known != key)
+            {
+                stored.push((column, key));
+            }
+        }
+        let constant = match &mapping.text {
+            Text::Template { template, .. } => template.constant(),
+            Text::Column(_) | Text::Provider => None,
+        };
+        let constant = constant.map(|text| {
+            let text = simplified(text.to_owned(), mapping.smart);
+            let segments = segments::count(&text);
+            (text, segments)
+        });
+        Self {
+            mapping,
+            stored,
+            constant,
+        }
+    }
+
+    pub(super) fn map(&self, record: &Record) -> Result<MappedRow, Rejection> {
+        let Some(fields) = record.fields() else {
+            let reason = format!("the row is not {}", self.mapping.encoding);
+            return Err(Rejection::new("other encoding", reason));
+        };
+        let bare = |cell: &str| self.mapping.is_guarded && spreadsheet::is_guarded(cell.as_bytes());
+        let cells: Vec<&str> = fields
+            .map(|cell| &cell[usize::from(bare(cell))..])
+            .collect();
+        self.check_width(&cells)?;
+        self.check_characters(&cells)?;
+        self.check_nested(record)?;
+        let phone = self.phone(&cells)?;
+        self.check_timezone(&cells)?;
+        let (content, segments) = if let Some(constant) = &self.constant {
+            constant.clone()
+        } else {
+            let content = self.content(&cells)?;
+            let segments = segments::count(&content);
+            (content, segments)
+        };
+        let phones = &self.mapping.columns.phones;
+        let row = MappedRow {
+            non_mobile: non_mobile_kind(phone.as_str()),
+            message: NewSms {
+                line: record.line,
+                dedupe_key: self.mapping.keys.key(&cells, phones, &phone, record.line)?,
+                params: self.params(&cells),
+                replaces: self.replaces(&cells)?,
+                phone: phone.into_string(),
+                content,
+                segments: segments.count,
+            },
+            segments,
+            shown: None,
+        };
+        match &self.mapping.requirements {
+            Some(requirements) => self.checked(row, &requirements.check),
+            None => Ok(row),
+        }
+    }
+
+    fn checked(&self, mut row: MappedRow, check: &RowCheck) -> Result<MappedRow, Rejection> {
+        let invalid = |reason| Rejection::new("not valid for the provider", reason);
+        let Some(shown) = check(&row.message).map_err(invalid)? else {
+            return Ok(row);
+        };
+        row.segments = segments::count(&shown);
+        row.message.segments = row.segments.count;
+        if matches!(self.mapping.text, Text::Provider) {
+            content::check(&shown)?;
+            row.message.content = shown;
+        } else {
+            row.shown = Some(shown);
+        }
+        Ok(row)
+    }
+
+    fn check_width(&self, cells: &[&str]) -> Result<(), Rejection> {
+        let width = self.mapping.columns.names.len();
+        let kind = match cells.len() {
+            found if found > width => "too many fields",
+            found if found < width => "too few fields",
+            _ => return Ok(()),
+        };
+        let found = cells.len();
+        let reason = format!("{kind}: {found}, but the header has {width}");
+        Err(Rejection::new(kind, reason))
+    }
+
+    /// A row in UTF-8 in a file in another encoding would be sent as gibberish.
+    fn check_characters(&self, cells: &[&str]) -> Result<(), Rejection> {
+        if let Some(column) = cells.iter().position(|cell| cell.as_bytes().contains(&0)) {
+            let name = &self.mapping.columns.names[column];
+            let reason = format!("`{name}` has a NUL character");
+            return Err(Rejection::new("NUL character", reason));
+        }
+        let encoding = self.mapping.encoding;
+        if self.mapping.is_detected && encoding.looks_like_utf8(cells) {
+            let reason = format!(
+                "the row looks like UTF-8, the rest of the list is {encoding}: save the list in one \
+                 encoding, or name it with `--encoding {encoding}` if the row is right"
+            );
+            return Err(Rejection::new("other encoding", reason));
+        }
+        Ok(())
+    }
+
+    /// The phone and the values in the text must not be JSON objects or arrays.
+    fn check_nested(&self, record: &Record) -> Result<(), Rejection> {
+        let Mapping { columns, text, .. } = &self.mapping;
+        let is_used = |column: &&usize| {
+            columns.phones.contains(column)
+                || match text {
+                    Text::Column(content) => content == *column,
+                    Text::Provider => false,
+                    Text::Template { placeholders, .. } => {
+                        placeholders.values().any(|used| used == *column)
+                    }
+                }
+        };
+        match record.nested.iter().find(is_used) {
+            Some(&column) => {
+                let name = &columns.names[column];
+                let reason = format!("`{name}` is an object or an array, not a text");
+                Err(Rejection::new("nested value", reason))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Returns the first valid phone, or what is wrong with the first one.
+    fn phone(&self, cells: &[&str]) -> Result<Phone, Rejection> {
+        let Mapping {
+            columns, region, ..
+        } = &self.mapping;
+        let mut invalid = PhoneError::Empty;
+        for &column in &columns.phones {
+            match Phone::parse(cells[column], *region) {
+                Ok(phone) => return Ok(phone),
+                Err(error) if invalid == PhoneError::Empty => invalid = error,
+                Err(_) => {}
+            }
+        }
+        let is_header = |&column: &usize| cells[column].trim() == columns.names[column];
+        if columns.phones.iter().all(is_header) {
+            return Err(Rejection::new(
+                "repeated header",
+                "the row is the header again",
+            ));
+        }
+        let text = columns.position(TEXT_COLUMN);
+        if invalid == PhoneError::Empty && text.is_some_and(|text| value(cells, text).is_some()) {
+            let reason = format!("the columns are empty: fill them in from `{TEXT_COLUMN}`");
+            return Err(Rejection::new("not filled in", reason));
+        }
+        Err(invalid.into())
+    }
+
+    fn check_timezone(&self, cells: &[&str]) -> Result<(), Rejection> {
+        let column = self.mapping.timezone;
+        let zone = column
+            .and_then(|column| value(cells, column))
+            .map(str::parse::<Zone>);
+        let unknown = |error: ZoneError| Rejection::new("unknown time zone", error.to_string());
+        zone.transpose().map(drop).map_err(unknown)
+    }
+
+    fn content(&self, cells: &[&str]) -> Result<String, Rejection> {
+        let content = match &self.mapping.text {
+            // The provider's template is rendered by the check of the requirements.
+            Text::Provider => return Ok(String::new()),
+            Text::Column(column) => cells[*column].trim().to_owned(),
+            Text::Template {
+                template,
+                placeholders,
+            } => {
+                let rendered = template.render(|name| value(cells, *placeholders.get(name)?));
+                rendered.map_err(|error| match error {
+                    RenderError::Hole => missing_value(cells, placeholders),
+                    RenderError::TooLong => Rejection::new(
+                        "text too long",
+                        format!("the text is too long: at most {LONGEST} characters"),
+                    ),
+                    RenderError::Other(detail) => Rejection::new(
+                        "text not rendered",
+                        format!("cannot render the text: {detail}"),
+                    ),
+                })?
+            }
+        };
+        let content = simplified(content, self.mapping.smart);
+        content::check(&content)?;
+        Ok(content)
+    }
+
+    fn params(&self, cells: &[&str]) -> String {
+        let mut params = String::with_capacity(64);
+        params.push('{');
+        for (index, (column, key)) in self.stored.iter().enumerate() {
+            if index > 0 {
+                params.push(',');
+            }
+            params.push_str(key);
+            push_json(&mut params, cells[*column]);
+        }
+        params.push('}');
+        params
+    }
+
+    fn replaces(&self, cells: &[&str]) -> Result<Option<i64>, Rejection> {
+        let column = self.mapping.columns.id;
+        let Some(id) = column.and_then(|column| value(cells, column)) else {
+            return Ok(None);
+        };
+        id.parse().map(Some).map_err(|_| {
+            let reason = format!("invalid `smsq_id`: `{}` is not a number", id.escape_debug());
+            Rejection::new("invalid `smsq_id`", reason)
+        })
+    }
+}
+
+/// Replaces typographic characters if `smart`.
+pub(super) fn simplified(content: String, smart: bool) -> String {
+    if smart {
+        smart::cheaper(&content).into_owned()
+    } else {
+        content
+    }
+}
+
+/// Returns the value of a cell that is not empty.
+fn value<'c>(cells: &[&'c str], column: usize) -> Option<&'c str> {
+    let cell = cells.get(column).map(|cell| cell.trim());
+    cell.filter(|cell| !cell.is_empty())
+}
+
+fn missing_value(cells: &[&str], placeholders: &BTreeMap<String, usize>) -> Rejection {
+    let empty = placeholders
+        .iter()
+        .filter(|(_, column)| value(cells, **column).is_none());
+    let reason = match listed(empty.map(|(name, _)| name.as_str())) {
+        names if names.is_empty() => "the text needs a value that is missing".to_owned(),
+        names => format!("no value for {names}, and the text needs it"),
+    };
+    Rejection::new("missing value", reason)
+}
+
+/// `"name":`
+fn json_key(name: &str) -> String {
+    format!("{}:", serde_json::Value::from(name))
+}
+
+/// Most cells need no escapes; serialising all would take a third of the time of an import.
+fn push_json(json: &mut String, text: &str) {
+    if text
+        .bytes()
+        .any(|byte| byte < 0x20 || byte == b'"' || byte == b'\\')
+    {
+        json.push_str(&serde_json::Value::from(text).to_string());
+    } else {
+        json.push('"');
+        json.push_str(text);
+        json.push('"');
+    }
+}
+
+#[cfg(test)]
+#[path = "row_mapper_tests.rs"]
+mod tests;

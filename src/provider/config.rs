@@ -1,0 +1,449 @@
+//! Reads sections `[providers.NAME]` with serde. Errors name the provider and the key, and never print the value
+//! of a key that may hold a secret.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use toml::{Table, Value};
+use url::Url;
+
+use super::capabilities::Lookup;
+use super::codes::Codes;
+use super::secrets::{SecretFormat, Secrets};
+use super::units::{Span, hint, rates};
+use super::{Message, account_error};
+use crate::rate::Rates;
+use crate::sms::Outcome;
+
+/// Returns the value of an environment variable.
+pub(super) type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
+
+/// Why a section does not describe a provider.
+#[derive(Debug, thiserror::Error)]
+pub enum ProviderError {
+    #[error("provider `{provider}`: unknown kind `{kind}`{hint}")]
+    UnknownKind {
+        provider: String,
+        kind: String,
+        hint: String,
+    },
+    #[error("provider `{provider}`: unknown key `{key}`{hint}")]
+    UnknownKey {
+        provider: String,
+        key: String,
+        hint: String,
+    },
+    #[error("provider `{provider}`: missing key `{key}`")]
+    MissingKey { provider: String, key: String },
+    #[error("provider `{provider}`: invalid `{key}`: {problem}")]
+    Key {
+        provider: String,
+        key: String,
+        problem: String,
+    },
+    #[error(
+        "provider `{provider}`: secret `{secret}` is not set: the environment variable `{variable}` is missing or empty"
+    )]
+    UnsetSecret {
+        provider: String,
+        secret: String,
+        variable: String,
+    },
+    #[error(
+        "provider `{provider}`: cannot read secret `{secret}` from `{path}`: {problem}\n\
+         hint: write the secret into that file, or name another file or an environment variable in `secrets`",
+        path = path.display()
+    )]
+    SecretFile {
+        provider: String,
+        secret: String,
+        path: PathBuf,
+        problem: std::io::Error,
+    },
+}
+
+/// The settings that every provider has.
+pub(super) struct ProviderConfig {
+    pub(super) name: String,
+    pub(super) kind: &'static str,
+    pub(super) url: Url,
+    /// The sender of campaigns that name none.
+    pub(super) from: Option<String>,
+    pub(super) secrets: Secrets,
+    pub(super) codes: Codes,
+    pub(super) lookup: Option<Lookup>,
+    pub(super) timeout: Duration,
+    pub(super) idle: Duration,
+    pub(super) rates: Rates,
+    pub(super) rates_count_segments: bool,
+    /// Keys whose built-in values are only examples and were not changed.
+    pub(super) examples: Vec<String>,
+}
+
+impl ProviderConfig {
+    /// A secret; empty where it is optional and not set.
+    pub(super) fn secret(&self, name: &str) -> &str {
+        self.secrets.get(name).unwrap_or_default()
+    }
+
+    pub(super) fn sender<'a>(&'a self, message: &'a Message) -> Option<&'a str> {
+        message.from.as_deref().or(self.from.as_deref())
+    }
+
+    pub(super) fn required_sender<'a>(&'a self, message: &'a Message) -> Result<&'a str, Outcome> {
+        self.sender(message).ok_or_else(|| {
+            account_error(
+                "needs a sender, and neither the campaign nor the provider has one".to_owned(),
+            )
+        })
+    }
+
+    /// The URL with more path segments, each percent-encoded.
+    pub(super) fn url_with(&self, segments: &[&str]) -> Url {
+        let mut url = self.url.clone();
+        if let Ok(mut path) = url.path_segments_mut() {
+            path.pop_if_empty().extend(segments);
+        }
+        url
+    }
+
+    /// Host, and port where it is not the default one: the value of header `Host`, which some vendors have signed.
+    pub(super) fn host(&self) -> String {
+        let host = self.url.host_str().unwrap_or_default();
+        match self.url.port() {
+            Some(port) => format!("{host}:{port}"),
+            None => host.to_owned(),
+        }
+    }
+}
+
+/// The keys that every kind of provider has.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct SharedSettings {
+    pub(super) url: Option<String>,
+    pub(super) from: Option<String>,
+    #[serde(default)]
+    secrets: BTreeMap<String, SecretSource>,
+    #[serde(default)]
+    secret_formats: BTreeMap<String, SecretFormat>,
+    #[serde(default)]
+    codes: Codes,
+    pub(super) lookup: Option<Table>,
+    timeout: Option<Span>,
+    idle: Option<Span>,
+    #[serde(default, deserialize_with = "rates")]
+    rate: Rates,
+    #[serde(default)]
+    rate_counts: Counted,
+    #[serde(default)]
+    examples: Vec<String>,
+}
+
+/// Where a secret comes from.
+#[derive(Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum SecretSource {
+    Env(String),
+    File(PathBuf),
+}
+
+/// What the rate limits count.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Counted {
+    #[default]
+    Messages,
+    Segments,
+}
+
+impl SharedSettings {
+    const KEYS: [&'static str; 11] = [
+        "url",
+        "from",
+        "secrets",
+        "secret_formats",
+        "codes",
+        "lookup",
+        "timeout",
+        "idle",
+        "rate",
+        "rate_counts",
+        "examples",
+    ];
+    const TIMEOUT: Duration = Duration::from_secs(10);
+    const MAX_TIMEOUT: Duration = Duration::from_secs(3_600);
+    /// Shorter than the keep-alive of common gateways, so that they do not close a connection first.
+    const IDLE: Duration = Duration::from_secs(3);
+
+    pub(super) fn read(section: &mut Section<'_>) -> Result<Self, ProviderError> {
+        section.take(&Self::KEYS)
+    }
+
+    /// `url` replaces the key of this name.
+    pub(super) fn into_config(
+        self,
+        section: &Section<'_>,
+        url: Option<Url>,
+    ) -> Result<ProviderConfig, ProviderError> {
+        let timeout = self.timeout.map_or(Self::TIMEOUT, |span| span.0);
+        if timeout.is_zero() || timeout > Self::MAX_TIMEOUT {
+            return Err(section.invalid("timeout", "must be longer than 0 and at most an hour"));
+        }
+        let url = match (url, &self.url) {
+            (Some(url), _) => url,
+            (None, Some(text)) => section.url("url", text)?,
+            (None, None) => return Err(section.missing("url")),
+        };
+        let mut secrets = BTreeMap::new();
+        for (name, source) in self.secrets {
+            let secret = read_secret(section, &name, source)?;
+            secrets.insert(name, secret);
+        }
+        let lookup = |table| section.nested("lookup", table).rest::<Lookup>();
+        Ok(ProviderConfig {
+            name: section.provider.to_owned(),
+            kind: section.kind,
+            url,
+            from: self.from,
+            secrets: Secrets::new(secrets, self.secret_formats),
+            codes: self.codes,
+            lookup: self.lookup.map(lookup).transpose()?,
+            timeout,
+            idle: self.idle.map_or(Self::IDLE, |span| span.0),
+            rates: self.rate,
+            rates_count_segments: matches!(self.rate_counts, Counted::Segments),
+            examples: self.examples,
+        })
+    }
+}
+
+fn read_secret(
+    section: &Section<'_>,
+    name: &str,
+    source: SecretSource,
+) -> Result<String, ProviderError> {
+    let provider = section.provider.to_owned();
+    let secret = name.to_owned();
+    let (text, place) = match source {
+        SecretSource::Env(variable) => {
+            let text = (section.environment)(&variable).filter(|text| !text.is_empty());
+            match text {
+                Some(text) => (text, variable),
+                None => {
+                    return Err(ProviderError::UnsetSecret {
+                        provider,
+                        secret,
+                        variable,
+                    });
+                }
+            }
+        }
+        SecretSource::File(path) => match std::fs::read_to_string(&path) {
+            Ok(text) => (text, path.display().to_string()),
+            Err(problem) => {
+                return Err(ProviderError::SecretFile {
+                    provider,
+                    secret,
+                    path,
+                    problem,
+                });
+            }
+        },
+    };
+    let text = text.trim_end_matches(['\r', '\n']);
+    if text.is_empty() {
+        return Err(section.invalid(&format!("secrets.{name}"), format!("`{place}` is empty")));
+    }
+    Ok(text.to_owned())
+}
+
+/// A section of the configuration that is being read: keys are taken out group by group.
+pub(super) struct Section<'a> {
+    pub(super) provider: &'a str,
+    pub(super) kind: &'static str,
+    environment: Environment<'a>,
+    /// `lookup.` in a nested section.
+    prefix: String,
+    table: Table,
+    /// The keys that were taken, for suggestions.
+    known: Vec<String>,
+}
+
+impl<'a> Section<'a> {
+    pub(super) fn new(
+        provider: &'a str,
+        kind: &'static str,
+        mut table: Table,
+        environment: Environment<'a>,
+    ) -> Self {
+        table.remove("kind");
+        Self {
+            provider,
+            kind,
+            environment,
+            prefix: String::new(),
+            table,
+            known: vec!["kind".to_owned()],
+        }
+    }
+
+    pub(super) fn nested(&self, key: &str, table: Table) -> Self {
+        Self {
+            prefix: format!("{}{key}.", self.prefix),
+            table,
+            known: Vec::new(),
+            ..*self
+        }
+    }
+
+    /// Takes the names of the vendor's own settings out of the section.
+    pub(super) fn setting_names(&mut self) -> Result<Vec<String>, ProviderError> {
+        let mut table: BTreeMap<String, Vec<String>> = self.take(&["settings"])?;
+        Ok(table.remove("settings").unwrap_or_default())
+    }
+
+    /// Takes `keys` out of the section, and reads them.
+    pub(super) fn take<T: DeserializeOwned>(&mut self, keys: &[&str]) -> Result<T, ProviderError> {
+        let taken = keys
+            .iter()
+            .filter_map(|key| self.table.remove_entry(*key))
+            .collect();
+        self.known.extend(keys.iter().map(|key| (*key).to_owned()));
+        self.read(taken)
+    }
+
+    /// Reads all keys that are left; any that `T` does not know is an error.
+    pub(super) fn rest<T: DeserializeOwned>(&mut self) -> Result<T, ProviderError> {
+        let table = std::mem::take(&mut self.table);
+        self.read(table)
+    }
+
+    fn read<T: DeserializeOwned>(&self, table: Table) -> Result<T, ProviderError> {
+        Value::Table(table)
+            .try_into()
+            .map_err(|error| self.error(&error))
+    }
+
+    fn error(&self, error: &toml::de::Error) -> ProviderError {
+        let shown = error.to_string();
+        let path = shown
+            .lines()
+            .rev()
+            .find_map(|line| line.strip_prefix("in `")?.strip_suffix('`'))
+            .unwrap_or_default();
+        let in_path = |name: &str| match path {
+            "" => name.to_owned(),
+            path => format!("{path}.{name}"),
+        };
+        let message = error.message();
+        if path == "secrets" || path.starts_with("secrets.") {
+            return self.invalid(
+                path,
+                "must be `{ env = \"VARIABLE\" }` or `{ file = \"PATH\" }`",
+            );
+        }
+        if let Some(name) = message.strip_prefix("missing field `") {
+            return self.missing(&in_path(name.trim_end_matches('`')));
+        }
+        if let Some(rest) = message.strip_prefix("unknown field `") {
+            let words: Vec<&str> = rest.split('`').collect();
+            let mut known: Vec<&str> = words.iter().skip(2).step_by(2).copied().collect();
+            if path.is_empty() {
+                known.extend(self.known.iter().map(String::as_str));
+            }
+            return ProviderError::UnknownKey {
+                provider: self.provider.to_owned(),
+                key: self.key(&in_path(words[0])),
+                hint: hint(words[0], &known),
+            };
+        }
+        self.invalid(path, in_plain_words(message))
+    }
+
+    /// The key with the name of the nested section before it.
+    pub(super) fn key(&self, key: &str) -> String {
+        match key {
+            "" => self.prefix.trim_end_matches('.').to_owned(),
+            key => format!("{}{key}", self.prefix),
+        }
+    }
+
+    pub(super) fn invalid(&self, key: &str, problem: impl Into<String>) -> ProviderError {
+        ProviderError::Key {
+            provider: self.provider.to_owned(),
+            key: self.key(key),
+            problem: problem.into().trim_end().to_owned(),
+        }
+    }
+
+    pub(super) fn missing(&self, key: &str) -> ProviderError {
+        ProviderError::MissingKey {
+            provider: self.provider.to_owned(),
+            key: self.key(key),
+        }
+    }
+
+    /// An absolute `http` or `https` URL without credentials.
+    pub(super) fn url(&self, key: &str, text: &str) -> Result<Url, ProviderError> {
+        let url = Url::parse(text)
+            .map_err(|error| self.invalid(key, format!("is not a url: {error}")))?;
+        let rest = text.split_once("://").map(|(_, rest)| rest);
+        let Some(rest) = rest.filter(|_| matches!(url.scheme(), "http" | "https")) else {
+            return Err(self.invalid(key, "must begin with `https://` or `http://`"));
+        };
+        // The parser would take the first part of the path for the host.
+        if rest.starts_with(['/', '\\']) {
+            return Err(self.invalid(
+                key,
+                "names no host: write it like `https://sms.example.net/send`",
+            ));
+        }
+        if !url.username().is_empty() || url.password().is_some() {
+            return Err(self.invalid(
+                key,
+                "holds a user name or a password\nhint: put them into `secrets` and send them in `headers`",
+            ));
+        }
+        Ok(url)
+    }
+}
+
+/// Replaces the Rust terms in serde's messages, and leaves out the value, which may be a secret.
+fn in_plain_words(message: &str) -> String {
+    const TERMS: [(&str, &str); 9] = [
+        (
+            "an unsigned duration string",
+            "a duration in quotation marks like `\"10s\"`",
+        ),
+        ("a string", "a text in quotation marks"),
+        ("a sequence", "a list"),
+        ("a map", "a table"),
+        ("a boolean", "`true` or `false`"),
+        ("usize", "a whole number"),
+        ("u64", "a whole number"),
+        ("u32", "a whole number"),
+        ("u16", "a whole number"),
+    ];
+    if let Some(rest) = message.strip_prefix("unknown variant ") {
+        return format!("unknown value {rest}");
+    }
+    let mismatch = ["invalid type: ", "invalid value: ", "invalid length "]
+        .iter()
+        .find_map(|start| message.strip_prefix(start)?.split_once(", expected "));
+    let Some((found, expected)) = mismatch else {
+        return message.to_owned();
+    };
+    let expected = expected.trim();
+    let expected = match TERMS.iter().find(|(term, _)| expected == *term) {
+        Some((_, words)) => words,
+        None if expected.starts_with("tuple struct") => "a list of two texts",
+        None if expected.starts_with("struct ") => "a table",
+        None => expected,
+    };
+    let found = found.split(['`', '"']).next().unwrap_or_default().trim();
+    format!("must be {expected}, not {found}")
+}

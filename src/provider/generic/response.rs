@@ -1,0 +1,382 @@
+//! How the responses of a generic provider are read: which statuses accept, where the id and the code are, and what
+//! the codes mean. The status decides where no code does.
+
+use serde::{Deserialize, Deserializer, de};
+use toml::Value;
+
+use crate::provider::codes::Codes;
+use crate::provider::config::{ProviderError, Section};
+use crate::provider::response::{ResponseView, acceptance, scalar, short_code, with_code};
+use crate::sms::{Acceptance, Outcome};
+use crate::text::is_printable;
+
+/// The keys about responses.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ResponseRules {
+    #[serde(default = "accepted_by_default")]
+    accepted: Vec<u16>,
+    #[serde(default)]
+    unknown_status: Vec<u16>,
+    message_id: Option<Pointers>,
+    /// Where the response repeats our reference. Without `message_id` it is the vendor's id, too.
+    reference: Option<Pointers>,
+    error_code: Option<Pointers>,
+    error_reason: Option<Pointers>,
+    message_id_text: Option<Between>,
+    error_text: Option<Between>,
+    segments: Option<Pointers>,
+    price: Option<Pointers>,
+    /// The list of results of a message's segments, all of which must be accepted.
+    parts: Option<String>,
+}
+
+impl ResponseRules {
+    pub(super) const KEYS: [&'static str; 11] = [
+        "accepted",
+        "unknown_status",
+        "message_id",
+        "reference",
+        "error_code",
+        "error_reason",
+        "message_id_text",
+        "error_text",
+        "segments",
+        "price",
+        "parts",
+    ];
+}
+
+fn accepted_by_default() -> Vec<u16> {
+    vec![200, 201, 202]
+}
+
+/// How the responses of one provider are read.
+pub(super) struct ResponseParser {
+    rules: ResponseRules,
+    codes: Codes,
+    /// Whether the vendor accepts one message per reference.
+    honours_reference: bool,
+}
+
+/// Places of a value in a JSON response. The first place with a value counts.
+#[derive(Clone, Debug)]
+pub(super) struct Pointers(Vec<Place>);
+
+/// JSON pointers whose values are joined with spaces; a word without `/` stands for itself. All but the first value
+/// may be missing.
+#[derive(Clone, Debug)]
+struct Place(Vec<String>);
+
+impl<'de> Deserialize<'de> for Pointers {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let error = || de::Error::custom("must be a JSON pointer like `/id`, or a list of them");
+        let values = match Value::deserialize(deserializer)? {
+            Value::Array(values) => values,
+            value => vec![value],
+        };
+        let place = |value: Value| {
+            let text = value.as_str().ok_or_else(error)?;
+            let words: Vec<String> = text.split(' ').map(str::to_owned).collect();
+            if words.iter().any(|word| word.starts_with('/')) {
+                return Ok(Place(words));
+            }
+            Err(de::Error::custom(format!(
+                "`{text}` is not a JSON pointer\nhint: write `/{text}`, and `/a/b` for `b` in `a`"
+            )))
+        };
+        values
+            .into_iter()
+            .map(place)
+            .collect::<Result<_, _>>()
+            .map(Self)
+    }
+}
+
+impl Place {
+    fn is_in_entry(&self) -> bool {
+        self.0.iter().any(|word| word.contains("/*"))
+    }
+
+    fn read(&self, read: impl Fn(&str) -> Option<String>) -> Option<String> {
+        let mut values = Vec::new();
+        let mut has_value = false;
+        for word in &self.0 {
+            if !word.starts_with('/') {
+                values.push(word.clone());
+            } else if let Some(value) = read(word) {
+                has_value = true;
+                values.push(value);
+            } else if !has_value {
+                return None;
+            }
+        }
+        Some(values.join(" "))
+    }
+}
+
+impl Pointers {
+    /// All values of a JSON document.
+    pub(super) fn in_json(&self, json: &serde_json::Value) -> impl Iterator<Item = String> {
+        let read = |place: &Place| place.read(|pointer| scalar(json, pointer));
+        self.0.iter().filter_map(read)
+    }
+
+    /// All values of a response; `*` in a pointer stands for `entry`, the index in a list.
+    fn values(
+        &self,
+        response: &ResponseView<'_>,
+        entry: Option<usize>,
+    ) -> impl Iterator<Item = String> {
+        let read = move |place: &Place| {
+            place.read(|pointer| match entry {
+                None => response.scalar(pointer),
+                Some(index) => response.scalar(&pointer.replace("/*", &format!("/{index}"))),
+            })
+        };
+        self.0.iter().filter_map(read)
+    }
+
+    /// Only the places that belong to the entry, or without an entry to the whole response.
+    fn of_level(&self, entry: Option<usize>) -> Self {
+        let places = self.0.iter();
+        let own = places.filter(|place| place.is_in_entry() == entry.is_some());
+        Self(own.cloned().collect())
+    }
+}
+
+/// The text between two texts; an empty second text is the end of the line.
+#[derive(Clone, Debug, Deserialize)]
+struct Between(String, String);
+
+impl Between {
+    fn find(&self, text: &str) -> Option<String> {
+        let (_, rest) = text.split_once(&self.0)?;
+        let found = match self.1.as_str() {
+            "" => rest.lines().next().unwrap_or_default(),
+            end => rest.split_once(end)?.0,
+        };
+        let found: String = found.chars().filter(|c| is_printable(*c)).collect();
+        (!found.trim().is_empty()).then(|| found.trim().to_owned())
+    }
+}
+
+impl ResponseParser {
+    pub(super) fn new(
+        section: &Section<'_>,
+        rules: ResponseRules,
+        codes: Codes,
+        honours_reference: bool,
+    ) -> Result<Self, ProviderError> {
+        let is_status = |status: &u16| (100..=999).contains(status);
+        let can_accept = |status: &u16| matches!(status, 200..=299 | 400..=499);
+        for (key, statuses, is_valid) in [
+            ("accepted", &rules.accepted, can_accept as fn(&u16) -> bool),
+            ("unknown_status", &rules.unknown_status, is_status),
+        ] {
+            if let Some(status) = statuses.iter().find(|status| !is_valid(status)) {
+                return Err(section.invalid(key, format!("{status} cannot have that meaning")));
+            }
+        }
+        if rules.accepted.is_empty() {
+            return Err(section.invalid("accepted", "has no status"));
+        }
+        if rules.error_code.is_none() && rules.error_text.is_none() && codes.need_body() {
+            return Err(section.invalid("codes", "needs `error_code`: where the code is"));
+        }
+        Ok(Self {
+            rules,
+            codes,
+            honours_reference,
+        })
+    }
+
+    pub(super) fn is_accepted_status(&self, response: &ResponseView<'_>) -> bool {
+        self.rules.accepted.contains(&response.status.as_u16())
+    }
+
+    /// The outcome of one message whose response has no list of results.
+    pub(super) fn outcome_of_message(
+        &self,
+        response: &ResponseView<'_>,
+        reference: &str,
+    ) -> Outcome {
+        match &self.rules.parts {
+            Some(list) if self.is_accepted_status(response) => {
+                self.outcome_of_parts(response, response.list(list).len(), reference)
+            }
+            _ => self.outcome(response, None, reference),
+        }
+    }
+
+    /// A message with several segments is accepted only if all of its parts are.
+    fn outcome_of_parts(
+        &self,
+        response: &ResponseView<'_>,
+        count: usize,
+        reference: &str,
+    ) -> Outcome {
+        let parts = 0..count;
+        let parts = parts.map(|index| self.outcome(response, Some(index), reference));
+        let mut parts: Vec<Outcome> = parts.collect();
+        let is_accepted = |outcome: &&Outcome| matches!(outcome, Outcome::Accepted(_));
+        let accepted = parts.iter().filter(is_accepted).count();
+        if parts.is_empty() {
+            return response.unknown(" without a result");
+        }
+        if 0 < accepted && accepted < count {
+            return response.unknown(&format!(" and accepted only {accepted} of {count} parts"));
+        }
+        let mut first = parts.swap_remove(0);
+        if let Outcome::Accepted(acceptance) = &mut first {
+            acceptance.segments = i32::try_from(count).ok();
+            // The price of one part is not that of the message.
+            acceptance.price.take_if(|_| count > 1);
+        }
+        first
+    }
+
+    /// The outcome that the response, or the result at index `entry` of its list, means for a message.
+    pub(super) fn outcome(
+        &self,
+        response: &ResponseView<'_>,
+        entry: Option<usize>,
+        reference: &str,
+    ) -> Outcome {
+        let codes = self.codes_in(response, entry);
+        let listed = codes.iter().find(|code| self.codes.meaning(code).is_some());
+        let code = listed.or(codes.first());
+        let words = self.rules.error_reason.as_ref();
+        let words = words.and_then(|places| places.values(response, entry).next());
+        let is_accepted_status = self.is_accepted_status(response);
+        let status_code = response.status_code();
+        let outcome_of = |code: &str| response.outcome_of_code(&self.codes, code, words.clone());
+        let by_code = code.and_then(|code| Some((outcome_of(code)?, true)));
+        let by_status = || Some((outcome_of(&status_code)?, false));
+        let outcome = match by_code.or_else(by_status) {
+            None if is_accepted_status && self.codes.list_success() => {
+                response.unknown(" without a code that is known to accept")
+            }
+            None if is_accepted_status => self.success(response, entry, reference),
+            None => response.outcome_of_status(
+                &self.rules.accepted,
+                &self.rules.unknown_status,
+                words.clone(),
+            ),
+            Some((Outcome::Accepted(_), is_body_code)) => {
+                if is_accepted_status || self.can_accept_error(response, entry, is_body_code) {
+                    self.success(response, entry, reference)
+                } else {
+                    response.unknown(" with a code that accepts it")
+                }
+            }
+            Some((outcome, _)) => outcome,
+        };
+        match code {
+            Some(code) => with_code(outcome, code),
+            None => outcome,
+        }
+    }
+
+    /// Whether a code that accepts counts beside an error status: it says that the vendor already has the message. A
+    /// status alone proves that only where references are honoured.
+    fn can_accept_error(
+        &self,
+        response: &ResponseView<'_>,
+        entry: Option<usize>,
+        is_body_code: bool,
+    ) -> bool {
+        let is_proof = if is_body_code {
+            self.rules.error_code.is_some()
+        } else {
+            self.honours_reference
+        };
+        entry.is_none() && response.status.is_client_error() && is_proof
+    }
+
+    /// Whether an error response to several messages, or a result in it, may show that a message was accepted: by its
+    /// code, or without one by its id, or because it has neither.
+    pub(super) fn may_accept(&self, response: &ResponseView<'_>, entry: Option<usize>) -> bool {
+        let level = |places: &Option<Pointers>| {
+            let places = places.as_ref().map(|places| places.of_level(entry));
+            places.filter(|places| !places.0.is_empty())
+        };
+        let ids = level(&self.rules.message_id);
+        let has_id = ids
+            .as_ref()
+            .is_some_and(|ids| ids.values(response, entry).next().is_some());
+        let codes = level(&self.rules.error_code);
+        let codes: Vec<String> = codes
+            .map(|codes| codes.values(response, entry).collect())
+            .unwrap_or_default();
+        match codes.iter().find_map(|code| self.codes.meaning(code)) {
+            Some(meaning) => meaning.class.is_none(),
+            None => has_id || (entry.is_some() && codes.is_empty() && ids.is_none()),
+        }
+    }
+
+    /// The vendor's codes, the most specific first.
+    fn codes_in(&self, response: &ResponseView<'_>, entry: Option<usize>) -> Vec<String> {
+        let between = self.rules.error_text.as_ref();
+        let codes: Vec<String> = if let Some(places) = &self.rules.error_code {
+            let values = places.values(response, entry);
+            match between {
+                Some(between) => values.filter_map(|value| between.find(&value)).collect(),
+                None => values.collect(),
+            }
+        } else {
+            // A text may repeat the request, so only a known code is kept.
+            let text = between.and_then(|between| between.find(&response.text()));
+            let code = text.and_then(|text| self.codes.prefix_of(&text).map(str::to_owned));
+            code.into_iter().collect()
+        };
+        codes.iter().map(|code| short_code(code)).collect()
+    }
+
+    /// An acceptance, if the response has the id and the reference that it should have.
+    fn success(
+        &self,
+        response: &ResponseView<'_>,
+        entry: Option<usize>,
+        reference: &str,
+    ) -> Outcome {
+        let value = |places: &Option<Pointers>| places.as_ref()?.values(response, entry).next();
+        let echo = value(&self.rules.reference);
+        if echo.as_ref().is_some_and(|echo| echo != reference) {
+            return response.unknown(" for another message");
+        }
+        let (id, place) = match (&self.rules.message_id, &self.rules.message_id_text) {
+            (Some(places), _) => (value(&self.rules.message_id), places.0.first()),
+            (None, Some(between)) => (between.find(&response.text()), None),
+            (None, None) => {
+                let places = self.rules.reference.as_ref();
+                let is_known = echo.is_some() || !self.is_accepted_status(response);
+                let id = (places.is_some() && is_known).then(|| reference.to_owned());
+                (id, places.and_then(|places| places.0.first()))
+            }
+        };
+        let has_id = place.is_some() || self.rules.message_id_text.is_some();
+        if id.is_none() && has_id && self.is_accepted_status(response) {
+            return match place {
+                Some(_) if response.json.is_none() => {
+                    response.unknown(" with a body that is not JSON")
+                }
+                Some(place) => {
+                    response.unknown(&format!(" without a message id at `{}`", place.0.join(" ")))
+                }
+                None => response.unknown(" without a message id in its text"),
+            };
+        }
+        let segments = value(&self.rules.segments).and_then(|text| text.parse().ok());
+        let segments = segments.filter(|count| *count > 0);
+        let price = value(&self.rules.price);
+        Outcome::Accepted(match id {
+            Some(id) => acceptance(&id, segments, price),
+            None => Acceptance {
+                segments,
+                price,
+                ..Acceptance::default()
+            },
+        })
+    }
+}

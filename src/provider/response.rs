@@ -1,0 +1,281 @@
+//! One response of a provider: its JSON, and the outcome that a code, or else the status, means. Vendors differ only
+//! in where the code is.
+
+use std::borrow::Cow;
+use std::cell::{OnceCell, RefCell};
+use std::collections::HashMap;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, Response, StatusCode};
+use serde_json::Value;
+
+use super::codes::Codes;
+use super::redact::{Redactor, SecretForms, cut, excerpt};
+use super::{Message, status};
+use crate::sms::{Acceptance, Class, Failure, Outcome, Timestamp};
+use crate::text::is_printable;
+
+/// A longer id is cut: the message was accepted all the same.
+const MAX_ID: usize = 255;
+const MAX_CODE: usize = 64;
+const MAX_PRICE: usize = 32;
+/// The rest of a longer text is ignored.
+const MAX_SCALAR: usize = 4_096;
+
+/// Statuses after which a vendor may have accepted the message, unless a code says otherwise.
+const UNKNOWN_STATUS: [u16; 2] = [408, 503];
+
+pub(super) struct ResponseView<'a> {
+    pub(super) status: StatusCode,
+    pub(super) body: &'a [u8],
+    pub(super) headers: &'a HeaderMap,
+    pub(super) json: Option<Value>,
+    pub(super) now: Timestamp,
+    /// The vendor's clock: header `Date`.
+    pub(super) date: Option<Timestamp>,
+    retry_after: Option<Duration>,
+    redactor: &'a Redactor<'a>,
+    /// The excerpt of the body, made once for all messages of a request.
+    body_excerpt: OnceCell<Option<String>>,
+    /// The excerpts of other texts of the response.
+    excerpts: RefCell<HashMap<String, Option<String>>>,
+}
+
+impl<'a> ResponseView<'a> {
+    pub(super) fn new(
+        response: &'a Response<Bytes>,
+        redactor: &'a Redactor<'a>,
+        now: Timestamp,
+    ) -> Self {
+        let body = response.body().as_ref();
+        let body = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body);
+        Self {
+            status: response.status(),
+            headers: response.headers(),
+            body,
+            json: serde_json::from_slice(body).ok(),
+            now,
+            date: status::date(response.headers()),
+            retry_after: status::retry_after(response.headers(), now),
+            redactor,
+            body_excerpt: OnceCell::new(),
+            excerpts: RefCell::default(),
+        }
+    }
+
+    /// A view of another response, with the same clock and the same texts and secrets to leave out.
+    pub(super) fn with_response<'b>(&self, response: &'b Response<Bytes>) -> ResponseView<'b>
+    where
+        'a: 'b,
+    {
+        ResponseView::new(response, self.redactor, self.now)
+    }
+
+    pub(super) fn text(&self) -> Cow<'a, str> {
+        String::from_utf8_lossy(self.body)
+    }
+
+    /// The text, number or boolean at a JSON pointer.
+    pub(super) fn scalar(&self, pointer: &str) -> Option<String> {
+        scalar(self.json.as_ref()?, pointer)
+    }
+
+    /// The list at a JSON pointer; empty where there is none.
+    pub(super) fn list(&self, pointer: &str) -> &[Value] {
+        let list = self.json.as_ref().and_then(|json| json.pointer(pointer));
+        list.and_then(Value::as_array).map_or(&[], Vec::as_slice)
+    }
+
+    fn excerpt_of(&self, words: Option<String>) -> Option<String> {
+        let mut known = self.excerpts.borrow_mut();
+        let excerpt = known
+            .entry(words?)
+            .or_insert_with_key(|words| excerpt(words, self.redactor));
+        excerpt.clone()
+    }
+
+    fn body_excerpt(&self) -> Option<String> {
+        let excerpt = || match &self.json {
+            // Printed again, so that no escape hides a text or a secret.
+            Some(json) => excerpt(&json.to_string(), self.redactor),
+            None => excerpt(&self.text(), self.redactor),
+        };
+        self.body_excerpt.get_or_init(excerpt).clone()
+    }
+
+    /// The outcome of `code`, where the table has it. `words` are the vendor's own.
+    pub(super) fn outcome_of_code(
+        &self,
+        codes: &Codes,
+        code: &str,
+        words: Option<String>,
+    ) -> Option<Outcome> {
+        let code = short_code(code);
+        let meaning = codes.meaning(&code)?;
+        let words = || {
+            self.excerpt_of(words)
+                .unwrap_or_else(|| self.reason("", None))
+        };
+        let outcome = meaning.outcome(words, self.retry_after, self.now);
+        Some(with_code(outcome, &code))
+    }
+
+    /// The outcome of a message that was not accepted: that of `code`, else of `http 404` and the like in the table,
+    /// else of the status. A status alone never accepts.
+    pub(super) fn failed(
+        &self,
+        codes: &Codes,
+        code: Option<&str>,
+        words: Option<String>,
+    ) -> Outcome {
+        let by_code = code.and_then(|code| self.outcome_of_code(codes, code, words.clone()));
+        let by_status = || self.outcome_of_code(codes, &self.status_code(), words.clone());
+        if let Some(outcome) = by_code.or_else(by_status) {
+            return outcome;
+        }
+        let outcome = self.outcome_of_status(&[], &UNKNOWN_STATUS, words);
+        match code {
+            Some(code) => with_code(outcome, &short_code(code)),
+            None => outcome,
+        }
+    }
+
+    /// The status as the table of codes names it.
+    pub(super) fn status_code(&self) -> String {
+        format!("http {}", self.status.as_u16())
+    }
+
+    pub(super) fn outcome_of_status(
+        &self,
+        accepted: &[u16],
+        unknown: &[u16],
+        words: Option<String>,
+    ) -> Outcome {
+        let fault = if self.status.is_redirection() {
+            ", a redirect, which is never followed: the `url` is wrong"
+        } else {
+            ""
+        };
+        let reason = self.reason(fault, words);
+        status::outcome(self.status, accepted, unknown, self.retry_after, reason)
+    }
+
+    pub(super) fn unknown(&self, fault: &str) -> Outcome {
+        Outcome::Unknown(Failure::new(Class::Unknown, self.reason(fault, None)))
+    }
+
+    /// `the gateway answered 503 Service Unavailable: …`
+    pub(super) fn reason(&self, fault: &str, words: Option<String>) -> String {
+        let number = self.status.as_u16();
+        let name = self.status.canonical_reason().unwrap_or("unknown status");
+        let excerpt = self.excerpt_of(words).or_else(|| self.body_excerpt());
+        match excerpt {
+            Some(excerpt) => format!("the gateway answered {number} {name}{fault}: {excerpt}"),
+            None => format!("the gateway answered {number} {name}{fault}"),
+        }
+    }
+}
+
+/// The text, number or boolean at a JSON pointer, without unprintable characters; `None` where it is empty.
+pub(super) fn scalar(json: &Value, pointer: &str) -> Option<String> {
+    let text = match json.pointer(pointer)? {
+        Value::String(text) => {
+            let text = cut(text, MAX_SCALAR).chars();
+            text.filter(|c| is_printable(*c)).collect()
+        }
+        Value::Number(number) => number.to_string(),
+        Value::Bool(truth) => truth.to_string(),
+        Value::Null | Value::Array(_) | Value::Object(_) => return None,
+    };
+    (!text.trim().is_empty()).then_some(text)
+}
+
+/// The positive number at a JSON pointer, also where it is written as a text.
+pub(super) fn count(json: &Value, pointer: &str) -> Option<i32> {
+    let count: i32 = scalar(json, pointer)?.parse().ok()?;
+    (count > 0).then_some(count)
+}
+
+pub(super) fn accepted(message_id: &str, segments: Option<i32>, price: Option<String>) -> Outcome {
+    Outcome::Accepted(acceptance(message_id, segments, price))
+}
+
+/// The same outcome for all messages of a request.
+pub(super) fn all(messages: &[Message], outcome: &Outcome) -> Vec<Outcome> {
+    outcome.clone().of_all(messages.len())
+}
+
+pub(super) fn acceptance(
+    message_id: &str,
+    segments: Option<i32>,
+    price: Option<String>,
+) -> Acceptance {
+    Acceptance {
+        message_id: Some(cut(message_id, MAX_ID).to_owned()),
+        segments,
+        price: price.map(|price| cut(&price, MAX_PRICE).to_owned()),
+    }
+}
+
+pub(super) fn short_code(code: &str) -> String {
+    let printable: String = code.chars().filter(|c| is_printable(*c)).collect();
+    cut(&printable, MAX_CODE).to_owned()
+}
+
+pub(super) fn with_code(mut outcome: Outcome, code: &str) -> Outcome {
+    if let Some(failure) = failure_mut(&mut outcome) {
+        failure.code = Some(code.to_owned());
+    }
+    outcome
+}
+
+/// Removes ids, prices and codes that repeat a secret.
+pub(super) fn remove_secrets(outcome: &mut Outcome, secrets: &SecretForms) {
+    let remove = |text: &mut Option<String>| {
+        text.take_if(|text| secrets.occur_in(text));
+    };
+    if let Some(failure) = failure_mut(outcome) {
+        remove(&mut failure.code);
+    } else if let Outcome::Accepted(acceptance) = outcome {
+        remove(&mut acceptance.message_id);
+        remove(&mut acceptance.price);
+    }
+}
+
+fn failure_mut(outcome: &mut Outcome) -> Option<&mut Failure> {
+    match outcome {
+        Outcome::Accepted(_) => None,
+        Outcome::Rejected(failure)
+        | Outcome::BatchRejected(failure)
+        | Outcome::Unknown(failure)
+        | Outcome::Throttled { failure, .. }
+        | Outcome::Deferred { failure, .. }
+        | Outcome::Unavailable { failure, .. }
+        | Outcome::AccountError { failure, .. } => Some(failure),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::response;
+    use super::*;
+
+    #[test]
+    fn response_to_many_messages_is_searched_once() {
+        let contents: Vec<String> = (0..1_000).map(|at| format!("Hello {at}, bye")).collect();
+        let redactor = Redactor::new(contents.iter().map(String::as_str), None);
+        let answer = response(200, format!(r#"{{"a":"{}"}}"#, "x ".repeat(50_000)));
+        let answer = ResponseView::new(&answer, &redactor, Timestamp::default());
+        let codes = Codes::default();
+        for at in 0..1_000 {
+            let Outcome::Unknown(failure) = answer.unknown(" without an id") else {
+                panic!("unknown");
+            };
+            assert!(failure.reason.contains("x x x"), "{}", failure.reason);
+            answer.failed(&codes, None, Some(format!("reason {}", at % 7)));
+        }
+        assert!(answer.body_excerpt.get().is_some());
+        assert_eq!(answer.excerpts.borrow().len(), 7);
+    }
+}

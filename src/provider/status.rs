@@ -1,0 +1,162 @@
+//! The outcome that an HTTP status means where no code of the vendor says more. What matters is whether the message
+//! was certainly not accepted.
+
+use std::time::Duration;
+
+use http::{HeaderMap, StatusCode, header};
+
+use crate::sms::{Acceptance, Class, Failure, Outcome, Timestamp};
+
+/// A longer `Retry-After` is cut to this.
+pub const MAX_RETRY_AFTER: Duration = Duration::from_secs(86_400);
+
+/// `accepted` and `unknown` are the provider's own lists of statuses.
+pub fn outcome(
+    status: StatusCode,
+    accepted: &[u16],
+    unknown: &[u16],
+    retry_after: Option<Duration>,
+    reason: String,
+) -> Outcome {
+    let failure = |class| Failure::new(class, reason);
+    if accepted.contains(&status.as_u16()) {
+        return Outcome::Accepted(Acceptance::default());
+    }
+    if unknown.contains(&status.as_u16()) {
+        return Outcome::Unknown(failure(Class::Unknown));
+    }
+    match status.as_u16() {
+        // Credentials, credit, URL or form of the request: every message would get the same status.
+        300..=399 | 401..=407 | 410 | 415 | 421 | 426 | 501 | 505 => Outcome::AccountError {
+            failure: failure(Class::Account),
+            listed: false,
+        },
+        408 | 503 => Outcome::Unavailable {
+            failure: failure(Class::Unavailable),
+            retry_after,
+        },
+        425 | 429 => Outcome::Throttled {
+            failure: failure(Class::Throttle),
+            retry_after,
+        },
+        400..=499 => Outcome::Rejected(failure(Class::Content)),
+        _ => Outcome::Unknown(failure(Class::Unknown)),
+    }
+}
+
+/// Header `Retry-After`, in seconds or as an HTTP date, counted from `now`; at most a day.
+pub fn retry_after(headers: &HeaderMap, now: Timestamp) -> Option<Duration> {
+    let text = headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim();
+    let wait = if text.bytes().all(|byte| byte.is_ascii_digit()) {
+        // A number that does not fit is longer than the maximum.
+        Duration::from_secs(
+            text.parse()
+                .ok()
+                .or((!text.is_empty()).then_some(u64::MAX))?,
+        )
+    } else {
+        http_date(text)?.since(now)
+    };
+    Some(wait.min(MAX_RETRY_AFTER))
+}
+
+/// Header `Date`, the vendor's clock.
+pub(super) fn date(headers: &HeaderMap) -> Option<Timestamp> {
+    http_date(headers.get(header::DATE)?.to_str().ok()?)
+}
+
+fn http_date(text: &str) -> Option<Timestamp> {
+    let instant = httpdate::parse_http_date(text.trim()).ok()?;
+    let instant = instant.duration_since(std::time::UNIX_EPOCH).ok()?;
+    Some(Timestamp::from_millis(crate::sms::millis(instant)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn word(outcome: &Outcome) -> &'static str {
+        match outcome {
+            Outcome::Accepted(_) => "accepted",
+            Outcome::Rejected(failure) => failure.class.as_str(),
+            Outcome::BatchRejected(_) => "batch_rejected",
+            Outcome::Throttled { .. } => "throttled",
+            Outcome::Deferred { .. } => "deferred",
+            Outcome::Unavailable { .. } => "unavailable",
+            Outcome::Unknown(_) => "unknown",
+            Outcome::AccountError { listed: true, .. } => "account error, listed",
+            Outcome::AccountError { listed: false, .. } => "account error",
+        }
+    }
+
+    fn word_of(status: u16) -> &'static str {
+        let status = StatusCode::from_u16(status).expect("a status");
+        word(&outcome(status, &[200, 201], &[503], None, String::new()))
+    }
+
+    #[test]
+    fn every_status_has_an_outcome() {
+        for (statuses, expected) in [
+            (vec![200, 201], "accepted"),
+            (vec![100, 101, 199, 202, 204, 226, 299], "unknown"),
+            (vec![301, 302, 304, 307, 308], "account error"),
+            (vec![400, 409, 413, 414, 418, 422, 451, 499], "content"),
+            (vec![401, 402, 403, 407], "account error"),
+            (
+                vec![404, 405, 406, 410, 415, 421, 426, 501, 505],
+                "account error",
+            ),
+            (vec![408], "unavailable"),
+            (vec![425, 429], "throttled"),
+            (vec![500, 502, 504, 507, 520, 599, 600, 999], "unknown"),
+            (vec![503], "unknown"),
+        ] {
+            for status in statuses {
+                assert_eq!(word_of(status), expected, "{status}");
+            }
+        }
+        let plain = outcome(
+            StatusCode::SERVICE_UNAVAILABLE,
+            &[],
+            &[],
+            None,
+            String::new(),
+        );
+        assert_eq!(word(&plain), "unavailable");
+    }
+
+    fn wait(value: &str, now: i64) -> Option<Duration> {
+        let mut headers = HeaderMap::new();
+        headers.insert(header::RETRY_AFTER, value.parse().expect("a header value"));
+        retry_after(&headers, Timestamp::from_millis(now))
+    }
+
+    #[test]
+    fn retry_after_is_read_in_seconds_and_as_a_date() {
+        // 1994-11-06T08:49:37Z
+        let date = "Sun, 06 Nov 1994 08:49:37 GMT";
+        let at = 784_111_777_000;
+        assert_eq!(wait("7", 0), Some(Duration::from_secs(7)));
+        assert_eq!(wait(" 0 ", 0), Some(Duration::ZERO));
+        assert_eq!(wait(date, at - 1_500), Some(Duration::from_millis(1_500)));
+        assert_eq!(wait(date, at + 1), Some(Duration::ZERO));
+        assert_eq!(wait(date, 0), Some(MAX_RETRY_AFTER));
+        assert_eq!(wait("99999999999999999999999", 0), Some(MAX_RETRY_AFTER));
+        for invalid in ["", "-1", "soon", "1.5"] {
+            assert_eq!(wait(invalid, 0), None, "{invalid}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn only_a_listed_status_is_accepted(status in 100_u16..1000) {
+            prop_assert_eq!(word_of(status) == "accepted", [200, 201].contains(&status));
+        }
+
+        #[test]
+        fn retry_after_is_never_longer_than_a_day(text in "[ -~]{0,30}", now in any::<i64>()) {
+            prop_assert!(wait(&text, now).is_none_or(|wait| wait <= MAX_RETRY_AFTER));
+        }
+    }
+}

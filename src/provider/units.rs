@@ -1,0 +1,46 @@
+//! What settings have in common: durations, rate limits, and suggestions for unknown words.
+
+use std::time::Duration;
+
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
+use toml::Value;
+
+use crate::rate::Rates;
+use crate::text::{did_you_mean, listed};
+
+/// A duration such as `10s`, `500ms` or `2 minutes`.
+#[derive(Clone, Copy, Deserialize)]
+#[serde(transparent)]
+pub(super) struct Span(
+    #[serde(with = "jiff::fmt::serde::unsigned_duration::friendly::compact::required")]
+    pub(super)  Duration,
+);
+
+/// One limit or several. An empty text is an error: it is more likely a mistake than a wish for no limit.
+pub(super) fn rates<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Rates, D::Error> {
+    let value = Value::deserialize(deserializer)?;
+    let is_text = |value: &Value| value.as_str().is_some_and(|text| !text.trim().is_empty());
+    let is_valid = match &value {
+        Value::Array(list) => list.iter().all(is_text),
+        value => is_text(value),
+    };
+    if !is_valid {
+        return Err(D::Error::custom(
+            "must be a limit in quotation marks like `\"100/s\"`, or several: `[\"100/s\", \"20000/day\"]`\n\
+             hint: leave it out for no limit",
+        ));
+    }
+    value
+        .try_into()
+        .map_err(|error: toml::de::Error| D::Error::custom(error.message()))
+}
+
+/// A `hint:` line with the known word that is probably meant, or with all of them.
+pub(super) fn hint(word: &str, known: &[&str]) -> String {
+    match did_you_mean(word, known.iter().copied()) {
+        Some(suggestion) => format!("\nhint: {suggestion}"),
+        None if known.is_empty() => String::new(),
+        None => format!("\nhint: known are {}", listed(known.iter().copied())),
+    }
+}

@@ -1,0 +1,282 @@
+//! Alibaba Cloud SMS (Dysmsapi 2017-05-25): `SendSms` for one message, `SendBatchSms` for several with their own
+//! parameters of one template. Neither is idempotent; `QuerySendDetails` looks messages up.
+//! <https://help.aliyun.com/zh/sms/developer-reference/api-dysmsapi-2017-05-25-sendsms>
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderName, Method, Request};
+use serde::Deserialize;
+use serde_json::Value;
+use url::Url;
+
+use super::{FORM, form, request};
+use crate::provider::capabilities::{
+    Attempt, Capabilities, LookupResult, LookupTarget, MAX_SKEW, Reference, SHARED_REFERENCE,
+    TimeMatch, Writes,
+};
+use crate::provider::china::{national_number, parse_time};
+use crate::provider::config::{ProviderConfig, ProviderError, Section, SharedSettings};
+use crate::provider::response::{ResponseView, acceptance, accepted, all, scalar};
+use crate::provider::signing::{Keys, acs3, sha256, sorted_query, utc};
+use crate::provider::template_params::{Order, TemplateParams};
+use crate::provider::{Adapter, BatchKey, Message, RequestContext, account_error, unclear};
+use crate::sms::Outcome;
+
+const VERSION: &str = "2017-05-25";
+const SHANGHAI: Duration = Duration::from_secs(8 * 3_600);
+const DAY: Duration = Duration::from_secs(86_400);
+/// A lookup makes one request for each day.
+const MAX_DAYS: usize = 4;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Settings {}
+
+struct Aliyun {
+    config: ProviderConfig,
+    template: TemplateParams,
+}
+
+pub(in crate::provider) fn new(
+    mut section: Section<'_>,
+    shared: SharedSettings,
+) -> Result<Box<dyn Adapter>, ProviderError> {
+    let template = TemplateParams::read(&mut section, Order::Named)?;
+    let Settings {} = section.rest()?;
+    let config = shared.into_config(&section, None)?;
+    Ok(Box::new(Aliyun { config, template }))
+}
+
+impl Aliyun {
+    fn signed(
+        &self,
+        context: &RequestContext,
+        action: &str,
+        query: &[(&str, &str)],
+        body: Option<String>,
+    ) -> Result<Request<Bytes>, Outcome> {
+        let config = &self.config;
+        let query = sorted_query(query);
+        let url = Url::parse(&format!("{}?{query}", config.url.as_str()));
+        let url = url.map_err(|_| account_error("the request's url cannot be made".to_owned()))?;
+        let host = config.host();
+        let content_type = body.is_some().then_some(("content-type", FORM));
+        let body = body.unwrap_or_default();
+        let hash = hex::encode(sha256(body.as_bytes()));
+        let date = utc(context.now, "%Y-%m-%dT%H:%M:%SZ");
+        let nonce = format!("{:032x}", context.nonce);
+        let token = config.secrets.get("security_token");
+        // Sorted by name. Without `accept`, older gateways of the vendor answer in XML.
+        let mut headers = vec![("accept", "application/json")];
+        headers.extend(content_type);
+        headers.extend([
+            ("host", host.as_str()),
+            ("x-acs-action", action),
+            ("x-acs-content-sha256", &hash),
+            ("x-acs-date", &date),
+        ]);
+        headers.extend(token.map(|token| ("x-acs-security-token", token)));
+        headers.extend([
+            ("x-acs-signature-nonce", nonce.as_str()),
+            ("x-acs-version", VERSION),
+        ]);
+        let keys = Keys {
+            id: config.secret("access_key_id"),
+            secret: config.secret("access_key_secret"),
+        };
+        let path = config.url.path();
+        let authorization = acs3(keys, "POST", path, &query, &headers, body.as_bytes());
+        headers.push(("authorization", &authorization));
+        let headers = headers
+            .into_iter()
+            .filter(|(name, _)| *name != "host")
+            .map(|(name, value)| (HeaderName::from_static(name), value.to_owned()));
+        request(Method::POST, &url, headers, body.into())
+    }
+}
+
+impl Adapter for Aliyun {
+    fn config(&self) -> &ProviderConfig {
+        &self.config
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            writes: Writes::Template,
+            most_per_call: 100,
+            reference: Reference::Echoed,
+            lookup: None,
+            receipts: true,
+        }
+    }
+
+    fn missing_settings(&self) -> Vec<&str> {
+        let is_missing = self.template.template.is_none();
+        Vec::from_iter(is_missing.then_some("template"))
+    }
+
+    fn requires_sender(&self) -> bool {
+        true
+    }
+
+    fn template(&self) -> Option<&TemplateParams> {
+        Some(&self.template)
+    }
+
+    fn batch_key(&self, message: &Message) -> Result<BatchKey, Outcome> {
+        self.template.fill(message)?;
+        Ok(BatchKey(message.from.iter().cloned().collect()))
+    }
+
+    fn request(
+        &self,
+        messages: &[Message],
+        context: &RequestContext,
+    ) -> Result<Request<Bytes>, Outcome> {
+        let sign_name = self.config.required_sender(&messages[0])?;
+        let template = self.template.id();
+        if let [message] = messages {
+            let params = self.template.json(message)?;
+            let mut query = vec![
+                ("OutId", message.reference.as_str()),
+                ("PhoneNumbers", national_number(&message.phone)),
+                ("SignName", sign_name),
+                ("TemplateCode", template),
+            ];
+            if params != "{}" {
+                query.push(("TemplateParam", &params));
+            }
+            return self.signed(context, "SendSms", &query, None);
+        }
+        let phones = messages.iter().map(|it| national_number(&it.phone));
+        let phones: Vec<&str> = phones.collect();
+        let params = messages.iter().map(|it| self.template.json(it));
+        let params: Vec<String> = params.collect::<Result<_, _>>()?;
+        let list = |texts: Vec<&str>| serde_json::to_string(&texts).unwrap_or_default();
+        let body = form([
+            ("PhoneNumberJson", list(phones).as_str()),
+            ("SignNameJson", &list(vec![sign_name; messages.len()])),
+            ("TemplateParamJson", &format!("[{}]", params.join(","))),
+        ]);
+        let shared = format!("{SHARED_REFERENCE}{}", messages[0].reference);
+        let query = [("OutId", shared.as_str()), ("TemplateCode", template)];
+        self.signed(context, "SendBatchSms", &query, Some(body))
+    }
+
+    fn parse(&self, messages: &[Message], response: &ResponseView<'_>) -> Vec<Outcome> {
+        let code = response.scalar("/Code");
+        let outcome = match (code.as_deref(), response.scalar("/BizId")) {
+            (Some("OK"), Some(id)) if response.status.is_success() => accepted(&id, None, None),
+            (Some("OK"), _) => response.unknown(" without a `BizId`"),
+            (code, _) => response.failed(&self.config.codes, code, response.scalar("/Message")),
+        };
+        all(messages, &outcome)
+    }
+
+    fn lookup(
+        &self,
+        message: &Message,
+        attempt: Attempt,
+        context: &RequestContext,
+    ) -> Option<Result<Vec<Request<Bytes>>, Outcome>> {
+        let request = |(day, index): (String, u128)| {
+            let query = [
+                ("CurrentPage", "1"),
+                ("PageSize", "50"),
+                ("PhoneNumber", national_number(&message.phone)),
+                ("SendDate", day.as_str()),
+            ];
+            let context = RequestContext {
+                nonce: context.nonce.wrapping_add(index),
+                ..*context
+            };
+            self.signed(&context, "QuerySendDetails", &query, None)
+        };
+        let days = days(attempt).into_iter().take(MAX_DAYS);
+        Some(days.zip(0..).map(request).collect())
+    }
+
+    /// The references of batches: a batch has a phone only once.
+    fn lookup_ids(&self, response: &ResponseView<'_>) -> Vec<String> {
+        let ids = entries(response).iter().map(|it| text(it, "/OutId"));
+        ids.filter(|id| is_batch(id)).collect()
+    }
+
+    /// A message of a batch has the batch's reference: then its time and its template identify it.
+    fn parse_lookup(&self, target: &LookupTarget<'_>, response: &ResponseView<'_>) -> LookupResult {
+        if response.scalar("/Code").as_deref() != Some("OK") || !response.status.is_success() {
+            return unclear(response.reason("", response.scalar("/Message")));
+        }
+        let (message, entries) = (target.message, entries(response));
+        let of_batch = format!("{SHARED_REFERENCE}{}", message.reference);
+        let is_ours = |id: &String| *id == message.reference || *id == of_batch;
+        if let Some(id) = entries.iter().map(|it| text(it, "/OutId")).find(is_ours) {
+            return LookupResult::Found(acceptance(&id, None, None));
+        }
+        let values = self.template.values(message).unwrap_or_default();
+        let is_like_ours = |entry: &Value| {
+            let content = scalar(entry, "/Content");
+            let has_values = |text: String| values.iter().all(|value| text.contains(value));
+            text(entry, "/TemplateCode") == self.template.id() && content.is_none_or(has_values)
+        };
+        let mut near: Vec<&Value> = Vec::new();
+        let mut has_batches = false;
+        for entry in entries {
+            let id = text(entry, "/OutId");
+            if target.belongs_to_other(Some(&id)) {
+                continue;
+            }
+            has_batches |= is_batch(&id);
+            let at = parse_time(&text(entry, "/SendDate"));
+            if target.matches_time(at) == TimeMatch::Yes {
+                near.push(entry);
+            }
+        }
+        if let [entry] = near.as_slice()
+            && is_batch(&text(entry, "/OutId"))
+            && is_like_ours(entry)
+            && !target.has_twin(false)
+        {
+            return LookupResult::Found(acceptance(&text(entry, "/OutId"), None, None));
+        }
+        let count = response.scalar("/TotalCount");
+        let is_complete = count.is_some_and(|count| count.parse() == Ok(entries.len()));
+        if !near.is_empty() || has_batches {
+            unclear("the provider has other messages to this phone at that time")
+        } else if !is_complete || days(target.attempt).len() > MAX_DAYS {
+            unclear("the provider was not asked for all that it lists")
+        } else {
+            LookupResult::Absent
+        }
+    }
+}
+
+/// The days in Shanghai on which the vendor may list the attempt, even if the clocks differ.
+fn days(attempt: Attempt) -> Vec<String> {
+    let last = attempt.started_before.unwrap_or(attempt.started_after);
+    let last = utc(last.plus(MAX_SKEW).plus(SHANGHAI), "%Y%m%d");
+    let mut at = attempt.started_after.minus(MAX_SKEW).plus(SHANGHAI);
+    let mut days = vec![utc(at, "%Y%m%d")];
+    while days.last() < Some(&last) && days.len() <= MAX_DAYS {
+        at = at.plus(DAY);
+        days.push(utc(at, "%Y%m%d"));
+    }
+    days
+}
+
+fn entries<'a>(response: &'a ResponseView<'_>) -> &'a [Value] {
+    response.list("/SmsSendDetailDTOs/SmsSendDetailDTO")
+}
+
+fn text(entry: &Value, pointer: &str) -> String {
+    scalar(entry, pointer).unwrap_or_default()
+}
+
+/// Messages that were sent alone have a reference of their own.
+fn is_batch(reference: &str) -> bool {
+    reference.starts_with(SHARED_REFERENCE)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,102 @@
+//! Vendors whose APIs the generic adapter cannot describe: signatures, templates with parameters, lookups with rules of
+//! their own.
+
+pub(super) mod aliyun;
+pub(super) mod aws;
+pub(super) mod huawei;
+pub(super) mod tencent;
+pub(super) mod twilio;
+pub(super) mod yunpian;
+
+use bytes::Bytes;
+use http::header::{AUTHORIZATION, CONTENT_TYPE};
+use http::{HeaderName, HeaderValue, Method, Request};
+use serde_json::Value;
+use url::Url;
+
+use super::response::{ResponseView, scalar};
+use super::{Message, account_error};
+use crate::sms::Outcome;
+
+const FORM: &str = "application/x-www-form-urlencoded";
+
+fn get(url: &Url, authorization: String) -> Result<Request<Bytes>, Outcome> {
+    request(
+        Method::GET,
+        url,
+        [(AUTHORIZATION, authorization)],
+        Bytes::new(),
+    )
+}
+
+/// A `POST` of a form; `authorization` is empty where the form has the secrets.
+fn post_form(url: &Url, authorization: String, form: String) -> Result<Request<Bytes>, Outcome> {
+    let headers = [
+        (CONTENT_TYPE, FORM.to_owned()),
+        (AUTHORIZATION, authorization),
+    ];
+    let headers = headers.into_iter().filter(|(_, value)| !value.is_empty());
+    request(Method::POST, url, headers, form.into())
+}
+
+fn request(
+    method: Method,
+    url: &Url,
+    headers: impl IntoIterator<Item = (HeaderName, String)>,
+    body: Bytes,
+) -> Result<Request<Bytes>, Outcome> {
+    let mut request = Request::new(body);
+    *request.method_mut() = method;
+    let uri = url.as_str().parse();
+    *request.uri_mut() =
+        uri.map_err(|_| account_error("the request's url is too long".to_owned()))?;
+    for (name, text) in headers {
+        let mut value = HeaderValue::from_str(&text)
+            .map_err(|_| account_error(format!("header `{name}` cannot carry this value")))?;
+        value.set_sensitive(name == AUTHORIZATION);
+        request.headers_mut().insert(name, value);
+    }
+    Ok(request)
+}
+
+/// Encodes the pairs of a form.
+pub(super) fn form<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> String {
+    let mut encoded = url::form_urlencoded::Serializer::new(String::new());
+    encoded.extend_pairs(pairs);
+    encoded.finish()
+}
+
+/// A delivery receipt URL with our reference in its query.
+fn callback_url(url: &str, message: &Message) -> String {
+    let separator = if url.contains('?') { '&' } else { '?' };
+    format!("{url}{separator}reference={}", message.reference)
+}
+
+/// Whether the vendor's number, with or without `+` and, in China, country code, is that of the message.
+fn is_phone_of(message: &Message, number: Option<String>) -> bool {
+    let number = number.unwrap_or_default();
+    let number = number.trim_start_matches('+');
+    number == message.phone.digits() || number == super::china::national_number(&message.phone)
+}
+
+/// The ids in all entries of a list.
+fn ids_in(response: &ResponseView<'_>, list: &str, id: &str) -> Vec<String> {
+    let entries = response.list(list).iter();
+    entries.filter_map(|entry| scalar(entry, id)).collect()
+}
+
+/// The only result for the message. The only result of a request with one message is about it, however the vendor
+/// writes its number.
+fn result_of<'a>(
+    message: &Message,
+    messages: &[Message],
+    results: &'a [Value],
+    phone: &str,
+) -> Option<&'a Value> {
+    let is_its = |result: &&Value| is_phone_of(message, scalar(result, phone));
+    let mut matching = results.iter().filter(is_its);
+    match (matching.next(), matching.next(), messages, results) {
+        (Some(result), None, ..) | (None, None, [_], [result]) => Some(result),
+        _ => None,
+    }
+}

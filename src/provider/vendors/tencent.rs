@@ -1,0 +1,214 @@
+//! Tencent Cloud SMS (2021-01-11): `SendSms` to up to 200 numbers, all or none in mainland China, with the same
+//! parameters of one template. The response has a result for each number, in the same order.
+//! <https://cloud.tencent.com/document/api/382/55981>
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderName, Method, Request};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{is_phone_of, request};
+use crate::provider::capabilities::{
+    Attempt, Capabilities, LookupResult, LookupTarget, Reference, Writes,
+};
+use crate::provider::china::is_mainland;
+use crate::provider::config::{ProviderConfig, ProviderError, Section, SharedSettings};
+use crate::provider::response::{ResponseView, acceptance, accepted, all, count, scalar};
+use crate::provider::signing::{Keys, tc3};
+use crate::provider::template_params::{Order, TemplateParams};
+use crate::provider::{Adapter, BatchKey, Message, RequestContext, unclear};
+use crate::sms::{Outcome, Timestamp};
+
+const VERSION: &str = "2021-01-11";
+const JSON: &str = "application/json";
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Settings {
+    sdk_app_id: Option<String>,
+    region: String,
+}
+
+struct Tencent {
+    config: ProviderConfig,
+    template: TemplateParams,
+    settings: Settings,
+}
+
+pub(in crate::provider) fn new(
+    mut section: Section<'_>,
+    shared: SharedSettings,
+) -> Result<Box<dyn Adapter>, ProviderError> {
+    let template = TemplateParams::read(&mut section, Order::Positional)?;
+    let settings = section.rest()?;
+    let config = shared.into_config(&section, None)?;
+    Ok(Box::new(Tencent {
+        config,
+        template,
+        settings,
+    }))
+}
+
+impl Tencent {
+    fn signed(
+        &self,
+        context: &RequestContext,
+        action: &str,
+        body: &Value,
+    ) -> Result<Request<Bytes>, Outcome> {
+        let body = body.to_string();
+        let host = self.config.host();
+        let signed = [("content-type", JSON), ("host", host.as_str())];
+        let keys = Keys {
+            id: self.config.secret("secret_id"),
+            secret: self.config.secret("secret_key"),
+        };
+        let authorization = tc3(keys, "sms", context.now, &signed, body.as_bytes());
+        let headers = [
+            ("content-type", JSON),
+            ("authorization", &authorization),
+            ("x-tc-action", action),
+            ("x-tc-version", VERSION),
+            ("x-tc-timestamp", &seconds(context.now).to_string()),
+            ("x-tc-region", &self.settings.region),
+        ]
+        .map(|(name, value)| (HeaderName::from_static(name), value.to_owned()));
+        let token = self.config.secrets.get("token");
+        let token = token.map(|token| (HeaderName::from_static("x-tc-token"), token.to_owned()));
+        let headers = headers.into_iter().chain(token);
+        request(Method::POST, &self.config.url, headers, body.into())
+    }
+}
+
+fn seconds(at: Timestamp) -> i64 {
+    at.as_millis().div_euclid(1_000)
+}
+
+impl Adapter for Tencent {
+    fn config(&self) -> &ProviderConfig {
+        &self.config
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            writes: Writes::Template,
+            most_per_call: 200,
+            reference: Reference::Echoed,
+            lookup: None,
+            receipts: true,
+        }
+    }
+
+    fn missing_settings(&self) -> Vec<&str> {
+        let app = self.settings.sdk_app_id.is_none().then_some("sdk_app_id");
+        let template = self.template.template.is_none().then_some("template");
+        app.into_iter().chain(template).collect()
+    }
+
+    /// Only mainland numbers need one, but settings are checked before any number is known.
+    fn requires_sender(&self) -> bool {
+        true
+    }
+
+    fn template(&self) -> Option<&TemplateParams> {
+        Some(&self.template)
+    }
+
+    fn batch_key(&self, message: &Message) -> Result<BatchKey, Outcome> {
+        let mut key = self.template.values(message)?;
+        key.push(is_mainland(&message.phone).to_string());
+        key.extend(message.from.clone());
+        Ok(BatchKey(key))
+    }
+
+    fn request(
+        &self,
+        messages: &[Message],
+        context: &RequestContext,
+    ) -> Result<Request<Bytes>, Outcome> {
+        let first = &messages[0];
+        let phones: Vec<&str> = messages.iter().map(|it| it.phone.as_str()).collect();
+        let mut body = json!({
+            "PhoneNumberSet": phones,
+            "SmsSdkAppId": self.settings.sdk_app_id,
+            "TemplateId": self.template.id(),
+            "TemplateParamSet": self.template.values(first)?,
+            "SessionContext": first.reference,
+        });
+        // The vendor requires a signature for mainland numbers, and allows none for others.
+        if is_mainland(&first.phone) {
+            body["SignName"] = self.config.required_sender(first)?.into();
+        }
+        self.signed(context, "SendSms", &body)
+    }
+
+    fn parse(&self, messages: &[Message], response: &ResponseView<'_>) -> Vec<Outcome> {
+        let codes = &self.config.codes;
+        let code = response.scalar("/Response/Error/Code");
+        let results = response.list("/Response/SendStatusSet");
+        let is_ok = |result: &Value| scalar(result, "/Code").as_deref() == Some("Ok");
+        let is_error = code.is_some() || !response.status.is_success();
+        // A response that shows accepted messages does not reject the request as a whole, whatever its status.
+        if is_error && (messages.len() == 1 || !results.iter().any(is_ok)) {
+            let words = response.scalar("/Response/Error/Message");
+            return all(messages, &response.failed(codes, code.as_deref(), words));
+        }
+        if results.len() != messages.len() {
+            return all(
+                messages,
+                &response.unknown(" with another count of results"),
+            );
+        }
+        let outcome = |(message, result): (&Message, &Value)| {
+            let is_its = is_phone_of(message, scalar(result, "/PhoneNumber"));
+            if !is_its && messages.len() > 1 {
+                return response.unknown(" for another phone");
+            }
+            let code = scalar(result, "/Code");
+            match (code.as_deref(), scalar(result, "/SerialNo")) {
+                (Some("Ok"), _) if is_error => response.unknown(" beside an error"),
+                (Some("Ok"), Some(id)) => accepted(&id, count(result, "/Fee"), None),
+                (Some("Ok") | None, _) => response.unknown(" without a `SerialNo`"),
+                (code, _) => response.failed(codes, code, scalar(result, "/Message")),
+            }
+        };
+        messages.iter().zip(results).map(outcome).collect()
+    }
+
+    fn lookup(
+        &self,
+        message: &Message,
+        attempt: Attempt,
+        context: &RequestContext,
+    ) -> Option<Result<Vec<Request<Bytes>>, Outcome>> {
+        let body = json!({
+            "BeginTime": seconds(attempt.started_after.minus(Duration::from_secs(60))),
+            "EndTime": seconds(context.now),
+            "Offset": 0,
+            "Limit": 100,
+            "PhoneNumber": message.phone.as_str(),
+            "SmsSdkAppId": self.settings.sdk_app_id,
+        });
+        let request = self.signed(context, "PullSmsSendStatusByPhoneNumber", &body);
+        Some(request.map(|request| vec![request]))
+    }
+
+    /// The vendor lists only messages with a delivery result, and their references only for accounts that asked for
+    /// that, so a missing entry proves nothing.
+    fn parse_lookup(&self, target: &LookupTarget<'_>, response: &ResponseView<'_>) -> LookupResult {
+        let mut entries = response.list("/Response/PullSmsSendStatusSet").iter();
+        let reference = &target.message.reference;
+        let entry = entries.find(|it| scalar(it, "/SessionContext").as_ref() == Some(reference));
+        match entry.and_then(|entry| scalar(entry, "/SerialNo")) {
+            Some(id) if response.status.is_success() => {
+                LookupResult::Found(acceptance(&id, None, None))
+            }
+            _ => unclear(response.reason("", response.scalar("/Response/Error/Message"))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,209 @@
+//! Twilio: one message per request, without an idempotency key. A lookup lists the messages to a phone, which show no
+//! reference: the text and the time identify a message.
+//! <https://www.twilio.com/docs/messaging/api/message-resource>
+
+use bytes::Bytes;
+use http::Request;
+use jiff::fmt::rfc2822;
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::{callback_url, form, get, ids_in, post_form};
+use crate::provider::capabilities::{
+    Attempt, Capabilities, LookupResult, LookupTarget, Reference, TimeMatch, Writes,
+};
+use crate::provider::config::{ProviderConfig, ProviderError, Section, SharedSettings};
+use crate::provider::response::{ResponseView, acceptance, accepted, all, count, scalar};
+use crate::provider::signing::basic;
+use crate::provider::template_params::{Order, TemplateParams};
+use crate::provider::{Adapter, BatchKey, Message, RequestContext, unclear};
+use crate::sms::{Outcome, Timestamp};
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Settings {
+    messaging_service: Option<String>,
+    /// In seconds.
+    validity: Option<u32>,
+    callback: Option<String>,
+}
+
+struct Twilio {
+    config: ProviderConfig,
+    template: TemplateParams,
+    settings: Settings,
+}
+
+pub(in crate::provider) fn new(
+    mut section: Section<'_>,
+    shared: SharedSettings,
+) -> Result<Box<dyn Adapter>, ProviderError> {
+    let template = TemplateParams::read(&mut section, Order::Named)?;
+    let settings = section.rest()?;
+    let config = shared.into_config(&section, None)?;
+    Ok(Box::new(Twilio {
+        config,
+        template,
+        settings,
+    }))
+}
+
+impl Twilio {
+    /// An API key replaces the account as the user, but not in the path.
+    fn authorization(&self) -> String {
+        let user = self.config.secrets.get("api_key");
+        let user = user.unwrap_or_else(|| self.config.secret("account_sid"));
+        basic(user, self.config.secret("auth_token"))
+    }
+
+    fn messages_url(&self) -> url::Url {
+        let account = self.config.secret("account_sid");
+        self.config
+            .url_with(&["2010-04-01", "Accounts", account, "Messages.json"])
+    }
+}
+
+impl Adapter for Twilio {
+    fn config(&self) -> &ProviderConfig {
+        &self.config
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            writes: match self.template.template {
+                Some(_) => Writes::Template,
+                None => Writes::Text,
+            },
+            most_per_call: 1,
+            reference: match self.settings.callback {
+                Some(_) => Reference::Echoed,
+                None => Reference::None,
+            },
+            lookup: None,
+            receipts: true,
+        }
+    }
+
+    fn requires_sender(&self) -> bool {
+        self.settings.messaging_service.is_none()
+    }
+
+    fn template(&self) -> Option<&TemplateParams> {
+        Some(&self.template)
+    }
+
+    fn batch_key(&self, message: &Message) -> Result<BatchKey, Outcome> {
+        self.template.values(message).map(BatchKey)
+    }
+
+    fn request(
+        &self,
+        messages: &[Message],
+        _context: &RequestContext,
+    ) -> Result<Request<Bytes>, Outcome> {
+        let message = &messages[0];
+        let settings = &self.settings;
+        let mut pairs = vec![("To", message.phone.as_str())];
+        match &settings.messaging_service {
+            Some(service) => pairs.push(("MessagingServiceSid", service)),
+            None => pairs.push(("From", self.config.required_sender(message)?)),
+        }
+        let variables = self.template.json(message)?;
+        match &self.template.template {
+            None => pairs.push(("Body", &message.content)),
+            Some(template) => {
+                pairs.extend([
+                    ("ContentSid", template.as_str()),
+                    ("ContentVariables", &variables),
+                ]);
+            }
+        }
+        let validity = settings.validity.map(|seconds| seconds.to_string());
+        pairs.extend(
+            validity
+                .iter()
+                .map(|seconds| ("ValidityPeriod", seconds.as_str())),
+        );
+        let callback = settings.callback.as_ref();
+        let callback = callback.map(|url| callback_url(url, message));
+        pairs.extend(callback.iter().map(|url| ("StatusCallback", url.as_str())));
+        post_form(&self.messages_url(), self.authorization(), form(pairs))
+    }
+
+    fn parse(&self, messages: &[Message], response: &ResponseView<'_>) -> Vec<Outcome> {
+        let outcome = match (response.scalar("/sid"), &response.json) {
+            (Some(id), Some(json)) if response.status.is_success() => {
+                accepted(&id, count(json, "/num_segments"), None)
+            }
+            _ if response.status.is_success() => response.unknown(" without a `sid`"),
+            _ => {
+                let code = response.scalar("/code");
+                let words = response.scalar("/message");
+                response.failed(&self.config.codes, code.as_deref(), words)
+            }
+        };
+        all(messages, &outcome)
+    }
+
+    /// Without a date in the query, because a queued message has no date of sending.
+    fn lookup(
+        &self,
+        message: &Message,
+        _attempt: Attempt,
+        _context: &RequestContext,
+    ) -> Option<Result<Vec<Request<Bytes>>, Outcome>> {
+        let mut url = self.messages_url();
+        url.query_pairs_mut()
+            .append_pair("To", message.phone.as_str())
+            .append_pair("PageSize", "100");
+        Some(get(&url, self.authorization()).map(|request| vec![request]))
+    }
+
+    fn lookup_ids(&self, response: &ResponseView<'_>) -> Vec<String> {
+        ids_in(response, "/messages", "/sid")
+    }
+
+    fn parse_lookup(&self, target: &LookupTarget<'_>, response: &ResponseView<'_>) -> LookupResult {
+        let json = response.json.as_ref();
+        let json = json.filter(|json| response.status.is_success() && json["messages"].is_array());
+        let Some(json) = json else {
+            return unclear(response.reason("", response.scalar("/message")));
+        };
+        let has_template = self.template.template.is_some();
+        let is_text = |entry: &Value| entry["body"].as_str() == Some(&target.message.content);
+        let mut may_be_listed = false;
+        for entry in response.list("/messages") {
+            let id = scalar(entry, "/sid");
+            let is_inbound = scalar(entry, "/direction").as_deref() == Some("inbound");
+            if is_inbound || target.belongs_to_other(id.as_deref()) {
+                continue;
+            }
+            let at = scalar(entry, "/date_created").and_then(|text| parse_time(&text));
+            match (target.matches_time(at), id) {
+                (TimeMatch::Yes, Some(id))
+                    if !has_template && is_text(entry) && !target.has_twin(true) =>
+                {
+                    return LookupResult::Found(acceptance(&id, None, None));
+                }
+                (TimeMatch::Yes, _) => may_be_listed = true,
+                (TimeMatch::Maybe, _) => may_be_listed |= has_template || is_text(entry),
+                (TimeMatch::No, _) => {}
+            }
+        }
+        if may_be_listed {
+            unclear("the provider has other messages to this phone at that time")
+        } else if json.get("next_page_uri") != Some(&Value::Null) {
+            unclear("the provider's list goes on")
+        } else {
+            LookupResult::Absent
+        }
+    }
+}
+
+fn parse_time(text: &str) -> Option<Timestamp> {
+    let at = rfc2822::DateTimeParser::new().parse_timestamp(text).ok()?;
+    Some(Timestamp::from_millis(at.as_millisecond()))
+}
+
+#[cfg(test)]
+mod tests;

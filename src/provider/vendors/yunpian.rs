@@ -1,0 +1,196 @@
+//! Yunpian (云片): `single_send` for one message, `batch_send` for one text to several mainland numbers, with a result
+//! for each. `get_record` lists what was sent to a number; it has our reference only for accounts that asked for that,
+//! so the text and the time identify a message, too.
+//! <https://www.yunpian.com/official/document/sms/zh_CN/domestic_single_send>
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::Request;
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::{form, ids_in, is_phone_of, post_form};
+use crate::provider::capabilities::{
+    Attempt, Capabilities, LookupResult, LookupTarget, Reference, TimeMatch, Writes,
+};
+use crate::provider::china::{format_time, is_mainland, national_number, parse_time};
+use crate::provider::config::{ProviderConfig, ProviderError, Section, SharedSettings};
+use crate::provider::response::{ResponseView, acceptance, accepted, all, count, scalar};
+use crate::provider::{Adapter, BatchKey, Message, RequestContext, unclear};
+use crate::sms::Outcome;
+
+/// A lookup covers this time before the attempt, because clocks differ, …
+const BEFORE: Duration = Duration::from_secs(60);
+/// … and this time after it, because requests take time.
+const AFTER: Duration = Duration::from_secs(300);
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Settings {}
+
+struct Yunpian {
+    config: ProviderConfig,
+}
+
+pub(in crate::provider) fn new(
+    mut section: Section<'_>,
+    shared: SharedSettings,
+) -> Result<Box<dyn Adapter>, ProviderError> {
+    let Settings {} = section.rest()?;
+    let config = shared.into_config(&section, None)?;
+    Ok(Box::new(Yunpian { config }))
+}
+
+/// The vendor takes a number without `+` for a mainland number.
+fn mobile(message: &Message) -> &str {
+    if is_mainland(&message.phone) {
+        national_number(&message.phone)
+    } else {
+        message.phone.as_str()
+    }
+}
+
+impl Yunpian {
+    fn outcome_of_result(&self, response: &ResponseView<'_>, result: &Value) -> Outcome {
+        let code = scalar(result, "/code");
+        match (code.as_deref(), scalar(result, "/sid")) {
+            (Some("0"), Some(id)) if response.status.is_success() => {
+                accepted(&id, count(result, "/count"), None)
+            }
+            (Some("0"), _) => response.unknown(" without a `sid`"),
+            (code, _) => response.failed(&self.config.codes, code, scalar(result, "/msg")),
+        }
+    }
+}
+
+impl Adapter for Yunpian {
+    fn config(&self) -> &ProviderConfig {
+        &self.config
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            writes: Writes::Text,
+            // The vendor takes 1000, but more messages would be unknown after one lost response.
+            most_per_call: 100,
+            reference: Reference::Echoed,
+            lookup: None,
+            receipts: true,
+        }
+    }
+
+    /// Messages with one text share a request, but numbers abroad are sent alone.
+    fn batch_key(&self, message: &Message) -> Result<BatchKey, Outcome> {
+        let mut key = vec![message.content.clone()];
+        key.extend(message.from.clone());
+        if !is_mainland(&message.phone) {
+            key.push(message.phone.as_str().to_owned());
+        }
+        Ok(BatchKey(key))
+    }
+
+    fn request(
+        &self,
+        messages: &[Message],
+        _context: &RequestContext,
+    ) -> Result<Request<Bytes>, Outcome> {
+        let first = &messages[0];
+        let mobiles: Vec<&str> = messages.iter().map(mobile).collect();
+        let mobiles = mobiles.join(",");
+        let mut pairs = vec![
+            ("apikey", self.config.secret("api_key")),
+            ("mobile", &mobiles),
+            ("text", &first.content),
+        ];
+        let call = if messages.len() == 1 {
+            pairs.push(("uid", &first.reference));
+            "single_send.json"
+        } else {
+            "batch_send.json"
+        };
+        let url = self.config.url_with(&["v2", "sms", call]);
+        post_form(&url, String::new(), form(pairs))
+    }
+
+    fn parse(&self, messages: &[Message], response: &ResponseView<'_>) -> Vec<Outcome> {
+        if messages.len() == 1 {
+            let result = response.json.as_ref().unwrap_or(&Value::Null);
+            return vec![self.outcome_of_result(response, result)];
+        }
+        let results = response.list("/data");
+        let is_ok = |result: &Value| scalar(result, "/code").as_deref() == Some("0");
+        // A response that shows accepted messages does not reject the request as a whole, whatever its status.
+        let is_whole = !response.status.is_success() && !results.iter().any(is_ok);
+        if results.is_empty() || is_whole {
+            let code = response.scalar("/code").filter(|code| code != "0");
+            let words = response.scalar("/msg").filter(|_| code.is_some());
+            let outcome = response.failed(&self.config.codes, code.as_deref(), words);
+            return all(messages, &outcome);
+        }
+        let outcome = |message: &Message| {
+            let is_its = |result: &&Value| is_phone_of(message, scalar(result, "/mobile"));
+            let mut matching = results.iter().filter(is_its);
+            match (matching.next(), matching.next()) {
+                (Some(result), None) => self.outcome_of_result(response, result),
+                _ => response.unknown(" without one result for this phone"),
+            }
+        };
+        messages.iter().map(outcome).collect()
+    }
+
+    fn lookup(
+        &self,
+        message: &Message,
+        attempt: Attempt,
+        _context: &RequestContext,
+    ) -> Option<Result<Vec<Request<Bytes>>, Outcome>> {
+        let start = attempt.started_after;
+        let body = form([
+            ("apikey", self.config.secret("api_key")),
+            ("mobile", mobile(message)),
+            ("start_time", &format_time(start.minus(BEFORE))),
+            ("end_time", &format_time(start.plus(AFTER))),
+            ("page_num", "1"),
+            ("page_size", "100"),
+        ]);
+        let url = self.config.url_with(&["v2", "sms", "get_record.json"]);
+        Some(post_form(&url, String::new(), body).map(|request| vec![request]))
+    }
+
+    fn lookup_ids(&self, response: &ResponseView<'_>) -> Vec<String> {
+        ids_in(response, "", "/sid")
+    }
+
+    /// The list is not documented to be complete, so it never proves absence.
+    fn parse_lookup(&self, target: &LookupTarget<'_>, response: &ResponseView<'_>) -> LookupResult {
+        let message = target.message;
+        let list = response.json.as_ref().and_then(Value::as_array);
+        let Some(list) = list.filter(|_| response.status.is_success()) else {
+            return unclear(response.reason("", response.scalar("/msg")));
+        };
+        let reference = |entry: &Value| scalar(entry, "/uid");
+        let is_ours = |entry: &&Value| reference(entry).as_ref() == Some(&message.reference);
+        let may_be_ours = |entry: &&Value| {
+            let at = scalar(entry, "/send_time").and_then(|text| parse_time(&text));
+            is_phone_of(message, scalar(entry, "/mobile"))
+                && reference(entry).is_none()
+                && target.matches_time(at) == TimeMatch::Yes
+                && !target.belongs_to_other(scalar(entry, "/sid").as_deref())
+        };
+        let candidates: Vec<&Value> = list.iter().filter(may_be_ours).collect();
+        let is_text = |entry: &Value| entry["text"].as_str() == Some(message.content.as_str());
+        let found = match (list.iter().find(is_ours), candidates.as_slice()) {
+            (Some(entry), _) => Some(entry),
+            (None, [entry]) if is_text(entry) && !target.has_twin(true) => Some(*entry),
+            _ => None,
+        };
+        match found.and_then(|entry| scalar(entry, "/sid")) {
+            Some(id) => LookupResult::Found(acceptance(&id, None, None)),
+            None => unclear("the provider does not show for certain that it has it"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,116 @@
+//! Shortens reasons that contain the JSON of a provider's response to the message in it.
+
+use std::borrow::Cow;
+
+/// The keys of error messages, the most specific first.
+const MESSAGE_KEYS: [&str; 10] = [
+    "message",
+    "error_message",
+    "errorMessage",
+    "error_description",
+    "description",
+    "detail",
+    "title",
+    "reason",
+    "error",
+    "text",
+];
+
+/// Replaces JSON with the message in it: `the gateway answered 400: {"error":{"message":"no such sender"}}` becomes
+/// `the gateway answered 400: no such sender`. The JSON may be cut off. A reason without JSON is unchanged.
+pub(crate) fn plain_reason(text: &str) -> Cow<'_, str> {
+    let Some(at) = text.find(['{', '[']).filter(|at| text[*at..].contains('"')) else {
+        return Cow::Borrowed(text);
+    };
+    let (before, json) = text.split_at(at);
+    let strings = strings(json);
+    let under = |name: &str| {
+        let found = strings.windows(2).find(|pair| {
+            pair[0].is_key && pair[0].text == name && !pair[1].is_key && !pair[1].text.is_empty()
+        });
+        found.map(|pair| pair[1].text.as_str())
+    };
+    let longest = || {
+        let values = strings.iter().filter(|one| !one.is_key);
+        values
+            .map(|one| one.text.as_str())
+            .max_by_key(|text| text.len())
+    };
+    let message = MESSAGE_KEYS
+        .iter()
+        .find_map(|name| under(name))
+        .or_else(longest);
+    let before = before.trim_end_matches([' ', ':']);
+    match message.filter(|message| !message.trim().is_empty()) {
+        Some(message) if before.is_empty() => Cow::Owned(message.to_owned()),
+        Some(message) => Cow::Owned(format!("{before}: {message}")),
+        None if before.is_empty() => Cow::Borrowed(text),
+        None => Cow::Owned(before.to_owned()),
+    }
+}
+
+struct JsonString {
+    text: String,
+    /// Whether a colon follows.
+    is_key: bool,
+}
+
+/// The strings of JSON that may be cut off.
+fn strings(json: &str) -> Vec<JsonString> {
+    let mut found = Vec::new();
+    let mut chars = json.chars().peekable();
+    while let Some(c) = chars.next() {
+        if c != '"' {
+            continue;
+        }
+        let mut text = String::new();
+        while let Some(c) = chars.next() {
+            match c {
+                '"' => break,
+                '\\' => match chars.next() {
+                    Some('n' | 'r' | 't') => text.push(' '),
+                    Some('u') => {
+                        let digits: String = chars.by_ref().take(4).collect();
+                        let code = u32::from_str_radix(&digits, 16).ok();
+                        text.extend(code.and_then(char::from_u32));
+                    }
+                    Some(other) => text.push(other),
+                    None => {}
+                },
+                other => text.push(other),
+            }
+        }
+        while chars.next_if(|c| c.is_whitespace()).is_some() {}
+        let is_key = chars.peek() == Some(&':');
+        found.push(JsonString { text, is_key });
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn json_is_shortened_to_its_message() {
+        for (reason, expected) in [
+            (
+                r#"the gateway answered 400 Bad Request: {"error":{"code":"x","message":"no such \"sender\""}}"#,
+                r#"the gateway answered 400 Bad Request: no such "sender""#,
+            ),
+            (
+                r#"the gateway answered 500 Internal Server Error: {"detail":"it is brok"#,
+                "the gateway answered 500 Internal Server Error: it is brok",
+            ),
+            (
+                r#"{"status":"3","error-text":"Invalid number"}"#,
+                "Invalid number",
+            ),
+            (r#"answered 400: [{"code":7}]"#, "answered 400"),
+            ("no answer within 10 s", "no answer within 10 s"),
+            ("a {strange} reason", "a {strange} reason"),
+        ] {
+            assert_eq!(plain_reason(reason), expected);
+        }
+    }
+}

@@ -1,0 +1,272 @@
+//! The state of campaigns and workers, as `status`, `send` and `report` show it.
+
+use comfy_table::{Cell, CellAlignment};
+use indicatif::HumanCount;
+use serde::Serialize;
+
+use super::text::{plain_table, push_table};
+use crate::sms::Timestamp;
+use crate::store::report::{FirstDue, Totals};
+use crate::store::{Campaign, CampaignStatus, Store, StoreError, Worker};
+use crate::text::{duration, printable_line};
+use crate::window::{SendWindow, ZoneSource, local_and_utc};
+
+/// The campaign of messages without one; it always exists.
+const DEFAULT_CAMPAIGN: i64 = 1;
+
+/// The state of a campaign and the counts of its messages.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct CampaignSummary {
+    pub campaign: String,
+    /// `active`, `paused`, `stopped`, `cancelled` or `done`: active with nothing left to send.
+    pub state: &'static str,
+    /// Why it is paused or stopped.
+    pub state_reason: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub window: Option<WindowStatus>,
+    #[serde(flatten)]
+    pub next: NextDue,
+    #[serde(flatten)]
+    pub totals: Totals,
+}
+
+impl CampaignSummary {
+    pub async fn of(store: &Store, campaign: &Campaign) -> Result<Self, StoreError> {
+        let totals = store.totals(Some(campaign.id)).await?;
+        Self::with_totals(store, campaign, totals).await
+    }
+
+    /// All campaigns, without an unused default campaign.
+    pub async fn all(store: &Store) -> Result<Vec<Self>, StoreError> {
+        let mut all = Vec::new();
+        for (campaign, totals) in &store.campaign_totals().await? {
+            if campaign.id != DEFAULT_CAMPAIGN || *totals != Totals::default() {
+                all.push(Self::with_totals(store, campaign, *totals).await?);
+            }
+        }
+        Ok(all)
+    }
+
+    async fn with_totals(
+        store: &Store,
+        campaign: &Campaign,
+        totals: Totals,
+    ) -> Result<Self, StoreError> {
+        let first = match totals.queued {
+            0 => None,
+            _ => store.first_due(campaign.id).await?,
+        };
+        let now = store.now().await?;
+        let is_idle = totals.queued == 0 && totals.sending == 0;
+        let window = campaign.window.as_ref();
+        Ok(Self {
+            campaign: campaign.name.clone(),
+            state: match campaign.state {
+                CampaignStatus::Active if is_idle => "done",
+                state => state.as_str(),
+            },
+            state_reason: campaign.state_reason.clone(),
+            window: window.map(|window| WindowStatus::at(window, now)),
+            next: first.map_or_else(NextDue::default, |first| NextDue::at(first, now)),
+            totals,
+        })
+    }
+
+    /// Whether nothing more will be sent.
+    pub fn is_over(&self) -> bool {
+        matches!(self.state, "done" | "cancelled") && self.totals.sending == 0
+    }
+}
+
+/// When the first queued message of a campaign is due, if that is in the future, and when it expires.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct NextDue {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub due_at: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expires_at: Option<String>,
+    #[serde(skip)]
+    description: String,
+}
+
+impl NextDue {
+    /// Without a start for a message that waits for another attempt.
+    fn at(first: FirstDue, now: Timestamp) -> Self {
+        let due_at = Some(first.due_at).filter(|at| *at > now && first.attempts == 0);
+        let parts: Vec<String> = [("starts", due_at), ("expires", first.expires_at)]
+            .into_iter()
+            .filter_map(|(verb, at)| Some(format!("{verb} {}", local_and_utc(at?))))
+            .collect();
+        Self {
+            due_at: due_at.map(|at| at.to_string()),
+            expires_at: first.expires_at.map(|at| at.to_string()),
+            description: parts.join(", "),
+        }
+    }
+
+    /// `starts 2026-12-24 09:00 CET (08:00 UTC), expires 2026-12-24 17:00 CET (16:00 UTC)`, or empty.
+    pub fn describe(&self) -> &str {
+        &self.description
+    }
+}
+
+/// A campaign's sending window.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct WindowStatus {
+    /// `09:00-20:00`.
+    pub hours: String,
+    /// `mon-fri` or `daily`.
+    pub days: String,
+    /// A zone, `column` or `recipient`.
+    pub timezone: String,
+    /// The zone of recipients without a known one.
+    pub fallback_timezone: Option<String>,
+    /// When it opens, if it is closed for every recipient.
+    pub opens_at: Option<String>,
+    #[serde(skip)]
+    description: String,
+}
+
+impl WindowStatus {
+    pub fn of(window: &SendWindow) -> Self {
+        let zone = window.zone.zone().to_string();
+        let (timezone, fallback_timezone) = match &window.zone {
+            ZoneSource::Fixed(_) => (zone, None),
+            ZoneSource::Column(_) => ("column".to_owned(), Some(zone)),
+            ZoneSource::Recipient(_) => ("recipient".to_owned(), Some(zone)),
+        };
+        Self {
+            hours: window.hours.to_string(),
+            days: window.days.to_string(),
+            timezone,
+            fallback_timezone,
+            opens_at: None,
+            description: window.describe(),
+        }
+    }
+
+    fn at(window: &SendWindow, now: Timestamp) -> Self {
+        let mut status = Self::of(window);
+        let closed = window.for_all(now).filter(|span| !span.contains(now));
+        if let Some(span) = closed {
+            status.opens_at = Some(span.opens_at.to_string());
+            let opens = window.format_local(span.opens_at);
+            status.description = format!("{}; opens {opens}", status.description);
+        }
+        status
+    }
+
+    /// `09:00-20:00 daily in Asia/Shanghai; opens 2026-11-22 09:00 Asia/Shanghai`.
+    pub fn describe(&self) -> &str {
+        &self.description
+    }
+}
+
+/// A worker, and how many messages it has claimed and not settled.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct WorkerStatus {
+    id: i64,
+    host: String,
+    pid: i64,
+    started_at: String,
+    heartbeat_at: String,
+    sending: u64,
+    #[serde(skip)]
+    last_heartbeat: Timestamp,
+}
+
+impl WorkerStatus {
+    /// All registered workers, oldest first, among them workers that died recently.
+    pub async fn all(store: &Store) -> Result<Vec<Self>, StoreError> {
+        let workers = store.workers().await?;
+        Ok(workers.into_iter().map(Self::from).collect())
+    }
+
+    /// A table of the workers; `now` is the database's time.
+    pub fn text(workers: &[Self], now: Timestamp) -> String {
+        let right = |cell: Cell| cell.set_alignment(CellAlignment::Right);
+        let mut table = plain_table();
+        table.set_header(vec![
+            Cell::new("worker"),
+            Cell::new("host"),
+            right(Cell::new("pid")),
+            Cell::new("since"),
+            right(Cell::new("heartbeat")),
+            right(Cell::new("sending")),
+        ]);
+        for worker in workers {
+            table.add_row(vec![
+                Cell::new(worker.id),
+                Cell::new(printable_line(&worker.host)),
+                right(Cell::new(worker.pid)),
+                Cell::new(&worker.started_at),
+                right(Cell::new(age(worker.last_heartbeat, now))),
+                right(Cell::new(HumanCount(worker.sending))),
+            ]);
+        }
+        let mut text = String::new();
+        push_table(&mut text, &table);
+        text
+    }
+}
+
+impl From<(Worker, u64)> for WorkerStatus {
+    fn from((worker, sending): (Worker, u64)) -> Self {
+        let last_heartbeat = Timestamp::from_millis(worker.heartbeat_at);
+        Self {
+            id: worker.id,
+            host: worker.host,
+            pid: worker.pid,
+            started_at: Timestamp::from_millis(worker.started_at).to_string(),
+            heartbeat_at: last_heartbeat.to_string(),
+            sending,
+            last_heartbeat,
+        }
+    }
+}
+
+/// `9 s ago`, in whole seconds.
+fn age(at: Timestamp, now: Timestamp) -> String {
+    match now.since(at).as_secs() {
+        0 => "now".to_owned(),
+        seconds => format!("{} ago", duration(std::time::Duration::from_secs(seconds))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn workers_are_listed_with_the_age_of_their_heartbeat() {
+        let worker = |id, heartbeat_at, sending| {
+            let worker = Worker {
+                id,
+                host: "cellar\u{7}".to_owned(),
+                boot_id: "boot".to_owned(),
+                pid_namespace: String::new(),
+                pid: 4_000 + id,
+                process_started: 1,
+                concurrency: 64,
+                started_at: 1_763_715_600_000,
+                heartbeat_at,
+                lease_ms: 30_000,
+            };
+            WorkerStatus::from((worker, sending))
+        };
+        let now = Timestamp::from_millis(1_763_715_730_000);
+        let workers = [
+            worker(7, 1_763_715_729_500, 64),
+            worker(12, 1_763_715_721_000, 0),
+            worker(13, 1_763_715_600_000, 1_234),
+        ];
+        insta::assert_snapshot!(WorkerStatus::text(&workers, now), @r"
+        worker  host      pid  since                  heartbeat  sending
+        7       cellar   4007  2025-11-21T09:00:00Z         now       64
+        12      cellar   4012  2025-11-21T09:00:00Z     9 s ago        0
+        13      cellar   4013  2025-11-21T09:00:00Z  2m 10s ago    1,234
+        ");
+        let json = serde_json::to_string(&workers[0]).expect("json");
+        insta::assert_snapshot!(json, @r#"{"id":7,"host":"cellar\u0007","pid":4007,"started_at":"2025-11-21T09:00:00Z","heartbeat_at":"2025-11-21T09:02:09Z","sending":64}"#);
+    }
+}

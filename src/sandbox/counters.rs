@@ -1,0 +1,361 @@
+//! The counts of the gateway: arrivals, acceptances, references. All of them are behind one lock, so that they are
+//! consistent.
+
+use std::collections::hash_map::Entry as Slot;
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::fmt;
+use std::hash::{BuildHasher, RandomState};
+use std::num::NonZeroU32;
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+
+use super::SandboxConfig;
+use super::faults::Outage;
+
+/// How many accepted messages are stored; more are only counted.
+const MAX_ENTRIES: usize = 200_000;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// The figures of `GET /stats`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Stats {
+    /// `SendRequests` that came, whatever became of them.
+    pub requests: u64,
+    /// Messages that a real gateway would send.
+    pub accepted: u64,
+    pub distinct_references: u64,
+    pub distinct_recipients: u64,
+    /// Acceptances of a recipient and text that were already accepted with another reference or without one.
+    pub repeated: u64,
+    /// The most requests in any window of 1000 ms, by arrival.
+    pub max_in_any_second: u64,
+    /// HTTP requests that the requests came in: fewer, where several came in a list.
+    pub calls: u64,
+}
+
+/// One accepted message of `GET /messages`.
+#[derive(Clone, PartialEq, Eq, Serialize)]
+pub struct Entry {
+    pub id: String,
+    pub reference: Option<String>,
+    pub to: String,
+    /// Milliseconds since the gateway started.
+    pub at_ms: u64,
+}
+
+impl fmt::Debug for Entry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Entry")
+            .field("id", &self.id)
+            .field("reference", &self.reference)
+            .field("to", &crate::phone::mask(&self.to))
+            .field("at_ms", &self.at_ms)
+            .finish()
+    }
+}
+
+/// The state behind the counts. Stores 64-bit hashes instead of texts to save memory.
+#[derive(Debug)]
+pub(super) struct Counters {
+    hasher: RandomState,
+    started_at: Instant,
+    stats: Stats,
+    arrivals: LastSecond,
+    admitted: LastSecond,
+    limit: Option<NonZeroU32>,
+    honour_references: bool,
+    /// The number of the message of each reference.
+    references: HashMap<u64, u64>,
+    recipients: HashSet<u64>,
+    /// The reference of the first acceptance of each recipient and text.
+    texts: HashMap<u64, Option<u64>>,
+    /// Messages whose one-time fault has occurred.
+    once: HashSet<u64>,
+    entries: Vec<Entry>,
+    refuse: Option<Outage>,
+    outage: Option<Outage>,
+    outage_until: Option<Instant>,
+}
+
+/// Times in the last second.
+#[derive(Debug, Default)]
+struct LastSecond(VecDeque<Instant>);
+
+impl LastSecond {
+    fn drop_before(&mut self, now: Instant) {
+        while self
+            .0
+            .front()
+            .is_some_and(|first| now.duration_since(*first) >= SECOND)
+        {
+            self.0.pop_front();
+        }
+    }
+}
+
+/// The state when a request arrives.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Arrival {
+    /// Of its first request, counted from 1, and of its last.
+    pub(super) number: u64,
+    pub(super) last: u64,
+    /// Which HTTP request it is, counted from 1.
+    pub(super) call: u64,
+    pub(super) over_limit: bool,
+    pub(super) outage: bool,
+    /// How long the listener must close.
+    pub(super) refuse: Option<Duration>,
+}
+
+/// What became of an request that is fit to be accepted.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Registration {
+    New(u64),
+    /// The reference is known.
+    Known(u64),
+}
+
+impl Counters {
+    pub(super) fn new(config: &SandboxConfig) -> Self {
+        Self {
+            hasher: RandomState::new(),
+            started_at: Instant::now(),
+            stats: Stats::default(),
+            arrivals: LastSecond::default(),
+            admitted: LastSecond::default(),
+            limit: config.limit,
+            honour_references: config.honour_references,
+            references: HashMap::new(),
+            recipients: HashSet::new(),
+            texts: HashMap::new(),
+            once: HashSet::new(),
+            entries: Vec::new(),
+            refuse: config.faults.refuse,
+            outage: config.faults.outage,
+            outage_until: None,
+        }
+    }
+
+    /// Counts a request with so many requests. `now` must not go back from call to call.
+    pub(super) fn arrive(&mut self, count: usize, now: Instant) -> Arrival {
+        let number = self.stats.requests + 1;
+        self.stats.calls += 1;
+        self.stats.requests += count as u64;
+        self.arrivals.drop_before(now);
+        self.arrivals.0.extend(std::iter::repeat_n(now, count));
+        let in_second = u64::try_from(self.arrivals.0.len()).unwrap_or(u64::MAX);
+        self.stats.max_in_any_second = self.stats.max_in_any_second.max(in_second);
+        let last = self.stats.requests;
+        let refuse = self.refuse.take_if(|away| last >= away.after);
+        if let Some(away) = self.outage.take_if(|away| last >= away.after) {
+            self.outage_until = Some(now + away.lasts);
+        }
+        Arrival {
+            number,
+            last,
+            call: self.stats.calls,
+            over_limit: self.is_over_limit(count, now),
+            outage: self.outage_until.is_some_and(|until| now < until),
+            refuse: refuse.map(|away| away.lasts),
+        }
+    }
+
+    fn is_over_limit(&mut self, count: usize, now: Instant) -> bool {
+        let Some(limit) = self.limit else {
+            return false;
+        };
+        self.admitted.drop_before(now);
+        let limit = usize::try_from(limit.get()).unwrap_or(usize::MAX);
+        let over = self.admitted.0.len() + count > limit;
+        if !over {
+            self.admitted.0.extend(std::iter::repeat_n(now, count));
+        }
+        over
+    }
+
+    /// Whether this is the first time that the message gets a fault.
+    pub(super) fn first_time(&mut self, to: &str, text: &str, reference: Option<&str>) -> bool {
+        let key = match reference {
+            Some(reference) => self.hasher.hash_one(reference),
+            None => self.hasher.hash_one((to, text)),
+        };
+        self.once.insert(key)
+    }
+
+    /// Accepts the message, unless its reference is known and honoured.
+    pub(super) fn accept(
+        &mut self,
+        to: &str,
+        text: &str,
+        reference: Option<&str>,
+        now: Instant,
+    ) -> Registration {
+        let number = self.stats.accepted + 1;
+        let key = reference.map(|reference| self.hasher.hash_one(reference));
+        if let Some(key) = key {
+            match self.references.entry(key) {
+                Slot::Occupied(known) if self.honour_references => {
+                    return Registration::Known(*known.get());
+                }
+                Slot::Occupied(_) => {}
+                Slot::Vacant(slot) => {
+                    slot.insert(number);
+                    self.stats.distinct_references += 1;
+                }
+            }
+        }
+        self.stats.accepted = number;
+        if self.recipients.insert(self.hasher.hash_one(to)) {
+            self.stats.distinct_recipients += 1;
+        }
+        match self.texts.entry(self.hasher.hash_one((to, text))) {
+            Slot::Vacant(slot) => {
+                slot.insert(key);
+            }
+            Slot::Occupied(first) => {
+                if key.is_none() || *first.get() != key {
+                    self.stats.repeated += 1;
+                }
+            }
+        }
+        if self.entries.len() < MAX_ENTRIES {
+            let at = now.duration_since(self.started_at).as_millis();
+            self.entries.push(Entry {
+                id: id(number),
+                reference: reference.map(str::to_owned),
+                to: to.to_owned(),
+                at_ms: u64::try_from(at).unwrap_or(u64::MAX),
+            });
+        }
+        Registration::New(number)
+    }
+
+    pub(super) fn stats(&self) -> Stats {
+        self.stats
+    }
+
+    /// All messages, or those with the reference.
+    pub(super) fn messages(
+        &self,
+        after: usize,
+        limit: usize,
+        reference: Option<&str>,
+    ) -> Vec<Entry> {
+        self.entries
+            .iter()
+            .filter(|entry| reference.is_none() || entry.reference.as_deref() == reference)
+            .skip(after)
+            .take(limit)
+            .cloned()
+            .collect()
+    }
+}
+
+/// The id of the accepted message with this number.
+pub(super) fn id(number: u64) -> String {
+    format!("SB{number:06}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn counters(config: &SandboxConfig) -> (Counters, Instant) {
+        let counters = Counters::new(config);
+        let start = counters.started_at;
+        (counters, start)
+    }
+
+    #[test]
+    fn known_reference_is_not_accepted_again() {
+        let (mut counters, now) = counters(&SandboxConfig::default());
+        assert_eq!(
+            counters.accept("+1", "a", Some("r"), now),
+            Registration::New(1)
+        );
+        assert_eq!(
+            counters.accept("+1", "a", Some("r"), now),
+            Registration::Known(1)
+        );
+        let stats = counters.stats();
+        assert_eq!((stats.accepted, stats.repeated), (1, 0));
+    }
+
+    #[test]
+    fn same_text_with_another_reference_is_repeated() {
+        let (mut counters, now) = counters(&SandboxConfig::default());
+        for reference in [Some("r"), Some("s"), None] {
+            counters.accept("+1", "a", reference, now);
+        }
+        counters.accept("+1", "another text", Some("t"), now);
+        let stats = counters.stats();
+        assert_eq!((stats.accepted, stats.repeated), (4, 2));
+        assert_eq!(
+            (stats.distinct_references, stats.distinct_recipients),
+            (3, 1)
+        );
+    }
+
+    #[test]
+    fn ignored_reference_is_accepted_again() {
+        let (mut counters, now) = counters(&SandboxConfig {
+            honour_references: false,
+            ..SandboxConfig::default()
+        });
+        counters.accept("+1", "a", Some("r"), now);
+        counters.accept("+1", "a", Some("r"), now);
+        let stats = counters.stats();
+        assert_eq!(
+            (stats.accepted, stats.distinct_references, stats.repeated),
+            (2, 1, 0)
+        );
+    }
+
+    #[test]
+    fn limit_applies_to_any_second() {
+        let (mut counters, start) = counters(&SandboxConfig {
+            limit: NonZeroU32::new(2),
+            ..SandboxConfig::default()
+        });
+        let over: Vec<bool> = [0, 400, 999, 1_000, 1_399, 1_400]
+            .into_iter()
+            .map(|at| {
+                counters
+                    .arrive(1, start + Duration::from_millis(at))
+                    .over_limit
+            })
+            .collect();
+        assert_eq!(over, [false, false, true, false, true, false]);
+    }
+
+    #[test]
+    fn outage_begins_after_its_message_and_ends() {
+        let mut config = SandboxConfig::default();
+        config.faults.outage = "2 for 1s".parse().ok();
+        let (mut counters, start) = counters(&config);
+        let out: Vec<bool> = [0, 10, 1_009, 1_010, 9_000]
+            .into_iter()
+            .map(|at| counters.arrive(1, start + Duration::from_millis(at)).outage)
+            .collect();
+        assert_eq!(out, [false, true, true, false, false]);
+    }
+
+    proptest! {
+        #[test]
+        fn maximum_in_any_second_is_exact(mut at in prop::collection::vec(0_u64..5_000_000, 1..200)) {
+            at.sort_unstable();
+            let (mut counters, start) = counters(&SandboxConfig::default());
+            for micros in &at {
+                counters.arrive(1, start + Duration::from_micros(*micros));
+            }
+            let fullest = at
+                .iter()
+                .map(|first| at.iter().filter(|it| (*first..first + 1_000_000).contains(*it)).count())
+                .max();
+            prop_assert_eq!(Some(usize::try_from(counters.stats().max_in_any_second).expect("small")), fullest);
+        }
+    }
+}

@@ -1,0 +1,310 @@
+//! A provider behind a network that loses things, with seeded dice.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Response};
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::history::Start;
+use crate::sender::request::InFlight;
+use crate::sms::{Class, Failure, Outcome};
+
+/// How often requests go wrong, each as a part of one.
+#[derive(Clone, Copy, Debug, Default)]
+pub(in crate::sender) struct Faults {
+    pub(in crate::sender) unavailable: f64,
+    pub(in crate::sender) throttled: f64,
+    pub(in crate::sender) rejected: f64,
+    /// Accepted, but the answer never comes.
+    pub(in crate::sender) answer_lost: f64,
+    /// Not accepted, and no answer comes.
+    pub(in crate::sender) request_lost: f64,
+    pub(in crate::sender) refused: f64,
+    /// The answer to a list has half of the results.
+    pub(in crate::sender) cut_short: f64,
+    /// One message of many, and none of the others.
+    pub(in crate::sender) one_rejected: f64,
+    pub(in crate::sender) one_unavailable: f64,
+}
+
+impl Faults {
+    pub(in crate::sender) fn some_of_everything() -> Self {
+        Self {
+            unavailable: 0.05,
+            throttled: 0.02,
+            rejected: 0.02,
+            answer_lost: 0.02,
+            request_lost: 0.02,
+            ..Self::default()
+        }
+    }
+}
+
+#[derive(Default)]
+struct Log {
+    starts: Vec<Start>,
+    /// When it wanted nothing to be started.
+    quiet_periods: Vec<(Duration, Duration)>,
+    /// How often each phone got a message.
+    delivered: HashMap<String, u32>,
+    references: HashMap<String, String>,
+    calls: usize,
+}
+
+/// A provider behind a network that loses things.
+pub(in crate::sender) struct SimProvider {
+    pub(in crate::sender) began: Instant,
+    random: Mutex<StdRng>,
+    pub(in crate::sender) faults: Faults,
+    /// From and until, since the beginning.
+    pub(in crate::sender) outage: Option<(Duration, Duration)>,
+    pub(in crate::sender) honours_reference: bool,
+    /// So many messages in one request.
+    pub(in crate::sender) max_batch: usize,
+    pub(in crate::sender) latency: Duration,
+    log: Mutex<Log>,
+}
+
+impl SimProvider {
+    pub(in crate::sender) fn new(seed: u64, faults: Faults) -> Self {
+        Self {
+            began: Instant::now(),
+            random: Mutex::new(StdRng::seed_from_u64(seed)),
+            faults,
+            outage: None,
+            honours_reference: false,
+            max_batch: 1,
+            latency: Duration::from_millis(80),
+            log: Mutex::default(),
+        }
+    }
+
+    pub(in crate::sender) async fn send(
+        &self,
+        job: &InFlight,
+        request: Request<Bytes>,
+    ) -> Result<Response<Bytes>, Outcome> {
+        let body: Value = serde_json::from_slice(request.body()).expect("our own JSON");
+        let orders = match &body {
+            Value::Array(orders) => orders.as_slice(),
+            order => std::slice::from_ref(order),
+        };
+        assert_eq!(orders.len(), job.rows.len());
+        let at = self.began.elapsed();
+        let starts = job.rows.iter().zip(orders).map(|(sms, order)| Start {
+            at,
+            ended: None,
+            worker_id: job.worker_id,
+            sms_id: sms.id,
+            claim: sms.claim,
+            phone: text(order, "to"),
+            reference: text(order, "reference"),
+            delivered: false,
+        });
+        let numbers = self.note(starts.collect());
+        let answer = self.treat(numbers.clone(), body.is_array()).await;
+        let ended = Some(self.began.elapsed());
+        let mut log = self.log.lock().expect("no panic");
+        for start in &mut log.starts[numbers] {
+            start.ended = ended;
+        }
+        answer
+    }
+
+    fn note(&self, starts: Vec<Start>) -> Range<usize> {
+        let mut log = self.log.lock().expect("no panic");
+        let first = log.starts.len();
+        log.starts.extend(starts);
+        log.calls += 1;
+        first..log.starts.len()
+    }
+
+    async fn treat(
+        &self,
+        numbers: Range<usize>,
+        is_list: bool,
+    ) -> Result<Response<Bytes>, Outcome> {
+        let (dice, wait) = {
+            let mut random = self.random.lock().expect("no panic");
+            (random.random::<f64>(), random.random_range(0.5..1.5))
+        };
+        let since = self.began.elapsed();
+        if self
+            .outage
+            .is_some_and(|(from, until)| (from..until).contains(&since))
+        {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            return Err(unavailable("connection refused"));
+        }
+        tokio::time::sleep(self.latency.mul_f64(wait)).await;
+        self.answer(dice, numbers, is_list).await
+    }
+
+    async fn answer(
+        &self,
+        dice: f64,
+        numbers: Range<usize>,
+        is_list: bool,
+    ) -> Result<Response<Bytes>, Outcome> {
+        let faults = self.faults;
+        let mut edge = 0.0;
+        let mut falls_in = |part: f64| {
+            edge += part;
+            dice < edge
+        };
+        if falls_in(faults.unavailable) {
+            return Ok(response(503, "{}"));
+        }
+        if falls_in(faults.throttled) {
+            self.begin_quiet_period(Duration::from_secs(2));
+            let mut throttled = response(429, "{}");
+            throttled
+                .headers_mut()
+                .insert("retry-after", http::HeaderValue::from_static("2"));
+            return Ok(throttled);
+        }
+        if falls_in(faults.rejected) {
+            return Ok(response(400, r#"{"error":"bad"}"#));
+        }
+        if falls_in(faults.refused) {
+            return Ok(response(401, "{}"));
+        }
+        if falls_in(faults.answer_lost) {
+            numbers.for_each(|number| drop(self.deliver(number)));
+            return lost().await;
+        }
+        if falls_in(faults.request_lost) {
+            return lost().await;
+        }
+        if !is_list {
+            return Ok(match self.refusal() {
+                Some(status) => response(status, "{}"),
+                None => response(
+                    201,
+                    &json!({ "id": self.deliver(numbers.start) }).to_string(),
+                ),
+            });
+        }
+        let count = numbers.len();
+        let one = |number: usize| {
+            let reference = self.log.lock().expect("no panic").starts[number]
+                .reference
+                .clone();
+            match self.refusal() {
+                Some(status) => json!({ "status": status, "reference": reference }),
+                None => {
+                    json!({ "status": 201, "reference": reference, "id": self.deliver(number) })
+                }
+            }
+        };
+        let mut results: Vec<Value> = numbers.map(one).collect();
+        if falls_in(faults.cut_short) {
+            results.truncate(count / 2);
+        }
+        Ok(response(200, &Value::from(results).to_string()))
+    }
+
+    /// How one message of a request that is answered is turned down, where it is.
+    fn refusal(&self) -> Option<u16> {
+        let dice = self.random.lock().expect("no panic").random::<f64>();
+        let Faults {
+            one_rejected,
+            one_unavailable,
+            ..
+        } = self.faults;
+        match dice {
+            _ if dice < one_rejected => Some(400),
+            _ if dice < one_rejected + one_unavailable => Some(503),
+            _ => None,
+        }
+    }
+
+    /// What is claimed already may still start for a little while.
+    fn begin_quiet_period(&self, span: Duration) {
+        let now = self.began.elapsed();
+        let quiet_period = (now + Duration::from_millis(250), now + span);
+        self.log
+            .lock()
+            .expect("no panic")
+            .quiet_periods
+            .push(quiet_period);
+    }
+
+    fn deliver(&self, number: usize) -> String {
+        let mut log = self.log.lock().expect("no panic");
+        let id = format!("m{}", log.references.len());
+        let start = &log.starts[number];
+        let (phone, reference) = (start.phone.clone(), start.reference.clone());
+        if let Some(known) = log.references.get(&reference).cloned()
+            && self.honours_reference
+        {
+            return known;
+        }
+        log.starts[number].delivered = true;
+        log.references.insert(reference, id.clone());
+        *log.delivered.entry(phone).or_default() += 1;
+        id
+    }
+
+    /// All requests so far, and when the provider wanted none.
+    pub(in crate::sender) fn history(&self) -> (Vec<Start>, Vec<(Duration, Duration)>) {
+        let log = self.log.lock().expect("no panic");
+        (log.starts.clone(), log.quiet_periods.clone())
+    }
+
+    /// How many requests there were.
+    pub(in crate::sender) fn calls(&self) -> usize {
+        self.log.lock().expect("no panic").calls
+    }
+
+    /// How many messages started.
+    pub(in crate::sender) fn starts(&self) -> usize {
+        self.log.lock().expect("no panic").starts.len()
+    }
+
+    pub(in crate::sender) fn delivered(&self) -> HashMap<String, u32> {
+        self.log.lock().expect("no panic").delivered.clone()
+    }
+
+    /// From the first start to the last.
+    pub(in crate::sender) fn span(&self) -> Duration {
+        let log = self.log.lock().expect("no panic");
+        let starts = || log.starts.iter().map(|start| start.at);
+        let first = starts().min().expect("something was sent");
+        let last = starts().max().expect("something was sent");
+        last.saturating_sub(first)
+    }
+}
+
+fn text(order: &Value, key: &str) -> String {
+    order[key].as_str().expect("a text").to_owned()
+}
+
+fn response(status: u16, body: &str) -> Response<Bytes> {
+    Response::builder()
+        .status(status)
+        .body(Bytes::copy_from_slice(body.as_bytes()))
+        .expect("a response")
+}
+
+fn unavailable(reason: &str) -> Outcome {
+    Outcome::Unavailable {
+        failure: Failure::new(Class::Unavailable, reason),
+        retry_after: None,
+    }
+}
+
+async fn lost() -> Result<Response<Bytes>, Outcome> {
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    Err(Outcome::Unknown(Failure::new(
+        Class::Unknown,
+        "no answer within 10 s",
+    )))
+}

@@ -1,0 +1,426 @@
+//! Architecture rules: which module may use which other and which library, and that migrations, provider files and
+//! defaults fit the code. Tests may use everything.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use regex::Regex;
+use smsq::config::{Config, DEFAULT, Environment, Flags};
+use smsq::provider::{Provider, builtin};
+
+/// Modules that every other may use.
+const COMMON: [&str; 6] = ["phone", "prices", "rate", "sms", "text", "window"];
+
+/// Each module, from the top down, and the modules below that it may use besides the common ones.
+const DIRECTIONS: [(&str, &[&str]); 24] = [
+    ("main", &["cli", "commands"]),
+    ("lib", &[]),
+    ("cli", &["commands", "config", "console", "exit", "logging"]),
+    (
+        "commands",
+        &[
+            "atomic_file",
+            "config",
+            "console",
+            "exit",
+            "import",
+            "logging",
+            "process",
+            "provider",
+            "report",
+            "sandbox",
+            "sender",
+            "store",
+            "text",
+        ],
+    ),
+    (
+        "config",
+        &["import", "logging", "provider", "queue", "sender", "store"],
+    ),
+    (
+        "sender",
+        &["limit", "process", "provider", "queue", "store", "text"],
+    ),
+    ("import", &["atomic_file", "process", "store", "text"]),
+    ("report", &["atomic_file", "store", "text"]),
+    ("atomic_file", &[]),
+    ("logging", &["console"]),
+    ("sandbox", &["text"]),
+    ("store", &["limit", "queue"]),
+    ("queue", &["limit", "text"]),
+    ("limit", &[]),
+    ("provider", &["text"]),
+    ("console", &["text"]),
+    ("exit", &[]),
+    ("process", &[]),
+    ("phone", &["text"]),
+    ("text", &[]),
+    ("prices", &[]),
+    ("rate", &[]),
+    ("sms", &[]),
+    ("window", &[]),
+];
+
+/// One file of the source, without comments and tests.
+struct Source {
+    /// Below `src/`.
+    path: String,
+    code: String,
+}
+
+impl Source {
+    /// The top-level module that it belongs to.
+    fn part(&self) -> &str {
+        let first = self.path.split('/').next().unwrap_or_default();
+        first.trim_end_matches(".rs")
+    }
+
+    fn is_in(&self, places: &[&str]) -> bool {
+        places.iter().any(|place| self.path.starts_with(place))
+    }
+
+    /// How many `super` lead from it to the root of the crate.
+    fn depth(&self) -> usize {
+        let steps = self.path.split('/').count();
+        steps - usize::from(self.path.ends_with("/mod.rs"))
+    }
+
+    /// The top-level modules that its code names.
+    fn uses(&self) -> BTreeSet<String> {
+        let path = Regex::new(r"\b(crate|smsq|super(?:::super)*)::(\w+|\{)").expect("a pattern");
+        let mut parts = BTreeSet::new();
+        for found in path.captures_iter(&self.code) {
+            let root = &found[1];
+            if root.starts_with("super") && root.split("::").count() != self.depth() {
+                continue;
+            }
+            if &found[2] == "{" {
+                let group = found.get(0).expect("the whole match").end();
+                parts.extend(heads(&self.code[group..]));
+            } else {
+                parts.insert(found[2].to_owned());
+            }
+        }
+        parts
+    }
+}
+
+/// The first names in a group of imports, up to its closing brace.
+fn heads(group: &str) -> Vec<String> {
+    let mut heads = Vec::new();
+    let mut depth = 1;
+    let mut word = String::new();
+    for character in group.chars() {
+        match character {
+            '{' => depth += 1,
+            '}' => depth -= 1,
+            _ => {}
+        }
+        if depth == 1 && !matches!(character, ',' | '}') {
+            word.push(character);
+        }
+        if depth == 0 || (depth == 1 && character == ',') {
+            let head = word.split("::").next().unwrap_or_default().trim();
+            if !head.is_empty() {
+                heads.push(head.to_owned());
+            }
+            word.clear();
+        }
+        if depth == 0 {
+            break;
+        }
+    }
+    heads
+}
+
+fn root(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
+}
+
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let mut all = Vec::new();
+    for entry in fs::read_dir(folder).expect("a folder") {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() {
+            all.extend(files(&path));
+        } else {
+            all.push(path);
+        }
+    }
+    all.sort();
+    all
+}
+
+/// The source files without test modules.
+fn sources() -> Vec<Source> {
+    let declared = Regex::new(
+        r#"#\[cfg\(test\)\]\s*(?:#\[path = "(?<file>[^"]+)"\]\s*)?(?:pub(?:\([^)]*\))? )?mod (?<name>\w+);"#,
+    )
+    .expect("a pattern");
+    let comment = Regex::new(r"(?m)^\s*//.*$|\s// .*$").expect("a pattern");
+    let folder = root("src");
+    let mut guests: BTreeSet<PathBuf> = BTreeSet::new();
+    let mut read = Vec::new();
+    for path in files(&folder) {
+        let text = fs::read_to_string(&path).expect("a file of the source");
+        let beside = path.parent().expect("a folder");
+        let below = match path.file_stem().and_then(|stem| stem.to_str()) {
+            Some("mod" | "lib" | "main") | None => beside.to_owned(),
+            Some(stem) => beside.join(stem),
+        };
+        for guest in declared.captures_iter(&text) {
+            guests.insert(match guest.name("file") {
+                Some(file) => beside.join(file.as_str()),
+                None => below.join(&guest["name"]),
+            });
+        }
+        read.push((path, text));
+    }
+    let is_guest = |path: &Path| {
+        let without = path.with_extension("");
+        path.ancestors().any(|part| guests.contains(part)) || guests.contains(&without)
+    };
+    read.into_iter()
+        .filter(|(path, _)| !is_guest(path))
+        .map(|(path, text)| {
+            let inside = text.find("#[cfg(test)]\nmod tests {");
+            let code = &text[..inside.unwrap_or(text.len())];
+            let path = path.strip_prefix(&folder).expect("a path below");
+            Source {
+                path: path.to_string_lossy().replace('\\', "/"),
+                code: comment.replace_all(code, "").into_owned(),
+            }
+        })
+        .collect()
+}
+
+/// The files outside of `places` whose code matches the pattern.
+fn violations(pattern: &str, places: &[&str]) -> Vec<String> {
+    let pattern = Regex::new(pattern).expect("a pattern");
+    sources()
+        .into_iter()
+        .filter(|source| !source.is_in(places) && pattern.is_match(&source.code))
+        .map(|source| source.path)
+        .collect()
+}
+
+fn none() -> Vec<String> {
+    Vec::new()
+}
+
+#[test]
+fn modules_use_only_modules_below_them() {
+    let directions: BTreeMap<&str, &[&str]> = DIRECTIONS.into_iter().collect();
+    let mut violations = Vec::new();
+    for source in sources() {
+        let part = source.part();
+        let below = directions.get(part);
+        let below = below.unwrap_or_else(|| panic!("`{part}` has no line in DIRECTIONS"));
+        for known in source.uses() {
+            let is_part = directions.contains_key(known.as_str());
+            let allowed = known == part
+                || below.contains(&known.as_str())
+                || (COMMON.contains(&known.as_str()));
+            if is_part && !allowed {
+                violations.push(format!("{} uses {known}", source.path));
+            }
+        }
+    }
+    assert_eq!(violations, none());
+}
+
+#[test]
+fn used_modules_are_read_from_paths() {
+    let source = Source {
+        path: "sandbox/deep/server.rs".to_owned(),
+        code: "use super::super::super::store::Store; use super::super::ledger; use smsq::rate;
+               use crate::{phone::{Phone, mask}, text}; fn f() -> crate::sms::Sms {}"
+            .to_owned(),
+    };
+    let known: Vec<String> = source.uses().into_iter().collect();
+    assert_eq!(known, ["phone", "rate", "sms", "store", "text"]);
+    let read: BTreeSet<String> = sources().into_iter().map(|source| source.path).collect();
+    for file in ["main.rs", "store/mod.rs", "store/claim.rs", "cli.rs"] {
+        assert!(read.contains(file), "{file}");
+    }
+    for guest in ["store/commit/tests.rs", "sender/simulation.rs"] {
+        assert!(!read.contains(guest), "{guest}");
+    }
+}
+
+#[test]
+fn directions_have_no_circles() {
+    let order: Vec<&str> = DIRECTIONS.iter().map(|(part, _)| *part).collect();
+    for (index, (part, below)) in DIRECTIONS.iter().enumerate() {
+        for known in *below {
+            let place = order.iter().position(|other| other == known);
+            assert!(place > Some(index), "{part} is above {known}");
+        }
+    }
+}
+
+#[test]
+fn licences_of_the_manifest_are_in_the_repository() {
+    let read = |name: &str| fs::read_to_string(name).expect(name);
+    assert!(read("Cargo.toml").contains("license = \"MIT OR Apache-2.0\""));
+    assert!(read("LICENSE-MIT").contains("Permission is hereby granted"));
+    assert!(read("LICENSE-APACHE").contains("Version 2.0, January 2004"));
+}
+
+#[test]
+fn only_the_provider_client_uses_reqwest() {
+    let places = ["provider/client.rs", "provider/client/"];
+    assert_eq!(violations(r"\breqwest\b", &places), none());
+}
+
+#[test]
+fn only_the_store_uses_diesel() {
+    let found = violations(r"\bdiesel(_async)?\b", &["store/"]);
+    assert_eq!(found, none());
+}
+
+#[test]
+fn only_the_command_line_uses_clap() {
+    assert_eq!(
+        violations(r"\bclap\b", &["cli.rs", "commands/", "main.rs"]),
+        none()
+    );
+}
+
+#[test]
+fn only_the_console_prints() {
+    let prints = r"\be?print(ln)?!|\bdbg!|\bstdout\(|\bstderr\(";
+    // Rejected rows are data and may go to standard output: `--rejects -`.
+    let places = ["console.rs", "atomic_file.rs"];
+    assert_eq!(violations(prints, &places), none());
+}
+
+#[test]
+fn every_file_has_a_head_comment() {
+    let silent: Vec<PathBuf> = files(&root("src"))
+        .into_iter()
+        .chain(files(&root("tests/it")))
+        .filter(|path| path.extension().is_some_and(|end| end == "rs"))
+        .filter(|path| {
+            !fs::read_to_string(path)
+                .expect("a file")
+                .starts_with("//! ")
+        })
+        .collect();
+    assert_eq!(silent, Vec::<PathBuf>::new());
+}
+
+#[test]
+fn migrations_have_the_same_names_on_every_engine() {
+    let mut all: BTreeMap<PathBuf, BTreeSet<PathBuf>> = BTreeMap::new();
+    let folder = root("migrations");
+    for path in files(&folder) {
+        let below = path.strip_prefix(&folder).expect("a path below");
+        let mut parts = below.components();
+        let database = parts.next().expect("a database").as_os_str();
+        let names = all.entry(PathBuf::from(database)).or_default();
+        names.insert(parts.as_path().to_owned());
+    }
+    assert!(all.contains_key(Path::new("sqlite")));
+    for (database, names) in &all {
+        assert_eq!(names, &all[Path::new("sqlite")], "{}", database.display());
+    }
+}
+
+/// The tables of an engine's migrations with their columns in order.
+fn tables(database: &str) -> BTreeMap<String, Vec<String>> {
+    let table =
+        Regex::new(r"(?ms)^CREATE TABLE (?:IF NOT EXISTS )?(\w+) \((.*?)^\)").expect("a pattern");
+    let column = Regex::new(r"(?m)^    ([a-z_]+) ").expect("a pattern");
+    let mut tables = BTreeMap::new();
+    for path in files(&root(&format!("migrations/{database}"))) {
+        let sql = fs::read_to_string(path).expect("a migration");
+        for found in table.captures_iter(&sql) {
+            let names = column.captures_iter(&found[2]);
+            let names = names.map(|name| name[1].to_owned()).collect();
+            tables.insert(found[1].to_owned(), names);
+        }
+    }
+    tables
+}
+
+#[test]
+fn tables_have_the_same_columns_on_every_engine() {
+    let sqlite = tables("sqlite");
+    assert_eq!(sqlite.len(), 11);
+    assert_eq!(sqlite["suppression"], ["phone", "reason", "created_at"]);
+    for database in ["mysql", "postgres"] {
+        assert_eq!(tables(database), sqlite, "{database}");
+    }
+}
+
+#[test]
+fn every_provider_file_is_a_built_in_provider() {
+    let mut shipped = BTreeSet::new();
+    for path in files(&root("config/providers")) {
+        let text = fs::read_to_string(&path).expect("a provider file");
+        let table: toml::Table = text.parse().expect("TOML");
+        let sections = table["providers"].as_table().expect("[providers.NAME]");
+        for (name, stanza) in sections {
+            let stanza = stanza.as_table().expect("a table");
+            let secret = |_: &str| Some("secret".to_owned());
+            let provider = Provider::from_stanza(name, stanza, &secret);
+            let provider = provider.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+            assert_eq!(provider.name(), name);
+        }
+        shipped.insert(text);
+    }
+    let built_in: BTreeSet<String> = builtin()
+        .iter()
+        .map(|(_, text)| (*text).to_owned())
+        .collect();
+    assert_eq!(shipped, built_in);
+}
+
+/// The fields of a struct in its source.
+fn fields(file: &str, name: &str) -> BTreeSet<String> {
+    let text = fs::read_to_string(root(file)).expect("a file of the source");
+    let head = format!("struct {name} {{\n");
+    let from = text
+        .find(&head)
+        .unwrap_or_else(|| panic!("{file} has no {name}"));
+    let body = &text[from + head.len()..];
+    let body = &body[..body.find("\n}").expect("its end")];
+    assert!(
+        !body.contains("serde(default"),
+        "{file}: defaults belong in config/default.toml"
+    );
+    let field = Regex::new(r"(?m)^    (?:pub )?(\w+):").expect("a pattern");
+    field
+        .captures_iter(body)
+        .map(|found| found[1].to_owned())
+        .collect()
+}
+
+#[test]
+fn every_setting_has_a_default() {
+    let defaults: toml::Table = DEFAULT.parse().expect("TOML");
+    let names = |table: &toml::Table| table.keys().cloned().collect::<BTreeSet<_>>();
+    assert_eq!(names(&defaults), fields("src/config/mod.rs", "Settings"));
+    let owners = [
+        ("database", "src/store/mod.rs", "Config"),
+        ("sender", "src/sender/mod.rs", "Config"),
+        ("retry", "src/queue/retry.rs", "Config"),
+        ("circuit_breaker", "src/sender/breaker.rs", "Config"),
+        ("auto_pause", "src/sender/auto_pause.rs", "Config"),
+        ("import", "src/import/config.rs", "Config"),
+        ("retention", "src/store/purge.rs", "RetentionConfig"),
+        ("redis", "src/import/consumer/mod.rs", "RedisConfig"),
+        ("log", "src/logging.rs", "Config"),
+    ];
+    for (section, file, owner) in owners {
+        let table = defaults[section].as_table().expect("a section");
+        assert_eq!(names(table), fields(file, owner), "[{section}]");
+    }
+    let sections = defaults.values().filter(|value| value.is_table()).count();
+    assert_eq!(sections, owners.len());
+    let nothing = Environment::new();
+    Config::load(&Flags::default(), &nothing).expect("the defaults are a configuration");
+}
