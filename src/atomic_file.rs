@@ -22,7 +22,7 @@ enum Output {
 }
 
 impl AtomicFile {
-    /// Opens `target` if it is a device, otherwise a temporary file beside it.
+    /// Opens `target` if it is a device, otherwise a temporary file in the same folder.
     pub fn create(target: &Path) -> io::Result<Self> {
         let output = if is_device(target) {
             Output::Device(open_device(target)?)

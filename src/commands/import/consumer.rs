@@ -170,8 +170,8 @@ pub(super) async fn run(args: &Args, source: Source, context: &Context) -> anyho
     Ok(exit)
 }
 
-/// Runs to the end. A signal stops it after the current batch, a second one at once: then there is no summary,
-/// and Redis still has the entries that were not committed.
+/// Runs until the import ends. A signal stops it after the current batch. A second signal stops it at once,
+/// without a summary; Redis keeps the entries that were not committed.
 async fn until_stopped(
     mut running: impl Future<Output = Result<Summary, ImportError>> + Unpin,
     stop: &watch::Sender<bool>,
