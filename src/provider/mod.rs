@@ -100,7 +100,9 @@ trait Adapter: Send + Sync {
     }
 
     /// Messages with equal keys can share a request. Fails where the message can never be sent.
-    fn batch_key(&self, message: &Message) -> Result<BatchKey, Outcome>;
+    fn batch_key(&self, _message: &Message) -> Result<BatchKey, Outcome> {
+        Ok(BatchKey(Vec::new()))
+    }
 
     /// `messages` is not empty, and all have the same [`BatchKey`] and different phones.
     fn request(

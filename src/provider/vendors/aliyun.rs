@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use url::Url;
 
-use super::{FORM, form, request};
+use super::{FORM, TemplateVendor, form, request};
 use crate::provider::capabilities::{
     Attempt, Capabilities, LookupResult, LookupTarget, MAX_SKEW, Reference, SHARED_REFERENCE,
     TimeMatch, Writes,
@@ -33,19 +33,13 @@ const MAX_DAYS: usize = 4;
 #[serde(deny_unknown_fields)]
 struct Settings {}
 
-struct Aliyun {
-    config: ProviderConfig,
-    template: TemplateParams,
-}
+type Aliyun = TemplateVendor<Settings>;
 
 pub(in crate::provider) fn new(
-    mut section: Section<'_>,
+    section: Section<'_>,
     shared: SharedSettings,
 ) -> Result<Box<dyn Adapter>, ProviderError> {
-    let template = TemplateParams::read(&mut section, Order::Named)?;
-    let Settings {} = section.rest()?;
-    let config = shared.into_config(&section, None)?;
-    Ok(Box::new(Aliyun { config, template }))
+    Ok(Box::new(Aliyun::read(section, shared, Order::Named)?))
 }
 
 impl Aliyun {

@@ -20,7 +20,7 @@ use super::{FORM, form, request};
 use crate::provider::capabilities::{Capabilities, Reference, Writes};
 use crate::provider::config::{ProviderConfig, ProviderError, Section, SharedSettings};
 use crate::provider::response::{ResponseView, accepted, all};
-use crate::provider::{Adapter, BatchKey, Message, RequestContext, account_error};
+use crate::provider::{Adapter, Message, RequestContext, account_error};
 use crate::sms::{Outcome, Timestamp};
 
 #[derive(Deserialize)]
@@ -57,10 +57,6 @@ impl Adapter for AwsSms {
 
     fn warnings(&self) -> Vec<String> {
         warnings(&self.config)
-    }
-
-    fn batch_key(&self, _message: &Message) -> Result<BatchKey, Outcome> {
-        Ok(BatchKey(Vec::new()))
     }
 
     fn request(
@@ -168,10 +164,6 @@ impl Adapter for AwsSns {
 
     fn warnings(&self) -> Vec<String> {
         warnings(&self.config)
-    }
-
-    fn batch_key(&self, _message: &Message) -> Result<BatchKey, Outcome> {
-        Ok(BatchKey(Vec::new()))
     }
 
     fn request(

@@ -10,7 +10,7 @@ use http::header::{AUTHORIZATION, CONTENT_TYPE};
 use http::{HeaderName, Method, Request};
 use serde::Deserialize;
 
-use super::{FORM, form, request, result_of};
+use super::{FORM, TemplateVendor, form, request, result_of};
 use crate::provider::capabilities::{Capabilities, Reference, Writes};
 use crate::provider::config::{ProviderConfig, ProviderError, Section, SharedSettings};
 use crate::provider::response::{ResponseView, accepted, all, scalar};
@@ -37,24 +37,13 @@ enum Digest {
     Raw,
 }
 
-struct Huawei {
-    config: ProviderConfig,
-    template: TemplateParams,
-    settings: Settings,
-}
+type Huawei = TemplateVendor<Settings>;
 
 pub(in crate::provider) fn new(
-    mut section: Section<'_>,
+    section: Section<'_>,
     shared: SharedSettings,
 ) -> Result<Box<dyn Adapter>, ProviderError> {
-    let template = TemplateParams::read(&mut section, Order::Positional)?;
-    let settings = section.rest()?;
-    let config = shared.into_config(&section, None)?;
-    Ok(Box::new(Huawei {
-        config,
-        template,
-        settings,
-    }))
+    Ok(Box::new(Huawei::read(section, shared, Order::Positional)?))
 }
 
 impl Huawei {

@@ -11,12 +11,36 @@ pub(super) mod yunpian;
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONTENT_TYPE};
 use http::{HeaderName, HeaderValue, Method, Request};
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use url::Url;
 
+use super::config::{ProviderConfig, ProviderError, Section, SharedSettings};
 use super::response::{ResponseView, scalar};
+use super::template_params::{Order, TemplateParams};
 use super::{Message, account_error};
 use crate::sms::Outcome;
+
+/// A vendor that sends templates, with the settings that only this vendor has.
+struct TemplateVendor<S> {
+    config: ProviderConfig,
+    template: TemplateParams,
+    settings: S,
+}
+
+impl<S: DeserializeOwned> TemplateVendor<S> {
+    fn read(
+        mut section: Section<'_>,
+        shared: SharedSettings,
+        order: Order,
+    ) -> Result<Self, ProviderError> {
+        Ok(Self {
+            template: TemplateParams::read(&mut section, order)?,
+            settings: section.rest()?,
+            config: shared.into_config(&section, None)?,
+        })
+    }
+}
 
 const FORM: &str = "application/x-www-form-urlencoded";
 

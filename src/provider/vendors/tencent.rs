@@ -9,7 +9,7 @@ use http::{HeaderName, Method, Request};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{is_phone_of, request};
+use super::{TemplateVendor, is_phone_of, request};
 use crate::provider::capabilities::{
     Attempt, Capabilities, LookupResult, LookupTarget, Reference, Writes,
 };
@@ -31,24 +31,13 @@ struct Settings {
     region: String,
 }
 
-struct Tencent {
-    config: ProviderConfig,
-    template: TemplateParams,
-    settings: Settings,
-}
+type Tencent = TemplateVendor<Settings>;
 
 pub(in crate::provider) fn new(
-    mut section: Section<'_>,
+    section: Section<'_>,
     shared: SharedSettings,
 ) -> Result<Box<dyn Adapter>, ProviderError> {
-    let template = TemplateParams::read(&mut section, Order::Positional)?;
-    let settings = section.rest()?;
-    let config = shared.into_config(&section, None)?;
-    Ok(Box::new(Tencent {
-        config,
-        template,
-        settings,
-    }))
+    Ok(Box::new(Tencent::read(section, shared, Order::Positional)?))
 }
 
 impl Tencent {

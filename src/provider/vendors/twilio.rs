@@ -8,7 +8,7 @@ use jiff::fmt::rfc2822;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{callback_url, form, get, ids_in, post_form};
+use super::{TemplateVendor, callback_url, form, get, ids_in, post_form};
 use crate::provider::capabilities::{
     Attempt, Capabilities, LookupResult, LookupTarget, Reference, TimeMatch, Writes,
 };
@@ -28,24 +28,13 @@ struct Settings {
     callback: Option<String>,
 }
 
-struct Twilio {
-    config: ProviderConfig,
-    template: TemplateParams,
-    settings: Settings,
-}
+type Twilio = TemplateVendor<Settings>;
 
 pub(in crate::provider) fn new(
-    mut section: Section<'_>,
+    section: Section<'_>,
     shared: SharedSettings,
 ) -> Result<Box<dyn Adapter>, ProviderError> {
-    let template = TemplateParams::read(&mut section, Order::Named)?;
-    let settings = section.rest()?;
-    let config = shared.into_config(&section, None)?;
-    Ok(Box::new(Twilio {
-        config,
-        template,
-        settings,
-    }))
+    Ok(Box::new(Twilio::read(section, shared, Order::Named)?))
 }
 
 impl Twilio {
