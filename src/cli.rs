@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::error::ErrorKind;
 use clap::{ArgAction, CommandFactory, Parser, Subcommand};
 
@@ -48,7 +49,7 @@ struct Global {
     database: Option<String>,
     /// How data is printed: text or json; for `report` also csv or html
     #[arg(long, global = true, value_name = "FORMAT", default_value = "text")]
-    #[arg(hide_possible_values = true)]
+    #[arg(hide_possible_values = true, value_parser = formats())]
     format: Format,
     /// Print more: each message (-v), internal events (-vv)
     #[arg(short, long, global = true, action = ArgAction::Count)]
@@ -56,6 +57,15 @@ struct Global {
     /// Print only warnings and errors besides the data
     #[arg(short, long, global = true, conflicts_with = "verbose")]
     quiet: bool,
+}
+
+fn formats() -> impl TypedValueParser<Value = Format> {
+    PossibleValuesParser::new(["text", "json", "csv", "html"]).map(|name| match name.as_str() {
+        "json" => Format::Json,
+        "csv" => Format::Csv,
+        "html" => Format::Html,
+        _ => Format::Text,
+    })
 }
 
 #[derive(Debug, Subcommand)]
@@ -110,22 +120,28 @@ impl Cli {
 
     /// Warns about urls on the command line with a password: other users can read a process's arguments.
     pub fn warn_of_passwords(&self, console: &Console) {
-        let warn = |place: &str, alternatives: &str| {
-            console.warn(&format!(
-                "the password in {place} is visible to other users of this machine; use {alternatives}"
-            ));
+        let database = self.global.database.as_deref();
+        let redis = match &self.command {
+            Command::Import(args) => args.redis_url(),
+            _ => None,
         };
-        if self.global.database.as_deref().is_some_and(has_password) {
-            let alternatives = "SMSQ__DATABASE__PASSWORD or `database.password_file`";
-            warn("`--database`", alternatives);
-        }
-        if let Command::Import(args) = &self.command
-            && args.redis_url().is_some_and(has_password)
-        {
-            warn(
+        for (url, place, alternatives) in [
+            (
+                database,
+                "`--database`",
+                "SMSQ__DATABASE__PASSWORD or `database.password_file`",
+            ),
+            (
+                redis,
                 "the redis:// url",
                 "SMSQ__REDIS__PASSWORD or `redis.password`",
-            );
+            ),
+        ] {
+            if url.is_some_and(has_password) {
+                console.warn(&format!(
+                    "the password in {place} is visible to other users of this machine; use {alternatives}"
+                ));
+            }
         }
     }
 
@@ -141,14 +157,9 @@ impl Cli {
             _ => {}
         }
         let context = Context::load(console, self.global.format, &self.flags(), environment())?;
-        let level = context.config.log.level;
-        logging::start(
-            logging::Config {
-                level: level.adjusted(self.global.verbose, self.global.quiet),
-                ..context.config.log
-            },
-            &context.console,
-        );
+        let mut log = context.config.log;
+        log.level = log.level.adjusted(self.global.verbose, self.global.quiet);
+        logging::start(log, &context.console);
         match self.command {
             Command::Run(args) => run::run(&args, context).await,
             Command::Import(args) => import::run(&args, &context).await,
@@ -199,11 +210,10 @@ fn has_password(url: &str) -> bool {
 /// Whether the arguments ask for JSON; for errors of the arguments themselves.
 pub fn wants_json() -> bool {
     let arguments: Vec<_> = std::env::args_os().collect();
-    let pairs = arguments.windows(2);
     arguments.iter().any(|argument| argument == "--format=json")
-        || pairs
-            .into_iter()
-            .any(|pair| pair[0] == "--format" && pair[1] == "json")
+        || arguments
+            .windows(2)
+            .any(|pair| pair == ["--format", "json"])
 }
 
 /// The environment of the process. Invalid UTF-8 is replaced, so that an error can name the variable.

@@ -7,7 +7,7 @@ use std::io::{self, IsTerminal, Write};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use ::console::{Term, measure_text_width};
+use ::console::{StyledObject, Term, measure_text_width, style};
 use indicatif::{
     HumanCount, HumanFloatCount, MultiProgress, ProgressBar, ProgressDrawTarget, ProgressState,
     ProgressStyle, TermLike,
@@ -20,9 +20,6 @@ const LINE_EVERY: Duration = Duration::from_secs(5);
 const MAX_REDRAWS_PER_SECOND: u8 = 20;
 
 const CURSOR_HOME_AND_CLEAR: &str = "\u{1b}[H\u{1b}[2J";
-const RED: &str = "\u{1b}[1;31m";
-const YELLOW: &str = "\u{1b}[1;33m";
-const CYAN: &str = "\u{1b}[36m";
 
 /// How much is printed besides the data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -43,16 +40,12 @@ pub struct Console {
     pub is_json: bool,
     /// Standard error is a terminal.
     pub is_terminal: bool,
-    has_colour: bool,
     bars: MultiProgress,
 }
 
 impl Console {
-    /// Colours are used on a terminal unless `NO_COLOR` is set.
     pub fn new(verbosity: Verbosity, is_json: bool) -> Self {
-        let is_set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
         let is_terminal = io::stderr().is_terminal();
-        let is_dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
         let target = if is_terminal {
             let screen = Box::new(Screen(Term::buffered_stderr()));
             ProgressDrawTarget::term_like_with_hz(screen, MAX_REDRAWS_PER_SECOND)
@@ -63,7 +56,6 @@ impl Console {
             verbosity,
             is_json,
             is_terminal,
-            has_colour: is_terminal && !is_dumb && !is_set("NO_COLOR"),
             bars: MultiProgress::with_draw_target(target),
         }
     }
@@ -117,14 +109,14 @@ impl Console {
     }
 
     pub fn warn(&self, message: &str) {
-        self.labelled(YELLOW, "warning", message);
+        self.labelled(style("warning:").yellow().bold(), message);
     }
 
     /// Prints `error: …`, and `hint: …` on a line of its own.
     pub fn error(&self, message: &str, hint: Option<&str>) {
-        self.labelled(RED, "error", message);
+        self.labelled(style("error:").red().bold(), message);
         if let Some(hint) = hint {
-            self.labelled(CYAN, "hint", hint);
+            self.labelled(style("hint:").cyan(), hint);
         }
     }
 
@@ -152,23 +144,21 @@ impl Console {
 
     /// Shows the progress of `what` ("sending", "importing") until it is dropped.
     pub fn progress(&self, total: Option<u64>, what: &str) -> Progress {
-        if self.verbosity == Verbosity::Quiet {
-            Progress::Hidden
-        } else if self.is_terminal {
-            Progress::Bar(self.bars.add(bar(total, what)))
-        } else {
-            let lines = Lines::new(total, what, Instant::now());
-            Progress::Lines(self.clone(), Mutex::new(lines))
+        let bar = ProgressBar::with_draw_target(total, ProgressDrawTarget::hidden())
+            .with_prefix(what.to_owned())
+            .with_style(bar_style(total.is_some()));
+        let is_shown = self.verbosity > Verbosity::Quiet;
+        if is_shown && self.is_terminal {
+            let bar = self.bars.add(bar);
+            return Progress { bar, lines: None };
         }
+        let lines = is_shown.then(|| (self.clone(), Mutex::new(Lines::new(Instant::now()))));
+        Progress { bar, lines }
     }
 
-    fn labelled(&self, colour: &str, label: &str, message: &str) {
-        let message = printable(message);
-        if self.has_colour {
-            self.line(&format!("{colour}{label}:\u{1b}[0m {message}"));
-        } else {
-            self.line(&format!("{label}: {message}"));
-        }
+    /// The label is coloured on a terminal, unless `NO_COLOR` is set.
+    fn labelled(&self, label: StyledObject<&str>, message: &str) {
+        self.line(&format!("{} {}", label.for_stderr(), printable(message)));
     }
 
     /// There is no other stream to report a failure on.
@@ -239,58 +229,41 @@ impl Write for Log {
 
 /// The progress of long work: a bar on a terminal, otherwise a line every few seconds.
 #[derive(Debug)]
-pub enum Progress {
-    Hidden,
-    Bar(ProgressBar),
-    Lines(Console, Mutex<Lines>),
+pub struct Progress {
+    /// Drawn only on a terminal.
+    bar: ProgressBar,
+    lines: Option<(Console, Mutex<Lines>)>,
 }
 
 impl Progress {
     /// Sets how much is done; to be called a few times a second, also without a change.
     pub fn set(&self, done: u64) {
-        if let Self::Bar(bar) = self {
-            bar.set_position(done);
-        }
-        self.with_lines(|console, lines| {
-            if let Some(line) = lines.due(done, Instant::now()) {
+        self.bar.set_position(done);
+        if let Some((console, lines)) = &self.lines {
+            let mut lines = lines.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(line) = lines.due(&self.bar, Instant::now()) {
                 console.line(&line);
             }
-        });
+        }
     }
 
     pub fn set_total(&self, total: u64) {
-        if let Self::Bar(bar) = self {
-            if bar.length().is_none() {
-                bar.set_style(style(true));
-            }
-            bar.set_length(total);
+        if self.bar.length().is_none() {
+            self.bar.set_style(bar_style(true));
         }
-        self.with_lines(|_, lines| lines.total = Some(total));
+        self.bar.set_length(total);
     }
 
-    /// Sets a note that is shown beside the counts, such as "`cellar` is down: next try in 8 s".
+    /// Sets a note that is shown after the counts, such as "`cellar` is down: next try in 8 s".
     pub fn note(&self, note: Option<&str>) {
-        let note = note.map(|note| printable(note).into_owned());
-        if let Self::Bar(bar) = self {
-            let note = note.as_ref().map(|note| format!("· {note}"));
-            bar.set_message(note.unwrap_or_default());
-        }
-        self.with_lines(|_, lines| lines.note = note);
-    }
-
-    fn with_lines(&self, change: impl FnOnce(&Console, &mut Lines)) {
-        if let Self::Lines(console, lines) = self {
-            let mut lines = lines.lock().unwrap_or_else(PoisonError::into_inner);
-            change(console, &mut lines);
-        }
+        let note = note.map(|note| format!("· {}", printable(note)));
+        self.bar.set_message(note.unwrap_or_default());
     }
 }
 
 impl Drop for Progress {
     fn drop(&mut self) {
-        if let Self::Bar(bar) = self {
-            bar.finish_and_clear();
-        }
+        self.bar.finish_and_clear();
     }
 }
 
@@ -345,14 +318,7 @@ impl TermLike for Screen {
     }
 }
 
-fn bar(total: Option<u64>, what: &str) -> ProgressBar {
-    // Hidden: its `MultiProgress` draws it.
-    ProgressBar::with_draw_target(total, ProgressDrawTarget::hidden())
-        .with_prefix(what.to_owned())
-        .with_style(style(total.is_some()))
-}
-
-fn style(has_total: bool) -> ProgressStyle {
+fn bar_style(has_total: bool) -> ProgressStyle {
     let template = if has_total {
         // The last two columns are for the `^C` that a terminal echoes.
         "{prefix} {wide_bar:.cyan/dim} {human_pos}/{human_len}  {rate}  {left}  {msg}  "
@@ -378,52 +344,47 @@ fn style(has_total: bool) -> ProgressStyle {
 
 /// Decides when a line of progress is printed.
 #[derive(Debug)]
-pub struct Lines {
-    what: String,
-    total: Option<u64>,
-    note: Option<String>,
+struct Lines {
     /// When the last line was due, and how much was done then.
     last: (Instant, u64),
     /// The note at that time: while nothing gets done, the same note is printed once.
-    last_note: Option<String>,
+    last_note: String,
 }
 
 impl Lines {
-    fn new(total: Option<u64>, what: &str, now: Instant) -> Self {
+    fn new(now: Instant) -> Self {
         Self {
-            what: what.to_owned(),
-            total,
-            note: None,
             last: (now, 0),
-            last_note: None,
+            last_note: String::new(),
         }
     }
 
-    fn due(&mut self, done: u64, now: Instant) -> Option<String> {
+    fn due(&mut self, bar: &ProgressBar, now: Instant) -> Option<String> {
         let (at, before) = self.last;
+        let (done, note) = (bar.position(), bar.message());
         let seconds = now.duration_since(at).as_secs();
         if seconds < LINE_EVERY.as_secs() {
             return None;
         }
-        let is_repeated = done == before && self.note.is_some() && self.note == self.last_note;
+        let is_repeated = done == before && !note.is_empty() && note == self.last_note;
         self.last = (now, done);
-        self.last_note.clone_from(&self.note);
+        self.last_note.clone_from(&note);
         if is_repeated {
             return None;
         }
         let rate = done.saturating_sub(before) / seconds;
-        let mut line = format!("{}: {}", self.what, HumanCount(done));
-        if let Some(total) = self.total {
+        let mut line = format!("{}: {}", bar.prefix(), HumanCount(done));
+        if let Some(total) = bar.length() {
             let _ = write!(line, " of {}", HumanCount(total));
         }
         let _ = write!(line, ", {}/s", HumanCount(rate));
-        let left = self.total.map(|total| total.saturating_sub(done));
+        let left = bar.length().map(|total| total.saturating_sub(done));
         if let Some(seconds) = left.and_then(|left| left.checked_div(rate)) {
             let left = duration(Duration::from_secs(seconds));
             let _ = write!(line, ", {left} left");
         }
-        if let Some(note) = &self.note {
-            let _ = write!(line, " · {note}");
+        if !note.is_empty() {
+            let _ = write!(line, " {note}");
         }
         Some(line)
     }
@@ -436,31 +397,35 @@ mod tests {
     #[test]
     fn progress_line_has_rate_and_time_left() {
         let start = Instant::now();
-        let at = |seconds| start + Duration::from_secs(seconds);
-        let mut lines = Lines::new(Some(50_000), "sending", start);
-        assert_eq!(lines.due(100, at(1)), None);
+        let mut lines = Lines::new(start);
+        let bar = ProgressBar::hidden().with_prefix("sending");
+        bar.set_length(50_000);
+        let mut due = |done, seconds| {
+            bar.set_position(done);
+            lines.due(&bar, start + Duration::from_secs(seconds))
+        };
+        assert_eq!(due(100, 1), None);
         assert_eq!(
-            lines.due(10_000, at(5)).as_deref(),
+            due(10_000, 5).as_deref(),
             Some("sending: 10,000 of 50,000, 2,000/s, 20 s left")
         );
-        assert_eq!(lines.due(10_000, at(9)), None);
-        lines.note = Some("`cellar` is down: next try in 8 s".to_owned());
+        assert_eq!(due(10_000, 9), None);
+        bar.set_message("· `cellar` is down: next try in 8 s");
         assert_eq!(
-            lines.due(10_000, at(10)).as_deref(),
+            due(10_000, 10).as_deref(),
             Some("sending: 10,000 of 50,000, 0/s · `cellar` is down: next try in 8 s")
         );
-        assert_eq!(lines.due(10_000, at(15)), None);
-        assert!(lines.due(10_500, at(20)).is_some());
+        assert_eq!(due(10_000, 15), None);
+        assert!(due(10_500, 20).is_some());
     }
 
     #[test]
     fn progress_line_without_total_has_no_time_left() {
         let start = Instant::now();
-        let mut lines = Lines::new(None, "importing", start);
-        assert_eq!(
-            lines.due(1_200, start + Duration::from_secs(6)).as_deref(),
-            Some("importing: 1,200, 200/s")
-        );
+        let bar = ProgressBar::no_length().with_prefix("importing");
+        bar.set_position(1_200);
+        let line = Lines::new(start).due(&bar, start + Duration::from_secs(6));
+        assert_eq!(line.as_deref(), Some("importing: 1,200, 200/s"));
     }
 
     #[test]

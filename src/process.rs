@@ -1,17 +1,16 @@
 //! Identifies processes, and checks whether one on this host has ended.
 
 #[cfg(target_os = "linux")]
-use linux::{boot_id, inspect, pid_namespace};
+use linux as system;
 #[cfg(not(target_os = "linux"))]
-use unsupported::{boot_id, inspect, pid_namespace};
+use unsupported as system;
 
-#[cfg(target_os = "linux")]
-pub(crate) use linux::ignores_hang_up;
-#[cfg(not(target_os = "linux"))]
-pub(crate) use unsupported::ignores_hang_up;
+use serde::{Deserialize, Serialize};
+
+pub(crate) use system::ignores_hang_up;
 
 /// A process on any host. The start time distinguishes it from a later one with the same pid.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ProcessIdentity {
     pub(crate) host: String,
     /// Which boot of the host; empty where it cannot be read.
@@ -27,68 +26,50 @@ impl ProcessIdentity {
     /// This process.
     pub(crate) fn current() -> Self {
         let pid = i64::from(std::process::id());
+        let host = rustix::system::uname()
+            .nodename()
+            .to_string_lossy()
+            .into_owned();
         Self {
-            host: rustix::system::uname()
-                .nodename()
-                .to_string_lossy()
-                .into_owned(),
-            boot_id: boot_id(),
-            pid_namespace: pid_namespace(),
+            host,
+            boot_id: system::boot_id(),
+            pid_namespace: system::pid_namespace(),
             pid,
-            started: match inspect(pid) {
+            started: match system::inspect(pid) {
                 Inspection::Running { started } => started,
-                Inspection::Missing | Inspection::Zombie | Inspection::Hidden => 0,
+                Inspection::Ended | Inspection::Hidden => 0,
             },
         }
     }
 
-    /// Reads what `Display` wrote; `None` for any other text.
+    /// Parses what `Display` wrote; `None` for any other text.
     pub(crate) fn parse(text: &str) -> Option<Self> {
-        let words: Vec<&str> = text.split(' ').collect();
-        let [host, boot_id, pid_namespace, pid, started] = words[..] else {
-            return None;
-        };
-        let text = |word: &str| match word {
-            "-" => String::new(),
-            word => word.to_owned(),
-        };
-        Some(Self {
-            host: text(host),
-            boot_id: text(boot_id),
-            pid_namespace: text(pid_namespace),
-            pid: pid.parse().ok()?,
-            started: started.parse().ok()?,
-        })
+        serde_json::from_str(text).ok()
     }
 
     /// Whether the process ran on this host and has certainly ended. One that cannot be inspected,
     /// such as another user's under `hidepid`, counts as running.
     pub(crate) fn is_gone(&self) -> bool {
-        let is_known = !self.boot_id.is_empty() && !self.pid_namespace.is_empty();
-        let is_here =
-            is_known && self.boot_id == boot_id() && self.pid_namespace == pid_namespace();
-        is_here && inspect(self.pid).proves_end(self.started)
+        !self.boot_id.is_empty()
+            && !self.pid_namespace.is_empty()
+            && self.boot_id == system::boot_id()
+            && self.pid_namespace == system::pid_namespace()
+            && system::inspect(self.pid).proves_end(self.started)
     }
 }
 
-/// Five words with a space between them.
+/// JSON.
 impl std::fmt::Display for ProcessIdentity {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        for text in [&self.host, &self.boot_id, &self.pid_namespace] {
-            let word = if text.is_empty() { "-" } else { text };
-            write!(f, "{word} ")?;
-        }
-        write!(f, "{} {}", self.pid, self.started)
+        f.write_str(&serde_json::to_string(self).map_err(|_| std::fmt::Error)?)
     }
 }
 
 /// What this host knows about a pid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Inspection {
-    /// No process has it.
-    Missing,
-    /// Its process has ended, but its parent has not read the exit status.
-    Zombie,
+    /// No process has it, or its process has ended and is a zombie.
+    Ended,
     /// In clock ticks since the boot.
     Running { started: i64 },
     /// Its process exists, but this one may not read more about it.
@@ -99,7 +80,7 @@ impl Inspection {
     /// Whether the process that had the pid and started at `started` (0: not known) has ended.
     fn proves_end(self, started: i64) -> bool {
         match self {
-            Self::Missing | Self::Zombie => true,
+            Self::Ended => true,
             Self::Running { started: seen } => started != 0 && seen != started,
             Self::Hidden => false,
         }
@@ -108,6 +89,8 @@ impl Inspection {
 
 #[cfg(target_os = "linux")]
 mod linux {
+    use std::ffi::OsStr;
+
     use procfs::process::{ProcState, Process};
     use rustix::io::Errno;
     use rustix::process::{Pid, test_kill_process};
@@ -120,15 +103,10 @@ mod linux {
 
     pub(super) fn pid_namespace() -> String {
         let namespaces = Process::myself().and_then(|process| process.namespaces());
-        namespaces
+        let namespace = namespaces
             .ok()
-            .and_then(|all| {
-                all.0
-                    .get(std::ffi::OsStr::new("pid"))
-                    .map(|pid| pid.identifier)
-            })
-            .map(|identifier| identifier.to_string())
-            .unwrap_or_default()
+            .and_then(|mut all| all.0.remove(OsStr::new("pid")));
+        namespace.map_or_else(String::new, |pid| pid.identifier.to_string())
     }
 
     /// Whether this process was started to ignore SIGHUP, as `nohup` does.
@@ -144,14 +122,14 @@ mod linux {
         };
         // /proc may hide a process that exists; a signal always finds it.
         if test_kill_process(known) == Err(Errno::SRCH) {
-            return Inspection::Missing;
+            return Inspection::Ended;
         }
         let stat = Process::new(known.as_raw_nonzero().get()).and_then(|process| process.stat());
         let Ok(stat) = stat else {
             return Inspection::Hidden;
         };
         match (stat.state(), i64::try_from(stat.starttime)) {
-            (Ok(ProcState::Zombie | ProcState::Dead), _) => Inspection::Zombie,
+            (Ok(ProcState::Zombie | ProcState::Dead), _) => Inspection::Ended,
             (Ok(_), Ok(started)) => Inspection::Running { started },
             _ => Inspection::Hidden,
         }
@@ -161,8 +139,6 @@ mod linux {
 /// Elsewhere only heartbeats tell whether a process runs.
 #[cfg(not(target_os = "linux"))]
 mod unsupported {
-    use super::Inspection;
-
     pub(super) fn boot_id() -> String {
         String::new()
     }
@@ -175,8 +151,8 @@ mod unsupported {
         false
     }
 
-    pub(super) fn inspect(_pid: i64) -> Inspection {
-        Inspection::Hidden
+    pub(super) fn inspect(_pid: i64) -> super::Inspection {
+        super::Inspection::Hidden
     }
 }
 
@@ -188,15 +164,6 @@ mod tests {
     fn identity_is_read_back_from_its_text() {
         let this = ProcessIdentity::current();
         assert_eq!(ProcessIdentity::parse(&this.to_string()), Some(this));
-        let bare = ProcessIdentity {
-            host: "h".to_owned(),
-            boot_id: String::new(),
-            pid_namespace: String::new(),
-            pid: 7,
-            started: 0,
-        };
-        assert_eq!(bare.to_string(), "h - - 7 0");
-        assert_eq!(ProcessIdentity::parse("h - - 7 0"), Some(bare));
         assert_eq!(ProcessIdentity::parse("what is this"), None);
     }
 
@@ -208,8 +175,7 @@ mod tests {
         // Its own start time could not be read when it wrote its identity.
         assert!(!Inspection::Running { started: 5 }.proves_end(0));
         assert!(Inspection::Running { started: 6 }.proves_end(5));
-        assert!(Inspection::Missing.proves_end(0));
-        assert!(Inspection::Zombie.proves_end(0));
+        assert!(Inspection::Ended.proves_end(0));
     }
 
     #[test]
@@ -220,7 +186,7 @@ mod tests {
             .spawn()
             .expect("a child");
         let pid = i64::from(child.id());
-        let Inspection::Running { started } = inspect(pid) else {
+        let Inspection::Running { started } = system::inspect(pid) else {
             panic!("the child runs");
         };
         let identity = ProcessIdentity {
@@ -250,7 +216,7 @@ mod tests {
         };
         assert!(!nowhere.is_gone());
         drop(child.stdin.take());
-        while inspect(pid) != Inspection::Zombie {
+        while system::inspect(pid) != Inspection::Ended {
             std::thread::yield_now();
         }
         assert!(identity.is_gone());

@@ -15,22 +15,6 @@ pub struct Rate {
     pub window: Duration,
 }
 
-const UNITS: [(&str, u64); 13] = [
-    ("s", 1),
-    ("sec", 1),
-    ("second", 1),
-    ("m", 60),
-    ("min", 60),
-    ("minute", 60),
-    ("h", 3_600),
-    ("hour", 3_600),
-    ("hours", 3_600),
-    ("d", 86_400),
-    ("day", 86_400),
-    ("days", 86_400),
-    ("minutes", 60),
-];
-
 /// The units as a rate is printed, longest first.
 const PRINTED: [(&str, u64); 4] = [("day", 86_400), ("hour", 3_600), ("min", 60), ("s", 1)];
 
@@ -56,22 +40,19 @@ impl FromStr for Rate {
         let (limit, window) = text.trim().split_once('/').ok_or_else(fault)?;
         let limit: NonZeroU32 = limit.trim().replace('_', "").parse().map_err(|_| fault())?;
         let window = window.trim();
-        let digits = window.len()
-            - window
-                .trim_start_matches(|c: char| c.is_ascii_digit())
-                .len();
-        let (count, unit) = window.split_at(digits);
-        let count: u64 = if count.is_empty() {
-            1
-        } else {
-            count.parse().map_err(|_| fault())?
+        let unit = window.trim_start_matches(|c: char| c.is_ascii_digit());
+        let count: u64 = match window.strip_suffix(unit).unwrap_or_default() {
+            "" => 1,
+            count => count.parse().map_err(|_| fault())?,
         };
-        let unit = unit.trim().to_ascii_lowercase();
-        let (_, seconds) = UNITS
-            .iter()
-            .find(|(name, _)| *name == unit)
-            .ok_or_else(fault)?;
-        let window = count.checked_mul(*seconds).map(Duration::from_secs);
+        let seconds = match unit.trim().to_ascii_lowercase().as_str() {
+            "s" | "sec" | "second" | "seconds" => 1,
+            "m" | "min" | "minute" | "minutes" => 60,
+            "h" | "hour" | "hours" => 3_600,
+            "d" | "day" | "days" => 86_400,
+            _ => return Err(fault()),
+        };
+        let window = count.checked_mul(seconds).map(Duration::from_secs);
         match window {
             Some(window) if !window.is_zero() && window <= Self::MAX_WINDOW => {
                 Ok(Self { limit, window })

@@ -17,9 +17,8 @@ pub struct Args {
 }
 
 pub(crate) async fn pause(args: &Args, context: &Context) -> anyhow::Result<Exit> {
-    let store = context.store().await?;
-    let campaign = context.campaign(&store, &args.campaign).await?;
-    let name = &campaign.name;
+    let (store, campaign) = context.store_and_campaign(&args.campaign).await?;
+    let (name, state) = (&campaign.name, CampaignStatus::Paused);
     let message = match campaign.state {
         CampaignStatus::Cancelled => {
             bail!("campaign `{name}` is cancelled and has no messages to pause")
@@ -27,38 +26,34 @@ pub(crate) async fn pause(args: &Args, context: &Context) -> anyhow::Result<Exit
         CampaignStatus::Paused => format!("campaign `{name}` was already paused"),
         CampaignStatus::Active | CampaignStatus::Stopped => {
             let reason = Some("paused by `smsq pause`");
-            store
-                .set_campaign_state(campaign.id, CampaignStatus::Paused, reason)
-                .await?;
+            store.set_campaign_state(campaign.id, state, reason).await?;
             format!("paused campaign `{name}`; running workers stop within seconds")
         }
     };
-    let object = json!({ "campaign": name, "state": CampaignStatus::Paused.as_str() });
-    context.report(&message, &object)?;
-    Ok(Exit::Done)
+    context.report(
+        &message,
+        &json!({ "campaign": name, "state": state.as_str() }),
+    )
 }
 
 pub(crate) async fn resume(args: &Args, context: &Context) -> anyhow::Result<Exit> {
-    let store = context.store().await?;
-    let campaign = context.campaign(&store, &args.campaign).await?;
-    let name = &campaign.name;
-    let message = if campaign.state == CampaignStatus::Active {
+    let (store, campaign) = context.store_and_campaign(&args.campaign).await?;
+    let (name, state) = (&campaign.name, CampaignStatus::Active);
+    let message = if campaign.state == state {
         format!("campaign `{name}` was already active")
     } else {
-        store
-            .set_campaign_state(campaign.id, CampaignStatus::Active, None)
-            .await?;
+        store.set_campaign_state(campaign.id, state, None).await?;
         let before = campaign.state.as_str();
         format!("campaign `{name}` is active again (it was {before}); next: `smsq send`")
     };
-    let object = json!({ "campaign": name, "state": CampaignStatus::Active.as_str() });
-    context.report(&message, &object)?;
-    Ok(Exit::Done)
+    context.report(
+        &message,
+        &json!({ "campaign": name, "state": state.as_str() }),
+    )
 }
 
 pub(crate) async fn cancel(args: &Args, context: &Context) -> anyhow::Result<Exit> {
-    let store = context.store().await?;
-    let campaign = context.campaign(&store, &args.campaign).await?;
+    let (store, campaign) = context.store_and_campaign(&args.campaign).await?;
     let (name, state) = (&campaign.name, CampaignStatus::Cancelled);
     // The state first: then running workers put no message back into the queue.
     let reason = Some("cancelled by `smsq cancel`");
@@ -69,6 +64,5 @@ pub(crate) async fn cancel(args: &Args, context: &Context) -> anyhow::Result<Exi
         messages(cancelled)
     );
     let object = json!({ "campaign": name, "state": state.as_str(), "moved": cancelled });
-    context.report(&message, &object)?;
-    Ok(Exit::Done)
+    context.report(&message, &object)
 }

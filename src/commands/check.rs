@@ -1,6 +1,6 @@
 //! `smsq check`: checks configuration, database and providers, and that no message is lost. Sends nothing.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use serde_json::{Value, json};
@@ -8,8 +8,7 @@ use serde_json::{Value, json};
 use super::{Context, message_and_hint, providers, status};
 use crate::exit::Exit;
 use crate::provider::Provider;
-use crate::store::report::Audit;
-use crate::store::{CampaignStatus, Fault, Probe, Store, StoreError};
+use crate::store::{Campaign, CampaignStatus, Fault, Store, StoreError};
 use crate::text::{counted, messages};
 
 const EXAMPLES: &str = "\
@@ -33,12 +32,6 @@ struct Findings {
     imports: Vec<Value>,
 }
 
-/// A provider that campaigns use, and the campaign if it has no sender.
-struct Use {
-    provider: String,
-    without_sender: Option<String>,
-}
-
 pub(crate) async fn run(_: &Args, context: &Context) -> anyhow::Result<Exit> {
     let mut findings = Findings::default();
     let config = &context.config;
@@ -47,32 +40,25 @@ pub(crate) async fn run(_: &Args, context: &Context) -> anyhow::Result<Exit> {
         .as_deref()
         .unwrap_or("no file: defaults and environment");
     findings.ok("configuration", source);
-    let store = match context.try_store_to_read().await {
-        Ok(store) => Some(store),
-        Err(error) if error.fault() == Fault::Missing => {
-            findings.ok("database", "does not exist yet: `smsq import` creates it");
-            None
-        }
-        Err(error) if error.fault() == Fault::NoTables => {
-            findings.ok("database", &format!("{error}: `smsq import` creates them"));
-            None
-        }
-        Err(error) => return Err(context.explain_store_error(&error)),
-    };
-    let mut uses = Vec::new();
+    let store = findings.check_database(context).await?;
+    let mut campaigns = Vec::new();
     if let Some(store) = &store {
-        findings.ok("database", store.place());
-        if let Some(probe) = store.probe().await? {
-            findings.ok("server", &describe(&probe));
-            if let Some(settings) = unsafe_settings(store).await? {
-                findings.note("server", &settings);
-            }
-        }
-        uses = providers_in_use(store, context, &mut findings).await?;
+        campaigns = store.campaign_totals().await?;
+        campaigns.retain(|(campaign, totals)| {
+            campaign.state != CampaignStatus::Cancelled && totals.queued + totals.sending > 0
+        });
     }
     let own = config.own_providers.iter().chain(&config.default_provider);
-    let of_campaigns = uses.iter().map(|one| &one.provider);
-    let names: BTreeSet<&String> = own.chain(of_campaigns).collect();
+    let mut names: BTreeSet<&String> = own.collect();
+    for (campaign, totals) in &campaigns {
+        if let Some(name) = context.provider_of(campaign) {
+            names.insert(name);
+        } else {
+            let queued = messages(totals.queued);
+            let finding = format!("campaign `{}` has {queued} and no provider", campaign.name);
+            findings.problem("provider", &finding, Some("set `default_provider`"));
+        }
+    }
     if names.is_empty() {
         let hint = match file {
             Some(file) => format!("describe one as [providers.NAME] in {file}"),
@@ -82,7 +68,11 @@ pub(crate) async fn run(_: &Args, context: &Context) -> anyhow::Result<Exit> {
     }
     for name in names {
         match context.provider(name) {
-            Ok(provider) => findings.check_provider(&provider, &uses),
+            Ok(provider) => {
+                let mut users: Vec<&Campaign> = campaigns.iter().map(|(it, _)| it).collect();
+                users.retain(|campaign| context.provider_of(campaign) == Some(name));
+                findings.check_provider(&provider, &users);
+            }
             Err(error) => {
                 let (message, hint) = message_and_hint(&error);
                 findings.problem("provider", &message, hint.as_deref());
@@ -93,18 +83,6 @@ pub(crate) async fn run(_: &Args, context: &Context) -> anyhow::Result<Exit> {
         findings.check_messages(store).await?;
     }
     findings.print(context)
-}
-
-fn describe(probe: &Probe) -> String {
-    let encryption = if probe.is_encrypted {
-        "encrypted"
-    } else {
-        "not encrypted"
-    };
-    format!(
-        "{} at {}, {encryption}; tried: {}",
-        probe.version, probe.host, probe.skip_locked
-    )
 }
 
 /// Settings of the database server that weaken the promises of smsq.
@@ -122,34 +100,6 @@ pub(super) async fn warn_of_unsafe_settings(
         context.console.warn(&settings);
     }
     Ok(())
-}
-
-/// The providers of campaigns that have something left to send.
-async fn providers_in_use(
-    store: &Store,
-    context: &Context,
-    findings: &mut Findings,
-) -> anyhow::Result<Vec<Use>> {
-    let mut uses = Vec::new();
-    for (campaign, totals) in store.campaign_totals().await? {
-        let has_work = totals.queued + totals.sending > 0;
-        if !has_work || campaign.state == CampaignStatus::Cancelled {
-            continue;
-        }
-        let default = context.config.default_provider.clone();
-        if let Some(provider) = campaign.provider.or(default) {
-            let without_sender = campaign.sender.is_none().then_some(campaign.name);
-            uses.push(Use {
-                provider,
-                without_sender,
-            });
-        } else {
-            let queued = messages(totals.queued);
-            let finding = format!("campaign `{}` has {queued} and no provider", campaign.name);
-            findings.problem("provider", &finding, Some("set `default_provider`"));
-        }
-    }
-    Ok(uses)
 }
 
 impl Findings {
@@ -174,8 +124,39 @@ impl Findings {
         self.problems.push(finding.to_owned());
     }
 
-    /// Checks the settings of a provider. Whether it accepts the credentials is not tried.
-    fn check_provider(&mut self, provider: &Provider, uses: &[Use]) {
+    /// Opens the database, if it exists.
+    async fn check_database(&mut self, context: &Context) -> anyhow::Result<Option<Store>> {
+        let store = match context.try_store_to_read().await {
+            Ok(store) => store,
+            Err(error) if error.fault() == Fault::Missing => {
+                self.ok("database", "does not exist yet: `smsq import` creates it");
+                return Ok(None);
+            }
+            Err(error) if error.fault() == Fault::NoTables => {
+                self.ok("database", &format!("{error}: `smsq import` creates them"));
+                return Ok(None);
+            }
+            Err(error) => return Err(context.explain_store_error(error)),
+        };
+        self.ok("database", store.place());
+        if let Some(probe) = store.probe().await? {
+            let encryption = if probe.is_encrypted {
+                "encrypted"
+            } else {
+                "not encrypted"
+            };
+            let (version, host, skip_locked) = (&probe.version, &probe.host, probe.skip_locked);
+            let finding = format!("{version} at {host}, {encryption}; tried: {skip_locked}");
+            self.ok("server", &finding);
+            if let Some(settings) = unsafe_settings(&store).await? {
+                self.note("server", &settings);
+            }
+        }
+        Ok(Some(store))
+    }
+
+    /// Checks the settings of a provider that these campaigns use. Whether it accepts the credentials is not tried.
+    fn check_provider(&mut self, provider: &Provider, campaigns: &[&Campaign]) {
         let name = provider.name();
         match providers::missing_settings(provider) {
             None => self.ok("provider", &format!("`{name}` at {}", provider.origin())),
@@ -187,16 +168,13 @@ impl Findings {
         if !provider.needs_sender() {
             return;
         }
-        let campaigns: Vec<&String> = uses
-            .iter()
-            .filter(|one| one.provider == name)
-            .filter_map(|one| one.without_sender.as_ref())
-            .collect();
-        for campaign in &campaigns {
-            let (finding, hint) = providers::missing_sender(name, campaign);
+        let mut has_problem = false;
+        for campaign in campaigns.iter().filter(|it| it.sender.is_none()) {
+            let (finding, hint) = providers::missing_sender(name, &campaign.name);
             self.problem("sender", &finding, Some(&hint));
+            has_problem = true;
         }
-        if campaigns.is_empty() {
+        if !has_problem {
             let finding =
                 format!("`{name}` has no `from`: every campaign needs a sender (`--from`)");
             self.note("sender", &finding);
@@ -207,12 +185,10 @@ impl Findings {
     async fn check_messages(&mut self, store: &Store) -> anyhow::Result<()> {
         let audit = store.check_counts().await?;
         self.has_lost = !audit.is_sound();
-        let campaigns = store.campaigns().await?.into_iter();
-        let campaigns: BTreeMap<i64, String> = campaigns
-            .map(|campaign| (campaign.id, campaign.name))
-            .collect();
+        let campaigns = store.campaigns().await?;
         for import in &audit.imports {
-            let campaign = campaigns.get(&import.campaign_id);
+            let campaign = campaigns.iter().find(|it| it.id == import.campaign_id);
+            let campaign = campaign.map(|campaign| campaign.name.as_str());
             self.imports.push(json!({
                 "import": import.id,
                 "campaign": campaign,
@@ -227,14 +203,21 @@ impl Findings {
                 let finding = format!("`{file}`: {expected} accepted, {found} found");
                 self.line("problem", &subject, &finding);
             } else if !import.finished {
-                let campaign = campaign.map_or("", String::as_str);
+                let campaign = campaign.unwrap_or_default();
                 let finding = format!(
                     "`{file}` was not read to its end for campaign `{campaign}`: import it again"
                 );
                 self.note(&subject, &finding);
             }
         }
-        self.check_origins(&audit);
+        if audit.strangers > 0 {
+            let finding = format!("{} of an unknown import", messages(audit.strangers));
+            self.line("problem", "messages", &finding);
+        }
+        for (campaign, count) in &audit.homeless {
+            let finding = status::missing_campaign(*campaign, *count);
+            self.line("problem", "messages", &finding);
+        }
         if !self.has_lost {
             let found = audit.imports.iter().map(|import| import.found).sum();
             let imports = counted(audit.imports.len() as u64, "import");
@@ -248,29 +231,14 @@ impl Findings {
         Ok(())
     }
 
-    /// Messages whose import or campaign does not exist.
-    fn check_origins(&mut self, audit: &Audit) {
-        if audit.strangers > 0 {
-            let finding = format!("{} of an unknown import", messages(audit.strangers));
-            self.line("problem", "messages", &finding);
-        }
-        for (campaign, count) in &audit.homeless {
-            let finding = status::missing_campaign(*campaign, *count);
-            self.line("problem", "messages", &finding);
-        }
-    }
-
     fn print(self, context: &Context) -> anyhow::Result<Exit> {
-        if context.is_json() {
-            context.print_json(&json!({
-                "sound": !self.has_lost,
-                "problems": self.problems,
-                "notes": self.notes,
-                "imports": self.imports,
-            }))?;
-        } else {
-            context.console.print(&self.text)?;
-        }
+        let object = json!({
+            "sound": !self.has_lost,
+            "problems": self.problems,
+            "notes": self.notes,
+            "imports": self.imports,
+        });
+        context.print(&self.text, &object)?;
         Ok(match (self.problems.is_empty(), self.has_lost) {
             (false, _) => Exit::CouldNotRun,
             (true, true) => Exit::Incomplete,

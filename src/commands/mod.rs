@@ -21,12 +21,10 @@ pub mod suppress;
 mod values;
 mod window;
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
 
 use anyhow::anyhow;
-use clap::ValueEnum;
 use clap::error::ErrorKind;
 use serde_json::{Value, json};
 
@@ -40,6 +38,8 @@ use crate::sender::SendError;
 use crate::store::{Access, Campaign, Fault, Store, StoreError};
 use crate::text::{did_you_mean, printable, printable_json};
 
+pub use crate::report::Format;
+
 /// The database of practice runs: practice messages are never mixed with real ones.
 pub(crate) const PRACTICE: &str = "smsq-practice.db";
 
@@ -49,15 +49,6 @@ pub struct Context {
     pub format: Format,
     pub config: Config,
     environment: Environment,
-}
-
-/// How data is printed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Format {
-    Text,
-    Json,
-    Csv,
-    Html,
 }
 
 /// An error with what the user can do about it; it is printed on a `hint:` line.
@@ -85,7 +76,7 @@ pub fn usage(error: &clap::Error, is_json: bool) -> Exit {
         // There is no other stream to report a failure on.
         error.print().unwrap_or_default();
     } else {
-        // An argument contains control characters. clap would print them, so this has no colours.
+        // An argument contains control characters, which clap would print.
         console.status(shown.trim_end());
     }
     if !error.use_stderr() {
@@ -108,17 +99,15 @@ fn usage_message_and_hint(error: &clap::Error) -> (String, String) {
         return ("missing command".to_owned(), hint.to_owned());
     }
     let text = error.render().to_string();
-    let mut paragraphs = text.split("\n\n");
-    let first = paragraphs.next().unwrap_or_default();
-    let message = first.trim_start_matches("error: ").split_whitespace();
-    let tips: Vec<&str> = paragraphs
-        .filter_map(|paragraph| paragraph.trim().strip_prefix("tip: "))
+    let mut paragraphs = text.split("\n\n").map(str::trim);
+    let message = paragraphs.next().unwrap_or_default();
+    let message: Vec<&str> = message
+        .trim_start_matches("error: ")
+        .split_whitespace()
         .collect();
-    let hint = match tips.as_slice() {
-        [] => "`--help` after the command explains its arguments".to_owned(),
-        tips => tips.join("; "),
-    };
-    (message.collect::<Vec<_>>().join(" "), hint)
+    let tip = paragraphs.find_map(|paragraph| paragraph.strip_prefix("tip: "));
+    let hint = tip.unwrap_or("`--help` after the command explains its arguments");
+    (message.join(" "), hint.to_owned())
 }
 
 fn print_error_json(console: &Console, message: &str, hint: Option<&str>) {
@@ -185,21 +174,29 @@ impl Context {
     }
 
     fn is_json(&self) -> bool {
-        self.format == Format::Json
+        self.console.is_json
     }
 
     fn print_json(&self, value: &Value) -> anyhow::Result<()> {
         Ok(self.console.print(&json_text(value))?)
     }
 
+    /// Prints data: `text`, or with `--format json` an object.
+    fn print(&self, text: &str, object: &Value) -> anyhow::Result<()> {
+        if self.is_json() {
+            return self.print_json(object);
+        }
+        Ok(self.console.print(text)?)
+    }
+
     /// Reports what a command did: a sentence on standard error, and with `--format json` an object on standard
     /// output.
-    fn report(&self, message: &str, object: &Value) -> anyhow::Result<()> {
+    fn report(&self, message: &str, object: &Value) -> anyhow::Result<Exit> {
         self.console.status(message);
         if self.is_json() {
             self.print_json(object)?;
         }
-        Ok(())
+        Ok(Exit::Done)
     }
 
     /// Opens the database, which must exist.
@@ -210,14 +207,14 @@ impl Context {
     async fn open(&self, access: Access) -> anyhow::Result<Store> {
         Store::of(&self.config.database, access)
             .await
-            .map_err(|error| self.explain_store_error(&error))
+            .map_err(|error| self.explain_store_error(error))
     }
 
     /// Opens the database for reading; after a practice run, the practice database.
     async fn store_to_read(&self) -> anyhow::Result<Store> {
         self.try_store_to_read()
             .await
-            .map_err(|error| self.explain_store_error(&error))
+            .map_err(|error| self.explain_store_error(error))
     }
 
     async fn try_store_to_read(&self) -> Result<Store, StoreError> {
@@ -242,14 +239,14 @@ impl Context {
             && Path::new(PRACTICE).exists()
     }
 
-    fn explain_store_error(&self, error: &StoreError) -> anyhow::Error {
+    fn explain_store_error(&self, error: StoreError) -> anyhow::Error {
         if error.fault() == Fault::Missing && self.has_practised() {
             let hint = format!(
                 "the practice database is `{PRACTICE}`: run `smsq run` again, or add `--database sqlite://{PRACTICE}`"
             );
             return with_hint(error, hint);
         }
-        with_optional_hint(error, error.hint())
+        error.into()
     }
 
     /// The campaign of that name.
@@ -268,6 +265,31 @@ impl Context {
         ))
     }
 
+    /// The campaign of that name; `None` if none is named.
+    async fn optional_campaign(
+        &self,
+        store: &Store,
+        name: Option<&str>,
+    ) -> anyhow::Result<Option<Campaign>> {
+        match name {
+            Some(name) => Ok(Some(self.campaign(store, name).await?)),
+            None => Ok(None),
+        }
+    }
+
+    /// The existing database, and the campaign of that name in it.
+    async fn store_and_campaign(&self, name: &str) -> anyhow::Result<(Store, Campaign)> {
+        let store = self.store().await?;
+        let campaign = self.campaign(&store, name).await?;
+        Ok((store, campaign))
+    }
+
+    /// The name of the provider of a campaign.
+    fn provider_of<'a>(&'a self, campaign: &'a Campaign) -> Option<&'a String> {
+        let default = self.config.default_provider.as_ref();
+        campaign.provider.as_ref().or(default)
+    }
+
     /// The settings `[providers.NAME]`.
     fn provider_section(&self, name: &str) -> anyhow::Result<&toml::Table> {
         let sections = &self.config.providers;
@@ -284,6 +306,12 @@ impl Context {
     /// Parses a phone number, in `region` or the default one.
     fn phone(&self, raw: &str, region: Option<Region>) -> anyhow::Result<Phone> {
         Ok(Phone::parse(raw, region.or(self.config.default_region))?)
+    }
+
+    /// Parses the phone of `--phone`.
+    fn phone_flag(&self, raw: Option<&str>) -> anyhow::Result<Option<String>> {
+        let phone = raw.map(|raw| self.phone(raw, None)).transpose()?;
+        Ok(phone.map(Phone::into_string))
     }
 
     /// The provider of that name with its secrets.
@@ -308,14 +336,5 @@ impl Context {
             ));
         }
         Ok(provider)
-    }
-
-    fn providers<'a>(
-        &self,
-        names: impl Iterator<Item = &'a str>,
-    ) -> anyhow::Result<BTreeMap<String, Provider>> {
-        names
-            .map(|name| Ok((name.to_owned(), self.provider(name)?)))
-            .collect()
     }
 }

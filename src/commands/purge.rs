@@ -78,7 +78,7 @@ async fn purge_older(
     let count = messages(found.total());
     if args.dry_run {
         let message = format!("dry run: would purge {count} settled before {before}");
-        return report(context, &message, &found, 0, true);
+        return report(args, context, &message, &found, 0);
     }
     let question = format!("purge {count}? This cannot be undone");
     if found.total() > 0 && !confirmed(args, context, &question)? {
@@ -88,32 +88,28 @@ async fn purge_older(
     let mut signals = Signals::listen()?;
     let mut purge = store.begin_purge(before).await?;
     let mut done = Purged::default();
-    let signal = loop {
+    let mut signal = None;
+    while signal.is_none() {
         let now = store.now().await?;
         let step = store.next_purge(&mut purge, now);
         tokio::pin!(step);
-        // A step is counted only when it has returned: it may be committed although it was interrupted.
-        let (step, signal) = tokio::select! {
+        // A step that is interrupted may be committed: it is counted when it has returned.
+        let step = tokio::select! {
             biased;
-            step = &mut step => (step?, None),
-            signal = signals.next() => {
-                context.console.status("stopping: the current step is finished first (again: stop at once)");
-                tokio::select! {
-                    step = &mut step => (step?, Some(signal)),
-                    again = signals.next() => return Ok(again),
-                }
+            step = &mut step => step?,
+            exit = signals.next() => {
+                context.console.status("stopping: the current step is finished first");
+                signal = Some(exit);
+                step.await?
             }
         };
-        let is_last = step.is_none();
-        done += step.unwrap_or_default();
+        let Some(step) = step else { break };
+        done += step;
         progress.set(done.total());
-        if is_last || signal.is_some() {
-            break signal;
-        }
-    };
+    }
     drop(progress);
     let message = format!("purged {}", messages(done.total()));
-    report(context, &message, &done, 0, false)?;
+    report(args, context, &message, &done, 0)?;
     Ok(signal.unwrap_or(Exit::Done))
 }
 
@@ -129,7 +125,7 @@ async fn purge_phone(
     let count = messages(found.messages.total());
     if args.dry_run {
         let message = format!("dry run: would purge {count}");
-        return report(context, &message, &found.messages, found.sending, true);
+        return report(args, context, &message, &found.messages, found.sending);
     }
     let question =
         format!("purge {count} to this phone, also those not yet sent? This cannot be undone");
@@ -138,12 +134,11 @@ async fn purge_phone(
     }
     let done = store.forget(&phones, store.now().await?).await?;
     let message = format!("purged {}", messages(done.messages.total()));
-    let exit = report(context, &message, &done.messages, done.sending, false)?;
-    let console = &context.console;
-    console.status(
+    report(args, context, &message, &done.messages, done.sending)?;
+    context.console.status(
         "the suppression list is not purged: `smsq suppress add` keeps a phone from being texted again",
     );
-    Ok(exit)
+    Ok(Exit::Done)
 }
 
 /// The forms in which another program may have written a phone.
@@ -198,11 +193,11 @@ fn parts(purged: &Purged) -> String {
 }
 
 fn report(
+    args: &Args,
     context: &Context,
     message: &str,
     purged: &Purged,
     sending: u64,
-    is_dry_run: bool,
 ) -> anyhow::Result<Exit> {
     let mut object = json!({
         "purged": purged.total(),
@@ -212,15 +207,15 @@ fn report(
         "cancelled": purged.cancelled,
         "sending": sending,
     });
-    if is_dry_run {
+    if args.dry_run {
         object["dry_run"] = true.into();
     }
     context.report(&format!("{message}{}", parts(purged)), &object)?;
     if sending > 0 {
-        let count = messages(sending);
         let are = if sending == 1 { "is" } else { "are" };
         context.console.warn(&format!(
-            "{count} {are} being sent: run this again when that is settled"
+            "{} {are} being sent: run this again when that is settled",
+            messages(sending)
         ));
     }
     Ok(Exit::Done)

@@ -48,13 +48,12 @@ pub struct Args {
 }
 
 pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> {
-    let format = format(context.format);
     let listing = match (args.failed, args.sent) {
         (true, _) => Listing::Failed,
         (_, true) => Listing::Sent,
         _ => Listing::Figures,
     };
-    if listing == Listing::Sent && format == Format::Html {
+    if listing == Listing::Sent && context.format == Format::Html {
         return Err(with_hint(
             "`--sent` cannot be combined with `--format html`",
             "`--format csv` or `--format json` writes the list",
@@ -66,20 +65,20 @@ pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
     if let Some(file) = output {
         check_output(file, args.force, context, &store).await?;
     }
-    let campaign = match &args.campaign {
-        Some(name) => Some(context.campaign(&store, name).await?),
-        None => None,
-    };
+    let campaign = context
+        .optional_campaign(&store, args.campaign.as_deref())
+        .await?;
     let options = ReportOptions {
         mask: args.mask,
         ..options(context)
     };
     let report = Report::gather(&store, campaign.as_ref(), &options).await?;
     if let Some(file) = output {
-        report.write_file(&store, format, listing, file).await?;
-        context
-            .console
-            .status(&format!("wrote `{}`", file.display()));
+        report
+            .write_file(&store, context.format, listing, file)
+            .await?;
+        let console = &context.console;
+        console.status(&format!("wrote `{}`", file.display()));
     } else {
         write(context, &report, listing, &store).await?;
     }
@@ -94,35 +93,29 @@ async fn check_output(
     context: &Context,
     store: &Store,
 ) -> anyhow::Result<()> {
-    let shown = file.display();
-    let refuse = |what: &str| {
-        Err(with_hint(
-            format!("cannot overwrite `{shown}`: it is {what}"),
-            "name another file",
-        ))
-    };
+    let mut kept: Vec<(PathBuf, &str)> = Vec::new();
     if let Some(database) = store.file() {
         for ending in ["", "-wal", "-shm", "-journal"] {
             let mut name = database.as_os_str().to_owned();
             name.push(ending);
-            if is_same_file(file, Path::new(&name)) {
-                return refuse("the database");
-            }
+            kept.push((name.into(), "the database"));
         }
     }
-    let configuration = context.config.file.as_ref();
-    if configuration.is_some_and(|configuration| is_same_file(file, configuration)) {
-        return refuse("the configuration");
+    if let Some(configuration) = &context.config.file {
+        kept.push((configuration.clone(), "the configuration"));
     }
     // A device or a pipe has no content to lose.
-    if !file.is_file() {
-        return Ok(());
+    let exists = file.is_file();
+    if exists {
+        let lists = store.imported_files().await?.into_iter();
+        kept.extend(lists.map(|list| (list.into(), "a list that was imported")));
     }
-    let lists = store.imported_files().await?;
-    if lists.iter().any(|list| is_same_file(file, Path::new(list))) {
-        return refuse("a list that was imported");
+    let shown = file.display();
+    if let Some((_, what)) = kept.iter().find(|(path, _)| is_same_file(file, path)) {
+        let message = format!("cannot overwrite `{shown}`: it is {what}");
+        return Err(with_hint(message, "name another file"));
     }
-    if !is_forced {
+    if exists && !is_forced {
         let message = format!("`{shown}` already exists");
         return Err(with_hint(message, "`--force` replaces it"));
     }
@@ -163,18 +156,8 @@ pub(super) async fn write(
     store: &Store,
 ) -> Result<(), ReportError> {
     let mut out = context.console.output();
-    let format = format(context.format);
-    match report.write(store, format, listing, &mut out).await {
+    match report.write(store, context.format, listing, &mut out).await {
         Err(error) if closed(&error) => Ok(()),
         written => written,
-    }
-}
-
-fn format(format: super::Format) -> Format {
-    match format {
-        super::Format::Text => Format::Text,
-        super::Format::Json => Format::Json,
-        super::Format::Csv => Format::Csv,
-        super::Format::Html => Format::Html,
     }
 }

@@ -4,11 +4,9 @@ use anyhow::bail;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use serde_json::json;
 
-use super::values::TimeArg;
-use super::values::campaign_name;
+use super::values::{TimeArg, campaign_name};
 use super::{Context, with_hint};
 use crate::exit::Exit;
-use crate::phone::Phone;
 use crate::sms::Class;
 use crate::store::{CampaignStatus, RetryFilter};
 use crate::text::messages;
@@ -55,10 +53,9 @@ fn classes() -> impl TypedValueParser<Value = Class> {
 pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> {
     let store = context.store().await?;
     let now = store.now().await?;
-    let campaign = match &args.campaign {
-        Some(name) => Some(context.campaign(&store, name).await?),
-        None => None,
-    };
+    let campaign = context
+        .optional_campaign(&store, args.campaign.as_deref())
+        .await?;
     if let Some(campaign) = &campaign
         && campaign.state == CampaignStatus::Cancelled
     {
@@ -72,12 +69,11 @@ pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
     if expires_at.is_some_and(|at| at <= now) {
         bail!("`--expires` is in the past");
     }
-    let phone = args.phone.as_deref().map(|raw| context.phone(raw, None));
     let filter = RetryFilter {
         campaign_id: campaign.as_ref().map(|campaign| campaign.id),
         class: args.class,
         code: args.code.clone(),
-        phone: phone.transpose()?.map(Phone::into_string),
+        phone: context.phone_flag(args.phone.as_deref())?,
         expires_at,
     };
     let (retried, kind) = if args.unknown {
@@ -102,6 +98,5 @@ pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
     context.report(
         &message,
         &json!({ "campaign": campaign, "retried": retried }),
-    )?;
-    Ok(Exit::Done)
+    )
 }

@@ -60,10 +60,6 @@ fn start_practice(context: &mut Context) -> anyhow::Result<Sandbox> {
     section.insert("url".to_owned(), sandbox.url().into());
     config.default_provider = Some(SANDBOX.to_owned());
     config.database.url = format!("sqlite://{PRACTICE}");
-    context.console.status(&format!(
-        "practice: no provider is configured, so a practice gateway in this process accepts the messages, \
-         and nothing leaves this machine. The database is `{PRACTICE}`."
-    ));
     Ok(sandbox)
 }
 
@@ -74,6 +70,12 @@ async fn import_and_send(
 ) -> anyhow::Result<Exit> {
     let list = &args.list;
     let plans = import::prepare(list, context, Access::Existing).await?;
+    if is_practice {
+        context.console.status(&format!(
+            "practice: no provider is configured, so a practice gateway in this process accepts the messages, \
+             and nothing leaves this machine. The database is `{PRACTICE}`."
+        ));
+    }
     let default = context.config.default_provider.as_ref();
     if let Some(name) = list.provider.as_ref().or(default) {
         // Fails before anything is written if the provider cannot send.
@@ -130,10 +132,10 @@ async fn print(
     is_practice: bool,
 ) -> anyhow::Result<Exit> {
     if context.is_json() {
-        context.print_json(&run.json(run.standings.len() == 1)?)?;
+        context.print_json(&run.json(run.campaigns.len() == 1)?)?;
     } else {
-        for standing in &run.standings {
-            let campaign = context.campaign(store, &standing.campaign).await?;
+        for one in &run.campaigns {
+            let campaign = context.campaign(store, &one.campaign).await?;
             let options = report::options(context);
             let report = Report::gather(store, Some(&campaign), &options).await?;
             report::write(context, &report, Listing::Figures, store).await?;

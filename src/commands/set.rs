@@ -50,8 +50,7 @@ pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
     if let Some(provider) = &args.provider {
         context.provider_section(provider)?;
     }
-    let store = context.store().await?;
-    let campaign = context.campaign(&store, &args.campaign).await?;
+    let (store, campaign) = context.store_and_campaign(&args.campaign).await?;
     let change = CampaignChange {
         rate: args.rate.clone(),
         priority: args.priority,
@@ -90,6 +89,5 @@ pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
             "from": campaign.sender,
             "window": campaign.window.as_ref().map(WindowStatus::of),
         }),
-    )?;
-    Ok(Exit::Done)
+    )
 }

@@ -6,7 +6,6 @@ use serde_json::json;
 use super::Context;
 use super::values::campaign_name;
 use crate::exit::Exit;
-use crate::phone::Phone;
 use crate::text::messages;
 
 const EXAMPLES: &str = "\
@@ -41,24 +40,20 @@ enum Outcome {
 }
 
 pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> {
-    let store = context.store().await?;
-    let campaign = context.campaign(&store, &args.campaign).await?;
-    let phone = args.phone.as_deref().map(|raw| context.phone(raw, None));
-    let phone = phone.transpose()?;
+    let (store, campaign) = context.store_and_campaign(&args.campaign).await?;
+    let phone = context.phone_flag(args.phone.as_deref())?;
     let (as_sent, outcome) = match args.unknown {
         Outcome::Sent => (true, "sent"),
         Outcome::Failed => (false, "failed"),
     };
-    let phone = phone.as_ref().map(Phone::as_str);
     let now = store.now().await?;
     let settled = store
-        .settle_unknown(campaign.id, as_sent, phone, now)
+        .settle_unknown(campaign.id, as_sent, phone.as_deref(), now)
         .await?;
     let message = match settled {
         0 => "no unknown message matches: nothing was changed".to_owned(),
         _ => format!("settled {} as {outcome}", messages(settled)),
     };
     let object = json!({ "campaign": campaign.name, "settled": settled, "as": outcome });
-    context.report(&message, &object)?;
-    Ok(Exit::Done)
+    context.report(&message, &object)
 }

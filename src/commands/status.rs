@@ -39,36 +39,23 @@ pub struct Args {
 
 pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> {
     let store = context.store_to_read().await?;
-    let is_one = args.campaign.is_some();
-    let mut watch = if args.watch {
-        Some((Signals::listen()?, Throughput::default()))
-    } else {
-        None
-    };
+    let campaign = args.campaign.as_deref();
+    if !args.watch {
+        Status::read(campaign, context, &store)
+            .await?
+            .print(context, "")?;
+        return Ok(Exit::Done);
+    }
+    let mut signals = Signals::listen()?;
+    let mut throughput = Throughput::default();
     loop {
-        let status = Status::read(args, context, &store).await?;
-        if args.watch && context.console.is_terminal && !context.is_json() {
+        let status = Status::read(campaign, context, &store).await?;
+        if context.console.is_terminal && !context.is_json() {
             context.console.clear()?;
         }
-        let bar = watch.as_mut().map(|(_, throughput)| {
-            let totals = status.standings.iter().map(|one| one.totals).sum();
-            throughput.bar(&totals, status.now)
-        });
-        if context.is_json() {
-            context.print_json(&status.json(is_one)?)?;
-        } else if status.standings.is_empty() && status.without_campaign.is_empty() {
-            context
-                .console
-                .status("no campaigns yet: `smsq import` creates one");
-        } else {
-            context
-                .console
-                .print(&status.text(&bar.unwrap_or_default()))?;
-        }
-        let Some((signals, _)) = &mut watch else {
-            return Ok(Exit::Done);
-        };
-        if status.standings.iter().all(CampaignSummary::is_over) {
+        let totals = status.campaigns.iter().map(|one| one.totals).sum();
+        status.print(context, &throughput.bar(&totals, status.now))?;
+        if status.campaigns.iter().all(CampaignSummary::is_over) {
             return Ok(Exit::Done);
         }
         tokio::select! {
@@ -80,58 +67,69 @@ pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
 
 struct Status {
     now: Timestamp,
-    standings: Vec<CampaignSummary>,
+    /// Whether one campaign was named.
+    is_one: bool,
+    campaigns: Vec<CampaignSummary>,
     /// Counts of messages whose campaign does not exist.
     without_campaign: Vec<(i64, u64)>,
     workers: Vec<WorkerStatus>,
     /// Providers that asked not to be called for a while.
-    stops: Vec<ProviderPause>,
+    pauses: Vec<ProviderPause>,
     /// For each campaign, the last failure of a message that is tried again.
     failures: Vec<(String, String)>,
 }
 
 impl Status {
-    async fn read(args: &Args, context: &Context, store: &Store) -> anyhow::Result<Self> {
-        let (standings, without_campaign) = match &args.campaign {
-            Some(name) => {
-                let campaign = context.campaign(store, name).await?;
-                (
-                    vec![CampaignSummary::of(store, &campaign).await?],
-                    Vec::new(),
-                )
-            }
-            None => (
-                CampaignSummary::all(store).await?,
-                store.without_campaign().await?,
-            ),
-        };
-        let workers = WorkerStatus::all(store).await?;
+    async fn read(
+        campaign: Option<&str>,
+        context: &Context,
+        store: &Store,
+    ) -> anyhow::Result<Self> {
         let now = store.now().await?;
-        let mut failures = Vec::new();
-        for one in standings.iter().filter(|one| one.totals.queued > 0) {
+        let mut status = Self {
+            now,
+            is_one: campaign.is_some(),
+            campaigns: Vec::new(),
+            without_campaign: Vec::new(),
+            workers: WorkerStatus::all(store).await?,
+            pauses: store.provider_pauses(now).await?,
+            failures: Vec::new(),
+        };
+        if let Some(campaign) = context.optional_campaign(store, campaign).await? {
+            let summary = CampaignSummary::of(store, &campaign).await?;
+            status.campaigns.push(summary);
+        } else {
+            status.campaigns = CampaignSummary::all(store).await?;
+            status.without_campaign = store.without_campaign().await?;
+        }
+        for one in status.campaigns.iter().filter(|one| one.totals.queued > 0) {
             if let Some(reason) = store.last_failure(&one.campaign).await? {
-                failures.push((one.campaign.clone(), reason));
+                status.failures.push((one.campaign.clone(), reason));
             }
         }
-        Ok(Self {
-            now,
-            standings,
-            without_campaign,
-            workers,
-            stops: store.provider_pauses(now).await?,
-            failures,
-        })
+        Ok(status)
     }
 
-    fn json(&self, is_one: bool) -> anyhow::Result<Value> {
-        let mut object = json(is_one, &self.standings, &self.without_campaign)?;
+    fn print(&self, context: &Context, bar: &str) -> anyhow::Result<()> {
+        if !context.is_json() && self.campaigns.is_empty() && self.without_campaign.is_empty() {
+            let line = "no campaigns yet: `smsq import` creates one";
+            context.console.status(line);
+            return Ok(());
+        }
+        context.print(&self.text(bar), &self.json()?)
+    }
+
+    fn json(&self) -> anyhow::Result<Value> {
+        let mut object = json(self.is_one, &self.campaigns, &self.without_campaign)?;
         object["workers"] = serde_json::to_value(&self.workers)?;
-        let stops = self.stops.iter().map(|stop| {
+        let pauses = self.pauses.iter().map(|pause| {
             json!({
-                "provider": stop.provider, "until": stop.until.to_string(), "reason": stop.reason,
+                "provider": pause.provider,
+                "until": pause.until.to_string(),
+                "reason": pause.reason,
             })
         });
-        object["stops"] = stops.collect();
+        object["stops"] = pauses.collect();
         let failures = self.failures.iter();
         object["last_failures"] = failures
             .map(|(campaign, reason)| json!({ "campaign": campaign, "reason": reason }))
@@ -140,10 +138,10 @@ impl Status {
     }
 
     fn text(&self, bar: &str) -> String {
-        let mut text = match self.standings.as_slice() {
-            [] => String::new(),
-            standings => report::summaries_text(standings),
-        };
+        let mut text = String::new();
+        if !self.campaigns.is_empty() {
+            text += &report::summaries_text(&self.campaigns);
+        }
         for (campaign, count) in &self.without_campaign {
             let _ = writeln!(text, "{}", missing_campaign(*campaign, *count));
         }
@@ -153,20 +151,16 @@ impl Status {
         if !self.workers.is_empty() {
             let _ = write!(text, "\n{}", WorkerStatus::text(&self.workers, self.now));
         }
-        if !self.failures.is_empty() || !self.stops.is_empty() {
+        if !self.failures.is_empty() || !self.pauses.is_empty() {
             text.push('\n');
         }
         for (campaign, reason) in &self.failures {
             let reason = plain_reason(reason);
             let _ = writeln!(text, "`{campaign}`: the last attempt failed: {reason}");
         }
-        for ProviderPause {
-            provider,
-            until,
-            reason,
-        } in &self.stops
-        {
-            let reason = plain_reason(reason);
+        for pause in &self.pauses {
+            let (provider, until) = (&pause.provider, pause.until);
+            let reason = plain_reason(&pause.reason);
             let _ = writeln!(
                 text,
                 "`{provider}` asked to wait until {until} ({reason}); `smsq providers resume {provider}` ends the wait"
@@ -188,17 +182,17 @@ pub(super) fn missing_campaign(campaign: i64, count: u64) -> String {
 /// One campaign, or the totals and all campaigns; and messages whose campaign does not exist.
 pub(super) fn json(
     is_one: bool,
-    standings: &[CampaignSummary],
+    campaigns: &[CampaignSummary],
     without_campaign: &[(i64, u64)],
 ) -> anyhow::Result<Value> {
-    let mut object = if let ([one], true) = (standings, is_one) {
-        serde_json::to_value(one)?
+    let mut object;
+    if let ([one], true) = (campaigns, is_one) {
+        object = serde_json::to_value(one)?;
     } else {
-        let totals: Totals = standings.iter().map(|one| one.totals).sum();
-        let mut object = serde_json::to_value(totals)?;
-        object["campaigns"] = serde_json::to_value(standings)?;
-        object
-    };
+        let totals: Totals = campaigns.iter().map(|one| one.totals).sum();
+        object = serde_json::to_value(totals)?;
+        object["campaigns"] = serde_json::to_value(campaigns)?;
+    }
     if !without_campaign.is_empty() {
         let counts = without_campaign.iter();
         object["without_campaign"] = counts

@@ -86,7 +86,7 @@ pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
             let store = context.open(Access::Create).await?;
             let given = phones.len() as u64;
             let added = suppress(&store, phones, reason.as_deref()).await?;
-            report_added(context, added, given - added, None)?;
+            report_added(context, added, given - added, None)
         }
         Action::Remove(phones) => {
             let phones = phones.parsed(context)?;
@@ -95,12 +95,11 @@ pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
             let removed = store.unsuppress(phones).await?;
             let count = counted(removed, "number");
             let message = format!("removed {count} from the suppression list");
-            context.report(&message, &json!({ "removed": removed }))?;
+            context.report(&message, &json!({ "removed": removed }))
         }
-        Action::Import(args) => import(context, args).await?,
-        Action::List => list(context).await?,
+        Action::Import(args) => import(context, args).await,
+        Action::List => list(context).await,
     }
-    Ok(Exit::Done)
 }
 
 impl Phones {
@@ -127,7 +126,7 @@ fn report_added(
     added: u64,
     known: u64,
     rejected: Option<u64>,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<Exit> {
     let mut message = format!("added {} to the suppression list", counted(added, "number"));
     if known > 0 {
         let were = if known == 1 { "was" } else { "were" };
@@ -142,7 +141,7 @@ fn report_added(
 
 /// Adds the phones of a file. Rows without a valid phone are shown and written to the rejects file. Fails if no
 /// row has one.
-async fn import(context: &Context, args: &ImportArgs) -> anyhow::Result<()> {
+async fn import(context: &Context, args: &ImportArgs) -> anyhow::Result<Exit> {
     if let Some((name, column)) = args.column.as_ref().filter(|(name, _)| name != "phone") {
         return Err(with_hint(
             format!("unknown name `{name}` in `--column {name}={column}`"),
@@ -205,7 +204,7 @@ async fn import(context: &Context, args: &ImportArgs) -> anyhow::Result<()> {
     report_added(context, added, given - added, Some(rejected))
 }
 
-async fn list(context: &Context) -> anyhow::Result<()> {
+async fn list(context: &Context) -> anyhow::Result<Exit> {
     let store = context.store_to_read().await?;
     let mut after: Option<String> = None;
     let mut objects = Vec::new();
@@ -233,5 +232,5 @@ async fn list(context: &Context) -> anyhow::Result<()> {
     if context.is_json() {
         context.print_json(&json!({ "suppressed": objects }))?;
     }
-    Ok(())
+    Ok(Exit::Done)
 }

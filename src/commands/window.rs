@@ -6,7 +6,7 @@ use super::with_hint;
 use crate::import;
 use crate::sms::Timestamp;
 use crate::store::{Campaign, Store, WindowChange};
-use crate::window::{Days, Hours, SendWindow, Zone, ZoneSource};
+use crate::window::{Days, Hours, HoursError, SendWindow, Zone, ZoneError, ZoneSource};
 
 #[derive(Debug, Default, clap::Args)]
 pub(super) struct WindowFlags {
@@ -40,10 +40,10 @@ enum ZoneArg {
 fn hours(text: &str) -> Result<HoursArg, String> {
     match text.trim() {
         "none" => Ok(HoursArg::None),
-        text => match text.parse() {
-            Ok(hours) => Ok(HoursArg::Between(hours)),
-            Err(error) => Err(format!("{error}")),
-        },
+        text => text
+            .parse()
+            .map(HoursArg::Between)
+            .map_err(|error: HoursError| error.to_string()),
     }
 }
 
@@ -51,10 +51,10 @@ fn zone(text: &str) -> Result<ZoneArg, String> {
     match text.trim() {
         "column" => Ok(ZoneArg::Column),
         "recipient" => Ok(ZoneArg::Recipient),
-        text => match text.parse() {
-            Ok(zone) => Ok(ZoneArg::Zone(zone)),
-            Err(error) => Err(format!("{error}")),
-        },
+        text => text
+            .parse()
+            .map(ZoneArg::Zone)
+            .map_err(|error: ZoneError| error.to_string()),
     }
 }
 
@@ -68,21 +68,21 @@ impl WindowFlags {
     pub(super) fn change(&self, current: Option<&SendWindow>) -> anyhow::Result<WindowChange> {
         let has_more =
             self.days.is_some() || self.timezone.is_some() || self.fallback_timezone.is_some();
-        let hours = match self.window {
-            None if !has_more => return Ok(WindowChange::Keep),
-            Some(HoursArg::None) if has_more => {
+        let hours = match (self.window, has_more, current) {
+            (None, false, _) => return Ok(WindowChange::Keep),
+            (None, true, Some(current)) => current.hours,
+            (None, true, None) => {
+                return Err(with_hint(
+                    "missing `--window`: days and a time zone need one",
+                    "add the hours: `--window 09:00-20:00`",
+                ));
+            }
+            (Some(HoursArg::None), false, _) => return Ok(WindowChange::Lift),
+            (Some(HoursArg::None), true, _) => {
                 bail!("`--window none` cannot be combined with days or a time zone")
             }
-            Some(HoursArg::None) => return Ok(WindowChange::Lift),
-            Some(HoursArg::Between(hours)) => Some(hours),
-            None => current.map(|window| window.hours),
+            (Some(HoursArg::Between(hours)), ..) => hours,
         };
-        let hours = hours.ok_or_else(|| {
-            with_hint(
-                "missing `--window`: days and a time zone need one",
-                "add the hours: `--window 09:00-20:00`",
-            )
-        })?;
         let days = self.days.or(current.map(|window| window.days));
         Ok(WindowChange::Set(SendWindow {
             hours,

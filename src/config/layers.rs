@@ -20,10 +20,8 @@ const PROVIDERS: &str = "providers";
 const PRICES: &str = "prices";
 
 pub(super) struct Layers {
-    /// The settings of environment and flags by key.
-    overrides: BTreeMap<String, String>,
-    /// Where settings were set that differ from the defaults; the highest layer wins.
-    origins: BTreeMap<String, Origin>,
+    /// The settings of environment and flags by key, and where they were set.
+    overrides: BTreeMap<String, (String, Origin)>,
     file: Option<ConfigFile>,
     /// The variables of providers, with their paths in lower case.
     provider_variables: Vec<(String, Vec<String>, String)>,
@@ -42,15 +40,11 @@ impl Layers {
     ) -> Result<Self, ConfigError> {
         let mut layers = Self {
             overrides: BTreeMap::new(),
-            origins: BTreeMap::new(),
             file: file.map(ConfigFile::read).transpose()?,
             provider_variables: Vec::new(),
         };
         if let Some(file) = &layers.file {
-            for key in file.keys(&file.table, &default_settings(), "")? {
-                let origin = file.origin(&key);
-                layers.origins.insert(key, origin);
-            }
+            layers.check_keys(&file.table, &default_settings(), "")?;
         }
         for (name, value) in environment {
             let Some(path) = name.strip_prefix(PREFIX).filter(|_| !value.is_empty()) else {
@@ -68,13 +62,44 @@ impl Layers {
         Ok(layers)
     }
 
+    /// Checks that each setting in the file's `table` is in `defaults`, with the same type.
+    fn check_keys(
+        &self,
+        table: &Table,
+        defaults: &Table,
+        section: &str,
+    ) -> Result<(), ConfigError> {
+        for (name, value) in table {
+            let key = match section {
+                "" => name.clone(),
+                section => format!("{section}.{name}"),
+            };
+            match (key.as_str(), defaults.get(name), value) {
+                (PROVIDERS | PRICES, _, Value::Table(sections)) => {
+                    if let Some((name, _)) = sections.iter().find(|(_, value)| !value.is_table()) {
+                        return Err(self.invalid(&format!("{key}.{name}"), None));
+                    }
+                }
+                (_, Some(Value::Table(defaults)), Value::Table(inner)) => {
+                    self.check_keys(inner, defaults, &key)?;
+                }
+                (_, Some(default), value) if default.same_type(value) => {}
+                (PROVIDERS | PRICES, ..) | (_, Some(_), _) => {
+                    return Err(self.invalid(&key, None));
+                }
+                (_, None, _) => return Err(unknown(&key, self.origin(&key))),
+            }
+        }
+        Ok(())
+    }
+
     /// Sets a value from the environment or the command line.
     pub(super) fn set(&mut self, key: &str, text: &str, origin: Origin) -> Result<(), ConfigError> {
         if find(&default_settings(), key).is_none_or(Value::is_table) {
             return Err(unknown(key, origin));
         }
-        self.overrides.insert(key.to_owned(), text.to_owned());
-        self.origins.insert(key.to_owned(), origin);
+        self.overrides
+            .insert(key.to_owned(), (text.to_owned(), origin));
         Ok(())
     }
 
@@ -99,7 +124,7 @@ impl Layers {
         if let Some(file) = &self.file {
             builder = builder.add_source(File::from_str(&file.text, FileFormat::Toml));
         }
-        for (key, text) in &self.overrides {
+        for (key, (text, _)) in &self.overrides {
             builder = builder.set_override(key, text.as_str())?;
         }
         builder.build()
@@ -107,31 +132,37 @@ impl Layers {
 
     /// The error that the value of `key` is not what is expected.
     pub(super) fn invalid(&self, key: &str, expectation: Option<&str>) -> ConfigError {
-        let file = self.file.as_ref().map(|file| file.origin(key));
         let defaults = default_settings();
-        let file_value = self.file.as_ref().and_then(|file| find(&file.table, key));
-        let value = match self.overrides.get(key) {
-            Some(text) => Some(text.clone()),
-            None => file_value
+        let value = match (self.overrides.get(key), self.file_value(key)) {
+            (Some((text, _)), _) => Some(text.clone()),
+            (None, value) => value
                 .or(find(&defaults, key))
                 .filter(|value| !value.is_table())
                 .map(plain),
         };
         ConfigError::Value {
-            origin: self
-                .origins
-                .get(key)
-                .cloned()
-                .or(file)
-                .unwrap_or(Origin::Default),
+            origin: self.origin(key),
             key: key.to_owned(),
             value: value.filter(|_| !may_be_secret(key)),
             expected: expectation.unwrap_or_else(|| expected(key)).to_owned(),
         }
     }
 
+    /// Where `key` was set.
+    fn origin(&self, key: &str) -> Origin {
+        match (self.overrides.get(key), &self.file) {
+            (Some((_, origin)), _) => origin.clone(),
+            (None, Some(file)) => Origin::File(file.name.clone(), file.line_of(key)),
+            (None, None) => Origin::Default,
+        }
+    }
+
     pub(super) fn is_default(&self, key: &str) -> bool {
-        !self.origins.contains_key(key)
+        !self.overrides.contains_key(key) && self.file_value(key).is_none()
+    }
+
+    fn file_value(&self, key: &str) -> Option<&Value> {
+        find(&self.file.as_ref()?.table, key)
     }
 
     /// The provider sections: the built-in ones, changed by the file and the environment.
@@ -213,58 +244,6 @@ impl ConfigFile {
             }
         })?;
         Ok(Self { name, text, table })
-    }
-
-    /// The keys of the settings in `table`. Each must be in `defaults`, with the same type.
-    fn keys(
-        &self,
-        table: &Table,
-        defaults: &Table,
-        section: &str,
-    ) -> Result<Vec<String>, ConfigError> {
-        let mut keys = Vec::new();
-        for (name, value) in table {
-            let key = match section {
-                "" => name.clone(),
-                section => format!("{section}.{name}"),
-            };
-            match (key.as_str(), defaults.get(name), value) {
-                (PROVIDERS | PRICES, _, value) => self.check_sections(&key, value)?,
-                (_, None, _) => return Err(unknown(&key, self.origin(&key))),
-                (_, Some(Value::Table(defaults)), Value::Table(inner)) => {
-                    keys.extend(self.keys(inner, defaults, &key)?);
-                }
-                (_, Some(default), value) if default.same_type(value) => {
-                    keys.push(key);
-                }
-                (_, Some(_), value) => return Err(self.invalid(key, value)),
-            }
-        }
-        Ok(keys)
-    }
-
-    /// Checks that a table has only tables.
-    fn check_sections(&self, key: &str, value: &Value) -> Result<(), ConfigError> {
-        let Some(sections) = value.as_table() else {
-            return Err(self.invalid(key.to_owned(), value));
-        };
-        match sections.iter().find(|(_, value)| !value.is_table()) {
-            Some((name, value)) => Err(self.invalid(format!("{key}.{name}"), value)),
-            None => Ok(()),
-        }
-    }
-
-    fn invalid(&self, key: String, value: &Value) -> ConfigError {
-        ConfigError::Value {
-            origin: self.origin(&key),
-            value: Some(plain(value)).filter(|_| !may_be_secret(&key)),
-            expected: expected(&key).to_owned(),
-            key,
-        }
-    }
-
-    fn origin(&self, key: &str) -> Origin {
-        Origin::File(self.name.clone(), self.line_of(key))
     }
 
     /// The line that sets `key` or the section that it is in.

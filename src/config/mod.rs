@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 
 pub use self::error::{ConfigError, Origin};
 use self::layers::Layers;
@@ -43,11 +43,11 @@ pub struct Flags {
 }
 
 /// All settings.
-#[derive(Debug)]
+#[derive(Debug, Deserialize)]
 pub struct Config {
-    /// The file that was read.
-    pub file: Option<PathBuf>,
+    #[serde(deserialize_with = "non_empty")]
     pub default_provider: Option<String>,
+    #[serde(deserialize_with = "region")]
     pub default_region: Option<Region>,
     pub database: store::Config,
     pub sender: sender::Config,
@@ -58,27 +58,18 @@ pub struct Config {
     pub retention: store::RetentionConfig,
     pub redis: import::consumer::RedisConfig,
     pub log: logging::Config,
+    /// The file that was read.
+    #[serde(skip)]
+    pub file: Option<PathBuf>,
     /// The provider sections by name, built-in ones included.
+    #[serde(skip)]
     pub providers: BTreeMap<String, toml::Table>,
     /// The names of the providers in the file.
+    #[serde(skip)]
     pub own_providers: Vec<String>,
     /// Price tables by provider.
+    #[serde(skip)]
     pub prices: BTreeMap<String, Prices>,
-}
-
-#[derive(Deserialize)]
-struct Settings {
-    default_provider: String,
-    default_region: String,
-    database: store::Config,
-    sender: sender::Config,
-    retry: queue::retry::Config,
-    circuit_breaker: sender::breaker::Config,
-    auto_pause: sender::AutoPauseConfig,
-    import: import::Config,
-    retention: store::RetentionConfig,
-    redis: import::consumer::RedisConfig,
-    log: logging::Config,
 }
 
 impl Config {
@@ -96,47 +87,23 @@ impl Config {
                 layers.set(key, value, Origin::Flag(flag))?;
             }
         }
-        let settings: Settings = layers.settings()?;
-        settings.check(&layers)?;
-        let default_region = non_empty(settings.default_region)
-            .map(|region| region.parse())
-            .transpose()
-            .map_err(|_| layers.invalid("default_region", None))?;
-        let own_providers: Vec<String> = layers.own_providers().cloned().collect();
-        let default_provider = match (
-            non_empty(settings.default_provider),
-            own_providers.as_slice(),
-        ) {
-            (None, [only]) => Some(only.clone()),
-            (named, _) => named,
-        };
-        let providers = layers.providers(builtin_providers())?;
-        let prices = layers.prices(&providers)?;
-        Ok(Self {
-            default_provider,
-            default_region,
-            database: settings.database,
-            sender: settings.sender,
-            retry: settings.retry,
-            circuit_breaker: settings.circuit_breaker,
-            auto_pause: settings.auto_pause,
-            import: settings.import,
-            retention: settings.retention,
-            redis: settings.redis,
-            log: settings.log,
-            providers,
-            own_providers,
-            prices,
-            file,
-        })
+        let mut config: Self = layers.settings()?;
+        config.check(&layers)?;
+        config.file = file;
+        config.own_providers = layers.own_providers().cloned().collect();
+        if let ([only], None) = (&config.own_providers[..], &config.default_provider) {
+            config.default_provider = Some(only.clone());
+        }
+        config.providers = layers.providers(builtin_providers())?;
+        config.prices = layers.prices(&config.providers)?;
+        Ok(config)
     }
-}
 
-impl Settings {
     /// Checks the limits that types do not express.
     fn check(&self, layers: &Layers) -> Result<(), ConfigError> {
         let (sender, retry) = (&self.sender, &self.retry);
         let (breaker, auto_pause) = (&self.circuit_breaker, &self.auto_pause);
+        let (concurrency, window) = (sender.concurrency, auto_pause.window);
         let shortest = Duration::from_millis(1);
         // If only the shorter of two waits was set, the error is about that one.
         let changed = |longer, shorter| {
@@ -152,7 +119,7 @@ impl Settings {
             ("database.url", !self.database.url.is_empty()),
             (
                 "sender.concurrency",
-                (1..=MAX_CONCURRENCY).contains(&sender.concurrency),
+                (1..=MAX_CONCURRENCY).contains(&concurrency),
             ),
             ("sender.lease", sender.lease >= Duration::from_secs(5)),
             ("retry.max_attempts", retry.max_attempts >= 0),
@@ -166,14 +133,8 @@ impl Settings {
                 breaker.first_probe >= shortest,
             ),
             (max_probe, breaker.max_probe >= breaker.first_probe),
-            (
-                "auto_pause.window",
-                (1..=100_000).contains(&auto_pause.window),
-            ),
-            (
-                "auto_pause.rejected",
-                auto_pause.rejected <= auto_pause.window,
-            ),
+            ("auto_pause.window", (1..=100_000).contains(&window)),
+            ("auto_pause.rejected", auto_pause.rejected <= window),
             ("retention.older_than", self.retention.is_sound()),
         ];
         match limits.into_iter().find(|(_, holds)| !holds) {
@@ -181,6 +142,17 @@ impl Settings {
             None => Ok(()),
         }
     }
+}
+
+/// Reads an empty text as "not set".
+fn non_empty<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    Ok(Some(text).filter(|text| !text.is_empty()))
+}
+
+fn region<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Region>, D::Error> {
+    let region = non_empty(deserializer)?.map(|region| region.parse());
+    region.transpose().map_err(serde::de::Error::custom)
 }
 
 /// What the value of a setting must be, for errors.
@@ -238,18 +210,9 @@ fn config_file(flags: &Flags, environment: &Environment) -> Option<PathBuf> {
     }
     let home = || Some(Path::new(variable("HOME")?).join(".config"));
     let folder = variable("XDG_CONFIG_HOME").map(PathBuf::from).or_else(home);
-    [
-        Some(PathBuf::from(FILE)),
-        folder.map(|folder| folder.join("smsq").join(FILE)),
-    ]
-    .into_iter()
-    .flatten()
-    .find(|file| file.exists())
-}
-
-/// An empty text means that a setting is not set.
-fn non_empty(text: String) -> Option<String> {
-    Some(text).filter(|text| !text.is_empty())
+    let user = folder.map(|folder| folder.join("smsq").join(FILE));
+    let files = [Some(PathBuf::from(FILE)), user];
+    files.into_iter().flatten().find(|file| file.exists())
 }
 
 /// The sections of the built-in providers.

@@ -5,9 +5,10 @@ use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
+use serde_json::{Value, json};
 
 use super::State;
-use super::counters::{self, Counters, Registration};
+use super::counters::{self, Arrival, Counters, Registration};
 use super::faults::{Fault, mix, unit_interval};
 
 /// The body of `POST /messages`, or one item of a list.
@@ -28,20 +29,18 @@ impl SendRequest<'_> {
 }
 
 /// How a request is answered.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone)]
 pub(super) struct Answer {
     pub(super) status: u16,
-    pub(super) body: String,
+    pub(super) body: Value,
     pub(super) retry_after: Option<Duration>,
     /// The delay before it is sent.
     pub(super) wait: Duration,
     pub(super) mode: ResponseMode,
-    /// How long the listener refuses connections from now on.
-    pub(super) refuse: Option<Duration>,
 }
 
 /// How much of a response is sent; for a list, the greatest mode counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum ResponseMode {
     Whole,
     /// Half of the body.
@@ -67,21 +66,20 @@ pub(super) fn respond(state: &State, body: &[u8]) -> Answer {
     // Read under the lock, so that arrivals are in order.
     let now = Instant::now();
     let arrival = counters.arrive(messages.len(), now);
-    let mut answer = match (fault_for_all(state, &arrival), messages.as_slice()) {
-        (Some(fault), _) => fault,
-        (None, [Err(invalid)]) if !is_list => invalid.clone(),
-        (None, [Ok(message)]) if !is_list => {
-            decide(state, &mut counters, message, arrival.number, now)
-        }
-        (None, messages) => decide_all(state, &mut counters, messages, &arrival, now),
+    let mut answer = match fault_for_all(state, &arrival) {
+        Some(fault) => fault,
+        None if is_list => decide_all(state, &mut counters, &messages, &arrival, now),
+        None => decide(state, &mut counters, &messages[0], arrival.number, now),
     };
     drop(counters);
+    if let Some(outage) = arrival.refuse {
+        state.refuse.send_replace(outage);
+    }
     answer.wait += state.config.latency;
     if !state.config.jitter.is_zero() {
         let part = unit_interval(mix(arrival.number ^ mix(!state.config.faults.seed)));
         answer.wait += state.config.jitter.mul_f64(part);
     }
-    answer.refuse = arrival.refuse;
     answer
 }
 
@@ -108,32 +106,34 @@ fn decide_all(
     state: &State,
     counters: &mut Counters,
     messages: &[Parsed<'_>],
-    arrival: &counters::Arrival,
+    arrival: &Arrival,
     now: Instant,
 ) -> Answer {
     if state.config.all_or_none
-        && let Some(bad) = messages.iter().find_map(rejection)
+        && let Some(rejection) = messages.iter().find_map(rejection)
     {
-        return bad;
+        return rejection;
     }
-    let mut all = answer(200, String::new());
+    let mut all = answer(200, Value::Null);
     let mut results = Vec::new();
     for (message, number) in messages.iter().zip(arrival.number..) {
-        let (one, reference) = match message {
-            Ok(message) => (
-                decide(state, counters, message, number, now),
-                message.reference.as_deref(),
-            ),
-            Err(invalid) => (invalid.clone(), None),
-        };
+        let one = decide(state, counters, message, number, now);
         all.wait = all.wait.max(one.wait);
         all.mode = all.mode.max(one.mode);
-        results.push(result(&one, reference));
+        let reference = message.as_ref().ok().and_then(|it| it.reference.as_deref());
+        let mut result = json!({ "status": one.status, "reference": reference });
+        if let Some(wait) = one.retry_after {
+            result["retry_after"] = wait.as_secs().into();
+        }
+        for (key, value) in one.body.as_object().into_iter().flatten() {
+            result[key] = value.clone();
+        }
+        results.push(result);
     }
     if state.config.faults.is_short(arrival.call) {
         results.truncate(results.len() / 2);
     }
-    all.body = serde_json::Value::Array(results).to_string();
+    all.body = results.into();
     all
 }
 
@@ -148,29 +148,12 @@ fn rejection(message: &Parsed<'_>) -> Option<Answer> {
     }
 }
 
-/// The item of the list's response for one message.
-fn result(answer: &Answer, reference: Option<&str>) -> serde_json::Value {
-    let mut result = serde_json::Map::new();
-    result.insert("status".to_owned(), answer.status.into());
-    result.insert("reference".to_owned(), reference.into());
-    if let Some(wait) = answer.retry_after {
-        result.insert("retry_after".to_owned(), wait.as_secs().into());
-    }
-    if let Ok(serde_json::Value::Object(body)) = serde_json::from_str(&answer.body) {
-        result.extend(body);
-    }
-    result.into()
-}
-
 fn parse_message(body: &[u8]) -> Parsed<'_> {
     let message = match serde_json::from_slice::<SendRequest<'_>>(body) {
         Ok(message) if !message.to.is_empty() && !message.text.is_empty() => message,
         _ => {
-            return Err(error(
-                400,
-                "bad_request",
-                "`to` and `text` are needed, in JSON",
-            ));
+            let detail = "`to` and `text` are needed, in JSON";
+            return Err(error(400, "bad_request", detail));
         }
     };
     let digits = message.digits();
@@ -180,14 +163,18 @@ fn parse_message(body: &[u8]) -> Parsed<'_> {
     Ok(message)
 }
 
-/// Decides on a valid message.
+/// Decides on one message.
 fn decide(
     state: &State,
     counters: &mut Counters,
-    message: &SendRequest<'_>,
+    message: &Parsed<'_>,
     number: u64,
     now: Instant,
 ) -> Answer {
+    let message = match message {
+        Ok(message) => message,
+        Err(invalid) => return invalid.clone(),
+    };
     let faults = &state.config.faults;
     let reference = message.reference.as_deref().filter(|it| !it.is_empty());
     let fault = match reserved(message.digits()) {
@@ -202,8 +189,8 @@ fn decide(
         Some(Fault::Throttle) => return throttled(faults.retry_after),
         _ => {}
     }
-    let acceptance = counters.accept(&message.to, &message.text, reference, now);
-    let mut answer = accepted(&acceptance, &message.text);
+    let registration = counters.accept(&message.to, &message.text, reference, now);
+    let mut answer = accepted(&registration, &message.text);
     match fault {
         Some(Fault::NoAnswer) => answer.mode = ResponseMode::None,
         Some(Fault::Broken) => answer.mode = ResponseMode::Cut,
@@ -214,17 +201,16 @@ fn decide(
 }
 
 /// Faults that apply to every request.
-fn fault_for_all(state: &State, arrival: &counters::Arrival) -> Option<Answer> {
+fn fault_for_all(state: &State, arrival: &Arrival) -> Option<Answer> {
     let account_from = state.config.faults.account_from;
     if account_from.is_some_and(|from| arrival.last >= from) {
-        return Some(suspended());
+        Some(suspended())
+    } else if arrival.outage {
+        Some(overloaded())
+    } else {
+        let second = Duration::from_secs(1);
+        arrival.over_limit.then(|| throttled(second))
     }
-    if arrival.outage {
-        return Some(overloaded());
-    }
-    arrival
-        .over_limit
-        .then(|| throttled(Duration::from_secs(1)))
 }
 
 enum ReservedNumber {
@@ -235,38 +221,37 @@ enum ReservedNumber {
 
 /// The behaviour of a number without `+`, by the table in [`super`].
 fn reserved(digits: &str) -> ReservedNumber {
+    use ReservedNumber::{Always, Once};
     let rest = digits.strip_prefix(RESERVED).filter(|rest| rest.len() == 4);
     match rest.and_then(|rest| rest.as_bytes().first()) {
-        Some(b'1') => ReservedNumber::Always(error(400, "invalid_recipient", "no such number")),
-        Some(b'2') => {
-            ReservedNumber::Always(error(400, "opted_out", "the recipient has opted out"))
-        }
-        Some(b'3') => ReservedNumber::Once(Fault::Unavailable),
-        Some(b'4') => ReservedNumber::Once(Fault::Throttle),
-        Some(b'5') => ReservedNumber::Once(Fault::NoAnswer),
-        Some(b'6') => ReservedNumber::Once(Fault::Slow),
-        Some(b'7') => ReservedNumber::Once(Fault::Broken),
-        Some(b'8') => ReservedNumber::Always(overloaded()),
-        Some(b'9') => ReservedNumber::Always(suspended()),
+        Some(b'1') => Always(error(400, "invalid_recipient", "no such number")),
+        Some(b'2') => Always(error(400, "opted_out", "the recipient has opted out")),
+        Some(b'3') => Once(Fault::Unavailable),
+        Some(b'4') => Once(Fault::Throttle),
+        Some(b'5') => Once(Fault::NoAnswer),
+        Some(b'6') => Once(Fault::Slow),
+        Some(b'7') => Once(Fault::Broken),
+        Some(b'8') => Always(overloaded()),
+        Some(b'9') => Always(suspended()),
         _ => ReservedNumber::None,
     }
 }
 
-fn answer(status: u16, body: String) -> Answer {
+pub(super) fn answer(status: u16, body: Value) -> Answer {
     Answer {
         status,
         body,
         retry_after: None,
         wait: Duration::ZERO,
         mode: ResponseMode::Whole,
-        refuse: None,
     }
 }
 
-/// `code` and `message` must not need escapes.
 pub(super) fn error(status: u16, code: &str, message: &str) -> Answer {
-    let body = format!(r#"{{"error":{{"code":"{code}","message":"{message}"}}}}"#);
-    answer(status, body)
+    answer(
+        status,
+        json!({ "error": { "code": code, "message": message } }),
+    )
 }
 
 fn overloaded() -> Answer {
@@ -284,14 +269,13 @@ fn throttled(retry_after: Duration) -> Answer {
     }
 }
 
-fn accepted(acceptance: &Registration, text: &str) -> Answer {
-    let (status, number) = match acceptance {
+fn accepted(registration: &Registration, text: &str) -> Answer {
+    let (status, number) = match registration {
         Registration::New(number) => (201, *number),
         Registration::Known(number) => (200, *number),
     };
-    let id = counters::id(number);
-    let segments = segments(text);
-    answer(status, format!(r#"{{"id":"{id}","segments":{segments}}}"#))
+    let body = json!({ "id": counters::id(number), "segments": segments(text) });
+    answer(status, body)
 }
 
 /// Counts segments as a simple gateway does: ASCII is GSM-7, everything else is UCS-2.

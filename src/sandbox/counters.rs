@@ -1,7 +1,7 @@
 //! The counts of the gateway: arrivals, acceptances, references. All of them are behind one lock, so that they are
 //! consistent.
 
-use std::collections::hash_map::Entry as Slot;
+use std::collections::hash_map::Entry as MapEntry;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
@@ -21,7 +21,7 @@ const SECOND: Duration = Duration::from_secs(1);
 /// The figures of `GET /stats`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Stats {
-    /// `SendRequests` that came, whatever became of them.
+    /// Messages that arrived, accepted or not.
     pub requests: u64,
     /// Messages that a real gateway would send.
     pub accepted: u64,
@@ -29,9 +29,9 @@ pub struct Stats {
     pub distinct_recipients: u64,
     /// Acceptances of a recipient and text that were already accepted with another reference or without one.
     pub repeated: u64,
-    /// The most requests in any window of 1000 ms, by arrival.
+    /// The most messages in any window of 1000 ms, by arrival.
     pub max_in_any_second: u64,
-    /// HTTP requests that the requests came in: fewer, where several came in a list.
+    /// HTTP requests: fewer than messages if some contained a list.
     pub calls: u64,
 }
 
@@ -84,21 +84,24 @@ pub(super) struct Counters {
 struct LastSecond(VecDeque<Instant>);
 
 impl LastSecond {
-    fn drop_before(&mut self, now: Instant) {
-        while self
-            .0
-            .front()
-            .is_some_and(|first| now.duration_since(*first) >= SECOND)
-        {
+    /// How many times are less than a second ago.
+    fn count(&mut self, now: Instant) -> usize {
+        let is_old = |at: &Instant| now.duration_since(*at) >= SECOND;
+        while self.0.front().is_some_and(is_old) {
             self.0.pop_front();
         }
+        self.0.len()
+    }
+
+    fn add(&mut self, count: usize, now: Instant) {
+        self.0.extend(std::iter::repeat_n(now, count));
     }
 }
 
 /// The state when a request arrives.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Arrival {
-    /// Of its first request, counted from 1, and of its last.
+    /// The number of its first message, counted from 1, and of its last.
     pub(super) number: u64,
     pub(super) last: u64,
     /// Which HTTP request it is, counted from 1.
@@ -109,7 +112,7 @@ pub(super) struct Arrival {
     pub(super) refuse: Option<Duration>,
 }
 
-/// What became of an request that is fit to be accepted.
+/// The number of an accepted message.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Registration {
     New(u64),
@@ -138,41 +141,32 @@ impl Counters {
         }
     }
 
-    /// Counts a request with so many requests. `now` must not go back from call to call.
+    /// Counts a request with `count` messages. `now` must not go back from call to call.
     pub(super) fn arrive(&mut self, count: usize, now: Instant) -> Arrival {
         let number = self.stats.requests + 1;
+        let last = self.stats.requests + count as u64;
         self.stats.calls += 1;
-        self.stats.requests += count as u64;
-        self.arrivals.drop_before(now);
-        self.arrivals.0.extend(std::iter::repeat_n(now, count));
-        let in_second = u64::try_from(self.arrivals.0.len()).unwrap_or(u64::MAX);
-        self.stats.max_in_any_second = self.stats.max_in_any_second.max(in_second);
-        let last = self.stats.requests;
-        let refuse = self.refuse.take_if(|away| last >= away.after);
-        if let Some(away) = self.outage.take_if(|away| last >= away.after) {
-            self.outage_until = Some(now + away.lasts);
+        self.stats.requests = last;
+        let in_second = self.arrivals.count(now) + count;
+        self.arrivals.add(count, now);
+        self.stats.max_in_any_second = self.stats.max_in_any_second.max(in_second as u64);
+        let limit = self.limit.map_or(usize::MAX, |limit| limit.get() as usize);
+        let over_limit = self.admitted.count(now) + count > limit;
+        if self.limit.is_some() && !over_limit {
+            self.admitted.add(count, now);
+        }
+        let refuse = self.refuse.take_if(|outage| last >= outage.after);
+        if let Some(outage) = self.outage.take_if(|outage| last >= outage.after) {
+            self.outage_until = Some(now + outage.lasts);
         }
         Arrival {
             number,
             last,
             call: self.stats.calls,
-            over_limit: self.is_over_limit(count, now),
+            over_limit,
             outage: self.outage_until.is_some_and(|until| now < until),
-            refuse: refuse.map(|away| away.lasts),
+            refuse: refuse.map(|outage| outage.lasts),
         }
-    }
-
-    fn is_over_limit(&mut self, count: usize, now: Instant) -> bool {
-        let Some(limit) = self.limit else {
-            return false;
-        };
-        self.admitted.drop_before(now);
-        let limit = usize::try_from(limit.get()).unwrap_or(usize::MAX);
-        let over = self.admitted.0.len() + count > limit;
-        if !over {
-            self.admitted.0.extend(std::iter::repeat_n(now, count));
-        }
-        over
     }
 
     /// Whether this is the first time that the message gets a fault.
@@ -196,12 +190,12 @@ impl Counters {
         let key = reference.map(|reference| self.hasher.hash_one(reference));
         if let Some(key) = key {
             match self.references.entry(key) {
-                Slot::Occupied(known) if self.honour_references => {
+                MapEntry::Occupied(known) if self.honour_references => {
                     return Registration::Known(*known.get());
                 }
-                Slot::Occupied(_) => {}
-                Slot::Vacant(slot) => {
-                    slot.insert(number);
+                MapEntry::Occupied(_) => {}
+                MapEntry::Vacant(entry) => {
+                    entry.insert(number);
                     self.stats.distinct_references += 1;
                 }
             }
@@ -211,10 +205,10 @@ impl Counters {
             self.stats.distinct_recipients += 1;
         }
         match self.texts.entry(self.hasher.hash_one((to, text))) {
-            Slot::Vacant(slot) => {
-                slot.insert(key);
+            MapEntry::Vacant(entry) => {
+                entry.insert(key);
             }
-            Slot::Occupied(first) => {
+            MapEntry::Occupied(first) => {
                 if key.is_none() || *first.get() != key {
                     self.stats.repeated += 1;
                 }
@@ -334,7 +328,7 @@ mod tests {
     #[test]
     fn outage_begins_after_its_message_and_ends() {
         let mut config = SandboxConfig::default();
-        config.faults.outage = "2 for 1s".parse().ok();
+        config.faults.outage = Outage::try_from("2 for 1s".to_owned()).ok();
         let (mut counters, start) = counters(&config);
         let out: Vec<bool> = [0, 10, 1_009, 1_010, 9_000]
             .into_iter()

@@ -1,12 +1,10 @@
 //! Faults of real gateways: at which rate they occur, and when the gateway is unavailable. The choice is seeded: the
 //! same messages get the same faults.
 
-use std::fmt;
 use std::num::NonZeroU64;
-use std::str::FromStr;
 use std::time::Duration;
 
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
 
 /// The faults of a gateway, as in the faults file; none by default.
 #[derive(Clone, Debug, Deserialize)]
@@ -74,18 +72,15 @@ impl Faults {
     /// Parses a TOML file; `name` is its name in errors.
     pub fn from_toml(name: &str, text: &str) -> Result<Self, FaultsError> {
         toml::from_str(text).map_err(|error: toml::de::Error| {
-            let reason = error.message().replace('\n', ", ");
-            let Some(span) = error.span() else {
-                let place = name.to_owned();
-                return FaultsError::File { place, reason };
-            };
-            let before = text.get(..span.start).unwrap_or(text);
-            let number = 1 + before.matches('\n').count();
+            let start = error.span().map_or(0, |span| span.start);
+            let number = 1 + text[..start].matches('\n').count();
             let line = text.lines().nth(number - 1).unwrap_or_default();
-            let reason = match line.split_once('=').map(|(key, _)| key.trim()) {
-                Some(key) if !reason.contains(key) => format!("`{key}`: {reason}"),
-                _ => reason,
-            };
+            let mut reason = error.message().replace('\n', ", ");
+            if let Some((key, _)) = line.split_once('=')
+                && !reason.contains(key.trim())
+            {
+                reason = format!("`{}`: {reason}", key.trim());
+            }
             let place = format!("{name}:{number}");
             FaultsError::File { place, reason }
         })
@@ -123,7 +118,8 @@ pub(super) enum Fault {
 }
 
 /// Which messages get a fault.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
+#[serde(try_from = "String")]
 pub enum FaultRate {
     #[default]
     None,
@@ -157,12 +153,12 @@ pub(super) fn unit_interval(bits: u64) -> f64 {
     f64::from(top) / (f64::from(u32::MAX) + 1.0)
 }
 
-impl FromStr for FaultRate {
-    type Err = FaultsError;
+impl TryFrom<String> for FaultRate {
+    type Error = FaultsError;
 
     /// `5%`, `0.5 %`, `every 20`.
-    fn from_str(text: &str) -> Result<Self, FaultsError> {
-        let fault = || FaultsError::FaultRate(text.to_owned());
+    fn try_from(text: String) -> Result<Self, FaultsError> {
+        let fault = || FaultsError::FaultRate(text.clone());
         let trimmed = text.trim();
         if let Some(count) = trimmed.strip_prefix("every ") {
             return count.trim().parse().map(Self::Every).map_err(|_| fault());
@@ -176,57 +172,27 @@ impl FromStr for FaultRate {
     }
 }
 
-impl fmt::Display for FaultRate {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::None => f.write_str("0%"),
-            Self::Every(count) => write!(f, "every {count}"),
-            Self::Part(part) => write!(f, "{}%", part * 100.0),
-        }
-    }
-}
-
 /// A time in which the gateway is unavailable.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
 pub struct Outage {
     /// The number of messages after which it begins.
     pub after: u64,
     pub lasts: Duration,
 }
 
-impl FromStr for Outage {
-    type Err = FaultsError;
+impl TryFrom<String> for Outage {
+    type Error = FaultsError;
 
     /// `1000 for 5s`.
-    fn from_str(text: &str) -> Result<Self, FaultsError> {
-        let fault = || FaultsError::Outage(text.to_owned());
+    fn try_from(text: String) -> Result<Self, FaultsError> {
+        let fault = || FaultsError::Outage(text.clone());
         let (after, lasts) = text.split_once("for").ok_or_else(fault)?;
         let lasts: jiff::SignedDuration = lasts.trim().parse().map_err(|_| fault())?;
         Ok(Self {
             after: after.trim().parse().map_err(|_| fault())?,
             lasts: lasts.try_into().map_err(|_| fault())?,
         })
-    }
-}
-
-fn parsed<'de, T, D>(deserializer: D) -> Result<T, D::Error>
-where
-    T: FromStr<Err = FaultsError>,
-    D: Deserializer<'de>,
-{
-    let text = String::deserialize(deserializer)?;
-    text.parse().map_err(serde::de::Error::custom)
-}
-
-impl<'de> Deserialize<'de> for FaultRate {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        parsed(deserializer)
-    }
-}
-
-impl<'de> Deserialize<'de> for Outage {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        parsed(deserializer)
     }
 }
 
@@ -242,13 +208,16 @@ mod tests {
         )
         .expect("faults");
         assert_eq!(faults.unavailable, FaultRate::Part(0.05));
-        assert_eq!(faults.throttle.to_string(), "every 20");
+        assert_eq!(
+            faults.throttle,
+            FaultRate::Every(NonZeroU64::new(20).expect("not 0"))
+        );
         assert_eq!(faults.slow_for, Duration::from_secs(2));
-        let away = Outage {
+        let refuse = Outage {
             after: 1_000,
             lasts: Duration::from_millis(500),
         };
-        assert_eq!(faults.refuse, Some(away));
+        assert_eq!(faults.refuse, Some(refuse));
         assert_eq!(faults.account_from, Some(9));
     }
 
@@ -299,7 +268,7 @@ mod tests {
     #[test]
     fn fault_rate_applies_to_every_nth_message() {
         let faults = Faults {
-            slow: "every 20".parse().expect("a share"),
+            slow: FaultRate::Every(NonZeroU64::new(20).expect("not 0")),
             ..Faults::default()
         };
         let hit: Vec<u64> = (1..=60)

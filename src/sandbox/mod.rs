@@ -95,6 +95,8 @@ pub struct Sandbox {
 struct State {
     config: SandboxConfig,
     counters: Mutex<Counters>,
+    /// When sent: closes the listener for this long, and each connection after its current request.
+    refuse: watch::Sender<Duration>,
 }
 
 impl State {
@@ -118,15 +120,12 @@ impl Sandbox {
         let address = listener.local_addr().map_err(fault)?;
         let state = Arc::new(State {
             counters: Mutex::new(Counters::new(&config)),
+            refuse: watch::Sender::new(Duration::ZERO),
             config,
         });
         let (stop, stopped) = watch::channel(false);
-        let server = tokio::spawn(server::serve(
-            listener,
-            address,
-            Arc::clone(&state),
-            stopped,
-        ));
+        let serve = server::serve(listener, address, Arc::clone(&state), stopped);
+        let server = tokio::spawn(serve);
         Ok(Self {
             address,
             state,

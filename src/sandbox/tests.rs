@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use http::{Request, Response};
 
-use super::{FaultRate, Faults, Sandbox, SandboxConfig, SandboxError, Stats};
+use super::{FaultRate, Faults, Outage, Sandbox, SandboxConfig, SandboxError, Stats};
 use crate::phone::Phone;
 use crate::provider::client::Client as HttpClient;
 use crate::provider::{Message, Provider, RequestContext};
@@ -23,9 +23,9 @@ struct Client {
 impl Client {
     fn of(sandbox: &Sandbox) -> Self {
         let url = sandbox.url();
-        let stanza = format!("kind = 'sandbox'\nurl = '{url}'\ntimeout = '300ms'");
-        let stanza = stanza.parse().expect("toml");
-        let provider = Provider::from_stanza("sandbox", &stanza, &|_| None).expect("a provider");
+        let section = format!("kind = 'sandbox'\nurl = '{url}'\ntimeout = '300ms'");
+        let section = section.parse().expect("toml");
+        let provider = Provider::from_stanza("sandbox", &section, &|_| None).expect("a provider");
         let gateway = HttpClient::new(&provider, 4).expect("a gateway");
         Self { provider, gateway }
     }
@@ -38,14 +38,17 @@ impl Client {
             from: None,
             params: serde_json::Map::new(),
         }];
-        let stamp = RequestContext {
+        let context = RequestContext {
             now: Timestamp::from_millis(0),
             nonce: 0,
         };
-        let request = self.provider.request(&message, &stamp).expect("a request");
+        let request = self
+            .provider
+            .request(&message, &context)
+            .expect("a request");
         match self.gateway.send(request).await {
             Ok(answer) => {
-                let mut outcomes = self.provider.answer(&message, &answer, &stamp);
+                let mut outcomes = self.provider.answer(&message, &answer, &context);
                 outcomes.pop().expect("one outcome")
             }
             Err(outcome) => outcome,
@@ -56,7 +59,7 @@ impl Client {
         let mut request = Request::new(Bytes::new());
         let uri = format!("{}{path}", sandbox.url());
         *request.uri_mut() = uri.parse().expect("a url");
-        self.gateway.send(request).await.expect("an answer")
+        self.gateway.send(request).await.expect("a response")
     }
 }
 
@@ -75,11 +78,11 @@ fn word(outcome: &Outcome) -> String {
         Outcome::Accepted(acceptance) => format!("accepted {}", acceptance.segments.unwrap_or(0)),
         Outcome::Rejected(failure) => failure.class.to_string(),
         Outcome::Throttled { retry_after, .. } => format!("throttled {retry_after:?}"),
-        Outcome::Deferred { .. } => "capped".to_owned(),
-        Outcome::BatchRejected(_) => "apart".to_owned(),
+        Outcome::Deferred { .. } => "deferred".to_owned(),
+        Outcome::BatchRejected(_) => "batch rejected".to_owned(),
         Outcome::Unavailable { .. } => "unavailable".to_owned(),
         Outcome::Unknown(_) => Class::Unknown.to_string(),
-        Outcome::AccountError { listed, .. } => format!("refused {listed}"),
+        Outcome::AccountError { listed, .. } => format!("account error {listed}"),
     }
 }
 
@@ -96,7 +99,7 @@ async fn reserved_numbers_trigger_their_faults() {
         ("6", "unknown", "accepted 1"),
         ("7", "unknown", "accepted 1"),
         ("8", "unavailable", "unavailable"),
-        ("9", "refused true", "refused true"),
+        ("9", "account error true", "account error true"),
     ] {
         let to = format!("+1500555{digits}000");
         let outcomes = [
@@ -200,7 +203,7 @@ async fn invalid_messages_are_rejected_and_counted() {
         *request.method_mut() = http::Method::POST;
         let uri = format!("{}/messages", sandbox.url());
         *request.uri_mut() = uri.parse().expect("a url");
-        let answer = client.gateway.send(request).await.expect("an answer");
+        let answer = client.gateway.send(request).await.expect("a response");
         assert_eq!(answer.status(), 400, "{body}");
     }
     let stats = sandbox.stats();
@@ -258,12 +261,12 @@ async fn faults_by_rate_apply_to_messages() {
                 account_from: Some(1),
                 ..none()
             },
-            "refused true",
+            "account error true",
             0,
         ),
         (
             Faults {
-                outage: "1 for 1min".parse().ok(),
+                outage: Outage::try_from("1 for 1min".to_owned()).ok(),
                 ..none()
             },
             "unavailable",
@@ -281,7 +284,7 @@ async fn faults_by_rate_apply_to_messages() {
 #[tokio::test]
 async fn gateway_reopens_its_port_after_refusing() {
     let (sandbox, client) = start(Faults {
-        refuse: "1 for 200ms".parse().ok(),
+        refuse: Outage::try_from("1 for 200ms".to_owned()).ok(),
         ..Faults::default()
     });
     let started_at = Instant::now();
@@ -293,7 +296,7 @@ async fn gateway_reopens_its_port_after_refusing() {
     loop {
         match word(&client.send("+8613800001234", "b").await).as_str() {
             "accepted 1" if refused > 0 => break,
-            // It answers until it has hung up, and a request may meet the hanging up.
+            // It responds until it closes the connection, which may cut off a request.
             "accepted 1" | "unknown" => {}
             "unavailable" => refused += 1,
             other => panic!("{other}"),

@@ -158,9 +158,10 @@ pub struct Event {
 }
 
 /// How a run ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Ended {
     /// Nothing is left to do.
+    #[default]
     Done,
     /// The limit of the run was reached.
     Limit,
@@ -173,7 +174,7 @@ pub enum Ended {
 }
 
 /// What a run did.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
     pub ended: Ended,
     pub elapsed: Duration,

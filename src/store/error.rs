@@ -10,7 +10,7 @@ use super::Access;
 pub enum Fault {
     /// The url is not one that smsq can use.
     Url,
-    /// There is no such database yet.
+    /// The database does not exist yet.
     Missing,
     /// It exists, but has no tables of smsq yet.
     NoTables,
@@ -155,7 +155,11 @@ impl StoreError {
 
 impl fmt::Display for StoreError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "`{}`: {}", self.place, self.reason)
+        let what = match self.fault {
+            Fault::Missing | Fault::NoFolder => "cannot open database ",
+            _ => "",
+        };
+        write!(f, "{what}`{}`: {}", self.place, self.reason)
     }
 }
 

@@ -1,5 +1,5 @@
-//! Several messages in one request, end to end: each has its own fate, a kill loses and repeats none of them,
-//! and one that spoils its company goes alone.
+//! Batches end to end: each message has its own outcome, a killed worker loses and repeats none, and messages of a
+//! rejected batch are sent alone.
 
 use std::num::NonZeroU64;
 
@@ -14,14 +14,14 @@ use crate::support::shell::sqlite;
 
 const SEND: [&str; 4] = ["send", "--concurrency", "4", "--quiet"];
 const PER_CALL: &str = "batch = { per_call = 25 }";
-/// The provider promises nothing of references, so whoever sends one twice is found out.
+/// The provider does not promise to honour references, so a message that is sent twice is detected.
 const FORGETFUL: &str = "batch = { per_call = 25 }\nhonours_reference = false\ntimeout = \"500ms\"";
 
 fn every(count: u64) -> FaultRate {
     NonZeroU64::new(count).map_or(FaultRate::None, FaultRate::Every)
 }
 
-fn unhurried(honour_references: bool) -> SandboxConfig {
+fn with_jitter(honour_references: bool) -> SandboxConfig {
     SandboxConfig {
         latency: std::time::Duration::from_millis(10),
         jitter: std::time::Duration::from_millis(20),
@@ -31,7 +31,7 @@ fn unhurried(honour_references: bool) -> SandboxConfig {
 }
 
 /// Starts the sender and kills it once the gateway has seen a random number of further messages.
-fn kill_one(scratch: &Scratch, gateway: &Practice, random: &mut StdRng) {
+fn send_and_kill(scratch: &Scratch, gateway: &Practice, random: &mut StdRng) {
     let until = gateway.requests() + random.random_range(5..120);
     let mut sending = scratch.start(SEND);
     let alive = sending.until("requests", || gateway.requests() >= until);
@@ -40,59 +40,59 @@ fn kill_one(scratch: &Scratch, gateway: &Practice, random: &mut StdRng) {
 }
 
 #[test]
-fn a_killed_sender_loses_and_repeats_no_message_of_a_call_where_references_are_honoured() {
+fn killed_sender_repeats_nothing_with_honoured_references() {
     with_every_database(|db| {
         let mut random = StdRng::seed_from_u64(1);
-        let gateway = Practice::start(unhurried(true));
+        let gateway = Practice::start(with_jitter(true));
         let scratch = Scratch::at(&db.url);
-        gateway.honouring(&scratch, PER_CALL);
+        gateway.configure_with_references(&scratch, PER_CALL);
         scratch.import(&list(1_500));
         for _ in 0..5 {
-            kill_one(&scratch, &gateway, &mut random);
-            scratch.sound_standing(Some("c"));
+            send_and_kill(&scratch, &gateway, &mut random);
+            scratch.checked_status(Some("c"));
         }
         let ran = scratch.run(SEND);
         assert_eq!(ran.code(), Some(0), "{ran}");
-        assert_eq!(scratch.sound_standing(Some("c"))["sent"], 1_500);
+        assert_eq!(scratch.checked_status(Some("c"))["sent"], 1_500);
         gateway.assert_each_once(1_500);
-        // What was in a killed sender's calls, at most 500 messages, goes alone.
+        // The messages in the requests of a killed worker, at most 500, are sent alone.
         let stats = gateway.stats();
         assert!(stats.calls * 2 < stats.requests, "{stats:?}");
     });
 }
 
 #[test]
-fn what_was_in_the_calls_of_a_killed_sender_is_held_and_nobody_gets_it_twice() {
+fn killed_sender_leaves_its_batches_unknown() {
     with_every_database(|db| {
         let mut random = StdRng::seed_from_u64(2);
-        let gateway = Practice::start(unhurried(false));
+        let gateway = Practice::start(with_jitter(false));
         let scratch = Scratch::at(&db.url);
-        gateway.honouring(&scratch, FORGETFUL);
+        gateway.configure_with_references(&scratch, FORGETFUL);
         scratch.import(&list(1_500));
         for _ in 0..5 {
-            kill_one(&scratch, &gateway, &mut random);
-            scratch.sound_standing(Some("c"));
+            send_and_kill(&scratch, &gateway, &mut random);
+            scratch.checked_status(Some("c"));
             let stats = gateway.stats();
             assert_eq!(stats.accepted, stats.distinct_recipients, "{stats:?}");
         }
         let ran = scratch.run(SEND);
         assert_eq!(ran.code(), Some(1), "{ran}");
-        let standing = scratch.sound_standing(Some("c"));
-        let count = |key: &str| standing[key].as_u64().expect("a count");
-        assert_eq!(count("sent") + count("unknown"), 1_500, "{standing}");
-        // At most what 4 slots held at each kill.
-        assert!((1..=5 * 4 * 25).contains(&count("unknown")), "{standing}");
+        let summary = scratch.checked_status(Some("c"));
+        let count = |key: &str| summary[key].as_u64().expect("a count");
+        assert_eq!(count("sent") + count("unknown"), 1_500, "{summary}");
+        // At most the messages of 4 requests per kill.
+        assert!((1..=5 * 4 * 25).contains(&count("unknown")), "{summary}");
         let stats = gateway.stats();
         assert_eq!(stats.accepted, stats.distinct_recipients, "{stats:?}");
-        assert!(stats.accepted >= count("sent"), "{standing} {stats:?}");
+        assert!(stats.accepted >= count("sent"), "{summary} {stats:?}");
     });
 }
 
 #[test]
-fn each_message_of_a_call_has_its_own_fate() {
+fn each_message_of_a_batch_has_its_own_outcome() {
     let gateway = Practice::start(SandboxConfig::default());
     let scratch = Scratch::new();
-    gateway.honouring(&scratch, PER_CALL);
+    gateway.configure_with_references(&scratch, PER_CALL);
     let mut rows = list(100);
     for (fault, count) in [(1, 2), (2, 1), (3, 3), (4, 1), (8, 1)] {
         rows += &reserved_list(fault, count).replace("phone\n", "");
@@ -100,9 +100,9 @@ fn each_message_of_a_call_has_its_own_fate() {
     scratch.import(&rows);
     let ran = scratch.run_with(SEND, &[("SMSQ__RETRY__MAX_ATTEMPTS", "3")]);
     assert_eq!(ran.code(), Some(1), "{ran}");
-    let standing = scratch.sound_standing(Some("c"));
-    assert_eq!(standing["sent"], 104, "{standing}");
-    assert_eq!(standing["failed"], 4, "{standing}");
+    let summary = scratch.checked_status(Some("c"));
+    assert_eq!(summary["sent"], 104, "{summary}");
+    assert_eq!(summary["failed"], 4, "{summary}");
     gateway.assert_each_once(104);
     let mut classes: Vec<String> = scratch
         .failures("c")
@@ -114,16 +114,16 @@ fn each_message_of_a_call_has_its_own_fate() {
         classes,
         ["opted_out", "recipient", "recipient", "unavailable"]
     );
-    // Nobody who was good was tried twice for their company's sake.
+    // Valid messages were not attempted twice because of others in their batch.
     let once = "SELECT count(*) FROM sms_sent WHERE attempts = 1";
     assert_eq!(sqlite(&scratch, once), "101");
 }
 
 #[test]
-fn a_stanza_of_a_few_lines_puts_several_messages_into_a_request() {
+fn generic_provider_sends_batches() {
     let gateway = Practice::start(SandboxConfig::default());
     let scratch = Scratch::new();
-    let stanza = r#"
+    let section = r#"
         default_provider = "cellar"
         [providers.cellar]
         kind = "generic"
@@ -140,14 +140,14 @@ fn a_stanza_of_a_few_lines_puts_several_messages_into_a_request() {
         [providers.cellar.codes]
         invalid_recipient = { class = "recipient" }
     "#;
-    scratch.write("smsq.toml", &stanza.replace("URL", &gateway.url()));
+    scratch.write("smsq.toml", &section.replace("URL", &gateway.url()));
     let wrong = reserved_list(1, 2).replace("phone\n", "");
     scratch.import(&(list(200) + &wrong));
     let ran = scratch.run(SEND);
     assert_eq!(ran.code(), Some(1), "{ran}");
-    let standing = scratch.sound_standing(Some("c"));
+    let summary = scratch.checked_status(Some("c"));
     assert_eq!(
-        (&standing["sent"], &standing["failed"]),
+        (&summary["sent"], &summary["failed"]),
         (&200.into(), &2.into())
     );
     gateway.assert_each_once(200);
@@ -156,21 +156,21 @@ fn a_stanza_of_a_few_lines_puts_several_messages_into_a_request() {
 }
 
 #[test]
-fn a_list_that_is_turned_down_for_one_message_fails_that_one_only() {
+fn rejected_batch_is_sent_again_one_by_one() {
     let gateway = Practice::start(SandboxConfig {
         all_or_none: true,
         ..SandboxConfig::default()
     });
     let scratch = Scratch::new();
-    gateway.honouring(&scratch, PER_CALL);
+    gateway.configure_with_references(&scratch, PER_CALL);
     let good = list(150);
     let bad = reserved_list(1, 1).replace("phone\n", "");
     scratch.import(&format!("{good}{bad}"));
-    // Even a single attempt is not used up by another's fault.
+    // With a single attempt allowed, the rejection of another message uses none.
     let ran = scratch.run_with(SEND, &[("SMSQ__RETRY__MAX_ATTEMPTS", "1")]);
     assert_eq!(ran.code(), Some(1), "{ran}");
-    let standing = scratch.sound_standing(Some("c"));
-    assert_eq!(standing["sent"], 150, "{standing}");
+    let summary = scratch.checked_status(Some("c"));
+    assert_eq!(summary["sent"], 150, "{summary}");
     gateway.assert_each_once(150);
     let failures = scratch.failures("c");
     let [failure] = failures.as_slice() else {
@@ -185,7 +185,7 @@ fn a_list_that_is_turned_down_for_one_message_fails_that_one_only() {
 }
 
 #[test]
-fn what_an_answer_does_not_tell_is_unknown_for_just_the_messages_it_does_not_name() {
+fn messages_missing_from_a_batch_response_are_unknown() {
     let gateway = Practice::start(SandboxConfig {
         honour_references: false,
         faults: Faults {
@@ -197,17 +197,17 @@ fn what_an_answer_does_not_tell_is_unknown_for_just_the_messages_it_does_not_nam
         ..SandboxConfig::default()
     });
     let scratch = Scratch::new();
-    gateway.honouring(&scratch, FORGETFUL);
+    gateway.configure_with_references(&scratch, FORGETFUL);
     scratch.import(&list(400));
     let ran = scratch.run(SEND);
     assert_eq!(ran.code(), Some(1), "{ran}");
-    // All of them were accepted once, and none was asked for again.
+    // All were accepted once, and none was sent again.
     gateway.assert_each_once(400);
     assert_eq!(gateway.requests(), 400);
-    let standing = scratch.sound_standing(Some("c"));
-    let count = |key: &str| standing[key].as_u64().expect("a count");
-    assert_eq!(count("sent") + count("unknown"), 400, "{standing}");
-    assert!(count("sent") > 0 && count("unknown") > 0, "{standing}");
+    let summary = scratch.checked_status(Some("c"));
+    let count = |key: &str| summary[key].as_u64().expect("a count");
+    assert_eq!(count("sent") + count("unknown"), 400, "{summary}");
+    assert!(count("sent") > 0 && count("unknown") > 0, "{summary}");
     let why = scratch.failures("c");
     let has = |words: &str| {
         why.iter().any(|failure| {
@@ -218,40 +218,40 @@ fn what_an_answer_does_not_tell_is_unknown_for_just_the_messages_it_does_not_nam
     };
     assert!(has("without a result for this message"), "{why:?}");
     assert!(has("no answer"), "{why:?}");
-    // Another run leaves them alone.
+    // Another run does not send them.
     let ran = scratch.run(SEND);
     assert_eq!(ran.code(), Some(1), "{ran}");
     assert_eq!(gateway.requests(), 400);
 }
 
 #[test]
-fn one_unlisted_code_again_and_again_stops_the_campaign_until_it_is_listed() {
+fn repeated_unlisted_code_stops_the_campaign() {
     let gateway = Practice::start(SandboxConfig::default());
     let scratch = Scratch::new();
-    gateway.forgetful(&scratch, "");
+    gateway.configure_without_references(&scratch, "");
     let wrong = reserved_list(2, 60);
     let right = list(30).replace("phone\n", "");
     scratch.import(&format!("{wrong}{right}"));
     let line = ["send", "--concurrency", "4"];
     let ran = scratch.run(line);
     assert_eq!(ran.code(), Some(3), "{ran}");
-    let said = ran.stderr();
+    let output = ran.stderr();
     assert!(
-        said.contains("code `opted_out`, which is not listed"),
-        "{said}"
+        output.contains("code `opted_out`, which is not listed"),
+        "{output}"
     );
-    assert!(said.contains("[providers.cellar.codes]"), "{said}");
-    let standing = scratch.sound_standing(Some("c"));
-    assert_eq!(standing["state"], "stopped", "{standing}");
-    let failed = standing["failed"].as_u64().expect("a count");
-    assert!((20..24).contains(&failed), "{standing}");
+    assert!(output.contains("[providers.cellar.codes]"), "{output}");
+    let summary = scratch.checked_status(Some("c"));
+    assert_eq!(summary["state"], "stopped", "{summary}");
+    let failed = summary["failed"].as_u64().expect("a count");
+    assert!((20..24).contains(&failed), "{summary}");
 
     let toml = scratch.read("smsq.toml");
     let listed = format!("{toml}opted_out = {{ class = \"opted_out\" }}\n");
     scratch.write("smsq.toml", &listed);
     let ran = scratch.run(line);
     assert_eq!(ran.code(), Some(1), "{ran}");
-    let standing = scratch.sound_standing(Some("c"));
-    assert_eq!(standing["failed"], 60, "{standing}");
-    assert_eq!(standing["sent"], 30, "{standing}");
+    let summary = scratch.checked_status(Some("c"));
+    assert_eq!(summary["failed"], 60, "{summary}");
+    assert_eq!(summary["sent"], 30, "{summary}");
 }

@@ -271,7 +271,7 @@ fn commands_never_create_a_database_to_read() {
     snapshot!(scratch.run(["status"]), @r"
     exit 2
     ----- stderr
-    error: `smsq.db`: there is no such database
+    error: cannot open database `smsq.db`: it does not exist
     hint: `smsq import` creates it; is `--database` right, and the folder you are in?
     ");
 }
@@ -289,7 +289,7 @@ fn invalid_database_url_or_folder_is_explained() {
     snapshot!(scratch.run(line), @r"
     exit 2
     ----- stderr
-    error: `no/smsq.db`: its folder `no` does not exist
+    error: cannot open database `no/smsq.db`: its folder `no` does not exist
     hint: make the folder first; or is `--database` wrong?
     ");
 }
@@ -362,7 +362,7 @@ fn errors_are_json_objects_with_format_json() {
         ),
         (
             "status --format json",
-            "`smsq.db`: there is no such database",
+            "cannot open database `smsq.db`: it does not exist",
             "`smsq import` creates it",
         ),
         (

@@ -33,7 +33,7 @@ fn campaign_survives_the_death_of_the_cluster_writer() {
     });
     let scratch = Scratch::at(&format!("{servers}/queue"));
     // Slow enough to be in the middle when the writer dies.
-    gateway.honouring(&scratch, "rate = \"200/s\"");
+    gateway.configure_with_references(&scratch, "rate = \"200/s\"");
     scratch.import(&list(MESSAGES));
 
     let send = ["send", "--concurrency", "8"];
@@ -41,7 +41,7 @@ fn campaign_survives_the_death_of_the_cluster_writer() {
     let [first, second] = &mut workers;
     let alive = first.until("a fifth is sent", || gateway.accepted() >= MESSAGES / 5);
     assert!(alive, "it ended before");
-    second.until_said("it has begun", |_| true);
+    second.until_printed("it has begun", |_| true);
     let writer = Pid::from_raw(writer).expect("a pid");
     kill_process(writer, Signal::KILL).expect("the writer is killed");
     assert!(gateway.accepted() < MESSAGES, "it died too late");
@@ -49,8 +49,8 @@ fn campaign_survives_the_death_of_the_cluster_writer() {
     for ran in workers.map(Running::ended) {
         assert_eq!(ran.code(), Some(0), "{ran}");
     }
-    let standing = scratch.sound_standing(Some("c"));
-    assert_eq!(standing["sent"], MESSAGES, "{standing}");
+    let status = scratch.checked_status(Some("c"));
+    assert_eq!(status["sent"], MESSAGES, "{status}");
     gateway.assert_each_once(MESSAGES);
     // What another node tells is the same.
     let mut survivor = Client::open(Kind::Mysql, &format!("{last}/queue"));

@@ -260,19 +260,19 @@ fn flags_override_environment_and_file() {
     snapshot!(scratch.run(["status"]), @r"
     exit 2
     ----- stderr
-    error: `file.db`: there is no such database
+    error: cannot open database `file.db`: it does not exist
     hint: `smsq import` creates it; is `--database` right, and the folder you are in?
     ");
     snapshot!(scratch.run_with(["status"], &variable), @r"
     exit 2
     ----- stderr
-    error: `variable.db`: there is no such database
+    error: cannot open database `variable.db`: it does not exist
     hint: `smsq import` creates it; is `--database` right, and the folder you are in?
     ");
     snapshot!(scratch.run_with(["status", "--database", "sqlite://flag.db"], &variable), @r"
     exit 2
     ----- stderr
-    error: `flag.db`: there is no such database
+    error: cannot open database `flag.db`: it does not exist
     hint: `smsq import` creates it; is `--database` right, and the folder you are in?
     ");
 }
@@ -320,10 +320,10 @@ fn missing_sender_and_text_are_reported_before_sending() {
     );
     let checked = scratch.run(["check"]);
     assert_eq!(checked.code(), Some(2), "{checked}");
-    let said = checked.stdout();
+    let output = checked.stdout();
     assert!(
-        said.contains("missing sender: campaign `default` and provider `g` have none"),
-        "{said}"
+        output.contains("missing sender: campaign `default` and provider `g` have none"),
+        "{output}"
     );
     snapshot!(scratch.run(["send", "--no-wait"]), @r"
     exit 2

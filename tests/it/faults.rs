@@ -1,11 +1,11 @@
-//! Gateways, accounts and messages that misbehave: what is certainly not sent is tried again, what is
-//! perhaps sent is not, an outage costs no attempt, and one bad message hurts no other.
+//! Faults of gateways, accounts and messages: messages that were certainly not accepted are sent again, those perhaps
+//! accepted are not, an outage counts no attempts, and one bad message affects no other.
 
 use std::num::NonZeroU64;
 use std::time::Duration;
 
 use rustix::process::Signal;
-use smsq::sandbox::{FaultRate, Faults, SandboxConfig};
+use smsq::sandbox::{FaultRate, Faults, Outage, SandboxConfig};
 
 use crate::support::practice::{Practice, list, reserved_list};
 use crate::support::running::eventually;
@@ -33,20 +33,20 @@ fn most_attempts(scratch: &Scratch) -> String {
 
 fn assert_done(scratch: &Scratch, ran: &Ran, rows: u64) {
     assert_eq!(ran.code(), Some(0), "{ran}");
-    let standing = scratch.sound_standing(Some("c"));
-    assert_eq!(standing["state"], "done", "{standing}");
-    assert_eq!(standing["sent"], rows, "{standing}");
+    let status = scratch.checked_status(Some("c"));
+    assert_eq!(status["state"], "done", "{status}");
+    assert_eq!(status["sent"], rows, "{status}");
 }
 
 #[test]
-fn what_was_certainly_not_sent_is_sent_in_the_end() {
+fn messages_not_accepted_are_sent_in_the_end() {
     let gateway = Practice::start(faulty(Faults {
         unavailable: FaultRate::Part(0.25),
         throttle: every(60),
         ..Faults::default()
     }));
     let scratch = Scratch::new();
-    gateway.forgetful(&scratch, "");
+    gateway.configure_without_references(&scratch, "");
     scratch.import(&list(80));
     let ran = scratch.run(SEND);
     assert_done(&scratch, &ran, 80);
@@ -55,7 +55,7 @@ fn what_was_certainly_not_sent_is_sent_in_the_end() {
 }
 
 #[test]
-fn what_was_perhaps_sent_is_held_and_listed() {
+fn messages_perhaps_accepted_are_held_and_listed() {
     let gateway = Practice::start(faulty(Faults {
         no_answer: every(7),
         slow: every(11),
@@ -64,18 +64,18 @@ fn what_was_perhaps_sent_is_held_and_listed() {
         ..Faults::default()
     }));
     let scratch = Scratch::new();
-    gateway.forgetful(&scratch, "timeout = \"500ms\"");
+    gateway.configure_without_references(&scratch, "timeout = \"500ms\"");
     scratch.import(&list(80));
     let ran = scratch.run(SEND);
     assert_eq!(ran.code(), Some(1), "{ran}");
-    // Every message was accepted once, and of each fault one had no answer that can be read.
+    // Every message was accepted once; those with a fault got no readable response.
     gateway.assert_each_once(80);
     let missed = (1..=80)
         .filter(|n| n % 7 == 0 || n % 11 == 0 || n % 13 == 0)
         .count();
-    let standing = scratch.sound_standing(Some("c"));
-    assert_eq!(standing["unknown"], missed, "{standing}");
-    assert_eq!(standing["sent"], 80 - missed, "{standing}");
+    let status = scratch.checked_status(Some("c"));
+    assert_eq!(status["unknown"], missed, "{status}");
+    assert_eq!(status["sent"], 80 - missed, "{status}");
     let failures = scratch.failures("c");
     assert_eq!(failures.len(), missed);
     for failure in failures {
@@ -83,14 +83,14 @@ fn what_was_perhaps_sent_is_held_and_listed() {
         assert_eq!(failure["attempts"], 1, "{failure}");
         assert_ne!(failure["reason"], "", "{failure}");
     }
-    // Another run leaves them alone.
+    // Another run does not send them.
     let ran = scratch.run(SEND);
     assert_eq!(ran.code(), Some(1), "{ran}");
     assert_eq!(gateway.requests(), 80);
 }
 
 #[test]
-fn what_was_perhaps_sent_is_settled_by_sending_it_again_where_references_are_honoured() {
+fn unknown_messages_are_resent_with_honoured_references() {
     let gateway = Practice::start(faulty(Faults {
         no_answer: every(7),
         slow: every(11),
@@ -99,7 +99,7 @@ fn what_was_perhaps_sent_is_settled_by_sending_it_again_where_references_are_hon
         ..Faults::default()
     }));
     let scratch = Scratch::new();
-    gateway.honouring(&scratch, "timeout = \"500ms\"");
+    gateway.configure_with_references(&scratch, "timeout = \"500ms\"");
     scratch.import(&list(80));
     let ran = scratch.run(SEND);
     assert_done(&scratch, &ran, 80);
@@ -108,13 +108,13 @@ fn what_was_perhaps_sent_is_settled_by_sending_it_again_where_references_are_hon
 }
 
 #[test]
-fn answers_that_are_slow_but_in_time_are_answers() {
+fn slow_responses_within_the_timeout_count() {
     let gateway = Practice::start(SandboxConfig {
         latency: Duration::from_millis(300),
         ..SandboxConfig::default()
     });
     let scratch = Scratch::new();
-    gateway.forgetful(&scratch, "timeout = \"20s\"");
+    gateway.configure_without_references(&scratch, "timeout = \"20s\"");
     scratch.import(&list(16));
     let ran = scratch.run(SEND);
     assert_done(&scratch, &ran, 16);
@@ -123,19 +123,19 @@ fn answers_that_are_slow_but_in_time_are_answers() {
 }
 
 #[test]
-fn an_outage_costs_no_attempt_but_at_its_edge() {
+fn outage_counts_no_attempts() {
     let gateway = Practice::start(faulty(Faults {
-        outage: "20 for 1500ms".parse().ok(),
+        outage: Outage::try_from("20 for 1500ms".to_owned()).ok(),
         ..Faults::default()
     }));
     let scratch = Scratch::new();
-    gateway.forgetful(&scratch, "");
+    gateway.configure_without_references(&scratch, "");
     scratch.import(&list(60));
     let ran = scratch.run(SEND);
     assert_done(&scratch, &ran, 60);
     gateway.assert_each_once(60);
     assert!(gateway.requests() > 60);
-    // Only who was on the way at its very edge, beside others that still arrived, may have one more.
+    // Only messages in flight when it began, while others were still accepted, may have one more.
     let most = most_attempts(&scratch);
     assert!(most == "1" || most == "2", "{most}");
     let edge = sqlite(
@@ -146,15 +146,15 @@ fn an_outage_costs_no_attempt_but_at_its_edge() {
 }
 
 #[test]
-fn a_gateway_that_cannot_be_reached_costs_no_attempt() {
+fn unreachable_gateway_counts_no_attempts() {
     let gateway = Practice::start(SandboxConfig::default());
     let address = gateway.address();
     let scratch = Scratch::new();
-    gateway.forgetful(&scratch, "");
+    gateway.configure_without_references(&scratch, "");
     drop(gateway);
     scratch.import(&list(30));
     let mut sending = scratch.start(["send", "-v", "--concurrency", "8"]);
-    sending.until_said("it was tried many times", |said| {
+    sending.until_printed("it was tried many times", |said| {
         said.matches("will be tried again").count() > 20
     });
     let gateway = Practice::start_at(address, SandboxConfig::default());
@@ -165,13 +165,13 @@ fn a_gateway_that_cannot_be_reached_costs_no_attempt() {
 }
 
 #[test]
-fn connections_that_are_refused_for_a_while_lose_and_repeat_nothing() {
+fn refused_connections_lose_and_repeat_nothing() {
     let gateway = Practice::start(faulty(Faults {
-        refuse: "20 for 1s".parse().ok(),
+        refuse: Outage::try_from("20 for 1s".to_owned()).ok(),
         ..Faults::default()
     }));
     let scratch = Scratch::new();
-    gateway.honouring(&scratch, "");
+    gateway.configure_with_references(&scratch, "");
     scratch.import(&list(60));
     let ran = scratch.run(SEND);
     assert_done(&scratch, &ran, 60);
@@ -179,37 +179,37 @@ fn connections_that_are_refused_for_a_while_lose_and_repeat_nothing() {
 }
 
 #[test]
-fn an_account_that_is_refused_midway_keeps_every_row_until_it_is_mended() {
+fn account_error_midway_keeps_messages_until_fixed() {
     let gateway = Practice::start(faulty(Faults {
         account_from: Some(16),
         ..Faults::default()
     }));
     let scratch = Scratch::new();
-    gateway.forgetful(&scratch, "");
+    gateway.configure_without_references(&scratch, "");
     scratch.import(&list(60));
     let ran = scratch.run(SEND);
     assert_eq!(ran.code(), Some(3), "{ran}");
     assert!(ran.stderr().contains("refuses the account"), "{ran}");
-    let standing = scratch.sound_standing(Some("c"));
-    assert_eq!(standing["state"], "stopped", "{standing}");
-    assert_eq!(standing["sent"], 15, "{standing}");
-    assert_eq!(standing["queued"], 45, "{standing}");
+    let status = scratch.checked_status(Some("c"));
+    assert_eq!(status["state"], "stopped", "{status}");
+    assert_eq!(status["sent"], 15, "{status}");
+    assert_eq!(status["queued"], 45, "{status}");
     gateway.assert_each_once(15);
 
-    let mended = Practice::start(SandboxConfig::default());
-    mended.forgetful(&scratch, "");
+    let fixed = Practice::start(SandboxConfig::default());
+    fixed.configure_without_references(&scratch, "");
     let ran = scratch.run(SEND);
     assert_done(&scratch, &ran, 60);
-    mended.assert_each_once(45);
-    assert!(mended.phones().is_disjoint(&gateway.phones()));
+    fixed.assert_each_once(45);
+    assert!(fixed.phones().is_disjoint(&gateway.phones()));
     assert_eq!(most_attempts(&scratch), "1");
 }
 
 #[test]
-fn a_wrong_column_is_braked_before_the_list_is_burnt() {
+fn campaign_is_paused_when_most_messages_are_rejected() {
     let gateway = Practice::start(SandboxConfig::default());
     let scratch = Scratch::new();
-    gateway.forgetful(&scratch, "");
+    gateway.configure_without_references(&scratch, "");
     let wrong = reserved_list(1, 55);
     let right = list(30).replace("phone\n", "");
     scratch.import(&format!("{wrong}{right}"));
@@ -222,12 +222,12 @@ fn a_wrong_column_is_braked_before_the_list_is_burnt() {
         "{ran}"
     );
     assert!(ran.stderr().contains("smsq resume"), "{ran}");
-    let standing = scratch.sound_standing(Some("c"));
-    assert_eq!(standing["state"], "paused", "{standing}");
-    let failed = standing["failed"].as_u64().expect("a count");
-    assert!((50..54).contains(&failed), "{standing}");
+    let status = scratch.checked_status(Some("c"));
+    assert_eq!(status["state"], "paused", "{status}");
+    let failed = status["failed"].as_u64().expect("a count");
+    assert!((50..54).contains(&failed), "{status}");
 
-    // A paused campaign stays so until somebody says otherwise.
+    // A paused campaign stays paused until `smsq resume`.
     let ran = scratch.run(line);
     assert_eq!(ran.code(), Some(3), "{ran}");
     assert_eq!(gateway.requests(), failed + gateway.accepted());
@@ -235,23 +235,23 @@ fn a_wrong_column_is_braked_before_the_list_is_burnt() {
     assert_eq!(ran.code(), Some(0), "{ran}");
     let ran = scratch.run(line);
     assert_eq!(ran.code(), Some(1), "{ran}");
-    let standing = scratch.sound_standing(Some("c"));
-    assert_eq!(standing["failed"], 55, "{standing}");
+    let status = scratch.checked_status(Some("c"));
+    assert_eq!(status["failed"], 55, "{status}");
     gateway.assert_each_once(30);
 }
 
 #[test]
-fn a_message_that_is_never_taken_fails_after_its_attempts_and_hurts_no_other() {
+fn message_fails_after_its_attempts_and_affects_no_other() {
     let gateway = Practice::start(SandboxConfig::default());
     let scratch = Scratch::new();
-    gateway.forgetful(&scratch, "");
+    gateway.configure_without_references(&scratch, "");
     let never = reserved_list(8, 1);
     let others = list(20).replace("phone\n", "");
     scratch.import(&format!("{never}{others}"));
     let ran = scratch.run_with(SEND, &[("SMSQ__RETRY__MAX_ATTEMPTS", "3")]);
     assert_eq!(ran.code(), Some(1), "{ran}");
     gateway.assert_each_once(20);
-    scratch.sound_standing(Some("c"));
+    scratch.checked_status(Some("c"));
     let failures = scratch.failures("c");
     let [failure] = failures.as_slice() else {
         panic!("{failures:?}");
@@ -265,16 +265,16 @@ fn messages_that_always_get_503_fail_while_others_succeed() {
     for (bad, others) in [(1, 2), (6, 120)] {
         let gateway = Practice::start(SandboxConfig::default());
         let scratch = Scratch::new();
-        gateway.forgetful(&scratch, "");
+        gateway.configure_without_references(&scratch, "");
         let never = reserved_list(8, bad);
         let others_list = list(others).replace("phone\n", "");
         scratch.import(&format!("{never}{others_list}"));
-        // Its end is waited for: it must not go on for ever.
+        // It must end.
         let ran = scratch.start(["send"]).ended();
         assert_eq!(ran.code(), Some(1), "{ran}");
         gateway.assert_each_once(others);
-        let standing = scratch.sound_standing(Some("c"));
-        assert_eq!(standing["failed"], bad, "{standing}");
+        let status = scratch.checked_status(Some("c"));
+        assert_eq!(status["failed"], bad, "{status}");
         for failure in scratch.failures("c") {
             assert_eq!(failure["class"], "unavailable", "{failure}");
             assert_eq!(failure["attempts"], 8, "{failure}");
@@ -289,30 +289,32 @@ fn campaign_of_rejected_messages_begins_with_few_requests() {
         ..SandboxConfig::default()
     });
     let scratch = Scratch::new();
-    gateway.forgetful(&scratch, "");
+    gateway.configure_without_references(&scratch, "");
     scratch.import(&reserved_list(1, 300));
     let ran = scratch.run(["send", "--concurrency", "64"]);
     assert_eq!(ran.code(), Some(3), "{ran}");
-    let standing = scratch.sound_standing(Some("c"));
-    let failed = standing["failed"].as_u64().expect("a count");
-    assert!((50..58).contains(&failed), "{standing}");
+    let status = scratch.checked_status(Some("c"));
+    let failed = status["failed"].as_u64().expect("a count");
+    assert!((50..58).contains(&failed), "{status}");
     assert!(!ran.stdout().contains("/s)"), "{ran}");
 }
 
 #[test]
-fn provider_that_never_took_anything_is_told_with_its_reason() {
+fn provider_without_acceptances_is_reported_with_reason() {
     let gateway = Practice::start(SandboxConfig::default());
     let scratch = Scratch::new();
-    gateway.forgetful(&scratch, "");
+    gateway.configure_without_references(&scratch, "");
     drop(gateway);
     scratch.import(&list(2));
     let mut sending = scratch.start(["send"]);
-    sending.until_said("why nothing goes", |said| said.contains("refused"));
-    // It is said before it is stored.
-    eventually("status says it, too", || {
+    sending.until_printed("the reason why nothing is sent", |said| {
+        said.contains("refused")
+    });
+    // It is printed before it is stored.
+    eventually("status shows it, too", || {
         let ran = scratch.run(["status"]);
-        let said = "the last attempt failed: no connection";
-        ran.stdout().contains(said)
+        let shown = "the last attempt failed: no connection";
+        ran.stdout().contains(shown)
     });
     sending.signal(Signal::TERM);
     let ran = sending.ended();
@@ -331,7 +333,7 @@ fn provider_that_never_took_anything_is_told_with_its_reason() {
 }
 
 #[test]
-fn status_shows_the_words_of_an_answer_in_json() {
+fn status_shows_the_message_of_a_json_response() {
     let answer = r#"{"error":{"code":"busy","message":"the line is busy","at":[1,2]}}"#;
     let gateway = Scripted::start("503 Service Unavailable", answer);
     let scratch = Scratch::new();
@@ -349,11 +351,11 @@ fn status_shows_the_words_of_an_answer_in_json() {
 }
 
 #[test]
-fn certificate_that_is_not_trusted_stops_the_campaign() {
+fn untrusted_certificate_stops_the_campaign() {
     let gateway = Practice::start(SandboxConfig::default());
     let scratch = Scratch::new();
     let front = TlsFront::start(&scratch, &gateway, Duration::ZERO);
-    Practice::honouring_at(&front.url(), &scratch, "");
+    Practice::configure_with_references_at(&front.url(), &scratch, "");
     scratch.import(&list(20));
     let trusted = scratch.run(["send", "--limit", "1"]);
     assert_eq!(trusted.code(), Some(0), "{trusted}");
@@ -362,24 +364,24 @@ fn certificate_that_is_not_trusted_stops_the_campaign() {
     assert_eq!(ran.code(), Some(3), "{ran}");
     assert!(ran.stderr().contains("machine does not trust"), "{ran}");
     assert!(!ran.stderr().contains("ERROR"), "{ran}");
-    let standing = scratch.sound_standing(Some("c"));
-    assert_eq!(standing["state"], "stopped", "{standing}");
-    assert_eq!(standing["queued"], 19, "{standing}");
+    let status = scratch.checked_status(Some("c"));
+    assert_eq!(status["state"], "stopped", "{status}");
+    assert_eq!(status["queued"], 19, "{status}");
     gateway.assert_each_once(1);
 }
 
 #[test]
-fn a_message_whose_time_runs_out_while_the_gateway_is_away_expires() {
+fn message_expires_while_the_gateway_is_down() {
     let gateway = Practice::start(SandboxConfig::default());
     let scratch = Scratch::new();
-    gateway.forgetful(&scratch, "");
+    gateway.configure_without_references(&scratch, "");
     scratch.write("list.csv", &reserved_list(8, 12));
     let line = "import list.csv --text Hello --campaign c --expires +1s";
     let ran = scratch.run(line.split(' '));
     assert_eq!(ran.code(), Some(0), "{ran}");
     let ran = scratch.run_with(SEND, &[("SMSQ__RETRY__MAX_ATTEMPTS", "0")]);
     assert_eq!(ran.code(), Some(1), "{ran}");
-    scratch.sound_standing(Some("c"));
+    scratch.checked_status(Some("c"));
     let failures = scratch.failures("c");
     assert_eq!(failures.len(), 12);
     for failure in failures {
@@ -388,7 +390,7 @@ fn a_message_whose_time_runs_out_while_the_gateway_is_away_expires() {
 }
 
 #[test]
-fn sending_again_what_was_perhaps_sent_keeps_its_reference() {
+fn resent_message_keeps_its_reference() {
     let gateway = Practice::start(SandboxConfig {
         honour_references: false,
         ..faulty(Faults {
@@ -398,11 +400,11 @@ fn sending_again_what_was_perhaps_sent_keeps_its_reference() {
         })
     });
     let scratch = Scratch::new();
-    gateway.forgetful(&scratch, "");
+    gateway.configure_without_references(&scratch, "");
     scratch.import(&list(60));
     let ran = scratch.run(SEND.into_iter().chain(["--on-unknown", "resend"]));
     assert_done(&scratch, &ran, 60);
-    // At least once: some have it twice, and the gateway can tell by the reference.
+    // At least once: some are received twice, with the same reference.
     let stats = gateway.stats();
     assert!(stats.accepted > 60, "{stats:?}");
     assert_eq!(stats.distinct_references, 60, "{stats:?}");

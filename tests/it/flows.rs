@@ -3,7 +3,7 @@
 use crate::support::{Gateway, LIST, Scratch, repository, snapshot};
 
 #[test]
-fn run_without_a_provider_is_practice_and_may_be_repeated() {
+fn run_without_provider_practises_and_can_be_repeated() {
     let scratch = Scratch::new();
     let list = repository("tests/fixtures/recipients.csv");
     let template = repository("templates/welcome.txt");
@@ -29,7 +29,7 @@ fn run_without_a_provider_is_practice_and_may_be_repeated() {
 
 #[test]
 #[expect(clippy::too_many_lines, reason = "a whole conversation")]
-fn a_list_is_imported_sent_and_reported() {
+fn list_is_imported_sent_and_reported() {
     let scratch = Scratch::new();
     let gateway = Gateway::start(&scratch, &[]);
     scratch.write_cellar(&gateway.url).write("list.csv", LIST);
@@ -158,10 +158,10 @@ fn a_list_is_imported_sent_and_reported() {
 }
 
 #[test]
-fn a_mended_failure_is_imported_and_sent_and_an_unchanged_one_is_not() {
+fn fixed_failure_is_sent_and_unchanged_one_is_not() {
     let scratch = Scratch::new();
     let gateway = Gateway::start(&scratch, &[]);
-    // Who opted out would be on the suppression list.
+    // A recipient who opted out would be on the suppression list.
     let list = LIST.replace("555 2000", "555 1000");
     scratch.write_cellar(&gateway.url).write("list.csv", &list);
     scratch.run([
@@ -195,10 +195,10 @@ fn a_mended_failure_is_imported_and_sent_and_an_unchanged_one_is_not() {
     ----- stderr
     1 message failed before and did not change: `smsq retry --campaign spring` sends such messages again
     ");
-    let mended = scratch
+    let fixed = scratch
         .read("failed.csv")
         .replace("+15005551000", "+447400123458");
-    scratch.write("failed.csv", &mended);
+    scratch.write("failed.csv", &fixed);
     snapshot!(scratch.run(import), @r"
     exit 0
     ----- stdout
@@ -242,7 +242,7 @@ fn a_mended_failure_is_imported_and_sent_and_an_unchanged_one_is_not() {
 }
 
 #[test]
-fn send_without_a_provider_says_what_to_do() {
+fn send_without_provider_prints_a_hint() {
     let scratch = Scratch::new();
     scratch.write("list.csv", LIST);
     scratch.run(["import", "list.csv", "--text", "Hi {{ name }}"]);

@@ -1,5 +1,5 @@
-//! Limits and leases of several workers, campaigns and providers, as processes on every database: what
-//! binds whom, and what `smsq set` changes while a worker runs.
+//! Limits and leases of several workers, campaigns and providers, as processes on every database, and what
+//! `smsq set` changes while a worker runs.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::support::running::{Running, eventually};
 
 const SEND: [&str; 4] = ["send", "--quiet", "--concurrency", "4"];
 
-fn latent(millis: u64) -> SandboxConfig {
+fn with_latency(millis: u64) -> SandboxConfig {
     SandboxConfig {
         latency: Duration::from_millis(millis),
         ..SandboxConfig::default()
@@ -26,7 +26,7 @@ fn set(scratch: &Scratch, campaign: &str, change: &[&str]) {
     assert_eq!(ran.code(), Some(0), "{ran}");
 }
 
-/// Imports so many phones that begin with these digits into a campaign.
+/// Imports `rows` phones that begin with these digits into a campaign.
 fn import(scratch: &Scratch, campaign: &str, digits: u64, rows: u64, more: &[&str]) {
     let phones = (0..rows).map(|row| format!("+44{digits}{row:06}\n"));
     let file = format!("{campaign}.csv");
@@ -36,8 +36,8 @@ fn import(scratch: &Scratch, campaign: &str, digits: u64, rows: u64, more: &[&st
     assert_eq!(ran.code(), Some(0), "{ran}");
 }
 
-/// How many messages the gateway took for phones that begin with these digits.
-fn taken(gateway: &Practice, digits: u64) -> usize {
+/// How many messages to phones that begin with these digits the gateway accepted.
+fn accepted(gateway: &Practice, digits: u64) -> usize {
     let prefix = format!("+44{digits}");
     let phones = gateway.messages().into_iter();
     phones.filter(|entry| entry.to.starts_with(&prefix)).count()
@@ -57,11 +57,11 @@ fn settled_in(db: &Database, millis: i64) -> i64 {
 }
 
 #[test]
-fn used_up_limit_of_a_living_worker_binds_a_new_one() {
+fn limit_used_by_one_worker_applies_to_a_new_one() {
     with_every_database(|db| {
         let gateway = Practice::start(SandboxConfig::default());
         let scratch = Scratch::at(&db.url);
-        gateway.honouring(&scratch, "timeout = \"3s\"");
+        gateway.configure_with_references(&scratch, "timeout = \"3s\"");
         let toml = scratch.read("smsq.toml");
         scratch.write("smsq.toml", &format!("[sender]\nlease = \"5s\"\n{toml}"));
         scratch.import(&list(40));
@@ -72,12 +72,14 @@ fn used_up_limit_of_a_living_worker_binds_a_new_one() {
             })
         );
         let mut generous = scratch.start(["send", "--quiet", "--rate", "1000/s"]);
-        assert!(generous.until("the other one has beaten twice", || {
-            settled_in(db, 3_000) == 2
-        }));
+        assert!(
+            generous.until("the other worker has sent two heartbeats", || {
+                settled_in(db, 3_000) == 2
+            })
+        );
         assert_eq!(gateway.accepted(), 5);
         stop(thrifty);
-        // Nobody wants less than it does now.
+        // The campaign is still at its limit.
         assert_eq!(generous.ended().code(), Some(0));
         gateway.assert_each_once(40);
     });
@@ -86,20 +88,20 @@ fn used_up_limit_of_a_living_worker_binds_a_new_one() {
 #[test]
 fn workers_with_different_leases_leave_each_other_alone() {
     with_every_database(|db| {
-        let gateway = Practice::start(latent(9_000));
+        let gateway = Practice::start(with_latency(9_000));
         let scratch = Scratch::at(&db.url);
         for (file, lease, timeout) in [("a.toml", "60s", "20s"), ("b.toml", "5s", "3s")] {
-            gateway.forgetful(&scratch, &format!("timeout = \"{timeout}\""));
+            gateway.configure_without_references(&scratch, &format!("timeout = \"{timeout}\""));
             let toml = scratch.read("smsq.toml");
             let sender = format!("[sender]\nlease = \"{lease}\"\non_unknown = \"resend\"\n");
             scratch.write(file, &format!("{sender}{toml}"));
         }
         scratch.import(&list(4));
         let mut patient = scratch.start([&["--config", "a.toml"], &SEND[..]].concat());
-        assert!(patient.until("its slots are busy", || gateway.requests() == 4));
+        assert!(patient.until("its requests are in flight", || gateway.requests() == 4));
         let follow = ["--config", "b.toml", "send", "--quiet", "--follow"];
         let mut hasty = scratch.start(follow);
-        // The patient one has 20 s between two heartbeats, the hasty one takes over after 5 s.
+        // The first has 20 s between two heartbeats, the second reclaims after 5 s.
         assert!(hasty.until("the other is silent for its lease", || {
             let spread = "SELECT max(heartbeat_at) - min(heartbeat_at) AS value FROM worker";
             gateway.accepted() == 4 || db.number(spread) >= 6_500
@@ -121,18 +123,18 @@ fn workers_with_different_leases_leave_each_other_alone() {
 }
 
 #[test]
-fn exhausted_campaign_delays_no_other_and_is_widened_at_once() {
+fn exhausted_campaign_delays_no_other() {
     with_every_database(|db| {
         let gateway = Practice::start(SandboxConfig::default());
         let scratch = Scratch::at(&db.url);
-        gateway.honouring(&scratch, "");
+        gateway.configure_with_references(&scratch, "");
         import(&scratch, "slow", 7400, 10, &[]);
         set(&scratch, "slow", &["--rate", "2/day"]);
         let follow = [&SEND[..], &["--follow"]].concat();
         let mut sending = scratch.start(follow);
         assert!(sending.until("its limit is used up", || gateway.accepted() == 2));
         import(&scratch, "quick", 7401, 5, &[]);
-        assert!(sending.until("the other is sent", || taken(&gateway, 7401) == 5));
+        assert!(sending.until("the other is sent", || accepted(&gateway, 7401) == 5));
         assert_eq!(gateway.accepted(), 7);
         set(&scratch, "slow", &["--rate", "none"]);
         assert!(sending.until("all are sent", || gateway.accepted() == 15));
@@ -144,33 +146,36 @@ fn exhausted_campaign_delays_no_other_and_is_widened_at_once() {
 #[test]
 fn limited_campaign_with_priority_starves_no_other() {
     with_every_database(|db| {
-        let gateway = Practice::start(latent(30));
+        let gateway = Practice::start(with_latency(30));
         let scratch = Scratch::at(&db.url);
-        gateway.honouring(&scratch, "");
+        gateway.configure_with_references(&scratch, "");
         import(&scratch, "slow", 7400, 200, &[]);
         set(&scratch, "slow", &["--rate", "1/s", "--priority", "1"]);
         import(&scratch, "quick", 7401, 300, &[]);
         let mut sending = scratch.start(SEND);
-        assert!(sending.until("the other is sent", || taken(&gateway, 7401) == 300));
-        let slow = taken(&gateway, 7400);
+        assert!(sending.until("the other is sent", || accepted(&gateway, 7401) == 300));
+        let slow = accepted(&gateway, 7400);
         assert!((1..200).contains(&slow), "{slow}");
         stop(sending);
-        assert_eq!(scratch.sound_standing(Some("quick"))["sent"], 300);
+        assert_eq!(scratch.checked_status(Some("quick"))["sent"], 300);
     });
 }
 
 /// Two providers, each with a gateway.
 fn two_providers(one: &Practice, two: &Practice) -> String {
-    let stanza = |name: &str, url: String| {
+    let section = |name: &str, url: String| {
         format!("[providers.{name}]\nkind = \"sandbox\"\nurl = \"{url}\"\n")
     };
-    stanza("one", one.url()) + &stanza("two", two.url())
+    section("one", one.url()) + &section("two", two.url())
 }
 
 #[test]
 fn campaign_moves_to_another_provider_while_it_is_sent() {
     with_every_database(|db| {
-        let (one, two) = (Practice::start(latent(20)), Practice::start(latent(20)));
+        let (one, two) = (
+            Practice::start(with_latency(20)),
+            Practice::start(with_latency(20)),
+        );
         let scratch = Scratch::at(&db.url);
         scratch.write("smsq.toml", &two_providers(&one, &two));
         import(&scratch, "c", 7400, 300, &["--provider", "one"]);
@@ -182,7 +187,7 @@ fn campaign_moves_to_another_provider_while_it_is_sent() {
         let before = one.requests();
         let ran = sending.ended();
         assert_eq!(ran.code(), Some(0), "{ran}");
-        // What was in flight when it moved.
+        // Messages in flight when it moved.
         assert!(one.requests() <= before + 4, "{} {before}", one.requests());
         assert_eq!(one.accepted() + two.accepted(), 300);
         assert_eq!(one.requests() + two.requests(), 300);
@@ -190,9 +195,12 @@ fn campaign_moves_to_another_provider_while_it_is_sent() {
 }
 
 #[test]
-fn campaign_of_an_unknown_provider_ends_the_run_as_stopped() {
+fn campaign_with_unknown_provider_stops_the_run() {
     with_every_database(|db| {
-        let (one, two) = (Practice::start(latent(20)), Practice::start(latent(20)));
+        let (one, two) = (
+            Practice::start(with_latency(20)),
+            Practice::start(with_latency(20)),
+        );
         let scratch = Scratch::at(&db.url);
         let both = two_providers(&one, &two);
         let (first, _) = both.split_once("[providers.two]").expect("two providers");
@@ -207,23 +215,23 @@ fn campaign_of_an_unknown_provider_ends_the_run_as_stopped() {
         assert_eq!(ran.code(), Some(3), "{ran}");
         assert!(ran.stderr().contains("without its provider `two`"), "{ran}");
         assert!(one.accepted() < 200 && two.requests() == 0);
-        let standing = scratch.sound_standing(Some("c"));
-        assert_eq!(standing["sending"], 0, "{standing}");
+        let status = scratch.checked_status(Some("c"));
+        assert_eq!(status["sending"], 0, "{status}");
     });
 }
 
 #[test]
-fn worker_taken_off_the_list_registers_anew_at_once() {
+fn removed_worker_registers_again_at_once() {
     with_every_database(|db| {
         let gateway = Practice::start(SandboxConfig::default());
         let scratch = Scratch::at(&db.url);
-        gateway.honouring(&scratch, "rate = \"20/s\"");
+        gateway.configure_with_references(&scratch, "rate = \"20/s\"");
         let toml = scratch.read("smsq.toml");
         scratch.write("smsq.toml", &format!("[sender]\nlease = \"600s\"\n{toml}"));
         scratch.import(&list(100));
         let mut sending = scratch.start(SEND);
         assert!(sending.until("some are sent", || gateway.accepted() >= 5));
-        // The next heartbeat is minutes away: it learns of it when it claims.
+        // The next heartbeat is minutes away: it notices when it claims.
         let id = db.number("SELECT max(id) AS value FROM worker");
         db.run("DELETE FROM worker");
         eventually("it is back under another id", || {
@@ -234,6 +242,6 @@ fn worker_taken_off_the_list_registers_anew_at_once() {
         assert!(matches!(ran.code(), Some(0 | 1)), "{ran}");
         let stats = gateway.stats();
         assert_eq!(stats.accepted, stats.distinct_recipients, "{stats:?}");
-        scratch.sound_standing(Some("c"));
+        scratch.checked_status(Some("c"));
     });
 }

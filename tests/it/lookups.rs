@@ -1,4 +1,4 @@
-//! Messages that were perhaps accepted, at a provider that can be asked: it is asked, and nothing is sent twice.
+//! Status lookups: messages that were perhaps accepted are looked up at the provider, and none is sent twice.
 
 use std::time::Duration;
 
@@ -7,13 +7,13 @@ use smsq::sandbox::{Faults, SandboxConfig};
 
 use crate::support::Scratch;
 use crate::support::databases::{Database, with_every_database};
-use crate::support::dated::{Dated, Reply, clock};
 use crate::support::practice::{Practice, list, reserved_list};
 use crate::support::shell::sqlite;
+use crate::support::timed_provider::{Reply, TimedProvider, clock};
 
 const SEND: [&str; 3] = ["send", "--concurrency", "8"];
 
-/// A 503 says nothing here, though the gateway did not take the message; and it answers some too late.
+/// A 503 counts as unknown, although the gateway has not accepted the message; late responses time out.
 const UNSURE: &str = "timeout = \"500ms\"\nunknown_status = [503]\n";
 
 fn gateway() -> Practice {
@@ -44,7 +44,7 @@ rate = "20/s"
     )
 }
 
-/// Taken but answered too late, taken and not answered, never taken; and some without any trouble.
+/// Messages that are accepted with a late response, accepted without one, not accepted, and ordinary ones.
 fn mixed_list() -> String {
     let faults = [6, 5, 3];
     let odd = faults.map(|fault| reserved_list(fault, 2).replace("phone\n", ""));
@@ -52,18 +52,18 @@ fn mixed_list() -> String {
 }
 
 #[test]
-fn what_the_provider_has_is_sent_and_what_it_never_had_is_sent_once() {
+fn lookup_settles_accepted_messages_and_resends_others() {
     let gateway = gateway();
     let scratch = Scratch::new();
     let when = "after = \"200ms\"\nabsent_after = \"1500ms\"";
-    gateway.forgetful(&scratch, &lookup(&gateway, when));
+    gateway.configure_without_references(&scratch, &lookup(&gateway, when));
     scratch.import(&mixed_list());
     let ran = scratch.run(SEND);
     assert_eq!(ran.code(), Some(0), "{ran}");
-    let standing = scratch.sound_standing(Some("c"));
-    assert_eq!(standing["sent"], 10, "{standing}");
+    let status = scratch.checked_status(Some("c"));
+    assert_eq!(status["sent"], 10, "{status}");
     gateway.assert_each_once(10);
-    // One request each, and one more for those two that never arrived.
+    // One request each, and one more for the two that were not accepted.
     assert_eq!(gateway.requests(), 12);
     let twice = "SELECT count(*) FROM sms_sent WHERE attempts > 1 AND phone NOT LIKE '+15005553%'";
     assert_eq!(sqlite(&scratch, twice), "0");
@@ -72,58 +72,58 @@ fn what_the_provider_has_is_sent_and_what_it_never_had_is_sent_once() {
 }
 
 #[test]
-fn what_an_earlier_run_left_unknown_is_asked_for_and_not_sent_again() {
+fn unknown_messages_of_an_earlier_run_are_looked_up() {
     let gateway = gateway();
     let scratch = Scratch::new();
-    gateway.forgetful(&scratch, UNSURE);
+    gateway.configure_without_references(&scratch, UNSURE);
     scratch.import(&reserved_list(6, 3));
     let ran = scratch.run(SEND);
     assert_eq!(ran.code(), Some(1), "{ran}");
-    assert_eq!(scratch.sound_standing(Some("c"))["unknown"], 3);
+    assert_eq!(scratch.checked_status(Some("c"))["unknown"], 3);
     let when = "after = \"100ms\"\nabsent_after = \"10min\"";
-    gateway.forgetful(&scratch, &lookup(&gateway, when));
+    gateway.configure_without_references(&scratch, &lookup(&gateway, when));
     let ran = scratch.run(SEND);
     assert_eq!(ran.code(), Some(0), "{ran}");
-    assert_eq!(scratch.sound_standing(Some("c"))["sent"], 3);
+    assert_eq!(scratch.checked_status(Some("c"))["sent"], 3);
     gateway.assert_each_once(3);
     assert_eq!(gateway.requests(), 3);
 }
 
 #[test]
-fn who_does_not_want_to_wait_for_answers_need_not() {
+fn signal_ends_the_wait_for_lookups() {
     let gateway = gateway();
     let scratch = Scratch::new();
     let when = "after = \"100ms\"\nabsent_after = \"10min\"";
-    gateway.forgetful(&scratch, &lookup(&gateway, when));
+    gateway.configure_without_references(&scratch, &lookup(&gateway, when));
     scratch.import(&reserved_list(3, 2));
     let mut sending = scratch.start(SEND);
-    sending.until_said("it says what it waits for", |said| {
+    sending.until_printed("it prints what it waits for", |said| {
         said.contains("is asked what became of")
     });
     sending.signal(Signal::INT);
     let ran = sending.ended();
     assert_eq!(ran.code(), Some(130), "{ran}");
-    assert_eq!(scratch.sound_standing(Some("c"))["unknown"], 2);
+    assert_eq!(scratch.checked_status(Some("c"))["unknown"], 2);
     assert_eq!(gateway.requests(), 2);
 }
 
 #[test]
-fn a_provider_that_cannot_tell_absence_leaves_it_to_the_operator() {
+fn message_stays_unknown_when_absence_cannot_be_proved() {
     let gateway = gateway();
     let scratch = Scratch::new();
-    gateway.forgetful(&scratch, &lookup(&gateway, "after = \"200ms\""));
+    gateway.configure_without_references(&scratch, &lookup(&gateway, "after = \"200ms\""));
     scratch.import(&reserved_list(3, 2));
     let ran = scratch.run(SEND);
     assert_eq!(ran.code(), Some(1), "{ran}");
-    assert_eq!(scratch.sound_standing(Some("c"))["unknown"], 2);
+    assert_eq!(scratch.checked_status(Some("c"))["unknown"], 2);
     assert_eq!(gateway.requests(), 2);
 }
 
 #[test]
-fn a_reference_that_is_honoured_no_more_is_not_relied_on() {
+fn expired_reference_is_not_used_to_resend() {
     let gateway = gateway();
     let scratch = Scratch::new();
-    gateway.forgetful(
+    gateway.configure_without_references(
         &scratch,
         "timeout = \"500ms\"\nhonours_reference = true\nhonoured_for = \"1h\"",
     );
@@ -133,13 +133,13 @@ fn a_reference_that_is_honoured_no_more_is_not_relied_on() {
     sqlite(&scratch, age);
     let ran = scratch.run(SEND);
     assert_eq!(ran.code(), Some(1), "{ran}");
-    let standing = scratch.sound_standing(Some("c"));
-    assert_eq!(standing["unknown"], 1, "{standing}");
-    assert_eq!(standing["sent"], 1, "{standing}");
+    let status = scratch.checked_status(Some("c"));
+    assert_eq!(status["unknown"], 1, "{status}");
+    assert_eq!(status["sent"], 1, "{status}");
 }
 
-/// A provider that takes no reference: a text that it lists at the time of the attempt is taken for the message.
-fn by_text(scratch: &Scratch, provider: &Dated, more: &str) {
+/// Configures a provider without references: an entry with the same text at the time of the attempt is the message.
+fn by_text(scratch: &Scratch, provider: &TimedProvider, more: &str) {
     let url = provider.url();
     let section = format!(
         r#"
@@ -181,8 +181,8 @@ fn listed(entries: &[String]) -> Reply {
 
 const PHONE: &str = "+447400123456";
 
-/// A campaign with so many equal messages to one phone.
-fn scratch_with(db: &Database, provider: &Dated, more: &str, rows: usize) -> Scratch {
+/// A campaign with `rows` equal messages to one phone.
+fn scratch_with(db: &Database, provider: &TimedProvider, more: &str, rows: usize) -> Scratch {
     let scratch = Scratch::at(&db.url);
     by_text(&scratch, provider, more);
     let line = ["import", "list.csv", "--text", "Hello", "--campaign", "c"];
@@ -199,10 +199,13 @@ fn scratch_with(db: &Database, provider: &Dated, more: &str, rows: usize) -> Scr
     scratch
 }
 
-/// A provider whose clock is `ahead` and whose answers are lost; asked for a message it lists what `entries` says.
-fn losing(ahead: Option<i64>, entries: impl Fn() -> Vec<String> + Send + Sync + 'static) -> Dated {
-    Dated::start(ahead, move |asked, _| {
-        if asked.is_lookup() {
+/// A provider whose clock is `ahead` and whose responses are lost; lookups return `entries`.
+fn with_lost_responses(
+    ahead: Option<i64>,
+    entries: impl Fn() -> Vec<String> + Send + Sync + 'static,
+) -> TimedProvider {
+    TimedProvider::start(ahead, move |received, _| {
+        if received.is_lookup() {
             listed(&entries())
         } else {
             Reply::Lost
@@ -211,7 +214,7 @@ fn losing(ahead: Option<i64>, entries: impl Fn() -> Vec<String> + Send + Sync + 
 }
 
 /// The message as the provider lists it.
-fn taken() -> Vec<String> {
+fn accepted_entry() -> Vec<String> {
     vec![entry("m0", PHONE, &clock(0), "")]
 }
 
@@ -221,11 +224,11 @@ fn rejected(code: &'static str) -> impl Fn() -> Vec<String> {
 }
 
 #[test]
-fn entry_of_another_sent_message_is_no_evidence_for_its_twin() {
+fn entry_of_a_sent_message_does_not_settle_an_equal_one() {
     with_every_database(|db| {
         // The first is accepted, the second is lost before it arrives, the third is its second attempt.
-        let provider = Dated::start(Some(0), |asked, earlier| match earlier {
-            _ if asked.is_lookup() => listed(&[entry("m0", PHONE, &clock(0), "")]),
+        let provider = TimedProvider::start(Some(0), |received, earlier| match earlier {
+            _ if received.is_lookup() => listed(&[entry("m0", PHONE, &clock(0), "")]),
             1 => Reply::Lost,
             _ => Reply::Json(format!(r#"{{"id":"m{earlier}"}}"#)),
         });
@@ -240,12 +243,12 @@ fn entry_of_another_sent_message_is_no_evidence_for_its_twin() {
 }
 
 #[test]
-fn entry_of_a_message_in_flight_is_no_evidence_for_its_twin() {
+fn entry_of_message_in_flight_does_not_settle_an_equal_one() {
     with_every_database(|db| {
-        // The first never arrives. The second is listed at once, and answered when it was asked for once more: while
-        // it is in flight, its entry says nothing. The third is the first once more.
-        let provider = Dated::start(Some(0), |asked, earlier| match earlier {
-            _ if asked.is_lookup() => listed(&[entry("m1", PHONE, &clock(0), "")]),
+        // The first never arrives. The second is listed at once, and its response comes after one more lookup: its
+        // entry proves nothing while it is in flight. The third is the first again.
+        let provider = TimedProvider::start(Some(0), |received, earlier| match earlier {
+            _ if received.is_lookup() => listed(&[entry("m1", PHONE, &clock(0), "")]),
             0 => Reply::Lost,
             1 => Reply::AfterLookups(2, r#"{"id":"m1"}"#.to_owned()),
             _ => Reply::Json(r#"{"id":"m2"}"#.to_owned()),
@@ -261,13 +264,13 @@ fn entry_of_a_message_in_flight_is_no_evidence_for_its_twin() {
 }
 
 #[test]
-fn one_entry_is_no_evidence_for_two_unknown_twins() {
+fn one_entry_does_not_settle_two_equal_unknown_messages() {
     with_every_database(|db| {
-        let provider = losing(Some(0), taken);
+        let provider = with_lost_responses(Some(0), accepted_entry);
         let scratch = scratch_with(db, &provider, "", 2);
         let ran = scratch.run(["send", "--concurrency", "2"]);
         assert_eq!(ran.code(), Some(1), "{ran}");
-        assert_eq!(scratch.sound_standing(Some("c"))["unknown"], 2);
+        assert_eq!(scratch.checked_status(Some("c"))["unknown"], 2);
         assert_eq!(provider.sends(), 2);
     });
 }
@@ -277,7 +280,7 @@ fn lookup_finds_message_when_provider_clock_is_behind() {
     for behind in [11, 61, 900] {
         with_every_database(|db| {
             let entries = move || vec![entry("m0", PHONE, &clock(-behind), "")];
-            let provider = losing(Some(-behind), entries);
+            let provider = with_lost_responses(Some(-behind), entries);
             let scratch = scratch_with(db, &provider, "absent_after = \"1s\"", 1);
             let ran = scratch.run(["send", "--concurrency", "1"]);
             assert_eq!(ran.code(), Some(0), "{behind} s: {ran}");
@@ -289,11 +292,11 @@ fn lookup_finds_message_when_provider_clock_is_behind() {
 #[test]
 fn message_stays_unknown_when_lookup_answer_has_no_date() {
     with_every_database(|db| {
-        let provider = losing(None, Vec::new);
+        let provider = with_lost_responses(None, Vec::new);
         let scratch = scratch_with(db, &provider, "absent_after = \"1s\"", 1);
         let ran = scratch.run(["send", "--concurrency", "1"]);
         assert_eq!(ran.code(), Some(1), "{ran}");
-        assert_eq!(scratch.sound_standing(Some("c"))["unknown"], 1);
+        assert_eq!(scratch.checked_status(Some("c"))["unknown"], 1);
         assert_eq!(provider.sends(), 1);
     });
 }
@@ -301,11 +304,11 @@ fn message_stays_unknown_when_lookup_answer_has_no_date() {
 #[test]
 fn rejection_found_by_lookup_fails_the_message() {
     with_every_database(|db| {
-        let provider = losing(Some(0), rejected("invalid"));
+        let provider = with_lost_responses(Some(0), rejected("invalid"));
         let scratch = scratch_with(db, &provider, "", 1);
         let ran = scratch.run(["send", "--concurrency", "1"]);
         assert_eq!(ran.code(), Some(1), "{ran}");
-        assert_eq!(scratch.sound_standing(Some("c"))["failed"], 1);
+        assert_eq!(scratch.checked_status(Some("c"))["failed"], 1);
         let failures = scratch.failures("c");
         assert_eq!(failures[0]["class"], "recipient", "{failures:?}");
         assert_eq!(failures[0]["attempts"], 1, "{failures:?}");
@@ -316,21 +319,21 @@ fn rejection_found_by_lookup_fails_the_message() {
 #[test]
 fn account_error_found_by_lookup_stops_the_campaign() {
     with_every_database(|db| {
-        let provider = losing(Some(0), rejected("credit"));
+        let provider = with_lost_responses(Some(0), rejected("credit"));
         let scratch = scratch_with(db, &provider, "", 1);
         let ran = scratch.run(["send", "--concurrency", "1"]);
         assert_eq!(ran.code(), Some(3), "{ran}");
-        let standing = scratch.sound_standing(Some("c"));
-        assert_eq!(standing["queued"], 1, "{standing}");
-        assert_eq!(standing["state"], "stopped", "{standing}");
+        let status = scratch.checked_status(Some("c"));
+        assert_eq!(status["queued"], 1, "{status}");
+        assert_eq!(status["state"], "stopped", "{status}");
         assert_eq!(provider.sends(), 1);
     });
 }
 
 #[test]
-fn rejection_is_no_proof_where_an_earlier_attempt_is_in_doubt() {
+fn rejection_does_not_settle_earlier_attempt_in_doubt() {
     with_every_database(|db| {
-        let provider = losing(Some(0), rejected("invalid"));
+        let provider = with_lost_responses(Some(0), rejected("invalid"));
         let scratch = scratch_with(db, &provider, "", 1);
         db.run("UPDATE sms SET in_doubt = (1 = 1), attempts = 1, reference = 'r'");
         let mut sending = scratch.start(["send", "--concurrency", "1"]);
@@ -338,8 +341,8 @@ fn rejection_is_no_proof_where_an_earlier_attempt_is_in_doubt() {
         sending.signal(Signal::INT);
         let ran = sending.ended();
         assert_eq!(ran.code(), Some(130), "{ran}");
-        let standing = scratch.sound_standing(Some("c"));
-        assert_eq!(standing["unknown"], 1, "{standing}");
+        let status = scratch.checked_status(Some("c"));
+        assert_eq!(status["unknown"], 1, "{status}");
         assert_eq!(provider.sends(), 1);
     });
 }
@@ -347,9 +350,9 @@ fn rejection_is_no_proof_where_an_earlier_attempt_is_in_doubt() {
 #[test]
 fn absence_counts_from_when_a_dead_worker_was_reclaimed() {
     with_every_database(|db| {
-        // The provider took it, and lists it only after a while.
-        let provider = Dated::start(Some(0), |asked, earlier| {
-            match (asked.is_lookup(), earlier) {
+        // The provider has accepted it, and lists it only later.
+        let provider = TimedProvider::start(Some(0), |received, earlier| {
+            match (received.is_lookup(), earlier) {
                 (true, 0) => listed(&[]),
                 (true, _) => listed(&[entry("m0", PHONE, "", "")]),
                 (false, _) => Reply::Never,
@@ -363,15 +366,15 @@ fn absence_counts_from_when_a_dead_worker_was_reclaimed() {
         db.run("UPDATE sms SET claimed_at = claimed_at - 600000");
         let ran = scratch.run(["send", "--concurrency", "1"]);
         assert_eq!(ran.code(), Some(0), "{ran}");
-        assert_eq!(scratch.sound_standing(Some("c"))["sent"], 1);
+        assert_eq!(scratch.checked_status(Some("c"))["sent"], 1);
         assert_eq!(provider.sends(), 1);
     });
 }
 
 #[test]
 fn lookup_goes_to_the_host_of_an_overridden_url() {
-    let provider = Dated::start(Some(0), |asked, _| {
-        if asked.is_lookup() {
+    let provider = TimedProvider::start(Some(0), |received, _| {
+        if received.is_lookup() {
             return Reply::Json(
                 r#"{"count":1,"batches":[{"id":"b1","client_reference":"r1"}]}"#.to_owned(),
             );
@@ -386,9 +389,9 @@ fn lookup_goes_to_the_host_of_an_overridden_url() {
     );
     scratch.write("smsq.toml", &section);
     scratch.import("phone\n+447400123456\n");
-    let parked = "UPDATE sms SET state = 2, in_doubt = 1, attempts = 1, claim = 1, reference = 'r1', \
+    let unknown = "UPDATE sms SET state = 2, in_doubt = 1, attempts = 1, claim = 1, reference = 'r1', \
         claimed_at = created_at - 7200000, unknown_at = created_at - 7200000";
-    sqlite(&scratch, parked);
+    sqlite(&scratch, unknown);
     let ran = scratch.run_with(["send"], &[("PLAN", "p"), ("TOKEN", "t")]);
     assert_eq!(ran.code(), Some(0), "{ran}");
     let lines = provider.lines();

@@ -1,5 +1,5 @@
-//! The real binary, run as its users run it, the store on every database, and the architecture rules: one
-//! test program for all, so that it is linked once.
+//! Tests of the real binary, of the store on every database, and of the architecture rules. One test program, so
+//! that it is linked once.
 
 mod architecture;
 mod batches;
@@ -23,7 +23,7 @@ mod lookups;
 mod mending;
 mod outbox;
 mod outputs;
-mod pace;
+mod rate_limits;
 mod reading;
 mod redis;
 mod reports;
@@ -35,11 +35,11 @@ mod stopping;
 mod store;
 mod support;
 mod terminal;
-mod unstored;
+mod unstored_results;
 mod vendors;
 mod vendors_batches;
 mod vendors_commands;
-mod vendors_look_ups;
+mod vendors_lookups;
 mod vendors_peers;
 mod windows;
 mod workers;

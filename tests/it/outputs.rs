@@ -1,4 +1,4 @@
-//! The files that smsq writes: which ones a report never overwrites, and who can read new ones.
+//! Files that smsq writes: those that a report never overwrites, and the permissions of new ones.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -36,8 +36,8 @@ fn report_never_overwrites_database_configuration_or_list() {
         for more in [&[][..], &["--force"]] {
             let ran = scratch.run(report(name, more));
             assert_eq!(ran.code(), Some(2), "{ran}");
-            let said = format!("cannot overwrite `{name}`: it is {what}");
-            assert!(ran.stderr().contains(&said), "{ran}");
+            let message = format!("cannot overwrite `{name}`: it is {what}");
+            assert!(ran.stderr().contains(&message), "{ran}");
         }
         assert_eq!(fs::read(scratch.path(name)).ok(), before, "{name}");
     }
@@ -88,7 +88,7 @@ fn new_files_with_personal_data_are_readable_by_owner_only() {
         assert_eq!(mode(&scratch, name), 0o600, "{name}");
     }
     sending.kill();
-    // A file that is there keeps what it has.
+    // An existing file keeps its permissions.
     let shared = fs::Permissions::from_mode(0o644);
     fs::set_permissions(scratch.path("report.csv"), shared).expect("permissions");
     let ran = scratch.run(report("report.csv", &["--force"]));

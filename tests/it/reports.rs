@@ -142,7 +142,7 @@ fn sent_report_has_the_columns_of_an_invoice() {
             assert_eq!(message["provider"], "cellar");
             assert_eq!(message["segments"], 1);
             assert!(message["message_id"].is_string(), "{message}");
-            let at = message["sent_at"].as_str().expect("a moment");
+            let at = message["sent_at"].as_str().expect("an instant");
             assert!(at.ends_with('Z') && at.contains('T'), "{at}");
             assert_eq!(
                 (&message["attempts"], &message["accepted"]),

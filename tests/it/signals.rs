@@ -1,5 +1,5 @@
-//! Signals and limits that end a run in the middle of the work: what runs is settled, and the next run
-//! goes on. And a worker that is frozen for longer than its lease.
+//! Signals and limits that end a run early: requests in flight are settled, and the next run continues. Also a
+//! worker that is frozen for longer than its lease.
 
 use std::num::NonZeroU64;
 use std::process::{Command, Stdio};
@@ -15,24 +15,24 @@ use crate::support::shell::try_sqlite;
 
 const SEND: [&str; 3] = ["send", "--concurrency", "8"];
 
-fn latent(millis: u64) -> SandboxConfig {
+fn with_latency(millis: u64) -> SandboxConfig {
     SandboxConfig {
         latency: Duration::from_millis(millis),
         ..SandboxConfig::default()
     }
 }
 
-/// Those after the first come while it is stopping.
-fn stops_gently(signals: &[Signal], code: i32) {
-    let gateway = Practice::start(latent(400));
+/// Sends the first signal while it works, and the others while it stops.
+fn assert_stops_after_settling(signals: &[Signal], code: i32) {
+    let gateway = Practice::start(with_latency(400));
     let scratch = Scratch::new();
-    gateway.forgetful(&scratch, "");
+    gateway.configure_without_references(&scratch, "");
     scratch.import(&list(40));
     let mut sending = scratch.start(SEND);
-    assert!(sending.until("slots are busy", || gateway.requests() >= 12));
+    assert!(sending.until("requests are in flight", || gateway.requests() >= 12));
     for (number, signal) in signals.iter().enumerate() {
         if number > 0 {
-            sending.until_said("it is stopping", |said| said.contains("stopping"));
+            sending.until_printed("it is stopping", |said| said.contains("stopping"));
         }
         sending.signal(*signal);
     }
@@ -45,9 +45,9 @@ fn stops_gently(signals: &[Signal], code: i32) {
         "{ran}"
     );
     assert!(ran.stderr().contains("`smsq send` continues"), "{ran}");
-    let standing = scratch.sound_standing(Some("c"));
-    assert_eq!(standing["sent"], accepted, "{standing}");
-    assert_eq!(standing["queued"], 40 - accepted, "{standing}");
+    let summary = scratch.checked_status(Some("c"));
+    assert_eq!(summary["sent"], accepted, "{summary}");
+    assert_eq!(summary["queued"], 40 - accepted, "{summary}");
     let ran = scratch.run(SEND);
     assert_eq!(ran.code(), Some(0), "{ran}");
     gateway.assert_each_once(40);
@@ -55,25 +55,25 @@ fn stops_gently(signals: &[Signal], code: i32) {
 }
 
 #[test]
-fn ctrl_c_settles_what_runs_and_the_next_run_goes_on() {
-    stops_gently(&[Signal::INT], 130);
+fn ctrl_c_settles_requests_and_next_run_continues() {
+    assert_stops_after_settling(&[Signal::INT], 130);
 }
 
 #[test]
-fn sigterm_settles_what_runs_and_the_next_run_goes_on() {
-    stops_gently(&[Signal::TERM], 143);
+fn sigterm_settles_requests_and_next_run_continues() {
+    assert_stops_after_settling(&[Signal::TERM], 143);
 }
 
 #[test]
-fn sighup_settles_what_runs_and_the_next_run_goes_on() {
-    stops_gently(&[Signal::HUP], 129);
+fn sighup_settles_requests_and_next_run_continues() {
+    assert_stops_after_settling(&[Signal::HUP], 129);
 }
 
 #[test]
-fn sighup_is_ignored_where_nohup_asks_for_that() {
-    let gateway = Practice::start(latent(100));
+fn sighup_is_ignored_under_nohup() {
+    let gateway = Practice::start(with_latency(100));
     let scratch = Scratch::new();
-    gateway.forgetful(&scratch, "");
+    gateway.configure_without_references(&scratch, "");
     scratch.import(&list(24));
     let program = scratch.command(SEND);
     let mut shell = Command::new("sh");
@@ -92,13 +92,13 @@ fn sighup_is_ignored_where_nohup_asks_for_that() {
 }
 
 #[test]
-fn answers_that_came_while_the_process_was_stopped_are_read() {
-    let gateway = Practice::start(latent(600));
+fn responses_received_while_stopped_are_read() {
+    let gateway = Practice::start(with_latency(600));
     let scratch = Scratch::new();
-    gateway.forgetful(&scratch, "timeout = \"1s\"");
+    gateway.configure_without_references(&scratch, "timeout = \"1s\"");
     scratch.import(&list(8));
     let mut sending = scratch.start(SEND);
-    assert!(sending.until("all are asked for", || gateway.requests() >= 8));
+    assert!(sending.until("all requests arrived", || gateway.requests() >= 8));
     sending.signal(Signal::STOP);
     let stopped = Instant::now();
     eventually("longer than the timeout", || {
@@ -107,8 +107,8 @@ fn answers_that_came_while_the_process_was_stopped_are_read() {
     sending.signal(Signal::CONT);
     let ran = sending.ended();
     assert_eq!(ran.code(), Some(0), "{ran}");
-    let standing = scratch.sound_standing(Some("c"));
-    assert_eq!(standing["sent"], 8, "{standing}");
+    let summary = scratch.checked_status(Some("c"));
+    assert_eq!(summary["sent"], 8, "{summary}");
     assert_eq!(gateway.requests(), 8);
 }
 
@@ -122,7 +122,7 @@ fn limit_counts_messages_and_not_attempts() {
         ..SandboxConfig::default()
     });
     let scratch = Scratch::new();
-    gateway.forgetful(&scratch, "");
+    gateway.configure_without_references(&scratch, "");
     scratch.import(&list(30));
     let ran = scratch.start(["send", "--limit", "10"]).ended();
     assert_eq!(ran.code(), Some(0), "{ran}");
@@ -131,40 +131,40 @@ fn limit_counts_messages_and_not_attempts() {
 }
 
 #[test]
-fn a_signal_that_comes_to_the_process_and_its_group_is_one_signal() {
-    stops_gently(&[Signal::INT, Signal::INT], 130);
+fn signal_to_process_and_group_counts_once() {
+    assert_stops_after_settling(&[Signal::INT, Signal::INT], 130);
 }
 
 #[test]
-fn a_second_signal_aborts_and_the_next_run_lists_what_was_running() {
-    let gateway = Practice::start(latent(20_000));
+fn second_signal_aborts_and_next_run_lists_unknown() {
+    let gateway = Practice::start(with_latency(20_000));
     let scratch = Scratch::new();
-    gateway.forgetful(&scratch, "timeout = \"25s\"");
+    gateway.configure_without_references(&scratch, "timeout = \"25s\"");
     scratch.import(&list(12));
     let mut sending = scratch.start(SEND);
-    assert!(sending.until("slots are busy", || gateway.requests() >= 8));
+    assert!(sending.until("requests are in flight", || gateway.requests() >= 8));
     sending.signal(Signal::INT);
-    sending.until_said("it is stopping", |said| said.contains("stopping"));
+    sending.until_printed("it is stopping", |said| said.contains("stopping"));
     sending.signal(Signal::TERM);
     let ran = sending.ended();
     assert_eq!(ran.code(), Some(143), "{ran}");
     assert!(ran.stderr().contains("unknown"), "{ran}");
 
     let quick = Practice::start(SandboxConfig::default());
-    quick.forgetful(&scratch, "");
+    quick.configure_without_references(&scratch, "");
     let ran = scratch.run(["send", "--format", "json", "--campaign", "c"]);
     assert_eq!(ran.code(), Some(1), "{ran}");
     assert_eq!(ran.json()["unknown"], 8, "{ran}");
     quick.assert_each_once(4);
     assert!(quick.phones().is_disjoint(&gateway.phones()));
-    scratch.sound_standing(Some("c"));
+    scratch.checked_status(Some("c"));
 }
 
 #[test]
-fn a_limited_run_sends_so_many_and_leaves_the_rest() {
+fn limit_leaves_further_messages_queued() {
     let gateway = Practice::start(SandboxConfig::default());
     let scratch = Scratch::new();
-    gateway.forgetful(&scratch, "");
+    gateway.configure_without_references(&scratch, "");
     scratch.import(&list(30));
     let ran = scratch.run(["send", "--limit", "10"]);
     assert_eq!(ran.code(), Some(0), "{ran}");
@@ -177,46 +177,46 @@ fn a_limited_run_sends_so_many_and_leaves_the_rest() {
 }
 
 #[test]
-fn a_sender_that_was_frozen_beyond_its_lease_is_taken_for_dead_and_repeats_nothing() {
-    let gateway = Practice::start(latent(200));
+fn frozen_sender_is_reclaimed_and_repeats_nothing() {
+    let gateway = Practice::start(with_latency(200));
     let scratch = Scratch::new();
-    gateway.forgetful(&scratch, "timeout = \"3s\"\nrate = \"30/s\"");
+    gateway.configure_without_references(&scratch, "timeout = \"3s\"\nrate = \"30/s\"");
     let toml = scratch.read("smsq.toml");
     scratch.write("smsq.toml", &format!("[sender]\nlease = \"5s\"\n{toml}"));
     scratch.import(&list(120));
     let mut frozen = scratch.start(SEND);
-    assert!(frozen.until("slots are busy", || gateway.requests() >= 20));
-    // Not in the middle of a transaction: then nobody else could write.
+    assert!(frozen.until("requests are in flight", || gateway.requests() >= 20));
+    // Not within a transaction: then no other process could write.
     eventually(
         "it is frozen between two transactions, with messages on their way",
         || {
             frozen.signal(Signal::STOP);
-            // Without waiting, which would outlast the lease. The pragma says 0, too.
+            // Without waiting, which would take longer than the lease. The pragma prints 0, too.
             let count = "PRAGMA busy_timeout = 0; BEGIN IMMEDIATE; SELECT count(*) FROM sms WHERE state = 1";
-            let is_sending = try_sqlite(&scratch, count).is_ok_and(|said| said != "0\n0");
+            let is_sending = try_sqlite(&scratch, count).is_ok_and(|counts| counts != "0\n0");
             if !is_sending {
                 frozen.signal(Signal::CONT);
             }
             is_sending
         },
     );
-    // What it was sending is parked by another, which sends the rest.
+    // Another worker marks its messages in flight as unknown, and sends the rest.
     let ran = scratch.run(SEND);
     assert_eq!(ran.code(), Some(1), "{ran}");
-    let standing = scratch.sound_standing(Some("c"));
-    let unknown = standing["unknown"].as_u64().expect("a count");
-    assert!((1..=8).contains(&unknown), "{standing}");
+    let summary = scratch.checked_status(Some("c"));
+    let unknown = summary["unknown"].as_u64().expect("a count");
+    assert!((1..=8).contains(&unknown), "{summary}");
 
-    // It thaws: what it knows of its own messages is the truth. It sends what it had claimed and not started, and
-    // nothing that is done.
+    // It continues: its results settle its own messages. It sends what it had claimed and not started, and nothing
+    // that is settled.
     frozen.signal(Signal::CONT);
     let ran = frozen.ended();
     assert!(matches!(ran.code(), Some(0 | 1)), "{ran}");
     let stats = gateway.stats();
     assert_eq!(stats.requests, stats.distinct_recipients, "{stats:?}");
     assert_eq!(stats.accepted, stats.distinct_recipients, "{stats:?}");
-    let standing = scratch.sound_standing(Some("c"));
-    assert_eq!(standing["queued"], 0, "{standing}");
-    assert_eq!(standing["sending"], 0, "{standing}");
-    assert_eq!(standing["failed"], 0, "{standing}");
+    let summary = scratch.checked_status(Some("c"));
+    assert_eq!(summary["queued"], 0, "{summary}");
+    assert_eq!(summary["sending"], 0, "{summary}");
+    assert_eq!(summary["failed"], 0, "{summary}");
 }

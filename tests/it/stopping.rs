@@ -1,4 +1,4 @@
-//! How sending is stopped, by an account, an operator or a signal, and how it goes on.
+//! How an account error, an operator or a signal stops sending, and how it continues.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -7,7 +7,7 @@ use crate::support::running::eventually;
 use crate::support::{Gateway, LIST, Scratch, snapshot};
 
 #[test]
-fn a_refused_account_stops_the_campaign_with_every_row_kept() {
+fn account_error_stops_the_campaign_and_keeps_messages() {
     let scratch = Scratch::new();
     scratch.write("faults.toml", "account_from = 1\n");
     let gateway = Gateway::start(&scratch, &["--faults", "faults.toml"]);
@@ -36,7 +36,7 @@ fn a_refused_account_stops_the_campaign_with_every_row_kept() {
 }
 
 #[test]
-fn a_paused_campaign_waits_and_a_cancelled_one_can_be_imported_again() {
+fn paused_campaign_waits_and_cancelled_one_is_reimported() {
     let scratch = Scratch::new();
     let gateway = Gateway::start(&scratch, &[]);
     scratch.write_cellar(&gateway.url).write("list.csv", LIST);
@@ -129,7 +129,7 @@ fn a_paused_campaign_waits_and_a_cancelled_one_can_be_imported_again() {
 }
 
 #[test]
-fn retry_of_a_cancelled_campaign_is_refused() {
+fn retry_of_cancelled_campaign_is_rejected() {
     let scratch = Scratch::new();
     scratch.write("list.csv", LIST);
     let text = ["--text", "Hi {{ name }}", "--campaign", "spring"];
@@ -160,7 +160,7 @@ fn retry_of_a_cancelled_campaign_is_refused() {
 }
 
 #[test]
-fn a_signal_stops_sending_gently_and_the_next_send_goes_on() {
+fn signal_stops_sending_and_next_send_continues() {
     let scratch = Scratch::new();
     let gateway = Gateway::start(&scratch, &["--latency", "30ms"]);
     let rows: Vec<String> = (1_000..1_300).map(|n| format!("+44740012{n}\n")).collect();
@@ -204,17 +204,17 @@ fn a_signal_stops_sending_gently_and_the_next_send_goes_on() {
 }
 
 #[test]
-fn a_second_signal_does_not_wait_and_what_was_running_is_unknown() {
+fn second_signal_leaves_messages_in_flight_unknown() {
     let scratch = Scratch::new();
     scratch.write("faults.toml", "slow = '100%'\nslow_for = '60s'\n");
     let gateway = Gateway::start(&scratch, &["--faults", "faults.toml"]);
     scratch
         .write_cellar(&gateway.url)
         .write("list.csv", "phone\n+447400123456\n");
-    let mended = scratch
+    let fixed = scratch
         .read("smsq.toml")
         .replace("timeout = \"2s\"", "timeout = \"25s\"");
-    scratch.write("smsq.toml", &mended);
+    scratch.write("smsq.toml", &fixed);
     scratch.run(["import", "list.csv", "--text", "Hi", "--campaign", "spring"]);
     let mut sending = scratch
         .command(["send"])
@@ -227,7 +227,7 @@ fn a_second_signal_does_not_wait_and_what_was_running_is_unknown() {
     let mut talk = BufReader::new(sending.stderr.take().expect("piped")).lines();
     let first = talk.next().and_then(Result::ok).unwrap_or_default();
     assert!(first.contains("settled first"), "{first}");
-    // What comes within a second of the first is taken for the same signal.
+    // The same signal within a second counts once.
     eventually("it aborts", || {
         interrupt(&sending);
         sending.try_wait().is_ok_and(|ended| ended.is_some())

@@ -1,4 +1,4 @@
-//! What reaches the terminal: text from lists, file names and gateways is printed without control characters.
+//! Output to a terminal: text from lists, file names and gateways is printed without control characters.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -75,9 +75,9 @@ fn hostile_list_never_steers_the_terminal() {
 #[test]
 fn hostile_gateway_never_steers_the_terminal() {
     let scratch = Scratch::new();
-    let said =
+    let body =
         serde_json::json!({ "error": { "code": format!("=1{HOSTILE}"), "message": HOSTILE } });
-    let gateway = Scripted::start("400 Bad Request", &said.to_string());
+    let gateway = Scripted::start("400 Bad Request", &body.to_string());
     scratch.write_cellar(&gateway.url());
     scratch.import("phone\n+447400301000\n+447400301001\n");
     let sent = scratch.run(["send", "-vv"]);
@@ -176,7 +176,7 @@ fn progress_bar_is_gone_after_ctrl_c() {
         ..SandboxConfig::default()
     });
     let scratch = Scratch::new();
-    gateway.forgetful(&scratch, "");
+    gateway.configure_without_references(&scratch, "");
     scratch.import(&list(40));
     let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
     grantpt(&master).expect("grants");

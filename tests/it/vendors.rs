@@ -1,5 +1,5 @@
-//! Every vendor that comes with smsq, its requests and its answers, good and bad: whatever comes back, nothing
-//! panics, and nothing is taken for accepted without proof.
+//! Requests and responses of every built-in vendor: no response causes a panic, and none counts as accepted
+//! without proof.
 
 use std::sync::LazyLock;
 
@@ -11,8 +11,8 @@ use smsq::phone::Phone;
 use smsq::provider::{Message, Provider, RequestContext, builtin};
 use smsq::sms::{Outcome, Timestamp};
 
-/// What each vendor answers to a message that it takes. `@phone`, `@digits` and `@reference` are the message's.
-const TAKEN: [(&str, u16, &str); 20] = [
+/// The response of each vendor to a message that it accepts, with `@phone`, `@digits` and `@reference` of the message.
+const ACCEPTED: [(&str, u16, &str); 20] = [
     (
         "46elks",
         200,
@@ -112,14 +112,14 @@ pub(crate) fn provider(kind: &str) -> Provider {
         _ => "",
     };
     let from = if kind == "sandbox" { "" } else { SETTINGS };
-    let stanza = format!("kind = '{kind}'\n{from}{more}");
-    let stanza: toml::Table = stanza.parse().expect("TOML");
-    let provider = Provider::from_stanza(kind, &stanza, &|name| Some(name.to_lowercase()));
+    let section = format!("kind = '{kind}'\n{from}{more}");
+    let section: toml::Table = section.parse().expect("TOML");
+    let provider = Provider::from_stanza(kind, &section, &|name| Some(name.to_lowercase()));
     provider.unwrap_or_else(|error| panic!("{error}"))
 }
 
 pub(crate) static PROVIDERS: LazyLock<Vec<(&str, Provider)>> = LazyLock::new(|| {
-    TAKEN
+    ACCEPTED
         .iter()
         .map(|(kind, ..)| (*kind, provider(kind)))
         .collect()
@@ -136,7 +136,7 @@ pub(crate) fn message() -> Message {
     }
 }
 
-pub(crate) fn stamp() -> RequestContext {
+pub(crate) fn context() -> RequestContext {
     RequestContext {
         now: Timestamp::from_millis(1_700_000_000_000),
         nonce: 7,
@@ -153,26 +153,28 @@ fn filled(body: &str) -> String {
 fn answered(provider: &Provider, status: u16, body: impl Into<Bytes>) -> Outcome {
     let mut response = Response::new(body.into());
     *response.status_mut() = http::StatusCode::from_u16(status).expect("a status");
-    let mut outcomes = provider.answer(&[message()], &response, &stamp());
+    let mut outcomes = provider.answer(&[message()], &response, &context());
     assert_eq!(outcomes.len(), 1);
     outcomes.remove(0)
 }
 
-fn is_taken(outcome: &Outcome) -> bool {
+fn is_accepted(outcome: &Outcome) -> bool {
     matches!(outcome, Outcome::Accepted(_))
 }
 
 #[test]
-fn every_vendor_makes_a_request_and_takes_its_own_answer_for_an_acceptance() {
-    let listed: Vec<&str> = TAKEN.iter().map(|(kind, ..)| *kind).collect();
+fn every_vendor_builds_a_request_and_accepts_its_response() {
+    let listed: Vec<&str> = ACCEPTED.iter().map(|(kind, ..)| *kind).collect();
     for (kind, _) in builtin() {
         assert!(*kind == "generic" || listed.contains(kind), "{kind}");
     }
-    for (kind, status, body) in TAKEN {
+    for (kind, status, body) in ACCEPTED {
         let provider = provider(kind);
-        let request = provider.request(&[message()], &stamp());
+        let request = provider.request(&[message()], &context());
         let request = request.unwrap_or_else(|outcome| panic!("{kind}: {outcome:?}"));
-        let again = provider.request(&[message()], &stamp()).expect("a request");
+        let again = provider
+            .request(&[message()], &context())
+            .expect("a request");
         assert_eq!(request.uri(), again.uri(), "{kind}");
         assert_eq!(request.headers(), again.headers(), "{kind}");
         assert_eq!(request.body(), again.body(), "{kind}");
@@ -185,8 +187,8 @@ fn every_vendor_makes_a_request_and_takes_its_own_answer_for_an_acceptance() {
 }
 
 #[test]
-fn an_answer_that_is_cut_off_anywhere_is_never_an_acceptance() {
-    for (kind, status, body) in TAKEN {
+fn cut_response_is_never_accepted() {
+    for (kind, status, body) in ACCEPTED {
         let provider = provider(kind);
         let body = filled(body);
         for end in 0..body.len() {
@@ -204,11 +206,11 @@ fn an_answer_that_is_cut_off_anywhere_is_never_an_acceptance() {
 }
 
 #[test]
-fn what_stands_between_may_answer_anything_and_nothing_is_accepted() {
+fn response_of_a_proxy_is_never_accepted() {
     let html = "<html><body><h1>200 OK</h1>Success, message accepted, id 4711</body></html>";
     let large = format!("[{}0]", "0,".repeat(1 << 16));
     let deep = "[".repeat(100_000);
-    for (kind, status, _) in TAKEN {
+    for (kind, status, _) in ACCEPTED {
         let provider = provider(kind);
         for body in [
             html,
@@ -231,7 +233,7 @@ fn what_stands_between_may_answer_anything_and_nothing_is_accepted() {
             }
             for status in [400, 404, 429, 500, 502, 503, 504] {
                 assert!(
-                    !is_taken(&answered(&provider, status, body.to_owned())),
+                    !is_accepted(&answered(&provider, status, body.to_owned())),
                     "{kind} {status}"
                 );
             }
@@ -254,7 +256,7 @@ fn places(json: &Value, at: &str, all: &mut Vec<String>) {
 }
 
 #[test]
-fn a_right_document_with_a_wrong_type_is_accepted_only_with_its_id() {
+fn wrong_type_is_accepted_only_with_a_message_id() {
     let wrong = [
         json!(null),
         json!({}),
@@ -263,7 +265,7 @@ fn a_right_document_with_a_wrong_type_is_accepted_only_with_its_id() {
         json!({ "a": 1 }),
         json!(""),
     ];
-    for (kind, status, body) in TAKEN {
+    for (kind, status, body) in ACCEPTED {
         let provider = provider(kind);
         let Ok(whole) = serde_json::from_str::<Value>(&filled(body)) else {
             continue;
@@ -293,8 +295,8 @@ fn a_right_document_with_a_wrong_type_is_accepted_only_with_its_id() {
 }
 
 #[test]
-fn a_long_id_is_kept_by_its_beginning() {
-    for (kind, status, body) in TAKEN {
+fn long_message_id_is_truncated() {
+    for (kind, status, body) in ACCEPTED {
         let provider = provider(kind);
         let id = "x".repeat(10_000);
         let long = [r#""m1""#, r#""s1""#, r#""t1""#, r#""b1""#, r#""SM1""#]
@@ -334,7 +336,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(400) })]
 
     #[test]
-    fn no_answer_panics_and_a_failing_status_never_accepts(
+    fn error_status_never_accepts_and_nothing_panics(
         document in documents(),
         noise in prop::collection::vec(any::<u8>(), 0..200),
         status in prop_oneof![Just(200_u16), Just(201), Just(202), 400_u16..600],
@@ -343,9 +345,9 @@ proptest! {
         let body = if as_noise { noise } else { document.to_string().into_bytes() };
         for (kind, provider) in PROVIDERS.iter() {
             let outcome = answered(provider, status, body.clone());
-            // A vendor may say in its own code that it has the message already, whatever the status.
+            // With any status, a vendor's code may mean that it already has the message.
             let may_be_known = ["sandbox", "clicksend", "yunpian"].contains(kind);
-            prop_assert!(status < 300 || may_be_known || !is_taken(&outcome), "{}: {:?}", kind, outcome);
+            prop_assert!(status < 300 || may_be_known || !is_accepted(&outcome), "{}: {:?}", kind, outcome);
         }
     }
 }

@@ -1,5 +1,4 @@
-//! Several messages in one request, for every vendor that takes them: what comes back of it, good and bad, settles
-//! each message on its own, and nobody's result is taken for another's.
+//! Batches of every vendor that has them: each message gets its own result, whatever the response contains.
 
 use std::sync::LazyLock;
 
@@ -11,12 +10,12 @@ use smsq::phone::Phone;
 use smsq::provider::{Message, Provider, RequestContext, builtin};
 use smsq::sms::{Outcome, Timestamp};
 
-/// What a vendor answers to three messages that it takes.
-struct Taken {
+/// A vendor's response to three messages that it accepts.
+struct Accepted {
     kind: &'static str,
     settings: &'static str,
     status: u16,
-    /// The list of results; Alibaba has none, and speaks of all.
+    /// The list of results; Alibaba has one result for all messages.
     list: Option<&'static str>,
     /// What surrounds the list `@list`.
     whole: &'static str,
@@ -24,8 +23,8 @@ struct Taken {
     entry: &'static str,
 }
 
-const TAKEN: [Taken; 8] = [
-    Taken {
+const ACCEPTED: [Accepted; 8] = [
+    Accepted {
         kind: "aliyun",
         settings: "template = 'SMS_1'\nparams = { code = 'order' }",
         status: 200,
@@ -33,7 +32,7 @@ const TAKEN: [Taken; 8] = [
         whole: r#"{"Code":"OK","Message":"OK","BizId":"m","RequestId":"r"}"#,
         entry: "",
     },
-    Taken {
+    Accepted {
         kind: "clicksend",
         settings: "",
         status: 200,
@@ -41,7 +40,7 @@ const TAKEN: [Taken; 8] = [
         whole: r#"{"http_code":200,"response_code":"SUCCESS","data":{"messages":@list}}"#,
         entry: r#"{"to":"@phone","message_id":"@id","message_parts":1,"custom_string":"@reference","status":"SUCCESS"}"#,
     },
-    Taken {
+    Accepted {
         kind: "huawei",
         settings: "template = '1'\nparams = ['order']\nchannel = '88'",
         status: 200,
@@ -49,7 +48,7 @@ const TAKEN: [Taken; 8] = [
         whole: r#"{"code":"000000","description":"Success","result":@list}"#,
         entry: r#"{"originTo":"@phone","smsMsgId":"@id","status":"000000"}"#,
     },
-    Taken {
+    Accepted {
         kind: "infobip",
         settings: "url = 'https://x1.api.infobip.com'",
         status: 200,
@@ -57,7 +56,7 @@ const TAKEN: [Taken; 8] = [
         whole: r#"{"bulkId":"b","messages":@list}"#,
         entry: r#"{"messageId":"@reference","destination":"@digits","status":{"groupId":1,"id":26},"details":{"messageCount":1}}"#,
     },
-    Taken {
+    Accepted {
         kind: "messagebird",
         settings: "",
         status: 201,
@@ -65,7 +64,7 @@ const TAKEN: [Taken; 8] = [
         whole: r#"{"id":"m","recipients":{"items":@list}}"#,
         entry: r#"{"recipient":@digits,"status":"sent"}"#,
     },
-    Taken {
+    Accepted {
         kind: "sinch",
         settings: "batch = { per_call = 100 }",
         status: 201,
@@ -73,7 +72,7 @@ const TAKEN: [Taken; 8] = [
         whole: r#"{"id":"m","to":@list,"canceled":false}"#,
         entry: r#""@digits""#,
     },
-    Taken {
+    Accepted {
         kind: "tencent",
         settings: "template = '1'\nparams = ['order']\nsdk_app_id = '1400'",
         status: 200,
@@ -81,7 +80,7 @@ const TAKEN: [Taken; 8] = [
         whole: r#"{"Response":{"SendStatusSet":@list,"RequestId":"r"}}"#,
         entry: r#"{"SerialNo":"@id","PhoneNumber":"@phone","Fee":1,"Code":"Ok"}"#,
     },
-    Taken {
+    Accepted {
         kind: "yunpian",
         settings: "",
         status: 200,
@@ -91,11 +90,11 @@ const TAKEN: [Taken; 8] = [
     },
 ];
 
-impl Taken {
+impl Accepted {
     fn provider(&self) -> Provider {
-        let stanza = format!("kind = '{}'\nfrom = 'SHOP'\n{}", self.kind, self.settings);
-        let stanza: toml::Table = stanza.parse().expect("TOML");
-        let read = Provider::from_stanza(self.kind, &stanza, &|name| Some(name.to_lowercase()));
+        let section = format!("kind = '{}'\nfrom = 'SHOP'\n{}", self.kind, self.settings);
+        let section: toml::Table = section.parse().expect("TOML");
+        let read = Provider::from_stanza(self.kind, &section, &|name| Some(name.to_lowercase()));
         read.unwrap_or_else(|error| panic!("{error}"))
     }
 
@@ -116,7 +115,7 @@ impl Taken {
         serde_json::from_str(&body).expect(self.kind)
     }
 
-    /// With the entries that `change` leaves of the list.
+    /// The body with the list as `change` leaves it.
     fn changed(&self, change: impl FnOnce(&mut Vec<Value>)) -> Option<String> {
         let mut body = self.body();
         let list = body.pointer_mut(self.list?).and_then(Value::as_array_mut);
@@ -140,7 +139,7 @@ fn messages() -> Vec<Message> {
     (0..3).map(one).collect()
 }
 
-fn stamp() -> RequestContext {
+fn context() -> RequestContext {
     RequestContext {
         now: Timestamp::from_millis(1_700_000_000_000),
         nonce: 7,
@@ -150,7 +149,7 @@ fn stamp() -> RequestContext {
 fn answered(provider: &Provider, status: u16, body: impl Into<Bytes>) -> Vec<Outcome> {
     let mut response = Response::new(body.into());
     *response.status_mut() = StatusCode::from_u16(status).expect("a status");
-    let outcomes = provider.answer(&messages(), &response, &stamp());
+    let outcomes = provider.answer(&messages(), &response, &context());
     assert_eq!(outcomes.len(), 3);
     outcomes
 }
@@ -166,30 +165,30 @@ fn marks(outcomes: &[Outcome]) -> String {
 }
 
 #[test]
-fn every_vendor_of_several_is_in_the_table_and_takes_them_all() {
+fn table_has_every_vendor_with_batches() {
     for (kind, _) in builtin() {
-        let stanza: toml::Table = format!("kind = '{kind}'\nurl = 'https://h.example'")
+        let section: toml::Table = format!("kind = '{kind}'\nurl = 'https://h.example'")
             .parse()
             .expect("TOML");
-        let provider = Provider::from_stanza(kind, &stanza, &|_| Some("s".to_owned()));
+        let provider = Provider::from_stanza(kind, &section, &|_| Some("s".to_owned()));
         let takes_several = provider.is_ok_and(|provider| provider.most_per_call() > 1);
-        let is_listed = TAKEN.iter().any(|taken| taken.kind == *kind);
+        let is_listed = ACCEPTED.iter().any(|case| case.kind == *kind);
         assert!(is_listed || !takes_several, "{kind}");
     }
-    for taken in &TAKEN {
-        let (kind, provider) = (taken.kind, taken.provider());
+    for case in &ACCEPTED {
+        let (kind, provider) = (case.kind, case.provider());
         let all = messages();
         assert!(
             (0..3).all(|at| provider.joins(&all[..at], &all[at])),
             "{kind}"
         );
-        let request = provider.request(&all, &stamp());
+        let request = provider.request(&all, &context());
         assert!(request.is_ok(), "{kind}: {request:?}");
-        let outcomes = answered(&provider, taken.status, taken.body().to_string());
+        let outcomes = answered(&provider, case.status, case.body().to_string());
         assert_eq!(marks(&outcomes), "aaa", "{kind}");
-        // The order of the results says nothing, but where it is the vendor's way.
-        if let Some(turned) = taken.changed(|list| list.reverse()) {
-            let marks = marks(&answered(&provider, taken.status, turned));
+        // Results are matched by id, except where the vendor matches them by position.
+        if let Some(turned) = case.changed(|list| list.reverse()) {
+            let marks = marks(&answered(&provider, case.status, turned));
             let expected = if kind == "tencent" { "?a?" } else { "aaa" };
             assert_eq!(marks, expected, "{kind}");
         }
@@ -197,33 +196,33 @@ fn every_vendor_of_several_is_in_the_table_and_takes_them_all() {
 }
 
 #[test]
-fn who_has_no_result_of_its_own_is_unknown() {
-    for taken in &TAKEN {
-        let (kind, provider) = (taken.kind, taken.provider());
-        let says = |body: Option<String>| Some(marks(&answered(&provider, taken.status, body?)));
-        // One list tells whose a result is by its place.
+fn message_without_own_result_is_unknown() {
+    for case in &ACCEPTED {
+        let (kind, provider) = (case.kind, case.provider());
+        let marks_of = |body: Option<String>| Some(marks(&answered(&provider, case.status, body?)));
+        // One vendor matches results by position.
         let by_place = kind == "tencent";
         for (what, expected, found) in [
             (
                 "short",
                 "a?a",
-                says(taken.changed(|list| drop(list.remove(1)))),
+                marks_of(case.changed(|list| drop(list.remove(1)))),
             ),
-            ("empty", "???", says(taken.changed(Vec::clear))),
+            ("empty", "???", marks_of(case.changed(Vec::clear))),
             (
                 "twice",
                 "?aa",
-                says(taken.changed(|list| list.push(list[0].clone()))),
+                marks_of(case.changed(|list| list.push(list[0].clone()))),
             ),
             (
                 "null",
                 "aa?",
-                says(taken.changed(|list| list[2] = Value::Null)),
+                marks_of(case.changed(|list| list[2] = Value::Null)),
             ),
             (
                 "a number",
                 "aa?",
-                says(taken.changed(|list| list[2] = json!(7))),
+                marks_of(case.changed(|list| list[2] = json!(7))),
             ),
         ] {
             let is_counted = by_place && !["null", "a number"].contains(&what);
@@ -233,13 +232,13 @@ fn who_has_no_result_of_its_own_is_unknown() {
                 "{kind} {what}: {found:?}"
             );
         }
-        let other = taken.body().to_string();
+        let other = case.body().to_string();
         let other = ["+861381234567", "861381234567", "1381234567"]
             .iter()
             .fold(other, |body, phone| {
                 body.replace(&format!("{phone}1"), &format!("{phone}9"))
             });
-        let other = says(taken.list.map(|_| other));
+        let other = marks_of(case.list.map(|_| other));
         assert!(
             other.as_deref().is_none_or(|found| found == "a?a"),
             "{kind}: {other:?}"
@@ -248,18 +247,18 @@ fn who_has_no_result_of_its_own_is_unknown() {
 }
 
 #[test]
-fn an_answer_to_several_that_is_cut_off_or_somebody_elses_accepts_none() {
+fn cut_or_unrelated_batch_response_accepts_nothing() {
     let deep = "[".repeat(100_000);
     let html = "<html><h1>200 OK</h1>accepted</html>";
-    for taken in &TAKEN {
-        let (kind, provider) = (taken.kind, taken.provider());
-        let body = taken.body().to_string();
+    for case in &ACCEPTED {
+        let (kind, provider) = (case.kind, case.provider());
+        let body = case.body().to_string();
         for end in 0..body.len() {
-            let marks = marks(&answered(&provider, taken.status, body[..end].to_owned()));
+            let marks = marks(&answered(&provider, case.status, body[..end].to_owned()));
             assert_eq!(marks, "???", "{kind} {end}");
         }
         for body in [html, "", "null", "[]", "{}", "\"OK\"", "0", &deep] {
-            let marks = marks(&answered(&provider, taken.status, body.to_owned()));
+            let marks = marks(&answered(&provider, case.status, body.to_owned()));
             assert_eq!(marks, "???", "{kind} {body}");
         }
         for status in [400, 401, 404, 422, 429, 500, 502, 503] {
@@ -271,19 +270,19 @@ fn an_answer_to_several_that_is_cut_off_or_somebody_elses_accepts_none() {
 
 #[test]
 fn error_status_with_accepted_entries_resends_none() {
-    for taken in &TAKEN {
-        let (kind, provider) = (taken.kind, taken.provider());
+    for case in &ACCEPTED {
+        let (kind, provider) = (case.kind, case.provider());
         for status in [400, 401, 404, 422, 429, 500, 502, 503] {
-            let all = marks(&answered(&provider, status, taken.body().to_string()));
+            let all = marks(&answered(&provider, status, case.body().to_string()));
             assert_eq!(all, "???", "{kind} {status}");
-            let some = taken.changed(|list| list.truncate(1));
+            let some = case.changed(|list| list.truncate(1));
             let some = some.map(|body| marks(&answered(&provider, status, body)));
             assert!(some.is_none_or(|some| some == "???"), "{kind} {status}");
         }
     }
 }
 
-/// Every place of the document, as pointers.
+/// A JSON pointer to every value of the document.
 fn places(json: &Value, at: &str, all: &mut Vec<String>) {
     all.push(at.to_owned());
     match json {
@@ -299,20 +298,20 @@ fn places(json: &Value, at: &str, all: &mut Vec<String>) {
 }
 
 #[test]
-fn a_wrong_type_or_a_long_id_in_one_result_never_changes_another() {
+fn malformed_result_changes_no_other_message() {
     let long = json!("x".repeat(10_000));
     let wrong = [json!(null), json!({}), json!([[7]]), json!(""), long];
-    for taken in &TAKEN {
-        let (kind, provider, whole) = (taken.kind, taken.provider(), taken.body());
-        let right = answered(&provider, taken.status, whole.to_string());
+    for case in &ACCEPTED {
+        let (kind, provider, whole) = (case.kind, case.provider(), case.body());
+        let right = answered(&provider, case.status, whole.to_string());
         let mut all = Vec::new();
         places(&whole, "", &mut all);
         for place in all {
             for wrong in &wrong {
                 let mut broken = whole.clone();
                 *broken.pointer_mut(&place).expect("a place") = wrong.clone();
-                let outcomes = answered(&provider, taken.status, broken.to_string());
-                let entry = taken
+                let outcomes = answered(&provider, case.status, broken.to_string());
+                let entry = case
                     .list
                     .and_then(|list| place.strip_prefix(list)?.get(1..2));
                 for (at, (outcome, right)) in outcomes.iter().zip(&right).enumerate() {
@@ -329,28 +328,28 @@ fn a_wrong_type_or_a_long_id_in_one_result_never_changes_another() {
     }
 }
 
-static PROVIDERS: LazyLock<Vec<(&Taken, Provider)>> = LazyLock::new(|| {
-    let all = TAKEN.iter();
-    all.map(|taken| (taken, taken.provider())).collect()
+static PROVIDERS: LazyLock<Vec<(&Accepted, Provider)>> = LazyLock::new(|| {
+    let all = ACCEPTED.iter();
+    all.map(|case| (case, case.provider())).collect()
 });
 
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(400) })]
 
     #[test]
-    fn whatever_is_done_to_an_answer_every_message_has_one_outcome(
+    fn mutated_response_gives_every_message_one_outcome(
         edits in prop::collection::vec((any::<prop::sample::Index>(), "[ -~]{0,3}", 0_usize..4), 1..6),
         status in prop_oneof![Just(200_u16), Just(201), 400_u16..600],
     ) {
-        for (taken, provider) in PROVIDERS.iter() {
-            let mut body = taken.body().to_string().into_bytes();
+        for (case, provider) in PROVIDERS.iter() {
+            let mut body = case.body().to_string().into_bytes();
             for (at, text, cut) in &edits {
                 let at = at.index(body.len() + 1);
                 let end = (at + cut).min(body.len());
                 body.splice(at..end, text.bytes());
             }
             let marks = marks(&answered(provider, status, body));
-            prop_assert!(status < 300 || !marks.contains('a'), "{} {}", taken.kind, marks);
+            prop_assert!(status < 300 || !marks.contains('a'), "{} {}", case.kind, marks);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The commands that show a vendor, check its settings and try it, and what they never show.
+//! `smsq providers` and `smsq check` with vendors: what they show, and that they never show a secret.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -7,7 +7,7 @@ use crate::support::scripted::Scripted;
 use crate::support::{Scratch, snapshot};
 
 #[test]
-fn a_vendor_is_shown_with_what_is_missing() {
+fn providers_show_lists_missing_settings() {
     let scratch = Scratch::new();
     scratch.write(
         "smsq.toml",
@@ -38,13 +38,13 @@ fn a_vendor_is_shown_with_what_is_missing() {
     assert!(!ran.to_string().contains("hunter2"), "{ran}");
     snapshot!(scratch.run(["providers", "show", "aliyun", "--format", "json"]).json()["missing"], @r#"["template"]"#);
     let ran = scratch.run(["providers", "show", "aliyun"]);
-    let told = ran.stderr();
-    assert!(told.contains("missing `template`"), "{told}");
-    assert!(told.contains("missing secret"), "{told}");
+    let output = ran.stderr();
+    assert!(output.contains("missing `template`"), "{output}");
+    assert!(output.contains("missing secret"), "{output}");
 }
 
 #[test]
-fn check_looks_at_settings_and_at_the_shape_of_credentials() {
+fn check_reports_settings_and_malformed_credentials() {
     let scratch = Scratch::new();
     scratch.write(
         "smsq.toml",
@@ -66,9 +66,9 @@ fn check_looks_at_settings_and_at_the_shape_of_credentials() {
 }
 
 #[test]
-fn a_test_shows_the_exchange_and_no_secret() {
+fn providers_test_prints_the_exchange_without_secrets() {
     let scratch = Scratch::new();
-    // Nobody listens there.
+    // No server listens on this port.
     scratch.write(
         "smsq.toml",
         "[providers.t]\nkind = \"tencent\"\nurl = \"http://127.0.0.1:1/\"\nfrom = \"S\"\nsdk_app_id = \"1400\"\n\
@@ -87,22 +87,22 @@ fn a_test_shows_the_exchange_and_no_secret() {
         "{ran}"
     );
     let ran = scratch.run_with(line.into_iter().chain(["--param", "order=4711"]), &secrets);
-    let told = ran.to_string();
+    let output = ran.to_string();
     assert!(
-        told.contains("text as the recipient sees it: order 4711!"),
-        "{told}"
+        output.contains("text as the recipient sees it: order 4711!"),
+        "{output}"
     );
-    assert!(told.contains("> POST http://127.0.0.1:1/"), "{told}");
-    assert!(told.contains("Credential=[secret_id]/"), "{told}");
+    assert!(output.contains("> POST http://127.0.0.1:1/"), "{output}");
+    assert!(output.contains("Credential=[secret_id]/"), "{output}");
     assert!(
         ran.stdout().starts_with("unavailable: no connection"),
-        "{told}"
+        "{output}"
     );
-    assert!(!told.contains("hunter"), "{told}");
+    assert!(!output.contains("hunter"), "{output}");
 }
 
 #[test]
-fn secrets_that_a_gateway_repeats_encoded_are_hidden() {
+fn encoded_secrets_in_a_response_are_hidden() {
     let (user, password) = ("shop-account", "S3CR3T/+tok en\"9");
     let basic = STANDARD.encode(format!("{user}:{password}"));
     let form = "S3CR3T%2F%2Btok+en%229";
@@ -111,7 +111,7 @@ fn secrets_that_a_gateway_repeats_encoded_are_hidden() {
     );
     let gateway = Scripted::start("400 Bad Request", &body);
     let scratch = Scratch::new();
-    let stanza = format!(
+    let section = format!(
         r#"
 [providers.g]
 kind = "generic"
@@ -125,10 +125,10 @@ error_reason = "/error/message"
 "#,
         gateway.url()
     );
-    scratch.write("smsq.toml", &stanza);
+    scratch.write("smsq.toml", &section);
     scratch.write("list.csv", "phone\n+447400123456\n");
     let secrets = [("G_USER", user), ("G_PASSWORD", password)];
-    let mut said = String::new();
+    let mut output = String::new();
     for line in [
         "import list.csv --text Hi --campaign c",
         "send -v --no-wait",
@@ -141,15 +141,15 @@ error_reason = "/error/message"
     ] {
         let ran = scratch.run_with(line.split(' '), &secrets);
         assert_ne!(ran.code(), Some(2), "{line}: {ran}");
-        said.push_str(&ran.to_string());
+        output.push_str(&ran.to_string());
     }
     assert!(
-        said.contains("the gateway answered 400 Bad Request"),
-        "{said}"
+        output.contains("the gateway answered 400 Bad Request"),
+        "{output}"
     );
     let database = std::fs::read(scratch.path("smsq.db")).expect("a database");
-    said.push_str(&String::from_utf8_lossy(&database));
+    output.push_str(&String::from_utf8_lossy(&database));
     for form in [basic.as_str(), form, password, "S3CR3T"] {
-        assert!(!said.contains(form), "{form} is in\n{said}");
+        assert!(!output.contains(form), "{form} is in\n{output}");
     }
 }

@@ -1,5 +1,5 @@
-//! What the vendors' own code makes of our requests: their SDKs sign the same bytes and send the same content, and a
-//! real gateway takes a campaign. `tests/vendors` installs what these need, and runs them.
+//! Compares requests with the vendors' own SDKs, which sign the same bytes and send the same content, and sends
+//! campaigns to real gateways. `tests/vendors` installs what these tests need, and runs them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Write};
@@ -97,11 +97,11 @@ const PEERS: [(&str, &str); 12] = [
     ("vonage", "kind = 'vonage'\nfrom = 'SHOP'"),
 ];
 
-fn request(name: &str, stanza: &str) -> http::Request<bytes::Bytes> {
-    let stanza: toml::Table = stanza.parse().expect("TOML");
+fn request(name: &str, section: &str) -> http::Request<bytes::Bytes> {
+    let section: toml::Table = section.parse().expect("TOML");
     let secrets: BTreeMap<_, _> = SECRETS.into_iter().collect();
     let secret = |name: &str| secrets.get(name).map(|secret| (*secret).to_owned());
-    let provider = Provider::from_stanza("peer", &stanza, &secret).expect("a provider");
+    let provider = Provider::from_stanza("peer", &section, &secret).expect("a provider");
     let message = |phone: &str, order: &str| Message {
         phone: Phone::parse(phone, None).expect("a phone"),
         content: TEXT.to_owned(),
@@ -116,11 +116,11 @@ fn request(name: &str, stanza: &str) -> http::Request<bytes::Bytes> {
     if BATCHES.contains(&name) {
         messages.push(message("+8613812345679", "4712 ~*"));
     }
-    let stamp = RequestContext {
+    let context = RequestContext {
         now: Timestamp::from_millis(1_700_000_000_000),
         nonce: 0x2700_0000_0000_0000_0000_0000_0000_0508,
     };
-    provider.request(&messages, &stamp).expect("a request")
+    provider.request(&messages, &context).expect("a request")
 }
 
 fn headers(request: &http::Request<bytes::Bytes>) -> BTreeMap<String, String> {
@@ -133,9 +133,9 @@ fn headers(request: &http::Request<bytes::Bytes>) -> BTreeMap<String, String> {
 
 #[test]
 #[ignore = "needs the vendors' SDKs: run tests/vendors"]
-fn the_sdks_sign_our_requests_as_we_do() {
-    for (name, stanza) in PEERS.into_iter().filter(|(name, _)| SIGNERS.contains(name)) {
-        let request = request(name, stanza);
+fn sdks_sign_requests_like_smsq() {
+    for (name, section) in PEERS.into_iter().filter(|(name, _)| SIGNERS.contains(name)) {
+        let request = request(name, section);
         let uri = request.uri();
         let host = uri.authority().expect("a host").as_str();
         let body = std::str::from_utf8(request.body()).expect("text");
@@ -167,9 +167,9 @@ fn content(body: &str) -> Value {
 
 #[test]
 #[ignore = "needs the vendors' SDKs: run tests/vendors"]
-fn the_sdks_send_what_we_send() {
-    for (name, stanza) in PEERS {
-        let ours = request(name, stanza);
+fn sdks_send_the_same_content() {
+    for (name, section) in PEERS {
+        let ours = request(name, section);
         let theirs = sdk("send", name, &Value::Null);
         let target = ours.uri().path_and_query().expect("a target").as_str();
         assert_eq!(theirs["target"], target, "{name}");
@@ -179,7 +179,7 @@ fn the_sdks_send_what_we_send() {
             content(theirs["body"].as_str().expect("text")),
         );
         if name == "aws-sns" {
-            // What our stanza adds.
+            // What our section adds.
             let is_own = |pair: &Value| {
                 !pair[0]
                     .as_str()
@@ -193,7 +193,7 @@ fn the_sdks_send_what_we_send() {
                 .remove("MessageType");
         }
         if name == "plivo" {
-            // What the SDK sends of the vendor's defaults.
+            // Defaults of the vendor that the SDK sends.
             let theirs = their_body.as_object_mut().expect("an object");
             theirs.retain(|key, _| body.get(key).is_some());
         }
@@ -201,7 +201,7 @@ fn the_sdks_send_what_we_send() {
         for (header, value) in headers(&ours) {
             let changes = [
                 "authorization",
-                // Two ways to write the same form.
+                // Both forms are equal.
                 "x-acs-content-sha256",
                 "x-acs-date",
                 "x-acs-signature-nonce",
@@ -220,13 +220,13 @@ fn the_sdks_send_what_we_send() {
     }
 }
 
-/// So many messages in Greek and Latin letters, and none twice.
+/// How many messages are sent, in Greek and Latin letters, all different.
 const CAMPAIGN: usize = 200;
 
-/// Imports a campaign and sends it through `stanza`; every message must be accepted.
-fn sends_a_campaign(stanza: &str, environment: &[(&str, &str)]) {
+/// Imports a campaign and sends it with a provider section; every message must be accepted.
+fn sends_a_campaign(section: &str, environment: &[(&str, &str)]) {
     let scratch = Scratch::new();
-    scratch.write("smsq.toml", stanza);
+    scratch.write("smsq.toml", section);
     let name = |at: usize| {
         if at.is_multiple_of(2) {
             "Ann"
@@ -248,13 +248,13 @@ fn sends_a_campaign(stanza: &str, environment: &[(&str, &str)]) {
 
 #[test]
 #[ignore = "needs Kannel: run tests/vendors"]
-fn a_real_kannel_takes_a_campaign_whole_and_once() {
+fn kannel_receives_each_message_once() {
     let port = std::env::var("SMSQ_KANNEL_PORT").expect("`tests/vendors` sets SMSQ_KANNEL_PORT");
-    let stanza = format!(
+    let section = format!(
         "[providers.cellar]\nkind = 'kannel'\nurl = 'http://127.0.0.1:{port}/cgi-bin/sendsms'\nfrom = 'SHOP'\n"
     );
     let secrets = [("KANNEL_USERNAME", "tester"), ("KANNEL_PASSWORD", "foobar")];
-    sends_a_campaign(&stanza, &secrets);
+    sends_a_campaign(&section, &secrets);
     // What the centre received.
     let centre = peers().join("kannel/centre.log");
     let got = || {
@@ -276,7 +276,7 @@ fn a_real_kannel_takes_a_campaign_whole_and_once() {
     assert_eq!(greek, CAMPAIGN / 2, "half of them need UCS-2");
     let wrong = [("KANNEL_USERNAME", "tester"), ("KANNEL_PASSWORD", "wrong")];
     let scratch = Scratch::new();
-    scratch.write("smsq.toml", &stanza);
+    scratch.write("smsq.toml", &section);
     let ran = scratch.run_with(
         [
             "providers",
@@ -343,14 +343,14 @@ impl Drop for Moto {
 
 #[test]
 #[ignore = "needs moto: run tests/vendors"]
-fn moto_takes_a_campaign_for_sns() {
+fn moto_accepts_a_campaign_for_sns() {
     let mut moto = Moto::start();
     let url = format!("http://127.0.0.1:{}/", moto.port);
-    let stanza = format!("[providers.cellar]\nkind = 'aws-sns'\nurl = '{url}'\nrate = '500/s'\n");
+    let section = format!("[providers.cellar]\nkind = 'aws-sns'\nurl = '{url}'\nrate = '500/s'\n");
     let secrets = [
         ("AWS_ACCESS_KEY_ID", "AKIAIDIDIDIDIDID"),
         ("AWS_SECRET_ACCESS_KEY", "secret"),
     ];
-    sends_a_campaign(&stanza, &secrets);
+    sends_a_campaign(&section, &secrets);
     assert_eq!(moto.counts(), format!("{CAMPAIGN} {CAMPAIGN}"));
 }

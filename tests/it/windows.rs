@@ -1,4 +1,5 @@
-//! Windows and caps as operators meet them: what is refused before anything is written, and what waits.
+//! Sending windows and caps per recipient on the command line: what is rejected before anything is written, and
+//! which messages wait.
 
 use crate::support::{Gateway, Scratch, snapshot};
 
@@ -7,7 +8,7 @@ const LIST: &str = "phone,name,tz\n\
                     +447400123457,Bob,Mars\n\
                     +447400123458,Cy,\n";
 
-/// A folder with a list and a provider that nobody answers for.
+/// A folder with a list and a provider that is not running.
 fn scratch() -> Scratch {
     let scratch = Scratch::new();
     scratch
@@ -33,7 +34,7 @@ fn closed() -> &'static str {
 }
 
 #[test]
-fn a_window_that_is_none_is_refused_before_anything_is_written() {
+fn invalid_window_is_rejected_before_import() {
     let zone = ["--window", "9-20", "--timezone"];
     let utc = ["--timezone", "UTC", "--window"];
     let cases: [(Vec<&str>, &str); 12] = [
@@ -96,7 +97,7 @@ fn a_window_that_is_none_is_refused_before_anything_is_written() {
 }
 
 #[test]
-fn a_window_that_never_meets_the_expiry_is_refused() {
+fn window_after_the_expiry_is_rejected() {
     let scratch = scratch();
     let hours = ["--window", closed(), "--timezone", "UTC"];
     for more in [
@@ -120,7 +121,7 @@ fn a_window_that_never_meets_the_expiry_is_refused() {
 }
 
 #[test]
-fn a_cap_of_nothing_is_refused() {
+fn cap_of_zero_is_rejected() {
     let scratch = scratch();
     let cap = [("SMSQ__SENDER__MAX_PER_RECIPIENT", "0/day")];
     snapshot!(scratch.run_with(["status"], &cap), @r#"
@@ -131,7 +132,7 @@ fn a_cap_of_nothing_is_refused() {
 }
 
 #[test]
-fn rows_bring_their_zones_with_them_and_a_zone_that_is_none_is_rejected() {
+fn time_zone_column_applies_and_invalid_zone_is_rejected() {
     let scratch = scratch();
     let flags = [
         "--window",
@@ -191,7 +192,7 @@ fn rows_bring_their_zones_with_them_and_a_zone_that_is_none_is_rejected() {
 }
 
 #[test]
-fn send_does_not_start_outside_the_window_and_goes_on_when_it_is_lifted() {
+fn send_waits_for_the_window_until_it_is_removed() {
     let scratch = Scratch::new();
     let gateway = Gateway::start(&scratch, &[]);
     scratch.write_cellar(&gateway.url).write("list.csv", LIST);
@@ -200,15 +201,15 @@ fn send_does_not_start_outside_the_window_and_goes_on_when_it_is_lifted() {
     let ran = scratch.run(["send", "--no-wait"]);
     assert_eq!(ran.code(), Some(3), "{ran}");
     assert_eq!(ran.stdout(), "nothing was sent\n", "{ran}");
-    let said = "nothing was lost: run `smsq send` then";
+    let expected = "nothing was lost: run `smsq send` then";
     assert!(
         ran.stderr().contains("campaign `spring` waits until"),
         "{ran}"
     );
-    assert!(ran.stderr().contains(said), "{ran}");
+    assert!(ran.stderr().contains(expected), "{ran}");
     let ran = scratch.run(["status", "--campaign", "spring"]);
-    let said = format!("sent {} daily in UTC; opens ", closed());
-    assert!(ran.stdout().contains(&said), "{ran}");
+    let expected = format!("sent {} daily in UTC; opens ", closed());
+    assert!(ran.stdout().contains(&expected), "{ran}");
     let ran = scratch.run(["status", "--format", "json", "--campaign", "spring"]);
     assert!(ran.json()["window"]["opens_at"].is_string(), "{ran}");
     snapshot!(scratch.run(["set", "--campaign", "spring", "--window", "none"]), @"
@@ -222,7 +223,7 @@ fn send_does_not_start_outside_the_window_and_goes_on_when_it_is_lifted() {
 }
 
 #[test]
-fn who_opted_out_is_on_the_list_and_is_not_asked_again() {
+fn opted_out_recipient_is_suppressed() {
     let scratch = Scratch::new();
     let gateway = Gateway::start(&scratch, &[]);
     let list = "phone\n+15005552000\n+447400123456\n";
@@ -234,7 +235,7 @@ fn who_opted_out_is_on_the_list_and_is_not_asked_again() {
     let ran = scratch.run(["suppress", "list"]);
     let line = ran.stdout();
     assert!(line.contains("+15005552000"), "{ran}");
-    assert!(line.contains("`cellar` said on "), "{ran}");
+    assert!(line.contains("`cellar` expected on "), "{ran}");
     let again = [
         "import",
         "list.csv",
@@ -254,7 +255,7 @@ fn who_opted_out_is_on_the_list_and_is_not_asked_again() {
 }
 
 #[test]
-fn a_recipient_over_the_cap_waits_and_the_others_do_not() {
+fn recipient_over_the_cap_delays_no_other() {
     let scratch = Scratch::new();
     let gateway = Gateway::start(&scratch, &[]);
     let list = "phone,n\n+447400123456,1\n+447400123456,2\n+447400123457,3\n";

@@ -1,5 +1,5 @@
-//! Several senders on one database, as processes: who is on the list, one limit for all of them, and
-//! what becomes of one that is frozen, killed, or was on another host.
+//! Several workers on one database, as processes: the list of workers, their shared limit, and workers that are
+//! frozen, killed or on another host.
 
 use std::time::Duration;
 
@@ -15,14 +15,14 @@ use crate::support::shell::{sqlite, try_sqlite};
 const SEND: [&str; 4] = ["send", "--concurrency", "8", "--quiet"];
 const LEASE: Duration = Duration::from_secs(5);
 
-fn latent(millis: u64) -> SandboxConfig {
+fn with_latency(millis: u64) -> SandboxConfig {
     SandboxConfig {
         latency: Duration::from_millis(millis),
         ..SandboxConfig::default()
     }
 }
 
-/// The shortest lease there is, so that nobody waits for long.
+/// Sets the shortest lease, so that tests are fast.
 fn short_lease(scratch: &Scratch) {
     let toml = scratch.read("smsq.toml");
     scratch.write("smsq.toml", &format!("[sender]\nlease = \"5s\"\n{toml}"));
@@ -33,7 +33,7 @@ fn workers(scratch: &Scratch) -> Vec<Value> {
     status["workers"].as_array().expect("a list").clone()
 }
 
-/// Stops the process, but not in the middle of a transaction: then nobody else could write.
+/// Stops the process, but not within a transaction: then no other process could write.
 fn freeze(scratch: &Scratch, sending: &Running) {
     eventually("it is frozen between two transactions", || {
         sending.signal(Signal::STOP);
@@ -46,14 +46,14 @@ fn freeze(scratch: &Scratch, sending: &Running) {
 }
 
 #[test]
-fn status_lists_who_sends() {
-    let gateway = Practice::start(latent(20_000));
+fn status_lists_workers() {
+    let gateway = Practice::start(with_latency(20_000));
     let scratch = Scratch::new();
-    gateway.forgetful(&scratch, "timeout = \"25s\"");
+    gateway.configure_without_references(&scratch, "timeout = \"25s\"");
     scratch.import(&list(20));
     assert_eq!(workers(&scratch), Vec::<Value>::new());
     let mut one = scratch.start(SEND);
-    assert!(one.until("its slots are busy", || gateway.requests() >= 8));
+    assert!(one.until("its requests are in flight", || gateway.requests() >= 8));
     let mut other = scratch.start(["send", "--concurrency", "4", "--quiet"]);
     assert!(other.until("so are the other's", || gateway.requests() >= 12));
 
@@ -64,7 +64,7 @@ fn status_lists_who_sends() {
         assert!(worker["id"].is_i64() && worker["pid"].is_i64(), "{worker}");
         assert!(!worker["host"].as_str().expect("a name").is_empty());
         for key in ["started_at", "heartbeat_at"] {
-            assert!(worker[key].as_str().expect("a moment").ends_with('Z'));
+            assert!(worker[key].as_str().expect("an instant").ends_with('Z'));
         }
     }
     assert_ne!(listed[0]["id"], listed[1]["id"]);
@@ -74,10 +74,10 @@ fn status_lists_who_sends() {
 }
 
 #[test]
-fn four_senders_share_the_work_and_each_message_is_sent_once() {
-    let gateway = Practice::start(latent(20));
+fn four_workers_send_each_message_once() {
+    let gateway = Practice::start(with_latency(20));
     let scratch = Scratch::new();
-    gateway.forgetful(&scratch, "rate = \"200/s\"");
+    gateway.configure_without_references(&scratch, "rate = \"200/s\"");
     scratch.import(&list(600));
     let senders: Vec<Running> = (0..4).map(|_| scratch.start(SEND)).collect();
     for sender in senders {
@@ -86,15 +86,15 @@ fn four_senders_share_the_work_and_each_message_is_sent_once() {
     }
     gateway.assert_each_once(600);
     assert_eq!(gateway.requests(), 600);
-    assert_eq!(scratch.sound_standing(Some("c"))["sent"], 600);
+    assert_eq!(scratch.checked_status(Some("c"))["sent"], 600);
     assert_eq!(workers(&scratch), Vec::<Value>::new());
 }
 
 #[test]
-fn a_worker_that_was_frozen_past_its_lease_goes_on_under_a_new_id() {
-    let gateway = Practice::start(latent(50));
+fn worker_frozen_past_its_lease_continues_with_a_new_id() {
+    let gateway = Practice::start(with_latency(50));
     let scratch = Scratch::new();
-    gateway.forgetful(&scratch, "timeout = \"3s\"\nrate = \"20/s\"");
+    gateway.configure_without_references(&scratch, "timeout = \"3s\"\nrate = \"20/s\"");
     short_lease(&scratch);
     scratch.import(&list(400));
     let mut frozen = scratch.start(SEND);
@@ -102,15 +102,15 @@ fn a_worker_that_was_frozen_past_its_lease_goes_on_under_a_new_id() {
     let before = workers(&scratch)[0]["id"].clone();
     freeze(&scratch, &frozen);
     let mut peer = scratch.start(["send", "--concurrency", "1", "--quiet"]);
-    assert!(peer.until("the peer buries it", || {
+    assert!(peer.until("the other worker reclaims it", || {
         workers(&scratch)
             .iter()
             .all(|worker| worker["id"] != before)
     }));
-    let parked = scratch.sound_standing(Some("c"))["unknown"].clone();
+    let unknown = scratch.checked_status(Some("c"))["unknown"].clone();
     assert!(
-        parked.as_u64().is_some_and(|parked| parked <= 8),
-        "{parked}"
+        unknown.as_u64().is_some_and(|unknown| unknown <= 8),
+        "{unknown}"
     );
 
     frozen.signal(Signal::CONT);
@@ -121,46 +121,46 @@ fn a_worker_that_was_frozen_past_its_lease_goes_on_under_a_new_id() {
             .collect();
         ids.len() == 2 && !ids.contains(&before)
     }));
-    // Both go on to the end, and nobody is texted twice.
+    // Both continue to the end, and no message is sent twice.
     for ended in [frozen.ended(), peer.ended()] {
         assert!(matches!(ended.code(), Some(0 | 1)), "{ended}");
     }
-    let standing = scratch.sound_standing(Some("c"));
-    assert_eq!(standing["queued"], 0, "{standing}");
-    assert_eq!(standing["sending"], 0, "{standing}");
-    assert_eq!(standing["failed"], 0, "{standing}");
+    let summary = scratch.checked_status(Some("c"));
+    assert_eq!(summary["queued"], 0, "{summary}");
+    assert_eq!(summary["sending"], 0, "{summary}");
+    assert_eq!(summary["failed"], 0, "{summary}");
     let stats = gateway.stats();
     assert_eq!(stats.accepted, stats.distinct_recipients, "{stats:?}");
-    let sent = standing["sent"].as_u64().expect("a count");
-    let unknown = standing["unknown"].as_u64().expect("a count");
-    assert_eq!(sent + unknown, 400, "{standing}");
+    let sent = summary["sent"].as_u64().expect("a count");
+    let unknown = summary["unknown"].as_u64().expect("a count");
+    assert_eq!(sent + unknown, 400, "{summary}");
     assert!(
         (sent..=sent + unknown).contains(&stats.accepted),
-        "{standing} {stats:?}"
+        "{summary} {stats:?}"
     );
 }
 
 #[test]
-fn what_a_worker_on_another_host_was_sending_is_settled_when_it_falls_silent() {
-    let gateway = Practice::start(latent(20_000));
+fn messages_of_a_silent_remote_worker_are_reclaimed() {
+    let gateway = Practice::start(with_latency(20_000));
     let scratch = Scratch::new();
-    gateway.forgetful(&scratch, "timeout = \"3s\"");
+    gateway.configure_without_references(&scratch, "timeout = \"3s\"");
     short_lease(&scratch);
     scratch.import(&list(8));
     let mut dead = scratch.start(SEND);
-    assert!(dead.until("its slots are busy", || gateway.requests() >= 8));
+    assert!(dead.until("its requests are in flight", || gateway.requests() >= 8));
     dead.kill();
-    // As if it had run elsewhere: nobody here can see that its process is gone.
+    // As if it had run on another host: its process cannot be inspected.
     sqlite(&scratch, "UPDATE worker SET boot_id = 'another host'");
     let beat: i64 = sqlite(&scratch, "SELECT heartbeat_at FROM worker")
         .parse()
-        .expect("a moment");
+        .expect("an instant");
     let ran = scratch.run(SEND);
     assert_eq!(ran.code(), Some(1), "{ran}");
-    let standing = scratch.sound_standing(Some("c"));
-    assert_eq!(standing["unknown"], 8, "{standing}");
+    let summary = scratch.checked_status(Some("c"));
+    assert_eq!(summary["unknown"], 8, "{summary}");
     let clock = "SELECT CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)";
-    let now: i64 = sqlite(&scratch, clock).parse().expect("a moment");
+    let now: i64 = sqlite(&scratch, clock).parse().expect("an instant");
     let lease = i64::try_from(LEASE.as_millis()).expect("small");
     assert!(
         now - beat > lease,
@@ -173,10 +173,10 @@ fn what_a_worker_on_another_host_was_sending_is_settled_when_it_falls_silent() {
 }
 
 #[test]
-fn a_killed_peer_costs_the_others_nothing_but_what_it_was_sending() {
-    let gateway = Practice::start(latent(20));
+fn killed_worker_loses_only_its_messages_in_flight() {
+    let gateway = Practice::start(with_latency(20));
     let scratch = Scratch::new();
-    gateway.honouring(&scratch, "rate = \"100/s\"");
+    gateway.configure_with_references(&scratch, "rate = \"100/s\"");
     scratch.import(&list(500));
     let living = [scratch.start(SEND), scratch.start(SEND)];
     for kills in 1..=3 {
@@ -189,5 +189,5 @@ fn a_killed_peer_costs_the_others_nothing_but_what_it_was_sending() {
         assert_eq!(ran.code(), Some(0), "{ran}");
     }
     gateway.assert_each_once(500);
-    assert_eq!(scratch.sound_standing(Some("c"))["sent"], 500);
+    assert_eq!(scratch.checked_status(Some("c"))["sent"], 500);
 }

@@ -169,7 +169,7 @@ async fn existing(context: &Context, access: Access) -> anyhow::Result<Option<St
     match Store::of(&context.config.database, access).await {
         Ok(store) => Ok(Some(store)),
         Err(error) if matches!(error.fault(), Fault::Missing | Fault::NoTables) => Ok(None),
-        Err(error) => Err(with_optional_hint(&error, error.hint())),
+        Err(error) => Err(error.into()),
     }
 }
 

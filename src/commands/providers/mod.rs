@@ -55,7 +55,7 @@ pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
     match &args.action {
         Action::List => list(context)?,
         Action::Show { name } => show(name, context)?,
-        Action::Resume { name } => resume(name, context).await?,
+        Action::Resume { name } => return resume(name, context).await,
         Action::Test(args) => return test::run(args, context).await,
     }
     Ok(Exit::Done)
@@ -297,7 +297,7 @@ fn capabilities(provider: &Provider) -> String {
 }
 
 /// Ends the wait that a provider asked for, for all workers.
-async fn resume(name: &str, context: &Context) -> anyhow::Result<()> {
+async fn resume(name: &str, context: &Context) -> anyhow::Result<Exit> {
     context.provider_section(name)?;
     let store = context.store().await?;
     let resumed = store.end_provider_pause(name, store.now().await?).await?;

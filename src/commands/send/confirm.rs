@@ -47,8 +47,7 @@ async fn describe(
     campaign: &Campaign,
     count: u64,
 ) -> anyhow::Result<String> {
-    let default = context.config.default_provider.as_ref();
-    let provider = campaign.provider.as_ref().or(default);
+    let provider = context.provider_of(campaign);
     let prices = provider.and_then(|name| context.config.prices.get(name));
     let price = |phone: &str| prices?.of(phone);
     let price = prices.is_some().then_some(&price as PriceOf<'_>);

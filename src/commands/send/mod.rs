@@ -4,10 +4,9 @@
 mod confirm;
 mod progress;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use anyhow::bail;
 use serde_json::{Value, json};
@@ -18,7 +17,6 @@ use super::{Context, check, providers, purge, status, with_hint};
 use crate::config::{MANY_CONCURRENCY, MAX_CONCURRENCY};
 use crate::console::Console;
 use crate::exit::Exit;
-use crate::provider::Provider;
 use crate::rate::Rates;
 use crate::report::{CampaignSummary, shell_word};
 use crate::sender::{Ended, Sender, Settings, Summary};
@@ -107,11 +105,7 @@ pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
         context.console.status("nothing was sent");
         return Ok(Exit::CouldNotRun);
     };
-    if context.is_json() {
-        context.print_json(&run.json(args.campaign.is_some())?)?;
-    } else {
-        context.console.print(&run.text())?;
-    }
+    context.print(&run.text(), &run.json(args.campaign.is_some())?)?;
     run.explain(&context.console);
     Ok(run.exit())
 }
@@ -130,7 +124,7 @@ pub(super) struct SendOptions<'a> {
 pub(super) struct SendRun {
     pub(super) summary: Summary,
     /// The campaigns that had something to do, or the one that was named, after the run.
-    pub(super) standings: Vec<CampaignSummary>,
+    pub(super) campaigns: Vec<CampaignSummary>,
     /// Counts of messages whose campaign does not exist; empty where one campaign was named.
     without_campaign: Vec<(i64, u64)>,
     /// The signal that stopped the run.
@@ -145,10 +139,6 @@ impl SendRun {
         options: &SendOptions<'_>,
     ) -> anyhow::Result<Option<Self>> {
         let campaigns = campaigns(context, store, options).await?;
-        let total = campaigns
-            .iter()
-            .map(|(_, totals)| totals.queued + totals.sending)
-            .sum();
         let sender = sender(context, store, options, &campaigns)?;
         if options.confirm && !confirm::confirm(context, store, options, &campaigns).await? {
             return Ok(None);
@@ -157,21 +147,20 @@ impl SendRun {
             warn_of_missing_campaigns(&context.console, &store.without_campaign().await?);
         }
         announce(context, store, options, &campaigns).await?;
-        let is_idle = campaigns
-            .iter()
-            .all(|(_, totals)| totals.queued + totals.sending + totals.unknown == 0);
-        let (summary, signal) = if is_idle && !options.follow {
-            (idle(), None)
+        let total: Totals = campaigns.iter().map(|(_, totals)| *totals).sum();
+        let left = total.queued + total.sending;
+        let (summary, signal) = if left + total.unknown == 0 && !options.follow {
+            (Summary::default(), None)
         } else {
-            let total =
-                (!options.follow).then(|| options.flags.limit.unwrap_or(u64::MAX).min(total));
+            let limit = options.flags.limit.unwrap_or(u64::MAX);
+            let total = (!options.follow).then_some(left.min(limit));
             run_with_progress(&context.console, sender, total).await?
         };
-        let mut standings = Vec::new();
+        let mut summaries = Vec::new();
         for (campaign, _) in &campaigns {
             // The run may have changed its state.
             let campaign = context.campaign(store, &campaign.name).await?;
-            standings.push(CampaignSummary::of(store, &campaign).await?);
+            summaries.push(CampaignSummary::of(store, &campaign).await?);
         }
         let without_campaign = match options.campaign {
             Some(_) => Vec::new(),
@@ -179,7 +168,7 @@ impl SendRun {
         };
         Ok(Some(Self {
             summary,
-            standings,
+            campaigns: summaries,
             without_campaign,
             signal,
         }))
@@ -201,20 +190,14 @@ impl SendRun {
         sum.unknown += later.unknown;
         sum.retried += later.retried;
         sum.trouble = later.trouble.or(sum.trouble.take());
-        sum.ended = match (std::mem::replace(&mut sum.ended, Ended::Done), later.ended) {
-            (Ended::Halted(mut halted), Ended::Halted(more)) => {
-                halted.extend(more);
-                Ended::Halted(halted)
-            }
-            (Ended::Waiting(mut waiting), Ended::Waiting(more)) => {
-                waiting.extend(more);
-                Ended::Waiting(waiting)
-            }
+        sum.ended = match (std::mem::take(&mut sum.ended), later.ended) {
+            (Ended::Halted(halted), Ended::Halted(more)) => Ended::Halted([halted, more].concat()),
+            (Ended::Waiting(all), Ended::Waiting(more)) => Ended::Waiting([all, more].concat()),
             (halted @ Ended::Halted(_), Ended::Done | Ended::Limit | Ended::Waiting(_))
             | (halted @ Ended::Waiting(_), Ended::Done | Ended::Limit) => halted,
             (_, ended) => ended,
         };
-        self.standings.extend(next.standings);
+        self.campaigns.extend(next.campaigns);
         self.signal = self.signal.or(next.signal);
         self
     }
@@ -226,7 +209,7 @@ impl SendRun {
     }
 
     pub(super) fn exit(&self) -> Exit {
-        let totals: Totals = self.standings.iter().map(|one| one.totals).sum();
+        let totals: Totals = self.campaigns.iter().map(|one| one.totals).sum();
         let is_halted = |one: &CampaignSummary| {
             matches!(one.state, "paused" | "stopped") && one.totals.queued > 0
         };
@@ -234,7 +217,7 @@ impl SendRun {
         match &self.summary.ended {
             Ended::Stopped => self.signal.unwrap_or(Exit::Interrupted),
             Ended::Halted(_) | Ended::Waiting(_) => Exit::Halted,
-            Ended::Done | Ended::Limit if self.standings.iter().any(is_halted) => Exit::Halted,
+            Ended::Done | Ended::Limit if self.campaigns.iter().any(is_halted) => Exit::Halted,
             Ended::Done | Ended::Limit if has_failures => Exit::Incomplete,
             Ended::Done | Ended::Limit => Exit::Done,
         }
@@ -242,7 +225,7 @@ impl SendRun {
 
     /// The state of the campaigns, and the run. `is_one`: as one campaign, without totals.
     pub(super) fn json(&self, is_one: bool) -> anyhow::Result<Value> {
-        let mut object = status::json(is_one, &self.standings, &self.without_campaign)?;
+        let mut object = status::json(is_one, &self.campaigns, &self.without_campaign)?;
         object["elapsed_ms"] = json!(crate::sms::millis(self.summary.elapsed));
         object["rate"] = json!((self.rate() * 10.0).round() / 10.0);
         object["attempts"] = json!(self.summary.attempts);
@@ -275,7 +258,7 @@ impl SendRun {
 
     /// Why the run ended early, and what to do next.
     pub(super) fn explain(&self, console: &Console) {
-        let queued: u64 = self.standings.iter().map(|one| one.totals.queued).sum();
+        let queued: u64 = self.campaigns.iter().map(|one| one.totals.queued).sum();
         let left = messages(queued);
         if let Some(trouble) = &self.summary.trouble {
             console.status(&format!(
@@ -304,7 +287,7 @@ impl SendRun {
             Ended::Done | Ended::Limit => {}
         }
         warn_of_missing_campaigns(console, &self.without_campaign);
-        for one in &self.standings {
+        for one in &self.campaigns {
             if one.totals.failed + one.totals.unknown > 0 {
                 console.status(&format!(
                     "`smsq report --campaign {} --failed` lists who was not reached and why",
@@ -317,7 +300,7 @@ impl SendRun {
     /// How to continue with a campaign that stopped.
     fn next_command(&self, campaign: &str) -> String {
         let is_paused = |one: &CampaignSummary| one.campaign == campaign && one.state == "paused";
-        if self.standings.iter().any(is_paused) {
+        if self.campaigns.iter().any(is_paused) {
             let word = shell_word(campaign);
             format!("nothing was lost; `smsq resume --campaign {word}`, then `smsq send`")
         } else {
@@ -418,36 +401,39 @@ fn sender(
     campaigns: &[(Campaign, Totals)],
 ) -> anyhow::Result<Sender> {
     let config = &context.config;
-    let mut needed = BTreeSet::new();
-    let mut without_sender = Vec::new();
-    let mut with_work = 0;
+    let mut sent = Vec::new();
     for (campaign, totals) in campaigns {
         let has_work = totals.queued + totals.sending > 0;
-        let is_sent = matches!(
+        let is_held = matches!(
             campaign.state,
-            CampaignStatus::Active | CampaignStatus::Stopped
+            CampaignStatus::Paused | CampaignStatus::Cancelled
         );
-        if has_work && is_sent {
+        if has_work && !is_held {
             let name = campaign.provider.as_deref();
             let name = name.map_or_else(|| default_provider(context), Ok)?;
-            needed.insert(name);
-            with_work += 1;
-            if campaign.sender.is_none() {
-                without_sender.push((name, &campaign.name));
-            }
+            sent.push((name, campaign));
         }
     }
+    let mut needed: BTreeSet<&str> = sent.iter().map(|(name, _)| *name).collect();
     if options.follow {
         needed.insert(default_provider(context)?);
     }
-    let mut providers = context.providers(needed.into_iter())?;
+    let mut providers = BTreeMap::new();
+    for name in needed {
+        providers.insert(name.to_owned(), context.provider(name)?);
+    }
     if let Some((message, hint)) = providers.values().find_map(providers::missing_settings) {
         return Err(with_hint(message, hint));
     }
-    without_sender.retain(|(name, _)| providers.get(*name).is_some_and(Provider::needs_sender));
-    let can_send = options.follow || without_sender.len() < with_work;
-    for (name, campaign) in without_sender {
-        let (message, hint) = providers::missing_sender(name, campaign);
+    let has_sender = |name: &str, campaign: &Campaign| {
+        campaign.sender.is_some() || !providers[name].needs_sender()
+    };
+    let can_send = options.follow || sent.iter().any(|(name, it)| has_sender(name, it));
+    for (name, campaign) in sent {
+        if has_sender(name, campaign) {
+            continue;
+        }
+        let (message, hint) = providers::missing_sender(name, &campaign.name);
         if !can_send {
             return Err(with_hint(message, hint));
         }
@@ -499,19 +485,5 @@ fn default_provider(context: &Context) -> anyhow::Result<&str> {
             "no provider is configured",
             "`smsq init` writes an example; `smsq run FILE` without a provider practises on this machine",
         )),
-    }
-}
-
-/// The summary of a run with nothing to do.
-fn idle() -> Summary {
-    Summary {
-        ended: Ended::Done,
-        elapsed: Duration::ZERO,
-        attempts: 0,
-        sent: 0,
-        failed: 0,
-        unknown: 0,
-        retried: 0,
-        trouble: None,
     }
 }

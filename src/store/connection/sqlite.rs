@@ -221,7 +221,7 @@ fn check_path(path: &str, access: Access) -> Result<(), StoreError> {
     } else if file.exists() {
         return Ok(());
     } else if access != Access::Create {
-        (Fault::Missing, "there is no such database".to_owned())
+        (Fault::Missing, "it does not exist".to_owned())
     } else if let Some(folder) = folder.filter(|folder| !folder.is_dir()) {
         let reason = format!("its folder `{}` does not exist", folder.display());
         (Fault::Missing, reason)

@@ -1,5 +1,5 @@
-//! Another program at a database: the database's own client, which does as it is told line by line, and
-//! may hold a transaction open for as long as it runs.
+//! Another program at a database: the database's own client, which runs statements one by one, and can hold a
+//! transaction open.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -8,12 +8,12 @@ use url::Url;
 
 use super::databases::Kind;
 
-/// One session; it ends, and what it has not committed is undone, with the test.
+/// One session. It ends with the test, and its uncommitted changes are rolled back.
 pub(crate) struct Client {
     process: Child,
-    orders: Option<ChildStdin>,
+    stdin: Option<ChildStdin>,
     answers: BufReader<ChildStdout>,
-    asked: u32,
+    runs: u32,
 }
 
 impl Client {
@@ -25,29 +25,28 @@ impl Client {
             .spawn()
             .expect("the database's client (`tests/run` installs it)");
         Self {
-            orders: process.stdin.take(),
+            stdin: process.stdin.take(),
             answers: BufReader::new(process.stdout.take().expect("piped")),
             process,
-            asked: 0,
+            runs: 0,
         }
     }
 
     /// Runs statements; returns the lines that they print. A NULL is printed as `NULL`.
     pub(crate) fn run(&mut self, sql: &str) -> Vec<String> {
         self.try_run(sql)
-            .unwrap_or_else(|said| panic!("{sql}: {said}"))
+            .unwrap_or_else(|error| panic!("{sql}: {error}"))
     }
 
-    /// Runs statements; returns the lines that they print, or what is wrong with them, which ends the
-    /// session.
+    /// Runs statements; returns the lines that they print, or the error message, after which the session is closed.
     pub(crate) fn try_run(&mut self, sql: &str) -> Result<Vec<String>, String> {
-        self.asked += 1;
-        let end = format!("end of answer {}", self.asked);
+        self.runs += 1;
+        let end = format!("end of answer {}", self.runs);
         let statements = sql.trim_end_matches(|last: char| last == ';' || last.is_whitespace());
-        let orders = format!("{statements};\nSELECT '{end}';\n");
-        let stdin = self.orders.as_mut().expect("open until it is dropped");
-        // A session that has ended says why below.
-        let _ = stdin.write_all(orders.as_bytes());
+        let input = format!("{statements};\nSELECT '{end}';\n");
+        let stdin = self.stdin.as_mut().expect("open until it is dropped");
+        // The error of a closed session is read below.
+        let _ = stdin.write_all(input.as_bytes());
         let mut lines = Vec::new();
         loop {
             let mut line = String::new();
@@ -57,34 +56,35 @@ impl Client {
                 return Ok(lines);
             }
             if read == 0 {
-                return Err(self.complaint());
+                return Err(self.error());
             }
             lines.push(line.to_owned());
         }
     }
 
-    /// Ends the program without its leave, as a crash does.
+    /// Kills the program, like a crash.
     pub(crate) fn kill(mut self) {
         self.process.kill().expect("it is killed");
     }
 
-    fn complaint(&mut self) -> String {
-        let mut said = String::new();
+    fn error(&mut self) -> String {
+        let mut message = String::new();
         let stderr = self.process.stderr.as_mut().expect("piped");
-        stderr.read_to_string(&mut said).expect("what it says");
-        said.trim().to_owned()
+        stderr
+            .read_to_string(&mut message)
+            .expect("an error message");
+        message.trim().to_owned()
     }
 }
 
 impl Drop for Client {
     fn drop(&mut self) {
-        drop(self.orders.take());
-        // Nobody is left to be told.
+        drop(self.stdin.take());
         let _ = self.process.wait();
     }
 }
 
-/// The client, as it prints rows and nothing else, each line at once, and ends at the first fault.
+/// The client: prints only rows, each line at once, and ends at the first error.
 fn command(kind: Kind, url: &str) -> Command {
     let mut command = Command::new("stdbuf");
     command.arg("-oL");
@@ -92,7 +92,7 @@ fn command(kind: Kind, url: &str) -> Command {
         Kind::Sqlite => {
             let wait = [".timeout 30000", ".nullvalue NULL"];
             command.args(["sqlite3", "-batch", "-bail"]);
-            command.args(wait.into_iter().flat_map(|order| ["-cmd", order]));
+            command.args(wait.into_iter().flat_map(|command| ["-cmd", command]));
             command.arg(url.trim_start_matches("sqlite://"));
         }
         Kind::Mysql => {

@@ -1,5 +1,5 @@
-//! The databases that every test of the store runs on, each empty and of its own, and a way to them
-//! past smsq, as another program has it. Servers are those that `tests/run` has started.
+//! An empty database of every kind for each test of the store, and access to it without smsq, like another program.
+//! `tests/run` starts the servers.
 
 use std::env;
 use std::io::Write;
@@ -13,8 +13,7 @@ use smsq::store::{Access, Store, StoreError};
 
 use super::client::Client;
 
-/// The databases that smsq knows; a new one is a variant, a line here, and its arms here and in
-/// `client.rs`.
+/// The databases that smsq supports.
 const KINDS: [Kind; 3] = [Kind::Sqlite, Kind::Mysql, Kind::Postgres];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +23,7 @@ pub(crate) enum Kind {
     Postgres,
 }
 
-/// An empty database that ends with the test.
+/// An empty database that is deleted after the test.
 pub(crate) struct Database {
     pub(crate) kind: Kind,
     pub(crate) url: String,
@@ -63,13 +62,13 @@ pub(crate) fn with_every_database(test: impl Fn(&Database)) {
     }
 }
 
-/// The kinds that can be had here.
+/// The kinds whose server is running.
 fn kinds() -> Vec<Kind> {
     KINDS.into_iter().filter(|kind| kind.is_there()).collect()
 }
 
 impl Kind {
-    /// The variable that has the URL of its server.
+    /// The environment variable with the URL of its server.
     fn variable(self) -> Option<&'static str> {
         match self {
             Self::Sqlite => None,
@@ -78,35 +77,35 @@ impl Kind {
         }
     }
 
-    /// A server that is not there is skipped aloud, and is a fault where `CI` is set.
+    /// Whether its server is running. Prints a note if not, or fails where `CI` is set.
     fn is_there(self) -> bool {
-        static TOLD: Once = Once::new();
+        static PRINTED: Once = Once::new();
         let missing = self
             .variable()
             .filter(|variable| env::var_os(variable).is_none());
         let Some(variable) = missing else {
             return true;
         };
-        let said = format!("`{variable}` names no server; `tests/run` starts one");
-        assert!(env::var_os("CI").is_none(), "{said}");
-        TOLD.call_once(|| {
-            // Not `eprintln`, whose words are kept from whoever runs tests that pass.
-            let said = format!("skipped where they need a server: {said}\n");
+        let problem = format!("`{variable}` is not set; `tests/run` starts a server");
+        assert!(env::var_os("CI").is_none(), "{problem}");
+        PRINTED.call_once(|| {
+            // The test runner captures what `eprintln` prints.
+            let line = format!("skipped where they need a server: {problem}\n");
             std::io::stderr()
-                .write_all(said.as_bytes())
-                .expect("somebody reads");
+                .write_all(line.as_bytes())
+                .expect("standard error is open");
         });
         false
     }
 
-    /// A database of the kind's server.
+    /// The URL of a database on its server.
     fn url(self, database: &str) -> String {
         let variable = self.variable().expect("it has a server");
         let server = env::var(variable).expect("the URL of a server");
         format!("{server}/{database}")
     }
 
-    /// Does on the server what concerns whole databases.
+    /// Runs a statement in the server's own database.
     fn administer(self, sql: &str) -> Result<Vec<String>, String> {
         let database = match self {
             Self::Mysql => "mysql",
@@ -117,12 +116,12 @@ impl Kind {
 }
 
 impl Database {
-    /// One in a file, for what has to do with no server.
+    /// A SQLite database.
     pub(crate) fn in_a_file() -> Self {
         Self::new(Kind::Sqlite)
     }
 
-    /// One of every kind that can be had here.
+    /// A new database of this kind.
     pub(crate) fn new(kind: Kind) -> Self {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let folder = tempfile::tempdir().expect("a folder");
@@ -154,7 +153,7 @@ impl Database {
         Store::open(&self.url, Access::Create).await
     }
 
-    /// The folder of its scratch files, and of the database itself where it is embedded.
+    /// The folder of its scratch files, and of a SQLite database.
     pub(crate) fn folder(&self) -> &std::path::Path {
         self.folder.path()
     }
@@ -190,7 +189,7 @@ impl Database {
         self.numbers(sql)[0]
     }
 
-    /// The words in column `value`, none of which has two lines.
+    /// The texts in column `value`; each is one line.
     pub(crate) fn words(&self, sql: &str) -> Vec<Option<String>> {
         match self.kind {
             Kind::Sqlite => {
@@ -211,7 +210,7 @@ impl Database {
         Client::open(self.kind, &self.url)
     }
 
-    /// The URL of the same database for somebody else.
+    /// The URL of the same database with another login.
     pub(crate) fn url_for(&self, login: &str) -> String {
         let (scheme, rest) = self.url.split_once("://").expect("a URL");
         let (_, place) = rest.split_once('@').expect("a login");
@@ -220,8 +219,8 @@ impl Database {
 
     /// Ends every session of this database on its server; returns how many there were.
     pub(crate) fn end_sessions(&self) -> usize {
-        // This test's own session is not among them.
-        *self.client.lock().expect("nobody failed before") = None;
+        // Closes this test's own session first.
+        *self.client.lock().expect("not poisoned") = None;
         match self.kind {
             Kind::Sqlite => 0,
             Kind::Mysql => {
@@ -230,7 +229,7 @@ impl Database {
                      WHERE db = database() AND id <> connection_id()",
                 );
                 let kill = |id: &String| self.client().try_run(&format!("KILL {id}"));
-                // One may have gone by itself.
+                // One may have ended already.
                 others.iter().filter(|id| kill(id).is_ok()).count()
             }
             Kind::Postgres => {
@@ -244,7 +243,7 @@ impl Database {
     }
 
     fn lines(&self, sql: &str) -> Vec<String> {
-        let mut client = self.client.lock().expect("nobody failed before");
+        let mut client = self.client.lock().expect("not poisoned");
         client.get_or_insert_with(|| self.client()).run(sql)
     }
 
@@ -258,7 +257,7 @@ impl Database {
 }
 
 impl Drop for Database {
-    /// Whoever is still connected must not keep it.
+    /// Ends remaining connections, which would prevent it.
     fn drop(&mut self) {
         let (_, name) = self.url.rsplit_once('/').expect("a path");
         let drop = match self.kind {
@@ -266,12 +265,12 @@ impl Drop for Database {
             Kind::Mysql => format!("SET lock_wait_timeout = 10; DROP DATABASE IF EXISTS {name}"),
             Kind::Postgres => format!("DROP DATABASE IF EXISTS {name} WITH (FORCE)"),
         };
-        // It ends with its server at the latest.
+        // An error does not matter: the server is deleted, too.
         let _ = self.kind.administer(&drop);
     }
 }
 
-/// A test that fails says on which database.
+/// Prints the database of a test that fails.
 struct NamedOnPanic(Kind);
 
 impl Drop for NamedOnPanic {

@@ -1,5 +1,5 @@
-//! A small disk that can be filled: a tmpfs in a mount namespace of its own, so that nothing is left
-//! of it afterwards, with a shell inside that runs what the test tells it.
+//! A small disk that can be filled: a tmpfs in its own mount namespace, which ends with the test, and a shell that
+//! runs commands in it.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::ExitStatusExt;
@@ -7,7 +7,7 @@ use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
 
 use super::{Ran, Scratch};
 
-/// Who may mount depends on the system.
+/// Which of these commands may mount depends on the system.
 const WAYS: [&[&str]; 3] = [
     &["unshare", "--map-root-user", "--mount"],
     &["unshare", "--mount"],
@@ -22,7 +22,7 @@ pub(crate) struct Disk<'a> {
 }
 
 impl<'a> Disk<'a> {
-    /// `None` where nobody may mount, which is a fault where `CI` is set.
+    /// `None` where mounting is not permitted; fails where `CI` is set.
     pub(crate) fn mount(scratch: &'a Scratch, size: &str) -> Option<Self> {
         std::fs::create_dir(scratch.path("disk")).expect("a folder");
         let mount = format!("mount -t tmpfs -o size={size} tmpfs disk");
@@ -39,11 +39,11 @@ impl<'a> Disk<'a> {
         }
         assert!(
             std::env::var_os("CI").is_none(),
-            "a small disk is needed, and nobody here may mount one"
+            "cannot mount a small disk"
         );
-        // Not `eprintln`, whose words are kept from whoever runs tests that pass.
-        let said = "skipped: the test needs a small disk, and nobody here may mount one";
-        writeln!(std::io::stderr(), "{said}").expect("somebody reads");
+        // The test runner captures what `eprintln` prints.
+        let line = "skipped: the test needs a small disk, and mounting one is not permitted";
+        writeln!(std::io::stderr(), "{line}").expect("standard error is open");
         None
     }
 
@@ -87,7 +87,7 @@ impl<'a> Disk<'a> {
         ));
     }
 
-    /// What the started program has said so far.
+    /// What the started program has printed to standard error so far.
     pub(crate) fn said(&self) -> String {
         self.scratch.read("started.err")
     }
@@ -98,7 +98,7 @@ impl<'a> Disk<'a> {
         self.scratch.read("started.code").trim().to_owned()
     }
 
-    /// Leaves no room.
+    /// Leaves no free space.
     pub(crate) fn fill(&mut self) {
         let ran = self.run("dd if=/dev/zero of=disk/filler bs=1k");
         assert_ne!(ran.code(), Some(0), "{ran}");
@@ -131,7 +131,7 @@ fn smsq(arguments: &str) -> String {
 
 impl Drop for Disk<'_> {
     fn drop(&mut self) {
-        // What was started in the background must not outlive the shell.
+        // Programs in the background must not outlive the shell.
         let _ = self.try_run("kill -9 $(jobs -p)");
         drop(self.shell.stdin.take());
         let _ = self.shell.wait();

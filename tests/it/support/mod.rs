@@ -1,15 +1,15 @@
-//! What the tests of the whole program share: a scratch folder with a clean environment to run it in,
-//! the practice gateway as a process, and snapshots of what a command did.
+//! Shared by the tests of the whole program: a scratch folder with a clean environment, the practice gateway as a
+//! process, and snapshots of a command's result.
 
 pub(crate) mod client;
 pub(crate) mod databases;
-pub(crate) mod dated;
 pub(crate) mod disk;
 pub(crate) mod practice;
 pub(crate) mod proxy;
 pub(crate) mod running;
 pub(crate) mod scripted;
 pub(crate) mod shell;
+pub(crate) mod timed_provider;
 pub(crate) mod tls;
 
 use std::fmt;
@@ -21,7 +21,7 @@ use std::process::{Child, Command, Output, Stdio};
 use regex::Regex;
 use tempfile::TempDir;
 
-/// What differs from run to run, and what stands for it in a snapshot.
+/// What differs from run to run, and its replacement in snapshots.
 const FILTERS: [(&str, &str); 8] = [
     (r", in [\w. ]+ \([\d.]+/(s|min)\)", ""),
     (r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d \w+", "[MOMENT]"),
@@ -33,7 +33,7 @@ const FILTERS: [(&str, &str); 8] = [
     (r"/tmp/[.\w]+/", "[FOLDER]/"),
 ];
 
-/// A list with two that the gateway treats in its own way, one bad row and one duplicate.
+/// A list with two numbers that are reserved for faults, one invalid row and one duplicate.
 pub(crate) const LIST: &str = "\
 phone,name
 +447400123456,Ann
@@ -44,10 +44,10 @@ phone,name
 +447400123456,Ann again
 ";
 
-/// Compares what a command did with the snapshot beside it.
+/// Compares the result of a command with an inline snapshot.
 macro_rules! snapshot {
     ($ran:expr, @$expected:literal) => {
-        insta::assert_snapshot!($crate::support::steady(&$ran), @$expected);
+        insta::assert_snapshot!($crate::support::normalised(&$ran), @$expected);
     };
 }
 pub(crate) use snapshot;
@@ -55,7 +55,7 @@ pub(crate) use snapshot;
 /// A folder to run the program in; removed afterwards.
 pub(crate) struct Scratch {
     folder: TempDir,
-    /// The URL of the database, where it is not `smsq.db` in the folder.
+    /// The URL of the database, if it is not `smsq.db` in the folder.
     database: Option<String>,
 }
 
@@ -67,7 +67,7 @@ impl Scratch {
         }
     }
 
-    /// Every command gets the database in its environment.
+    /// A folder whose commands use this database.
     pub(crate) fn at(database: &str) -> Self {
         Self {
             database: Some(database.to_owned()),
@@ -88,7 +88,7 @@ impl Scratch {
         std::fs::read_to_string(self.path(name)).expect("reads a file")
     }
 
-    /// The program with nothing of this machine's environment but the path.
+    /// The program, with only `PATH` from the environment.
     pub(crate) fn command<'a>(&self, arguments: impl IntoIterator<Item = &'a str>) -> Command {
         let database = self.database.as_deref();
         let mut command = Command::new(env!("CARGO_BIN_EXE_smsq"));
@@ -124,7 +124,7 @@ impl Scratch {
 
     /// The configuration of a provider `cellar` that sends to the gateway at `url`.
     pub(crate) fn write_cellar(&self, url: &str) -> &Self {
-        let stanza = format!(
+        let section = format!(
             r#"
 [providers.cellar]
 kind = "generic"
@@ -139,11 +139,11 @@ opted_out = {{ class = "opted_out", reason = "asked for no more messages" }}
 account_suspended = {{ class = "account", reason = "the account is suspended" }}
 "#
         );
-        self.write("smsq.toml", &stanza)
+        self.write("smsq.toml", &section)
     }
 }
 
-/// What a command did: its exit status and what it printed.
+/// The result of a command: its exit status and output.
 pub(crate) struct Ran(Output);
 
 impl Ran {
@@ -159,7 +159,7 @@ impl Ran {
         String::from_utf8_lossy(&self.0.stderr).into_owned()
     }
 
-    /// Standard output as the one JSON object that it must be.
+    /// Parses standard output as one JSON object.
     pub(crate) fn json(&self) -> serde_json::Value {
         serde_json::from_slice(&self.0.stdout).unwrap_or_else(|error| {
             panic!("standard output is not one JSON object: {error}\n{self}")
@@ -182,7 +182,7 @@ impl fmt::Display for Ran {
     }
 }
 
-/// `smsq sandbox` as a process of its own; ends with the test.
+/// `smsq sandbox` as a process, which ends with the test.
 pub(crate) struct Gateway {
     process: Child,
     pub(crate) url: String,
@@ -210,7 +210,7 @@ impl Gateway {
 }
 
 impl Gateway {
-    /// Asks the gateway itself until it has seen one.
+    /// Waits until the gateway has received a request.
     pub(crate) fn wait_for_a_request(&self) {
         let address = self.url.trim_start_matches("http://");
         loop {
@@ -231,14 +231,14 @@ impl Gateway {
 
 impl Drop for Gateway {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // It may have ended already.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
 }
 
-/// The text with all that differs from run to run replaced.
-pub(crate) fn steady(text: &impl fmt::Display) -> String {
+/// Replaces what differs from run to run.
+pub(crate) fn normalised(text: &impl fmt::Display) -> String {
     let mut text = text.to_string();
     for (pattern, name) in FILTERS {
         let pattern = Regex::new(pattern).expect("the pattern is well formed");

@@ -1,5 +1,5 @@
-//! The practice gateway inside the test, so that what it saw can be counted at any moment, and the
-//! configuration of a provider that sends to it.
+//! The practice gateway inside the test process, whose counts can be read at any time, and the configuration of
+//! providers that send to it.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -9,10 +9,10 @@ use tokio::runtime::Runtime;
 
 use super::Scratch;
 
-/// More than any test sends.
+/// More messages than any test sends.
 const ALL: usize = 100_000;
 
-/// Waits short enough for a test.
+/// Waits that are short enough for tests.
 const QUICK: &str = "\
 [retry]
 first_wait = \"20ms\"
@@ -25,23 +25,23 @@ max_probe = \"200ms\"
 /// A gateway with its own runtime; both end with the test.
 pub(crate) struct Practice {
     sandbox: Sandbox,
-    // After the gateway, so that it is dropped last.
+    // Dropped after the gateway.
     _runtime: Runtime,
 }
 
 impl Practice {
-    pub(crate) fn start(behaviour: SandboxConfig) -> Self {
-        Self::start_at(SocketAddr::from(([127, 0, 0, 1], 0)), behaviour)
+    pub(crate) fn start(config: SandboxConfig) -> Self {
+        Self::start_at(SocketAddr::from(([127, 0, 0, 1], 0)), config)
     }
 
-    pub(crate) fn start_at(address: SocketAddr, behaviour: SandboxConfig) -> Self {
+    pub(crate) fn start_at(address: SocketAddr, config: SandboxConfig) -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .enable_all()
             .build()
             .expect("a runtime");
         let inside = runtime.enter();
-        let sandbox = Sandbox::start(address, behaviour).expect("the gateway starts");
+        let sandbox = Sandbox::start(address, config).expect("the gateway starts");
         drop(inside);
         Self {
             sandbox,
@@ -69,12 +69,12 @@ impl Practice {
         self.sandbox.messages(0, ALL)
     }
 
-    /// The phones of all that it accepted.
+    /// The phones of all accepted messages.
     pub(crate) fn phones(&self) -> BTreeSet<String> {
         self.messages().into_iter().map(|entry| entry.to).collect()
     }
 
-    /// Every message was accepted, and none of them twice.
+    /// Checks that every message was accepted once.
     pub(crate) fn assert_each_once(&self, messages: u64) {
         let stats = self.stats();
         assert_eq!(stats.accepted, messages, "{stats:?}");
@@ -88,22 +88,31 @@ impl Practice {
         self.sandbox.url()
     }
 
-    /// Configures the practice provider, which honours references; `more` are further keys of its
-    /// stanza.
+    /// Configures the practice provider, which honours references; `more`: further keys of its section.
+    pub(crate) fn configure_with_references(&self, scratch: &Scratch, more: &str) {
+        Self::configure_with_references_at(&self.sandbox.url(), scratch, more);
+    }
+
+    /// The same with the URL of a proxy.
+    pub(crate) fn configure_with_references_at(url: &str, scratch: &Scratch, more: &str) {
+        let section =
+            format!("[providers.practice]\nkind = \"sandbox\"\nurl = \"{url}\"\n{more}\n");
+        scratch.write("smsq.toml", &format!("{QUICK}{section}"));
+    }
+
+    // The names that tests of other parts still use.
     pub(crate) fn honouring(&self, scratch: &Scratch, more: &str) {
-        Self::honouring_at(&self.sandbox.url(), scratch, more);
+        self.configure_with_references(scratch, more);
     }
 
-    /// The same, where something stands before the gateway.
-    pub(crate) fn honouring_at(url: &str, scratch: &Scratch, more: &str) {
-        let stanza = format!("[providers.practice]\nkind = \"sandbox\"\nurl = \"{url}\"\n{more}\n");
-        scratch.write("smsq.toml", &format!("{QUICK}{stanza}"));
-    }
-
-    /// Configures a provider that honours no references; `more` are further keys of its stanza.
     pub(crate) fn forgetful(&self, scratch: &Scratch, more: &str) {
+        self.configure_without_references(scratch, more);
+    }
+
+    /// Configures a provider that honours no references; `more`: further keys of its section.
+    pub(crate) fn configure_without_references(&self, scratch: &Scratch, more: &str) {
         let url = self.sandbox.url();
-        let stanza = format!(
+        let section = format!(
             r#"
 [providers.cellar]
 kind = "generic"
@@ -118,11 +127,11 @@ invalid_recipient = {{ class = "recipient", reason = "not a number that can be r
 account_suspended = {{ class = "account", reason = "the account is suspended" }}
 "#
         );
-        scratch.write("smsq.toml", &format!("{QUICK}{stanza}"));
+        scratch.write("smsq.toml", &format!("{QUICK}{section}"));
     }
 }
 
-/// A list of so many phones; the last digits of the first thousands make no gateway misbehave.
+/// A list of `rows` ordinary phones.
 pub(crate) fn list(rows: u64) -> String {
     let phones = (0..rows).map(|row| format!("+4474{:08}\n", row + 10_010));
     std::iter::once("phone\n".to_owned())

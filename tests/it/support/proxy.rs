@@ -1,5 +1,5 @@
-//! A way to a server that fails on demand: it cuts a connection at its commit, so that nobody on this side
-//! can tell whether that was done.
+//! A proxy to a database server that cuts a connection at its commit, so that the client cannot know whether it was
+//! committed.
 
 use std::collections::VecDeque;
 use std::io::{Read, Write};
@@ -14,9 +14,9 @@ use super::databases::Database;
 /// Where a connection is cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cut {
-    /// The server never sees the commit, and undoes all.
+    /// The server never receives the commit, and rolls back.
     BeforeCommit,
-    /// The server has committed; its answer is lost.
+    /// The server has committed; its response is lost.
     AfterCommit,
 }
 
@@ -28,7 +28,7 @@ pub(crate) struct Proxy {
 }
 
 impl Proxy {
-    /// A way to the server of this database.
+    /// Starts a proxy to the server of this database.
     pub(crate) fn start(db: &Database) -> Self {
         let url = Url::parse(&db.url).expect("a URL");
         let server = format!(
@@ -56,19 +56,19 @@ impl Proxy {
         proxy
     }
 
-    /// The database, by this way.
+    /// The URL of the database through the proxy.
     pub(crate) fn url(&self, db: &Database) -> String {
         let mut url = Url::parse(&db.url).expect("a URL");
         url.set_port(Some(self.address.port())).expect("a port");
         url.into()
     }
 
-    /// The next commits meet this, one after the other.
+    /// Cuts the next commits, one after the other.
     pub(crate) fn cut(&self, cuts: &[Cut]) {
         self.cuts.lock().expect("no panic").extend(cuts);
     }
 
-    /// Every cut has been made.
+    /// Whether every cut has been made.
     pub(crate) fn has_cut(&self) -> bool {
         self.cuts.lock().expect("no panic").is_empty()
     }
@@ -77,33 +77,33 @@ impl Proxy {
 impl Drop for Proxy {
     fn drop(&mut self) {
         self.is_over.store(true, Ordering::Relaxed);
-        // It wakes the one who listens.
+        // Wakes the listener.
         let _ = TcpStream::connect(self.address);
     }
 }
 
-/// Carries what both say until one is gone, or there is to be a cut.
+/// Copies in both directions until one side disconnects, or a commit is cut.
 fn join(client: &TcpStream, server: &TcpStream, cuts: &Arc<Mutex<VecDeque<Cut>>>) {
-    let is_mute = Arc::new(AtomicBool::new(false));
+    let is_cut = Arc::new(AtomicBool::new(false));
     let cuts = Arc::clone(cuts);
-    let mute = Arc::clone(&is_mute);
-    carry(client, server, move |said| {
-        if !is_commit(said) {
+    let cut = Arc::clone(&is_cut);
+    carry(client, server, move |bytes_read| {
+        if !is_commit(bytes_read) {
             return true;
         }
         match cuts.lock().expect("no panic").pop_front() {
             Some(Cut::BeforeCommit) => return false,
-            Some(Cut::AfterCommit) => mute.store(true, Ordering::SeqCst),
+            Some(Cut::AfterCommit) => cut.store(true, Ordering::SeqCst),
             None => {}
         }
         true
     });
-    carry(server, client, move |_| !is_mute.load(Ordering::SeqCst));
+    carry(server, client, move |_| !is_cut.load(Ordering::SeqCst));
 }
 
-/// The whole word: transactions also begin as READ COMMITTED.
-fn is_commit(said: &[u8]) -> bool {
-    said.ends_with(b"COMMIT") || said.windows(7).any(|word| word == b"COMMIT\0")
+/// Looks for the whole word: transactions also begin as READ COMMITTED.
+fn is_commit(bytes_read: &[u8]) -> bool {
+    bytes_read.ends_with(b"COMMIT") || bytes_read.windows(7).any(|word| word == b"COMMIT\0")
 }
 
 fn carry(from: &TcpStream, to: &TcpStream, may_pass: impl Fn(&[u8]) -> bool + Send + 'static) {
@@ -112,12 +112,12 @@ fn carry(from: &TcpStream, to: &TcpStream, may_pass: impl Fn(&[u8]) -> bool + Se
     std::thread::spawn(move || {
         let mut bytes = vec![0; 65_536];
         while let Ok(read) = from.read(&mut bytes) {
-            let said = &bytes[..read];
-            if read == 0 || !may_pass(said) || to.write_all(said).is_err() {
+            let bytes_read = &bytes[..read];
+            if read == 0 || !may_pass(bytes_read) || to.write_all(bytes_read).is_err() {
                 break;
             }
         }
-        // Either may be gone already.
+        // Either may be closed already.
         let _ = from.shutdown(Shutdown::Both);
         let _ = to.shutdown(Shutdown::Both);
     });

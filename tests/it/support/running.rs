@@ -1,5 +1,5 @@
-//! The program while it runs: signals, the moment it ends, and conditions that are waited for without
-//! knowing how fast this machine is.
+//! The program as a running process: signals, its end, and waiting for conditions without assumptions about the
+//! speed of this machine.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -12,12 +12,12 @@ use serde_json::Value;
 
 use super::{Ran, Scratch};
 
-/// Longer than anything takes on the slowest machine; reached only by what hangs.
+/// Longer than anything takes on the slowest machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 
-/// Waits until the condition holds, and fails when it never does.
+/// Waits until the condition holds; fails if it never does.
 pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !holds() {
@@ -26,8 +26,8 @@ pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// Waits until a count has stood still for so long.
-pub(crate) fn stands_still(what: &str, span: Duration, mut count: impl FnMut() -> u64) {
+/// Waits until a count has not changed for `span`.
+pub(crate) fn until_unchanged(what: &str, span: Duration, mut count: impl FnMut() -> u64) {
     let mut last = (count(), Instant::now());
     eventually(what, || {
         let now = count();
@@ -38,7 +38,9 @@ pub(crate) fn stands_still(what: &str, span: Duration, mut count: impl FnMut() -
     });
 }
 
-/// A process that is killed when the test ends before it does.
+pub(crate) use until_unchanged as stands_still;
+
+/// A process that is killed if the test ends first.
 pub(crate) struct Running {
     process: Child,
     stdout: PathBuf,
@@ -53,7 +55,7 @@ impl Scratch {
         self.start_with(arguments, Stdio::null())
     }
 
-    /// The same with something to read.
+    /// The same with standard input.
     pub(crate) fn start_with<'a>(
         &self,
         arguments: impl IntoIterator<Item = &'a str>,
@@ -65,8 +67,8 @@ impl Scratch {
         let process = self
             .command(arguments)
             .stdin(stdin)
-            .stdout(File::create(&stdout).expect("a file for what it prints"))
-            .stderr(File::create(&stderr).expect("a file for what it says"))
+            .stdout(File::create(&stdout).expect("a file for standard output"))
+            .stderr(File::create(&stderr).expect("a file for standard error"))
             .spawn()
             .expect("the program starts");
         Running {
@@ -97,12 +99,12 @@ impl Scratch {
         report["failures"].as_array().expect("a list").clone()
     }
 
-    /// The standing of one campaign, or of all, after P1 was checked in it and by `smsq check`.
-    pub(crate) fn sound_standing(&self, campaign: Option<&str>) -> Value {
+    /// The status of one campaign, or of all, after checking that the counts add up and that `smsq check` agrees.
+    pub(crate) fn checked_status(&self, campaign: Option<&str>) -> Value {
         let mut line = vec!["status", "--format", "json"];
         line.extend(campaign.into_iter().flat_map(|name| ["--campaign", name]));
-        let standing = self.run(line).json();
-        let count = |key: &str| standing[key].as_u64().expect("a count");
+        let status = self.run(line).json();
+        let count = |key: &str| status[key].as_u64().expect("a count");
         let places = [
             "queued",
             "sending",
@@ -112,15 +114,25 @@ impl Scratch {
             "cancelled",
         ];
         let sum: u64 = places.into_iter().map(count).sum();
-        assert_eq!(sum, count("imported"), "{standing}");
+        assert_eq!(sum, count("imported"), "{status}");
         let checked = self.run(["check"]);
         assert_eq!(checked.code(), Some(0), "{checked}");
-        standing
+        status
+    }
+}
+
+impl Scratch {
+    pub(crate) fn sound_standing(&self, campaign: Option<&str>) -> Value {
+        self.checked_status(campaign)
     }
 }
 
 impl Running {
-    /// Waits until the condition holds; false when the process ended before.
+    pub(crate) fn until_said(&mut self, what: &str, enough: impl FnMut(&str) -> bool) {
+        self.until_printed(what, enough);
+    }
+
+    /// Waits until the condition holds; returns false if the process ends first.
     pub(crate) fn until(&mut self, what: &str, mut holds: impl FnMut() -> bool) -> bool {
         let mut alive = true;
         eventually(what, || {
@@ -138,35 +150,35 @@ impl Running {
         self.process.id()
     }
 
-    /// SIGKILL, as the kernel's out-of-memory killer sends it.
+    /// Sends SIGKILL.
     pub(crate) fn kill(mut self) {
         self.process.kill().expect("the process is killed");
         self.process.wait().expect("a status");
     }
 
-    /// Waits until what it has said so far is enough; fails when it ends before.
-    pub(crate) fn until_said(&mut self, what: &str, mut enough: impl FnMut(&str) -> bool) {
+    /// Waits until its standard error satisfies `enough`; fails if the process ends first.
+    pub(crate) fn until_printed(&mut self, what: &str, mut enough: impl FnMut(&str) -> bool) {
         let stderr = self.stderr.clone();
         let said = || std::fs::read_to_string(&stderr).unwrap_or_default();
         let alive = self.until(what, || enough(&said()));
         assert!(alive, "it ended before: {what}\n{}", said());
     }
 
-    /// Waits until it ends by itself.
+    /// Waits until it ends.
     pub(crate) fn ended(mut self) -> Ran {
         self.until("the program ends", || false);
         let status = self.process.wait().expect("a status");
         Ran(Output {
             status,
-            stdout: std::fs::read(&self.stdout).expect("what it printed"),
-            stderr: std::fs::read(&self.stderr).expect("what it said"),
+            stdout: std::fs::read(&self.stdout).expect("its standard output"),
+            stderr: std::fs::read(&self.stderr).expect("its standard error"),
         })
     }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // It may have ended already.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }

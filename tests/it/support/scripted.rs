@@ -1,4 +1,4 @@
-//! A gateway that answers every request the same, whatever the test wants it to say.
+//! A gateway that returns the same response to every request.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -12,7 +12,7 @@ pub(crate) struct Scripted {
 }
 
 impl Scripted {
-    /// Answers with this status line, such as `400 Bad Request`, and this body.
+    /// Responds with this status, such as `400 Bad Request`, and this body.
     pub(crate) fn start(status: &str, body: &str) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let gateway = Self {
@@ -32,7 +32,7 @@ impl Scripted {
                 }
                 let answer = answer.clone();
                 std::thread::spawn(move || {
-                    // A client that has gone needs no answer.
+                    // The client may have disconnected.
                     let _ = client.and_then(|mut client| converse(&mut client, &answer));
                 });
             }
@@ -48,7 +48,7 @@ impl Scripted {
 impl Drop for Scripted {
     fn drop(&mut self) {
         self.is_over.store(true, Ordering::Relaxed);
-        // It wakes the one who listens.
+        // Wakes the listener.
         let _ = TcpStream::connect(self.address);
     }
 }

@@ -1,4 +1,4 @@
-//! Another program at the same database: the sqlite3 shell, which inserts, looks and locks.
+//! Another program at the same database: the sqlite3 shell, which inserts, reads and locks.
 
 use std::io::Write;
 use std::process::{Child, Command, Stdio};
@@ -10,10 +10,10 @@ const MISSING: &str = "the sqlite3 shell is needed; `tests/run` installs it";
 
 /// Runs SQL on `smsq.db`; returns what it prints.
 pub(crate) fn sqlite(scratch: &Scratch, sql: &str) -> String {
-    try_sqlite(scratch, sql).unwrap_or_else(|said| panic!("{sql}: {said}"))
+    try_sqlite(scratch, sql).unwrap_or_else(|error| panic!("{sql}: {error}"))
 }
 
-/// Runs SQL on `smsq.db`; returns what it prints, or what is wrong with it.
+/// Runs SQL on `smsq.db`; returns what it prints, or the error message.
 pub(crate) fn try_sqlite(scratch: &Scratch, sql: &str) -> Result<String, String> {
     let output = Command::new("sqlite3")
         .args(["-bail", "-cmd", ".timeout 5000", "smsq.db", sql])
@@ -28,7 +28,7 @@ pub(crate) fn try_sqlite(scratch: &Scratch, sql: &str) -> Result<String, String>
     }
 }
 
-/// A transaction of another program that keeps everybody else from writing.
+/// A transaction of another program that blocks all other writers.
 pub(crate) struct Lock(Child);
 
 impl Lock {
@@ -51,10 +51,9 @@ impl Lock {
 }
 
 impl Drop for Lock {
-    /// The end of its input ends the shell, and with it the transaction.
+    /// Closing its input ends the shell and its transaction.
     fn drop(&mut self) {
         drop(self.0.stdin.take());
-        // Nobody is left to be told.
         let _ = self.0.wait();
     }
 }

@@ -1,5 +1,5 @@
-//! TLS in front of the practice gateway, with a certificate of its own: slow to shake hands, and closing each
-//! connection after one response, as many a vendor does.
+//! A TLS proxy in front of the practice gateway, with its own certificate: its handshakes are slow, and it closes each
+//! connection after one response, like many vendors.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -22,8 +22,8 @@ pub(crate) struct TlsFront {
 }
 
 impl TlsFront {
-    /// Handshakes are answered only at every full `period`, all that wait at once. The certificate is
-    /// `authority.pem` in the scratch folder, which the program trusts while it is there.
+    /// Waiting handshakes are answered together at every full `period`. The certificate is `authority.pem` in the
+    /// scratch folder, which the program trusts while the file exists.
     pub(crate) fn start(scratch: &Scratch, gateway: &Practice, period: Duration) -> Self {
         let config = Arc::new(config(scratch));
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
@@ -40,9 +40,9 @@ impl TlsFront {
                 }
                 let (client, config) = (client.expect("a connection"), Arc::clone(&config));
                 std::thread::spawn(move || {
-                    // The slow handshake that is played.
+                    // The slow handshake.
                     std::thread::sleep(until_next(period, began.elapsed()));
-                    // A client that gave up is none of its business.
+                    // The client may have disconnected.
                     let _ = answer_one(client, config, gateway);
                 });
             }
@@ -58,7 +58,7 @@ impl TlsFront {
 impl Drop for TlsFront {
     fn drop(&mut self) {
         self.is_over.store(true, Ordering::Relaxed);
-        // It wakes the one who listens.
+        // Wakes the listener.
         let _ = TcpStream::connect(self.address);
     }
 }
@@ -114,7 +114,7 @@ fn answer_one(client: TcpStream, config: Arc<ServerConfig>, gateway: SocketAddr)
     client.flush()
 }
 
-/// A head and the body that it announces.
+/// Reads a head and its body.
 fn message(stream: &mut impl Read) -> io::Result<Vec<u8>> {
     let mut read = Vec::new();
     loop {

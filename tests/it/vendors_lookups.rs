@@ -1,5 +1,5 @@
-//! What the vendors say of a message whose outcome is unknown, good and bad: nothing panics, and nobody else's message
-//! is taken for ours.
+//! Status lookups of every vendor, with valid and malformed responses: nothing panics, and only our own message
+//! is found.
 
 use bytes::Bytes;
 use http::Response;
@@ -8,22 +8,22 @@ use serde_json::{Value, json};
 use smsq::provider::{Answers, Attempt, LookupResult, Provider};
 use smsq::sms::Timestamp;
 
-use crate::vendors::{PROVIDERS, documents, message, provider, stamp};
+use crate::vendors::{PROVIDERS, context, documents, message, provider};
 
-/// What a response means, so long after the attempt by the clocks of both.
+/// The result of a lookup `hours` after the attempt, by the clocks of both.
 fn found(provider: &Provider, mut response: Response<Bytes>, hours: i64) -> LookupResult {
     let attempt = Attempt {
-        started_after: stamp().now,
-        started_before: Some(stamp().now),
+        started_after: context().now,
+        started_before: Some(context().now),
     };
-    let asked_at = Timestamp::from_millis(stamp().now.as_millis() + hours * 3_600_000);
-    let date = u64::try_from(asked_at.as_millis()).expect("after 1970");
+    let looked_up_at = Timestamp::from_millis(context().now.as_millis() + hours * 3_600_000);
+    let date = u64::try_from(looked_up_at.as_millis()).expect("after 1970");
     let date = std::time::UNIX_EPOCH + std::time::Duration::from_millis(date);
     let date = httpdate::fmt_http_date(date).parse().expect("a header");
     response.headers_mut().insert("date", date);
     let answers = Answers {
         responses: &[response],
-        asked_at,
+        asked_at: looked_up_at,
         others: &std::collections::BTreeSet::new(),
         unsettled: &[],
     };
@@ -34,7 +34,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(400) })]
 
     #[test]
-    fn no_look_up_panics_and_only_a_success_settles(
+    fn lookup_settles_only_on_success_and_never_panics(
         document in documents(),
         status in prop_oneof![Just(200_u16), Just(404), 400_u16..600],
     ) {
@@ -53,7 +53,7 @@ proptest! {
 }
 
 #[test]
-fn every_look_up_of_a_stanza_finds_what_is_ours_and_nothing_else() {
+fn lookup_of_every_provider_finds_only_our_message() {
     let ours = json!({
         "id": "m1", "message_id": "m1", "message_uuid": "m1", "to": "+8613812345678",
         "to_number": "8613812345678", "message": message().content, "reference": message().reference,
@@ -80,14 +80,14 @@ fn every_look_up_of_a_stanza_finds_what_is_ours_and_nothing_else() {
     ] {
         let provider = provider(kind);
         let attempt = Attempt {
-            started_after: stamp().now,
-            started_before: Some(stamp().now),
+            started_after: context().now,
+            started_before: Some(context().now),
         };
-        let asked = provider.lookup(&message(), attempt, &stamp());
-        asked
-            .expect("it can be asked")
+        let lookup = provider.lookup(&message(), attempt, &context());
+        lookup
+            .expect("a lookup")
             .unwrap_or_else(|outcome| panic!("{kind}: {outcome:?}"));
-        let says = |entries: &Value, hours: i64| {
+        let result_of = |entries: &Value, hours: i64| {
             let count = entries.as_array().map_or(0, Vec::len);
             let mut body = match list.split_once('.') {
                 Some((outer, inner)) => json!({ outer: { inner: entries } }),
@@ -102,28 +102,28 @@ fn every_look_up_of_a_stanza_finds_what_is_ours_and_nothing_else() {
                 hours,
             )
         };
-        // One vendor's list shows no text, so an entry there may be another message.
+        // The list of one vendor contains no texts, so an entry may be another message.
         let is_sure = kind != "plivo";
-        let ours = says(&json!([other, ours]), 1);
+        let ours = result_of(&json!([other, ours]), 1);
         assert_eq!(
             matches!(ours, LookupResult::Found(_)),
             is_sure,
             "{kind}: {ours:?}"
         );
         let can_be_absent = !["46elks", "clicksend"].contains(&kind);
-        let absent = says(&json!([other]), 2);
+        let absent = result_of(&json!([other]), 2);
         assert_eq!(
             absent == LookupResult::Absent,
             can_be_absent,
             "{kind}: {absent:?}"
         );
-        let early = says(&json!([]), 0);
+        let early = result_of(&json!([]), 0);
         assert_eq!(
             matches!(early, LookupResult::TooSoon(_)),
             can_be_absent,
             "{kind}: {early:?}"
         );
-        let forgotten = says(&json!([]), 24 * 31);
+        let forgotten = result_of(&json!([]), 24 * 31);
         assert!(
             matches!(forgotten, LookupResult::Unclear(_)),
             "{kind}: {forgotten:?}"

@@ -1,59 +1,63 @@
-//! A provider over HTTP whose every answer a test decides, and whose clock may be wrong.
+//! An HTTP provider whose responses a test decides, and whose clock may be wrong.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, SystemTime};
 
-/// What is done with a request.
+/// How a request is answered.
 pub(crate) enum Reply {
     /// Status 200 with this JSON.
     Json(String),
-    /// The connection is closed without an answer.
+    /// The connection is closed without a response.
     Lost,
-    /// No answer comes while the test runs.
+    /// No response comes while the test runs.
     Never,
-    /// The same as `Json`, once so many look-ups were asked.
+    /// The same as `Json`, after this number of lookups.
     AfterLookups(usize, String),
 }
 
 /// The first line of a request.
-pub(crate) struct Asked {
+pub(crate) struct Received {
     pub(crate) line: String,
 }
 
-impl Asked {
+impl Received {
     pub(crate) fn is_lookup(&self) -> bool {
         self.line.starts_with("GET ")
     }
 }
 
-pub(crate) struct Dated {
+pub(crate) struct TimedProvider {
     address: SocketAddr,
-    asked: Arc<Mutex<Vec<Asked>>>,
+    received: Arc<Mutex<Vec<Received>>>,
 }
 
-impl Dated {
-    /// `ahead` is by how many seconds its clock differs; `None`: its answers have no date. `reply` gets the number of
+impl TimedProvider {
+    /// `ahead`: by how many seconds its clock differs; `None`: its responses have no date. `reply` gets the number of
     /// earlier requests of the same method.
     pub(crate) fn start(
         ahead: Option<i64>,
-        reply: impl Fn(&Asked, usize) -> Reply + Send + Sync + 'static,
+        reply: impl Fn(&Received, usize) -> Reply + Send + Sync + 'static,
     ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("an address");
-        let asked: Arc<Mutex<Vec<Asked>>> = Arc::default();
-        let (log, reply) = (Arc::clone(&asked), Arc::new(reply));
+        let received: Arc<Mutex<Vec<Received>>> = Arc::default();
+        let (log, reply) = (Arc::clone(&received), Arc::new(reply));
         let more: Arc<Condvar> = Arc::default();
         std::thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
                 let (log, more, reply) = (Arc::clone(&log), Arc::clone(&more), Arc::clone(&reply));
                 std::thread::spawn(move || {
-                    let Some(asked) = read(&stream) else { return };
+                    let Some(received) = read(&stream) else {
+                        return;
+                    };
                     let mut all = log.lock().expect("not poisoned");
-                    let earlier = all.iter().filter(|it| it.is_lookup() == asked.is_lookup());
-                    let reply = reply(&asked, earlier.count());
-                    all.push(asked);
+                    let earlier = all
+                        .iter()
+                        .filter(|it| it.is_lookup() == received.is_lookup());
+                    let reply = reply(&received, earlier.count());
+                    all.push(received);
                     drop(all);
                     more.notify_all();
                     match reply {
@@ -61,25 +65,25 @@ impl Dated {
                         Reply::Lost => drop(stream),
                         Reply::Never => std::thread::park(),
                         Reply::AfterLookups(count, body) => {
-                            let are_too_few = |all: &mut Vec<Asked>| {
+                            let has_too_few = |all: &mut Vec<Received>| {
                                 all.iter().filter(|it| it.is_lookup()).count() < count
                             };
                             let all = log.lock().expect("not poisoned");
-                            drop(more.wait_while(all, are_too_few));
+                            drop(more.wait_while(all, has_too_few));
                             answer(stream, ahead, &body);
                         }
                     }
                 });
             }
         });
-        Self { address, asked }
+        Self { address, received }
     }
 
     pub(crate) fn url(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// How many requests were to send a message.
+    /// How many requests sent a message.
     pub(crate) fn sends(&self) -> usize {
         self.count(false)
     }
@@ -89,23 +93,23 @@ impl Dated {
     }
 
     fn count(&self, lookups: bool) -> usize {
-        let all = self.asked.lock().expect("not poisoned");
+        let all = self.received.lock().expect("not poisoned");
         all.iter().filter(|it| it.is_lookup() == lookups).count()
     }
 
     pub(crate) fn lines(&self) -> Vec<String> {
-        let all = self.asked.lock().expect("not poisoned");
-        all.iter().map(|asked| asked.line.clone()).collect()
+        let all = self.received.lock().expect("not poisoned");
+        all.iter().map(|received| received.line.clone()).collect()
     }
 }
 
-/// This machine's clock, so many seconds ahead, as RFC 3339.
+/// This machine's clock, `ahead` seconds later, as RFC 3339.
 pub(crate) fn clock(ahead: i64) -> String {
     let now = jiff::Timestamp::now() + jiff::SignedDuration::from_secs(ahead);
     format!("{now:.0}")
 }
 
-fn read(stream: &TcpStream) -> Option<Asked> {
+fn read(stream: &TcpStream) -> Option<Received> {
     let mut reader = BufReader::new(stream);
     let mut line = String::new();
     reader.read_line(&mut line).ok()?;
@@ -124,7 +128,7 @@ fn read(stream: &TcpStream) -> Option<Asked> {
         }
     }
     reader.read_exact(&mut vec![0; length]).ok()?;
-    Some(Asked {
+    Some(Received {
         line: line.trim().to_owned(),
     })
 }
@@ -145,6 +149,6 @@ fn answer(mut stream: TcpStream, ahead: Option<i64>, body: &str) {
         body.len(),
         date.unwrap_or_default()
     );
-    // Nobody may be left to read it.
+    // The client may have disconnected.
     drop(stream.write_all(format!("{head}{body}").as_bytes()));
 }

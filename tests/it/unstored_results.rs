@@ -1,5 +1,5 @@
-//! Results that the database refuses to store: one row at fault harms no other, and what is known when the worker
-//! must end is taken up by the next one.
+//! Results that the database rejects: one bad row affects no other, and results that a worker could not store
+//! are saved to a file that the next worker reads.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
@@ -11,12 +11,12 @@ use smsq::sandbox::SandboxConfig;
 use crate::support::Scratch;
 use crate::support::databases::{Database, Kind, with_every_database};
 use crate::support::practice::{Practice, list};
-use crate::support::running::{Running, eventually, stands_still};
+use crate::support::running::{Running, eventually, until_unchanged};
 
 const SEND: [&str; 3] = ["send", "--concurrency", "8"];
 
 /// From now on no message can be stored as sent.
-fn refuse_sent(db: &Database) {
+fn reject_sent_rows(db: &Database) {
     let words = "etwas anderes";
     db.run(&match db.kind {
         Kind::Sqlite => format!(
@@ -34,15 +34,15 @@ fn refuse_sent(db: &Database) {
     });
 }
 
-fn allow_sent(db: &Database) {
+fn accept_sent_rows(db: &Database) {
     db.run(match db.kind {
         Kind::Sqlite | Kind::Mysql => "DROP TRIGGER refuse",
         Kind::Postgres => "DROP FUNCTION refuse() CASCADE",
     });
 }
 
-/// The files of results that workers left.
-fn left(db: &Database, scratch: &Scratch) -> Vec<PathBuf> {
+/// The result files of workers that ended.
+fn result_files(db: &Database, scratch: &Scratch) -> Vec<PathBuf> {
     let folder = match db.kind {
         Kind::Sqlite => db.folder().to_owned(),
         Kind::Mysql | Kind::Postgres => scratch.path(".local/state/smsq"),
@@ -55,16 +55,16 @@ fn left(db: &Database, scratch: &Scratch) -> Vec<PathBuf> {
 }
 
 #[test]
-fn message_with_number_of_a_sent_one_harms_no_other() {
+fn message_with_id_of_a_sent_one_affects_no_other() {
     with_every_database(|db| {
         let gateway = Practice::start(SandboxConfig::default());
         let scratch = Scratch::at(&db.url);
-        gateway.forgetful(&scratch, "");
+        gateway.configure_without_references(&scratch, "");
         scratch.import(&list(3));
         assert_eq!(scratch.run(SEND).code(), Some(0));
-        let taken = db.number("SELECT min(id) AS value FROM sms_sent");
+        let sent_id = db.number("SELECT min(id) AS value FROM sms_sent");
         db.run(&format!(
-            "INSERT INTO sms (id, phone, content) VALUES ({taken}, '+447499999999', 'x')"
+            "INSERT INTO sms (id, phone, content) VALUES ({sent_id}, '+447499999999', 'x')"
         ));
         scratch.import(&list(60));
         let ran = scratch.run(SEND);
@@ -81,30 +81,30 @@ fn message_with_number_of_a_sent_one_harms_no_other() {
     });
 }
 
-/// A worker that knows of accepted messages which the database does not store.
-fn sending_in_vain(db: &Database) -> (Practice, Scratch, Running) {
+/// Starts a worker that has results of accepted messages which the database does not store.
+fn start_with_unstorable_results(db: &Database) -> (Practice, Scratch, Running) {
     let gateway = Practice::start(SandboxConfig::default());
     let scratch = Scratch::at(&db.url);
-    gateway.forgetful(&scratch, "");
+    gateway.configure_without_references(&scratch, "");
     scratch.import(&list(40));
-    refuse_sent(db);
+    reject_sent_rows(db);
     let sending = scratch.start(SEND);
     eventually("it sends", || gateway.accepted() > 0);
-    stands_still("nothing is claimed", Duration::from_millis(500), || {
+    until_unchanged("nothing is claimed", Duration::from_millis(500), || {
         gateway.requests()
     });
     (gateway, scratch, sending)
 }
 
 #[test]
-fn results_that_cannot_be_stored_are_left_to_the_next_worker() {
+fn unstored_results_are_saved_for_the_next_worker() {
     with_every_database(|db| {
-        let (gateway, scratch, sending) = sending_in_vain(db);
+        let (gateway, scratch, sending) = start_with_unstorable_results(db);
         sending.signal(Signal::TERM);
         let ran = sending.ended();
         assert_eq!(ran.code(), Some(2), "{ran}");
         assert!(ran.stderr().contains("etwas anderes"), "{ran}");
-        let files = left(db, &scratch);
+        let files = result_files(db, &scratch);
         assert_eq!(files.len(), 1, "{files:?}");
         let mode = std::fs::metadata(&files[0]).expect("a file").permissions();
         assert_eq!(mode.mode() & 0o777, 0o600);
@@ -112,31 +112,31 @@ fn results_that_cannot_be_stored_are_left_to_the_next_worker() {
         assert!(!text.contains("+44"), "{text}");
         let accepted = gateway.accepted();
         assert_eq!(text.matches("\"sent\"").count() as u64, accepted, "{text}");
-        allow_sent(db);
+        accept_sent_rows(db);
         let ran = scratch.run(SEND);
         assert_eq!(ran.code(), Some(0), "{ran}");
         gateway.assert_each_once(40);
-        assert_eq!(scratch.sound_standing(Some("c"))["sent"], 40);
+        assert_eq!(scratch.checked_status(Some("c"))["sent"], 40);
         let counts = db.number("SELECT sum(accepted + attempts) AS value FROM sms_sent");
         assert_eq!(counts, 80);
-        assert_eq!(left(db, &scratch), Vec::<PathBuf>::new());
+        assert_eq!(result_files(db, &scratch), Vec::<PathBuf>::new());
     });
 }
 
 #[test]
-fn aborted_worker_leaves_what_it_knows() {
+fn aborted_worker_saves_its_unstored_results() {
     with_every_database(|db| {
-        let (gateway, scratch, mut sending) = sending_in_vain(db);
+        let (gateway, scratch, mut sending) = start_with_unstorable_results(db);
         sending.signal(Signal::TERM);
-        sending.until_said("it is told to stop", |said| said.contains("stopping"));
+        sending.until_printed("it is stopping", |said| said.contains("stopping"));
         sending.signal(Signal::INT);
         let ran = sending.ended();
         assert_eq!(ran.code(), Some(130), "{ran}");
-        assert_eq!(left(db, &scratch).len(), 1);
-        allow_sent(db);
+        assert_eq!(result_files(db, &scratch).len(), 1);
+        accept_sent_rows(db);
         let ran = scratch.run(SEND);
         assert_eq!(ran.code(), Some(0), "{ran}");
         gateway.assert_each_once(40);
-        assert_eq!(scratch.sound_standing(Some("c"))["sent"], 40);
+        assert_eq!(scratch.checked_status(Some("c"))["sent"], 40);
     });
 }

@@ -1,5 +1,5 @@
-//! The limit over processes and restarts, as the gateway's arrival log shows it. How much of the limit
-//! is used depends on the machine and is not looked at here.
+//! Rate limits across processes and restarts, checked in the gateway's arrival log. How much of a limit is used
+//! depends on the machine and is not checked.
 
 use std::num::{NonZeroU32, NonZeroU64};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use smsq::sandbox::{FaultRate, Faults, SandboxConfig};
 use crate::support::Scratch;
 use crate::support::databases::with_every_database;
 use crate::support::practice::{Practice, list};
-use crate::support::running::{Running, stands_still};
+use crate::support::running::{Running, until_unchanged};
 use crate::support::shell::sqlite;
 use crate::support::tls::TlsFront;
 
@@ -36,7 +36,7 @@ impl Stalls {
         let thread = std::thread::spawn(move || {
             while !ended.load(Ordering::Relaxed) {
                 let began = Instant::now();
-                // Not a wait for anything: how late the nap ends is what is measured.
+                // How late the nap ends is measured.
                 std::thread::sleep(NAP);
                 let late = began.elapsed().saturating_sub(NAP).as_millis();
                 worst.fetch_max(u64::try_from(late).unwrap_or(u64::MAX), Ordering::Relaxed);
@@ -49,7 +49,7 @@ impl Stalls {
         }
     }
 
-    /// The most arrivals in a second that a limit may show.
+    /// The most arrivals in a second that are within the limit.
     fn allow(&self, limit: u64) -> u64 {
         let worst_ms = self.worst_ms.load(Ordering::Relaxed);
         limit + 5 + (limit * 2 * worst_ms).div_ceil(1_000)
@@ -60,7 +60,7 @@ impl Drop for Stalls {
     fn drop(&mut self) {
         self.over.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            // Its panic would be the machine's, not the test's.
+            // A panic here has nothing to do with the test.
             let _ = thread.join();
         }
     }
@@ -88,11 +88,11 @@ fn assert_kept(gateway: &Practice, stalls: &Stalls, limit: u64) {
 }
 
 #[test]
-fn a_limit_holds_through_restarts_gentle_and_hard() {
+fn rate_limit_holds_across_restarts() {
     let stalls = Stalls::watch();
     let gateway = Practice::start(SandboxConfig::default());
     let scratch = Scratch::new();
-    gateway.honouring(&scratch, "rate = \"50/s\"");
+    gateway.configure_with_references(&scratch, "rate = \"50/s\"");
     scratch.import(&list(160));
     let mut sending = scratch.start(SEND);
     assert!(sending.until("a second's worth", || gateway.accepted() >= 50));
@@ -109,11 +109,11 @@ fn a_limit_holds_through_restarts_gentle_and_hard() {
 }
 
 #[test]
-fn two_processes_share_one_limit_and_a_killed_one_comes_back() {
+fn two_processes_share_a_limit_when_one_is_killed() {
     let stalls = Stalls::watch();
     let gateway = Practice::start(SandboxConfig::default());
     let scratch = Scratch::new();
-    gateway.honouring(&scratch, "rate = \"20/s\"");
+    gateway.configure_with_references(&scratch, "rate = \"20/s\"");
     scratch.import(&list(70));
     let one = scratch.start(SEND);
     let mut other = scratch.start(SEND);
@@ -128,27 +128,27 @@ fn two_processes_share_one_limit_and_a_killed_one_comes_back() {
 }
 
 #[test]
-fn two_workers_share_one_limit_at_every_database() {
+fn two_workers_share_a_limit_on_every_database() {
     with_every_database(|db| {
         let stalls = Stalls::watch();
         let gateway = Practice::start(SandboxConfig::default());
         let scratch = Scratch::at(&db.url);
-        gateway.honouring(&scratch, "rate = \"100/s\"");
+        gateway.configure_with_references(&scratch, "rate = \"100/s\"");
         scratch.import(&list(350));
         for ran in [scratch.start(SEND), scratch.start(SEND)].map(Running::ended) {
             assert_eq!(ran.code(), Some(0), "{ran}");
         }
         gateway.assert_each_once(350);
         assert_kept(&gateway, &stalls, 100);
-        assert_eq!(scratch.sound_standing(Some("c"))["sent"], 350);
+        assert_eq!(scratch.checked_status(Some("c"))["sent"], 350);
     });
 }
 
 #[test]
-fn a_new_limit_reaches_a_sender_that_runs() {
+fn new_limit_reaches_a_running_worker() {
     let gateway = Practice::start(SandboxConfig::default());
     let scratch = Scratch::new();
-    gateway.honouring(&scratch, "");
+    gateway.configure_with_references(&scratch, "");
     scratch.import(&list(2_000));
     let set = |rate| {
         let ran = scratch.run(["set", "--campaign", "c", "--rate", rate]);
@@ -158,14 +158,14 @@ fn a_new_limit_reaches_a_sender_that_runs() {
     let mut sending = scratch.start(SEND);
     assert!(sending.until("some are sent", || gateway.accepted() >= 20));
     set("1/s");
-    stands_still("it waits between two", Duration::from_millis(600), || {
+    until_unchanged("it waits between two", Duration::from_millis(600), || {
         gateway.accepted()
     });
     let slow = gateway.accepted();
     assert!(slow < 2_000);
     set("1000/s");
     let began = Instant::now();
-    assert!(sending.until("it is quick again", || gateway.accepted() >= slow + 100));
+    assert!(sending.until("it sends fast again", || gateway.accepted() >= slow + 100));
     assert!(
         began.elapsed() < Duration::from_secs(30),
         "the old limit still held"
@@ -175,7 +175,7 @@ fn a_new_limit_reaches_a_sender_that_runs() {
 }
 
 #[test]
-fn nothing_is_sent_before_the_time_that_the_gateway_asked_for() {
+fn nothing_is_sent_before_retry_after() {
     let stalls = Stalls::watch();
     let gateway = Practice::start(SandboxConfig {
         faults: Faults {
@@ -186,7 +186,7 @@ fn nothing_is_sent_before_the_time_that_the_gateway_asked_for() {
         ..SandboxConfig::default()
     });
     let scratch = Scratch::new();
-    gateway.honouring(&scratch, "");
+    gateway.configure_with_references(&scratch, "");
     scratch.import(&list(60));
     let ran = scratch.run(["send", "--quiet", "--concurrency", "4"]);
     assert_eq!(ran.code(), Some(0), "{ran}");
@@ -196,7 +196,7 @@ fn nothing_is_sent_before_the_time_that_the_gateway_asked_for() {
         .windows(2)
         .map(|two| two[1].at_ms - two[0].at_ms)
         .max();
-    // What was in flight when the answer came may arrive within a stall of the machine.
+    // Requests in flight when the response came may arrive as late as the machine stalls.
     let in_flight = 100 + 2 * stalls.worst_ms.load(Ordering::Relaxed);
     assert!(
         silence.is_some_and(|silence| silence + in_flight >= 2_000),
@@ -206,7 +206,7 @@ fn nothing_is_sent_before_the_time_that_the_gateway_asked_for() {
 }
 
 #[test]
-fn throttled_message_says_when_it_is_tried_again() {
+fn throttled_message_shows_its_next_attempt() {
     let gateway = Practice::start(SandboxConfig {
         faults: Faults {
             throttle: NonZeroU64::new(5).map_or(FaultRate::None, FaultRate::Every),
@@ -216,12 +216,12 @@ fn throttled_message_says_when_it_is_tried_again() {
         ..SandboxConfig::default()
     });
     let scratch = Scratch::new();
-    gateway.honouring(&scratch, "");
+    gateway.configure_with_references(&scratch, "");
     scratch.import(&list(6));
     let ran = scratch.run(["send", "-v", "--concurrency", "1"]);
     assert_eq!(ran.code(), Some(0), "{ran}");
-    let said = ran.to_string();
-    let mut waits = said
+    let output = ran.to_string();
+    let mut waits = output
         .split("will be tried again in ")
         .skip(1)
         .map(|rest| rest.split(' ').next().and_then(|wait| wait.parse().ok()));
@@ -230,13 +230,13 @@ fn throttled_message_says_when_it_is_tried_again() {
 }
 
 #[test]
-fn a_limit_that_only_the_gateway_knows_costs_no_attempt() {
+fn throttling_by_the_gateway_counts_no_attempt() {
     let gateway = Practice::start(SandboxConfig {
         limit: NonZeroU32::new(20),
         ..SandboxConfig::default()
     });
     let scratch = Scratch::new();
-    gateway.honouring(&scratch, "");
+    gateway.configure_with_references(&scratch, "");
     scratch.import(&list(50));
     let ran = scratch.run(SEND);
     assert_eq!(ran.code(), Some(0), "{ran}");
@@ -246,11 +246,11 @@ fn a_limit_that_only_the_gateway_knows_costs_no_attempt() {
 }
 
 #[test]
-fn a_slow_limit_is_used_from_the_first_moment() {
+fn slow_limit_is_used_from_the_start() {
     for (rate, messages) in [("1/min", 1), ("3/hour", 3)] {
         let gateway = Practice::start(SandboxConfig::default());
         let scratch = Scratch::new();
-        gateway.honouring(&scratch, &format!("rate = \"{rate}\""));
+        gateway.configure_with_references(&scratch, &format!("rate = \"{rate}\""));
         scratch.import(&list(10));
         let began = Instant::now();
         let mut sending = scratch.start(SEND);
@@ -273,9 +273,13 @@ fn slow_handshakes_neither_exceed_the_limit_nor_starve_sending() {
     let stalls = Stalls::watch();
     let gateway = Practice::start(SandboxConfig::default());
     let scratch = Scratch::new();
-    // All that connect within two seconds are let in at one instant.
+    // All connections of two seconds are accepted at one instant.
     let front = TlsFront::start(&scratch, &gateway, Duration::from_secs(2));
-    Practice::honouring_at(&front.url(), &scratch, "rate = \"20/s\"\ntimeout = \"10s\"");
+    Practice::configure_with_references_at(
+        &front.url(),
+        &scratch,
+        "rate = \"20/s\"\ntimeout = \"10s\"",
+    );
     scratch.import(&list(60));
     let ran = scratch.start(SEND).ended();
     assert_eq!(ran.code(), Some(0), "{ran}");
@@ -290,7 +294,7 @@ fn slow_handshakes_do_not_exceed_a_campaign_limit() {
     let gateway = Practice::start(SandboxConfig::default());
     let scratch = Scratch::new();
     let front = TlsFront::start(&scratch, &gateway, Duration::from_secs(1));
-    Practice::honouring_at(&front.url(), &scratch, "timeout = \"10s\"");
+    Practice::configure_with_references_at(&front.url(), &scratch, "timeout = \"10s\"");
     scratch.import(&list(40));
     let line = ["set", "--campaign", "c", "--rate", "20/s"];
     assert_eq!(scratch.run(line).code(), Some(0));
@@ -305,7 +309,7 @@ fn message_that_expires_while_connecting_is_not_sent() {
     let gateway = Practice::start(SandboxConfig::default());
     let scratch = Scratch::new();
     let front = TlsFront::start(&scratch, &gateway, Duration::from_secs(3));
-    Practice::honouring_at(&front.url(), &scratch, "timeout = \"10s\"");
+    Practice::configure_with_references_at(&front.url(), &scratch, "timeout = \"10s\"");
     scratch.write("list.csv", &list(5));
     let line = "import list.csv --text Hello --campaign c --expires +1s";
     let ran = scratch.run(line.split(' '));
@@ -313,10 +317,10 @@ fn message_that_expires_while_connecting_is_not_sent() {
     let ran = scratch.start(SEND).ended();
     assert_eq!(ran.code(), Some(1), "{ran}");
     let arrived = gateway.requests();
-    let standing = scratch.sound_standing(Some("c"));
-    assert_eq!(standing["sent"], arrived, "{standing}");
-    assert_eq!(standing["failed"], 5 - arrived, "{standing}");
-    // Only what was connected within its second may have arrived.
+    let status = scratch.checked_status(Some("c"));
+    assert_eq!(status["sent"], arrived, "{status}");
+    assert_eq!(status["failed"], 5 - arrived, "{status}");
+    // Only messages that were connected within their second may have arrived.
     let late = gateway
         .messages()
         .into_iter()
@@ -325,7 +329,7 @@ fn message_that_expires_while_connecting_is_not_sent() {
 }
 
 #[test]
-fn held_calls_go_back_to_the_queue_when_the_provider_stops() {
+fn claimed_messages_are_released_when_provider_stops() {
     with_every_database(|db| {
         let gateway = Practice::start(SandboxConfig {
             latency: Duration::from_millis(300),
@@ -337,24 +341,24 @@ fn held_calls_go_back_to_the_queue_when_the_provider_stops() {
             ..SandboxConfig::default()
         });
         let scratch = Scratch::at(&db.url);
-        gateway.honouring(&scratch, "rate = \"100/s\"");
+        gateway.configure_with_references(&scratch, "rate = \"100/s\"");
         scratch.import(&list(200));
         let mut sending = scratch.start(SEND);
-        // What is claimed for the next moments loses them while the process stands still; then it hears that
-        // nothing may be sent for long.
+        // The permits of claimed messages expire while the process is stopped; then the provider asks for a long
+        // wait.
         assert!(sending.until("some were sent", || gateway.requests() >= 10));
         sending.signal(Signal::STOP);
-        stands_still("all are answered", Duration::from_millis(600), || {
+        until_unchanged("all are answered", Duration::from_millis(600), || {
             gateway.requests()
         });
         sending.signal(Signal::CONT);
-        let standing = || scratch.run(["status", "--format", "json"]).json();
-        assert!(sending.until("the provider is left alone", || {
-            standing()["stops"][0]["provider"] == "practice"
+        let status = || scratch.run(["status", "--format", "json"]).json();
+        assert!(sending.until("the provider is paused", || {
+            status()["stops"][0]["provider"] == "practice"
         }));
-        assert!(sending.until("nothing stays claimed", || standing()["sending"] == 0));
-        let standing = standing();
-        assert_eq!(standing["unknown"], 0, "{standing}");
+        assert!(sending.until("nothing stays claimed", || status()["sending"] == 0));
+        let status = status();
+        assert_eq!(status["unknown"], 0, "{status}");
         sending.signal(Signal::TERM);
         assert_eq!(sending.ended().code(), Some(143));
     });
@@ -372,7 +376,7 @@ fn retry_after_is_cut_shown_and_lifted() {
             ..SandboxConfig::default()
         });
         let scratch = Scratch::at(&db.url);
-        gateway.honouring(&scratch, "");
+        gateway.configure_with_references(&scratch, "");
         scratch.import(&list(3));
         for _ in 0..2 {
             let ran = scratch.start(["send", "--no-wait"]).ended();
@@ -394,15 +398,15 @@ fn retry_after_is_cut_shown_and_lifted() {
             ran.stdout().contains("smsq providers resume practice"),
             "{ran}"
         );
-        // A later sender that waits says why.
+        // A later worker that waits prints why.
         let mut sending = scratch.start(["send"]);
-        sending.until_said("why it waits", |said| {
-            said.contains("`practice` asked to wait")
+        sending.until_printed("why it waits", |output| {
+            output.contains("`practice` asked to wait")
         });
         let willing = Practice::start(SandboxConfig::default());
         sending.signal(Signal::TERM);
         assert_eq!(sending.ended().code(), Some(143));
-        willing.honouring(&scratch, "");
+        willing.configure_with_references(&scratch, "");
         let sending = scratch.start(["send"]);
         let ran = scratch.run(["providers", "resume", "practice"]);
         assert_eq!(ran.code(), Some(0), "{ran}");
