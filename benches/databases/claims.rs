@@ -1,5 +1,5 @@
-//! Claims and settlements per second, in rounds of so many slots: each round settles what the one before it
-//! claimed and claims as much again, in one durable transaction.
+//! Claims and settlements per second at several concurrencies: each transaction settles the messages that the one
+//! before it claimed, and claims as many again.
 
 use std::time::{Duration, Instant};
 

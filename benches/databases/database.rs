@@ -1,4 +1,4 @@
-//! An empty database of each kind, a queue in it, and rounds as a worker's clerk makes them.
+//! An empty database of each kind with a queue, and transactions like those of a worker's dispatcher.
 
 use std::env;
 use std::io::{BufRead as _, Write as _};
@@ -39,7 +39,7 @@ impl Kind {
     }
 }
 
-/// A database with one campaign and one worker; its file goes with it, a server's with the server.
+/// A database with one campaign and one worker. A file is deleted with it, a server's database with the server.
 pub(crate) struct Database {
     pub(crate) kind: Kind,
     pub(crate) store: Store,
@@ -112,7 +112,7 @@ impl Database {
         })
     }
 
-    /// Queues so many messages, due at that moment.
+    /// Queues `count` messages that are due at an instant.
     pub(crate) async fn fill(&self, messages: u64, due_at: Timestamp) -> anyhow::Result<()> {
         let now = self.store.now().await?;
         let import_id = self
@@ -141,7 +141,7 @@ impl Database {
         Ok(())
     }
 
-    /// One round: settles these as sent, and claims as many as are wanted.
+    /// One transaction: settles these as sent, and claims others.
     pub(crate) async fn round(
         &self,
         sent: Vec<ClaimedSms>,
@@ -192,7 +192,7 @@ impl Database {
         Ok(claimed.rows)
     }
 
-    /// What a process that sends from it to `gateway` is configured with.
+    /// The configuration of a process that sends its messages to `gateway`.
     pub(crate) fn settings(&self, gateway: &str) -> String {
         format!(
             "default_provider = 'bench'\n[database]\nurl = '{}'\n\
@@ -201,7 +201,7 @@ impl Database {
         )
     }
 
-    /// The database's own shell, with an old view of it open until it ends.
+    /// The database's own shell, which holds an old snapshot until it ends.
     pub(crate) fn old_view(&self) -> anyhow::Result<Option<OldView>> {
         if self.kind == Kind::Sqlite {
             return Ok(None);
@@ -232,7 +232,7 @@ pub(crate) struct OldView(
 
 impl Drop for OldView {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // It may have ended already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -278,7 +278,6 @@ fn client(kind: Kind, url: &str) -> Command {
 }
 
 fn message(import_id: i64, line: u64) -> NewSms {
-    // The practice gateway has a meaning of its own for numbers that end in a few of the first ten thousand.
     let number = 3_800_000_000 + line / 9_000 * 10_000 + 1_000 + line % 9_000;
     let phone = format!("+861{number:010}");
     NewSms {

@@ -1,6 +1,6 @@
-//! What each database can do: claims and settlements per second, the price of a claim in a long queue, and
-//! what more workers add. `benches/servers` starts the servers and runs this; ratios are of things measured
-//! in the same run.
+//! Benchmarks of each database: claims and settlements per second, the duration of a claim in a long queue, and the
+//! gain of more workers. `benches/servers` starts the servers and runs this. Ratios are of values measured in the
+//! same run.
 
 mod claims;
 mod database;
@@ -14,7 +14,7 @@ use comfy_table::{Table, presets};
 
 fn main() -> anyhow::Result<()> {
     let arguments: Vec<String> = std::env::args().collect();
-    // `cargo test --benches` runs this file too; there is nothing to test in it.
+    // `cargo test --benches` runs this file, too, but it has no tests.
     if !arguments.iter().any(|argument| argument == "--bench") {
         return Ok(());
     }
@@ -30,9 +30,9 @@ fn main() -> anyhow::Result<()> {
     if wanted("claims") {
         let mut table = table([
             "claimed and settled per second",
-            "1 slot",
-            "8 concurrency",
-            "64 concurrency",
+            "1 at once",
+            "8 at once",
+            "64 at once",
         ]);
         for kind in database::KINDS {
             let rates = runtime.block_on(claims::rates(kind))?;
@@ -44,8 +44,8 @@ fn main() -> anyhow::Result<()> {
         let mut table = table([
             "p99 of a claim of 10 rows",
             "rows",
-            "alone",
-            "beside 10,000 rows",
+            "duration",
+            "with 10,000 rows",
             "ratio",
         ]);
         for kind in database::KINDS {
@@ -60,10 +60,10 @@ fn main() -> anyhow::Result<()> {
             "6,000,000 phones suppressed",
             "loaded in",
             "per second",
-            "import, beside none",
-            "claim, beside none",
+            "import, ratio to none",
+            "claim, ratio to none",
         ]);
-        // What it costs in a file needs no servers: `suppression` and `sqlite`.
+        // `suppression sqlite` needs no servers.
         let in_a_file = arguments.iter().any(|argument| argument == "sqlite");
         let kinds = if in_a_file { 1 } else { database::KINDS.len() };
         for kind in database::KINDS.into_iter().take(kinds) {
@@ -100,9 +100,9 @@ fn print(table: &Table) -> anyhow::Result<()> {
     Ok(writeln!(std::io::stdout(), "{table}\n")?)
 }
 
-/// Says on standard error what goes on.
+/// Prints a line to standard error.
 fn say(what: &str) {
-    // Nobody is left to be told when it cannot be written.
+    // There is no other stream to report a failure on.
     let _ = writeln!(std::io::stderr(), "{what}");
 }
 

@@ -1,5 +1,5 @@
-//! The price of a claim in a long queue, beside the same in a short one: with a million rows that are due, with
-//! a million that are not due yet, after many have come and gone, and while somebody holds an old view.
+//! The duration of a claim in a long queue, compared with a short one: with a million rows that are due, with a
+//! million that are not due yet, after many were sent, and while another session holds an old snapshot.
 
 use std::time::{Duration, Instant};
 
@@ -8,11 +8,11 @@ use crate::say;
 
 const SHORT: u64 = 10_000;
 const LONG: u64 = 1_000_000;
-/// Rows that come and go before a claim is measured.
+/// Rows that are sent before claims are measured.
 const CHURN: u64 = 100_000;
 const CLAIM: u32 = 10;
 const CLAIMS: u64 = 2_000;
-/// In turns, so that a slow moment of the machine meets all.
+/// The measurements alternate, so that a slow phase of the machine affects all.
 const TURNS: u64 = 100;
 
 pub(crate) async fn prices(kind: Kind) -> anyhow::Result<Vec<Vec<String>>> {
@@ -28,10 +28,10 @@ pub(crate) async fn prices(kind: Kind) -> anyhow::Result<Vec<Vec<String>>> {
     }
     let churned = queue(kind, SHORT + CHURN, 0).await?;
     churn(&churned).await?;
-    rows.push(compared("after 100,000 came and went", &churned, kind).await?);
+    rows.push(compared("after 100,000 were sent", &churned, kind).await?);
     let viewed = queue(kind, SHORT + 30_000, 0).await?;
     if let Some(view) = viewed.old_view()? {
-        let what = "beside an old view, 10,000 gone since";
+        let what = "with an old snapshot, 10,000 sent since";
         for _ in 0..1_000 {
             let claimed = viewed.round(Vec::new(), CLAIM).await?;
             viewed.round(claimed, 0).await?;
@@ -82,13 +82,13 @@ async fn compared(what: &str, database: &Database, kind: Kind) -> anyhow::Result
     ])
 }
 
-/// Times claims alone; what was claimed is settled between them, and the queue is as long as before at the end.
+/// Measures only claims. The claimed messages are settled between them, and the queue is filled again at the end.
 async fn measure(database: &Database, times: &mut Vec<Duration>) -> anyhow::Result<()> {
     for _ in 0..CLAIMS / TURNS {
         let began = Instant::now();
         let claimed = database.round(Vec::new(), CLAIM).await?;
         times.push(began.elapsed());
-        anyhow::ensure!(claimed.len() == CLAIM as usize, "the queue ran dry");
+        anyhow::ensure!(claimed.len() == CLAIM as usize, "the queue is empty");
         database.round(claimed, 0).await?;
     }
     let now = database.store.now().await?;

@@ -1,5 +1,5 @@
-//! What a suppression list of six million phones costs: loading it, and the check of every message at import and
-//! at claim, beside the same with nobody on the list.
+//! The cost of a suppression list of six million phones: loading it, and checking every message at import and at
+//! claim, compared with an empty list.
 
 use std::time::Instant;
 
@@ -13,7 +13,7 @@ const BATCH: u64 = 20_000;
 const MESSAGES: u64 = 50_000;
 const CLAIM: u32 = 64;
 const CLAIMS: u32 = 150;
-/// In turns, so that a slow moment of the machine meets both.
+/// The measurements alternate, so that a slow phase of the machine affects both.
 const TURNS: usize = 7;
 
 pub(crate) async fn costs(kind: Kind) -> anyhow::Result<Vec<String>> {
@@ -24,7 +24,7 @@ pub(crate) async fn costs(kind: Kind) -> anyhow::Result<Vec<String>> {
     let loading = began.elapsed().as_secs_f64();
     let (mut imports, mut claims) = (Vec::new(), Vec::new());
     for turn in 0..TURNS {
-        // Whoever goes first changes, too.
+        // The order alternates, too.
         let (one, other) = if turn % 2 == 0 {
             (&listed, &empty)
         } else {
@@ -55,12 +55,12 @@ pub(crate) async fn costs(kind: Kind) -> anyhow::Result<Vec<String>> {
     ])
 }
 
-/// Phones that no message goes to, scattered over all numbers of a kind.
+/// Loads phones of no recipient, spread over all numbers with a prefix.
 async fn load(database: &Database) -> anyhow::Result<()> {
     let now = database.store.now().await?;
     for first in (0..SUPPRESSED).step_by(usize::try_from(BATCH)?) {
         let phones = (first..first + BATCH).map(|index| {
-            // It shares no divisor with the count of numbers: none is met twice.
+            // Coprime to the count of numbers, so that no number occurs twice.
             let number = index * 7_368_787 % 100_000_000;
             (format!("+86139{number:08}"), None)
         });
@@ -77,14 +77,14 @@ async fn import(database: &Database) -> anyhow::Result<f64> {
     Ok(began.elapsed().as_secs_f64())
 }
 
-/// Seconds that claims take, each in its own durable transaction; what was claimed is settled between them.
+/// Seconds that claims take, each in its own transaction. The claimed messages are settled between them.
 async fn claim(database: &Database) -> anyhow::Result<f64> {
     let mut seconds = 0.0;
     for _ in 0..CLAIMS {
         let began = Instant::now();
         let claimed = database.round(Vec::new(), CLAIM).await?;
         seconds += began.elapsed().as_secs_f64();
-        anyhow::ensure!(claimed.len() == CLAIM as usize, "the queue ran dry");
+        anyhow::ensure!(claimed.len() == CLAIM as usize, "the queue is empty");
         database.round(claimed, 0).await?;
     }
     Ok(seconds)

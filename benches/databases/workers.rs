@@ -1,5 +1,5 @@
-//! What more workers add: `smsq send` once, twice and four times on one database, to a gateway that takes
-//! 100 ms for an answer, so that one worker waits most of its time.
+//! The gain of more workers: one, two and four `smsq send` on one database, with a gateway that responds after
+//! 100 ms, so that a worker waits most of its time.
 
 use std::net::SocketAddr;
 use std::process::{Command, Stdio};
@@ -12,7 +12,7 @@ use crate::database::{Database, Kind};
 use crate::{per_second, say};
 
 const WORKERS: [u64; 3] = [1, 2, 4];
-/// A worker has 64 slots: 640 messages per second at the most.
+/// A worker sends 64 requests at once: at most 640 messages per second.
 const MESSAGES: u64 = 5_000;
 
 pub(crate) async fn rates(kind: Kind) -> anyhow::Result<Vec<String>> {
@@ -54,15 +54,15 @@ async fn rate(kind: Kind, workers: u64) -> anyhow::Result<f64> {
         .collect::<Result<_, _>>()?;
     for worker in sending {
         let ended = tokio::task::spawn_blocking(|| worker.wait_with_output()).await??;
-        let said = String::from_utf8_lossy(&ended.stderr);
-        ensure!(ended.status.success(), "{}: {said}", ended.status);
+        let output = String::from_utf8_lossy(&ended.stderr);
+        ensure!(ended.status.success(), "{}: {output}", ended.status);
     }
     let elapsed = began.elapsed();
     let stats = gateway.stats();
     gateway.stop().await;
     ensure!(
         stats.accepted == messages && stats.repeated == 0,
-        "the gateway took {} of {messages}, {} again",
+        "the gateway accepted {} of {messages}, {} repeatedly",
         stats.accepted,
         stats.repeated
     );

@@ -1,11 +1,11 @@
-//! Messages per second of `smsq send` with 100 messages in each request, beside the same with one: to a gateway
-//! that takes 50 ms for every answer, as one does that is far away.
+//! Messages per second of `smsq send` with 100 messages in each request, compared with one, at a gateway that responds
+//! after 50 ms, like a distant one.
 
 use std::time::{Duration, Instant};
 
 use anyhow::ensure;
 
-use crate::scene::{Gateway, Scene};
+use crate::workspace::{Gateway, Workspace};
 use crate::{Figure, median, per_second, progress};
 
 const PER_CALL: u32 = 100;
@@ -22,25 +22,27 @@ pub(crate) fn measure() -> anyhow::Result<Figure> {
     }
     let (together, alone) = (median(together), median(alone));
     Ok(Figure {
-        what: format!("messages sent per second, {PER_CALL} in a request, answers after {LATENCY}"),
+        what: format!(
+            "messages sent per second, {PER_CALL} in a request, responses after {LATENCY}"
+        ),
         smsq: per_second(together),
         measured: per_second(alone),
-        beside: "the same, one in a request".to_owned(),
+        baseline: "the same, one in a request".to_owned(),
         ratio: together / alone,
     })
 }
 
-/// The whole process, from its start to its end, with the usual slots.
+/// Runs the whole process with the default concurrency.
 fn send(per_call: u32) -> anyhow::Result<f64> {
     let gateway = Gateway::start(&["--latency", LATENCY])?;
-    let scene = Scene::new()?;
-    scene.queue(
+    let workspace = Workspace::new()?;
+    workspace.queue(
         MESSAGES,
         &gateway,
         &format!("batch = {{ per_call = {per_call} }}"),
     )?;
     let started_at = Instant::now();
-    let sent = scene.json(&["send"])?;
+    let sent = workspace.json(&["send"])?;
     let elapsed = started_at.elapsed();
     ensure!(sent["sent"] == MESSAGES, "not all was sent: {sent}");
     Ok(Duration::from_secs(MESSAGES).as_secs_f64() / elapsed.as_secs_f64())

@@ -1,6 +1,6 @@
-//! Rows per second of `smsq import`: beside what two of its libraries alone make of the same file, beside the
-//! sqlite3 shell that puts the same rows into an empty table, and of the same rows in other kinds of files;
-//! and the peak memory of each, beside that of a list a fifth as long, which fills all that is under way at once.
+//! Rows per second of `smsq import`, compared with two of its libraries alone, with the sqlite3 shell, which inserts
+//! the same rows into an empty table, and with other file formats; and the peak memory of each, compared with a list a
+//! fifth as long, which is enough to fill all batches in progress.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -12,7 +12,7 @@ use rlibphonenumber::{PHONE_NUMBER_UTIL, PhoneNumberFormat};
 
 use crate::list::Kind;
 use crate::memory::{mebibytes, watched};
-use crate::scene::{Scene, finished};
+use crate::workspace::{Workspace, finished};
 use crate::{Figure, list, median, per_second, progress};
 
 const ROWS: u64 = 1_000_000;
@@ -23,38 +23,38 @@ pub(crate) fn measure() -> anyhow::Result<Vec<Figure>> {
     let (mut smsq, mut alone, mut shell) = (Vec::new(), Vec::new(), Vec::new());
     let mut kinds = [(Kind::Xlsx, Vec::new()), (Kind::Gb18030, Vec::new())];
     for _ in 0..ROUNDS {
-        let scene = Scene::new()?;
-        let file = scene.path("list.csv");
+        let workspace = Workspace::new()?;
+        let file = workspace.path("list.csv");
         list::write(&file, ROWS)?;
-        smsq.push(rate(|| import(&scene, "list.csv"))?);
+        smsq.push(rate(|| import(&workspace, "list.csv"))?);
         alone.push(rate(|| read(&file))?);
         progress(&smsq, &alone);
-        shell.push(rate(|| import_by_shell(&scene))?);
+        shell.push(rate(|| import_by_shell(&workspace))?);
         progress(&smsq, &shell);
         for (kind, rates) in &mut kinds {
-            let scene = Scene::new()?;
-            list::write_as(&scene.path(kind.file()), ROWS, *kind)?;
-            rates.push(rate(|| import(&scene, kind.file()))?);
+            let workspace = Workspace::new()?;
+            list::write_as(&workspace.path(kind.file()), ROWS, *kind)?;
+            rates.push(rate(|| import(&workspace, kind.file()))?);
             progress(rates, &smsq);
         }
     }
     let csv = median(smsq);
     let rows = format!("rows imported per second, of {}", HumanCount(ROWS));
-    let beside = |what: &str, measured: f64, smsq: f64, beside: &str| Figure {
+    let baseline = |what: &str, measured: f64, smsq: f64, baseline: &str| Figure {
         what: what.to_owned(),
         smsq: per_second(smsq),
         measured: per_second(measured),
-        beside: beside.to_owned(),
+        baseline: baseline.to_owned(),
         ratio: smsq / measured,
     };
     let mut figures = vec![
-        beside(
+        baseline(
             &rows,
             median(alone),
             csv,
             "crates csv and rlibphonenumber alone, one thread",
         ),
-        beside(
+        baseline(
             "the same",
             median(shell),
             csv,
@@ -62,7 +62,7 @@ pub(crate) fn measure() -> anyhow::Result<Vec<Figure>> {
         ),
     ];
     for (kind, rates) in kinds {
-        figures.push(beside(
+        figures.push(baseline(
             &format!("the same as {}", kind.name()),
             csv,
             median(rates),
@@ -86,14 +86,14 @@ fn memory(kind: Kind) -> anyhow::Result<Figure> {
         ),
         smsq: mebibytes(many),
         measured: mebibytes(few),
-        beside: format!("the same with {}", HumanCount(FEW)),
+        baseline: format!("the same with {}", HumanCount(FEW)),
         ratio: many / few,
     })
 }
 
 fn peak(kind: Kind, rows: u64) -> anyhow::Result<f64> {
-    let scene = Scene::new()?;
-    list::write_as(&scene.path(kind.file()), rows, kind)?;
+    let workspace = Workspace::new()?;
+    list::write_as(&workspace.path(kind.file()), rows, kind)?;
     let line = [
         "import",
         kind.file(),
@@ -102,7 +102,7 @@ fn peak(kind: Kind, rows: u64) -> anyhow::Result<f64> {
         "--format",
         "json",
     ];
-    let mut child = scene.smsq(&line).spawn()?;
+    let mut child = workspace.smsq(&line).spawn()?;
     let peak = watched(&mut child)?;
     finished(child)?;
     Ok(peak)
@@ -115,9 +115,9 @@ fn rate(work: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<f64> {
     Ok(Duration::from_secs(ROWS).as_secs_f64() / elapsed.as_secs_f64())
 }
 
-/// The whole process, from its start to its end.
-fn import(scene: &Scene, file: &str) -> anyhow::Result<()> {
-    let imported = scene.json(&["import", file, "--text", list::TEXT])?;
+/// Runs the whole process.
+fn import(workspace: &Workspace, file: &str) -> anyhow::Result<()> {
+    let imported = workspace.json(&["import", file, "--text", list::TEXT])?;
     ensure!(
         imported["accepted"] == ROWS,
         "not all was imported: {imported}"
@@ -125,8 +125,8 @@ fn import(scene: &Scene, file: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What anybody gets without smsq: the rows as they are, in one table, with nothing checked.
-fn import_by_shell(scene: &Scene) -> anyhow::Result<()> {
+/// Inserts the rows into one table without checks.
+fn import_by_shell(workspace: &Workspace) -> anyhow::Result<()> {
     let status = Command::new("sqlite3")
         .args([
             "-bail",
@@ -135,10 +135,10 @@ fn import_by_shell(scene: &Scene) -> anyhow::Result<()> {
             "CREATE TABLE list(phone, name, \"order\");",
             ".import --csv --skip 1 list.csv list",
         ])
-        .current_dir(scene.path("."))
+        .current_dir(workspace.path("."))
         .stdin(Stdio::null())
         .status()
-        .context("the sqlite3 shell is needed beside")?;
+        .context("cannot start the sqlite3 shell")?;
     ensure!(status.success(), "the sqlite3 shell: {status}");
     Ok(())
 }

@@ -1,11 +1,10 @@
-//! The lists that the figures are made with: real-looking mobile numbers of twenty countries, no two alike, the same
-//! ones in every run.
+//! The lists of the measurements: plausible mobile numbers of twenty countries, all different, the same in every run.
 
 use std::fs::File;
 use std::io::{BufWriter, Write as _};
 use std::path::Path;
 
-/// The text of every message; with the names below it is one segment.
+/// The text of every message; one segment with the names below.
 pub(crate) const TEXT: &str =
     "Hi {{ name }}, your order {{ order }} is on its way. Reply STOP to opt out.";
 
@@ -22,14 +21,14 @@ const CHINESE: [&str; 8] = [
     "赵磊",
     "黄婷",
 ];
-/// Mobile numbers of twenty countries but for their last six digits, which may be any.
+/// Mobile numbers of twenty countries without their last six digits, which are free.
 const COUNTRIES: [&str; 20] = [
     "+12025", "+8613800", "+447400", "+4915123", "+33612", "+919876", "+5511987", "+628123",
     "+2348031", "+525512", "+819012", "+639171", "+905321", "+393471", "+34612", "+27821",
     "+923001", "+201001", "+84912", "+14165",
 ];
 
-/// Writes so many rows with a header to `path`.
+/// Writes `rows` rows with a header to `path`.
 pub(crate) fn write(path: &Path, rows: u64) -> anyhow::Result<()> {
     let mut file = BufWriter::new(File::create(path)?);
     writeln!(file, "phone,name,order")?;
@@ -41,7 +40,7 @@ pub(crate) fn write(path: &Path, rows: u64) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What a list is written as.
+/// The format of a list.
 #[derive(Clone, Copy)]
 pub(crate) enum Kind {
     Csv,
@@ -66,7 +65,7 @@ impl Kind {
     }
 }
 
-/// The same rows as another kind of file; in GB18030 the names are Chinese, else it would be ASCII.
+/// Writes the same rows in another format; in GB18030 with Chinese names, because it would be ASCII otherwise.
 pub(crate) fn write_as(path: &Path, rows: u64, kind: Kind) -> anyhow::Result<()> {
     match kind {
         Kind::Csv => write(path, rows),
@@ -99,15 +98,15 @@ fn write_workbook(path: &Path, rows: u64) -> anyhow::Result<()> {
     Ok(book.save(path)?)
 }
 
-/// Each country in turn. One number for every index below twenty million.
+/// A number for every index below twenty million; the countries alternate.
 pub(crate) fn phone(index: u64) -> String {
     let country = COUNTRIES[usize::try_from(index % 20).unwrap_or_default()];
-    // It shares no divisor with a million: each place is met once before one is met again.
+    // Coprime to a million, so that no number occurs twice.
     let line = (index / 20 * 7_368_787) % 1_000_000;
     format!("{country}{line:06}")
 }
 
-/// The seed is fixed: neighbours differ, runs do not.
+/// The seed is fixed, so that every run uses the same numbers.
 fn scattered(index: u64) -> u64 {
     index.wrapping_add(17).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32
 }

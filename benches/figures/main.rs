@@ -1,15 +1,15 @@
-//! The figures of docs/benchmarks.md: each is a ratio of two things that were measured in the same run. `cargo bench`
-//! prints them all as one table, `cargo bench -- importing` some of them; it takes a few minutes, sends nothing
-//! off this machine and cleans up.
+//! The figures of docs/benchmarks.md: each is a ratio of two values that were measured in the same run. `cargo bench`
+//! prints all of them as one table, `cargo bench -- importing` some of them. It takes a few minutes, and nothing
+//! leaves this machine.
 
 mod batches;
 mod importing;
 mod list;
 mod memory;
 mod redis;
-mod scene;
 mod sending;
 mod suppression;
+mod workspace;
 
 use std::io::Write as _;
 
@@ -19,13 +19,14 @@ use comfy_table::{Table, presets};
 struct Figure {
     what: String,
     smsq: String,
-    beside: String,
+    /// What smsq is compared with, and its value.
+    baseline: String,
     measured: String,
     ratio: f64,
 }
 
 fn main() -> anyhow::Result<()> {
-    // `cargo test --benches` runs this file too; there is nothing to test in it.
+    // `cargo test --benches` runs this file, too, but it has no tests.
     if !std::env::args().any(|argument| argument == "--bench") {
         return Ok(());
     }
@@ -36,11 +37,11 @@ fn main() -> anyhow::Result<()> {
     let is_chosen = |name: &str| chosen.is_empty() || chosen.iter().any(|chosen| chosen == name);
     let mut figures = Vec::new();
     if is_chosen("sending") {
-        say("sending, beside a bare loop of requests");
+        say("sending, compared with a bare loop of requests");
         figures.push(sending::measure()?);
     }
     if is_chosen("batches") {
-        say("sending, many messages in a request beside one");
+        say("sending, many messages in a request compared with one");
         figures.push(batches::measure()?);
     }
     if is_chosen("memory") {
@@ -49,27 +50,27 @@ fn main() -> anyhow::Result<()> {
     }
     if is_chosen("importing") {
         say(
-            "importing, beside its libraries alone, the sqlite3 shell, and as other kinds of files",
+            "importing, compared with its libraries alone, the sqlite3 shell, and other file formats",
         );
         figures.extend(importing::measure()?);
     }
     if is_chosen("suppression") {
-        say("loading suppressed phones, beside the sqlite3 shell");
+        say("loading suppressed phones, compared with the sqlite3 shell");
         figures.extend(suppression::measure()?);
     }
     if is_chosen("redis") {
-        say("importing a list of Redis, beside redis-cli");
+        say("importing a list of Redis, compared with redis-cli");
         figures.extend(redis::measure()?);
     }
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
-    table.set_header(["", "smsq", "beside", "", "ratio"]);
+    table.set_header(["", "smsq", "baseline", "", "ratio"]);
     for figure in figures {
         table.add_row([
             figure.what,
             figure.smsq,
             figure.measured,
-            figure.beside,
+            figure.baseline,
             format!("{:.2}", figure.ratio),
         ]);
     }
@@ -77,25 +78,25 @@ fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Says on standard error what goes on.
+/// Prints a line to standard error.
 fn say(what: &str) {
-    // Nobody is left to be told when it cannot be written.
+    // There is no other stream to report a failure on.
     let _ = writeln!(std::io::stderr(), "{what}");
 }
 
-/// Says what the last round gave.
-fn progress(smsq: &[f64], beside: &[f64]) {
-    if let (Some(smsq), Some(beside)) = (smsq.last(), beside.last()) {
-        let ratio = smsq / beside;
+/// Prints the result of the last round.
+fn progress(smsq: &[f64], baseline: &[f64]) {
+    if let (Some(smsq), Some(baseline)) = (smsq.last(), baseline.last()) {
+        let ratio = smsq / baseline;
         say(&format!(
-            "  {} beside {}: {ratio:.2}",
+            "  {}, baseline {}: {ratio:.2}",
             per_second(*smsq),
-            per_second(*beside)
+            per_second(*baseline)
         ));
     }
 }
 
-/// The one in the middle; of an even number, the upper one.
+/// The middle value; of an even number, the upper one.
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values[values.len() / 2]

@@ -1,5 +1,5 @@
-//! Peak memory of `smsq send` with a short and with a long queue, the same number of messages sent from both:
-//! what waits must not be in memory.
+//! Peak memory of `smsq send` with a short and a long queue, sending the same number of messages: queued messages
+//! must not be in memory.
 
 use std::process::Child;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use anyhow::{Context as _, ensure};
 use indicatif::HumanCount;
 
 use crate::Figure;
-use crate::scene::{Gateway, Scene, finished};
+use crate::workspace::{Gateway, Workspace, finished};
 
 const SHORT: u64 = 10_000;
 const LONG: u64 = 1_000_000;
@@ -25,15 +25,15 @@ pub(crate) fn measure() -> anyhow::Result<Figure> {
         ),
         smsq: mebibytes(long),
         measured: mebibytes(short),
-        beside: format!("the same, sending {0} of {0}", HumanCount(SHORT)),
+        baseline: format!("the same, sending {0} of {0}", HumanCount(SHORT)),
         ratio: long / short,
     })
 }
 
 fn peak_kib(queued: u64) -> anyhow::Result<f64> {
     let gateway = Gateway::start(&[])?;
-    let scene = Scene::new()?;
-    scene.queue(queued, &gateway, "")?;
+    let workspace = Workspace::new()?;
+    workspace.queue(queued, &gateway, "")?;
     let limit = SHORT.to_string();
     let arguments = [
         "send",
@@ -44,14 +44,14 @@ fn peak_kib(queued: u64) -> anyhow::Result<f64> {
         "--format",
         "json",
     ];
-    let mut child = scene.smsq(&arguments).spawn()?;
+    let mut child = workspace.smsq(&arguments).spawn()?;
     let peak = watched(&mut child)?;
     let sent = finished(child)?;
     ensure!(sent["sent"] == SHORT, "not as many as asked for: {sent}");
     Ok(peak)
 }
 
-/// The kernel keeps the peak for as long as the process lives, so the last look before its end counts.
+/// Reads the peak until the process ends; the last value counts.
 pub(crate) fn watched(child: &mut Child) -> anyhow::Result<f64> {
     let status = format!("/proc/{}/status", child.id());
     let mut peak = None;

@@ -1,5 +1,5 @@
-//! Entries per second that `smsq import` takes from a list in Redis, beside `redis-cli` that reads the same list
-//! and does nothing with it; and the peak memory, beside that of a list a hundredth as long.
+//! Entries per second that `smsq import` takes from a list in Redis, compared with `redis-cli`, which reads the same
+//! list and drops it; and the peak memory, compared with a list a hundredth as long.
 
 use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
@@ -9,7 +9,7 @@ use anyhow::{Context as _, ensure};
 use indicatif::HumanCount;
 
 use crate::memory::{mebibytes, watched};
-use crate::scene::{Scene, finished};
+use crate::workspace::{Workspace, finished};
 use crate::{Figure, list, median, per_second, progress};
 
 const ENTRIES: u64 = 1_000_000;
@@ -18,33 +18,36 @@ const ROUNDS: usize = 3;
 
 pub(crate) fn measure() -> anyhow::Result<Vec<Figure>> {
     let server = Server::start()?;
-    let (mut smsq, mut beside) = (Vec::new(), Vec::new());
+    let (mut smsq, mut baseline) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
         server.push(ENTRIES)?;
-        beside.push(rate(|| server.read())?);
-        let scene = Scene::new()?;
+        baseline.push(rate(|| server.read())?);
+        let workspace = Workspace::new()?;
         smsq.push(rate(|| {
-            let told = scene.json(&server.line())?;
-            ensure!(told["accepted"] == ENTRIES, "not all was taken: {told}");
+            let told = workspace.json(&server.line())?;
+            ensure!(
+                told["accepted"] == ENTRIES,
+                "not all entries were accepted: {told}"
+            );
             Ok(())
         })?);
-        progress(&smsq, &beside);
+        progress(&smsq, &baseline);
     }
-    let (smsq, beside) = (median(smsq), median(beside));
+    let (smsq, baseline) = (median(smsq), median(baseline));
     let (many, few) = (server.peak(ENTRIES)?, server.peak(FEW)?);
     Ok(vec![
         Figure {
             what: format!("entries of Redis per second, of {}", HumanCount(ENTRIES)),
             smsq: per_second(smsq),
-            measured: per_second(beside),
-            beside: "`redis-cli LRANGE` of the same list, read and dropped".to_owned(),
-            ratio: smsq / beside,
+            measured: per_second(baseline),
+            baseline: "`redis-cli LRANGE` of the same list, read and dropped".to_owned(),
+            ratio: smsq / baseline,
         },
         Figure {
             what: format!("peak memory importing {} entries", HumanCount(ENTRIES)),
             smsq: mebibytes(many),
             measured: mebibytes(few),
-            beside: format!("the same with {}", HumanCount(FEW)),
+            baseline: format!("the same with {}", HumanCount(FEW)),
             ratio: many / few,
         },
     ])
@@ -56,7 +59,7 @@ fn rate(work: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<f64> {
     Ok(Duration::from_secs(ENTRIES).as_secs_f64() / began.elapsed().as_secs_f64())
 }
 
-/// A server that keeps nothing; ends when it is dropped.
+/// A server without persistence; ends when it is dropped.
 struct Server {
     process: Child,
     port: String,
@@ -72,7 +75,7 @@ impl Server {
             .args(["--save", "", "--appendonly", "no"])
             .stdout(Stdio::null())
             .spawn()
-            .context("redis-server is needed beside")?;
+            .context("cannot start redis-server")?;
         let url = format!("redis://127.0.0.1:{port}/0");
         let server = Self { process, port, url };
         let deadline = Instant::now() + Duration::from_secs(20);
@@ -110,7 +113,7 @@ impl Server {
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .status()
-            .context("redis-cli is needed beside")?;
+            .context("cannot start redis-cli")?;
         ensure!(status.success(), "redis-cli: {status}");
         Ok(())
     }
@@ -121,9 +124,9 @@ impl Server {
 
     fn peak(&self, entries: u64) -> anyhow::Result<f64> {
         self.push(entries)?;
-        let scene = Scene::new()?;
+        let workspace = Workspace::new()?;
         let line = [&self.line()[..], &["--format", "json"]].concat();
-        let mut child = scene.smsq(&line).spawn()?;
+        let mut child = workspace.smsq(&line).spawn()?;
         let peak = watched(&mut child)?;
         finished(child)?;
         Ok(peak)
@@ -132,7 +135,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // It may have ended already.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }

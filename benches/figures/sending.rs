@@ -1,4 +1,4 @@
-//! Messages per second of `smsq send` beside a loop that only makes the same requests: no queue, no database,
+//! Messages per second of `smsq send`, compared with a loop that only makes the same requests: no queue, no database,
 //! no limit. Nothing built on the same HTTP client can be faster than that loop.
 
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 
-use crate::scene::{Gateway, Scene};
+use crate::workspace::{Gateway, Workspace};
 use crate::{Figure, list, median, per_second, progress};
 
 const CONCURRENCY: usize = 256;
@@ -22,7 +22,7 @@ pub(crate) fn measure() -> anyhow::Result<Figure> {
     let (mut smsq, mut bare) = (Vec::new(), Vec::new());
     for round in 0..ROUNDS {
         let gateway = Gateway::start(&[])?;
-        // Whoever comes second finds a gateway that has more to remember: they take turns at it.
+        // The gateway stores more in the second measurement, so the order alternates.
         if round % 2 == 0 {
             smsq.push(send(&gateway)?);
             bare.push(runtime.block_on(loop_alone(&gateway))?);
@@ -34,20 +34,20 @@ pub(crate) fn measure() -> anyhow::Result<Figure> {
         let stats = runtime.block_on(stats(&gateway))?;
         ensure!(
             stats["accepted"] == 2 * MESSAGES,
-            "the gateway did not take every message: {stats}"
+            "the gateway did not accept every message: {stats}"
         );
     }
     let (smsq, bare) = (median(smsq), median(bare));
     Ok(Figure {
-        what: format!("messages sent per second, {CONCURRENCY} concurrency, no limit"),
+        what: format!("messages sent per second, {CONCURRENCY} at once, no limit"),
         smsq: per_second(smsq),
         measured: per_second(bare),
-        beside: "a bare loop of reqwest, as many at once".to_owned(),
+        baseline: "a bare loop of reqwest at the same concurrency".to_owned(),
         ratio: smsq / bare,
     })
 }
 
-/// As many threads as the program itself takes.
+/// With as many threads as smsq.
 fn runtime() -> anyhow::Result<Runtime> {
     let threads = std::thread::available_parallelism().map_or(2, |count| count.get().max(2));
     Ok(tokio::runtime::Builder::new_multi_thread()
@@ -56,14 +56,17 @@ fn runtime() -> anyhow::Result<Runtime> {
         .build()?)
 }
 
-/// The whole process, from its start to its end.
+/// Runs the whole process.
 fn send(gateway: &Gateway) -> anyhow::Result<f64> {
-    let scene = Scene::new()?;
-    scene.queue(MESSAGES, gateway, "")?;
+    let workspace = Workspace::new()?;
+    workspace.queue(MESSAGES, gateway, "")?;
     let started_at = Instant::now();
-    let sent = scene.json(&["send", "--concurrency", &CONCURRENCY.to_string()])?;
+    let sent = workspace.json(&["send", "--concurrency", &CONCURRENCY.to_string()])?;
     let elapsed = started_at.elapsed();
-    ensure!(sent["sent"] == MESSAGES, "not all was sent: {sent}");
+    ensure!(
+        sent["sent"] == MESSAGES,
+        "not all messages were sent: {sent}"
+    );
     Ok(rate(elapsed))
 }
 
@@ -91,7 +94,7 @@ async fn loop_alone(gateway: &Gateway) -> anyhow::Result<f64> {
     Ok(rate(started_at.elapsed()))
 }
 
-/// The settings with which smsq makes its own client.
+/// A client with the settings of smsq's own.
 fn client() -> anyhow::Result<reqwest::Client> {
     Ok(reqwest::Client::builder()
         .user_agent("smsq/bench")

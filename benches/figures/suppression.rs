@@ -1,5 +1,5 @@
-//! Seconds that a suppression list takes to load, beside the sqlite3 shell that puts the same phones into a table
-//! of its own without a look at them.
+//! The time to load a suppression list, compared with the sqlite3 shell, which inserts the same phones into a table
+//! without checks.
 
 use std::fs::File;
 use std::io::{BufWriter, Write as _};
@@ -9,11 +9,11 @@ use std::time::Instant;
 use anyhow::{Context as _, ensure};
 use indicatif::HumanCount;
 
-use crate::scene::Scene;
+use crate::workspace::Workspace;
 use crate::{Figure, per_second, say};
 
 const SIZES: [u64; 2] = [1_000_000, 6_000_000];
-/// One line of so many is no phone.
+/// One of this many lines is not a phone number.
 const FAULTY: u64 = 1_000;
 
 pub(crate) fn measure() -> anyhow::Result<Vec<Figure>> {
@@ -21,15 +21,15 @@ pub(crate) fn measure() -> anyhow::Result<Vec<Figure>> {
 }
 
 fn of_size(phones: u64) -> anyhow::Result<Figure> {
-    let scene = Scene::new()?;
-    write(&scene, phones)?;
+    let workspace = Workspace::new()?;
+    write(&workspace, phones)?;
     let faulty = phones / FAULTY;
     let began = Instant::now();
-    let told = scene.json(&["suppress", "import", "stop.csv"])?;
+    let told = workspace.json(&["suppress", "import", "stop.csv"])?;
     let smsq = began.elapsed().as_secs_f64();
     ensure!(
         told["added"] == phones && told["rejected"] == faulty,
-        "not all was taken: {told}"
+        "not all phones were added: {told}"
     );
     let began = Instant::now();
     let status = Command::new("sqlite3")
@@ -40,33 +40,33 @@ fn of_size(phones: u64) -> anyhow::Result<Figure> {
             "CREATE TABLE stop(phone TEXT PRIMARY KEY) WITHOUT ROWID;",
             ".import --csv --skip 1 stop.csv stop",
         ])
-        .current_dir(scene.path("."))
+        .current_dir(workspace.path("."))
         .stdin(Stdio::null())
         .stderr(Stdio::null())
         .status()
-        .context("the sqlite3 shell is needed beside")?;
+        .context("cannot start the sqlite3 shell")?;
     let shell = began.elapsed().as_secs_f64();
     ensure!(status.success(), "the sqlite3 shell: {status}");
-    say(&format!("  {smsq:.1} s beside {shell:.1} s"));
+    say(&format!("  {smsq:.1} s, the shell {shell:.1} s"));
     let rate = |seconds: f64| f64::from(u32::try_from(phones).unwrap_or(u32::MAX)) / seconds;
     Ok(Figure {
         what: format!("phones suppressed per second, of {}", HumanCount(phones)),
         smsq: per_second(rate(smsq)),
         measured: per_second(rate(shell)),
-        beside: "the sqlite3 shell's `.import` into a table with that key".to_owned(),
+        baseline: "the sqlite3 shell's `.import` into a table with that key".to_owned(),
         ratio: rate(smsq) / rate(shell),
     })
 }
 
-/// In no order, with some lines that are no phones.
-fn write(scene: &Scene, phones: u64) -> anyhow::Result<()> {
-    let mut file = BufWriter::new(File::create(scene.path("stop.csv"))?);
+/// Writes phones in no order, and some lines that are not phone numbers.
+fn write(workspace: &Workspace, phones: u64) -> anyhow::Result<()> {
+    let mut file = BufWriter::new(File::create(workspace.path("stop.csv"))?);
     writeln!(file, "phone")?;
     for index in 0..phones {
         let number = index * 7_368_787 % 100_000_000;
         writeln!(file, "+86139{number:08}")?;
         if index % FAULTY == 0 {
-            writeln!(file, "nobody {index}")?;
+            writeln!(file, "invalid {index}")?;
         }
     }
     Ok(file.flush()?)

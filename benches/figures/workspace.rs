@@ -1,5 +1,5 @@
-//! Where the figures are measured: a folder beside the build, so that the disk is a real one, the program as
-//! its own process in it, and the practice gateway as another.
+//! The environment of the measurements: a folder in the build folder, so that it is on a real disk, the program as a
+//! process in it, and the practice gateway as another.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
@@ -10,9 +10,9 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 /// A folder to run the program in; removed when it is dropped.
-pub(crate) struct Scene(TempDir);
+pub(crate) struct Workspace(TempDir);
 
-impl Scene {
+impl Workspace {
     pub(crate) fn new() -> anyhow::Result<Self> {
         Ok(Self(tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR"))?))
     }
@@ -21,7 +21,7 @@ impl Scene {
         self.0.path().join(name)
     }
 
-    /// The program with nothing of this machine's environment.
+    /// The program with an empty environment.
     pub(crate) fn smsq(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_smsq"));
         command
@@ -35,7 +35,7 @@ impl Scene {
         command
     }
 
-    /// Runs it to its end and reads the JSON object that it printed.
+    /// Runs the program and parses the JSON object that it prints.
     pub(crate) fn json(&self, arguments: &[&str]) -> anyhow::Result<Value> {
         let child = self
             .smsq(&[arguments, &["--format", "json"]].concat())
@@ -43,8 +43,8 @@ impl Scene {
         finished(child)
     }
 
-    /// A new queue of so many messages, and the configuration that sends it to `gateway`; `more` are further keys
-    /// of its stanza.
+    /// Imports `messages` messages, and writes the configuration that sends them to `gateway`; `more`: further keys of
+    /// its section.
     pub(crate) fn queue(&self, messages: u64, gateway: &Gateway, more: &str) -> anyhow::Result<()> {
         let stanza = format!(
             "default_provider = 'sandbox'\n[providers.sandbox]\nurl = '{}'\n{more}\n",
@@ -62,7 +62,7 @@ impl Scene {
     }
 }
 
-/// What the program printed, once it has ended well.
+/// The output of the program; an error if it failed.
 pub(crate) fn finished(child: Child) -> anyhow::Result<Value> {
     let output = child.wait_with_output()?;
     let told = String::from_utf8_lossy(&output.stderr);
@@ -70,20 +70,20 @@ pub(crate) fn finished(child: Child) -> anyhow::Result<Value> {
     serde_json::from_slice(&output.stdout).context("standard output is not JSON")
 }
 
-/// `smsq sandbox` in a process of its own; ends when it is dropped.
+/// `smsq sandbox` as a process; ends when it is dropped.
 pub(crate) struct Gateway {
     process: Child,
     pub(crate) url: String,
 }
 
 impl Gateway {
-    /// `more` are further flags.
+    /// `more`: further flags.
     pub(crate) fn start(more: &[&str]) -> anyhow::Result<Self> {
-        let scene = Path::new(env!("CARGO_TARGET_TMPDIR"));
+        let workspace = Path::new(env!("CARGO_TARGET_TMPDIR"));
         let mut process = Command::new(env!("CARGO_BIN_EXE_smsq"))
             .args(["sandbox", "--listen", "127.0.0.1:0"])
             .args(more)
-            .current_dir(scene)
+            .current_dir(workspace)
             .env_clear()
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
@@ -100,7 +100,7 @@ impl Gateway {
 
 impl Drop for Gateway {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // It may have ended already.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
