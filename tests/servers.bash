@@ -1,26 +1,25 @@
-# Sourced by the commands beside it: installs Debian packages, and starts private servers on free ports of
-# loopback, in a folder of their own. They end, and their folder goes, with the command, however it ends.
+# Sourced by `tests/run` and others: installs Debian packages, and starts private servers on free ports of loopback,
+# in a temporary folder. However the command ends, the servers are stopped and the folder is deleted.
 
 PATH=$PATH:/usr/sbin:/sbin
 folder=
 servers=()
 job=
-# A job gets a session of its own, so that it can be ended with all that it has started.
-apart=(env --default-signal=INT,QUIT setsid)
+# Starts a job in its own session, so that it can be ended with its children.
+new_session=(env --default-signal=INT,QUIT setsid)
 
-# What is not allowed to run as root runs as nobody; a command that is killed takes its servers with it.
-servant=(setpriv --pdeathsig KILL --)
+# Servers must not run as root, so they run as nobody. They end when the command is killed.
+as_server=(setpriv --pdeathsig KILL --)
 if ((EUID == 0)); then
-    servant=(setpriv --reuid=nobody --regid=nogroup --clear-groups --pdeathsig KILL --)
+    as_server=(setpriv --reuid=nobody --regid=nogroup --clear-groups --pdeathsig KILL --)
 fi
 
 say() {
     echo "${0##*/}: $*" >&2
 }
 
-# Installs the packages of the commands that are missing: `install COMMAND:PACKAGE …`. A command may be a path.
-# Nothing is started by it: of MariaDB only the packages without a service are needed, and PostgreSQL's first
-# cluster is not made.
+# Installs the packages of missing commands: `install_missing COMMAND:PACKAGE …`. A command may be a path. It starts
+# no service: of MariaDB only the packages without one are needed, and no PostgreSQL cluster is created.
 install_missing() {
     local one missing=() as_root=()
     for one in "$@"; do
@@ -52,22 +51,22 @@ install_missing() {
     ' install "${missing[@]}"
 }
 
-# Runs a command as a job, and waits for it as a signal can interrupt.
+# Runs a command as a job, and waits for it so that a signal can interrupt the wait.
 run() {
     local status=0
-    "${apart[@]}" "$@" &
+    "${new_session[@]}" "$@" &
     job=$!
     wait "$job" || status=$?
     job=
     return "$status"
 }
 
-# Ends what was started, and removes the folder. A server that is told to quit leaves no shared memory behind.
+# Ends all jobs and servers, and deletes the folder. A server that ends by SIGQUIT removes its shared memory.
 clean_up() {
     local status=$? server deadline
     trap '' INT TERM HUP
     trap - EXIT
-    # The shell says which of its jobs were killed; nobody asked.
+    # The shell would print which of its jobs were killed.
     exec 2>/dev/null
     [[ -z $job ]] || kill -KILL -- "-$job" || true
     for server in "${servers[@]}"; do
@@ -100,7 +99,7 @@ own_folder() {
     chmod 700 "$1"
 }
 
-# Below the ports that connections leave from.
+# Prints a free port below the ephemeral ports.
 free_port() {
     local port
     while true; do
@@ -110,14 +109,14 @@ free_port() {
     echo "$port"
 }
 
-# Starts a server and waits until it answers: `start LOG PROBE SERVER …`. The process is `$started`.
+# Starts a server and waits until the probe succeeds: `start LOG PROBE SERVER …`. Sets `$started` to its process id.
 start() {
     local log=$1 probe=$2 deadline=$((SECONDS + 120))
     shift 2
-    "${apart[@]}" "${servant[@]}" "$@" >>"$log" 2>&1 &
+    "${new_session[@]}" "${as_server[@]}" "$@" >>"$log" 2>&1 &
     started=$!
     servers+=("$started")
-    # Whoever ends it knows; the shell need not say so.
+    # The shell would print that it was killed.
     disown "$started"
     until $probe >/dev/null 2>&1; do
         if ! kill -0 "$started" 2>/dev/null || ((SECONDS > deadline)); then
@@ -129,7 +128,7 @@ start() {
     done
 }
 
-# A certificate for loopback, and the authority that has signed it: `$folder/authority.pem`.
+# Creates a certificate for loopback, and the authority that has signed it: `$folder/authority.pem`.
 make_certificate() {
     local key=(-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes) one
     (
@@ -145,19 +144,19 @@ make_certificate() {
     done
 }
 
-# Where Debian puts the newest PostgreSQL.
+# Prints the folder of the newest PostgreSQL.
 postgres_programs() {
     local newest
     newest=$(printf '%s\n' /usr/lib/postgresql/*/bin/postgres | sort -V | tail -n 1)
     echo "${newest%/postgres}"
 }
 
-# PostgreSQL for the user smsq, without a password; other roles need one. Nothing outlives it, so nothing is
-# synced, unless further options say so: `start_postgres OPTION …`.
+# Starts PostgreSQL for the user smsq, without a password; other roles need one. It does not sync its disk, unless
+# further options change that: `start_postgres OPTION …`.
 start_postgres() {
     local programs home=$folder/postgres port
     programs=$(postgres_programs)
-    "${servant[@]}" "$programs/initdb" -D "$home/data" -U smsq -A trust -E UTF8 --locale=C.UTF-8 \
+    "${as_server[@]}" "$programs/initdb" -D "$home/data" -U smsq -A trust -E UTF8 --locale=C.UTF-8 \
         --locale-provider=icu --icu-locale=en --no-sync >"$home/log" 2>&1 || { cat "$home/log" >&2; return 1; }
     printf 'host all %s 127.0.0.1/32 %s\n' smsq trust all scram-sha-256 >"$home/data/pg_hba.conf"
     port=$(free_port)
@@ -169,7 +168,7 @@ start_postgres() {
     export SMSQ_TEST_POSTGRES=postgres://smsq:smsq@127.0.0.1:$port
 }
 
-# PgBouncer before this PostgreSQL, which gives each transaction any of its sessions: `start_pgbouncer FOLDER PORT`.
+# Starts PgBouncer with transaction pooling in front of PostgreSQL: `start_pgbouncer FOLDER PORT`.
 start_pgbouncer() {
     local home=$1 port=$2
     own_folder "$home"
@@ -194,20 +193,20 @@ pgbouncer_answers() {
     psql "postgres://smsq@127.0.0.1:$1/postgres" -c "SELECT 1"
 }
 
-# The tables that MariaDB itself needs, in `$1/data`, and its user smsq.
+# Creates the system tables of MariaDB in `$1/data`, and its user smsq.
 prepare_mariadb() {
     cat >"$folder/users.sql" <<-SQL
 	FLUSH PRIVILEGES;
 	CREATE USER smsq@'127.0.0.1' IDENTIFIED BY 'smsq';
 	GRANT ALL ON *.* TO smsq@'127.0.0.1' WITH GRANT OPTION;
 	SQL
-    "${servant[@]}" mariadb-install-db --no-defaults --datadir="$1/data" --extra-file="$folder/users.sql" \
+    "${as_server[@]}" mariadb-install-db --no-defaults --datadir="$1/data" --extra-file="$folder/users.sql" \
         --skip-test-db --skip-name-resolve --auth-root-authentication-method=normal >"$1/log" 2>&1 ||
         { cat "$1/log" >&2; return 1; }
 }
 
-# MariaDB in a folder and on a port, with further options: `start_mariadb FOLDER PORT OPTION …`. It is
-# ready when it answers, or as `$ready` finds it.
+# Starts MariaDB in a folder and on a port, with further options: `start_mariadb FOLDER PORT OPTION …`. It is ready
+# when the command `$ready` succeeds, by default a query.
 start_mariadb() {
     local home=$1 port=$2
     shift 2
@@ -226,8 +225,8 @@ mariadb_answers() {
     ask_mariadb "$1" "SELECT 1"
 }
 
-# Redis that keeps nothing, in a folder that is made for it: `start_redis FOLDER PORT OPTION …`. Debian's tools
-# have the server too, under another name and without a service.
+# Starts Redis without persistence in a new folder: `start_redis FOLDER PORT OPTION …`. Debian's package of tools
+# contains the server under another name, without a service.
 start_redis() {
     local home=$1 port=$2
     shift 2
