@@ -162,7 +162,7 @@ impl Findings {
             None => self.ok("provider", &format!("`{name}` at {}", provider.origin())),
             Some((finding, hint)) => self.problem("provider", &finding, Some(&hint)),
         }
-        for doubt in provider.doubts() {
+        for doubt in provider.warnings() {
             self.note("provider", &format!("`{name}`: {doubt}"));
         }
         if !provider.needs_sender() {

@@ -32,7 +32,7 @@ use crate::config::{self, Config, Environment, Flags};
 use crate::console::{Console, Verbosity};
 use crate::exit::Exit;
 use crate::phone::{Phone, Region};
-use crate::provider::{Provider, ProviderError};
+use crate::provider::Provider;
 use crate::report::ReportError;
 use crate::sender::SendError;
 use crate::store::{Access, Campaign, Fault, Store, StoreError};
@@ -317,14 +317,7 @@ impl Context {
     /// The provider of that name with its secrets.
     fn provider(&self, name: &str) -> anyhow::Result<Provider> {
         let section = self.provider_section(name)?;
-        let provider = Provider::from_stanza(name, section, &|variable| self.variable(variable))
-            .map_err(|error| match &error {
-                ProviderError::UnsetSecret { variable, .. } => with_hint(
-                    &error,
-                    format!("`export {variable}=…` sets it for this shell"),
-                ),
-                _ => error.into(),
-            })?;
+        let provider = Provider::from_section(name, section, &|variable| self.variable(variable))?;
         let (lease, timeout) = (self.config.sender.lease, provider.timeout());
         if lease < timeout + config::LEASE_MARGIN {
             return Err(with_hint(

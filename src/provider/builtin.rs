@@ -162,7 +162,7 @@ mod tests {
             let providers = table["providers"].as_table().expect(kind);
             for (name, section) in providers {
                 let section = section.as_table().expect(kind);
-                let provider = Provider::from_stanza(name, section, &|_| Some("t".to_owned()));
+                let provider = Provider::from_section(name, section, &|_| Some("t".to_owned()));
                 let provider = provider.unwrap_or_else(|error| panic!("{error}"));
                 assert!([*kind, "generic"].contains(&provider.kind()));
                 assert_eq!(provider.name(), name);

@@ -17,10 +17,10 @@ use crate::sms::{Acceptance, Failure, Outcome, Timestamp};
 /// What a vendor can do.
 #[derive(Clone, Debug, Serialize)]
 pub struct Capabilities {
-    pub writes: Writes,
+    pub sends: ContentMode,
     /// How many messages one request can carry.
     #[serde(rename = "per_call")]
-    pub most_per_call: usize,
+    pub max_batch: usize,
     pub reference: Reference,
     pub lookup: Option<Lookup>,
     /// Whether the vendor sends delivery receipts.
@@ -30,7 +30,7 @@ pub struct Capabilities {
 /// What the recipient reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Writes {
+pub enum ContentMode {
     /// The text of the message.
     Text,
     /// The vendor's template, filled with columns.
@@ -90,7 +90,7 @@ pub struct Attempt {
 
 /// The answers to a status lookup, one for each of its requests.
 #[derive(Clone, Copy, Debug)]
-pub struct Answers<'a> {
+pub struct LookupResponses<'a> {
     pub responses: &'a [Response<Bytes>],
     /// When the first request was made.
     pub asked_at: Timestamp,
@@ -150,7 +150,7 @@ impl<'a> LookupTarget<'a> {
         message: &'a Message,
         attempt: Attempt,
         date: Option<Timestamp>,
-        answers: &Answers<'a>,
+        answers: &LookupResponses<'a>,
     ) -> Self {
         let ahead = date.map_or(0, |date| date.as_millis() - answers.asked_at.as_millis());
         let started_after = attempt.started_after.as_millis().saturating_add(ahead);
@@ -209,13 +209,11 @@ impl TryFrom<LookupSettings> for Lookup {
 }
 
 impl Lookup {
-    pub(super) const KEYS: [&'static str; 4] = ["after", "absent_after", "horizon", "rate"];
-
     /// Combines the responses, each read by `parse`. Absence needs proof: every response shows it, the vendor's own
     /// clock says that enough time has passed, and the answers reach back to the attempt.
     pub(super) fn combine(
         &self,
-        answers: &Answers<'_>,
+        answers: &LookupResponses<'_>,
         attempt: Attempt,
         redactor: &Redactor<'_>,
         parse: impl Fn(&ResponseView<'_>) -> LookupResult,
@@ -280,6 +278,17 @@ impl Lookup {
 pub(super) const SHARED_REFERENCE: &str = "batch-";
 
 impl Capabilities {
+    /// Those of a vendor that sends delivery receipts. [`super::Provider`] adds the lookup.
+    pub(super) const fn new(sends: ContentMode, max_batch: usize, reference: Reference) -> Self {
+        Self {
+            sends,
+            max_batch,
+            reference,
+            lookup: None,
+            receipts: true,
+        }
+    }
+
     /// How long the vendor accepts at most one message per reference.
     pub fn honoured_for(&self) -> Option<Duration> {
         match self.reference {
@@ -289,7 +298,7 @@ impl Capabilities {
     }
 }
 
-impl Writes {
+impl ContentMode {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Text => "text",

@@ -18,7 +18,7 @@ use tokio::time::Instant;
 use super::Provider;
 use super::redact::{MAX_EXCERPT, cut};
 use crate::sms::{Class, Failure, Outcome};
-use connections::{Connections, NotReady, OpenLayer, Opened, TARGET, TakeLayer, Target};
+use connections::{ConnectLayer, Connections, NotReady, Opened, TARGET, Target};
 
 pub use connections::Promise;
 
@@ -70,25 +70,29 @@ impl Client {
         let timeout = provider.timeout();
         // A connection that could not be opened in time must be reported as that, not as a missing answer.
         let connect = (timeout * 9 / 10).min(MAX_CONNECT);
-        let connections = Connections::new(provider.idle());
-        let taking = builder(provider)
-            .connector_layer(TakeLayer(Arc::clone(&connections)))
-            .pool_idle_timeout(provider.idle())
+        let connections = Connections::new(provider.config().idle);
+        let layer = |opens| ConnectLayer {
+            connections: Arc::clone(&connections),
+            opens,
+        };
+        let sender = builder(provider)
+            .connector_layer(layer(false))
+            .pool_idle_timeout(provider.config().idle)
             .pool_max_idle_per_host(concurrency);
-        let opening = builder(provider)
-            .connector_layer(OpenLayer(Arc::clone(&connections)))
+        let opener = builder(provider)
+            .connector_layer(layer(true))
             .connect_timeout(connect);
-        let built = |builder: reqwest::ClientBuilder| {
+        let build = |builder: reqwest::ClientBuilder| {
             builder.build().map_err(|error| ClientError {
                 provider: provider.name().to_owned(),
                 reason: reason(&error),
             })
         };
         Ok(Self {
-            sender: built(taking)?,
-            opener: built(opening)?,
+            sender: build(sender)?,
+            opener: build(opener)?,
+            base: provider.config().url[..url::Position::BeforePath].to_owned(),
             connections,
-            base: host_of(provider.base()),
             timeout,
             connect,
         })
@@ -158,7 +162,7 @@ impl Client {
         let began = Instant::now();
         let request = self.opener.get(format!("{host}/")).send();
         let failed = TARGET.scope(target, request).await.err();
-        let failed = failed.filter(|error| !is_caused_by::<Opened>(error));
+        let failed = failed.filter(|error| cause::<Opened>(error).is_none());
         let took = failed.is_none().then(|| began.elapsed());
         self.connections.note_opened(host, took);
         let Some(error) = failed else {
@@ -214,17 +218,12 @@ impl Client {
             return Err(Unanswered::Ended(unknown(why)));
         };
         let mut response = response.map_err(|error| self.classified(&error))?;
-        let (body, fault) = read(&mut response, &mut limit).await;
-        let is_whole = fault.is_none();
+        let (body, problem) = self.read_body(&mut response, &mut limit).await;
+        let is_whole = problem.is_none();
         // The rest of an error cannot change its outcome, but the rest of a success may have the id.
-        if let Some(fault) = fault.filter(|_| response.status().is_success()) {
-            let fault = match fault {
-                Fault::TooLong => "is longer than 1 MiB".to_owned(),
-                Fault::Late => format!("broke off: {}", late(self.timeout)),
-                Fault::Broken(error) => format!("broke off: {}", described(&error, self.timeout)),
-            };
-            let status = response.status();
-            let why = format!("the answer {} {fault}", status.as_u16());
+        if let Some(problem) = problem.filter(|_| response.status().is_success()) {
+            let status = response.status().as_u16();
+            let why = format!("the answer {status} {problem}");
             return Err(Unanswered::Ended(unknown(why)));
         }
         let is_kept = is_whole && stays_open(&response);
@@ -234,8 +233,32 @@ impl Client {
         Ok((answer, is_kept))
     }
 
+    /// The body as far as it could be read, and why it is not whole.
+    async fn read_body(
+        &self,
+        response: &mut reqwest::Response,
+        limit: &mut Limit,
+    ) -> (Bytes, Option<String>) {
+        let mut body = BytesMut::new();
+        let problem = loop {
+            match limit.keep(response.chunk()).await {
+                None => break Some(format!("broke off: {}", late(self.timeout))),
+                Some(Err(error)) => {
+                    break Some(format!("broke off: {}", described(&error, self.timeout)));
+                }
+                Some(Ok(None)) => break None,
+                Some(Ok(Some(chunk))) if body.len() + chunk.len() > MAX_ANSWER => {
+                    body.extend_from_slice(&chunk[..MAX_ANSWER - body.len()]);
+                    break Some("is longer than 1 MiB".to_owned());
+                }
+                Some(Ok(Some(chunk))) => body.extend_from_slice(&chunk),
+            }
+        };
+        (body.freeze(), problem)
+    }
+
     fn classified(&self, error: &reqwest::Error) -> Unanswered {
-        if is_caused_by::<NotReady>(error) {
+        if cause::<NotReady>(error).is_some() {
             return Unanswered::NotConnected;
         }
         Unanswered::Ended(if error.is_connect() {
@@ -258,7 +281,7 @@ fn builder(provider: &Provider) -> reqwest::ClientBuilder {
         .retry(reqwest::retry::never())
         .referer(false)
         .tcp_nodelay(true);
-    if is_loopback(provider.base()) {
+    if is_loopback(&provider.config().url) {
         builder.no_proxy()
     } else {
         builder
@@ -310,10 +333,6 @@ fn stays_open(response: &reqwest::Response) -> bool {
     response.version() == Version::HTTP_11 && !is_closed
 }
 
-fn is_caused_by<E: Error + 'static>(error: &(dyn Error + 'static)) -> bool {
-    cause::<E>(error).is_some()
-}
-
 /// The first error of this type among the error and its causes.
 fn cause<'a, E: Error + 'static>(error: &'a (dyn Error + 'static)) -> Option<&'a E> {
     let mut cause = Some(error);
@@ -360,11 +379,6 @@ fn certificate_fault(error: &(dyn Error + 'static)) -> Option<String> {
     })
 }
 
-/// Scheme, host and port.
-fn host_of(url: &url::Url) -> String {
-    url[..url::Position::BeforePath].to_owned()
-}
-
 /// Scheme, host and port of a request, without the default port.
 fn target_of(request: &Request<Bytes>) -> Option<String> {
     let (scheme, authority) = (request.uri().scheme_str()?, request.uri().authority()?);
@@ -379,29 +393,6 @@ fn described(error: &reqwest::Error, allowed: Duration) -> String {
         return late(allowed);
     }
     reason(error)
-}
-
-enum Fault {
-    TooLong,
-    Late,
-    Broken(reqwest::Error),
-}
-
-/// The body, as far as it could be read.
-async fn read(response: &mut reqwest::Response, limit: &mut Limit) -> (Bytes, Option<Fault>) {
-    let mut body = BytesMut::new();
-    loop {
-        match limit.keep(response.chunk()).await {
-            None => return (body.freeze(), Some(Fault::Late)),
-            Some(Ok(None)) => return (body.freeze(), None),
-            Some(Ok(Some(chunk))) if body.len() + chunk.len() > MAX_ANSWER => {
-                body.extend_from_slice(&chunk[..MAX_ANSWER - body.len()]);
-                return (body.freeze(), Some(Fault::TooLong));
-            }
-            Some(Ok(Some(chunk))) => body.extend_from_slice(&chunk),
-            Some(Err(error)) => return (body.freeze(), Some(Fault::Broken(error))),
-        }
-    }
 }
 
 /// The causes of `error`, outermost first, without the url, whose query may have secrets.

@@ -4,7 +4,7 @@ use super::testing::{context, message, response, vendor, words};
 use crate::sms::Outcome;
 
 /// An answer with a code in it: `@` stands for the code.
-struct Answers {
+struct LookupResponses {
     kind: &'static str,
     settings: &'static str,
     status: u16,
@@ -12,8 +12,8 @@ struct Answers {
     classes: &'static [(&'static str, &'static [&'static str])],
 }
 
-const TABLE: [Answers; 12] = [
-    Answers {
+const TABLE: [LookupResponses; 12] = [
+    LookupResponses {
         kind: "huawei",
         settings: "channel = '88'\ntemplate = 't1'",
         status: 200,
@@ -31,7 +31,7 @@ const TABLE: [Answers; 12] = [
         ],
     },
     // The status of a number comes with HTTP 200 and a code of the whole.
-    Answers {
+    LookupResponses {
         kind: "huawei",
         settings: "channel = '88'\ntemplate = 't1'",
         status: 200,
@@ -50,7 +50,7 @@ const TABLE: [Answers; 12] = [
             ("unknown", &["E200034", "E200099"]),
         ],
     },
-    Answers {
+    LookupResponses {
         kind: "aliyun",
         settings: "from = 'S'\ntemplate = 't1'",
         status: 200,
@@ -72,7 +72,7 @@ const TABLE: [Answers; 12] = [
             ("content", &["FILTER", "isv.NEW"]),
         ],
     },
-    Answers {
+    LookupResponses {
         kind: "aliyun",
         settings: "from = 'S'\ntemplate = 't1'",
         status: 400,
@@ -90,7 +90,7 @@ const TABLE: [Answers; 12] = [
             ("unknown", &["SignatureNonceUsed"]),
         ],
     },
-    Answers {
+    LookupResponses {
         kind: "tencent",
         settings: "from = 'S'\nsdk_app_id = '1'\ntemplate = 't1'",
         status: 200,
@@ -121,7 +121,7 @@ const TABLE: [Answers; 12] = [
             ("unknown", &["InternalError"]),
         ],
     },
-    Answers {
+    LookupResponses {
         kind: "aws-sns",
         settings: "",
         status: 400,
@@ -138,14 +138,14 @@ const TABLE: [Answers; 12] = [
             ),
         ],
     },
-    Answers {
+    LookupResponses {
         kind: "aws-sns",
         settings: "",
         status: 400,
         body: "<ErrorResponse><Error><Code>@</Code><Message>Invalid parameter: Message too long</Message></Error></ErrorResponse>",
         classes: &[("content", &["InvalidParameter"])],
     },
-    Answers {
+    LookupResponses {
         kind: "aws-sms",
         settings: "",
         status: 400,
@@ -162,7 +162,7 @@ const TABLE: [Answers; 12] = [
             ("recipient", &["INTERNATIONAL_SENDING_NOT_SUPPORTED"]),
         ],
     },
-    Answers {
+    LookupResponses {
         kind: "aws-sms",
         settings: "",
         status: 400,
@@ -176,7 +176,7 @@ const TABLE: [Answers; 12] = [
             ],
         )],
     },
-    Answers {
+    LookupResponses {
         kind: "twilio",
         settings: "from = 'S'",
         status: 400,
@@ -189,14 +189,14 @@ const TABLE: [Answers; 12] = [
             ("recipient", &["21265", "21266", "21635"]),
         ],
     },
-    Answers {
+    LookupResponses {
         kind: "clicksend",
         settings: "",
         status: 200,
         body: r#"{"data":{"messages":[{"to":"+8613812345678","custom_string":"ref-1","status":"@"}]}}"#,
         classes: &[("content", &["EMPTY_MESSAGE", "MISSING_REQUIRED_FIELDS"])],
     },
-    Answers {
+    LookupResponses {
         kind: "yunpian",
         settings: "",
         status: 400,
@@ -211,7 +211,7 @@ const TABLE: [Answers; 12] = [
 
 #[test]
 fn codes_have_documented_classes() {
-    for Answers {
+    for LookupResponses {
         kind,
         settings,
         status,
@@ -237,7 +237,7 @@ fn aws_sms_reads_the_exception_from_the_header() {
     let value = "ServiceQuotaExceededException:http://internal.amazon.com/coral/";
     let headers = answer.headers_mut();
     headers.insert("x-amzn-errortype", value.parse().expect("a header value"));
-    let outcomes = provider.answer(&[message()], &answer, &context());
+    let outcomes = provider.parse(&[message()], &answer, &context());
     let [Outcome::AccountError { failure, .. }] = outcomes.as_slice() else {
         panic!("{outcomes:?}");
     };
@@ -268,7 +268,7 @@ fn vonage_messages_reads_the_code_from_the_type_only() {
 
 #[test]
 fn codes_matched_by_a_pattern_are_not_listed() {
-    let listed = |kind, settings, code| vendor(kind, settings).lists(code);
+    let listed = |kind, settings, code| vendor(kind, settings).knows_code(code);
     assert!(!listed("aliyun", "", "isv.NEW"));
     assert!(listed("aliyun", "", "isv.MOBILE_NUMBER_ILLEGAL"));
     assert!(!listed("tencent", "", "FailedOperation.New"));

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use serde::Deserialize;
-use serde::de::DeserializeOwned;
+use serde::de::{self, DeserializeOwned};
+use serde::{Deserialize, Deserializer};
 use toml::{Table, Value};
 use url::Url;
 
@@ -23,46 +23,10 @@ pub(super) type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 /// Why a section does not describe a provider.
 #[derive(Debug, thiserror::Error)]
-pub enum ProviderError {
-    #[error("provider `{provider}`: unknown kind `{kind}`{hint}")]
-    UnknownKind {
-        provider: String,
-        kind: String,
-        hint: String,
-    },
-    #[error("provider `{provider}`: unknown key `{key}`{hint}")]
-    UnknownKey {
-        provider: String,
-        key: String,
-        hint: String,
-    },
-    #[error("provider `{provider}`: missing key `{key}`")]
-    MissingKey { provider: String, key: String },
-    #[error("provider `{provider}`: invalid `{key}`: {problem}")]
-    Key {
-        provider: String,
-        key: String,
-        problem: String,
-    },
-    #[error(
-        "provider `{provider}`: secret `{secret}` is not set: the environment variable `{variable}` is missing or empty"
-    )]
-    UnsetSecret {
-        provider: String,
-        secret: String,
-        variable: String,
-    },
-    #[error(
-        "provider `{provider}`: cannot read secret `{secret}` from `{path}`: {problem}\n\
-         hint: write the secret into that file, or name another file or an environment variable in `secrets`",
-        path = path.display()
-    )]
-    SecretFile {
-        provider: String,
-        secret: String,
-        path: PathBuf,
-        problem: std::io::Error,
-    },
+#[error("provider `{provider}`: {problem}")]
+pub struct ProviderError {
+    pub(super) provider: String,
+    pub(super) problem: String,
 }
 
 /// The settings that every provider has.
@@ -161,27 +125,10 @@ enum Counted {
 }
 
 impl SharedSettings {
-    const KEYS: [&'static str; 11] = [
-        "url",
-        "from",
-        "secrets",
-        "secret_formats",
-        "codes",
-        "lookup",
-        "timeout",
-        "idle",
-        "rate",
-        "rate_counts",
-        "examples",
-    ];
     const TIMEOUT: Duration = Duration::from_secs(10);
     const MAX_TIMEOUT: Duration = Duration::from_secs(3_600);
     /// Shorter than the keep-alive of common gateways, so that they do not close a connection first.
     const IDLE: Duration = Duration::from_secs(3);
-
-    pub(super) fn read(section: &mut Section<'_>) -> Result<Self, ProviderError> {
-        section.take(&Self::KEYS)
-    }
 
     /// `url` replaces the key of this name.
     pub(super) fn into_config(
@@ -226,33 +173,27 @@ fn read_secret(
     name: &str,
     source: SecretSource,
 ) -> Result<String, ProviderError> {
-    let provider = section.provider.to_owned();
-    let secret = name.to_owned();
     let (text, place) = match source {
         SecretSource::Env(variable) => {
-            let text = (section.environment)(&variable).filter(|text| !text.is_empty());
-            match text {
-                Some(text) => (text, variable),
-                None => {
-                    return Err(ProviderError::UnsetSecret {
-                        provider,
-                        secret,
-                        variable,
-                    });
-                }
-            }
+            let value = (section.environment)(&variable).filter(|value| !value.is_empty());
+            let value = value.ok_or_else(|| {
+                section.error(format!(
+                    "secret `{name}` is not set: the environment variable `{variable}` is missing or empty\n\
+                     hint: `export {variable}=…` sets it for this shell"
+                ))
+            });
+            (value?, variable)
         }
-        SecretSource::File(path) => match std::fs::read_to_string(&path) {
-            Ok(text) => (text, path.display().to_string()),
-            Err(problem) => {
-                return Err(ProviderError::SecretFile {
-                    provider,
-                    secret,
-                    path,
-                    problem,
-                });
-            }
-        },
+        SecretSource::File(path) => {
+            let place = path.display().to_string();
+            let text = std::fs::read_to_string(&path).map_err(|error| {
+                section.error(format!(
+                    "cannot read secret `{name}` from `{place}`: {error}\n\
+                     hint: write the secret into that file, or name another file or an environment variable in `secrets`"
+                ))
+            });
+            (text?, place)
+        }
     };
     let text = text.trim_end_matches(['\r', '\n']);
     if text.is_empty() {
@@ -300,35 +241,31 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// Takes the names of the vendor's own settings out of the section.
-    pub(super) fn setting_names(&mut self) -> Result<Vec<String>, ProviderError> {
-        let mut table: BTreeMap<String, Vec<String>> = self.take(&["settings"])?;
-        Ok(table.remove("settings").unwrap_or_default())
+    /// Takes the keys that `T` has out of the section, and reads them.
+    pub(super) fn take<T: DeserializeOwned>(&mut self) -> Result<T, ProviderError> {
+        let table = self.take_keys(field_names::<T>());
+        self.read(table)
     }
 
-    /// Takes `keys` out of the section, and reads them.
-    pub(super) fn take<T: DeserializeOwned>(&mut self, keys: &[&str]) -> Result<T, ProviderError> {
-        let taken = keys
-            .iter()
-            .filter_map(|key| self.table.remove_entry(*key))
-            .collect();
-        self.known.extend(keys.iter().map(|key| (*key).to_owned()));
-        self.read(taken)
+    pub(super) fn take_keys(&mut self, keys: &[impl AsRef<str>]) -> Table {
+        let keys = keys.iter().map(AsRef::as_ref);
+        self.known.extend(keys.clone().map(str::to_owned));
+        keys.filter_map(|key| self.table.remove_entry(key))
+            .collect()
     }
 
-    /// Reads all keys that are left; any that `T` does not know is an error.
+    /// Reads all keys that are left; any that `T` does not have is an error.
     pub(super) fn rest<T: DeserializeOwned>(&mut self) -> Result<T, ProviderError> {
         let table = std::mem::take(&mut self.table);
         self.read(table)
     }
 
     fn read<T: DeserializeOwned>(&self, table: Table) -> Result<T, ProviderError> {
-        Value::Table(table)
-            .try_into()
-            .map_err(|error| self.error(&error))
+        let read = Value::Table(table).try_into();
+        read.map_err(|error| self.read_error(&error))
     }
 
-    fn error(&self, error: &toml::de::Error) -> ProviderError {
+    fn read_error(&self, error: &toml::de::Error) -> ProviderError {
         let shown = error.to_string();
         let path = shown
             .lines()
@@ -355,11 +292,8 @@ impl<'a> Section<'a> {
             if path.is_empty() {
                 known.extend(self.known.iter().map(String::as_str));
             }
-            return ProviderError::UnknownKey {
-                provider: self.provider.to_owned(),
-                key: self.key(&in_path(words[0])),
-                hint: hint(words[0], &known),
-            };
+            let key = self.key(&in_path(words[0]));
+            return self.error(format!("unknown key `{key}`{}", hint(words[0], &known)));
         }
         self.invalid(path, in_plain_words(message))
     }
@@ -372,19 +306,18 @@ impl<'a> Section<'a> {
         }
     }
 
-    pub(super) fn invalid(&self, key: &str, problem: impl Into<String>) -> ProviderError {
-        ProviderError::Key {
-            provider: self.provider.to_owned(),
-            key: self.key(key),
-            problem: problem.into().trim_end().to_owned(),
-        }
+    pub(super) fn error(&self, problem: String) -> ProviderError {
+        let provider = self.provider.to_owned();
+        ProviderError { provider, problem }
+    }
+
+    pub(super) fn invalid(&self, key: &str, problem: impl AsRef<str>) -> ProviderError {
+        let (key, problem) = (self.key(key), problem.as_ref().trim_end());
+        self.error(format!("invalid `{key}`: {problem}"))
     }
 
     pub(super) fn missing(&self, key: &str) -> ProviderError {
-        ProviderError::MissingKey {
-            provider: self.provider.to_owned(),
-            key: self.key(key),
-        }
+        self.error(format!("missing key `{}`", self.key(key)))
     }
 
     /// An absolute `http` or `https` URL without credentials.
@@ -410,6 +343,39 @@ impl<'a> Section<'a> {
         }
         Ok(url)
     }
+}
+
+/// The keys that serde reads for `T`.
+fn field_names<T: DeserializeOwned>() -> &'static [&'static str] {
+    struct Names<'a>(&'a mut &'static [&'static str]);
+
+    impl<'de> Deserializer<'de> for Names<'_> {
+        type Error = de::value::Error;
+
+        fn deserialize_struct<V: de::Visitor<'de>>(
+            self,
+            _name: &'static str,
+            fields: &'static [&'static str],
+            visitor: V,
+        ) -> Result<V::Value, Self::Error> {
+            *self.0 = fields;
+            self.deserialize_any(visitor)
+        }
+
+        fn deserialize_any<V: de::Visitor<'de>>(self, _: V) -> Result<V::Value, Self::Error> {
+            Err(de::Error::custom("only the names are read"))
+        }
+
+        serde::forward_to_deserialize_any! {
+            bool i8 i16 i32 i64 u8 u16 u32 u64 f32 f64 char str string bytes byte_buf option unit
+            unit_struct newtype_struct seq tuple tuple_struct map enum identifier ignored_any
+        }
+    }
+
+    let mut names: &[&str] = &[];
+    // The error says only that no value was read.
+    drop(T::deserialize(Names(&mut names)));
+    names
 }
 
 /// Replaces the Rust terms in serde's messages, and leaves out the value, which may be a secret.

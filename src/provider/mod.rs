@@ -33,7 +33,9 @@ use crate::phone::Phone;
 use crate::rate::Rates;
 use crate::sms::{Class, Failure, Outcome, Timestamp};
 pub use builtin::{builtin, complete, over};
-pub use capabilities::{Answers, Attempt, Capabilities, Lookup, LookupResult, Reference, Writes};
+pub use capabilities::{
+    Attempt, Capabilities, ContentMode, Lookup, LookupResponses, LookupResult, Reference,
+};
 pub use codes::Listed;
 pub use config::ProviderError;
 
@@ -66,6 +68,12 @@ pub struct RequestContext {
 /// What all messages of one request have in common.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct BatchKey(Vec<String>);
+
+/// A request; `Err` is the outcome of its messages where none can be made.
+pub type RequestResult = Result<Request<Bytes>, Outcome>;
+/// The requests of a status lookup; `Err` is why none can be made.
+pub type LookupRequests = Result<Vec<Request<Bytes>>, Outcome>;
+type NewAdapter = Result<Box<dyn Adapter>, ProviderError>;
 
 /// The API of one vendor.
 trait Adapter: Send + Sync {
@@ -105,11 +113,7 @@ trait Adapter: Send + Sync {
     }
 
     /// `messages` is not empty, and all have the same [`BatchKey`] and different phones.
-    fn request(
-        &self,
-        messages: &[Message],
-        context: &RequestContext,
-    ) -> Result<Request<Bytes>, Outcome>;
+    fn request(&self, messages: &[Message], context: &RequestContext) -> RequestResult;
 
     /// Returns one outcome per message, in the same order.
     fn parse(&self, messages: &[Message], response: &ResponseView<'_>) -> Vec<Outcome>;
@@ -120,7 +124,7 @@ trait Adapter: Send + Sync {
         _message: &Message,
         _attempt: Attempt,
         _context: &RequestContext,
-    ) -> Option<Result<Vec<Request<Bytes>>, Outcome>> {
+    ) -> Option<LookupRequests> {
         None
     }
 
@@ -151,7 +155,7 @@ impl fmt::Debug for Provider {
 
 impl Provider {
     /// Reads section `[providers.NAME]`; `environment` returns the value of an environment variable.
-    pub fn from_stanza(
+    pub fn from_section(
         name: &str,
         section: &toml::Table,
         environment: &dyn Fn(&str) -> Option<String>,
@@ -170,7 +174,7 @@ impl Provider {
 
     /// Scheme, host and port of the URL.
     pub fn origin(&self) -> String {
-        self.base().origin().ascii_serialization()
+        self.config().url.origin().ascii_serialization()
     }
 
     /// The rate limits of the account.
@@ -188,19 +192,9 @@ impl Provider {
         self.config().timeout
     }
 
-    /// How long an unused connection is kept.
-    pub fn idle(&self) -> Duration {
-        self.config().idle
-    }
-
-    /// Whether the vendor accepts at most one message per reference.
-    pub fn honours_reference(&self) -> bool {
-        self.capabilities().honoured_for().is_some()
-    }
-
     /// The most messages of one request.
-    pub fn most_per_call(&self) -> usize {
-        self.0.capabilities().most_per_call
+    pub fn max_batch(&self) -> usize {
+        self.0.capabilities().max_batch
     }
 
     pub fn capabilities(&self) -> Capabilities {
@@ -216,12 +210,12 @@ impl Provider {
     }
 
     /// Whether the table of codes has `code` itself; a matching pattern is not enough.
-    pub fn lists(&self, code: &str) -> bool {
+    pub fn knows_code(&self, code: &str) -> bool {
         self.config().codes.names(code)
     }
 
     /// The required settings that are not set. Without them nothing can be sent.
-    pub fn missing(&self) -> Vec<&str> {
+    pub fn missing_settings(&self) -> Vec<&str> {
         let examples = self.config().examples.iter().map(String::as_str);
         examples.chain(self.0.missing_settings()).collect()
     }
@@ -232,7 +226,7 @@ impl Provider {
     }
 
     /// Warnings about the settings and the format of the secrets; nothing is sent.
-    pub fn doubts(&self) -> Vec<String> {
+    pub fn warnings(&self) -> Vec<String> {
         let mut warnings = self.config().secrets.warnings();
         warnings.extend(self.0.warnings());
         warnings
@@ -256,13 +250,13 @@ impl Provider {
         self.0.template()?.text()
     }
 
-    /// Whether the imported columns matter to [`Provider::fits`] and [`Provider::preview`].
+    /// Whether the imported columns matter to [`Provider::validate`] and [`Provider::preview`].
     pub fn reads_columns(&self) -> bool {
         self.0.reads_columns()
     }
 
     /// Fails where the message can never be sent, for example because a column is missing or a value is too long.
-    pub fn fits(&self, message: &Message) -> Result<(), Failure> {
+    pub fn validate(&self, message: &Message) -> Result<(), Failure> {
         match self.0.batch_key(message) {
             Err(Outcome::Rejected(failure)) => Err(failure),
             _ => Ok(()),
@@ -274,25 +268,9 @@ impl Provider {
         self.0.batch_key(message).ok()
     }
 
-    /// Whether `next` can share a request with `taken`.
-    pub fn joins(&self, taken: &[Message], next: &Message) -> bool {
-        let Some(first) = taken.first() else {
-            return true;
-        };
-        let key = self.batch_key(first);
-        taken.len() < self.most_per_call()
-            && taken.iter().all(|message| message.phone != next.phone)
-            && key.is_some()
-            && key == self.batch_key(next)
-    }
-
     /// The request that sends `messages`, which must have equal batch keys; `Err` is their outcome where none can
     /// be made.
-    pub fn request(
-        &self,
-        messages: &[Message],
-        context: &RequestContext,
-    ) -> Result<Request<Bytes>, Outcome> {
+    pub fn request(&self, messages: &[Message], context: &RequestContext) -> RequestResult {
         let Some(first) = messages.first() else {
             return Err(account_error("a request without a message".to_owned()));
         };
@@ -303,14 +281,14 @@ impl Provider {
                     .all(|it| self.batch_key(it) == self.batch_key(first)),
             "messages with different keys share a request"
         );
-        if let Some(key) = self.missing().first() {
+        if let Some(key) = self.missing_settings().first() {
             return Err(account_error(format!("`{key}` is not set")));
         }
         self.0.request(messages, context)
     }
 
     /// The outcome of each of `messages`, in their order.
-    pub fn answer(
+    pub fn parse(
         &self,
         messages: &[Message],
         response: &Response<Bytes>,
@@ -329,7 +307,7 @@ impl Provider {
     }
 
     /// Whether `text` contains a secret of this provider, also in encoded form.
-    pub fn is_repeated_in(&self, text: &str) -> bool {
+    pub fn has_secret_in(&self, text: &str) -> bool {
         self.config().secrets.forms().occur_in(text)
     }
 
@@ -340,13 +318,13 @@ impl Provider {
         message: &Message,
         attempt: Attempt,
         context: &RequestContext,
-    ) -> Option<Result<Vec<Request<Bytes>>, Outcome>> {
+    ) -> Option<LookupRequests> {
         self.config().lookup.as_ref()?;
         self.0.lookup(message, attempt, context)
     }
 
     /// The ids in the responses to [`Provider::lookup`] that may belong to other messages.
-    pub fn ids(&self, responses: &[Response<Bytes>]) -> Vec<String> {
+    pub fn lookup_ids(&self, responses: &[Response<Bytes>]) -> Vec<String> {
         let redactor = self.redactor(&[]);
         let view = |response| ResponseView::new(response, &redactor, Timestamp::default());
         let ids = |response| self.0.lookup_ids(&view(response));
@@ -354,11 +332,11 @@ impl Provider {
     }
 
     /// What the responses to [`Provider::lookup`] say about the message.
-    pub fn found(
+    pub fn parse_lookup(
         &self,
         message: &Message,
         attempt: Attempt,
-        answers: &Answers<'_>,
+        answers: &LookupResponses<'_>,
     ) -> LookupResult {
         let Some(lookup) = &self.config().lookup else {
             return unclear("this provider has no status lookup");
@@ -376,10 +354,6 @@ impl Provider {
 
     fn config(&self) -> &ProviderConfig {
         self.0.config()
-    }
-
-    fn base(&self) -> &url::Url {
-        &self.config().url
     }
 
     fn redactor<'a>(&'a self, messages: &'a [Message]) -> Redactor<'a> {

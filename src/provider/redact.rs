@@ -4,10 +4,12 @@
 //! base64 at any offset, and in hexadecimal.
 
 use std::cell::OnceCell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, HashSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
+use percent_encoding::percent_decode_str;
 use secrecy::{ExposeSecret, SecretString};
 
 use crate::text::{is_printable, printable_line};
@@ -57,14 +59,8 @@ pub(super) fn cut(text: &str, bytes: usize) -> &str {
 /// The text on one line, without unprintable characters, up to the length that is searched.
 fn one_line(text: &str) -> String {
     let text = printable_line(cut(text, 4 * SEARCHED));
-    let mut line = String::new();
-    for word in text.split_whitespace() {
-        if !line.is_empty() {
-            line.push(' ');
-        }
-        line.push_str(word);
-    }
-    cut(&line, SEARCHED).to_owned()
+    let words: Vec<&str> = text.split_whitespace().collect();
+    cut(&words.join(" "), SEARCHED).to_owned()
 }
 
 impl<'a> Redactor<'a> {
@@ -88,122 +84,79 @@ impl<'a> Redactor<'a> {
 /// The texts of all messages, indexed so that a search takes the same time for one or many.
 #[derive(Default)]
 struct Index {
-    /// Sorted hashes by the number of letters and digits: whole short texts, and every [`WINDOW`] of the others.
-    runs: BTreeMap<usize, Vec<u64>>,
+    /// Hashes by the number of letters and digits: whole short texts, and every [`WINDOW`] of the others.
+    runs: BTreeMap<usize, HashSet<u64>>,
     /// Texts without letters and digits.
-    bare: Vec<String>,
+    bare: HashSet<String>,
     /// Too much to index: every answer counts as a repetition.
     is_too_large: bool,
 }
 
 impl Index {
     fn new(contents: &[&str]) -> Self {
-        let contents: BTreeSet<&str> = contents.iter().copied().collect();
-        if contents.iter().map(|content| content.len()).sum::<usize>() > MAX_INDEXED {
-            return Self {
-                is_too_large: true,
-                ..Self::default()
-            };
-        }
+        let contents: HashSet<&str> = contents.iter().copied().collect();
         let mut index = Self::default();
+        if contents.iter().map(|content| content.len()).sum::<usize>() > MAX_INDEXED {
+            index.is_too_large = true;
+            return index;
+        }
         for content in contents {
-            let hashes = PrefixHashes::new(content);
-            match hashes.count().min(WINDOW) {
+            let letters = letters(content);
+            match letters.len().min(WINDOW) {
                 0 if content.trim().is_empty() => {}
-                0 => index.bare.push(content.trim().to_owned()),
+                0 => {
+                    index.bare.insert(content.trim().to_owned());
+                }
                 length => index
                     .runs
                     .entry(length)
                     .or_default()
-                    .extend(hashes.runs(length)),
+                    .extend(letters.windows(length).map(hash)),
             }
-        }
-        for hashes in index.runs.values_mut() {
-            hashes.sort_unstable();
-            hashes.dedup();
         }
         index.is_too_large = index.bare.len() > MAX_BARE;
         index
     }
 
     fn occurs_in(&self, text: &str) -> bool {
-        let hashes = PrefixHashes::new(text);
+        let letters = letters(text);
         self.is_too_large
             || self.bare.iter().any(|bare| text.contains(bare))
             || self.runs.iter().any(|(length, known)| {
-                let mut runs = hashes.runs(*length);
-                runs.any(|run| known.binary_search(&run).is_ok())
+                let mut runs = letters.windows(*length);
+                runs.any(|run| known.contains(&hash(run)))
             })
     }
 }
 
-/// `PrefixHashes` of all prefixes of a text's letters and digits; the hash of any part follows from two of them.
-struct PrefixHashes(Vec<u64>);
-
-impl PrefixHashes {
-    const BASE: u64 = 0x9e37_79b9_7f4a_7c15;
-
-    fn new(text: &str) -> Self {
-        let step = |hash: &mut u64, c: char| {
-            *hash = hash
-                .wrapping_mul(Self::BASE)
-                .wrapping_add(u64::from(u32::from(c)) + 1);
-            Some(*hash)
-        };
-        let beginnings = letters(text).scan(0, step);
-        Self([0].into_iter().chain(beginnings).collect())
-    }
-
-    fn count(&self) -> usize {
-        self.0.len() - 1
-    }
-
-    /// The hashes of all parts with `length` letters and digits.
-    fn runs(&self, length: usize) -> impl Iterator<Item = u64> {
-        let power = (0..length).fold(1_u64, |power, _| power.wrapping_mul(Self::BASE));
-        let ends = self.0.get(length..).unwrap_or_default();
-        ends.iter()
-            .zip(&self.0)
-            .map(move |(end, start)| end.wrapping_sub(start.wrapping_mul(power)))
-    }
+fn hash(run: &[char]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    run.hash(&mut hasher);
+    hasher.finish()
 }
 
 /// Lowercase letters and digits: escapes and line breaks do not hide a repetition.
-fn letters(text: &str) -> impl Iterator<Item = char> {
+fn letters(text: &str) -> Vec<char> {
     let letters = text.chars().filter(|c| c.is_alphanumeric());
-    letters.flat_map(char::to_lowercase)
+    letters.flat_map(char::to_lowercase).collect()
 }
 
 /// Replaces the digits of every number that may be a phone by `*`, however it is grouped.
 fn mask_numbers(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    let mut run = String::new();
-    let mut chars = text.chars().peekable();
-    while let Some(c) = chars.next() {
-        let inside = c.is_numeric()
-            || (matches!(c, ' ' | '-' | '.' | '(' | ')')
-                && !run.is_empty()
-                && chars
-                    .peek()
-                    .is_some_and(|next| next.is_numeric() || matches!(next, ' ' | '(' | ')')));
-        if inside {
-            run.push(c);
-        } else {
-            flush(&mut run, &mut out);
-            out.push(c);
-        }
+    let mut masked = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(start) = rest.find(char::is_numeric) {
+        masked.push_str(&rest[..start]);
+        rest = &rest[start..];
+        let is_part = |c: char| c.is_numeric() || matches!(c, ' ' | '-' | '.' | '(' | ')');
+        let end = rest.find(|c| !is_part(c)).unwrap_or(rest.len());
+        let number = rest[..end].trim_end_matches(|c: char| !c.is_numeric());
+        let is_phone = number.chars().filter(|c| c.is_numeric()).count() >= PHONE_DIGITS;
+        let mask = |c: char| if is_phone && c.is_numeric() { '*' } else { c };
+        masked.extend(number.chars().map(mask));
+        rest = &rest[number.len()..];
     }
-    flush(&mut run, &mut out);
-    out
-}
-
-fn flush(run: &mut String, out: &mut String) {
-    if run.chars().filter(|c| c.is_numeric()).count() < PHONE_DIGITS {
-        out.push_str(run);
-    } else {
-        out.extend(run.chars().map(|c| if c.is_numeric() { '*' } else { c }));
-    }
-    run.clear();
+    masked + rest
 }
 
 /// Shorter secrets are not searched for: too many words contain them.
@@ -228,7 +181,14 @@ impl SecretForms {
         let mut forms = Self::default();
         for secret in secrets {
             for piece in pieces(&packed(secret)) {
-                forms.add_one(piece);
+                if piece.len() >= MIN_LENGTH {
+                    forms.0.push(SecretString::from(piece));
+                }
+                if piece.len() >= MIN_ENCODED_LENGTH {
+                    let hex = [hex::encode(piece), hex::encode_upper(piece)];
+                    let encoded = in_base64(piece).into_iter().chain(hex);
+                    forms.0.extend(encoded.map(SecretString::from));
+                }
             }
         }
         forms
@@ -241,21 +201,6 @@ impl SecretForms {
             let part = packed(part.unwrap_or_default());
             if part.len() >= MIN_ENCODED_LENGTH && !self.occur_in(&part) {
                 self.0.push(SecretString::from(part));
-            }
-        }
-    }
-
-    fn add_one(&mut self, piece: &str) {
-        if piece.len() < MIN_LENGTH {
-            return;
-        }
-        self.0.push(SecretString::from(piece));
-        if piece.len() < MIN_ENCODED_LENGTH {
-            return;
-        }
-        for encoded in in_base64(piece).into_iter().chain(in_hex(piece)) {
-            if self.0.iter().all(|known| known.expose_secret() != encoded) {
-                self.0.push(SecretString::from(encoded));
             }
         }
     }
@@ -310,10 +255,6 @@ fn in_base64(text: &str) -> Vec<String> {
     all
 }
 
-fn in_hex(text: &str) -> [String; 2] {
-    [hex::encode(text), hex::encode_upper(text)]
-}
-
 /// The text and all its decodings; `None` where there are too many.
 fn readings(text: &str) -> Option<Vec<String>> {
     let mut all = vec![text.to_owned()];
@@ -322,9 +263,8 @@ fn readings(text: &str) -> Option<Vec<String>> {
         let known = all.len();
         for at in done..known {
             for decode in [from_percent, from_form, from_json, from_html] {
-                if let Some(decoded) = decode(&all[at])
-                    && !all.contains(&decoded)
-                {
+                let decoded = decode(&all[at]);
+                if !all.contains(&decoded) {
                     all.push(decoded);
                 }
             }
@@ -337,102 +277,44 @@ fn readings(text: &str) -> Option<Vec<String>> {
     Some(all)
 }
 
-/// Decodes the escape after each `mark`: `decode` pushes the character and returns the length of the escape. `None`
-/// where there is no escape.
-fn unescape(
-    text: &str,
-    mark: char,
-    decode: fn(&[u8], &mut Vec<u8>) -> Option<usize>,
-) -> Option<String> {
-    let bytes = text.as_bytes();
-    let mark = u8::try_from(mark).ok()?;
-    let mut out = Vec::with_capacity(bytes.len());
-    let mut at = 0;
-    let mut is_escaped = false;
-    while let Some(byte) = bytes.get(at) {
-        let found = (*byte == mark)
-            .then(|| decode(&bytes[at + 1..], &mut out))
-            .flatten();
-        if let Some(length) = found {
-            at += 1 + length;
-            is_escaped = true;
-        } else {
-            out.push(*byte);
-            at += 1;
-        }
+fn from_percent(text: &str) -> String {
+    percent_decode_str(text).decode_utf8_lossy().into_owned()
+}
+
+fn from_form(text: &str) -> String {
+    from_percent(&text.replace('+', " "))
+}
+
+/// Decodes the escapes of a JSON string; what is not an escape is kept.
+fn from_json(text: &str) -> String {
+    let mut units: Vec<u16> = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((before, escape)) = rest.split_once('\\') {
+        units.extend(before.encode_utf16());
+        let digits = escape.strip_prefix('u').and_then(|escape| escape.get(..4));
+        let unit = digits.and_then(|digits| u16::from_str_radix(digits, 16).ok());
+        let (unit, length) = match (unit, escape.as_bytes().first()) {
+            (Some(unit), _) => (unit, 5),
+            (None, Some(byte @ (b'"' | b'\\' | b'/' | b'\''))) => (u16::from(*byte), 1),
+            (None, Some(b'n' | b'r' | b't' | b'b' | b'f')) => (u16::from(b' '), 1),
+            (None, _) => (u16::from(b'\\'), 0),
+        };
+        units.push(unit);
+        rest = &escape[length..];
     }
-    is_escaped.then(|| String::from_utf8_lossy(&out).into_owned())
+    units.extend(rest.encode_utf16());
+    String::from_utf16_lossy(&units)
 }
 
-fn hex_number(bytes: Option<&[u8]>) -> Option<u32> {
-    let digits = std::str::from_utf8(bytes?).ok()?;
-    let all_hex = digits.bytes().all(|byte| byte.is_ascii_hexdigit());
-    u32::from_str_radix(digits, 16).ok().filter(|_| all_hex)
-}
-
-fn push(out: &mut Vec<u8>, code: u32) -> Option<()> {
-    let c = char::from_u32(code)?;
-    out.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes());
-    Some(())
-}
-
-fn from_percent(text: &str) -> Option<String> {
-    unescape(text, '%', |rest, out| {
-        out.push(u8::try_from(hex_number(rest.get(..2))?).ok()?);
-        Some(2)
-    })
-}
-
-fn from_form(text: &str) -> Option<String> {
-    let text = text.contains('+').then(|| text.replace('+', " "))?;
-    Some(from_percent(&text).unwrap_or(text))
-}
-
-fn from_json(text: &str) -> Option<String> {
-    unescape(text, '\\', |rest, out| {
-        match rest.first()? {
-            b'u' => {
-                let unit = hex_number(rest.get(1..5))?;
-                if let (0xd800..=0xdbff, Some(b"\\u")) = (unit, rest.get(5..7)) {
-                    let low = hex_number(rest.get(7..11))?;
-                    let low = low.checked_sub(0xdc00).filter(|low| *low < 0x400)?;
-                    push(out, 0x10000 + ((unit - 0xd800) << 10) + low)?;
-                    return Some(11);
-                }
-                push(out, unit)?;
-                return Some(5);
-            }
-            byte @ (b'"' | b'\\' | b'/' | b'\'') => out.push(*byte),
-            b'n' | b'r' | b't' | b'b' | b'f' => out.push(b' '),
-            _ => return None,
-        }
-        Some(1)
-    })
-}
-
-fn from_html(text: &str) -> Option<String> {
-    const NAMES: [(&str, u8); 5] = [
-        ("amp", b'&'),
-        ("lt", b'<'),
-        ("gt", b'>'),
-        ("quot", b'"'),
-        ("apos", b'\''),
-    ];
-    unescape(text, '&', |rest, out| {
-        let end = rest.iter().take(10).position(|byte| *byte == b';')?;
-        let name = std::str::from_utf8(&rest[..end]).ok()?;
-        if let Some((_, byte)) = NAMES.into_iter().find(|(known, _)| *known == name) {
-            out.push(byte);
-        } else {
-            let number = name.strip_prefix('#')?;
-            let code = match number.strip_prefix(['x', 'X']) {
-                Some(digits) => u32::from_str_radix(digits, 16),
-                None => number.parse(),
-            };
-            push(out, code.ok()?)?;
-        }
-        Some(end + 1)
-    })
+/// Decodes the entities of HTML; what is not an entity is kept.
+fn from_html(text: &str) -> String {
+    let decode = |part: &str| {
+        let (before, entity) = part.split_at(part.rfind('&').unwrap_or(part.len()));
+        let entity = entity.replace("&#X", "&#x");
+        let decoded = quick_xml::escape::unescape(&entity).unwrap_or((&entity).into());
+        format!("{before}{decoded}")
+    };
+    text.split_inclusive(';').map(decode).collect()
 }
 
 #[cfg(test)]
@@ -534,9 +416,8 @@ mod tests {
             contents in prop::collection::vec("[abAB ]{0,18}", 1..4),
             text in "[abAB ]{0,40}",
         ) {
-            let plain = |text: &str| letters(text).collect::<Vec<char>>();
             let found = contents.iter().any(|content| {
-                let (needle, text) = (plain(content), plain(&text));
+                let (needle, text) = (letters(content), letters(&text));
                 let length = needle.len().min(WINDOW);
                 length > 0 && needle.windows(length).any(|run| text.windows(length).any(|it| it == run))
             });

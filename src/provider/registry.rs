@@ -4,12 +4,10 @@ use toml::{Table, Value};
 
 use super::config::{Environment, ProviderError, Section, SharedSettings};
 use super::vendors::{aliyun, aws, huawei, tencent, twilio, yunpian};
-use super::{Adapter, builtin, complete, generic, units};
+use super::{NewAdapter, builtin, complete, generic, units};
 use crate::text::closest;
 
-type New = fn(Section<'_>, SharedSettings) -> Result<Box<dyn Adapter>, ProviderError>;
-
-const ADAPTERS: [(&str, New); 8] = [
+const ADAPTERS: [(&str, fn(Section<'_>, SharedSettings) -> NewAdapter); 8] = [
     ("generic", generic::new),
     ("aliyun", aliyun::new),
     ("aws-sms", aws::new_sms),
@@ -21,47 +19,28 @@ const ADAPTERS: [(&str, New); 8] = [
 ];
 
 /// Reads section `[providers.NAME]` over the built-in section of its kind.
-pub(super) fn read(
-    name: &str,
-    section: &Table,
-    environment: Environment<'_>,
-) -> Result<Box<dyn Adapter>, ProviderError> {
+pub(super) fn read(name: &str, section: &Table, environment: Environment<'_>) -> NewAdapter {
     let section = complete(section);
     let kind = section.get("kind").and_then(Value::as_str);
     let Some((kind, new)) = kind.and_then(|kind| ADAPTERS.iter().find(|it| it.0 == kind)) else {
-        return Err(kind_error(name, &section));
+        let (provider, problem) = (name.to_owned(), kind_problem(&section));
+        return Err(ProviderError { provider, problem });
     };
     let mut section = Section::new(name, kind, section, environment);
-    let shared = SharedSettings::read(&mut section)?;
+    let shared: SharedSettings = section.take()?;
     new(section, shared)
 }
 
-fn kind_error(name: &str, section: &Table) -> ProviderError {
-    let provider = name.to_owned();
+fn kind_problem(section: &Table) -> String {
     match section.get("kind") {
         Some(Value::String(kind)) => {
             let known: Vec<&str> = builtin().iter().map(|(kind, _)| *kind).collect();
-            ProviderError::UnknownKind {
-                provider,
-                hint: units::hint(kind, &known),
-                kind: kind.clone(),
-            }
+            format!("unknown kind `{kind}`{}", units::hint(kind, &known))
         }
-        Some(_) => ProviderError::Key {
-            provider,
-            key: "kind".to_owned(),
-            problem: "must be a text in quotation marks".to_owned(),
-        },
+        Some(_) => "invalid `kind`: must be a text in quotation marks".to_owned(),
         None => match closest("kind", section.keys().map(String::as_str)) {
-            Some(key) => ProviderError::UnknownKey {
-                provider,
-                hint: units::hint(&key, &["kind"]),
-                key,
-            },
-            None => ProviderError::MissingKey {
-                provider,
-                key: "kind".to_owned(),
-            },
+            Some(key) => format!("unknown key `{key}`{}", units::hint(&key, &["kind"])),
+            None => "missing key `kind`".to_owned(),
         },
     }
 }

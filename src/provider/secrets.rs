@@ -169,8 +169,8 @@ mod tests {
         };
         std::fs::write(&path, "hunter2\r\n").expect("write");
         let provider = read_with(&section(&path), &|_| None).expect("a provider");
-        assert!(provider.is_repeated_in("hunter2"));
-        assert!(!provider.is_repeated_in("hunter3"));
+        assert!(provider.has_secret_in("hunter2"));
+        assert!(!provider.has_secret_in("hunter3"));
         std::fs::write(&path, "\n").expect("write");
         let error = read_with(&section(&path), &|_| None).expect_err("an empty file");
         assert!(error.to_string().contains("is empty"), "{error}");

@@ -52,18 +52,10 @@ pub(super) struct TemplateParams {
 }
 
 impl TemplateParams {
-    const KEYS: [&'static str; 5] = [
-        "template",
-        "params",
-        "param_length",
-        "param_urls",
-        "template_text",
-    ];
-
     /// Reads the keys of a template. A vendor that takes parameters by position needs a list, or a table with the keys
     /// 1 to n, because TOML tables have no order.
     pub(super) fn read(section: &mut Section<'_>, order: Order) -> Result<Self, ProviderError> {
-        let settings: TemplateSettings = section.take(&Self::KEYS)?;
+        let settings: TemplateSettings = section.take()?;
         let number = |index: usize| (index + 1).to_string();
         let columns = match settings.params {
             Value::Array(columns) => (0..).map(number).zip(columns).collect(),

@@ -3,7 +3,9 @@
 use bytes::Bytes;
 use http::{Request, Response};
 
-use super::{Answers, Attempt, LookupResult, Message, Provider, ProviderError, RequestContext};
+use super::{
+    Attempt, LookupResponses, LookupResult, Message, Provider, ProviderError, RequestContext,
+};
 use crate::phone::Phone;
 use crate::sms::{Acceptance, Class, Failure, Outcome, Timestamp};
 
@@ -46,7 +48,7 @@ pub(super) fn check(provider: &Provider, cases: Vec<Case>) {
                 .unwrap_or_else(|outcome| panic!("{name}: {outcome:?}"));
             check_request(name, &request, &expected);
         }
-        let outcomes = provider.answer(&messages, &case.response, &case.context);
+        let outcomes = provider.parse(&messages, &case.response, &case.context);
         assert_eq!(outcomes, [case.outcome], "{name}");
     }
 }
@@ -110,14 +112,15 @@ pub(super) fn read_with(
     environment: &dyn Fn(&str) -> Option<String>,
 ) -> Result<Provider, ProviderError> {
     let section: toml::Table = source.parse().expect("toml");
-    Provider::from_stanza("cellar", &section, environment)
+    Provider::from_section("cellar", &section, environment)
 }
 
 /// The built-in vendor with `more` in its section; each secret is the name of its variable.
 pub(super) fn vendor(kind: &str, more: &str) -> Provider {
-    let stanza: toml::Table = format!("kind = '{kind}'\n{more}").parse().expect("toml");
+    let section: toml::Table = format!("kind = '{kind}'\n{more}").parse().expect("toml");
     let environment = |name: &str| Some(name.to_owned());
-    Provider::from_stanza("cellar", &stanza, &environment).unwrap_or_else(|error| panic!("{error}"))
+    Provider::from_section("cellar", &section, &environment)
+        .unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// Messages to `count` mainland numbers, each with its own reference.
@@ -128,6 +131,17 @@ pub(super) fn messages(count: u32) -> Vec<Message> {
         ..message()
     };
     (0..count).map(one).collect()
+}
+
+/// Whether `next` can share a request with `batch`.
+pub(super) fn joins(provider: &Provider, batch: &[Message], next: &Message) -> bool {
+    let key = provider.batch_key(next);
+    batch.is_empty()
+        || (batch.len() < provider.max_batch()
+            && key.is_some()
+            && batch
+                .iter()
+                .all(|it| it.phone != next.phone && provider.batch_key(it) == key))
 }
 
 /// Method, url, headers and body of a request, line by line.
@@ -166,7 +180,7 @@ pub(super) fn words(
     status: u16,
     body: &str,
 ) -> Vec<String> {
-    let outcomes = provider.answer(messages, &response(status, body.to_owned()), &context());
+    let outcomes = provider.parse(messages, &response(status, body.to_owned()), &context());
     outcomes.iter().map(word).collect()
 }
 
@@ -253,7 +267,7 @@ pub(super) fn finds(provider: &Provider, asked: Asked<'_>, answers: &[(u16, &str
     let unsettled = asked.unsettled.iter().map(|text| (*text).to_owned());
     let unsettled: Vec<String> = unsettled.collect();
     let others = asked.others.iter().map(|id| (*id).to_owned()).collect();
-    let answers = Answers {
+    let answers = LookupResponses {
         responses: &responses,
         asked_at,
         others: &others,
@@ -261,7 +275,7 @@ pub(super) fn finds(provider: &Provider, asked: Asked<'_>, answers: &[(u16, &str
     };
     let mut attempt = attempt();
     attempt.started_before = attempt.started_before.filter(|_| asked.alone);
-    match provider.found(&message(), attempt, &answers) {
+    match provider.parse_lookup(&message(), attempt, &answers) {
         LookupResult::Found(acceptance) => {
             format!("found {}", acceptance.message_id.unwrap_or_default())
         }

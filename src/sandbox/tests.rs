@@ -25,7 +25,7 @@ impl Client {
         let url = sandbox.url();
         let section = format!("kind = 'sandbox'\nurl = '{url}'\ntimeout = '300ms'");
         let section = section.parse().expect("toml");
-        let provider = Provider::from_stanza("sandbox", &section, &|_| None).expect("a provider");
+        let provider = Provider::from_section("sandbox", &section, &|_| None).expect("a provider");
         let gateway = HttpClient::new(&provider, 4).expect("a gateway");
         Self { provider, gateway }
     }
@@ -48,7 +48,7 @@ impl Client {
             .expect("a request");
         match self.gateway.send(request).await {
             Ok(answer) => {
-                let mut outcomes = self.provider.answer(&message, &answer, &context);
+                let mut outcomes = self.provider.parse(&message, &answer, &context);
                 outcomes.pop().expect("one outcome")
             }
             Err(outcome) => outcome,

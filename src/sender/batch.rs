@@ -51,7 +51,7 @@ impl ProviderBatcher {
         limits: &BatchLimits<'_>,
     ) -> Self {
         Self {
-            max_batch: provider.most_per_call().min(limits.max_batch as usize),
+            max_batch: provider.max_batch().min(limits.max_batch as usize),
             provider,
             from,
             max_requests: limits.max_requests as usize,
@@ -115,9 +115,9 @@ mod tests {
         max_cost: i32,
         by_segments: bool,
     ) -> ProviderBatcher {
-        let stanza = "kind = 'sandbox'\nurl = 'http://world.invalid'\nbatch = { per_call = 5 }";
-        let stanza: toml::Table = stanza.parse().expect("toml");
-        let provider = Provider::from_stanza("world", &stanza, &|_| None).expect("a provider");
+        let section = "kind = 'sandbox'\nurl = 'http://world.invalid'\nbatch = { per_call = 5 }";
+        let section: toml::Table = section.parse().expect("toml");
+        let provider = Provider::from_section("world", &section, &|_| None).expect("a provider");
         let limits = BatchLimits {
             provider: "world",
             campaign_id: 1,

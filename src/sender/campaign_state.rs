@@ -236,7 +236,7 @@ impl CampaignState {
 
     fn note_code(&mut self, provider: &Provider, failure: &Failure) -> Option<Halt> {
         let code = failure.code.as_deref()?;
-        if provider.lists(code) {
+        if provider.knows_code(code) {
             return None;
         }
         let times = self.auto_pause.unlisted(code)?;

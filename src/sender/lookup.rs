@@ -16,7 +16,9 @@ use super::dispatcher::Dispatcher;
 use super::request::Transport;
 use super::results;
 use crate::phone::Phone;
-use crate::provider::{Answers, Attempt, Lookup, LookupResult, Message, Provider, RequestContext};
+use crate::provider::{
+    Attempt, Lookup, LookupResponses, LookupResult, Message, Provider, RequestContext,
+};
 use crate::queue::{Settlement, Transition};
 use crate::sms::{Class, Failure, Outcome, Sms, Timestamp};
 use crate::store::{CampaignStatus, CampaignStop, Due, Unknown};
@@ -344,13 +346,13 @@ impl Dispatcher {
                 let others = self.others(&provider, &question, &responses).await?;
                 is_other_sending = unsettled.iter().any(|(is_sending, _)| *is_sending);
                 let texts: Vec<String> = unsettled.into_iter().map(|(_, text)| text).collect();
-                let answers = Answers {
+                let answers = LookupResponses {
                     responses: &responses,
                     asked_at,
                     others: &others,
                     unsettled: &texts,
                 };
-                let found = provider.found(&question.message, question.attempt, &answers);
+                let found = provider.parse_lookup(&question.message, question.attempt, &answers);
                 confirm_absence(found, &question, &lookup)
             }
             Answer::NoResponse => {
@@ -405,7 +407,7 @@ impl Dispatcher {
         question: &Question,
         responses: &[Response<Bytes>],
     ) -> Result<Vec<(bool, String)>, SendError> {
-        if provider.ids(responses).is_empty() {
+        if provider.lookup_ids(responses).is_empty() {
             return Ok(Vec::new());
         }
         let store = self.database.reach().await?;
@@ -420,7 +422,7 @@ impl Dispatcher {
         question: &Question,
         responses: &[Response<Bytes>],
     ) -> Result<BTreeSet<String>, SendError> {
-        let ids = provider.ids(responses);
+        let ids = provider.lookup_ids(responses);
         if ids.is_empty() {
             return Ok(BTreeSet::new());
         }

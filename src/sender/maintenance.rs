@@ -13,7 +13,7 @@ use super::commit::DATABASE_PATIENCE;
 use super::dispatcher::{Dispatcher, TICK};
 use super::provider_state::ProviderState;
 use super::{Ended, OnUnknown, SendError};
-use crate::provider::Writes;
+use crate::provider::ContentMode;
 use crate::sms::Timestamp;
 use crate::store::{Campaign, CampaignStatus};
 
@@ -144,7 +144,7 @@ impl Dispatcher {
         }
         self.windows = Arc::new(windows);
         let is_template =
-            |state: &&ProviderState| state.provider.capabilities().writes == Writes::Template;
+            |state: &&ProviderState| state.provider.capabilities().sends == ContentMode::Template;
         let states = self.providers.iter().filter(is_template);
         let campaigns = states.flat_map(|state| &state.campaigns);
         self.by_template = Arc::new(campaigns.map(|state| state.campaign.id).collect());

@@ -256,7 +256,7 @@ impl ProviderState {
 
     /// Notes how many messages the requests of each campaign had.
     pub(super) fn note_sizes(&mut self, requests: &[InFlight]) {
-        let max = u32::try_from(self.provider.most_per_call()).unwrap_or(u32::MAX);
+        let max = u32::try_from(self.provider.max_batch()).unwrap_or(u32::MAX);
         for state in &mut self.campaigns {
             let own = requests
                 .iter()

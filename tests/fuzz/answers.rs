@@ -9,7 +9,7 @@ use bytes::Bytes;
 use http::{Response, StatusCode};
 use libfuzzer_sys::fuzz_target;
 use smsq::phone::Phone;
-use smsq::provider::{Answers, Attempt, LookupResult, Message, Provider, RequestContext, builtin};
+use smsq::provider::{LookupResponses, Attempt, LookupResult, Message, Provider, RequestContext, builtin};
 use smsq::sms::{Outcome, Timestamp};
 
 static PROVIDERS: LazyLock<Vec<Provider>> = LazyLock::new(|| {
@@ -22,8 +22,8 @@ static PROVIDERS: LazyLock<Vec<Provider>> = LazyLock::new(|| {
                 "sinch" => "batch = { per_call = 3 }",
                 _ => "",
             };
-            let stanza = format!("kind = '{kind}'\n{more}").parse().expect("TOML");
-            Provider::from_stanza(kind, &stanza, &|name| Some(name.to_owned())).expect(kind)
+            let section = format!("kind = '{kind}'\n{more}").parse().expect("TOML");
+            Provider::from_section(kind, &section, &|name| Some(name.to_owned())).expect(kind)
         })
         .collect()
 });
@@ -51,9 +51,9 @@ fuzz_target!(|data: &[u8]| {
         now: Timestamp::from_millis(1_700_009_000_000),
         nonce: 7,
     };
-    let count = if provider.most_per_call() > 1 { 3 } else { 1 };
+    let count = if provider.max_batch() > 1 { 3 } else { 1 };
     for messages in [&MESSAGES[..1], &MESSAGES[..count]] {
-        let outcomes = provider.answer(messages, &response, &stamp);
+        let outcomes = provider.parse(messages, &response, &stamp);
         assert_eq!(outcomes.len(), messages.len());
         // Some say by a code of their own that they have a message already; an error of the server never does.
         let is_taken = |outcome: &Outcome| matches!(outcome, Outcome::Accepted(_));
@@ -66,12 +66,12 @@ fuzz_target!(|data: &[u8]| {
         started_after: sent_at,
         started_before: Some(sent_at),
     };
-    let answers = Answers {
+    let answers = LookupResponses {
         responses: &[response],
         asked_at: stamp.now,
         others: &std::collections::BTreeSet::new(),
         unsettled: &[],
     };
-    let finding = provider.found(&MESSAGES[0], attempt, &answers);
+    let finding = provider.parse_lookup(&MESSAGES[0], attempt, &answers);
     assert!(status < 300 || status == 404 || matches!(finding, LookupResult::Unclear(_)));
 });

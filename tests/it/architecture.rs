@@ -366,7 +366,7 @@ fn every_provider_file_is_a_built_in_provider() {
         for (name, section) in sections {
             let section = section.as_table().expect("a table");
             let secret = |_: &str| Some("secret".to_owned());
-            let provider = Provider::from_stanza(name, section, &secret);
+            let provider = Provider::from_section(name, section, &secret);
             let provider = provider.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
             assert_eq!(provider.name(), name);
         }

@@ -114,7 +114,7 @@ pub(crate) fn provider(kind: &str) -> Provider {
     let from = if kind == "sandbox" { "" } else { SETTINGS };
     let section = format!("kind = '{kind}'\n{from}{more}");
     let section: toml::Table = section.parse().expect("TOML");
-    let provider = Provider::from_stanza(kind, &section, &|name| Some(name.to_lowercase()));
+    let provider = Provider::from_section(kind, &section, &|name| Some(name.to_lowercase()));
     provider.unwrap_or_else(|error| panic!("{error}"))
 }
 
@@ -153,7 +153,7 @@ fn filled(body: &str) -> String {
 fn answered(provider: &Provider, status: u16, body: impl Into<Bytes>) -> Outcome {
     let mut response = Response::new(body.into());
     *response.status_mut() = http::StatusCode::from_u16(status).expect("a status");
-    let mut outcomes = provider.answer(&[message()], &response, &context());
+    let mut outcomes = provider.parse(&[message()], &response, &context());
     assert_eq!(outcomes.len(), 1);
     outcomes.remove(0)
 }

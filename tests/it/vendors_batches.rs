@@ -94,7 +94,7 @@ impl Accepted {
     fn provider(&self) -> Provider {
         let section = format!("kind = '{}'\nfrom = 'SHOP'\n{}", self.kind, self.settings);
         let section: toml::Table = section.parse().expect("TOML");
-        let read = Provider::from_stanza(self.kind, &section, &|name| Some(name.to_lowercase()));
+        let read = Provider::from_section(self.kind, &section, &|name| Some(name.to_lowercase()));
         read.unwrap_or_else(|error| panic!("{error}"))
     }
 
@@ -149,7 +149,7 @@ fn context() -> RequestContext {
 fn answered(provider: &Provider, status: u16, body: impl Into<Bytes>) -> Vec<Outcome> {
     let mut response = Response::new(body.into());
     *response.status_mut() = StatusCode::from_u16(status).expect("a status");
-    let outcomes = provider.answer(&messages(), &response, &context());
+    let outcomes = provider.parse(&messages(), &response, &context());
     assert_eq!(outcomes.len(), 3);
     outcomes
 }
@@ -170,8 +170,8 @@ fn table_has_every_vendor_with_batches() {
         let section: toml::Table = format!("kind = '{kind}'\nurl = 'https://h.example'")
             .parse()
             .expect("TOML");
-        let provider = Provider::from_stanza(kind, &section, &|_| Some("s".to_owned()));
-        let takes_several = provider.is_ok_and(|provider| provider.most_per_call() > 1);
+        let provider = Provider::from_section(kind, &section, &|_| Some("s".to_owned()));
+        let takes_several = provider.is_ok_and(|provider| provider.max_batch() > 1);
         let is_listed = ACCEPTED.iter().any(|case| case.kind == *kind);
         assert!(is_listed || !takes_several, "{kind}");
     }
@@ -179,7 +179,8 @@ fn table_has_every_vendor_with_batches() {
         let (kind, provider) = (case.kind, case.provider());
         let all = messages();
         assert!(
-            (0..3).all(|at| provider.joins(&all[..at], &all[at])),
+            all.iter()
+                .all(|it| provider.batch_key(it) == provider.batch_key(&all[0])),
             "{kind}"
         );
         let request = provider.request(&all, &context());

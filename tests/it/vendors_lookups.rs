@@ -5,7 +5,7 @@ use bytes::Bytes;
 use http::Response;
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use smsq::provider::{Answers, Attempt, LookupResult, Provider};
+use smsq::provider::{Attempt, LookupResponses, LookupResult, Provider};
 use smsq::sms::Timestamp;
 
 use crate::vendors::{PROVIDERS, context, documents, message, provider};
@@ -21,13 +21,13 @@ fn found(provider: &Provider, mut response: Response<Bytes>, hours: i64) -> Look
     let date = std::time::UNIX_EPOCH + std::time::Duration::from_millis(date);
     let date = httpdate::fmt_http_date(date).parse().expect("a header");
     response.headers_mut().insert("date", date);
-    let answers = Answers {
+    let answers = LookupResponses {
         responses: &[response],
         asked_at: looked_up_at,
         others: &std::collections::BTreeSet::new(),
         unsettled: &[],
     };
-    provider.found(&message(), attempt, &answers)
+    provider.parse_lookup(&message(), attempt, &answers)
 }
 
 proptest! {

@@ -101,7 +101,7 @@ fn request(name: &str, section: &str) -> http::Request<bytes::Bytes> {
     let section: toml::Table = section.parse().expect("TOML");
     let secrets: BTreeMap<_, _> = SECRETS.into_iter().collect();
     let secret = |name: &str| secrets.get(name).map(|secret| (*secret).to_owned());
-    let provider = Provider::from_stanza("peer", &section, &secret).expect("a provider");
+    let provider = Provider::from_section("peer", &section, &secret).expect("a provider");
     let message = |phone: &str, order: &str| Message {
         phone: Phone::parse(phone, None).expect("a phone"),
         content: TEXT.to_owned(),

@@ -56,7 +56,9 @@ fn row_check(provider: Provider, sender: Option<String>) -> RowCheck {
             from: sender.clone(),
             params: serde_json::from_str(&row.params).unwrap_or_default(),
         };
-        provider.fits(&message).map_err(|failure| failure.reason)?;
+        provider
+            .validate(&message)
+            .map_err(|failure| failure.reason)?;
         Ok(provider.preview(&message).and_then(Result::ok))
     })
 }

@@ -11,7 +11,7 @@ use serde_json::json;
 use super::{Context, with_hint};
 use crate::config::Config;
 use crate::exit::Exit;
-use crate::provider::{Provider, Reference, Writes};
+use crate::provider::{ContentMode, Provider, Reference};
 use crate::report::shell_word;
 use crate::sender::OnUnknown;
 use crate::text::duration;
@@ -70,7 +70,7 @@ pub(super) fn without_secrets(context: &Context, name: &str) -> anyhow::Result<P
 /// Message and hint if a required setting is missing.
 pub(super) fn missing_settings(provider: &Provider) -> Option<(String, String)> {
     let name = provider.name();
-    let missing = provider.missing();
+    let missing = provider.missing_settings();
     let keys: Vec<String> = missing.iter().map(|key| format!("`{key}`")).collect();
     (!keys.is_empty()).then(|| {
         (
@@ -137,8 +137,8 @@ fn list(context: &Context) -> anyhow::Result<()> {
                 let capabilities = provider.capabilities();
                 let yes = |is: bool| if is { "yes" } else { "-" }.to_owned();
                 row.extend([
-                    capabilities.writes.as_str().to_owned(),
-                    match capabilities.most_per_call {
+                    capabilities.sends.as_str().to_owned(),
+                    match capabilities.max_batch {
                         1 => "-".to_owned(),
                         most => most.to_string(),
                     },
@@ -188,9 +188,9 @@ fn show(name: &str, context: &Context) -> anyhow::Result<()> {
             "rate": rates.to_string(),
             "rate_counts": unit,
             "timeout_ms": crate::sms::millis(provider.timeout()),
-            "honours_reference": provider.honours_reference(),
+            "honours_reference": provider.capabilities().honoured_for().is_some(),
             "capabilities": provider.capabilities(),
-            "missing": provider.missing(),
+            "missing": provider.missing_settings(),
             "codes": provider.codes(),
             "secrets": secrets.iter().map(redact::Secret::json).collect::<Vec<_>>(),
         }));
@@ -233,7 +233,7 @@ fn show(name: &str, context: &Context) -> anyhow::Result<()> {
         }
     }
     context.console.print(&text)?;
-    for key in provider.missing() {
+    for key in provider.missing_settings() {
         let warning = format!("missing `{key}`: nothing can be sent without it");
         context.console.warn(&warning);
     }
@@ -279,11 +279,11 @@ fn after_timeout(provider: &Provider, on_unknown: OnUnknown) -> String {
 
 fn capabilities(provider: &Provider) -> String {
     let capabilities = provider.capabilities();
-    let sends = match capabilities.writes {
-        Writes::Text => "the text of each message",
-        Writes::Template => "a template of the provider, filled with columns",
+    let sends = match capabilities.sends {
+        ContentMode::Text => "the text of each message",
+        ContentMode::Template => "a template of the provider, filled with columns",
     };
-    let batch = match provider.most_per_call() {
+    let batch = match provider.max_batch() {
         1 => "one message per request".to_owned(),
         most => format!("up to {most} messages per request"),
     };

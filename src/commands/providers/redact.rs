@@ -79,7 +79,7 @@ pub(super) fn section(section: &Table) -> Table {
 
 /// The provider of a section without secrets: it builds the same requests with placeholders.
 pub(super) fn provider(name: &str, section: &Table) -> Result<Provider, ProviderError> {
-    Provider::from_stanza(name, section, &|secret| Some(format!("[{secret}]")))
+    Provider::from_section(name, section, &|secret| Some(format!("[{secret}]")))
 }
 
 /// Replaces literal values, which contain no template: all of them, or those under a [`SECRET_KEYS`].
@@ -108,14 +108,14 @@ pub(super) fn text(mut text: String, secrets: &[Secret], provider: &Provider) ->
         }
     }
     let line = |line| {
-        if provider.is_repeated_in(line) {
+        if provider.has_secret_in(line) {
             HIDDEN
         } else {
             line
         }
     };
     let text = text.lines().map(line).collect::<Vec<_>>().join("\n");
-    if provider.is_repeated_in(&text) {
+    if provider.has_secret_in(&text) {
         return HIDDEN.to_owned();
     }
     text
@@ -159,7 +159,7 @@ mod tests {
         "#
         .parse()
         .expect("valid TOML");
-        let provider = Provider::from_stanza("t", &section, &|_| secret.value.clone());
+        let provider = Provider::from_section("t", &section, &|_| secret.value.clone());
         let provider = provider.expect("a provider");
         let secrets = [secret];
         for (response, expected) in [

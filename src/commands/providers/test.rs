@@ -87,7 +87,7 @@ pub(super) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
                 console.status(&redact::text(shown, &secrets, &provider));
                 status = Some(response.status().as_u16());
                 provider
-                    .answer(&message, &response, &request_context)
+                    .parse(&message, &response, &request_context)
                     .remove(0)
             }
         },

@@ -4,11 +4,9 @@
 use std::any::Any;
 use std::collections::{HashMap, VecDeque};
 use std::error::Error;
-use std::fmt;
-use std::marker::PhantomData;
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -26,7 +24,6 @@ const MORE: u32 = 3;
 const HANDOVER: Duration = Duration::from_millis(5);
 
 type BoxError = Box<dyn Error + Send + Sync>;
-type Connecting<C> = Pin<Box<dyn Future<Output = Result<C, BoxError>> + Send>>;
 
 /// The destination of the request of a task.
 #[derive(Clone, Debug)]
@@ -52,6 +49,7 @@ pub(super) struct Opened;
 pub(super) struct NotReady;
 
 /// The open, unused connections by host.
+#[derive(Debug)]
 pub(super) struct Connections {
     hosts: Mutex<HashMap<String, Host>>,
     added: Notify,
@@ -59,6 +57,7 @@ pub(super) struct Connections {
     promised: AtomicU32,
 }
 
+#[derive(Debug)]
 struct Host {
     /// Opened ahead and never used, the newest last.
     ready: VecDeque<(Box<dyn Any + Send>, Instant)>,
@@ -219,23 +218,13 @@ impl Connections {
     }
 
     fn with<T>(&self, name: &str, work: impl FnOnce(&mut Host) -> T) -> T {
-        let mut hosts = self.hosts();
+        // No panic can leave it inconsistent.
+        let mut hosts = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(host) = hosts.get_mut(name) {
             host.close_unused(self.idle_for);
             return work(host);
         }
         work(hosts.entry(name.to_owned()).or_default())
-    }
-
-    fn hosts(&self) -> MutexGuard<'_, HashMap<String, Host>> {
-        // No panic can leave it inconsistent.
-        self.hosts.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl fmt::Debug for Connections {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Connections").finish_non_exhaustive()
     }
 }
 
@@ -270,90 +259,53 @@ fn is_open(connection: &mut (impl Read + Unpin)) -> bool {
         .is_pending()
 }
 
-/// Opens connections and keeps them.
-#[derive(Clone, Debug)]
-pub(super) struct OpenLayer(pub(super) Arc<Connections>);
+/// A client with this layer only opens connections and keeps them, or only uses those that are open.
+#[derive(Clone)]
+pub(super) struct ConnectLayer {
+    pub(super) connections: Arc<Connections>,
+    pub(super) opens: bool,
+}
 
-#[derive(Clone, Debug)]
-pub(super) struct Open<S> {
-    connections: Arc<Connections>,
+#[derive(Clone)]
+pub(super) struct Connector<S> {
+    layer: ConnectLayer,
     inner: S,
 }
 
-impl<S> Layer<S> for OpenLayer {
-    type Service = Open<S>;
+impl<S> Layer<S> for ConnectLayer {
+    type Service = Connector<S>;
 
-    fn layer(&self, inner: S) -> Open<S> {
-        Open {
-            connections: Arc::clone(&self.0),
-            inner,
-        }
+    fn layer(&self, inner: S) -> Connector<S> {
+        let layer = self.clone();
+        Connector { layer, inner }
     }
 }
 
-impl<S, R> Service<R> for Open<S>
+impl<S, R> Service<R> for Connector<S>
 where
     S: Service<R, Error = BoxError>,
-    S::Response: Send + 'static,
+    S::Response: Read + Unpin + Send + 'static,
     S::Future: Send + 'static,
 {
     type Response = S::Response;
     type Error = BoxError;
-    type Future = Connecting<S::Response>;
+    type Future = Pin<Box<dyn Future<Output = Result<S::Response, BoxError>> + Send>>;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
         self.inner.poll_ready(context)
     }
 
     fn call(&mut self, request: R) -> Self::Future {
-        let connections = Arc::clone(&self.connections);
+        let connections = Arc::clone(&self.layer.connections);
         let target = TARGET.try_with(Target::clone);
-        let connecting = self.inner.call(request);
+        let connecting = self.layer.opens.then(|| self.inner.call(request));
         Box::pin(async move {
-            let connection = connecting.await?;
-            connections.add(&target?.host, Box::new(connection));
+            let target = target?;
+            let Some(connecting) = connecting else {
+                return connections.take(&target).await;
+            };
+            connections.add(&target.host, Box::new(connecting.await?));
             Err(Opened.into())
         })
-    }
-}
-
-/// Gives the client only connections that are already open.
-#[derive(Clone, Debug)]
-pub(super) struct TakeLayer(pub(super) Arc<Connections>);
-
-#[derive(Clone, Debug)]
-pub(super) struct Take<S> {
-    connections: Arc<Connections>,
-    inner: PhantomData<fn() -> S>,
-}
-
-impl<S> Layer<S> for TakeLayer {
-    type Service = Take<S>;
-
-    fn layer(&self, _: S) -> Take<S> {
-        Take {
-            connections: Arc::clone(&self.0),
-            inner: PhantomData,
-        }
-    }
-}
-
-impl<S, R> Service<R> for Take<S>
-where
-    S: Service<R, Error = BoxError>,
-    S::Response: Read + Unpin + Send + 'static,
-{
-    type Response = S::Response;
-    type Error = BoxError;
-    type Future = Connecting<S::Response>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, _: R) -> Self::Future {
-        let connections = Arc::clone(&self.connections);
-        let target = TARGET.try_with(Target::clone);
-        Box::pin(async move { connections.take(&target?).await })
     }
 }

@@ -14,9 +14,9 @@ use crate::provider::Provider;
 use crate::sms::Outcome;
 
 fn gateway(url: &str, settings: &str) -> Client {
-    let stanza = format!("kind = 'sandbox'\nurl = '{url}'\n{settings}");
-    let stanza = stanza.parse().expect("toml");
-    let provider = Provider::from_stanza("cellar", &stanza, &|_| None).expect("a provider");
+    let section = format!("kind = 'sandbox'\nurl = '{url}'\n{settings}");
+    let section = section.parse().expect("toml");
+    let provider = Provider::from_section("cellar", &section, &|_| None).expect("a provider");
     Client::new(&provider, 4).expect("a gateway")
 }
 

@@ -7,7 +7,8 @@ use serde::Deserialize;
 use serde_json::Value as Json;
 use toml::Table;
 
-use super::body::Repeated;
+use super::request::RequestTemplate;
+use super::response::Pointer;
 use super::template::{Templates, Text, Values};
 use crate::provider::Message;
 use crate::provider::config::{ProviderError, Section};
@@ -22,24 +23,22 @@ const MAX_PER_CALL: usize = 1_000;
 #[serde(deny_unknown_fields)]
 struct BatchSettings {
     per_call: usize,
+    /// Like `json.messages`.
     repeat: String,
     separator: Option<String>,
-    results: Option<String>,
+    results: Option<Pointer>,
     #[serde(default)]
     matches: Table,
     #[serde(default)]
     like_single: bool,
 }
 
-/// How several messages are sent in one request.
+/// How the results of several messages are found in one response.
 pub(super) struct Batch {
     /// The most messages of one request.
     pub(super) per_call: usize,
-    /// The repeated part, like `json.messages`.
-    pub(super) place: String,
-    pub(super) repeated: Repeated,
-    /// JSON pointer to the list of results; without one the response is the same for all.
-    results: Option<String>,
+    /// The list of results; without one the response is the same for all.
+    results: Option<Pointer>,
     /// What identifies the result of a message; empty where the results are in the order of the messages.
     matches: EntryMatch,
     /// A single message is sent without the list, and each result is the response that its message would have had
@@ -48,6 +47,7 @@ pub(super) struct Batch {
 }
 
 /// Where the result of a message is.
+#[derive(Clone, Copy)]
 pub(super) enum ResultLocation {
     /// The response is the same for all messages.
     Whole,
@@ -59,23 +59,22 @@ pub(super) enum ResultLocation {
 }
 
 impl Batch {
+    /// Reads the section, and repeats the part of `request` that it names.
     pub(super) fn read(
         mut section: Section<'_>,
         templates: &mut Templates,
+        request: &mut RequestTemplate,
     ) -> Result<Self, ProviderError> {
         let settings: BatchSettings = section.rest()?;
         if !(1..=MAX_PER_CALL).contains(&settings.per_call) {
             return Err(section.invalid("per_call", "must be 1 to 1000"));
         }
-        if settings.separator.as_deref() == Some("") {
+        let separator = settings.separator.as_deref();
+        if separator == Some("") {
             return Err(section.invalid("separator", "must not be empty"));
         }
-        let results = settings.results.as_deref();
-        if results.is_some_and(|at| !at.is_empty() && !at.starts_with('/')) {
-            return Err(section.invalid("results", "must be a JSON pointer, like `/messages`"));
-        }
         let matches = EntryMatch::read(&section, templates, &settings.matches)?;
-        if !matches.is_empty() && results.is_none() {
+        if !matches.is_empty() && settings.results.is_none() {
             return Err(section.invalid("matches", "needs `results`: where the list is"));
         }
         if !matches.is_empty() && !matches.uses("phone") && !matches.uses("reference") {
@@ -84,13 +83,12 @@ impl Batch {
                 "must name `{{ phone }}` or `{{ reference }}`: they tell one message from another",
             ));
         }
+        let place = settings.repeat.as_str();
+        request
+            .repeat(place, separator, settings.like_single)
+            .map_err(|problem| section.invalid("repeat", format!("`{place}` {problem}")))?;
         Ok(Self {
             per_call: settings.per_call,
-            place: settings.repeat,
-            repeated: Repeated {
-                separator: settings.separator,
-                unwraps_single: settings.like_single,
-            },
             results: settings.results,
             matches,
             is_like_single: settings.like_single,
@@ -109,50 +107,40 @@ impl Batch {
         response: &ResponseView<'_>,
         messages: &[Message],
     ) -> Vec<ResultLocation> {
-        let all = |location: fn(usize) -> ResultLocation| (0..messages.len()).map(location);
-        let Some(results) = &self.results else {
-            return all(|_| ResultLocation::Whole).collect();
+        let all = |location| vec![location; messages.len()];
+        let Some(results) = self.results.as_deref() else {
+            return all(ResultLocation::Whole);
         };
         let list = response
             .json
             .as_ref()
             .and_then(|json| json.pointer(results));
         let Some(list) = list.and_then(Json::as_array) else {
-            return all(|_| ResultLocation::NoList).collect();
+            return all(ResultLocation::NoList);
         };
-        match (messages, list.as_slice()) {
-            // The only result is about the only message, however it writes the number.
-            ([_], [_]) => return vec![ResultLocation::Entry(0)],
-            _ if self.matches.is_empty() && list.len() == messages.len() => {
-                return all(ResultLocation::Entry).collect();
-            }
-            _ if self.matches.is_empty() => {
-                let unclear = |_| ResultLocation::Unclear(" with another count of results");
-                return all(unclear).collect();
-            }
-            _ => {}
+        // The only result is about the only message, however it writes the number.
+        if let ([_], [_]) = (messages, list.as_slice()) {
+            return all(ResultLocation::Entry(0));
         }
-        let mut by_key: HashMap<Vec<String>, Vec<usize>> = HashMap::new();
+        if self.matches.is_empty() {
+            return match list.len() == messages.len() {
+                true => (0..list.len()).map(ResultLocation::Entry).collect(),
+                false => all(ResultLocation::Unclear(" with another count of results")),
+            };
+        }
+        let mut by_values: HashMap<Vec<String>, Vec<usize>> = HashMap::new();
         for (index, entry) in list.iter().enumerate() {
-            by_key
-                .entry(self.matches.key(entry))
-                .or_default()
-                .push(index);
+            let indices = by_values.entry(self.matches.found(entry)).or_default();
+            indices.push(index);
         }
         let location = |message: &Message| {
-            let Ok(expected) = self.matches.expected(templates, &Values::new(message)) else {
+            let Ok(expected) = self.matches.expected(&templates.values(message)) else {
                 return ResultLocation::Unclear(" in which its result cannot be found");
             };
-            let key: Vec<String> = expected.iter().map(|(_, text)| normalized(text)).collect();
-            let mut matching = by_key
-                .get(&key)
-                .into_iter()
-                .flatten()
-                .filter(|index| matches(&list[**index], &expected));
-            match (matching.next(), matching.next()) {
-                (Some(index), None) => ResultLocation::Entry(*index),
-                (None, _) => ResultLocation::Unclear(" without a result for this message"),
-                (Some(_), Some(_)) => ResultLocation::Unclear(" with two results for this message"),
+            match by_values.get(&expected).map(Vec::as_slice) {
+                Some([index]) => ResultLocation::Entry(*index),
+                Some(_) => ResultLocation::Unclear(" with two results for this message"),
+                None => ResultLocation::Unclear(" without a result for this message"),
             }
         };
         messages.iter().map(location).collect()
@@ -160,8 +148,7 @@ impl Batch {
 }
 
 /// Section `matches`: JSON pointers into an entry of the vendor's list and the values that an entry of a message has
-/// there.
-#[derive(Clone, Debug)]
+/// there. Numbers with and without `+` are equal.
 pub(super) struct EntryMatch(Vec<(String, Text)>);
 
 impl EntryMatch {
@@ -174,15 +161,11 @@ impl EntryMatch {
             let key = format!("matches.{pointer}");
             let is_pointer = pointer.is_empty() || pointer.starts_with('/');
             let value = value.as_str().filter(|_| is_pointer).ok_or_else(|| {
-                section.invalid(
-                    &key,
-                    "must be a JSON pointer and a text, like `\"/to\" = \"…\"`",
-                )
+                let problem = "must be a JSON pointer and a text, like `\"/to\" = \"…\"`";
+                section.invalid(&key, problem)
             })?;
-            Ok((
-                pointer.clone(),
-                templates.add_required(section, &key, value)?,
-            ))
+            let text = templates.add_required(section, &key, value)?;
+            Ok((pointer.clone(), text))
         };
         table.iter().map(pair).collect::<Result<_, _>>().map(Self)
     }
@@ -195,43 +178,24 @@ impl EntryMatch {
         self.0.iter().any(|(_, text)| text.uses(root))
     }
 
-    /// The values in the entry of one message, by pointer.
-    pub(super) fn expected(
-        &self,
-        templates: &Templates,
-        values: &Values<'_>,
-    ) -> Result<Vec<(&str, String)>, Outcome> {
-        let pairs = self.0.iter();
-        pairs
-            .map(|(pointer, text)| Ok((pointer.as_str(), templates.fill_required(text, values)?)))
+    /// The values of one message, to compare with those that are found.
+    pub(super) fn expected(&self, values: &Values<'_>) -> Result<Vec<String>, Outcome> {
+        let texts = self.0.iter();
+        texts
+            .map(|(_, text)| Ok(normalized(&values.fill_required(text)?)))
             .collect()
     }
 
-    /// The values of an entry, to find the entries of a message without comparing all.
-    fn key(&self, entry: &Json) -> Vec<String> {
-        let values = self.0.iter();
-        values
-            .map(|(pointer, _)| normalized(&value_at(entry, pointer)))
-            .collect()
+    /// The values of an entry of the list.
+    pub(super) fn found(&self, entry: &Json) -> Vec<String> {
+        let value = |pointer: &str| match entry.pointer(pointer) {
+            Some(Json::String(text)) => normalized(text),
+            _ => normalized(&scalar(entry, pointer).unwrap_or_default()),
+        };
+        self.0.iter().map(|(pointer, _)| value(pointer)).collect()
     }
 }
 
-/// Whether `entry` has all `expected` values.
-pub(super) fn matches(entry: &Json, expected: &[(&str, String)]) -> bool {
-    expected.iter().all(|(pointer, text)| {
-        let found = value_at(entry, pointer);
-        found == *text || (!text.is_empty() && normalized(&found) == normalized(text))
-    })
-}
-
-fn value_at(entry: &Json, pointer: &str) -> String {
-    match entry.pointer(pointer) {
-        Some(Json::String(text)) => text.clone(),
-        _ => scalar(entry, pointer).unwrap_or_default(),
-    }
-}
-
-/// Numbers with and without `+` are equal.
 fn normalized(text: &str) -> String {
     text.trim_start_matches('+').to_owned()
 }

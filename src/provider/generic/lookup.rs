@@ -2,16 +2,14 @@
 
 use std::slice;
 
-use bytes::Bytes;
-use http::{Method, Request, StatusCode};
+use http::{Method, StatusCode};
 use serde::Deserialize;
 use serde_json::Value as Json;
 use toml::Table;
 
-use super::batch::{EntryMatch, matches};
-use super::body::Scope;
-use super::request::{RequestSettings, RequestTemplate};
-use super::response::Pointers;
+use super::batch::EntryMatch;
+use super::request::{RequestSettings, RequestTemplate, Scope};
+use super::response::{Pointer, Pointers};
 use super::template::{Templates, Values};
 use crate::provider::capabilities::{
     Attempt, Lookup, LookupResult, LookupTarget, MARGIN, SHARED_REFERENCE, TimeMatch,
@@ -19,7 +17,7 @@ use crate::provider::capabilities::{
 use crate::provider::codes::Codes;
 use crate::provider::config::{ProviderError, Section};
 use crate::provider::response::{ResponseView, acceptance, scalar};
-use crate::provider::{Message, unclear};
+use crate::provider::{Message, RequestResult, unclear};
 use crate::sms::{Outcome, Timestamp};
 
 /// The keys of section `lookup` besides those of the request and of [`Lookup`].
@@ -27,17 +25,24 @@ use crate::sms::{Outcome, Timestamp};
 #[serde(deny_unknown_fields)]
 struct LookupRules {
     url: Option<String>,
-    list: Option<String>,
+    /// The list of messages; without one the response is the message.
+    list: Option<Pointer>,
     #[serde(default)]
     matches: Table,
-    message_id: String,
+    message_id: Pointer,
+    /// Where an entry has its code.
     error_code: Option<Pointers>,
-    at: Option<String>,
+    /// Where an entry has its time, which must be that of the attempt.
+    at: Option<Pointer>,
+    /// Whether an entry that matches is certainly the message.
     #[serde(default = "is_sure")]
     sure: bool,
-    more: Option<toml::Value>,
-    total: Option<String>,
-    absent: Option<String>,
+    more: Option<More>,
+    /// The number of all entries.
+    total: Option<Pointer>,
+    /// A text in a 404 response: the vendor does not have the message. Without the text, the URL may be wrong.
+    absent: Option<Pointer>,
+    /// The vendor lists only entries of the message, so a list with others proves nothing.
     #[serde(default)]
     only_ours: bool,
 }
@@ -46,36 +51,35 @@ const fn is_sure() -> bool {
     true
 }
 
+/// Whether a list with few entries may be continued.
+#[derive(Deserialize)]
+#[serde(try_from = "toml::Value")]
+enum More {
+    Never,
+    /// What is null, false or empty on the last page.
+    At(String),
+}
+
+impl TryFrom<toml::Value> for More {
+    type Error = &'static str;
+
+    fn try_from(value: toml::Value) -> Result<Self, Self::Error> {
+        match value {
+            toml::Value::Boolean(false) => Ok(Self::Never),
+            toml::Value::String(pointer) if pointer.starts_with('/') => Ok(Self::At(pointer)),
+            _ => Err(
+                "must be a JSON pointer, like `/meta/next`, or `false`: the list is always complete",
+            ),
+        }
+    }
+}
+
 /// Section `lookup`.
 pub(super) struct StatusLookup {
     request: RequestTemplate,
-    /// JSON pointer to the list of messages; without one the response is the message.
-    list: Option<String>,
-    completeness: Completeness,
     /// What identifies the entry of a message.
     matches: EntryMatch,
-    message_id: String,
-    /// Where an entry has its code.
-    error_code: Option<Pointers>,
-    /// Where an entry has its time, which must be that of the attempt.
-    at: Option<String>,
-    /// Whether an entry that matches is certainly the message.
-    is_sure: bool,
-}
-
-/// How a response shows that its list is complete. A list with few entries may still be continued.
-struct Completeness {
-    /// The vendor always lists all.
-    is_always: bool,
-    /// JSON pointer to what is null, false or empty on the last page.
-    more: Option<String>,
-    /// JSON pointer to the number of all entries.
-    total: Option<String>,
-    /// JSON pointer to a text in a 404 response: the vendor does not have the message. Without the text, the URL may
-    /// be wrong.
-    absent: Option<String>,
-    /// The vendor lists only entries of the message, so a list with others proves nothing.
-    only_ours: bool,
+    rules: LookupRules,
 }
 
 impl StatusLookup {
@@ -86,8 +90,8 @@ impl StatusLookup {
         url: &str,
         send: &RequestSettings,
     ) -> Result<(Lookup, Self), ProviderError> {
-        let lookup: Lookup = section.take(&Lookup::KEYS)?;
-        let mut settings: RequestSettings = section.take(&RequestSettings::KEYS)?;
+        let lookup: Lookup = section.take()?;
+        let mut settings: RequestSettings = section.take()?;
         let rules: LookupRules = section.rest()?;
         if rules.url.is_none() && settings.path.is_none() {
             settings.path.clone_from(&send.path);
@@ -99,22 +103,18 @@ impl StatusLookup {
         if matches.is_empty() {
             return Err(section.missing("matches"));
         }
-        let completeness = Completeness::read(&section, &rules)?;
-        if lookup.absent_after.is_some() && !completeness.is_shown() {
+        let status_lookup = Self {
+            request,
+            matches,
+            rules,
+        };
+        let can_show_absence =
+            status_lookup.can_be_complete() || status_lookup.rules.absent.is_some();
+        if lookup.absent_after.is_some() && !can_show_absence {
             let problem =
                 "needs `more`, `total` or `absent`: how the answer shows that its list is complete";
             return Err(section.invalid("absent_after", problem));
         }
-        let status_lookup = Self {
-            request,
-            list: rules.list,
-            completeness,
-            matches,
-            message_id: rules.message_id,
-            error_code: rules.error_code,
-            at: rules.at,
-            is_sure: rules.sure,
-        };
         Ok((lookup, status_lookup))
     }
 
@@ -127,13 +127,12 @@ impl StatusLookup {
         templates: &Templates,
         message: &Message,
         attempt: Attempt,
-    ) -> Result<Request<Bytes>, Outcome> {
-        let values = Values::with_since(message, since(attempt));
-        self.request.fill(templates, &values, &[])
+    ) -> RequestResult {
+        self.request.fill(&values(templates, message, attempt), &[])
     }
 
     fn entries<'a>(&self, json: &'a Json) -> Option<&'a [Json]> {
-        match &self.list {
+        match &self.rules.list {
             Some(list) => json.pointer(list)?.as_array().map(Vec::as_slice),
             None => Some(slice::from_ref(json)),
         }
@@ -143,7 +142,7 @@ impl StatusLookup {
         let entries = response.json.as_ref().and_then(|json| self.entries(json));
         let entries = entries.unwrap_or_default().iter();
         entries
-            .filter_map(|entry| scalar(entry, &self.message_id))
+            .filter_map(|entry| scalar(entry, &self.rules.message_id))
             .collect()
     }
 
@@ -154,7 +153,9 @@ impl StatusLookup {
         target: &LookupTarget<'_>,
         response: &ResponseView<'_>,
     ) -> LookupResult {
-        if self.completeness.shows_absence(response) {
+        let absent = self.rules.absent.as_deref();
+        let absent = absent.and_then(|at| response.scalar(at));
+        if response.status == StatusCode::NOT_FOUND && absent.is_some() {
             return LookupResult::Absent;
         }
         let json = response.json.as_ref();
@@ -163,32 +164,34 @@ impl StatusLookup {
         let Some((json, entries)) = entries else {
             return unclear(response.reason("", None));
         };
-        let values = Values::with_since(target.message, since(target.attempt));
-        let Ok(expected) = self.matches.expected(templates, &values) else {
+        let values = values(templates, target.message, target.attempt);
+        let Ok(expected) = self.matches.expected(&values) else {
             return unclear("the entry of the message cannot be identified");
         };
         let is_by_reference = self.matches.uses("reference") || self.is_by_reference();
         let has_twin = !is_by_reference && target.has_twin(self.matches.uses("content"));
         let mut doubt = None;
         for entry in entries {
-            let id = scalar(entry, &self.message_id);
-            let at = self.at.as_deref().and_then(|at| scalar(entry, at));
+            let id = scalar(entry, &self.rules.message_id);
+            let at = self.rules.at.as_deref().and_then(|at| scalar(entry, at));
             let time = target.matches_time(at.and_then(|at| parse_time(&at)));
             if time == TimeMatch::No || target.belongs_to_other(id.as_deref()) {
                 continue;
             }
-            match (matches(entry, &expected), time, id) {
+            let found = self.matches.found(entry);
+            let is_of_batch = || found.iter().any(|text| text.starts_with(SHARED_REFERENCE));
+            match (found == expected, time, id) {
                 (true, ..) if has_twin => {
                     doubt = Some("another message to this phone may be the one it lists");
                 }
-                (true, TimeMatch::Yes, Some(id)) if self.is_sure => {
+                (true, TimeMatch::Yes, Some(id)) if self.rules.sure => {
                     return self.result_of_entry(codes, response, entry, &id);
                 }
-                (true, TimeMatch::Yes, None) if self.is_sure => {
+                (true, TimeMatch::Yes, None) if self.rules.sure => {
                     doubt = Some("the provider lists it without an id");
                 }
                 (true, ..) => doubt = Some("the provider has a message that may be it"),
-                (false, ..) if has_shared_reference(entry, &expected) => {
+                (false, ..) if is_of_batch() => {
                     doubt = Some("it may be in a request that the provider has of several");
                 }
                 (false, ..) => {}
@@ -196,7 +199,7 @@ impl StatusLookup {
         }
         match doubt {
             Some(reason) => unclear(reason),
-            None if self.completeness.holds(json, entries.len()) => LookupResult::Absent,
+            None if self.is_complete(json, entries.len()) => LookupResult::Absent,
             None => unclear("the provider's list may go on"),
         }
     }
@@ -208,7 +211,8 @@ impl StatusLookup {
         entry: &Json,
         id: &str,
     ) -> LookupResult {
-        let mut entry_codes = self.error_code.iter().flat_map(|at| at.in_json(entry));
+        let places = self.rules.error_code.iter();
+        let mut entry_codes = places.flat_map(|places| places.values(Some(entry), None));
         let outcome = entry_codes.find_map(|code| response.outcome_of_code(codes, &code, None));
         match outcome {
             None | Some(Outcome::Accepted(_)) => LookupResult::Found(acceptance(id, None, None)),
@@ -216,75 +220,34 @@ impl StatusLookup {
             Some(outcome) => LookupResult::NotAccepted(outcome),
         }
     }
-}
 
-impl Completeness {
-    fn read(section: &Section<'_>, rules: &LookupRules) -> Result<Self, ProviderError> {
-        let is_pointer = |pointer: &String| pointer.starts_with('/');
-        let (is_always, more) = match &rules.more {
-            None => (false, None),
-            Some(toml::Value::Boolean(false)) => (true, None),
-            Some(toml::Value::String(more)) if is_pointer(more) => (false, Some(more.clone())),
-            Some(_) => {
-                let problem = "must be a JSON pointer, like `/meta/next`, or `false`: the list is always complete";
-                return Err(section.invalid("more", problem));
-            }
-        };
-        for (key, pointer) in [("total", &rules.total), ("absent", &rules.absent)] {
-            if !pointer.iter().all(is_pointer) {
-                let problem = format!("must be a JSON pointer, like `/{key}`");
-                return Err(section.invalid(key, problem));
-            }
-        }
-        Ok(Self {
-            is_always,
-            more,
-            total: rules.total.clone(),
-            absent: rules.absent.clone(),
-            only_ours: rules.only_ours,
-        })
-    }
-
-    fn is_shown(&self) -> bool {
-        self.has_list_mark() || self.absent.is_some()
-    }
-
-    fn has_list_mark(&self) -> bool {
-        self.is_always || self.more.is_some() || self.total.is_some()
-    }
-
-    fn shows_absence(&self, response: &ResponseView<'_>) -> bool {
-        let text = self.absent.as_ref().and_then(|at| response.scalar(at));
-        response.status == StatusCode::NOT_FOUND && text.is_some()
+    /// Whether the vendor's list can be shown to be complete.
+    fn can_be_complete(&self) -> bool {
+        self.rules.more.is_some() || self.rules.total.is_some()
     }
 
     /// Whether the list with this many entries is complete.
-    fn holds(&self, json: &Json, listed: usize) -> bool {
-        let is_last = |at: &String| match json.pointer(at) {
-            Some(Json::Null | Json::Bool(false)) => true,
-            Some(Json::String(text)) => text.is_empty(),
-            _ => false,
+    fn is_complete(&self, json: &Json, listed: usize) -> bool {
+        let is_last = match &self.rules.more {
+            None | Some(More::Never) => true,
+            Some(More::At(at)) => match json.pointer(at) {
+                Some(Json::Null | Json::Bool(false)) => true,
+                Some(Json::String(text)) => text.is_empty(),
+                _ => false,
+            },
         };
-        let is_all = |at: &String| {
+        let is_all = self.rules.total.as_deref().is_none_or(|at| {
             let total = scalar(json, at).and_then(|total| total.parse::<usize>().ok());
             total.is_some_and(|total| total <= listed)
-        };
-        self.has_list_mark()
-            && self.more.as_ref().is_none_or(is_last)
-            && self.total.as_ref().is_none_or(is_all)
-            && !(self.only_ours && listed > 0)
+        });
+        self.can_be_complete() && is_last && is_all && !(self.rules.only_ours && listed > 0)
     }
 }
 
-/// `{{ since }}`: early enough even if the clocks differ.
-fn since(attempt: Attempt) -> Timestamp {
-    attempt.started_after.minus(MARGIN)
-}
-
-/// Whether the entry has a reference that several messages share.
-fn has_shared_reference(entry: &Json, expected: &[(&str, String)]) -> bool {
-    let mut found = expected.iter().filter_map(|(at, _)| scalar(entry, at));
-    found.any(|text| text.starts_with(SHARED_REFERENCE))
+/// With `{{ since }}` early enough even if the clocks differ.
+fn values<'a>(templates: &'a Templates, message: &'a Message, attempt: Attempt) -> Values<'a> {
+    let since = attempt.started_after.minus(MARGIN);
+    templates.values(message).with_since(since)
 }
 
 /// A time without an offset is in UTC.

@@ -2,7 +2,6 @@
 //! what counts as accepted, where the id is, and what the codes mean.
 
 mod batch;
-mod body;
 mod lookup;
 mod request;
 mod response;
@@ -13,23 +12,25 @@ mod tests;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Method, Request, Response, StatusCode, header::RETRY_AFTER};
+use http::{Method, Response, StatusCode, header::RETRY_AFTER};
+use secrecy::ExposeSecret;
 use serde::Deserialize;
 use serde_json::Value as Json;
 use toml::Table;
 
 use super::capabilities::{
-    Attempt, Capabilities, LookupResult, LookupTarget, Reference, SHARED_REFERENCE, Writes,
+    Attempt, Capabilities, ContentMode, LookupResult, LookupTarget, Reference, SHARED_REFERENCE,
 };
-use super::config::{ProviderConfig, ProviderError, Section, SharedSettings};
+use super::config::{ProviderConfig, Section, SharedSettings};
 use super::response::{ResponseView, all};
 use super::units::Span;
-use super::{Adapter, BatchKey, Message, RequestContext, unclear};
+use super::{
+    Adapter, BatchKey, LookupRequests, Message, NewAdapter, RequestContext, RequestResult, unclear,
+};
 use crate::sms::Outcome;
 use batch::{Batch, ResultLocation};
-use body::Scope;
 use lookup::StatusLookup;
-use request::{RequestSettings, RequestTemplate};
+use request::{RequestSettings, RequestTemplate, Scope};
 use response::{ResponseParser, ResponseRules};
 use template::{Templates, Values};
 
@@ -43,6 +44,13 @@ struct GenericSettings {
     #[serde(default)]
     receipts: bool,
     batch: Option<Table>,
+}
+
+/// The names of the vendor's own settings.
+#[derive(Deserialize)]
+struct SettingNames {
+    #[serde(default)]
+    settings: Vec<String>,
 }
 
 /// `true`, `false`, or the name of a setting that must be set.
@@ -76,15 +84,13 @@ struct Generic {
     lookup: Option<StatusLookup>,
 }
 
-pub(super) fn new(
-    mut section: Section<'_>,
-    mut shared: SharedSettings,
-) -> Result<Box<dyn Adapter>, ProviderError> {
-    let setting_names = section.setting_names()?;
-    let names: Vec<&str> = setting_names.iter().map(String::as_str).collect();
-    let own: Table = section.take(&names)?;
-    let request_settings: RequestSettings = section.take(&RequestSettings::KEYS)?;
-    let rules: ResponseRules = section.take(&ResponseRules::KEYS)?;
+pub(super) fn new(mut section: Section<'_>, mut shared: SharedSettings) -> NewAdapter {
+    let SettingNames {
+        settings: setting_names,
+    } = section.take()?;
+    let own = section.take_keys(&setting_names);
+    let request_settings: RequestSettings = section.take()?;
+    let rules: ResponseRules = section.take()?;
     let settings: GenericSettings = section.rest()?;
     let lookup = shared.lookup.take();
     let url = shared.url.clone().ok_or_else(|| section.missing("url"))?;
@@ -120,12 +126,8 @@ pub(super) fn new(
     )?;
     config.url = request.base.clone();
     let batch = settings.batch.map(|table| {
-        let batch = Batch::read(section.nested("batch", table), &mut templates)?;
-        let repeated = request.repeat(&batch.place, &batch.repeated);
-        repeated.map_err(|problem| {
-            section.invalid("batch.repeat", format!("`{}` {problem}", batch.place))
-        })?;
-        Ok(batch)
+        let section = section.nested("batch", table);
+        Batch::read(section, &mut templates, &mut request)
     });
     let batch = batch.transpose()?;
     if !request.uses("phone", Scope::Anywhere) {
@@ -158,8 +160,8 @@ pub(super) fn new(
     {
         plan.absent_after = None;
     }
-    for derived in templates.derived_secrets() {
-        config.secrets.add_derived(derived);
+    for derived in &templates.derived_secrets {
+        config.secrets.add_derived(derived.expose_secret());
     }
     let codes = config.codes.clone();
     let honoured_for = settings.honoured_for.map_or(HONOURED_FOR, |span| span.0);
@@ -183,12 +185,12 @@ impl Adapter for Generic {
     fn capabilities(&self) -> Capabilities {
         let uses = |root| self.request.uses(root, Scope::Anywhere);
         Capabilities {
-            writes: if uses("content") || !uses("params") {
-                Writes::Text
+            sends: if uses("content") || !uses("params") {
+                ContentMode::Text
             } else {
-                Writes::Template
+                ContentMode::Template
             },
-            most_per_call: self.batch.as_ref().map_or(1, |batch| batch.per_call),
+            max_batch: self.batch.as_ref().map_or(1, |batch| batch.per_call),
             reference: match self.honoured_for {
                 Some(span) => Reference::Honoured { span },
                 None if uses("reference") => Reference::Echoed,
@@ -217,8 +219,8 @@ impl Adapter for Generic {
     /// The request without its repeated part, and without the reference that all messages share.
     fn batch_key(&self, message: &Message) -> Result<BatchKey, Outcome> {
         self.request(std::slice::from_ref(message), &RequestContext::default())?;
-        let outside = Values::with_reference(message, "");
-        let frame = self.request.fill(&self.templates, &outside, &[])?;
+        let outside = self.templates.values(message).with_reference("");
+        let frame = self.request.fill(&outside, &[])?;
         let lossy = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let headers = frame.headers().values();
         let headers = headers.map(|value| lossy(value.as_bytes()));
@@ -226,22 +228,15 @@ impl Adapter for Generic {
         Ok(BatchKey(headers.chain(rest).collect()))
     }
 
-    fn request(
-        &self,
-        messages: &[Message],
-        _context: &RequestContext,
-    ) -> Result<Request<Bytes>, Outcome> {
-        let first = &messages[0];
-        if messages.len() == 1 {
-            let values = Values::new(first);
-            return self
-                .request
-                .fill(&self.templates, &values, std::slice::from_ref(&values));
+    fn request(&self, messages: &[Message], _context: &RequestContext) -> RequestResult {
+        let values = |message| self.templates.values(message);
+        let each: Vec<Values<'_>> = messages.iter().map(values).collect();
+        if let [only] = each.as_slice() {
+            return self.request.fill(only, &each);
         }
-        let shared = format!("{SHARED_REFERENCE}{}", first.reference);
-        let outside = Values::with_reference(first, &shared);
-        let each: Vec<Values<'_>> = messages.iter().map(Values::new).collect();
-        self.request.fill(&self.templates, &outside, &each)
+        let shared = format!("{SHARED_REFERENCE}{}", messages[0].reference);
+        let outside = values(&messages[0]).with_reference(&shared);
+        self.request.fill(&outside, &each)
     }
 
     fn parse(&self, messages: &[Message], response: &ResponseView<'_>) -> Vec<Outcome> {
@@ -285,7 +280,7 @@ impl Adapter for Generic {
         message: &Message,
         attempt: Attempt,
         _context: &RequestContext,
-    ) -> Option<Result<Vec<Request<Bytes>>, Outcome>> {
+    ) -> Option<LookupRequests> {
         let lookup = self.lookup.as_ref()?;
         let request = lookup.request(&self.templates, message, attempt);
         Some(request.map(|request| vec![request]))

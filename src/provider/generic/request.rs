@@ -1,16 +1,18 @@
-//! A request with placeholders: the one that sends messages, and the one of a lookup.
+//! A request with placeholders: the one that sends messages, and the one of a lookup. Values are encoded by the library
+//! that builds the URL, the form or the JSON document.
 
 use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, TRANSFER_ENCODING};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request};
 use serde::Deserialize;
-use toml::Table;
+use serde_json::Value as Json;
+use toml::{Table, Value};
 use url::Url;
+use url::form_urlencoded::Serializer;
 
-use super::body::{Body, Pairs, Repeated, Scope};
 use super::template::{Templates, Text, Values};
 use crate::provider::config::{ProviderError, Section};
-use crate::provider::rejected;
+use crate::provider::{RequestResult, rejected};
 use crate::sms::Outcome;
 
 /// The keys of a request. A lookup has those of the sending request where it sets none.
@@ -19,18 +21,13 @@ use crate::sms::Outcome;
 pub(super) struct RequestSettings {
     /// Appended to the URL.
     pub(super) path: Option<String>,
-    pub(super) method: Option<String>,
+    method: Option<String>,
     #[serde(default)]
     pub(super) headers: Table,
     #[serde(default)]
-    pub(super) query: Table,
-    pub(super) json: Option<toml::Value>,
-    pub(super) form: Option<Table>,
-}
-
-impl RequestSettings {
-    pub(super) const KEYS: [&'static str; 6] =
-        ["path", "method", "headers", "query", "json", "form"];
+    query: Table,
+    json: Option<Value>,
+    form: Option<Table>,
 }
 
 /// A request with placeholders.
@@ -42,8 +39,23 @@ pub(super) struct RequestTemplate {
     url: Option<Text>,
     constant_headers: HeaderMap,
     headers: Vec<(HeaderName, Text)>,
-    query: Pairs,
+    query: Document,
     body: Body,
+}
+
+/// The body of a request, with placeholders in its texts.
+enum Body {
+    Empty,
+    Form(Document),
+    Json(Document),
+}
+
+/// Where a placeholder is searched for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Scope {
+    Anywhere,
+    /// Not in the repeated part.
+    Outside,
 }
 
 impl RequestTemplate {
@@ -55,14 +67,24 @@ impl RequestTemplate {
         method: Method,
     ) -> Result<Self, ProviderError> {
         let (base, url) = read_url(section, templates, url, settings.path.as_deref())?;
-        let body = Body::read(section, templates, settings)?;
+        let body = match (&settings.json, &settings.form) {
+            (Some(_), Some(_)) => {
+                return Err(section.invalid("form", "choose either `json` or `form`"));
+            }
+            (Some(value), None) => match Document::read(section, templates, "json", value)? {
+                Some(document) => Body::Json(document),
+                None => Body::Empty,
+            },
+            (None, Some(form)) => Body::Form(read_pairs(section, templates, "form", form)?),
+            (None, None) => Body::Empty,
+        };
         let mut request = Self {
             method: read_method(section, settings, method)?,
             base,
             url,
             constant_headers: HeaderMap::new(),
             headers: Vec::new(),
-            query: Pairs::read(section, templates, "query", &settings.query)?,
+            query: read_pairs(section, templates, "query", &settings.query)?,
             body,
         };
         for (name, value) in &settings.headers {
@@ -76,7 +98,7 @@ impl RequestTemplate {
         section: &Section<'_>,
         templates: &mut Templates,
         name: &str,
-        value: &toml::Value,
+        value: &Value,
     ) -> Result<(), ProviderError> {
         let key = format!("headers.{name}");
         let header = HeaderName::try_from(name)
@@ -86,61 +108,101 @@ impl RequestTemplate {
         }
         let source = value.as_str();
         let source = source.ok_or_else(|| section.invalid(&key, "must be a text"))?;
-        let Some(text) = templates.add(section, &key, source)? else {
-            return Ok(());
-        };
-        if !text.is_constant() {
-            self.headers.push((header, text));
-            return Ok(());
+        match templates.add(section, &key, source)? {
+            None => {}
+            Some(text) if text.is_constant() => {
+                let filled = templates.constant(section, &key, &text)?;
+                let mut value = HeaderValue::from_str(&filled).map_err(|_| {
+                    section.invalid(&key, "has a character that no header can carry")
+                })?;
+                value.set_sensitive(true);
+                self.constant_headers.insert(header, value);
+            }
+            Some(text) => self.headers.push((header, text)),
         }
-        let filled = templates.constant(section, &key, &text)?;
-        let mut value = HeaderValue::from_str(&filled)
-            .map_err(|_| section.invalid(&key, "has a character that no header can carry"))?;
-        value.set_sensitive(true);
-        self.constant_headers.insert(header, value);
         Ok(())
     }
 
-    /// Repeats the part at `place`, like `json.to`, once per message. Errors say what is wrong with the place.
-    pub(super) fn repeat(&mut self, place: &str, repeat: &Repeated) -> Result<(), &'static str> {
-        let path: Vec<&str> = place.split('.').collect();
-        match (path.as_slice(), &mut self.body) {
-            (["json", path @ ..], Body::Json(document)) => document.repeat(path, repeat),
-            (["form", path @ ..], Body::Form(pairs)) => pairs.repeat(path, repeat),
-            (["query", path @ ..], _) => self.query.repeat(path, repeat),
-            _ => Err("is not in the request"),
-        }
+    /// Repeats the part at `place`, like `json.to`, once per message: a list with one entry, or a text with
+    /// `separator`. A list `unwraps_single`: one message is written without the list. Errors say what is wrong with
+    /// the place.
+    pub(super) fn repeat(
+        &mut self,
+        place: &str,
+        separator: Option<&str>,
+        unwraps_single: bool,
+    ) -> Result<(), &'static str> {
+        let mut path = place.split('.');
+        let document = match (path.next(), &mut self.body) {
+            (Some("json"), Body::Json(document)) | (Some("form"), Body::Form(document)) => document,
+            (Some("query"), _) => &mut self.query,
+            _ => return Err("is not in the request"),
+        };
+        let part = path.try_fold(document, Document::entry);
+        let part = part.ok_or("is not in the request")?;
+        *part = match (&mut *part, separator) {
+            (Document::List(items), None) if items.len() == 1 => Document::Repeated {
+                entry: Box::new(items.remove(0)),
+                unwraps_single,
+            },
+            (Document::Text(text), Some(separator)) => Document::Joined {
+                text: text.clone(),
+                separator: separator.to_owned(),
+            },
+            (Document::Text(_), None) => {
+                return Err("is a text: set `separator` to what separates two messages");
+            }
+            _ => return Err("must be a list with one entry, or a text with a `separator`"),
+        };
+        Ok(())
     }
 
     pub(super) fn uses(&self, root: &str, scope: Scope) -> bool {
-        self.query.uses(root, scope)
-            || self.body.uses(root, scope)
+        let body = match &self.body {
+            Body::Empty => None,
+            Body::Form(document) | Body::Json(document) => Some(document),
+        };
+        let mut documents = [Some(&self.query), body].into_iter().flatten();
+        documents.any(|document| document.uses(root, scope))
             || self.url.as_ref().is_some_and(|url| url.uses(root))
             || self.headers.iter().any(|(_, text)| text.uses(root))
     }
 
     /// The request with `each` in the repeated part and `outside` everywhere else.
-    pub(super) fn fill(
-        &self,
-        templates: &Templates,
-        outside: &Values<'_>,
-        each: &[Values<'_>],
-    ) -> Result<Request<Bytes>, Outcome> {
+    pub(super) fn fill(&self, outside: &Values<'_>, each: &[Values<'_>]) -> RequestResult {
         let mut url = match &self.url {
             None => self.base.clone(),
-            Some(text) => Url::parse(&templates.fill_required(text, outside)?)
+            Some(text) => Url::parse(&outside.fill_required(text)?)
                 .map_err(|_| rejected("`url` cannot be filled".to_owned()))?,
         };
-        self.query.append(&mut url, templates, outside, each)?;
-        let mut request = Request::new(Bytes::new());
-        let (content_type, body) = self.body.fill(templates, outside, each)?;
+        let query = encode(self.query.fill(outside, each)?);
+        if !query.is_empty() {
+            let before = url.query().filter(|before| !before.is_empty());
+            let query = before.map_or(query.clone(), |before| format!("{before}&{query}"));
+            url.set_query(Some(&query));
+        }
+        let (content_type, body) = match &self.body {
+            Body::Empty => (None, String::new()),
+            Body::Form(form) => (
+                Some("application/x-www-form-urlencoded"),
+                encode(form.fill(outside, each)?),
+            ),
+            Body::Json(document) => (
+                Some("application/json"),
+                document
+                    .fill(outside, each)?
+                    .unwrap_or_default()
+                    .to_string(),
+            ),
+        };
+        let mut request = Request::new(Bytes::from(body));
         let headers = request.headers_mut();
         if let Some(content_type) = content_type {
             headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
         }
         headers.extend(self.constant_headers.clone());
         for (name, text) in &self.headers {
-            let Some(filled) = templates.fill(text, outside)? else {
+            let Some(filled) = outside.fill(text)? else {
                 continue;
             };
             let mut value = HeaderValue::from_str(&filled)
@@ -148,7 +210,6 @@ impl RequestTemplate {
             value.set_sensitive(true);
             headers.insert(name.clone(), value);
         }
-        *request.body_mut() = Bytes::from(body);
         *request.method_mut() = self.method.clone();
         *request.uri_mut() = url
             .as_str()
@@ -200,5 +261,168 @@ fn read_method(
             "`GET` carries no `json` and no `form`\nhint: use `query`",
         )),
         Some(_) => Err(section.invalid("method", "must be `POST`, `GET`, `PUT` or `PATCH`")),
+    }
+}
+
+/// A form or a query: a table of texts, or of lists of texts.
+fn read_pairs(
+    section: &Section<'_>,
+    templates: &mut Templates,
+    key: &str,
+    table: &Table,
+) -> Result<Document, ProviderError> {
+    for (name, value) in table {
+        let values = value
+            .as_array()
+            .map_or(std::slice::from_ref(value), Vec::as_slice);
+        if values
+            .iter()
+            .any(|value| value.is_array() || value.is_table())
+        {
+            let problem = "must be a text, not a list or a table";
+            return Err(section.invalid(&format!("{key}.{name}"), problem));
+        }
+    }
+    let document = Document::read(section, templates, key, &Value::Table(table.clone()))?;
+    Ok(document.unwrap_or(Document::Table(Vec::new())))
+}
+
+/// Encodes a table as a form or a query; a list repeats its name.
+fn encode(table: Option<Json>) -> String {
+    let mut encoded = Serializer::new(String::new());
+    let Some(Json::Object(table)) = table else {
+        return String::new();
+    };
+    for (name, value) in table {
+        let values = match value {
+            Json::Array(values) => values,
+            value => vec![value],
+        };
+        for value in values {
+            match value {
+                Json::String(text) => encoded.append_pair(&name, &text),
+                plain => encoded.append_pair(&name, &plain.to_string()),
+            };
+        }
+    }
+    encoded.finish()
+}
+
+/// A JSON document whose texts are templates.
+enum Document {
+    Text(Text),
+    Plain(Json),
+    List(Vec<Document>),
+    Table(Vec<(String, Document)>),
+    /// A list with one entry per message.
+    Repeated {
+        entry: Box<Document>,
+        unwraps_single: bool,
+    },
+    /// The texts of all messages with a separator.
+    Joined {
+        text: Text,
+        separator: String,
+    },
+}
+
+impl Document {
+    /// `None` where an optional placeholder has no value in this section. A table without any value is left out, too.
+    fn read(
+        section: &Section<'_>,
+        templates: &mut Templates,
+        key: &str,
+        value: &Value,
+    ) -> Result<Option<Self>, ProviderError> {
+        Ok(Some(match value {
+            Value::String(text) => match templates.setting(text) {
+                Some(setting) => return Ok(setting.map(Self::Plain)),
+                None => return Ok(templates.add(section, key, text)?.map(Self::Text)),
+            },
+            Value::Array(items) => {
+                let items = items.iter().enumerate().map(|(index, item)| {
+                    Self::read(section, templates, &format!("{key}[{index}]"), item)
+                });
+                let items = items.filter_map(Result::transpose);
+                Self::List(items.collect::<Result<_, _>>()?)
+            }
+            Value::Table(table) => {
+                let mut entries = Vec::new();
+                for (name, item) in table {
+                    let item = Self::read(section, templates, &format!("{key}.{name}"), item)?;
+                    entries.extend(item.map(|item| (name.clone(), item)));
+                }
+                if entries.is_empty() && !table.is_empty() {
+                    return Ok(None);
+                }
+                Self::Table(entries)
+            }
+            Value::Float(number) if !number.is_finite() => {
+                return Err(section.invalid(key, "is a number that JSON cannot hold"));
+            }
+            Value::Float(number) => Self::Plain((*number).into()),
+            Value::Integer(number) => Self::Plain((*number).into()),
+            Value::Boolean(value) => Self::Plain((*value).into()),
+            Value::Datetime(instant) => Self::Plain(instant.to_string().into()),
+        }))
+    }
+
+    fn entry(&mut self, name: &str) -> Option<&mut Self> {
+        let Self::Table(entries) = self else {
+            return None;
+        };
+        let entry = entries.iter_mut().find(|(known, _)| known == name);
+        entry.map(|(_, document)| document)
+    }
+
+    fn fill(&self, outside: &Values<'_>, each: &[Values<'_>]) -> Result<Option<Json>, Outcome> {
+        Ok(Some(match self {
+            Self::Text(text) => return Ok(outside.fill(text)?.map(Json::String)),
+            Self::Plain(json) => json.clone(),
+            Self::List(items) => {
+                let items = items.iter().map(|item| item.fill(outside, each));
+                let items = items.filter_map(Result::transpose);
+                items.collect::<Result<Vec<_>, _>>()?.into()
+            }
+            Self::Table(entries) => {
+                let mut map = serde_json::Map::new();
+                for (name, item) in entries {
+                    map.extend(item.fill(outside, each)?.map(|item| (name.clone(), item)));
+                }
+                if map.is_empty() && !entries.is_empty() {
+                    return Ok(None);
+                }
+                map.into()
+            }
+            Self::Repeated {
+                entry,
+                unwraps_single: true,
+            } if each.len() == 1 => return entry.fill(&each[0], &[]),
+            Self::Repeated { entry, .. } => {
+                let entries = each.iter().map(|values| entry.fill(values, &[]));
+                let entries = entries.filter_map(Result::transpose);
+                entries.collect::<Result<Vec<_>, _>>()?.into()
+            }
+            Self::Joined { text, separator } => {
+                let texts = each.iter().map(|values| values.fill_required(text));
+                let texts: Vec<String> = texts.collect::<Result<_, _>>()?;
+                if texts.iter().any(|text| text.contains(separator)) {
+                    let reason = format!("a value contains the separator `{separator}`");
+                    return Err(rejected(reason));
+                }
+                texts.join(separator).into()
+            }
+        }))
+    }
+
+    fn uses(&self, root: &str, scope: Scope) -> bool {
+        match self {
+            Self::Plain(_) => false,
+            Self::Repeated { .. } | Self::Joined { .. } if scope == Scope::Outside => false,
+            Self::Text(text) | Self::Joined { text, .. } => text.uses(root),
+            Self::Repeated { entry, .. } => entry.uses(root, scope),
+            Self::List(items) => items.iter().any(|item| item.uses(root, scope)),
+            Self::Table(entries) => entries.iter().any(|(_, item)| item.uses(root, scope)),
+        }
     }
 }

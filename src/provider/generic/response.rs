@@ -1,7 +1,10 @@
 //! How the responses of a generic provider are read: which statuses accept, where the id and the code are, and what
 //! the codes mean. The status decides where no code does.
 
+use std::ops::Deref;
+
 use serde::{Deserialize, Deserializer, de};
+use serde_json::Value as Json;
 use toml::Value;
 
 use crate::provider::codes::Codes;
@@ -28,23 +31,7 @@ pub(super) struct ResponseRules {
     segments: Option<Pointers>,
     price: Option<Pointers>,
     /// The list of results of a message's segments, all of which must be accepted.
-    parts: Option<String>,
-}
-
-impl ResponseRules {
-    pub(super) const KEYS: [&'static str; 11] = [
-        "accepted",
-        "unknown_status",
-        "message_id",
-        "reference",
-        "error_code",
-        "error_reason",
-        "message_id_text",
-        "error_text",
-        "segments",
-        "price",
-        "parts",
-    ];
+    parts: Option<Pointer>,
 }
 
 fn accepted_by_default() -> Vec<u16> {
@@ -57,6 +44,30 @@ pub(super) struct ResponseParser {
     codes: Codes,
     /// Whether the vendor accepts one message per reference.
     honours_reference: bool,
+}
+
+/// A JSON pointer: empty, or with `/` at the beginning.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(try_from = "String")]
+pub(super) struct Pointer(String);
+
+impl TryFrom<String> for Pointer {
+    type Error = &'static str;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        if text.is_empty() || text.starts_with('/') {
+            return Ok(Self(text));
+        }
+        Err("must be a JSON pointer like `/id`")
+    }
+}
+
+impl Deref for Pointer {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.0
+    }
 }
 
 /// Places of a value in a JSON response. The first place with a value counts.
@@ -94,55 +105,56 @@ impl<'de> Deserialize<'de> for Pointers {
 }
 
 impl Place {
-    fn is_in_entry(&self) -> bool {
-        self.0.iter().any(|word| word.contains("/*"))
-    }
-
-    fn read(&self, read: impl Fn(&str) -> Option<String>) -> Option<String> {
+    /// `*` in a pointer stands for `entry`, the index in a list.
+    fn value(&self, json: &Json, entry: Option<usize>) -> Option<String> {
         let mut values = Vec::new();
         let mut has_value = false;
         for word in &self.0 {
             if !word.starts_with('/') {
                 values.push(word.clone());
-            } else if let Some(value) = read(word) {
-                has_value = true;
-                values.push(value);
-            } else if !has_value {
+                continue;
+            }
+            let value = match entry {
+                None => scalar(json, word),
+                Some(index) => scalar(json, &word.replace("/*", &format!("/{index}"))),
+            };
+            if value.is_none() && !has_value {
                 return None;
             }
+            has_value = true;
+            values.extend(value);
         }
         Some(values.join(" "))
     }
 }
 
 impl Pointers {
-    /// All values of a JSON document.
-    pub(super) fn in_json(&self, json: &serde_json::Value) -> impl Iterator<Item = String> {
-        let read = |place: &Place| place.read(|pointer| scalar(json, pointer));
-        self.0.iter().filter_map(read)
-    }
-
-    /// All values of a response; `*` in a pointer stands for `entry`, the index in a list.
-    fn values(
-        &self,
-        response: &ResponseView<'_>,
-        entry: Option<usize>,
-    ) -> impl Iterator<Item = String> {
-        let read = move |place: &Place| {
-            place.read(|pointer| match entry {
-                None => response.scalar(pointer),
-                Some(index) => response.scalar(&pointer.replace("/*", &format!("/{index}"))),
-            })
-        };
-        self.0.iter().filter_map(read)
+    /// All values of a JSON document, or of one entry of its list.
+    pub(super) fn values(&self, json: Option<&Json>, entry: Option<usize>) -> Vec<String> {
+        let places = json.into_iter().flat_map(|json| {
+            let places = self.0.iter();
+            places.filter_map(move |place| place.value(json, entry))
+        });
+        places.collect()
     }
 
     /// Only the places that belong to the entry, or without an entry to the whole response.
     fn of_level(&self, entry: Option<usize>) -> Self {
+        let is_in_entry = |place: &&Place| place.0.iter().any(|word| word.contains("/*"));
         let places = self.0.iter();
-        let own = places.filter(|place| place.is_in_entry() == entry.is_some());
+        let own = places.filter(|place| is_in_entry(place) == entry.is_some());
         Self(own.cloned().collect())
     }
+}
+
+/// The first value at these places of the response.
+fn first(
+    places: Option<&Pointers>,
+    response: &ResponseView<'_>,
+    entry: Option<usize>,
+) -> Option<String> {
+    let values = places?.values(response.json.as_ref(), entry);
+    values.into_iter().next()
 }
 
 /// The text between two texts; an empty second text is the end of the line.
@@ -246,8 +258,7 @@ impl ResponseParser {
         let codes = self.codes_in(response, entry);
         let listed = codes.iter().find(|code| self.codes.meaning(code).is_some());
         let code = listed.or(codes.first());
-        let words = self.rules.error_reason.as_ref();
-        let words = words.and_then(|places| places.values(response, entry).next());
+        let words = first(self.rules.error_reason.as_ref(), response, entry);
         let is_accepted_status = self.is_accepted_status(response);
         let status_code = response.status_code();
         let outcome_of = |code: &str| response.outcome_of_code(&self.codes, code, words.clone());
@@ -297,18 +308,14 @@ impl ResponseParser {
     /// Whether an error response to several messages, or a result in it, may show that a message was accepted: by its
     /// code, or without one by its id, or because it has neither.
     pub(super) fn may_accept(&self, response: &ResponseView<'_>, entry: Option<usize>) -> bool {
-        let level = |places: &Option<Pointers>| {
-            let places = places.as_ref().map(|places| places.of_level(entry));
-            places.filter(|places| !places.0.is_empty())
+        let json = response.json.as_ref();
+        let values = |places: &Option<Pointers>| {
+            let places = places.as_ref()?.of_level(entry);
+            (!places.0.is_empty()).then(|| places.values(json, entry))
         };
-        let ids = level(&self.rules.message_id);
-        let has_id = ids
-            .as_ref()
-            .is_some_and(|ids| ids.values(response, entry).next().is_some());
-        let codes = level(&self.rules.error_code);
-        let codes: Vec<String> = codes
-            .map(|codes| codes.values(response, entry).collect())
-            .unwrap_or_default();
+        let ids = values(&self.rules.message_id);
+        let has_id = ids.as_ref().is_some_and(|ids| !ids.is_empty());
+        let codes = values(&self.rules.error_code).unwrap_or_default();
         match codes.iter().find_map(|code| self.codes.meaning(code)) {
             Some(meaning) => meaning.class.is_none(),
             None => has_id || (entry.is_some() && codes.is_empty() && ids.is_none()),
@@ -319,10 +326,10 @@ impl ResponseParser {
     fn codes_in(&self, response: &ResponseView<'_>, entry: Option<usize>) -> Vec<String> {
         let between = self.rules.error_text.as_ref();
         let codes: Vec<String> = if let Some(places) = &self.rules.error_code {
-            let values = places.values(response, entry);
+            let values = places.values(response.json.as_ref(), entry);
             match between {
-                Some(between) => values.filter_map(|value| between.find(&value)).collect(),
-                None => values.collect(),
+                Some(between) => values.iter().filter_map(|it| between.find(it)).collect(),
+                None => values,
             }
         } else {
             // A text may repeat the request, so only a known code is kept.
@@ -340,7 +347,7 @@ impl ResponseParser {
         entry: Option<usize>,
         reference: &str,
     ) -> Outcome {
-        let value = |places: &Option<Pointers>| places.as_ref()?.values(response, entry).next();
+        let value = |places: &Option<Pointers>| first(places.as_ref(), response, entry);
         let echo = value(&self.rules.reference);
         if echo.as_ref().is_some_and(|echo| echo != reference) {
             return response.unknown(" for another message");

@@ -6,9 +6,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use base64::Engine as _;
-use minijinja::value::{Object, Value};
+use minijinja::value::{Object, Serde, Value};
 use minijinja::{AutoEscape, Environment, Error, ErrorKind, UndefinedBehavior};
-use secrecy::{ExposeSecret, SecretString};
+use secrecy::SecretString;
 use serde_json::Value as Json;
 
 use crate::provider::config::{ProviderError, Section};
@@ -28,7 +28,7 @@ const ROOTS: [&str; 7] = [
     "secret",
     "setting",
 ];
-/// Placeholders that are filled without the template engine where they stand alone.
+/// Placeholders that are filled without the template engine where they are the whole text.
 const FIELDS: [&str; 4] = ["phone", "content", "reference", "from"];
 /// Only in lookups: a day before the attempt.
 const SINCE: &str = "since";
@@ -38,17 +38,15 @@ const OMITTED: &str = "omitted";
 /// All templates of one provider. Their names are their keys in the section.
 pub(super) struct Templates {
     environment: Environment<'static>,
-    secret: Value,
     secret_names: Vec<String>,
     settings: toml::Table,
-    setting: Value,
     setting_names: Vec<String>,
     default_from: Option<String>,
     reads_params: bool,
     /// Whether a message without a sender cannot be filled in.
     pub(super) requires_sender: bool,
     /// What templates make of secrets alone.
-    derived_secrets: Vec<SecretString>,
+    pub(super) derived_secrets: Vec<SecretString>,
 }
 
 /// A text of the section.
@@ -56,32 +54,26 @@ pub(super) struct Templates {
 pub(super) enum Text {
     /// Without placeholders.
     Plain(String),
-    /// Only one placeholder of the message, which needs no template engine.
-    Field(Arc<Field>),
-    Template(Arc<Template>),
-}
-
-#[derive(Debug)]
-pub(super) struct Field {
-    key: String,
-    root: &'static str,
-    is_optional: bool,
-}
-
-#[derive(Debug)]
-pub(super) struct Template {
-    key: String,
-    roots: BTreeSet<&'static str>,
-    /// The columns that it uses.
-    columns: Vec<String>,
+    /// Only one of [`FIELDS`].
+    Field {
+        key: String,
+        root: &'static str,
+        is_optional: bool,
+    },
+    Template {
+        key: String,
+        roots: BTreeSet<&'static str>,
+        /// The columns that it uses.
+        columns: Vec<String>,
+    },
 }
 
 impl Text {
-    pub(super) fn uses(&self, root: &str) -> bool {
+    pub(super) fn uses(&self, name: &str) -> bool {
         match self {
             Self::Plain(_) => false,
-            Self::Field(field) => field.root == root,
-            Self::Template(template) => template.roots.contains(root),
+            Self::Field { root, .. } => *root == name,
+            Self::Template { roots, .. } => roots.contains(name),
         }
     }
 
@@ -89,41 +81,10 @@ impl Text {
     pub(super) fn is_constant(&self) -> bool {
         match self {
             Self::Plain(_) => true,
-            Self::Field(_) => false,
-            Self::Template(template) => {
-                let mut roots = template.roots.iter();
-                roots.all(|root| matches!(*root, "secret" | "setting"))
-            }
-        }
-    }
-}
-
-/// The values of the placeholders for one message.
-pub(super) struct Values<'a> {
-    message: &'a Message,
-    reference: &'a str,
-    since: Option<Timestamp>,
-    context: OnceCell<Value>,
-}
-
-impl<'a> Values<'a> {
-    pub(super) fn new(message: &'a Message) -> Self {
-        Self::with_reference(message, &message.reference)
-    }
-
-    pub(super) fn with_reference(message: &'a Message, reference: &'a str) -> Self {
-        Self {
-            message,
-            reference,
-            since: None,
-            context: OnceCell::new(),
-        }
-    }
-
-    pub(super) fn with_since(message: &'a Message, since: Timestamp) -> Self {
-        Self {
-            since: Some(since),
-            ..Self::new(message)
+            Self::Field { .. } => false,
+            Self::Template { roots, .. } => roots
+                .iter()
+                .all(|root| matches!(*root, "secret" | "setting")),
         }
     }
 }
@@ -140,6 +101,8 @@ impl Templates {
         environment.set_undefined_behavior(UndefinedBehavior::Strict);
         environment.set_debug(false);
         environment.set_fuel(Some(100_000));
+        environment.add_global("secret", Value::from_pairs(secrets.exposed()));
+        environment.add_global("setting", Value::from(Serde(&settings)));
         environment.add_filter("digits", digits);
         environment.add_filter("base64", base64);
         environment.add_filter("utf16_hex", utf16_hex);
@@ -156,17 +119,7 @@ impl Templates {
         });
         Self {
             environment,
-            secret: Value::from_pairs(secrets.exposed()),
             secret_names: secrets.names().map(str::to_owned).collect(),
-            setting: Value::from_pairs(settings.iter().map(|(name, value)| {
-                let value = match value {
-                    toml::Value::String(text) => Value::from(text.as_str()),
-                    toml::Value::Integer(number) => Value::from(*number),
-                    toml::Value::Boolean(value) => Value::from(*value),
-                    other => Value::from(other.to_string()),
-                };
-                (name.as_str(), value)
-            })),
             settings,
             setting_names,
             default_from,
@@ -174,10 +127,6 @@ impl Templates {
             requires_sender: false,
             derived_secrets: Vec::new(),
         }
-    }
-
-    pub(super) fn derived_secrets(&self) -> impl Iterator<Item = &str> {
-        self.derived_secrets.iter().map(ExposeSecret::expose_secret)
     }
 
     /// Compiles the text at `key`; `None` where an optional placeholder has no value in this section.
@@ -196,51 +145,47 @@ impl Templates {
             && !matches!(name.as_str(), "url" | "lookup.url")
         {
             self.requires_sender |= root == "from" && !is_optional;
-            let field = Field {
-                key: name,
+            let key = name;
+            return Ok(Some(Text::Field {
+                key,
                 root,
                 is_optional,
-            };
-            return Ok(Some(Text::Field(Arc::new(field))));
+            }));
         }
-        let invalid = |error: &Error| section.invalid(key, described(error));
+        let invalid = |error: Error| section.invalid(key, described(&error));
+        let (owned_name, source) = (name.clone(), source.to_owned());
         self.environment
-            .add_template_owned(name.clone(), source.to_owned())
-            .map_err(|error| invalid(&error))?;
-        let template = self
-            .environment
-            .get_template(&name)
-            .map_err(|error| invalid(&error))?;
-        let has_since = name.starts_with("lookup.");
+            .add_template_owned(owned_name, source)
+            .map_err(invalid)?;
+        let template = self.environment.get_template(&name).map_err(invalid)?;
         let mut roots = BTreeSet::new();
         let mut columns = Vec::new();
         for placeholder in template.undeclared_variables(true) {
-            let (root, column) = self.check_placeholder(section, key, &placeholder, has_since)?;
+            let (root, column) = self.check_placeholder(section, key, &placeholder)?;
             roots.insert(root);
             columns.extend(column);
         }
-        let mut requires_sender = false;
-        match template.render(self.trial(Some("sender"), has_since)) {
+        match template.render(trial(&name, Some("sender"))) {
             Ok(made) if roots.iter().eq(["secret"].iter()) => {
                 self.derived_secrets.push(SecretString::from(made));
             }
             Err(error) if is_omitted(&error) => return Ok(None),
             Err(error) if is_certain(error.kind()) || !roots.contains("params") => {
-                return Err(invalid(&error));
+                return Err(invalid(error));
             }
             _ if roots.contains("from") => {
-                let without = template.render(self.trial(None, has_since));
-                requires_sender = without.is_err_and(|error| !is_omitted(&error));
+                let without = template.render(trial(&name, None));
+                self.requires_sender |= without.is_err_and(|error| !is_omitted(&error));
             }
             _ => {}
         }
-        self.requires_sender |= requires_sender;
         self.reads_params |= roots.contains("params");
-        Ok(Some(Text::Template(Arc::new(Template {
-            key: name,
+        let key = name;
+        Ok(Some(Text::Template {
+            key,
             roots,
             columns,
-        }))))
+        }))
     }
 
     /// Like [`Templates::add`], for a text that cannot be left out.
@@ -270,122 +215,31 @@ impl Templates {
         section: &Section<'_>,
         key: &str,
         placeholder: &str,
-        has_since: bool,
     ) -> Result<(&'static str, Option<String>), ProviderError> {
-        let (root, name) = match placeholder.split_once('.') {
-            Some((root, name)) => (root, name.split('.').next()),
-            None => (placeholder, None),
-        };
-        let mut roots = ROOTS.into_iter().chain(has_since.then_some(SINCE));
-        let Some(known) = roots.find(|known| *known == root) else {
+        let mut parts = placeholder.split('.');
+        let (root, name) = (parts.next().unwrap_or_default(), parts.next());
+        let since = is_lookup(&section.key(key)).then_some(SINCE);
+        let Some(known) = ROOTS.into_iter().chain(since).find(|known| *known == root) else {
             let hint = units::hint(root, &ROOTS);
             let problem =
                 format!("unknown placeholder `{root}`{hint}; a column is `params.COLUMN`");
             return Err(section.invalid(key, problem));
         };
-        let check = |names: &[String], list: &str| match name {
-            Some(name) if names.iter().any(|known| known == name) => Ok((known, None)),
-            Some(name) => {
-                let problem = format!("`{root}.{name}` is not in `{list}`");
-                Err(section.invalid(key, problem))
-            }
-            None => {
-                Err(section.invalid(key, format!("`{root}` needs a name, like `{root}.token`")))
-            }
+        let (names, list) = match known {
+            "secret" => (&self.secret_names, "secrets"),
+            "setting" => (&self.setting_names, "settings"),
+            "params" => return Ok((known, name.map(str::to_owned))),
+            _ => return Ok((known, None)),
         };
-        match known {
-            "secret" => check(&self.secret_names, "secrets"),
-            "setting" => check(&self.setting_names, "settings"),
-            "params" => Ok((known, name.map(str::to_owned))),
-            _ => Ok((known, None)),
-        }
+        let problem = match name {
+            Some(name) if names.iter().any(|known| known == name) => return Ok((known, None)),
+            Some(name) => format!("`{root}.{name}` is not in `{list}`"),
+            None => format!("`{root}` needs a name, like `{root}.token`"),
+        };
+        Err(section.invalid(key, problem))
     }
 
-    /// Values to find out whether a template can be filled at all.
-    fn trial(&self, from: Option<&str>, has_since: bool) -> Value {
-        self.context(
-            ["+15550100", "text", "reference"],
-            from,
-            Some(Value::from_object(AnyColumn)),
-            has_since.then(Timestamp::default),
-        )
-    }
-
-    fn context(
-        &self,
-        [phone, content, reference]: [&str; 3],
-        from: Option<&str>,
-        params: Option<Value>,
-        since: Option<Timestamp>,
-    ) -> Value {
-        let always = [
-            ("phone", Value::from(phone)),
-            ("content", Value::from(content)),
-            ("reference", Value::from(reference)),
-            ("secret", self.secret.clone()),
-            ("setting", self.setting.clone()),
-        ];
-        let sometimes = [
-            ("from", from.map(Value::from)),
-            ("params", params),
-            (SINCE, since.map(|since| Value::from(since.to_string()))),
-        ];
-        let sometimes = sometimes
-            .into_iter()
-            .filter_map(|(name, value)| Some((name, value?)));
-        Value::from_pairs(always.into_iter().chain(sometimes))
-    }
-
-    fn sender<'a>(&'a self, message: &'a Message) -> Option<&'a str> {
-        message.from.as_deref().or(self.default_from.as_deref())
-    }
-
-    /// Fills the text; `None` where an optional placeholder has no value.
-    pub(super) fn fill(&self, text: &Text, values: &Values<'_>) -> Result<Option<String>, Outcome> {
-        let message = values.message;
-        match text {
-            Text::Plain(text) => Ok(Some(text.clone())),
-            Text::Field(field) => {
-                let value = match field.root {
-                    "phone" => Some(message.phone.as_str()),
-                    "content" => Some(message.content.as_str()),
-                    "reference" => Some(values.reference),
-                    _ => self.sender(message),
-                };
-                match value {
-                    None if !field.is_optional => Err(missing_sender(&field.key)),
-                    value => Ok(value.map(str::to_owned)),
-                }
-            }
-            Text::Template(template) => {
-                let context = values.context.get_or_init(|| {
-                    let params = self.reads_params.then(|| columns(message));
-                    self.context(
-                        [message.phone.as_str(), &message.content, values.reference],
-                        self.sender(message),
-                        params,
-                        values.since,
-                    )
-                });
-                match self.render(template, context) {
-                    Ok(text) => Ok(Some(text)),
-                    Err(error) if is_omitted(&error) => Ok(None),
-                    Err(error) => Err(self.failure(template, message, &error)),
-                }
-            }
-        }
-    }
-
-    pub(super) fn fill_required(
-        &self,
-        text: &Text,
-        values: &Values<'_>,
-    ) -> Result<String, Outcome> {
-        let filled = self.fill(text, values)?;
-        filled.ok_or_else(|| rejected("an optional value is missing".to_owned()))
-    }
-
-    /// Fills a text that is the same for all messages, or any text with the values of a trial.
+    /// Fills a text that is the same for all messages, or any text with trial values.
     pub(super) fn constant(
         &self,
         section: &Section<'_>,
@@ -394,40 +248,155 @@ impl Templates {
     ) -> Result<String, ProviderError> {
         match text {
             Text::Plain(text) => Ok(text.clone()),
-            Text::Field(_) => Ok(String::new()),
-            Text::Template(template) => {
-                let is_lookup = template.key.starts_with("lookup.");
-                self.render(template, &self.trial(Some("sender"), is_lookup))
-                    .map_err(|error| section.invalid(key, described(&error)))
+            Text::Field { .. } => Ok(String::new()),
+            Text::Template { key: name, .. } => self
+                .render(name, &trial(name, Some("sender")))
+                .map_err(|error| section.invalid(key, described(&error))),
+        }
+    }
+
+    fn render(&self, key: &str, context: &Value) -> Result<String, Error> {
+        self.environment.get_template(key)?.render(context)
+    }
+
+    /// Fills texts for one message.
+    pub(super) fn values<'a>(&'a self, message: &'a Message) -> Values<'a> {
+        Values {
+            templates: self,
+            message,
+            reference: &message.reference,
+            since: None,
+            context: OnceCell::new(),
+        }
+    }
+}
+
+/// The values of the placeholders for one message.
+pub(super) struct Values<'a> {
+    templates: &'a Templates,
+    message: &'a Message,
+    reference: &'a str,
+    since: Option<Timestamp>,
+    context: OnceCell<Value>,
+}
+
+impl<'a> Values<'a> {
+    pub(super) fn with_reference(self, reference: &'a str) -> Self {
+        Self { reference, ..self }
+    }
+
+    pub(super) fn with_since(self, since: Timestamp) -> Self {
+        let since = Some(since);
+        Self { since, ..self }
+    }
+
+    fn sender(&self) -> Option<&'a str> {
+        let from = self.message.from.as_deref();
+        from.or(self.templates.default_from.as_deref())
+    }
+
+    /// Fills the text; `None` where an optional placeholder has no value.
+    pub(super) fn fill(&self, text: &Text) -> Result<Option<String>, Outcome> {
+        match text {
+            Text::Plain(text) => Ok(Some(text.clone())),
+            Text::Field {
+                key,
+                root,
+                is_optional,
+            } => {
+                let value = match *root {
+                    "phone" => Some(self.message.phone.as_str()),
+                    "content" => Some(self.message.content.as_str()),
+                    "reference" => Some(self.reference),
+                    _ => self.sender(),
+                };
+                match value {
+                    None if !is_optional => Err(missing_sender(key)),
+                    value => Ok(value.map(str::to_owned)),
+                }
+            }
+            Text::Template {
+                key,
+                roots,
+                columns,
+            } => {
+                let context = self.context.get_or_init(|| self.context());
+                match self.templates.render(key, context) {
+                    Ok(text) => Ok(Some(text)),
+                    Err(error) if is_omitted(&error) => Ok(None),
+                    Err(error) if error.kind() != ErrorKind::UndefinedError => {
+                        let kind = error.kind();
+                        Err(rejected(format!("`{key}` cannot be filled: {kind}")))
+                    }
+                    Err(_) => Err(self.missing_value(key, roots, columns)),
+                }
             }
         }
     }
 
-    fn render(&self, template: &Template, context: &Value) -> Result<String, Error> {
-        self.environment
-            .get_template(&template.key)?
-            .render(context)
+    pub(super) fn fill_required(&self, text: &Text) -> Result<String, Outcome> {
+        let filled = self.fill(text)?;
+        filled.ok_or_else(|| rejected("an optional value is missing".to_owned()))
     }
 
-    fn failure(&self, template: &Template, message: &Message, error: &Error) -> Outcome {
-        let key = &template.key;
+    fn context(&self) -> Value {
+        let Message { phone, content, .. } = self.message;
+        let params = self.templates.reads_params.then(|| columns(self.message));
+        context(
+            [phone.as_str(), content, self.reference],
+            self.sender(),
+            params,
+            self.since,
+        )
+    }
+
+    fn missing_value(&self, key: &str, roots: &BTreeSet<&str>, columns: &[String]) -> Outcome {
         let is_missing = |column: &&String| {
-            let value = message.params.get(*column);
+            let value = self.message.params.get(*column);
             value.is_none_or(Json::is_null)
         };
-        if error.kind() != ErrorKind::UndefinedError {
-            return rejected(format!("`{key}` cannot be filled: {}", error.kind()));
-        }
-        if let Some(column) = template.columns.iter().find(is_missing) {
-            return rejected(format!(
+        match columns.iter().find(is_missing) {
+            Some(column) => rejected(format!(
                 "`{key}` needs column `{column}`, which the message lacks"
-            ));
+            )),
+            None if roots.contains("from") && self.sender().is_none() => missing_sender(key),
+            None => rejected(format!("`{key}` needs a column that the message lacks")),
         }
-        if template.roots.contains("from") && self.sender(message).is_none() {
-            return missing_sender(key);
-        }
-        rejected(format!("`{key}` needs a column that the message lacks"))
     }
+}
+
+/// The placeholders besides secrets and settings.
+fn context(
+    [phone, content, reference]: [&str; 3],
+    from: Option<&str>,
+    params: Option<Value>,
+    since: Option<Timestamp>,
+) -> Value {
+    Value::from_pairs([
+        ("phone", Value::from(phone)),
+        ("content", Value::from(content)),
+        ("reference", Value::from(reference)),
+        ("from", from.map(Value::from).unwrap_or_default()),
+        ("params", params.unwrap_or_default()),
+        (
+            SINCE,
+            since.map(|at| at.to_string().into()).unwrap_or_default(),
+        ),
+    ])
+}
+
+/// Values to find out whether the template at `key` can be filled at all.
+fn trial(key: &str, from: Option<&str>) -> Value {
+    context(
+        ["+15550100", "text", "reference"],
+        from,
+        Some(Value::from_object(AnyColumn)),
+        is_lookup(key).then(Timestamp::default),
+    )
+}
+
+fn is_lookup(key: &str) -> bool {
+    key.starts_with("lookup.")
 }
 
 fn missing_sender(key: &str) -> Outcome {

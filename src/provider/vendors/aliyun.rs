@@ -4,23 +4,25 @@
 
 use std::time::Duration;
 
-use bytes::Bytes;
-use http::{HeaderName, Method, Request};
+use http::{HeaderName, Method};
 use serde::Deserialize;
 use serde_json::Value;
 use url::Url;
 
 use super::{FORM, TemplateVendor, form, request};
 use crate::provider::capabilities::{
-    Attempt, Capabilities, LookupResult, LookupTarget, MAX_SKEW, Reference, SHARED_REFERENCE,
-    TimeMatch, Writes,
+    Attempt, Capabilities, ContentMode, LookupResult, LookupTarget, MAX_SKEW, Reference,
+    SHARED_REFERENCE, TimeMatch,
 };
 use crate::provider::china::{national_number, parse_time};
-use crate::provider::config::{ProviderConfig, ProviderError, Section, SharedSettings};
+use crate::provider::config::{ProviderConfig, Section, SharedSettings};
 use crate::provider::response::{ResponseView, acceptance, accepted, all, scalar};
 use crate::provider::signing::{Keys, acs3, sha256, sorted_query, utc};
 use crate::provider::template_params::{Order, TemplateParams};
-use crate::provider::{Adapter, BatchKey, Message, RequestContext, account_error, unclear};
+use crate::provider::{
+    Adapter, BatchKey, LookupRequests, Message, NewAdapter, RequestContext, RequestResult,
+    account_error, unclear,
+};
 use crate::sms::Outcome;
 
 const VERSION: &str = "2017-05-25";
@@ -35,10 +37,7 @@ struct Settings {}
 
 type Aliyun = TemplateVendor<Settings>;
 
-pub(in crate::provider) fn new(
-    section: Section<'_>,
-    shared: SharedSettings,
-) -> Result<Box<dyn Adapter>, ProviderError> {
+pub(in crate::provider) fn new(section: Section<'_>, shared: SharedSettings) -> NewAdapter {
     Ok(Box::new(Aliyun::read(section, shared, Order::Named)?))
 }
 
@@ -49,7 +48,7 @@ impl Aliyun {
         action: &str,
         query: &[(&str, &str)],
         body: Option<String>,
-    ) -> Result<Request<Bytes>, Outcome> {
+    ) -> RequestResult {
         let config = &self.config;
         let query = sorted_query(query);
         let url = Url::parse(&format!("{}?{query}", config.url.as_str()));
@@ -96,13 +95,7 @@ impl Adapter for Aliyun {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            writes: Writes::Template,
-            most_per_call: 100,
-            reference: Reference::Echoed,
-            lookup: None,
-            receipts: true,
-        }
+        Capabilities::new(ContentMode::Template, 100, Reference::Echoed)
     }
 
     fn missing_settings(&self) -> Vec<&str> {
@@ -123,11 +116,7 @@ impl Adapter for Aliyun {
         Ok(BatchKey(message.from.iter().cloned().collect()))
     }
 
-    fn request(
-        &self,
-        messages: &[Message],
-        context: &RequestContext,
-    ) -> Result<Request<Bytes>, Outcome> {
+    fn request(&self, messages: &[Message], context: &RequestContext) -> RequestResult {
         let sign_name = self.config.required_sender(&messages[0])?;
         let template = self.template.id();
         if let [message] = messages {
@@ -173,7 +162,7 @@ impl Adapter for Aliyun {
         message: &Message,
         attempt: Attempt,
         context: &RequestContext,
-    ) -> Option<Result<Vec<Request<Bytes>>, Outcome>> {
+    ) -> Option<LookupRequests> {
         let request = |(day, index): (String, u128)| {
             let query = [
                 ("CurrentPage", "1"),

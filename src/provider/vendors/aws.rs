@@ -17,10 +17,10 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::{FORM, form, request};
-use crate::provider::capabilities::{Capabilities, Reference, Writes};
+use crate::provider::capabilities::{Capabilities, ContentMode, Reference};
 use crate::provider::config::{ProviderConfig, ProviderError, Section, SharedSettings};
 use crate::provider::response::{ResponseView, accepted, all};
-use crate::provider::{Adapter, Message, RequestContext, account_error};
+use crate::provider::{Adapter, Message, NewAdapter, RequestContext, RequestResult, account_error};
 use crate::sms::{Outcome, Timestamp};
 
 #[derive(Deserialize)]
@@ -37,10 +37,7 @@ struct AwsSms {
     settings: SmsSettings,
 }
 
-pub(in crate::provider) fn new_sms(
-    mut section: Section<'_>,
-    shared: SharedSettings,
-) -> Result<Box<dyn Adapter>, ProviderError> {
+pub(in crate::provider) fn new_sms(mut section: Section<'_>, shared: SharedSettings) -> NewAdapter {
     let settings: SmsSettings = section.rest()?;
     let config = read_config(&section, shared, "sms-voice", &settings.region)?;
     Ok(Box::new(AwsSms { config, settings }))
@@ -52,18 +49,14 @@ impl Adapter for AwsSms {
     }
 
     fn capabilities(&self) -> Capabilities {
-        capabilities(Reference::Echoed)
+        Capabilities::new(ContentMode::Text, 1, Reference::Echoed)
     }
 
     fn warnings(&self) -> Vec<String> {
         warnings(&self.config)
     }
 
-    fn request(
-        &self,
-        messages: &[Message],
-        context: &RequestContext,
-    ) -> Result<Request<Bytes>, Outcome> {
+    fn request(&self, messages: &[Message], context: &RequestContext) -> RequestResult {
         let message = &messages[0];
         let mut body = json!({
             "DestinationPhoneNumber": message.phone.as_str(),
@@ -144,10 +137,7 @@ struct AwsSns {
     settings: SnsSettings,
 }
 
-pub(in crate::provider) fn new_sns(
-    mut section: Section<'_>,
-    shared: SharedSettings,
-) -> Result<Box<dyn Adapter>, ProviderError> {
+pub(in crate::provider) fn new_sns(mut section: Section<'_>, shared: SharedSettings) -> NewAdapter {
     let settings: SnsSettings = section.rest()?;
     let config = read_config(&section, shared, "sns", &settings.region)?;
     Ok(Box::new(AwsSns { config, settings }))
@@ -159,18 +149,14 @@ impl Adapter for AwsSns {
     }
 
     fn capabilities(&self) -> Capabilities {
-        capabilities(Reference::None)
+        Capabilities::new(ContentMode::Text, 1, Reference::None)
     }
 
     fn warnings(&self) -> Vec<String> {
         warnings(&self.config)
     }
 
-    fn request(
-        &self,
-        messages: &[Message],
-        context: &RequestContext,
-    ) -> Result<Request<Bytes>, Outcome> {
+    fn request(&self, messages: &[Message], context: &RequestContext) -> RequestResult {
         let message = &messages[0];
         let settings = &self.settings;
         let mut pairs: Vec<(String, &str)> = [
@@ -270,16 +256,6 @@ fn parse_xml(text: &str) -> Option<SnsResponse> {
     }
 }
 
-fn capabilities(reference: Reference) -> Capabilities {
-    Capabilities {
-        writes: Writes::Text,
-        most_per_call: 1,
-        reference,
-        lookup: None,
-        receipts: true,
-    }
-}
-
 /// The default URL is that of the region.
 fn read_config(
     section: &Section<'_>,
@@ -312,7 +288,7 @@ fn signed(
     now: Timestamp,
     headers: &[(HeaderName, &str)],
     body: String,
-) -> Result<Request<Bytes>, Outcome> {
+) -> RequestResult {
     let headers = headers.iter();
     let headers = headers.map(|(name, value)| (name.clone(), (*value).to_owned()));
     let mut request = request(Method::POST, &config.url, headers, body.into())?;

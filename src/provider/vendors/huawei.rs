@@ -5,18 +5,17 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONTENT_TYPE};
-use http::{HeaderName, Method, Request};
+use http::{HeaderName, Method};
 use serde::Deserialize;
 
 use super::{FORM, TemplateVendor, form, request, result_of};
-use crate::provider::capabilities::{Capabilities, Reference, Writes};
-use crate::provider::config::{ProviderConfig, ProviderError, Section, SharedSettings};
+use crate::provider::capabilities::{Capabilities, ContentMode, Reference};
+use crate::provider::config::{ProviderConfig, Section, SharedSettings};
 use crate::provider::response::{ResponseView, accepted, all, scalar};
 use crate::provider::signing::{sha256, utc};
 use crate::provider::template_params::{Order, TemplateParams};
-use crate::provider::{Adapter, BatchKey, Message, RequestContext};
+use crate::provider::{Adapter, BatchKey, Message, NewAdapter, RequestContext, RequestResult};
 use crate::sms::Outcome;
 
 #[derive(Deserialize)]
@@ -39,10 +38,7 @@ enum Digest {
 
 type Huawei = TemplateVendor<Settings>;
 
-pub(in crate::provider) fn new(
-    section: Section<'_>,
-    shared: SharedSettings,
-) -> Result<Box<dyn Adapter>, ProviderError> {
+pub(in crate::provider) fn new(section: Section<'_>, shared: SharedSettings) -> NewAdapter {
     Ok(Box::new(Huawei::read(section, shared, Order::Positional)?))
 }
 
@@ -69,14 +65,8 @@ impl Adapter for Huawei {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            writes: Writes::Template,
-            // The vendor takes 500, but more messages would be unknown after one lost response.
-            most_per_call: 100,
-            reference: Reference::Echoed,
-            lookup: None,
-            receipts: true,
-        }
+        // The vendor takes 500, but more messages would be unknown after one lost response.
+        Capabilities::new(ContentMode::Template, 100, Reference::Echoed)
     }
 
     fn missing_settings(&self) -> Vec<&str> {
@@ -95,11 +85,7 @@ impl Adapter for Huawei {
         Ok(BatchKey(key))
     }
 
-    fn request(
-        &self,
-        messages: &[Message],
-        context: &RequestContext,
-    ) -> Result<Request<Bytes>, Outcome> {
+    fn request(&self, messages: &[Message], context: &RequestContext) -> RequestResult {
         let first = &messages[0];
         let phones: Vec<&str> = messages.iter().map(|it| it.phone.as_str()).collect();
         let params = serde_json::to_string(&self.template.values(first)?);

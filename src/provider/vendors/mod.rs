@@ -18,8 +18,7 @@ use url::Url;
 use super::config::{ProviderConfig, ProviderError, Section, SharedSettings};
 use super::response::{ResponseView, scalar};
 use super::template_params::{Order, TemplateParams};
-use super::{Message, account_error};
-use crate::sms::Outcome;
+use super::{Message, RequestResult, account_error};
 
 /// A vendor that sends templates, with the settings that only this vendor has.
 struct TemplateVendor<S> {
@@ -44,7 +43,7 @@ impl<S: DeserializeOwned> TemplateVendor<S> {
 
 const FORM: &str = "application/x-www-form-urlencoded";
 
-fn get(url: &Url, authorization: String) -> Result<Request<Bytes>, Outcome> {
+fn get(url: &Url, authorization: String) -> RequestResult {
     request(
         Method::GET,
         url,
@@ -54,7 +53,7 @@ fn get(url: &Url, authorization: String) -> Result<Request<Bytes>, Outcome> {
 }
 
 /// A `POST` of a form; `authorization` is empty where the form has the secrets.
-fn post_form(url: &Url, authorization: String, form: String) -> Result<Request<Bytes>, Outcome> {
+fn post_form(url: &Url, authorization: String, form: String) -> RequestResult {
     let headers = [
         (CONTENT_TYPE, FORM.to_owned()),
         (AUTHORIZATION, authorization),
@@ -68,7 +67,7 @@ fn request(
     url: &Url,
     headers: impl IntoIterator<Item = (HeaderName, String)>,
     body: Bytes,
-) -> Result<Request<Bytes>, Outcome> {
+) -> RequestResult {
     let mut request = Request::new(body);
     *request.method_mut() = method;
     let uri = url.as_str().parse();

@@ -4,21 +4,22 @@
 
 use std::time::Duration;
 
-use bytes::Bytes;
-use http::{HeaderName, Method, Request};
+use http::{HeaderName, Method};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{TemplateVendor, is_phone_of, request};
 use crate::provider::capabilities::{
-    Attempt, Capabilities, LookupResult, LookupTarget, Reference, Writes,
+    Attempt, Capabilities, ContentMode, LookupResult, LookupTarget, Reference,
 };
 use crate::provider::china::is_mainland;
-use crate::provider::config::{ProviderConfig, ProviderError, Section, SharedSettings};
+use crate::provider::config::{ProviderConfig, Section, SharedSettings};
 use crate::provider::response::{ResponseView, acceptance, accepted, all, count, scalar};
 use crate::provider::signing::{Keys, tc3};
 use crate::provider::template_params::{Order, TemplateParams};
-use crate::provider::{Adapter, BatchKey, Message, RequestContext, unclear};
+use crate::provider::{
+    Adapter, BatchKey, LookupRequests, Message, NewAdapter, RequestContext, RequestResult, unclear,
+};
 use crate::sms::{Outcome, Timestamp};
 
 const VERSION: &str = "2021-01-11";
@@ -33,20 +34,12 @@ struct Settings {
 
 type Tencent = TemplateVendor<Settings>;
 
-pub(in crate::provider) fn new(
-    section: Section<'_>,
-    shared: SharedSettings,
-) -> Result<Box<dyn Adapter>, ProviderError> {
+pub(in crate::provider) fn new(section: Section<'_>, shared: SharedSettings) -> NewAdapter {
     Ok(Box::new(Tencent::read(section, shared, Order::Positional)?))
 }
 
 impl Tencent {
-    fn signed(
-        &self,
-        context: &RequestContext,
-        action: &str,
-        body: &Value,
-    ) -> Result<Request<Bytes>, Outcome> {
+    fn signed(&self, context: &RequestContext, action: &str, body: &Value) -> RequestResult {
         let body = body.to_string();
         let host = self.config.host();
         let signed = [("content-type", JSON), ("host", host.as_str())];
@@ -81,13 +74,7 @@ impl Adapter for Tencent {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            writes: Writes::Template,
-            most_per_call: 200,
-            reference: Reference::Echoed,
-            lookup: None,
-            receipts: true,
-        }
+        Capabilities::new(ContentMode::Template, 200, Reference::Echoed)
     }
 
     fn missing_settings(&self) -> Vec<&str> {
@@ -112,11 +99,7 @@ impl Adapter for Tencent {
         Ok(BatchKey(key))
     }
 
-    fn request(
-        &self,
-        messages: &[Message],
-        context: &RequestContext,
-    ) -> Result<Request<Bytes>, Outcome> {
+    fn request(&self, messages: &[Message], context: &RequestContext) -> RequestResult {
         let first = &messages[0];
         let phones: Vec<&str> = messages.iter().map(|it| it.phone.as_str()).collect();
         let mut body = json!({
@@ -171,7 +154,7 @@ impl Adapter for Tencent {
         message: &Message,
         attempt: Attempt,
         context: &RequestContext,
-    ) -> Option<Result<Vec<Request<Bytes>>, Outcome>> {
+    ) -> Option<LookupRequests> {
         let body = json!({
             "BeginTime": seconds(attempt.started_after.minus(Duration::from_secs(60))),
             "EndTime": seconds(context.now),

@@ -2,21 +2,21 @@
 //! reference: the text and the time identify a message.
 //! <https://www.twilio.com/docs/messaging/api/message-resource>
 
-use bytes::Bytes;
-use http::Request;
 use jiff::fmt::rfc2822;
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::{TemplateVendor, callback_url, form, get, ids_in, post_form};
 use crate::provider::capabilities::{
-    Attempt, Capabilities, LookupResult, LookupTarget, Reference, TimeMatch, Writes,
+    Attempt, Capabilities, ContentMode, LookupResult, LookupTarget, Reference, TimeMatch,
 };
-use crate::provider::config::{ProviderConfig, ProviderError, Section, SharedSettings};
+use crate::provider::config::{ProviderConfig, Section, SharedSettings};
 use crate::provider::response::{ResponseView, acceptance, accepted, all, count, scalar};
 use crate::provider::signing::basic;
 use crate::provider::template_params::{Order, TemplateParams};
-use crate::provider::{Adapter, BatchKey, Message, RequestContext, unclear};
+use crate::provider::{
+    Adapter, BatchKey, LookupRequests, Message, NewAdapter, RequestContext, RequestResult, unclear,
+};
 use crate::sms::{Outcome, Timestamp};
 
 #[derive(Deserialize)]
@@ -30,10 +30,7 @@ struct Settings {
 
 type Twilio = TemplateVendor<Settings>;
 
-pub(in crate::provider) fn new(
-    section: Section<'_>,
-    shared: SharedSettings,
-) -> Result<Box<dyn Adapter>, ProviderError> {
+pub(in crate::provider) fn new(section: Section<'_>, shared: SharedSettings) -> NewAdapter {
     Ok(Box::new(Twilio::read(section, shared, Order::Named)?))
 }
 
@@ -58,19 +55,15 @@ impl Adapter for Twilio {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            writes: match self.template.template {
-                Some(_) => Writes::Template,
-                None => Writes::Text,
-            },
-            most_per_call: 1,
-            reference: match self.settings.callback {
-                Some(_) => Reference::Echoed,
-                None => Reference::None,
-            },
-            lookup: None,
-            receipts: true,
-        }
+        let sends = match self.template.template {
+            Some(_) => ContentMode::Template,
+            None => ContentMode::Text,
+        };
+        let reference = match self.settings.callback {
+            Some(_) => Reference::Echoed,
+            None => Reference::None,
+        };
+        Capabilities::new(sends, 1, reference)
     }
 
     fn requires_sender(&self) -> bool {
@@ -85,11 +78,7 @@ impl Adapter for Twilio {
         self.template.values(message).map(BatchKey)
     }
 
-    fn request(
-        &self,
-        messages: &[Message],
-        _context: &RequestContext,
-    ) -> Result<Request<Bytes>, Outcome> {
+    fn request(&self, messages: &[Message], _context: &RequestContext) -> RequestResult {
         let message = &messages[0];
         let settings = &self.settings;
         let mut pairs = vec![("To", message.phone.as_str())];
@@ -140,7 +129,7 @@ impl Adapter for Twilio {
         message: &Message,
         _attempt: Attempt,
         _context: &RequestContext,
-    ) -> Option<Result<Vec<Request<Bytes>>, Outcome>> {
+    ) -> Option<LookupRequests> {
         let mut url = self.messages_url();
         url.query_pairs_mut()
             .append_pair("To", message.phone.as_str())

@@ -5,19 +5,19 @@
 
 use std::time::Duration;
 
-use bytes::Bytes;
-use http::Request;
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::{form, ids_in, is_phone_of, post_form};
 use crate::provider::capabilities::{
-    Attempt, Capabilities, LookupResult, LookupTarget, Reference, TimeMatch, Writes,
+    Attempt, Capabilities, ContentMode, LookupResult, LookupTarget, Reference, TimeMatch,
 };
 use crate::provider::china::{format_time, is_mainland, national_number, parse_time};
-use crate::provider::config::{ProviderConfig, ProviderError, Section, SharedSettings};
+use crate::provider::config::{ProviderConfig, Section, SharedSettings};
 use crate::provider::response::{ResponseView, acceptance, accepted, all, count, scalar};
-use crate::provider::{Adapter, BatchKey, Message, RequestContext, unclear};
+use crate::provider::{
+    Adapter, BatchKey, LookupRequests, Message, NewAdapter, RequestContext, RequestResult, unclear,
+};
 use crate::sms::Outcome;
 
 /// A lookup covers this time before the attempt, because clocks differ, …
@@ -33,10 +33,7 @@ struct Yunpian {
     config: ProviderConfig,
 }
 
-pub(in crate::provider) fn new(
-    mut section: Section<'_>,
-    shared: SharedSettings,
-) -> Result<Box<dyn Adapter>, ProviderError> {
+pub(in crate::provider) fn new(mut section: Section<'_>, shared: SharedSettings) -> NewAdapter {
     let Settings {} = section.rest()?;
     let config = shared.into_config(&section, None)?;
     Ok(Box::new(Yunpian { config }))
@@ -70,14 +67,8 @@ impl Adapter for Yunpian {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            writes: Writes::Text,
-            // The vendor takes 1000, but more messages would be unknown after one lost response.
-            most_per_call: 100,
-            reference: Reference::Echoed,
-            lookup: None,
-            receipts: true,
-        }
+        // The vendor takes 1000, but more messages would be unknown after one lost response.
+        Capabilities::new(ContentMode::Text, 100, Reference::Echoed)
     }
 
     /// Messages with one text share a request, but numbers abroad are sent alone.
@@ -90,11 +81,7 @@ impl Adapter for Yunpian {
         Ok(BatchKey(key))
     }
 
-    fn request(
-        &self,
-        messages: &[Message],
-        _context: &RequestContext,
-    ) -> Result<Request<Bytes>, Outcome> {
+    fn request(&self, messages: &[Message], _context: &RequestContext) -> RequestResult {
         let first = &messages[0];
         let mobiles: Vec<&str> = messages.iter().map(mobile).collect();
         let mobiles = mobiles.join(",");
@@ -144,7 +131,7 @@ impl Adapter for Yunpian {
         message: &Message,
         attempt: Attempt,
         _context: &RequestContext,
-    ) -> Option<Result<Vec<Request<Bytes>>, Outcome>> {
+    ) -> Option<LookupRequests> {
         let start = attempt.started_after;
         let body = form([
             ("apikey", self.config.secret("api_key")),

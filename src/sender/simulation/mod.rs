@@ -179,13 +179,13 @@ impl Simulation {
         } else {
             format!("rate = '{rate}'")
         };
-        let stanza = format!(
+        let section = format!(
             "kind = 'sandbox'\nurl = 'http://world.invalid/'\nbatch = {{ per_call = {} }}\n\
              honours_reference = {}\n{limit}",
             self.world.max_batch, self.world.honours_reference
         );
-        let stanza: toml::Table = toml::from_str(&stanza).expect("a stanza");
-        Provider::from_stanza("world", &stanza, &|_| None).expect("a provider")
+        let section: toml::Table = toml::from_str(&section).expect("a section");
+        Provider::from_section("world", &section, &|_| None).expect("a provider")
     }
 
     async fn attempts_in_ledger(&self) -> u64 {

@@ -2,19 +2,21 @@
 
 use super::{CELLAR, with};
 use crate::provider::Provider;
-use crate::provider::testing::{APART, asks, finding, message, messages, read, vendor, words};
+use crate::provider::testing::{
+    APART, asks, finding, joins, message, messages, read, vendor, words,
+};
 
 /// Each of so many messages joins those before it.
 fn join(provider: &Provider, count: u32) -> bool {
     let all = messages(count);
     let mut places = 0..all.len();
-    places.all(|at| provider.joins(&all[..at], &all[at]))
+    places.all(|at| joins(provider, &all[..at], &all[at]))
 }
 
 #[test]
 fn messages_with_one_text_share_request_and_reference() {
     let provider = vendor("messagebird", "");
-    assert_eq!(provider.most_per_call(), 50);
+    assert_eq!(provider.max_batch(), 50);
     assert!(join(&provider, 22));
     asks(
         &provider,
@@ -26,12 +28,12 @@ fn messages_with_one_text_share_request_and_reference() {
     asks(&provider, &messages(1), &[r#""reference":"ref-1"}"#]);
     let mut two = messages(2);
     two[1].content = "another".to_owned();
-    assert!(!provider.joins(&two[..1], &two[1]));
+    assert!(!joins(&provider, &two[..1], &two[1]));
     let mut two = messages(2);
     two[1].from = Some("OTHER".to_owned());
-    assert!(!provider.joins(&two[..1], &two[1]));
+    assert!(!joins(&provider, &two[..1], &two[1]));
     // A phone stands in a request once.
-    assert!(!provider.joins(&messages(1), &messages(1)[0]));
+    assert!(!joins(&provider, &messages(1), &messages(1)[0]));
 }
 
 #[test]
@@ -109,7 +111,7 @@ fn messages_with_different_texts_have_own_results() {
     let mut three = messages(3);
     three[1].content = "Bye".to_owned();
     three[2].from = Some("OTHER".to_owned());
-    assert!(provider.joins(&three[..2], &three[2]));
+    assert!(joins(&provider, &three[..2], &three[2]));
     asks(
         &provider,
         &three,
@@ -177,7 +179,7 @@ fn messages_with_different_texts_have_own_results() {
 #[test]
 fn shared_reference_is_never_reported_absent() {
     let alone = vendor("sinch", "");
-    assert_eq!(alone.most_per_call(), 1);
+    assert_eq!(alone.max_batch(), 1);
     assert!(!join(&alone, 2));
     let nothing = r#"{"count":0,"batches":[]}"#;
     assert_eq!(finding(&alone, 60, 200, nothing), "absent");
@@ -253,7 +255,7 @@ fn joined_phones_and_ordered_results() {
     let mut other = message();
     other.params["name"] = "Bob".into();
     other.phone = two[1].phone.clone();
-    assert!(!provider.joins(&two[..1], &other));
+    assert!(!joins(&provider, &two[..1], &other));
 }
 
 #[test]
@@ -305,10 +307,10 @@ fn message_that_cannot_be_filled_is_sent_alone() {
     let provider = provider.unwrap_or_else(|error| panic!("{error}"));
     let mut two = messages(2);
     two[0].params.insert("city".to_owned(), "Bonn".into());
-    assert!(provider.joins(&[], &two[1]));
-    assert!(!provider.joins(&two[..1], &two[1]));
+    assert!(joins(&provider, &[], &two[1]));
+    assert!(!joins(&provider, &two[..1], &two[1]));
     two[1].params.insert("city".to_owned(), "Rome".into());
-    assert!(provider.joins(&two[..1], &two[1]));
+    assert!(joins(&provider, &two[..1], &two[1]));
 }
 
 #[test]

@@ -18,7 +18,10 @@ fn each_message_has_its_id_and_text() {
             r#""destinations":[{"messageId":"ref-2","to":"8613812345679"}],"sender":"SHOP"}],"options":"#,
         ],
     );
-    assert_eq!(vendor("infobip", "from = 'SHOP'").missing(), ["url"]);
+    assert_eq!(
+        vendor("infobip", "from = 'SHOP'").missing_settings(),
+        ["url"]
+    );
 }
 
 fn result(reference: &str, phone: &str, group: u8, id: u32) -> String {
@@ -80,7 +83,7 @@ fn lookup_reads_the_logs() {
         &question(&provider),
         &["GET https://x1.api.infobip.com/sms/3/logs?messageId=ref-1\n"],
     );
-    assert!(provider.honours_reference());
+    assert!(provider.capabilities().honoured_for().is_some());
     let none = r#"{"results":[]}"#;
     let entry = |group: u8, id: u8| {
         format!(

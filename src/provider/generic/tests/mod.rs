@@ -40,7 +40,7 @@ timeout = "2s"
 409 = { class = "accepted" }
 "#;
 
-/// A stanza of the few keys there must be, and `more`.
+/// A section of the few keys there must be, and `more`.
 fn with(more: &str) -> Result<Provider, String> {
     let json = if more.contains("form") || more.contains("query") || more.contains("json") {
         ""
@@ -69,7 +69,7 @@ proptest! {
             response.headers_mut().insert("retry-after", value);
         }
         let messages: Vec<Message> = vec![message(); count];
-        prop_assert_eq!(provider.answer(&messages, &response, &context()).len(), count);
+        prop_assert_eq!(provider.parse(&messages, &response, &context()).len(), count);
     }
 
     #[test]

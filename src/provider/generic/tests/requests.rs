@@ -49,7 +49,7 @@ fn message_becomes_a_json_request() {
     check(&provider, vec![case]);
     assert_eq!(provider.timeout(), Duration::from_secs(2));
     assert_eq!(provider.rates().0.len(), 2);
-    assert!(!provider.honours_reference());
+    assert!(provider.capabilities().honoured_for().is_none());
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The built-in sandbox provider: single messages and lists.
 
 use crate::phone::Phone;
-use crate::provider::testing::{self, Expected, accepted, case, check, read, response};
+use crate::provider::testing::{self, Expected, accepted, case, check, joins, read, response};
 use crate::provider::{Message, Provider, RequestContext};
 use crate::sms::{Class, Failure, Outcome, Timestamp};
 use std::time::Duration;
@@ -146,11 +146,11 @@ fn list(results: &[&str]) -> String {
 #[test]
 fn batch_is_a_list_with_each_phone_once() {
     let provider = batching();
-    assert_eq!(provider.most_per_call(), 3);
+    assert_eq!(provider.max_batch(), 3);
     let four = messages(4);
-    assert!(provider.joins(&four[..2], &four[2]));
-    assert!(!provider.joins(&four[..3], &four[3]));
-    assert!(!provider.joins(&four[..2], &four[0]));
+    assert!(joins(&provider, &four[..2], &four[2]));
+    assert!(!joins(&provider, &four[..3], &four[3]));
+    assert!(!joins(&provider, &four[..2], &four[0]));
     let request = provider.request(&four[..2], &STAMP).expect("a request");
     let expected = r#"[{"reference":"r1","text":"hello","to":"+8613800000001"},{"reference":"r2","text":"hello","to":"+8613800000002"}]"#;
     assert_eq!(request.body(), expected);
@@ -223,9 +223,9 @@ fn rejected_list_rejects_no_single_message() {
 #[test]
 fn batch_has_1_to_1000_messages() {
     for count in [0, 1_001] {
-        let stanza =
+        let section =
             format!("kind = 'sandbox'\nurl = 'http://localhost'\nbatch = {{ per_call = {count} }}");
-        let error = read(&stanza).expect_err("a fault");
+        let error = read(&section).expect_err("a fault");
         assert_eq!(
             error,
             "provider `cellar`: invalid `batch.per_call`: must be 1 to 1000"

@@ -139,14 +139,14 @@ fn value_of_the_wrong_type_is_never_printed() {
 
 #[test]
 fn request_without_the_text_is_warned_about() {
-    let doubts = |more| with(more).expect(more).doubts();
-    assert!(doubts("json = { a = '{{ phone }}' }")[0].contains("`{{ content }}`"));
+    let warnings = |more| with(more).expect(more).warnings();
+    assert!(warnings("json = { a = '{{ phone }}' }")[0].contains("`{{ content }}`"));
     assert_eq!(
-        doubts("json = { a = '{{ phone }}', b = '{{ content }}' }"),
+        warnings("json = { a = '{{ phone }}', b = '{{ content }}' }"),
         [""; 0]
     );
     assert_eq!(
-        doubts("json = { a = '{{ phone }}', b = '{{ params.name }}' }"),
+        warnings("json = { a = '{{ phone }}', b = '{{ params.name }}' }"),
         [""; 0]
     );
 }

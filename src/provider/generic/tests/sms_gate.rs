@@ -16,8 +16,9 @@ fn message_has_our_id_and_its_device() {
             r#"},"ttl":60,"withDeliveryReport":true}"#,
         ],
     );
-    assert!(provider.honours_reference());
-    assert!(!vendor("sms-gate", "").honours_reference());
+    assert!(provider.capabilities().honoured_for().is_some());
+    let without_setting = vendor("sms-gate", "").capabilities();
+    assert_eq!(without_setting.honoured_for(), None);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use crate::provider::Attempt;
 use crate::provider::testing::{
-    Asked, asked, asks, context, finding, finds, holds, means, message, messages, question,
+    Asked, asked, asks, context, finding, finds, holds, joins, means, message, messages, question,
     questions, vendor, words,
 };
 use crate::sms::{Outcome, Timestamp};
@@ -46,7 +46,7 @@ fn batch_has_parameters_per_message() {
     let provider = vendor("aliyun", SETTINGS);
     let mut two = messages(2);
     two[1].params["order"] = "a\"b".into();
-    assert!(provider.joins(&two[..1], &two[1]));
+    assert!(joins(&provider, &two[..1], &two[1]));
     asks(
         &provider,
         &two,
@@ -75,17 +75,17 @@ fn invalid_message_is_sent_alone_and_rejected() {
     let provider = vendor("aliyun", SETTINGS);
     let mut two = messages(2);
     two[1].params.remove("order");
-    assert!(!provider.joins(&two[..1], &two[1]));
-    assert!(!provider.joins(&two[1..], &two[0]));
+    assert!(!joins(&provider, &two[..1], &two[1]));
+    assert!(!joins(&provider, &two[1..], &two[0]));
     let alone = provider.request(&two[1..], &context());
     assert!(matches!(alone, Err(Outcome::Rejected(_))), "{alone:?}");
     let same = [message(), message()];
     assert!(
-        !provider.joins(&same[..1], &same[1]),
+        !joins(&provider, &same[..1], &same[1]),
         "a phone once in a call"
     );
     let bare = vendor("aliyun", "");
-    assert_eq!(bare.missing(), ["template"]);
+    assert_eq!(bare.missing_settings(), ["template"]);
     let refused = bare.request(&[message()], &context());
     assert!(matches!(
         refused,

@@ -18,7 +18,7 @@ fn message_is_a_signed_form() {
             "&MessageAttributes.entry.2.Name=AWS.SNS.SMS.SenderID",
         ],
     );
-    assert_eq!(provider.doubts().len(), 1);
+    assert_eq!(provider.warnings().len(), 1);
 }
 
 #[test]

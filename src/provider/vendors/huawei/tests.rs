@@ -31,7 +31,10 @@ fn request_is_a_form_with_a_digest() {
     // sha256sum of the nonce, the moment and HUAWEI_APP_SECRET.
     assert_eq!(digest("digest = 'raw'").len(), 44);
     assert_eq!(digest("digest = 'hex'").len(), 88);
-    assert_eq!(vendor("huawei", "").missing(), ["channel", "template"]);
+    assert_eq!(
+        vendor("huawei", "").missing_settings(),
+        ["channel", "template"]
+    );
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use crate::phone::Phone;
 use crate::provider::testing::{
-    asks, finding, holds, means, message, messages, question, vendor, words,
+    asks, finding, holds, joins, means, message, messages, question, vendor, words,
 };
 
 const SETTINGS: &str =
@@ -30,13 +30,16 @@ fn request_is_signed_json() {
 fn batch_has_same_parameters_and_country() {
     let provider = vendor("tencent", SETTINGS);
     let mut two = messages(2);
-    assert!(provider.joins(&two[..1], &two[1]));
+    assert!(joins(&provider, &two[..1], &two[1]));
     two[1].params["order"] = "4712".into();
-    assert!(!provider.joins(&two[..1], &two[1]));
+    assert!(!joins(&provider, &two[..1], &two[1]));
     let mut two = messages(2);
     two[1].phone = Phone::parse("+447400123456", None).expect("a phone");
-    assert!(!provider.joins(&two[..1], &two[1]));
-    assert_eq!(vendor("tencent", "").missing(), ["sdk_app_id", "template"]);
+    assert!(!joins(&provider, &two[..1], &two[1]));
+    assert_eq!(
+        vendor("tencent", "").missing_settings(),
+        ["sdk_app_id", "template"]
+    );
 }
 
 #[test]

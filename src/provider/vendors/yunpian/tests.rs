@@ -2,8 +2,8 @@
 
 use crate::phone::Phone;
 use crate::provider::testing::{
-    APART, Asked, asked, asks, context, finding, finds, holds, means, message, messages, question,
-    vendor, words,
+    APART, Asked, asked, asks, context, finding, finds, holds, joins, means, message, messages,
+    question, vendor, words,
 };
 
 #[test]
@@ -35,17 +35,17 @@ fn other_text_and_foreign_number_are_sent_alone() {
     let provider = vendor("yunpian", "");
     let [first, mut next] = <[_; 2]>::try_from(messages(2)).expect("two");
     let taken = [first];
-    assert!(provider.joins(&taken, &next));
+    assert!(joins(&provider, &taken, &next));
     next.content.push('!');
-    assert!(!provider.joins(&taken, &next));
+    assert!(!joins(&provider, &taken, &next));
     let abroad = |phone| {
         let mut message = message();
         message.phone = Phone::parse(phone, None).expect("a phone");
         message
     };
     let (one, other) = (abroad("+447400123456"), abroad("+447400123457"));
-    assert!(!provider.joins(&taken, &one));
-    assert!(!provider.joins(std::slice::from_ref(&one), &other));
+    assert!(!joins(&provider, &taken, &one));
+    assert!(!joins(&provider, std::slice::from_ref(&one), &other));
     asks(&provider, &[one], &["&mobile=%2B447400123456&"]);
 }
 
