@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 
 use super::error::ImportError;
 use super::row_mapper::simplified;
-use crate::text::template::{MAX_SOURCE, Template, TemplateError};
+use crate::text::template::{self, MAX_SOURCE, Template, TemplateError};
 use crate::text::{content, is_printable};
 
 /// The longest name of a campaign, in characters.
@@ -70,7 +70,8 @@ fn read_template(path: &Path) -> Result<String, ImportError> {
     });
     read.map_err(|source| ImportError::open(path, &name, source))?;
     if bytes.len() > MAX_SOURCE {
-        return Err(TemplateError::TooLong { name }.into());
+        let problem = template::too_long();
+        return Err(TemplateError { name, problem }.into());
     }
     String::from_utf8(bytes).map_err(|error| {
         let at = error.utf8_error().valid_up_to();

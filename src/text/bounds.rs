@@ -1,11 +1,11 @@
 //! Limits the template language, so that no template takes unbounded time or memory.
 //!
-//! The engine's fuel counts steps, not bytes: a variable that doubles, a string times a number, `replace` or a
-//! recursive macro produce gigabytes in a few steps. This module allows only statements, operators and filters whose
-//! result is at most a small multiple of the row. It checks the syntax tree before the engine compiles the template,
-//! because the compiler already evaluates constants.
+//! The engine's fuel counts steps, not bytes: a string times a number, `replace` or a recursive macro produce gigabytes
+//! in a few steps. Only statements, operators and filters are allowed whose result is at most a small multiple of the
+//! row. They are checked before the engine compiles the template, because the compiler evaluates constants.
 
 use std::borrow::Cow;
+use std::fmt;
 use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::thread;
@@ -14,9 +14,13 @@ use minijinja::machinery::{Span, ast, parse};
 use minijinja::value::{Rest, StringInput, Value, ValueKind, ValueOrKwargs};
 use minijinja::{Environment, Error, ErrorKind, State, filters};
 
-use super::template::{MAX_SOURCE, detail};
+use super::template::{MAX_SOURCE, with_line};
 use ast::{BinOpKind, CallArg, Expr, Stmt, UnaryOpKind};
 
+/// Also the words that continue or end a statement.
+const STATEMENTS: [&str; 8] = [
+    "if", "elif", "else", "endif", "for", "endfor", "raw", "endraw",
+];
 const FILTERS: [&str; 20] = [
     "abs",
     "capitalize",
@@ -49,14 +53,8 @@ const MAX_DEPTH: usize = 100;
 /// Stack for the parser, in bytes. It recurses once per sign of `- - - 1`, and a template has up to 64 KiB of them.
 const PARSER_STACK: usize = 128 << 20;
 
-/// What a template uses that is not allowed, and where.
-#[derive(Debug)]
-pub(super) struct Violation {
-    pub(super) line: usize,
-    pub(super) detail: String,
-}
-
-type Checked = Result<(), Violation>;
+/// The line and what is not allowed there.
+type Checked = Result<(), String>;
 
 /// Checks a template on a thread with a stack that is large enough for the parser.
 pub(super) fn check(source: &str) -> Checked {
@@ -64,22 +62,14 @@ pub(super) fn check(source: &str) -> Checked {
         let thread = thread::Builder::new()
             .stack_size(PARSER_STACK)
             .spawn_scoped(scope, || check_syntax(source));
-        match thread {
-            Ok(thread) => thread.join().unwrap_or_else(|panic| resume_unwind(panic)),
-            Err(error) => Err(Violation {
-                line: 1,
-                detail: error.to_string(),
-            }),
-        }
+        let thread = thread.map_err(|error| error.to_string())?;
+        thread.join().unwrap_or_else(|panic| resume_unwind(panic))
     })
 }
 
 fn check_syntax(source: &str) -> Checked {
     let parsed = parse(source, "", minijinja::syntax::SyntaxConfig::default());
-    let parsed = parsed.map_err(|error| Violation {
-        line: error.line().unwrap_or(1),
-        detail: detail(&error),
-    })?;
+    let parsed = parsed.map_err(|error| with_line(&error))?;
     let mut checker = Checker {
         source,
         joined: 0,
@@ -109,37 +99,30 @@ impl Checker<'_> {
     }
 
     fn statement(&mut self, statement: &Stmt<'_>) -> Checked {
-        let unavailable = match statement {
-            Stmt::EmitRaw(_) => return Ok(()),
-            Stmt::EmitExpr(emit) => return self.expression(&emit.expr),
-            Stmt::IfCond(condition) => {
-                return self.nested(condition.span(), |checker| {
-                    checker.expression(&condition.expr)?;
-                    checker.statements(&condition.true_body)?;
-                    checker.statements(&condition.false_body)
-                });
-            }
-            Stmt::ForLoop(each) => return self.nested(each.span(), |checker| checker.each(each)),
-            Stmt::Template(other) => other.span(),
-            Stmt::WithBlock(other) => other.span(),
-            Stmt::Set(other) => other.span(),
-            Stmt::SetBlock(other) => other.span(),
-            Stmt::AutoEscape(other) => other.span(),
-            Stmt::FilterBlock(other) => other.span(),
-            Stmt::Block(other) => other.span(),
-            Stmt::Import(other) => other.span(),
-            Stmt::FromImport(other) => other.span(),
-            Stmt::Extends(other) => other.span(),
-            Stmt::Include(other) => other.span(),
-            Stmt::Macro(other) => other.span(),
-            Stmt::CallBlock(other) => other.span(),
-            Stmt::Do(other) => other.span(),
-        };
-        let keyword = self.word_at(unavailable);
-        violation(
-            unavailable,
-            format!("`{{% {keyword} %}}` is not available in a template"),
-        )
+        match statement {
+            Stmt::EmitRaw(_) => Ok(()),
+            Stmt::EmitExpr(emit) => self.expression(&emit.expr),
+            Stmt::IfCond(condition) => self.nested(condition.span(), |checker| {
+                checker.expression(&condition.expr)?;
+                checker.statements(&condition.true_body)?;
+                checker.statements(&condition.false_body)
+            }),
+            Stmt::ForLoop(each) => self.nested(each.span(), |checker| checker.each(each)),
+            _ => Err(self.unavailable_statement()),
+        }
+    }
+
+    /// Describes the first statement that is not available.
+    fn unavailable_statement(&self) -> String {
+        let mut statements = self.source.match_indices("{%").map(|(at, _)| {
+            let rest = self.source[at + 2..].trim_start_matches(|c: char| !c.is_alphabetic());
+            let keyword = rest.split(|c: char| !c.is_alphabetic()).next();
+            (at, keyword.unwrap_or_default())
+        });
+        let found = statements.find(|(_, keyword)| !STATEMENTS.contains(keyword));
+        let (at, keyword) = found.unwrap_or_default();
+        let line = self.source[..at].matches('\n').count() + 1;
+        format!("line {line}: `{{% {keyword} %}}` is not available in a template")
     }
 
     /// Checks a loop. Its list must be a column or pieces of one: lists that are joined in the template would double
@@ -239,15 +222,6 @@ impl Checker<'_> {
         self.depth -= 1;
         Ok(())
     }
-
-    /// The first word of the statement at `span`.
-    fn word_at(&self, span: Span) -> &str {
-        let start = usize::try_from(span.start_offset).unwrap_or(usize::MAX);
-        let rest = self.source.get(start..).unwrap_or_default();
-        rest.split(|c: char| !c.is_alphabetic())
-            .next()
-            .unwrap_or_default()
-    }
 }
 
 fn argument<'e>(argument: &'e CallArg<'e>) -> &'e Expr<'e> {
@@ -259,11 +233,8 @@ fn argument<'e>(argument: &'e CallArg<'e>) -> &'e Expr<'e> {
     }
 }
 
-fn violation(span: Span, detail: impl Into<String>) -> Checked {
-    Err(Violation {
-        line: usize::from(span.start_line),
-        detail: detail.into(),
-    })
+fn violation(span: Span, detail: impl fmt::Display) -> Checked {
+    Err(format!("line {}: {detail}", span.start_line))
 }
 
 /// Whether the value is a number for every row.

@@ -1,5 +1,7 @@
 //! Checks the text of a message: visible, without control characters, and not too long.
 
+use super::display::is_format;
+
 /// The longest text, in characters: ten GSM-7 segments.
 pub const LONGEST: usize = 1530;
 
@@ -51,12 +53,11 @@ pub fn control(text: &str) -> Option<char> {
 /// Whether the character is a space, a format character or a letter without a glyph.
 fn is_invisible(c: char) -> bool {
     c.is_whitespace()
+        || is_format(c)
         || matches!(
             c,
-            '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}'
-            | '\u{180b}'..='\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}'
-            | '\u{2060}'..='\u{206f}' | '\u{2800}' | '\u{3164}' | '\u{fe00}'..='\u{fe0f}'
-            | '\u{feff}' | '\u{ffa0}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}'
+            '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{180b}'..='\u{180d}' | '\u{180f}'
+            | '\u{200c}' | '\u{200d}' | '\u{2800}' | '\u{fe00}'..='\u{fe0f}' | '\u{e0080}'..='\u{e0fff}'
         )
 }
 

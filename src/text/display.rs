@@ -105,7 +105,7 @@ fn is_line_end(c: char) -> bool {
 }
 
 /// Characters that reorder their surroundings or are invisible.
-fn is_format(c: char) -> bool {
+pub(super) fn is_format(c: char) -> bool {
     matches!(
         c,
         // Soft hyphen, combining grapheme joiner.

@@ -24,25 +24,11 @@ pub struct Template {
 
 /// Why a template cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum TemplateError {
-    #[error("`{name}`: line {line}: {detail}")]
-    Syntax {
-        name: String,
-        line: usize,
-        detail: String,
-    },
-    #[error("`{name}`: `{placeholder}` is not a column: a column is plain text without parts")]
-    Nested { name: String, placeholder: String },
-    #[error("`{name}` has no text")]
-    Empty { name: String },
-    #[error("`{name}` is longer than {} KiB", MAX_SOURCE / 1024)]
-    TooLong { name: String },
-    #[error("`{name}`: line {line}: control character U+{:04X}", u32::from(*.character))]
-    Control {
-        name: String,
-        line: usize,
-        character: char,
-    },
+#[error("`{name}`: {problem}")]
+pub struct TemplateError {
+    /// The file or the flag.
+    pub name: String,
+    pub problem: String,
 }
 
 /// Why a row has no text.
@@ -64,57 +50,48 @@ pub const MAX_SOURCE: usize = 64 * 1024;
 impl Template {
     /// Parses `source`. `name` is the file or flag that errors mention. Line ends at the end are removed.
     pub fn parse(name: &str, source: &str) -> Result<Self, TemplateError> {
+        Self::read(source).map_err(|problem| TemplateError {
+            name: name.to_owned(),
+            problem,
+        })
+    }
+
+    fn read(source: &str) -> Result<Self, String> {
         if source.len() > MAX_SOURCE {
-            return Err(TemplateError::TooLong {
-                name: name.to_owned(),
-            });
+            return Err(too_long());
         }
         for (line, text) in (1..).zip(source.split('\n')) {
             if let Some(character) = content::control(text) {
-                return Err(TemplateError::Control {
-                    name: name.to_owned(),
-                    line,
-                    character,
-                });
+                let code = u32::from(character);
+                return Err(format!("line {line}: control character U+{code:04X}"));
             }
         }
-        let source = source
-            .strip_prefix('\u{feff}')
-            .unwrap_or(source)
-            .replace("\r\n", "\n");
+        let source = source.strip_prefix('\u{feff}').unwrap_or(source);
+        let source = source.replace("\r\n", "\n");
         let source = source.trim_end_matches('\n').to_owned();
         if source.trim().is_empty() {
-            return Err(TemplateError::Empty {
-                name: name.to_owned(),
-            });
+            return Err("no text".to_owned());
         }
-        bounds::check(&source).map_err(|violation| TemplateError::Syntax {
-            name: name.to_owned(),
-            line: violation.line,
-            detail: violation.detail,
-        })?;
+        bounds::check(&source)?;
         let constant = (!source.contains(['{', '}'])).then(|| source.clone());
         let mut environment = environment();
         environment
             .add_template_owned(NAME, source)
-            .map_err(|error| syntax(name, &error))?;
-        let template = environment
-            .get_template(NAME)
-            .map_err(|error| syntax(name, &error))?;
-        if let Some(placeholder) = nested(&template.undeclared_variables(true)) {
-            return Err(TemplateError::Nested {
-                name: name.to_owned(),
-                placeholder,
-            });
+            .map_err(|error| with_line(&error))?;
+        let template = environment.get_template(NAME);
+        let template = template.map_err(|error| with_line(&error))?;
+        let names = template.undeclared_variables(true);
+        if let Some(name) = names.iter().filter(|name| name.contains('.')).min() {
+            return Err(format!(
+                "`{name}` is not a column: a column is plain text without parts"
+            ));
         }
-        let placeholders: BTreeSet<String> =
-            template.undeclared_variables(false).into_iter().collect();
         let parsed = Self {
+            placeholders: names.into_iter().collect(),
             environment,
-            placeholders,
             constant,
         };
-        parsed.probe(name)?;
+        parsed.probe()?;
         Ok(parsed)
     }
 
@@ -192,13 +169,10 @@ impl Template {
     }
 
     /// Finds errors that are the same for every row: an unknown test, a loop that takes too many steps.
-    fn probe(&self, name: &str) -> Result<(), TemplateError> {
-        let row = self
-            .placeholders
-            .iter()
-            .map(|name| (name.as_str(), Value::from("1")))
-            .collect();
-        match self.render_values(row) {
+    fn probe(&self) -> Result<(), String> {
+        let names = self.placeholders.iter();
+        let row = names.map(|name| (name.as_str(), Value::from("1")));
+        match self.render_values(row.collect()) {
             Err(error)
                 if matches!(
                     error.kind(),
@@ -209,7 +183,7 @@ impl Template {
                         | ErrorKind::WriteFailure
                 ) =>
             {
-                Err(syntax(name, &error))
+                Err(with_line(&error))
             }
             _ => Ok(()),
         }
@@ -281,23 +255,15 @@ fn literal(source: &str) -> String {
     literal + rest
 }
 
-fn nested(variables: &std::collections::HashSet<String>) -> Option<String> {
-    variables
-        .iter()
-        .filter(|name| name.contains('.'))
-        .min()
-        .cloned()
+pub(crate) fn too_long() -> String {
+    format!("longer than {} KiB", MAX_SOURCE / 1024)
 }
 
-fn syntax(name: &str, error: &Error) -> TemplateError {
-    TemplateError::Syntax {
-        name: name.to_owned(),
-        line: error.line().unwrap_or(1),
-        detail: detail(error),
-    }
+pub(super) fn with_line(error: &Error) -> String {
+    format!("line {}: {}", error.line().unwrap_or(1), detail(error))
 }
 
-pub(super) fn detail(error: &Error) -> String {
+fn detail(error: &Error) -> String {
     match error.detail() {
         _ if error.kind() == ErrorKind::WriteFailure => RenderError::TooLong.to_string(),
         Some(detail) if error.kind() == ErrorKind::SyntaxError => detail.to_owned(),
@@ -383,15 +349,13 @@ mod tests {
                 "{% include 'other' %}",
                 "`welcome.txt`: line 1: `{% include %}` is not available in a template",
             ),
-            ("  \n", "`welcome.txt` has no text"),
+            ("  \n", "`welcome.txt`: no text"),
         ] {
             let error = parse(source).expect_err(source).to_string();
             assert!(error.starts_with(expected), "{source}: {error}");
         }
-        assert!(matches!(
-            parse(&"a".repeat(70_000)),
-            Err(TemplateError::TooLong { .. })
-        ));
+        let long = parse(&"a".repeat(70_000)).expect_err("too long");
+        assert_eq!(long.to_string(), "`welcome.txt`: longer than 64 KiB");
     }
 
     #[test]
@@ -423,9 +387,9 @@ mod tests {
     #[test]
     fn parse_rejects_control_characters() {
         for source in ["a\u{1b}[2J", "a\0", "{{ name }}\u{9b}"] {
-            let refused = parse(&format!("Hi\n{source}"));
-            let is_control = matches!(refused, Err(TemplateError::Control { line: 2, .. }));
-            assert!(is_control, "{source:?}: {refused:?}");
+            let error = parse(&format!("Hi\n{source}")).expect_err(source);
+            let expected = "line 2: control character U+";
+            assert!(error.problem.starts_with(expected), "{source:?}: {error}");
         }
         assert!(parse("a\tb\r\nc").is_ok());
     }

@@ -633,7 +633,7 @@ fn endless_templates_are_refused_in_little_memory() {
     let output = run_in_little_memory(&scratch, &line);
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(2), "{said}");
-    assert!(said.contains("`/dev/zero` is longer than 64 KiB"), "{said}");
+    assert!(said.contains("`/dev/zero`: longer than 64 KiB"), "{said}");
     let doubled = format!("{}x{}", "{% set a = a ~ a %}".repeat(20), "{{ a ~ a }}");
     let each = format!(
         "{}{}",

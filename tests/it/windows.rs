@@ -44,7 +44,7 @@ fn invalid_window_is_rejected_before_import() {
         ),
         (
             [&zone[..], &["Mars"]].concat(),
-            "unknown time zone `Mars`; did you mean `Pacific/Marquesas`?",
+            "unknown time zone `Mars`: write it like `Europe/Berlin` or `UTC`",
         ),
         (
             [&utc[..], &["9-9"]].concat(),
@@ -161,7 +161,7 @@ fn time_zone_column_applies_and_invalid_zone_is_rejected() {
     ");
     snapshot!(scratch.read("list.rejects.csv"), @"
     phone,name,tz,smsq_text,smsq_line,smsq_reason
-    +447400123457,Bob,Mars,,3,unknown time zone `Mars`; did you mean `Pacific/Marquesas`?
+    +447400123457,Bob,Mars,,3,unknown time zone `Mars`: write it like `Europe/Berlin` or `UTC`
     ");
     snapshot!(scratch.run(["status", "--campaign", "spring", "--format", "json"]), @r#"
     exit 0
