@@ -4,23 +4,16 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use jiff::civil;
+use jiff::fmt::strtime::BrokenDownTime;
+use jiff::tz::Offset;
+use jiff::{SignedDuration, civil};
 use serde::Deserialize;
 
 use super::units::{self, Span};
 use crate::sms::{Acceptance, Class, Failure, Outcome, Timestamp};
 
-/// The classes of codes, besides `accepted`.
-const CLASSES: [Class; 8] = [
-    Class::Recipient,
-    Class::Content,
-    Class::OptedOut,
-    Class::Account,
-    Class::Throttle,
-    Class::Cap,
-    Class::Unavailable,
-    Class::Unknown,
-];
+/// The classes of codes, besides `accepted`; the last four are never a provider's.
+const CLASSES: &[Class] = Class::ALL.split_at(8).0;
 
 const ACCEPTED: &str = "accepted";
 
@@ -41,10 +34,10 @@ pub(super) struct Meaning {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wait {
     For(Duration),
-    /// Until a time of day, in minutes after midnight at this UTC offset in minutes.
+    /// Until a time of day.
     Until {
-        minute: i64,
-        offset: i64,
+        time: civil::Time,
+        offset: Offset,
     },
 }
 
@@ -55,7 +48,7 @@ pub(super) struct Codes(BTreeMap<String, Meaning>);
 
 /// One row of the table of codes, for output.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
-pub struct Listed {
+pub struct CodeRow {
     pub code: String,
     /// A class, or `accepted`.
     pub class: &'static str,
@@ -78,7 +71,7 @@ impl TryFrom<CodeSettings> for Meaning {
 
     fn try_from(settings: CodeSettings) -> Result<Self, String> {
         let word = settings.class.as_str();
-        let class = CLASSES.into_iter().find(|class| class.as_str() == word);
+        let class = CLASSES.iter().find(|class| class.as_str() == word);
         if class.is_none() && word != ACCEPTED {
             let words = CLASSES.iter().map(|class| class.as_str());
             let known: Vec<&str> = words.chain([ACCEPTED]).collect();
@@ -86,7 +79,7 @@ impl TryFrom<CodeSettings> for Meaning {
             return Err(format!("unknown class `{word}`{hint}"));
         }
         Ok(Self {
-            class,
+            class: class.copied(),
             wait: Wait::read(&settings)?,
             reason: settings.reason,
             advice: settings.advice,
@@ -96,16 +89,12 @@ impl TryFrom<CodeSettings> for Meaning {
 
 impl Codes {
     pub(super) fn meaning(&self, code: &str) -> Option<&Meaning> {
-        let matching = || {
-            let matching = self
-                .0
-                .iter()
-                .filter(|(pattern, _)| pattern.contains('*') && matches_glob(pattern, code));
-            matching.max_by_key(|(pattern, _)| pattern.len())
-        };
-        self.0
-            .get(code)
-            .or_else(|| matching().map(|(_, meaning)| meaning))
+        let patterns = || self.0.iter().filter(|(pattern, _)| pattern.contains('*'));
+        self.0.get(code).or_else(|| {
+            let matching = patterns().filter(|(pattern, _)| matches_glob(pattern, code));
+            let longest = matching.max_by_key(|(pattern, _)| pattern.len());
+            longest.map(|(_, meaning)| meaning)
+        })
     }
 
     /// Whether the table has the code itself. A pattern like `isv.*` also matches codes that were never looked at.
@@ -121,8 +110,8 @@ impl Codes {
             .max_by_key(|stem| stem.len())
     }
 
-    pub(super) fn listed(&self) -> Vec<Listed> {
-        let row = |(code, meaning): (&String, &Meaning)| Listed {
+    pub(super) fn listed(&self) -> Vec<CodeRow> {
+        let row = |(code, meaning): (&String, &Meaning)| CodeRow {
             code: code.clone(),
             class: meaning.class.map_or(ACCEPTED, Class::as_str),
             reason: meaning.reason.clone(),
@@ -215,31 +204,21 @@ impl Wait {
 
     /// Reads `08:00+08:00`.
     fn until(text: &str) -> Option<Self> {
-        let (time, offset) = text.split_at(text.find(['+', '-'])?);
-        let (sign, offset) = match offset.strip_prefix('-') {
-            Some(offset) => (-1, offset),
-            None => (1, offset.strip_prefix('+')?),
-        };
-        let minutes = |text: &str| {
-            let time = civil::Time::strptime("%H:%M", text).ok()?;
-            let minutes = i64::from(time.hour()) * 60 + i64::from(time.minute());
-            (text.len() == 5).then_some(minutes)
-        };
+        let parsed = BrokenDownTime::parse("%H:%M%:z", text).ok()?;
         Some(Self::Until {
-            minute: minutes(time)?,
-            offset: sign * minutes(offset).filter(|minutes| *minutes < 15 * 60)?,
+            time: parsed.to_time().ok()?,
+            offset: parsed.offset()?,
         })
     }
 
     fn after(self, now: Timestamp) -> Duration {
-        const DAY: i64 = 24 * 60 * 60_000;
         match self {
             Self::For(span) => span,
-            Self::Until { minute, offset } => {
-                let local = now.as_millis().saturating_add(offset * 60_000);
-                let time_of_day = local.rem_euclid(DAY);
-                let left = (minute * 60_000 - time_of_day - 1).rem_euclid(DAY) + 1;
-                Duration::from_millis(u64::try_from(left).unwrap_or(0))
+            Self::Until { time, offset } => {
+                let now = jiff::Timestamp::from_millisecond(now.as_millis()).unwrap_or_default();
+                let left = time.duration_since(offset.to_datetime(now).time());
+                let day = if left.is_positive() { 0 } else { 24 };
+                (left + SignedDuration::from_hours(day)).unsigned_abs()
             }
         }
     }

@@ -36,7 +36,7 @@ pub use builtin::{builtin, complete, over};
 pub use capabilities::{
     Attempt, Capabilities, ContentMode, Lookup, LookupResponses, LookupResult, Reference,
 };
-pub use codes::Listed;
+pub use codes::CodeRow;
 pub use config::ProviderError;
 
 use capabilities::LookupTarget;
@@ -205,7 +205,7 @@ impl Provider {
     }
 
     /// The meaning of the vendor's codes, sorted by code.
-    pub fn codes(&self) -> Vec<Listed> {
+    pub fn codes(&self) -> Vec<CodeRow> {
         self.config().codes.listed()
     }
 

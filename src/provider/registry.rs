@@ -7,7 +7,9 @@ use super::vendors::{aliyun, aws, huawei, tencent, twilio, yunpian};
 use super::{NewAdapter, builtin, complete, generic, units};
 use crate::text::closest;
 
-const ADAPTERS: [(&str, fn(Section<'_>, SharedSettings) -> NewAdapter); 8] = [
+type New = fn(Section<'_>, SharedSettings) -> NewAdapter;
+
+const ADAPTERS: [(&str, New); 8] = [
     ("generic", generic::new),
     ("aliyun", aliyun::new),
     ("aws-sms", aws::new_sms),

@@ -20,20 +20,10 @@ pub(super) enum Order {
 #[derive(Deserialize)]
 struct TemplateSettings {
     template: Option<String>,
-    #[serde(default = "no_params")]
-    params: Value,
+    params: Option<Value>,
     param_length: Option<usize>,
-    #[serde(default = "allowed")]
-    param_urls: bool,
+    param_urls: Option<bool>,
     template_text: Option<String>,
-}
-
-fn no_params() -> Value {
-    Value::Table(Table::new())
-}
-
-const fn allowed() -> bool {
-    true
 }
 
 /// The vendor's template and the columns that fill its parameters.
@@ -57,16 +47,13 @@ impl TemplateParams {
     pub(super) fn read(section: &mut Section<'_>, order: Order) -> Result<Self, ProviderError> {
         let settings: TemplateSettings = section.take()?;
         let number = |index: usize| (index + 1).to_string();
-        let columns = match settings.params {
-            Value::Array(columns) => (0..).map(number).zip(columns).collect(),
-            Value::Table(table) if order == Order::Positional => {
-                let column = |index| {
-                    let name = number(index);
-                    let column = table.get(&name)?.clone();
-                    Some((name, column))
-                };
-                let columns: Option<Vec<_>> = (0..table.len()).map(column).collect();
-                columns.ok_or_else(|| {
+        let columns: Vec<(String, Value)> = match settings.params {
+            None => Vec::new(),
+            Some(Value::Array(columns)) => (0..).map(number).zip(columns).collect(),
+            Some(Value::Table(mut table)) if order == Order::Positional => {
+                let numbers = (0..table.len()).map(number);
+                let columns = numbers.map(|number| table.remove_entry(&number));
+                columns.collect::<Option<_>>().ok_or_else(|| {
                     section.invalid(
                         "params",
                         "this provider fills its template by position, and a table has no order\n\
@@ -75,8 +62,8 @@ impl TemplateParams {
                     )
                 })?
             }
-            Value::Table(table) => table.into_iter().collect(),
-            _ => {
+            Some(Value::Table(table)) => table.into_iter().collect(),
+            Some(_) => {
                 return Err(section.invalid(
                     "params",
                     "must be a table like `{ name = \"column\" }` or a list like `[\"column\"]`",
@@ -92,7 +79,7 @@ impl TemplateParams {
             columns: columns.into_iter().map(column).collect::<Result<_, _>>()?,
             order,
             max_length: settings.param_length,
-            allows_urls: settings.param_urls,
+            allows_urls: settings.param_urls.unwrap_or(true),
             text: settings.template_text,
         })
     }
@@ -103,10 +90,8 @@ impl TemplateParams {
     }
 
     pub(super) fn columns(&self) -> Vec<&str> {
-        self.columns
-            .iter()
-            .map(|(_, column)| column.as_str())
-            .collect()
+        let columns = self.columns.iter();
+        columns.map(|(_, column)| column.as_str()).collect()
     }
 
     pub(super) fn text(&self) -> Option<&str> {
@@ -115,30 +100,20 @@ impl TemplateParams {
 
     /// The parameters and values of one message, in the template's order.
     pub(super) fn fill(&self, message: &Message) -> Result<Vec<(&str, String)>, Outcome> {
-        self.columns
-            .iter()
-            .map(|(name, column)| {
-                let missing = || {
-                    let lack = if message.params.contains_key(column) {
-                        "has nothing in"
-                    } else {
-                        "lacks"
-                    };
-                    rejected_for(name, &format!("{lack} column `{column}`"))
-                };
-                let value = column_value(message, column).ok_or_else(missing)?;
-                self.check(name, &value)?;
-                Ok((name.as_str(), value))
-            })
-            .collect()
+        let values = self.columns.iter().map(|(name, column)| {
+            let value = self.value(message, column).map_err(|problem| {
+                rejected(format!(
+                    "the template needs parameter `{name}`, and the message {problem}"
+                ))
+            })?;
+            Ok((name.as_str(), value))
+        });
+        values.collect()
     }
 
     pub(super) fn values(&self, message: &Message) -> Result<Vec<String>, Outcome> {
-        Ok(self
-            .fill(message)?
-            .into_iter()
-            .map(|(_, value)| value)
-            .collect())
+        let filled = self.fill(message)?.into_iter();
+        Ok(filled.map(|(_, value)| value).collect())
     }
 
     /// The parameters and values of one message as a JSON object.
@@ -148,27 +123,36 @@ impl TemplateParams {
         Ok(serde_json::Value::Object(pairs.collect()).to_string())
     }
 
-    fn check(&self, name: &str, value: &str) -> Result<(), Outcome> {
+    /// The value of an imported column; `content` is also the text of the message.
+    fn value(&self, message: &Message, column: &str) -> Result<String, String> {
+        let value = match message.params.get(column) {
+            Some(serde_json::Value::String(text)) => text.clone(),
+            Some(serde_json::Value::Null) => String::new(),
+            Some(other) => other.to_string(),
+            None if column == "content" => message.content.clone(),
+            None => return Err(format!("lacks column `{column}`")),
+        };
+        if value.trim().is_empty() {
+            return Err(format!("has nothing in column `{column}`"));
+        }
         let length = value.chars().count();
         if let Some(max) = self.max_length.filter(|max| length > *max) {
-            let problem = format!("has {length} characters for it, where {max} are allowed");
-            return Err(rejected_for(name, &problem));
+            return Err(format!(
+                "has {length} characters for it, where {max} are allowed"
+            ));
         }
         let lower = value.to_ascii_lowercase();
         if !self.allows_urls && (lower.contains("://") || lower.contains("www.")) {
-            let problem = "has a web address for it, which the vendor forbids";
-            return Err(rejected_for(name, problem));
+            return Err("has a web address for it, which the vendor forbids".to_owned());
         }
-        Ok(())
+        Ok(value)
     }
 
     /// The template's text with the values of one message. A placeholder without a parameter is left unchanged.
     pub(super) fn preview(&self, message: &Message) -> Option<Result<String, Outcome>> {
         let text = self.text.as_deref()?;
-        Some(
-            self.fill(message)
-                .map(|filled| self.substitute(text, &filled)),
-        )
+        let filled = self.fill(message);
+        Some(filled.map(|filled| self.substitute(text, &filled)))
     }
 
     /// Replaces the placeholders in one pass: a value that looks like a placeholder is not replaced again.
@@ -215,24 +199,6 @@ fn placeholder(text: &str) -> Option<(&str, &str, &str)> {
             None => from = open + 1,
         }
     }
-}
-
-/// An imported column; `content` is the text of the message.
-fn column_value(message: &Message, column: &str) -> Option<String> {
-    let value = match message.params.get(column) {
-        Some(serde_json::Value::String(text)) => text.clone(),
-        Some(serde_json::Value::Null) => return None,
-        Some(other) => other.to_string(),
-        None if column == "content" => message.content.clone(),
-        None => return None,
-    };
-    (!value.trim().is_empty()).then_some(value)
-}
-
-fn rejected_for(name: &str, problem: &str) -> Outcome {
-    rejected(format!(
-        "the template needs parameter `{name}`, and the message {problem}"
-    ))
 }
 
 #[cfg(test)]

@@ -123,10 +123,10 @@ impl Batch {
             return all(ResultLocation::Entry(0));
         }
         if self.matches.is_empty() {
-            return match list.len() == messages.len() {
-                true => (0..list.len()).map(ResultLocation::Entry).collect(),
-                false => all(ResultLocation::Unclear(" with another count of results")),
-            };
+            if list.len() == messages.len() {
+                return (0..list.len()).map(ResultLocation::Entry).collect();
+            }
+            return all(ResultLocation::Unclear(" with another count of results"));
         }
         let mut by_values: HashMap<Vec<String>, Vec<usize>> = HashMap::new();
         for (index, entry) in list.iter().enumerate() {
