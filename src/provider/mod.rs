@@ -306,9 +306,10 @@ impl Provider {
         outcomes
     }
 
-    /// Whether `text` contains a secret of this provider, also in encoded form.
-    pub fn has_secret_in(&self, text: &str) -> bool {
-        self.config().secrets.forms().occur_in(text)
+    /// The text with the names of the secrets in place of their values. A line that contains one in encoded form is
+    /// hidden, and the whole text where a secret continues on another line.
+    pub fn hide_secrets(&self, text: &str) -> String {
+        self.config().secrets.hide(text)
     }
 
     /// The requests that look up a message with an unknown outcome; `None` where the vendor has no status lookup.

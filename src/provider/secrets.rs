@@ -65,6 +65,22 @@ impl Secrets {
         self.by_name.get(name).map(ExposeSecret::expose_secret)
     }
 
+    pub(super) fn hide(&self, text: &str) -> String {
+        const HIDDEN: &str = "< [hidden: contains a secret]";
+        let mut text = text.to_owned();
+        for (name, secret) in self.exposed() {
+            text = text.replace(secret, &format!("[{name}]"));
+        }
+        let is_hidden = |text: &str| self.forms.occur_in(text);
+        let lines = text.lines();
+        let lines = lines.map(|line| if is_hidden(line) { HIDDEN } else { line });
+        let text = lines.collect::<Vec<&str>>().join("\n");
+        if is_hidden(&text) {
+            return HIDDEN.to_owned();
+        }
+        text
+    }
+
     /// Names and secrets in plain text, for templates.
     pub(super) fn exposed(&self) -> impl Iterator<Item = (&str, &str)> {
         self.by_name
@@ -169,8 +185,8 @@ mod tests {
         };
         std::fs::write(&path, "hunter2\r\n").expect("write");
         let provider = read_with(&section(&path), &|_| None).expect("a provider");
-        assert!(provider.has_secret_in("hunter2"));
-        assert!(!provider.has_secret_in("hunter3"));
+        assert_eq!(provider.hide_secrets("hunter2"), "[api_key]");
+        assert_eq!(provider.hide_secrets("hunter3"), "hunter3");
         std::fs::write(&path, "\n").expect("write");
         let error = read_with(&section(&path), &|_| None).expect_err("an empty file");
         assert!(error.to_string().contains("is empty"), "{error}");
@@ -191,6 +207,31 @@ mod tests {
                 !error.contains("hunter2") && !error.contains("12345"),
                 "{error}"
             );
+        }
+    }
+
+    #[test]
+    fn secret_in_text_is_replaced_by_its_name() {
+        let section = r#"
+            kind = "generic"
+            url = "https://sms.example.net"
+            headers = { Authorization = "Basic {{ ('me:' ~ secret.token) | base64 }}" }
+            json = { to = "{{ phone }}" }
+            secrets = { token = { env = "TOKEN" } }
+        "#;
+        let provider = read_with(section, &|_| Some("hunter2/+".to_owned()));
+        let provider = provider.expect("a provider");
+        let hidden = "< [hidden: contains a secret]";
+        for (text, expected) in [
+            ("bad token hunter2/+", "bad token [token]"),
+            (
+                "< a\n< bWU6aHVudGVyMi8r\n< b",
+                "< a\n< [hidden: contains a secret]\n< b",
+            ),
+            ("< hunter2%2F%2B", hidden),
+            ("< hunt\ner2%2F%2B", hidden),
+        ] {
+            assert_eq!(provider.hide_secrets(text), expected);
         }
     }
 }

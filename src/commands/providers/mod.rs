@@ -11,7 +11,7 @@ use serde_json::json;
 use super::{Context, with_hint};
 use crate::config::Config;
 use crate::exit::Exit;
-use crate::provider::{ContentMode, Provider, Reference};
+use crate::provider::{Capabilities, ContentMode, Provider, Reference};
 use crate::report::shell_word;
 use crate::sender::OnUnknown;
 use crate::text::duration;
@@ -178,7 +178,12 @@ fn show(name: &str, context: &Context) -> anyhow::Result<()> {
     let mut settings = redact::section(section);
     // With placeholders for the secrets, so that settings are shown although a secret is missing.
     let provider = redact::provider(name, &settings)?;
-    let (rates, unit) = (provider.rates(), counted_unit(&provider));
+    let rates = provider.rates();
+    let unit = if provider.rates_count_segments() {
+        "segments"
+    } else {
+        "messages"
+    };
     if context.is_json() {
         return context.print_json(&json!({
             "name": name,
@@ -192,7 +197,7 @@ fn show(name: &str, context: &Context) -> anyhow::Result<()> {
             "capabilities": provider.capabilities(),
             "missing": provider.missing_settings(),
             "codes": provider.codes(),
-            "secrets": secrets.iter().map(redact::Secret::json).collect::<Vec<_>>(),
+            "secrets": secrets,
         }));
     }
     // Secrets and codes are shown below.
@@ -205,21 +210,19 @@ fn show(name: &str, context: &Context) -> anyhow::Result<()> {
         _ => format!("{rates} {unit}"),
     };
     let timeout = duration(provider.timeout());
-    let after_timeout = after_timeout(&provider, config.sender.on_unknown);
+    let capabilities = provider.capabilities();
+    let after_timeout = after_timeout(&capabilities, config.sender.on_unknown);
     let _ = writeln!(text, "\nlimit      {limit}");
     let _ = writeln!(text, "timeout    {timeout}: {after_timeout}");
-    text.push_str(&capabilities(&provider));
-    for secret in &secrets {
-        let is_set = if secret.value.is_some() {
-            "set"
-        } else {
-            "MISSING"
-        };
-        let _ = writeln!(
-            text,
-            "secret     {}: {}, {is_set}",
-            secret.name, secret.source
-        );
+    text.push_str(&describe(&capabilities));
+    for redact::Secret {
+        name,
+        source,
+        is_set,
+    } in &secrets
+    {
+        let state = if *is_set { "set" } else { "MISSING" };
+        let _ = writeln!(text, "secret     {name}: {source}, {state}");
     }
     let codes = provider.codes();
     if !codes.is_empty() {
@@ -237,24 +240,16 @@ fn show(name: &str, context: &Context) -> anyhow::Result<()> {
         let warning = format!("missing `{key}`: nothing can be sent without it");
         context.console.warn(&warning);
     }
-    if secrets.iter().any(|secret| secret.value.is_none()) {
-        let warning = "missing secret: nothing can be sent without it";
-        context.console.warn(warning);
+    if secrets.iter().any(|secret| !secret.is_set) {
+        context
+            .console
+            .warn("missing secret: nothing can be sent without it");
     }
     Ok(())
 }
 
-fn counted_unit(provider: &Provider) -> &'static str {
-    if provider.rates_count_segments() {
-        "segments"
-    } else {
-        "messages"
-    }
-}
-
 /// What happens to a message whose request timed out.
-fn after_timeout(provider: &Provider, on_unknown: OnUnknown) -> String {
-    let capabilities = provider.capabilities();
+fn after_timeout(capabilities: &Capabilities, on_unknown: OnUnknown) -> String {
     let otherwise = match capabilities.honoured_for() {
         _ if on_unknown == OnUnknown::Resend => "sent again, and may arrive twice".to_owned(),
         Some(span) => format!(
@@ -263,7 +258,7 @@ fn after_timeout(provider: &Provider, on_unknown: OnUnknown) -> String {
         ),
         None => "unknown until `smsq retry --unknown` or `smsq settle`".to_owned(),
     };
-    let Some(lookup) = capabilities.lookup else {
+    let Some(lookup) = &capabilities.lookup else {
         return format!("the message is {otherwise}");
     };
     let looked_up = format!("the message is looked up after {}", duration(lookup.after));
@@ -277,13 +272,12 @@ fn after_timeout(provider: &Provider, on_unknown: OnUnknown) -> String {
     )
 }
 
-fn capabilities(provider: &Provider) -> String {
-    let capabilities = provider.capabilities();
+fn describe(capabilities: &Capabilities) -> String {
     let sends = match capabilities.sends {
         ContentMode::Text => "the text of each message",
         ContentMode::Template => "a template of the provider, filled with columns",
     };
-    let batch = match provider.max_batch() {
+    let batch = match capabilities.max_batch {
         1 => "one message per request".to_owned(),
         most => format!("up to {most} messages per request"),
     };

@@ -53,7 +53,6 @@ pub(super) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
     let (name, console) = (args.name.as_str(), &context.console);
     let provider = context.provider(name)?;
     let section = context.provider_section(name)?;
-    let secrets = redact::secrets(section, context);
     let without_secrets = redact::provider(name, &redact::section(section))?;
     let params = args.params.iter();
     let message = [Message {
@@ -84,7 +83,7 @@ pub(super) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
             Ok(response) => {
                 let head = response.status().to_string();
                 let shown = exchange('<', &head, response.headers(), response.body());
-                console.status(&redact::text(shown, &secrets, &provider));
+                console.status(&provider.hide_secrets(&shown));
                 status = Some(response.status().as_u16());
                 provider
                     .parse(&message, &response, &request_context)
@@ -105,38 +104,38 @@ fn print(
     status: Option<u16>,
     outcome: &Outcome,
 ) -> anyhow::Result<()> {
-    let (word, failure) = match outcome {
-        Outcome::Accepted(acceptance) => {
-            if context.is_json() {
-                return context.print_json(&json!({
-                    "provider": name, "outcome": "accepted", "status": status,
-                    "message_id": acceptance.message_id, "segments": acceptance.segments,
-                    "price": acceptance.price,
-                }));
-            }
-            let id = acceptance.message_id.as_ref();
-            let id = id.map(|id| format!(" as {id}")).unwrap_or_default();
-            let text = format!("accepted by `{name}`{id}\n");
-            return Ok(context.console.print(&text)?);
+    let (word, details) = match outcome {
+        Outcome::Accepted(acceptance) => ("accepted", json!(acceptance)),
+        Outcome::Rejected(failure) | Outcome::BatchRejected(failure) => {
+            ("rejected", json!(failure))
         }
-        Outcome::Rejected(failure) | Outcome::BatchRejected(failure) => ("rejected", failure),
-        Outcome::Throttled { failure, .. } => ("throttled", failure),
-        Outcome::Deferred { failure, .. } => ("deferred", failure),
-        Outcome::Unavailable { failure, .. } => ("unavailable", failure),
-        Outcome::Unknown(failure) => ("unknown", failure),
-        Outcome::AccountError { failure, .. } => ("account error", failure),
+        Outcome::Throttled { failure, .. } => ("throttled", json!(failure)),
+        Outcome::Deferred { failure, .. } => ("deferred", json!(failure)),
+        Outcome::Unavailable { failure, .. } => ("unavailable", json!(failure)),
+        Outcome::Unknown(failure) => ("unknown", json!(failure)),
+        Outcome::AccountError { failure, .. } => ("account error", json!(failure)),
     };
     if context.is_json() {
-        return context.print_json(&json!({
-            "provider": name, "outcome": word, "status": status,
-            "class": failure.class, "code": failure.code, "reason": failure.reason,
-        }));
+        let mut object = json!({ "provider": name, "outcome": word, "status": status });
+        for (key, value) in details.as_object().into_iter().flatten() {
+            object[key] = value.clone();
+        }
+        return context.print_json(&object);
     }
-    let code = failure.code.as_ref();
-    let code = code
-        .map(|code| format!(", code {code}"))
-        .unwrap_or_default();
-    let text = format!("{word}: {} ({}{code})\n", failure.reason, failure.class);
+    let detail = |key: &str, before: &str| {
+        let text = details[key].as_str();
+        text.map(|text| format!("{before}{text}"))
+            .unwrap_or_default()
+    };
+    let text = match outcome.failure() {
+        None => format!("accepted by `{name}`{}\n", detail("message_id", " as ")),
+        Some(failure) => format!(
+            "{word}: {} ({}{})\n",
+            failure.reason,
+            failure.class,
+            detail("code", ", code ")
+        ),
+    };
     Ok(context.console.print(&text)?)
 }
 
