@@ -1,5 +1,5 @@
 //! Section `codes` of a provider: what the vendor's own codes mean, and what the operator can do about them. `*` in a
-//! code stands for any characters; of several codes that match, the longest counts.
+//! code matches any characters; of several codes that match, the longest counts.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -23,7 +23,7 @@ const ACCEPTED: &str = "accepted";
 pub(super) struct Meaning {
     /// `None`: a code of success.
     pub(super) class: Option<Class>,
-    /// Replaces the vendor's own words.
+    /// Replaces the vendor's explanation.
     reason: Option<String>,
     /// What the operator can do about it.
     advice: Option<String>,
@@ -148,8 +148,8 @@ pub(super) fn matches_glob(pattern: &str, text: &str) -> bool {
 }
 
 impl Meaning {
-    /// The outcome of a message with this code. `words` returns the vendor's own words, and `retry_after` is what the
-    /// answer asked for.
+    /// The outcome of a message with this code. `words` returns the vendor's explanation, and `retry_after`
+    /// is from the response.
     pub(super) fn outcome(
         &self,
         words: impl FnOnce() -> String,

@@ -104,7 +104,7 @@ impl<'a> ResponseView<'a> {
         self.body_excerpt.get_or_init(excerpt).clone()
     }
 
-    /// The outcome of `code`, where the table has it. `words` are the vendor's own.
+    /// The outcome of `code`, where the table has it. `words` are the vendor's explanation.
     pub(super) fn outcome_of_code(
         &self,
         codes: &Codes,

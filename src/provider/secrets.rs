@@ -1,7 +1,6 @@
 //! The secrets of a provider. They come from environment variables and files, and are never printed.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 use secrecy::{ExposeSecret, SecretString};
 use serde::Deserialize;
@@ -9,7 +8,7 @@ use serde::Deserialize;
 use super::codes::matches_glob;
 use super::redact::SecretForms;
 
-/// The secrets of one provider, by name.
+/// The secrets of one provider, by name. It has no `Debug`.
 #[derive(Default)]
 pub(super) struct Secrets {
     by_name: BTreeMap<String, SecretString>,
@@ -21,16 +20,9 @@ pub(super) struct Secrets {
 #[derive(Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct SecretFormat {
-    /// `*` stands for any characters, `?` for one.
+    /// With `*` for any characters, `?` for one.
     patterns: Vec<String>,
     description: String,
-}
-
-/// Prints only the names.
-impl fmt::Debug for Secrets {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_set().entries(self.by_name.keys()).finish()
-    }
 }
 
 impl Secrets {
@@ -95,7 +87,7 @@ impl Secrets {
             let problem = if secret.trim() != secret {
                 "begins or ends with a space"
             } else if is_enclosed('"', '"') || is_enclosed('\'', '\'') {
-                "stands in quotation marks"
+                "is in quotation marks"
             } else if is_enclosed('<', '>') {
                 "looks like the example of a manual"
             } else {
@@ -140,8 +132,8 @@ mod tests {
     fn secret_with_copied_characters_is_warned_about() {
         for (secret, expected) in [
             ("hunter2 ", Some("begins or ends with a space")),
-            ("\"hunter2\"", Some("stands in quotation marks")),
-            ("'hunter2'", Some("stands in quotation marks")),
+            ("\"hunter2\"", Some("is in quotation marks")),
+            ("'hunter2'", Some("is in quotation marks")),
             ("<token>", Some("looks like the example of a manual")),
             ("hunter 2", None),
             ("a'hunter\"<", None),
@@ -152,11 +144,6 @@ mod tests {
             let warnings = secrets(secret).warnings();
             assert_eq!(warnings, Vec::from_iter(expected), "{secret}");
         }
-    }
-
-    #[test]
-    fn debug_prints_only_names() {
-        assert_eq!(format!("{:?}", secrets("hunter2")), r#"{"token"}"#);
     }
 
     fn error(source: &str, environment: &dyn Fn(&str) -> Option<String>) -> String {

@@ -21,7 +21,7 @@ Examples:
   smsq providers list
   smsq providers show cellar                   settings, limits, which secrets are missing
   smsq providers test cellar --to +447700900123   send one real message, and print request and response
-  smsq providers resume cellar                 do not wait as long as its `Retry-After` asked for
+  smsq providers resume cellar                 end the wait that its `Retry-After` asked for
 
 A provider is a section [providers.NAME] of smsq.toml; `smsq init` writes an example.";
 

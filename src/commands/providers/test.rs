@@ -104,16 +104,18 @@ fn print(
     status: Option<u16>,
     outcome: &Outcome,
 ) -> anyhow::Result<()> {
-    let (word, details) = match outcome {
-        Outcome::Accepted(acceptance) => ("accepted", json!(acceptance)),
-        Outcome::Rejected(failure) | Outcome::BatchRejected(failure) => {
-            ("rejected", json!(failure))
-        }
-        Outcome::Throttled { failure, .. } => ("throttled", json!(failure)),
-        Outcome::Deferred { failure, .. } => ("deferred", json!(failure)),
-        Outcome::Unavailable { failure, .. } => ("unavailable", json!(failure)),
-        Outcome::Unknown(failure) => ("unknown", json!(failure)),
-        Outcome::AccountError { failure, .. } => ("account error", json!(failure)),
+    let word = match outcome {
+        Outcome::Accepted(_) => "accepted",
+        Outcome::Rejected(_) | Outcome::BatchRejected(_) => "rejected",
+        Outcome::Throttled { .. } => "throttled",
+        Outcome::Deferred { .. } => "deferred",
+        Outcome::Unavailable { .. } => "unavailable",
+        Outcome::Unknown(_) => "unknown",
+        Outcome::AccountError { .. } => "account error",
+    };
+    let details = match outcome {
+        Outcome::Accepted(acceptance) => json!(acceptance),
+        failed => json!(failed.failure()),
     };
     if context.is_json() {
         let mut object = json!({ "provider": name, "outcome": word, "status": status });

@@ -320,7 +320,7 @@ impl Generic {
                 self.response
                     .outcome(response, Some(index), &message.reference)
             }
-            _ => response.unknown(" beside an error"),
+            _ => response.unknown(" together with an error"),
         };
         let locations = batch.locations(&self.templates, response, messages);
         messages.iter().zip(locations).map(outcome).collect()

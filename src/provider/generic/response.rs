@@ -74,8 +74,8 @@ impl Deref for Pointer {
 #[derive(Clone, Debug)]
 pub(super) struct Pointers(Vec<Place>);
 
-/// JSON pointers whose values are joined with spaces; a word without `/` stands for itself. All but the first value
-/// may be missing.
+/// JSON pointers whose values are joined with spaces; a word without `/` is a fixed text. All but the first value may be
+/// missing.
 #[derive(Clone, Debug)]
 struct Place(Vec<String>);
 
@@ -105,7 +105,7 @@ impl<'de> Deserialize<'de> for Pointers {
 }
 
 impl Place {
-    /// `*` in a pointer stands for `entry`, the index in a list.
+    /// `*` in a pointer means `entry`, the index in a list.
     fn value(&self, json: &Json, entry: Option<usize>) -> Option<String> {
         let mut values = Vec::new();
         let mut has_value = false;
@@ -259,29 +259,27 @@ impl ResponseParser {
         let listed = codes.iter().find(|code| self.codes.meaning(code).is_some());
         let code = listed.or(codes.first());
         let words = first(self.rules.error_reason.as_ref(), response, entry);
-        let is_accepted_status = self.is_accepted_status(response);
-        let status_code = response.status_code();
         let outcome_of = |code: &str| response.outcome_of_code(&self.codes, code, words.clone());
-        let by_code = code.and_then(|code| Some((outcome_of(code)?, true)));
-        let by_status = || Some((outcome_of(&status_code)?, false));
-        let outcome = match by_code.or_else(by_status) {
-            None if is_accepted_status && self.codes.list_success() => {
+        let by_code = code.and_then(|code| outcome_of(code));
+        let has_code = by_code.is_some();
+        let outcome = match by_code.or_else(|| outcome_of(&response.status_code())) {
+            Some(Outcome::Accepted(_)) if self.can_accept(response, entry, has_code) => {
+                self.success(response, entry, reference)
+            }
+            Some(Outcome::Accepted(_)) => response.unknown(" with a code that accepts it"),
+            Some(outcome) => outcome,
+            None if !self.is_accepted_status(response) => {
+                let ResponseRules {
+                    accepted,
+                    unknown_status,
+                    ..
+                } = &self.rules;
+                response.outcome_of_status(accepted, unknown_status, words)
+            }
+            None if self.codes.list_success() => {
                 response.unknown(" without a code that is known to accept")
             }
-            None if is_accepted_status => self.success(response, entry, reference),
-            None => response.outcome_of_status(
-                &self.rules.accepted,
-                &self.rules.unknown_status,
-                words.clone(),
-            ),
-            Some((Outcome::Accepted(_), is_body_code)) => {
-                if is_accepted_status || self.can_accept_error(response, entry, is_body_code) {
-                    self.success(response, entry, reference)
-                } else {
-                    response.unknown(" with a code that accepts it")
-                }
-            }
-            Some((outcome, _)) => outcome,
+            None => self.success(response, entry, reference),
         };
         match code {
             Some(code) => with_code(outcome, code),
@@ -289,9 +287,9 @@ impl ResponseParser {
         }
     }
 
-    /// Whether a code that accepts counts beside an error status: it says that the vendor already has the message. A
-    /// status alone proves that only where references are honoured.
-    fn can_accept_error(
+    /// Whether a code that accepts counts with this status. With an error status it says that the vendor already has
+    /// the message; a status alone proves that only where references are honoured.
+    fn can_accept(
         &self,
         response: &ResponseView<'_>,
         entry: Option<usize>,
@@ -302,7 +300,8 @@ impl ResponseParser {
         } else {
             self.honours_reference
         };
-        entry.is_none() && response.status.is_client_error() && is_proof
+        self.is_accepted_status(response)
+            || (entry.is_none() && response.status.is_client_error() && is_proof)
     }
 
     /// Whether an error response to several messages, or a result in it, may show that a message was accepted: by its

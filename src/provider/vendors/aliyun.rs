@@ -228,7 +228,7 @@ impl Adapter for Aliyun {
         if !near.is_empty() || has_batches {
             unclear("the provider has other messages to this phone at that time")
         } else if !is_complete || days(target.attempt).len() > MAX_DAYS {
-            unclear("the provider was not asked for all that it lists")
+            unclear("the lookup did not cover everything that the provider lists")
         } else {
             LookupResult::Absent
         }

@@ -1,5 +1,5 @@
-//! Vendors whose APIs the generic adapter cannot describe: signatures, templates with parameters, lookups with rules of
-//! their own.
+//! Vendors whose APIs the generic adapter cannot describe: signatures, templates with parameters, special
+//! lookups.
 
 pub(super) mod aliyun;
 pub(super) mod aws;

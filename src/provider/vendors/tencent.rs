@@ -140,7 +140,7 @@ impl Adapter for Tencent {
             }
             let code = scalar(result, "/Code");
             match (code.as_deref(), scalar(result, "/SerialNo")) {
-                (Some("Ok"), _) if is_error => response.unknown(" beside an error"),
+                (Some("Ok"), _) if is_error => response.unknown(" together with an error"),
                 (Some("Ok"), Some(id)) => accepted(&id, count(result, "/Fee"), None),
                 (Some("Ok") | None, _) => response.unknown(" without a `SerialNo`"),
                 (code, _) => response.failed(codes, code, scalar(result, "/Message")),
@@ -167,8 +167,8 @@ impl Adapter for Tencent {
         Some(request.map(|request| vec![request]))
     }
 
-    /// The vendor lists only messages with a delivery result, and their references only for accounts that asked for
-    /// that, so a missing entry proves nothing.
+    /// The vendor lists only messages with a delivery result, and our reference only for accounts with that enabled,
+    /// so a missing entry proves nothing.
     fn parse_lookup(&self, target: &LookupTarget<'_>, response: &ResponseView<'_>) -> LookupResult {
         let mut entries = response.list("/Response/PullSmsSendStatusSet").iter();
         let reference = &target.message.reference;

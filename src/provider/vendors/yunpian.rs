@@ -1,6 +1,6 @@
 //! Yunpian (云片): `single_send` for one message, `batch_send` for one text to several mainland numbers, with a result
-//! for each. `get_record` lists what was sent to a number; it has our reference only for accounts that asked for that,
-//! so the text and the time identify a message, too.
+//! for each. `get_record` lists what was sent to a number; it has our reference only for accounts with that
+//! enabled, so the text and the time identify a message, too.
 //! <https://www.yunpian.com/official/document/sms/zh_CN/domestic_single_send>
 
 use std::time::Duration;
