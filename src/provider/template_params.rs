@@ -2,7 +2,7 @@
 //! message; missing columns and invalid values are found before anything is sent.
 
 use serde::Deserialize;
-use toml::{Table, Value};
+use toml::Value;
 
 use super::config::{ProviderError, Section};
 use super::{Message, rejected};
