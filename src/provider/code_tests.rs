@@ -3,7 +3,7 @@
 use super::testing::{context, message, response, vendor, words};
 use crate::sms::Outcome;
 
-/// An answer with a code in it: `@` stands for the code.
+/// A response with a code in place of `@`.
 struct LookupResponses {
     kind: &'static str,
     settings: &'static str,

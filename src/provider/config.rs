@@ -59,9 +59,7 @@ impl ProviderConfig {
 
     pub(super) fn required_sender<'a>(&'a self, message: &'a Message) -> Result<&'a str, Outcome> {
         self.sender(message).ok_or_else(|| {
-            account_error(
-                "needs a sender, and neither the campaign nor the provider has one".to_owned(),
-            )
+            account_error("needs a sender, and neither the campaign nor the provider has one")
         })
     }
 

@@ -272,7 +272,7 @@ impl Provider {
     /// be made.
     pub fn request(&self, messages: &[Message], context: &RequestContext) -> RequestResult {
         let Some(first) = messages.first() else {
-            return Err(account_error("a request without a message".to_owned()));
+            return Err(account_error("a request without a message"));
         };
         debug_assert!(
             messages.len() == 1
@@ -364,14 +364,14 @@ impl Provider {
 }
 
 /// A failure that affects every message: the account or the settings must be changed first.
-fn account_error(reason: String) -> Outcome {
+fn account_error(reason: impl Into<String>) -> Outcome {
     Outcome::AccountError {
         failure: Failure::new(Class::Account, reason),
         listed: true,
     }
 }
 
-fn rejected(reason: String) -> Outcome {
+fn rejected(reason: impl Into<String>) -> Outcome {
     Outcome::Rejected(Failure::new(Class::Content, reason))
 }
 

@@ -171,7 +171,7 @@ pub(super) fn holds(request: &Request<Bytes>, parts: &[&str]) {
 }
 
 /// The word of a message whose whole batch was rejected.
-pub(super) const APART: &str = "batch_rejected";
+pub(super) const BATCH_REJECTED: &str = "batch_rejected";
 
 /// The class of each outcome, or `accepted` with the id.
 pub(super) fn words(
@@ -191,7 +191,7 @@ fn word(outcome: &Outcome) -> String {
             None => "accepted".to_owned(),
         },
         Outcome::AccountError { listed: false, .. } => "unlisted_account".to_owned(),
-        Outcome::BatchRejected(_) => APART.to_owned(),
+        Outcome::BatchRejected(_) => BATCH_REJECTED.to_owned(),
         Outcome::Rejected(failure)
         | Outcome::Unknown(failure)
         | Outcome::Throttled { failure, .. }

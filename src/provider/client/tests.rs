@@ -13,11 +13,11 @@ use super::{Client, MAX_ANSWER, Unanswered};
 use crate::provider::Provider;
 use crate::sms::Outcome;
 
-fn gateway(url: &str, settings: &str) -> Client {
+fn client(url: &str, settings: &str) -> Client {
     let section = format!("kind = 'sandbox'\nurl = '{url}'\n{settings}");
     let section = section.parse().expect("toml");
     let provider = Provider::from_section("cellar", &section, &|_| None).expect("a provider");
-    Client::new(&provider, 4).expect("a gateway")
+    Client::new(&provider, 4).expect("a client")
 }
 
 fn order(address: SocketAddr) -> Request<Bytes> {
@@ -35,26 +35,26 @@ async fn listener() -> (TcpListener, SocketAddr) {
 }
 
 /// Reads one request and returns what came.
-async fn hear(stream: &mut TcpStream) -> String {
-    let mut heard = Vec::new();
-    while !heard.ends_with(b"{}") {
-        let read = stream.read_buf(&mut heard).await.expect("a request");
-        assert_ne!(read, 0, "the client hung up");
+async fn read_request(stream: &mut TcpStream) -> String {
+    let mut request = Vec::new();
+    while !request.ends_with(b"{}") {
+        let read = stream.read_buf(&mut request).await.expect("a request");
+        assert_ne!(read, 0, "the client closed the connection");
     }
-    String::from_utf8(heard).expect("a text")
+    String::from_utf8(request).expect("a text")
 }
 
-/// A server that hears one request, says `said`, and hangs up.
-async fn send_to(said: Vec<u8>, settings: &str) -> Result<Response<Bytes>, Outcome> {
+/// A server that reads one request, writes these bytes, and closes the connection.
+async fn send_to(response: Vec<u8>, settings: &str) -> Result<Response<Bytes>, Outcome> {
     let (listener, address) = listener().await;
     let server = tokio::spawn(async move {
         let (mut stream, _) = listener.accept().await.expect("a connection");
-        hear(&mut stream).await;
+        read_request(&mut stream).await;
         // A client that has read enough may be gone already.
-        let _ = stream.write_all(&said).await;
+        let _ = stream.write_all(&response).await;
     });
-    let gateway = gateway(&format!("http://{address}"), settings);
-    let answer = gateway.send(order(address)).await;
+    let client = client(&format!("http://{address}"), settings);
+    let answer = client.send(order(address)).await;
     server.await.expect("the server ends");
     answer
 }
@@ -74,37 +74,37 @@ async fn an_answer_comes_back_whole() {
     let (listener, address) = listener().await;
     let server = tokio::spawn(async move {
         let (mut stream, _) = listener.accept().await.expect("a connection");
-        let heard = hear(&mut stream).await;
-        let said = b"HTTP/1.1 429 Slow\r\nretry-after: 3\r\ncontent-length: 4\r\n\r\nbusy";
-        stream.write_all(said).await.expect("said");
-        heard
+        let request = read_request(&mut stream).await;
+        let response = b"HTTP/1.1 429 Slow\r\nretry-after: 3\r\ncontent-length: 4\r\n\r\nbusy";
+        stream.write_all(response).await.expect("write");
+        request
     });
-    let gateway = gateway(&format!("http://{address}"), "");
-    let answer = gateway.send(order(address)).await.expect("an answer");
+    let client = client(&format!("http://{address}"), "");
+    let answer = client.send(order(address)).await.expect("an answer");
     assert_eq!(answer.status(), 429);
     assert_eq!(answer.headers()["retry-after"], "3");
     assert_eq!(answer.body(), "busy");
-    let heard = server.await.expect("the server ends");
+    let request = server.await.expect("the server ends");
     let version = concat!("user-agent: smsq/", env!("CARGO_PKG_VERSION"));
-    assert!(heard.contains(version), "{heard}");
+    assert!(request.contains(version), "{request}");
 }
 
 #[tokio::test]
 async fn a_refused_connection_is_certainly_not_sent() {
     let (listener, address) = listener().await;
     drop(listener);
-    let gateway = gateway(&format!("http://{address}"), "");
-    let (word, reason) = reason(gateway.send(order(address)).await);
+    let client = client(&format!("http://{address}"), "");
+    let (word, reason) = reason(client.send(order(address)).await);
     assert_eq!(word, "unavailable");
     assert!(reason.contains("refused"), "{reason}");
 }
 
 #[tokio::test]
 async fn a_name_that_does_not_resolve_is_certainly_not_sent() {
-    let gateway = gateway("http://gateway.invalid", "");
+    let client = client("http://gateway.invalid", "");
     let mut request = Request::new(Bytes::new());
     *request.uri_mut() = http::Uri::from_static("http://gateway.invalid/");
-    assert_eq!(reason(gateway.send(request).await).0, "unavailable");
+    assert_eq!(reason(client.send(request).await).0, "unavailable");
 }
 
 #[tokio::test]
@@ -112,24 +112,24 @@ async fn a_server_without_tls_is_certainly_not_sent() {
     let (listener, address) = listener().await;
     let server = tokio::spawn(async move {
         let (mut stream, _) = listener.accept().await.expect("a connection");
-        let said = b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n";
-        stream.write_all(said).await.expect("said");
+        let response = b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n";
+        stream.write_all(response).await.expect("write");
     });
-    let gateway = gateway(&format!("https://{address}"), "");
+    let client = client(&format!("https://{address}"), "");
     let mut request = order(address);
     *request.uri_mut() = format!("https://{address}/").parse().expect("a url");
-    let (word, reason) = reason(gateway.send(request).await);
+    let (word, reason) = reason(client.send(request).await);
     assert_eq!(word, "unavailable", "{reason}");
     server.await.expect("the server ends");
 }
 
 #[tokio::test]
-async fn a_connection_that_takes_all_the_time_is_certainly_not_sent() {
+async fn slow_connection_is_reported_as_not_sent() {
     let (listener, address) = listener().await;
-    let gateway = gateway(&format!("https://{address}"), "timeout = '2s'");
+    let client = client(&format!("https://{address}"), "timeout = '2s'");
     let mut request = order(address);
     *request.uri_mut() = format!("https://{address}/").parse().expect("a url");
-    let (word, reason) = reason(gateway.send(request).await);
+    let (word, reason) = reason(client.send(request).await);
     assert_eq!(word, "unavailable");
     assert_eq!(reason, "no connection: not within 1.8 s");
     drop(listener);
@@ -148,14 +148,14 @@ async fn a_connection_closed_before_the_answer_is_perhaps_sent() {
 #[tokio::test]
 async fn a_timeout_after_the_request_is_perhaps_sent() {
     let (listener, address) = listener().await;
-    let gateway = gateway(&format!("http://{address}"), "timeout = '50ms'");
+    let client = client(&format!("http://{address}"), "timeout = '50ms'");
     let silent = async {
         let (mut stream, _) = listener.accept().await.expect("a connection");
-        hear(&mut stream).await;
+        read_request(&mut stream).await;
         std::future::pending::<()>().await;
     };
     let answer = tokio::select! {
-        answer = gateway.send(order(address)) => answer,
+        answer = client.send(order(address)) => answer,
         () = silent => unreachable!("it stays silent"),
     };
     let (word, reason) = reason(answer);
@@ -165,25 +165,26 @@ async fn a_timeout_after_the_request_is_perhaps_sent() {
 
 #[tokio::test]
 async fn half_an_acceptance_is_perhaps_sent() {
-    let said = b"HTTP/1.1 201 Created\r\ncontent-length: 20\r\n\r\n{\"id\":".to_vec();
-    let (word, reason) = reason(send_to(said, "").await);
+    let response = b"HTTP/1.1 201 Created\r\ncontent-length: 20\r\n\r\n{\"id\":".to_vec();
+    let (word, reason) = reason(send_to(response, "").await);
     assert_eq!(word, "unknown");
     assert!(reason.starts_with("the answer 201 broke off"), "{reason}");
 }
 
 #[tokio::test]
 async fn half_a_refusal_is_a_refusal() {
-    let said = b"HTTP/1.1 503 Away\r\ncontent-length: 20\r\n\r\nback at".to_vec();
-    let answer = send_to(said, "").await.expect("an answer");
+    let response = b"HTTP/1.1 503 Away\r\ncontent-length: 20\r\n\r\nback at".to_vec();
+    let answer = send_to(response, "").await.expect("an answer");
     assert_eq!(answer.status(), 503);
     assert_eq!(answer.body(), "back at");
 }
 
 fn huge(status: &str) -> Vec<u8> {
     let length = MAX_ANSWER + 1;
-    let mut said = format!("HTTP/1.1 {status}\r\ncontent-length: {length}\r\n\r\n").into_bytes();
-    said.resize(said.len() + length, b'x');
-    said
+    let mut response =
+        format!("HTTP/1.1 {status}\r\ncontent-length: {length}\r\n\r\n").into_bytes();
+    response.resize(response.len() + length, b'x');
+    response
 }
 
 #[tokio::test]
@@ -200,35 +201,35 @@ async fn an_answer_is_read_up_to_a_mebibyte() {
 #[tokio::test]
 async fn a_redirect_is_an_answer_and_is_not_followed() {
     let (elsewhere, target) = listener().await;
-    let said = format!(
+    let response = format!(
         "HTTP/1.1 307 Elsewhere\r\nlocation: http://{target}/\r\ncontent-length: 0\r\n\r\n"
     );
-    let answer = send_to(said.into_bytes(), "").await.expect("an answer");
+    let answer = send_to(response.into_bytes(), "").await.expect("an answer");
     assert_eq!(answer.status(), 307);
     let visit = tokio::time::timeout(Duration::from_millis(20), elsewhere.accept()).await;
-    assert!(visit.is_err(), "nobody goes there");
+    assert!(visit.is_err(), "the redirect is not followed");
 }
 
-const TAKEN: &[u8] = b"HTTP/1.1 201 Created\r\ncontent-length: 0\r\n\r\n";
+const CREATED: &[u8] = b"HTTP/1.1 201 Created\r\ncontent-length: 0\r\n\r\n";
 
 #[tokio::test]
-async fn a_connection_that_the_server_closed_between_requests_loses_nothing() {
+async fn connection_closed_between_requests_loses_nothing() {
     let (listener, address) = listener().await;
     let (closed, hung_up) = oneshot::channel();
     let server = tokio::spawn(async move {
         let (mut stream, _) = listener.accept().await.expect("a connection");
-        hear(&mut stream).await;
-        stream.write_all(TAKEN).await.expect("said");
+        read_request(&mut stream).await;
+        stream.write_all(CREATED).await.expect("write");
         drop(stream);
         closed.send(()).expect("the client waits");
         let (mut stream, _) = listener.accept().await.expect("a second connection");
-        hear(&mut stream).await;
-        stream.write_all(TAKEN).await.expect("said");
+        read_request(&mut stream).await;
+        stream.write_all(CREATED).await.expect("write");
     });
-    let gateway = gateway(&format!("http://{address}"), "");
-    gateway.send(order(address)).await.expect("an answer");
+    let client = client(&format!("http://{address}"), "");
+    client.send(order(address)).await.expect("an answer");
     hung_up.await.expect("the server hung up");
-    match gateway.send(order(address)).await {
+    match client.send(order(address)).await {
         Ok(answer) => {
             assert_eq!(answer.status(), 201);
             server.await.expect("the server ends");
@@ -247,17 +248,17 @@ async fn an_idle_connection_is_not_used_again() {
     let server = tokio::spawn(async move {
         for _ in 0..2 {
             let (mut stream, _) = listener.accept().await.expect("a connection");
-            hear(&mut stream).await;
-            stream.write_all(TAKEN).await.expect("said");
+            read_request(&mut stream).await;
+            stream.write_all(CREATED).await.expect("write");
             tokio::spawn(async move {
                 // Open until the client closes it.
                 let _ = stream.read(&mut [0; 1]).await;
             });
         }
     });
-    let gateway = gateway(&format!("http://{address}"), "idle = '0s'");
+    let client = client(&format!("http://{address}"), "idle = '0s'");
     for _ in 0..2 {
-        let answer = gateway.send(order(address)).await.expect("an answer");
+        let answer = client.send(order(address)).await.expect("an answer");
         assert_eq!(answer.status(), 201);
     }
     server.await.expect("each request had its own connection");
@@ -266,14 +267,14 @@ async fn an_idle_connection_is_not_used_again() {
 #[tokio::test]
 async fn request_without_an_open_connection_is_not_sent() {
     let (listener, address) = listener().await;
-    let gateway = gateway(&format!("http://{address}"), "");
-    let unsent = gateway.exchange(order(address), None).await;
+    let client = client(&format!("http://{address}"), "");
+    let unsent = client.exchange(order(address), None).await;
     assert!(
         matches!(unsent, Err(Unanswered::NotConnected)),
         "{unsent:?}"
     );
     let visit = tokio::time::timeout(Duration::from_millis(20), listener.accept()).await;
-    assert!(visit.is_err(), "nobody connects");
+    assert!(visit.is_err(), "no connection is opened");
 }
 
 #[tokio::test]
@@ -283,43 +284,43 @@ async fn connections_are_opened_ahead_for_what_the_rate_allows() {
         loop {
             let (mut stream, _) = listener.accept().await.expect("a connection");
             tokio::spawn(async move {
-                hear(&mut stream).await;
-                stream.write_all(TAKEN).await.expect("said");
+                read_request(&mut stream).await;
+                stream.write_all(CREATED).await.expect("write");
                 // Open until the client closes it.
                 let _ = stream.read(&mut [0; 1]).await;
             });
         }
     });
-    let gateway = gateway(&format!("http://{address}"), "");
+    let client = client(&format!("http://{address}"), "");
     let ahead = Duration::from_millis(50);
-    while gateway.prepare(64, Some(20.0), ahead) == 0 {
+    while client.prepare(64, Some(20.0), ahead) == 0 {
         tokio::task::yield_now().await;
     }
-    let promise = gateway.promise();
-    assert_eq!(gateway.prepare(0, Some(20.0), ahead), 0, "it is promised");
+    let promise = client.promise();
+    assert_eq!(client.prepare(0, Some(20.0), ahead), 0, "it is promised");
     drop(promise);
-    let answer = gateway.exchange(order(address), None).await;
+    let answer = client.exchange(order(address), None).await;
     assert_eq!(answer.expect("an answer").status(), 201);
     // Its connection is open still, and is used again.
-    assert!(gateway.connect(&order(address)).await.expect("it is open"));
+    assert!(client.connect(&order(address)).await.expect("it is open"));
     server.abort();
 }
 
 #[tokio::test]
 async fn connection_closed_before_its_first_request_is_not_used() {
     let (listener, address) = listener().await;
-    let gateway = gateway(&format!("http://{address}"), "");
+    let client = client(&format!("http://{address}"), "");
     let request = order(address);
-    let (opened, accepted) = tokio::join!(gateway.connect(&request), listener.accept());
+    let (opened, accepted) = tokio::join!(client.connect(&request), listener.accept());
     assert!(!opened.expect("it opens"));
     drop(accepted);
     let unsent = loop {
         // The end of a connection is seen when the runtime looks at its sockets.
         tokio::time::sleep(Duration::from_millis(5)).await;
         // Until the client can see that the server has closed it.
-        match gateway.exchange(order(address), None).await {
+        match client.exchange(order(address), None).await {
             Err(Unanswered::Ended(_)) => {
-                let (opened, accepted) = tokio::join!(gateway.connect(&request), listener.accept());
+                let (opened, accepted) = tokio::join!(client.connect(&request), listener.accept());
                 opened.expect("it opens");
                 drop(accepted);
             }

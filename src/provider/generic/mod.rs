@@ -240,36 +240,40 @@ impl Adapter for Generic {
     }
 
     fn parse(&self, messages: &[Message], response: &ResponseView<'_>) -> Vec<Outcome> {
-        let reference = &messages[0].reference;
-        let whole = self.response.outcome_of_message(response, reference);
+        let whole = self
+            .response
+            .outcome_of_message(response, &messages[0].reference);
         let is_accepted = matches!(whole, Outcome::Accepted(_));
         let is_error = !self.response.is_accepted_status(response);
-        let is_single = messages.len() == 1;
-        if is_error && is_accepted && !is_single {
+        let is_batch = messages.len() > 1;
+        if is_batch && is_error && is_accepted {
             // "Already accepted" can only be about one of the messages.
             return all(messages, &response.unknown(" to several messages at once"));
         }
         let Some(batch) = &self.batch else {
             return all(messages, &whole);
         };
-        if is_error && !is_single {
-            return self.parse_failed_batch(batch, messages, response, &whole);
+        // Several messages with an error are rejected as a whole, unless the response shows accepted ones.
+        let may_accept = |entry| self.response.may_accept(response, entry);
+        let mut entries = (0..batch.results(response).len()).map(Some);
+        if is_batch && is_error && !may_accept(None) && !entries.any(may_accept) {
+            return all(messages, &whole);
         }
-        let of_all = || all(messages, &whole).swap_remove(0);
         let outcome = |(message, location): (&Message, ResultLocation)| match location {
-            ResultLocation::Entry(index) if batch.is_like_single => {
+            ResultLocation::Entry(index) if batch.is_like_single && !(is_batch && is_error) => {
                 let entry = &batch.results(response)[index];
                 self.parse_like_single(message, entry, response)
             }
-            ResultLocation::Entry(index) => {
+            ResultLocation::Entry(index) if !(is_batch && is_error && may_accept(Some(index))) => {
                 self.response
                     .outcome(response, Some(index), &message.reference)
             }
+            _ if is_batch && is_error => response.unknown(" together with an error"),
             ResultLocation::Unclear(problem) if !is_error => response.unknown(problem),
-            ResultLocation::NoList if is_accepted && !is_single => {
+            ResultLocation::NoList if is_batch && is_accepted => {
                 response.unknown(" without a list of results")
             }
-            ResultLocation::Unclear(_) | ResultLocation::NoList | ResultLocation::Whole => of_all(),
+            _ => all(messages, &whole).swap_remove(0),
         };
         let locations = batch.locations(&self.templates, response, messages);
         messages.iter().zip(locations).map(outcome).collect()
@@ -302,30 +306,6 @@ impl Adapter for Generic {
 }
 
 impl Generic {
-    /// Several messages with an error status are rejected as a whole, unless the response shows accepted messages.
-    fn parse_failed_batch(
-        &self,
-        batch: &Batch,
-        messages: &[Message],
-        response: &ResponseView<'_>,
-        whole: &Outcome,
-    ) -> Vec<Outcome> {
-        let may_accept = |entry| self.response.may_accept(response, entry);
-        let mut entries = 0..batch.results(response).len();
-        if !may_accept(None) && !entries.any(|index| may_accept(Some(index))) {
-            return all(messages, whole);
-        }
-        let outcome = |(message, location): (&Message, ResultLocation)| match location {
-            ResultLocation::Entry(index) if !may_accept(Some(index)) => {
-                self.response
-                    .outcome(response, Some(index), &message.reference)
-            }
-            _ => response.unknown(" together with an error"),
-        };
-        let locations = batch.locations(&self.templates, response, messages);
-        messages.iter().zip(locations).map(outcome).collect()
-    }
-
     /// Reads a result as the response that its message would have had alone.
     fn parse_like_single(
         &self,

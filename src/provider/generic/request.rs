@@ -173,7 +173,7 @@ impl RequestTemplate {
         let mut url = match &self.url {
             None => self.base.clone(),
             Some(text) => Url::parse(&outside.fill_required(text)?)
-                .map_err(|_| rejected("`url` cannot be filled".to_owned()))?,
+                .map_err(|_| rejected("`url` cannot be filled"))?,
         };
         let query = encode(self.query.fill(outside, each)?);
         if !query.is_empty() {
@@ -214,7 +214,7 @@ impl RequestTemplate {
         *request.uri_mut() = url
             .as_str()
             .parse()
-            .map_err(|_| rejected("the request's url would be too long".to_owned()))?;
+            .map_err(|_| rejected("the request's url would be too long"))?;
         Ok(request)
     }
 }

@@ -336,7 +336,7 @@ impl<'a> Values<'a> {
 
     pub(super) fn fill_required(&self, text: &Text) -> Result<String, Outcome> {
         let filled = self.fill(text)?;
-        filled.ok_or_else(|| rejected("an optional value is missing".to_owned()))
+        filled.ok_or_else(|| rejected("an optional value is missing"))
     }
 
     fn context(&self) -> Value {

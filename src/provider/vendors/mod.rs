@@ -68,18 +68,15 @@ fn request(
     headers: impl IntoIterator<Item = (HeaderName, String)>,
     body: Bytes,
 ) -> RequestResult {
-    let mut request = Request::new(body);
-    *request.method_mut() = method;
-    let uri = url.as_str().parse();
-    *request.uri_mut() =
-        uri.map_err(|_| account_error("the request's url is too long".to_owned()))?;
+    let mut request = Request::builder().method(method).uri(url.as_str());
     for (name, text) in headers {
         let mut value = HeaderValue::from_str(&text)
             .map_err(|_| account_error(format!("header `{name}` cannot carry this value")))?;
         value.set_sensitive(name == AUTHORIZATION);
-        request.headers_mut().insert(name, value);
+        request = request.header(name, value);
     }
-    Ok(request)
+    let request = request.body(body);
+    request.map_err(|_| account_error("the request's url is too long"))
 }
 
 /// Encodes the pairs of a form.

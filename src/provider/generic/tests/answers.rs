@@ -19,7 +19,7 @@ fn codes_decide_before_the_status() {
     let provider = read(CELLAR).expect("a provider");
     let mut throttled = response(200, error("30001"));
     throttled.headers_mut().insert("retry-after", 9.into());
-    let said = "to +*************: no";
+    let words = "to +*************: no";
     let retry_after = None;
     check(
         &provider,
@@ -32,7 +32,7 @@ fn codes_decide_before_the_status() {
             case(
                 "text, and the vendor's words",
                 response(500, error(r#""21610""#)),
-                Outcome::Rejected(failure(Class::OptedOut, "21610", said)),
+                Outcome::Rejected(failure(Class::OptedOut, "21610", words)),
             ),
             case(
                 "account",
@@ -46,7 +46,7 @@ fn codes_decide_before_the_status() {
                 "throttle",
                 throttled,
                 Outcome::Throttled {
-                    failure: failure(Class::Throttle, "30001", said),
+                    failure: failure(Class::Throttle, "30001", words),
                     retry_after: Some(Duration::from_secs(9)),
                 },
             ),
@@ -54,7 +54,7 @@ fn codes_decide_before_the_status() {
                 "cap",
                 response(403, error("30002")),
                 Outcome::Deferred {
-                    failure: failure(Class::Cap, "30002", said),
+                    failure: failure(Class::Cap, "30002", words),
                     retry_after,
                 },
             ),
@@ -62,17 +62,17 @@ fn codes_decide_before_the_status() {
                 "unavailable",
                 response(500, error("30003")),
                 Outcome::Unavailable {
-                    failure: failure(Class::Unavailable, "30003", said),
+                    failure: failure(Class::Unavailable, "30003", words),
                     retry_after,
                 },
             ),
             case(
                 "unknown",
                 response(400, error("30004")),
-                Outcome::Unknown(failure(Class::Unknown, "30004", said)),
+                Outcome::Unknown(failure(Class::Unknown, "30004", words)),
             ),
             case(
-                "taken before",
+                "success before",
                 response(409, error("409")),
                 Outcome::Accepted(Acceptance::default()),
             ),
@@ -122,11 +122,11 @@ fn success_needs_its_code_if_it_has_one() {
 #[test]
 fn without_message_id_the_status_decides() {
     let provider = with("accepted = [204]\nunknown_status = [503]").expect("a provider");
-    let taken = || Outcome::Accepted(Acceptance::default());
+    let success = || Outcome::Accepted(Acceptance::default());
     check(
         &provider,
         vec![
-            case("listed", response(204, "<html>"), taken()),
+            case("listed", response(204, "<html>"), success()),
             case(
                 "another 2xx",
                 response(200, "OK"),

@@ -3,10 +3,10 @@
 use super::{CELLAR, with};
 use crate::provider::Provider;
 use crate::provider::testing::{
-    APART, asks, finding, joins, message, messages, read, vendor, words,
+    BATCH_REJECTED, asks, finding, joins, message, messages, read, vendor, words,
 };
 
-/// Each of so many messages joins those before it.
+/// Whether each of `count` messages joins those before it.
 fn join(provider: &Provider, count: u32) -> bool {
     let all = messages(count);
     let mut places = 0..all.len();
@@ -32,7 +32,7 @@ fn messages_with_one_text_share_request_and_reference() {
     let mut two = messages(2);
     two[1].from = Some("OTHER".to_owned());
     assert!(!joins(&provider, &two[..1], &two[1]));
-    // A phone stands in a request once.
+    // A request contains a phone only once.
     assert!(!joins(&provider, &messages(1), &messages(1)[0]));
 }
 
@@ -49,25 +49,25 @@ fn phone_without_one_result_is_unknown() {
         format!(r#"{{"id":"m1","recipients":{{"totalCount":3,"items":[{items}]}}}}"#)
     };
     let (first, second, third) = ("8613812345678", "8613812345679", "\"+8613812345680\"");
-    let taken = "accepted m1";
+    let success = "accepted m1";
     let none = ["unknown"; 3];
     for (status, body, expected) in [
-        (201, body(&[third, first, second]), [taken; 3]),
-        (201, body(&[first, third]), [taken, "unknown", taken]),
+        (201, body(&[third, first, second]), [success; 3]),
+        (201, body(&[first, third]), [success, "unknown", success]),
         (
             201,
             body(&[first, second, "8613900000000"]),
-            [taken, taken, "unknown"],
+            [success, success, "unknown"],
         ),
         (
             201,
             body(&[first, first, second, third]),
-            ["unknown", taken, taken],
+            ["unknown", success, success],
         ),
         (
             201,
             body(&[first, "null", "{}", "[]"]),
-            [taken, "unknown", "unknown"],
+            [success, "unknown", "unknown"],
         ),
         (201, body(&[]), none),
         (201, r#"{"id":"m1"}"#.to_owned(), none),
@@ -88,8 +88,12 @@ fn phone_without_one_result_is_unknown() {
         (429, String::new(), ["throttle"; 3]),
         (401, r#"{"errors":[{"code":2}]}"#.to_owned(), ["account"; 3]),
         // It could be any of them, and none was accepted.
-        (422, r#"{"errors":[{"code":10}]}"#.to_owned(), [APART; 3]),
-        (400, String::new(), [APART; 3]),
+        (
+            422,
+            r#"{"errors":[{"code":10}]}"#.to_owned(),
+            [BATCH_REJECTED; 3],
+        ),
+        (400, String::new(), [BATCH_REJECTED; 3]),
     ] {
         assert_eq!(
             words(&provider, &three, status, &body),
@@ -159,7 +163,7 @@ fn messages_with_different_texts_have_own_results() {
         (
             400,
             body(&[item(1, first, "INVALID_RECIPIENT")]),
-            [APART; 3],
+            [BATCH_REJECTED; 3],
         ),
     ] {
         assert_eq!(
@@ -192,9 +196,9 @@ fn shared_reference_is_never_reported_absent() {
             r#""client_reference":"batch-ref-1","from":"SHOP","to":["8613812345678","8613812345679"]"#,
         ],
     );
-    let taken = r#"{"id":"b1","to":["8613812345679","8613812345678"]}"#;
+    let success = r#"{"id":"b1","to":["8613812345679","8613812345678"]}"#;
     assert_eq!(
-        words(&provider, &messages(2), 201, taken),
+        words(&provider, &messages(2), 201, success),
         ["accepted b1"; 2]
     );
     let short = r#"{"id":"b1","to":["8613812345679"]}"#;
@@ -203,7 +207,7 @@ fn shared_reference_is_never_reported_absent() {
         ["unknown", "accepted b1"]
     );
     assert_eq!(finding(&provider, 60, 200, nothing), "unclear");
-    // A look-up by number shows the requests of several.
+    // A lookup by number shows the requests of batches.
     let provider = vendor("messagebird", "");
     let entry = |reference: &str| {
         format!(r#"{{"items":[{{"id":"m1","reference":"{reference}"}}],"totalCount":1}}"#)
@@ -249,9 +253,9 @@ fn joined_phones_and_ordered_results() {
         &two,
         &["&to=%2B8613812345678%3B%2B8613812345679\n"],
     );
-    // Without results the operator says that the answer holds for all.
+    // Without `results` the response is about all messages.
     assert_eq!(words(&provider, &two, 200, ""), ["accepted"; 2]);
-    assert_eq!(words(&provider, &two, 400, ""), [APART; 2]);
+    assert_eq!(words(&provider, &two, 400, ""), [BATCH_REJECTED; 2]);
     let mut other = message();
     other.params["name"] = "Bob".into();
     other.phone = two[1].phone.clone();

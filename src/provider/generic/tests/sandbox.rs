@@ -20,22 +20,22 @@ fn failure(class: Class, code: &str, reason: &str) -> Failure {
 
 #[test]
 fn message_is_json_and_acceptance_has_an_id() {
-    let mut taken = case(
-        "taken",
+    let mut success = case(
+        "accepted",
         response(201, r#"{"id":"SB000001","segments":2}"#),
         accepted("SB000001", Some(2)),
     );
-    taken.request = Some(Expected {
+    success.request = Some(Expected {
         line: "POST http://127.0.0.1:8025/messages",
         headers: &[("content-type", "application/json")],
         body: r#"{"reference":"ref-1","text":"Hello Anna, 你好 & \"bye\"\n","to":"+8613812345678"}"#,
     });
     let known = case(
-        "taken before",
+        "success before",
         response(200, r#"{"id":"SB000001","segments":2}"#),
         accepted("SB000001", Some(2)),
     );
-    check(&provider(), vec![taken, known]);
+    check(&provider(), vec![success, known]);
 }
 
 #[test]
@@ -133,7 +133,7 @@ fn words(status: u16, body: &str) -> [String; 3] {
     words.try_into().expect("one for each")
 }
 
-const TAKEN: [&str; 3] = [
+const RESULTS: [&str; 3] = [
     r#"{"status":201,"reference":"r1","id":"SB1","segments":1}"#,
     r#"{"status":200,"reference":"r2","id":"SB2","segments":1}"#,
     r#"{"status":201,"reference":"r3","id":"SB3","segments":1}"#,
@@ -158,7 +158,7 @@ fn batch_is_a_list_with_each_phone_once() {
 
 #[test]
 fn results_are_found_in_any_order() {
-    let [first, second, third] = TAKEN;
+    let [first, second, third] = RESULTS;
     let bad = r#"{"status":400,"reference":"r2","error":{"code":"invalid_recipient"}}"#;
     let busy = r#"{"status":429,"reference":"r3","error":{"code":"rate_limited"},"retry_after":1}"#;
     assert_eq!(words(200, &list(&[third, first, second])), ["accepted"; 3]);
@@ -170,7 +170,7 @@ fn results_are_found_in_any_order() {
 
 #[test]
 fn message_without_own_result_is_unknown() {
-    let [first, second, third] = TAKEN;
+    let [first, second, third] = RESULTS;
     let nameless = r#"{"status":201,"id":"SB1"}"#;
     let empty = r#"{"status":201,"reference":"r3"}"#;
     let odd = r#"{"status":"so","reference":"r3"}"#;

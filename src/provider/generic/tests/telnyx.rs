@@ -39,12 +39,12 @@ fn codes_decide() {
     let error = |code: u32, title: &str| {
         format!(r#"{{"errors":[{{"code":"{code}","title":"{title}","detail":"no"}}]}}"#)
     };
-    let taken = r#"{"data":{"id":"t1","parts":1,"to":[{"phone_number":"+8613812345678","status":"queued"}],"cost":{"amount":"0.004","currency":"USD"}}}"#;
+    let success = r#"{"data":{"id":"t1","parts":1,"to":[{"phone_number":"+8613812345678","status":"queued"}],"cost":{"amount":"0.004","currency":"USD"}}}"#;
     means(
         &vendor("telnyx", SETTINGS),
         &[
-            (200, taken, "accepted t1"),
-            (200, &taken.replace("678", "679"), "accepted t1"),
+            (200, success, "accepted t1"),
+            (200, &success.replace("678", "679"), "accepted t1"),
             (200, r#"{"data":{}}"#, "unknown"),
             (
                 400,

@@ -58,8 +58,8 @@ fn batch_has_parameters_per_message() {
             "TemplateParamJson=%5B%7B%22code%22%3A%224711%22%7D%2C%7B%22code%22%3A%22a%5C%22b%22%7D%5D",
         ],
     );
-    let taken = words(&provider, &two, 200, r#"{"Code":"OK","BizId":"9^0"}"#);
-    assert_eq!(taken, ["accepted 9^0", "accepted 9^0"]);
+    let success = words(&provider, &two, 200, r#"{"Code":"OK","BizId":"9^0"}"#);
+    assert_eq!(success, ["accepted 9^0", "accepted 9^0"]);
     // It could be either of the two.
     let bad = words(
         &provider,

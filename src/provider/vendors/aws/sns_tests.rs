@@ -23,7 +23,7 @@ fn message_is_a_signed_form() {
 
 #[test]
 fn answers_are_xml() {
-    let taken = "<PublishResponse xmlns=\"http://sns.amazonaws.com/doc/2010-03-31/\"><PublishResult>\
+    let success = "<PublishResponse xmlns=\"http://sns.amazonaws.com/doc/2010-03-31/\"><PublishResult>\
                  <MessageId>94f20ce6</MessageId></PublishResult><ResponseMetadata><RequestId>f187</RequestId>\
                  </ResponseMetadata></PublishResponse>";
     let error = |code: &str| {
@@ -34,8 +34,8 @@ fn answers_are_xml() {
     means(
         &vendor("aws-sns", ""),
         &[
-            (200, taken, "accepted 94f20ce6"),
-            (200, &taken[..taken.len() - 9], "unknown"),
+            (200, success, "accepted 94f20ce6"),
+            (200, &success[..success.len() - 9], "unknown"),
             (
                 200,
                 "<PublishResponse><MessageId>7</MessageId></PublishResponse>",
@@ -43,7 +43,7 @@ fn answers_are_xml() {
             ),
             (200, "<html><MessageId>7</MessageId>", "unknown"),
             (200, "", "unknown"),
-            (500, taken, "unknown"),
+            (500, success, "unknown"),
             (400, &error("InvalidParameter"), "content"),
             (403, &error("AuthorizationError"), "account"),
             (400, &error("Throttling"), "throttle"),

@@ -28,7 +28,7 @@ fn request_is_a_form_with_a_digest() {
         let (_, digest) = header.split_once("PasswordDigest=\"").expect("a digest");
         digest.split('"').next().unwrap_or_default().to_owned()
     };
-    // sha256sum of the nonce, the moment and HUAWEI_APP_SECRET.
+    // sha256sum of the nonce, the time and HUAWEI_APP_SECRET.
     assert_eq!(digest("digest = 'raw'").len(), 44);
     assert_eq!(digest("digest = 'hex'").len(), 88);
     assert_eq!(

@@ -2,8 +2,8 @@
 
 use crate::phone::Phone;
 use crate::provider::testing::{
-    APART, Asked, asked, asks, context, finding, finds, holds, joins, means, message, messages,
-    question, vendor, words,
+    Asked, BATCH_REJECTED, asked, asks, context, finding, finds, holds, joins, means, message,
+    messages, question, vendor, words,
 };
 
 #[test]
@@ -34,17 +34,17 @@ fn messages_with_one_text_share_a_request() {
 fn other_text_and_foreign_number_are_sent_alone() {
     let provider = vendor("yunpian", "");
     let [first, mut next] = <[_; 2]>::try_from(messages(2)).expect("two");
-    let taken = [first];
-    assert!(joins(&provider, &taken, &next));
+    let success = [first];
+    assert!(joins(&provider, &success, &next));
     next.content.push('!');
-    assert!(!joins(&provider, &taken, &next));
+    assert!(!joins(&provider, &success, &next));
     let abroad = |phone| {
         let mut message = message();
         message.phone = Phone::parse(phone, None).expect("a phone");
         message
     };
     let (one, other) = (abroad("+447400123456"), abroad("+447400123457"));
-    assert!(!joins(&provider, &taken, &one));
+    assert!(!joins(&provider, &success, &one));
     assert!(!joins(&provider, std::slice::from_ref(&one), &other));
     asks(&provider, &[one], &["&mobile=%2B447400123456&"]);
 }
@@ -112,7 +112,11 @@ fn message_without_result_is_unknown() {
         (200, r#"{"data":"x"}"#.to_owned(), ["unknown"; 3]),
         (400, r#"{"code":3,"msg":"m"}"#.to_owned(), ["account"; 3]),
         // It could be any of them, and none was accepted.
-        (400, r#"{"code":4,"msg":"m"}"#.to_owned(), [APART; 3]),
+        (
+            400,
+            r#"{"code":4,"msg":"m"}"#.to_owned(),
+            [BATCH_REJECTED; 3],
+        ),
         (502, "<html>".to_owned(), ["unknown"; 3]),
     ] {
         assert_eq!(words(&provider, &three, status, &body), expected, "{body}");
@@ -137,10 +141,13 @@ fn lookup_finds_message_by_reference_or_text() {
     };
     let ours = record("06:13:21", &text, "null");
     let other = record("06:13:21", &"other".into(), "null");
-    let said = |body: &str| finding(&provider, 60, 200, body);
-    assert_eq!(said(&format!("[{ours}]")), "found s");
+    let lookup_result = |body: &str| finding(&provider, 60, 200, body);
+    assert_eq!(lookup_result(&format!("[{ours}]")), "found s");
     let by_reference = record("06:13:21", &"cut".into(), "\"ref-1\"");
-    assert_eq!(said(&format!("[{other},{by_reference}]")), "found s");
+    assert_eq!(
+        lookup_result(&format!("[{other},{by_reference}]")),
+        "found s"
+    );
     // The text of another message of ours, which has another reference.
     let of_another = record("06:13:21", &text, "\"ref-9\"");
     for body in [
@@ -152,7 +159,7 @@ fn lookup_finds_message_by_reference_or_text() {
         format!("[{of_another}]"),
         format!("[{}]", record("05:13:21", &text, "null")),
     ] {
-        assert_eq!(said(&body), "unclear", "{body}");
+        assert_eq!(lookup_result(&body), "unclear", "{body}");
     }
     assert_eq!(finding(&provider, 60, 500, &format!("[{ours}]")), "unclear");
     let two = format!("[{ours},{}]", ours.replace("\"s\"", "\"s2\""));
