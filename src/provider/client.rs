@@ -20,7 +20,7 @@ use super::redact::{MAX_EXCERPT, cut};
 use crate::sms::{Class, Failure, Outcome};
 use connections::{ConnectLayer, Connections, NotReady, Opened, TARGET, Target};
 
-pub use connections::Promise;
+pub use connections::Reservation;
 
 /// Longer answers are cut.
 pub const MAX_ANSWER: usize = 1 << 20;
@@ -30,7 +30,7 @@ const MAX_CONNECT: Duration = Duration::from_secs(5);
 
 /// After a timeout, a response that has already arrived is still read for this long: a process that was stopped finds
 /// the response and the timeout at the same moment.
-const LAST_LOOK: Duration = Duration::from_millis(250);
+const GRACE: Duration = Duration::from_millis(250);
 /// How often a connection is opened for one request, because another request took it or the server closed it.
 const CONNECTS: u32 = 3;
 
@@ -114,8 +114,8 @@ impl Client {
     }
 
     /// Reserves a connection for a request that starts soon.
-    pub fn promise(&self) -> Promise {
-        self.connections.promise()
+    pub fn reserve(&self) -> Reservation {
+        self.connections.reserve()
     }
 
     /// How many of `calls` more requests can start without waiting for a connection. Opens the connections that this
@@ -149,7 +149,7 @@ impl Client {
         match tokio::spawn(async move { client.open(&host).await }).await {
             Ok(opened) => opened.map(|()| false),
             Err(_) => Err(not_sent(
-                "no connection: connecting was broken off".to_owned(),
+                "no connection: connecting was cancelled".to_owned(),
             )),
         }
     }
@@ -178,7 +178,7 @@ impl Client {
                 listed: true,
             });
         }
-        let why = described(&error, self.connect);
+        let why = describe(&error, self.connect);
         Err(not_sent(format!("no connection: {why}")))
     }
 
@@ -198,7 +198,9 @@ impl Client {
             host: host.clone(),
             until,
         };
-        let exchanged = TARGET.scope(target, self.exchanged(request)).await;
+        let exchanged = TARGET
+            .scope(target, self.exchange_within_limit(request))
+            .await;
         match &exchanged {
             Ok((_, true)) => self.connections.note_idle(&host),
             Err(Unanswered::NotConnected) => self.connections.note_none(&host),
@@ -208,16 +210,16 @@ impl Client {
     }
 
     /// The response, and whether its connection can be used again.
-    async fn exchanged(
+    async fn exchange_within_limit(
         &self,
         request: reqwest::Request,
     ) -> Result<(Response<Bytes>, bool), Unanswered> {
         let mut limit = Limit::new(self.timeout);
-        let Some(response) = limit.keep(self.sender.execute(request)).await else {
+        let Some(response) = limit.run(self.sender.execute(request)).await else {
             let why = format!("no answer: {}", late(self.timeout));
             return Err(Unanswered::Ended(unknown(why)));
         };
-        let mut response = response.map_err(|error| self.classified(&error))?;
+        let mut response = response.map_err(|error| self.classify(&error))?;
         let (body, problem) = self.read_body(&mut response, &mut limit).await;
         let is_whole = problem.is_none();
         // The rest of an error cannot change its outcome, but the rest of a success may have the id.
@@ -241,10 +243,10 @@ impl Client {
     ) -> (Bytes, Option<String>) {
         let mut body = BytesMut::new();
         let problem = loop {
-            match limit.keep(response.chunk()).await {
+            match limit.run(response.chunk()).await {
                 None => break Some(format!("broke off: {}", late(self.timeout))),
                 Some(Err(error)) => {
-                    break Some(format!("broke off: {}", described(&error, self.timeout)));
+                    break Some(format!("broke off: {}", describe(&error, self.timeout)));
                 }
                 Some(Ok(None)) => break None,
                 Some(Ok(Some(chunk))) if body.len() + chunk.len() > MAX_ANSWER => {
@@ -257,17 +259,17 @@ impl Client {
         (body.freeze(), problem)
     }
 
-    fn classified(&self, error: &reqwest::Error) -> Unanswered {
+    fn classify(&self, error: &reqwest::Error) -> Unanswered {
         if cause::<NotReady>(error).is_some() {
             return Unanswered::NotConnected;
         }
         Unanswered::Ended(if error.is_connect() {
-            let cause = described(error, self.connect);
+            let cause = describe(error, self.connect);
             not_sent(format!("no connection: {cause}"))
         } else if error.is_builder() {
             not_sent(format!("the request cannot be made: {}", reason(error)))
         } else {
-            unknown(format!("no answer: {}", described(error, self.timeout)))
+            unknown(format!("no answer: {}", describe(error, self.timeout)))
         })
     }
 }
@@ -303,7 +305,7 @@ impl Limit {
     }
 
     /// The result of `work`; `None` if it takes too long.
-    async fn keep<T>(&mut self, work: impl Future<Output = T>) -> Option<T> {
+    async fn run<T>(&mut self, work: impl Future<Output = T>) -> Option<T> {
         let mut work = pin!(work);
         loop {
             tokio::select! {
@@ -315,7 +317,7 @@ impl Limit {
                 return None;
             }
             self.is_over = true;
-            self.until = Instant::now() + LAST_LOOK;
+            self.until = Instant::now() + GRACE;
         }
     }
 }
@@ -388,7 +390,7 @@ fn target_of(request: &Request<Bytes>) -> Option<String> {
     Some(format!("{scheme}://{}", authority.to_ascii_lowercase()))
 }
 
-fn described(error: &reqwest::Error, allowed: Duration) -> String {
+fn describe(error: &reqwest::Error, allowed: Duration) -> String {
     if error.is_timeout() {
         return late(allowed);
     }

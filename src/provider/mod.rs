@@ -1,7 +1,6 @@
 //! SMS providers: a provider turns messages into an HTTP request and an HTTP response into outcomes. Both are pure
 //! functions; the clock and randomness come in a [`RequestContext`], and only [`client`] does I/O.
 
-mod builtin;
 mod capabilities;
 mod china;
 pub mod client;
@@ -32,12 +31,12 @@ use http::{Request, Response};
 use crate::phone::Phone;
 use crate::rate::Rates;
 use crate::sms::{Class, Failure, Outcome, Timestamp};
-pub use builtin::{builtin, complete, over};
 pub use capabilities::{
     Attempt, Capabilities, ContentMode, Lookup, LookupResponses, LookupResult, Reference,
 };
 pub use codes::CodeRow;
 pub use config::ProviderError;
+pub use registry::{builtin, complete, over};
 
 use capabilities::LookupTarget;
 use config::ProviderConfig;

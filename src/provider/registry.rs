@@ -1,10 +1,12 @@
-//! The kinds of providers. A vendor that the generic adapter can describe has only a file in `config/providers`.
+//! The kinds of providers and their built-in sections. A vendor that the generic adapter can describe has only a file in
+//! `config/providers`. A section is merged over the built-in one of its kind: an operator who writes `kind = "twilio"`
+//! gets that vendor's URL, limits and codes, and sets only what differs.
 
 use toml::{Table, Value};
 
 use super::config::{Environment, ProviderError, Section, SharedSettings};
 use super::vendors::{aliyun, aws, huawei, tencent, twilio, yunpian};
-use super::{NewAdapter, builtin, complete, generic, units};
+use super::{NewAdapter, generic, units};
 use crate::text::closest;
 
 type New = fn(Section<'_>, SharedSettings) -> NewAdapter;
@@ -44,5 +46,181 @@ fn kind_problem(section: &Table) -> String {
             Some(key) => format!("unknown key `{key}`{}", units::hint(&key, &["kind"])),
             None => "missing key `kind`".to_owned(),
         },
+    }
+}
+
+/// The built-in sections by kind: TOML with comments, each with a table `[providers.KIND]`. `generic` is an example to
+/// copy; the others work once their secrets are set.
+pub fn builtin() -> &'static [(&'static str, &'static str)] {
+    macro_rules! sections {
+        ($($name:literal),* $(,)?) => {
+            &[$((
+                $name,
+                include_str!(concat!("../../config/providers/", $name, ".toml")),
+            )),*]
+        };
+    }
+    sections![
+        "sandbox",
+        "generic",
+        "46elks",
+        "aliyun",
+        "aws-sms",
+        "aws-sns",
+        "clicksend",
+        "huawei",
+        "infobip",
+        "jasmin",
+        "kannel",
+        "messagebird",
+        "plivo",
+        "sinch",
+        "sms-gate",
+        "telnyx",
+        "tencent",
+        "twilio",
+        "vonage",
+        "vonage-messages",
+        "yunpian",
+    ]
+}
+
+fn builtin_section(kind: &str) -> Option<Table> {
+    let (_, source) = builtin()
+        .iter()
+        .find(|(name, _)| *name == kind && kind != "generic")?;
+    let mut source: Table = source.parse().expect("a test parses it");
+    let mut providers = source.remove("providers")?;
+    match providers.as_table_mut()?.remove(kind)? {
+        Value::Table(section) => Some(section),
+        _ => None,
+    }
+}
+
+/// Merges `section` over the built-in section of its kind.
+pub fn complete(section: &Table) -> Table {
+    let kind = section.get("kind").and_then(Value::as_str);
+    let Some(lower) = kind.and_then(builtin_section) else {
+        return section.clone();
+    };
+    let mut upper = section.clone();
+    // The built-in section names the adapter.
+    upper.remove("kind");
+    over(lower, &upper)
+}
+
+/// Merges `upper` over `lower`: tables key by key, but codes, secrets and all other values as a whole.
+pub fn over(mut lower: Table, upper: &Table) -> Table {
+    if let Some(Value::Array(examples)) = lower.get_mut("examples") {
+        examples.retain(|key| key.as_str().is_none_or(|key| !upper.contains_key(key)));
+    }
+    for (key, value) in upper {
+        match (lower.get_mut(key), value) {
+            (Some(Value::Table(below)), Value::Table(above)) => {
+                if matches!(key.as_str(), "codes" | "secrets") {
+                    below.extend(above.clone());
+                } else {
+                    *below = over(std::mem::take(below), above);
+                }
+            }
+            _ => {
+                lower.insert(key.clone(), value.clone());
+            }
+        }
+    }
+    lower
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::provider::Provider;
+
+    fn completed(source: &str) -> Table {
+        complete(&source.parse().expect("toml"))
+    }
+
+    #[test]
+    fn section_sets_only_what_differs_from_its_kind() {
+        let whole = completed(
+            "kind = 'twilio'\nfrom = 'SHOP'\nsecrets = { auth_token = { file = '/t' } }\n\
+             codes = { 21211 = { class = 'content' } }",
+        );
+        assert_eq!(whole["url"].as_str(), Some("https://api.twilio.com"));
+        assert_eq!(whole["from"].as_str(), Some("SHOP"));
+        assert_eq!(
+            whole["secrets"]["auth_token"].as_table().map(Table::len),
+            Some(1)
+        );
+        assert!(whole["secrets"].get("account_sid").is_some());
+        assert_eq!(whole["codes"]["21211"]["class"].as_str(), Some("content"));
+        assert!(whole["codes"].get("21610").is_some());
+    }
+
+    #[test]
+    fn a_section_with_kind_is_merged_like_one_without() {
+        for (kind, more) in [
+            ("plivo", "json = { src = 'X' }"),
+            (
+                "plivo",
+                "headers = { X-Trace = '1' }\nlookup = { rate = '1/s' }",
+            ),
+            ("plivo", "lookup = { query = { limit = 5 } }"),
+            ("plivo", "secrets = { auth_token = { file = '/t' } }"),
+            (
+                "clicksend",
+                "batch = { per_call = 5 }\nrate = ['1/s', '9/day']",
+            ),
+            (
+                "tencent",
+                "codes = { 'FailedOperation.MissingSignature' = { class = 'content' } }",
+            ),
+        ] {
+            let source: Table = more.parse().expect("toml");
+            let without_kind = over(builtin_section(kind).expect(kind), &source);
+            let with_kind = completed(&format!("kind = '{kind}'\n{more}"));
+            assert_eq!(with_kind, without_kind, "{kind}: {more}");
+        }
+        let whole = completed("kind = 'plivo'\njson = { src = 'X' }");
+        assert_eq!(whole["json"]["src"].as_str(), Some("X"));
+        assert_eq!(whole["json"]["dst"].as_str(), Some("{{ phone }}"));
+    }
+
+    #[test]
+    fn changed_example_is_no_longer_an_example() {
+        let whole = completed("kind = 'infobip'");
+        assert_eq!(whole["examples"].as_array().map(Vec::len), Some(1));
+        let whole = completed("kind = 'infobip'\nurl = 'https://x1.api.infobip.com'");
+        assert_eq!(whole["examples"].as_array().map(Vec::len), Some(0));
+    }
+
+    #[test]
+    fn generic_vendor_can_be_the_kind_of_another_section() {
+        let whole = completed("kind = 'plivo'\nrate = '5/s'");
+        assert_eq!(whole["kind"].as_str(), Some("generic"));
+        assert_eq!(whole["rate"].as_str(), Some("5/s"));
+    }
+
+    #[test]
+    fn every_builtin_section_is_valid() {
+        for (kind, source) in builtin() {
+            let table: Table = source.parse().expect(kind);
+            let providers = table["providers"].as_table().expect(kind);
+            for (name, section) in providers {
+                let section = section.as_table().expect(kind);
+                let provider = Provider::from_section(name, section, &|_| Some("t".to_owned()));
+                let provider = provider.unwrap_or_else(|error| panic!("{error}"));
+                assert!([*kind, "generic"].contains(&provider.kind()));
+                assert_eq!(provider.name(), name);
+                assert_eq!(*kind == "generic", name == "cellar");
+            }
+        }
+    }
+
+    #[test]
+    fn kind_without_builtin_section_is_not_changed() {
+        for source in ["kind = 'generic'", "kind = 'other'", "a = 1"] {
+            assert_eq!(completed(source), source.parse().expect("toml"), "{source}");
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! What settings have in common: durations, rate limits, and suggestions for unknown words.
+//! Values of settings: durations and rate limits; and hints for unknown words.
 
 use std::time::Duration;
 

@@ -16,7 +16,7 @@ use super::clock::{Clock, micros};
 use super::lease::Lease;
 use super::window;
 use crate::limit::{Cost, MIN_TOLERANCE, Permit, Reservation};
-use crate::provider::client::{Client, Promise, Unanswered};
+use crate::provider::client::{Client, Reservation, Unanswered};
 use crate::provider::{Message, Provider, RequestContext};
 use crate::sms::{Class, Failure, Outcome, Sms, Timestamp};
 use crate::window::{Recipient, SendWindow};
@@ -40,9 +40,9 @@ impl Transport {
         not(test),
         expect(clippy::unnecessary_wraps, reason = "a simulated provider has none")
     )]
-    pub(super) fn promise(&self) -> Option<Promise> {
+    pub(super) fn promise(&self) -> Option<Reservation> {
         match self {
-            Self::Http(client) => Some(client.promise()),
+            Self::Http(client) => Some(client.reserve()),
             #[cfg(test)]
             Self::Simulated(_) => None,
         }
@@ -212,7 +212,7 @@ impl Drop for ReportOnDrop<'_> {
 }
 
 /// Sends one request and reports it to the dispatcher.
-pub(super) async fn send(request: InFlight, mut promise: Option<Promise>, shared: Arc<Shared>) {
+pub(super) async fn send(request: InFlight, mut promise: Option<Reservation>, shared: Arc<Shared>) {
     let mut report = ReportOnDrop {
         request: Some(request),
         shared: &shared,
@@ -228,7 +228,7 @@ pub(super) async fn send(request: InFlight, mut promise: Option<Promise>, shared
 
 async fn attempt(
     in_flight: &InFlight,
-    promise: &mut Option<Promise>,
+    promise: &mut Option<Reservation>,
     shared: &Shared,
     started_us: &mut i64,
 ) -> RequestResult {

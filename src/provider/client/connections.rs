@@ -54,7 +54,7 @@ pub(super) struct Connections {
     hosts: Mutex<HashMap<String, Host>>,
     added: Notify,
     idle_for: Duration,
-    promised: AtomicU32,
+    reserved: AtomicU32,
 }
 
 #[derive(Debug)]
@@ -88,11 +88,11 @@ impl Default for Host {
 
 /// Reserves a connection for one request that starts soon.
 #[derive(Debug)]
-pub struct Promise(Arc<Connections>);
+pub struct Reservation(Arc<Connections>);
 
-impl Drop for Promise {
+impl Drop for Reservation {
     fn drop(&mut self) {
-        self.0.promised.fetch_sub(1, Ordering::Relaxed);
+        self.0.reserved.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -102,13 +102,13 @@ impl Connections {
             hosts: Mutex::default(),
             added: Notify::new(),
             idle_for,
-            promised: AtomicU32::new(0),
+            reserved: AtomicU32::new(0),
         })
     }
 
-    pub(super) fn promise(self: &Arc<Self>) -> Promise {
-        self.promised.fetch_add(1, Ordering::Relaxed);
-        Promise(Arc::clone(self))
+    pub(super) fn reserve(self: &Arc<Self>) -> Reservation {
+        self.reserved.fetch_add(1, Ordering::Relaxed);
+        Reservation(Arc::clone(self))
     }
 
     /// How many of `calls` more requests have a connection, without the reserved ones, and how many connections to open
@@ -121,7 +121,7 @@ impl Connections {
         per_second: Option<f64>,
         ahead: Duration,
     ) -> (u32, u32) {
-        let promised = self.promised.load(Ordering::Relaxed);
+        let reserved = self.reserved.load(Ordering::Relaxed);
         self.with(host, |host| {
             #[expect(
                 clippy::cast_possible_truncation,
@@ -134,10 +134,10 @@ impl Connections {
                 return (count, 0);
             }
             let open = host.open();
-            let target = promised.saturating_add(count.min(host.width));
+            let target = reserved.saturating_add(count.min(host.width));
             let missing = target.saturating_sub(open.saturating_add(host.opening));
             host.opening += missing;
-            (open.saturating_sub(promised), missing)
+            (open.saturating_sub(reserved), missing)
         })
     }
 

@@ -296,9 +296,9 @@ async fn connections_are_opened_ahead_for_what_the_rate_allows() {
     while client.prepare(64, Some(20.0), ahead) == 0 {
         tokio::task::yield_now().await;
     }
-    let promise = client.promise();
-    assert_eq!(client.prepare(0, Some(20.0), ahead), 0, "it is promised");
-    drop(promise);
+    let reservation = client.reserve();
+    assert_eq!(client.prepare(0, Some(20.0), ahead), 0, "it is reserved");
+    drop(reservation);
     let answer = client.exchange(order(address), None).await;
     assert_eq!(answer.expect("an answer").status(), 201);
     // Its connection is open still, and is used again.
