@@ -43,15 +43,6 @@ impl<S: DeserializeOwned> TemplateVendor<S> {
 
 const FORM: &str = "application/x-www-form-urlencoded";
 
-fn get(url: &Url, authorization: String) -> RequestResult {
-    request(
-        Method::GET,
-        url,
-        [(AUTHORIZATION, authorization)],
-        Bytes::new(),
-    )
-}
-
 /// A `POST` of a form; `authorization` is empty where the form has the secrets.
 fn post_form(url: &Url, authorization: String, form: String) -> RequestResult {
     let headers = [

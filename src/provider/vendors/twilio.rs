@@ -2,11 +2,14 @@
 //! reference: the text and the time identify a message.
 //! <https://www.twilio.com/docs/messaging/api/message-resource>
 
+use bytes::Bytes;
+use http::Method;
+use http::header::AUTHORIZATION;
 use jiff::fmt::rfc2822;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{TemplateVendor, callback_url, form, get, ids_in, post_form};
+use super::{TemplateVendor, callback_url, form, ids_in, post_form, request};
 use crate::provider::capabilities::{
     Attempt, Capabilities, ContentMode, LookupResult, LookupTarget, Reference, TimeMatch,
 };
@@ -134,7 +137,9 @@ impl Adapter for Twilio {
         url.query_pairs_mut()
             .append_pair("To", message.phone.as_str())
             .append_pair("PageSize", "100");
-        Some(get(&url, self.authorization()).map(|request| vec![request]))
+        let headers = [(AUTHORIZATION, self.authorization())];
+        let request = request(Method::GET, &url, headers, Bytes::new());
+        Some(request.map(|request| vec![request]))
     }
 
     fn lookup_ids(&self, response: &ResponseView<'_>) -> Vec<String> {

@@ -253,6 +253,14 @@ fn joined_phones_and_ordered_results() {
         &two,
         &["&to=%2B8613812345678%3B%2B8613812345679\n"],
     );
+    let list = with(
+        "form = { to = ['{{ phone | digits }}'] }\nbatch = { per_call = 9, repeat = 'form.to' }",
+    );
+    asks(
+        &list.unwrap_or_else(|error| panic!("{error}")),
+        &two,
+        &["\nto=8613812345678&to=8613812345679"],
+    );
     // Without `results` the response is about all messages.
     assert_eq!(words(&provider, &two, 200, ""), ["accepted"; 2]);
     assert_eq!(words(&provider, &two, 400, ""), [BATCH_REJECTED; 2]);
