@@ -20,7 +20,7 @@ use super::redact::{MAX_EXCERPT, cut};
 use crate::sms::{Class, Failure, Outcome};
 use connections::{ConnectLayer, Connections, NotReady, Opened, TARGET, Target};
 
-pub use connections::Reservation;
+pub use connections::ReservedConnection;
 
 /// Longer answers are cut.
 pub const MAX_ANSWER: usize = 1 << 20;
@@ -114,7 +114,7 @@ impl Client {
     }
 
     /// Reserves a connection for a request that starts soon.
-    pub fn reserve(&self) -> Reservation {
+    pub fn reserve(&self) -> ReservedConnection {
         self.connections.reserve()
     }
 

@@ -16,7 +16,7 @@ use super::clock::{Clock, micros};
 use super::lease::Lease;
 use super::window;
 use crate::limit::{Cost, MIN_TOLERANCE, Permit, Reservation};
-use crate::provider::client::{Client, Reservation, Unanswered};
+use crate::provider::client::{Client, ReservedConnection, Unanswered};
 use crate::provider::{Message, Provider, RequestContext};
 use crate::sms::{Class, Failure, Outcome, Sms, Timestamp};
 use crate::window::{Recipient, SendWindow};
@@ -40,7 +40,7 @@ impl Transport {
         not(test),
         expect(clippy::unnecessary_wraps, reason = "a simulated provider has none")
     )]
-    pub(super) fn promise(&self) -> Option<Reservation> {
+    pub(super) fn promise(&self) -> Option<ReservedConnection> {
         match self {
             Self::Http(client) => Some(client.reserve()),
             #[cfg(test)]
@@ -212,7 +212,11 @@ impl Drop for ReportOnDrop<'_> {
 }
 
 /// Sends one request and reports it to the dispatcher.
-pub(super) async fn send(request: InFlight, mut promise: Option<Reservation>, shared: Arc<Shared>) {
+pub(super) async fn send(
+    request: InFlight,
+    mut promise: Option<ReservedConnection>,
+    shared: Arc<Shared>,
+) {
     let mut report = ReportOnDrop {
         request: Some(request),
         shared: &shared,
@@ -228,7 +232,7 @@ pub(super) async fn send(request: InFlight, mut promise: Option<Reservation>, sh
 
 async fn attempt(
     in_flight: &InFlight,
-    promise: &mut Option<Reservation>,
+    promise: &mut Option<ReservedConnection>,
     shared: &Shared,
     started_us: &mut i64,
 ) -> RequestResult {
@@ -288,7 +292,7 @@ async fn attempt(
         };
         let outcomes = parse(response.body().len(), || {
             let messages = &in_flight.messages;
-            in_flight.provider.parse(messages, &response, &context)
+            in_flight.provider.answer(messages, &response, &context)
         });
         if outcomes.len() == in_flight.rows.len() {
             return RequestResult::Outcomes(outcomes);

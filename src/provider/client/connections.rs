@@ -88,9 +88,9 @@ impl Default for Host {
 
 /// Reserves a connection for one request that starts soon.
 #[derive(Debug)]
-pub struct Reservation(Arc<Connections>);
+pub struct ReservedConnection(Arc<Connections>);
 
-impl Drop for Reservation {
+impl Drop for ReservedConnection {
     fn drop(&mut self) {
         self.0.reserved.fetch_sub(1, Ordering::Relaxed);
     }
@@ -106,9 +106,9 @@ impl Connections {
         })
     }
 
-    pub(super) fn reserve(self: &Arc<Self>) -> Reservation {
+    pub(super) fn reserve(self: &Arc<Self>) -> ReservedConnection {
         self.reserved.fetch_add(1, Ordering::Relaxed);
-        Reservation(Arc::clone(self))
+        ReservedConnection(Arc::clone(self))
     }
 
     /// How many of `calls` more requests have a connection, without the reserved ones, and how many connections to open
