@@ -70,8 +70,6 @@ pub struct BatchKey(Vec<String>);
 
 /// A request; `Err` is the outcome of its messages where none can be made.
 pub type RequestResult = Result<Request<Bytes>, Outcome>;
-/// The requests of a status lookup; `Err` is why none can be made.
-pub type LookupRequests = Result<Vec<Request<Bytes>>, Outcome>;
 type NewAdapter = Result<Box<dyn Adapter>, ProviderError>;
 
 /// The API of one vendor.
@@ -117,14 +115,14 @@ trait Adapter: Send + Sync {
     /// Returns one outcome per message, in the same order.
     fn parse(&self, messages: &[Message], response: &ResponseView<'_>) -> Vec<Outcome>;
 
-    /// The requests of a status lookup; `None` where the vendor has none.
+    /// The requests of a status lookup; none where the vendor has no lookup.
     fn lookup(
         &self,
         _message: &Message,
         _attempt: Attempt,
         _context: &RequestContext,
-    ) -> Option<LookupRequests> {
-        None
+    ) -> Vec<RequestResult> {
+        Vec::new()
     }
 
     /// The ids in a lookup's response that may belong to other messages.
@@ -318,9 +316,10 @@ impl Provider {
         message: &Message,
         attempt: Attempt,
         context: &RequestContext,
-    ) -> Option<LookupRequests> {
+    ) -> Option<Result<Vec<Request<Bytes>>, Outcome>> {
         self.config().lookup.as_ref()?;
-        self.0.lookup(message, attempt, context)
+        let requests = self.0.lookup(message, attempt, context);
+        (!requests.is_empty()).then(|| requests.into_iter().collect())
     }
 
     /// The ids in the responses to [`Provider::lookup`] that may belong to other messages.

@@ -24,9 +24,7 @@ use super::capabilities::{
 use super::config::{ProviderConfig, Section, SharedSettings};
 use super::response::{ResponseView, all};
 use super::units::Span;
-use super::{
-    Adapter, BatchKey, LookupRequests, Message, NewAdapter, RequestContext, RequestResult, unclear,
-};
+use super::{Adapter, BatchKey, Message, NewAdapter, RequestContext, RequestResult, unclear};
 use crate::sms::Outcome;
 use batch::{Batch, ResultLocation};
 use lookup::StatusLookup;
@@ -284,17 +282,16 @@ impl Adapter for Generic {
         message: &Message,
         attempt: Attempt,
         _context: &RequestContext,
-    ) -> Option<LookupRequests> {
-        let lookup = self.lookup.as_ref()?;
-        let request = lookup.request(&self.templates, message, attempt);
-        Some(request.map(|request| vec![request]))
+    ) -> Vec<RequestResult> {
+        let lookup = self.lookup.iter();
+        lookup
+            .map(|lookup| lookup.request(&self.templates, message, attempt))
+            .collect()
     }
 
     fn lookup_ids(&self, response: &ResponseView<'_>) -> Vec<String> {
-        let lookup = self.lookup.as_ref();
-        lookup
-            .map(|lookup| lookup.ids(response))
-            .unwrap_or_default()
+        let lookup = self.lookup.iter();
+        lookup.flat_map(|lookup| lookup.ids(response)).collect()
     }
 
     fn parse_lookup(&self, target: &LookupTarget<'_>, response: &ResponseView<'_>) -> LookupResult {

@@ -20,8 +20,7 @@ use crate::provider::response::{ResponseView, acceptance, accepted, all, scalar}
 use crate::provider::signing::{Keys, acs3, sha256, sorted_query, utc};
 use crate::provider::template_params::{Order, TemplateParams};
 use crate::provider::{
-    Adapter, BatchKey, LookupRequests, Message, NewAdapter, RequestContext, RequestResult,
-    account_error, unclear,
+    Adapter, BatchKey, Message, NewAdapter, RequestContext, RequestResult, account_error, unclear,
 };
 use crate::sms::Outcome;
 
@@ -162,7 +161,7 @@ impl Adapter for Aliyun {
         message: &Message,
         attempt: Attempt,
         context: &RequestContext,
-    ) -> Option<LookupRequests> {
+    ) -> Vec<RequestResult> {
         let request = |(day, index): (String, u128)| {
             let query = [
                 ("CurrentPage", "1"),
@@ -177,7 +176,7 @@ impl Adapter for Aliyun {
             self.signed(&context, "QuerySendDetails", &query, None)
         };
         let days = days(attempt).into_iter().take(MAX_DAYS);
-        Some(days.zip(0..).map(request).collect())
+        days.zip(0..).map(request).collect()
     }
 
     /// The references of batches: a batch has a phone only once.

@@ -18,7 +18,7 @@ use crate::provider::response::{ResponseView, acceptance, accepted, all, count, 
 use crate::provider::signing::{Keys, tc3};
 use crate::provider::template_params::{Order, TemplateParams};
 use crate::provider::{
-    Adapter, BatchKey, LookupRequests, Message, NewAdapter, RequestContext, RequestResult, unclear,
+    Adapter, BatchKey, Message, NewAdapter, RequestContext, RequestResult, unclear,
 };
 use crate::sms::{Outcome, Timestamp};
 
@@ -154,7 +154,7 @@ impl Adapter for Tencent {
         message: &Message,
         attempt: Attempt,
         context: &RequestContext,
-    ) -> Option<LookupRequests> {
+    ) -> Vec<RequestResult> {
         let body = json!({
             "BeginTime": seconds(attempt.started_after.minus(Duration::from_secs(60))),
             "EndTime": seconds(context.now),
@@ -163,8 +163,7 @@ impl Adapter for Tencent {
             "PhoneNumber": message.phone.as_str(),
             "SmsSdkAppId": self.settings.sdk_app_id,
         });
-        let request = self.signed(context, "PullSmsSendStatusByPhoneNumber", &body);
-        Some(request.map(|request| vec![request]))
+        vec![self.signed(context, "PullSmsSendStatusByPhoneNumber", &body)]
     }
 
     /// The vendor lists only messages with a delivery result, and our reference only for accounts with that enabled,

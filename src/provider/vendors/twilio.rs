@@ -18,7 +18,7 @@ use crate::provider::response::{ResponseView, acceptance, accepted, all, count, 
 use crate::provider::signing::basic;
 use crate::provider::template_params::{Order, TemplateParams};
 use crate::provider::{
-    Adapter, BatchKey, LookupRequests, Message, NewAdapter, RequestContext, RequestResult, unclear,
+    Adapter, BatchKey, Message, NewAdapter, RequestContext, RequestResult, unclear,
 };
 use crate::sms::{Outcome, Timestamp};
 
@@ -132,14 +132,13 @@ impl Adapter for Twilio {
         message: &Message,
         _attempt: Attempt,
         _context: &RequestContext,
-    ) -> Option<LookupRequests> {
+    ) -> Vec<RequestResult> {
         let mut url = self.messages_url();
         url.query_pairs_mut()
             .append_pair("To", message.phone.as_str())
             .append_pair("PageSize", "100");
         let headers = [(AUTHORIZATION, self.authorization())];
-        let request = request(Method::GET, &url, headers, Bytes::new());
-        Some(request.map(|request| vec![request]))
+        vec![request(Method::GET, &url, headers, Bytes::new())]
     }
 
     fn lookup_ids(&self, response: &ResponseView<'_>) -> Vec<String> {

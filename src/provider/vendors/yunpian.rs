@@ -16,7 +16,7 @@ use crate::provider::china::{format_time, is_mainland, national_number, parse_ti
 use crate::provider::config::{ProviderConfig, Section, SharedSettings};
 use crate::provider::response::{ResponseView, acceptance, accepted, all, count, scalar};
 use crate::provider::{
-    Adapter, BatchKey, LookupRequests, Message, NewAdapter, RequestContext, RequestResult, unclear,
+    Adapter, BatchKey, Message, NewAdapter, RequestContext, RequestResult, unclear,
 };
 use crate::sms::Outcome;
 
@@ -131,7 +131,7 @@ impl Adapter for Yunpian {
         message: &Message,
         attempt: Attempt,
         _context: &RequestContext,
-    ) -> Option<LookupRequests> {
+    ) -> Vec<RequestResult> {
         let start = attempt.started_after;
         let body = form([
             ("apikey", self.config.secret("api_key")),
@@ -142,7 +142,7 @@ impl Adapter for Yunpian {
             ("page_size", "100"),
         ]);
         let url = self.config.url_with(&["v2", "sms", "get_record.json"]);
-        Some(post_form(&url, String::new(), body).map(|request| vec![request]))
+        vec![post_form(&url, String::new(), body)]
     }
 
     fn lookup_ids(&self, response: &ResponseView<'_>) -> Vec<String> {
