@@ -234,7 +234,7 @@ impl Lookup {
         match proofs.as_slice() {
             [] => {}
             [proof] => return (*proof).clone(),
-            _ => return unclear("the provider has several messages that may be it"),
+            _ => return unclear("several messages of the provider match"),
         }
         match results.pop() {
             Some(unclear) => unclear,
@@ -249,7 +249,7 @@ impl Lookup {
         asked_at: Timestamp,
     ) -> LookupResult {
         let (Some(span), Some(horizon)) = (self.absent_after, self.horizon) else {
-            return unclear("the provider does not know of it, which proves nothing");
+            return unclear("the provider does not list the message, which proves nothing");
         };
         let Some(started_before) = attempt.started_before else {
             return unclear("an earlier attempt may have been accepted");
@@ -257,14 +257,14 @@ impl Lookup {
         let dates: Option<Vec<Timestamp>> = dates.iter().copied().collect();
         let dates = dates.unwrap_or_default();
         let (Some(first), Some(last)) = (dates.iter().min(), dates.iter().max()) else {
-            return unclear("the provider's answer has no date");
+            return unclear("the provider's response has no date");
         };
         let skew = asked_at.since(*first).max(last.since(asked_at));
         if skew > MAX_SKEW {
-            return unclear("the provider's clock and this one differ too much");
+            return unclear("the clocks of the provider and of this machine differ too much");
         }
         if (*last).max(asked_at).since(attempt.started_after) + MAX_SKEW > horizon {
-            return unclear("the provider's answers do not reach back so far");
+            return unclear("the provider's list does not reach back to the attempt");
         }
         let elapsed = (*first).min(asked_at).since(started_before);
         match span.checked_sub(elapsed) {

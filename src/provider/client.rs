@@ -58,7 +58,7 @@ pub enum Unanswered {
 
 /// For example an unusable store of certificates.
 #[derive(Debug, thiserror::Error)]
-#[error("provider `{provider}`: no HTTP client can be made: {reason}")]
+#[error("provider `{provider}`: cannot build the HTTP client: {reason}")]
 pub struct ClientError {
     provider: String,
     reason: String,
@@ -190,7 +190,7 @@ impl Client {
     ) -> Result<Response<Bytes>, Unanswered> {
         let host = target_of(&request).unwrap_or_default();
         let request = reqwest::Request::try_from(request).map_err(|error| {
-            let why = format!("the request cannot be made: {}", reason(&error));
+            let why = format!("cannot build the request: {}", reason(&error));
             Unanswered::Ended(not_sent(why))
         })?;
         self.connections.note_start(&host);
@@ -267,7 +267,7 @@ impl Client {
             let cause = describe(error, self.connect);
             not_sent(format!("no connection: {cause}"))
         } else if error.is_builder() {
-            not_sent(format!("the request cannot be made: {}", reason(error)))
+            not_sent(format!("cannot build the request: {}", reason(error)))
         } else {
             unknown(format!("no answer: {}", describe(error, self.timeout)))
         })

@@ -193,7 +193,10 @@ impl Wait {
         let waits = matches!(settings.class.as_str(), "throttle" | "cap" | "unavailable");
         match (&settings.wait, &settings.until) {
             (None, None) => Ok(None),
-            _ if !waits => Err(format!("class `{}` does not wait", settings.class)),
+            _ if !waits => Err(format!(
+                "class `{}` has neither `wait` nor `until`",
+                settings.class
+            )),
             (Some(_), Some(_)) => Err("has `wait` and `until`: choose one".to_owned()),
             (Some(span), None) => Ok(Some(Self::For(span.0))),
             (None, Some(text)) => Self::until(text).map(Some).ok_or_else(|| {
@@ -327,7 +330,7 @@ mod tests {
             ("codes = 7", "invalid type"),
             (
                 "codes = { 7 = { class = 'account', wait = '1h' } }",
-                "does not wait",
+                "has neither `wait` nor",
             ),
             (
                 "codes = { 7 = { class = 'cap', until = '8:00' } }",

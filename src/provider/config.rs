@@ -321,7 +321,7 @@ impl<'a> Section<'a> {
     /// An absolute `http` or `https` URL without credentials.
     pub(super) fn url(&self, key: &str, text: &str) -> Result<Url, ProviderError> {
         let url = Url::parse(text)
-            .map_err(|error| self.invalid(key, format!("is not a url: {error}")))?;
+            .map_err(|error| self.invalid(key, format!("is not a URL: {error}")))?;
         let rest = text.split_once("://").map(|(_, rest)| rest);
         let Some(rest) = rest.filter(|_| matches!(url.scheme(), "http" | "https")) else {
             return Err(self.invalid(key, "must begin with `https://` or `http://`"));
@@ -330,13 +330,13 @@ impl<'a> Section<'a> {
         if rest.starts_with(['/', '\\']) {
             return Err(self.invalid(
                 key,
-                "names no host: write it like `https://sms.example.net/send`",
+                "has no host: write it like `https://sms.example.net/send`",
             ));
         }
         if !url.username().is_empty() || url.password().is_some() {
             return Err(self.invalid(
                 key,
-                "holds a user name or a password\nhint: put them into `secrets` and send them in `headers`",
+                "contains a user name or a password\nhint: put them into `secrets` and send them in `headers`",
             ));
         }
         Ok(url)

@@ -80,7 +80,7 @@ impl Batch {
         if !matches.is_empty() && !matches.uses("phone") && !matches.uses("reference") {
             return Err(section.invalid(
                 "matches",
-                "must name `{{ phone }}` or `{{ reference }}`: they tell one message from another",
+                "must contain `{{ phone }}` or `{{ reference }}`, which identify a message",
             ));
         }
         let place = settings.repeat.as_str();
@@ -126,7 +126,9 @@ impl Batch {
             if list.len() == messages.len() {
                 return (0..list.len()).map(ResultLocation::Entry).collect();
             }
-            return all(ResultLocation::Unclear(" with another count of results"));
+            return all(ResultLocation::Unclear(
+                " with a different number of results",
+            ));
         }
         let mut by_values: HashMap<Vec<String>, Vec<usize>> = HashMap::new();
         for (index, entry) in list.iter().enumerate() {

@@ -190,9 +190,9 @@ impl StatusLookup {
                 (true, TimeMatch::Yes, None) if self.rules.sure => {
                     doubt = Some("the provider lists it without an id");
                 }
-                (true, ..) => doubt = Some("the provider has a message that may be it"),
+                (true, ..) => doubt = Some("a message of the provider may be this one"),
                 (false, ..) if is_of_batch() => {
-                    doubt = Some("it may be in a request that the provider has of several");
+                    doubt = Some("it may be part of a batch that the provider lists");
                 }
                 (false, ..) => {}
             }
@@ -200,7 +200,7 @@ impl StatusLookup {
         match doubt {
             Some(reason) => unclear(reason),
             None if self.is_complete(json, entries.len()) => LookupResult::Absent,
-            None => unclear("the provider's list may go on"),
+            None => unclear("the provider's list may have more pages"),
         }
     }
 

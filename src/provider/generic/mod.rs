@@ -141,7 +141,7 @@ pub(super) fn new(mut section: Section<'_>, mut shared: SharedSettings) -> NewAd
     let takes_several = batch.as_ref().is_some_and(|batch| batch.per_call > 1);
     let shares_reference = takes_several && request.uses("reference", Scope::Outside);
     if shares_reference && honours_reference {
-        let problem = "cannot hold where several messages share a reference\n\
+        let problem = "is impossible where several messages share a reference\n\
              hint: put `{{ reference }}` into what `batch` repeats";
         return Err(section.invalid("honours_reference", problem));
     }

@@ -113,7 +113,7 @@ impl RequestTemplate {
             Some(text) if text.is_constant() => {
                 let filled = templates.constant(section, &key, &text)?;
                 let mut value = HeaderValue::from_str(&filled).map_err(|_| {
-                    section.invalid(&key, "has a character that no header can carry")
+                    section.invalid(&key, "has a character that is not allowed in a header")
                 })?;
                 value.set_sensitive(true);
                 self.constant_headers.insert(header, value);
@@ -206,7 +206,7 @@ impl RequestTemplate {
                 continue;
             };
             let mut value = HeaderValue::from_str(&filled)
-                .map_err(|_| rejected(format!("header `{name}` cannot carry this value")))?;
+                .map_err(|_| rejected(format!("this value is not allowed in header `{name}`")))?;
             value.set_sensitive(true);
             headers.insert(name.clone(), value);
         }
@@ -214,7 +214,7 @@ impl RequestTemplate {
         *request.uri_mut() = url
             .as_str()
             .parse()
-            .map_err(|_| rejected("the request's url would be too long"))?;
+            .map_err(|_| rejected("the request's URL would be too long"))?;
         Ok(request)
     }
 }
@@ -258,7 +258,7 @@ fn read_method(
         Some("GET") if !has_body => Ok(Method::GET),
         Some("GET") => Err(section.invalid(
             "method",
-            "`GET` carries no `json` and no `form`\nhint: use `query`",
+            "`GET` requests have no `json` and no `form`\nhint: use `query`",
         )),
         Some(_) => Err(section.invalid("method", "must be `POST`, `GET`, `PUT` or `PATCH`")),
     }
@@ -358,7 +358,7 @@ impl Document {
                 Self::Table(entries)
             }
             Value::Float(number) if !number.is_finite() => {
-                return Err(section.invalid(key, "is a number that JSON cannot hold"));
+                return Err(section.invalid(key, "is not a finite number"));
             }
             Value::Float(number) => Self::Plain((*number).into()),
             Value::Integer(number) => Self::Plain((*number).into()),

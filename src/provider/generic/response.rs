@@ -191,7 +191,7 @@ impl ResponseParser {
             }
         }
         if rules.accepted.is_empty() {
-            return Err(section.invalid("accepted", "has no status"));
+            return Err(section.invalid("accepted", "must not be empty"));
         }
         if rules.error_code.is_none() && rules.error_text.is_none() && codes.need_body() {
             return Err(section.invalid("codes", "needs `error_code`: where the code is"));
@@ -266,7 +266,7 @@ impl ResponseParser {
             Some(Outcome::Accepted(_)) if self.can_accept(response, entry, has_code) => {
                 self.success(response, entry, reference)
             }
-            Some(Outcome::Accepted(_)) => response.unknown(" with a code that accepts it"),
+            Some(Outcome::Accepted(_)) => response.unknown(" with a code that means accepted"),
             Some(outcome) => outcome,
             None if !self.is_accepted_status(response) => {
                 let ResponseRules {
@@ -277,7 +277,7 @@ impl ResponseParser {
                 response.outcome_of_status(accepted, unknown_status, words)
             }
             None if self.codes.list_success() => {
-                response.unknown(" without a code that is known to accept")
+                response.unknown(" without a known code of success")
             }
             None => self.success(response, entry, reference),
         };

@@ -51,7 +51,7 @@ impl Aliyun {
         let config = &self.config;
         let query = sorted_query(query);
         let url = Url::parse(&format!("{}?{query}", config.url.as_str()));
-        let url = url.map_err(|_| account_error("the request's url cannot be made"))?;
+        let url = url.map_err(|_| account_error("cannot build the request's URL"))?;
         let host = config.host();
         let content_type = body.is_some().then_some(("content-type", FORM));
         let body = body.unwrap_or_default();

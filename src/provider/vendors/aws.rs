@@ -293,7 +293,7 @@ fn signed(
     let headers = headers.map(|(name, value)| (name.clone(), (*value).to_owned()));
     let mut request = request(Method::POST, &config.url, headers, body.into())?;
     add_signature(config, region, service, now, &mut request)
-        .map_err(|error| account_error(format!("the request cannot be signed: {error}")))?;
+        .map_err(|error| account_error(format!("cannot sign the request: {error}")))?;
     Ok(request)
 }
 

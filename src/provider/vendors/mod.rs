@@ -62,12 +62,12 @@ fn request(
     let mut request = Request::builder().method(method).uri(url.as_str());
     for (name, text) in headers {
         let mut value = HeaderValue::from_str(&text)
-            .map_err(|_| account_error(format!("header `{name}` cannot carry this value")))?;
+            .map_err(|_| account_error(format!("this value is not allowed in header `{name}`")))?;
         value.set_sensitive(name == AUTHORIZATION);
         request = request.header(name, value);
     }
     let request = request.body(body);
-    request.map_err(|_| account_error("the request's url is too long"))
+    request.map_err(|_| account_error("the request's URL is too long"))
 }
 
 /// Encodes the pairs of a form.

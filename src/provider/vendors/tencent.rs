@@ -130,7 +130,7 @@ impl Adapter for Tencent {
         if results.len() != messages.len() {
             return all(
                 messages,
-                &response.unknown(" with another count of results"),
+                &response.unknown(" with a different number of results"),
             );
         }
         let outcome = |(message, result): (&Message, &Value)| {

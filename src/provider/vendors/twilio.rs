@@ -175,7 +175,7 @@ impl Adapter for Twilio {
         if may_be_listed {
             unclear("the provider has other messages to this phone at that time")
         } else if json.get("next_page_uri") != Some(&Value::Null) {
-            unclear("the provider's list goes on")
+            unclear("the provider's list has more pages")
         } else {
             LookupResult::Absent
         }

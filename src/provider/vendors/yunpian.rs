@@ -174,7 +174,7 @@ impl Adapter for Yunpian {
         };
         match found.and_then(|entry| scalar(entry, "/sid")) {
             Some(id) => LookupResult::Found(acceptance(&id, None, None)),
-            None => unclear("the provider does not show for certain that it has it"),
+            None => unclear("the provider's list does not show the message for certain"),
         }
     }
 }

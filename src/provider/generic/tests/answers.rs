@@ -92,7 +92,7 @@ fn codes_decide_before_the_status() {
 #[test]
 fn success_needs_its_code_if_it_has_one() {
     let provider = read(CELLAR).expect("a provider");
-    let reason = "the gateway answered 200 OK without a code that is known to accept";
+    let reason = "the gateway answered 200 OK without a known code of success";
     check(
         &provider,
         vec![

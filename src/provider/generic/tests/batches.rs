@@ -390,12 +390,12 @@ fn invalid_batch_is_an_error() {
         (
             json,
             "per_call = 2, repeat = 'json.to', results = '/a', matches = { '/a' = 'sent' }",
-            "must name `{{ phone }}` or `{{ reference }}`",
+            "must contain `{{ phone }}` or `{{ reference }}`",
         ),
         (
             "honours_reference = true\njson = { to = ['{{ phone }}'], r = '{{ reference }}' }",
             "per_call = 2, repeat = 'json.to'",
-            "`honours_reference`: cannot hold",
+            "`honours_reference`: is impossible",
         ),
     ] {
         let error = with(&format!("{json}\nbatch = {{ {batch} }}"))

@@ -69,7 +69,7 @@ fn error_names_the_provider_and_the_key() {
             "`codes`: needs `error_code`",
         ),
         ("method = 'DELETE'", "`method`"),
-        ("method = 'GET'", "`method`: `GET` carries no `json`"),
+        ("method = 'GET'", "`method`: `GET` requests have no `json`"),
         ("headers = { 'a b' = '1' }", "`headers.a b`"),
         (
             "headers = { content-length = '1' }",
@@ -88,12 +88,12 @@ fn error_names_the_provider_and_the_key() {
 #[test]
 fn invalid_url_or_kind_is_an_error() {
     for (url, expected) in [
-        ("sms.example.net", "`url`: is not a url"),
+        ("sms.example.net", "`url`: is not a URL"),
         ("ftp://a/b", "`url`: must begin"),
         ("http:x", "`url`: must begin"),
-        ("http:///x", "`url`: names no host"),
+        ("http:///x", "`url`: has no host"),
         ("https:\\\\/x", "`url`: must begin"),
-        ("https://me:secret@a/b", "`url`: holds a user name"),
+        ("https://me:secret@a/b", "`url`: contains a user name"),
         (
             "https://{{ from }}.example/",
             "`url`: placeholders are only",
