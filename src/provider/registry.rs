@@ -1,6 +1,6 @@
-//! The kinds of providers and their built-in sections. A vendor that the generic adapter can describe has only a file in
-//! `config/providers`. A section is merged over the built-in one of its kind: an operator who writes `kind = "twilio"`
-//! gets that vendor's URL, limits and codes, and sets only what differs.
+//! The kinds of providers and their built-in sections. A vendor that the generic adapter can describe has only a file
+//! in `config/providers`. A section is merged over the built-in one of its kind: an operator who writes
+//! `kind = "twilio"` gets that vendor's URL, limits and codes, and sets only what differs.
 
 use toml::{Table, Value};
 
