@@ -218,7 +218,7 @@ impl Plan {
             return Vec::new();
         };
         let names = self.header.columns.names.iter().map(String::as_str);
-        let found = template.foreign_placeholders(names).into_iter();
+        let found = template.literal_placeholders(names).into_iter();
         let warning = |word: String| {
             let name = word.trim_matches(|c: char| "{}*|%[]<>«»".contains(c));
             let name = columns::identifier(name);

@@ -126,7 +126,7 @@ pub enum PhoneError {
          format the column as text where the file came from, and export it again"
     )]
     Scientific(String),
-    #[error("`{0}` seems to hold more than one number: keep one")]
+    #[error("`{0}` seems to contain more than one number: keep one")]
     Several(String),
     #[error("`{0}` has no country code: write it with `+`, or name its country with `--region`")]
     NoRegion(String),

@@ -79,12 +79,12 @@ fn uncertain_numbers_are_rejected_with_advice() {
         (
             "13800138000/13900139000",
             "CN",
-            "`138001****0139` seems to hold more than one number: keep one",
+            "`138001****0139` seems to contain more than one number: keep one",
         ),
         (
             "13800138000;13900139000",
             "CN",
-            "`138001****0139` seems to hold more than one number: keep one",
+            "`138001****0139` seems to contain more than one number: keep one",
         ),
         (
             "+8613800138",

@@ -102,7 +102,7 @@ impl Template {
 
     /// Literal text that looks like a placeholder of another program for one of `columns`: `{name}`, `[name]`,
     /// `%name%`.
-    pub fn foreign_placeholders<'c>(&self, columns: impl Iterator<Item = &'c str>) -> Vec<String> {
+    pub fn literal_placeholders<'c>(&self, columns: impl Iterator<Item = &'c str>) -> Vec<String> {
         const FORMS: [(&str, &str); 6] = [
             ("{", "}"),
             ("*|", "|*"),
@@ -371,11 +371,11 @@ mod tests {
     }
 
     #[test]
-    fn foreign_placeholders_are_found() {
+    fn literal_placeholders_are_found() {
         let columns = ["name", "First Name", "code", "1"];
         let found = |source: &str| {
             let template = parse(source).expect("a text of the test");
-            template.foreign_placeholders(columns.into_iter())
+            template.literal_placeholders(columns.into_iter())
         };
         assert_eq!(found("Hi {Name}, {firstname}"), ["{name}", "{First Name}"]);
         assert_eq!(found("Hi *|NAME|*, %code%"), ["*|name|*", "%code%"]);
