@@ -292,7 +292,7 @@ async fn attempt(
         };
         let outcomes = parse(response.body().len(), || {
             let messages = &in_flight.messages;
-            in_flight.provider.answer(messages, &response, &context)
+            in_flight.provider.parse(messages, &response, &context)
         });
         if outcomes.len() == in_flight.rows.len() {
             return RequestResult::Outcomes(outcomes);
