@@ -145,7 +145,7 @@ pub(super) fn joins(provider: &Provider, batch: &[Message], next: &Message) -> b
 }
 
 /// Method, url, headers and body of a request, line by line.
-pub(super) fn shown(request: &Request<Bytes>) -> String {
+pub(super) fn request_text(request: &Request<Bytes>) -> String {
     let mut text = format!("{} {}\n", request.method(), request.uri());
     for (name, value) in request.headers() {
         let value = String::from_utf8_lossy(value.as_bytes());
@@ -155,18 +155,18 @@ pub(super) fn shown(request: &Request<Bytes>) -> String {
 }
 
 /// Checks that the request for `messages` contains all `parts`.
-pub(super) fn asks(provider: &Provider, messages: &[Message], parts: &[&str]) {
+pub(super) fn assert_request(provider: &Provider, messages: &[Message], parts: &[&str]) {
     let request = provider.request(messages, &context());
-    holds(
+    assert_contains(
         &request.unwrap_or_else(|outcome| panic!("{outcome:?}")),
         parts,
     );
 }
 
-pub(super) fn holds(request: &Request<Bytes>, parts: &[&str]) {
-    let shown = shown(request);
+pub(super) fn assert_contains(request: &Request<Bytes>, parts: &[&str]) {
+    let text = request_text(request);
     for part in parts {
-        assert!(shown.contains(part), "`{part}` is not in\n{shown}");
+        assert!(text.contains(part), "`{part}` is not in\n{text}");
     }
 }
 
@@ -202,7 +202,7 @@ fn word(outcome: &Outcome) -> String {
 }
 
 /// Checks the outcomes of answers to one message.
-pub(super) fn means(provider: &Provider, table: &[(u16, &str, &str)]) {
+pub(super) fn assert_outcomes(provider: &Provider, table: &[(u16, &str, &str)]) {
     for (status, body, expected) in table {
         let words = words(provider, &[message()], *status, body);
         assert_eq!(words, [*expected], "{status} {body}");
@@ -211,7 +211,7 @@ pub(super) fn means(provider: &Provider, table: &[(u16, &str, &str)]) {
 
 /// The circumstances of a status lookup.
 #[derive(Clone, Copy)]
-pub(super) struct Asked<'a> {
+pub(super) struct LookupCase<'a> {
     /// After the attempt.
     pub(super) minutes: u64,
     /// Seconds by which the vendor's clock is ahead; `None`: the answer has no date.
@@ -225,8 +225,8 @@ pub(super) struct Asked<'a> {
 }
 
 /// With equal clocks.
-pub(super) fn asked(minutes: u64) -> Asked<'static> {
-    Asked {
+pub(super) fn lookup_case(minutes: u64) -> LookupCase<'static> {
+    LookupCase {
         minutes,
         ahead: Some(0),
         alone: true,
@@ -244,17 +244,21 @@ pub(super) fn attempt() -> Attempt {
 }
 
 /// The result of a lookup this long after the attempt.
-pub(super) fn finding(provider: &Provider, minutes: u64, status: u16, body: &str) -> String {
-    finds(provider, asked(minutes), &[(status, body)])
+pub(super) fn lookup_result(provider: &Provider, minutes: u64, status: u16, body: &str) -> String {
+    lookup_results(provider, lookup_case(minutes), &[(status, body)])
 }
 
 /// The result of all answers to a lookup.
-pub(super) fn finds(provider: &Provider, asked: Asked<'_>, answers: &[(u16, &str)]) -> String {
+pub(super) fn lookup_results(
+    provider: &Provider,
+    case: LookupCase<'_>,
+    answers: &[(u16, &str)],
+) -> String {
     let sent_at = context().now;
-    let asked_at = sent_at.plus(std::time::Duration::from_secs(60 * asked.minutes));
+    let asked_at = sent_at.plus(std::time::Duration::from_secs(60 * case.minutes));
     let dated = |(status, body): &(u16, &str)| {
         let mut response = response(*status, (*body).to_owned());
-        if let Some(ahead) = asked.ahead {
+        if let Some(ahead) = case.ahead {
             let seconds = asked_at.as_millis() / 1_000 + ahead;
             let date = std::time::UNIX_EPOCH
                 + std::time::Duration::from_secs(u64::try_from(seconds).expect("after 1970"));
@@ -264,9 +268,9 @@ pub(super) fn finds(provider: &Provider, asked: Asked<'_>, answers: &[(u16, &str
         response
     };
     let responses: Vec<Response<Bytes>> = answers.iter().map(dated).collect();
-    let unsettled = asked.unsettled.iter().map(|text| (*text).to_owned());
+    let unsettled = case.unsettled.iter().map(|text| (*text).to_owned());
     let unsettled: Vec<String> = unsettled.collect();
-    let others = asked.others.iter().map(|id| (*id).to_owned()).collect();
+    let others = case.others.iter().map(|id| (*id).to_owned()).collect();
     let answers = LookupResponses {
         responses: &responses,
         asked_at,
@@ -274,7 +278,7 @@ pub(super) fn finds(provider: &Provider, asked: Asked<'_>, answers: &[(u16, &str
         unsettled: &unsettled,
     };
     let mut attempt = attempt();
-    attempt.started_before = attempt.started_before.filter(|_| asked.alone);
+    attempt.started_before = attempt.started_before.filter(|_| case.alone);
     match provider.parse_lookup(&message(), attempt, &answers) {
         LookupResult::Found(acceptance) => {
             format!("found {}", acceptance.message_id.unwrap_or_default())
@@ -287,12 +291,12 @@ pub(super) fn finds(provider: &Provider, asked: Asked<'_>, answers: &[(u16, &str
 }
 
 /// The first request of a lookup.
-pub(super) fn question(provider: &Provider) -> Request<Bytes> {
-    questions(provider, attempt()).remove(0)
+pub(super) fn lookup_request(provider: &Provider) -> Request<Bytes> {
+    lookup_requests(provider, attempt()).remove(0)
 }
 
-pub(super) fn questions(provider: &Provider, attempt: Attempt) -> Vec<Request<Bytes>> {
-    let asked = provider.lookup(&message(), attempt, &context());
-    let asked = asked.expect("a lookup");
-    asked.unwrap_or_else(|outcome| panic!("{outcome:?}"))
+pub(super) fn lookup_requests(provider: &Provider, attempt: Attempt) -> Vec<Request<Bytes>> {
+    let requests = provider.lookup(&message(), attempt, &context());
+    let requests = requests.expect("a lookup");
+    requests.unwrap_or_else(|outcome| panic!("{outcome:?}"))
 }

@@ -3,7 +3,7 @@
 use super::{CELLAR, with};
 use crate::provider::Provider;
 use crate::provider::testing::{
-    BATCH_REJECTED, asks, finding, joins, message, messages, read, vendor, words,
+    BATCH_REJECTED, assert_request, joins, lookup_result, message, messages, read, vendor, words,
 };
 
 /// Whether each of `count` messages joins those before it.
@@ -18,14 +18,14 @@ fn messages_with_one_text_share_request_and_reference() {
     let provider = vendor("messagebird", "");
     assert_eq!(provider.max_batch(), 50);
     assert!(join(&provider, 22));
-    asks(
+    assert_request(
         &provider,
         &messages(3),
         &[
             r#""recipients":["8613812345678","8613812345679","8613812345680"],"reference":"batch-ref-1"}"#,
         ],
     );
-    asks(&provider, &messages(1), &[r#""reference":"ref-1"}"#]);
+    assert_request(&provider, &messages(1), &[r#""reference":"ref-1"}"#]);
     let mut two = messages(2);
     two[1].content = "another".to_owned();
     assert!(!joins(&provider, &two[..1], &two[1]));
@@ -116,7 +116,7 @@ fn messages_with_different_texts_have_own_results() {
     three[1].content = "Bye".to_owned();
     three[2].from = Some("OTHER".to_owned());
     assert!(joins(&provider, &three[..2], &three[2]));
-    asks(
+    assert_request(
         &provider,
         &three,
         &[
@@ -186,10 +186,10 @@ fn shared_reference_is_never_reported_absent() {
     assert_eq!(alone.max_batch(), 1);
     assert!(!join(&alone, 2));
     let nothing = r#"{"count":0,"batches":[]}"#;
-    assert_eq!(finding(&alone, 60, 200, nothing), "absent");
+    assert_eq!(lookup_result(&alone, 60, 200, nothing), "absent");
     let provider = vendor("sinch", "batch = { per_call = 100 }");
     assert!(join(&provider, 3));
-    asks(
+    assert_request(
         &provider,
         &messages(2),
         &[
@@ -206,7 +206,7 @@ fn shared_reference_is_never_reported_absent() {
         words(&provider, &messages(2), 201, short),
         ["unknown", "accepted b1"]
     );
-    assert_eq!(finding(&provider, 60, 200, nothing), "unclear");
+    assert_eq!(lookup_result(&provider, 60, 200, nothing), "unclear");
     // A lookup by number shows the requests of batches.
     let provider = vendor("messagebird", "");
     let entry = |reference: &str| {
@@ -217,7 +217,10 @@ fn shared_reference_is_never_reported_absent() {
         ("ref-2", "absent"),
         ("batch-ref-2", "unclear"),
     ] {
-        assert_eq!(finding(&provider, 60, 200, &entry(reference)), expected);
+        assert_eq!(
+            lookup_result(&provider, 60, 200, &entry(reference)),
+            expected
+        );
     }
 }
 
@@ -230,7 +233,7 @@ fn joined_phones_and_ordered_results() {
     let provider = provider.unwrap_or_else(|error| panic!("{error}"));
     assert!(join(&provider, 3));
     assert!(!join(&provider, 4));
-    asks(
+    assert_request(
         &provider,
         &messages(2),
         &["&to=8613812345678%2C8613812345679"],
@@ -248,7 +251,7 @@ fn joined_phones_and_ordered_results() {
          batch = { per_call = 9, repeat = 'query.to', separator = ';' }",
     );
     let provider = provider.unwrap_or_else(|error| panic!("{error}"));
-    asks(
+    assert_request(
         &provider,
         &two,
         &["&to=%2B8613812345678%3B%2B8613812345679\n"],
@@ -256,7 +259,7 @@ fn joined_phones_and_ordered_results() {
     let list = with(
         "form = { to = ['{{ phone | digits }}'] }\nbatch = { per_call = 9, repeat = 'form.to' }",
     );
-    asks(
+    assert_request(
         &list.unwrap_or_else(|error| panic!("{error}")),
         &two,
         &["\nto=8613812345678&to=8613812345679"],
@@ -278,8 +281,8 @@ fn request_and_response_can_be_lists() {
     );
     let provider = provider.unwrap_or_else(|error| panic!("{error}"));
     let two = messages(2);
-    asks(&provider, &two[..1], &[r#"[{"to":"+8613812345678"}]"#]);
-    asks(
+    assert_request(&provider, &two[..1], &[r#"[{"to":"+8613812345678"}]"#]);
+    assert_request(
         &provider,
         &two,
         &[r#"[{"to":"+8613812345678"},{"to":"+8613812345679"}]"#],

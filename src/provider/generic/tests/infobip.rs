@@ -1,14 +1,15 @@
 //! Requests, answers and status lookups.
 
 use crate::provider::testing::{
-    asks, finding, holds, means, message, messages, question, vendor, words,
+    assert_contains, assert_outcomes, assert_request, lookup_request, lookup_result, message,
+    messages, vendor, words,
 };
 
 const SETTINGS: &str = "url = 'https://x1.api.infobip.com'\nfrom = 'SHOP'";
 
 #[test]
 fn each_message_has_its_id_and_text() {
-    asks(
+    assert_request(
         &vendor("infobip", SETTINGS),
         &messages(2),
         &[
@@ -53,7 +54,7 @@ fn results_are_found_by_reference() {
     );
     let twice = answer(&[result("ref-1", first, 1, 26), result("ref-1", first, 5, 6)]);
     let body = |group, id| answer(&[result("ref-1", first, group, id)]);
-    means(
+    assert_outcomes(
         &provider,
         &[
             (200, &twice, "unknown"),
@@ -79,8 +80,8 @@ fn results_are_found_by_reference() {
 #[test]
 fn lookup_reads_the_logs() {
     let provider = vendor("infobip", SETTINGS);
-    holds(
-        &question(&provider),
+    assert_contains(
+        &lookup_request(&provider),
         &["GET https://x1.api.infobip.com/sms/3/logs?messageId=ref-1\n"],
     );
     assert!(provider.capabilities().honoured_for().is_some());
@@ -103,7 +104,11 @@ fn lookup_reads_the_logs() {
         (1, &entry(3, 5), "found ref-1"),
         (20, "{}", "unclear"),
     ] {
-        assert_eq!(finding(&provider, minutes, 200, body), expected, "{body}");
+        assert_eq!(
+            lookup_result(&provider, minutes, 200, body),
+            expected,
+            "{body}"
+        );
     }
     assert_eq!(message().reference, "ref-1");
 }

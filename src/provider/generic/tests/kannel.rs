@@ -1,11 +1,11 @@
 //! Requests and answers.
 
-use crate::provider::testing::{asks, means, message, vendor};
+use crate::provider::testing::{assert_outcomes, assert_request, message, vendor};
 
 #[test]
 fn request_sets_the_alphabet() {
     let provider = vendor("kannel", "from = 'SHOP'\ndlr_url = 'http://e.example/d'");
-    asks(
+    assert_request(
         &provider,
         &[message()],
         &[
@@ -17,12 +17,12 @@ fn request_sets_the_alphabet() {
     );
     let mut plain = message();
     plain.content = "5 €".to_owned();
-    asks(&provider, &[plain], &["&coding=0&", "&text=5+%E2%82%AC&"]);
+    assert_request(&provider, &[plain], &["&coding=0&", "&text=5+%E2%82%AC&"]);
 }
 
 #[test]
 fn words_of_the_answer_decide() {
-    means(
+    assert_outcomes(
         &vendor("kannel", ""),
         &[
             (202, "0: Accepted for delivery", "accepted"),

@@ -2,7 +2,9 @@
 
 use super::with;
 use crate::provider::Provider;
-use crate::provider::testing::{Asked, asked, finding, finds, holds, question, vendor};
+use crate::provider::testing::{
+    LookupCase, assert_contains, lookup_case, lookup_request, lookup_result, lookup_results, vendor,
+};
 
 const LOOKUP: &str = r#"
 json = { to = "{{ phone }}" }
@@ -55,14 +57,14 @@ fn absence_needs_a_list_that_is_complete() {
         let provider = provider(keys);
         for more in whole {
             assert_eq!(
-                finding(&provider, 20, 200, &list(more, &[])),
+                lookup_result(&provider, 20, 200, &list(more, &[])),
                 "absent",
                 "{more}"
             );
         }
         for more in partial {
             assert_eq!(
-                finding(&provider, 20, 200, &list(more, &[])),
+                lookup_result(&provider, 20, 200, &list(more, &[])),
                 "unclear",
                 "{more}"
             );
@@ -74,11 +76,11 @@ fn absence_needs_a_list_that_is_complete() {
 fn absence_needs_time_a_horizon_and_the_date_of_the_answer() {
     let provider = provider("lookup.more = false");
     let empty = list(r#""x":1"#, &[]);
-    let found = |asked| finds(&provider, asked, &[(200, empty.as_str())]);
-    assert_eq!(found(asked(15)), "absent");
-    assert_eq!(found(asked(14)), "too soon by 60 s");
-    assert_eq!(found(asked(22 * 60)), "absent");
-    assert_eq!(found(asked(24 * 60)), "unclear");
+    let found = |case| lookup_results(&provider, case, &[(200, empty.as_str())]);
+    assert_eq!(found(lookup_case(15)), "absent");
+    assert_eq!(found(lookup_case(14)), "too soon by 60 s");
+    assert_eq!(found(lookup_case(22 * 60)), "absent");
+    assert_eq!(found(lookup_case(24 * 60)), "unclear");
     for (ahead, expected) in [
         (Some(-900), "too soon by 840 s"),
         (Some(-61), "too soon by 1 s"),
@@ -87,15 +89,21 @@ fn absence_needs_time_a_horizon_and_the_date_of_the_answer() {
         (Some(-4_000), "unclear"),
         (None, "unclear"),
     ] {
-        let skewed = Asked { ahead, ..asked(16) };
+        let skewed = LookupCase {
+            ahead,
+            ..lookup_case(16)
+        };
         assert_eq!(found(skewed), expected, "{ahead:?}");
     }
-    let doubted = Asked {
+    let doubted = LookupCase {
         alone: false,
-        ..asked(20)
+        ..lookup_case(20)
     };
     assert_eq!(found(doubted), "unclear");
-    holds(&question(&provider), &["since=2023-11-13T22%3A13%3A20Z"]);
+    assert_contains(
+        &lookup_request(&provider),
+        &["since=2023-11-13T22%3A13%3A20Z"],
+    );
 }
 
 #[test]
@@ -121,24 +129,25 @@ fn time_and_code_of_an_entry_decide() {
         (("m", "another", near, ""), "absent"),
     ] {
         let body = list(r#""x":1"#, &[entry]);
-        assert_eq!(finding(&provider, 20, 200, &body), expected, "{body}");
+        assert_eq!(lookup_result(&provider, 20, 200, &body), expected, "{body}");
     }
-    let twin = Asked {
+    let twin = LookupCase {
         others: &["m1"],
-        ..asked(20)
+        ..lookup_case(20)
     };
     let one = [("m1", text.as_str(), near, "")];
     let two = [one[0], ("m2", &text, near, "")];
-    let found = |entries: &[_]| finds(&provider, twin, &[(200, &list(r#""x":1"#, entries))]);
+    let found =
+        |entries: &[_]| lookup_results(&provider, twin, &[(200, &list(r#""x":1"#, entries))]);
     assert_eq!(found(&one), "absent");
     assert_eq!(found(&two), "found m2");
     for (unsettled, expected) in [(text.as_str(), "unclear"), ("another", "found m1")] {
-        let twin = Asked {
+        let twin = LookupCase {
             unsettled: &[unsettled],
-            ..asked(20)
+            ..lookup_case(20)
         };
         let body = list(r#""x":1"#, &one);
-        assert_eq!(finds(&provider, twin, &[(200, &body)]), expected);
+        assert_eq!(lookup_results(&provider, twin, &[(200, &body)]), expected);
     }
 }
 
@@ -171,8 +180,8 @@ fn absent_after_needs_a_horizon_and_a_sign_of_the_last_page() {
 #[test]
 fn plivo_lookup_covers_more_than_a_day() {
     let plivo = vendor("plivo", "");
-    holds(
-        &question(&plivo),
+    assert_contains(
+        &lookup_request(&plivo),
         &["message_time__gte=2023-11-13+22%3A13%3A20&to_number=8613812345678"],
     );
     let entry = |at: &str| {
@@ -185,12 +194,15 @@ fn plivo_lookup_covers_more_than_a_day() {
         ("2023-11-14 20:00:00+00:00", "unclear"),
         ("2023-11-13 20:00:00+00:00", "absent"),
     ] {
-        assert_eq!(finding(&plivo, 90, 200, &entry(at)), expected, "{at}");
+        assert_eq!(lookup_result(&plivo, 90, 200, &entry(at)), expected, "{at}");
     }
-    let twin = Asked {
+    let twin = LookupCase {
         others: &["m1"],
-        ..asked(90)
+        ..lookup_case(90)
     };
     let near = entry("2023-11-14 22:13:21+00:00");
-    assert_eq!(finds(&plivo, twin, &[(200, near.as_str())]), "absent");
+    assert_eq!(
+        lookup_results(&plivo, twin, &[(200, near.as_str())]),
+        "absent"
+    );
 }

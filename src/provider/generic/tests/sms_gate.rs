@@ -1,13 +1,16 @@
 //! Requests, answers and status lookups.
 
-use crate::provider::testing::{asks, finding, holds, means, message, question, vendor};
+use crate::provider::testing::{
+    assert_contains, assert_outcomes, assert_request, lookup_request, lookup_result, message,
+    vendor,
+};
 
 const FIXED: &str = "device_id = 'd1'";
 
 #[test]
 fn message_has_our_id_and_its_device() {
     let provider = vendor("sms-gate", "device_id = 'd1'\nttl = 60");
-    asks(
+    assert_request(
         &provider,
         &[message()],
         &[
@@ -32,17 +35,17 @@ fn known_reference_counts_only_with_fixed_device() {
         (503, "", "throttle"),
         (500, "", "unknown"),
     ];
-    means(&vendor("sms-gate", FIXED), &rows);
-    means(&vendor("sms-gate", ""), &rows);
-    means(&vendor("sms-gate", FIXED), &[(409, "", "accepted ref-1")]);
-    means(&vendor("sms-gate", ""), &[(409, "", "unknown")]);
+    assert_outcomes(&vendor("sms-gate", FIXED), &rows);
+    assert_outcomes(&vendor("sms-gate", ""), &rows);
+    assert_outcomes(&vendor("sms-gate", FIXED), &[(409, "", "accepted ref-1")]);
+    assert_outcomes(&vendor("sms-gate", ""), &[(409, "", "unknown")]);
 }
 
 #[test]
 fn lookup_asks_by_reference() {
     let provider = vendor("sms-gate", FIXED);
     let url = "GET https://api.sms-gate.app/3rdparty/v1/messages/ref-1\n";
-    holds(&question(&provider), &[url]);
+    assert_contains(&lookup_request(&provider), &[url]);
     for (minutes, status, body, expected) in [
         (1, 200, r#"{"id":"ref-1"}"#, "found ref-1"),
         (9, 200, r#"{"id":"ref-2"}"#, "unclear"),
@@ -63,7 +66,7 @@ fn lookup_asks_by_reference() {
         (9, 400, r#"{"message":"several messages"}"#, "unclear"),
     ] {
         assert_eq!(
-            finding(&provider, minutes, status, body),
+            lookup_result(&provider, minutes, status, body),
             expected,
             "{body}"
         );

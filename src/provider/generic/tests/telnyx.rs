@@ -1,6 +1,8 @@
 //! Requests and answers.
 
-use crate::provider::testing::{asks, context, means, message, shown, vendor};
+use crate::provider::testing::{
+    assert_outcomes, assert_request, context, message, request_text, vendor,
+};
 use crate::provider::{Reference, RequestContext};
 use crate::sms::Timestamp;
 
@@ -9,7 +11,7 @@ const SETTINGS: &str = "from = '+13125550100'\ncallback = 'https://e.example/t?a
 #[test]
 fn message_is_the_same_request_at_every_attempt() {
     let provider = vendor("telnyx", SETTINGS);
-    asks(
+    assert_request(
         &provider,
         &[message()],
         &[
@@ -21,7 +23,7 @@ fn message_is_the_same_request_at_every_attempt() {
         ],
     );
     let at = |context: &RequestContext| {
-        shown(&provider.request(&[message()], context).expect("a request"))
+        request_text(&provider.request(&[message()], context).expect("a request"))
     };
     let later = RequestContext {
         now: Timestamp::from_millis(1_800_000_000_000),
@@ -40,7 +42,7 @@ fn codes_decide() {
         format!(r#"{{"errors":[{{"code":"{code}","title":"{title}","detail":"no"}}]}}"#)
     };
     let success = r#"{"data":{"id":"t1","parts":1,"to":[{"phone_number":"+8613812345678","status":"queued"}],"cost":{"amount":"0.004","currency":"USD"}}}"#;
-    means(
+    assert_outcomes(
         &vendor("telnyx", SETTINGS),
         &[
             (200, success, "accepted t1"),

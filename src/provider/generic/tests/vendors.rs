@@ -1,11 +1,13 @@
 //! Requests and answers of vendors that are only a section.
 
-use crate::provider::testing::{asks, holds, means, message, question, vendor};
+use crate::provider::testing::{
+    assert_contains, assert_outcomes, assert_request, lookup_request, message, vendor,
+};
 
 #[test]
 fn messagebird() {
     let provider = vendor("messagebird", "");
-    asks(
+    assert_request(
         &provider,
         &[message()],
         &[
@@ -14,7 +16,7 @@ fn messagebird() {
             r#""originator":"SHOP","recipients":["8613812345678"],"reference":"ref-1"}"#,
         ],
     );
-    means(
+    assert_outcomes(
         &provider,
         &[
             (201, r#"{"id":"m1"}"#, "accepted m1"),
@@ -29,8 +31,8 @@ fn messagebird() {
             (503, "", "unknown"),
         ],
     );
-    holds(
-        &question(&provider),
+    assert_contains(
+        &lookup_request(&provider),
         &[
             "GET https://rest.messagebird.com/messages?from=2023-11-13T22%3A13%3A20Z&limit=50&recipient=8613812345678\n",
         ],
@@ -40,7 +42,7 @@ fn messagebird() {
 #[test]
 fn plivo() {
     let provider = vendor("plivo", "");
-    asks(
+    assert_request(
         &provider,
         &[message()],
         &[
@@ -49,7 +51,7 @@ fn plivo() {
             r#"{"dst":"+8613812345678","src":"+14155550100","text":"Hello"#,
         ],
     );
-    means(
+    assert_outcomes(
         &provider,
         &[
             (202, r#"{"message_uuid":["m1"]}"#, "accepted m1"),
@@ -66,7 +68,7 @@ fn plivo() {
 #[test]
 fn sinch() {
     let provider = vendor("sinch", "");
-    asks(
+    assert_request(
         &provider,
         &[message()],
         &[
@@ -75,7 +77,7 @@ fn sinch() {
             r#""client_reference":"ref-1","from":"SHOP","to":["8613812345678"],"type":"mt_text"}"#,
         ],
     );
-    means(
+    assert_outcomes(
         &provider,
         &[
             (201, r#"{"id":"b1"}"#, "accepted b1"),
@@ -89,8 +91,8 @@ fn sinch() {
             (500, "", "unknown"),
         ],
     );
-    holds(
-        &question(&provider),
+    assert_contains(
+        &lookup_request(&provider),
         &["/batches?client_reference=ref-1&page_size=30&start_date=2023-11-13T22%3A13%3A20Z\n"],
     );
 }
@@ -98,7 +100,7 @@ fn sinch() {
 #[test]
 fn clicksend() {
     let provider = vendor("clicksend", "");
-    asks(
+    assert_request(
         &provider,
         &[message()],
         &[
@@ -111,7 +113,7 @@ fn clicksend() {
             r#"{{"data":{{"messages":[{{"to":"+8613812345678","custom_string":"ref-1","message_id":"m1","status":"{status}"}}]}}}}"#
         )
     };
-    means(
+    assert_outcomes(
         &provider,
         &[
             (200, &item("SUCCESS"), "accepted m1"),
@@ -128,7 +130,7 @@ fn clicksend() {
 #[test]
 fn elks() {
     let provider = vendor("46elks", "");
-    asks(
+    assert_request(
         &provider,
         &[message()],
         &[
@@ -137,7 +139,7 @@ fn elks() {
             "&to=%2B8613812345678",
         ],
     );
-    means(
+    assert_outcomes(
         &provider,
         &[
             (200, r#"{"id":"s1","parts":2}"#, "accepted s1"),
@@ -154,7 +156,7 @@ fn jasmin() {
     let provider = vendor("jasmin", "");
     let mut plain = message();
     plain.content = "Aç😀".to_owned();
-    asks(
+    assert_request(
         &provider,
         &[plain],
         &[
@@ -162,7 +164,7 @@ fn jasmin() {
             "coding=8&from=SHOP&hex-content=004100e7d83dde00&password=JASMIN_PASSWORD&tags=ref-1&to=%2B8613812345678&username=JASMIN_USERNAME",
         ],
     );
-    means(
+    assert_outcomes(
         &provider,
         &[
             (200, "Success \"0703\"", "accepted 0703"),
@@ -204,7 +206,7 @@ fn jasmin() {
 #[test]
 fn vonage_messages() {
     let provider = vendor("vonage-messages", "");
-    asks(
+    assert_request(
         &provider,
         &[message()],
         &[
@@ -217,7 +219,7 @@ fn vonage_messages() {
             r#"{{"type":"https://developer.nexmo.com/api-errors/messages-olympus#{code}","title":"t","detail":"no"}}"#
         )
     };
-    means(
+    assert_outcomes(
         &provider,
         &[
             (202, r#"{"message_uuid":"m1"}"#, "accepted m1"),

@@ -1,12 +1,12 @@
 //! Requests and answers.
 
-use crate::provider::testing::{asks, means, message, vendor};
+use crate::provider::testing::{assert_outcomes, assert_request, message, vendor};
 
 #[test]
 fn request_names_the_alphabet() {
     let provider = vendor("vonage", "from = 'SHOP'");
     let start = "POST https://rest.nexmo.com/sms/json\n";
-    asks(
+    assert_request(
         &provider,
         &[message()],
         &[
@@ -17,7 +17,7 @@ fn request_names_the_alphabet() {
     );
     let mut plain = message();
     plain.content = "Ça va? 5 €".to_owned();
-    asks(&provider, &[plain], &["&type=text"]);
+    assert_request(&provider, &[plain], &["&type=text"]);
 }
 
 #[test]
@@ -27,7 +27,7 @@ fn all_parts_must_be_accepted() {
     };
     let parts = |parts: &[String]| format!(r#"{{"messages":[{}]}}"#, parts.join(","));
     let ok = || part(0, "");
-    means(
+    assert_outcomes(
         &vendor("vonage", "from = 'SHOP'"),
         &[
             (200, &parts(&[ok()]), "accepted m0"),

@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 
 use crate::provider::Attempt;
 use crate::provider::testing::{
-    Asked, asked, asks, context, finding, finds, holds, joins, means, message, messages, question,
-    questions, vendor, words,
+    LookupCase, assert_contains, assert_outcomes, assert_request, context, joins, lookup_case,
+    lookup_request, lookup_requests, lookup_result, lookup_results, message, messages, vendor,
+    words,
 };
 use crate::sms::{Outcome, Timestamp};
 
@@ -14,7 +15,7 @@ const SETTINGS: &str = "from = '阿里云'\ntemplate = 'SMS_1'\nparams = { code 
 #[test]
 fn single_message_is_a_signed_query() {
     let provider = vendor("aliyun", SETTINGS);
-    asks(
+    assert_request(
         &provider,
         &[message()],
         &[
@@ -47,7 +48,7 @@ fn batch_has_parameters_per_message() {
     let mut two = messages(2);
     two[1].params["order"] = "a\"b".into();
     assert!(joins(&provider, &two[..1], &two[1]));
-    asks(
+    assert_request(
         &provider,
         &two,
         &[
@@ -96,7 +97,7 @@ fn invalid_message_is_sent_alone_and_rejected() {
 #[test]
 fn codes_decide() {
     let code = |code: &str| format!(r#"{{"Code":"{code}","Message":"m","RequestId":"r"}}"#);
-    means(
+    assert_outcomes(
         &vendor("aliyun", SETTINGS),
         &[
             (200, r#"{"Code":"OK","BizId":"1^0"}"#, "accepted 1^0"),
@@ -120,8 +121,8 @@ fn codes_decide() {
 #[test]
 fn lookup_asks_for_phone_and_day_in_shanghai() {
     let provider = vendor("aliyun", SETTINGS);
-    holds(
-        &question(&provider),
+    assert_contains(
+        &lookup_request(&provider),
         &[
             "?CurrentPage=1&PageSize=50&PhoneNumber=13812345678&SendDate=20231115\n",
             "x-acs-action: QuerySendDetails\n",
@@ -152,33 +153,40 @@ fn lookup_asks_for_phone_and_day_in_shanghai() {
         (r#"{"Code":"OK"}"#.to_owned(), 90, "unclear"),
         ("<html>".to_owned(), 90, "unclear"),
     ] {
-        assert_eq!(finding(&provider, minutes, 200, &body), expected, "{body}");
+        assert_eq!(
+            lookup_result(&provider, minutes, 200, &body),
+            expected,
+            "{body}"
+        );
     }
-    assert_eq!(finding(&provider, 90, 500, &list("", 0)), "unclear");
+    assert_eq!(lookup_result(&provider, 90, 500, &list("", 0)), "unclear");
     let batch = |content: &str| {
         let entry =
             entry("batch-ref-9", near).replace('}', &format!(r#","Content":"{content}"}}"#));
         list(&entry, 1)
     };
     assert_eq!(
-        finding(&provider, 90, 200, &batch("no. 4711")),
+        lookup_result(&provider, 90, 200, &batch("no. 4711")),
         "found batch-ref-9"
     );
-    assert_eq!(finding(&provider, 90, 200, &batch("no. 4712")), "unclear");
-    let other = Asked {
+    assert_eq!(
+        lookup_result(&provider, 90, 200, &batch("no. 4712")),
+        "unclear"
+    );
+    let other = LookupCase {
         others: &["batch-ref-9"],
-        ..asked(90)
+        ..lookup_case(90)
     };
     assert_eq!(
-        finds(&provider, other, &[(200, &batch("no. 4711"))]),
+        lookup_results(&provider, other, &[(200, &batch("no. 4711"))]),
         "absent"
     );
-    let twin = Asked {
+    let twin = LookupCase {
         unsettled: &["another"],
-        ..asked(90)
+        ..lookup_case(90)
     };
     assert_eq!(
-        finds(&provider, twin, &[(200, &batch("no. 4711"))]),
+        lookup_results(&provider, twin, &[(200, &batch("no. 4711"))]),
         "unclear"
     );
 }
@@ -197,12 +205,12 @@ fn lookup_asks_for_both_days_around_midnight() {
             started_after: at,
             started_before: Some(at),
         };
-        let asked = questions(&provider, attempt);
-        assert_eq!(asked.len(), days.len());
-        for (request, day) in asked.iter().zip(days) {
-            holds(request, &[&format!("&SendDate={day}\n")]);
+        let requests = lookup_requests(&provider, attempt);
+        assert_eq!(requests.len(), days.len());
+        for (request, day) in requests.iter().zip(days) {
+            assert_contains(request, &[&format!("&SendDate={day}\n")]);
         }
-        let nonces: BTreeSet<_> = asked
+        let nonces: BTreeSet<_> = requests
             .iter()
             .map(|it| it.headers()["x-acs-signature-nonce"].clone())
             .collect();
@@ -217,6 +225,9 @@ fn lookup_asks_for_both_days_around_midnight() {
         ([empty, busy], "unclear"),
     ] {
         let answers = answers.map(|body| (200, body));
-        assert_eq!(finds(&provider, asked(90), &answers), expected);
+        assert_eq!(
+            lookup_results(&provider, lookup_case(90), &answers),
+            expected
+        );
     }
 }

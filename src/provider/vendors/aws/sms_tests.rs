@@ -1,10 +1,10 @@
 //! Requests and answers.
 
-use crate::provider::testing::{asks, means, message, vendor};
+use crate::provider::testing::{assert_outcomes, assert_request, message, vendor};
 
 #[test]
 fn message_is_signed_json_with_target() {
-    asks(
+    assert_request(
         &vendor("aws-sms", "from = '+12065550100'"),
         &[message()],
         &[
@@ -25,7 +25,7 @@ fn reason_or_exception_decides() {
     };
     let conflict = |reason| error("ConflictException", reason);
     let quota = |reason| error("ServiceQuotaExceededException", reason);
-    means(
+    assert_outcomes(
         &vendor("aws-sms", ""),
         &[
             (200, r#"{"MessageId":"m1"}"#, "accepted m1"),

@@ -1,11 +1,11 @@
 //! Requests and answers.
 
-use crate::provider::testing::{asks, means, message, vendor};
+use crate::provider::testing::{assert_outcomes, assert_request, message, vendor};
 
 #[test]
 fn message_is_a_signed_form() {
     let provider = vendor("aws-sns", "from = 'SHOP'\nregion = 'eu-west-1'");
-    asks(
+    assert_request(
         &provider,
         &[message()],
         &[
@@ -31,7 +31,7 @@ fn answers_are_xml() {
             "<ErrorResponse><Error><Type>Sender</Type><Code>{code}</Code><Message>no</Message></Error></ErrorResponse>"
         )
     };
-    means(
+    assert_outcomes(
         &vendor("aws-sns", ""),
         &[
             (200, success, "accepted 94f20ce6"),

@@ -1,12 +1,14 @@
 //! Requests and answers.
 
-use crate::provider::testing::{asks, context, means, message, messages, vendor, words};
+use crate::provider::testing::{
+    assert_outcomes, assert_request, context, message, messages, vendor, words,
+};
 
 const SETTINGS: &str = "channel = '88'\ntemplate = 't1'\nparams = ['order']";
 
 #[test]
 fn request_is_a_form_with_a_digest() {
-    asks(
+    assert_request(
         &vendor("huawei", SETTINGS),
         &messages(2),
         &[
@@ -60,7 +62,7 @@ fn each_phone_has_its_own_result() {
         words(&provider, &messages(2), 200, &short),
         ["accepted m", "unknown"]
     );
-    means(
+    assert_outcomes(
         &provider,
         &[
             (200, &whole(&[]), "unknown"),

@@ -2,7 +2,8 @@
 
 use crate::phone::Phone;
 use crate::provider::testing::{
-    asks, finding, holds, joins, means, message, messages, question, vendor, words,
+    assert_contains, assert_outcomes, assert_request, joins, lookup_request, lookup_result,
+    message, messages, vendor, words,
 };
 
 const SETTINGS: &str =
@@ -10,7 +11,7 @@ const SETTINGS: &str =
 
 #[test]
 fn request_is_signed_json() {
-    asks(
+    assert_request(
         &vendor("tencent", SETTINGS),
         &messages(2),
         &[
@@ -65,7 +66,7 @@ fn codes_decide() {
     };
     let error =
         |code: &str| format!(r#"{{"Response":{{"Error":{{"Code":"{code}","Message":"m"}}}}}}"#);
-    means(
+    assert_outcomes(
         &vendor("tencent", SETTINGS),
         &[
             (200, &item("Ok"), "accepted s"),
@@ -99,8 +100,8 @@ fn codes_decide() {
 #[test]
 fn lookup_finds_message_only_by_reference() {
     let provider = vendor("tencent", SETTINGS);
-    holds(
-        &question(&provider),
+    assert_contains(
+        &lookup_request(&provider),
         &[
             "x-tc-action: PullSmsSendStatusByPhoneNumber\n",
             r#"{"BeginTime":1699999940,"EndTime":1700000000,"Offset":0,"Limit":100,"PhoneNumber":"+8613812345678","SmsSdkAppId":"1400"}"#,
@@ -111,9 +112,9 @@ fn lookup_finds_message_only_by_reference() {
             r#"{{"Response":{{"PullSmsSendStatusSet":[{{"SerialNo":"s1","SessionContext":"{context}"}}]}}}}"#
         )
     };
-    assert_eq!(finding(&provider, 9, 200, &list("ref-1")), "found s1");
-    assert_eq!(finding(&provider, 9, 200, &list("")), "unclear");
+    assert_eq!(lookup_result(&provider, 9, 200, &list("ref-1")), "found s1");
+    assert_eq!(lookup_result(&provider, 9, 200, &list("")), "unclear");
     let none = r#"{"Response":{"PullSmsSendStatusSet":[]}}"#;
-    assert_eq!(finding(&provider, 99_999, 200, none), "unclear");
+    assert_eq!(lookup_result(&provider, 99_999, 200, none), "unclear");
     assert_eq!(message().reference, "ref-1");
 }

@@ -1,14 +1,15 @@
 //! Requests, answers and status lookups.
 
 use crate::provider::testing::{
-    Asked, asked, asks, finding, finds, holds, means, message, question, vendor,
+    LookupCase, assert_contains, assert_outcomes, assert_request, lookup_case, lookup_request,
+    lookup_result, lookup_results, message, vendor,
 };
 
 const SETTINGS: &str = "from = '+15005550006'";
 
 #[test]
 fn message_is_a_form() {
-    asks(
+    assert_request(
         &vendor(
             "twilio",
             &format!("{SETTINGS}\ncallback = 'https://e.example/t'"),
@@ -21,7 +22,7 @@ fn message_is_a_form() {
             "&StatusCallback=https%3A%2F%2Fe.example%2Ft%3Freference%3Dref-1",
         ],
     );
-    asks(
+    assert_request(
         &vendor(
             "twilio",
             "messaging_service = 'MG1'\ntemplate = 'HX1'\nparams = { 1 = 'order' }",
@@ -34,7 +35,7 @@ fn message_is_a_form() {
 #[test]
 fn codes_decide() {
     let error = |code: u32| format!(r#"{{"code":{code},"message":"no","status":400}}"#);
-    means(
+    assert_outcomes(
         &vendor("twilio", SETTINGS),
         &[
             (
@@ -66,8 +67,8 @@ fn codes_decide() {
 #[test]
 fn lookup_finds_message_by_text_and_time() {
     let provider = vendor("twilio", SETTINGS);
-    holds(
-        &question(&provider),
+    assert_contains(
+        &lookup_request(&provider),
         &["Messages.json?To=%2B8613812345678&PageSize=100\n"],
     );
     let body = serde_json::Value::from(message().content);
@@ -99,30 +100,30 @@ fn lookup_finds_message_by_text_and_time() {
         (99, "{}".to_owned(), "unclear"),
     ] {
         assert_eq!(
-            finding(&provider, minutes, 200, &answer),
+            lookup_result(&provider, minutes, 200, &answer),
             expected,
             "{answer}"
         );
     }
-    assert_eq!(finding(&provider, 99, 401, empty), "unclear");
-    let twin = Asked {
+    assert_eq!(lookup_result(&provider, 99, 401, empty), "unclear");
+    let twin = LookupCase {
         others: &["SM1"],
-        ..asked(99)
+        ..lookup_case(99)
     };
     let answer = list(&text, near, ours);
-    assert_eq!(finds(&provider, twin, &[(200, &answer)]), "absent");
+    assert_eq!(lookup_results(&provider, twin, &[(200, &answer)]), "absent");
     let own_text = message().content;
     for (unsettled, expected) in [(own_text.as_str(), "unclear"), ("another", "found SM1")] {
-        let twin = Asked {
+        let twin = LookupCase {
             unsettled: &[unsettled],
-            ..asked(99)
+            ..lookup_case(99)
         };
-        assert_eq!(finds(&provider, twin, &[(200, &answer)]), expected);
+        assert_eq!(lookup_results(&provider, twin, &[(200, &answer)]), expected);
     }
     // A template's text is not known, so any message of that day may be it.
     let template = vendor("twilio", "from = 'SHOP'\ntemplate = 'HX1'");
     let any = list("\"another\"", that_day, ours);
-    assert_eq!(finding(&template, 99, 200, &any), "unclear");
+    assert_eq!(lookup_result(&template, 99, 200, &any), "unclear");
 }
 
 #[test]
@@ -137,42 +138,45 @@ fn lookup_uses_the_clock_of_the_provider() {
         let ours = format!(
             r#"{{"messages":[{{"sid":"SM1","body":{body},"date_created":"{at}"}}],"next_page_uri":null}}"#
         );
-        let skewed = |minutes| Asked {
+        let skewed = |minutes| LookupCase {
             ahead: Some(ahead),
-            ..asked(minutes)
+            ..lookup_case(minutes)
         };
         assert_eq!(
-            finds(&provider, skewed(40), &[(200, &ours)]),
+            lookup_results(&provider, skewed(40), &[(200, &ours)]),
             "found SM1",
             "{ahead}"
         );
         assert_eq!(
-            finds(&provider, skewed(40), &[(200, empty)]),
+            lookup_results(&provider, skewed(40), &[(200, empty)]),
             "absent",
             "{ahead}"
         );
         // By either clock it must be long enough ago.
         let left = format!("too soon by {} s", (60 - ahead.min(0)).min(900));
         assert_eq!(
-            finds(&provider, skewed(14), &[(200, empty)]),
+            lookup_results(&provider, skewed(14), &[(200, empty)]),
             left,
             "{ahead}"
         );
     }
     for doubtful in [
-        Asked {
+        LookupCase {
             ahead: None,
-            ..asked(99)
+            ..lookup_case(99)
         },
-        Asked {
+        LookupCase {
             ahead: Some(3_700),
-            ..asked(99)
+            ..lookup_case(99)
         },
-        Asked {
+        LookupCase {
             alone: false,
-            ..asked(99)
+            ..lookup_case(99)
         },
     ] {
-        assert_eq!(finds(&provider, doubtful, &[(200, empty)]), "unclear");
+        assert_eq!(
+            lookup_results(&provider, doubtful, &[(200, empty)]),
+            "unclear"
+        );
     }
 }

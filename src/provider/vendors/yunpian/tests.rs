@@ -2,14 +2,14 @@
 
 use crate::phone::Phone;
 use crate::provider::testing::{
-    Asked, BATCH_REJECTED, asked, asks, context, finding, finds, holds, joins, means, message,
-    messages, question, vendor, words,
+    BATCH_REJECTED, LookupCase, assert_contains, assert_outcomes, assert_request, context, joins,
+    lookup_case, lookup_request, lookup_result, lookup_results, message, messages, vendor, words,
 };
 
 #[test]
 fn messages_with_one_text_share_a_request() {
     let provider = vendor("yunpian", "");
-    asks(
+    assert_request(
         &provider,
         &[message()],
         &[
@@ -20,7 +20,7 @@ fn messages_with_one_text_share_a_request() {
     );
     let several = messages(2);
     let request = provider.request(&several, &context()).expect("a request");
-    holds(
+    assert_contains(
         &request,
         &[
             "POST https://sms.yunpian.com/v2/sms/batch_send.json\n",
@@ -46,14 +46,14 @@ fn other_text_and_foreign_number_are_sent_alone() {
     let (one, other) = (abroad("+447400123456"), abroad("+447400123457"));
     assert!(!joins(&provider, &success, &one));
     assert!(!joins(&provider, std::slice::from_ref(&one), &other));
-    asks(&provider, &[one], &["&mobile=%2B447400123456&"]);
+    assert_request(&provider, &[one], &["&mobile=%2B447400123456&"]);
 }
 
 #[test]
 fn codes_decide() {
     let provider = vendor("yunpian", "");
     let code = |code: i32| format!(r#"{{"code":{code},"msg":"m","sid":1}}"#);
-    means(
+    assert_outcomes(
         &provider,
         &[
             (200, &code(0), "accepted 1"),
@@ -126,8 +126,8 @@ fn message_without_result_is_unknown() {
 #[test]
 fn lookup_finds_message_by_reference_or_text() {
     let provider = vendor("yunpian", "");
-    holds(
-        &question(&provider),
+    assert_contains(
+        &lookup_request(&provider),
         &[
             "POST https://sms.yunpian.com/v2/sms/get_record.json\n",
             "&mobile=13812345678&start_time=2023-11-15+06%3A12%3A20&end_time=2023-11-15+06%3A18%3A20&",
@@ -141,13 +141,10 @@ fn lookup_finds_message_by_reference_or_text() {
     };
     let ours = record("06:13:21", &text, "null");
     let other = record("06:13:21", &"other".into(), "null");
-    let lookup_result = |body: &str| finding(&provider, 60, 200, body);
-    assert_eq!(lookup_result(&format!("[{ours}]")), "found s");
+    let result_of = |body: &str| lookup_result(&provider, 60, 200, body);
+    assert_eq!(result_of(&format!("[{ours}]")), "found s");
     let by_reference = record("06:13:21", &"cut".into(), "\"ref-1\"");
-    assert_eq!(
-        lookup_result(&format!("[{other},{by_reference}]")),
-        "found s"
-    );
+    assert_eq!(result_of(&format!("[{other},{by_reference}]")), "found s");
     // The text of another message of ours, which has another reference.
     let of_another = record("06:13:21", &text, "\"ref-9\"");
     for body in [
@@ -159,27 +156,30 @@ fn lookup_finds_message_by_reference_or_text() {
         format!("[{of_another}]"),
         format!("[{}]", record("05:13:21", &text, "null")),
     ] {
-        assert_eq!(lookup_result(&body), "unclear", "{body}");
+        assert_eq!(result_of(&body), "unclear", "{body}");
     }
-    assert_eq!(finding(&provider, 60, 500, &format!("[{ours}]")), "unclear");
-    let two = format!("[{ours},{}]", ours.replace("\"s\"", "\"s2\""));
-    let twin = Asked {
-        others: &["s"],
-        ..asked(60)
-    };
-    assert_eq!(finds(&provider, twin, &[(200, &two)]), "found s2");
     assert_eq!(
-        finds(&provider, twin, &[(200, &format!("[{ours}]"))]),
+        lookup_result(&provider, 60, 500, &format!("[{ours}]")),
+        "unclear"
+    );
+    let two = format!("[{ours},{}]", ours.replace("\"s\"", "\"s2\""));
+    let twin = LookupCase {
+        others: &["s"],
+        ..lookup_case(60)
+    };
+    assert_eq!(lookup_results(&provider, twin, &[(200, &two)]), "found s2");
+    assert_eq!(
+        lookup_results(&provider, twin, &[(200, &format!("[{ours}]"))]),
         "unclear"
     );
     let own_text = crate::provider::testing::message().content;
     for (unsettled, expected) in [(own_text.as_str(), "unclear"), ("another", "found s")] {
-        let twin = Asked {
+        let twin = LookupCase {
             unsettled: &[unsettled],
-            ..asked(60)
+            ..lookup_case(60)
         };
         assert_eq!(
-            finds(&provider, twin, &[(200, &format!("[{ours}]"))]),
+            lookup_results(&provider, twin, &[(200, &format!("[{ours}]"))]),
             expected
         );
     }
