@@ -108,9 +108,7 @@ impl Client {
                 Err(Unanswered::NotConnected) => {}
             }
         }
-        Err(not_sent(
-            "no connection: each was closed at once".to_owned(),
-        ))
+        Err(not_sent("no connection: each was closed at once"))
     }
 
     /// Reserves a connection for a request that starts soon.
@@ -148,9 +146,7 @@ impl Client {
         // In a task, so that a caller that stops waiting leaves an open connection for the next one.
         match tokio::spawn(async move { client.open(&host).await }).await {
             Ok(opened) => opened.map(|()| false),
-            Err(_) => Err(not_sent(
-                "no connection: connecting was cancelled".to_owned(),
-            )),
+            Err(_) => Err(not_sent("no connection: connecting was cancelled")),
         }
     }
 
@@ -417,7 +413,7 @@ fn reason(error: &(dyn Error + 'static)) -> String {
     cut(&words.join(": "), MAX_EXCERPT).to_owned()
 }
 
-fn not_sent(reason: String) -> Outcome {
+fn not_sent(reason: impl Into<String>) -> Outcome {
     Outcome::Unavailable {
         failure: Failure::new(Class::Unavailable, reason),
         retry_after: None,
