@@ -229,17 +229,16 @@ impl Provider {
         warnings
     }
 
-    /// The text of the vendor's template, filled for `message`; `None` where the text is not configured.
-    pub fn preview(&self, message: &Message) -> Option<Result<String, Outcome>> {
+    /// The text of the vendor's template, filled for `message`; `None` where the text is not configured or cannot be
+    /// filled.
+    pub fn preview(&self, message: &Message) -> Option<String> {
         self.0.template()?.preview(message)
     }
 
     /// The columns that fill the parameters of the vendor's template.
     pub fn columns(&self) -> Vec<&str> {
-        self.0
-            .template()
-            .map(TemplateParams::columns)
-            .unwrap_or_default()
+        let template = self.0.template();
+        template.map(TemplateParams::columns).unwrap_or_default()
     }
 
     /// The text of the vendor's template, where it is configured.
@@ -268,16 +267,6 @@ impl Provider {
     /// The request that sends `messages`, which must have equal batch keys; `Err` is their outcome where none can
     /// be made.
     pub fn request(&self, messages: &[Message], context: &RequestContext) -> RequestResult {
-        let Some(first) = messages.first() else {
-            return Err(account_error("a request without a message"));
-        };
-        debug_assert!(
-            messages.len() == 1
-                || messages
-                    .iter()
-                    .all(|it| self.batch_key(it) == self.batch_key(first)),
-            "messages with different keys share a request"
-        );
         if let Some(key) = self.missing_settings().first() {
             return Err(account_error(format!("`{key}` is not set")));
         }

@@ -59,7 +59,7 @@ fn row_check(provider: Provider, sender: Option<String>) -> RowCheck {
         provider
             .validate(&message)
             .map_err(|failure| failure.reason)?;
-        Ok(provider.preview(&message).and_then(Result::ok))
+        Ok(provider.preview(&message))
     })
 }
 

@@ -68,7 +68,7 @@ pub(super) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
         now: Timestamp::from_millis(jiff::Timestamp::now().as_millisecond()),
         nonce: rand::random(),
     };
-    if let Some(Ok(text)) = provider.preview(&message[0]) {
+    if let Some(text) = provider.preview(&message[0]) {
         console.status(&format!("text as the recipient sees it: {text}"));
     }
     if let Ok(request) = without_secrets.request(&message, &request_context) {
