@@ -235,7 +235,7 @@ fn opted_out_recipient_is_suppressed() {
     let ran = scratch.run(["suppress", "list"]);
     let line = ran.stdout();
     assert!(line.contains("+15005552000"), "{ran}");
-    assert!(line.contains("`cellar` expected on "), "{ran}");
+    assert!(line.contains("`cellar` said on "), "{ran}");
     let again = [
         "import",
         "list.csv",
