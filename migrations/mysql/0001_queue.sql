@@ -1,17 +1,17 @@
--- Instants are milliseconds since the Unix epoch, on the server's clock. Every statement can be repeated:
--- MySQL commits each on its own, and this may be ended in the middle. What must differ by one byte to be
--- another is VARBINARY: text is compared as if it had no blanks at its end.
+-- Instants are milliseconds since the Unix epoch, by the server's clock. Each statement can be repeated, because MySQL
+-- commits it at once and a migration may be interrupted. Keys are VARBINARY, because comparisons of text ignore blanks
+-- at its end.
 
 CREATE TABLE IF NOT EXISTS campaign (
     id           BIGINT         AUTO_INCREMENT PRIMARY KEY,
     name         VARBINARY(400) NOT NULL UNIQUE,
     provider     VARCHAR(255),                   -- NULL: the configuration's default_provider
     sender       TEXT,
-    rate         VARCHAR(1024)  NOT NULL DEFAULT '', -- '100/s,20000/day'; '' is no limit of its own
+    rate         VARCHAR(1024)  NOT NULL DEFAULT '', -- '100/s,20000/day', or '' without a limit
     priority     INT            NOT NULL DEFAULT 0,  -- higher goes first
     state        INT            NOT NULL DEFAULT 0,  -- 0 active, 1 paused, 2 stopped, 3 cancelled
     state_reason TEXT,
-    unique_by    TEXT,                           -- what its dedupe keys are made of
+    unique_by    TEXT,                           -- the columns of its dedupe keys
     created_at   BIGINT         NOT NULL
                  DEFAULT (TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(3)) DIV 1000)
 ) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
@@ -28,16 +28,16 @@ CREATE TABLE IF NOT EXISTS import (
     duplicates   BIGINT      NOT NULL DEFAULT 0,
     suppressed   BIGINT      NOT NULL DEFAULT 0,
     rejected     BIGINT      NOT NULL DEFAULT 0,
-    replaced     BIGINT      NOT NULL DEFAULT 0, -- of the accepted: dead letters that a later import replaced
+    replaced     BIGINT      NOT NULL DEFAULT 0, -- accepted messages that failed and were replaced by a later import
     template     MEDIUMTEXT,                     -- the text of its messages, with placeholders
     sample       MEDIUMTEXT,                     -- without a template: the text of its first message
-    gsm7         BIGINT      NOT NULL DEFAULT 0, -- of the accepted: texts in this alphabet
+    gsm7         BIGINT      NOT NULL DEFAULT 0, -- accepted messages in this alphabet
     ucs2         BIGINT      NOT NULL DEFAULT 0,
     created_at   BIGINT      NOT NULL,
     finished_at  BIGINT
 ) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
--- The index ends in the import so that plain rows are counted on it alone.
+-- The index ends with the import, so that plain rows are counted with the index only.
 CREATE TABLE IF NOT EXISTS sms (
     id              BIGINT       AUTO_INCREMENT PRIMARY KEY,
     campaign_id     BIGINT       NOT NULL DEFAULT 1,
@@ -55,7 +55,7 @@ CREATE TABLE IF NOT EXISTS sms (
     worker_id       BIGINT,
     claim           BIGINT       NOT NULL DEFAULT 0,
     claimed_at      BIGINT,
-    unknown_at      BIGINT,                      -- its only attempt that may have been accepted started before this
+    unknown_at      BIGINT,                      -- the only attempt that may have been accepted started before this
     reference       VARCHAR(255),
     dedupe_key      VARBINARY(1024),
     last_class      VARCHAR(255),
@@ -63,8 +63,8 @@ CREATE TABLE IF NOT EXISTS sms (
     last_reason     TEXT,
     late_accepted   INT          NOT NULL DEFAULT 0, -- older claims accepted while this one was sending
     late_message_id TEXT,
-    late_claims     TEXT,                        -- the numbers of those claims, with commas
-    refunded_claim  BIGINT,                      -- the claim whose attempt was given back
+    late_claims     TEXT,                        -- the numbers of those claims, separated by commas
+    refunded_claim  BIGINT,                      -- the claim whose attempt was refunded
     created_at      BIGINT       NOT NULL
                     DEFAULT (TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(3)) DIV 1000),
     KEY sms_due (campaign_id, state, due_at, id, import_id)
@@ -81,8 +81,8 @@ CREATE TABLE IF NOT EXISTS sms_sent (
     segments       INT,
     price          TEXT,
     attempts       INT          NOT NULL,
-    accepted       INT          NOT NULL DEFAULT 1, -- how often the provider said that it took it
-    accepted_claims TEXT,                       -- of which claims, with commas; NULL: of `claim`
+    accepted       INT          NOT NULL DEFAULT 1, -- how often the provider accepted it
+    accepted_claims TEXT,                       -- by which claims, separated by commas; NULL: by `claim`
     claim          BIGINT       NOT NULL,
     delivery_state TEXT,
     created_at     BIGINT       NOT NULL,
@@ -128,19 +128,19 @@ CREATE TABLE IF NOT EXISTS worker (
     concurrency     INT          NOT NULL,
     started_at      BIGINT       NOT NULL,
     heartbeat_at    BIGINT       NOT NULL,
-    lease_ms        BIGINT       NOT NULL,               -- dead when its heartbeat is older than this
-    limits          TEXT         NOT NULL DEFAULT ('{}') -- its rate limits by provider: the smallest holds for all
+    lease_ms        BIGINT       NOT NULL,               -- the worker is dead if its heartbeat is older than this
+    limits          TEXT         NOT NULL DEFAULT ('{}') -- its rate limits by provider; the smallest applies to all workers
 ) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
 CREATE TABLE IF NOT EXISTS rate_limit (
     scope         VARCHAR(255) PRIMARY KEY,         -- 'provider/NAME' or 'campaign/ID'
     next_us       BIGINT       NOT NULL DEFAULT 0,  -- the earliest next start, in microseconds since the epoch
-    cost_max      INT          NOT NULL DEFAULT 1,  -- the dearest message since the last idle window
-    buckets       TEXT         NOT NULL DEFAULT ('{}'), -- what long windows hold, and who takes permits
-    stopped_until BIGINT       NOT NULL DEFAULT 0,  -- a provider said: not before
-    stop_reason   TEXT                              -- what it said
+    cost_max      INT          NOT NULL DEFAULT 1,  -- the highest cost of a request since the last idle window
+    buckets       TEXT         NOT NULL DEFAULT ('{}'), -- usage of long windows, and the workers that take permits
+    stopped_until BIGINT       NOT NULL DEFAULT 0,  -- the pause that a provider asked for
+    stop_reason   TEXT                              -- the provider's reason
 ) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
--- Locked to find out whether locked rows are skipped.
+-- The row that the test of SKIP LOCKED locks.
 INSERT IGNORE INTO rate_limit (scope) VALUES ('probe');
 
 CREATE TABLE IF NOT EXISTS suppression (

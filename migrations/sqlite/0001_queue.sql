@@ -1,16 +1,16 @@
--- Instants are milliseconds since the Unix epoch. The default clock is spelled with julianday so that
--- old sqlite3 shells can insert too.
+-- Instants are milliseconds since the Unix epoch. Defaults use julianday because old sqlite3 shells have no other
+-- clock.
 
 CREATE TABLE campaign (
     id           INTEGER PRIMARY KEY AUTOINCREMENT,
     name         TEXT    NOT NULL UNIQUE,
     provider     TEXT,                        -- NULL: the configuration's default_provider
     sender       TEXT,
-    rate         TEXT    NOT NULL DEFAULT '', -- '100/s,20000/day'; '' is no limit of its own
+    rate         TEXT    NOT NULL DEFAULT '', -- '100/s,20000/day', or '' without a limit
     priority     INTEGER NOT NULL DEFAULT 0,  -- higher goes first
     state        INTEGER NOT NULL DEFAULT 0,  -- 0 active, 1 paused, 2 stopped, 3 cancelled
     state_reason TEXT,
-    unique_by    TEXT,                        -- what its dedupe keys are made of
+    unique_by    TEXT,                        -- the columns of its dedupe keys
     created_at   BIGINT  NOT NULL DEFAULT (CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER))
 );
 INSERT INTO campaign (id, name) VALUES (1, 'default');
@@ -26,10 +26,10 @@ CREATE TABLE import (
     duplicates   BIGINT  NOT NULL DEFAULT 0,
     suppressed   BIGINT  NOT NULL DEFAULT 0,
     rejected     BIGINT  NOT NULL DEFAULT 0,
-    replaced     BIGINT  NOT NULL DEFAULT 0,  -- of the accepted: dead letters that a later import replaced
+    replaced     BIGINT  NOT NULL DEFAULT 0,  -- accepted messages that failed and were replaced by a later import
     template     TEXT,                        -- the text of its messages, with placeholders
     sample       TEXT,                        -- without a template: the text of its first message
-    gsm7         BIGINT  NOT NULL DEFAULT 0,  -- of the accepted: texts in this alphabet
+    gsm7         BIGINT  NOT NULL DEFAULT 0,  -- accepted messages in this alphabet
     ucs2         BIGINT  NOT NULL DEFAULT 0,
     created_at   BIGINT  NOT NULL,
     finished_at  BIGINT
@@ -45,7 +45,7 @@ CREATE TABLE sms (
     segments        INTEGER,
     state           INTEGER NOT NULL DEFAULT 0 CHECK (state IN (0, 1, 2)), -- 0 ready, 1 sending, 2 unknown
     in_doubt        BOOLEAN NOT NULL DEFAULT 0,
-    -- A text is later than every number: it would never be due, and never over.
+    -- SQLite sorts a text after all numbers, so it would never be due.
     due_at          BIGINT  NOT NULL DEFAULT (CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER))
                     CHECK (typeof(due_at) NOT IN ('text', 'blob')),
     expires_at      BIGINT  CHECK (typeof(expires_at) NOT IN ('text', 'blob')),
@@ -53,7 +53,7 @@ CREATE TABLE sms (
     worker_id       BIGINT,
     claim           BIGINT  NOT NULL DEFAULT 0,
     claimed_at      BIGINT,
-    unknown_at      BIGINT,                      -- its only attempt that may have been accepted started before this
+    unknown_at      BIGINT,                      -- the only attempt that may have been accepted started before this
     reference       TEXT,
     dedupe_key      TEXT,
     last_class      TEXT,
@@ -61,8 +61,8 @@ CREATE TABLE sms (
     last_reason     TEXT,
     late_accepted   INTEGER NOT NULL DEFAULT 0,  -- older claims accepted while this one was sending
     late_message_id TEXT,
-    late_claims     TEXT,                        -- the numbers of those claims, with commas
-    refunded_claim  BIGINT,                      -- the claim whose attempt was given back
+    late_claims     TEXT,                        -- the numbers of those claims, separated by commas
+    refunded_claim  BIGINT,                      -- the claim whose attempt was refunded
     created_at      BIGINT  NOT NULL DEFAULT (CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER))
 );
 CREATE INDEX sms_due ON sms (campaign_id, state, due_at);
@@ -79,8 +79,8 @@ CREATE TABLE sms_sent (
     segments       INTEGER,
     price          TEXT,
     attempts       INTEGER NOT NULL,
-    accepted       INTEGER NOT NULL DEFAULT 1,  -- how often the provider said that it took it
-    accepted_claims TEXT,                       -- of which claims, with commas; NULL: of `claim`
+    accepted       INTEGER NOT NULL DEFAULT 1,  -- how often the provider accepted it
+    accepted_claims TEXT,                       -- by which claims, separated by commas; NULL: by `claim`
     claim          BIGINT  NOT NULL,
     delivery_state TEXT,
     created_at     BIGINT  NOT NULL,
@@ -128,17 +128,17 @@ CREATE TABLE worker (
     concurrency     INTEGER NOT NULL,
     started_at      BIGINT  NOT NULL,
     heartbeat_at    BIGINT  NOT NULL,
-    lease_ms        BIGINT  NOT NULL,             -- dead when its heartbeat is older than this
-    limits          TEXT    NOT NULL DEFAULT '{}' -- its rate limits by provider: the smallest holds for all
+    lease_ms        BIGINT  NOT NULL,             -- the worker is dead if its heartbeat is older than this
+    limits          TEXT    NOT NULL DEFAULT '{}' -- its rate limits by provider; the smallest applies to all workers
 );
 
 CREATE TABLE rate_limit (
     scope         TEXT PRIMARY KEY NOT NULL,     -- 'provider/NAME' or 'campaign/ID'
     next_us       BIGINT NOT NULL DEFAULT 0,     -- the earliest next start, in microseconds since the epoch
-    cost_max      INTEGER NOT NULL DEFAULT 1,    -- the dearest message since the last idle window
-    buckets       TEXT   NOT NULL DEFAULT '{}',  -- what long windows hold, and who takes permits
-    stopped_until BIGINT NOT NULL DEFAULT 0,     -- a provider said: not before
-    stop_reason   TEXT                           -- what it said
+    cost_max      INTEGER NOT NULL DEFAULT 1,    -- the highest cost of a request since the last idle window
+    buckets       TEXT   NOT NULL DEFAULT '{}',  -- usage of long windows, and the workers that take permits
+    stopped_until BIGINT NOT NULL DEFAULT 0,     -- the pause that a provider asked for
+    stop_reason   TEXT                           -- the provider's reason
 );
 
 CREATE TABLE suppression (

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::{Context, message_and_hint, providers, status};
 use crate::exit::Exit;
 use crate::provider::Provider;
-use crate::store::{Campaign, CampaignStatus, Fault, Store, StoreError};
+use crate::store::{Campaign, CampaignStatus, Store, StoreError, StoreErrorKind};
 use crate::text::{counted, messages};
 
 const EXAMPLES: &str = "\
@@ -128,17 +128,17 @@ impl Findings {
     async fn check_database(&mut self, context: &Context) -> anyhow::Result<Option<Store>> {
         let store = match context.try_store_to_read().await {
             Ok(store) => store,
-            Err(error) if error.fault() == Fault::Missing => {
+            Err(error) if error.kind() == StoreErrorKind::Missing => {
                 self.ok("database", "does not exist yet: `smsq import` creates it");
                 return Ok(None);
             }
-            Err(error) if error.fault() == Fault::NoTables => {
+            Err(error) if error.kind() == StoreErrorKind::NoTables => {
                 self.ok("database", &format!("{error}: `smsq import` creates them"));
                 return Ok(None);
             }
             Err(error) => return Err(context.explain_store_error(error)),
         };
-        self.ok("database", store.place());
+        self.ok("database", store.location());
         if let Some(probe) = store.probe().await? {
             let encryption = if probe.is_encrypted {
                 "encrypted"
@@ -210,11 +210,11 @@ impl Findings {
                 self.note(&subject, &finding);
             }
         }
-        if audit.strangers > 0 {
-            let finding = format!("{} of an unknown import", messages(audit.strangers));
+        if audit.without_import > 0 {
+            let finding = format!("{} of an unknown import", messages(audit.without_import));
             self.line("problem", "messages", &finding);
         }
-        for (campaign, count) in &audit.homeless {
+        for (campaign, count) in &audit.without_campaign {
             let finding = status::missing_campaign(*campaign, *count);
             self.line("problem", "messages", &finding);
         }

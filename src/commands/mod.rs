@@ -35,7 +35,7 @@ use crate::phone::{Phone, Region};
 use crate::provider::Provider;
 use crate::report::ReportError;
 use crate::sender::SendError;
-use crate::store::{Access, Campaign, Fault, Store, StoreError};
+use crate::store::{Access, Campaign, Store, StoreError, StoreErrorKind};
 use crate::text::{did_you_mean, printable, printable_json};
 
 pub use crate::report::Format;
@@ -220,7 +220,7 @@ impl Context {
     async fn try_store_to_read(&self) -> Result<Store, StoreError> {
         let opened = Store::of(&self.config.database, Access::Read).await;
         match opened {
-            Err(error) if error.fault() == Fault::Missing && self.has_practised() => {
+            Err(error) if error.kind() == StoreErrorKind::Missing && self.has_practised() => {
                 self.console.status(&format!(
                     "`smsq.db` does not exist yet; reading the practice database `{PRACTICE}`"
                 ));
@@ -240,7 +240,7 @@ impl Context {
     }
 
     fn explain_store_error(&self, error: StoreError) -> anyhow::Error {
-        if error.fault() == Fault::Missing && self.has_practised() {
+        if error.kind() == StoreErrorKind::Missing && self.has_practised() {
             let hint = format!(
                 "the practice database is `{PRACTICE}`: run `smsq run` again, or add `--database sqlite://{PRACTICE}`"
             );
@@ -258,7 +258,7 @@ impl Context {
         let names = campaigns.iter().map(|campaign| campaign.name.as_str());
         let hint = did_you_mean(name, names)
             .unwrap_or_else(|| "`smsq status` lists the campaigns".to_owned());
-        let place = store.place();
+        let place = store.location();
         Err(with_hint(
             format!("unknown campaign `{name}` in {place}"),
             hint,

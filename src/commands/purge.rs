@@ -74,7 +74,7 @@ async fn purge_older(
     store: &Store,
 ) -> anyhow::Result<Exit> {
     let before = age.before(store.now().await?);
-    let found = store.older_than(before).await?;
+    let found = store.count_older(before).await?;
     let count = messages(found.total());
     if args.dry_run {
         let message = format!("dry run: would purge {count} settled before {before}");
@@ -121,7 +121,7 @@ async fn purge_phone(
 ) -> anyhow::Result<Exit> {
     let parsed = context.phone(phone, args.region)?;
     let phones = spellings(phone, parsed.as_str());
-    let found = store.known_of(&phones).await?;
+    let found = store.count_person(&phones).await?;
     let count = messages(found.messages.total());
     if args.dry_run {
         let message = format!("dry run: would purge {count}");
@@ -132,7 +132,7 @@ async fn purge_phone(
     if found.messages.total() > 0 && !confirmed(args, context, &question)? {
         return Ok(Exit::CouldNotRun);
     }
-    let done = store.forget(&phones, store.now().await?).await?;
+    let done = store.purge_person(&phones, store.now().await?).await?;
     let message = format!("purged {}", messages(done.messages.total()));
     report(args, context, &message, &done.messages, done.sending)?;
     context.console.status(

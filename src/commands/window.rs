@@ -156,7 +156,11 @@ pub(super) async fn check_queued(
         return Ok(());
     };
     let is_queued = store.next_due(campaign.id).await?.is_some();
-    if is_queued && !store.outlives(campaign.id, span.opens_at).await? {
+    if is_queued
+        && !store
+            .has_unexpired_after(campaign.id, span.opens_at)
+            .await?
+    {
         bail!(
             "nothing would be sent: the window {} opens at {}, after all messages of campaign `{}` have expired",
             window.describe(),

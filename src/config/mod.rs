@@ -135,7 +135,7 @@ impl Config {
             (max_probe, breaker.max_probe >= breaker.first_probe),
             ("auto_pause.window", (1..=100_000).contains(&window)),
             ("auto_pause.rejected", auto_pause.rejected <= window),
-            ("retention.older_than", self.retention.is_sound()),
+            ("retention.older_than", self.retention.is_valid()),
         ];
         match limits.into_iter().find(|(_, holds)| !holds) {
             Some((key, _)) => Err(layers.invalid(key, None)),

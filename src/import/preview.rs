@@ -189,17 +189,17 @@ impl Known {
         }
         let origin = row.replaces.and_then(|id| self.origins.get(&id));
         if let Some(origin) = origin {
-            if !origin.is_dead && origin.shares_with(row) {
+            if !origin.has_failed && origin.shares_with(row) {
                 return RowClass::Duplicate;
             }
             let is_same =
                 origin.phone == row.phone && origin.content.as_ref() == Some(&row.content);
-            if origin.is_dead && is_same {
+            if origin.has_failed && is_same {
                 return RowClass::Unchanged;
             }
             let has_key = Some(origin.campaign_id) == self.campaign
                 && origin.dedupe_key.as_ref() == Some(&row.dedupe_key);
-            if origin.is_dead && has_key {
+            if origin.has_failed && has_key {
                 return RowClass::New;
             }
         }

@@ -12,14 +12,9 @@ use crate::text::spreadsheet::guarded;
 
 const FIRST: [&str; 2] = ["phone", "content"];
 /// Import ignores columns with this prefix, except for `smsq_id`.
-const LAST: [&str; 6] = [
-    "smsq_id",
-    "smsq_state",
-    "smsq_class",
-    "smsq_code",
-    "smsq_reason",
-    "smsq_attempts",
-];
+const LAST: &str = "smsq_id,smsq_state,smsq_class,smsq_code,smsq_reason,smsq_attempts";
+const SENT: &str = "phone,campaign,provider,message_id,segments,price,sent_at,attempts,accepted";
+const CAMPAIGNS: &str = "campaign,state,imported,queued,sending,sent,failed,unknown,cancelled";
 
 /// The imported columns of all failed messages, in order of appearance.
 #[derive(Debug, Default)]
@@ -55,7 +50,10 @@ impl<W: Write> FailureWriter<W> {
     pub(super) fn begin(columns: Columns, out: W) -> io::Result<Self> {
         let mut out = ::csv::Writer::from_writer(out);
         let names = columns.names.iter().map(String::as_str);
-        write_record(&mut out, FIRST.into_iter().chain(names).chain(LAST))?;
+        write_record(
+            &mut out,
+            FIRST.into_iter().chain(names).chain(LAST.split(',')),
+        )?;
         Ok(Self {
             columns: columns.names,
             out,
@@ -95,18 +93,7 @@ pub(super) struct SentWriter<W: Write>(::csv::Writer<W>);
 impl<W: Write> SentWriter<W> {
     pub(super) fn begin(out: W) -> io::Result<Self> {
         let mut out = ::csv::Writer::from_writer(out);
-        let header = [
-            "phone",
-            "campaign",
-            "provider",
-            "message_id",
-            "segments",
-            "price",
-            "sent_at",
-            "attempts",
-            "accepted",
-        ];
-        write_record(&mut out, header)?;
+        write_record(&mut out, SENT.split(','))?;
         Ok(Self(out))
     }
 
@@ -138,18 +125,7 @@ impl<W: Write> SentWriter<W> {
 /// Writes one line per campaign.
 pub(super) fn write_campaigns(campaigns: &[CampaignSummary], out: impl Write) -> io::Result<()> {
     let mut out = ::csv::Writer::from_writer(out);
-    let header = [
-        "campaign",
-        "state",
-        "imported",
-        "queued",
-        "sending",
-        "sent",
-        "failed",
-        "unknown",
-        "cancelled",
-    ];
-    write_record(&mut out, header)?;
+    write_record(&mut out, CAMPAIGNS.split(','))?;
     for one in campaigns {
         let totals = &one.totals;
         let counts = [

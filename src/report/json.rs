@@ -2,52 +2,12 @@
 
 use std::io::{self, Write};
 
-use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::cost::{Cost, Part};
-use super::{Alphabets, CampaignSummary, Lists, Reason, Report, columns_of};
+use super::{Report, columns_of};
 use crate::sms::millis;
-use crate::store::report::{FailureRecord, Outcomes, SentMessage, Totals};
+use crate::store::report::{FailureRecord, SentMessage};
 use crate::text::printable_json;
-
-/// Everything before the list: a report on one campaign begins with its status, one on all with the sums.
-#[derive(Serialize)]
-struct Head<'a> {
-    #[serde(flatten)]
-    status: Option<&'a CampaignSummary>,
-    #[serde(flatten)]
-    totals: Option<&'a Totals>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    purged_at: Option<String>,
-    first_sent_at: Option<String>,
-    last_sent_at: Option<String>,
-    took_ms: Option<i64>,
-    /// Messages per second.
-    rate: Option<f64>,
-    segments: u64,
-    /// Messages that the provider accepted more than once.
-    repeated: u64,
-    alphabets: Alphabets,
-    cost: Option<&'a Cost>,
-    countries: &'a [Part],
-    providers: &'a [Part],
-    sender: Option<&'a str>,
-    text: Option<&'a str>,
-    lists: &'a Lists,
-    opted_out: u64,
-    over_time: Option<OverTime<'a>>,
-    by_reason: &'a [Reason],
-    #[serde(skip_serializing_if = "Option::is_none")]
-    campaigns: Option<&'a [CampaignSummary]>,
-}
-
-#[derive(Serialize)]
-struct OverTime<'a> {
-    from: String,
-    width_ms: i64,
-    spans: &'a [Outcomes],
-}
 
 pub(super) struct Writer<'a, W: Write> {
     report: &'a Report,
@@ -58,33 +18,7 @@ pub(super) struct Writer<'a, W: Write> {
 impl<'a, W: Write> Writer<'a, W> {
     /// Writes the object up to the list under the key `list`.
     pub(super) fn begin(report: &'a Report, list: &str, mut out: W) -> io::Result<Self> {
-        let status = report.status();
-        let head = serde_json::to_string(&Head {
-            status,
-            totals: status.is_none().then_some(&report.totals),
-            purged_at: report.purged_at.map(|at| at.to_string()),
-            first_sent_at: report.facts.first_at.map(|at| at.to_string()),
-            last_sent_at: report.facts.last_at.map(|at| at.to_string()),
-            took_ms: report.took().map(millis),
-            rate: report.rate().map(|rate| (rate * 1_000.0).round() / 1_000.0),
-            segments: report.facts.segments,
-            repeated: report.facts.repeated,
-            alphabets: report.alphabets,
-            cost: report.bill.cost.as_ref(),
-            countries: &report.bill.countries,
-            providers: &report.bill.providers,
-            sender: report.sender.as_deref(),
-            text: report.text.as_deref(),
-            lists: &report.lists,
-            opted_out: report.opted_out,
-            over_time: report.histogram.as_ref().map(|histogram| OverTime {
-                from: histogram.from.to_string(),
-                width_ms: millis(histogram.width),
-                spans: &histogram.spans,
-            }),
-            by_reason: &report.by_reason,
-            campaigns: status.is_none().then_some(&report.campaigns),
-        })?;
+        let head = serde_json::to_string(&head(report)?)?;
         // The object stays open for the list, which may be too long to hold in memory.
         let open = head.strip_suffix('}').unwrap_or(&head);
         out.write_all(printable_json(open).as_bytes())?;
@@ -151,6 +85,48 @@ impl<'a, W: Write> Writer<'a, W> {
             .write_all(if is_empty { b"]}\n" } else { b"\n]}\n" })?;
         self.out.flush()
     }
+}
+
+/// Everything before the list: a report on one campaign begins with its status, one on all with the sums.
+fn head(report: &Report) -> serde_json::Result<Value> {
+    let status = report.status();
+    let mut head = match status {
+        Some(status) => serde_json::to_value(status)?,
+        None => serde_json::to_value(report.totals)?,
+    };
+    if let Some(at) = report.purged_at {
+        head["purged_at"] = at.to_string().into();
+    }
+    let figures = json!({
+        "first_sent_at": report.facts.first_at.map(|at| at.to_string()),
+        "last_sent_at": report.facts.last_at.map(|at| at.to_string()),
+        "took_ms": report.took().map(millis),
+        // Messages per second.
+        "rate": report.rate().map(|rate| (rate * 1_000.0).round() / 1_000.0),
+        "segments": report.facts.segments,
+        "repeated": report.facts.repeated,
+        "alphabets": report.alphabets,
+        "cost": report.bill.cost,
+        "countries": report.bill.countries,
+        "providers": report.bill.providers,
+        "sender": report.sender,
+        "text": report.text,
+        "lists": report.lists,
+        "opted_out": report.opted_out,
+        "over_time": report.histogram.as_ref().map(|histogram| json!({
+            "from": histogram.from.to_string(),
+            "width_ms": millis(histogram.width),
+            "spans": histogram.spans,
+        })),
+        "by_reason": report.by_reason,
+    });
+    if let (Some(head), Value::Object(figures)) = (head.as_object_mut(), figures) {
+        head.extend(figures);
+    }
+    if status.is_none() {
+        head["campaigns"] = serde_json::to_value(&report.campaigns)?;
+    }
+    Ok(head)
 }
 
 #[cfg(test)]

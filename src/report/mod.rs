@@ -28,7 +28,7 @@ use crate::atomic_file::AtomicFile;
 use crate::phone::mask;
 use crate::sms::{Class, Timestamp};
 use crate::store::report::{
-    ClassCount, FailureRecord, ListCount, REASONS, SentFacts, SentMessage, SentWalk, Totals,
+    ClassCount, FailureRecord, ListCount, REASONS, SentFacts, SentMessage, SentMessages, Totals,
 };
 use crate::store::{Campaign, Store, StoreError};
 
@@ -369,7 +369,7 @@ impl Report {
         store: &Store,
         mut write: impl FnMut(&[SentMessage]) -> io::Result<()>,
     ) -> Result<(), ReportError> {
-        let mut walk = SentWalk::of(&self.ids());
+        let mut walk = SentMessages::of(&self.ids());
         loop {
             let mut page = store.next_sent(&mut walk, PAGE).await?;
             if page.is_empty() {

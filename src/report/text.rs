@@ -360,6 +360,7 @@ mod tests {
     #[test]
     fn sent_messages_are_one_per_line() {
         let message = SentMessage {
+            id: 1,
             campaign_id: 2,
             phone: "+447400301000".to_owned(),
             provider: "cellar".to_owned(),

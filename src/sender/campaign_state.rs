@@ -8,7 +8,7 @@ use super::request::InFlight;
 use super::window::WindowState;
 use crate::provider::Provider;
 use crate::sms::{Class, Failure, Outcome, Timestamp};
-use crate::store::{Campaign, CampaignStatus, QueuePlace, Shortfall};
+use crate::store::{Campaign, CampaignStatus, QueuePosition, Shortfall};
 
 /// A campaign without due messages is asked again after this, because others may add some.
 const POLL: Duration = Duration::from_secs(1);
@@ -25,7 +25,7 @@ pub(super) struct CampaignState {
     due_at: Option<Timestamp>,
     pub(super) window: WindowState,
     /// Messages that expire before this instant are failed, and where in the queue to continue.
-    pub(super) expiring: Option<(Timestamp, Option<QueuePlace>)>,
+    pub(super) expiring: Option<(Timestamp, Option<QueuePosition>)>,
     /// It had no message when it was asked last.
     pub(super) is_empty: bool,
     /// A message of the last request, if the provider refused the account for it.

@@ -14,7 +14,7 @@ use super::journal::JournalFile;
 use crate::limit::Permit;
 use crate::queue::Settlement;
 use crate::sms::Timestamp;
-use crate::store::{CommitBatch, CommitResult, Fault, StoreError};
+use crate::store::{CommitBatch, CommitResult, StoreError, StoreErrorKind};
 
 /// How long to wait for a database that is away.
 pub(super) const DATABASE_PATIENCE: Duration = Duration::from_secs(600);
@@ -127,7 +127,7 @@ impl Dispatcher {
                 }
                 Err(error) => error,
             };
-            if !error.passes() {
+            if !error.is_temporary() {
                 return Err(error);
             }
             let had_claims = !part.claims.is_empty();
@@ -135,7 +135,7 @@ impl Dispatcher {
                 self.note_lost_claims(&part, &error);
             }
             let part = without_claims(&part, self.clock.now());
-            if !error.is_answer() {
+            if !error.is_rejection() {
                 parts.push_front(Arc::new(part));
                 self.wait_for_database(&mut waiting, error).await?;
                 continue;
@@ -214,7 +214,7 @@ impl Dispatcher {
                 request.permit = Permit::AT_ONCE;
             }
         }
-        if !error.is_answer() {
+        if !error.is_rejection() {
             return;
         }
         let (since, wait, _) = self
@@ -290,7 +290,7 @@ impl Dispatcher {
             };
             let is_over = since.elapsed() >= patience;
             let is_at_fault =
-                is_refused(&error) || (is_over && others_are_stored && error.is_answer());
+                is_refused(&error) || (is_over && others_are_stored && error.is_rejection());
             if is_at_fault && self.set_aside(&settlement, &error).await.is_ok() {
                 self.commits.unstored.remove(index);
                 continue;
@@ -363,7 +363,7 @@ impl Dispatcher {
             } = file;
             let ids: Vec<i64> = settlements.iter().map(|one| one.id).collect();
             let store = self.database.reach().await?;
-            let reused = store.made_after(&ids, written_at).await?;
+            let reused = store.created_after(&ids, written_at).await?;
             settlements.retain(|one| !reused.contains(&one.id));
             let results = settlements.len();
             let batch = self.empty_batch(self.clock.now());
@@ -391,7 +391,7 @@ impl Drop for Dispatcher {
 }
 
 fn is_refused(error: &StoreError) -> bool {
-    error.fault() == Fault::Refused
+    error.kind() == StoreErrorKind::Constraint
 }
 
 /// Splits a large batch into commits that settle a part each; the last one does everything else.

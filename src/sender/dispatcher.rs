@@ -144,7 +144,7 @@ impl Dispatcher {
         dispatcher.settle_journal().await?;
         let now = dispatcher.clock.now();
         let store = dispatcher.database.reach().await?;
-        store.park_nobodys(now).await?;
+        store.reclaim_without_worker(now).await?;
         dispatcher.maintain(true).await?;
         Ok(dispatcher)
     }

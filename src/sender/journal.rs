@@ -54,7 +54,7 @@ impl Journal {
         if file.is_none() {
             folders.push(PathBuf::from("."));
         }
-        let made_at = store.made_at().await?;
+        let made_at = store.created_at().await?;
         Ok(Self {
             folders,
             prefix: format!("{name}-unsettled-{made_at:x}-"),

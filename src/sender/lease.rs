@@ -193,7 +193,7 @@ impl Lease {
                 reason,
                 "a worker is dead"
             );
-            reclaimed += store.park_dead(&worker, &reason, now).await?;
+            reclaimed += store.reclaim_worker(&worker, &reason, now).await?;
         }
         Ok(reclaimed)
     }

@@ -294,7 +294,7 @@ impl Dispatcher {
 
     async fn postpone(&self, unknown: &Unknown, until: Timestamp) -> Result<bool, SendError> {
         let store = self.database.reach().await?;
-        Ok(store.postpone_unknown(unknown, until).await?)
+        Ok(store.postpone_lookup(unknown, until).await?)
     }
 
     fn message(&self, unknown: &Unknown, from: Option<&String>) -> Option<Message> {
@@ -427,7 +427,7 @@ impl Dispatcher {
             return Ok(BTreeSet::new());
         }
         let store = self.database.reach().await?;
-        let sent = store.ids_sent(provider.name(), &ids).await?;
+        let sent = store.sent_ids(provider.name(), &ids).await?;
         let region = self.settings.default_region;
         let is_same = |phone: &str| {
             Phone::parse(phone, region).is_ok_and(|phone| phone == question.message.phone)
@@ -499,7 +499,7 @@ impl Dispatcher {
         let max_attempts = self.settings.retry.max_attempts;
         let one = (unknown.id, unknown.claim);
         let store = self.database.reach().await?;
-        let is_queued = store.ready_unknown(one, in_doubt, max_attempts, due_at);
+        let is_queued = store.requeue_message(one, in_doubt, max_attempts, due_at);
         if is_queued.await? {
             self.forget(unknown);
             self.progress.retried.fetch_add(1, Ordering::Relaxed);

@@ -192,9 +192,11 @@ impl Dispatcher {
                 match remembered {
                     Some(span) if !by_operator => {
                         let since = now.minus(span);
-                        store.requeue_honoured(id, since, max_attempts, now).await?
+                        store
+                            .requeue_unknown(id, Some(since), max_attempts, now)
+                            .await?
                     }
-                    _ => store.requeue_unknown(id, max_attempts, now).await?,
+                    _ => store.requeue_unknown(id, None, max_attempts, now).await?,
                 };
             }
         }
@@ -211,14 +213,14 @@ impl Dispatcher {
         self.orphans_at = Instant::now() + self.lease.length();
         let store = self.database.reach().await?;
         if self.lease.holds() {
-            store.park_nobodys(self.clock.now()).await?;
+            store.reclaim_without_worker(self.clock.now()).await?;
         }
         let caps = self.settings.sender.max_per_recipient.0.iter();
         if let Some(longest) = caps.map(|cap| cap.window).max() {
             // Twice as long, because another worker's clock may be behind.
             let before = self.clock.now().minus(longest * 2);
             for _ in 0..PRUNED_CHUNKS {
-                if store.forget_starts(before).await? == 0 {
+                if store.prune_recipient_starts(before).await? == 0 {
                     break;
                 }
             }
@@ -246,7 +248,7 @@ impl Dispatcher {
     /// Whether everything is done, and how it ended. Waits for a database that is away.
     pub(super) async fn check_finished(&mut self) -> Result<Option<Ended>, SendError> {
         match self.is_finished().await {
-            Err(SendError::Store(error)) if error.passes() => {
+            Err(SendError::Store(error)) if error.is_temporary() => {
                 let since = *self.away_since.get_or_insert_with(Instant::now);
                 if since.elapsed() >= DATABASE_PATIENCE {
                     return Err(error.into());

@@ -16,7 +16,7 @@ pub enum CampaignStatus {
     Active,
     /// By an operator or by auto-pause, until `smsq resume`.
     Paused,
-    /// Because its provider rejects the account or is away, until the next `smsq send`.
+    /// Because its provider rejects the account or is unavailable, until the next `smsq send`.
     Stopped,
     /// Until messages are imported into it again.
     Cancelled,
@@ -67,9 +67,9 @@ pub struct Campaign {
     pub state: CampaignStatus,
     /// Why it is paused or stopped.
     pub state_reason: Option<String>,
-    /// What its dedupe keys are made of: `phone`, `none`, or columns with commas between them.
+    /// The parts of its dedupe keys: `phone`, `none`, or columns separated by commas.
     pub unique_by: Option<String>,
-    /// When its messages may start; `None`: at any hour.
+    /// When its messages may start; `None`: at any time.
     pub window: Option<SendWindow>,
     pub created_at: Timestamp,
 }
@@ -130,30 +130,30 @@ struct Changes<'a> {
 
 #[derive(Queryable, Selectable)]
 #[diesel(table_name = campaign)]
-struct Row {
+struct CampaignRow {
     id: i64,
     name: String,
     provider: Option<String>,
     sender: Option<String>,
     rate: String,
     priority: i32,
-    state: i32,
+    state: CampaignStatus,
     state_reason: Option<String>,
     unique_by: Option<String>,
     send_window: String,
-    created_at: i64,
+    created_at: Timestamp,
 }
 
-impl From<Row> for Campaign {
-    fn from(row: Row) -> Self {
+impl From<CampaignRow> for Campaign {
+    fn from(row: CampaignRow) -> Self {
         let rate = row.rate.parse().unwrap_or_else(|error| {
             tracing::error!(campaign = row.name, %error, "the campaign's limit is ignored");
             Rates::default()
         });
         let window = Some(row.send_window).filter(|text| !text.is_empty());
         let window = window.map(|text| text.parse::<SendWindow>()).transpose();
-        let (mut state, mut state_reason) = (CampaignStatus::of(row.state), row.state_reason);
-        // A window was wanted, so nothing is sent until a valid one is set.
+        let (mut state, mut state_reason) = (row.state, row.state_reason);
+        // With an invalid window nothing is sent until a valid one is set.
         if let (Err(error), CampaignStatus::Active) = (&window, state) {
             state = CampaignStatus::Paused;
             state_reason = Some(error.to_string());
@@ -169,7 +169,7 @@ impl From<Row> for Campaign {
             state_reason,
             unique_by: row.unique_by,
             window: window.unwrap_or_default(),
-            created_at: Timestamp::from_millis(row.created_at),
+            created_at: row.created_at,
         }
     }
 }
@@ -182,17 +182,17 @@ fn stored(window: Option<&SendWindow>) -> String {
 impl Store {
     /// All campaigns, oldest first.
     pub async fn campaigns(&self) -> Result<Vec<Campaign>, StoreError> {
-        let rows: Vec<Row> = reading!(self, |conn| campaign::table
+        let rows: Vec<CampaignRow> = reading!(self, |conn| campaign::table
             .order(campaign::id)
-            .select(Row::as_select())
+            .select(CampaignRow::as_select())
             .load(conn))?;
         Ok(rows.into_iter().map(Campaign::from).collect())
     }
 
     pub async fn campaign(&self, name: &str) -> Result<Option<Campaign>, StoreError> {
-        let rows: Vec<Row> = reading!(self, |conn| campaign::table
+        let rows: Vec<CampaignRow> = reading!(self, |conn| campaign::table
             .filter(campaign::name.eq(name))
-            .select(Row::as_select())
+            .select(CampaignRow::as_select())
             .load(conn))?;
         Ok(rows.into_iter().next().map(Campaign::from))
     }

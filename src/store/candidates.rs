@@ -1,4 +1,4 @@
-//! Finds messages that can be sent: due rows, locked but not yet claimed. Those that cannot be sent fail or wait.
+//! Finds due messages that can be sent, and locks them without claiming them. Messages that cannot be sent fail or wait.
 
 use std::collections::{HashMap, HashSet};
 
@@ -20,7 +20,7 @@ use crate::sms::{Class, Failure, Sms};
 /// The most messages of one campaign that may fail or wait in one transaction, so that it stays short.
 const MAX_NOT_SENT: usize = 1_000;
 
-/// What was found for one provider, in the order of its campaigns.
+/// The candidates of one provider, in the order of its campaigns.
 #[derive(Default)]
 pub(super) struct Candidates {
     pub(super) of_campaigns: Vec<CampaignCandidates>,
@@ -28,22 +28,22 @@ pub(super) struct Candidates {
     pub(super) refused: u64,
 }
 
-/// What was found for one campaign: at most as many as there seem to be permits for.
+/// The candidates of one campaign: at most as many as the estimate of permits.
 pub(super) struct CampaignCandidates {
     pub(super) campaign: CampaignClaim,
     pub(super) wanted: u32,
     pub(super) items: Vec<BatchItem<ClaimKey>>,
-    /// There are no more.
+    /// There are no other candidates.
     pub(super) is_short: bool,
 }
 
-/// Finds candidates; several providers may ask for the same campaign.
+/// Finds candidates for all providers of a commit, which may claim from the same campaign.
 pub(super) struct Search<'a> {
     pub(super) batch: &'a CommitBatch,
     pub(super) campaigns: &'a HashMap<i64, ClaimedCampaign>,
     pub(super) cursors: &'a ClaimCursors,
     pub(super) skips_locked: bool,
-    /// Whether the suppression list has any phone; `None` where that was not looked up yet.
+    /// Whether the suppression list has any phone; `None` if that was not read yet.
     pub(super) has_suppressed: Option<bool>,
     /// The last key locked of each campaign.
     pub(super) locked: HashMap<i64, ClaimKey>,
@@ -84,7 +84,7 @@ impl Search<'_> {
                 items: Vec::new(),
                 is_short: false,
             };
-            // Messages that will get no permit must not use up what other campaigns could have.
+            // Messages without a permit must not take the place of messages of other campaigns.
             let permits = estimate.available(*campaign, of_campaign.wanted);
             self.find(connection, &mut of_campaign, permits, &mut found.refused)
                 .await?;
@@ -132,9 +132,7 @@ impl Search<'_> {
                 });
             let phones: Vec<String> = phones.collect();
             let suppressed = self.suppressed(connection, &phones).await?;
-            self.recipients
-                .look_up(connection, self.batch, phones)
-                .await?;
+            self.recipients.read(connection, self.batch, phones).await?;
             for (key, sms, admission) in admitted {
                 let admission = self.check_recipient(&sms, admission, &suppressed);
                 let transition = match admission {
@@ -169,13 +167,13 @@ impl Search<'_> {
         Ok(())
     }
 
-    /// Whether the message can be sent, as far as its own row says.
+    /// Checks whether the message can be sent, by its own row.
     fn admit(&mut self, row: Candidate) -> (ClaimKey, Sms, Admission) {
         let (key, is_garbled) = (row.key(), row.is_garbled());
         let sms = row.claimed(&self.writes.nonce);
         let admission = if is_garbled {
             self.writes.note_readable(&sms);
-            let why = "another program wrote it, and not in UTF-8";
+            let why = "another program wrote text that is not UTF-8";
             Admission::Fail(Failure::new(Class::Content, why))
         } else {
             (self.batch.admit)(&sms)
@@ -183,7 +181,7 @@ impl Search<'_> {
         (key, sms, admission)
     }
 
-    /// Which of these phones are on the suppression list.
+    /// Those of the phones that are on the suppression list.
     async fn suppressed(
         &mut self,
         connection: &mut Connection,

@@ -12,25 +12,25 @@ use diesel_async::RunQueryDsl;
 use rand::RngExt;
 use rand::seq::SliceRandom;
 
+use super::column_types::LossyText;
 use super::commit::CommitBatch;
 use super::connection::{
     Connection, Prepared, ROWS, conflict, in_list, load_locked, load_skipping_locked, with_conn,
 };
-use super::lossy_text::LossyText;
 use super::schema::{sms, worker};
 use super::settle;
 use crate::phone::Phone;
 use crate::queue::Settlement;
 use crate::sms::{Sms, State, Timestamp};
 
-/// How long only rows after the cursor are looked at. Rows before it may have been put back, or committed late;
-/// they are found at once when nothing is left after it.
+/// How long only rows after the cursor are read. Rows before it may have been requeued or committed late; they are found
+/// when no rows are left after it.
 const RESCAN: Duration = Duration::from_secs(5);
 
-/// The largest claim number that is counted from: another program may have written any number.
+/// Larger claim numbers, which only another program can have written, count as this one.
 const MAX_CLAIM: i64 = i64::MAX - 1;
 
-/// Where locked rows cannot be skipped, rows are chosen from this many times as many.
+/// If locked rows cannot be skipped, rows are chosen among this many times as many.
 const SPREAD: i64 = 4;
 
 #[diesel::declare_sql_function]
@@ -42,11 +42,11 @@ extern "SQL" {
     fn joined(text: Text, number: BigInt) -> Text;
 }
 
-/// A message's place in the order of claims: when it is due, and its id.
+/// A message's position in the order of claims: when it is due, and its id.
 pub(super) type ClaimKey = (i64, i64);
 
-/// The last key claimed of each campaign. Rows before it are deleted, but the index of a server may not be
-/// cleaned up yet: a claim that starts here does not walk over them.
+/// The last claimed key of each campaign. Rows before it are deleted, but the index of a server may still have them. A
+/// claim that starts at the cursor does not read them.
 #[derive(Default)]
 pub(super) struct ClaimCursors(Mutex<HashMap<i64, Cursor>>);
 
@@ -105,7 +105,7 @@ impl Candidate {
         self.phone.is_garbled || self.content.is_garbled || self.params.is_garbled
     }
 
-    /// The message as it is once it is claimed.
+    /// The message after its claim.
     pub(super) fn claimed(self, nonce: &str) -> Sms {
         Sms {
             id: self.id,
@@ -126,12 +126,12 @@ impl Candidate {
     }
 }
 
-/// Which due messages of a campaign are wanted.
+/// Selects due messages of a campaign.
 #[derive(Clone, Copy)]
 pub(super) struct Wanted {
     pub(super) campaign_id: i64,
     pub(super) now: Timestamp,
-    /// Only after this key: this transaction has locked the rows before it.
+    /// Only after this key, because this transaction has locked the rows before it.
     pub(super) after: Option<ClaimKey>,
     /// At most this many.
     pub(super) count: u32,
@@ -149,8 +149,8 @@ macro_rules! ready {
     };
 }
 
-/// The next due messages, locked until the transaction ends; those that another transaction has locked are
-/// skipped. Fewer than wanted means that there are no more.
+/// Locks the next due messages until the transaction ends, and skips those that another transaction has locked. Fewer
+/// than wanted means that there are no others.
 pub(super) async fn next_candidates(
     connection: &mut Connection,
     cursors: &ClaimCursors,
@@ -161,7 +161,7 @@ pub(super) async fn next_candidates(
         return candidates_without_skipping(connection, wanted).await;
     }
     let cursor = cursors.of(wanted.campaign_id);
-    // SQLite's index has no deleted rows.
+    // The index of SQLite has no deleted rows.
     if let Some(cursor) = cursor.filter(|cursor| {
         !connection.is_sqlite() && wanted.after.is_none_or(|after| *cursor > after)
     }) {
@@ -209,8 +209,8 @@ async fn candidates_after(
     Ok(rows)
 }
 
-/// Where locked rows cannot be skipped: chooses some of the next rows at random, so that workers seldom wait for
-/// each other, and takes those that are still ready.
+/// Without skipping locked rows: chooses some of the next rows at random, so that workers rarely wait for each other, and
+/// locks those that are still ready.
 async fn candidates_without_skipping(
     connection: &mut Connection,
     wanted: Wanted,
@@ -241,15 +241,15 @@ async fn candidates_without_skipping(
     Ok(rows)
 }
 
-/// What is written about the candidates of one transaction.
+/// What a transaction writes about candidates.
 pub(super) struct ClaimWrites {
-    /// Begins the references of messages that are claimed for the first time.
+    /// The beginning of the references of messages that are claimed for the first time.
     pub(super) nonce: String,
     /// Messages that are claimed.
     pub(super) ids: Vec<i64>,
-    /// Claimed messages that are not sent but fail or wait.
+    /// Claimed messages that fail or wait without a request.
     pub(super) not_sent: Vec<Settlement>,
-    /// Messages whose phone is normalised, or whose text was not UTF-8.
+    /// Messages with a normalised phone, or with text that was not UTF-8.
     rewritten: Vec<Sms>,
 }
 
@@ -272,7 +272,7 @@ impl ClaimWrites {
         }
     }
 
-    /// Stores the text that could be read.
+    /// Stores the text without invalid bytes.
     pub(super) fn note_readable(&mut self, sms: &Sms) {
         self.rewritten.push(sms.clone());
     }
@@ -299,15 +299,15 @@ impl ClaimWrites {
         Ok(())
     }
 
-    /// Marks messages as claimed by this worker. Each must still be ready and the worker still registered,
-    /// otherwise the transaction is done again.
+    /// Marks messages as claimed by this worker. If one is not ready any more or the worker is not registered, the
+    /// transaction is repeated.
     async fn mark(
         &self,
         connection: &mut Connection,
         ids: &[i64],
         batch: &CommitBatch,
     ) -> QueryResult<()> {
-        let list = in_list(ids);
+        let list = in_list(ids.iter().copied());
         let nonce = self.nonce.as_str();
         let claim = case_when(sms::claim.lt(MAX_CLAIM), sms::claim + 1).otherwise(i64::MAX);
         let marked = with_conn!(connection, |conn| Prepared(
@@ -334,15 +334,14 @@ impl ClaimWrites {
     }
 }
 
-/// When the campaign's next message is due; `None` where none is ready.
+/// When the campaign's next message is due; `None` if none is ready.
 pub(super) async fn next_due(
     connection: &mut Connection,
     campaign_id: i64,
 ) -> QueryResult<Option<Timestamp>> {
-    let due: Option<i64> = with_conn!(connection, |conn| sms::table
+    with_conn!(connection, |conn| sms::table
         .filter(sms::campaign_id.eq(campaign_id))
         .filter(sms::state.eq(State::Ready.code()))
         .select(diesel::dsl::min(sms::due_at))
-        .get_result(conn))?;
-    Ok(due.map(Timestamp::from_millis))
+        .get_result(conn))
 }

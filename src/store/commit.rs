@@ -1,6 +1,5 @@
-//! The group commit: one transaction that stores results, stops campaigns and claims messages. Messages are
-//! locked first and shared limits last, so that workers wait for each other only while permits are given out and
-//! committed.
+//! The group commit: one transaction that stores results, stops campaigns and claims messages. It locks messages first and
+//! shared limits last, so that workers wait for each other only while permits are allocated and committed.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -12,7 +11,7 @@ use diesel_async::RunQueryDsl;
 
 use super::candidates::{Candidates, Search};
 use super::claim::{self, ClaimCursors, ClaimKey, ClaimWrites};
-use super::connection::{Connection, transaction, with_conn};
+use super::connection::{Connection, Prepared, in_list, transaction, with_conn};
 use super::limits::{self, Estimate, LockedLimits};
 use super::recipients::{self, Recipients};
 use super::schema::{campaign, worker};
@@ -23,7 +22,7 @@ use crate::queue::{Admission, ClaimedSms, ProviderClaim, Settled, Settlement};
 use crate::rate::{Rate, Rates};
 use crate::sms::{Sms, Timestamp};
 
-/// What one transaction of a worker does.
+/// The work of one transaction of a worker.
 pub struct CommitBatch {
     pub worker_id: i64,
     pub now: Timestamp,
@@ -35,7 +34,7 @@ pub struct CommitBatch {
     /// The clock jumped: all windows of the limits count as full.
     pub fill_limits: bool,
     pub claims: Vec<ProviderClaim>,
-    /// How many messages one recipient may get, over all campaigns; empty: any number.
+    /// How many messages of all campaigns one recipient may get; empty: any number.
     pub caps: Rates,
     /// Whether a claimed message can be sent.
     pub admit: Arc<dyn Fn(&Sms) -> Admission + Send + Sync>,
@@ -43,7 +42,7 @@ pub struct CommitBatch {
     pub fill: Arc<dyn Fn(&BatchLimits<'_>) -> Batcher + Send + Sync>,
 }
 
-/// A provider that asked for a pause: no worker calls it before `until`.
+/// A pause that a provider asked for: no worker calls it before `until`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProviderPause {
     pub provider: String,
@@ -73,28 +72,28 @@ pub enum Shortfall {
 
 #[derive(Clone, Debug, Default)]
 pub struct ProviderClaimed {
-    /// The new permit of each held request; `None` where there is none before `until_us`.
+    /// The new permit of each held request; `None` if there is none before `until_us`.
     pub held: Vec<Option<Permit>>,
     pub rows: Vec<ClaimedSms>,
     pub shortfalls: Vec<(i64, Shortfall)>,
-    /// When the account's limits give the next permit, where they ended the claim.
+    /// When the limits of the account give the next permit, if they ended the claim.
     pub next_us: Option<i64>,
-    /// The campaigns whose own limit ended their part, and when it gives the next permit.
+    /// The campaigns whose own limit ended their claim, and when it gives the next permit.
     pub limited: Vec<(i64, i64)>,
     /// The number of messages that failed without a request.
     pub refused: u64,
 }
 
-/// What a commit did; `settled` and `claims` are in the order of the batch.
+/// The result of a commit; `settled` and `claims` are in the order of the batch.
 #[derive(Clone, Debug, Default)]
 pub struct CommitResult {
     pub settled: Vec<Settled>,
     pub claims: Vec<ProviderClaimed>,
-    /// Another worker has declared this one dead, so it got nothing.
+    /// Another worker has reclaimed the messages of this one, so it claimed nothing.
     pub is_worker_missing: bool,
 }
 
-/// A result, and the last key that was claimed of each campaign.
+/// A result, and the last claimed key of each campaign.
 type Committed = (CommitResult, HashMap<i64, ClaimKey>);
 
 impl Store {
@@ -192,8 +191,8 @@ async fn stop_campaigns(connection: &mut Connection, stops: &[CampaignStop]) -> 
     Ok(())
 }
 
-/// The limits that all workers declare, with those of this one up to date; `None` where nothing is claimed or the
-/// worker is not registered any more.
+/// The limits that all workers declare, with those of this worker up to date; `None` if nothing is claimed or the worker
+/// is not registered any more.
 async fn declared_limits(
     connection: &mut Connection,
     batch: &CommitBatch,
@@ -218,7 +217,7 @@ async fn declared_limits(
     Ok(declared)
 }
 
-/// What a claim needs to know of a campaign.
+/// The columns of a campaign that a claim needs.
 pub(super) struct ClaimedCampaign {
     pub(super) status: CampaignStatus,
     pub(super) reason: Option<String>,
@@ -230,26 +229,27 @@ async fn campaigns(
     connection: &mut Connection,
     batch: &CommitBatch,
 ) -> QueryResult<HashMap<i64, ClaimedCampaign>> {
-    type Row = (i64, i32, Option<String>, String, Option<String>);
+    type Row = (i64, CampaignStatus, Option<String>, String, Option<String>);
     let mut ids = BTreeSet::new();
     for claim in &batch.claims {
         let held = claim.held.iter().chain(&claim.released);
         ids.extend(held.map(|held| held.campaign_id));
         ids.extend(claim.campaigns.iter().map(|campaign| campaign.campaign_id));
     }
-    let rows: Vec<Row> = with_conn!(connection, |conn| campaign::table
-        .filter(campaign::id.eq_any(&ids))
-        .select((
+    let ids = in_list(ids);
+    let rows: Vec<Row> = with_conn!(connection, |conn| Prepared(
+        campaign::table.filter(campaign::id.eq_any(&ids)).select((
             campaign::id,
             campaign::state,
             campaign::state_reason,
             campaign::rate,
             campaign::provider,
         ))
-        .load(conn))?;
+    )
+    .load(conn))?;
     let of = |(id, status, reason, rate, provider): Row| {
         let campaign = ClaimedCampaign {
-            status: CampaignStatus::of(status),
+            status,
             reason,
             provider,
             limits: rate.parse().unwrap_or_default(),
@@ -259,7 +259,7 @@ async fn campaigns(
     Ok(rows.into_iter().map(of).collect())
 }
 
-/// Gives permits to the candidates of one provider, and claims those that get one.
+/// Allocates permits to the candidates of one provider, and claims those with a permit.
 fn permit(
     (batch, claim): (&CommitBatch, &ProviderClaim),
     limits: &[Rate],
@@ -314,7 +314,7 @@ fn permit(
             writes.note_phone(sms, phone);
         });
         claimed.rows.extend(rows);
-        // What is not claimed must be found again, so the cursor stays before it.
+        // Candidates that are not claimed must be found again, so the cursor stays before them.
         let first_left = not_claimed
             .iter()
             .chain(&without)
@@ -330,7 +330,7 @@ fn permit(
         let next_us = own.next_us.take().map(|next_us| (campaign_id, next_us));
         claimed.limited.extend(next_us);
         if found.is_short {
-            // The instant is looked up once all claims are written.
+            // The instant is read after all claims are written.
             claimed
                 .shortfalls
                 .push((campaign_id, Shortfall::Until(None)));

@@ -1,5 +1,5 @@
-//! Decides what becomes of each row of an import: what the database has of a batch is read first, then all rows
-//! are decided without it.
+//! Decides which rows of an import are new, duplicate, suppressed or unchanged: reads the existing rows first, then
+//! decides without the database.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -7,14 +7,14 @@ use diesel::QueryResult;
 use diesel::prelude::*;
 use diesel_async::RunQueryDsl;
 
+use super::column_types::LossyText;
 use super::connection::{Connection, Prepared, ROWS, in_list, load_locked, with_conn};
 use super::enqueue::Batch;
-use super::lossy_text::LossyText;
 use super::schema::{sms, sms_failed, sms_key, sms_sent, suppression};
 use super::suppression as suppressed;
 use crate::sms::{Class, NewSms};
 
-/// What became of one row of a batch.
+/// What to do with one row of a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Decision {
     New {
@@ -43,13 +43,13 @@ pub(super) struct FailedSms {
     pub(super) dedupe_key: Option<LossyText>,
 }
 
-/// What the database has of a batch's rows.
+/// The rows of the database that a batch concerns.
 #[derive(Default)]
 pub(super) struct ExistingRows {
     pub(super) keys: HashSet<String>,
     pub(super) suppressed: HashSet<String>,
     pub(super) failed: HashMap<i64, FailedSms>,
-    /// Phone, text and key of queued messages that rows name.
+    /// Phone, text and key of queued messages that rows of the batch name.
     pub(super) queued: HashMap<i64, (String, String, Option<String>)>,
     pub(super) sent: HashMap<i64, String>,
 }
@@ -60,9 +60,9 @@ impl ExistingRows {
         let has_suppressed = suppressed::has_any(connection).await?;
         for rows in batch.rows.chunks(ROWS) {
             let mut keys: Vec<&str> = rows.iter().map(|row| row.dedupe_key.as_str()).collect();
-            // Keys in random order would touch all of SQLite's index again and again.
+            // Keys in random order are slow on SQLite.
             keys.sort_unstable();
-            let keys = in_list(&keys);
+            let keys = in_list(keys);
             let found: Vec<String> = with_conn!(connection, |conn| Prepared(
                 sms_key::table
                     .filter(sms_key::campaign_id.eq(batch.campaign_id))
@@ -73,7 +73,7 @@ impl ExistingRows {
             existing.keys.extend(found);
             if has_suppressed {
                 let phones: Vec<&str> = rows.iter().map(|row| row.phone.as_str()).collect();
-                let phones = in_list(&phones);
+                let phones = in_list(phones);
                 let found: Vec<String> = with_conn!(connection, |conn| Prepared(
                     suppression::table
                         .filter(suppression::phone.eq_any(&phones))
@@ -95,13 +95,13 @@ impl ExistingRows {
         connection: &mut Connection,
         ids: &BTreeSet<i64>,
     ) -> QueryResult<()> {
-        let failed: QueryResult<Vec<FailedSms>> = load_locked!(
+        let failed: Vec<FailedSms> = load_locked!(
             connection,
             sms_failed::table
                 .filter(sms_failed::id.eq_any(ids))
                 .order(sms_failed::id)
                 .select(FailedSms::as_select())
-        );
+        )?;
         let queued: Vec<(i64, LossyText, LossyText, Option<LossyText>)> =
             with_conn!(connection, |conn| sms::table
                 .filter(sms::id.eq_any(ids))
@@ -111,7 +111,7 @@ impl ExistingRows {
             .filter(sms_sent::id.eq_any(ids))
             .select((sms_sent::id, sms_sent::phone))
             .load(conn))?;
-        let failed = failed?.into_iter().map(|failed| (failed.id, failed));
+        let failed = failed.into_iter().map(|failed| (failed.id, failed));
         self.failed.extend(failed);
         let queued = queued.into_iter().map(|(id, phone, content, key)| {
             (id, (phone.text, content.text, key.map(String::from)))
@@ -122,8 +122,8 @@ impl ExistingRows {
         Ok(())
     }
 
-    /// Whether the message that the row names was retried meanwhile. A message with the same id that shares nothing
-    /// with the row belongs to another database.
+    /// Whether the message that the row names was retried meanwhile. If it has neither phone, text nor key of the row, the
+    /// row names a message of another database.
     fn is_retried(&self, row: &NewSms, id: i64) -> bool {
         let queued = self.queued.get(&id).is_some_and(|(phone, content, key)| {
             *phone == row.phone || *content == row.content || key.as_ref() == Some(&row.dedupe_key)
@@ -132,7 +132,7 @@ impl ExistingRows {
     }
 }
 
-/// What becomes of each row; of rows with equal keys only the first is new.
+/// Decides for each row; of rows with equal keys only the first is new.
 pub(super) fn decide(batch: &Batch, existing: &ExistingRows) -> Vec<Decision> {
     let mut taken: HashSet<&str> = HashSet::new();
     let mut replaced: HashSet<i64> = HashSet::new();
@@ -167,7 +167,7 @@ pub(super) fn decide(batch: &Batch, existing: &ExistingRows) -> Vec<Decision> {
     decisions
 }
 
-/// What becomes of a row that names a message; `None` where this database has no such message.
+/// Decides for a row that names a message; `None` if this database has no such message.
 fn replacing(
     batch: &Batch,
     existing: &ExistingRows,
@@ -188,10 +188,10 @@ fn replacing(
     let key = key.filter(|_| failed.class != Class::Cancelled.as_str());
     let same_key = failed.campaign_id == batch.campaign_id && key == Some(&row.dedupe_key);
     if failed.phone != row.phone && failed.content != row.content && !same_key {
-        // The file was made from another database, where the id belongs to another message.
+        // The file is from another database, in which the id belongs to another message.
         return None;
     }
-    // The old key stays, so that the original list can be imported again without the old row.
+    // The old key is kept, so that another import of the original list does not add the old row.
     if same_key || is_new {
         Some(Decision::New {
             with_key: !same_key,

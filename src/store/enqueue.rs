@@ -1,27 +1,26 @@
-//! Queues the rows of an import: what the database has of a batch is read, what becomes of each row is decided, and
-//! everything is written in a few statements of one transaction.
+//! Queues the rows of an import: reads existing rows, decides what to do with each new row, and writes all of them in a
+//! few statements of one transaction.
 
 use std::collections::BTreeMap;
-use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use diesel::prelude::*;
-use diesel::{QueryResult, delete, update};
+use diesel::{QueryResult, update};
 use diesel_async::RunQueryDsl;
 
 use super::connection::{
-    Connection, ROWS, all_removed, conflict, insert_all, load_locked, transaction, with_conn,
+    Connection, ROWS, conflict, delete_all, insert_all, load_locked, transaction, with_conn,
 };
 use super::dedupe::{Decision, ExistingRows, decide};
 use super::schema::{import, sms, sms_failed};
 use super::transitions;
-use super::{Fault, Store, StoreError};
+use super::{Store, StoreError, StoreErrorKind, signed};
 use crate::sms::{NewSms, Timestamp};
 use crate::window::{Recipient, SendWindow};
 
-/// The most bytes of texts in one statement: below the smallest `max_allowed_packet` in use, 1 MiB.
+/// The most bytes of texts in one statement: less than the smallest common `max_allowed_packet`, 1 MiB.
 const BYTES: usize = 512 * 1024;
-/// How long an import waits for a server that is away.
+/// How long an import waits for a server that is unavailable.
 const PATIENCE: Duration = Duration::from_secs(120);
 const FIRST_WAIT: Duration = Duration::from_millis(100);
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
@@ -34,21 +33,21 @@ pub struct Batch {
     pub now: Timestamp,
     pub due_at: Timestamp,
     pub expires_at: Option<Timestamp>,
-    /// The campaign's: where each recipient has their own hours, a message is due when they begin.
+    /// The campaign's window. If it differs by recipient, a message is due when the window of its recipient opens.
     pub window: Option<SendWindow>,
     pub rows: Vec<NewSms>,
-    /// Rows of the file since the last batch, with the rejected ones.
+    /// Rows of the file since the last batch, including rejected ones.
     pub row_count: u64,
     pub rejected: u64,
-    /// Duplicates that were found without the database.
+    /// Duplicates within the file.
     pub duplicates: u64,
     /// The last line of the file that this batch covers.
     pub last_line: u64,
 }
 
 impl Batch {
-    /// When a row's message is due. A window that is the same for all recipients is left out: the whole campaign
-    /// waits for it, and continues at once where it is changed.
+    /// When a row's message is due. A window that is the same for all recipients is ignored: the sender checks it for
+    /// the whole campaign, so a change takes effect at once.
     fn due_at_of(&self, row: &NewSms) -> i64 {
         let own = self.window.as_ref();
         let own = own.filter(|window| window.for_all(self.due_at).is_none());
@@ -63,30 +62,32 @@ impl Batch {
     }
 }
 
-/// What became of a batch, by the lines of the file.
+/// The result of a batch, by the lines of the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Enqueued {
     pub accepted: u64,
     pub duplicates: Vec<u64>,
     pub suppressed: Vec<u64>,
-    /// Failed messages that came back unchanged; `smsq retry` is the command for them.
+    /// Rows that name a failed message and are unchanged; `smsq retry` sends those again.
     pub unchanged: Vec<u64>,
 }
 
 impl Store {
-    /// Queues the new rows of a batch; an error where its import has ended. Waits for a server that is away; a
-    /// batch whose commit got no answer is looked up before it is queued again.
+    /// Queues the new rows of a batch; an error if its import has ended. Waits for a server that is unavailable. After a
+    /// commit without an answer, checks whether the batch is stored before it is queued again.
     pub async fn enqueue(&self, batch: Batch) -> Result<Enqueued, StoreError> {
-        let decided: Mutex<Option<Enqueued>> = Mutex::default();
+        let mut decided = None;
         let began = Instant::now();
         let mut wait = FIRST_WAIT;
         loop {
             let done = transaction!(self, |connection| enqueue_once(
-                connection, &batch, &decided
+                connection,
+                &batch,
+                &mut decided
             ));
             match done {
-                Err(error) if self.is_away(&error) && began.elapsed() < PATIENCE => {
-                    tracing::warn!(%error, "the database is away; the import waits for it");
+                Err(error) if self.is_unavailable(&error) && began.elapsed() < PATIENCE => {
+                    tracing::warn!(%error, "the database is unavailable; the import waits for it");
                     tokio::time::sleep(wait).await;
                     wait = (wait * 2).min(LONGEST_WAIT);
                 }
@@ -95,39 +96,40 @@ impl Store {
         }
     }
 
-    /// Whether a server is away or a replica, which may change.
-    fn is_away(&self, error: &StoreError) -> bool {
-        self.file().is_none() && matches!(error.fault(), Fault::Away | Fault::Replica)
+    /// Whether a server is unavailable or a replica, which may change.
+    fn is_unavailable(&self, error: &StoreError) -> bool {
+        self.file().is_none()
+            && matches!(
+                error.kind(),
+                StoreErrorKind::Unavailable | StoreErrorKind::Replica
+            )
     }
 }
 
+/// Queues a batch, unless an attempt before this one is stored, whose result is `decided`.
 async fn enqueue_once(
     connection: &mut Connection,
     batch: &Batch,
-    decided: &Mutex<Option<Enqueued>>,
+    decided: &mut Option<Enqueued>,
 ) -> QueryResult<Enqueued> {
-    let before = decided.lock().ok().and_then(|decided| decided.clone());
-    if let Some(done) = before
+    if let Some(done) = decided
         && is_committed(connection, batch).await?
     {
-        return Ok(done);
+        return Ok(done.clone());
     }
     let done = enqueue(connection, batch).await?;
-    if let Ok(mut decided) = decided.lock() {
-        *decided = Some(done.clone());
-    }
-    Ok(done)
+    Ok(decided.insert(done).clone())
 }
 
-/// Whether the batch is stored: the answer to its commit was lost.
+/// Whether the batch is stored, after the answer to its commit was lost.
 async fn is_committed(connection: &mut Connection, batch: &Batch) -> QueryResult<bool> {
-    let last_line: QueryResult<Vec<i64>> = load_locked!(
+    let last_line: Vec<i64> = load_locked!(
         connection,
         import::table
             .find(batch.import_id)
             .select(import::last_line)
-    );
-    Ok(last_line? == [signed(batch.last_line)])
+    )?;
+    Ok(last_line == [signed(batch.last_line)])
 }
 
 async fn enqueue(connection: &mut Connection, batch: &Batch) -> QueryResult<Enqueued> {
@@ -160,14 +162,13 @@ async fn enqueue(connection: &mut Connection, batch: &Batch) -> QueryResult<Enqu
     Ok(done)
 }
 
-/// Adds keys that the campaign did not have. Where another import has added one meanwhile, the transaction is done
-/// again.
+/// Adds keys that the campaign did not have. If another import has added one meanwhile, the transaction is repeated.
 async fn add_keys(
     connection: &mut Connection,
     campaign_id: i64,
     mut keys: Vec<String>,
 ) -> QueryResult<()> {
-    // Keys in random order would touch all of SQLite's index again and again, and deadlock on servers.
+    // Keys in random order are slow on SQLite and deadlock on servers.
     keys.sort_unstable();
     for keys in keys.chunks(ROWS) {
         if transitions::add_keys(connection, campaign_id, keys).await? < keys.len() {
@@ -177,7 +178,7 @@ async fn add_keys(
     Ok(())
 }
 
-/// Deletes failed messages that rows of the batch replace.
+/// Deletes the failed messages that rows of the batch replace.
 async fn replace(
     connection: &mut Connection,
     replaced: &[i64],
@@ -190,11 +191,7 @@ async fn replace(
         }
     }
     for ids in replaced.chunks(ROWS) {
-        let removed = with_conn!(connection, |conn| delete(
-            sms_failed::table.filter(sms_failed::id.eq_any(ids))
-        )
-        .execute(conn))?;
-        all_removed(removed, ids.len())?;
+        delete_all!(connection, sms_failed, ids)?;
     }
     for (import_id, count) in by_import {
         with_conn!(connection, |conn| update(import::table.find(import_id))
@@ -204,7 +201,7 @@ async fn replace(
     Ok(())
 }
 
-/// The rows of each insert: fewer where texts are long, since a server takes only so many bytes at once.
+/// Divides rows into statements of at most [`ROWS`] rows and [`BYTES`] bytes.
 fn statements<'a, 'b>(mut rows: &'a [&'b NewSms]) -> Vec<&'a [&'b NewSms]> {
     let mut statements = Vec::new();
     while !rows.is_empty() {
@@ -263,8 +260,4 @@ async fn count(connection: &mut Connection, batch: &Batch, done: &Enqueued) -> Q
         return Err(diesel::result::Error::NotFound);
     }
     Ok(())
-}
-
-fn signed(count: u64) -> i64 {
-    i64::try_from(count).unwrap_or(i64::MAX)
 }

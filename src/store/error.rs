@@ -5,29 +5,29 @@ use std::path::Path;
 
 use super::Access;
 
-/// The kind of a database's error.
+/// The kind of a database error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
-    /// The url is not one that smsq can use.
+pub enum StoreErrorKind {
+    /// The URL is invalid.
     Url,
     /// The database does not exist yet.
     Missing,
-    /// It exists, but has no tables of smsq yet.
+    /// It has no tables of smsq yet.
     NoTables,
     /// It has the tables of an older smsq, and nothing may be written.
     Older,
-    /// Its folder does not exist either.
+    /// The folder of the file does not exist.
     NoFolder,
-    /// The file is not a database, or a database of another program.
-    Foreign,
+    /// The file is not a database, or the database has tables of another program.
+    Unrecognized,
     /// It was written by a newer smsq.
     Newer,
     ReadOnly,
     Full,
-    /// Another program has locked it for too long.
+    /// Another transaction or program has locked it.
     Busy,
-    /// It cannot be reached or read now.
-    Away,
+    /// It cannot be reached or read, or the connection was lost.
+    Unavailable,
     /// The server is a replica, which can only be read.
     Replica,
     /// The server rejects the user or the password.
@@ -38,70 +38,84 @@ pub enum Fault {
     Encryption,
     /// The server is reached by a pooler that keeps no prepared statements.
     Pooler,
-    /// A constraint of a table forbids the row, such as an id that is taken.
-    Refused,
+    /// A constraint of a table rejects the row, such as an id that exists.
+    Constraint,
+    /// The statement is larger than the server accepts.
+    TooLarge,
     Other,
 }
 
-/// The reason for a file that cannot be read as a database.
+/// The reason if a file cannot be read as a database.
 pub(super) const DAMAGED: &str = "is not a database, or a damaged one";
 
 /// An error of a database: which database, what kind, and the reason.
 #[derive(Clone, Debug)]
 pub struct StoreError {
-    place: String,
-    fault: Fault,
+    database: String,
+    kind: StoreErrorKind,
     reason: String,
 }
 
 impl StoreError {
-    pub(super) fn new(place: impl Into<String>, fault: Fault, reason: impl Into<String>) -> Self {
+    pub(super) fn new(
+        database: impl Into<String>,
+        kind: StoreErrorKind,
+        reason: impl Into<String>,
+    ) -> Self {
         Self {
-            place: place.into(),
-            fault,
+            database: database.into(),
+            kind,
             reason: reason.into(),
         }
     }
 
-    /// Refines [`Fault::Missing`] by what exists at the path.
-    pub(super) fn seen_at(mut self, file: &Path, access: Access) -> Self {
+    /// Makes [`StoreErrorKind::Missing`] more specific by what exists at the path.
+    pub(super) fn with_file_context(mut self, file: &Path, access: Access) -> Self {
         let folder = match file.parent() {
             Some(folder) if folder.as_os_str().is_empty() => Path::new("."),
             Some(folder) => folder,
             None => return self,
         };
-        if self.fault == Fault::Missing {
-            self.fault = match (file.exists(), folder.is_dir()) {
-                (true, _) => Fault::ReadOnly,
-                (false, true) if access == Access::Create => Fault::ReadOnly,
-                (false, true) => Fault::Missing,
-                (false, false) => Fault::NoFolder,
+        if self.kind == StoreErrorKind::Missing {
+            self.kind = match (file.exists(), folder.is_dir()) {
+                (true, _) => StoreErrorKind::ReadOnly,
+                (false, true) if access == Access::Create => StoreErrorKind::ReadOnly,
+                (false, true) => StoreErrorKind::Missing,
+                (false, false) => StoreErrorKind::NoFolder,
             };
         }
         self
     }
 
-    pub fn fault(&self) -> Fault {
-        self.fault
+    pub(super) fn with_kind(mut self, kind: StoreErrorKind) -> Self {
+        self.kind = kind;
+        self
     }
 
-    /// Whether the same call may succeed later without the operator.
-    pub fn passes(&self) -> bool {
+    pub fn kind(&self) -> StoreErrorKind {
+        self.kind
+    }
+
+    /// Whether the same call may succeed later without a change by the operator.
+    pub fn is_temporary(&self) -> bool {
         !matches!(
-            self.fault,
-            Fault::Url
-                | Fault::NoFolder
-                | Fault::Foreign
-                | Fault::Newer
-                | Fault::Denied
-                | Fault::NoDatabase
-                | Fault::Pooler
+            self.kind,
+            StoreErrorKind::Url
+                | StoreErrorKind::NoFolder
+                | StoreErrorKind::Unrecognized
+                | StoreErrorKind::Newer
+                | StoreErrorKind::Denied
+                | StoreErrorKind::NoDatabase
+                | StoreErrorKind::Pooler
         )
     }
 
-    /// Whether the database rejected the statement: a smaller one, or one without a row, may succeed.
-    pub fn is_answer(&self) -> bool {
-        matches!(self.fault, Fault::Refused | Fault::Other)
+    /// Whether the database rejected the statement: a smaller one, or one without one of its rows, may succeed.
+    pub fn is_rejection(&self) -> bool {
+        matches!(
+            self.kind,
+            StoreErrorKind::Constraint | StoreErrorKind::TooLarge | StoreErrorKind::Other
+        )
     }
 
     /// The reason, without the name of the database.
@@ -111,55 +125,67 @@ impl StoreError {
 
     /// What the operator can do about it.
     pub fn hint(&self) -> Option<&'static str> {
-        let is_server = self.place.contains("://");
-        match self.fault {
-            Fault::NoTables => Some("`smsq import` makes them; or is `--database` wrong?"),
-            Fault::Older => Some("`smsq import` and `smsq send` bring them up to date"),
-            Fault::Away if is_server => {
-                Some("is the server running, and are its host and port right?")
+        let is_server = self.database.contains("://");
+        match self.kind {
+            StoreErrorKind::NoTables => {
+                Some("`smsq import` creates them; or is `--database` wrong?")
             }
-            Fault::Missing => {
-                Some("`smsq import` creates it; is `--database` right, and the folder you are in?")
+            StoreErrorKind::Older => Some("`smsq import` and `smsq send` bring them up to date"),
+            StoreErrorKind::Unavailable if is_server => {
+                Some("check that the server is running, and its host and port")
             }
-            Fault::NoFolder => Some("make the folder first; or is `--database` wrong?"),
-            Fault::Foreign if self.reason == DAMAGED => Some(
-                "is `--database` right? a damaged queue: restore a copy or `sqlite3 FILE .recover`; \
-                 do not import again before you know who already got it",
+            StoreErrorKind::Missing => {
+                Some("`smsq import` creates it; check `--database` and the current folder")
+            }
+            StoreErrorKind::NoFolder => Some("create the folder first, or check `--database`"),
+            StoreErrorKind::Unrecognized if self.reason == DAMAGED => Some(
+                "check `--database`; if the queue is damaged, restore a copy or run `sqlite3 FILE .recover`, \
+                 and do not import again before you know who already got the message",
             ),
-            Fault::Foreign => Some(
-                "point `--database` at a new file; smsq never overwrites what it does not know",
+            StoreErrorKind::Unrecognized => {
+                Some("set `--database` to a new file; smsq never overwrites data of other programs")
+            }
+            StoreErrorKind::Newer => Some("use the smsq that wrote it, or a newer one"),
+            StoreErrorKind::ReadOnly => {
+                Some("smsq needs permission to read and write the file and its folder")
+            }
+            StoreErrorKind::Full => {
+                Some("free some space and run the same command again; nothing was lost")
+            }
+            StoreErrorKind::Busy => {
+                Some("another program has a long transaction open; end it and try again")
+            }
+            StoreErrorKind::Replica => {
+                Some("set `--database` to the primary server, or list all servers")
+            }
+            StoreErrorKind::Denied => {
+                Some("check the user and the password, and that the user may connect")
+            }
+            StoreErrorKind::NoDatabase => {
+                Some("create it first (`CREATE DATABASE …`), or check `--database`")
+            }
+            StoreErrorKind::Encryption => Some(
+                "`?tls_ca=FILE` names the authority of its certificate, `?tls=off` turns encryption off",
             ),
-            Fault::Newer => Some("use the smsq that wrote it, or a newer one"),
-            Fault::ReadOnly => Some("smsq must be able to read and write the file and its folder"),
-            Fault::Full => Some("free some space and run the same command again; nothing was lost"),
-            Fault::Busy => {
-                Some("another program holds a long transaction on it; end that and try again")
-            }
-            Fault::Replica => {
-                Some("point `--database` at the server that is written, or list all of them")
-            }
-            Fault::Denied => Some("are the user and the password right, and may the user connect?"),
-            Fault::NoDatabase => {
-                Some("make it first: `CREATE DATABASE …`; or is `--database` wrong?")
-            }
-            Fault::Encryption => Some(
-                "`?tls_ca=FILE` names the authority of its certificate, `?tls=off` speaks in the clear",
-            ),
-            Fault::Pooler => Some(
+            StoreErrorKind::Pooler => Some(
                 "set PgBouncer's `pool_mode = session`, or use 1.21 or newer with `max_prepared_statements`",
             ),
-            Fault::Url | Fault::Away | Fault::Refused | Fault::Other => None,
+            StoreErrorKind::Url
+            | StoreErrorKind::Unavailable
+            | StoreErrorKind::Constraint
+            | StoreErrorKind::TooLarge
+            | StoreErrorKind::Other => None,
         }
     }
 }
 
 impl fmt::Display for StoreError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let what = match self.fault {
-            Fault::Missing | Fault::NoFolder => "cannot open database ",
+        let what = match self.kind {
+            StoreErrorKind::Missing | StoreErrorKind::NoFolder => "cannot open database ",
             _ => "",
         };
-        write!(f, "{what}`{}`: {}", self.place, self.reason)
+        write!(f, "{what}`{}`: {}", self.database, self.reason)
     }
 }
 
@@ -167,9 +193,9 @@ impl std::error::Error for StoreError {}
 
 #[cfg(test)]
 impl StoreError {
-    /// The error of a database that is away.
-    pub(crate) fn away() -> Self {
-        Self::new("smsq.db", Fault::Away, "is away")
+    /// The error of a database that is unavailable.
+    pub(crate) fn unavailable() -> Self {
+        Self::new("smsq.db", StoreErrorKind::Unavailable, "is unavailable")
     }
 }
 
@@ -178,33 +204,37 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_hint_fits_what_is_there() {
+    fn missing_file_has_a_hint_for_its_cause() {
         let folder = tempfile::tempdir().expect("a folder");
-        let there = folder.path().join("smsq.db");
-        std::fs::write(&there, "").expect("a file");
-        let missing = || StoreError::new("smsq.db", Fault::Missing, "cannot be opened");
+        let existing = folder.path().join("smsq.db");
+        std::fs::write(&existing, "").expect("a file");
+        let missing = || StoreError::new("smsq.db", StoreErrorKind::Missing, "cannot be opened");
         for (file, access, expected) in [
-            (there, Access::Existing, Fault::ReadOnly),
+            (existing, Access::Existing, StoreErrorKind::ReadOnly),
             (
                 folder.path().join("no.db"),
                 Access::Existing,
-                Fault::Missing,
+                StoreErrorKind::Missing,
             ),
-            (folder.path().join("no.db"), Access::Create, Fault::ReadOnly),
+            (
+                folder.path().join("no.db"),
+                Access::Create,
+                StoreErrorKind::ReadOnly,
+            ),
             (
                 folder.path().join("no/no.db"),
                 Access::Existing,
-                Fault::NoFolder,
+                StoreErrorKind::NoFolder,
             ),
             (
                 folder.path().join("no/no.db"),
                 Access::Create,
-                Fault::NoFolder,
+                StoreErrorKind::NoFolder,
             ),
-            ("no.db".into(), Access::Existing, Fault::Missing),
+            ("no.db".into(), Access::Existing, StoreErrorKind::Missing),
         ] {
-            let error = missing().seen_at(&file, access);
-            assert_eq!(error.fault(), expected, "{}", file.display());
+            let error = missing().with_file_context(&file, access);
+            assert_eq!(error.kind(), expected, "{}", file.display());
             assert!(error.hint().is_some());
         }
     }

@@ -1,4 +1,4 @@
-//! Table `import`: which files were imported, how far, and what became of their rows.
+//! Table `import`: the imported files, their last lines, and the counts of their rows.
 
 use std::collections::HashSet;
 
@@ -7,15 +7,15 @@ use diesel_async::RunQueryDsl;
 
 use super::connection::{ROWS, insert_all, reading, transaction, writing};
 use super::schema::{campaign, import, sms_key};
-use super::{Store, StoreError};
+use super::{Store, StoreError, positive, signed};
 use crate::sms::Timestamp;
 
-/// What is stored about the texts of an import, for the report.
+/// The texts of an import, for the report.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TextNote<'a> {
     /// The text of all its messages, with placeholders.
     pub template: Option<&'a str>,
-    /// Where there is no template: the text of its first message.
+    /// The text of its first message, if there is no template.
     pub sample: Option<&'a str>,
     /// Accepted messages in each alphabet, since the last note.
     pub gsm7: u64,
@@ -52,9 +52,8 @@ impl Store {
         })
     }
 
-    /// Adds to what is stored about the texts of an import; `None` changes nothing.
+    /// Adds to the texts of an import; `None` changes nothing.
     pub async fn note_texts(&self, import_id: i64, note: TextNote<'_>) -> Result<(), StoreError> {
-        let signed = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
         writing!(self, |conn| diesel::update(import::table.find(import_id))
             .set((
                 note.template.map(|text| import::template.eq(text)),
@@ -73,8 +72,8 @@ impl Store {
         Ok(())
     }
 
-    /// Ends the import with this hash, so that it can queue nothing more; returns its last line, or `None` where
-    /// there is no such import.
+    /// Ends the import with this hash, so that it can queue nothing more; returns its last line, or `None` if there is no
+    /// such import.
     pub async fn end_import(&self, hash: &str, now: Timestamp) -> Result<Option<u64>, StoreError> {
         writing!(self, |conn| diesel::update(
             import::table
@@ -89,7 +88,7 @@ impl Store {
             .limit(1)
             .load(conn))?;
         let last = last.into_iter().next();
-        Ok(last.map(|line| u64::try_from(line).unwrap_or(0)))
+        Ok(last.map(positive))
     }
 
     pub async fn is_import_ended(&self, import_id: i64) -> Result<bool, StoreError> {
@@ -101,7 +100,7 @@ impl Store {
         Ok(open.is_empty())
     }
 
-    /// Which of these dedupe keys the campaign has already.
+    /// Those of the dedupe keys that the campaign has.
     pub async fn known_keys(
         &self,
         campaign_id: i64,
@@ -119,14 +118,14 @@ impl Store {
         Ok(known)
     }
 
-    /// Another campaign that a file with this hash was imported into since an instant, and when.
+    /// Another campaign into which a file with this hash was imported since an instant, and when.
     pub async fn imported_elsewhere(
         &self,
         hash: &str,
         name: &str,
         since: Timestamp,
     ) -> Result<Option<(String, Timestamp)>, StoreError> {
-        let found: Vec<(String, i64)> = reading!(self, |conn| import::table
+        let found: Vec<(String, Timestamp)> = reading!(self, |conn| import::table
             .inner_join(campaign::table.on(campaign::id.eq(import::campaign_id)))
             .filter(import::hash.eq(hash))
             .filter(import::created_at.ge(since.as_millis()))
@@ -136,7 +135,6 @@ impl Store {
             .select((campaign::name, import::created_at))
             .limit(1)
             .load(conn))?;
-        let found = found.into_iter().next();
-        Ok(found.map(|(name, at)| (name, Timestamp::from_millis(at))))
+        Ok(found.into_iter().next())
     }
 }

@@ -1,4 +1,4 @@
-//! Table `rate_limit`: read to estimate permits, locked while they are given out, and stored.
+//! Table `rate_limit`: read to estimate permits, locked while permits are allocated, and stored.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -8,7 +8,7 @@ use diesel_async::RunQueryDsl;
 
 use super::commit::{ClaimedCampaign, CommitBatch, ProviderPause};
 use super::connection::{
-    Connection, Prepared, insert_new, load_locked, reading, with_conn, writing,
+    Connection, Prepared, in_list, insert_new, load_locked, reading, with_conn, writing,
 };
 use super::schema::rate_limit;
 use super::{Store, StoreError};
@@ -37,9 +37,10 @@ const COLUMNS: (
 type Limits = BTreeMap<String, SharedLimit>;
 
 impl Store {
-    /// The providers that must not be called now.
+    /// The current pauses of providers.
     pub async fn provider_pauses(&self, now: Timestamp) -> Result<Vec<ProviderPause>, StoreError> {
-        let rows: Vec<(String, i64, Option<String>)> = reading!(self, |conn| rate_limit::table
+        type Row = (String, Timestamp, Option<String>);
+        let rows: Vec<Row> = reading!(self, |conn| rate_limit::table
             .filter(rate_limit::stopped_until.gt(now.as_millis()))
             .order(rate_limit::scope)
             .select((
@@ -48,15 +49,15 @@ impl Store {
                 rate_limit::stop_reason,
             ))
             .load(conn))?;
-        let pause = |(scope, until, reason): (String, i64, Option<String>)| ProviderPause {
+        let pause = |(scope, until, reason): Row| ProviderPause {
             provider: provider_of(&scope).to_owned(),
-            until: Timestamp::from_millis(until),
+            until,
             reason: reason.unwrap_or_default(),
         };
         Ok(rows.into_iter().map(pause).collect())
     }
 
-    /// Ends a provider's pause; false where it had none.
+    /// Ends a provider's pause; false if it had none.
     pub async fn end_provider_pause(
         &self,
         provider: &str,
@@ -76,19 +77,22 @@ impl Store {
     }
 }
 
-/// The limits of those scopes that have a row.
+/// Reads the limits of those scopes that have a row.
 async fn read(connection: &mut Connection, scopes: &BTreeSet<String>) -> QueryResult<Limits> {
     if scopes.is_empty() {
         return Ok(Limits::new());
     }
-    let rows: Vec<(String, SharedLimitRow)> = with_conn!(connection, |conn| rate_limit::table
-        .filter(rate_limit::scope.eq_any(scopes))
-        .select((rate_limit::scope, COLUMNS))
-        .load(conn))?;
+    let scopes = in_list(scopes.iter().cloned());
+    let rows: Vec<(String, SharedLimitRow)> = with_conn!(connection, |conn| Prepared(
+        rate_limit::table
+            .filter(rate_limit::scope.eq_any(&scopes))
+            .select((rate_limit::scope, COLUMNS))
+    )
+    .load(conn))?;
     Ok(limits(rows))
 }
 
-/// The limits of these scopes, created where they are missing and locked in the order of their names.
+/// Locks the limits of these scopes in the order of their names; creates missing ones.
 pub(super) async fn lock(
     connection: &mut Connection,
     scopes: &BTreeSet<String>,
@@ -113,14 +117,15 @@ async fn lock_existing(
     connection: &mut Connection,
     scopes: &BTreeSet<String>,
 ) -> QueryResult<Limits> {
-    let rows: QueryResult<Vec<(String, SharedLimitRow)>> = load_locked!(
+    let scopes = in_list(scopes.iter().cloned());
+    let rows: Vec<(String, SharedLimitRow)> = load_locked!(
         connection,
-        rate_limit::table
-            .filter(rate_limit::scope.eq_any(scopes))
+        prepared rate_limit::table
+            .filter(rate_limit::scope.eq_any(&scopes))
             .order(rate_limit::scope)
             .select((rate_limit::scope, COLUMNS))
-    );
-    Ok(limits(rows?))
+    )?;
+    Ok(limits(rows))
 }
 
 fn limits(rows: Vec<(String, SharedLimitRow)>) -> Limits {
@@ -144,7 +149,7 @@ async fn store(connection: &mut Connection, scope: &str, limit: &SharedLimit) ->
     Ok(())
 }
 
-/// Stores the pauses of providers, where nothing is claimed.
+/// Stores the pauses of providers if nothing is claimed.
 pub(super) async fn pause(
     connection: &mut Connection,
     pauses: &[ProviderPause],
@@ -161,7 +166,7 @@ pub(super) async fn pause(
     Ok(())
 }
 
-/// The campaigns that have a limit of their own.
+/// The campaigns with their own limit.
 fn limited(campaigns: &HashMap<i64, ClaimedCampaign>) -> BTreeMap<i64, &Rates> {
     campaigns
         .iter()
@@ -170,7 +175,7 @@ fn limited(campaigns: &HashMap<i64, ClaimedCampaign>) -> BTreeMap<i64, &Rates> {
         .collect()
 }
 
-/// The campaigns' own limits, taken out of what was read.
+/// Takes the campaigns' own limits out of `read`.
 fn campaign_limits(
     batch: &CommitBatch,
     limited: &BTreeMap<i64, &Rates>,
@@ -194,15 +199,15 @@ fn campaign_limits(
     own.collect()
 }
 
-/// The permits that the campaigns' own limits seem to allow one claim. They are read without a lock, so other
-/// workers may take them first.
+/// An estimate of the permits that the campaigns' own limits allow for one claim. Limits are read without a lock, so
+/// other workers may take the permits first.
 pub(super) struct Estimate {
     allocator: PermitAllocator,
     campaigns: HashMap<i64, CampaignLimit>,
 }
 
 impl Estimate {
-    /// One for each claim of the batch.
+    /// Makes one estimate for each claim of the batch.
     pub(super) async fn of_all(
         connection: &mut Connection,
         batch: &CommitBatch,
@@ -223,7 +228,7 @@ impl Estimate {
         Ok(estimates.collect())
     }
 
-    /// Gives permits to held requests first.
+    /// Allocates permits to held requests first.
     fn take_held(&mut self, claim: &ProviderClaim) {
         for (start_us, unused) in claim.unused() {
             if let Some(own) = self.campaigns.get_mut(&unused.campaign_id) {
@@ -282,7 +287,7 @@ impl LockedLimits {
                 scopes.insert(scope);
             }
         }
-        // An account that had a limit or a pause has a row.
+        // An account has a row if it had a limit or a pause.
         scopes.extend(read(connection, &unlimited).await?.into_keys());
         let mut accounts = lock(connection, &scopes).await?;
         let campaigns = campaign_limits(batch, &limited, &mut accounts);

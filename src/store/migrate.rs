@@ -1,5 +1,4 @@
-//! The tables: created where they are missing, brought up to date, and refused where another program or a newer
-//! smsq has made them.
+//! Creates the tables or brings them up to date. Tables of another program or of a newer smsq are an error.
 
 use std::time::Duration;
 
@@ -9,9 +8,9 @@ use diesel::result::{DatabaseErrorKind, Error};
 use diesel_async::RunQueryDsl;
 
 use super::connection::{Connection, Lane, PooledConnection, insert_all, run_inline, with_conn};
-use super::{Access, Fault, Store, StoreError};
+use super::{Access, Store, StoreError, StoreErrorKind};
 
-/// A version, and what makes it of the one before.
+/// A version, and the SQL that creates it from the version before.
 type Migration = (&'static str, &'static str);
 
 macro_rules! migrations {
@@ -38,13 +37,13 @@ macro_rules! migrations {
     }};
 }
 
-/// The table that diesel's own tool keeps, too.
+/// The same table as that of the `diesel` command.
 const CREATE_HISTORY: &str = "CREATE TABLE IF NOT EXISTS __diesel_schema_migrations (
     version VARCHAR(50) PRIMARY KEY NOT NULL,
     run_on TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP
 )";
 
-/// Two processes may create the same tables at once: one of them looks again.
+/// Two processes may create the same tables at once; then one of them tries again.
 const ATTEMPTS: u32 = 100;
 const PAUSE: Duration = Duration::from_millis(250);
 
@@ -57,7 +56,7 @@ use __diesel_schema_migrations as history;
 
 enum Step {
     UpToDate,
-    Refused(Fault, String),
+    Refused(StoreErrorKind, String),
 }
 
 impl Store {
@@ -77,13 +76,13 @@ impl Store {
                     pooled.give_back();
                     return Ok(());
                 }
-                Ok(Step::Refused(fault, reason)) => {
-                    return Err(StoreError::new(self.place(), fault, reason));
+                Ok(Step::Refused(kind, reason)) => {
+                    return Err(StoreError::new(self.location(), kind, reason));
                 }
                 Err(error) => error,
             };
             attempt += 1;
-            if attempt == ATTEMPTS || !met_another(&pooled, &error) {
+            if attempt == ATTEMPTS || !may_be_concurrent(&pooled, &error) {
                 return Err(pooled.store_error(&error));
             }
             drop(pooled);
@@ -93,7 +92,7 @@ impl Store {
 }
 
 /// Whether another process may be creating the tables now.
-fn met_another(pooled: &PooledConnection<'_>, error: &Error) -> bool {
+fn may_be_concurrent(pooled: &PooledConnection<'_>, error: &Error) -> bool {
     let exists = match error {
         Error::DatabaseError(DatabaseErrorKind::UniqueViolation, _) => true,
         Error::DatabaseError(_, information) => {
@@ -102,12 +101,12 @@ fn met_another(pooled: &PooledConnection<'_>, error: &Error) -> bool {
         }
         _ => false,
     };
-    let fault = pooled.store_error(error).fault();
-    exists || matches!(fault, Fault::Busy | Fault::Away)
+    let kind = pooled.store_error(error).kind();
+    exists || matches!(kind, StoreErrorKind::Busy | StoreErrorKind::Unavailable)
 }
 
 async fn step(connection: &mut Connection, access: Access) -> QueryResult<Step> {
-    let refused = |fault, reason: &str| Ok(Step::Refused(fault, reason.to_owned()));
+    let refused = |kind, reason: &str| Ok(Step::Refused(kind, reason.to_owned()));
     let (migrations, tables) = match connection {
         Connection::Sqlite(_) => (migrations!("sqlite"), "sqlite_master WHERE name"),
         Connection::Postgres(_) => (
@@ -120,17 +119,17 @@ async fn step(connection: &mut Connection, access: Access) -> QueryResult<Step> 
         ),
     };
     let count = |names: &str| format!("(SELECT count(*) FROM {tables} IN ({names}))");
-    // In this order: another process that creates the tables creates the history first.
+    // In this order, because a process that creates the tables creates the history first.
     let own = "'campaign', 'sms', 'sms_sent', 'sms_failed', 'import', 'worker', 'rate_limit'";
     let own = connection.number(&count(own)).await?;
     let history = "'__diesel_schema_migrations'";
     if connection.number(&count(history)).await? == 0 {
         if own > 0 {
             let reason = "has tables of another program with the names that smsq needs";
-            return refused(Fault::Foreign, reason);
+            return refused(StoreErrorKind::Unrecognized, reason);
         }
         if access != Access::Create {
-            return refused(Fault::NoTables, "has no tables of smsq yet");
+            return refused(StoreErrorKind::NoTables, "has no tables of smsq yet");
         }
         connection.run(CREATE_HISTORY).await?;
     }
@@ -141,19 +140,19 @@ async fn step(connection: &mut Connection, access: Access) -> QueryResult<Step> 
     let is_known = |version: &&String| migrations.iter().any(|(known, _)| known == version);
     if let Some(version) = applied.iter().find(|version| !is_known(version)) {
         let reason = format!("was written by a newer smsq (schema {version})");
-        return refused(Fault::Newer, &reason);
+        return refused(StoreErrorKind::Newer, &reason);
     }
     let missing = migrations
         .iter()
         .filter(|(version, _)| !applied.iter().any(|done| done == version));
     for (version, sql) in missing {
         if access == Access::Read {
-            return refused(Fault::Older, "has tables of an older smsq");
+            return refused(StoreErrorKind::Older, "has tables of an older smsq");
         }
         apply(connection, version, sql).await?;
     }
     if connection.is_sqlite() && access != Access::Read {
-        // It stays in the file, so it is set only once the file is known to be smsq's.
+        // The mode is stored in the file, so it is set only after the tables are checked.
         connection.run("PRAGMA journal_mode = WAL").await?;
     }
     Ok(Step::UpToDate)

@@ -1,9 +1,10 @@
-//! The queue in a database: the only place with SQL. Every query is written once for SQLite, PostgreSQL, MySQL
+//! The queue in a database, and the only module with SQL. Every query is written once for SQLite, PostgreSQL, MySQL
 //! and MariaDB; `connection/` has what differs between them.
 
 mod campaigns;
 mod candidates;
 mod claim;
+mod column_types;
 mod commit;
 mod connection;
 mod dedupe;
@@ -11,7 +12,6 @@ mod enqueue;
 mod error;
 mod imports;
 mod limits;
-mod lossy_text;
 mod migrate;
 mod operator;
 mod purge;
@@ -28,13 +28,14 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use diesel_async::RunQueryDsl;
 use secrecy::{ExposeSecret, SecretString};
 use serde::Deserialize;
 use tokio::sync::OnceCell;
 
 use crate::sms::{Timestamp, millis};
 use connection::{
-    Attempts, Lane, Location, Pool, ServerKind, ServerUrl, SqliteFile, with_password,
+    Location, Number, Pool, ServerKind, ServerUrl, SqliteFile, reading, with_password,
 };
 
 pub use campaigns::{Campaign, CampaignChange, CampaignStatus, NewCampaign, WindowChange};
@@ -43,9 +44,9 @@ pub use commit::{
 };
 pub use connection::{Probe, SkipLocked};
 pub use enqueue::{Batch, Enqueued};
-pub use error::{Fault, StoreError};
+pub use error::{StoreError, StoreErrorKind};
 pub use imports::TextNote;
-pub use operator::{Expired, QueuePlace, RetryFilter};
+pub use operator::{Expired, QueuePosition, RetryFilter};
 pub use purge::{Age, Person, Purge, Purged, RetentionConfig};
 pub use suppression::Suppressed;
 pub use unknown::{Due, Unknown};
@@ -54,26 +55,36 @@ pub use workers::{NewWorker, Unfinished, Worker};
 /// The most rows that an administrative command moves in one transaction.
 const CHUNK: i64 = 1_000;
 
+/// The value of a column for a count.
+fn signed(count: u64) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+/// The count in a column.
+fn positive(count: i64) -> u64 {
+    u64::try_from(count).unwrap_or(0)
+}
+
 /// Section `[database]`.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
     /// `sqlite://PATH`, `postgres://…` or `mysql://…`.
     pub url: String,
-    /// The password of a server, where the url has none.
+    /// The password of a server if the URL has none.
     pub password: SecretString,
-    /// The file with the password, where neither of them has it.
+    /// A file with the password if `url` and `password` have none.
     pub password_file: String,
 }
 
 impl Config {
-    /// The url with the password in it.
+    /// The URL with the password.
     fn url_with_password(&self) -> Result<SecretString, StoreError> {
         let mut password = self.password.expose_secret().to_owned();
         if password.is_empty() && !self.password_file.is_empty() {
             password = std::fs::read_to_string(&self.password_file).map_err(|error| {
-                let reason = format!("cannot be read for the database's password: {error}");
-                StoreError::new(&self.password_file, Fault::Url, reason)
+                let reason = format!("cannot read the password of the database: {error}");
+                StoreError::new(&self.password_file, StoreErrorKind::Url, reason)
             })?;
         }
         let password = password.trim_end_matches(['\r', '\n']);
@@ -88,11 +99,11 @@ impl Config {
 /// What opening a database may do to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// Create it where it is missing.
+    /// Create it if it is missing.
     Create,
     /// It must exist.
     Existing,
-    /// It must exist, and nothing is written to it.
+    /// It must exist, and nothing is written.
     Read,
 }
 
@@ -114,21 +125,26 @@ impl Store {
     pub async fn open(url: &str, access: Access) -> Result<Self, StoreError> {
         let Some((scheme, path)) = url.split_once(':') else {
             let file = if url.is_empty() { "smsq.db" } else { url };
-            let reason = format!("is not a database url; write it like `sqlite://{file}`");
-            return Err(StoreError::new(url, Fault::Url, reason));
+            let reason = format!("invalid database URL: write it like `sqlite://{file}`");
+            return Err(StoreError::new(url, StoreErrorKind::Url, reason));
         };
         if scheme == "sqlite" {
             let path = path.strip_prefix("//").unwrap_or(path);
             let opened = Self::open_file(path, access).await;
-            return opened.map_err(|error| error.seen_at(Path::new(path), access));
+            return opened.map_err(|error| error.with_file_context(Path::new(path), access));
         }
         let Some(kind) = ServerKind::of(scheme) else {
-            let reason = "is not of a kind that smsq knows: `sqlite://PATH`, \
+            let reason = "unknown kind of database: use `sqlite://PATH`, \
                  `postgres://user@host/database` or `mysql://user@host/database`";
-            return Err(StoreError::new(format!("{scheme}:…"), Fault::Url, reason));
+            return Err(StoreError::new(
+                format!("{scheme}:…"),
+                StoreErrorKind::Url,
+                reason,
+            ));
         };
-        let mut server = ServerUrl::parse(kind, url)
-            .map_err(|reason| StoreError::new(format!("{scheme}:…"), Fault::Url, reason))?;
+        let mut server = ServerUrl::parse(kind, url).map_err(|reason| {
+            StoreError::new(format!("{scheme}:…"), StoreErrorKind::Url, reason)
+        })?;
         server.is_only_read = access == Access::Read;
         let store = Self::new(Location::Server(server));
         store.refuse_pooler().await?;
@@ -150,30 +166,25 @@ impl Store {
         }
     }
 
-    /// The file of the database; `None` where it is on a server.
+    /// The file of the database; `None` if it is on a server.
     pub fn file(&self) -> Option<&Path> {
         let is_file = self.pool.server().is_none();
-        is_file.then(|| Path::new(self.place()))
+        is_file.then(|| Path::new(self.location()))
     }
 
-    /// The database as errors and reports name it; never with a password.
-    pub fn place(&self) -> &str {
+    /// The path or URL of the database, without a password.
+    pub fn location(&self) -> &str {
         self.pool.name()
     }
 
-    /// The database's clock; that of SQLite is the host's.
+    /// The time by the clock of the database; with SQLite, of this machine.
     pub async fn now(&self) -> Result<Timestamp, StoreError> {
         let Some(server) = self.pool.server() else {
             let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
             return Ok(Timestamp::from_millis(since_epoch.map_or(0, millis)));
         };
-        let mut attempts = Attempts::default();
-        loop {
-            let mut pooled = self.pool.take(Lane::Read).await?;
-            let now = pooled.connection().number(server.kind.clock()).await;
-            if let Some(result) = attempts.judge(&self.pool, pooled, now).await {
-                return result.map(Timestamp::from_millis);
-            }
-        }
+        let sql = format!("SELECT {} AS value", server.kind.clock());
+        let now: Number = reading!(self, |conn| diesel::sql_query(&sql).get_result(conn))?;
+        Ok(Timestamp::from_millis(now.value))
     }
 }

@@ -1,16 +1,15 @@
 //! The operator's commands on stored messages: retry, settle, cancel, expire. They work in chunks, so they can be
 //! interrupted and repeated.
 
-use std::collections::BTreeSet;
-
 use diesel::prelude::*;
 use diesel::{QueryResult, update};
 use diesel_async::RunQueryDsl;
 
+use super::column_types::LossyText;
 use super::connection::{Connection, ROWS, load_locked, transaction, with_conn};
-use super::lossy_text::LossyText;
 use super::schema::{campaign, sms, sms_failed};
 use super::transitions::{self, FailureColumns, SentCounts};
+use super::unknown::{UnknownFilter, lock_unknown};
 use super::{CHUNK, CampaignStatus, Store, StoreError, settle};
 use crate::queue::transition::expired;
 use crate::sms::{Acceptance, Class, Failure, State, Timestamp};
@@ -18,7 +17,7 @@ use crate::sms::{Acceptance, Class, Failure, State, Timestamp};
 /// The provider in `sms_sent` of messages that an operator settled.
 const OPERATOR: &str = "operator";
 
-/// Which messages an operator means; `None` matches all.
+/// Selects messages for a retry; `None` selects all.
 #[derive(Clone, Debug, Default)]
 pub struct RetryFilter {
     pub campaign_id: Option<i64>,
@@ -26,30 +25,30 @@ pub struct RetryFilter {
     pub code: Option<String>,
     /// E.164 with `+`.
     pub phone: Option<String>,
-    /// When the messages expire from now on. Without it, messages that have expired stay where they are.
+    /// The new expiry of the messages. If `None`, expired messages are not selected.
     pub expires_at: Option<Timestamp>,
 }
 
-/// A place in a campaign's queue: when its message is due, and the message's id.
-pub type QueuePlace = (i64, i64);
+/// A position in a campaign's queue: when a message is due, and its id.
+pub type QueuePosition = (i64, i64);
 
-/// What was done with one chunk of a queue.
+/// The result of [`Store::expire_rows`] for one chunk of a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Expired {
     pub rows: u64,
     /// Where to continue; `None` at the end of the queue.
-    pub reached: Option<QueuePlace>,
+    pub reached: Option<QueuePosition>,
 }
 
-/// What one transaction of a command did.
+/// The number of rows of one transaction of a command.
 pub(super) struct Chunk {
-    /// The command is done when there is nothing left to look at.
+    /// The command has ended if this is 0.
     pub(super) looked_at: u64,
     pub(super) moved: u64,
 }
 
 impl Chunk {
-    /// Every row that was looked at was moved.
+    /// All rows were moved.
     pub(super) fn all(rows: usize) -> Self {
         Self {
             looked_at: rows as u64,
@@ -58,7 +57,7 @@ impl Chunk {
     }
 }
 
-/// Repeats a chunk until nothing is left to look at; returns how many rows were moved.
+/// Repeats a transaction until no rows are left; returns how many were moved.
 pub(super) async fn chunked(
     chunk: impl AsyncFn() -> Result<Chunk, StoreError>,
 ) -> Result<u64, StoreError> {
@@ -73,8 +72,8 @@ pub(super) async fn chunked(
 }
 
 impl Store {
-    /// Puts failed messages back into the queue, with a new reference and all their attempts; none of a cancelled
-    /// campaign. Cancelled messages only where the filter has that class and their key is free.
+    /// Puts failed messages back into the queue with a new reference and all attempts, except those of cancelled
+    /// campaigns. Cancelled messages only if the filter has that class, and if their key is not used again.
     pub async fn retry_failed(
         &self,
         filter: &RetryFilter,
@@ -84,7 +83,8 @@ impl Store {
             .await
     }
 
-    /// Puts unknown messages back into the queue, in doubt and with the same reference; none of a cancelled campaign.
+    /// Puts unknown messages back into the queue, in doubt and with the same reference, except those of cancelled
+    /// campaigns.
     pub async fn retry_unknown(
         &self,
         filter: &RetryFilter,
@@ -102,21 +102,17 @@ impl Store {
         phone: Option<&str>,
         now: Timestamp,
     ) -> Result<u64, StoreError> {
-        let filter = RetryFilter {
+        let filter = UnknownFilter {
             campaign_id: Some(campaign_id),
             phone: phone.map(str::to_owned),
-            ..RetryFilter::default()
+            ..UnknownFilter::default()
         };
-        let chunk = async || {
+        chunked(async || {
             transaction!(self, |connection| settle_unknown(
-                connection,
-                campaign_id,
-                &filter,
-                as_sent,
-                now
+                connection, &filter, as_sent, now
             ))
-        };
-        chunked(chunk).await
+        })
+        .await
     }
 
     /// Fails the ready messages of a cancelled campaign with class `cancelled` and removes their keys; those in doubt
@@ -126,13 +122,13 @@ impl Store {
             .await
     }
 
-    /// Fails ready messages of a campaign that expire by an instant before which none of them may be sent; those in
-    /// doubt become unknown. Looks at the next chunk of the queue after a place.
+    /// Fails ready messages of a campaign that expire by an instant, if none may be sent before; those in doubt become
+    /// unknown. Looks at the chunk of the queue after a position.
     pub async fn expire_rows(
         &self,
         campaign_id: i64,
         by: Timestamp,
-        after: Option<QueuePlace>,
+        after: Option<QueuePosition>,
         now: Timestamp,
     ) -> Result<Expired, StoreError> {
         transaction!(self, |connection| expire_rows(
@@ -151,33 +147,33 @@ async fn retry_failed(
     now: Timestamp,
 ) -> QueryResult<Chunk> {
     let failed = lock_failed(connection, filter, now).await?;
-    let campaigns = failed.iter().map(|(_, campaign_id, ..)| *campaign_id);
-    let open = lock_open(connection, campaigns.collect()).await?;
     let looked_at = failed.len() as u64;
-    let mut back: Vec<i64> = Vec::new();
+    let messages: Vec<(i64, i64)> = failed.iter().map(|row| (row.0, row.1)).collect();
+    let mut back = settle::lock_campaigns(connection, &messages, is_open).await?;
     for (id, campaign_id, class, key) in failed {
-        if !open.contains(&campaign_id) {
-            continue;
-        }
         let key = key.filter(|_| class == Class::Cancelled.as_str());
         if let Some(key) = key
+            && back.contains(&id)
             && transitions::add_keys(connection, campaign_id, &[key.text]).await? == 0
         {
-            // It was imported again: this one stays cancelled, without a key.
+            // It was imported again, so this message stays cancelled, without a key.
             with_conn!(connection, |conn| update(sms_failed::table.find(id))
                 .set(sms_failed::dedupe_key.eq(None::<String>))
                 .execute(conn))?;
-            continue;
+            back.retain(|other| *other != id);
         }
-        back.push(id);
     }
     transitions::back_to_queue(connection, &back, now).await?;
+    let expires_at = filter.expires_at.map(Timestamp::as_millis);
     with_conn!(connection, |conn| update(
         sms::table.filter(sms::id.eq_any(&back))
     )
-    .set((sms::attempts.eq(0), sms::reference.eq(None::<String>)))
+    .set((
+        sms::attempts.eq(0),
+        sms::reference.eq(None::<String>),
+        expires_at.map(|at| sms::expires_at.eq(at)),
+    ))
     .execute(conn))?;
-    set_expiry(connection, &back, filter.expires_at).await?;
     Ok(Chunk {
         looked_at,
         moved: back.len() as u64,
@@ -189,19 +185,16 @@ async fn retry_unknown(
     filter: &RetryFilter,
     now: Timestamp,
 ) -> QueryResult<Chunk> {
-    let mut campaigns: Vec<i64> = with_conn!(connection, |conn| campaign::table
-        .filter(campaign::state.ne(CampaignStatus::Cancelled.code()))
-        .order(campaign::id)
-        .select(campaign::id)
-        .load(conn))?;
-    campaigns.retain(|id| filter.campaign_id.is_none_or(|only| only == *id));
-    let rows = lock_unknown(connection, campaigns, filter, Some(now)).await?;
-    let campaigns = rows.iter().map(|(_, campaign_id)| *campaign_id);
-    let open = lock_open(connection, campaigns.collect()).await?;
-    let back = rows
-        .iter()
-        .filter(|(_, campaign_id)| open.contains(campaign_id));
-    let ids: Vec<i64> = back.map(|(id, _)| *id).collect();
+    let unknown = UnknownFilter {
+        campaign_id: filter.campaign_id,
+        phone: filter.phone.clone(),
+        code: filter.code.clone(),
+        alive_at: filter.expires_at.is_none().then_some(now),
+        ..UnknownFilter::default()
+    };
+    let rows = lock_unknown(connection, &unknown).await?;
+    let ids = settle::lock_campaigns(connection, &rows, is_open).await?;
+    let expires_at = filter.expires_at.map(Timestamp::as_millis);
     with_conn!(connection, |conn| update(
         sms::table.filter(sms::id.eq_any(&ids))
     )
@@ -209,24 +202,20 @@ async fn retry_unknown(
         sms::state.eq(State::Ready.code()),
         sms::attempts.eq(0),
         sms::due_at.eq(now.as_millis()),
+        expires_at.map(|at| sms::expires_at.eq(at)),
     ))
     .execute(conn))?;
-    set_expiry(connection, &ids, filter.expires_at).await?;
-    Ok(Chunk {
-        looked_at: rows.len() as u64,
-        moved: ids.len() as u64,
-    })
+    Ok(Chunk::all(ids.len()))
 }
 
 async fn settle_unknown(
     connection: &mut Connection,
-    campaign_id: i64,
-    filter: &RetryFilter,
+    filter: &UnknownFilter,
     as_sent: bool,
     now: Timestamp,
 ) -> QueryResult<Chunk> {
-    let ids = lock_unknown(connection, vec![campaign_id], filter, None).await?;
-    let ids: Vec<i64> = ids.into_iter().map(|(id, _)| id).collect();
+    let rows = lock_unknown(connection, filter).await?;
+    let ids: Vec<i64> = rows.into_iter().map(|(id, _)| id).collect();
     if as_sent {
         let rows = transitions::rows(connection, &ids).await?;
         let sent = rows
@@ -246,7 +235,7 @@ async fn cancel_rows(
     campaign_id: i64,
     now: Timestamp,
 ) -> QueryResult<Chunk> {
-    let rows: QueryResult<Vec<(i64, bool)>> = load_locked!(
+    let rows: Vec<(i64, bool)> = load_locked!(
         connection,
         sms::table
             .filter(sms::campaign_id.eq(campaign_id))
@@ -254,8 +243,7 @@ async fn cancel_rows(
             .order((sms::due_at, sms::id))
             .limit(CHUNK)
             .select((sms::id, sms::in_doubt))
-    );
-    let rows = rows?;
+    )?;
     let [doubtful, certain] = by_doubt(rows.iter().copied());
     let why = "its campaign was cancelled while it was in doubt";
     let failure = FailureColumns::of(&Failure::new(Class::Unknown, why), 0);
@@ -268,12 +256,12 @@ async fn expire_rows(
     connection: &mut Connection,
     campaign_id: i64,
     by: Timestamp,
-    after: Option<QueuePlace>,
+    after: Option<QueuePosition>,
     now: Timestamp,
 ) -> QueryResult<Expired> {
     type Row = (i64, i64, Option<i64>, bool);
     let (due_at, id) = after.unwrap_or((i64::MIN, i64::MIN));
-    let rows: QueryResult<Vec<Row>> = load_locked!(
+    let rows: Vec<Row> = load_locked!(
         connection,
         sms::table
             .filter(sms::campaign_id.eq(campaign_id))
@@ -283,8 +271,7 @@ async fn expire_rows(
             .order((sms::due_at, sms::id))
             .limit(CHUNK)
             .select((sms::due_at, sms::id, sms::expires_at, sms::in_doubt))
-    );
-    let rows = rows?;
+    )?;
     let expires = |row: &&Row| row.2.is_some_and(|at| at <= by.as_millis());
     let expiring = rows.iter().filter(expires);
     let [doubtful, certain] = by_doubt(expiring.map(|&(_, id, _, in_doubt)| (id, in_doubt)));
@@ -299,7 +286,7 @@ async fn expire_rows(
     })
 }
 
-/// The sorted ids of messages that are in doubt, and of the others.
+/// The sorted ids of messages in doubt, and of the others.
 fn by_doubt(rows: impl Iterator<Item = (i64, bool)>) -> [Vec<i64>; 2] {
     let (doubtful, certain): (Vec<_>, Vec<_>) = rows.partition(|(_, in_doubt)| *in_doubt);
     [doubtful, certain].map(|rows| {
@@ -309,35 +296,12 @@ fn by_doubt(rows: impl Iterator<Item = (i64, bool)>) -> [Vec<i64>; 2] {
     })
 }
 
-/// Those of the campaigns that are not cancelled, and are not before this transaction ends.
-async fn lock_open(
-    connection: &mut Connection,
-    campaigns: BTreeSet<i64>,
-) -> QueryResult<BTreeSet<i64>> {
-    let statuses = settle::lock_statuses(connection, &campaigns).await?;
-    let open = statuses
-        .into_iter()
-        .filter(|(_, status)| *status != CampaignStatus::Cancelled);
-    Ok(open.map(|(id, _)| id).collect())
+fn is_open(status: CampaignStatus) -> bool {
+    status != CampaignStatus::Cancelled
 }
 
-async fn set_expiry(
-    connection: &mut Connection,
-    ids: &[i64],
-    expires_at: Option<Timestamp>,
-) -> QueryResult<()> {
-    if let Some(expires_at) = expires_at {
-        with_conn!(connection, |conn| update(
-            sms::table.filter(sms::id.eq_any(ids))
-        )
-        .set(sms::expires_at.eq(expires_at.as_millis()))
-        .execute(conn))?;
-    }
-    Ok(())
-}
-
-/// The oldest failed messages that the filter means, at most a chunk; none of a cancelled campaign. A macro, because
-/// a boxed query is of one engine.
+/// At most a chunk of the ids of failed messages that the filter selects, oldest first. A macro, because a boxed query
+/// has the type of one engine.
 macro_rules! failed_matching {
     ($filter:expr, $now:expr) => {{
         let filter: &RetryFilter = $filter;
@@ -357,7 +321,7 @@ macro_rules! failed_matching {
             query = query.filter(sms_failed::campaign_id.eq(campaign_id));
         }
         query = match filter.class {
-            // A cancelled message of an import without a key was imported again: it stays.
+            // A cancelled message of an import has no key if it was imported again.
             Some(Class::Cancelled) => query
                 .filter(sms_failed::class.eq(Class::Cancelled.as_str()))
                 .filter(
@@ -385,7 +349,7 @@ macro_rules! failed_matching {
     }};
 }
 
-/// The failed messages that the filter means, locked: id, campaign, class and dedupe key.
+/// Locks the failed messages that the filter selects; returns id, campaign, class and dedupe key.
 async fn lock_failed(
     connection: &mut Connection,
     filter: &RetryFilter,
@@ -403,63 +367,5 @@ async fn lock_failed(
                 sms_failed::class,
                 sms_failed::dedupe_key,
             ))
-    )
-}
-
-/// The unknown messages of a campaign that the filter means, at most a chunk. With `now` those that have expired are
-/// left out, unless the filter sets a new expiry.
-macro_rules! unknown_matching {
-    ($campaign_id:expr, $filter:expr, $now:expr) => {{
-        let filter: &RetryFilter = $filter;
-        let mut query = sms::table
-            .filter(sms::campaign_id.eq($campaign_id))
-            .filter(sms::state.eq(State::Unknown.code()))
-            .limit(CHUNK)
-            .select(sms::id)
-            .into_boxed();
-        if let Some(phone) = &filter.phone {
-            query = query.filter(sms::phone.eq(phone.clone()));
-        }
-        if let Some(code) = &filter.code {
-            query = query.filter(sms::last_code.eq(code.clone()));
-        }
-        let now: Option<Timestamp> = $now;
-        if let (Some(now), None) = (now, filter.expires_at) {
-            let is_alive = sms::expires_at
-                .is_null()
-                .or(sms::expires_at.gt(now.as_millis()));
-            query = query.filter(is_alive.assume_not_null());
-        }
-        query
-    }};
-}
-
-/// The unknown messages that the filter means, locked: id and campaign.
-async fn lock_unknown(
-    connection: &mut Connection,
-    campaigns: Vec<i64>,
-    filter: &RetryFilter,
-    now: Option<Timestamp>,
-) -> QueryResult<Vec<(i64, i64)>> {
-    let mut ids: Vec<i64> = Vec::new();
-    for campaign_id in campaigns {
-        let found: Vec<i64> = with_conn!(connection, |conn| unknown_matching!(
-            campaign_id,
-            filter,
-            now
-        )
-        .load(conn))?;
-        ids.extend(found);
-        if ids.len() >= ROWS {
-            break;
-        }
-    }
-    load_locked!(
-        connection,
-        sms::table
-            .filter(sms::id.eq_any(&ids))
-            .filter(sms::state.eq(State::Unknown.code()))
-            .order(sms::id)
-            .select((sms::id, sms::campaign_id))
     )
 }

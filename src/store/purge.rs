@@ -1,39 +1,40 @@
-//! Deletes old messages, and everything about one person. Whole rows are deleted, and counted by campaign and
-//! import in the same transaction, so that no message seems lost.
+//! Deletes old messages, and everything about one person. Deleted rows are counted by campaign and import in the same
+//! transaction, so that no message seems lost.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::str::FromStr;
 
+use diesel::dsl::count_star;
 use diesel::prelude::*;
 use diesel::{QueryResult, delete, update};
 use diesel_async::RunQueryDsl;
 use serde::Deserialize;
 
+use super::column_types::LossyText;
 use super::connection::{
-    Connection, all_removed, insert_new, load_locked, reading, transaction, with_conn,
+    Connection, delete_all, insert_new, load_locked, reading, transaction, with_conn,
 };
-use super::lossy_text::LossyText;
 use super::schema::{
     campaign, import, purged, recipient_start, sms, sms_failed, sms_key, sms_sent,
 };
-use super::{CHUNK, Store, StoreError, transitions};
+use super::{CHUNK, Store, StoreError, positive, signed, transitions};
 use crate::sms::{Class, State, Timestamp};
 
 /// Section `[retention]`.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RetentionConfig {
-    /// How long settled messages are kept, such as `90d`; empty: without end.
+    /// How long settled messages are kept, such as `90d`; empty: forever.
     pub older_than: String,
 }
 
 impl RetentionConfig {
-    /// `None` where everything is kept, or where the text is not an age.
+    /// `None` if everything is kept or the text is not an age.
     pub fn age(&self) -> Option<Age> {
         self.older_than.parse().ok()
     }
 
-    pub fn is_sound(&self) -> bool {
+    pub fn is_valid(&self) -> bool {
         self.older_than.is_empty() || self.age().is_some()
     }
 }
@@ -49,7 +50,7 @@ impl Age {
         let at = jiff::Timestamp::from_millisecond(now.as_millis());
         let utc = at.map(|at| at.to_zoned(jiff::tz::TimeZone::UTC));
         let before = utc.and_then(|now| now.checked_sub(self.0));
-        // An age beyond the calendar is before everything.
+        // Beyond the calendar.
         before.map_or(Timestamp::from_millis(0), |before| {
             Timestamp::from_millis(before.timestamp().as_millisecond())
         })
@@ -60,27 +61,27 @@ impl FromStr for Age {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let no_age = || format!("`{text}` is not an age; write it like `90d`, `6mo` or `1y`");
-        let span: jiff::Span = text.trim().parse().map_err(|_| no_age())?;
+        let invalid = || format!("invalid age `{text}`: write it like `90d`, `6mo` or `1y`");
+        let span: jiff::Span = text.trim().parse().map_err(|_| invalid())?;
         let now = Timestamp::from_millis(jiff::Timestamp::now().as_millisecond());
         let day = std::time::Duration::from_secs(24 * 60 * 60);
         if Self(span).before(now) > now.minus(day) {
             return Err(format!(
-                "`{text}` is too short: messages are kept for a day at least"
+                "invalid age `{text}`: messages are kept for at least a day"
             ));
         }
         Ok(Self(span))
     }
 }
 
-/// How many messages were deleted, by their last state.
+/// The number of deleted messages by their last state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Purged {
     pub sent: u64,
     /// With the expired ones, without the cancelled.
     pub failed: u64,
     pub unknown: u64,
-    /// With those that were still queued for a person who is forgotten.
+    /// With those that were queued for a person whose messages are deleted.
     pub cancelled: u64,
 }
 
@@ -99,7 +100,7 @@ impl std::ops::AddAssign for Purged {
     }
 }
 
-/// The messages of one person.
+/// The number of messages of one person.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Person {
     pub messages: Purged,
@@ -107,19 +108,16 @@ pub struct Person {
     pub sending: u64,
 }
 
-/// How the deleted rows of one campaign and import are counted.
+/// The deleted rows of one campaign and import.
 #[derive(Clone, Copy, Debug, Default)]
 struct Count {
-    sent: i64,
-    failed: i64,
-    unknown: i64,
-    cancelled: i64,
+    messages: Purged,
     segments: i64,
     attempts: i64,
     repeated: i64,
 }
 
-/// Counts by campaign and import, 0 where there is none, and the dedupe keys that are deleted with the rows.
+/// Counts of deleted rows by campaign and import, with 0 for no import, and the dedupe keys that are deleted with them.
 #[derive(Default)]
 struct PurgeCounts {
     counts: BTreeMap<(i64, i64), Count>,
@@ -131,16 +129,15 @@ impl PurgeCounts {
         if let Some(key) = key {
             self.keys.entry(campaign_id).or_default().push(key);
         }
-        self.counts
-            .entry((campaign_id, import_id.unwrap_or(0)))
-            .or_default()
+        let group = (campaign_id, import_id.unwrap_or(0));
+        self.counts.entry(group).or_default()
     }
 
     fn add_sent(&mut self, row: SentRow) {
-        // Only an imported message has a key, and `sms_sent` has it where it is the phone.
+        // Only an imported message has a key. `sms_sent` does not have it, unless it is the phone.
         let key = row.import_id.is_some().then_some(row.phone.text);
         let count = self.of(row.campaign_id, row.import_id, key);
-        count.sent += 1;
+        count.messages.sent += 1;
         count.segments += i64::from(row.segments.unwrap_or(0));
         count.attempts += i64::from(row.attempts);
         count.repeated += i64::from(row.accepted > 1);
@@ -152,9 +149,9 @@ impl PurgeCounts {
         let key = row.dedupe_key.filter(|_| !is_cancelled).map(String::from);
         let count = self.of(row.campaign_id, row.import_id, key);
         if is_cancelled {
-            count.cancelled += 1;
+            count.messages.cancelled += 1;
         } else {
-            count.failed += 1;
+            count.messages.failed += 1;
         }
     }
 
@@ -164,23 +161,10 @@ impl PurgeCounts {
         let key = row.dedupe_key.map(String::from);
         let count = self.of(row.campaign_id, row.import_id, key);
         if is_unknown {
-            count.unknown += 1;
+            count.messages.unknown += 1;
         } else {
-            count.cancelled += 1;
+            count.messages.cancelled += 1;
         }
-    }
-
-    fn purged(&self) -> Purged {
-        let mut all = Purged::default();
-        for count in self.counts.values() {
-            all += Purged {
-                sent: positive(count.sent),
-                failed: positive(count.failed),
-                unknown: positive(count.unknown),
-                cancelled: positive(count.cancelled),
-            };
-        }
-        all
     }
 }
 
@@ -217,7 +201,7 @@ struct QueuedRow {
     in_doubt: bool,
 }
 
-/// The rows that one transaction of a purge looks at.
+/// A part of a purge.
 #[derive(Clone, Debug)]
 enum PurgeScope {
     /// Messages of a campaign that were sent before the instant.
@@ -228,26 +212,18 @@ enum PurgeScope {
     Unknown(i64, Timestamp),
     /// The dedupe keys of a campaign that has no messages left.
     Keys(i64),
-    /// Everything about a phone in all its spellings.
+    /// Everything about a phone, in all its spellings.
     Phone(Vec<String>),
 }
 
-/// What one transaction of a purge did.
-#[derive(Clone, Copy, Debug, Default)]
-struct PurgeChunk {
-    purged: Purged,
-    /// The last row that was looked at; `None` where there was none.
-    last: Option<i64>,
-}
-
-/// A purge that is done step by step. It may be interrupted and begun again.
+/// The remaining parts of a purge, which can be interrupted and begun again.
 #[derive(Debug)]
 pub struct Purge {
     scopes: VecDeque<PurgeScope>,
 }
 
 impl Store {
-    /// Begins to delete messages that were settled before an instant, and unknown ones last tried before it.
+    /// Begins to delete messages that were settled before an instant, and unknown messages that were last tried before it.
     pub async fn begin_purge(&self, before: Timestamp) -> Result<Purge, StoreError> {
         let campaigns: Vec<i64> = reading!(self, |conn| campaign::table
             .order(campaign::id)
@@ -267,99 +243,111 @@ impl Store {
         Ok(Purge { scopes })
     }
 
-    /// Deletes at most a thousand messages; `None` where nothing is left.
+    /// Deletes at most a thousand messages; `None` if none are left.
     pub async fn next_purge(
         &self,
         purge: &mut Purge,
         now: Timestamp,
     ) -> Result<Option<Purged>, StoreError> {
         while let Some(scope) = purge.scopes.front_mut() {
-            let chunk = self.purge_chunk(scope, now).await?;
-            match (chunk.last, scope) {
-                (None, _) => drop(purge.scopes.pop_front()),
-                (Some(last), PurgeScope::Failed(after, _)) => *after = last,
-                (Some(_), _) => {}
+            let (purged, last) = self.purge_chunk(scope, now).await?;
+            if let Some(last) = last {
+                if let PurgeScope::Failed(after, _) = scope {
+                    *after = last;
+                }
+                return Ok(Some(purged));
             }
-            if chunk.last.is_some() {
-                return Ok(Some(chunk.purged));
-            }
+            purge.scopes.pop_front();
         }
         Ok(None)
     }
 
-    /// Deletes everything about a person, by all spellings of their phone, and what is queued for them.
-    pub async fn forget(&self, phones: &[String], now: Timestamp) -> Result<Person, StoreError> {
+    /// Deletes everything about a person, by all spellings of their phone, and the messages that are queued for them.
+    pub async fn purge_person(
+        &self,
+        phones: &[String],
+        now: Timestamp,
+    ) -> Result<Person, StoreError> {
         let scope = PurgeScope::Phone(phones.to_vec());
-        let mut person = Person::default();
+        let mut messages = Purged::default();
         loop {
-            let chunk = self.purge_chunk(&scope, now).await?;
-            person.messages += chunk.purged;
-            if chunk.last.is_none() {
+            let (purged, last) = self.purge_chunk(&scope, now).await?;
+            messages += purged;
+            if last.is_none() {
                 break;
             }
         }
-        person.sending = self.known_of(phones).await?.sending;
-        Ok(person)
+        let sending = self.count_person(phones).await?.sending;
+        Ok(Person { messages, sending })
     }
 
+    /// Purges a part of a scope; returns the counts and the last row that was read, `None` if there was none.
     async fn purge_chunk(
         &self,
         scope: &PurgeScope,
         now: Timestamp,
-    ) -> Result<PurgeChunk, StoreError> {
+    ) -> Result<(Purged, Option<i64>), StoreError> {
         transaction!(self, |connection| purge(connection, scope, now))
     }
 
     /// Counts the messages that a purge up to this instant would delete.
-    pub async fn older_than(&self, before: Timestamp) -> Result<Purged, StoreError> {
+    pub async fn count_older(&self, before: Timestamp) -> Result<Purged, StoreError> {
         let before = before.as_millis();
         let sent: i64 = reading!(self, |conn| sms_sent::table
             .filter(sms_sent::sent_at.lt(before))
             .count()
             .get_result(conn))?;
-        let failed: Vec<String> = reading!(self, |conn| sms_failed::table
+        let failed: Vec<(String, i64)> = reading!(self, |conn| sms_failed::table
             .filter(sms_failed::failed_at.lt(before))
-            .select(sms_failed::class)
+            .group_by(sms_failed::class)
+            .select((sms_failed::class, count_star()))
             .load(conn))?;
         let unknown: i64 = reading!(self, |conn| sms::table
             .filter(sms::state.eq(State::Unknown.code()))
             .filter(sms::claimed_at.lt(before))
             .count()
             .get_result(conn))?;
-        Ok(counts(sent, &failed, unknown))
+        Ok(Purged {
+            unknown: positive(unknown),
+            ..settled(sent, failed)
+        })
     }
 
     /// Counts the messages of a person, by all spellings of their phone.
-    pub async fn known_of(&self, phones: &[String]) -> Result<Person, StoreError> {
+    pub async fn count_person(&self, phones: &[String]) -> Result<Person, StoreError> {
         let sent: i64 = reading!(self, |conn| sms_sent::table
             .filter(sms_sent::phone.eq_any(phones))
             .count()
             .get_result(conn))?;
-        let failed: Vec<String> = reading!(self, |conn| sms_failed::table
+        let failed: Vec<(String, i64)> = reading!(self, |conn| sms_failed::table
             .filter(sms_failed::phone.eq_any(phones))
-            .select(sms_failed::class)
+            .group_by(sms_failed::class)
+            .select((sms_failed::class, count_star()))
             .load(conn))?;
         let queued: Vec<(i32, bool)> = reading!(self, |conn| sms::table
             .filter(sms::phone.eq_any(phones))
             .select((sms::state, sms::in_doubt))
             .load(conn))?;
-        let of =
-            |matches: fn(&(i32, bool)) -> bool| queued.iter().filter(|row| matches(row)).count();
-        let sending = of(|(state, _)| *state == State::Sending.code()) as u64;
-        let waiting = of(|(state, in_doubt)| *state == State::Ready.code() && !in_doubt) as u64;
-        let mut messages = counts(sent, &failed, 0);
-        messages.cancelled += waiting;
-        messages.unknown = queued.len() as u64 - sending - waiting;
+        let mut messages = settled(sent, failed);
+        let mut sending = 0;
+        for (state, in_doubt) in queued {
+            if state == State::Sending.code() {
+                sending += 1;
+            } else if state == State::Ready.code() && !in_doubt {
+                messages.cancelled += 1;
+            } else {
+                messages.unknown += 1;
+            }
+        }
         Ok(Person { messages, sending })
     }
 
     /// When messages of these campaigns were last purged.
     pub async fn purged_at(&self, campaigns: &[i64]) -> Result<Option<Timestamp>, StoreError> {
-        let last: Option<i64> = reading!(self, |conn| purged::table
+        reading!(self, |conn| purged::table
             .filter(purged::campaign_id.eq_any(campaigns))
             .select(diesel::dsl::max(purged::purged_at))
-            .first(conn))?;
-        Ok(last.map(Timestamp::from_millis))
+            .first(conn))
     }
 }
 
@@ -367,29 +355,28 @@ async fn purge(
     connection: &mut Connection,
     scope: &PurgeScope,
     now: Timestamp,
-) -> QueryResult<PurgeChunk> {
+) -> QueryResult<(Purged, Option<i64>)> {
     let mut counts = PurgeCounts::default();
     let last = match scope {
         PurgeScope::Sent(campaign_id, before) => {
-            let rows: QueryResult<Vec<SentRow>> = load_locked!(
-                connection,
-                sms_sent::table
-                    .filter(sms_sent::campaign_id.eq(*campaign_id))
-                    .filter(sms_sent::sent_at.lt(before.as_millis()))
-                    .order((sms_sent::sent_at, sms_sent::id))
-                    .limit(CHUNK)
-                    .select(SentRow::as_select())
-            );
-            delete_sent(connection, rows?, &mut counts).await?
+            let ids: Vec<i64> = with_conn!(connection, |conn| sms_sent::table
+                .filter(sms_sent::campaign_id.eq(*campaign_id))
+                .filter(sms_sent::sent_at.lt(before.as_millis()))
+                .order((sms_sent::sent_at, sms_sent::id))
+                .limit(CHUNK)
+                .select(sms_sent::id)
+                .load(conn))?;
+            delete_sent(connection, &ids, &mut counts).await?;
+            ids.last().copied()
         }
         PurgeScope::Failed(after, before) => {
-            let seen: Vec<(i64, i64)> = with_conn!(connection, |conn| sms_failed::table
+            let seen: Vec<(i64, Timestamp)> = with_conn!(connection, |conn| sms_failed::table
                 .filter(sms_failed::id.gt(*after))
                 .order(sms_failed::id)
                 .limit(CHUNK)
                 .select((sms_failed::id, sms_failed::failed_at))
                 .load(conn))?;
-            let old = seen.iter().filter(|(_, at)| *at < before.as_millis());
+            let old = seen.iter().filter(|(_, at)| at < before);
             let ids: Vec<i64> = old.map(|(id, _)| *id).collect();
             delete_failed(connection, &ids, &mut counts).await?;
             seen.last().map(|(id, _)| *id)
@@ -405,7 +392,7 @@ async fn purge(
             delete_queued(connection, &ids, &[State::Unknown], &mut counts).await?;
             ids.last().copied()
         }
-        PurgeScope::Keys(campaign_id) => return purge_keys(connection, *campaign_id).await,
+        PurgeScope::Keys(campaign_id) => purge_keys(connection, *campaign_id).await?,
         PurgeScope::Phone(phones) => purge_phone(connection, phones, &mut counts).await?,
     };
     for (campaign_id, keys) in &counts.keys {
@@ -413,28 +400,32 @@ async fn purge(
         transitions::remove_keys(connection, *campaign_id, &keys).await?;
     }
     store_counts(connection, &counts, now).await?;
-    Ok(PurgeChunk {
-        purged: counts.purged(),
-        last,
-    })
+    let mut purged = Purged::default();
+    for count in counts.counts.values() {
+        purged += count.messages;
+    }
+    Ok((purged, last))
 }
 
-/// Deletes locked rows of `sms_sent`; returns the last id.
+/// Deletes those of the sent messages that still exist. As in the next functions, the messages were found without
+/// locks, because a search locks more rows than it returns.
 async fn delete_sent(
     connection: &mut Connection,
-    rows: Vec<SentRow>,
+    ids: &[i64],
     counts: &mut PurgeCounts,
-) -> QueryResult<Option<i64>> {
+) -> QueryResult<()> {
+    let rows: Vec<SentRow> = load_locked!(
+        connection,
+        sms_sent::table
+            .filter(sms_sent::id.eq_any(ids))
+            .order(sms_sent::id)
+            .select(SentRow::as_select())
+    )?;
     let ids: Vec<i64> = rows.iter().map(|row| row.id).collect();
-    let removed = with_conn!(connection, |conn| delete(
-        sms_sent::table.filter(sms_sent::id.eq_any(&ids))
-    )
-    .execute(conn))?;
-    all_removed(removed, ids.len())?;
     for row in rows {
         counts.add_sent(row);
     }
-    Ok(ids.last().copied())
+    delete_all!(connection, sms_sent, &ids)
 }
 
 /// Deletes those of the failed messages that still exist.
@@ -443,24 +434,18 @@ async fn delete_failed(
     ids: &[i64],
     counts: &mut PurgeCounts,
 ) -> QueryResult<()> {
-    let rows: QueryResult<Vec<FailedRow>> = load_locked!(
+    let rows: Vec<FailedRow> = load_locked!(
         connection,
         sms_failed::table
             .filter(sms_failed::id.eq_any(ids))
             .order(sms_failed::id)
             .select(FailedRow::as_select())
-    );
-    let rows = rows?;
+    )?;
     let ids: Vec<i64> = rows.iter().map(|row| row.id).collect();
-    let removed = with_conn!(connection, |conn| delete(
-        sms_failed::table.filter(sms_failed::id.eq_any(&ids))
-    )
-    .execute(conn))?;
-    all_removed(removed, ids.len())?;
     for row in rows {
         counts.add_failed(row);
     }
-    Ok(())
+    delete_all!(connection, sms_failed, &ids)
 }
 
 /// Deletes those of the queued messages that are still in one of the states.
@@ -471,56 +456,43 @@ async fn delete_queued(
     counts: &mut PurgeCounts,
 ) -> QueryResult<()> {
     let states: Vec<i32> = states.iter().map(|state| state.code()).collect();
-    let rows: QueryResult<Vec<QueuedRow>> = load_locked!(
+    let rows: Vec<QueuedRow> = load_locked!(
         connection,
         sms::table
             .filter(sms::id.eq_any(ids))
             .filter(sms::state.eq_any(&states))
             .order(sms::id)
             .select(QueuedRow::as_select())
-    );
-    let rows = rows?;
+    )?;
     let ids: Vec<i64> = rows.iter().map(|row| row.id).collect();
-    transitions::remove(connection, &ids).await?;
     for row in rows {
         counts.add_queued(row);
     }
-    Ok(())
+    delete_all!(connection, sms, &ids)
 }
 
-/// Deletes everything about a phone, except messages that are being sent to it now. Rows are found without locks,
-/// because a search locks more than it returns.
+/// Deletes everything about a phone, except messages that are being sent to it.
 async fn purge_phone(
     connection: &mut Connection,
     phones: &[String],
     counts: &mut PurgeCounts,
 ) -> QueryResult<Option<i64>> {
-    let queued: Vec<i64> = with_conn!(connection, |conn| sms::table
-        .filter(sms::phone.eq_any(phones))
+    macro_rules! ids_of {
+        ($table:ident) => {
+            $table::table
+                .filter($table::phone.eq_any(phones))
+                .limit(CHUNK)
+                .select($table::id)
+        };
+    }
+    let queued: Vec<i64> = with_conn!(connection, |conn| ids_of!(sms)
         .filter(sms::state.ne(State::Sending.code()))
-        .limit(CHUNK)
-        .select(sms::id)
         .load(conn))?;
-    let failed: Vec<i64> = with_conn!(connection, |conn| sms_failed::table
-        .filter(sms_failed::phone.eq_any(phones))
-        .limit(CHUNK)
-        .select(sms_failed::id)
-        .load(conn))?;
-    let sent: Vec<i64> = with_conn!(connection, |conn| sms_sent::table
-        .filter(sms_sent::phone.eq_any(phones))
-        .limit(CHUNK)
-        .select(sms_sent::id)
-        .load(conn))?;
+    let failed: Vec<i64> = with_conn!(connection, |conn| ids_of!(sms_failed).load(conn))?;
+    let sent: Vec<i64> = with_conn!(connection, |conn| ids_of!(sms_sent).load(conn))?;
     delete_queued(connection, &queued, &[State::Ready, State::Unknown], counts).await?;
     delete_failed(connection, &failed, counts).await?;
-    let rows: QueryResult<Vec<SentRow>> = load_locked!(
-        connection,
-        sms_sent::table
-            .filter(sms_sent::id.eq_any(&sent))
-            .order(sms_sent::id)
-            .select(SentRow::as_select())
-    );
-    delete_sent(connection, rows?, counts).await?;
+    delete_sent(connection, &sent, counts).await?;
     with_conn!(connection, |conn| delete(
         recipient_start::table
             .filter(recipient_start::phone.eq_any(phones))
@@ -538,35 +510,31 @@ async fn purge_phone(
     Ok(found.copied())
 }
 
-/// Deletes the remaining dedupe keys of a campaign whose last message was purged. The keys are read first: an import
-/// that adds one meanwhile has its message in the queue when messages are looked for.
-async fn purge_keys(connection: &mut Connection, campaign_id: i64) -> QueryResult<PurgeChunk> {
-    let keys: QueryResult<Vec<LossyText>> = load_locked!(
+/// Deletes the remaining dedupe keys of a campaign whose last message was purged. The keys are read first: if an import
+/// adds one meanwhile, its message is found.
+async fn purge_keys(connection: &mut Connection, campaign_id: i64) -> QueryResult<Option<i64>> {
+    let keys: Vec<LossyText> = load_locked!(
         connection,
         sms_key::table
             .filter(sms_key::campaign_id.eq(campaign_id))
             .order(sms_key::dedupe_key)
             .select(sms_key::dedupe_key)
             .limit(CHUNK)
-    );
-    let keys = keys?;
+    )?;
     let was_purged: Vec<i64> = with_conn!(connection, |conn| purged::table
         .filter(purged::campaign_id.eq(campaign_id))
         .limit(1)
         .select(purged::import_id)
         .load(conn))?;
-    if has_messages(connection, campaign_id).await? || was_purged.is_empty() || keys.is_empty() {
-        return Ok(PurgeChunk::default());
+    if keys.is_empty() || was_purged.is_empty() || has_messages(connection, campaign_id).await? {
+        return Ok(None);
     }
     let keys: Vec<&str> = keys.iter().map(|key| key.text.as_str()).collect();
     let removed = transitions::remove_keys(connection, campaign_id, &keys).await?;
-    Ok(PurgeChunk {
-        last: (removed > 0).then_some(campaign_id),
-        ..PurgeChunk::default()
-    })
+    Ok((removed > 0).then_some(campaign_id))
 }
 
-/// Whether a campaign has any message. Not by `EXISTS`, which is false on MariaDB where the query is killed.
+/// Whether a campaign has any message. Without `EXISTS`, which is false on MariaDB if the query is killed.
 async fn has_messages(connection: &mut Connection, campaign_id: i64) -> QueryResult<bool> {
     macro_rules! first_id {
         ($table:ident) => {
@@ -599,17 +567,17 @@ async fn store_counts(
             purged::table.find((campaign_id, import_id))
         )
         .set((
-            purged::sent.eq(purged::sent + count.sent),
-            purged::failed.eq(purged::failed + count.failed),
-            purged::unknown.eq(purged::unknown + count.unknown),
-            purged::cancelled.eq(purged::cancelled + count.cancelled),
+            purged::sent.eq(purged::sent + signed(count.messages.sent)),
+            purged::failed.eq(purged::failed + signed(count.messages.failed)),
+            purged::unknown.eq(purged::unknown + signed(count.messages.unknown)),
+            purged::cancelled.eq(purged::cancelled + signed(count.messages.cancelled)),
             purged::segments.eq(purged::segments + count.segments),
             purged::attempts.eq(purged::attempts + count.attempts),
             purged::repeated.eq(purged::repeated + count.repeated),
             purged::purged_at.eq(now.as_millis()),
         ))
         .execute(conn))?;
-        // It may be the text of a message that is deleted.
+        // The sample may be the text of a deleted message.
         with_conn!(connection, |conn| update(import::table.find(import_id))
             .filter(import::sample.is_not_null())
             .set(import::sample.eq(None::<String>))
@@ -618,19 +586,20 @@ async fn store_counts(
     Ok(())
 }
 
-fn counts(sent: i64, failed: &[String], unknown: i64) -> Purged {
-    let is_cancelled = |class: &&String| *class == Class::Cancelled.as_str();
-    let cancelled = failed.iter().filter(is_cancelled).count() as u64;
-    Purged {
+/// The counts of sent messages, and of failed ones by class.
+fn settled(sent: i64, failed: Vec<(String, i64)>) -> Purged {
+    let mut counts = Purged {
         sent: positive(sent),
-        failed: failed.len() as u64 - cancelled,
-        unknown: positive(unknown),
-        cancelled,
+        ..Purged::default()
+    };
+    for (class, count) in failed {
+        if class == Class::Cancelled.as_str() {
+            counts.cancelled += positive(count);
+        } else {
+            counts.failed += positive(count);
+        }
     }
-}
-
-fn positive(count: i64) -> u64 {
-    u64::try_from(count).unwrap_or(0)
+    counts
 }
 
 #[cfg(test)]
@@ -638,7 +607,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_age_is_a_day_at_least_and_counted_by_the_calendar() {
+    fn age_is_at_least_a_day_and_follows_the_calendar() {
         let now = Timestamp::from_millis(1_763_715_600_000);
         let days = |text: &str| {
             let age: Age = text.parse().expect("an age");

@@ -1,6 +1,6 @@
-//! Table `recipient_start`: which claims may have reached which recipient, over all campaigns and workers. A claim
-//! whose request may still start counts as of now; an ended one as of its end, which is never before its start.
-//! The row of a claim that was certainly not accepted is deleted.
+//! Table `recipient_start`: the claims that may have reached a recipient, of all campaigns and workers. A claim whose
+//! request may still start counts as starting now, an ended one as starting at its end. The row of a claim that was
+//! certainly not accepted is deleted.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -20,23 +20,23 @@ use crate::sms::{Sms, State, Timestamp};
 /// The row of `rate_limit` that a worker locks while it checks recipients.
 const SCOPE: &str = "recipients";
 
-/// The latest instant at which a request can have started that has ended by now, on any worker's clock.
+/// The latest start of a request that has ended by now, by any worker's clock.
 fn ended_at(batch: &CommitBatch) -> i64 {
     batch.now.plus(batch.tolerance).as_millis()
 }
 
-/// What a batch knows of the recipients of its messages.
+/// The starts to the recipients of a commit.
 pub(super) struct Recipients {
     is_capped: bool,
-    /// The starts to each phone that was looked up, in milliseconds; those of waiting messages are in the future.
+    /// The starts to each phone that was read, in milliseconds; those of delayed messages are in the future.
     starts: HashMap<String, Vec<i64>>,
 }
 
-/// Message, claim, end of the attempt, and the message's id where it is still sending.
+/// Message, claim, end of the attempt, and the id of the message if it is still sending.
 type Start = (i64, i64, Option<i64>, Option<i64>);
 
 impl Recipients {
-    /// Locks all recipients where they are capped, so that no two workers check at once.
+    /// Locks all recipients if there are caps, so that only one worker checks them at a time.
     pub(super) async fn lock(
         connection: &mut Connection,
         batch: &CommitBatch,
@@ -44,7 +44,7 @@ impl Recipients {
         let is_capped = !batch.caps.0.is_empty();
         if is_capped && !connection.is_sqlite() {
             limits::lock(connection, &BTreeSet::from([SCOPE.to_owned()])).await?;
-            // Two nodes of a cluster find out only about rows that both have written.
+            // Nodes of a cluster only detect conflicts of rows that both have written.
             with_conn!(connection, |conn| update(rate_limit::table.find(SCOPE))
                 .set(rate_limit::next_us.eq(rate_limit::next_us + 1))
                 .execute(conn))?;
@@ -55,8 +55,8 @@ impl Recipients {
         })
     }
 
-    /// Reads the starts to phones that were not looked up yet.
-    pub(super) async fn look_up(
+    /// Reads the starts to phones that were not read yet.
+    pub(super) async fn read(
         &mut self,
         connection: &mut Connection,
         batch: &CommitBatch,
@@ -89,7 +89,7 @@ impl Recipients {
         let mut unseen = Vec::new();
         for (phone, (sms_id, claim, ended, sending)) in found {
             if ended.is_none() && sending.is_none() {
-                // Its worker died, or did not get the answer to its commit.
+                // Its worker died or did not get the answer to its commit.
                 unseen.push((sms_id, claim));
             }
             let starts = self.starts.entry(phone).or_default();
@@ -98,7 +98,7 @@ impl Recipients {
         note_ended(connection, batch, &unseen).await
     }
 
-    /// What becomes of a message whose recipient has reached a cap; `None` where it may start.
+    /// Delays or fails a message whose recipient has reached a cap; `None` if it may start.
     pub(super) fn check_cap(
         &mut self,
         sms: &Sms,
@@ -120,7 +120,7 @@ impl Recipients {
     }
 }
 
-/// Stores the claims of a batch: their requests may start once it is committed.
+/// Stores the claims of a commit, whose requests may start after it.
 pub(super) async fn note_claimed(
     connection: &mut Connection,
     batch: &CommitBatch,
@@ -145,7 +145,7 @@ pub(super) async fn note_claimed(
     Ok(())
 }
 
-/// Stores which claims have ended, and deletes those that reached no recipient.
+/// Stores the ends of claims, and deletes claims that reached no recipient.
 pub(super) async fn note_settled(
     connection: &mut Connection,
     batch: &CommitBatch,
@@ -170,7 +170,7 @@ pub(super) async fn note_settled(
         .execute(conn))?;
     }
     if batch.fill_limits {
-        // The clock has jumped, so it is not known how long ago they were.
+        // The clock has jumped, so all of them count as ended now.
         with_conn!(connection, |conn| update(recipient_start::table)
             .filter(recipient_start::ended_at.is_not_null())
             .set(recipient_start::ended_at.eq(ended_at(batch)))
@@ -197,7 +197,7 @@ async fn note_ended(
     Ok(())
 }
 
-/// Ids of messages by the number of their claim, which is the same for most.
+/// The ids of messages by the number of their claim, which is equal for most.
 fn by_claim(claims: &[(i64, i64)]) -> BTreeMap<i64, BTreeSet<i64>> {
     let mut by_claim: BTreeMap<i64, BTreeSet<i64>> = BTreeMap::new();
     for (sms_id, claim) in claims {
@@ -208,7 +208,7 @@ fn by_claim(claims: &[(i64, i64)]) -> BTreeMap<i64, BTreeSet<i64>> {
 
 impl Store {
     /// Deletes some of the starts that ended before an instant; returns how many.
-    pub async fn forget_starts(&self, before: Timestamp) -> Result<u64, StoreError> {
+    pub async fn prune_recipient_starts(&self, before: Timestamp) -> Result<u64, StoreError> {
         let ends: Vec<Option<i64>> = reading!(self, |conn| recipient_start::table
             .filter(recipient_start::ended_at.lt(before.as_millis()))
             .order(recipient_start::ended_at)
@@ -218,10 +218,10 @@ impl Store {
         let Some(Some(last)) = ends.last() else {
             return Ok(0);
         };
-        let forgotten: usize = writing!(self, |conn| delete(
+        let deleted: usize = writing!(self, |conn| delete(
             recipient_start::table.filter(recipient_start::ended_at.le(*last))
         )
         .execute(conn))?;
-        Ok(forgotten as u64)
+        Ok(deleted as u64)
     }
 }

@@ -1,5 +1,4 @@
-//! Stores results: the rows are locked, what becomes of each is resolved, and all that go the same way are moved
-//! in one statement.
+//! Stores results: locks the rows, decides the transition of each, and writes all equal transitions in one statement.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -7,10 +6,10 @@ use diesel::prelude::*;
 use diesel::{QueryResult, update};
 use diesel_async::RunQueryDsl;
 
+use super::column_types::LossyText;
 use super::connection::{Connection, Prepared, in_list, load_locked, with_conn};
-use super::lossy_text::LossyText;
 use super::schema::{campaign, sms, sms_failed, sms_sent};
-use super::transitions::{self, FailureColumns, Requeue, Row, SentCounts, SentRow};
+use super::transitions::{self, FailureColumns, QueuedSms, Requeue, SentCounts, SentRow};
 use super::{CampaignStatus, suppression};
 use crate::queue::transition::{self, ResolvedTransition, cancelled};
 use crate::queue::{Settled, Settlement, Transition};
@@ -19,7 +18,7 @@ use crate::sms::{Acceptance, Class, State, Timestamp};
 /// The most messages that are settled in one statement.
 const GROUP: usize = 1_000;
 
-/// Settles all in their order; returns what was done of each.
+/// Stores settlements in their order; returns what was done with each.
 pub(super) async fn settle_all(
     connection: &mut Connection,
     settlements: &[Settlement],
@@ -38,7 +37,7 @@ pub(super) async fn settle_all(
     Ok(settled)
 }
 
-/// Settlements that can be stored together: no message twice, refunds alone.
+/// Divides settlements into groups that can be stored together: no message twice, refunds alone.
 fn groups(settlements: &[Settlement]) -> Vec<&[Settlement]> {
     let mut groups = Vec::new();
     let mut rest = settlements;
@@ -62,14 +61,14 @@ async fn settle_group(
 ) -> QueryResult<Vec<Settled>> {
     let rows = lock_rows(connection, group).await?;
     let cancelled = cancelled_among(connection, group, &rows).await?;
-    let mut moves = Moves::default();
+    let mut changes = Changes::default();
     let mut settled = Vec::with_capacity(group.len());
     for settlement in group {
         settled.push(match (rows.get(&settlement.id), &settlement.transition) {
             (Some(row), _) => {
                 let is_cancelled = cancelled.contains(&row.campaign_id);
                 let resolved = transition::resolve(settlement, &row.state(), is_cancelled);
-                moves.add(settlement, row, resolved, now)
+                changes.add(settlement, row, resolved, now)
             }
             (None, Transition::Sent(acceptance)) => {
                 accept_elsewhere(connection, settlement, acceptance, now).await?
@@ -77,50 +76,64 @@ async fn settle_group(
             (None, _) => Settled::Stale,
         });
     }
-    moves.execute(connection, now).await?;
+    changes.execute(connection, now).await?;
     Ok(settled)
 }
 
-/// The rows of these messages, locked in the order of their ids.
+/// Locks the rows of these messages in the order of their ids.
 async fn lock_rows(
     connection: &mut Connection,
     group: &[Settlement],
-) -> QueryResult<HashMap<i64, Row>> {
+) -> QueryResult<HashMap<i64, QueuedSms>> {
     let mut ids: Vec<i64> = group.iter().map(|settlement| settlement.id).collect();
     ids.sort_unstable();
-    let ids = in_list(&ids);
-    let rows: QueryResult<Vec<Row>> = load_locked!(
+    let ids = in_list(ids);
+    let rows: Vec<QueuedSms> = load_locked!(
         connection,
         prepared sms::table
             .filter(sms::id.eq_any(&ids))
             .order(sms::id)
-            .select(Row::as_select())
-    );
-    Ok(rows?.into_iter().map(|row| (row.id, row)).collect())
+            .select(QueuedSms::as_select())
+    )?;
+    Ok(rows.into_iter().map(|row| (row.id, row)).collect())
 }
 
-/// The cancelled campaigns of messages that would be requeued; none is cancelled before this transaction ends.
+/// The cancelled campaigns of messages that would be requeued. Other campaigns are not cancelled before this
+/// transaction ends.
 async fn cancelled_among(
     connection: &mut Connection,
     group: &[Settlement],
-    rows: &HashMap<i64, Row>,
+    rows: &HashMap<i64, QueuedSms>,
 ) -> QueryResult<BTreeSet<i64>> {
     let requeued = group.iter().filter(|one| transition::is_requeue(one));
     let campaigns: BTreeSet<i64> = requeued
         .filter_map(|settlement| rows.get(&settlement.id))
         .map(|row| row.campaign_id)
         .collect();
-    let statuses = lock_statuses(connection, &campaigns).await?;
-    let is_cancelled = |(_, status): &(i64, CampaignStatus)| *status == CampaignStatus::Cancelled;
-    Ok(statuses
-        .into_iter()
-        .filter(is_cancelled)
-        .map(|(id, _)| id)
-        .collect())
+    let mut statuses = lock_statuses(connection, &campaigns).await?;
+    statuses.retain(|(_, status)| *status == CampaignStatus::Cancelled);
+    Ok(statuses.into_iter().map(|(id, _)| id).collect())
 }
 
-/// The statuses of campaigns, none of which is changed before this transaction ends.
-pub(super) async fn lock_statuses(
+/// Of messages with their campaigns, the ids of those whose campaign has a wanted status. No campaign changes its
+/// status before this transaction ends.
+pub(super) async fn lock_campaigns(
+    connection: &mut Connection,
+    messages: &[(i64, i64)],
+    is_wanted: impl Fn(CampaignStatus) -> bool,
+) -> QueryResult<Vec<i64>> {
+    let campaigns: BTreeSet<i64> = messages.iter().map(|(_, campaign)| *campaign).collect();
+    let mut statuses = lock_statuses(connection, &campaigns).await?;
+    statuses.retain(|(_, status)| is_wanted(*status));
+    let wanted: BTreeSet<i64> = statuses.into_iter().map(|(id, _)| id).collect();
+    let messages = messages
+        .iter()
+        .filter(|(_, campaign)| wanted.contains(campaign));
+    Ok(messages.map(|(id, _)| *id).collect())
+}
+
+/// The statuses of campaigns, which do not change before this transaction ends.
+async fn lock_statuses(
     connection: &mut Connection,
     campaigns: &BTreeSet<i64>,
 ) -> QueryResult<Vec<(i64, CampaignStatus)>> {
@@ -133,34 +146,38 @@ pub(super) async fn lock_statuses(
             .order(campaign::id)
             .select((campaign::id, campaign::state))
     };
-    let rows: QueryResult<Vec<(i64, i32)>> = match connection {
+    match connection {
         Connection::Postgres(conn) => statuses().for_share().load(&mut **conn).await,
         other => load_locked!(other, statuses()),
-    };
-    let of = |(id, code)| (id, CampaignStatus::of(code));
-    Ok(rows?.into_iter().map(of).collect())
+    }
 }
 
-/// What goes where, so that all that go the same way go at once.
+/// A change of rows of `sms`.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+enum Change {
+    Fail(FailureColumns),
+    MarkUnknown(FailureColumns),
+    Requeue(Requeue),
+    /// With the number of attempts to count.
+    Cancel(i32),
+}
+
+/// The changes of a transaction. All messages that change in the same way are written at once.
 #[derive(Default)]
-struct Moves {
+struct Changes {
     sent: Vec<SentRow>,
-    /// Message, the provider's id of it, and the claims noted.
+    /// Late acceptances: message, the provider's id of it, and column `late_claims`.
     noted: Vec<(i64, Option<String>, String)>,
-    failed: BTreeMap<FailureColumns, Vec<i64>>,
-    unknown: BTreeMap<FailureColumns, Vec<i64>>,
-    ready: BTreeMap<Requeue, Vec<i64>>,
-    /// By the number of attempts counted.
-    cancelled: BTreeMap<i32, Vec<i64>>,
+    others: BTreeMap<Change, Vec<i64>>,
     /// Phones for the suppression list, and why.
     opted_out: BTreeMap<String, Option<String>>,
 }
 
-impl Moves {
+impl Changes {
     fn add(
         &mut self,
         settlement: &Settlement,
-        row: &Row,
+        row: &QueuedSms,
         resolved: ResolvedTransition,
         now: Timestamp,
     ) -> Settled {
@@ -171,7 +188,7 @@ impl Moves {
         {
             self.opted_out.insert(row.phone.clone(), Some(reason));
         }
-        match resolved {
+        let change = match resolved {
             ResolvedTransition::Stale => return Settled::Stale,
             ResolvedTransition::Noted(claims) => {
                 let message_id = match &settlement.transition {
@@ -199,31 +216,25 @@ impl Moves {
                 return settled;
             }
             ResolvedTransition::Failed { failure, counted } => {
-                let failure = FailureColumns::of(&failure, counted);
-                self.failed.entry(failure).or_default().push(id);
+                Change::Fail(FailureColumns::of(&failure, counted))
             }
             ResolvedTransition::Unknown { failure, counted } => {
-                let failure = FailureColumns::of(&failure, counted);
-                self.unknown.entry(failure).or_default().push(id);
+                Change::MarkUnknown(FailureColumns::of(&failure, counted))
             }
             ResolvedTransition::Ready {
                 due_at,
                 failure,
                 counted,
                 in_doubt,
-            } => {
-                let requeue = Requeue {
-                    due_at: due_at.as_millis(),
-                    failure: failure.map(|failure| FailureColumns::of(&failure, counted)),
-                    attempts: counted,
-                    in_doubt,
-                };
-                self.ready.entry(requeue).or_default().push(id);
-            }
-            ResolvedTransition::Cancelled { counted } => {
-                self.cancelled.entry(counted).or_default().push(id);
-            }
-        }
+            } => Change::Requeue(Requeue {
+                due_at: due_at.as_millis(),
+                failure: failure.map(|failure| FailureColumns::of(&failure, counted)),
+                attempts: counted,
+                in_doubt,
+            }),
+            ResolvedTransition::Cancelled { counted } => Change::Cancel(counted),
+        };
+        self.others.entry(change).or_default().push(id);
         Settled::Done
     }
 
@@ -242,17 +253,19 @@ impl Moves {
                 ))
                 .execute(conn))?;
         }
-        for (failure, ids) in self.failed {
-            transitions::to_failed(connection, &ids, &failure, now).await?;
-        }
-        for (failure, ids) in self.unknown {
-            transitions::mark_unknown(connection, &ids, &failure, now).await?;
-        }
-        for (requeue, ids) in self.ready {
-            transitions::to_ready(connection, &ids, &requeue).await?;
-        }
-        for (attempts, ids) in self.cancelled {
-            cancel(connection, &ids, attempts, now).await?;
+        for (change, ids) in self.others {
+            match change {
+                Change::Fail(failure) => {
+                    transitions::to_failed(connection, &ids, &failure, now).await?;
+                }
+                Change::MarkUnknown(failure) => {
+                    transitions::mark_unknown(connection, &ids, &failure, now).await?;
+                }
+                Change::Requeue(requeue) => {
+                    transitions::to_ready(connection, &ids, &requeue).await?;
+                }
+                Change::Cancel(attempts) => cancel(connection, &ids, attempts, now).await?,
+            }
         }
         Ok(())
     }
@@ -278,15 +291,15 @@ async fn accept_elsewhere(
     now: Timestamp,
 ) -> QueryResult<Settled> {
     let id = settlement.id;
-    let sent: QueryResult<Vec<(i64, i32, Option<String>)>> = load_locked!(
+    let sent: Vec<(i64, i32, Option<String>)> = load_locked!(
         connection,
         sms_sent::table.find(id).select((
             sms_sent::claim,
             sms_sent::accepted,
             sms_sent::accepted_claims
         ))
-    );
-    if let [(claim, accepted, claims)] = sent?.as_slice() {
+    )?;
+    if let [(claim, accepted, claims)] = sent.as_slice() {
         let counted =
             transition::with_accepted_claim(settlement, *claim, *accepted, claims.as_deref());
         let Some(counted) = counted else {
@@ -300,24 +313,34 @@ async fn accept_elsewhere(
             .execute(conn))?;
         return Ok(Settled::Late);
     }
-    let failed: QueryResult<Vec<(i64, Option<LossyText>)>> = load_locked!(
+    let failed: Vec<(i64, Option<LossyText>)> = load_locked!(
         connection,
         sms_failed::table
             .find(id)
             .select((sms_failed::campaign_id, sms_failed::dedupe_key))
-    );
-    let Some((campaign_id, key)) = failed?.into_iter().next() else {
+    )?;
+    let Some((campaign_id, key)) = failed.into_iter().next() else {
         return Ok(Settled::Stale);
     };
     if let Some(key) = key {
         // A cancelled message has lost its key, but it was sent.
         transitions::add_keys(connection, campaign_id, &[key.text]).await?;
     }
-    transitions::failed_to_sent(connection, settlement, acceptance, now).await?;
+    transitions::back_to_queue(connection, &[id], now).await?;
+    let rows = transitions::rows(connection, &[id]).await?;
+    let sent = rows.iter().map(|row| {
+        let counts = SentCounts {
+            attempts: 0,
+            accepted: 1,
+            claims: Some(settlement.claim.to_string()),
+        };
+        row.sent(&settlement.provider, acceptance.clone(), counts, now)
+    });
+    transitions::to_sent(connection, sent.collect()).await?;
     Ok(Settled::Late)
 }
 
-/// The row's attempt of this claim was not given back yet. The answer to the commit of a refund may be lost.
+/// The attempt of this claim was not refunded yet: a refund is repeated if the answer to its commit was lost.
 #[diesel::dsl::auto_type]
 fn is_not_refunded(claim: i64) -> _ {
     let is_refunded = sms::refunded_claim.eq(claim).assume_not_null();
@@ -326,7 +349,7 @@ fn is_not_refunded(claim: i64) -> _ {
         .or(diesel::dsl::not(is_refunded))
 }
 
-/// Gives an attempt back, whether the message is queued or has failed with it.
+/// Refunds an attempt of a message that is queued or failed with this attempt.
 async fn refund(
     connection: &mut Connection,
     settlement: &Settlement,
@@ -352,15 +375,15 @@ async fn refund(
     if queued == 1 {
         return Ok(Settled::Done);
     }
-    let failed: QueryResult<Vec<i64>> = load_locked!(
+    let failed: Vec<i64> = load_locked!(
         connection,
         sms_failed::table
             .find(id)
             .filter(sms_failed::claim.eq(claim))
             .filter(sms_failed::class.eq(Class::Unavailable.as_str()))
             .select(sms_failed::campaign_id)
-    );
-    let Some(campaign_id) = failed?.into_iter().next() else {
+    )?;
+    let Some(campaign_id) = failed.into_iter().next() else {
         return Ok(Settled::Stale);
     };
     transitions::back_to_queue(connection, &[id], now).await?;

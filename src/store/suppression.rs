@@ -51,7 +51,7 @@ impl Store {
         Ok(removed as u64)
     }
 
-    /// The list by phone, a page of at most `limit` after the phone `after`.
+    /// The next page of at most `limit` phones after `after`, in the order of phones.
     pub async fn suppressed(
         &self,
         after: Option<&str>,
@@ -85,7 +85,7 @@ pub(super) async fn insert(
     insert_new!(connection, suppression::table, &rows)
 }
 
-/// Whether the list has any phone. Not by `EXISTS`, which is false on MariaDB where the query is killed.
+/// Whether the list has any phone. Without `EXISTS`, which is false on MariaDB if the query is killed.
 pub(super) async fn has_any(connection: &mut Connection) -> QueryResult<bool> {
     let first: Vec<String> = with_conn!(connection, |conn| suppression::table
         .limit(1)

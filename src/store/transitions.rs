@@ -1,34 +1,27 @@
-//! How messages move between the tables: many that move the same way at once, always by id.
+//! Moves messages between the tables: all that move in the same way at once, by their ids.
 
 use diesel::dsl::case_when;
 use diesel::prelude::*;
-use diesel::sql_types::{BigInt, Integer, Nullable, Text};
+use diesel::sql_types::{BigInt, Nullable, Text};
 use diesel::{QueryResult, delete, update};
 use diesel_async::RunQueryDsl;
 
+use super::column_types::LossyText;
 use super::connection::{
-    Connection, Prepared, ROWS, all_removed, in_list, insert_all, insert_new, load_locked,
-    with_conn,
+    Connection, Prepared, ROWS, all_removed, delete_all, in_list, insert_all, insert_new,
+    load_locked, with_conn,
 };
-use super::lossy_text::LossyText;
 use super::schema::{sms, sms_failed, sms_key, sms_sent};
-use crate::queue::Settlement;
 use crate::queue::transition::{RowState, number_taken};
 use crate::sms::{Acceptance, Failure, State, Timestamp};
 
-#[diesel::declare_sql_function]
-extern "SQL" {
-    #[sql_name = "coalesce"]
-    fn or_else(value: Nullable<Integer>, fallback: Nullable<Integer>) -> Nullable<Integer>;
-}
-
-/// The largest number of attempts that is counted from: another program may have written any number.
+/// Larger numbers of attempts, which only another program can have written, count as this one.
 const MAX_ATTEMPTS: i32 = 2_000_000_000;
 
-/// What a settlement needs to know of a message.
+/// The columns of a message that a settlement needs.
 #[derive(Clone, Debug, Queryable, Selectable)]
 #[diesel(table_name = sms)]
-pub(super) struct Row {
+pub(super) struct QueuedSms {
     pub(super) id: i64,
     pub(super) campaign_id: i64,
     import_id: Option<i64>,
@@ -68,18 +61,18 @@ pub(super) struct SentRow {
     sent_at: i64,
 }
 
-/// What a move to `sms_sent` adds to the counts of the row.
+/// What a move to `sms_sent` adds to the counts of a message.
 #[derive(Default)]
 pub(super) struct SentCounts {
     /// Attempts that were not counted yet.
     pub(super) attempts: i32,
-    /// Acceptances that the row has not noted.
+    /// Acceptances that the row does not count yet.
     pub(super) accepted: i32,
     /// Column `accepted_claims`.
     pub(super) claims: Option<String>,
 }
 
-/// A failure as its columns, and how many attempts are counted with it.
+/// The columns of a failure, and how many attempts are counted with it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct FailureColumns {
     class: &'static str,
@@ -88,7 +81,7 @@ pub(super) struct FailureColumns {
     attempts: i32,
 }
 
-impl Row {
+impl QueuedSms {
     pub(super) fn state(&self) -> RowState {
         RowState {
             claim: self.claim,
@@ -149,11 +142,11 @@ macro_rules! more_attempts {
 }
 
 /// The rows of these messages.
-pub(super) async fn rows(connection: &mut Connection, ids: &[i64]) -> QueryResult<Vec<Row>> {
+pub(super) async fn rows(connection: &mut Connection, ids: &[i64]) -> QueryResult<Vec<QueuedSms>> {
     with_conn!(connection, |conn| sms::table
         .filter(sms::id.eq_any(ids))
         .order(sms::id)
-        .select(Row::as_select())
+        .select(QueuedSms::as_select())
         .load(conn))
 }
 
@@ -165,75 +158,13 @@ pub(super) async fn to_sent(
     for rows in sent.chunks(ROWS) {
         let ids: Vec<i64> = rows.iter().map(|row| row.id).collect();
         insert_all!(connection, sms_sent::table, rows)?;
-        remove(connection, &ids).await?;
+        delete_all!(connection, sms, &ids)?;
     }
     Ok(())
 }
 
-/// Deletes rows of `sms`, all of which this transaction has locked.
-pub(super) async fn remove(connection: &mut Connection, ids: &[i64]) -> QueryResult<()> {
-    let list = in_list(ids);
-    let removed = with_conn!(connection, |conn| Prepared(delete(
-        sms::table.filter(sms::id.eq_any(&list))
-    ))
-    .execute(conn))?;
-    all_removed(removed, ids.len())
-}
-
-/// Moves a row of `sms_failed` to `sms_sent`: the message was accepted after all.
-pub(super) async fn failed_to_sent(
-    connection: &mut Connection,
-    settlement: &Settlement,
-    acceptance: &Acceptance,
-    now: Timestamp,
-) -> QueryResult<()> {
-    let id = settlement.id;
-    with_conn!(connection, |conn| sms_failed::table
-        .find(id)
-        .select((
-            sms_failed::id,
-            sms_failed::campaign_id,
-            sms_failed::import_id,
-            sms_failed::phone,
-            sms_failed::reference,
-            settlement.provider.as_str().into_sql::<Text>(),
-            acceptance
-                .message_id
-                .as_deref()
-                .into_sql::<Nullable<Text>>(),
-            or_else(acceptance.segments, sms_failed::segments),
-            acceptance.price.as_deref().into_sql::<Nullable<Text>>(),
-            sms_failed::attempts,
-            settlement.claim.to_string().into_sql::<Text>().nullable(),
-            sms_failed::claim,
-            sms_failed::created_at,
-            now.as_millis().into_sql::<BigInt>(),
-        ))
-        .insert_into(sms_sent::table)
-        .into_columns((
-            sms_sent::id,
-            sms_sent::campaign_id,
-            sms_sent::import_id,
-            sms_sent::phone,
-            sms_sent::reference,
-            sms_sent::provider,
-            sms_sent::message_id,
-            sms_sent::segments,
-            sms_sent::price,
-            sms_sent::attempts,
-            sms_sent::accepted_claims,
-            sms_sent::claim,
-            sms_sent::created_at,
-            sms_sent::sent_at,
-        ))
-        .execute(conn))?;
-    let removed = with_conn!(connection, |conn| delete(sms_failed::table.find(id))
-        .execute(conn))?;
-    all_removed(removed, 1)
-}
-
-/// The first columns that `sms` and `sms_failed` share.
-macro_rules! message_columns {
+/// The columns that `sms` and `sms_failed` share.
+macro_rules! shared_columns {
     ($table:ident) => {
         (
             $table::id,
@@ -244,6 +175,10 @@ macro_rules! message_columns {
             $table::params,
             $table::segments,
             $table::expires_at,
+            $table::claim,
+            $table::reference,
+            $table::dedupe_key,
+            $table::created_at,
         )
     };
 }
@@ -264,7 +199,7 @@ pub(super) async fn to_failed(
     if !taken.is_empty() {
         let reason = FailureColumns::of(&number_taken(), failure.attempts);
         mark_unknown(connection, &taken, &reason, now).await?;
-        // Its outcome is known, so no later answer ends the doubt.
+        // Its outcome is known, so a later answer must not end the doubt.
         with_conn!(connection, |conn| update(
             sms::table.filter(sms::id.eq_any(&taken))
         )
@@ -279,39 +214,27 @@ pub(super) async fn to_failed(
     with_conn!(connection, |conn| sms::table
         .filter(sms::id.eq_any(&ids))
         .select((
-            message_columns!(sms),
-            (
-                failure.class.into_sql::<Text>(),
-                failure.code.as_deref().into_sql::<Nullable<Text>>(),
-                failure.reason.as_str().into_sql::<Text>(),
-                more_attempts!(failure.attempts),
-                sms::claim,
-                sms::reference,
-                sms::dedupe_key,
-                sms::created_at,
-                now.as_millis().into_sql::<BigInt>(),
-            ),
+            shared_columns!(sms),
+            failure.class.into_sql::<Text>(),
+            failure.code.as_deref().into_sql::<Nullable<Text>>(),
+            failure.reason.as_str().into_sql::<Text>(),
+            more_attempts!(failure.attempts),
+            now.as_millis().into_sql::<BigInt>(),
         ))
         .insert_into(sms_failed::table)
         .into_columns((
-            message_columns!(sms_failed),
-            (
-                sms_failed::class,
-                sms_failed::code,
-                sms_failed::reason,
-                sms_failed::attempts,
-                sms_failed::claim,
-                sms_failed::reference,
-                sms_failed::dedupe_key,
-                sms_failed::created_at,
-                sms_failed::failed_at,
-            ),
+            shared_columns!(sms_failed),
+            sms_failed::class,
+            sms_failed::code,
+            sms_failed::reason,
+            sms_failed::attempts,
+            sms_failed::failed_at,
         ))
         .execute(conn))?;
-    remove(connection, &ids).await
+    delete_all!(connection, sms, &ids)
 }
 
-/// Makes messages unknown, and in doubt from now on.
+/// Makes messages unknown and in doubt.
 pub(super) async fn mark_unknown(
     connection: &mut Connection,
     ids: &[i64],
@@ -321,11 +244,11 @@ pub(super) async fn mark_unknown(
     if ids.is_empty() {
         return Ok(());
     }
-    let list = in_list(ids);
+    let list = in_list(ids.iter().copied());
     with_conn!(connection, |conn| Prepared(
         update(sms::table.filter(sms::id.eq_any(&list))).set((
             sms::state.eq(State::Unknown.code()),
-            // Before `in_doubt`: MySQL reads what an earlier assignment has set.
+            // Before `in_doubt`, because MySQL evaluates assignments from left to right.
             sms::unknown_at.eq(case_when(
                 sms::in_doubt.eq(false),
                 now.as_millis().into_sql::<BigInt>()
@@ -342,7 +265,7 @@ pub(super) async fn mark_unknown(
     Ok(())
 }
 
-/// When messages are ready again, and what is counted.
+/// When messages are due again, and what is counted.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Requeue {
     pub(super) due_at: i64,
@@ -356,7 +279,7 @@ pub(super) async fn to_ready(
     ids: &[i64],
     requeue: &Requeue,
 ) -> QueryResult<()> {
-    let list = in_list(ids);
+    let list = in_list(ids.iter().copied());
     let ready = (
         sms::state.eq(State::Ready.code()),
         sms::worker_id.eq(None::<i64>),
@@ -378,49 +301,34 @@ pub(super) async fn to_ready(
     Ok(())
 }
 
-/// Moves rows of `sms_failed` back to the queue with their attempts, claim and reference.
+/// Moves rows of `sms_failed`, all of which this transaction has locked, back to the queue with their attempts, claim
+/// and reference.
 pub(super) async fn back_to_queue(
     connection: &mut Connection,
     ids: &[i64],
     now: Timestamp,
 ) -> QueryResult<()> {
-    let moved = with_conn!(connection, |conn| sms_failed::table
+    with_conn!(connection, |conn| sms_failed::table
         .filter(sms_failed::id.eq_any(ids))
         .select((
-            message_columns!(sms_failed),
-            (
-                sms_failed::class.nullable(),
-                sms_failed::code,
-                sms_failed::reason.nullable(),
-                sms_failed::attempts,
-                sms_failed::claim,
-                sms_failed::reference,
-                sms_failed::dedupe_key,
-                sms_failed::created_at,
-                now.as_millis().into_sql::<BigInt>(),
-            ),
+            shared_columns!(sms_failed),
+            sms_failed::class.nullable(),
+            sms_failed::code,
+            sms_failed::reason.nullable(),
+            sms_failed::attempts,
+            now.as_millis().into_sql::<BigInt>(),
         ))
         .insert_into(sms::table)
         .into_columns((
-            message_columns!(sms),
-            (
-                sms::last_class,
-                sms::last_code,
-                sms::last_reason,
-                sms::attempts,
-                sms::claim,
-                sms::reference,
-                sms::dedupe_key,
-                sms::created_at,
-                sms::due_at,
-            ),
+            shared_columns!(sms),
+            sms::last_class,
+            sms::last_code,
+            sms::last_reason,
+            sms::attempts,
+            sms::due_at,
         ))
         .execute(conn))?;
-    let removed = with_conn!(connection, |conn| delete(
-        sms_failed::table.filter(sms_failed::id.eq_any(ids))
-    )
-    .execute(conn))?;
-    all_removed(removed, moved)
+    delete_all!(connection, sms_failed, ids)
 }
 
 /// Removes the dedupe keys of these messages from their campaigns.
@@ -441,32 +349,30 @@ pub(super) async fn remove_keys_of(connection: &mut Connection, ids: &[i64]) -> 
     Ok(())
 }
 
-/// Removes those of the dedupe keys that the campaign has; returns how many.
+/// Removes dedupe keys from a campaign; returns how many it had.
 pub(super) async fn remove_keys(
     connection: &mut Connection,
     campaign_id: i64,
     keys: &[&str],
 ) -> QueryResult<usize> {
-    let held: QueryResult<Vec<String>> = load_locked!(
+    let existing: Vec<String> = load_locked!(
         connection,
         sms_key::table
             .filter(sms_key::campaign_id.eq(campaign_id))
             .filter(sms_key::dedupe_key.eq_any(keys))
             .order(sms_key::dedupe_key)
             .select(sms_key::dedupe_key)
-    );
-    let held = held?;
-    if held.is_empty() {
-        return Ok(0);
+    )?;
+    if !existing.is_empty() {
+        let removed = with_conn!(connection, |conn| delete(
+            sms_key::table
+                .filter(sms_key::campaign_id.eq(campaign_id))
+                .filter(sms_key::dedupe_key.eq_any(&existing))
+        )
+        .execute(conn))?;
+        all_removed(removed, existing.len())?;
     }
-    let removed = with_conn!(connection, |conn| delete(
-        sms_key::table
-            .filter(sms_key::campaign_id.eq(campaign_id))
-            .filter(sms_key::dedupe_key.eq_any(&held))
-    )
-    .execute(conn))?;
-    all_removed(removed, held.len())?;
-    Ok(removed)
+    Ok(existing.len())
 }
 
 /// Adds dedupe keys to a campaign; returns how many it did not have.

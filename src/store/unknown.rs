@@ -1,14 +1,12 @@
-//! Unknown messages: which of them can be looked up, and what becomes of them then. While a message is unknown,
-//! its `due_at` is the time of the next lookup, for all workers.
-
-use std::collections::BTreeSet;
+//! Unknown messages: their lookups, and putting them back into the queue. The `due_at` of an unknown message is the time
+//! of its next lookup by any worker.
 
 use diesel::prelude::*;
 use diesel::{QueryResult, update};
 use diesel_async::RunQueryDsl;
 
+use super::column_types::LossyText;
 use super::connection::{Connection, ROWS, load_locked, reading, transaction, with_conn, writing};
-use super::lossy_text::LossyText;
 use super::operator::{Chunk, chunked};
 use super::schema::{campaign, sms, sms_sent};
 use super::{CHUNK, CampaignStatus, Store, StoreError, settle};
@@ -32,14 +30,13 @@ pub struct Unknown {
     pub reference: Option<String>,
     /// In milliseconds since the Unix epoch, as all instants.
     pub claimed_at: Option<i64>,
-    /// When it became unknown, so its last attempt started before this. `None` where earlier attempts may have been
-    /// accepted too.
+    /// When it became unknown; its last attempt started before. `None` if earlier attempts may have been accepted.
     pub unknown_at: Option<i64>,
     /// When it is looked up next.
     pub due_at: i64,
 }
 
-/// Which unknown messages are meant.
+/// Selects unknown messages by their next lookup.
 #[derive(Clone, Copy, Debug)]
 pub struct Due {
     pub campaign_id: i64,
@@ -50,7 +47,7 @@ pub struct Due {
 }
 
 impl Store {
-    /// The first `limit` of them, in the order of their lookups.
+    /// The first `limit` messages, in the order of their lookups.
     pub async fn unknown_due(&self, due: Due, limit: i64) -> Result<Vec<Unknown>, StoreError> {
         reading!(self, |conn| sms::table
             .filter(sms::campaign_id.eq(due.campaign_id))
@@ -68,9 +65,9 @@ impl Store {
         Ok(!self.unknown_due(due, 1).await?.is_empty())
     }
 
-    /// Postpones the next lookup of an unknown message; false where another worker has done so, or where the message
-    /// is not unknown any more.
-    pub async fn postpone_unknown(
+    /// Postpones the next lookup of an unknown message; false if another worker has done so or the message is not
+    /// unknown any more.
+    pub async fn postpone_lookup(
         &self,
         one: &Unknown,
         until: Timestamp,
@@ -87,8 +84,8 @@ impl Store {
         Ok(rows == 1)
     }
 
-    /// The other messages to this phone that are being sent or are unknown, in any campaign: whether they are being
-    /// sent, and their texts.
+    /// Other messages of all campaigns to this phone that are sending or unknown: whether they are sending, and their
+    /// texts.
     pub async fn unsettled_to(
         &self,
         phone: &str,
@@ -112,8 +109,8 @@ impl Store {
         Ok(unsettled)
     }
 
-    /// Those of `ids` under which `provider` accepted another message, and the phones of these messages.
-    pub async fn ids_sent(
+    /// Those of the `ids` that `provider` gave to sent messages, with the phones of these messages.
+    pub async fn sent_ids(
         &self,
         provider: &str,
         ids: &[String],
@@ -131,75 +128,51 @@ impl Store {
         Ok(sent)
     }
 
-    /// Puts an unknown message back into the queue: `in_doubt` no more where its provider never had it, or
-    /// still, and with the same reference. False when it is no longer unknown under this claim, has no attempts
-    /// left (`max_attempts` 0: always), or its campaign is not active.
-    pub async fn ready_unknown(
+    /// Puts an unknown message with this id and claim back into the queue: with `in_doubt` with the same reference,
+    /// otherwise because its provider never accepted it. False if it is no longer unknown under this claim, has no
+    /// attempts left (`max_attempts` 0: any number), or its campaign is not active.
+    pub async fn requeue_message(
         &self,
         message: (i64, i64),
         in_doubt: bool,
         max_attempts: i32,
         now: Timestamp,
     ) -> Result<bool, StoreError> {
-        let requeue = Requeue {
-            campaign_id: None,
+        let filter = UnknownFilter {
             message: Some(message),
-            claimed_after: None,
-            in_doubt,
-            attempts_below: most(max_attempts),
-            now,
+            ..UnknownFilter::with_attempts_left(max_attempts)
         };
-        Ok(self.requeue_chunk(requeue).await?.moved == 1)
+        let done = transaction!(self, |connection| requeue_active(
+            connection, &filter, in_doubt, now
+        ))?;
+        Ok(done.moved == 1)
     }
 
-    /// Puts a campaign's unknown messages back into the queue, in doubt and with the same reference,
-    /// where they have attempts left (`max_attempts` 0: always). Returns how many; none where the campaign
-    /// is not active.
+    /// Puts unknown messages of a campaign back into the queue, in doubt and with the same reference, if they have
+    /// attempts left (`max_attempts` 0: any number) and their last attempt was claimed after `claimed_after`. Returns
+    /// how many; 0 if the campaign is not active.
     pub async fn requeue_unknown(
-        &self,
-        campaign_id: i64,
-        max_attempts: i32,
-        now: Timestamp,
-    ) -> Result<u64, StoreError> {
-        self.requeue(campaign_id, None, max_attempts, now).await
-    }
-
-    /// The same, only where their last attempt was claimed after `claimed_after`.
-    pub async fn requeue_honoured(
-        &self,
-        campaign_id: i64,
-        claimed_after: Timestamp,
-        max_attempts: i32,
-        now: Timestamp,
-    ) -> Result<u64, StoreError> {
-        self.requeue(campaign_id, Some(claimed_after), max_attempts, now)
-            .await
-    }
-
-    async fn requeue(
         &self,
         campaign_id: i64,
         claimed_after: Option<Timestamp>,
         max_attempts: i32,
         now: Timestamp,
     ) -> Result<u64, StoreError> {
-        let requeue = Requeue {
+        let filter = UnknownFilter {
             campaign_id: Some(campaign_id),
-            message: None,
             claimed_after,
-            in_doubt: true,
-            attempts_below: most(max_attempts),
-            now,
+            ..UnknownFilter::with_attempts_left(max_attempts)
         };
-        chunked(async || self.requeue_chunk(requeue).await).await
+        chunked(async || {
+            transaction!(self, |connection| requeue_active(
+                connection, &filter, true, now
+            ))
+        })
+        .await
     }
 
-    async fn requeue_chunk(&self, requeue: Requeue) -> Result<Chunk, StoreError> {
-        transaction!(self, |connection| requeue_chunk(connection, requeue))
-    }
-
-    /// Makes a message unknown whose outcome the database refuses to store, with that as its reason, so that it is not
-    /// sent again. False where the settlement's claim is not the message's any more.
+    /// Makes a message unknown if the database rejects its outcome, so that it is not sent again. False if it has another
+    /// claim now.
     pub async fn set_aside(
         &self,
         settlement: &Settlement,
@@ -221,13 +194,15 @@ impl Store {
             // It stays unknown.
             Transition::FoundRejected(_) | Transition::Refunded => return Ok(false),
         };
-        let refused = error.reason();
-        let reason = format!("{outcome}; the database refuses to store that: {refused}");
+        let reason = format!(
+            "{outcome}; the database rejects this result: {}",
+            error.reason()
+        );
         let reason: String = reason.chars().take(REASON).collect();
         let unknown = (
             sms::state.eq(State::Unknown.code()),
             sms::in_doubt.eq(true),
-            // Its outcome is known, so no later answer ends the doubt.
+            // Its outcome is known, so a later answer must not end the doubt.
             sms::unknown_at.eq(None::<i64>),
             sms::worker_id.eq(None::<i64>),
             sms::last_class.eq(Class::Unknown.as_str()),
@@ -245,7 +220,7 @@ impl Store {
         if own == 1 || !matches!(settlement.transition, Transition::Sent(_)) {
             return Ok(own == 1);
         }
-        // It was accepted, so it must not be sent again where it is queued.
+        // It was accepted, so it must not be sent again if it is queued.
         let late: usize = writing!(self, |conn| update(
             sms::table
                 .filter(sms::id.eq(settlement.id))
@@ -257,86 +232,140 @@ impl Store {
     }
 }
 
-/// Which unknown messages go back into the queue, and how.
-#[derive(Clone, Copy)]
-struct Requeue {
-    campaign_id: Option<i64>,
-    /// Only this message, under this claim.
-    message: Option<(i64, i64)>,
-    /// Only messages whose last attempt was claimed after this.
-    claimed_after: Option<Timestamp>,
-    in_doubt: bool,
-    attempts_below: i32,
-    now: Timestamp,
+/// Selects unknown messages; `None` selects all.
+#[derive(Clone, Default)]
+pub(super) struct UnknownFilter {
+    pub(super) campaign_id: Option<i64>,
+    /// Id and claim.
+    pub(super) message: Option<(i64, i64)>,
+    /// E.164 with `+`.
+    pub(super) phone: Option<String>,
+    pub(super) code: Option<String>,
+    pub(super) except_code: Option<&'static str>,
+    /// Messages that have not expired by then.
+    pub(super) alive_at: Option<Timestamp>,
+    /// Messages whose last attempt was claimed after this.
+    pub(super) claimed_after: Option<Timestamp>,
+    pub(super) attempts_below: Option<i32>,
 }
 
-/// Id and campaign of the messages that are meant, at most a chunk. A macro, because a boxed query is of one engine.
-macro_rules! requeue_matching {
-    ($requeue:expr) => {{
-        let requeue: Requeue = $requeue;
+impl UnknownFilter {
+    /// Messages that a worker may send again.
+    fn with_attempts_left(max_attempts: i32) -> Self {
+        Self {
+            except_code: Some(NOT_STORED),
+            attempts_below: Some(max_attempts).filter(|max| *max > 0),
+            ..Self::default()
+        }
+    }
+}
+
+/// At most a chunk of the ids of messages that the filter selects. A macro, because a boxed query has the type of one
+/// engine.
+macro_rules! unknown_ids {
+    ($filter:expr, $campaign_id:expr) => {{
+        let filter: &UnknownFilter = $filter;
         let mut query = sms::table
             .filter(sms::state.eq(State::Unknown.code()))
-            .filter(sms::attempts.lt(requeue.attempts_below))
-            .filter(has_other_code(NOT_STORED).assume_not_null())
             .limit(CHUNK)
-            .select((sms::id, sms::campaign_id))
+            .select(sms::id)
             .into_boxed();
-        if let Some(campaign_id) = requeue.campaign_id {
+        if let Some(campaign_id) = $campaign_id {
             query = query.filter(sms::campaign_id.eq(campaign_id));
         }
-        if let Some((id, claim)) = requeue.message {
+        if let Some((id, claim)) = filter.message {
             query = query.filter(sms::id.eq(id)).filter(sms::claim.eq(claim));
         }
-        if let Some(after) = requeue.claimed_after {
+        if let Some(phone) = &filter.phone {
+            query = query.filter(sms::phone.eq(phone.clone()));
+        }
+        if let Some(code) = &filter.code {
+            query = query.filter(sms::last_code.eq(code.clone()));
+        }
+        if let Some(code) = filter.except_code {
+            query = query.filter(has_other_code(code).assume_not_null());
+        }
+        if let Some(at) = filter.alive_at {
+            let expires_later = sms::expires_at.gt(at.as_millis());
+            let is_alive = sms::expires_at.is_null().or(expires_later);
+            query = query.filter(is_alive.assume_not_null());
+        }
+        if let Some(after) = filter.claimed_after {
             let claimed = sms::claimed_at.gt(after.as_millis());
             query = query.filter(claimed.assume_not_null());
+        }
+        if let Some(attempts) = filter.attempts_below {
+            query = query.filter(sms::attempts.lt(attempts));
         }
         query
     }};
 }
 
-/// Puts a chunk of unknown messages of active campaigns back into the queue.
-async fn requeue_chunk(connection: &mut Connection, requeue: Requeue) -> QueryResult<Chunk> {
-    let rows: Vec<(i64, i64)> =
-        with_conn!(connection, |conn| requeue_matching!(requeue).load(conn))?;
-    let ids = rows.iter().map(|(id, _)| *id);
-    let rows: QueryResult<Vec<(i64, i64)>> = load_locked!(
+/// Finds at most a chunk of messages that the filter selects, by an index of campaigns, and locks them. Returns ids
+/// and campaigns.
+pub(super) async fn lock_unknown(
+    connection: &mut Connection,
+    filter: &UnknownFilter,
+) -> QueryResult<Vec<(i64, i64)>> {
+    let campaigns: Vec<Option<i64>> = match (filter.campaign_id, filter.message) {
+        (Some(campaign_id), _) => vec![Some(campaign_id)],
+        (None, Some(_)) => vec![None],
+        (None, None) => with_conn!(connection, |conn| campaign::table
+            .filter(campaign::state.ne(CampaignStatus::Cancelled.code()))
+            .order(campaign::id)
+            .select(campaign::id.nullable())
+            .load(conn))?,
+    };
+    let mut ids: Vec<i64> = Vec::new();
+    for campaign_id in campaigns {
+        let found: Vec<i64> = with_conn!(connection, |conn| unknown_ids!(filter, campaign_id)
+            .load(conn))?;
+        ids.extend(found);
+        if ids.len() >= ROWS {
+            break;
+        }
+    }
+    if ids.is_empty() {
+        return Ok(Vec::new());
+    }
+    load_locked!(
         connection,
         sms::table
-            .filter(sms::id.eq_any(ids.clone()))
+            .filter(sms::id.eq_any(&ids))
             .filter(sms::state.eq(State::Unknown.code()))
-            .filter(sms::attempts.lt(requeue.attempts_below))
+            .filter(sms::attempts.lt(filter.attempts_below.unwrap_or(i32::MAX)))
             .order(sms::id)
             .select((sms::id, sms::campaign_id))
-    );
-    let rows = rows?;
-    let campaigns: BTreeSet<i64> = rows.iter().map(|(_, campaign_id)| *campaign_id).collect();
-    let statuses = settle::lock_statuses(connection, &campaigns).await?;
-    let active = rows
-        .iter()
-        .filter(|(_, campaign_id)| statuses.contains(&(*campaign_id, CampaignStatus::Active)));
-    let ids: Vec<i64> = active.map(|(id, _)| *id).collect();
-    if ids.is_empty() {
+    )
+}
+
+/// Puts a chunk of unknown messages of active campaigns back into the queue.
+async fn requeue_active(
+    connection: &mut Connection,
+    filter: &UnknownFilter,
+    in_doubt: bool,
+    now: Timestamp,
+) -> QueryResult<Chunk> {
+    let rows = lock_unknown(connection, filter).await?;
+    let is_active = |status| status == CampaignStatus::Active;
+    let active = settle::lock_campaigns(connection, &rows, is_active).await?;
+    if active.is_empty() {
         return Ok(Chunk::all(0));
     }
     with_conn!(connection, |conn| update(
-        sms::table.filter(sms::id.eq_any(&ids))
+        sms::table.filter(sms::id.eq_any(&active))
     )
     .set((
         sms::state.eq(State::Ready.code()),
-        sms::in_doubt.eq(requeue.in_doubt),
-        sms::due_at.eq(requeue.now.as_millis()),
+        sms::in_doubt.eq(in_doubt),
+        sms::due_at.eq(now.as_millis()),
     ))
     .execute(conn))?;
-    Ok(Chunk::all(ids.len()))
+    Ok(Chunk::all(active.len()))
 }
 
-/// The outcome of a message with this code is known, but cannot be stored.
+/// A message whose outcome is known but could not be stored has its own code.
 #[diesel::dsl::auto_type]
 fn has_other_code(code: &'static str) -> _ {
     sms::last_code.is_null().or(sms::last_code.ne(code))
-}
-
-fn most(attempts: i32) -> i32 {
-    if attempts == 0 { i32::MAX } else { attempts }
 }

@@ -12,7 +12,7 @@ use super::{Store, StoreError, settle};
 use crate::queue::{Settled, Settlement, Transition};
 use crate::sms::{Class, Failure, State, Timestamp};
 
-/// The provider in `sms_sent` of messages whose acceptance came after another claim of theirs.
+/// The provider in the settlements of reclaimed messages.
 const LATE: &str = "late";
 
 /// A process that sends: its row of table `worker`.
@@ -36,7 +36,7 @@ pub struct Worker {
     pub lease_ms: i64,
 }
 
-/// A worker to be registered.
+/// A worker to register.
 #[derive(Clone, Debug, PartialEq, Eq, Insertable)]
 #[diesel(table_name = worker)]
 pub struct NewWorker {
@@ -50,7 +50,7 @@ pub struct NewWorker {
     pub lease_ms: i64,
 }
 
-/// What a campaign still has to do.
+/// Whether a campaign has messages in these states.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Unfinished {
     pub ready: bool,
@@ -75,7 +75,7 @@ impl Store {
         })
     }
 
-    /// Renews a worker's lease; false where it was declared dead.
+    /// Renews a worker's lease; false if another worker has reclaimed its messages.
     pub async fn heartbeat(&self, worker_id: i64, now: Timestamp) -> Result<bool, StoreError> {
         let rows: usize = writing!(self, |conn| update(worker::table.find(worker_id))
             .set(worker::heartbeat_at.eq(now.as_millis()))
@@ -83,14 +83,14 @@ impl Store {
         Ok(rows == 1)
     }
 
-    /// Deletes a worker that has settled everything.
+    /// Deletes a worker that has settled all its messages.
     pub async fn remove_worker(&self, worker_id: i64) -> Result<(), StoreError> {
         writing!(self, |conn| delete(worker::table.find(worker_id))
             .execute(conn))?;
         Ok(())
     }
 
-    /// All registered workers, dead ones too.
+    /// All registered workers, also dead ones.
     pub async fn worker_rows(&self) -> Result<Vec<Worker>, StoreError> {
         reading!(self, |conn| worker::table
             .order(worker::id)
@@ -98,9 +98,9 @@ impl Store {
             .load(conn))
     }
 
-    /// Makes what a dead worker was sending unknown, and deletes the worker. Does nothing where its heartbeat has
-    /// changed, since then it is alive. Returns the number of messages.
-    pub async fn park_dead(
+    /// Makes the messages that a dead worker was sending unknown, and deletes the worker. Does nothing if its heartbeat
+    /// has changed, because then it is alive. Returns the number of messages.
+    pub async fn reclaim_worker(
         &self,
         dead: &Worker,
         reason: &str,
@@ -119,10 +119,10 @@ impl Store {
         })
     }
 
-    /// Makes messages unknown that are being sent by workers that are not registered; returns their number.
-    pub async fn park_nobodys(&self, now: Timestamp) -> Result<u64, StoreError> {
+    /// Makes messages unknown that are sending without a registered worker; returns their number.
+    pub async fn reclaim_without_worker(&self, now: Timestamp) -> Result<u64, StoreError> {
         transaction!(self, |connection| async {
-            // The messages are read first: the worker of each was registered when it claimed it.
+            // Messages first: the worker of each was registered when it claimed the message.
             let mut rows = sending(connection).await?;
             let workers: Vec<i64> = with_conn!(connection, |conn| worker::table
                 .select(worker::id)
@@ -132,7 +132,7 @@ impl Store {
         })
     }
 
-    /// Releases messages that this worker claimed before `claimed_before` and does not know: the answer to the
+    /// Releases messages that this worker claimed before `claimed_before` and that are not in `known`: the answer to the
     /// commit of their claim was lost, so no request was started. Returns their number.
     pub async fn release_orphans(
         &self,
@@ -170,8 +170,8 @@ impl Store {
         Ok(done.count() as u64)
     }
 
-    /// When the tables were created, in milliseconds since the Unix epoch, which tells databases apart.
-    pub async fn made_at(&self) -> Result<i64, StoreError> {
+    /// When the tables were created, in milliseconds since the Unix epoch. Identifies a database.
+    pub async fn created_at(&self) -> Result<i64, StoreError> {
         let made_at: Vec<i64> = reading!(self, |conn| campaign::table
             .order(campaign::id)
             .limit(1)
@@ -180,42 +180,45 @@ impl Store {
         Ok(made_at.into_iter().next().unwrap_or_default())
     }
 
-    /// Which of these messages were queued after an instant.
-    pub async fn made_after(&self, ids: &[i64], at: Timestamp) -> Result<HashSet<i64>, StoreError> {
-        let mut later = HashSet::new();
+    /// Those of the messages that were created after an instant.
+    pub async fn created_after(
+        &self,
+        ids: &[i64],
+        at: Timestamp,
+    ) -> Result<HashSet<i64>, StoreError> {
+        let mut later: HashSet<i64> = HashSet::new();
         for ids in ids.chunks(ROWS) {
-            let queued: Vec<i64> = reading!(self, |conn| sms::table
-                .filter(sms::id.eq_any(ids))
-                .filter(sms::created_at.gt(at.as_millis()))
-                .select(sms::id)
-                .load(conn))?;
-            let sent: Vec<i64> = reading!(self, |conn| sms_sent::table
-                .filter(sms_sent::id.eq_any(ids))
-                .filter(sms_sent::created_at.gt(at.as_millis()))
-                .select(sms_sent::id)
-                .load(conn))?;
-            let failed: Vec<i64> = reading!(self, |conn| sms_failed::table
-                .filter(sms_failed::id.eq_any(ids))
-                .filter(sms_failed::created_at.gt(at.as_millis()))
-                .select(sms_failed::id)
-                .load(conn))?;
-            later.extend(queued.into_iter().chain(sent).chain(failed));
+            macro_rules! add_from {
+                ($table:ident) => {
+                    later.extend(reading!(self, |conn| $table::table
+                        .filter($table::id.eq_any(ids))
+                        .filter($table::created_at.gt(at.as_millis()))
+                        .select($table::id)
+                        .load::<i64>(conn))?);
+                };
+            }
+            add_from!(sms);
+            add_from!(sms_sent);
+            add_from!(sms_failed);
         }
         Ok(later)
     }
 
-    /// When the campaign's next message becomes due; `None` when none is ready.
+    /// When the next message of the campaign becomes due; `None` if none is ready.
     pub async fn next_due(&self, campaign_id: i64) -> Result<Option<Timestamp>, StoreError> {
-        let due: Option<i64> = reading!(self, |conn| sms::table
+        reading!(self, |conn| sms::table
             .filter(sms::campaign_id.eq(campaign_id))
             .filter(sms::state.eq(State::Ready.code()))
             .select(diesel::dsl::min(sms::due_at))
-            .first(conn))?;
-        Ok(due.map(Timestamp::from_millis))
+            .first(conn))
     }
 
-    /// Whether any ready message of the campaign expires after an instant, or never.
-    pub async fn outlives(&self, campaign_id: i64, at: Timestamp) -> Result<bool, StoreError> {
+    /// Whether any ready message of the campaign expires after an instant or never.
+    pub async fn has_unexpired_after(
+        &self,
+        campaign_id: i64,
+        at: Timestamp,
+    ) -> Result<bool, StoreError> {
         let later = sms::expires_at.gt(at.as_millis()).assume_not_null();
         let first: Vec<i64> = reading!(self, |conn| sms::table
             .filter(sms::campaign_id.eq(campaign_id))
@@ -229,8 +232,8 @@ impl Store {
 
     /// Whether a campaign has messages that are ready or being sent.
     pub async fn unfinished(&self, campaign_id: i64) -> Result<Unfinished, StoreError> {
-        // In one statement, because a message may change its state meanwhile. Not by `EXISTS`, which is false on
-        // MariaDB where the query is killed.
+        // In one statement, because a message may change its state meanwhile. Without `EXISTS`, which is false on
+        // MariaDB if the query is killed.
         let states = [State::Ready.code(), State::Sending.code()];
         let first: Vec<i32> = reading!(self, |conn| sms::table
             .filter(sms::campaign_id.eq(campaign_id))

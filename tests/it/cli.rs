@@ -272,7 +272,7 @@ fn commands_never_create_a_database_to_read() {
     exit 2
     ----- stderr
     error: cannot open database `smsq.db`: it does not exist
-    hint: `smsq import` creates it; is `--database` right, and the folder you are in?
+    hint: `smsq import` creates it; check `--database` and the current folder
     ");
 }
 
@@ -282,7 +282,7 @@ fn invalid_database_url_or_folder_is_explained() {
     snapshot!(scratch.run(["status", "--database", "nodb.db"]), @r"
     exit 2
     ----- stderr
-    error: `nodb.db`: is not a database url; write it like `sqlite://nodb.db`
+    error: `nodb.db`: invalid database URL: write it like `sqlite://nodb.db`
     ");
     let add = ["suppress", "add", "+447400123456"];
     let line = [&add[..], &["--database", "sqlite://no/smsq.db"]].concat();
@@ -290,7 +290,7 @@ fn invalid_database_url_or_folder_is_explained() {
     exit 2
     ----- stderr
     error: cannot open database `no/smsq.db`: its folder `no` does not exist
-    hint: make the folder first; or is `--database` wrong?
+    hint: create the folder first, or check `--database`
     ");
 }
 
@@ -303,18 +303,18 @@ fn file_that_is_not_a_database_is_left_unchanged() {
     exit 2
     ----- stderr
     error: `list.csv`: is not a database, or a damaged one
-    hint: is `--database` right? a damaged queue: restore a copy or `sqlite3 FILE .recover`; do not import again before you know who already got it
+    hint: check `--database`; if the queue is damaged, restore a copy or run `sqlite3 FILE .recover`, and do not import again before you know who already got the message
     ");
     snapshot!(scratch.run(["status", "--database", "sqlite://."]), @r"
     exit 2
     ----- stderr
     error: `.`: is a folder, not a database
-    hint: point `--database` at a new file; smsq never overwrites what it does not know
+    hint: set `--database` to a new file; smsq never overwrites data of other programs
     ");
     snapshot!(scratch.run(["status", "--database", "postgres://localhost/smsq"]), @r"
     exit 2
     ----- stderr
-    error: `postgres:…`: names no user: write it like `user@host/database`
+    error: `postgres:…`: has no user: write it like `user@host/database`
     ");
     let unreachable = "mysql://me:hunter2@127.0.0.1:1/smsq";
     snapshot!(scratch.run(["status", "--database", unreachable]), @r"
@@ -322,12 +322,12 @@ fn file_that_is_not_a_database_is_left_unchanged() {
     ----- stderr
     warning: the password in `--database` is visible to other users of this machine; use SMSQ__DATABASE__PASSWORD or `database.password_file`
     error: `mysql://me@127.0.0.1:[PORT]/smsq`: Connection refused (os error 111)
-    hint: is the server running, and are its host and port right?
+    hint: check that the server is running, and its host and port
     ");
     snapshot!(scratch.run(["status", "--database", "oracle://me@host/smsq"]), @r"
     exit 2
     ----- stderr
-    error: `oracle:…`: is not of a kind that smsq knows: `sqlite://PATH`, `postgres://user@host/database` or `mysql://user@host/database`
+    error: `oracle:…`: unknown kind of database: use `sqlite://PATH`, `postgres://user@host/database` or `mysql://user@host/database`
     ");
     assert_eq!(scratch.read("list.csv"), text);
 }

@@ -1,5 +1,5 @@
-//! A MariaDB Galera cluster whose writer dies in the middle of a campaign. `tests/cluster` starts it and
-//! runs this.
+//! A MariaDB Galera cluster whose writer is killed during a campaign. `tests/cluster` starts the cluster and runs this
+//! test.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ fn variable(name: &str) -> String {
 
 #[test]
 #[ignore = "it needs a cluster, which `tests/cluster` starts"]
-fn campaign_survives_the_death_of_the_cluster_writer() {
+fn campaign_survives_the_end_of_the_cluster_writer() {
     let servers = variable("SMSQ_TEST_CLUSTER");
     let writer: i32 = variable("SMSQ_TEST_CLUSTER_WRITER").parse().expect("a pid");
     let (others, last) = servers.rsplit_once(',').expect("several hosts");
@@ -32,7 +32,7 @@ fn campaign_survives_the_death_of_the_cluster_writer() {
         ..SandboxConfig::default()
     });
     let scratch = Scratch::at(&format!("{servers}/queue"));
-    // Slow enough to be in the middle when the writer dies.
+    // Slow enough that the campaign is not finished when the writer is killed.
     gateway.configure_with_references(&scratch, "rate = \"200/s\"");
     scratch.import(&list(MESSAGES));
 
@@ -44,7 +44,7 @@ fn campaign_survives_the_death_of_the_cluster_writer() {
     second.until_printed("it has begun", |_| true);
     let writer = Pid::from_raw(writer).expect("a pid");
     kill_process(writer, Signal::KILL).expect("the writer is killed");
-    assert!(gateway.accepted() < MESSAGES, "it died too late");
+    assert!(gateway.accepted() < MESSAGES, "it was killed too late");
 
     for ran in workers.map(Running::ended) {
         assert_eq!(ran.code(), Some(0), "{ran}");
@@ -52,7 +52,7 @@ fn campaign_survives_the_death_of_the_cluster_writer() {
     let status = scratch.checked_status(Some("c"));
     assert_eq!(status["sent"], MESSAGES, "{status}");
     gateway.assert_each_once(MESSAGES);
-    // What another node tells is the same.
+    // The other nodes have the same data.
     let mut survivor = Client::open(Kind::Mysql, &format!("{last}/queue"));
     let sums = "SELECT count(*), sum(accepted), count(DISTINCT reference) FROM sms_sent";
     assert_eq!(

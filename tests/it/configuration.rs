@@ -261,19 +261,19 @@ fn flags_override_environment_and_file() {
     exit 2
     ----- stderr
     error: cannot open database `file.db`: it does not exist
-    hint: `smsq import` creates it; is `--database` right, and the folder you are in?
+    hint: `smsq import` creates it; check `--database` and the current folder
     ");
     snapshot!(scratch.run_with(["status"], &variable), @r"
     exit 2
     ----- stderr
     error: cannot open database `variable.db`: it does not exist
-    hint: `smsq import` creates it; is `--database` right, and the folder you are in?
+    hint: `smsq import` creates it; check `--database` and the current folder
     ");
     snapshot!(scratch.run_with(["status", "--database", "sqlite://flag.db"], &variable), @r"
     exit 2
     ----- stderr
     error: cannot open database `flag.db`: it does not exist
-    hint: `smsq import` creates it; is `--database` right, and the folder you are in?
+    hint: `smsq import` creates it; check `--database` and the current folder
     ");
 }
 

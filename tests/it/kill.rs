@@ -1,5 +1,4 @@
-//! The program killed with SIGKILL at random moments, again and again, and counted at the gateway:
-//! nothing is lost, and nothing is sent twice.
+//! The program is killed with SIGKILL at random times, and the gateway counts the messages: none is lost or sent twice.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -13,12 +12,12 @@ use crate::support::client::Client;
 use crate::support::databases::Kind;
 use crate::support::practice::{Practice, list};
 
-/// A worker that fell silent is waited for so long; one that died on this host is not.
+/// The lease of workers. A dead process on this host is noticed sooner.
 const LEASE: Duration = Duration::from_secs(30);
 
 const SEND: [&str; 4] = ["send", "--concurrency", "8", "--quiet"];
 
-/// Answers take a moment, so that a kill always finds some requests without one.
+/// Responses are slow, so that some requests are always running.
 fn unhurried(honour_references: bool) -> SandboxConfig {
     SandboxConfig {
         latency: Duration::from_millis(3),
@@ -28,8 +27,7 @@ fn unhurried(honour_references: bool) -> SandboxConfig {
     }
 }
 
-/// Starts the sender and kills it once the gateway has seen a random number of further requests;
-/// false when it had nothing left to do before.
+/// Starts the sender and kills it after a random number of requests; false if it ended before.
 fn killed(scratch: &Scratch, gateway: &Practice, random: &mut StdRng) -> bool {
     let until = gateway.requests() + random.random_range(0..40);
     let mut sending = scratch.start(SEND);
@@ -39,7 +37,7 @@ fn killed(scratch: &Scratch, gateway: &Practice, random: &mut StdRng) -> bool {
 }
 
 #[test]
-fn a_killed_sender_loses_nothing_and_repeats_nothing_where_references_are_honoured() {
+fn killed_sender_with_unique_references_repeats_nothing() {
     let mut random = StdRng::seed_from_u64(1);
     let gateway = Practice::start(unhurried(true));
     let scratch = Scratch::new();
@@ -67,7 +65,7 @@ fn a_killed_sender_loses_nothing_and_repeats_nothing_where_references_are_honour
 }
 
 #[test]
-fn what_a_killed_sender_was_sending_is_held_listed_and_settled_where_nobody_knows() {
+fn killed_sender_leaves_unknown_messages_for_the_operator() {
     let mut random = StdRng::seed_from_u64(2);
     let gateway = Practice::start(unhurried(false));
     let scratch = Scratch::new();
@@ -101,7 +99,7 @@ fn what_a_killed_sender_was_sending_is_held_listed_and_settled_where_nobody_know
     assert_eq!(standing["queued"], 0, "{standing}");
     assert_eq!(standing["failed"], 0, "{standing}");
 
-    // The operator asks the gateway, settles what it has, and retries the rest.
+    // The operator settles the messages that the gateway has, and retries the others.
     let accepted = gateway.phones();
     for phone in unknown.intersection(&accepted) {
         let settle = ["settle", "--campaign", "c", "--unknown", "sent", "--phone"];
@@ -117,7 +115,7 @@ fn what_a_killed_sender_was_sending_is_held_listed_and_settled_where_nobody_know
 }
 
 #[test]
-fn of_two_senders_on_one_database_the_other_goes_on_for_the_killed_one() {
+fn second_sender_reclaims_messages_of_the_killed_one() {
     let mut random = StdRng::seed_from_u64(3);
     let gateway = Practice::start(SandboxConfig {
         latency: Duration::from_millis(40),
@@ -129,20 +127,20 @@ fn of_two_senders_on_one_database_the_other_goes_on_for_the_killed_one() {
     let began = Instant::now();
     let living = scratch.start(SEND);
     let mut kills = 0;
-    // The living one may have sent all before the others have even begun.
+    // The other sender may send all messages before these have started.
     while kills < 4 && killed(&scratch, &gateway, &mut random) {
         kills += 1;
     }
     let ran = living.ended();
     assert_eq!(ran.code(), Some(0), "{ran}");
-    assert!(kills > 0, "nobody was killed while messages were left");
+    assert!(kills > 0, "no sender was killed while messages were left");
     assert!(began.elapsed() < LEASE * 2 / 3, "it waited for the dead");
     assert_eq!(scratch.sound_standing(Some("c"))["sent"], 600);
     gateway.assert_each_once(600);
 }
 
 #[test]
-fn what_a_sender_parked_that_died_before_it_could_resend_is_resent_by_the_one_that_lives() {
+fn living_sender_resends_what_a_dead_one_reclaimed() {
     let gateway = Practice::start(SandboxConfig {
         latency: Duration::from_millis(100),
         ..unhurried(true)
@@ -152,19 +150,19 @@ fn what_a_sender_parked_that_died_before_it_could_resend_is_resent_by_the_one_th
     scratch.import(&list(100));
     let mut living = scratch.start(SEND);
     assert!(living.until("it sends", || gateway.requests() > 0));
-    // As a sender leaves it that was killed between parking another's message and putting it back.
-    let parked = "UPDATE sms SET state = 2, in_doubt = 1, claim = 1, attempts = 1, reference = 'parked', \
+    // The state that a sender leaves which is killed after it has reclaimed a message and before it resends it.
+    let reclaimed = "UPDATE sms SET state = 2, in_doubt = 1, claim = 1, attempts = 1, reference = 'reclaimed', \
                   claimed_at = CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER) \
                   WHERE id = (SELECT max(id) FROM sms WHERE state = 0)";
     let file = format!("sqlite://{}", scratch.path("smsq.db").display());
-    Client::open(Kind::Sqlite, &file).run(parked);
+    Client::open(Kind::Sqlite, &file).run(reclaimed);
     let ran = living.ended();
     assert_eq!(ran.code(), Some(0), "{ran}");
     assert_eq!(scratch.sound_standing(Some("c"))["sent"], 100);
     gateway.assert_each_once(100);
 }
 
-/// The bytes of a database so far.
+/// The size of a database in bytes.
 fn written(scratch: &Scratch, name: &str) -> u64 {
     let size = |end: &str| std::fs::metadata(scratch.path(&format!("{name}{end}")));
     let size = |end: &str| size(end).map_or(0, |metadata| metadata.len());
@@ -172,8 +170,8 @@ fn written(scratch: &Scratch, name: &str) -> u64 {
 }
 
 #[test]
-fn an_import_that_is_killed_and_repeated_has_every_row_once() {
-    // Several batches, each of which is committed whole.
+fn killed_and_repeated_import_has_every_row_once() {
+    // Several batches, each in one transaction.
     const ROWS: u64 = 70_000;
     let mut random = StdRng::seed_from_u64(4);
     let gateway = Practice::start(SandboxConfig::default());
@@ -217,7 +215,7 @@ fn an_import_that_is_killed_and_repeated_has_every_row_once() {
 }
 
 #[test]
-fn a_cancel_that_is_killed_and_repeated_cancels_every_row() {
+fn killed_and_repeated_cancel_cancels_every_row() {
     const ROWS: u64 = 12_000;
     let mut random = StdRng::seed_from_u64(5);
     let gateway = Practice::start(SandboxConfig::default());
@@ -238,7 +236,7 @@ fn a_cancel_that_is_killed_and_repeated_cancels_every_row() {
     assert!(kills > 0);
     assert_eq!(ran.code(), Some(0), "{ran}");
     assert_eq!(scratch.sound_standing(Some("c"))["cancelled"], ROWS);
-    // Nobody was sent anything, so the list can be imported again.
+    // No message was sent, so the list can be imported again.
     let import = [
         "import",
         "list.csv",

@@ -205,7 +205,7 @@ fn page_shows_local_time_and_names_the_zone() {
 }
 
 #[test]
-fn page_counts_only_what_it_lists_after_a_purge() {
+fn page_counts_only_listed_messages_after_a_purge() {
     with_every_database(|db| {
         let scratch = Scratch::at(&db.url);
         scratch.import(&list(6));
@@ -290,7 +290,7 @@ fn send_without_acceptances_prints_no_rate() {
 }
 
 #[test]
-fn watched_status_has_a_bar() {
+fn watched_status_has_a_progress_bar() {
     let db = Database::in_a_file();
     let scratch = Scratch::at(&db.url);
     let gateway = Practice::start(SandboxConfig::default());

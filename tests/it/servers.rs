@@ -1,5 +1,5 @@
-//! Senders on databases of every kind, as processes: one of several is killed, the server ends all of their
-//! sessions again and again, and the password of their database is not to be seen.
+//! Sender processes on servers: one of several is killed, the server ends their sessions repeatedly, and passwords are
+//! never printed.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ fn with_every_server(test: impl Fn(&Database)) {
 }
 
 #[test]
-fn of_three_workers_one_is_killed_and_the_others_send_all_once() {
+fn three_workers_send_each_once_when_one_is_killed() {
     const MESSAGES: u64 = 1_200;
     with_every_database(|db| {
         let gateway = Practice::start(latent(50));
@@ -55,14 +55,14 @@ fn of_three_workers_one_is_killed_and_the_others_send_all_once() {
 }
 
 #[test]
-fn a_campaign_outlives_every_one_of_its_connections() {
+fn campaign_ends_although_connections_are_killed() {
     const MESSAGES: u64 = 900;
     with_every_server(|db| {
         let gateway = Practice::start(latent(20));
         let scratch = Scratch::at(&db.url);
-        // Whoever sent one twice could not take it back.
+        // The test would count a message that was sent twice.
         gateway.forgetful(&scratch, "timeout = \"3s\"");
-        // A claim whose answer was lost is found within two leases.
+        // A claim with a lost answer is released within two leases.
         let toml = scratch.read("smsq.toml");
         scratch.write("smsq.toml", &format!("[sender]\nlease = \"5s\"\n{toml}"));
         scratch.import(&list(MESSAGES));
@@ -83,13 +83,13 @@ fn a_campaign_outlives_every_one_of_its_connections() {
 }
 
 #[test]
-fn check_and_send_name_settings_that_a_crash_may_need() {
+fn check_and_send_warn_of_unsafe_server_settings() {
     with_every_database(|db| {
         let gateway = Practice::start(SandboxConfig::default());
         let scratch = Scratch::at(&db.url);
         gateway.honouring(&scratch, "");
         scratch.import(&list(1));
-        // The servers of the tests sync nothing, for nothing outlives them.
+        // The test servers do not sync to disk, because their data is temporary.
         let settings: &[&str] = match db.kind {
             Kind::Sqlite => &[],
             Kind::Mysql => &["innodb_flush_log_at_trx_commit = 0"],
@@ -108,7 +108,7 @@ fn check_and_send_name_settings_that_a_crash_may_need() {
     });
 }
 
-/// A user of this database with a password, and how to make it another, and how to be rid of it.
+/// A user of this database with a password, and the statements that change the password and drop the user.
 fn user_of(db: &Database, password: &str) -> (String, String, String) {
     let name = db.url.rsplit_once('/').expect("a path").1;
     let user = format!("user_{name}");
@@ -129,7 +129,7 @@ fn user_of(db: &Database, password: &str) -> (String, String, String) {
 }
 
 #[test]
-fn password_of_a_server_is_never_printed() {
+fn server_password_is_never_printed() {
     const PASSWORD: &str = "hunter2";
     with_every_server(|db| {
         let (user, change, drop) = user_of(db, PASSWORD);
@@ -142,7 +142,7 @@ fn password_of_a_server_is_never_printed() {
         let mut sending = scratch.start(["send", "--follow", "-v"]);
         assert!(sending.until("it sends", || gateway.accepted() == 1));
 
-        // The password changes, and every session has to log in again.
+        // The password changes, and all sessions have to log in again.
         db.run(&format!("{change} 'another'"));
         assert!(db.end_sessions() > 0);
         let refused = |said: &str| {

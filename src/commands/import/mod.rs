@@ -16,7 +16,8 @@ use crate::exit::Exit;
 use crate::import::{ImportError, Options, Plan, PriceOf, Schedule, Target};
 use crate::sms::Timestamp;
 use crate::store::{
-    Access, Campaign, CampaignChange, CampaignStatus, Fault, NewCampaign, Store, WindowChange,
+    Access, Campaign, CampaignChange, CampaignStatus, NewCampaign, Store, StoreErrorKind,
+    WindowChange,
 };
 use crate::window::local_and_utc;
 
@@ -168,7 +169,14 @@ pub(super) async fn prepare(
 async fn existing(context: &Context, access: Access) -> anyhow::Result<Option<Store>> {
     match Store::of(&context.config.database, access).await {
         Ok(store) => Ok(Some(store)),
-        Err(error) if matches!(error.fault(), Fault::Missing | Fault::NoTables) => Ok(None),
+        Err(error)
+            if matches!(
+                error.kind(),
+                StoreErrorKind::Missing | StoreErrorKind::NoTables
+            ) =>
+        {
+            Ok(None)
+        }
         Err(error) => Err(error.into()),
     }
 }

@@ -106,7 +106,7 @@ impl DbFaults {
             .iter()
             .any(|(from, until)| (*from..*until).contains(&now));
         if is_away {
-            Err(StoreError::away())
+            Err(StoreError::unavailable())
         } else {
             Ok(())
         }
@@ -125,7 +125,7 @@ impl DbFaults {
         let lost = self.lost.as_ref();
         let is_lost = lost.is_some_and(|(random, part)| falls(random, *part));
         if is_lost || (self.loses_returns && only_returns(round, done)) {
-            return Err(StoreError::away());
+            return Err(StoreError::unavailable());
         }
         self.pass().await
     }

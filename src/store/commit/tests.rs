@@ -1,4 +1,4 @@
-//! How SQLite runs the statements of a commit: on indexes, without sorting.
+//! How SQLite runs the statements of a commit: prepared once, by indexes, without sorting.
 
 use std::sync::Mutex;
 
@@ -57,11 +57,45 @@ fn batch(worker_id: i64, want: u32) -> CommitBatch {
     }
 }
 
-/// Claims and settles eight messages, two at a time, and all that are left; returns the statements of that.
-async fn observed() -> (Store, Arc<Mutex<Vec<String>>>, tempfile::TempDir) {
+/// The statements of a connection.
+#[derive(Default)]
+struct Statements {
+    run: Vec<String>,
+    /// Statements that were prepared and kept for the next time.
+    kept: Vec<String>,
+}
+
+type Observed = Arc<Mutex<Statements>>;
+
+/// Observes the connection that writes.
+async fn observe(store: &Store) -> Observed {
+    let observed = Observed::default();
+    let seen = Arc::clone(&observed);
+    let mut pooled = store.pool.take(Lane::Write).await.expect("a connection");
+    if let Connection::Sqlite(conn) = pooled.connection() {
+        conn.observe(move |event: InstrumentationEvent<'_>| {
+            let mut seen = seen.lock().expect("one thread");
+            match event {
+                InstrumentationEvent::StartQuery { query, .. } => {
+                    let sql = query.to_string();
+                    let sql = sql.split(" -- binds").next().unwrap_or_default();
+                    seen.run.push(sql.to_owned());
+                }
+                InstrumentationEvent::CacheQuery { sql, .. } => seen.kept.push(sql.to_owned()),
+                _ => {}
+            }
+        });
+    }
+    pooled.give_back();
+    observed
+}
+
+/// A database with `count` messages, the id of a worker, and the statements so far.
+async fn queued(count: u64) -> (Store, i64, Observed, tempfile::TempDir) {
     let folder = tempfile::tempdir().expect("a folder");
     let url = format!("sqlite://{}", folder.path().join("smsq.db").display());
     let store = Store::open(&url, Access::Create).await.expect("a database");
+    let observed = observe(&store).await;
     let worker = NewWorker {
         host: "host".to_owned(),
         boot_id: "boot".to_owned(),
@@ -75,7 +109,7 @@ async fn observed() -> (Store, Arc<Mutex<Vec<String>>>, tempfile::TempDir) {
     let begun = store.begin_import(1, "list.csv", "hash", NOW).await;
     let row = |line: u64| NewSms {
         line,
-        phone: format!("+4474001234{line:02}"),
+        phone: format!("+447400{line:06}"),
         content: "hello".to_owned(),
         params: "{}".to_owned(),
         segments: 1,
@@ -89,31 +123,23 @@ async fn observed() -> (Store, Arc<Mutex<Vec<String>>>, tempfile::TempDir) {
         due_at: NOW,
         expires_at: None,
         window: None,
-        rows: (0..10).map(row).collect(),
-        row_count: 10,
+        rows: (0..count).map(row).collect(),
+        row_count: count,
         rejected: 0,
         duplicates: 0,
-        last_line: 9,
+        last_line: count,
     };
     store.enqueue(rows).await.expect("queued");
-    let statements = Arc::new(Mutex::new(Vec::new()));
-    let seen = Arc::clone(&statements);
-    let mut pooled = store.pool.take(Lane::Write).await.expect("a connection");
-    if let Connection::Sqlite(conn) = pooled.connection() {
-        conn.observe(move |event: InstrumentationEvent<'_>| {
-            if let InstrumentationEvent::StartQuery { query, .. } = event {
-                let sql = query.to_string();
-                let sql = sql.split(" -- binds").next().unwrap_or_default();
-                seen.lock().expect("one thread").push(sql.to_owned());
-            }
-        });
-    }
-    pooled.give_back();
+    (store, worker_id, observed, folder)
+}
+
+/// Claims as many messages as `wanted` says, commit by commit, and settles each claim in the next commit.
+async fn claim_and_settle(store: &Store, worker_id: i64, wanted: &[u32]) {
     let mut settlements = Vec::new();
-    for want in [2, 2, 2, 2, 4] {
+    for want in wanted {
         let claiming = CommitBatch {
             settlements: std::mem::take(&mut settlements),
-            ..batch(worker_id, want)
+            ..batch(worker_id, *want)
         };
         let done = store.commit(&claiming).await.expect("committed");
         settlements.extend(done.claims[0].rows.iter().map(|row| Settlement {
@@ -123,8 +149,6 @@ async fn observed() -> (Store, Arc<Mutex<Vec<String>>>, tempfile::TempDir) {
             transition: Transition::Sent(Acceptance::default()),
         }));
     }
-    assert_eq!(settlements.len(), 2, "all were claimed");
-    (store, statements, folder)
 }
 
 async fn plan(store: &Store, sql: &str) -> Vec<String> {
@@ -142,8 +166,9 @@ async fn plan(store: &Store, sql: &str) -> Vec<String> {
 
 #[tokio::test]
 async fn sqlite_finds_next_messages_by_index_without_sorting() {
-    let (store, statements, _folder) = observed().await;
-    let run = statements.lock().expect("one thread").clone();
+    let (store, worker_id, observed, _folder) = queued(10).await;
+    claim_and_settle(&store, worker_id, &[2, 2, 2, 2, 4]).await;
+    let run = observed.lock().expect("one thread").run.clone();
     let next = run
         .iter()
         .find(|sql| sql.contains("ORDER BY `sms`.`due_at`"));
@@ -161,4 +186,22 @@ async fn sqlite_finds_next_messages_by_index_without_sorting() {
         text.contains("USING INTEGER PRIMARY KEY (rowid=?)"),
         "{text}"
     );
+}
+
+#[tokio::test]
+async fn sqlite_prepares_the_statements_of_commits_once() {
+    let (store, worker_id, observed, _folder) = queued(400).await;
+    // Lists of ids are padded to a power of two, so there are few different statements.
+    claim_and_settle(&store, worker_id, &[1, 2, 4, 8, 16, 32, 64, 1]).await;
+    let before = std::mem::take(&mut observed.lock().expect("one thread").run);
+    assert!(!before.is_empty());
+    let kept = observed.lock().expect("one thread").kept.clone();
+    claim_and_settle(&store, worker_id, &[1, 1, 3, 7, 13, 29, 64, 50, 2, 1]).await;
+    let after = observed.lock().expect("one thread");
+    assert_eq!(after.kept, kept, "prepared again");
+    let transaction = ["BEGIN IMMEDIATE", "COMMIT"];
+    for sql in &after.run {
+        let is_kept = kept.contains(sql) || transaction.contains(&sql.as_str());
+        assert!(is_kept, "prepared each time: {sql}");
+    }
 }

@@ -12,18 +12,20 @@ mod url;
 
 use diesel::backend::Backend;
 use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
-use diesel::result::{DatabaseErrorKind, Error};
+use diesel::result::{ConnectionError, DatabaseErrorKind, Error};
 use diesel::sql_types::{BigInt, Text};
 use diesel::{QueryResult, QueryableByName};
 use diesel_async::{AsyncMysqlConnection, AsyncPgConnection, RunQueryDsl, SimpleAsyncConnection};
 
-use super::Fault;
+use super::{StoreError, StoreErrorKind};
 use sqlite::InlineSqlite;
 
 pub(super) use pool::{Lane, Location, Pool, PooledConnection};
 pub use probe::{Probe, SkipLocked};
 pub(super) use sqlite::{SqliteFile, run_inline};
-pub(super) use transaction::{Attempts, attempt, reading, run_query, transaction, writing};
+pub(super) use transaction::{
+    Attempts, reading, run_query, run_transaction, transaction, with_retries, writing,
+};
 pub(super) use url::{ServerKind, ServerUrl, with_password};
 
 /// The most rows of one statement.
@@ -36,187 +38,174 @@ pub(super) enum Connection {
     Mysql(Box<AsyncMysqlConnection>),
 }
 
-/// Runs a query, whichever engine it is for.
+/// Runs a query on a connection to any engine.
 macro_rules! with_conn {
-    ($connection:expr, |$conn:ident| $query:expr) => {
+    ($connection:expr, |$conn:ident| $query:expr) => {{
+        use $crate::store::connection::Connection;
         match $connection {
-            $crate::store::connection::Connection::Sqlite($conn) => {
+            Connection::Sqlite($conn) => {
                 let $conn = &mut **$conn;
                 $query.await
             }
-            $crate::store::connection::Connection::Postgres($conn) => {
+            Connection::Postgres($conn) => {
                 let $conn = &mut **$conn;
                 $query.await
             }
-            $crate::store::connection::Connection::Mysql($conn) => {
+            Connection::Mysql($conn) => {
                 let $conn = &mut **$conn;
                 $query.await
             }
         }
-    };
+    }};
 }
 
 /// Loads rows and locks them until the transaction ends. SQLite's transactions hold the lock of the whole file.
 /// With the word `prepared` the statement stays prepared although it has a list made by [`in_list`].
 macro_rules! load_locked {
-    ($connection:expr, prepared $query:expr) => {
+    ($connection:expr, prepared $query:expr) => {{
+        use $crate::store::connection::{Connection, Prepared};
         match $connection {
-            $crate::store::connection::Connection::Sqlite(conn) => {
-                $crate::store::connection::Prepared($query)
-                    .load(&mut **conn)
-                    .await
-            }
-            $crate::store::connection::Connection::Postgres(conn) => {
-                $crate::store::connection::Prepared($query.for_update())
-                    .load(&mut **conn)
-                    .await
-            }
-            $crate::store::connection::Connection::Mysql(conn) => {
-                $crate::store::connection::Prepared($query.for_update())
-                    .load(&mut **conn)
-                    .await
-            }
+            Connection::Sqlite(conn) => Prepared($query).load(&mut **conn).await,
+            Connection::Postgres(conn) => Prepared($query.for_update()).load(&mut **conn).await,
+            Connection::Mysql(conn) => Prepared($query.for_update()).load(&mut **conn).await,
         }
-    };
-    ($connection:expr, $query:expr) => {
+    }};
+    ($connection:expr, $query:expr) => {{
+        use $crate::store::connection::Connection;
         match $connection {
-            $crate::store::connection::Connection::Sqlite(conn) => $query.load(&mut **conn).await,
-            $crate::store::connection::Connection::Postgres(conn) => {
-                $query.for_update().load(&mut **conn).await
-            }
-            $crate::store::connection::Connection::Mysql(conn) => {
-                $query.for_update().load(&mut **conn).await
-            }
+            Connection::Sqlite(conn) => $query.load(&mut **conn).await,
+            Connection::Postgres(conn) => $query.for_update().load(&mut **conn).await,
+            Connection::Mysql(conn) => $query.for_update().load(&mut **conn).await,
         }
-    };
+    }};
 }
 
-/// Loads and locks rows, without those that another transaction has locked.
+/// Loads and locks rows, except those that another transaction has locked.
 macro_rules! load_skipping_locked {
-    ($connection:expr, $query:expr) => {
+    ($connection:expr, $query:expr) => {{
+        use $crate::store::connection::Connection;
         match $connection {
-            $crate::store::connection::Connection::Sqlite(conn) => $query.load(&mut **conn).await,
-            $crate::store::connection::Connection::Postgres(conn) => {
-                $query.for_update().skip_locked().load(&mut **conn).await
-            }
-            $crate::store::connection::Connection::Mysql(conn) => {
-                $query.for_update().skip_locked().load(&mut **conn).await
-            }
+            Connection::Sqlite(conn) => $query.load(&mut **conn).await,
+            Connection::Postgres(conn) => $query.for_update().skip_locked().load(&mut **conn).await,
+            Connection::Mysql(conn) => $query.for_update().skip_locked().load(&mut **conn).await,
         }
-    };
+    }};
 }
 
 /// Inserts a slice of rows: in one statement on servers, one by one on SQLite, where a prepared statement is
 /// faster. The rows must fit into one statement.
 macro_rules! insert_all {
     ($connection:expr, $table:expr, $rows:expr) => {
-        match $connection {
-            $crate::store::connection::Connection::Sqlite(conn) => {
-                $crate::store::connection::one_by_one!($rows, |row| diesel::insert_into($table)
-                    .values(row)
-                    .execute(&mut **conn))
-            }
-            $crate::store::connection::Connection::Postgres(conn) => {
-                let insert = diesel::insert_into($table).values(&$rows[..]);
-                insert.execute(&mut **conn).await
-            }
-            $crate::store::connection::Connection::Mysql(conn) => {
-                let insert = diesel::insert_into($table).values(&$rows[..]);
-                insert.execute(&mut **conn).await
-            }
-        }
+        $crate::store::connection::insert!($connection, $table, $rows, insert_into, |insert| insert)
     };
 }
 
-/// Inserts those of the rows whose key is not taken; returns how many.
+/// Inserts the rows whose key is not in the table yet; returns how many.
 macro_rules! insert_new {
     ($connection:expr, $table:expr, $rows:expr) => {
+        $crate::store::connection::insert!(
+            $connection,
+            $table,
+            $rows,
+            insert_or_ignore_into,
+            |insert| insert.on_conflict_do_nothing()
+        )
+    };
+}
+
+/// Inserts rows with `$insert_into` on SQLite and MySQL, and with a changed `INSERT` on PostgreSQL.
+macro_rules! insert {
+    ($connection:expr, $table:expr, $rows:expr, $insert_into:ident, |$insert:ident| $changed:expr) => {{
+        use $crate::store::connection::Connection;
         match $connection {
-            $crate::store::connection::Connection::Sqlite(conn) => {
-                $crate::store::connection::one_by_one!($rows, |row| {
-                    diesel::insert_or_ignore_into($table)
-                        .values(row)
-                        .execute(&mut **conn)
-                })
+            Connection::Sqlite(conn) => {
+                async {
+                    let mut count = 0;
+                    for row in $rows {
+                        let insert = diesel::$insert_into($table).values(row);
+                        count += insert.execute(&mut **conn).await?;
+                    }
+                    diesel::QueryResult::Ok(count)
+                }
+                .await
             }
-            $crate::store::connection::Connection::Postgres(conn) => {
-                let insert = diesel::insert_into($table).values(&$rows[..]);
-                insert.on_conflict_do_nothing().execute(&mut **conn).await
+            Connection::Postgres(conn) => {
+                let $insert = diesel::insert_into($table).values(&$rows[..]);
+                $changed.execute(&mut **conn).await
             }
-            $crate::store::connection::Connection::Mysql(conn) => {
-                let insert = diesel::insert_or_ignore_into($table).values(&$rows[..]);
+            Connection::Mysql(conn) => {
+                let insert = diesel::$insert_into($table).values(&$rows[..]);
                 insert.execute(&mut **conn).await
             }
         }
-    };
+    }};
 }
 
-/// Executes a statement for each row; returns how many rows they changed.
-macro_rules! one_by_one {
-    ($rows:expr, |$row:ident| $insert:expr) => {
-        async {
-            let mut count = 0;
-            for $row in $rows {
-                count += $insert.await?;
-            }
-            diesel::QueryResult::Ok(count)
-        }
-        .await
-    };
+/// Deletes the rows with these ids, all of which this transaction has locked.
+macro_rules! delete_all {
+    ($connection:expr, $table:ident, $ids:expr) => {{
+        use $crate::store::connection::{Prepared, all_removed, in_list, with_conn};
+        let ids: &[i64] = $ids;
+        let list = in_list(ids.iter().copied());
+        let deleted = with_conn!($connection, |conn| {
+            Prepared(diesel::delete(
+                $table::table.filter($table::id.eq_any(&list)),
+            ))
+            .execute(conn)
+        });
+        deleted.and_then(|deleted| all_removed(deleted, ids.len()))
+    }};
 }
 
-pub(super) use {insert_all, insert_new, load_locked, load_skipping_locked, one_by_one, with_conn};
-
-/// The class of a database error.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Symptom {
-    /// Another transaction was in the way: the same again may succeed.
-    Conflict,
-    /// The connection is lost, and so is the answer to its last statement.
-    Lost,
-    /// The server has become a replica.
-    ReadOnly,
-    Full,
-    /// A constraint of a table forbids the row: the same again fails again.
-    Refused,
-    /// The statement was larger than the server takes.
-    TooLarge,
-    /// Any other error of the server: the same again may succeed.
-    Other,
-}
+pub(super) use {
+    delete_all, insert, insert_all, insert_new, load_locked, load_skipping_locked, with_conn,
+};
 
 /// Why a host cannot be used.
 #[derive(Clone, Debug)]
 struct ConnectError {
-    fault: Fault,
+    kind: StoreErrorKind,
     reason: String,
 }
 
 impl ConnectError {
-    fn new(fault: Fault, reason: impl Into<String>) -> Self {
+    fn new(kind: StoreErrorKind, reason: impl Into<String>) -> Self {
         Self {
-            fault,
+            kind,
             reason: reason.into(),
         }
     }
 
-    fn away(error: &impl ToString) -> Self {
-        Self::new(Fault::Away, error.to_string())
-    }
-
-    fn read_only() -> Self {
-        Self::new(Fault::Replica, "is a replica: it cannot be written")
+    fn replica() -> Self {
+        Self::new(
+            StoreErrorKind::Replica,
+            "is a replica: it cannot be written",
+        )
     }
 }
 
+impl From<Error> for ConnectError {
+    fn from(error: Error) -> Self {
+        Self::new(StoreErrorKind::Unavailable, error.to_string())
+    }
+}
+
+impl From<ConnectionError> for ConnectError {
+    fn from(error: ConnectionError) -> Self {
+        Self::new(StoreErrorKind::Unavailable, error.to_string())
+    }
+}
+
+/// The value of an expression that is a whole number.
 #[derive(QueryableByName)]
-struct Number {
+pub(super) struct Number {
     #[diesel(sql_type = BigInt)]
-    value: i64,
+    pub(super) value: i64,
 }
 
+/// The value of an expression that is a text.
 #[derive(QueryableByName)]
-struct Word {
+struct TextValue {
     #[diesel(sql_type = Text)]
     value: String,
 }
@@ -231,13 +220,6 @@ impl Connection {
     pub(super) async fn number(&mut self, expression: &str) -> QueryResult<i64> {
         let sql = format!("SELECT {expression} AS value");
         let row: Number = with_conn!(self, |conn| diesel::sql_query(sql).get_result(conn))?;
-        Ok(row.value)
-    }
-
-    /// The value of an expression that is a text.
-    async fn word(&mut self, expression: &str) -> QueryResult<String> {
-        let sql = format!("SELECT {expression} AS value");
-        let row: Word = with_conn!(self, |conn| diesel::sql_query(sql).get_result(conn))?;
         Ok(row.value)
     }
 
@@ -271,12 +253,14 @@ impl Connection {
         }
     }
 
-    fn symptom(&self, error: &Error) -> Symptom {
-        match self {
-            Self::Sqlite(_) => Symptom::Other,
-            Self::Postgres(_) => postgres::symptom(error),
-            Self::Mysql(_) => mysql::symptom(error),
-        }
+    /// The error of a statement on this connection, as callers see it.
+    fn store_error(&self, database: &str, error: &Error) -> StoreError {
+        let kind = match self {
+            Self::Sqlite(_) => return sqlite::store_error(database, error),
+            Self::Postgres(_) => postgres::error_kind(error),
+            Self::Mysql(_) => mysql::error_kind(error),
+        };
+        StoreError::new(database, kind, message(error))
     }
 }
 
@@ -305,8 +289,8 @@ impl<Q: Query> Query for Prepared<Q> {
 }
 
 /// The values with the last one repeated up to a power of two, so that few different statements are prepared.
-pub(super) fn in_list<T: Clone>(values: &[T]) -> Vec<T> {
-    let mut values = values.to_vec();
+pub(super) fn in_list<T: Clone>(values: impl IntoIterator<Item = T>) -> Vec<T> {
+    let mut values: Vec<T> = values.into_iter().collect();
     if let Some(last) = values.last().cloned() {
         values.resize(values.len().next_power_of_two(), last);
     }

@@ -1,4 +1,4 @@
-//! MySQL and MariaDB: connecting, the classes of their errors, and the SQL that only they have.
+//! MySQL and MariaDB: connecting, the kinds of their errors, and the SQL that only they have.
 
 use std::time::Duration;
 
@@ -8,15 +8,15 @@ use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, OptsBuilder, SslOpts};
 use secrecy::ExposeSecret;
 
-use super::{ConnectError, Connection, ServerUrl, Symptom};
-use crate::store::Fault;
+use super::{ConnectError, Connection, ServerUrl};
+use crate::store::StoreErrorKind;
 
 /// The server's clock, in milliseconds since the Unix epoch; diesel's sessions are at UTC.
 pub(super) const CLOCK: &str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', SYSDATE(3)) DIV 1000";
 pub(super) const BEGIN: &str = "START TRANSACTION";
 
 /// Each statement is committed when it is answered, fewer rows are locked than by default, values that are too long
-/// are errors, messages are in the language that [`symptom`] reads, and lock waits are short.
+/// are errors, messages are in the language that [`error_kind`] reads, and lock waits are short.
 const SESSION: [&str; 6] = [
     "SET SESSION autocommit = 1",
     "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
@@ -66,88 +66,84 @@ pub(super) async fn connect(
         }
         options = options.ssl_opts(Some(encryption));
     }
-    let late = |_| ConnectError::new(Fault::Away, "does not answer");
     let connecting = async {
-        let mut conn = Conn::new(options)
-            .await
-            .map_err(|error| connect_error(&error))?;
+        let mut conn = Conn::new(options).await?;
         check_node(&mut conn, url).await?;
-        AsyncMysqlConnection::try_from(conn)
-            .await
-            .map_err(|error| ConnectError::away(&error))
+        Ok(AsyncMysqlConnection::try_from(conn).await?)
     };
-    let conn = tokio::time::timeout(patience, connecting)
-        .await
-        .map_err(late)??;
-    Ok(Connection::Mysql(Box::new(conn)))
+    match tokio::time::timeout(patience, connecting).await {
+        Ok(connected) => connected.map(|conn| Connection::Mysql(Box::new(conn))),
+        Err(_) => Err(ConnectError::new(
+            StoreErrorKind::Unavailable,
+            "does not answer",
+        )),
+    }
 }
 
-/// Refuses a replica, and a node that is not part of its cluster.
+/// Returns an error for a replica, and for a node that is not part of its cluster.
 async fn check_node(conn: &mut Conn, url: &ServerUrl) -> Result<(), ConnectError> {
-    let failed = |error| connect_error(&error);
-    let read_only: Option<String> = conn
-        .query_first("SELECT CAST(@@global.read_only AS CHAR)")
-        .await
-        .map_err(failed)?;
-    let is_read_only = read_only.is_some_and(|word| word != "0" && word != "OFF");
+    let read_only = "SELECT CAST(@@global.read_only AS CHAR)";
+    let read_only: Option<String> = conn.query_first(read_only).await?;
+    let is_read_only = read_only.is_some_and(|value| value != "0" && value != "OFF");
     if is_read_only && !url.takes_read_only() {
-        return Err(ConnectError::read_only());
+        return Err(ConnectError::replica());
     }
-    let ready: Option<(String, String)> = conn
-        .query_first("SHOW STATUS LIKE 'wsrep_ready'")
-        .await
-        .map_err(failed)?;
-    let clustered: Option<(String, String)> = conn
-        .query_first("SHOW STATUS LIKE 'wsrep_cluster_size'")
-        .await
-        .map_err(failed)?;
-    if clustered.is_none_or(|(_, size)| size == "0") {
+    let ready = "SHOW STATUS LIKE 'wsrep_ready'";
+    let ready: Option<(String, String)> = conn.query_first(ready).await?;
+    let size = "SHOW STATUS LIKE 'wsrep_cluster_size'";
+    let size: Option<(String, String)> = conn.query_first(size).await?;
+    if size.is_none_or(|(_, size)| size == "0") {
         return Ok(());
     }
     if ready.is_some_and(|(_, ready)| ready != "ON") {
         return Err(ConnectError::new(
-            Fault::Away,
+            StoreErrorKind::Unavailable,
             "is a node that is not part of its cluster",
         ));
     }
     // Reads wait until the commits of other nodes are applied here.
-    conn.query_drop("SET SESSION wsrep_sync_wait = 7")
-        .await
-        .map_err(failed)
+    Ok(conn.query_drop("SET SESSION wsrep_sync_wait = 7").await?)
 }
 
-fn connect_error(error: &mysql_async::Error) -> ConnectError {
-    use mysql_async::Error as Fail;
-    let fault = match error {
-        Fail::Server(error) if matches!(error.code, 1044 | 1045 | 1698) => Fault::Denied,
-        Fail::Server(error) if error.code == 1049 => Fault::NoDatabase,
-        Fail::Io(mysql_async::IoError::Tls(_))
-        | Fail::Driver(mysql_async::DriverError::NoClientSslFlagFromServer) => Fault::Encryption,
-        Fail::Io(error) if error.to_string().contains("certificate") => Fault::Encryption,
-        _ => Fault::Away,
-    };
-    let message = match error {
-        Fail::Server(error) => error.message.clone(),
-        // The prefix is repeated for the error inside.
-        other => other.to_string().replace("Input/output error: ", ""),
-    };
-    ConnectError::new(fault, message)
+impl From<mysql_async::Error> for ConnectError {
+    fn from(error: mysql_async::Error) -> Self {
+        use mysql_async::{DriverError, Error, IoError};
+        let kind = match &error {
+            Error::Server(error) if matches!(error.code, 1044 | 1045 | 1698) => {
+                StoreErrorKind::Denied
+            }
+            Error::Server(error) if error.code == 1049 => StoreErrorKind::NoDatabase,
+            Error::Io(IoError::Tls(_)) | Error::Driver(DriverError::NoClientSslFlagFromServer) => {
+                StoreErrorKind::Encryption
+            }
+            Error::Io(error) if error.to_string().contains("certificate") => {
+                StoreErrorKind::Encryption
+            }
+            _ => StoreErrorKind::Unavailable,
+        };
+        let message = match error {
+            Error::Server(error) => error.message,
+            // The prefix is repeated for the inner error.
+            other => other.to_string().replace("Input/output error: ", ""),
+        };
+        Self::new(kind, message)
+    }
 }
 
-/// The class of an error. Diesel keeps the codes of a few errors only; messages, which are English in every session,
+/// The kind of an error. Diesel keeps the codes of a few errors only; messages, which are English in every session,
 /// only save a retry.
-pub(super) fn symptom(error: &Error) -> Symptom {
+pub(super) fn error_kind(error: &Error) -> StoreErrorKind {
     let Error::DatabaseError(kind, information) = error else {
-        return Symptom::Other;
+        return StoreErrorKind::Other;
     };
     match kind {
-        DatabaseErrorKind::ReadOnlyTransaction => return Symptom::ReadOnly,
-        DatabaseErrorKind::SerializationFailure => return Symptom::Conflict,
-        DatabaseErrorKind::UnableToSendCommand => return Symptom::Lost,
+        DatabaseErrorKind::ReadOnlyTransaction => return StoreErrorKind::Replica,
+        DatabaseErrorKind::SerializationFailure => return StoreErrorKind::Busy,
+        DatabaseErrorKind::UnableToSendCommand => return StoreErrorKind::Unavailable,
         DatabaseErrorKind::UniqueViolation
         | DatabaseErrorKind::ForeignKeyViolation
         | DatabaseErrorKind::NotNullViolation
-        | DatabaseErrorKind::CheckViolation => return Symptom::Refused,
+        | DatabaseErrorKind::CheckViolation => return StoreErrorKind::Constraint,
         _ => {}
     }
     let message = information.message().to_lowercase();
@@ -158,17 +154,17 @@ pub(super) fn symptom(error: &Error) -> Symptom {
         "record has changed since last read",
         "try restarting transaction",
     ]) {
-        Symptom::Conflict
+        StoreErrorKind::Busy
     } else if has(&["read-only", "read only", "read_only"]) {
-        Symptom::ReadOnly
+        StoreErrorKind::Replica
     } else if has(&[
         "packet too large",
         "packet is too large",
         "max_allowed_packet",
     ]) {
-        Symptom::TooLarge
+        StoreErrorKind::TooLarge
     } else if has(&["is full", "no space left"]) {
-        Symptom::Full
+        StoreErrorKind::Full
     } else if has(&[
         "input/output error",
         "connection to the server is closed",
@@ -182,8 +178,8 @@ pub(super) fn symptom(error: &Error) -> Symptom {
         "not connected to primary component",
         "packets out of order",
     ]) {
-        Symptom::Lost
+        StoreErrorKind::Unavailable
     } else {
-        Symptom::Other
+        StoreErrorKind::Other
     }
 }

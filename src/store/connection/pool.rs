@@ -1,5 +1,5 @@
-//! The connections of one process to its database: a few, kept while they are good. On servers each is made to
-//! the first host that can be written; SQLite has one connection that writes and one that reads.
+//! The connections of one process to its database. A connection to a server is made to the first host that can be
+//! written; SQLite has one connection that writes and one that reads.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,15 +9,15 @@ use diesel::result::Error;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::sqlite::SqliteFile;
-use super::{ConnectError, Connection, ServerKind, ServerUrl, Symptom, mysql, postgres, sqlite};
-use crate::store::{Fault, StoreError};
+use super::{ConnectError, Connection, ServerKind, ServerUrl, mysql, postgres, sqlite};
+use crate::store::{StoreError, StoreErrorKind};
 
 /// Connections to a server: for the dispatcher, its heartbeat, maintenance and reports.
 const SERVER_CONNECTIONS: usize = 4;
 /// How long to wait for the answer of a host.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What a connection is wanted for.
+/// What a connection is used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::store) enum Lane {
     Read,
@@ -34,9 +34,9 @@ pub(in crate::store) struct Pool {
     location: Location,
     /// The database as errors and reports name it.
     name: String,
-    /// For writing, and where there is a second one for reading.
+    /// For writing, and if there is a second one, for reading.
     lanes: Vec<Connections>,
-    /// The host that was used last: all connections stay with one while it is good.
+    /// The host that was used last. All connections use the same host while it works.
     current: AtomicUsize,
 }
 
@@ -106,25 +106,25 @@ impl Pool {
         &self,
         lane: Lane,
     ) -> Result<PooledConnection<'_>, StoreError> {
-        let lane = match lane {
+        let connections = match lane {
             Lane::Write => &self.lanes[0],
             Lane::Read => self.lanes.last().unwrap_or(&self.lanes[0]),
         };
-        let permit = lane.permits.acquire().await;
+        let permit = connections.permits.acquire().await;
         let permit = permit.expect("the semaphore is never closed");
-        let idle = lane.idle.lock().ok().and_then(|mut idle| idle.pop());
+        let idle = connections.idle.lock().ok();
+        let idle = idle.and_then(|mut idle| idle.pop());
         let connection = match (idle, &self.location) {
             (Some(connection), _) => connection,
             (None, Location::Server(url)) => self.connect(url).await?,
             (None, Location::File(file)) => {
-                let reads = std::ptr::eq(lane, self.lanes.last().unwrap_or(lane))
-                    && (self.lanes.len() > 1 || file.is_only_read());
-                Connection::Sqlite(Box::new(sqlite::in_place(|| file.connect(reads))?))
+                let connected = sqlite::in_place(|| file.connect(lane == Lane::Read))?;
+                Connection::Sqlite(Box::new(connected))
             }
         };
         Ok(PooledConnection {
             pool: self,
-            lane,
+            lane: connections,
             connection,
             _permit: permit,
         })
@@ -144,7 +144,7 @@ impl Pool {
             match connected {
                 Ok(connection) => {
                     if step > 0 {
-                        tracing::warn!(host, port, "the database is reached at another host");
+                        tracing::warn!(host, port, "connected to another host of the database");
                     }
                     self.current.store(index, Ordering::Relaxed);
                     return Ok(connection);
@@ -156,41 +156,28 @@ impl Pool {
     }
 
     fn unreachable(&self, errors: Vec<(String, ConnectError)>) -> StoreError {
-        // One of several that may come back is worth waiting for.
-        let passes = |error: &ConnectError| matches!(error.fault, Fault::Away | Fault::Replica);
+        // One of several hosts that may come back is worth waiting for.
+        let is_temporary = |error: &ConnectError| {
+            matches!(
+                error.kind,
+                StoreErrorKind::Unavailable | StoreErrorKind::Replica
+            )
+        };
         let several = errors.len() > 1;
-        let fault = if several && errors.iter().any(|(_, error)| passes(error)) {
-            Fault::Away
-        } else {
-            errors.first().map_or(Fault::Away, |(_, one)| one.fault)
+        let kind = match errors.first() {
+            Some((_, only)) if !several => only.kind,
+            Some((_, first)) if !errors.iter().any(|(_, error)| is_temporary(error)) => first.kind,
+            _ => StoreErrorKind::Unavailable,
         };
-        let reasons: Vec<String> = errors
-            .into_iter()
-            .map(|(host, error)| {
-                if several {
-                    format!("{host}: {}", error.reason)
-                } else {
-                    error.reason
-                }
-            })
-            .collect();
-        StoreError::new(&self.name, fault, reasons.join("; "))
-    }
-
-    /// The error of a statement, as callers see it.
-    pub(super) fn error(&self, symptom: Symptom, error: &Error) -> StoreError {
-        if let Location::File(file) = &self.location {
-            return sqlite::store_error(file.path(), error);
-        }
-        let fault = match symptom {
-            Symptom::Conflict => Fault::Busy,
-            Symptom::Lost => Fault::Away,
-            Symptom::ReadOnly => Fault::Replica,
-            Symptom::Full => Fault::Full,
-            Symptom::Refused => Fault::Refused,
-            Symptom::TooLarge | Symptom::Other => Fault::Other,
-        };
-        StoreError::new(&self.name, fault, super::message(error))
+        let reasons = errors.into_iter().map(|(host, error)| {
+            if several {
+                format!("{host}: {}", error.reason)
+            } else {
+                error.reason
+            }
+        });
+        let reasons: Vec<String> = reasons.collect();
+        StoreError::new(&self.name, kind, reasons.join("; "))
     }
 }
 
@@ -199,13 +186,9 @@ impl PooledConnection<'_> {
         &mut self.connection
     }
 
-    pub(super) fn symptom(&self, error: &Error) -> Symptom {
-        self.connection.symptom(error)
-    }
-
     /// The error of a statement on this connection, as callers see it.
     pub(in crate::store) fn store_error(&self, error: &Error) -> StoreError {
-        self.pool.error(self.symptom(error), error)
+        self.connection.store_error(&self.pool.name, error)
     }
 
     /// Keeps the connection for the next query.
@@ -215,14 +198,14 @@ impl PooledConnection<'_> {
         }
     }
 
-    /// Rolls back and keeps the connection, if it is good.
+    /// Rolls back, and keeps the connection if that succeeds.
     pub(super) async fn roll_back(mut self) {
         if self.can_roll_back().await {
             self.give_back();
         }
     }
 
-    /// Rolls back what was begun; false where the connection is lost.
+    /// Rolls back; false if the connection is lost.
     pub(super) async fn can_roll_back(&mut self) -> bool {
         let is_sqlite = self.connection.is_sqlite();
         let rolled_back =

@@ -1,4 +1,4 @@
-//! PostgreSQL: connecting, the classes of its errors, and the SQL that only it has.
+//! PostgreSQL: connecting, the kinds of its errors, and the SQL that only it has.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,8 +13,8 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::{Config, NoTls};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use super::{ConnectError, Connection, ServerUrl, Symptom};
-use crate::store::Fault;
+use super::{ConnectError, Connection, ServerUrl};
+use crate::store::StoreErrorKind;
 
 /// The server's clock, in milliseconds since the Unix epoch.
 pub(super) const CLOCK: &str = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint";
@@ -54,101 +54,93 @@ pub(super) async fn connect(
     if let Some(password) = &url.password {
         config.password(password.expose_secret());
     }
-    let connected = if url.encrypted {
+    let conn = if url.encrypted {
         config.ssl_mode(tokio_postgres::config::SslMode::Require);
         let tls = MakeRustlsConnect::new(encryption(url)?);
-        let (client, connection) = config
-            .connect(tls)
-            .await
-            .map_err(|error| connect_error(&error))?;
-        AsyncPgConnection::try_from_client_and_connection(client, connection).await
+        let (client, connection) = config.connect(tls).await?;
+        AsyncPgConnection::try_from_client_and_connection(client, connection).await?
     } else {
         config.ssl_mode(tokio_postgres::config::SslMode::Disable);
-        let (client, connection) = config
-            .connect(NoTls)
-            .await
-            .map_err(|error| connect_error(&error))?;
-        AsyncPgConnection::try_from_client_and_connection(client, connection).await
+        let (client, connection) = config.connect(NoTls).await?;
+        AsyncPgConnection::try_from_client_and_connection(client, connection).await?
     };
-    let away = |error| ConnectError::away(&error);
-    let conn = connected.map_err(|error| ConnectError::away(&error))?;
     let mut connection = Connection::Postgres(Box::new(conn));
-    connection.run(DURABLE).await.map_err(away)?;
-    let is_writable = connection.word("current_setting('transaction_read_only')");
-    match is_writable.await.as_deref() {
-        Ok("off") => Ok(connection),
-        Ok(_) if url.takes_read_only() => Ok(connection),
-        Ok(_) => Err(ConnectError::read_only()),
-        Err(error) => Err(ConnectError::away(error)),
+    connection.run(DURABLE).await?;
+    let read_only = "(current_setting('transaction_read_only') = 'on')::int::bigint";
+    if connection.number(read_only).await? == 1 && !url.takes_read_only() {
+        return Err(ConnectError::replica());
     }
+    Ok(connection)
 }
 
-/// Certificates are always checked, against the system's authorities or those of the url.
+/// Certificates are always checked, against the authorities of the system or of the URL.
 fn encryption(url: &ServerUrl) -> Result<rustls::ClientConfig, ConnectError> {
-    let unusable = |why: String| ConnectError::new(Fault::Encryption, why);
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let builder = rustls::ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(|error| unusable(error.to_string()))?;
-    let Some(file) = &url.authority else {
-        let builder = builder
-            .with_platform_verifier()
-            .map_err(|error| unusable(error.to_string()))?;
-        return Ok(builder.with_no_client_auth());
-    };
-    let unreadable = |why: String| unusable(format!("`{}`: {why}", file.display()));
-    let mut roots = rustls::RootCertStore::empty();
-    for certificate in
-        CertificateDer::pem_file_iter(file).map_err(|error| unreadable(error.to_string()))?
-    {
-        let certificate = certificate.map_err(|error| unreadable(error.to_string()))?;
-        roots
-            .add(certificate)
-            .map_err(|error| unreadable(error.to_string()))?;
-    }
-    Ok(builder.with_root_certificates(roots).with_no_client_auth())
-}
-
-fn connect_error(error: &tokio_postgres::Error) -> ConnectError {
-    let fault = match error.code() {
-        Some(code) if *code == SqlState::INVALID_CATALOG_NAME => Fault::NoDatabase,
-        Some(code)
-            if *code == SqlState::INVALID_PASSWORD
-                || *code == SqlState::INVALID_AUTHORIZATION_SPECIFICATION =>
-        {
-            Fault::Denied
+    let config = || -> Result<rustls::ClientConfig, Box<dyn std::error::Error>> {
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let builder = rustls::ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()?;
+        let Some(file) = &url.authority else {
+            return Ok(builder.with_platform_verifier()?.with_no_client_auth());
+        };
+        let mut roots = rustls::RootCertStore::empty();
+        for certificate in CertificateDer::pem_file_iter(file)? {
+            roots.add(certificate?)?;
         }
-        None if error.to_string().contains("TLS") => Fault::Encryption,
-        _ => Fault::Away,
+        Ok(builder.with_root_certificates(roots).with_no_client_auth())
     };
-    let message = error.as_db_error().map(|error| error.message().to_owned());
-    let message = message.unwrap_or_else(|| {
-        let cause = std::error::Error::source(error);
-        cause.map_or_else(|| error.to_string(), |cause| format!("{error}: {cause}"))
-    });
-    ConnectError::new(fault, message)
+    config().map_err(|error| {
+        let file = url.authority.as_ref();
+        let file = file.map(|file| format!("`{}`: ", file.display()));
+        let reason = format!("{}{error}", file.unwrap_or_default());
+        ConnectError::new(StoreErrorKind::Encryption, reason)
+    })
 }
 
-/// The class of an error. Diesel keeps the codes of a few errors only, and messages may be in any language: they
+impl From<tokio_postgres::Error> for ConnectError {
+    fn from(error: tokio_postgres::Error) -> Self {
+        let is = |known: &[SqlState]| error.code().is_some_and(|code| known.contains(code));
+        let denied = [
+            SqlState::INVALID_PASSWORD,
+            SqlState::INVALID_AUTHORIZATION_SPECIFICATION,
+        ];
+        let kind = if is(&[SqlState::INVALID_CATALOG_NAME]) {
+            StoreErrorKind::NoDatabase
+        } else if is(&denied) {
+            StoreErrorKind::Denied
+        } else if error.code().is_none() && error.to_string().contains("TLS") {
+            StoreErrorKind::Encryption
+        } else {
+            StoreErrorKind::Unavailable
+        };
+        let message = match (error.as_db_error(), std::error::Error::source(&error)) {
+            (Some(error), _) => error.message().to_owned(),
+            (None, Some(cause)) => format!("{error}: {cause}"),
+            (None, None) => error.to_string(),
+        };
+        Self::new(kind, message)
+    }
+}
+
+/// The kind of an error. Diesel keeps the codes of a few errors only, and messages may be in any language: they
 /// only save a retry.
-pub(super) fn symptom(error: &Error) -> Symptom {
+pub(super) fn error_kind(error: &Error) -> StoreErrorKind {
     let Error::DatabaseError(kind, information) = error else {
-        return Symptom::Other;
+        return StoreErrorKind::Other;
     };
     let message = information.message();
     let has = |words: &[&str]| words.iter().any(|word| message.contains(word));
     match kind {
-        DatabaseErrorKind::SerializationFailure => Symptom::Conflict,
+        DatabaseErrorKind::SerializationFailure => StoreErrorKind::Busy,
         DatabaseErrorKind::UnableToSendCommand | DatabaseErrorKind::ClosedConnection => {
-            Symptom::Lost
+            StoreErrorKind::Unavailable
         }
-        DatabaseErrorKind::ReadOnlyTransaction => Symptom::ReadOnly,
+        DatabaseErrorKind::ReadOnlyTransaction => StoreErrorKind::Replica,
         DatabaseErrorKind::UniqueViolation
         | DatabaseErrorKind::ForeignKeyViolation
         | DatabaseErrorKind::NotNullViolation
-        | DatabaseErrorKind::CheckViolation => Symptom::Refused,
+        | DatabaseErrorKind::CheckViolation => StoreErrorKind::Constraint,
         _ if has(&["deadlock detected", "could not obtain lock", "lock timeout"]) => {
-            Symptom::Conflict
+            StoreErrorKind::Busy
         }
         _ if has(&[
             "terminating connection",
@@ -158,9 +150,9 @@ pub(super) fn symptom(error: &Error) -> Symptom {
             "connection closed",
         ]) =>
         {
-            Symptom::Lost
+            StoreErrorKind::Unavailable
         }
-        _ if has(&["No space left on device", "could not extend file"]) => Symptom::Full,
-        _ => Symptom::Other,
+        _ if has(&["No space left on device", "could not extend file"]) => StoreErrorKind::Full,
+        _ => StoreErrorKind::Other,
     }
 }

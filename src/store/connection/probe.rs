@@ -1,4 +1,4 @@
-//! What a server can do, found out by trying: several accept `SKIP LOCKED` and do not skip.
+//! Tests what a server can do: several accept `SKIP LOCKED` but do not skip locked rows.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -9,18 +9,18 @@ use diesel::prelude::*;
 use diesel_async::RunQueryDsl;
 
 use super::{
-    Connection, Lane, PooledConnection, ServerKind, Symptom, load_locked, load_skipping_locked,
-    mysql, postgres, transaction, with_conn,
+    Connection, Lane, PooledConnection, ServerKind, TextValue, load_locked, load_skipping_locked,
+    mysql, postgres, reading, transaction, with_conn,
 };
 use crate::store::schema::rate_limit;
-use crate::store::{Fault, Store, StoreError, limits};
+use crate::store::{Store, StoreError, StoreErrorKind, limits};
 
 /// The row that the probe locks.
 const PROBE_SCOPE: &str = "probe";
-/// A lock that is not skipped within this is waited for.
+/// If the row is not skipped within this time, the server waits for the lock.
 const SKIP_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What was found out about a server.
+/// The properties of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Probe {
     /// The server's own name and version.
@@ -37,13 +37,13 @@ pub enum SkipLocked {
     Honoured,
     /// A locked row was returned.
     Ignored,
-    /// The lock was waited for.
+    /// The server waited for the lock.
     Waits,
     /// The server does not know `SKIP LOCKED`.
     Unknown,
-    /// The url says not to use it.
+    /// The URL forbids to use it.
     Off,
-    /// Nothing may be written, and there is no row to lock, or this user may not lock it.
+    /// Not tested: nothing may be written, and there is no row that this user may lock.
     Untried,
 }
 
@@ -61,7 +61,7 @@ impl fmt::Display for SkipLocked {
 }
 
 impl Store {
-    /// Tries what claims depend on; `None` on SQLite, which has no such differences.
+    /// Tests what claims depend on; `None` on SQLite.
     pub async fn probe(&self) -> Result<Option<Probe>, StoreError> {
         let Some(url) = self.pool.server() else {
             return Ok(None);
@@ -70,10 +70,7 @@ impl Store {
             .skip_locked
             .get_or_try_init(|| self.try_to_skip())
             .await?;
-        let mut pooled = self.pool.take(Lane::Read).await?;
-        let version = pooled.connection().word("version()").await;
-        let version = version.map_err(|error| pooled.store_error(&error))?;
-        pooled.give_back();
+        let version = self.text("version()").await?;
         Ok(Some(Probe {
             // PostgreSQL adds its compiler.
             version: version.split(" on ").next().unwrap_or_default().to_owned(),
@@ -83,7 +80,7 @@ impl Store {
         }))
     }
 
-    /// The server's settings by which a crash of its host may undo what was committed, with their values.
+    /// Settings of the server with which a crash of its host may undo commits, as `NAME = VALUE`.
     pub async fn unsafe_settings(&self) -> Result<Vec<String>, StoreError> {
         let Some(url) = self.pool.server() else {
             return Ok(Vec::new());
@@ -92,17 +89,21 @@ impl Store {
             ServerKind::Postgres => postgres::CRASH_SAFE,
             ServerKind::Mysql => mysql::CRASH_SAFE,
         };
-        let mut pooled = self.pool.take(Lane::Read).await?;
         let mut found = Vec::new();
         for (name, expression, safe) in settings {
-            let value = pooled.connection().word(expression).await;
-            let value = value.map_err(|error| pooled.store_error(&error))?;
+            let value = self.text(expression).await?;
             if value != safe {
                 found.push(format!("{name} = {value}"));
             }
         }
-        pooled.give_back();
         Ok(found)
+    }
+
+    /// The value of an expression that is a text.
+    async fn text(&self, expression: &str) -> Result<String, StoreError> {
+        let sql = format!("SELECT {expression} AS value");
+        let row: TextValue = reading!(self, |conn| diesel::sql_query(&sql).get_result(conn))?;
+        Ok(row.value)
     }
 
     /// Whether claims may rely on `SKIP LOCKED`. SQLite has one transaction at a time, so nothing is locked.
@@ -117,32 +118,35 @@ impl Store {
         Ok(*probed == SkipLocked::Honoured)
     }
 
-    /// Refuses a pooler that runs each transaction of a client in any session and keeps no prepared statements:
-    /// a statement of another process could be executed.
+    /// Returns an error if the server is reached by a pooler that keeps no prepared statements: a statement of
+    /// another process could be executed.
     pub(in crate::store) async fn refuse_pooler(&self) -> Result<(), StoreError> {
         let is_postgres = |server: &super::ServerUrl| server.kind == ServerKind::Postgres;
         if !self.pool.server().is_some_and(is_postgres) {
             return Ok(());
         }
-        let judge = |pooled: &PooledConnection<'_>, error| match pooled.symptom(&error) {
-            Symptom::Lost | Symptom::ReadOnly => pooled.store_error(&error),
-            // Another client's statement may have the name.
-            _ => {
-                let reason =
-                    "is reached by a pooler that keeps no prepared statements of its clients";
-                StoreError::new(self.place(), Fault::Pooler, reason)
+        let pooler_error = |pooled: &PooledConnection<'_>, error| {
+            let error = pooled.store_error(&error);
+            if matches!(
+                error.kind(),
+                StoreErrorKind::Unavailable | StoreErrorKind::Replica
+            ) {
+                return error;
             }
+            // Another client's statement may have the name.
+            let reason = "is reached by a pooler that keeps no prepared statements of its clients";
+            StoreError::new(self.location(), StoreErrorKind::Pooler, reason)
         };
         let mut first = self.pool.take(Lane::Write).await?;
         let prepared_first = prepared(first.connection()).await;
-        prepared_first.map_err(|error| judge(&first, error))?;
-        // A pooler gives this one the session in which the statement was prepared, and the first one another.
+        prepared_first.map_err(|error| pooler_error(&first, error))?;
+        // A pooler gives this client the session in which the statement was prepared, and the first client another.
         let mut other = self.pool.take(Lane::Write).await?;
         let begun = other.connection().run("BEGIN").await;
         begun.map_err(|error| other.store_error(&error))?;
         let again = prepared(first.connection()).await;
         other.roll_back().await;
-        again.map_err(|error| judge(&first, error))?;
+        again.map_err(|error| pooler_error(&first, error))?;
         first.give_back();
         Ok(())
     }
@@ -181,7 +185,7 @@ impl Store {
             other.roll_back().await;
         }
         if found != SkipLocked::Honoured {
-            tracing::warn!("at `{}` {found}, which is slower", self.place());
+            tracing::warn!("at `{}` {found}, which is slower", self.location());
         }
         Ok(found)
     }
@@ -194,7 +198,7 @@ async fn prepared(connection: &mut Connection) -> QueryResult<i32> {
         .get_result(conn))
 }
 
-/// Locks the probe's row; returns 0 where there is none.
+/// Locks the row of the probe; returns 0 if there is none.
 async fn lock_row(connection: &mut Connection) -> QueryResult<usize> {
     connection.run("BEGIN").await?;
     let rows: QueryResult<Vec<String>> = load_locked!(

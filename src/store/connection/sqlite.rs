@@ -1,5 +1,5 @@
-//! SQLite: one file, one transaction at a time. Its futures are ready at the first poll, so a whole transaction
-//! runs in one poll and cannot be left open by a caller that is cancelled.
+//! SQLite: one file, one transaction at a time. Futures are ready at the first poll, so a whole transaction runs in
+//! one poll and is not left open if the caller is cancelled.
 
 use std::fs::OpenOptions;
 use std::future::{Future, Ready, ready};
@@ -8,7 +8,7 @@ use std::path::Path;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
-use diesel::connection::{LoadConnection, SimpleConnection};
+use diesel::connection::{Connection, LoadConnection, SimpleConnection};
 use diesel::prelude::*;
 use diesel::query_builder::{AsQuery, AstPass, Query, QueryFragment, QueryId};
 use diesel::result::Error;
@@ -21,9 +21,9 @@ use tokio::runtime::{Handle, RuntimeFlavor};
 
 use super::message;
 use crate::store::error::DAMAGED;
-use crate::store::{Access, Fault, StoreError};
+use crate::store::{Access, StoreError, StoreErrorKind};
 
-/// Takes the write lock at once, so that a transaction never has to be given up for another one.
+/// Takes the write lock at once: a transaction that takes it later can fail because of another one.
 pub(super) const BEGIN: &str = "BEGIN IMMEDIATE";
 
 /// SQLite waits for locks of other processes. The cache (in KiB) is small because only the head of the queue is
@@ -56,13 +56,36 @@ impl InlineSqlite {
         let rows: Vec<_> = rows.map(|row| Ok(row?.into_owned(&mut cache))).collect();
         Ok(stream::iter(rows))
     }
+
+    fn count_changes<T>(&mut self, source: T) -> QueryResult<usize>
+    where
+        T: QueryFragment<Sqlite> + QueryId,
+    {
+        // diesel executes `&source`, to which the promise of `Prepared` does not apply.
+        let is_prepared = source.is_safe_to_cache_prepared(&Sqlite)?
+            && !QueryFragment::<Sqlite>::is_safe_to_cache_prepared(&&source, &Sqlite)?;
+        if !is_prepared {
+            return Connection::execute_returning_count(&mut self.0, &source);
+        }
+        for row in LoadConnection::load(&mut self.0, AnyRow(source))? {
+            row?;
+        }
+        let changes: i32 = diesel::RunQueryDsl::get_result(diesel::select(changes()), &mut self.0)?;
+        Ok(usize::try_from(changes).unwrap_or(0))
+    }
+}
+
+#[diesel::declare_sql_function]
+extern "SQL" {
+    /// The number of rows that the last statement changed.
+    fn changes() -> Integer;
 }
 
 #[cfg(test)]
 impl InlineSqlite {
     /// Calls `observe` for each event of the connection.
     pub(in crate::store) fn observe(&mut self, observe: impl diesel::connection::Instrumentation) {
-        diesel::connection::Connection::set_instrumentation(&mut self.0, observe);
+        Connection::set_instrumentation(&mut self.0, observe);
     }
 }
 
@@ -94,10 +117,7 @@ impl AsyncConnectionCore for InlineSqlite {
     where
         T: QueryFragment<Sqlite> + QueryId + 'query,
     {
-        ready(diesel::connection::Connection::execute_returning_count(
-            &mut self.0,
-            &source,
-        ))
+        ready(self.count_changes(source))
     }
 }
 
@@ -124,7 +144,7 @@ impl<Q> Query for AnyRow<Q> {
     type SqlType = Untyped;
 }
 
-/// Runs a future of SQLite's to its end.
+/// Runs a future of SQLite queries to its end.
 pub(in crate::store) fn run_inline<F: Future>(future: F) -> F::Output {
     in_place(|| {
         let mut context = Context::from_waker(Waker::noop());
@@ -135,7 +155,7 @@ pub(in crate::store) fn run_inline<F: Future>(future: F) -> F::Output {
     })
 }
 
-/// Runs work that blocks; other tasks of the runtime go on where it has several threads.
+/// Runs work that blocks. Other tasks continue if the runtime has several threads.
 pub(super) fn in_place<T>(work: impl FnOnce() -> T) -> T {
     match Handle::try_current().map(|runtime| runtime.runtime_flavor()) {
         Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(work),
@@ -150,7 +170,7 @@ pub(in crate::store) struct SqliteFile {
 }
 
 impl SqliteFile {
-    /// Checks the path before SQLite touches it, and creates the file where that is allowed.
+    /// Checks the path before SQLite opens it, and creates the file if that is allowed.
     pub(in crate::store) fn new(path: &str, access: Access) -> Result<Self, StoreError> {
         check_path(path, access)?;
         if access == Access::Create {
@@ -170,7 +190,7 @@ impl SqliteFile {
         self.access == Access::Read
     }
 
-    /// A connection that writes, or one that only reads.
+    /// Opens a connection that writes, or one that only reads.
     pub(super) fn connect(&self, reads: bool) -> Result<InlineSqlite, StoreError> {
         if self.is_only_read() {
             return self.connect_to_read();
@@ -182,13 +202,13 @@ impl SqliteFile {
         Ok(InlineSqlite(connection))
     }
 
-    /// Opens a file that may be read-only, in a folder that may be.
+    /// Opens a file that may be read-only, in a folder that may be read-only.
     fn connect_to_read(&self) -> Result<InlineSqlite, StoreError> {
         let open = |mode: &str| {
             let uri = format!("file:{}?{mode}", uri_path(&self.path));
             let mut connection = establish(&uri, &self.path)?;
             execute(&mut connection, READING, &self.path)?;
-            // Without a read a file that cannot be opened is not found out.
+            // SQLite opens the file at the first read.
             execute(
                 &mut connection,
                 "SELECT count(*) FROM sqlite_master",
@@ -197,10 +217,13 @@ impl SqliteFile {
             Ok(InlineSqlite(connection))
         };
         let opened = open("mode=rw");
-        // A file in WAL mode needs a second file in its folder, which a read-only folder cannot get. Without a
-        // log no other process is writing, and the file is complete.
+        // A file in WAL mode needs a second file, which cannot be created in a read-only folder. Without a log no
+        // other process is writing, and the file is complete.
         let cannot_write = opened.as_ref().is_err_and(|error: &StoreError| {
-            matches!(error.fault(), Fault::Missing | Fault::ReadOnly)
+            matches!(
+                error.kind(),
+                StoreErrorKind::Missing | StoreErrorKind::ReadOnly
+            )
         });
         if cannot_write && !has_log(&self.path) {
             return open("immutable=1");
@@ -214,21 +237,28 @@ fn check_path(path: &str, access: Access) -> Result<(), StoreError> {
     let folder = file
         .parent()
         .filter(|folder| !folder.as_os_str().is_empty());
-    let (fault, reason) = if path.is_empty() {
-        return Err(StoreError::new("sqlite://", Fault::Url, "names no file"));
+    let (kind, reason) = if path.is_empty() {
+        return Err(StoreError::new(
+            "sqlite://",
+            StoreErrorKind::Url,
+            "names no file",
+        ));
     } else if file.is_dir() {
-        (Fault::Foreign, "is a folder, not a database".to_owned())
+        (
+            StoreErrorKind::Unrecognized,
+            "is a folder, not a database".to_owned(),
+        )
     } else if file.exists() {
         return Ok(());
     } else if access != Access::Create {
-        (Fault::Missing, "it does not exist".to_owned())
+        (StoreErrorKind::Missing, "it does not exist".to_owned())
     } else if let Some(folder) = folder.filter(|folder| !folder.is_dir()) {
         let reason = format!("its folder `{}` does not exist", folder.display());
-        (Fault::Missing, reason)
+        (StoreErrorKind::Missing, reason)
     } else {
         return Ok(());
     };
-    Err(StoreError::new(path, fault, reason))
+    Err(StoreError::new(path, kind, reason))
 }
 
 /// Opens a path or a `file:` URI; `path` is what errors name.
@@ -251,7 +281,7 @@ fn execute(connection: &mut SqliteConnection, sql: &str, path: &str) -> Result<(
 fn create_private(path: &str) {
     let mut options = OpenOptions::new();
     options.write(true).create_new(true).mode(0o600);
-    // Where it exists or cannot be created, SQLite's own error is better.
+    // If it exists or cannot be created, the error of SQLite is better.
     options.open(path).map(drop).unwrap_or_default();
 }
 
@@ -262,7 +292,7 @@ fn uri_path(path: &str) -> String {
         .replace('#', "%23")
 }
 
-/// Whether the write-ahead log has anything in it.
+/// Whether the write-ahead log has any content.
 fn has_log(path: &str) -> bool {
     std::fs::metadata(format!("{path}-wal")).is_ok_and(|log| log.len() > 0)
 }
@@ -272,38 +302,46 @@ pub(super) fn store_error(path: &str, error: &Error) -> StoreError {
     classify(path, &text.to_lowercase(), || text.clone())
 }
 
-/// Tells SQLite's errors apart by their messages: diesel hides their codes.
+/// The kind of an error, by its message: diesel hides SQLite's codes.
 fn classify(path: &str, text: &str, otherwise: impl FnOnce() -> String) -> StoreError {
-    let known: [(&[&str], Fault, &str); 6] = [
-        (&["not a database", "malformed"], Fault::Foreign, DAMAGED),
+    let known: [(&[&str], StoreErrorKind, &str); 6] = [
+        (
+            &["not a database", "malformed"],
+            StoreErrorKind::Unrecognized,
+            DAMAGED,
+        ),
         (
             &["readonly", "read-only"],
-            Fault::ReadOnly,
+            StoreErrorKind::ReadOnly,
             "cannot be written",
         ),
-        (&["is full"], Fault::Full, "its disk is full"),
+        (&["is full"], StoreErrorKind::Full, "its disk is full"),
         (
             &["locked", "busy"],
-            Fault::Busy,
+            StoreErrorKind::Busy,
             "is locked by another program",
         ),
         (
             &["disk i/o"],
-            Fault::Away,
+            StoreErrorKind::Unavailable,
             "cannot be read or written: disk I/O error",
         ),
-        (&["unable to open"], Fault::Missing, "cannot be opened"),
+        (
+            &["unable to open"],
+            StoreErrorKind::Missing,
+            "cannot be opened",
+        ),
     ];
     let found = known
         .into_iter()
         .find(|(words, ..)| words.iter().any(|word| text.contains(word)));
-    if let Some((_, fault, reason)) = found {
-        return StoreError::new(path, fault, reason);
+    if let Some((_, kind, reason)) = found {
+        return StoreError::new(path, kind, reason);
     }
-    let fault = if text.contains("constraint failed") {
-        Fault::Refused
+    let kind = if text.contains("constraint failed") {
+        StoreErrorKind::Constraint
     } else {
-        Fault::Other
+        StoreErrorKind::Other
     };
-    StoreError::new(path, fault, otherwise())
+    StoreError::new(path, kind, otherwise())
 }

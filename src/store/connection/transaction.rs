@@ -1,5 +1,5 @@
-//! How a query or a transaction is run: again where only other transactions or a lost connection were in its
-//! way, and never twice where its commit may have succeeded.
+//! Runs queries and transactions: again if another transaction or a lost connection was the reason of a failure,
+//! but never twice if the commit may have succeeded.
 
 use std::future::Future;
 use std::time::{Duration, Instant};
@@ -7,23 +7,24 @@ use std::time::{Duration, Instant};
 use diesel::QueryResult;
 use rand::RngExt;
 
-use super::{Connection, Pool, PooledConnection, Symptom, lost, sqlite};
-use crate::store::{Fault, StoreError};
+use super::{Connection, PooledConnection, lost, sqlite};
+use crate::store::{StoreError, StoreErrorKind};
 
 /// How often a transaction that conflicts with another is begun again before the caller gets the error.
 const CONFLICT_RETRIES: u32 = 20;
-/// How often one is begun again that failed for a reason that may have passed, such as a cancelled statement.
+/// How often one is begun again that failed for an unknown reason, such as a cancelled statement.
 const OTHER_RETRIES: u32 = 2;
 /// A transaction that takes longer counts as lost with its connection.
 const TRANSACTION_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How long to wait for another program's lock on a SQLite file. Other tasks go on meanwhile.
+/// How long to wait for another program's lock on a SQLite file, without blocking other tasks.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Runs one query on a connection of a lane.
-macro_rules! run_query {
-    ($store:expr, $lane:ident, |$conn:ident| $query:expr) => {{
-        use $crate::store::connection::{Attempts, Connection, Lane, run_inline};
+/// Runs `$run` on a connection of a lane, and again while [`Attempts`] allows it. The value of `$run` is a result,
+/// and whether a commit was asked for.
+macro_rules! with_retries {
+    ($store:expr, $lane:ident, |$connection:ident| $run:expr) => {{
+        use $crate::store::connection::{Attempts, Lane};
         let pool = &*$store.pool;
         let mut attempts = Attempts::default();
         loop {
@@ -31,21 +32,11 @@ macro_rules! run_query {
                 Ok(pooled) => pooled,
                 Err(error) => break Err(error),
             };
-            let done = match pooled.connection() {
-                Connection::Sqlite($conn) => run_inline(async {
-                    let $conn = &mut **$conn;
-                    $query.await
-                }),
-                Connection::Postgres($conn) => {
-                    let $conn = &mut **$conn;
-                    $query.await
-                }
-                Connection::Mysql($conn) => {
-                    let $conn = &mut **$conn;
-                    $query.await
-                }
+            let done = {
+                let $connection = pooled.connection();
+                $run
             };
-            if let Some(result) = attempts.judge(pool, pooled, done).await {
+            if let Some(result) = attempts.finish(pooled, done).await {
                 break result;
             }
         }
@@ -54,55 +45,52 @@ macro_rules! run_query {
 
 /// Runs a query that only reads.
 macro_rules! reading {
-    ($store:expr, |$conn:ident| $query:expr) => {
-        $crate::store::connection::run_query!($store, Read, |$conn| $query)
-    };
+    ($store:expr, |$conn:ident| $query:expr) => {{
+        use $crate::store::connection::{run_query, with_conn, with_retries};
+        with_retries!($store, Read, |connection| {
+            run_query(connection.is_sqlite(), async {
+                with_conn!(connection, |$conn| $query)
+            })
+            .await
+        })
+    }};
 }
 
 /// Runs one statement that writes.
 macro_rules! writing {
-    ($store:expr, |$conn:ident| $query:expr) => {
-        $crate::store::connection::run_query!($store, Write, |$conn| $query)
-    };
-}
-
-/// Runs a future of several statements in one transaction. It is made anew for each attempt.
-///
-/// Where the answer to the commit was lost, the caller gets the error and must find out whether it succeeded.
-macro_rules! transaction {
-    ($store:expr, |$connection:ident| $work:expr) => {{
-        use $crate::store::connection::{Attempts, Lane, attempt};
-        let pool = &*$store.pool;
-        let mut attempts = Attempts::default();
-        loop {
-            let mut pooled = match pool.take(Lane::Write).await {
-                Ok(pooled) => pooled,
-                Err(error) => break Err(error),
-            };
-            let (done, at_commit) = {
-                let is_sqlite = pooled.connection().is_sqlite();
-                let work = async {
-                    let $connection = pooled.connection();
-                    let begun = $connection.begin_transaction().await;
-                    match begun {
-                        Ok(()) => match $work.await {
-                            Ok(done) => ($connection.commit().await.map(|()| done), true),
-                            Err(error) => (Err(error), false),
-                        },
-                        Err(error) => (Err(error), false),
-                    }
-                };
-                attempt(is_sqlite, work).await
-            };
-            attempts.may_be_committed = at_commit;
-            if let Some(result) = attempts.judge(pool, pooled, done).await {
-                break result;
-            }
-        }
+    ($store:expr, |$conn:ident| $query:expr) => {{
+        use $crate::store::connection::{run_query, with_conn, with_retries};
+        with_retries!($store, Write, |connection| {
+            run_query(connection.is_sqlite(), async {
+                with_conn!(connection, |$conn| $query)
+            })
+            .await
+        })
     }};
 }
 
-pub(in crate::store) use {reading, run_query, transaction, writing};
+/// Runs a future of several statements in one transaction. The future is made anew for each attempt.
+///
+/// If the answer to the commit was lost, the caller gets the error and must find out whether the commit succeeded.
+macro_rules! transaction {
+    ($store:expr, |$connection:ident| $work:expr) => {{
+        use $crate::store::connection::{run_transaction, with_retries};
+        with_retries!($store, Write, |$connection| {
+            run_transaction($connection.is_sqlite(), async {
+                if let Err(error) = $connection.begin_transaction().await {
+                    return (Err(error), false);
+                }
+                match $work.await {
+                    Ok(done) => ($connection.commit().await.map(|()| done), true),
+                    Err(error) => (Err(error), false),
+                }
+            })
+            .await
+        })
+    }};
+}
+
+pub(in crate::store) use {reading, transaction, with_retries, writing};
 
 impl Connection {
     pub(in crate::store) async fn begin_transaction(&mut self) -> QueryResult<()> {
@@ -115,11 +103,27 @@ impl Connection {
     }
 }
 
-/// Runs a transaction to its end; returns its result, and whether its commit was asked for.
-pub(in crate::store) async fn attempt<T>(
+/// What one attempt returned, and whether its commit was asked for.
+type Attempted<T> = (QueryResult<T>, bool);
+
+/// Runs one query.
+pub(in crate::store) async fn run_query<T>(
     is_sqlite: bool,
-    transaction: impl Future<Output = (QueryResult<T>, bool)>,
-) -> (QueryResult<T>, bool) {
+    query: impl Future<Output = QueryResult<T>>,
+) -> Attempted<T> {
+    let done = if is_sqlite {
+        sqlite::run_inline(query)
+    } else {
+        query.await
+    };
+    (done, false)
+}
+
+/// Runs a transaction to its end.
+pub(in crate::store) async fn run_transaction<T>(
+    is_sqlite: bool,
+    transaction: impl Future<Output = Attempted<T>>,
+) -> Attempted<T> {
     if is_sqlite {
         return sqlite::run_inline(transaction);
     }
@@ -133,8 +137,6 @@ pub(in crate::store) struct Attempts {
     conflicts: u32,
     losses: u32,
     others: u32,
-    /// The commit of the last attempt was asked for.
-    pub(in crate::store) may_be_committed: bool,
 }
 
 impl Default for Attempts {
@@ -144,73 +146,68 @@ impl Default for Attempts {
             conflicts: 0,
             losses: 0,
             others: 0,
-            may_be_committed: false,
         }
     }
 }
 
 impl Attempts {
-    /// Gives the connection back, or closes what cannot be used any more. Returns the result, or `None` where
-    /// the query or transaction is to be run again.
-    pub(in crate::store) async fn judge<T>(
+    /// Gives the connection back, or closes what cannot be used any more. Returns the result, or `None` if the query
+    /// or transaction is to be run again.
+    pub(in crate::store) async fn finish<T>(
         &mut self,
-        pool: &Pool,
         mut pooled: PooledConnection<'_>,
-        done: QueryResult<T>,
+        (done, may_be_committed): Attempted<T>,
     ) -> Option<Result<T, StoreError>> {
         let error = match done {
             Ok(done) => {
                 pooled.give_back();
                 return Some(Ok(done));
             }
-            Err(error) => error,
+            Err(error) => pooled.store_error(&error),
         };
-        let may_be_committed = std::mem::take(&mut self.may_be_committed);
         if pooled.connection().is_sqlite() {
-            let failed = pooled.store_error(&error);
             pooled.roll_back().await;
-            let is_locked = failed.fault() == Fault::Busy && !may_be_committed;
+            let is_locked = error.kind() == StoreErrorKind::Busy && !may_be_committed;
             if is_locked && self.began.elapsed() < LOCK_TIMEOUT {
                 pause(20).await;
                 return None;
             }
-            return Some(Err(failed));
+            return Some(Err(error));
         }
-        let mut symptom = pooled.symptom(&error);
-        // Messages may be in any language, and a lost connection is found out in all of them.
-        let is_certain = matches!(
-            symptom,
-            Symptom::Lost | Symptom::ReadOnly | Symptom::TooLarge
-        );
-        if !is_certain && !pooled.can_roll_back().await {
-            symptom = Symptom::Lost;
-        }
-        if may_be_committed && symptom != Symptom::Conflict {
+        // Messages may be in any language, but a lost connection cannot roll back.
+        let kind = match error.kind() {
+            known @ (StoreErrorKind::Unavailable
+            | StoreErrorKind::Replica
+            | StoreErrorKind::TooLarge) => known,
+            _ if !pooled.can_roll_back().await => StoreErrorKind::Unavailable,
+            known => known,
+        };
+        if may_be_committed && kind != StoreErrorKind::Busy {
             // A commit that fails for any other reason may have succeeded.
             pooled.close_all();
-            return Some(Err(pool.error(Symptom::Lost, &error)));
+            return Some(Err(error.with_kind(StoreErrorKind::Unavailable)));
         }
-        match symptom {
-            Symptom::Conflict if self.conflicts < CONFLICT_RETRIES => {
+        match kind {
+            StoreErrorKind::Busy if self.conflicts < CONFLICT_RETRIES => {
                 self.conflicts += 1;
                 pooled.give_back();
                 pause(10 * self.conflicts).await;
                 None
             }
-            Symptom::Lost | Symptom::ReadOnly => {
+            StoreErrorKind::Unavailable | StoreErrorKind::Replica => {
                 pooled.close_all();
                 self.losses += 1;
-                (self.losses > 1).then(|| Err(pool.error(symptom, &error)))
+                (self.losses > 1).then(|| Err(error.with_kind(kind)))
             }
-            // On a new connection, in case this one is at fault.
-            Symptom::Other if self.others < OTHER_RETRIES => {
+            // On a new connection, in case this one is the reason.
+            StoreErrorKind::Other if self.others < OTHER_RETRIES => {
                 self.others += 1;
                 pause(20 * self.others).await;
                 None
             }
             _ => {
                 pooled.roll_back().await;
-                Some(Err(pool.error(symptom, &error)))
+                Some(Err(error))
             }
         }
     }

@@ -1,4 +1,4 @@
-//! The url of a server.
+//! The URL of a server.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use secrecy::SecretString;
 
 use super::{mysql, postgres};
 
-/// The servers that smsq speaks with.
+/// The kinds of servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::store) enum ServerKind {
     Postgres,
@@ -16,23 +16,23 @@ pub(in crate::store) enum ServerKind {
     Mysql,
 }
 
-/// A server's url, taken apart. `Display` shows it without the password.
+/// The parts of a server's URL. `Display` shows it without the password.
 #[derive(Clone)]
 pub(in crate::store) struct ServerUrl {
     pub(in crate::store) kind: ServerKind,
     pub(super) user: String,
     pub(super) password: Option<SecretString>,
-    /// In the order in which they are tried: names or numbers, and ports.
+    /// Host names or addresses, and ports, in the order in which they are tried.
     pub(super) hosts: Vec<(String, u16)>,
-    /// A socket of this host, instead of the network.
+    /// A Unix socket to use instead of the network.
     pub(super) socket: Option<PathBuf>,
     pub(super) database: String,
     pub(super) encrypted: bool,
-    /// Certificates of an authority of one's own, in PEM.
+    /// A file with the certificates of a private authority, in PEM.
     pub(super) authority: Option<PathBuf>,
-    /// Rows are claimed by comparing and setting, as if the server could not skip locked ones.
+    /// If false, claims do not use `SKIP LOCKED`.
     pub(super) skips_locked: bool,
-    /// Nothing is written: a replica or a user who may not write is good enough.
+    /// Nothing is written, so a replica or a user without write permission is allowed.
     pub(in crate::store) is_only_read: bool,
 }
 
@@ -71,14 +71,13 @@ impl ServerKind {
 }
 
 impl ServerUrl {
-    /// Reads `scheme://user:password@host1:port,host2/database?parameters`; the error says what is
-    /// wrong, and names no password.
+    /// Parses `scheme://user:password@host1:port,host2/database?parameters`. The error never has the password.
     pub(in crate::store) fn parse(kind: ServerKind, url: &str) -> Result<Self, String> {
         let rest = url.split_once("://").map_or("", |(_, rest)| rest);
         let end = rest.find(['/', '?']).unwrap_or(rest.len());
         if rest[end..].contains('@') {
             return Err(
-                "has an `@` behind its host: in a user, a password or a path write `/` as `%2F`, \
+                "has an `@` after the host: in a user, a password or a path write `/` as `%2F`, \
                  `?` as `%3F` and `@` as `%40`"
                     .to_owned(),
             );
@@ -108,65 +107,53 @@ impl ServerUrl {
         if parsed.hosts.is_empty() {
             parsed.hosts.push(("127.0.0.1".to_owned(), kind.port()));
         }
-        // Nobody listens in between, and hardly anybody has a certificate for it.
+        // Connections within this machine need no encryption, and few have a certificate for it.
         parsed.encrypted = !parsed.hosts.iter().all(|(host, _)| is_loopback(host));
         for (key, value) in url::form_urlencoded::parse(query.as_bytes()) {
             parsed.set(&key, &value)?;
         }
         if parsed.user.is_empty() {
-            return Err("names no user: write it like `user@host/database`".to_owned());
+            return Err("has no user: write it like `user@host/database`".to_owned());
         }
         if parsed.database.is_empty() {
-            return Err("names no database: write it like `user@host/database`".to_owned());
+            return Err("has no database: write it like `user@host/database`".to_owned());
         }
         Ok(parsed)
     }
 
-    /// Whether a host that cannot be written may be taken. Of several, one that can be written is looked for.
+    /// Whether a host that cannot be written is allowed. Of several hosts, one that can be written is used.
     pub(super) fn takes_read_only(&self) -> bool {
         self.is_only_read && self.hosts.len() == 1
     }
 
     fn set(&mut self, key: &str, value: &str) -> Result<(), String> {
-        let known = match (key, value.to_ascii_lowercase().as_str()) {
+        match (key, value.to_ascii_lowercase().as_str()) {
             ("tls" | "sslmode" | "ssl-mode", "off" | "disable" | "disabled") => {
                 self.encrypted = false;
-                true
             }
             (
                 "tls" | "sslmode" | "ssl-mode",
                 "required" | "require" | "verify-ca" | "verify-full" | "verify_ca"
                 | "verify_identity",
-            ) => {
-                self.encrypted = true;
-                true
-            }
-            ("tls_ca" | "sslrootcert" | "ssl-ca", _) => {
-                self.authority = Some(value.into());
-                true
-            }
+            ) => self.encrypted = true,
+            ("tls_ca" | "sslrootcert" | "ssl-ca", _) => self.authority = Some(value.into()),
             ("socket", _) => {
                 self.socket = Some(value.into());
                 self.encrypted = false;
-                true
             }
             ("skip_locked", "on" | "off") => {
                 self.skips_locked = value.eq_ignore_ascii_case("on");
-                true
             }
-            // Every host of a list is asked whether it can be written, the first that can is taken.
-            ("target_session_attrs", "read-write" | "primary") => true,
-            _ => false,
-        };
-        if known {
-            Ok(())
-        } else {
-            let is_secret = ["pass", "pwd", "secret"]
-                .iter()
-                .any(|word| key.contains(word));
-            let value = if is_secret { "…" } else { value };
-            Err(format!("has `{key}={value}`; it may have {PARAMETERS}"))
+            // The first host of a list that can be written is always taken.
+            ("target_session_attrs", "read-write" | "primary") => {}
+            _ => {
+                let secrets = ["pass", "pwd", "secret"];
+                let is_secret = secrets.iter().any(|word| key.contains(word));
+                let value = if is_secret { "…" } else { value };
+                return Err(format!("has `{key}={value}`; it may have {PARAMETERS}"));
+            }
         }
+        Ok(())
     }
 }
 
@@ -188,7 +175,7 @@ impl fmt::Display for ServerUrl {
     }
 }
 
-/// The url with the password in it; one that has a password already keeps its own.
+/// Adds the password to a URL, unless it has one.
 pub(in crate::store) fn with_password(url: &str, password: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else {
         return url.to_owned();
@@ -225,8 +212,8 @@ fn host_and_port(text: &str, port: u16) -> Result<(String, u16), String> {
     };
     match rest.parse() {
         Ok(port) => Ok((host.to_owned(), port)),
-        // It may be a part of a password, so it is not quoted.
-        Err(_) => Err("has something else where a port should be".to_owned()),
+        // It is not quoted because it may be part of a password.
+        Err(_) => Err("has an invalid port".to_owned()),
     }
 }
 
@@ -245,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_url_may_name_several_hosts() {
+    fn url_may_have_several_hosts() {
         let parsed = mysql("mysql://me:p%40ss@one,two:3307,[::1]:3308/queue").expect("a url");
         let hosts = [("one", 3306), ("two", 3307), ("::1", 3308)];
         assert_eq!(
@@ -258,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn only_this_host_is_spoken_to_in_the_clear_unasked() {
+    fn connections_to_other_hosts_are_encrypted() {
         for (url, encrypted) in [
             ("mysql://me@localhost/queue", false),
             ("mysql://me@127.0.0.1/queue", false),
@@ -276,19 +263,16 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_a_url_is_said_without_its_password() {
+    fn url_errors_never_have_the_password() {
         for (url, said) in [
-            ("mysql://me:secret@host", "names no database"),
-            ("mysql://host/queue", "names no user"),
-            (
-                "mysql://me:secret@host:port/queue",
-                "where a port should be",
-            ),
+            ("mysql://me:secret@host", "has no database"),
+            ("mysql://host/queue", "has no user"),
+            ("mysql://me:secret@host:port/queue", "has an invalid port"),
             ("mysql://me:se/secret@host/queue", "write `/` as `%2F`"),
             ("mysql://me:se?secret@host/queue", "write `/` as `%2F`"),
             ("mysql://me:se@x/secret@host/queue", "write `/` as `%2F`"),
             ("mysql://me:se@x?secret@host/queue", "write `/` as `%2F`"),
-            ("mysql://me@host:secret/queue", "where a port should be"),
+            ("mysql://me@host:secret/queue", "has an invalid port"),
             (
                 "mysql://me:secret@host/queue?tsl=off",
                 "has `tsl=off`; it may have `tls=",
@@ -302,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn a_password_is_put_in_where_the_url_has_none() {
+    fn password_is_added_to_url_without_one() {
         for (url, whole) in [
             ("mysql://me@host/queue", "mysql://me:p%40s@host/queue"),
             ("mysql://me:own@host/queue", "mysql://me:own@host/queue"),

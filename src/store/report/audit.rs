@@ -1,4 +1,4 @@
-//! Checks that no message is lost: what each import accepted against what the tables have.
+//! Checks that no message is lost: compares what each import accepted with the tables.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -7,52 +7,54 @@ use diesel::prelude::*;
 use diesel::sql_types::Integer;
 use diesel_async::RunQueryDsl;
 
-use super::{PLAIN, all_gone, positive};
+use super::{PLAIN, all_purged};
 use crate::sms::State;
 use crate::store::connection::reading;
 use crate::store::schema::{campaign, import, purged, sms, sms_failed, sms_sent};
-use crate::store::{Store, StoreError, Worker};
+use crate::store::{Store, StoreError, Worker, positive};
 
-/// What one import accepted, and how many of those messages the tables have.
+/// How many messages one import accepted, and how many of them the tables have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ImportCount {
     pub id: i64,
     pub campaign_id: i64,
     pub file: String,
-    /// Accepted, less those that a later import replaced.
+    /// Accepted messages without those that a later import replaced.
     pub expected: u64,
-    /// With those that were purged.
+    /// With the purged ones.
     pub found: u64,
-    /// It was read to its end, or a later import of the same list into the campaign was.
+    /// It was read to its end, or a later import of the same list into the same campaign was.
     pub finished: bool,
 }
 
-/// The tables against the imports, counted in one statement.
+/// The result of comparing tables and imports.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Audit {
     pub imports: Vec<ImportCount>,
     /// Messages that another program inserted.
     pub plain: u64,
     /// Messages of an import that is not in table `import`.
-    pub strangers: u64,
-    /// Messages of campaigns that are not in table `campaign` and are never sent: `campaign_id` and number.
-    pub homeless: Vec<(i64, u64)>,
+    pub without_import: u64,
+    /// The number of messages by `campaign_id`, of campaigns that are not in table `campaign`. They are never sent.
+    pub without_campaign: Vec<(i64, u64)>,
 }
 
 impl Audit {
-    /// Whether no message is lost and none is there twice.
+    /// Whether no message is lost and none is counted twice.
     pub fn is_sound(&self) -> bool {
-        let even = |import: &ImportCount| import.expected == import.found;
-        self.strangers == 0 && self.homeless.is_empty() && self.imports.iter().all(even)
+        let is_complete = |import: &ImportCount| import.expected == import.found;
+        self.without_import == 0
+            && self.without_campaign.is_empty()
+            && self.imports.iter().all(is_complete)
     }
 }
 
-/// What a row of the count means.
+/// What a row of the counts means.
 const EXPECTED: i32 = 0;
 const FOUND: i32 = 1;
-const LIVES_IN: i32 = 2;
+const BY_CAMPAIGN: i32 = 2;
 
-/// Rows of a table by one of its columns, marked with what they mean.
+/// Counts the rows of a table by one of its columns.
 macro_rules! counted {
     ($table:ident, $by:expr, $meaning:expr) => {
         $table::table.group_by($by).select((
@@ -64,7 +66,7 @@ macro_rules! counted {
 }
 
 impl Store {
-    /// Reads every row's import: slow where there are millions.
+    /// Compares the tables with the imports. Reads all rows, so it is slow for millions of messages.
     pub async fn check_counts(&self) -> Result<Audit, StoreError> {
         // In one statement, because workers may be moving messages.
         let counts: Vec<(Option<i64>, i32, i64)> = reading!(self, |conn| import::table
@@ -79,30 +81,24 @@ impl Store {
             .union_all(purged::table.select((
                 purged::import_id.nullable(),
                 FOUND.into_sql::<Integer>(),
-                all_gone!(),
+                all_purged!(),
             )))
-            .union_all(counted!(sms, sms::campaign_id, LIVES_IN))
-            .union_all(counted!(sms_sent, sms_sent::campaign_id, LIVES_IN))
-            .union_all(counted!(sms_failed, sms_failed::campaign_id, LIVES_IN))
+            .union_all(counted!(sms, sms::campaign_id, BY_CAMPAIGN))
+            .union_all(counted!(sms_sent, sms_sent::campaign_id, BY_CAMPAIGN))
+            .union_all(counted!(sms_failed, sms_failed::campaign_id, BY_CAMPAIGN))
             .load(conn))?;
-        // These tables never lose a row, so all that was counted is still there.
+        // Rows of these tables are never deleted.
         let imports: Vec<ImportRow> = reading!(self, |conn| import::table
             .order(import::id)
-            .select((
-                import::id,
-                import::campaign_id,
-                import::file,
-                import::hash,
-                import::finished_at,
-            ))
+            .select(ImportRow::as_select())
             .load(conn))?;
         let campaigns: Vec<i64> =
             reading!(self, |conn| campaign::table.select(campaign::id).load(conn))?;
         Ok(audit(counts, imports, &campaigns))
     }
 
-    /// Messages to send of campaigns that do not exist: `campaign_id` and how many. One seek in an index
-    /// for each campaign that has messages.
+    /// Counts queued messages of campaigns that do not exist, by `campaign_id`. Reads an index once for each campaign
+    /// that has messages.
     pub async fn without_campaign(&self) -> Result<Vec<(i64, u64)>, StoreError> {
         let campaigns: Vec<i64> =
             reading!(self, |conn| campaign::table.select(campaign::id).load(conn))?;
@@ -139,17 +135,23 @@ impl Store {
             .select((sms::worker_id, count_star()))
             .load(conn))?;
         let sending: BTreeMap<Option<i64>, i64> = sending.into_iter().collect();
-        let of = |id| positive(sending.get(&Some(id)).copied().unwrap_or(0));
-        Ok(workers
-            .into_iter()
-            .map(|worker| (of(worker.id), worker))
-            .map(|(sending, worker)| (worker, sending))
-            .collect())
+        let with_count = workers.into_iter().map(|worker| {
+            let count = sending.get(&Some(worker.id)).copied().unwrap_or(0);
+            (worker, positive(count))
+        });
+        Ok(with_count.collect())
     }
 }
 
-/// Id, campaign, file, hash, end.
-type ImportRow = (i64, i64, String, String, Option<i64>);
+#[derive(Queryable, Selectable)]
+#[diesel(table_name = import)]
+struct ImportRow {
+    id: i64,
+    campaign_id: i64,
+    file: String,
+    hash: String,
+    finished_at: Option<i64>,
+}
 
 fn audit(
     counts: Vec<(Option<i64>, i32, i64)>,
@@ -158,13 +160,13 @@ fn audit(
 ) -> Audit {
     let mut expected = BTreeMap::new();
     let mut found: BTreeMap<Option<i64>, u64> = BTreeMap::new();
-    let mut homeless: BTreeMap<i64, u64> = BTreeMap::new();
+    let mut without_campaign: BTreeMap<i64, u64> = BTreeMap::new();
     for (id, meaning, count) in counts {
         let count = positive(count);
         match (meaning, id) {
             (EXPECTED, Some(import)) => drop(expected.insert(import, count)),
-            (LIVES_IN, Some(campaign)) if !campaigns.contains(&campaign) => {
-                *homeless.entry(campaign).or_default() += count;
+            (BY_CAMPAIGN, Some(campaign)) if !campaigns.contains(&campaign) => {
+                *without_campaign.entry(campaign).or_default() += count;
             }
             (FOUND, import) => {
                 let import = import.filter(|id| *id != PLAIN);
@@ -174,38 +176,31 @@ fn audit(
         }
     }
     let plain = found.remove(&None).unwrap_or(0);
-    let mut finished = HashMap::new();
-    for (id, campaign_id, file, hash, finished_at) in &imports {
-        if finished_at.is_some() {
-            finished.insert((*campaign_id, file.clone()), *id);
-            finished.insert((*campaign_id, hash.clone()), *id);
-        }
+    // The last finished import of each file and each hash.
+    let mut finished: HashMap<(i64, String), i64> = HashMap::new();
+    for row in imports.iter().filter(|row| row.finished_at.is_some()) {
+        finished.insert((row.campaign_id, row.file.clone()), row.id);
+        finished.insert((row.campaign_id, row.hash.clone()), row.id);
     }
-    let imports = imports
-        .into_iter()
-        .filter_map(|(id, campaign_id, file, hash, finished_at)| {
-            let is_later = |list: &str| {
-                finished
-                    .get(&(campaign_id, list.to_owned()))
-                    .is_some_and(|later| *later > id)
-            };
-            let finished = finished_at.is_some() || is_later(&file) || is_later(&hash);
-            // What began after the count is not judged by it.
-            let expected = expected.remove(&id)?;
-            Some(ImportCount {
-                id,
-                campaign_id,
-                file,
-                expected,
-                found: found.remove(&Some(id)).unwrap_or(0),
-                finished,
-            })
+    let imports = imports.into_iter().filter_map(|row| {
+        let is_later = |list: &str| {
+            let later = finished.get(&(row.campaign_id, list.to_owned()));
+            later.is_some_and(|later| *later > row.id)
+        };
+        Some(ImportCount {
+            id: row.id,
+            campaign_id: row.campaign_id,
+            finished: row.finished_at.is_some() || is_later(&row.file) || is_later(&row.hash),
+            // An import that began after the count has none.
+            expected: expected.remove(&row.id)?,
+            found: found.remove(&Some(row.id)).unwrap_or(0),
+            file: row.file,
         })
-        .collect();
+    });
     Audit {
-        imports,
+        imports: imports.collect(),
         plain,
-        strangers: found.into_values().sum(),
-        homeless: homeless.into_iter().collect(),
+        without_import: found.into_values().sum(),
+        without_campaign: without_campaign.into_iter().collect(),
     }
 }

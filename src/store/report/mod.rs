@@ -1,38 +1,33 @@
-//! Queries for reports, `smsq status` and `smsq check`, which only read. Counts come from the
-//! indexes and never touch a text, so they stay quick however long the campaign is.
+//! Queries for reports, `smsq status` and `smsq check`, which only read. Counts use indexes and never read texts, so
+//! they are fast for campaigns of any size.
 
 mod audit;
-mod failures;
-mod ledger;
-mod lists;
+mod counts;
 mod origins;
-mod queued;
-mod sent;
-mod timeline;
+mod pages;
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use diesel::dsl::count_star;
 use diesel::prelude::*;
-use diesel::sql_types::Integer;
+use diesel::sql_types::{Integer, Nullable, Text};
 use diesel_async::RunQueryDsl;
 use serde::Serialize;
 
 use super::connection::reading;
 use super::schema::{import, purged, sms, sms_failed, sms_sent};
-use super::{Campaign, Store, StoreError};
+use super::{Campaign, Store, StoreError, positive};
 use crate::sms::{Class, State};
 
 pub use audit::{Audit, ImportCount};
-pub use failures::{FailureRecord, FailureState, Failures};
-pub use ledger::{SentMessage, SentWalk};
-pub use lists::ListCount;
+pub use counts::{ClassCount, ListCount, Outcomes, Sent, SentCount, SentFacts};
 pub use origins::Origin;
-pub use queued::{FirstDue, Queue, Queued};
-pub use sent::{Sent, SentCount, SentFacts};
-pub use timeline::{ClassCount, Outcomes};
+pub use pages::{
+    FailureRecord, FailureState, Failures, FirstDue, Queue, Queued, SentMessage, SentMessages,
+};
 
-/// The places that are counted; those of table `sms` are its states.
+/// What a row of [`Store::totals_of`] counts; rows of table `sms` have the state of its messages.
 const SENDING: i32 = State::Sending.code();
 const UNKNOWN: i32 = State::Unknown.code();
 const SENT: i32 = 10;
@@ -41,44 +36,45 @@ const CANCELLED: i32 = 12;
 const IMPORTED: i32 = 13;
 const PURGED: i32 = 14;
 
-/// Rows of a table per campaign, marked with the place they count for.
+/// Counts the rows of a table by campaign.
 macro_rules! counted {
-    ($table:ident, $campaigns:expr, $place:expr) => {
+    ($table:ident, $campaigns:expr, $counted:expr) => {
         $table::table
             .filter($table::campaign_id.eq_any($campaigns))
             .group_by($table::campaign_id)
             .select((
                 $table::campaign_id,
-                $place.into_sql::<Integer>(),
+                $counted.into_sql::<Integer>(),
                 count_star(),
             ))
     };
 }
 
-/// What was purged, per campaign and import, marked with the place it counts for.
-macro_rules! gone {
-    ($campaigns:expr, $place:expr, $count:expr) => {
+/// Counts the purged messages by campaign and import.
+macro_rules! purged {
+    ($campaigns:expr, $counted:expr, $count:expr) => {
         purged::table
             .filter(purged::campaign_id.eq_any($campaigns))
-            .select((purged::campaign_id, $place.into_sql::<Integer>(), $count))
+            .select((purged::campaign_id, $counted.into_sql::<Integer>(), $count))
     };
 }
 
-macro_rules! all_gone {
+macro_rules! all_purged {
     () => {
         purged::sent + purged::failed + purged::unknown + purged::cancelled
     };
 }
 
-use all_gone;
+use all_purged;
 
 /// `purged.import_id` of messages that another program inserted.
 const PLAIN: i64 = 0;
 
-/// The most reasons that are listed: a provider that puts an id into each must not fill the memory.
+/// The most reasons that are listed, because some providers put an id into each reason.
 pub const REASONS: usize = 1_000;
 
-/// How many messages that are due last are searched for a failed attempt: retries are put behind other messages.
+/// How many messages are searched for a failed attempt, from the one that is due last: retries are due later than
+/// other messages.
 const LATEST: i64 = 50;
 
 impl Store {
@@ -98,7 +94,7 @@ impl Store {
     }
 }
 
-/// The number of messages by their state; `imported` is counted by the imports, the others in the tables.
+/// The number of messages by their state. `imported` is the sum of the imports, the others are counted in the tables.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Totals {
     pub imported: u64,
@@ -115,8 +111,8 @@ pub struct Totals {
 }
 
 impl Totals {
-    fn add(&mut self, place: i32, count: u64) {
-        *match place {
+    fn add(&mut self, counted: i32, count: u64) {
+        *match counted {
             SENDING => &mut self.sending,
             UNKNOWN => &mut self.unknown,
             SENT => &mut self.sent,
@@ -145,10 +141,10 @@ impl std::iter::Sum for Totals {
     }
 }
 
-/// A reason for which messages did not arrive, and their number.
+/// How many messages failed or are unknown for one reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReasonCount {
-    /// A word of [`Class`], unless a newer smsq wrote it.
+    /// The name of a [`Class`], unless a newer smsq wrote it.
     pub class: String,
     pub code: Option<String>,
     pub reason: String,
@@ -156,7 +152,7 @@ pub struct ReasonCount {
 }
 
 impl Store {
-    /// Of one campaign or of all, counted in one statement.
+    /// The totals of one campaign or of all, counted in one statement.
     pub async fn totals(&self, campaign: Option<i64>) -> Result<Totals, StoreError> {
         let ids = match campaign {
             Some(id) => vec![id],
@@ -165,75 +161,66 @@ impl Store {
         Ok(self.totals_of(&ids).await?.into_values().sum())
     }
 
-    /// Of each campaign, oldest first, counted in one statement.
+    /// The totals of each campaign, oldest first, counted in one statement.
     pub async fn campaign_totals(&self) -> Result<Vec<(Campaign, Totals)>, StoreError> {
         let campaigns = self.campaigns().await?;
         let ids: Vec<i64> = campaigns.iter().map(|campaign| campaign.id).collect();
         let mut totals = self.totals_of(&ids).await?;
-        Ok(campaigns
-            .into_iter()
-            .map(|campaign| {
-                let totals = totals.remove(&campaign.id).unwrap_or_default();
-                (campaign, totals)
-            })
-            .collect())
+        let with_totals = campaigns.into_iter().map(|campaign| {
+            let totals = totals.remove(&campaign.id).unwrap_or_default();
+            (campaign, totals)
+        });
+        Ok(with_totals.collect())
     }
 
-    /// The reasons, the commonest first, at most [`REASONS`]; those of the unknown ones too.
+    /// The reasons of failed and unknown messages, the most frequent first, at most [`REASONS`].
     pub async fn failures_by_reason(
         &self,
         campaigns: &[i64],
     ) -> Result<Vec<ReasonCount>, StoreError> {
-        type Row = (String, Option<String>, String, i64);
-        type UnknownRow = (Option<String>, Option<String>, i64);
+        type Row = (Option<String>, Option<String>, Option<String>, i64);
         let most = i64::try_from(REASONS).unwrap_or(i64::MAX);
         let failed: Vec<Row> = reading!(self, |conn| sms_failed::table
             .filter(sms_failed::campaign_id.eq_any(campaigns))
             .group_by((sms_failed::class, sms_failed::code, sms_failed::reason))
             .select((
-                sms_failed::class,
+                sms_failed::class.nullable(),
                 sms_failed::code,
-                sms_failed::reason,
-                count_star()
+                sms_failed::reason.nullable(),
+                count_star(),
             ))
             .order(count_star().desc())
             .limit(most)
             .load(conn))?;
-        let unknown: Vec<UnknownRow> = reading!(self, |conn| sms::table
+        let unknown: Vec<Row> = reading!(self, |conn| sms::table
             .filter(sms::campaign_id.eq_any(campaigns))
             .filter(sms::state.eq(State::Unknown.code()))
             .group_by((sms::last_code, sms::last_reason))
-            .select((sms::last_code, sms::last_reason, count_star()))
+            .select((
+                None::<String>.into_sql::<Nullable<Text>>(),
+                sms::last_code,
+                sms::last_reason,
+                count_star(),
+            ))
             .order(count_star().desc())
             .limit(most)
             .load(conn))?;
-        let unknown = unknown
-            .into_iter()
-            .map(|(code, reason, count)| ReasonCount {
-                class: Class::Unknown.as_str().to_owned(),
-                code,
-                reason: reason.unwrap_or_else(|| failures::NO_REASON.to_owned()),
-                count: positive(count),
-            });
-        let mut reasons: Vec<ReasonCount> = failed
-            .into_iter()
-            .map(|(class, code, reason, count)| ReasonCount {
-                class,
-                code,
-                reason,
-                count: positive(count),
-            })
-            .chain(unknown)
-            .collect();
-        reasons.sort_by(|a, b| {
-            let key = |one: &ReasonCount| (one.class.clone(), one.code.clone(), one.reason.clone());
-            b.count.cmp(&a.count).then_with(|| key(a).cmp(&key(b)))
+        let count = |(class, code, reason, count): Row| ReasonCount {
+            class: class.unwrap_or_else(|| Class::Unknown.as_str().to_owned()),
+            code,
+            reason: reason.unwrap_or_else(|| pages::NO_REASON.to_owned()),
+            count: positive(count),
+        };
+        let mut reasons: Vec<_> = failed.into_iter().chain(unknown).map(count).collect();
+        reasons.sort_by_cached_key(|one| {
+            let name = (one.class.clone(), one.code.clone(), one.reason.clone());
+            (Reverse(one.count), name)
         });
         reasons.truncate(REASONS);
         Ok(reasons)
     }
 
-    /// One statement, so that a running worker moves nothing in between.
+    /// In one statement, because workers may be moving messages.
     async fn totals_of(&self, campaigns: &[i64]) -> Result<BTreeMap<i64, Totals>, StoreError> {
         let rows: Vec<(i64, i32, i64)> = reading!(self, |conn| sms::table
             .filter(sms::campaign_id.eq_any(campaigns))
@@ -264,28 +251,28 @@ impl Store {
             .union_all(
                 counted!(sms_failed, campaigns, IMPORTED).filter(sms_failed::import_id.is_null())
             )
-            .union_all(gone!(campaigns, SENT, purged::sent))
-            .union_all(gone!(campaigns, FAILED, purged::failed))
-            .union_all(gone!(campaigns, UNKNOWN, purged::unknown))
-            .union_all(gone!(campaigns, CANCELLED, purged::cancelled))
-            .union_all(gone!(campaigns, PURGED, all_gone!()))
-            .union_all(gone!(campaigns, IMPORTED, all_gone!()).filter(purged::import_id.eq(PLAIN)))
+            .union_all(purged!(campaigns, SENT, purged::sent))
+            .union_all(purged!(campaigns, FAILED, purged::failed))
+            .union_all(purged!(campaigns, UNKNOWN, purged::unknown))
+            .union_all(purged!(campaigns, CANCELLED, purged::cancelled))
+            .union_all(purged!(campaigns, PURGED, all_purged!()))
+            .union_all(
+                purged!(campaigns, IMPORTED, all_purged!()).filter(purged::import_id.eq(PLAIN))
+            )
             .load(conn))?;
         let mut all: BTreeMap<i64, Totals> = BTreeMap::new();
-        for (campaign, place, count) in rows {
-            all.entry(campaign).or_default().add(place, positive(count));
+        for (campaign, counted, count) in rows {
+            all.entry(campaign)
+                .or_default()
+                .add(counted, positive(count));
         }
         Ok(all)
     }
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde asks it")]
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "required by serde")]
 fn is_zero(count: &u64) -> bool {
     *count == 0
-}
-
-fn positive(count: i64) -> u64 {
-    u64::try_from(count).unwrap_or(0)
 }
 
 #[cfg(test)]

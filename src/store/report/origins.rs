@@ -1,47 +1,45 @@
-//! The messages that the rows of a failures file come from, looked up by id in all tables.
+//! The messages that the rows of a failures file name, in all tables.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
 
 use diesel::prelude::*;
+use diesel::sql_types::{Nullable, Text};
 use diesel_async::RunQueryDsl;
 
 use crate::sms::{Class, NewSms};
-use crate::store::connection::reading;
-use crate::store::lossy_text::LossyText;
+use crate::store::column_types::LossyText;
+use crate::store::connection::{ROWS, reading};
 use crate::store::schema::{campaign, import, sms, sms_failed, sms_sent, suppression};
 use crate::store::{Store, StoreError};
-
-/// The most ids or phones of one query.
-const CHUNK: usize = 1_000;
 
 /// A message that a row of a failures file names.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Origin {
     pub campaign_id: i64,
     pub phone: String,
-    /// `None` where it was sent: `sms_sent` has no texts.
+    /// `None` if it was sent: `sms_sent` has no texts.
     pub content: Option<String>,
-    /// `None` where it has none, or was sent.
+    /// `None` if it has no key or was sent.
     pub dedupe_key: Option<String>,
-    /// It failed; anything else is queued again or sent.
-    pub is_dead: bool,
+    /// Otherwise it is queued again or sent.
+    pub has_failed: bool,
 }
 
-/// Phones and texts are personal data: neither is printed.
+/// Shows no phone and no text, which are personal data.
 impl fmt::Debug for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Origin")
             .field("campaign_id", &self.campaign_id)
             .field("phone", &crate::phone::mask(&self.phone))
-            .field("is_dead", &self.is_dead)
+            .field("has_failed", &self.has_failed)
             .finish_non_exhaustive()
     }
 }
 
 impl Origin {
-    /// Whether the row shares anything with the message. A message with the same id that shares nothing belongs to
-    /// another database.
+    /// Whether the row has the phone, the text or the key of the message. If not, the message belongs to another
+    /// database and has the same id by chance.
     pub fn shares_with(&self, row: &NewSms) -> bool {
         self.phone == row.phone
             || self.content.as_ref() == Some(&row.content)
@@ -49,43 +47,69 @@ impl Origin {
     }
 }
 
-type FailedRow = (i64, i64, LossyText, LossyText, String, Option<LossyText>);
-type QueuedRow = (i64, i64, LossyText, LossyText, Option<LossyText>);
-
 impl Store {
-    /// The messages of these ids, as far as this database knows them.
+    /// The messages with these ids.
     pub async fn origins(&self, ids: &[i64]) -> Result<HashMap<i64, Origin>, StoreError> {
+        /// Id, campaign, phone, content, dedupe key and class of failure.
+        type Row = (
+            i64,
+            i64,
+            LossyText,
+            Option<LossyText>,
+            Option<LossyText>,
+            Option<String>,
+        );
+        let null = || None::<String>.into_sql::<Nullable<Text>>();
         let mut origins = HashMap::new();
-        for ids in ids.chunks(CHUNK) {
-            // In the order in which a message moves, so that one that is retried or sent meanwhile is found.
-            let failed: Vec<FailedRow> = reading!(self, |conn| sms_failed::table
+        for ids in ids.chunks(ROWS) {
+            // In the order in which a message moves, so that one that moves meanwhile is found.
+            let failed: Vec<Row> = reading!(self, |conn| sms_failed::table
                 .filter(sms_failed::id.eq_any(ids))
                 .select((
                     sms_failed::id,
                     sms_failed::campaign_id,
                     sms_failed::phone,
-                    sms_failed::content,
-                    sms_failed::class,
+                    sms_failed::content.nullable(),
                     sms_failed::dedupe_key,
+                    sms_failed::class.nullable(),
                 ))
                 .load(conn))?;
-            let queued: Vec<QueuedRow> = reading!(self, |conn| sms::table
+            let queued: Vec<Row> = reading!(self, |conn| sms::table
                 .filter(sms::id.eq_any(ids))
                 .select((
                     sms::id,
                     sms::campaign_id,
                     sms::phone,
-                    sms::content,
-                    sms::dedupe_key
+                    sms::content.nullable(),
+                    sms::dedupe_key,
+                    null(),
                 ))
                 .load(conn))?;
-            let sent: Vec<(i64, i64, LossyText)> = reading!(self, |conn| sms_sent::table
+            let sent: Vec<Row> = reading!(self, |conn| sms_sent::table
                 .filter(sms_sent::id.eq_any(ids))
-                .select((sms_sent::id, sms_sent::campaign_id, sms_sent::phone))
+                .select((
+                    sms_sent::id,
+                    sms_sent::campaign_id,
+                    sms_sent::phone,
+                    null(),
+                    null(),
+                    null(),
+                ))
                 .load(conn))?;
-            origins.extend(failed.into_iter().map(from_failed));
-            origins.extend(queued.into_iter().map(from_queued));
-            origins.extend(sent.into_iter().map(from_sent));
+            for (id, campaign_id, phone, content, key, class) in
+                failed.into_iter().chain(queued).chain(sent)
+            {
+                // A cancelled message has lost its key, which another message may have now.
+                let is_cancelled = class.as_deref() == Some(Class::Cancelled.as_str());
+                let origin = Origin {
+                    campaign_id,
+                    phone: phone.text,
+                    content: content.map(String::from),
+                    dedupe_key: key.filter(|_| !is_cancelled).map(String::from),
+                    has_failed: class.is_some(),
+                };
+                origins.insert(id, origin);
+            }
         }
         Ok(origins)
     }
@@ -110,10 +134,10 @@ impl Store {
         Ok(names.into_iter().collect())
     }
 
-    /// Which of these phones are on the suppression list.
+    /// Those of the phones that are on the suppression list.
     pub async fn suppressed_among(&self, phones: &[&str]) -> Result<HashSet<String>, StoreError> {
         let mut found = HashSet::new();
-        for phones in phones.chunks(CHUNK) {
+        for phones in phones.chunks(ROWS) {
             let suppressed: Vec<String> = reading!(self, |conn| suppression::table
                 .filter(suppression::phone.eq_any(phones))
                 .select(suppression::phone)
@@ -122,40 +146,4 @@ impl Store {
         }
         Ok(found)
     }
-}
-
-fn from_failed((id, campaign_id, phone, content, class, key): FailedRow) -> (i64, Origin) {
-    let origin = Origin {
-        campaign_id,
-        phone: phone.text,
-        content: Some(content.text),
-        // A cancelled message has lost its key, which another message may have now.
-        dedupe_key: key
-            .filter(|_| class != Class::Cancelled.as_str())
-            .map(String::from),
-        is_dead: true,
-    };
-    (id, origin)
-}
-
-fn from_queued((id, campaign_id, phone, content, dedupe_key): QueuedRow) -> (i64, Origin) {
-    let origin = Origin {
-        campaign_id,
-        phone: phone.text,
-        content: Some(content.text),
-        dedupe_key: dedupe_key.map(String::from),
-        is_dead: false,
-    };
-    (id, origin)
-}
-
-fn from_sent((id, campaign_id, phone): (i64, i64, LossyText)) -> (i64, Origin) {
-    let origin = Origin {
-        campaign_id,
-        phone: phone.text,
-        content: None,
-        dedupe_key: None,
-        is_dead: false,
-    };
-    (id, origin)
 }

@@ -93,7 +93,7 @@ async fn scatter(store: &Store) {
 }
 
 #[tokio::test]
-async fn every_message_is_counted_where_it_stands() {
+async fn totals_count_every_message_by_its_state() {
     let (_folder, store) = store().await;
     let first = campaign(&store, "first").await;
     let second = campaign(&store, "second").await;
@@ -122,7 +122,7 @@ async fn every_message_is_counted_where_it_stands() {
 }
 
 #[tokio::test]
-async fn a_plain_insert_counts_as_imported_wherever_it_stands() {
+async fn plain_insert_counts_as_imported_in_every_table() {
     let (_folder, store) = store().await;
     let insert = "INSERT INTO sms (phone, content) VALUES ('+15005550006', 'hello')";
     run(&store, &[insert, insert]).await;
@@ -141,13 +141,13 @@ async fn a_plain_insert_counts_as_imported_wherever_it_stands() {
 }
 
 #[tokio::test]
-async fn reasons_are_counted_with_the_unknown_ones() {
+async fn reasons_include_unknown_messages() {
     let (_folder, store) = store().await;
     let id = campaign(&store, "first").await;
     imported(&store, id, 20).await;
     scatter(&store).await;
     let reasons = store.failures_by_reason(&[id]).await.expect("reasons");
-    let told: Vec<(&str, Option<&str>, &str, u64)> = reasons
+    let found: Vec<(&str, Option<&str>, &str, u64)> = reasons
         .iter()
         .map(|one| {
             (
@@ -159,7 +159,7 @@ async fn reasons_are_counted_with_the_unknown_ones() {
         })
         .collect();
     assert_eq!(
-        told,
+        found,
         [
             ("recipient", Some("21211"), "because", 2),
             ("unknown", None, "no answer", 2),
@@ -170,7 +170,7 @@ async fn reasons_are_counted_with_the_unknown_ones() {
 }
 
 #[tokio::test]
-async fn pages_of_any_size_hold_each_failure_once() {
+async fn pages_of_any_size_list_each_failure_once() {
     let (_folder, store) = store().await;
     let id = campaign(&store, "first").await;
     imported(&store, id, 20).await;
@@ -191,9 +191,9 @@ async fn pages_of_any_size_hold_each_failure_once() {
             }
             all.extend(page);
         }
-        let told: Vec<(i64, FailureState)> = all.iter().map(|one| (one.id, one.state)).collect();
+        let found: Vec<(i64, FailureState)> = all.iter().map(|one| (one.id, one.state)).collect();
         assert_eq!(
-            told,
+            found,
             [
                 (6, FailureState::Failed),
                 (7, FailureState::Failed),
@@ -215,7 +215,7 @@ struct Step {
 }
 
 #[tokio::test]
-async fn the_pages_are_found_by_index() {
+async fn pages_are_read_by_index() {
     let (_folder, store) = store().await;
     for (query, index) in [
         (
@@ -243,7 +243,7 @@ async fn the_pages_are_found_by_index() {
 }
 
 #[tokio::test]
-async fn the_ledger_says_when_and_how_much() {
+async fn sent_facts_have_times_and_sums() {
     let (_folder, store) = store().await;
     let id = campaign(&store, "first").await;
     assert_eq!(
@@ -267,7 +267,7 @@ async fn the_ledger_says_when_and_how_much() {
 }
 
 #[tokio::test]
-async fn an_audit_finds_what_is_lost_and_what_has_no_home() {
+async fn audit_finds_lost_and_unassigned_messages() {
     let (_folder, store) = store().await;
     let id = campaign(&store, "first").await;
     let import = imported(&store, id, 20).await;
@@ -293,12 +293,12 @@ async fn an_audit_finds_what_is_lost_and_what_has_no_home() {
     let lost = &audit.imports[0];
     assert_eq!((lost.id, lost.expected, lost.found), (import, 20, 19));
     assert!(lost.finished);
-    assert_eq!((audit.plain, audit.strangers), (2, 1));
-    assert_eq!(audit.homeless, [(99, 1)]);
+    assert_eq!((audit.plain, audit.without_import), (2, 1));
+    assert_eq!(audit.without_campaign, [(99, 1)]);
 }
 
 #[tokio::test]
-async fn a_worker_is_listed_with_what_it_sends() {
+async fn workers_are_listed_with_their_messages() {
     let (_folder, store) = store().await;
     let id = campaign(&store, "first").await;
     imported(&store, id, 20).await;
@@ -310,9 +310,9 @@ async fn a_worker_is_listed_with_what_it_sends() {
     )
     .await;
     let workers = store.workers().await.expect("workers");
-    let told: Vec<(&str, u64)> = workers
+    let found: Vec<(&str, u64)> = workers
         .iter()
         .map(|(worker, sending)| (worker.host.as_str(), *sending))
         .collect();
-    assert_eq!(told, [("here", 1), ("there", 0)]);
+    assert_eq!(found, [("here", 1), ("there", 0)]);
 }

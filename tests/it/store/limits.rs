@@ -1,4 +1,4 @@
-//! Shared rate limits, and which campaigns they hold up: several workers, campaigns and providers.
+//! Rate limits that workers share, and which campaigns they delay.
 
 use smsq::limit::{Cost, Reservation};
 use smsq::queue::{ProviderClaim, Settlement};
@@ -6,13 +6,15 @@ use smsq::rate::Rates;
 use smsq::sms::Timestamp;
 use smsq::store::{CampaignChange, CommitBatch, ProviderClaimed, ProviderPause, Shortfall};
 
-use super::desk::{Desk, NOW, PROVIDER, after, at_every_desk, claim_of, round, rows, sent};
+use super::test_queue::{
+    NOW, PROVIDER, TestQueue, after, claim_of, commit_batch, on_every_engine, rows, sent,
+};
 
 fn rates(text: &str) -> Rates {
     text.parse().expect("rates")
 }
 
-/// A claim for one campaign at an instant, under a worker's own limits.
+/// A claim for one campaign at an instant, with the limits that the worker declares.
 fn claim_at(now: Timestamp, campaign_id: i64, want: u32, limits: &str) -> ProviderClaim {
     let from_us = now.as_millis() * 1_000;
     ProviderClaim {
@@ -23,18 +25,18 @@ fn claim_at(now: Timestamp, campaign_id: i64, want: u32, limits: &str) -> Provid
     }
 }
 
-async fn change(desk: &Desk, campaign_id: i64, change: CampaignChange) {
-    let changed = desk.store.change_campaign(campaign_id, &change).await;
+async fn change(queue: &TestQueue, campaign_id: i64, change: CampaignChange) {
+    let changed = queue.store.change_campaign(campaign_id, &change).await;
     changed.expect("changed");
 }
 
-async fn limit(desk: &Desk, campaign_id: i64, rate: &str) {
+async fn limit(queue: &TestQueue, campaign_id: i64, rate: &str) {
     let rate = Some(rates(rate));
     let changes = CampaignChange {
         rate,
         ..CampaignChange::default()
     };
-    change(desk, campaign_id, changes).await;
+    change(queue, campaign_id, changes).await;
 }
 
 fn count(claimed: &ProviderClaimed, campaign_id: i64) -> usize {
@@ -46,19 +48,19 @@ fn count(claimed: &ProviderClaimed, campaign_id: i64) -> usize {
 
 #[tokio::test]
 async fn used_up_limit_holds_while_its_worker_is_listed() {
-    at_every_desk(async |desk| {
-        let spring = desk.queued(60).await;
-        let (thrifty, generous) = (desk.worker().await, desk.worker().await);
+    on_every_engine(async |queue| {
+        let spring = queue.queued(60).await;
+        let (thrifty, generous) = (queue.worker().await, queue.worker().await);
         let claimed = async |worker_id, now, limits| {
             let claim = claim_at(now, spring, 20, limits);
-            desk.claim_route(worker_id, now, claim).await.rows.len()
+            queue.claim_with(worker_id, now, claim).await.rows.len()
         };
         assert_eq!(claimed(thrifty.id, NOW, "5/hour").await, 5);
         assert_eq!(claimed(thrifty.id, after(20), "5/hour").await, 0);
-        // Long after a lease: it lives, but has nothing more to spend.
+        // Long after the lease: the worker is alive, but its limit is used up.
         assert_eq!(claimed(generous.id, after(600), "1000/s").await, 0);
         assert_eq!(claimed(generous.id, after(3_590), "1000/s").await, 0);
-        let removed = desk.store.remove_worker(thrifty.id).await;
+        let removed = queue.store.remove_worker(thrifty.id).await;
         removed.expect("removed");
         assert_eq!(claimed(generous.id, after(3_591), "1000/s").await, 20);
     })
@@ -67,19 +69,19 @@ async fn used_up_limit_holds_while_its_worker_is_listed() {
 
 #[tokio::test]
 async fn limit_of_an_idle_worker_holds_in_short_windows_too() {
-    at_every_desk(async |desk| {
-        let spring = desk.queued(60).await;
-        let (thrifty, generous) = (desk.worker().await, desk.worker().await);
+    on_every_engine(async |queue| {
+        let spring = queue.queued(60).await;
+        let (thrifty, generous) = (queue.worker().await, queue.worker().await);
         let claimed = async |worker_id, now, limits| {
             let claim = claim_at(now, spring, 20, limits);
-            desk.claim_route(worker_id, now, claim).await.rows.len()
+            queue.claim_with(worker_id, now, claim).await.rows.len()
         };
         assert_eq!(claimed(thrifty.id, NOW, "1/min").await, 1);
         assert_eq!(claimed(generous.id, after(120), "1000/s").await, 1);
         assert_eq!(claimed(generous.id, after(150), "1000/s").await, 0);
-        // Without a limit of its own, too.
+        // Also without a limit of the campaign.
         assert_eq!(claimed(generous.id, after(181), "").await, 1);
-        let removed = desk.store.remove_worker(thrifty.id).await;
+        let removed = queue.store.remove_worker(thrifty.id).await;
         removed.expect("removed");
         assert_eq!(claimed(generous.id, after(190), "1000/s").await, 20);
     })
@@ -88,32 +90,32 @@ async fn limit_of_an_idle_worker_holds_in_short_windows_too() {
 
 #[tokio::test]
 async fn limit_of_a_worker_binds_only_its_own_provider() {
-    at_every_desk(async |desk| {
-        let spring = desk.queued(10).await;
-        let autumn = desk.campaign("autumn").await;
-        desk.import(autumn, rows(20..40)).await;
-        let (thrifty, generous) = (desk.worker().await, desk.worker().await);
+    on_every_engine(async |queue| {
+        let spring = queue.queued(10).await;
+        let autumn = queue.campaign("autumn").await;
+        queue.import(autumn, rows(20..40)).await;
+        let (thrifty, generous) = (queue.worker().await, queue.worker().await);
         let claim = claim_at(NOW, spring, 10, "1/hour");
-        let claimed = desk.claim_route(thrifty.id, NOW, claim).await;
+        let claimed = queue.claim_with(thrifty.id, NOW, claim).await;
         assert_eq!(claimed.rows.len(), 1);
         let elsewhere = ProviderClaim {
             provider: "attic".to_owned(),
             ..claim_at(NOW, autumn, 20, "")
         };
-        let claimed = desk.claim_route(generous.id, NOW, elsewhere).await;
+        let claimed = queue.claim_with(generous.id, NOW, elsewhere).await;
         assert_eq!(claimed.rows.len(), 20);
     })
     .await;
 }
 
 #[tokio::test]
-async fn worker_declared_dead_settles_but_claims_nothing() {
-    at_every_desk(async |desk| {
-        let spring = desk.queued(3).await;
-        let dead = desk.worker().await;
-        let sms = desk.claim(dead.id, spring, 1).await.remove(0);
-        let parked = desk.store.park_dead(&dead, "it fell silent", NOW).await;
-        assert_eq!(parked.expect("parked"), 1);
+async fn reclaimed_worker_settles_but_claims_nothing() {
+    on_every_engine(async |queue| {
+        let spring = queue.queued(3).await;
+        let dead = queue.worker().await;
+        let sms = queue.claim(dead.id, spring, 1).await.remove(0);
+        let reclaimed = queue.store.reclaim_worker(&dead, "no heartbeat", NOW).await;
+        assert_eq!(reclaimed.expect("reclaimed"), 1);
         let last = CommitBatch {
             settlements: vec![Settlement {
                 id: sms.id,
@@ -127,18 +129,18 @@ async fn worker_declared_dead_settles_but_claims_nothing() {
                 reason: "429".to_owned(),
             }],
             claims: vec![claim_of(&[(spring, 3)])],
-            ..round(dead.id, NOW)
+            ..commit_batch(dead.id, NOW)
         };
-        let done = desk.store.commit(&last).await.expect("a round");
+        let done = queue.store.commit(&last).await.expect("a commit");
         assert!(done.is_worker_missing);
         assert_eq!(done.claims.len(), 1);
         assert!(done.claims[0].rows.is_empty());
-        assert_eq!(desk.place(sms.id), "sent");
-        assert_eq!(desk.count("ready"), 2);
-        // Its word that the provider rests is kept.
-        let other = desk.worker().await;
-        let done = desk
-            .claim_route(other.id, NOW, claim_of(&[(spring, 3)]))
+        assert_eq!(queue.place(sms.id), "sent");
+        assert_eq!(queue.count("ready"), 2);
+        // The pause of the provider is stored.
+        let other = queue.worker().await;
+        let done = queue
+            .claim_with(other.id, NOW, claim_of(&[(spring, 3)]))
             .await;
         assert!(done.rows.is_empty());
         assert_eq!(done.next_us, Some(after(30).as_millis() * 1_000));
@@ -146,45 +148,45 @@ async fn worker_declared_dead_settles_but_claims_nothing() {
     .await;
 }
 
-/// Two campaigns with messages; the first may send one in a second.
-async fn slow_and_quick(desk: &Desk) -> (i64, i64) {
-    let slow = desk.queued(50).await;
-    let quick = desk.campaign("quick").await;
-    desk.import(quick, rows(100..200)).await;
-    limit(desk, slow, "1/s").await;
+/// Two campaigns with messages; the first has a limit of one per second.
+async fn slow_and_quick(queue: &TestQueue) -> (i64, i64) {
+    let slow = queue.queued(50).await;
+    let quick = queue.campaign("quick").await;
+    queue.import(quick, rows(100..200)).await;
+    limit(queue, slow, "1/s").await;
     (slow, quick)
 }
 
 #[tokio::test]
 async fn exhausted_campaign_limit_leaves_the_claim_to_others() {
-    at_every_desk(async |desk| {
-        let (slow, quick) = slow_and_quick(desk).await;
-        let worker = desk.worker().await;
+    on_every_engine(async |queue| {
+        let (slow, quick) = slow_and_quick(queue).await;
+        let worker = queue.worker().await;
         let claim = || ProviderClaim {
             max_messages: 8,
             max_requests: 8,
             ..claim_of(&[(slow, 4), (quick, 4), (slow, 8), (quick, 8)])
         };
-        let first = desk.claim_route(worker.id, NOW, claim()).await;
+        let first = queue.claim_with(worker.id, NOW, claim()).await;
         assert_eq!((count(&first, slow), count(&first, quick)), (1, 7));
-        let second = desk.claim_route(worker.id, NOW, claim()).await;
+        let second = queue.claim_with(worker.id, NOW, claim()).await;
         assert_eq!((count(&second, slow), count(&second, quick)), (0, 8));
-        // Only the campaign has to wait, not its provider.
+        // The limit delays only the campaign, not its provider.
         assert_eq!(second.next_us, None);
         let next_us = NOW.as_millis() * 1_000 + 1_000_000;
         let waits = second.limited.iter().map(|(id, at_us)| (*id, *at_us));
         let waits: Vec<(i64, bool)> = waits.map(|(id, at_us)| (id, at_us > next_us)).collect();
         assert!(!waits.is_empty() && waits.iter().all(|one| *one == (slow, true)));
-        assert_eq!(desk.count("sending"), 16);
+        assert_eq!(queue.count("sending"), 16);
     })
     .await;
 }
 
 #[tokio::test]
-async fn held_call_takes_its_permit_before_new_rows_are_sought() {
-    at_every_desk(async |desk| {
-        let (slow, quick) = slow_and_quick(desk).await;
-        let worker = desk.worker().await;
+async fn held_request_takes_its_permit_before_new_messages() {
+    on_every_engine(async |queue| {
+        let (slow, quick) = slow_and_quick(queue).await;
+        let worker = queue.worker().await;
         let claim = ProviderClaim {
             max_messages: 8,
             max_requests: 8,
@@ -195,7 +197,7 @@ async fn held_call_takes_its_permit_before_new_rows_are_sought() {
             }],
             ..claim_of(&[(slow, 4), (quick, 4), (slow, 8), (quick, 8)])
         };
-        let claimed = desk.claim_route(worker.id, NOW, claim).await;
+        let claimed = queue.claim_with(worker.id, NOW, claim).await;
         assert!(claimed.held[0].is_some());
         assert_eq!((count(&claimed, slow), count(&claimed, quick)), (0, 8));
     })
@@ -203,15 +205,15 @@ async fn held_call_takes_its_permit_before_new_rows_are_sought() {
 }
 
 #[tokio::test]
-async fn exhausted_account_limit_is_the_providers() {
-    at_every_desk(async |desk| {
-        let spring = desk.queued(5).await;
-        limit(desk, spring, "100/s").await;
-        let worker = desk.worker().await;
+async fn exhausted_account_limit_is_reported_for_the_provider() {
+    on_every_engine(async |queue| {
+        let spring = queue.queued(5).await;
+        limit(queue, spring, "100/s").await;
+        let worker = queue.worker().await;
         let claim = || claim_at(NOW, spring, 5, "1/min");
-        let first = desk.claim_route(worker.id, NOW, claim()).await;
+        let first = queue.claim_with(worker.id, NOW, claim()).await;
         assert_eq!((first.rows.len(), first.limited.len()), (1, 0));
-        let next_us = first.next_us.expect("the account's next moment");
+        let next_us = first.next_us.expect("the account's next permit");
         assert!(next_us >= after(60).as_millis() * 1_000);
     })
     .await;
@@ -219,19 +221,19 @@ async fn exhausted_account_limit_is_the_providers() {
 
 #[tokio::test]
 async fn wider_campaign_limit_holds_at_once() {
-    at_every_desk(async |desk| {
-        let spring = desk.queued(20).await;
-        limit(desk, spring, "1/min").await;
-        let worker = desk.worker().await;
+    on_every_engine(async |queue| {
+        let spring = queue.queued(20).await;
+        limit(queue, spring, "1/min").await;
+        let worker = queue.worker().await;
         let claimed = async |seconds| {
             let now = after(seconds);
             let claim = claim_at(now, spring, 20, "");
-            desk.claim_route(worker.id, now, claim).await.rows.len()
+            queue.claim_with(worker.id, now, claim).await.rows.len()
         };
         assert_eq!((claimed(0).await, claimed(1).await), (1, 0));
-        limit(desk, spring, "100/s").await;
+        limit(queue, spring, "100/s").await;
         assert!((4..=5).contains(&claimed(2).await));
-        limit(desk, spring, "").await;
+        limit(queue, spring, "").await;
         assert!(claimed(3).await >= 10);
     })
     .await;
@@ -239,16 +241,16 @@ async fn wider_campaign_limit_holds_at_once() {
 
 #[tokio::test]
 async fn campaign_of_another_provider_is_not_claimed() {
-    at_every_desk(async |desk| {
-        let spring = desk.queued(2).await;
-        let worker = desk.worker().await;
+    on_every_engine(async |queue| {
+        let spring = queue.queued(2).await;
+        let worker = queue.worker().await;
         let claimed = async |provider: &str, is_default| {
             let claim = ProviderClaim {
                 provider: provider.to_owned(),
                 is_default,
                 ..claim_of(&[(spring, 1)])
             };
-            let claimed = desk.claim_route(worker.id, NOW, claim).await;
+            let claimed = queue.claim_with(worker.id, NOW, claim).await;
             (claimed.rows.len(), claimed.shortfalls)
         };
         let moved = || (0, vec![(spring, Shortfall::Moved)]);
@@ -258,7 +260,7 @@ async fn campaign_of_another_provider_is_not_claimed() {
             provider,
             ..CampaignChange::default()
         };
-        change(desk, spring, changes).await;
+        change(queue, spring, changes).await;
         assert_eq!(claimed("cellar", true).await, moved());
         assert_eq!(claimed("attic", false).await.0, 1);
     })

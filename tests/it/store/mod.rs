@@ -1,24 +1,24 @@
-//! The store's conformance suite: every test runs on every database, and after each nothing is lost.
+//! The conformance suite of the store: every test runs on every database, and counts all messages at its end.
 
-mod desk;
+mod test_queue;
 
-mod calls;
-mod claiming;
-mod commits;
-mod contention;
-mod file;
-mod foreign;
-mod importing;
-mod late;
+mod batches;
+mod claim;
+mod concurrency;
+mod import;
+mod late_results;
 mod limits;
-mod opening;
-mod operating;
-mod plans;
-mod purging;
-mod random;
-mod replacing;
-mod reporting;
+mod lost_commits;
+mod not_utf8;
+mod open;
+mod operator;
+mod purge;
+mod query_plans;
+mod random_operations;
+mod recipients;
+mod replace;
+mod report;
 mod server;
-mod settling;
-mod windows;
+mod settle;
+mod sqlite_file;
 mod workers;

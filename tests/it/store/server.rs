@@ -1,41 +1,42 @@
-//! A database on a server: who gets in, what its faults are called, and what is in the way of a
-//! transaction without anybody's being told.
+//! Databases on servers: connecting, the kinds of their errors, and transactions that are repeated.
 
 use std::env;
 use std::sync::Arc;
 use std::time::Instant;
 
 use smsq::queue::{Settled, Settlement};
-use smsq::store::{Access, CommitBatch, Fault, Store};
+use smsq::store::{Access, CommitBatch, Store, StoreErrorKind};
 
-use super::desk::{Desk, NOW, PROVIDER, again, at_every_desk, failed, round, rows, sent};
+use super::test_queue::{
+    NOW, PROVIDER, TestQueue, again, commit_batch, failed, on_every_engine, rows, sent,
+};
 use crate::support::databases::{Database, Kind, on_every_database};
 use crate::support::running::PATIENCE;
 
-// Connections that are dropped close in the background, so these tests, which wait for other programs
-// meanwhile, leave a thread to the runtime.
+// Dropped connections are closed in the background, so these tests, which wait for other programs, leave one thread to
+// the runtime.
 
-/// Runs a test at a new desk of every server, and counts at the end.
-pub(super) async fn at_every_server(test: impl AsyncFn(&Desk)) {
-    at_every_desk(async |desk| {
-        if desk.db.kind != Kind::Sqlite {
-            test(desk).await;
+/// Runs a test with a new queue on every server, and counts all messages at its end.
+pub(super) async fn on_every_server(test: impl AsyncFn(&TestQueue)) {
+    on_every_engine(async |queue| {
+        if queue.db.kind != Kind::Sqlite {
+            test(queue).await;
         }
     })
     .await;
 }
 
-/// What is wrong with the database at the URL; it must not say a password.
-async fn refusal(url: &str) -> (Fault, String) {
+/// The error of opening the URL, which must not have the password.
+async fn refusal(url: &str) -> (StoreErrorKind, String) {
     let opened = Store::open(url, Access::Create).await;
     let error = opened.err().expect(url);
     let sentence = error.to_string();
     assert!(!sentence.contains("hunter2"), "{sentence}");
-    (error.fault(), sentence)
+    (error.kind(), sentence)
 }
 
-/// Lets the database do `fault` at each of the first `times` times that a row meets `event`. What counts
-/// them is undone by no rollback.
+/// Makes the database run `fault` at the first `times` rows that `event` changes. A sequence counts them, which
+/// rollbacks do not undo.
 fn hinder(db: &Database, event: &str, times: u32, fault: &str) {
     let fault = format!("IF nextval(hurdles) <= {times} THEN {fault}; END IF;");
     let mut client = db.client();
@@ -67,7 +68,7 @@ fn free(db: &Database) {
     }
 }
 
-/// A fault by its number and its words.
+/// The statement that raises an error with this code and message.
 fn raise(kind: Kind, code: &str, words: &str) -> String {
     match kind {
         Kind::Mysql => {
@@ -79,42 +80,42 @@ fn raise(kind: Kind, code: &str, words: &str) -> String {
     }
 }
 
-/// Imports, claims and settles, with something in the way of each.
-async fn work_against(desk: &Desk, times: u32, fault: &str) {
-    let spring = desk.campaign("spring").await;
-    hinder(&desk.db, "INSERT ON sms", times, fault);
-    let done = desk.import(spring, rows(0..20)).await;
+/// Imports, claims and settles, each with an error in between.
+async fn work_against(queue: &TestQueue, times: u32, fault: &str) {
+    let spring = queue.campaign("spring").await;
+    hinder(&queue.db, "INSERT ON sms", times, fault);
+    let done = queue.import(spring, rows(0..20)).await;
     assert_eq!((done.accepted, done.duplicates.len()), (20, 0), "{fault}");
-    free(&desk.db);
-    let worker = desk.worker().await;
-    hinder(&desk.db, "UPDATE ON sms", times, fault);
-    let mut claimed = desk.claim(worker.id, spring, 10).await;
-    // A connection that is gone may hold its rows a moment longer; they are passed over.
+    free(&queue.db);
+    let worker = queue.worker().await;
+    hinder(&queue.db, "UPDATE ON sms", times, fault);
+    let mut claimed = queue.claim(worker.id, spring, 10).await;
+    // A closed connection may keep its locks for a short time, and locked rows are skipped.
     let deadline = Instant::now() + PATIENCE;
     while claimed.len() < 10 && Instant::now() < deadline {
-        claimed.extend(desk.claim(worker.id, spring, 1).await);
+        claimed.extend(queue.claim(worker.id, spring, 1).await);
     }
     assert_eq!(claimed.len(), 10, "{fault}");
     assert!(claimed.iter().all(|sms| sms.claim == 1), "{fault}");
-    free(&desk.db);
-    hinder(&desk.db, "INSERT ON sms_sent", times, fault);
-    assert_eq!(desk.settle(&claimed[0], sent()).await, Settled::Done);
-    free(&desk.db);
-    hinder(&desk.db, "DELETE ON sms", times, fault);
-    assert_eq!(desk.settle(&claimed[1], sent()).await, Settled::Done);
-    free(&desk.db);
-    hinder(&desk.db, "UPDATE ON sms", times, fault);
-    assert_eq!(desk.settle(&claimed[2], again()).await, Settled::Done);
-    free(&desk.db);
-    let counts = ["ready", "sending", "sent"].map(|place| desk.count(place));
+    free(&queue.db);
+    hinder(&queue.db, "INSERT ON sms_sent", times, fault);
+    assert_eq!(queue.settle(&claimed[0], sent()).await, Settled::Done);
+    free(&queue.db);
+    hinder(&queue.db, "DELETE ON sms", times, fault);
+    assert_eq!(queue.settle(&claimed[1], sent()).await, Settled::Done);
+    free(&queue.db);
+    hinder(&queue.db, "UPDATE ON sms", times, fault);
+    assert_eq!(queue.settle(&claimed[2], again()).await, Settled::Done);
+    free(&queue.db);
+    let counts = ["ready", "sending", "sent"].map(|place| queue.count(place));
     assert_eq!(counts, [11, 7, 2], "{fault}");
     let accepted = "SELECT sum(accepted) AS value FROM sms_sent";
-    assert_eq!(desk.db.number(accepted), 2, "{fault}");
-    desk.assert_nothing_is_lost().await;
+    assert_eq!(queue.db.number(accepted), 2, "{fault}");
+    queue.assert_nothing_is_lost().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn what_is_in_a_transactions_way_for_a_moment_is_told_to_nobody() {
+async fn transaction_is_repeated_after_a_conflict() {
     let deadlock = "Deadlock found when trying to get lock; try restarting transaction";
     let changed = "Record has changed since last read in table ''sms''";
     let faults = [
@@ -138,16 +139,16 @@ async fn what_is_in_a_transactions_way_for_a_moment_is_told_to_nobody() {
         ),
     ];
     for (kind, code, words) in faults {
-        at_every_server(async |desk| {
-            if desk.db.kind == kind {
-                work_against(desk, 3, &raise(kind, code, words)).await;
+        on_every_server(async |queue| {
+            if queue.db.kind == kind {
+                work_against(queue, 3, &raise(kind, code, words)).await;
             }
         })
         .await;
     }
 }
 
-/// Words that no list of words has: other languages, and statements that were cancelled.
+/// Messages that no list has: in other languages, and of cancelled statements.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn transaction_is_repeated_after_error_in_any_language() {
     let faults = [
@@ -157,104 +158,112 @@ async fn transaction_is_repeated_after_error_in_any_language() {
         (Kind::Postgres, "57014", "storniere Anfrage wegen Zeitlimit"),
     ];
     for (kind, code, words) in faults {
-        at_every_server(async |desk| {
-            if desk.db.kind == kind {
-                work_against(desk, 2, &raise(kind, code, words)).await;
+        on_every_server(async |queue| {
+            if queue.db.kind == kind {
+                work_against(queue, 2, &raise(kind, code, words)).await;
             }
         })
         .await;
     }
 }
 
-/// MariaDB says that a `DELETE` succeeded which was killed before its first row. `PostgreSQL` can be made to do as much.
+/// MariaDB reports success if a `DELETE` is killed before its first row. On `PostgreSQL` a trigger does the same.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn transaction_is_repeated_when_a_delete_removed_nothing() {
-    at_every_server(async |desk| {
-        if desk.db.kind != Kind::Postgres {
+    on_every_server(async |queue| {
+        if queue.db.kind != Kind::Postgres {
             return;
         }
-        let spring = desk.queued(4).await;
-        let worker = desk.worker().await;
-        let claimed = desk.claim(worker.id, spring, 4).await;
+        let spring = queue.queued(4).await;
+        let worker = queue.worker().await;
+        let claimed = queue.claim(worker.id, spring, 4).await;
         for (sms, transition) in claimed.iter().zip([sent(), failed()]) {
-            hinder(&desk.db, "DELETE ON sms", 1, "RETURN NULL");
-            assert_eq!(desk.settle(sms, transition).await, Settled::Done);
-            free(&desk.db);
+            hinder(&queue.db, "DELETE ON sms", 1, "RETURN NULL");
+            assert_eq!(queue.settle(sms, transition).await, Settled::Done);
+            free(&queue.db);
         }
-        hinder(&desk.db, "DELETE ON sms_failed", 1, "RETURN NULL");
-        assert_eq!(desk.settle(&claimed[1], sent()).await, Settled::Late);
-        free(&desk.db);
+        hinder(&queue.db, "DELETE ON sms_failed", 1, "RETURN NULL");
+        assert_eq!(queue.settle(&claimed[1], sent()).await, Settled::Late);
+        free(&queue.db);
         let both = "SELECT count(*) AS value FROM sms JOIN sms_sent ON sms.id = sms_sent.id";
-        assert_eq!(desk.db.number(both), 0);
-        desk.assert_nothing_is_lost().await;
+        assert_eq!(queue.db.number(both), 0);
+        queue.assert_nothing_is_lost().await;
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_connection_that_is_lost_in_a_transaction_is_told_to_nobody() {
-    at_every_server(async |desk| {
-        let end = match desk.db.kind {
+async fn transaction_is_repeated_after_a_lost_connection() {
+    on_every_server(async |queue| {
+        let end = match queue.db.kind {
             Kind::Mysql => "KILL CONNECTION CONNECTION_ID()",
             Kind::Sqlite | Kind::Postgres => "PERFORM pg_terminate_backend(pg_backend_pid())",
         };
-        work_against(desk, 1, end).await;
+        work_against(queue, 1, end).await;
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn connections_that_were_lost_while_nobody_needed_them_are_made_anew() {
-    at_every_server(async |desk| {
-        let spring = desk.queued(2).await;
-        let worker = desk.worker().await;
-        assert!(desk.db.end_sessions() > 0);
-        let claimed = desk.claim(worker.id, spring, 2).await;
+async fn lost_idle_connections_are_replaced() {
+    on_every_server(async |queue| {
+        let spring = queue.queued(2).await;
+        let worker = queue.worker().await;
+        assert!(queue.db.end_sessions() > 0);
+        let claimed = queue.claim(worker.id, spring, 2).await;
         assert_eq!(claimed.len(), 2);
-        let beat = desk.store.heartbeat(worker.id, super::desk::after(1)).await;
+        let beat = queue
+            .store
+            .heartbeat(worker.id, super::test_queue::after(1))
+            .await;
         assert!(beat.expect("a heartbeat"));
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_write_that_cannot_be_done_leaves_nothing_behind_and_says_why() {
+async fn failed_write_changes_nothing_and_reports_its_reason() {
     let faults = [
         (
             Kind::Mysql,
             "1290",
             "the server is running with the --read-only option",
-            Fault::Replica,
+            StoreErrorKind::Replica,
         ),
         (
             Kind::Mysql,
             "1114",
             "The table ''sms'' is full",
-            Fault::Full,
+            StoreErrorKind::Full,
         ),
-        (Kind::Mysql, "1644", "something else", Fault::Other),
+        (Kind::Mysql, "1644", "something else", StoreErrorKind::Other),
         (
             Kind::Postgres,
             "25006",
             "cannot execute INSERT in a read-only transaction",
-            Fault::Replica,
+            StoreErrorKind::Replica,
         ),
         (
             Kind::Postgres,
             "53100",
             "could not extend file: No space left on device",
-            Fault::Full,
+            StoreErrorKind::Full,
         ),
-        (Kind::Postgres, "P0001", "something else", Fault::Other),
+        (
+            Kind::Postgres,
+            "P0001",
+            "something else",
+            StoreErrorKind::Other,
+        ),
     ];
     for (kind, code, words, fault) in faults {
-        at_every_server(async |desk| {
-            if desk.db.kind != kind {
+        on_every_server(async |queue| {
+            if queue.db.kind != kind {
                 return;
             }
-            let spring = desk.queued(3).await;
-            let worker = desk.worker().await;
-            let claimed = desk.claim(worker.id, spring, 3).await;
+            let spring = queue.queued(3).await;
+            let worker = queue.worker().await;
+            let claimed = queue.claim(worker.id, spring, 3).await;
             let settlements = claimed.iter().map(|sms| Settlement {
                 id: sms.id,
                 claim: sms.claim,
@@ -263,64 +272,68 @@ async fn a_write_that_cannot_be_done_leaves_nothing_behind_and_says_why() {
             });
             let settling = Arc::new(CommitBatch {
                 settlements: settlements.collect(),
-                ..round(worker.id, NOW)
+                ..commit_batch(worker.id, NOW)
             });
             let raised = raise(kind, code, words);
-            hinder(&desk.db, "INSERT ON sms_sent", 1_000, &raised);
-            let done = desk.store.commit(&settling).await;
+            hinder(&queue.db, "INSERT ON sms_sent", 1_000, &raised);
+            let done = queue.store.commit(&settling).await;
             let error = done.expect_err(words);
-            assert_eq!(error.fault(), fault, "{error}");
-            free(&desk.db);
-            assert_eq!(desk.count("sending"), 3, "the round is whole or not at all");
-            let done = desk.store.commit(&settling).await.expect("mended");
+            assert_eq!(error.kind(), fault, "{error}");
+            free(&queue.db);
+            assert_eq!(
+                queue.count("sending"),
+                3,
+                "the commit is whole or not at all"
+            );
+            let done = queue.store.commit(&settling).await.expect("fixed");
             assert_eq!(done.settled, [Settled::Done; 3], "{words}");
-            assert_eq!(desk.count("sent"), 3, "{words}");
+            assert_eq!(queue.count("sent"), 3, "{words}");
         })
         .await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn an_import_waits_for_a_server_that_can_be_written_to() {
-    at_every_server(async |desk| {
-        let spring = desk.queued(1).await;
-        let import_id = desk.begin(spring).await;
-        let read_only = match desk.db.kind {
+async fn import_waits_for_a_writable_server() {
+    on_every_server(async |queue| {
+        let spring = queue.queued(1).await;
+        let import_id = queue.begin(spring).await;
+        let read_only = match queue.db.kind {
             Kind::Mysql => raise(Kind::Mysql, "1290", "running with the --read-only option"),
             Kind::Sqlite | Kind::Postgres => raise(Kind::Postgres, "25006", "read-only"),
         };
-        hinder(&desk.db, "INSERT ON sms", 5, &read_only);
-        let batch = Desk::batch(import_id, spring, rows(10..15));
-        let done = desk.store.enqueue(batch).await.expect("queued");
+        hinder(&queue.db, "INSERT ON sms", 5, &read_only);
+        let batch = TestQueue::batch(import_id, spring, rows(10..15));
+        let done = queue.store.enqueue(batch).await.expect("queued");
         assert_eq!((done.accepted, done.duplicates.len()), (5, 0));
-        free(&desk.db);
-        assert_eq!(desk.count("ready"), 6);
+        free(&queue.db);
+        assert_eq!(queue.count("ready"), 6);
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_database_that_cannot_be_had_says_why() {
+async fn failed_connection_reports_its_reason() {
     on_every_database(async |db| {
         if db.kind == Kind::Sqlite {
             return;
         }
         let (fault, sentence) = refusal(&db.url_for("stranger:hunter2")).await;
-        assert_eq!(fault, Fault::Denied, "{sentence}");
+        assert_eq!(fault, StoreErrorKind::Denied, "{sentence}");
         let (fault, sentence) = refusal(&format!("{}_and_no_other", db.url)).await;
-        assert_eq!(fault, Fault::NoDatabase, "{sentence}");
+        assert_eq!(fault, StoreErrorKind::NoDatabase, "{sentence}");
         assert!(sentence.contains("_and_no_other"), "{sentence}");
         let (server, name) = db.url.rsplit_once('/').expect("a path");
         let (server, _) = server.rsplit_once(':').expect("a port");
         let (fault, sentence) = refusal(&format!("{server}:1/{name}")).await;
-        assert_eq!(fault, Fault::Away, "{sentence}");
+        assert_eq!(fault, StoreErrorKind::Unavailable, "{sentence}");
         assert!(sentence.contains("127.0.0.1:1"), "{sentence}");
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_user_with_a_difficult_password_gets_in_and_by_tls_where_that_is_asked_for() {
+async fn password_with_special_characters_works_with_tls() {
     on_every_database(async |db| {
         if db.kind == Kind::Sqlite {
             return;
@@ -358,32 +371,32 @@ async fn a_user_with_a_difficult_password_gets_in_and_by_tls_where_that_is_asked
             assert!(db.number(&open) > 0);
         } else {
             let (fault, sentence) = refusal(&format!("{url}?tls=off")).await;
-            assert_eq!(fault, Fault::Denied, "{sentence}");
+            assert_eq!(fault, StoreErrorKind::Denied, "{sentence}");
         }
         let (fault, sentence) = refusal(&format!("{url}?tls=required")).await;
         assert_eq!(
             fault,
-            Fault::Encryption,
-            "nobody knows its authority: {sentence}"
+            StoreErrorKind::Encryption,
+            "unknown authority: {sentence}"
         );
         let (fault, sentence) = refusal(&db.url_for(&format!("{user}:hunter2"))).await;
-        assert_eq!(fault, Fault::Denied, "{sentence}");
+        assert_eq!(fault, StoreErrorKind::Denied, "{sentence}");
         drop(store);
         db.run(&end);
     })
     .await;
 }
 
-/// What was answered as done is done, and stays so where the server's host crashes.
+/// A confirmed commit survives a crash of the host of the server.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn commits_are_durable_whatever_the_server_defaults_to() {
+async fn commits_are_durable_with_any_server_default() {
     on_every_database(async |db| {
         let name = db.url.rsplit_once('/').expect("a path").1;
         let user = format!("uncommitted_{name}");
         let (setting, url) = match db.kind {
             Kind::Sqlite => return,
             Kind::Mysql => {
-                // Done for whoever has no special rights; the other tests' sessions begin as ever.
+                // Only for users without special rights, so the sessions of other tests do not change.
                 db.run(&format!(
                     "CREATE USER {user} IDENTIFIED BY 'x'; GRANT ALL ON {name}.* TO {user};
                      SET GLOBAL init_connect =
@@ -400,9 +413,9 @@ async fn commits_are_durable_whatever_the_server_defaults_to() {
         };
         let store = Store::open(&url, Access::Create).await;
         let store = store.expect("a database");
-        let desk = Desk { db, store };
-        // A trigger sees the setting of the session that writes.
-        desk.db.run(&match desk.db.kind {
+        let queue = TestQueue { db, store };
+        // A trigger reads the setting of the session that writes.
+        queue.db.run(&match queue.db.kind {
             Kind::Sqlite => return,
             Kind::Mysql => format!(
                 "CREATE TABLE seen (value VARCHAR(9));
@@ -415,24 +428,24 @@ async fn commits_are_durable_whatever_the_server_defaults_to() {
                  CREATE TRIGGER see BEFORE UPDATE ON worker FOR EACH ROW EXECUTE FUNCTION see()"
             ),
         });
-        let worker = desk.worker().await;
-        let beat = desk.store.heartbeat(worker.id, super::desk::after(1)).await;
+        let worker = queue.worker().await;
+        let beat = queue.store.heartbeat(worker.id, super::test_queue::after(1)).await;
         assert!(beat.expect("a heartbeat"));
-        let seen = desk.db.words("SELECT value FROM seen");
+        let seen = queue.db.words("SELECT value FROM seen");
         let seen: Vec<_> = seen.iter().flatten().map(String::as_str).collect();
         assert!(matches!(seen.as_slice(), ["1" | "on"]), "{seen:?}");
-        if desk.db.kind == Kind::Mysql {
-            let default = desk.db.words("SELECT @@global.init_connect AS value");
+        if queue.db.kind == Kind::Mysql {
+            let default = queue.db.words("SELECT @@global.init_connect AS value");
             assert!(default[0].as_ref().is_some_and(|sql| sql.contains("uncommitted")));
-            drop(desk.store);
-            desk.db.run(&format!("DROP USER {user}; SET GLOBAL init_connect = ''"));
+            drop(queue.store);
+            queue.db.run(&format!("DROP USER {user}; SET GLOBAL init_connect = ''"));
         }
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn settings_that_a_database_came_with_change_nothing() {
+async fn database_settings_change_nothing() {
     on_every_database(async |db| {
         let name = db.url.rsplit_once('/').expect("a path").1;
         match db.kind {
@@ -445,35 +458,35 @@ async fn settings_that_a_database_came_with_change_nothing() {
                  ALTER DATABASE {name} SET statement_timeout = '90s'"
             )),
         }
-        let desk = Desk::new(db).await;
+        let queue = TestQueue::new(db).await;
         let text = "您的验证码是 4711 🎉 \\ 'ok'";
-        let spring = desk.campaign("春节").await;
-        let row = super::desk::mended(2, 0, &super::desk::phone(1), text);
-        desk.import(spring, vec![row]).await;
-        let worker = desk.worker().await;
-        let sms = desk.claim_one(worker.id, spring).await;
+        let spring = queue.campaign("春节").await;
+        let row = super::test_queue::fixed(2, 0, &super::test_queue::phone(1), text);
+        queue.import(spring, vec![row]).await;
+        let worker = queue.worker().await;
+        let sms = queue.claim_one(worker.id, spring).await;
         assert_eq!(sms.content, text);
-        desk.settle(&sms, sent()).await;
-        let now = desk.store.now().await.expect("a clock").as_millis();
+        queue.settle(&sms, sent()).await;
+        let now = queue.store.now().await.expect("a clock").as_millis();
         let apart = now - jiff::Timestamp::now().as_millisecond();
         assert!(
             apart.abs() < 60_000,
             "both clocks are this machine's: {apart}"
         );
-        desk.assert_nothing_is_lost().await;
+        queue.assert_nothing_is_lost().await;
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn tables_of_another_program_are_not_touched() {
+async fn tables_of_another_program_are_not_changed() {
     on_every_database(async |db| {
         if db.kind == Kind::Sqlite {
             return;
         }
         db.run("CREATE TABLE sms (id INTEGER PRIMARY KEY, body VARCHAR(9))");
         let error = db.open().await.err().expect("its tables are in the way");
-        assert_eq!(error.fault(), Fault::Foreign);
+        assert_eq!(error.kind(), StoreErrorKind::Unrecognized);
         let schema = match db.kind {
             Kind::Mysql => "database()",
             Kind::Sqlite | Kind::Postgres => "current_schema()",
@@ -487,9 +500,9 @@ async fn tables_of_another_program_are_not_touched() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn tables_whose_making_was_interrupted_are_completed() {
+async fn interrupted_migration_is_completed() {
     on_every_database(async |db| {
-        // Elsewhere all are made in one transaction.
+        // Elsewhere all tables are created in one transaction.
         if db.kind != Kind::Mysql {
             return;
         }
@@ -497,11 +510,11 @@ async fn tables_whose_making_was_interrupted_are_completed() {
         db.run(
             "DELETE FROM __diesel_schema_migrations; DROP TABLE suppression; DROP TABLE rate_limit",
         );
-        let desk = Desk::new(db).await;
-        let spring = desk.queued(3).await;
-        let worker = desk.worker().await;
-        assert_eq!(desk.claim(worker.id, spring, 3).await.len(), 3);
-        desk.assert_nothing_is_lost().await;
+        let queue = TestQueue::new(db).await;
+        let spring = queue.queued(3).await;
+        let worker = queue.worker().await;
+        assert_eq!(queue.claim(worker.id, spring, 3).await.len(), 3);
+        queue.assert_nothing_is_lost().await;
     })
     .await;
 }

@@ -1,14 +1,14 @@
-//! Bytes that are no UTF-8, from other programs: where they are text they are not let in, or
-//! only as another text, and where they are not they keep nobody from being sent.
+//! Bytes of other programs that are not UTF-8: servers reject or replace them in text columns, and elsewhere they do
+//! not prevent messages from being sent.
 
 use smsq::queue::Settled;
 use smsq::store::CampaignStatus;
 
-use super::desk::{Desk, NOW, again, at_every_desk, failed, sent};
-use super::server::at_every_server;
+use super::server::on_every_server;
+use super::test_queue::{NOW, TestQueue, again, failed, on_every_engine, sent};
 use crate::support::databases::Kind;
 
-/// "hi", and a byte that no UTF-8 has.
+/// `hi` and a byte that is never valid in UTF-8.
 fn bytes(kind: Kind) -> &'static str {
     match kind {
         Kind::Mysql => "X'6869FF'",
@@ -32,36 +32,36 @@ fn insert(column: &str, value: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_text_that_is_no_utf8_is_not_let_in() {
-    at_every_server(async |desk| {
+async fn server_rejects_text_that_is_not_utf8() {
+    on_every_server(async |queue| {
         for column in ["phone", "content", "params", "reference", "last_class"] {
-            let insert = insert(column, bytes(desk.db.kind));
-            let refused = desk.db.client().try_run(&insert);
+            let insert = insert(column, bytes(queue.db.kind));
+            let refused = queue.db.client().try_run(&insert);
             refused.expect_err(column);
         }
-        assert_eq!(desk.count("ready"), 0);
+        assert_eq!(queue.count("ready"), 0);
     })
     .await;
 }
 
-/// Claims all, and settles them so that every kind of move is made.
-async fn send_all(desk: &Desk, rows: usize) {
-    let worker = desk.worker().await;
-    let claimed = desk.claim(worker.id, 1, 100).await;
+/// Claims all messages and settles them as sent or failed.
+async fn send_all(queue: &TestQueue, rows: usize) {
+    let worker = queue.worker().await;
+    let claimed = queue.claim(worker.id, 1, 100).await;
     assert_eq!(claimed.len(), rows);
     for (place, sms) in claimed.iter().enumerate() {
         let transition = if place % 2 == 0 { sent() } else { failed() };
-        assert_eq!(desk.settle(sms, transition).await, Settled::Done);
+        assert_eq!(queue.settle(sms, transition).await, Settled::Done);
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_lenient_session_lets_it_in_as_text() {
-    at_every_server(async |desk| {
-        if desk.db.kind != Kind::Mysql {
+async fn mysql_session_without_strict_mode_replaces_bytes() {
+    on_every_server(async |queue| {
+        if queue.db.kind != Kind::Mysql {
             return;
         }
-        let mut client = desk.db.client();
+        let mut client = queue.db.client();
         client.run("SET SESSION sql_mode = ''");
         for column in ["content", "params", "reference"] {
             client.run(&insert(column, bytes(Kind::Mysql)));
@@ -71,62 +71,62 @@ async fn a_lenient_session_lets_it_in_as_text() {
             client.run("SELECT DISTINCT hex(reference) FROM sms WHERE reference IS NOT NULL"),
             ["68693F"]
         );
-        send_all(desk, 4).await;
-        assert_eq!((desk.count("sent"), desk.count("recipient")), (2, 2));
+        send_all(queue, 4).await;
+        assert_eq!((queue.count("sent"), queue.count("recipient")), (2, 2));
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_key_of_any_bytes_keeps_nobody_from_being_sent() {
-    at_every_server(async |desk| {
-        // Elsewhere it is text.
-        if desk.db.kind != Kind::Mysql {
+async fn message_with_binary_key_is_sent() {
+    on_every_server(async |queue| {
+        // The key is binary only there.
+        if queue.db.kind != Kind::Mysql {
             return;
         }
-        let mut client = desk.db.client();
+        let mut client = queue.db.client();
         for byte in ["FE", "FF", "FFFE"] {
             client.run(&insert("dedupe_key", &format!("X'{byte}'")));
             client.run(&format!("INSERT INTO sms_key VALUES (1, X'{byte}')"));
         }
         client.run(&insert("phone", "'+8613800138001'"));
-        send_all(desk, 4).await;
-        assert_eq!((desk.count("sent"), desk.count("recipient")), (2, 2));
+        send_all(queue, 4).await;
+        assert_eq!((queue.count("sent"), queue.count("recipient")), (2, 2));
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_key_of_any_bytes_keeps_no_campaign_from_being_cancelled() {
-    at_every_desk(async |desk| {
-        // There it is text.
-        if desk.db.kind == Kind::Postgres {
+async fn campaign_with_binary_key_is_cancelled() {
+    on_every_engine(async |queue| {
+        // The key is text there.
+        if queue.db.kind == Kind::Postgres {
             return;
         }
-        let spring = desk.queued(3).await;
-        let mut client = desk.db.client();
+        let spring = queue.queued(3).await;
+        let mut client = queue.db.client();
         for byte in ["FE", "FF"] {
             client.run(&insert("dedupe_key", &format!("X'{byte}'")));
         }
         client.run(&format!("UPDATE sms SET campaign_id = {spring}"));
-        let worker = desk.worker().await;
-        // Those of other programs are the first that are due.
-        let claimed = desk.claim(worker.id, spring, 4).await;
+        let worker = queue.worker().await;
+        // The messages of other programs are due first.
+        let claimed = queue.claim(worker.id, spring, 4).await;
         let garbled = claimed.first().expect("it is claimed");
         let cancelled = CampaignStatus::Cancelled;
-        let set = desk.store.set_campaign_state(spring, cancelled, None);
+        let set = queue.store.set_campaign_state(spring, cancelled, None);
         set.await.expect("a state");
         for sms in &claimed {
-            assert_eq!(desk.settle(sms, again()).await, Settled::Done);
+            assert_eq!(queue.settle(sms, again()).await, Settled::Done);
         }
-        let waiting = desk.store.cancel_rows(spring, NOW).await;
+        let waiting = queue.store.cancel_rows(spring, NOW).await;
         assert_eq!(waiting.expect("cancelled"), 1);
-        assert_eq!(desk.count("cancelled"), 5);
+        assert_eq!(queue.count("cancelled"), 5);
         let ids: Vec<i64> = claimed.iter().map(|sms| sms.id).collect();
-        let origins = desk.store.origins(&ids).await.expect("they are read");
+        let origins = queue.store.origins(&ids).await.expect("they are read");
         assert_eq!(origins.len(), 4);
-        assert_eq!(desk.settle(garbled, sent()).await, Settled::Late);
-        assert_eq!((desk.count("cancelled"), desk.count("sent")), (4, 1));
+        assert_eq!(queue.settle(garbled, sent()).await, Settled::Late);
+        assert_eq!((queue.count("cancelled"), queue.count("sent")), (4, 1));
     })
     .await;
 }

@@ -1,5 +1,5 @@
-//! What a claim costs does not grow with the table: its statements walk along one index and stop when they
-//! have enough, whatever the database knows of the table.
+//! The cost of a claim does not grow with the table: its statements read one index and stop early, whatever statistics
+//! the database has.
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;
@@ -7,13 +7,13 @@ use std::sync::Mutex;
 use diesel::connection::{Instrumentation, InstrumentationEvent};
 use smsq::store::{Access, CommitBatch, Store};
 
-use super::desk::{Desk, NOW, claim_of, round};
-use super::server::at_every_server;
+use super::server::on_every_server;
+use super::test_queue::{NOW, TestQueue, claim_of, commit_batch};
 use crate::support::client::Client;
 use crate::support::databases::Kind;
 
 const WANTED: i64 = 50;
-/// Campaign, ready, now, the last key's moment and id, and how many.
+/// Campaign, state, now, due time and id of the last key, and limit.
 const VALUES: [i64; 6] = [1, 0, 1_000_000, 50, 10_000, WANTED];
 
 /// The statements of `src/store/claim.rs` that find messages, and the most rows that each may read.
@@ -36,7 +36,7 @@ const STATEMENTS: [(&str, i64); 4] = [
          ORDER BY due_at, id LIMIT $6 FOR UPDATE SKIP LOCKED",
         WANTED,
     ),
-    // Those of the key's own moment up to the key are walked over, a hundred of them here.
+    // It also reads the hundred rows with the due time of the key that are before it.
     (
         "SELECT id FROM sms WHERE campaign_id = $1 AND state = $2 AND due_at <= $3 AND due_at >= $4
          AND (due_at > $4 OR id > $5) ORDER BY due_at, id LIMIT $6",
@@ -44,12 +44,11 @@ const STATEMENTS: [(&str, i64); 4] = [
     ),
 ];
 
-/// Twenty thousand messages that nobody has told the database's planner of: half of them are due, two
-/// hundred at a moment, and half are not.
-fn fill(desk: &Desk) -> Client {
-    let mut client = desk.db.client();
+/// Twenty thousand messages without statistics for the planner: half of them are due, two hundred at each instant.
+fn fill(queue: &TestQueue) -> Client {
+    let mut client = queue.db.client();
     let row = "'+447400123456', 'hello', CASE WHEN n % 2 = 0 THEN n % 100 ELSE 2000000 END";
-    let (before, rows) = match desk.db.kind {
+    let (before, rows) = match queue.db.kind {
         Kind::Mysql => (
             "ALTER TABLE sms STATS_AUTO_RECALC = 0",
             "(SELECT seq AS n FROM seq_1_to_20000) AS n",
@@ -126,10 +125,10 @@ fn look_at_mysql(client: &mut Client, said: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_claim_looks_at_what_it_takes_and_sorts_nothing() {
-    at_every_server(async |desk| {
-        let mut client = fill(desk);
-        let (look, analyze): (fn(&mut Client, &str), _) = match desk.db.kind {
+async fn claim_reads_only_its_messages_without_sorting() {
+    on_every_server(async |queue| {
+        let mut client = fill(queue);
+        let (look, analyze): (fn(&mut Client, &str), _) = match queue.db.kind {
             Kind::Mysql => (look_at_mysql, "ANALYZE TABLE sms"),
             Kind::Sqlite | Kind::Postgres => (look_at_postgres, "ANALYZE sms"),
         };
@@ -140,7 +139,7 @@ async fn a_claim_looks_at_what_it_takes_and_sorts_nothing() {
     .await;
 }
 
-/// Statements that claims ran in this process, in their plain form.
+/// The statements that claims ran in this process, normalized.
 static RUN: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
 
 #[expect(clippy::unnecessary_wraps, reason = "diesel takes it so")]
@@ -149,14 +148,14 @@ fn record() -> Option<Box<dyn Instrumentation>> {
         if let InstrumentationEvent::StartQuery { query, .. } = event {
             let sql = plain(&query.to_string());
             if sql.contains("from sms where campaign_id") && sql.contains("limit") {
-                RUN.lock().expect("nobody failed").insert(sql);
+                RUN.lock().expect("no failures").insert(sql);
             }
         }
     };
     Some(Box::new(noted))
 }
 
-/// Without what differs from engine to engine, and the order in which values are given.
+/// Removes the differences between engines, and the order of values.
 fn plain(sql: &str) -> String {
     let sql = sql.split(" -- binds").next().unwrap_or_default();
     let sql = sql.to_lowercase().replace("sms.", "");
@@ -168,32 +167,32 @@ fn plain(sql: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn planned_statements_are_those_that_claims_run() {
-    diesel::connection::set_default_instrumentation(record).expect("nobody holds it");
-    at_every_server(async |desk| {
-        let spring = desk.queued(20).await;
-        let worker = desk.worker().await;
-        RUN.lock().expect("nobody failed").clear();
-        let comparing = format!("{}?skip_locked=off", desk.db.url);
-        for url in [&desk.db.url, &comparing] {
+async fn explained_statements_are_those_of_claims() {
+    diesel::connection::set_default_instrumentation(record).expect("no lock");
+    on_every_server(async |queue| {
+        let spring = queue.queued(20).await;
+        let worker = queue.worker().await;
+        RUN.lock().expect("no failures").clear();
+        let comparing = format!("{}?skip_locked=off", queue.db.url);
+        for url in [&queue.db.url, &comparing] {
             let store = Store::open(url, Access::Existing)
                 .await
                 .expect("a database");
-            // More than are left of the moment at which all are due.
+            // More than the remaining messages with the same due time.
             for want in [2, 30] {
                 let claiming = CommitBatch {
                     claims: vec![claim_of(&[(spring, want)])],
-                    ..round(worker.id, NOW)
+                    ..commit_batch(worker.id, NOW)
                 };
-                store.commit(&claiming).await.expect("a round");
+                store.commit(&claiming).await.expect("a commit");
             }
         }
         for (statement, _) in STATEMENTS {
-            let run = RUN.lock().expect("nobody failed");
+            let run = RUN.lock().expect("no failures");
             assert!(run.contains(&plain(statement)), "{statement}: {run:#?}");
         }
     })
     .await;
-    // Sessions of other tests are recorded no longer.
-    diesel::connection::set_default_instrumentation(|| None).expect("nobody holds it");
+    // Stops recording sessions of other tests.
+    diesel::connection::set_default_instrumentation(|| None).expect("no lock");
 }

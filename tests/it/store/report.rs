@@ -1,15 +1,15 @@
-//! What a report counts and lists, on every database.
+//! The queries of reports on every database.
 
 use std::time::Duration;
 
 use smsq::queue::Transition;
 use smsq::sms::{Class, Failure};
 use smsq::store::TextNote;
-use smsq::store::report::{Outcomes, SentWalk};
+use smsq::store::report::{Outcomes, SentMessages};
 
-use super::desk::{NOW, after, at_every_desk, sent, unknown};
+use super::test_queue::{NOW, after, on_every_engine, sent, unknown};
 
-/// Every number is of a message of campaign `spring`, which is the second one.
+/// All messages belong to campaign `spring`, which is the second one.
 fn sent_row(id: i64, phone: &str, provider: &str, segments: i64, accepted: i64, at: i64) -> String {
     format!(
         "INSERT INTO sms_sent (id, campaign_id, phone, provider, message_id, segments, attempts, accepted, \
@@ -20,18 +20,22 @@ fn sent_row(id: i64, phone: &str, provider: &str, segments: i64, accepted: i64, 
 
 #[tokio::test]
 async fn sent_is_counted_by_provider_and_prefix() {
-    at_every_desk(async |desk| {
-        let spring = desk.campaign("spring").await;
+    on_every_engine(async |queue| {
+        let spring = queue.campaign("spring").await;
         let at = NOW.as_millis();
-        desk.db
+        queue
+            .db
             .run(&sent_row(101, "+447400301000", "cellar", 2, 1, at));
-        desk.db
+        queue
+            .db
             .run(&sent_row(102, "+447400301001", "cellar", 3, 2, at + 5_000));
-        desk.db
+        queue
+            .db
             .run(&sent_row(103, "+442079460018", "cellar", 1, 1, at));
-        desk.db
+        queue
+            .db
             .run(&sent_row(104, "+447400301000", "attic", 1, 1, at));
-        let all = desk.store.sent(&[spring], 4).await.expect("counts");
+        let all = queue.store.sent(&[spring], 4).await.expect("counts");
         let mut counts: Vec<_> = all
             .counts
             .iter()
@@ -46,7 +50,7 @@ async fn sent_is_counted_by_provider_and_prefix() {
             [
                 (("attic", "+4474"), 1, 1, 1),
                 (("cellar", "+4420"), 1, 1, 1),
-                // What was taken twice is billed twice.
+                // A message that was accepted twice is billed twice.
                 (("cellar", "+4474"), 2, 5, 8),
             ]
         );
@@ -61,19 +65,21 @@ async fn sent_is_counted_by_provider_and_prefix() {
 }
 
 #[tokio::test]
-async fn sent_walk_lists_each_message_once() {
-    at_every_desk(async |desk| {
-        let spring = desk.campaign("spring").await;
-        // Pages end within a moment, at its end, and between two.
+async fn pages_of_sent_messages_list_each_once() {
+    on_every_engine(async |queue| {
+        let spring = queue.campaign("spring").await;
+        // Pages end within an instant, at its end, and between two instants.
         for id in 1..=25_i64 {
             let at = NOW.as_millis() + id / 10;
             let phone = format!("+4474003010{id:02}");
-            desk.db.run(&sent_row(100 - id, &phone, "cellar", 1, 1, at));
+            queue
+                .db
+                .run(&sent_row(100 - id, &phone, "cellar", 1, 1, at));
         }
-        let mut walk = SentWalk::of(&[1, spring]);
+        let mut walk = SentMessages::of(&[1, spring]);
         let mut phones = Vec::new();
         loop {
-            let page = desk.store.next_sent(&mut walk, 4).await.expect("a page");
+            let page = queue.store.next_sent(&mut walk, 4).await.expect("a page");
             if page.is_empty() {
                 break;
             }
@@ -91,19 +97,19 @@ async fn sent_walk_lists_each_message_once() {
 
 #[tokio::test]
 async fn outcomes_are_counted_over_time() {
-    at_every_desk(async |desk| {
-        let spring = desk.queued(4).await;
-        let worker = desk.worker().await;
-        let rows = desk.claim(worker.id, spring, 4).await;
+    on_every_engine(async |queue| {
+        let spring = queue.queued(4).await;
+        let worker = queue.worker().await;
+        let rows = queue.claim(worker.id, spring, 4).await;
         let opted_out = Transition::Failed(Failure::new(Class::OptedOut, "stop"));
         for (sms, transition) in rows.iter().zip([sent(), sent(), opted_out, unknown()]) {
-            desk.settle(sms, transition).await;
+            queue.settle(sms, transition).await;
         }
         let first = rows[0].id;
-        desk.db.run(&format!(
+        queue.db.run(&format!(
             "UPDATE sms_sent SET sent_at = sent_at + 2500 WHERE id = {first};"
         ));
-        let spans = desk
+        let spans = queue
             .store
             .outcomes_over_time(&[spring], NOW, Duration::from_secs(1), 3)
             .await
@@ -112,7 +118,11 @@ async fn outcomes_are_counted_over_time() {
         assert_eq!((one.sent, one.failed, one.unknown), (1, 1, 1));
         assert_eq!(spans[1], Outcomes::default());
         assert_eq!((two.sent, two.failed, two.unknown), (1, 0, 0));
-        let classes = desk.store.failed_by_class(&[spring]).await.expect("counts");
+        let classes = queue
+            .store
+            .failed_by_class(&[spring])
+            .await
+            .expect("counts");
         assert_eq!(classes.len(), 1);
         assert_eq!(
             (classes[0].class.as_str(), classes[0].messages),
@@ -125,9 +135,9 @@ async fn outcomes_are_counted_over_time() {
 
 #[tokio::test]
 async fn import_keeps_its_text_and_alphabets() {
-    at_every_desk(async |desk| {
-        let spring = desk.campaign("spring").await;
-        let import = desk.begin(spring).await;
+    on_every_engine(async |queue| {
+        let spring = queue.campaign("spring").await;
+        let import = queue.begin(spring).await;
         let note = |template, sample, ucs2| TextNote {
             template,
             sample,
@@ -135,17 +145,18 @@ async fn import_keeps_its_text_and_alphabets() {
             ucs2,
         };
         for one in [note(None, Some("Hi Ann"), 1), note(None, None, 0)] {
-            desk.store.note_texts(import, one).await.expect("noted");
+            queue.store.note_texts(import, one).await.expect("noted");
         }
-        let lists = desk.store.lists(&[spring]).await.expect("lists");
+        let lists = queue.store.lists(&[spring]).await.expect("lists");
         assert_eq!((lists[0].gsm7, lists[0].ucs2), (4, 1));
         assert_eq!(lists[0].text.as_deref(), Some("Hi Ann"));
         let template = note(Some("Hi {{ name }}"), None, 0);
-        desk.store
+        queue
+            .store
             .note_texts(import, template)
             .await
             .expect("noted");
-        let lists = desk.store.lists(&[spring]).await.expect("lists");
+        let lists = queue.store.lists(&[spring]).await.expect("lists");
         assert_eq!(lists[0].text.as_deref(), Some("Hi {{ name }}"));
     })
     .await;

@@ -1,5 +1,5 @@
-//! Random lives: whatever a worker, an operator and an import do in whichever order, and however late
-//! an answer comes, each message stands in exactly one place, under the same key.
+//! Random operations of workers, operators and imports in any order, with late results: each message is always in
+//! exactly one table, under the same key.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,13 +8,13 @@ use smsq::queue::{Settled, Transition};
 use smsq::sms::{Class, NewSms, Sms};
 use smsq::store::{CampaignStatus, RetryFilter};
 
-use super::desk::{
-    Desk, NOW, after, again, failed, failure, mended, phone, released, row, sent, unknown,
+use super::test_queue::{
+    NOW, TestQueue, after, again, failed, failure, fixed, phone, released, row, sent, unknown,
 };
 use crate::support::databases::{Database, Kind, on_every_database};
 
-/// What somebody does. A claim is counted from the newest, as the newest are rarely stale; an index
-/// names one of all dead letters so far, by its remainder.
+/// One operation. Claims are counted from the newest, which are rarely stale; an index selects one of all failed
+/// messages, modulo their number.
 #[derive(Clone, Debug)]
 enum Move {
     Import {
@@ -22,8 +22,8 @@ enum Move {
         count: u64,
     },
     PlainInsert,
-    Mend {
-        letter: usize,
+    Fix {
+        index: usize,
         number: Option<u64>,
     },
     Claim {
@@ -49,7 +49,7 @@ enum Move {
     Resume,
 }
 
-fn fates() -> impl Strategy<Value = Transition> {
+fn transitions() -> impl Strategy<Value = Transition> {
     let resend = Transition::Ready {
         due_at: NOW,
         failure: None,
@@ -74,9 +74,9 @@ fn moves() -> impl Strategy<Value = Move> {
         2 => (0_u64..8, 1_u64..4).prop_map(|(first, count)| Move::Import { first, count }),
         1 => Just(Move::PlainInsert),
         1 => (any::<usize>(), proptest::option::of(0_u64..12))
-            .prop_map(|(letter, number)| Move::Mend { letter, number }),
+            .prop_map(|(index, number)| Move::Fix { index, number }),
         6 => (1_u32..4).prop_map(|want| Move::Claim { want }),
-        10 => (prop_oneof![3 => 0_usize..3, 1 => 0_usize..20], fates()).prop_map(|(claim, transition)| Move::Settle { claim, transition }),
+        10 => (prop_oneof![3 => 0_usize..3, 1 => 0_usize..20], transitions()).prop_map(|(claim, transition)| Move::Settle { claim, transition }),
         1 => Just(Move::Die),
         1 => any::<usize>().prop_map(|known| Move::Release { known }),
         3 => Just(Move::Requeue),
@@ -88,25 +88,25 @@ fn moves() -> impl Strategy<Value = Move> {
     ]
 }
 
-/// One campaign's life, and what must hold in it ever after.
+/// A campaign, and what must always hold for it.
 struct Life<'a> {
-    desk: &'a Desk,
+    queue: &'a TestQueue,
     campaign_id: i64,
     worker_id: i64,
     claims: Vec<Sms>,
-    /// What the provider took.
+    /// The messages that the provider accepted.
     accepted: BTreeSet<i64>,
-    /// The claims by which messages may have been taken, and nobody has said otherwise.
+    /// The claims with which messages may have been accepted, without a known result.
     in_doubt: BTreeMap<i64, BTreeSet<i64>>,
     keys: BTreeMap<i64, String>,
 }
 
 impl<'a> Life<'a> {
-    async fn new(desk: &'a Desk) -> Self {
+    async fn new(queue: &'a TestQueue) -> Self {
         Self {
-            desk,
-            campaign_id: desk.campaign("spring").await,
-            worker_id: desk.worker().await.id,
+            queue,
+            campaign_id: queue.campaign("spring").await,
+            worker_id: queue.worker().await.id,
             claims: Vec::new(),
             accepted: BTreeSet::new(),
             in_doubt: BTreeMap::new(),
@@ -115,19 +115,19 @@ impl<'a> Life<'a> {
     }
 
     async fn make(&mut self, made: &Move) {
-        let (desk, campaign_id) = (self.desk, self.campaign_id);
+        let (queue, campaign_id) = (self.queue, self.campaign_id);
         match made {
             Move::Import { first, count } => {
                 let rows = (*first..first + count).map(row).collect();
-                desk.import(campaign_id, rows).await;
+                queue.import(campaign_id, rows).await;
             }
-            Move::PlainInsert => desk.db.run(&format!(
+            Move::PlainInsert => queue.db.run(&format!(
                 "INSERT INTO sms (campaign_id, phone, content, due_at)
                  VALUES ({campaign_id}, '+8613800138000', 'hello', 0)"
             )),
-            Move::Mend { letter, number } => self.mend(*letter, *number).await,
+            Move::Fix { index, number } => self.fix(*index, *number).await,
             Move::Claim { want } => {
-                let claimed = desk.claim(self.worker_id, campaign_id, *want).await;
+                let claimed = queue.claim(self.worker_id, campaign_id, *want).await;
                 self.claims.extend(claimed);
             }
             Move::Settle { claim, transition } => self.settle(*claim, transition.clone()).await,
@@ -139,11 +139,12 @@ impl<'a> Life<'a> {
                     .skip(known % 3)
                     .map(|sms| sms.id)
                     .collect();
-                desk.release(self.worker_id, known, after(60), campaign_id)
+                queue
+                    .release(self.worker_id, known, after(60), campaign_id)
                     .await;
             }
             Move::Requeue => {
-                let requeued = desk.store.requeue_unknown(campaign_id, 0, NOW).await;
+                let requeued = queue.store.requeue_unknown(campaign_id, None, 0, NOW).await;
                 requeued.expect("requeued");
             }
             Move::RetryFailed { cancelled } => {
@@ -151,24 +152,25 @@ impl<'a> Life<'a> {
                     class: cancelled.then_some(Class::Cancelled),
                     ..RetryFilter::default()
                 };
-                desk.store
+                queue
+                    .store
                     .retry_failed(&filter, NOW)
                     .await
                     .expect("retried");
             }
             Move::RetryUnknown => {
                 let all = RetryFilter::default();
-                let retried = desk.store.retry_unknown(&all, NOW);
+                let retried = queue.store.retry_unknown(&all, NOW);
                 retried.await.expect("retried");
             }
             Move::SettleByWord { as_sent } => {
-                let settled = desk.store.settle_unknown(campaign_id, *as_sent, None, NOW);
+                let settled = queue.store.settle_unknown(campaign_id, *as_sent, None, NOW);
                 settled.await.expect("settled");
-                self.in_doubt.retain(|id, _| desk.place(*id) != "settled");
+                self.in_doubt.retain(|id, _| queue.place(*id) != "settled");
             }
             Move::Cancel => {
                 self.set(CampaignStatus::Cancelled).await;
-                let cancelled = desk.store.cancel_rows(campaign_id, NOW).await;
+                let cancelled = queue.store.cancel_rows(campaign_id, NOW).await;
                 cancelled.expect("cancelled");
             }
             Move::Resume => self.set(CampaignStatus::Active).await,
@@ -177,28 +179,28 @@ impl<'a> Life<'a> {
 
     async fn set(&self, state: CampaignStatus) {
         let set = self
-            .desk
+            .queue
             .store
             .set_campaign_state(self.campaign_id, state, None);
         set.await.expect("a state");
     }
 
-    async fn mend(&mut self, letter: usize, number: Option<u64>) {
-        let letters = self
-            .desk
+    async fn fix(&mut self, index: usize, number: Option<u64>) {
+        let failed_ids = self
+            .queue
             .db
             .numbers("SELECT id AS value FROM sms_failed ORDER BY id");
-        if letters.is_empty() {
+        if failed_ids.is_empty() {
             return;
         }
-        let id = letters[letter % letters.len()];
+        let id = failed_ids[index % failed_ids.len()];
         let sql = format!("SELECT phone AS value FROM sms_failed WHERE id = {id}");
-        let old = self.desk.db.words(&sql).remove(0).expect("a phone");
-        let mended: NewSms = match number {
-            Some(number) => mended(2, id, &phone(number), "hello"),
-            None => mended(2, id, &old, "hello again"),
+        let old = self.queue.db.words(&sql).remove(0).expect("a phone");
+        let fixed: NewSms = match number {
+            Some(number) => fixed(2, id, &phone(number), "hello"),
+            None => fixed(2, id, &old, "hello again"),
         };
-        let done = self.desk.import(self.campaign_id, vec![mended]).await;
+        let done = self.queue.import(self.campaign_id, vec![fixed]).await;
         if done.accepted == 1 {
             self.keys.remove(&id);
         }
@@ -214,8 +216,8 @@ impl<'a> Life<'a> {
             "SELECT id AS value FROM sms WHERE state = 2 AND id = {}",
             sms.id
         );
-        let was_unknown = !self.desk.db.numbers(&unknown).is_empty();
-        let settled = self.desk.settle(sms, transition.clone()).await;
+        let was_unknown = !self.queue.db.numbers(&unknown).is_empty();
+        let settled = self.queue.settle(sms, transition.clone()).await;
         if settled == Settled::Stale {
             return;
         }
@@ -235,44 +237,44 @@ impl<'a> Life<'a> {
     }
 
     async fn die(&mut self) {
-        let workers = self.desk.store.worker_rows().await.expect("workers");
+        let workers = self.queue.store.worker_rows().await.expect("workers");
         let held = self
-            .desk
+            .queue
             .db
             .numbers("SELECT id AS value FROM sms WHERE state = 1");
-        let parked = self
-            .desk
+        let reclaimed = self
+            .queue
             .store
-            .park_dead(&workers[0], "its worker died", NOW)
+            .reclaim_worker(&workers[0], "its worker died", NOW)
             .await;
-        assert_eq!(parked.expect("parked"), held.len() as u64);
+        assert_eq!(reclaimed.expect("reclaimed"), held.len() as u64);
         for id in held {
-            let claim = self.desk.number("claim", id);
+            let claim = self.queue.number("claim", id);
             self.in_doubt.entry(id).or_default().insert(claim);
         }
-        self.worker_id = self.desk.worker().await.id;
+        self.worker_id = self.queue.worker().await.id;
     }
 
     async fn assert_sound(&mut self) {
-        self.desk.assert_nothing_is_lost().await;
+        self.queue.assert_nothing_is_lost().await;
         for id in &self.accepted {
-            let place = self.desk.place(*id);
+            let place = self.queue.place(*id);
             let noted = format!("SELECT late_accepted AS value FROM sms WHERE id = {id}");
-            let holds = place == "sent" || (place == "sending" && self.desk.db.number(&noted) > 0);
+            let holds = place == "sent" || (place == "sending" && self.queue.db.number(&noted) > 0);
             assert!(holds, "message {id} was accepted and is {place}");
         }
         for id in self.in_doubt.keys() {
-            let place = self.desk.place(*id);
+            let place = self.queue.place(*id);
             let holds = ["ready", "sending", "unknown", "sent"].contains(&place.as_str());
             assert!(holds, "message {id} was in doubt and is {place}");
         }
         self.assert_keys_are_kept();
     }
 
-    /// The keys that the messages came with are the ones they have, and the campaign knows them all.
+    /// Checks that messages have their original keys, and that the campaign has all of them.
     fn assert_keys_are_kept(&mut self) {
         let known: BTreeSet<String> = self
-            .desk
+            .queue
             .db
             .words("SELECT dedupe_key AS value FROM sms_key")
             .into_iter()
@@ -281,11 +283,11 @@ impl<'a> Life<'a> {
         for table in ["sms", "sms_failed"] {
             let wanted = format!("{table} WHERE dedupe_key IS NOT NULL ORDER BY id");
             let ids = self
-                .desk
+                .queue
                 .db
                 .numbers(&format!("SELECT id AS value FROM {wanted}"));
             let keys = self
-                .desk
+                .queue
                 .db
                 .words(&format!("SELECT dedupe_key AS value FROM {wanted}"));
             for (id, key) in ids.into_iter().zip(keys.into_iter().flatten()) {
@@ -297,17 +299,17 @@ impl<'a> Life<'a> {
             if let Some(key) = self.keys.get(id) {
                 assert!(
                     known.contains(key),
-                    "message {id} was sent and is forgotten"
+                    "message {id} was sent and its key is lost"
                 );
             }
         }
     }
 }
 
-/// Makes the moves in a new life, and looks after each.
+/// Runs the operations, and checks after each.
 async fn live(db: Database, moves: &[Move]) {
-    let desk = Desk::new(db).await;
-    let mut life = Life::new(&desk).await;
+    let queue = TestQueue::new(db).await;
+    let mut life = Life::new(&queue).await;
     for made in moves {
         life.make(made).await;
         life.assert_sound().await;
@@ -332,7 +334,7 @@ proptest! {
     #![proptest_config(cases(60))]
 
     #[test]
-    fn nothing_is_lost_or_doubled_whatever_happens(
+    fn random_operations_lose_and_duplicate_nothing(
         moves in prop::collection::vec(moves(), 1..50)
     ) {
         block_on(live(Database::in_a_file(), &moves));
@@ -340,11 +342,11 @@ proptest! {
 }
 
 proptest! {
-    // Fewer, because a look at a server takes longer.
+    // Fewer, because a check on a server takes longer.
     #![proptest_config(cases(12))]
 
     #[test]
-    fn nothing_is_lost_or_doubled_on_a_server_whatever_happens(
+    fn random_operations_on_a_server_lose_nothing(
         moves in prop::collection::vec(moves(), 1..50)
     ) {
         block_on(on_every_database(async |db| {

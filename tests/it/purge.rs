@@ -1,4 +1,4 @@
-//! `smsq purge`: what is forgotten, what stays counted, and what nobody may take back by accident.
+//! `smsq purge`: what is deleted, what is still counted, and the confirmation.
 
 use rustix::process::Signal;
 
@@ -8,7 +8,7 @@ use crate::support::practice::list;
 use crate::support::shell::{Lock, sqlite};
 use crate::support::{Gateway, LIST, Scratch, snapshot};
 
-/// Sends the list, and makes all of it a hundred days old.
+/// Sends the list, and makes its messages a hundred days old.
 fn settled_long_ago(scratch: &Scratch, db: &Database) -> Gateway {
     let gateway = Gateway::start(scratch, &[]);
     scratch.write_cellar(&gateway.url);
@@ -20,7 +20,7 @@ fn settled_long_ago(scratch: &Scratch, db: &Database) -> Gateway {
 }
 
 #[test]
-fn purge_counts_the_step_that_a_signal_meets() {
+fn purge_counts_the_chunk_that_a_signal_interrupts() {
     let scratch = Scratch::new();
     let gateway = Gateway::start(&scratch, &[]);
     scratch.write_cellar(&gateway.url);
@@ -30,7 +30,7 @@ fn purge_counts_the_step_that_a_signal_meets() {
     let lock = Lock::hold(&scratch);
     let mut purging = scratch.start(["purge", "--older-than", "90d", "--yes"]);
     let status = format!("/proc/{}/status", purging.id());
-    // Before it listens, the signal would end it.
+    // Before the signal handler is installed, the signal would end the process.
     let listens = || {
         let status = std::fs::read_to_string(&status).unwrap_or_default();
         let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
@@ -48,7 +48,7 @@ fn purge_counts_the_step_that_a_signal_meets() {
 }
 
 #[test]
-fn answering_no_exits_2_and_purges_nothing() {
+fn answer_no_exits_2_and_purges_nothing() {
     let db = Database::in_a_file();
     let scratch = Scratch::at(&db.url);
     let _gateway = settled_long_ago(&scratch, &db);
@@ -68,7 +68,7 @@ fn age(db: &Database) {
 }
 
 #[test]
-fn what_is_old_goes_and_its_counts_stay() {
+fn purge_deletes_old_messages_and_keeps_counts() {
     let db = Database::in_a_file();
     let scratch = Scratch::at(&db.url);
     let _gateway = settled_long_ago(&scratch, &db);
@@ -132,7 +132,7 @@ fn what_is_old_goes_and_its_counts_stay() {
 }
 
 #[test]
-fn a_setting_purges_by_itself() {
+fn retention_setting_purges_automatically() {
     let db = Database::in_a_file();
     let scratch = Scratch::at(&db.url);
     let _gateway = settled_long_ago(&scratch, &db);
@@ -150,7 +150,7 @@ fn a_setting_purges_by_itself() {
 }
 
 #[test]
-fn a_person_is_forgotten_and_gets_nothing_that_waits() {
+fn purge_of_a_phone_deletes_queued_messages() {
     let db = Database::in_a_file();
     let scratch = Scratch::at(&db.url);
     let gateway = Gateway::start(&scratch, &[]);
@@ -190,14 +190,14 @@ fn a_person_is_forgotten_and_gets_nothing_that_waits() {
 }
 
 #[test]
-fn what_no_purge_understands_is_refused() {
+fn purge_rejects_invalid_arguments() {
     let scratch = Scratch::new();
     for (line, why) in [
         (&["purge"][..], "required"),
-        (&["purge", "--older-than", "soon"], "`soon` is not an age"),
+        (&["purge", "--older-than", "soon"], "invalid age `soon`"),
         (
             &["purge", "--older-than", "5h"],
-            "messages are kept for a day at least",
+            "messages are kept for at least a day",
         ),
         (
             &["purge", "--older-than", "90d", "--phone", "1"],

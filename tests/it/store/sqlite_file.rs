@@ -1,14 +1,14 @@
-//! A database in a file: what else may be at its place, and what only a file can suffer.
+//! Databases in files: other files at the path, permissions and damage.
 
 use std::fs;
 
-use smsq::store::{Access, Fault, NewCampaign, Store};
+use smsq::store::{Access, NewCampaign, Store, StoreErrorKind};
 
-use super::desk::{Desk, NOW, row, rows};
+use super::test_queue::{NOW, TestQueue, row, rows};
 use crate::support::databases::Database;
 
-/// The fault of a file with this in it, and its sentence; the file must stay as it is.
-async fn fault_of(bytes: &[u8]) -> (Fault, String) {
+/// The error of a file with this content, which must not change.
+async fn error_of(bytes: &[u8]) -> (StoreErrorKind, String) {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("queue.db");
     fs::write(&file, bytes).expect("a file");
@@ -18,11 +18,11 @@ async fn fault_of(bytes: &[u8]) -> (Fault, String) {
     assert_eq!(fs::read(&file).expect("the file"), bytes, "it was changed");
     let left: Vec<_> = fs::read_dir(folder.path()).expect("files").collect();
     assert_eq!(left.len(), 1, "{left:?}");
-    (error.fault(), error.to_string())
+    (error.kind(), error.to_string())
 }
 
 #[tokio::test]
-async fn an_older_schema_is_brought_up_to_date() {
+async fn older_schema_is_migrated() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("queue.db");
     fs::write(&file, b"").expect("an empty file");
@@ -32,55 +32,55 @@ async fn an_older_schema_is_brought_up_to_date() {
 }
 
 #[tokio::test]
-async fn what_is_no_database_is_named_and_left_alone() {
+async fn file_that_is_not_a_database_is_an_error_and_unchanged() {
     let text = b"phone,content\n".repeat(400);
-    let (fault, sentence) = fault_of(&text).await;
-    assert_eq!(fault, Fault::Foreign);
+    let (fault, sentence) = error_of(&text).await;
+    assert_eq!(fault, StoreErrorKind::Unrecognized);
     assert!(
         sentence.contains("queue.db`: is not a database"),
         "{sentence}"
     );
-    let (fault, _) = fault_of(b"short").await;
-    assert_eq!(fault, Fault::Foreign);
+    let (fault, _) = error_of(b"short").await;
+    assert_eq!(fault, StoreErrorKind::Unrecognized);
 }
 
 #[tokio::test]
-async fn a_truncated_database_is_named_and_left_alone() {
-    let desk = Desk::new(Database::in_a_file()).await;
-    desk.queued(2_000).await;
-    desk.db.run("PRAGMA wal_checkpoint(TRUNCATE)");
-    let whole = fs::read(desk.db.folder().join("smsq.db")).expect("the file");
-    let (fault, _) = fault_of(&whole[..whole.len() / 2]).await;
-    assert_eq!(fault, Fault::Foreign);
-    let (fault, _) = fault_of(&whole[..50]).await;
-    assert_eq!(fault, Fault::Foreign);
+async fn truncated_database_is_an_error_and_unchanged() {
+    let queue = TestQueue::new(Database::in_a_file()).await;
+    queue.queued(2_000).await;
+    queue.db.run("PRAGMA wal_checkpoint(TRUNCATE)");
+    let whole = fs::read(queue.db.folder().join("smsq.db")).expect("the file");
+    let (fault, _) = error_of(&whole[..whole.len() / 2]).await;
+    assert_eq!(fault, StoreErrorKind::Unrecognized);
+    let (fault, _) = error_of(&whole[..50]).await;
+    assert_eq!(fault, StoreErrorKind::Unrecognized);
 }
 
 #[tokio::test]
-async fn a_folder_is_no_database() {
+async fn folder_is_not_a_database() {
     let folder = tempfile::tempdir().expect("a folder");
     let url = format!("sqlite://{}", folder.path().display());
     let error = Store::open(&url, Access::Create).await.err();
     let error = error.expect("a folder");
-    assert_eq!(error.fault(), Fault::Foreign);
+    assert_eq!(error.kind(), StoreErrorKind::Unrecognized);
     assert!(error.to_string().contains("is a folder"), "{error}");
 }
 
 #[tokio::test]
-async fn a_missing_database_is_only_made_by_those_who_may() {
+async fn missing_database_is_created_only_with_access_create() {
     let db = Database::in_a_file();
     let error = Store::open(&db.url, Access::Existing).await.err();
-    assert_eq!(error.expect("missing").fault(), Fault::Missing);
+    assert_eq!(error.expect("missing").kind(), StoreErrorKind::Missing);
     assert_eq!(fs::read_dir(db.folder()).expect("files").count(), 0);
     let nowhere = db.url.replace("smsq.db", "no/such/folder/smsq.db");
     let error = Store::open(&nowhere, Access::Create).await.err();
     let error = error.expect("no folder");
-    assert_eq!(error.fault(), Fault::NoFolder);
+    assert_eq!(error.kind(), StoreErrorKind::NoFolder);
     assert!(error.to_string().contains("no/such/folder"), "{error}");
 }
 
 #[tokio::test]
-async fn tables_of_another_program_are_not_touched() {
+async fn tables_of_another_program_are_not_changed() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut db = Database::in_a_file();
     db.url = format!("sqlite://{}", folder.path().join("shop.db").display());
@@ -88,50 +88,56 @@ async fn tables_of_another_program_are_not_touched() {
     let file = folder.path().join("shop.db");
     let before = fs::read(&file).expect("the file");
     let error = db.open().await.err().expect("its tables are in the way");
-    assert_eq!(error.fault(), Fault::Foreign);
+    assert_eq!(error.kind(), StoreErrorKind::Unrecognized);
     assert_eq!(fs::read(&file).expect("the file"), before);
     let tables = db.words("SELECT name AS value FROM sqlite_master ORDER BY name");
     assert_eq!(tables, [Some("sms".to_owned())]);
 }
 
-/// Root may write what is read-only, so SQLite's own words come by way of a trigger.
+/// The root user can write read-only files, so a trigger raises the messages of SQLite.
 #[tokio::test]
-async fn a_write_that_cannot_be_done_says_why() {
+async fn failed_write_reports_its_reason() {
     for (words, fault) in [
-        ("attempt to write a readonly database", Fault::ReadOnly),
-        ("database or disk is full", Fault::Full),
-        ("database is locked", Fault::Busy),
-        ("database disk image is malformed", Fault::Foreign),
-        ("something else", Fault::Other),
+        (
+            "attempt to write a readonly database",
+            StoreErrorKind::ReadOnly,
+        ),
+        ("database or disk is full", StoreErrorKind::Full),
+        ("database is locked", StoreErrorKind::Busy),
+        (
+            "database disk image is malformed",
+            StoreErrorKind::Unrecognized,
+        ),
+        ("something else", StoreErrorKind::Other),
     ] {
-        let desk = Desk::new(Database::in_a_file()).await;
-        let campaign_id = desk.queued(1).await;
-        let import_id = desk.begin(campaign_id).await;
-        desk.db.run(&format!(
+        let queue = TestQueue::new(Database::in_a_file()).await;
+        let campaign_id = queue.queued(1).await;
+        let import_id = queue.begin(campaign_id).await;
+        queue.db.run(&format!(
             "CREATE TRIGGER fault BEFORE UPDATE ON import BEGIN SELECT RAISE(ABORT, '{words}'); END"
         ));
-        let batch = Desk::batch(import_id, campaign_id, rows(10..15));
-        let error = desk.store.enqueue(batch).await.expect_err(words);
-        assert_eq!(error.fault(), fault);
+        let batch = TestQueue::batch(import_id, campaign_id, rows(10..15));
+        let error = queue.store.enqueue(batch).await.expect_err(words);
+        assert_eq!(error.kind(), fault);
         assert!(error.to_string().contains("smsq.db`: "), "{error}");
-        assert_eq!(desk.count("ready"), 1, "the batch is whole or not at all");
-        desk.db.run("DROP TRIGGER fault");
-        let batch = Desk::batch(import_id, campaign_id, vec![row(10)]);
-        assert_eq!(desk.store.enqueue(batch).await.expect("mended").accepted, 1);
-        desk.assert_nothing_is_lost().await;
+        assert_eq!(queue.count("ready"), 1, "the batch is whole or not at all");
+        queue.db.run("DROP TRIGGER fault");
+        let batch = TestQueue::batch(import_id, campaign_id, vec![row(10)]);
+        assert_eq!(queue.store.enqueue(batch).await.expect("fixed").accepted, 1);
+        queue.assert_nothing_is_lost().await;
     }
 }
 
-/// Where permissions bind, a file that is read-only is told by its real error too.
+/// Without root permissions, the real error of a read-only file is tested as well.
 #[cfg(unix)]
 #[tokio::test]
-async fn a_read_only_file_is_told_where_permissions_bind() {
+async fn read_only_file_is_reported() {
     use std::os::unix::fs::PermissionsExt;
-    let desk = Desk::new(Database::in_a_file()).await;
-    let file = desk.db.folder().join("smsq.db");
+    let queue = TestQueue::new(Database::in_a_file()).await;
+    let file = queue.db.folder().join("smsq.db");
     fs::set_permissions(&file, fs::Permissions::from_mode(0o444)).expect("permissions");
     let binds = fs::OpenOptions::new().write(true).open(&file).is_err();
-    let campaign = match desk.db.open().await {
+    let campaign = match queue.db.open().await {
         Ok(store) => store
             .open_campaign(&NewCampaign::default(), NOW)
             .await
@@ -139,7 +145,7 @@ async fn a_read_only_file_is_told_where_permissions_bind() {
         Err(error) => Err(error),
     };
     assert_eq!(
-        campaign.err().map(|error| error.fault()),
-        binds.then_some(Fault::ReadOnly)
+        campaign.err().map(|error| error.kind()),
+        binds.then_some(StoreErrorKind::ReadOnly)
     );
 }

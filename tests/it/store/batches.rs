@@ -1,5 +1,4 @@
-//! Rows that go together: which is said from outside, that a call has one moment and what it costs is the
-//! database's.
+//! Batches: several messages per request, with one permit for all of them.
 
 use std::sync::Arc;
 
@@ -9,9 +8,9 @@ use smsq::queue::{CampaignClaim, ClaimedSms, ProviderClaim};
 use smsq::rate::Rates;
 use smsq::store::{CampaignChange, CommitBatch, ProviderClaimed};
 
-use super::desk::{Desk, NOW, at_every_desk, claim_of, round};
+use super::test_queue::{NOW, TestQueue, claim_of, commit_batch, on_every_engine};
 
-/// Even and odd numbers do not go together.
+/// Puts even and odd numbers into different batches.
 fn by_parity(terms: &BatchLimits<'_>) -> Batcher {
     let (most, size) = (
         terms.max_requests as usize,
@@ -57,17 +56,17 @@ fn claim_in(
     }
 }
 
-async fn claimed(desk: &Desk, worker_id: i64, claim: ProviderClaim) -> ProviderClaimed {
-    let round = CommitBatch {
+async fn claimed(queue: &TestQueue, worker_id: i64, claim: ProviderClaim) -> ProviderClaimed {
+    let commit = CommitBatch {
         claims: vec![claim],
         fill: Arc::new(by_parity),
-        ..round(worker_id, NOW)
+        ..commit_batch(worker_id, NOW)
     };
-    let done = desk.store.commit(&round).await.expect("a round");
+    let done = queue.store.commit(&commit).await.expect("a commit");
     done.claims.into_iter().next().expect("a claim")
 }
 
-/// How many rows each call has, each of which has one moment and one parity.
+/// The size of each batch. All messages of a batch have the same permit and parity.
 fn sizes(rows: &[ClaimedSms]) -> Vec<usize> {
     let calls = rows.chunk_by(|one, next| one.request == next.request);
     calls
@@ -80,16 +79,16 @@ fn sizes(rows: &[ClaimedSms]) -> Vec<usize> {
 }
 
 #[tokio::test]
-async fn who_finds_no_room_stays_ready_and_is_found_next() {
-    at_every_desk(async |desk| {
-        let spring = desk.queued(30).await;
-        let worker = desk.worker().await;
-        // 20 are looked at: 8 of each kind in two calls, and 4 for whom there is none.
-        let first = claimed(desk, worker.id, claim_in(spring, 20, 2, 8, "")).await;
+async fn message_without_room_in_a_batch_stays_ready() {
+    on_every_engine(async |queue| {
+        let spring = queue.queued(30).await;
+        let worker = queue.worker().await;
+        // Of 20 messages, 8 of each kind fit into two batches, and 4 do not.
+        let first = claimed(queue, worker.id, claim_in(spring, 20, 2, 8, "")).await;
         assert_eq!(sizes(&first.rows), [8, 8]);
         assert!(first.rows.iter().all(|row| row.permit == Permit::AT_ONCE));
         let mut ids: Vec<i64> = first.rows.iter().map(|row| row.sms.id).collect();
-        let second = claimed(desk, worker.id, claim_in(spring, 20, 9, 8, "")).await;
+        let second = claimed(queue, worker.id, claim_in(spring, 20, 9, 8, "")).await;
         assert_eq!(sizes(&second.rows).iter().sum::<usize>(), 14);
         let left: Vec<i64> = second.rows.iter().map(|row| row.sms.id).collect();
         assert!(left.iter().min() < left.iter().max());
@@ -98,7 +97,7 @@ async fn who_finds_no_room_stays_ready_and_is_found_next() {
         ids.sort_unstable();
         ids.dedup();
         assert_eq!(ids.len(), 30, "each once");
-        let ready = desk
+        let ready = queue
             .store
             .unfinished(spring)
             .await
@@ -109,16 +108,16 @@ async fn who_finds_no_room_stays_ready_and_is_found_next() {
 }
 
 #[tokio::test]
-async fn row_without_room_in_a_call_is_as_if_never_claimed() {
-    at_every_desk(async |desk| {
-        let spring = desk.queued(20).await;
-        let worker = desk.worker().await;
-        let first = claimed(desk, worker.id, claim_in(spring, 20, 2, 8, "")).await;
+async fn message_without_room_in_a_batch_is_not_claimed() {
+    on_every_engine(async |queue| {
+        let spring = queue.queued(20).await;
+        let worker = queue.worker().await;
+        let first = claimed(queue, worker.id, claim_in(spring, 20, 2, 8, "")).await;
         assert_eq!(first.rows.len(), 16);
         let untouched = "SELECT count(*) AS value FROM sms WHERE state = 0 AND claim = 0 \
             AND worker_id IS NULL AND attempts = 0";
-        assert_eq!(desk.db.number(untouched), 4);
-        let second = claimed(desk, worker.id, claim_in(spring, 20, 9, 8, "")).await;
+        assert_eq!(queue.db.number(untouched), 4);
+        let second = claimed(queue, worker.id, claim_in(spring, 20, 9, 8, "")).await;
         assert_eq!(second.rows.len(), 4);
         assert!(second.rows.iter().all(|row| row.sms.claim == 1));
     })
@@ -126,33 +125,33 @@ async fn row_without_room_in_a_call_is_as_if_never_claimed() {
 }
 
 #[tokio::test]
-async fn a_call_has_one_moment_that_costs_as_much_as_all_of_it() {
-    at_every_desk(async |desk| {
-        let spring = desk.queued(200).await;
-        let worker = desk.worker().await;
+async fn batch_has_one_permit_with_the_cost_of_all_messages() {
+    on_every_engine(async |queue| {
+        let spring = queue.queued(200).await;
+        let worker = queue.worker().await;
         let claim = claim_in(spring, 100, 50, 50, "400/s");
-        let claimed = claimed(desk, worker.id, claim.clone()).await;
-        // A fortieth of the limit.
+        let claimed = claimed(queue, worker.id, claim.clone()).await;
+        // One fortieth of the limit.
         let sizes = sizes(&claimed.rows);
         assert!(sizes.iter().all(|size| *size <= 10), "{sizes:?}");
         assert!(
             (10..=20).contains(&sizes.iter().sum::<usize>()),
             "{sizes:?}"
         );
-        let mut moments: Vec<i64> = claimed
+        let mut permits: Vec<i64> = claimed
             .rows
             .iter()
             .map(|row| match row.permit {
                 Permit {
-                    start_at_us: Some(moment),
-                } => moment,
+                    start_at_us: Some(permit),
+                } => permit,
                 Permit::AT_ONCE => panic!("there is a limit"),
             })
             .collect();
-        moments.dedup();
-        for (pair, size) in moments.windows(2).zip(&sizes) {
+        permits.dedup();
+        for (pair, size) in permits.windows(2).zip(&sizes) {
             let cost = i64::try_from(*size).expect("small") * 2_500;
-            assert!(pair[1] - pair[0] >= cost, "{moments:?} {sizes:?}");
+            assert!(pair[1] - pair[0] >= cost, "{permits:?} {sizes:?}");
         }
         assert!(claimed.next_us.expect("a next one") > claim.from_us);
     })
@@ -160,17 +159,17 @@ async fn a_call_has_one_moment_that_costs_as_much_as_all_of_it() {
 }
 
 #[tokio::test]
-async fn a_campaigns_own_limit_bounds_its_calls_too() {
-    at_every_desk(async |desk| {
-        let spring = desk.queued(100).await;
+async fn campaign_limit_bounds_the_size_of_batches() {
+    on_every_engine(async |queue| {
+        let spring = queue.queued(100).await;
         let change = CampaignChange {
             rate: Some("80/s".parse().expect("a rate")),
             ..CampaignChange::default()
         };
-        let changed = desk.store.change_campaign(spring, &change).await;
+        let changed = queue.store.change_campaign(spring, &change).await;
         changed.expect("changed");
-        let worker = desk.worker().await;
-        let claimed = claimed(desk, worker.id, claim_in(spring, 100, 50, 50, "4000/s")).await;
+        let worker = queue.worker().await;
+        let claimed = claimed(queue, worker.id, claim_in(spring, 100, 50, 50, "4000/s")).await;
         let sizes = sizes(&claimed.rows);
         assert!(
             !sizes.is_empty() && sizes.iter().all(|size| *size <= 2),

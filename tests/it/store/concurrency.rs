@@ -1,30 +1,29 @@
-//! Many at one table: claims and settlements from every side at once, with nothing claimed twice and
-//! nothing of it surfacing.
+//! Many workers claim and settle at once: no message is claimed twice, and no conflict becomes an error.
 
 use std::collections::BTreeSet;
 
 use smsq::queue::{Settled, Settlement};
 use smsq::store::{Access, CommitBatch, Shortfall, Store};
 
-use super::desk::{Desk, NOW, PROVIDER, at_every_desk, claim_of, round, sent};
+use super::test_queue::{NOW, PROVIDER, TestQueue, claim_of, commit_batch, on_every_engine, sent};
 use crate::support::databases::Kind;
 
 const STORES: usize = 4;
 const TASKS_OF_EACH: usize = 4;
 const WANT: u32 = 7;
 
-/// Claims, and settles in the next round what the last one gave, until nothing is ready.
+/// Claims messages, and settles them in the next commit, until none is ready.
 async fn claim_and_settle(store: Store, worker_id: i64, campaign_id: i64) -> Vec<i64> {
     let mut ids = Vec::new();
     let mut settlements = Vec::new();
     loop {
         let settling = settlements.len();
-        let round = CommitBatch {
+        let commit = CommitBatch {
             settlements: std::mem::take(&mut settlements),
             claims: vec![claim_of(&[(campaign_id, WANT)])],
-            ..round(worker_id, NOW)
+            ..commit_batch(worker_id, NOW)
         };
-        let done = store.commit(&round).await.expect("a round");
+        let done = store.commit(&commit).await.expect("a commit");
         assert_eq!(done.settled, vec![Settled::Done; settling]);
         let [claimed] = done.claims.as_slice() else {
             panic!("an answer per claim");
@@ -40,7 +39,7 @@ async fn claim_and_settle(store: Store, worker_id: i64, campaign_id: i64) -> Vec
                 transition: sent(),
             });
         }
-        // What others hold, and have not marked yet, is still ready.
+        // Messages that other workers have locked but not marked yet are still ready.
         if claimed.rows.is_empty() && claimed.shortfalls == [(campaign_id, Shortfall::Until(None))]
         {
             return ids;
@@ -48,14 +47,14 @@ async fn claim_and_settle(store: Store, worker_id: i64, campaign_id: i64) -> Vec
     }
 }
 
-async fn crowd(desk: &Desk, url: &str) {
+async fn crowd(queue: &TestQueue, url: &str) {
     const ROWS: u64 = 1_000;
-    let spring = desk.queued(ROWS).await;
+    let spring = queue.queued(ROWS).await;
     let mut tasks = Vec::new();
     for _ in 0..STORES {
         let store = Store::open(url, Access::Existing).await.expect("a store");
         for _ in 0..TASKS_OF_EACH {
-            let worker = desk.worker().await;
+            let worker = queue.worker().await;
             tasks.push(tokio::spawn(claim_and_settle(
                 store.clone(),
                 worker.id,
@@ -70,7 +69,7 @@ async fn crowd(desk: &Desk, url: &str) {
     let distinct: BTreeSet<i64> = all.iter().copied().collect();
     assert_eq!((all.len() as u64, distinct.len() as u64), (ROWS, ROWS));
     for what in ["count(*)", "sum(accepted)", "sum(claim)", "sum(attempts)"] {
-        let number = desk
+        let number = queue
             .db
             .number(&format!("SELECT {what} AS value FROM sms_sent"));
         assert_eq!(number.unsigned_abs(), ROWS, "{what}");
@@ -78,15 +77,15 @@ async fn crowd(desk: &Desk, url: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sixteen_that_claim_and_settle_at_once_get_each_message_once() {
-    at_every_desk(async |desk| crowd(desk, &desk.db.url).await).await;
+async fn sixteen_concurrent_workers_settle_each_message_once() {
+    on_every_engine(async |queue| crowd(queue, &queue.db.url).await).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn so_do_sixteen_where_locked_rows_are_not_to_be_skipped() {
-    at_every_desk(async |desk| {
-        if desk.db.kind != Kind::Sqlite {
-            crowd(desk, &format!("{}?skip_locked=off", desk.db.url)).await;
+async fn sixteen_workers_without_skip_locked_settle_each_once() {
+    on_every_engine(async |queue| {
+        if queue.db.kind != Kind::Sqlite {
+            crowd(queue, &format!("{}?skip_locked=off", queue.db.url)).await;
         }
     })
     .await;

@@ -1,5 +1,5 @@
-//! The desk at which the tests of the store work: one open database, short words for the moves of a
-//! worker and an operator, and a count of all rows that does not ask the store.
+//! A queue for the tests of the store: an open database, short functions for what workers and operators do, and a count
+//! of all rows that does not use the store.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,24 +18,24 @@ use crate::support::databases::{Database, on_every_database};
 
 pub(super) const NOW: Timestamp = Timestamp::from_millis(1_763_715_600_000);
 pub(super) const PROVIDER: &str = "cellar";
-/// Every row of every table that holds messages: id, campaign, import, key, where it stands.
+/// All messages: id, campaign, import, key, and their state or class of failure.
 const ROWS: &str = "
     SELECT id, campaign_id, import_id, dedupe_key, attempts, claim, reference,
            CASE state WHEN 0 THEN 'ready' WHEN 1 THEN 'sending' ELSE 'unknown' END AS place FROM sms
     UNION ALL SELECT id, campaign_id, import_id, NULL, attempts, claim, reference, 'sent' FROM sms_sent
     UNION ALL SELECT id, campaign_id, import_id, dedupe_key, attempts, claim, reference, class FROM sms_failed";
 
-pub(super) struct Desk {
+pub(super) struct TestQueue {
     pub(super) db: Database,
     pub(super) store: Store,
 }
 
-/// Runs a test at a new desk of every database, and counts at the end.
-pub(super) async fn at_every_desk(test: impl AsyncFn(&Desk)) {
+/// Runs a test with a new queue on every database, and counts all messages at its end.
+pub(super) async fn on_every_engine(test: impl AsyncFn(&TestQueue)) {
     on_every_database(async |db| {
-        let desk = Desk::new(db).await;
-        test(&desk).await;
-        desk.assert_nothing_is_lost().await;
+        let queue = TestQueue::new(db).await;
+        test(&queue).await;
+        queue.assert_nothing_is_lost().await;
     })
     .await;
 }
@@ -48,7 +48,7 @@ pub(super) fn phone(number: u64) -> String {
     format!("+86138{number:08}")
 }
 
-/// A row of a file, with its phone as its key.
+/// A row of a file with its phone as its key.
 pub(super) fn row(line: u64) -> NewSms {
     NewSms {
         line,
@@ -65,8 +65,8 @@ pub(super) fn rows(lines: std::ops::Range<u64>) -> Vec<NewSms> {
     lines.map(row).collect()
 }
 
-/// The row of a failures file, with a phone and a text that may have been mended.
-pub(super) fn mended(line: u64, replaces: i64, phone: &str, content: &str) -> NewSms {
+/// A row of a failures file with a phone and a text that may have been fixed.
+pub(super) fn fixed(line: u64, replaces: i64, phone: &str, content: &str) -> NewSms {
     NewSms {
         phone: phone.to_owned(),
         content: content.to_owned(),
@@ -95,7 +95,7 @@ pub(super) fn unknown() -> Transition {
     Transition::Unknown(failure(Class::Unknown))
 }
 
-/// Back into the queue and due again, after an attempt.
+/// Ready and due again, after an attempt.
 pub(super) fn again() -> Transition {
     Transition::Ready {
         due_at: NOW,
@@ -114,7 +114,7 @@ pub(super) fn released() -> Transition {
     }
 }
 
-/// What a sender checks: the phone, and the last moment.
+/// Checks the phone and the expiry, as a sender does.
 pub(super) fn admit(sms: &Sms, now: Timestamp) -> Admission {
     if sms.expires_at.is_some_and(|expires_at| expires_at <= now) {
         return Admission::Fail(failure(Class::Expired));
@@ -148,7 +148,7 @@ pub(super) fn claim_of(asks: &[(i64, u32)]) -> ProviderClaim {
     }
 }
 
-pub(super) fn round(worker_id: i64, now: Timestamp) -> CommitBatch {
+pub(super) fn commit_batch(worker_id: i64, now: Timestamp) -> CommitBatch {
     CommitBatch {
         worker_id,
         now,
@@ -164,7 +164,7 @@ pub(super) fn round(worker_id: i64, now: Timestamp) -> CommitBatch {
     }
 }
 
-impl Desk {
+impl TestQueue {
     pub(super) async fn new(db: Database) -> Self {
         let store = db.open().await.expect("a database");
         Self { db, store }
@@ -186,7 +186,7 @@ impl Desk {
         begun.await.expect("an import")
     }
 
-    /// A batch that accounts for its rows only.
+    /// A batch of rows without other counts.
     pub(super) fn batch(import_id: i64, campaign_id: i64, rows: Vec<NewSms>) -> Batch {
         Batch {
             import_id,
@@ -203,7 +203,7 @@ impl Desk {
         }
     }
 
-    /// Imports the rows as one file of one batch.
+    /// Imports the rows as a file with one batch.
     pub(super) async fn import(&self, campaign_id: i64, rows: Vec<NewSms>) -> Enqueued {
         let import_id = self.begin(campaign_id).await;
         let batch = Self::batch(import_id, campaign_id, rows);
@@ -213,7 +213,7 @@ impl Desk {
         done
     }
 
-    /// A campaign with so many messages in it.
+    /// A campaign with `count` messages.
     pub(super) async fn queued(&self, count: u64) -> i64 {
         let campaign_id = self.campaign("spring").await;
         self.import(campaign_id, rows(0..count)).await;
@@ -236,24 +236,24 @@ impl Desk {
         worker.expect("the worker")
     }
 
-    /// One provider's claim of a round that does nothing else.
-    pub(super) async fn claim_route(
+    /// Commits one claim of a provider.
+    pub(super) async fn claim_with(
         &self,
         worker_id: i64,
         now: Timestamp,
         claim: ProviderClaim,
     ) -> ProviderClaimed {
-        let round = CommitBatch {
+        let commit = CommitBatch {
             claims: vec![claim],
-            ..round(worker_id, now)
+            ..commit_batch(worker_id, now)
         };
-        let done = self.store.commit(&round).await.expect("a round");
+        let done = self.store.commit(&commit).await.expect("a commit");
         done.claims.into_iter().next().expect("an answer per claim")
     }
 
     pub(super) async fn claim(&self, worker_id: i64, campaign_id: i64, want: u32) -> Vec<Sms> {
         let claim = claim_of(&[(campaign_id, want)]);
-        let claimed = self.claim_route(worker_id, NOW, claim).await;
+        let claimed = self.claim_with(worker_id, NOW, claim).await;
         claimed
             .rows
             .into_iter()
@@ -269,20 +269,20 @@ impl Desk {
     }
 
     pub(super) async fn settle(&self, sms: &Sms, transition: Transition) -> Settled {
-        let round = CommitBatch {
+        let commit = CommitBatch {
             settlements: vec![Settlement {
                 id: sms.id,
                 claim: sms.claim,
                 provider: PROVIDER.to_owned(),
                 transition,
             }],
-            ..round(0, NOW)
+            ..commit_batch(0, NOW)
         };
-        let done = self.store.commit(&round).await.expect("a round");
+        let done = self.store.commit(&commit).await.expect("a commit");
         done.settled[0]
     }
 
-    /// Releases the worker's claims of before the moment, all but those it knows of.
+    /// Releases the claims of a worker from before an instant, except the known ones.
     pub(super) async fn release(
         &self,
         worker_id: i64,
@@ -297,16 +297,16 @@ impl Desk {
         released.await.expect("released")
     }
 
-    /// Where the message stands: `ready`, `sending`, `unknown`, `sent`, or the class it failed with.
+    /// The state of a message: `ready`, `sending`, `unknown`, `sent`, or the class of its failure.
     pub(super) fn place(&self, id: i64) -> String {
-        let places = self.db.words(&format!(
+        let states = self.db.words(&format!(
             "SELECT place AS value FROM ({ROWS}) AS t WHERE id = {id}"
         ));
-        assert_eq!(places.len(), 1, "message {id} stands in {places:?}");
-        places[0].clone().expect("a place")
+        assert_eq!(states.len(), 1, "message {id} is in {states:?}");
+        states[0].clone().expect("a state")
     }
 
-    /// A whole number that the message's row has, in whichever table.
+    /// A column of a message in any table.
     pub(super) fn number(&self, column: &str, id: i64) -> i64 {
         let sql = format!("SELECT {column} AS value FROM ({ROWS}) AS t WHERE id = {id}");
         self.db.number(&sql)
@@ -317,7 +317,7 @@ impl Desk {
         self.db.words(&sql).remove(0)
     }
 
-    /// How many rows stand in a place.
+    /// The number of messages in a state.
     pub(super) fn count(&self, place: &str) -> i64 {
         self.db.number(&format!(
             "SELECT count(*) AS value FROM ({ROWS}) AS t WHERE place = '{place}'"
@@ -328,14 +328,14 @@ impl Desk {
         self.db.number("SELECT count(*) AS value FROM sms_key")
     }
 
-    /// A number of the newest import.
+    /// A column of the newest import.
     pub(super) fn imported(&self, column: &str) -> i64 {
         self.db.number(&format!(
             "SELECT {column} AS value FROM import ORDER BY id DESC LIMIT 1"
         ))
     }
 
-    /// The promise, counted row by row: each imported message stands in one place, under its key.
+    /// Checks row by row that each imported message is in exactly one table, under its key.
     pub(super) async fn assert_nothing_is_lost(&self) {
         let none = |sql: &str, what: &str| {
             let found = self.db.numbers(sql);
@@ -343,7 +343,7 @@ impl Desk {
         };
         none(
             &format!("SELECT id AS value FROM ({ROWS}) AS t GROUP BY id HAVING count(*) > 1"),
-            "messages that stand in two places",
+            "messages in two tables",
         );
         none(
             &format!(
@@ -352,7 +352,7 @@ impl Desk {
                  + (SELECT coalesce(sum(sent + failed + unknown + cancelled), 0) FROM purged
                     WHERE import_id = import.id)"
             ),
-            "imports whose messages are not all there",
+            "imports with missing messages",
         );
         none(
             &format!(
@@ -360,14 +360,14 @@ impl Desk {
                  AND place <> 'cancelled' AND NOT EXISTS (SELECT 1 FROM sms_key AS k
                      WHERE k.campaign_id = t.campaign_id AND k.dedupe_key = t.dedupe_key)"
             ),
-            "messages whose key is forgotten",
+            "messages without their key",
         );
         none(
             &format!(
                 "SELECT min(id) AS value FROM ({ROWS}) AS t WHERE dedupe_key IS NOT NULL
                  AND place <> 'cancelled' GROUP BY campaign_id, dedupe_key HAVING count(*) > 1"
             ),
-            "messages with a key that another one has",
+            "messages with the same key",
         );
         let audit = self.store.check_counts().await.expect("an audit");
         assert!(audit.is_sound(), "{audit:?}");

@@ -1,5 +1,5 @@
-//! A database that another program locks, or whose disk has no room, at any moment of the work: smsq
-//! waits or says so, and nothing is lost or repeated.
+//! Databases that another program locks or whose disk is full: smsq waits or reports an error, and no message is lost or
+//! repeated.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ fn latent() -> SandboxConfig {
 }
 
 #[test]
-fn a_database_that_another_program_locks_is_waited_for() {
+fn sender_waits_for_a_locked_database() {
     let gateway = Practice::start(latent());
     let scratch = Scratch::new();
     gateway.forgetful(&scratch, "");
@@ -44,7 +44,7 @@ fn a_database_that_another_program_locks_is_waited_for() {
 }
 
 #[test]
-fn a_signal_while_the_database_is_locked_loses_nothing() {
+fn signal_while_the_database_is_locked_loses_nothing() {
     let gateway = Practice::start(latent());
     let scratch = Scratch::new();
     gateway.forgetful(&scratch, "");
@@ -69,7 +69,7 @@ fn a_signal_while_the_database_is_locked_loses_nothing() {
 }
 
 #[test]
-fn an_import_without_room_says_so_and_goes_on_when_there_is_some() {
+fn import_continues_after_a_full_disk() {
     let gateway = Practice::start(SandboxConfig::default());
     let scratch = Scratch::new();
     gateway.forgetful(&scratch, "");
@@ -99,7 +99,7 @@ fn an_import_without_room_says_so_and_goes_on_when_there_is_some() {
 }
 
 #[test]
-fn a_disk_that_fills_up_while_sending_is_waited_for() {
+fn sender_waits_while_the_disk_is_full() {
     let gateway = Practice::start(latent());
     let scratch = Scratch::new();
     gateway.forgetful(&scratch, "");
@@ -125,7 +125,7 @@ fn a_disk_that_fills_up_while_sending_is_waited_for() {
 }
 
 #[test]
-fn a_disk_that_is_full_from_the_start_sends_nothing() {
+fn full_disk_at_the_start_sends_nothing() {
     let gateway = Practice::start(SandboxConfig::default());
     let scratch = Scratch::new();
     gateway.forgetful(&scratch, "");

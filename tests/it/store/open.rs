@@ -1,26 +1,26 @@
-//! Opening: new databases, known ones, newer ones, and what is none.
+//! Opening databases: new ones, existing ones, and those of newer versions.
 
-use smsq::store::{Access, Fault, NewCampaign, Store};
+use smsq::store::{Access, NewCampaign, Store, StoreErrorKind};
 
-use super::desk::{Desk, NOW, at_every_desk, sent};
+use super::test_queue::{NOW, TestQueue, on_every_engine, sent};
 use crate::support::databases::{Kind, on_every_database};
 
 const APPLIED: &str = "SELECT count(*) AS value FROM __diesel_schema_migrations";
 
 #[tokio::test]
-async fn the_tables_are_made_once() {
-    at_every_desk(async |desk| {
-        let applied = desk.db.number(APPLIED);
-        desk.queued(3).await;
-        let again = desk.db.open().await.expect("a database");
-        assert_eq!(desk.db.number(APPLIED), applied);
+async fn tables_are_created_once() {
+    on_every_engine(async |queue| {
+        let applied = queue.db.number(APPLIED);
+        queue.queued(3).await;
+        let again = queue.db.open().await.expect("a database");
+        assert_eq!(queue.db.number(APPLIED), applied);
         assert_eq!(again.totals(None).await.expect("totals").queued, 3);
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn several_workers_may_make_the_tables_at_once() {
+async fn concurrent_workers_create_the_tables() {
     on_every_database(async |db| {
         let url = db.url.clone();
         let opening: Vec<_> = (0..8)
@@ -38,27 +38,28 @@ async fn several_workers_may_make_the_tables_at_once() {
 }
 
 #[tokio::test]
-async fn a_newer_schema_is_refused_and_stays_as_it_is() {
-    at_every_desk(async |desk| {
-        desk.db
+async fn newer_schema_is_an_error_and_unchanged() {
+    on_every_engine(async |queue| {
+        queue
+            .db
             .run("INSERT INTO __diesel_schema_migrations (version) VALUES ('9999')");
-        let before = desk.db.number(APPLIED);
+        let before = queue.db.number(APPLIED);
         for access in [Access::Create, Access::Existing] {
-            let opened = Store::open(&desk.db.url, access).await;
+            let opened = Store::open(&queue.db.url, access).await;
             let error = opened.err().expect("it is newer");
-            assert_eq!(error.fault(), Fault::Newer);
+            assert_eq!(error.kind(), StoreErrorKind::Newer);
             assert!(error.to_string().contains("9999"), "{error}");
         }
-        assert_eq!(desk.db.number(APPLIED), before);
+        assert_eq!(queue.db.number(APPLIED), before);
     })
     .await;
 }
 
 #[tokio::test]
-async fn a_url_that_names_no_database_is_refused() {
+async fn url_without_database_is_an_error() {
     for url in ["", "smsq.db", "sqlite://", "ftp://host/queue", "oracle:x"] {
         let error = Store::open(url, Access::Create).await.err();
-        assert_eq!(error.expect(url).fault(), Fault::Url, "{url}");
+        assert_eq!(error.expect(url).kind(), StoreErrorKind::Url, "{url}");
     }
     let secret = Store::open("ftp://me:hunter2@host/queue", Access::Create).await;
     let sentence = secret.err().expect("unknown").to_string();
@@ -66,11 +67,11 @@ async fn a_url_that_names_no_database_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_campaign_that_two_open_at_once_is_one() {
-    at_every_desk(async |desk| {
+async fn campaign_opened_concurrently_exists_once() {
+    on_every_engine(async |queue| {
         let opening: Vec<_> = (0..6)
             .map(|_| {
-                let url = desk.db.url.clone();
+                let url = queue.db.url.clone();
                 tokio::spawn(async move {
                     let store = Store::open(&url, Access::Existing).await.expect("a store");
                     let new = NewCampaign {
@@ -91,9 +92,9 @@ async fn a_campaign_that_two_open_at_once_is_one() {
     .await;
 }
 
-/// `PgBouncer` in transaction mode: without prepared statements it is refused, with them everything works.
+/// `PgBouncer` in transaction mode is an error unless it keeps prepared statements.
 #[tokio::test(flavor = "multi_thread")]
-async fn transaction_pooler_works_or_is_refused_at_once() {
+async fn transaction_pooler_works_or_is_rejected_at_once() {
     let Ok(pooler) = std::env::var("SMSQ_TEST_PGBOUNCER") else {
         assert!(
             std::env::var_os("CI").is_none(),
@@ -110,24 +111,24 @@ async fn transaction_pooler_works_or_is_refused_at_once() {
         let store = match opened {
             Ok(store) => store,
             Err(error) => {
-                assert_eq!(error.fault(), Fault::Pooler, "{error}");
+                assert_eq!(error.kind(), StoreErrorKind::Pooler, "{error}");
                 let hint = error.hint().unwrap_or_default();
                 assert!(hint.contains("pool_mode = session"), "{hint}");
-                // The pooler still has the first one's statements.
+                // The pooler still has the statements of the first store.
                 let url = format!("{pooler}/{name}");
                 let again = Store::open(&url, Access::Create).await;
                 let error = again.err().expect("it is the same pooler");
-                assert_eq!(error.fault(), Fault::Pooler, "{error}");
+                assert_eq!(error.kind(), StoreErrorKind::Pooler, "{error}");
                 return;
             }
         };
-        let desk = Desk { db, store };
-        let spring = desk.queued(20).await;
-        let worker = desk.worker().await;
-        for sms in desk.claim(worker.id, spring, 20).await {
-            desk.settle(&sms, sent()).await;
+        let queue = TestQueue { db, store };
+        let spring = queue.queued(20).await;
+        let worker = queue.worker().await;
+        for sms in queue.claim(worker.id, spring, 20).await {
+            queue.settle(&sms, sent()).await;
         }
-        desk.assert_nothing_is_lost().await;
+        queue.assert_nothing_is_lost().await;
     })
     .await;
 }

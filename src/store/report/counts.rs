@@ -1,0 +1,273 @@
+//! Counts of messages: what was sent and where to, what ended when, and what the imports read.
+
+use std::time::Duration;
+
+use diesel::dsl::{count_star, max, min, sql, sum};
+use diesel::prelude::*;
+use diesel::sql_types::{BigInt, Integer, Text};
+use diesel_async::RunQueryDsl;
+use serde::Serialize;
+
+use crate::sms::{Class, State, Timestamp, millis};
+use crate::store::column_types::LossyText;
+use crate::store::connection::reading;
+use crate::store::schema::{import, purged, sms, sms_failed, sms_sent};
+use crate::store::{Store, StoreError, positive};
+
+/// The digits that identify a country: a calling code, or `1` and an area code.
+const COUNTRY_DIGITS: usize = 4;
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SentFacts {
+    pub first_at: Option<Timestamp>,
+    pub last_at: Option<Timestamp>,
+    pub segments: u64,
+    /// The attempts of all sent messages.
+    pub attempts: u64,
+    /// Messages that the provider accepted more than once.
+    pub repeated: u64,
+}
+
+/// Messages that one provider accepted for phones with the same first digits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SentCount {
+    pub provider: String,
+    /// With `+`.
+    pub prefix: String,
+    pub messages: u64,
+    pub segments: u64,
+    /// Segments that the provider accepted: those of a message that it accepted twice count twice.
+    pub billed: u64,
+    attempts: u64,
+    repeated: u64,
+}
+
+#[cfg(test)]
+impl SentCount {
+    pub fn of(provider: &str, prefix: &str, messages: u64, segments: u64) -> Self {
+        Self {
+            provider: provider.to_owned(),
+            prefix: prefix.to_owned(),
+            messages,
+            segments,
+            billed: segments,
+            attempts: messages,
+            repeated: 0,
+        }
+    }
+}
+
+/// The messages that were sent.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Sent {
+    /// With the purged messages.
+    pub facts: SentFacts,
+    /// Without the purged messages, whose phones are deleted.
+    pub counts: Vec<SentCount>,
+}
+
+/// Failed messages of one class, without the purged ones.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClassCount {
+    /// The name of a [`Class`], unless a newer smsq wrote it.
+    pub class: String,
+    pub messages: u64,
+    pub first_at: Timestamp,
+    pub last_at: Timestamp,
+}
+
+/// The messages that ended in one span of time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Outcomes {
+    pub sent: u64,
+    /// Without the cancelled ones.
+    pub failed: u64,
+    pub unknown: u64,
+}
+
+/// The counts of one import.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListCount {
+    /// The name of its file or of another source.
+    pub name: String,
+    pub rows: u64,
+    pub accepted: u64,
+    pub duplicates: u64,
+    pub suppressed: u64,
+    pub rejected: u64,
+    /// Accepted messages in each alphabet, as far as they were counted.
+    pub gsm7: u64,
+    pub ucs2: u64,
+    /// The text of its messages with placeholders, or the text of its first message.
+    pub text: Option<String>,
+}
+
+#[derive(Queryable, Selectable)]
+#[diesel(table_name = import)]
+struct ImportRow {
+    file: String,
+    row_count: i64,
+    accepted: i64,
+    duplicates: i64,
+    suppressed: i64,
+    rejected: i64,
+    gsm7: i64,
+    ucs2: i64,
+    template: Option<String>,
+    sample: Option<String>,
+}
+
+impl Store {
+    pub async fn sent_facts(&self, campaigns: &[i64]) -> Result<SentFacts, StoreError> {
+        Ok(self.sent(campaigns, COUNTRY_DIGITS).await?.facts)
+    }
+
+    /// Counts sent messages by provider and by the first `digits` of the phones, at least those of a country. Reads
+    /// each row of `sms_sent` once.
+    pub async fn sent(&self, campaigns: &[i64], digits: usize) -> Result<Sent, StoreError> {
+        type Sum = Option<i64>;
+        type Row = (String, LossyText, i64, Sum, Sum, Sum, Sum);
+        let mut facts = SentFacts::default();
+        for campaign in campaigns {
+            // Two queries, because each reads only one end of the index.
+            let first: Option<Timestamp> = reading!(self, |conn| sms_sent::table
+                .filter(sms_sent::campaign_id.eq(campaign))
+                .select(min(sms_sent::sent_at))
+                .first(conn))?;
+            let last: Option<Timestamp> = reading!(self, |conn| sms_sent::table
+                .filter(sms_sent::campaign_id.eq(campaign))
+                .select(max(sms_sent::sent_at))
+                .first(conn))?;
+            facts.first_at = facts.first_at.into_iter().chain(first).min();
+            facts.last_at = facts.last_at.max(last);
+        }
+        let prefix = format!("substr(phone, 1, {})", digits.max(COUNTRY_DIGITS) + 1);
+        let group = format!("provider, {prefix}");
+        let rows: Vec<Row> = reading!(self, |conn| sms_sent::table
+            .filter(sms_sent::campaign_id.eq_any(campaigns))
+            .group_by(sql::<Text>(&group))
+            .select((
+                sql::<Text>("provider"),
+                sql::<Text>(&prefix),
+                count_star(),
+                sum(sql::<Integer>("segments")),
+                sum(sql::<Integer>("COALESCE(segments, 1) * accepted")),
+                sum(sql::<Integer>("attempts")),
+                sum(sql::<Integer>("CASE WHEN accepted > 1 THEN 1 ELSE 0 END")),
+            ))
+            .load(conn))?;
+        let purged: Vec<(i64, i64, i64)> = reading!(self, |conn| purged::table
+            .filter(purged::campaign_id.eq_any(campaigns))
+            .select((purged::segments, purged::attempts, purged::repeated))
+            .load(conn))?;
+        let mut counts = Vec::with_capacity(rows.len());
+        for (provider, prefix, messages, segments, billed, attempts, repeated) in rows {
+            let [segments, billed, attempts, repeated] =
+                [segments, billed, attempts, repeated].map(|sum| positive(sum.unwrap_or(0)));
+            facts.segments += segments;
+            facts.attempts += attempts;
+            facts.repeated += repeated;
+            counts.push(SentCount {
+                provider,
+                prefix: prefix.text,
+                messages: positive(messages),
+                segments,
+                billed,
+                attempts,
+                repeated,
+            });
+        }
+        for (segments, attempts, repeated) in purged {
+            facts.segments += positive(segments);
+            facts.attempts += positive(attempts);
+            facts.repeated += positive(repeated);
+        }
+        Ok(Sent { facts, counts })
+    }
+
+    /// Counts failed messages by class, also the cancelled ones.
+    pub async fn failed_by_class(&self, campaigns: &[i64]) -> Result<Vec<ClassCount>, StoreError> {
+        type Row = (String, i64, Option<Timestamp>, Option<Timestamp>);
+        let rows: Vec<Row> = reading!(self, |conn| sms_failed::table
+            .filter(sms_failed::campaign_id.eq_any(campaigns))
+            .group_by(sms_failed::class)
+            .select((
+                sms_failed::class,
+                count_star(),
+                min(sms_failed::failed_at),
+                max(sms_failed::failed_at),
+            ))
+            .order(sms_failed::class)
+            .load(conn))?;
+        let count = |(class, messages, first_at, last_at): Row| ClassCount {
+            class,
+            messages: positive(messages),
+            first_at: first_at.unwrap_or_default(),
+            last_at: last_at.unwrap_or_default(),
+        };
+        Ok(rows.into_iter().map(count).collect())
+    }
+
+    /// Counts what ended in each of `spans` spans of `width`, the first of which begins at `from`. One grouped
+    /// statement for each table.
+    pub async fn outcomes_over_time(
+        &self,
+        campaigns: &[i64],
+        from: Timestamp,
+        width: Duration,
+        spans: u32,
+    ) -> Result<Vec<Outcomes>, StoreError> {
+        let (start, width) = (from.as_millis(), millis(width).max(1));
+        let end = start + width * i64::from(spans);
+        let mut outcomes = vec![Outcomes::default(); spans as usize];
+        /// Adds the counts of one table to a field of `outcomes`.
+        macro_rules! count {
+            ($field:ident, $table:ident, $at:ident, $rows:expr) => {
+                // The engines divide whole numbers differently, but agree on `%`.
+                let since = format!("{} - {start}", stringify!($at));
+                let since = format!("{since} - (({since}) % {width})");
+                let counts: Vec<(i64, i64)> = reading!(self, |conn| $rows
+                    .filter($table::campaign_id.eq_any(campaigns))
+                    .filter($table::$at.ge(start))
+                    .filter($table::$at.lt(end))
+                    .group_by(sql::<Text>(&since))
+                    .select((sql::<BigInt>(&since), count_star()))
+                    .load(conn))?;
+                for (since, count) in counts {
+                    let span = usize::try_from(since / width).unwrap_or(usize::MAX);
+                    if let Some(outcomes) = outcomes.get_mut(span) {
+                        outcomes.$field += positive(count);
+                    }
+                }
+            };
+        }
+        count!(sent, sms_sent, sent_at, sms_sent::table);
+        let not_cancelled = sms_failed::class.ne(Class::Cancelled.as_str());
+        let failed = || sms_failed::table.filter(not_cancelled);
+        count!(failed, sms_failed, failed_at, failed());
+        let unknown = || sms::table.filter(sms::state.eq(State::Unknown.code()));
+        count!(unknown, sms, claimed_at, unknown());
+        Ok(outcomes)
+    }
+
+    /// The imports of these campaigns, oldest first.
+    pub async fn lists(&self, campaigns: &[i64]) -> Result<Vec<ListCount>, StoreError> {
+        let rows: Vec<ImportRow> = reading!(self, |conn| import::table
+            .filter(import::campaign_id.eq_any(campaigns))
+            .order(import::id)
+            .select(ImportRow::as_select())
+            .load(conn))?;
+        let lists = rows.into_iter().map(|row| ListCount {
+            name: row.file,
+            rows: positive(row.row_count),
+            accepted: positive(row.accepted),
+            duplicates: positive(row.duplicates),
+            suppressed: positive(row.suppressed),
+            rejected: positive(row.rejected),
+            gsm7: positive(row.gsm7),
+            ucs2: positive(row.ucs2),
+            text: row.template.or(row.sample),
+        });
+        Ok(lists.collect())
+    }
+}

@@ -1,0 +1,396 @@
+//! Late results: results of a claim that is not the current one. A late acceptance always counts.
+
+use smsq::queue::{Settled, Transition};
+use smsq::sms::Sms;
+use smsq::store::{CampaignStatus, RetryFilter};
+
+use super::test_queue::{
+    NOW, TestQueue, again, failed, failure, on_every_engine, released, rows, sent, unknown,
+};
+
+/// One message that was reclaimed from its worker: its claim, campaign and a new worker.
+async fn reclaimed(queue: &TestQueue) -> (i64, i64, Sms) {
+    let spring = queue.queued(1).await;
+    let worker = queue.worker().await;
+    let sms = queue.claim_one(worker.id, spring).await;
+    let reclaimed = queue
+        .store
+        .reclaim_worker(&worker, "its worker died", NOW)
+        .await;
+    assert_eq!(reclaimed.expect("reclaimed"), 1);
+    (spring, queue.worker().await.id, sms)
+}
+
+/// The same, put back into the queue and claimed again.
+async fn sending_again(queue: &TestQueue) -> (Sms, Sms) {
+    let (spring, worker_id, old) = reclaimed(queue).await;
+    queue
+        .store
+        .requeue_unknown(spring, None, 0, NOW)
+        .await
+        .expect("requeued");
+    let new = queue.claim_one(worker_id, spring).await;
+    assert_eq!((new.claim, new.in_doubt), (2, true));
+    (old, new)
+}
+
+fn accepted(queue: &TestQueue) -> i64 {
+    queue.db.number("SELECT accepted AS value FROM sms_sent")
+}
+
+fn message_ids(queue: &TestQueue) -> Vec<Option<String>> {
+    queue.db.words("SELECT message_id AS value FROM sms_sent")
+}
+
+/// All transitions except acceptances.
+fn refusals() -> [Transition; 6] {
+    let refused = Transition::NotAdmitted(failure(smsq::sms::Class::Expired));
+    [
+        failed(),
+        refused,
+        again(),
+        released(),
+        unknown(),
+        Transition::Refunded,
+    ]
+}
+
+#[tokio::test]
+async fn late_acceptance_of_unknown_message_counts() {
+    on_every_engine(async |queue| {
+        let (_, _, sms) = reclaimed(queue).await;
+        assert_eq!(queue.settle(&sms, sent()).await, Settled::Late);
+        assert_eq!(queue.place(sms.id), "sent");
+        assert_eq!((accepted(queue), queue.number("attempts", sms.id)), (1, 1));
+        assert_eq!(message_ids(queue), [Some("SM1".to_owned())]);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn late_acceptance_of_ready_message_counts() {
+    on_every_engine(async |queue| {
+        let (spring, worker_id, sms) = reclaimed(queue).await;
+        queue
+            .store
+            .requeue_unknown(spring, None, 0, NOW)
+            .await
+            .expect("requeued");
+        assert_eq!(queue.settle(&sms, sent()).await, Settled::Late);
+        assert_eq!(queue.place(sms.id), "sent");
+        assert!(queue.claim(worker_id, spring, 1).await.is_empty());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn late_acceptance_of_failed_message_counts() {
+    on_every_engine(async |queue| {
+        let (spring, _, sms) = reclaimed(queue).await;
+        let settled = queue.store.settle_unknown(spring, false, None, NOW).await;
+        assert_eq!(settled.expect("settled"), 1);
+        assert_eq!(queue.place(sms.id), "settled");
+        assert_eq!(queue.settle(&sms, sent()).await, Settled::Late);
+        assert_eq!((queue.place(sms.id).as_str(), accepted(queue)), ("sent", 1));
+        assert_eq!(queue.import(spring, rows(0..1)).await.accepted, 0);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn late_acceptance_of_cancelled_message_restores_its_key() {
+    on_every_engine(async |queue| {
+        let spring = queue.queued(1).await;
+        let worker = queue.worker().await;
+        let sms = queue.claim_one(worker.id, spring).await;
+        let set = queue
+            .store
+            .set_campaign_state(spring, CampaignStatus::Cancelled, None);
+        set.await.expect("cancelled");
+        queue.settle(&sms, released()).await;
+        assert_eq!(
+            (queue.place(sms.id).as_str(), queue.keys()),
+            ("cancelled", 0)
+        );
+        assert_eq!(queue.settle(&sms, sent()).await, Settled::Late);
+        assert_eq!(queue.place(sms.id), "sent");
+        assert_eq!(queue.import(spring, rows(0..1)).await.accepted, 0);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn late_acceptance_is_noted_while_message_is_sending_again() {
+    for transition in refusals() {
+        on_every_engine(async |queue| {
+            if transition == Transition::Refunded {
+                return;
+            }
+            let (old, new) = sending_again(queue).await;
+            assert_eq!(queue.settle(&old, sent()).await, Settled::Late);
+            assert_eq!(queue.place(old.id), "sending");
+            assert_eq!(queue.settle(&new, transition.clone()).await, Settled::Done);
+            assert_eq!(queue.place(old.id), "sent", "{transition:?}");
+            assert_eq!(accepted(queue), 1, "{transition:?}");
+            assert_eq!(
+                message_ids(queue),
+                [Some("SM1".to_owned())],
+                "{transition:?}"
+            );
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn two_acceptances_count_as_two() {
+    on_every_engine(async |queue| {
+        let (old, new) = sending_again(queue).await;
+        queue.settle(&old, sent()).await;
+        assert_eq!(queue.settle(&new, sent()).await, Settled::Done);
+        assert_eq!((accepted(queue), queue.number("attempts", new.id)), (2, 2));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn acceptance_of_sent_message_is_counted() {
+    on_every_engine(async |queue| {
+        let (old, new) = sending_again(queue).await;
+        queue.settle(&new, sent()).await;
+        assert_eq!(queue.settle(&old, sent()).await, Settled::Late);
+        assert_eq!((queue.place(new.id).as_str(), accepted(queue)), ("sent", 2));
+        let facts = queue
+            .store
+            .sent_facts(&[queue.campaign("spring").await])
+            .await;
+        assert_eq!(facts.expect("facts").repeated, 1);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn noted_acceptance_counts_after_its_worker_died() {
+    on_every_engine(async |queue| {
+        let (old, new) = sending_again(queue).await;
+        queue.settle(&old, sent()).await;
+        let workers = queue.store.worker_rows().await.expect("workers");
+        let reclaimed = queue
+            .store
+            .reclaim_worker(&workers[0], "its worker died", NOW)
+            .await;
+        assert_eq!(reclaimed.expect("reclaimed"), 1);
+        assert_eq!(queue.place(new.id), "sent");
+        assert_eq!((accepted(queue), queue.number("attempts", new.id)), (1, 2));
+        assert_eq!(message_ids(queue), [Some("SM1".to_owned())]);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn noted_acceptance_is_not_sent_again_after_lost_claim() {
+    on_every_engine(async |queue| {
+        let (old, new) = sending_again(queue).await;
+        queue.settle(&old, sent()).await;
+        let workers = queue.store.worker_rows().await.expect("workers");
+        let spring = queue.campaign("spring").await;
+        let later = super::test_queue::after(60);
+        queue
+            .release(workers[0].id, Vec::new(), later, spring)
+            .await;
+        assert_eq!((queue.place(new.id).as_str(), accepted(queue)), ("sent", 1));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn late_result_without_acceptance_changes_nothing() {
+    on_every_engine(async |queue| {
+        let (spring, worker_id, old) = reclaimed(queue).await;
+        let refused = Transition::NotAdmitted(failure(smsq::sms::Class::Expired));
+        for transition in [refused, unknown(), Transition::Refunded] {
+            assert_eq!(
+                queue.settle(&old, transition.clone()).await,
+                Settled::Stale,
+                "{transition:?}"
+            );
+        }
+        assert_eq!(
+            (
+                queue.place(old.id).as_str(),
+                queue.number("attempts", old.id)
+            ),
+            ("unknown", 1)
+        );
+        queue
+            .store
+            .requeue_unknown(spring, None, 0, NOW)
+            .await
+            .expect("requeued");
+        let new = queue.claim_one(worker_id, spring).await;
+        for transition in refusals() {
+            assert_eq!(
+                queue.settle(&old, transition.clone()).await,
+                Settled::Stale,
+                "{transition:?}"
+            );
+        }
+        assert_eq!(queue.place(old.id), "sending");
+        queue.settle(&new, sent()).await;
+        for transition in refusals() {
+            assert_eq!(
+                queue.settle(&old, transition.clone()).await,
+                Settled::Stale,
+                "{transition:?}"
+            );
+        }
+        assert_eq!(accepted(queue), 1);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn late_rejection_of_a_reclaimed_message_counts() {
+    for (transition, place, attempts) in [
+        (failed(), "recipient", 1),
+        (again(), "ready", 1),
+        (released(), "ready", 0),
+    ] {
+        on_every_engine(async |queue| {
+            let (spring, worker_id, sms) = reclaimed(queue).await;
+            for settled in [Settled::Done, Settled::Stale] {
+                assert_eq!(
+                    queue.settle(&sms, transition.clone()).await,
+                    settled,
+                    "{transition:?}"
+                );
+                assert_eq!(queue.place(sms.id), place, "{transition:?}");
+                assert_eq!(queue.number("attempts", sms.id), attempts, "{transition:?}");
+            }
+            if place == "ready" {
+                assert!(!queue.claim_one(worker_id, spring).await.in_doubt);
+            }
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn late_rejection_is_stale_if_an_earlier_claim_is_in_doubt() {
+    on_every_engine(async |queue| {
+        let (old, new) = sending_again(queue).await;
+        let workers = queue.store.worker_rows().await.expect("workers");
+        let reclaimed = queue
+            .store
+            .reclaim_worker(&workers[0], "its worker died", NOW)
+            .await;
+        assert_eq!(reclaimed.expect("reclaimed"), 1);
+        for sms in [&old, &new] {
+            for transition in refusals() {
+                assert_eq!(queue.settle(sms, transition.clone()).await, Settled::Stale);
+            }
+        }
+        assert_eq!(queue.place(new.id), "unknown");
+        assert_eq!(queue.number("attempts", new.id), 2);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn late_release_in_a_cancelled_campaign_cancels() {
+    on_every_engine(async |queue| {
+        let (spring, _, sms) = reclaimed(queue).await;
+        let set = queue
+            .store
+            .set_campaign_state(spring, CampaignStatus::Cancelled, None);
+        set.await.expect("cancelled");
+        assert_eq!(queue.settle(&sms, released()).await, Settled::Done);
+        assert_eq!(
+            (queue.place(sms.id).as_str(), queue.keys()),
+            ("cancelled", 0)
+        );
+        assert_eq!(queue.number("attempts", sms.id), 0);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn late_acceptance_after_a_retry_counts() {
+    on_every_engine(async |queue| {
+        let (spring, worker_id, old) = reclaimed(queue).await;
+        queue
+            .store
+            .settle_unknown(spring, false, None, NOW)
+            .await
+            .expect("settled");
+        let retried = queue.store.retry_failed(&RetryFilter::default(), NOW).await;
+        assert_eq!(retried.expect("retried"), 1);
+        let new = queue.claim_one(worker_id, spring).await;
+        assert_ne!(new.reference, old.reference);
+        assert!(new.claim > old.claim);
+        assert_eq!(queue.settle(&old, sent()).await, Settled::Late);
+        queue.settle(&new, failed()).await;
+        assert_eq!(queue.place(new.id), "sent");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn result_for_a_replaced_message_is_stale() {
+    on_every_engine(async |queue| {
+        let spring = queue.queued(1).await;
+        let worker = queue.worker().await;
+        let sms = queue.claim_one(worker.id, spring).await;
+        queue.settle(&sms, failed()).await;
+        let row = super::test_queue::fixed(2, sms.id, &super::test_queue::phone(0), "hello again");
+        assert_eq!(queue.import(spring, vec![row]).await.accepted, 1);
+        assert_eq!(queue.settle(&sms, sent()).await, Settled::Stale);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn repeated_late_acceptance_counts_once() {
+    on_every_engine(async |queue| {
+        let (old, new) = sending_again(queue).await;
+        for _ in 0..2 {
+            assert_eq!(queue.settle(&old, sent()).await, Settled::Late);
+        }
+        queue.settle(&new, sent()).await;
+        for _ in 0..2 {
+            assert_eq!(queue.settle(&new, sent()).await, Settled::Done);
+            assert_eq!(queue.settle(&old, sent()).await, Settled::Done);
+        }
+        assert_eq!((accepted(queue), queue.number("attempts", new.id)), (2, 2));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn acceptances_of_two_claims_count_in_any_order() {
+    on_every_engine(async |queue| {
+        let (old, new) = sending_again(queue).await;
+        queue.settle(&new, unknown()).await;
+        assert_eq!(queue.settle(&old, sent()).await, Settled::Late);
+        assert_eq!(queue.settle(&old, sent()).await, Settled::Done);
+        assert_eq!(accepted(queue), 1);
+        assert_eq!(queue.settle(&new, sent()).await, Settled::Late);
+        assert_eq!(queue.settle(&new, sent()).await, Settled::Done);
+        assert_eq!(accepted(queue), 2);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn late_acceptance_of_failed_message_counts_once() {
+    on_every_engine(async |queue| {
+        let (spring, _, sms) = reclaimed(queue).await;
+        let settled = queue.store.settle_unknown(spring, false, None, NOW).await;
+        settled.expect("settled");
+        for settled in [Settled::Late, Settled::Done, Settled::Done] {
+            assert_eq!(queue.settle(&sms, sent()).await, settled);
+        }
+        assert_eq!(accepted(queue), 1);
+    })
+    .await;
+}

@@ -1,0 +1,231 @@
+//! Purges delete settled messages in chunks and keep their counts.
+
+use smsq::sms::{Class, Timestamp};
+use smsq::store::{Person, Purged, RetryFilter};
+
+use super::test_queue::{
+    NOW, TestQueue, after, failed, failure, on_every_engine, phone, rows, sent, unknown,
+};
+
+/// More than one chunk.
+const MANY: u64 = 2_300;
+
+/// A campaign of which a third each is sent, failed and unknown; the rest is queued.
+async fn mixed(queue: &TestQueue, settled: u64, waiting: u64) -> i64 {
+    let spring = queue.queued(settled + waiting).await;
+    let worker = queue.worker().await;
+    let want = u32::try_from(settled).expect("a few");
+    let claimed = queue.claim(worker.id, spring, want).await;
+    let transitions = [sent(), failed(), unknown()];
+    let settlements = claimed.iter().zip(transitions.into_iter().cycle());
+    let commit = smsq::store::CommitBatch {
+        settlements: settlements
+            .map(|(sms, transition)| smsq::queue::Settlement {
+                id: sms.id,
+                claim: sms.claim,
+                provider: super::test_queue::PROVIDER.to_owned(),
+                transition,
+            })
+            .collect(),
+        ..super::test_queue::commit_batch(worker.id, NOW)
+    };
+    let done = queue.store.commit(&commit).await;
+    done.expect("settled");
+    spring
+}
+
+async fn purged(queue: &TestQueue, before: Timestamp) -> Purged {
+    let mut purge = queue.store.begin_purge(before).await.expect("begun");
+    let mut all = Purged::default();
+    while let Some(step) = queue
+        .store
+        .next_purge(&mut purge, NOW)
+        .await
+        .expect("purged")
+    {
+        assert!(step.total() <= 1_000, "{step:?}");
+        all += step;
+        queue.assert_nothing_is_lost().await;
+    }
+    all
+}
+
+async fn purged_at(queue: &TestQueue, campaign_id: i64) -> Option<Timestamp> {
+    let last = queue.store.purged_at(&[campaign_id]).await;
+    last.expect("an instant")
+}
+
+#[tokio::test]
+async fn purge_deletes_settled_messages_and_keeps_counts() {
+    on_every_engine(async |queue| {
+        let spring = mixed(queue, MANY, 7).await;
+        let before = queue.store.totals(Some(spring)).await.expect("totals");
+        let facts = queue.store.sent_facts(&[spring]).await.expect("facts");
+        assert_eq!(
+            purged(queue, NOW).await,
+            Purged::default(),
+            "nothing is older"
+        );
+        assert_eq!(purged_at(queue, spring).await, None);
+        let found = queue.store.count_older(after(1)).await.expect("a count");
+        let gone = purged(queue, after(1)).await;
+        assert_eq!((gone, gone.total()), (found, MANY));
+        let totals = queue.store.totals(Some(spring)).await.expect("totals");
+        assert_eq!(totals.purged, MANY);
+        assert_eq!(
+            smsq::store::report::Totals {
+                purged: 0,
+                ..totals
+            },
+            before
+        );
+        assert_eq!(queue.count("ready"), 7, "what is to be sent stays");
+        assert_eq!(purged_at(queue, spring).await, Some(NOW));
+        let left = queue.store.sent_facts(&[spring]).await.expect("facts");
+        assert_eq!(
+            (left.segments, left.attempts),
+            (facts.segments, facts.attempts)
+        );
+        assert_eq!(purged(queue, after(1)).await, Purged::default());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn purge_deletes_only_the_key_of_its_message() {
+    on_every_engine(async |queue| {
+        let spring = mixed(queue, 3, 2).await;
+        purged(queue, after(1)).await;
+        assert_eq!(queue.keys(), 2, "those of the waiting ones");
+        let again = queue.import(spring, rows(0..5)).await;
+        assert_eq!((again.accepted, again.duplicates.len()), (3, 2));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn purge_keeps_key_that_a_cancelled_message_has_lost() {
+    on_every_engine(async |queue| {
+        let spring = queue.queued(1).await;
+        queue
+            .store
+            .cancel_rows(spring, NOW)
+            .await
+            .expect("cancelled");
+        assert_eq!(queue.import(spring, rows(0..1)).await.accepted, 1);
+        let gone = purged(queue, after(1)).await;
+        assert_eq!((gone.cancelled, gone.total()), (1, 1));
+        assert_eq!(queue.import(spring, rows(0..1)).await.accepted, 0);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn other_keys_are_purged_with_the_last_message() {
+    on_every_engine(async |queue| {
+        let spring = queue.campaign("spring").await;
+        let mut keyed = rows(0..2);
+        for (row, key) in keyed.iter_mut().zip(["a", "b"]) {
+            key.clone_into(&mut row.dedupe_key);
+        }
+        queue.import(spring, keyed).await;
+        let worker = queue.worker().await;
+        let first = queue.claim(worker.id, spring, 1).await.remove(0);
+        queue.settle(&first, sent()).await;
+        purged(queue, after(1)).await;
+        assert_eq!(queue.keys(), 2, "a message is left");
+        let second = queue.claim_one(worker.id, spring).await;
+        queue.settle(&second, sent()).await;
+        purged(queue, after(1)).await;
+        assert_eq!(queue.keys(), 0);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn purge_of_a_person_covers_all_tables() {
+    on_every_engine(async |queue| {
+        let spring = mixed(queue, 3, 2).await;
+        let autumn = queue.campaign("autumn").await;
+        queue.import(autumn, rows(0..5)).await;
+        let plain = format!(
+            "INSERT INTO sms (phone, content) VALUES ('{}', 'hi')",
+            phone(1).trim_start_matches('+')
+        );
+        queue.db.run(&plain);
+        let spellings = |number| {
+            let phone = phone(number);
+            vec![phone.trim_start_matches('+').to_owned(), phone]
+        };
+        let known = queue
+            .store
+            .count_person(&spellings(1))
+            .await
+            .expect("counts");
+        let person = queue
+            .store
+            .purge_person(&spellings(1), NOW)
+            .await
+            .expect("deleted");
+        let expected = Person {
+            messages: Purged {
+                failed: 1,
+                cancelled: 2,
+                ..Purged::default()
+            },
+            sending: 0,
+        };
+        assert_eq!((known, person), (expected, expected));
+        queue.assert_nothing_is_lost().await;
+        let none = queue
+            .store
+            .count_person(&spellings(1))
+            .await
+            .expect("counts");
+        assert_eq!(none, Person::default());
+        let keys = format!(
+            "SELECT count(*) AS value FROM sms_key WHERE dedupe_key = '{}'",
+            phone(1)
+        );
+        assert_eq!(queue.db.number(&keys), 0);
+        assert_eq!(queue.keys(), 8, "everybody else's");
+        let retried = queue.store.retry_failed(&RetryFilter::default(), NOW).await;
+        assert_eq!(retried.expect("retried"), 0);
+        assert_eq!(queue.import(spring, rows(0..5)).await.accepted, 1);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn purge_keeps_sending_and_counts_doubt_as_unknown() {
+    on_every_engine(async |queue| {
+        let spring = queue.queued(1).await;
+        let worker = queue.worker().await;
+        let sms = queue.claim_one(worker.id, spring).await;
+        let phones = [phone(0)];
+        let person = queue
+            .store
+            .purge_person(&phones, NOW)
+            .await
+            .expect("deleted");
+        assert_eq!((person.messages.total(), person.sending), (0, 1));
+        queue
+            .settle(
+                &sms,
+                smsq::queue::Transition::Unknown(failure(Class::Unknown)),
+            )
+            .await;
+        let retried = queue
+            .store
+            .retry_unknown(&RetryFilter::default(), NOW)
+            .await;
+        assert_eq!(retried.expect("retried"), 1);
+        let person = queue
+            .store
+            .purge_person(&phones, NOW)
+            .await
+            .expect("deleted");
+        assert_eq!((person.messages.unknown, person.messages.total()), (1, 1));
+    })
+    .await;
+}
