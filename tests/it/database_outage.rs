@@ -9,7 +9,7 @@ use smsq::sandbox::SandboxConfig;
 use crate::support::Scratch;
 use crate::support::disk::Disk;
 use crate::support::practice::{Practice, list};
-use crate::support::running::{eventually, stands_still};
+use crate::support::running::{eventually, until_unchanged};
 use crate::support::shell::{Lock, sqlite};
 
 const SEND: [&str; 3] = ["send", "--concurrency", "8"];
@@ -26,12 +26,12 @@ fn latent() -> SandboxConfig {
 fn sender_waits_for_a_locked_database() {
     let gateway = Practice::start(latent());
     let scratch = Scratch::new();
-    gateway.forgetful(&scratch, "");
+    gateway.configure_without_references(&scratch, "");
     scratch.import(&list(300));
     let sending = scratch.start(SEND);
     eventually("it sends", || gateway.requests() >= 40);
     let lock = Lock::hold(&scratch);
-    stands_still("nothing can be claimed", Duration::from_secs(2), || {
+    until_unchanged("nothing can be claimed", Duration::from_secs(2), || {
         gateway.requests()
     });
     assert!(gateway.requests() < 300);
@@ -39,7 +39,7 @@ fn sender_waits_for_a_locked_database() {
     let ran = sending.ended();
     assert_eq!(ran.code(), Some(0), "{ran}");
     gateway.assert_each_once(300);
-    assert_eq!(scratch.sound_standing(Some("c"))["sent"], 300);
+    assert_eq!(scratch.checked_status(Some("c"))["sent"], 300);
     assert_eq!(sqlite(&scratch, "SELECT max(attempts) FROM sms_sent"), "1");
 }
 
@@ -47,23 +47,23 @@ fn sender_waits_for_a_locked_database() {
 fn signal_while_the_database_is_locked_loses_nothing() {
     let gateway = Practice::start(latent());
     let scratch = Scratch::new();
-    gateway.forgetful(&scratch, "");
+    gateway.configure_without_references(&scratch, "");
     scratch.import(&list(100));
     let sending = scratch.start(SEND);
     eventually("it sends", || gateway.requests() >= 20);
     let lock = Lock::hold(&scratch);
-    stands_still("nothing can be claimed", Duration::from_millis(500), || {
+    until_unchanged("nothing can be claimed", Duration::from_millis(500), || {
         gateway.requests()
     });
     sending.signal(Signal::TERM);
-    stands_still("it waits", Duration::from_millis(500), || {
+    until_unchanged("it waits", Duration::from_millis(500), || {
         gateway.requests()
     });
     drop(lock);
     let ran = sending.ended();
     assert_eq!(ran.code(), Some(143), "{ran}");
-    let standing = scratch.sound_standing(Some("c"));
-    assert_eq!(standing["sent"], gateway.accepted(), "{standing}");
+    let status = scratch.checked_status(Some("c"));
+    assert_eq!(status["sent"], gateway.accepted(), "{status}");
     assert_eq!(scratch.run(SEND).code(), Some(0));
     gateway.assert_each_once(100);
 }
@@ -72,7 +72,7 @@ fn signal_while_the_database_is_locked_loses_nothing() {
 fn import_continues_after_a_full_disk() {
     let gateway = Practice::start(SandboxConfig::default());
     let scratch = Scratch::new();
-    gateway.forgetful(&scratch, "");
+    gateway.configure_without_references(&scratch, "");
     scratch.write("list.csv", &list(9_000));
     let import = "import list.csv --text Hello --campaign c --format json";
     let Some(mut disk) = Disk::mount(&scratch, "1m") else {
@@ -102,7 +102,7 @@ fn import_continues_after_a_full_disk() {
 fn sender_waits_while_the_disk_is_full() {
     let gateway = Practice::start(latent());
     let scratch = Scratch::new();
-    gateway.forgetful(&scratch, "");
+    gateway.configure_without_references(&scratch, "");
     scratch.write("list.csv", &list(400));
     let Some(mut disk) = Disk::mount(&scratch, "64m") else {
         return;
@@ -113,7 +113,7 @@ fn sender_waits_while_the_disk_is_full() {
     eventually("it sends", || gateway.requests() >= 40);
     disk.fill();
     eventually("it says so", || disk.said().contains("its disk is full"));
-    stands_still("nothing can be claimed", Duration::from_secs(1), || {
+    until_unchanged("nothing can be claimed", Duration::from_secs(1), || {
         gateway.requests()
     });
     assert!(gateway.requests() < 400);
@@ -128,7 +128,7 @@ fn sender_waits_while_the_disk_is_full() {
 fn full_disk_at_the_start_sends_nothing() {
     let gateway = Practice::start(SandboxConfig::default());
     let scratch = Scratch::new();
-    gateway.forgetful(&scratch, "");
+    gateway.configure_without_references(&scratch, "");
     scratch.write("list.csv", &list(20));
     let Some(mut disk) = Disk::mount(&scratch, "4m") else {
         return;

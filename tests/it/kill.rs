@@ -41,7 +41,7 @@ fn killed_sender_with_unique_references_repeats_nothing() {
     let mut random = StdRng::seed_from_u64(1);
     let gateway = Practice::start(unhurried(true));
     let scratch = Scratch::new();
-    gateway.honouring(&scratch, "");
+    gateway.configure_with_references(&scratch, "");
     scratch.import(&list(500));
     let mut kills = 0;
     while kills < 12 {
@@ -50,13 +50,13 @@ fn killed_sender_with_unique_references_repeats_nothing() {
             "after {kills} kills"
         );
         kills += 1;
-        scratch.sound_standing(Some("c"));
+        scratch.checked_status(Some("c"));
     }
     let began = Instant::now();
     let ran = scratch.run(SEND);
     assert_eq!(ran.code(), Some(0), "{ran}");
     assert!(began.elapsed() < LEASE * 2 / 3, "it waited for the dead");
-    assert_eq!(scratch.sound_standing(Some("c"))["sent"], 500);
+    assert_eq!(scratch.checked_status(Some("c"))["sent"], 500);
     gateway.assert_each_once(500);
     assert!(
         gateway.requests() > 500,
@@ -69,17 +69,17 @@ fn killed_sender_leaves_unknown_messages_for_the_operator() {
     let mut random = StdRng::seed_from_u64(2);
     let gateway = Practice::start(unhurried(false));
     let scratch = Scratch::new();
-    gateway.forgetful(&scratch, "");
+    gateway.configure_without_references(&scratch, "");
     scratch.import(&list(500));
     for kills in 0..12 {
         assert!(
             killed(&scratch, &gateway, &mut random),
             "after {kills} kills"
         );
-        let standing = scratch.sound_standing(Some("c"));
-        let sent = standing["sent"].as_u64().expect("a count");
+        let status = scratch.checked_status(Some("c"));
+        let sent = status["sent"].as_u64().expect("a count");
         let stats = gateway.stats();
-        assert!(sent <= stats.accepted, "{standing} {stats:?}");
+        assert!(sent <= stats.accepted, "{status} {stats:?}");
         assert_eq!(stats.accepted, stats.distinct_recipients, "{stats:?}");
     }
     let began = Instant::now();
@@ -87,7 +87,7 @@ fn killed_sender_leaves_unknown_messages_for_the_operator() {
     assert_eq!(ran.code(), Some(1), "{ran}");
     assert!(began.elapsed() < LEASE * 2 / 3, "it waited for the dead");
 
-    let standing = scratch.sound_standing(Some("c"));
+    let status = scratch.checked_status(Some("c"));
     let failures = scratch.failures("c");
     let unknown: BTreeSet<String> = failures
         .iter()
@@ -95,9 +95,9 @@ fn killed_sender_leaves_unknown_messages_for_the_operator() {
         .map(|failure| failure["phone"].as_str().expect("a phone").to_owned())
         .collect();
     assert!(!unknown.is_empty());
-    assert_eq!(standing["unknown"], unknown.len(), "{standing}");
-    assert_eq!(standing["queued"], 0, "{standing}");
-    assert_eq!(standing["failed"], 0, "{standing}");
+    assert_eq!(status["unknown"], unknown.len(), "{status}");
+    assert_eq!(status["queued"], 0, "{status}");
+    assert_eq!(status["failed"], 0, "{status}");
 
     // The operator settles the messages that the gateway has, and retries the others.
     let accepted = gateway.phones();
@@ -110,7 +110,7 @@ fn killed_sender_leaves_unknown_messages_for_the_operator() {
     assert_eq!(ran.code(), Some(0), "{ran}");
     let ran = scratch.run(SEND);
     assert_eq!(ran.code(), Some(0), "{ran}");
-    assert_eq!(scratch.sound_standing(Some("c"))["sent"], 500);
+    assert_eq!(scratch.checked_status(Some("c"))["sent"], 500);
     gateway.assert_each_once(500);
 }
 
@@ -122,7 +122,7 @@ fn second_sender_reclaims_messages_of_the_killed_one() {
         ..unhurried(true)
     });
     let scratch = Scratch::new();
-    gateway.honouring(&scratch, "");
+    gateway.configure_with_references(&scratch, "");
     scratch.import(&list(600));
     let began = Instant::now();
     let living = scratch.start(SEND);
@@ -135,7 +135,7 @@ fn second_sender_reclaims_messages_of_the_killed_one() {
     assert_eq!(ran.code(), Some(0), "{ran}");
     assert!(kills > 0, "no sender was killed while messages were left");
     assert!(began.elapsed() < LEASE * 2 / 3, "it waited for the dead");
-    assert_eq!(scratch.sound_standing(Some("c"))["sent"], 600);
+    assert_eq!(scratch.checked_status(Some("c"))["sent"], 600);
     gateway.assert_each_once(600);
 }
 
@@ -146,7 +146,7 @@ fn living_sender_resends_what_a_dead_one_reclaimed() {
         ..unhurried(true)
     });
     let scratch = Scratch::new();
-    gateway.honouring(&scratch, "");
+    gateway.configure_with_references(&scratch, "");
     scratch.import(&list(100));
     let mut living = scratch.start(SEND);
     assert!(living.until("it sends", || gateway.requests() > 0));
@@ -158,7 +158,7 @@ fn living_sender_resends_what_a_dead_one_reclaimed() {
     Client::open(Kind::Sqlite, &file).run(reclaimed);
     let ran = living.ended();
     assert_eq!(ran.code(), Some(0), "{ran}");
-    assert_eq!(scratch.sound_standing(Some("c"))["sent"], 100);
+    assert_eq!(scratch.checked_status(Some("c"))["sent"], 100);
     gateway.assert_each_once(100);
 }
 
@@ -176,7 +176,7 @@ fn killed_and_repeated_import_has_every_row_once() {
     let mut random = StdRng::seed_from_u64(4);
     let gateway = Practice::start(SandboxConfig::default());
     let scratch = Scratch::new();
-    gateway.honouring(&scratch, "");
+    gateway.configure_with_references(&scratch, "");
     scratch.write("list.csv", &list(ROWS));
     let import = [
         "import",
@@ -203,12 +203,12 @@ fn killed_and_repeated_import_has_every_row_once() {
         importing.kill();
         kills += 1;
         if scratch.path("smsq.db").exists() {
-            scratch.sound_standing(None);
+            scratch.checked_status(None);
         }
     };
     assert!(kills >= 2, "{kills} kills");
     assert_eq!(ran.code(), Some(0), "{ran}");
-    assert_eq!(scratch.sound_standing(Some("c"))["imported"], ROWS);
+    assert_eq!(scratch.checked_status(Some("c"))["imported"], ROWS);
     let again = scratch.run(import).json();
     assert_eq!(again["accepted"], 0, "{again}");
     assert_eq!(again["duplicates"], ROWS, "{again}");
@@ -220,7 +220,7 @@ fn killed_and_repeated_cancel_cancels_every_row() {
     let mut random = StdRng::seed_from_u64(5);
     let gateway = Practice::start(SandboxConfig::default());
     let scratch = Scratch::new();
-    gateway.honouring(&scratch, "");
+    gateway.configure_with_references(&scratch, "");
     scratch.import(&list(ROWS));
     let mut kills = 0;
     let ran = loop {
@@ -231,11 +231,11 @@ fn killed_and_repeated_cancel_cancels_every_row() {
         }
         cancelling.kill();
         kills += 1;
-        scratch.sound_standing(Some("c"));
+        scratch.checked_status(Some("c"));
     };
     assert!(kills > 0);
     assert_eq!(ran.code(), Some(0), "{ran}");
-    assert_eq!(scratch.sound_standing(Some("c"))["cancelled"], ROWS);
+    assert_eq!(scratch.checked_status(Some("c"))["cancelled"], ROWS);
     // No message was sent, so the list can be imported again.
     let import = [
         "import",
@@ -249,5 +249,5 @@ fn killed_and_repeated_cancel_cancels_every_row() {
     ];
     let again = scratch.run(import).json();
     assert_eq!(again["accepted"], ROWS, "{again}");
-    scratch.sound_standing(Some("c"));
+    scratch.checked_status(Some("c"));
 }

@@ -39,7 +39,7 @@ fn purge_counts_the_chunk_that_a_signal_interrupts() {
     };
     assert!(purging.until("it listens", listens));
     purging.signal(Signal::INT);
-    purging.until_said("it stops", |said| said.contains("stopping: "));
+    purging.until_printed("it stops", |said| said.contains("stopping: "));
     drop(lock);
     let ran = purging.ended();
     assert_eq!(ran.code(), Some(130), "{ran}");
@@ -72,7 +72,7 @@ fn purge_deletes_old_messages_and_keeps_counts() {
     let db = Database::in_a_file();
     let scratch = Scratch::at(&db.url);
     let _gateway = settled_long_ago(&scratch, &db);
-    let before = scratch.sound_standing(Some("c"));
+    let before = scratch.checked_status(Some("c"));
     snapshot!(scratch.run(["purge", "--older-than", "90d"]), @r"
     exit 2
     ----- stderr
@@ -84,7 +84,7 @@ fn purge_deletes_old_messages_and_keeps_counts() {
     ----- stderr
     dry run: would purge 4 messages settled before [MOMENT] (3 sent, 1 failed)
     ");
-    assert_eq!(scratch.sound_standing(Some("c")), before);
+    assert_eq!(scratch.checked_status(Some("c")), before);
     snapshot!(scratch.run(["purge", "--older-than", "90d", "--yes", "--format", "json"]), @r#"
     exit 0
     ----- stdout
@@ -114,7 +114,7 @@ fn purge_deletes_old_messages_and_keeps_counts() {
 
     4 of them were purged, the last at [MOMENT]: only their counts are left
     ");
-    let after = scratch.sound_standing(Some("c"));
+    let after = scratch.checked_status(Some("c"));
     assert_eq!(
         (&after["sent"], &after["purged"]),
         (&before["sent"], &4.into())
@@ -140,7 +140,7 @@ fn retention_setting_purges_automatically() {
     let ran = scratch.run_with(["send"], &keep);
     let said = "purged 4 old messages (3 sent, 1 failed): setting `retention.older_than`";
     assert!(ran.stderr().contains(said), "{ran}");
-    scratch.sound_standing(Some("c"));
+    scratch.checked_status(Some("c"));
     let faulty = scratch.run_with(["send"], &[("SMSQ__RETENTION__OLDER_THAN", "5h")]);
     snapshot!(faulty, @r"
     exit 2
@@ -172,9 +172,9 @@ fn purge_of_a_phone_deletes_queued_messages() {
     ");
     let ran = scratch.run(["send", "--quiet"]);
     assert_eq!(ran.code(), Some(1), "{ran}");
-    let standing = scratch.sound_standing(Some("c"));
+    let status = scratch.checked_status(Some("c"));
     assert_eq!(
-        (&standing["sent"], &standing["cancelled"]),
+        (&status["sent"], &status["cancelled"]),
         (&2.into(), &1.into())
     );
     let known = "SELECT count(*) AS value FROM sms_key WHERE dedupe_key = '+447400123456'";

@@ -294,7 +294,7 @@ fn watched_status_has_a_progress_bar() {
     let db = Database::in_a_file();
     let scratch = Scratch::at(&db.url);
     let gateway = Practice::start(SandboxConfig::default());
-    gateway.forgetful(&scratch, "");
+    gateway.configure_without_references(&scratch, "");
     scratch.import(&list(20));
     let ran = scratch.run(["send", "--quiet"]);
     assert_eq!(ran.code(), Some(0), "{ran}");

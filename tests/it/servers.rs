@@ -34,7 +34,7 @@ fn three_workers_send_each_once_when_one_is_killed() {
     with_every_database(|db| {
         let gateway = Practice::start(latent(50));
         let scratch = Scratch::at(&db.url);
-        gateway.honouring(&scratch, "");
+        gateway.configure_with_references(&scratch, "");
         scratch.import(&list(MESSAGES));
         let mut killed = scratch.start(SEND);
         let others = [scratch.start(SEND), scratch.start(SEND)];
@@ -46,7 +46,7 @@ fn three_workers_send_each_once_when_one_is_killed() {
             assert_eq!(ran.code(), Some(0), "{ran}");
         }
         gateway.assert_each_once(MESSAGES);
-        assert_eq!(scratch.sound_standing(Some("c"))["sent"], MESSAGES);
+        assert_eq!(scratch.checked_status(Some("c"))["sent"], MESSAGES);
         assert_eq!(
             db.number("SELECT sum(accepted) AS value FROM sms_sent"),
             i64::try_from(MESSAGES).expect("small")
@@ -61,7 +61,7 @@ fn campaign_ends_although_connections_are_killed() {
         let gateway = Practice::start(latent(20));
         let scratch = Scratch::at(&db.url);
         // The test would count a message that was sent twice.
-        gateway.forgetful(&scratch, "timeout = \"3s\"");
+        gateway.configure_without_references(&scratch, "timeout = \"3s\"");
         // A claim with a lost answer is released within two leases.
         let toml = scratch.read("smsq.toml");
         scratch.write("smsq.toml", &format!("[sender]\nlease = \"5s\"\n{toml}"));
@@ -78,7 +78,7 @@ fn campaign_ends_although_connections_are_killed() {
         assert_eq!(ran.code(), Some(0), "{ran}");
         gateway.assert_each_once(MESSAGES);
         assert_eq!(gateway.requests(), MESSAGES);
-        assert_eq!(scratch.sound_standing(Some("c"))["sent"], MESSAGES);
+        assert_eq!(scratch.checked_status(Some("c"))["sent"], MESSAGES);
     });
 }
 
@@ -87,7 +87,7 @@ fn check_and_send_warn_of_unsafe_server_settings() {
     with_every_database(|db| {
         let gateway = Practice::start(SandboxConfig::default());
         let scratch = Scratch::at(&db.url);
-        gateway.honouring(&scratch, "");
+        gateway.configure_with_references(&scratch, "");
         scratch.import(&list(1));
         // The test servers do not sync to disk, because their data is temporary.
         let settings: &[&str] = match db.kind {
@@ -135,7 +135,7 @@ fn server_password_is_never_printed() {
         let (user, change, drop) = user_of(db, PASSWORD);
         let gateway = Practice::start(SandboxConfig::default());
         let scratch = Scratch::at(&db.url_for(&format!("{user}:{PASSWORD}")));
-        gateway.forgetful(&scratch, "");
+        gateway.configure_without_references(&scratch, "");
         let toml = scratch.read("smsq.toml");
         scratch.write("smsq.toml", &format!("[log]\nlevel = \"trace\"\n{toml}"));
         scratch.import(&list(1));
@@ -149,7 +149,7 @@ fn server_password_is_never_printed() {
             let said = said.to_lowercase();
             said.contains("access denied") || said.contains("authentication failed")
         };
-        sending.until_said("it is refused", refused);
+        sending.until_printed("it is refused", refused);
         sending.signal(Signal::INT);
         let ran = sending.ended();
         assert!(!ran.to_string().contains(PASSWORD), "{ran}");

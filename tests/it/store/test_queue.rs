@@ -382,7 +382,7 @@ impl TestQueue {
         let counted = self
             .db
             .number(&format!("SELECT count(*) AS value FROM ({ROWS}) AS t"));
-        let standing = i64::try_from(sum - totals.purged).expect("a count");
-        assert_eq!(standing, counted);
+        let stored = i64::try_from(sum - totals.purged).expect("a count");
+        assert_eq!(stored, counted);
     }
 }
