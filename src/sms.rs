@@ -92,7 +92,7 @@ impl fmt::Debug for Sms {
 }
 
 /// A message to be queued by an import.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, Default, PartialEq, Eq)]
 pub struct NewSms {
     /// The line of the file where its row starts; the header is line 1.
     pub line: u64,

@@ -3,7 +3,6 @@
 
 use std::collections::hash_map::Entry as MapEntry;
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::num::NonZeroU32;
 use std::time::{Duration, Instant};
@@ -35,7 +34,7 @@ pub struct Stats {
     pub calls: u64,
 }
 
-/// One accepted message of `GET /messages`.
+/// One accepted message of `GET /messages`. No `Debug`: phones are personal data.
 #[derive(Clone, PartialEq, Eq, Serialize)]
 pub struct Entry {
     pub id: String,
@@ -45,19 +44,7 @@ pub struct Entry {
     pub at_ms: u64,
 }
 
-impl fmt::Debug for Entry {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Entry")
-            .field("id", &self.id)
-            .field("reference", &self.reference)
-            .field("to", &crate::phone::mask(&self.to))
-            .field("at_ms", &self.at_ms)
-            .finish()
-    }
-}
-
 /// The state behind the counts. Stores 64-bit hashes instead of texts to save memory.
-#[derive(Debug)]
 pub(super) struct Counters {
     hasher: RandomState,
     started_at: Instant,
@@ -80,7 +67,7 @@ pub(super) struct Counters {
 }
 
 /// Times in the last second.
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct LastSecond(VecDeque<Instant>);
 
 impl LastSecond {
@@ -230,20 +217,12 @@ impl Counters {
         self.stats
     }
 
-    /// All messages, or those with the reference.
-    pub(super) fn messages(
-        &self,
-        after: usize,
-        limit: usize,
-        reference: Option<&str>,
-    ) -> Vec<Entry> {
-        self.entries
-            .iter()
-            .filter(|entry| reference.is_none() || entry.reference.as_deref() == reference)
-            .skip(after)
-            .take(limit)
-            .cloned()
-            .collect()
+    /// The first messages, or those with the reference.
+    pub(super) fn messages(&self, reference: Option<&str>, limit: usize) -> Vec<Entry> {
+        let is_wanted =
+            |entry: &&Entry| reference.is_none() || entry.reference.as_deref() == reference;
+        let entries = self.entries.iter().filter(is_wanted);
+        entries.take(limit).cloned().collect()
     }
 }
 

@@ -82,7 +82,6 @@ pub enum SandboxError {
 }
 
 /// A running gateway. Ends soon after it is dropped; [`Sandbox::stop`] waits for the end.
-#[derive(Debug)]
 pub struct Sandbox {
     address: SocketAddr,
     state: Arc<State>,
@@ -91,7 +90,6 @@ pub struct Sandbox {
 }
 
 /// Shared by all connections.
-#[derive(Debug)]
 struct State {
     config: SandboxConfig,
     counters: Mutex<Counters>,
@@ -148,9 +146,9 @@ impl Sandbox {
         self.state.counters().stats()
     }
 
-    /// Accepted messages, oldest first: skips `after` of them and returns at most `limit`.
-    pub fn messages(&self, after: usize, limit: usize) -> Vec<Entry> {
-        self.state.counters().messages(after, limit, None)
+    /// Accepted messages, oldest first.
+    pub fn messages(&self) -> Vec<Entry> {
+        self.state.counters().messages(None, usize::MAX)
     }
 
     /// Drops all connections and ends all tasks.

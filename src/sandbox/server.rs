@@ -25,12 +25,8 @@ use super::answer::{self, Answer, ResponseMode};
 const MAX_REQUEST: usize = 4 << 20;
 const BACKLOG: u32 = 4_096;
 const REBIND: Duration = Duration::from_millis(20);
-const MAX_PAGE: usize = 10_000;
-const WELCOME: &str = "smsq sandbox: a practice gateway that delivers nothing\n\
-    POST /messages   {\"to\": \"+...\", \"text\": \"...\", \"reference\": \"...\", \"from\": \"...\"}, or a list of them\n\
-    GET  /stats      counts\n\
-    GET  /messages   accepted messages (?after=N&limit=N&reference=R)\n";
-
+/// The most messages of `GET /messages`.
+const MAX_MESSAGES: usize = 10_000;
 /// Listens so that the port can be reused at once after it is closed.
 pub(super) fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = match address {
@@ -122,18 +118,14 @@ async fn respond(
         (&Method::POST, "/messages") => receive(request, state).await,
         (&Method::GET, "/stats") => answer::answer(200, json!(state.counters().stats())),
         (&Method::GET, "/messages") => {
-            let number = |name| parameter(&request, name)?.parse().ok();
-            let after = number("after").unwrap_or(0);
-            let limit = number("limit").unwrap_or(100).min(MAX_PAGE);
-            let reference = parameter(&request, "reference");
-            let counters = state.counters();
-            let messages = counters.messages(after, limit, reference.as_deref());
+            let query = request.uri().query().unwrap_or_default();
+            let mut pairs = url::form_urlencoded::parse(query.as_bytes());
+            let reference = pairs.find(|(key, _)| key == "reference");
+            let reference = reference.as_ref().map(|(_, value)| value.as_ref());
+            let messages = state.counters().messages(reference, MAX_MESSAGES);
             answer::answer(200, json!(messages))
         }
-        (&Method::GET, "/") => return Ok(Response::new(Full::new(WELCOME.into()))),
-        (_, "/" | "/stats" | "/messages") => {
-            answer::error(405, "bad_request", "method not allowed")
-        }
+        (_, "/stats" | "/messages") => answer::error(405, "bad_request", "method not allowed"),
         _ => answer::error(404, "bad_request", "not found"),
     };
     if !answer.wait.is_zero() {
@@ -163,10 +155,4 @@ async fn receive(request: Request<Incoming>, state: &State) -> Answer {
         Ok(body) => answer::respond(state, &body.to_bytes()),
         Err(_) => answer::error(413, "bad_request", "request too large"),
     }
-}
-
-fn parameter(request: &Request<Incoming>, name: &str) -> Option<String> {
-    let query = request.uri().query()?;
-    let mut pairs = url::form_urlencoded::parse(query.as_bytes());
-    Some(pairs.find(|(key, _)| key == name)?.1.into_owned())
 }

@@ -162,13 +162,12 @@ async fn stats_and_messages_are_returned() {
             ("calls", 3),
         ]
     );
-    let page = client.look(&sandbox, "/messages?after=1&limit=5").await;
+    let page = client.look(&sandbox, "/messages?reference=b").await;
     let page: serde_json::Value = serde_json::from_slice(page.body()).expect("JSON");
     assert_eq!(page.as_array().map(Vec::len), Some(1));
     assert_eq!(page[0]["reference"], "b");
     assert_eq!(page[0]["to"], "+8613800001234");
     assert_eq!(page[0]["id"], "SB000002");
-    assert_eq!(client.look(&sandbox, "/").await.status(), 200);
     assert_eq!(client.look(&sandbox, "/nowhere").await.status(), 404);
     assert_eq!(sandbox.stats().requests, 3);
     sandbox.stop().await;
@@ -178,12 +177,8 @@ async fn stats_and_messages_are_returned() {
 async fn port_in_use_is_named() {
     let (sandbox, _) = start(Faults::default());
     let address = sandbox.address();
-    match Sandbox::start(address, SandboxConfig::default()) {
-        Err(error @ SandboxError::InUse { .. }) => {
-            assert!(error.to_string().contains(&address.to_string()));
-        }
-        other => panic!("{other:?}"),
-    }
+    let error = Sandbox::start(address, SandboxConfig::default()).err();
+    assert!(matches!(error, Some(SandboxError::InUse { address: used }) if used == address));
     sandbox.stop().await;
     let again = Sandbox::start(address, SandboxConfig::default()).expect("free again");
     again.stop().await;

@@ -125,12 +125,9 @@ fn row(queued: Queued, context: &Context) -> NewSms {
         _ => queued.phone,
     };
     NewSms {
-        line: 0,
         phone,
         content: queued.content,
         params: queued.params,
-        segments: 0,
-        dedupe_key: String::new(),
-        replaces: None,
+        ..NewSms::default()
     }
 }

@@ -9,9 +9,6 @@ use tokio::runtime::Runtime;
 
 use super::Scratch;
 
-/// More messages than any test sends.
-const ALL: usize = 100_000;
-
 /// Waits that are short enough for tests.
 const QUICK: &str = "\
 [retry]
@@ -66,7 +63,7 @@ impl Practice {
     }
 
     pub(crate) fn messages(&self) -> Vec<Entry> {
-        self.sandbox.messages(0, ALL)
+        self.sandbox.messages()
     }
 
     /// The phones of all accepted messages.
