@@ -28,6 +28,15 @@ fn run_without_provider_practises_and_can_be_repeated() {
 }
 
 #[test]
+fn run_with_missing_list_prints_only_the_error() {
+    let scratch = Scratch::new();
+    let ran = scratch.run(["run", "missing.csv", "--text", "Hi"]);
+    assert_eq!(ran.code(), Some(2), "{ran}");
+    assert!(ran.stderr().starts_with("error: `missing.csv`"), "{ran}");
+    assert!(!scratch.path("smsq-practice.db").exists());
+}
+
+#[test]
 #[expect(clippy::too_many_lines, reason = "a whole conversation")]
 fn list_is_imported_sent_and_reported() {
     let scratch = Scratch::new();
