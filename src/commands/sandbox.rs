@@ -1,13 +1,15 @@
 //! `smsq sandbox`: runs the practice gateway as a process of its own.
 
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, anyhow};
 use serde_json::json;
 
 use super::signals::Signals;
+use super::with_hint;
 use crate::console::Console;
 use crate::exit::Exit;
 use crate::logging;
@@ -69,13 +71,21 @@ pub(crate) async fn run(args: &Args, console: &Console) -> anyhow::Result<Exit> 
         ..SandboxConfig::default()
     };
     let mut signals = Signals::listen()?;
-    let sandbox = Sandbox::start(args.listen, config)?;
+    let listen = args.listen;
+    let sandbox = Sandbox::start(listen, config).map_err(|error| match error.kind() {
+        ErrorKind::AddrInUse => with_hint(
+            format!("`{listen}` is in use by another program"),
+            "choose another port with `--listen`",
+        ),
+        _ => anyhow!("cannot listen on `{listen}`: {error}"),
+    })?;
     let url = sandbox.url();
-    if console.is_json {
-        console.print(&format!("{}\n", json!({ "url": url })))?;
+    let line = if console.is_json {
+        json!({ "url": url }).to_string()
     } else {
-        console.print(&format!("{url}\n"))?;
-    }
+        url
+    };
+    console.print(&format!("{line}\n"))?;
     console.status("practice gateway: nothing leaves this machine; Ctrl-C ends it");
     signals.next().await;
     let stats = sandbox.stats();

@@ -69,18 +69,6 @@ impl Default for SandboxConfig {
     }
 }
 
-/// Why the gateway cannot start.
-#[derive(Debug, thiserror::Error)]
-pub enum SandboxError {
-    #[error("`{address}` is in use by another program\nhint: choose another port with `--listen`")]
-    InUse { address: SocketAddr },
-    #[error("cannot listen on `{address}`")]
-    Listen {
-        address: SocketAddr,
-        source: io::Error,
-    },
-}
-
 /// A running gateway. Ends soon after it is dropped; [`Sandbox::stop`] waits for the end.
 pub struct Sandbox {
     address: SocketAddr,
@@ -106,16 +94,9 @@ impl State {
 
 impl Sandbox {
     /// Listens at once and serves in the background; must be called within a tokio runtime.
-    pub fn start(listen: SocketAddr, config: SandboxConfig) -> Result<Self, SandboxError> {
-        let fault = |source: io::Error| match source.kind() {
-            io::ErrorKind::AddrInUse => SandboxError::InUse { address: listen },
-            _ => SandboxError::Listen {
-                address: listen,
-                source,
-            },
-        };
-        let listener = server::listen(listen).map_err(fault)?;
-        let address = listener.local_addr().map_err(fault)?;
+    pub fn start(listen: SocketAddr, config: SandboxConfig) -> io::Result<Self> {
+        let listener = server::listen(listen)?;
+        let address = listener.local_addr()?;
         let state = Arc::new(State {
             counters: Mutex::new(Counters::new(&config)),
             refuse: watch::Sender::new(Duration::ZERO),
