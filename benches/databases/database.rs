@@ -132,7 +132,6 @@ impl Database {
                 rows: (line..until).map(|line| message(import_id, line)).collect(),
                 row_count: until - line,
                 rejected: 0,
-                duplicates: 0,
                 last_line: until - 1,
             };
             self.store.enqueue(batch).await?;

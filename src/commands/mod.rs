@@ -31,6 +31,7 @@ use serde_json::{Value, json};
 use crate::config::{self, Config, Environment, Flags};
 use crate::console::{Console, Verbosity};
 use crate::exit::Exit;
+use crate::import::ImportError;
 use crate::phone::{Phone, Region};
 use crate::provider::Provider;
 use crate::report::ReportError;
@@ -126,8 +127,13 @@ fn message_and_hint(error: &anyhow::Error) -> (String, Option<String>) {
     if let Some((message, hint)) = text.split_once("\nhint: ") {
         return (message.to_owned(), Some(hint.to_owned()));
     }
-    let hint = store_error(error).and_then(StoreError::hint);
-    (text, hint.map(str::to_owned))
+    let hint = match error.downcast_ref::<ImportError>() {
+        Some(error) => error.hint(),
+        None => store_error(error)
+            .and_then(StoreError::hint)
+            .map(str::to_owned),
+    };
+    (text, hint)
 }
 
 fn store_error(error: &anyhow::Error) -> Option<&StoreError> {

@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use indicatif::HumanCount;
 use serde_json::json;
 
-use super::import::{FileFormat, explain_import_error, print_interpretation};
+use super::import::{FileFormat, print_interpretation};
 use super::values::assignment;
 use super::{Context, with_hint};
 use crate::exit::Exit;
-use crate::import::{Options, PhoneList};
+use crate::import::{Options, ParsedBatch, PhoneList};
 use crate::phone::{Phone, Region};
 use crate::store::{Access, Store};
 use crate::text::{counted, printable_line};
@@ -156,28 +156,29 @@ async fn import(context: &Context, args: &ImportArgs) -> anyhow::Result<Exit> {
         ..Options::default()
     });
     let console = &context.console;
-    let list = PhoneList::open(options).map_err(explain_import_error)?;
+    let list = PhoneList::open(&options)?;
     let file = args.file.display();
     print_interpretation(console, &file.to_string(), &list.interpretation());
     let mut store: Option<Store> = None;
     let (mut rows, mut given, mut added, mut rejected) = (0, 0, 0, 0);
     let progress = console.progress(None, "suppressing");
     let rejects = list
-        .read(async |batch| {
-            for (line, problem) in &batch.rejected {
+        .read(async |batch: ParsedBatch<Vec<Phone>>| {
+            for (line, rejection) in &batch.rejected {
                 rejected += 1;
                 if rejected <= SHOWN_REJECTS {
-                    console.warn(&format!("{file}:{line}: {problem}"));
+                    console.warn(&format!("{file}:{line}: {}", rejection.reason));
                 }
             }
-            rows += batch.rows;
-            if !batch.phones.is_empty() {
+            rows += batch.rows.len() as u64;
+            let phones: Vec<Phone> = batch.rows.into_iter().flatten().collect();
+            if !phones.is_empty() {
                 let store = match &mut store {
                     Some(store) => store,
                     none => none.insert(context.open(Access::Create).await?),
                 };
-                given += batch.phones.len() as u64;
-                added += suppress(store, batch.phones, args.reason.as_deref()).await?;
+                given += phones.len() as u64;
+                added += suppress(store, phones, args.reason.as_deref()).await?;
             }
             progress.set(rows + rejected);
             anyhow::Ok(())

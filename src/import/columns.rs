@@ -4,18 +4,20 @@
 use std::collections::{BTreeMap, HashSet};
 
 use super::error::ImportError;
-use super::phone_headers;
 use crate::text::template::Template;
 use crate::text::{closest, did_you_mean, listed, printable_line};
-use crate::window::TIMEZONE;
 
 /// The prefix of columns that smsq writes.
 const OWN_PREFIX: &str = "smsq_";
 const ID: &str = "smsq_id";
+/// The column of a rejects file with the text of a row that could not be split into columns.
+pub(super) const TEXT_COLUMN: &str = "smsq_text";
 
-/// The columns of a file.
+/// The columns of a list.
 #[derive(Clone, Debug)]
 pub(super) struct Columns {
+    /// What errors call the list.
+    list: String,
     pub(super) names: Vec<String>,
     /// The first of these with a valid phone counts; never empty.
     pub(super) phones: Vec<usize>,
@@ -23,84 +25,114 @@ pub(super) struct Columns {
     /// The column of a failures file with the id of the failed message.
     pub(super) id: Option<usize>,
     /// Names from `--column NAME=COLUMN` other than `phone` and `content`.
-    aliases: BTreeMap<String, usize>,
+    pub(super) aliases: BTreeMap<String, usize>,
 }
 
 impl Columns {
     /// Finds the columns of a header. `roles` are the flags `--column ROLE=COLUMN`; of `phone=mobile,home`
-    /// the first valid one counts. `phone` is the phone column of a file without a header.
+    /// the first valid one counts. `phone` is the phone column of a list without a header.
     pub(super) fn find(
-        file: &str,
+        list: &str,
         header: &[&str],
         roles: &[(String, String)],
         phone: Option<usize>,
     ) -> Result<Self, ImportError> {
         let names: Vec<String> = header.iter().map(|name| name.trim().to_owned()).collect();
         let mut seen = HashSet::new();
-        let mut duplicates = names
-            .iter()
-            .filter(|name| !name.is_empty() && !seen.insert(*name));
-        if let Some(name) = duplicates.next() {
+        let mut used = names.iter().filter(|name| !name.is_empty());
+        if let Some(name) = used.find(|name| !seen.insert(*name)) {
             return Err(ImportError::hinted(
-                format!("duplicate column `{}` in `{file}`", printable_line(name)),
+                format!("duplicate column `{}` in `{list}`", printable_line(name)),
                 "give each column a different name",
             ));
         }
-        let mut aliases = BTreeMap::new();
-        let mut phones = Vec::new();
-        let mut given = BTreeMap::new();
-        for (role, column) in roles {
-            if let Some(first) = given.insert(role, column) {
-                let message = format!("`--column {role}=…` is given twice");
-                return Err(match role.as_str() {
-                    "phone" => ImportError::hinted(
-                        message,
-                        format!("`--column phone={first},{column}` uses the first valid one"),
-                    ),
-                    _ => ImportError::new(message),
+        let mut columns = Self {
+            list: list.to_owned(),
+            phones: Vec::new(),
+            content: None,
+            id: names.iter().position(|name| name == ID),
+            aliases: BTreeMap::new(),
+            names,
+        };
+        for (place, (role, column)) in roles.iter().enumerate() {
+            if let Some((_, first)) = roles[..place].iter().find(|(other, _)| other == role) {
+                return Err(ImportError::Invalid {
+                    message: format!("`--column {role}=…` is given twice"),
+                    hint: (role == "phone").then(|| {
+                        format!("`--column phone={first},{column}` uses the first valid one")
+                    }),
                 });
             }
-            if role == "phone" && !names.iter().any(|name| name == column.trim()) {
-                for one in column.split(',') {
-                    phones.push(named(file, &names, role, one)?);
+            // The name of a column can contain a comma.
+            let is_list = role == "phone" && columns.position(column.trim()).is_none();
+            for name in column.split(|character| is_list && character == ',') {
+                let column = columns.for_role(role, name)?;
+                match role.as_str() {
+                    "phone" => columns.phones.push(column),
+                    "content" => columns.content = Some(column),
+                    _ => {
+                        columns.aliases.insert(role.clone(), column);
+                    }
                 }
-            } else {
-                aliases.insert(role.clone(), named(file, &names, role, column)?);
             }
         }
-        let id = names.iter().position(|name| name == ID);
-        phones.extend(aliases.remove("phone"));
-        if phones.is_empty() {
-            phones.push(match phone {
+        if columns.phones.is_empty() {
+            columns.phones.push(match phone {
                 Some(column) => column,
-                None => find_phone(file, &names, id.is_some())?,
+                None => columns.find_phone()?,
             });
         }
         let is_content = |name: &String| name.eq_ignore_ascii_case("content");
-        let content = aliases.remove("content");
-        let content = content.or_else(|| names.iter().position(is_content));
-        Ok(Self {
-            content: content.filter(|content| !phones.contains(content)),
-            names,
-            phones,
-            id,
-            aliases,
-        })
+        let content = columns.content;
+        let content = content.or_else(|| columns.names.iter().position(is_content));
+        columns.content = content.filter(|content| !columns.phones.contains(content));
+        Ok(columns)
+    }
+
+    fn for_role(&self, role: &str, column: &str) -> Result<usize, ImportError> {
+        let flag = format!("--column {role}={column}");
+        if is_own(column) {
+            return Err(ImportError::hinted(
+                format!("`{flag}` names a column that smsq wrote"),
+                "columns `smsq_…` are never part of a message: name another one",
+            ));
+        }
+        let found = self.position(column.trim());
+        found.ok_or_else(|| self.missing(column, &flag))
+    }
+
+    fn find_phone(&self) -> Result<usize, ImportError> {
+        if let Some(phone) = self.id.and_then(|_| self.position("phone")) {
+            return Ok(phone);
+        }
+        let matching = |is_phone: fn(&str) -> bool| -> Vec<&str> {
+            let names = self.names.iter().map(String::as_str);
+            names.filter(|name| is_phone(name)).collect()
+        };
+        let mut candidates = matching(is_phone);
+        if candidates.is_empty() {
+            candidates = matching(may_be_phone);
+        }
+        match candidates[..] {
+            [phone] => Ok(self.position(phone).unwrap_or_default()),
+            [] if self.names.iter().any(|name| looks_like_a_value(name)) => {
+                Err(missing_header(&self.list, &self.names.join(",")))
+            }
+            [] => Err(ImportError::NoPhone {
+                list: self.list.clone(),
+                columns: listed(matching(|name| !name.is_empty())),
+                likely: None,
+            }),
+            _ => Err(several_phones(&self.list, &candidates)),
+        }
     }
 
     /// Returns the columns whose values are stored with the message: not the phone, unless there are
     /// several, not the content, not those that smsq wrote.
-    pub(super) fn stored(&self) -> Vec<usize> {
+    pub(super) fn stored(&self) -> impl Iterator<Item = usize> {
         (0..self.names.len())
             .filter(|&column| self.phones != [column] && Some(column) != self.content)
-            .filter(|&column| !self.names[column].is_empty())
-            .filter(|&column| !is_own(&self.names[column]))
-            .collect()
-    }
-
-    pub(super) fn aliases(&self) -> impl Iterator<Item = (&str, usize)> {
-        let aliases = self.aliases.iter();
-        aliases.map(|(name, column)| (name.as_str(), *column))
+            .filter(|&column| is_usable(&self.names[column]))
     }
 
     /// Returns the column with exactly this name.
@@ -110,68 +142,65 @@ impl Columns {
 
     /// Returns the column with this name or alias; `phone` is always the phone.
     pub(super) fn named(&self, name: &str) -> Option<usize> {
-        let alias = || self.aliases.get(name).copied();
-        let phone = || match self.phones[..] {
+        let column = self.position(name).filter(|_| !is_own(name));
+        let column = column.or_else(|| self.aliases.get(name).copied());
+        column.or(match self.phones[..] {
             [only] if name == "phone" => Some(only),
             _ => None,
-        };
-        let column = self.position(name).filter(|_| !is_own(name));
-        column.or_else(alias).or_else(phone)
+        })
     }
 
     /// Like [`named`](Self::named); the error names the `flag` that asked for the column.
-    pub(super) fn required(
-        &self,
-        file: &str,
-        name: &str,
-        flag: &str,
-    ) -> Result<usize, ImportError> {
+    pub(super) fn required(&self, name: &str, flag: &str) -> Result<usize, ImportError> {
         let column = self.named(name);
-        column.ok_or_else(|| missing_column(file, &self.names, name, flag))
+        column.ok_or_else(|| self.missing(name, flag))
     }
 
-    /// Returns the column with the time zones of the recipients.
-    pub(super) fn timezone(&self, file: &str) -> Result<usize, ImportError> {
-        self.required(file, TIMEZONE, "--timezone column")
+    fn missing(&self, column: &str, flag: &str) -> ImportError {
+        ImportError::Invalid {
+            message: format!(
+                "missing column `{column}` in `{}`, which `{flag}` names",
+                self.list
+            ),
+            hint: did_you_mean(column, self.names.iter().map(String::as_str)),
+        }
     }
 
     /// Returns a column for each placeholder of a text, by its name or by its name as an identifier.
     pub(super) fn of_placeholders(
         &self,
-        file: &str,
         text: &str,
         template: &Template,
     ) -> Result<BTreeMap<String, usize>, ImportError> {
         let placeholders = template.placeholders().iter();
         placeholders
-            .map(|name| Ok((name.clone(), self.of_placeholder(file, text, name)?)))
+            .map(|name| Ok((name.clone(), self.of_placeholder(text, name)?)))
             .collect()
     }
 
-    fn of_placeholder(&self, file: &str, text: &str, name: &str) -> Result<usize, ImportError> {
-        if let Some(&column) = self.aliases.get(name) {
+    fn of_placeholder(&self, text: &str, name: &str) -> Result<usize, ImportError> {
+        let alias = self.aliases.get(name).copied();
+        if let Some(column) = alias.or_else(|| self.position(name).filter(|_| !is_own(name))) {
             return Ok(column);
         }
-        if let Some(column) = self.position(name).filter(|_| !is_own(name)) {
-            return Ok(column);
-        }
-        let is_usable = |column: &&String| !column.is_empty() && !is_own(column);
-        let usable = || self.names.iter().filter(is_usable).map(String::as_str);
-        let alike: Vec<&str> = usable()
-            .filter(|column| identifier(column) == name)
-            .collect();
-        match alike[..] {
-            [column] => Ok(self.position(column).unwrap_or(self.phones[0])),
+        let usable = || {
+            let columns = self.names.iter().map(String::as_str);
+            columns.filter(|name| is_usable(name))
+        };
+        let alike = usable().filter(|column| identifier(column) == name);
+        let list = &self.list;
+        match alike.collect::<Vec<_>>()[..] {
+            [column] => Ok(self.position(column).unwrap_or_default()),
             [] => Err(ImportError::hinted(
-                format!("unknown column `{name}` in `{text}`: `{file}` does not have it"),
+                format!("unknown column `{name}` in `{text}`: `{list}` does not have it"),
                 match closest(name, usable()) {
                     Some(column) => format!("did you mean `{}`?", identifier(&column)),
                     None => format!("its columns are {}", listed(usable())),
                 },
             )),
-            _ => Err(ImportError::new(format!(
-                "`{name}` in `{text}` can be column {} of `{file}`",
-                listed(alike)
+            ref several => Err(ImportError::new(format!(
+                "`{name}` in `{text}` can be column {} of `{list}`",
+                listed(several.iter().copied())
             ))),
         }
     }
@@ -187,73 +216,20 @@ pub(super) fn identifier(name: &str) -> String {
     identifier
 }
 
-fn named(file: &str, names: &[String], role: &str, column: &str) -> Result<usize, ImportError> {
-    let flag = format!("--column {role}={column}");
-    if is_own(column) {
-        return Err(ImportError::hinted(
-            format!("`{flag}` names a column that smsq wrote"),
-            "columns `smsq_…` are never part of a message: name another one",
-        ));
-    }
-    let position = names.iter().position(|name| name == column.trim());
-    position.ok_or_else(|| missing_column(file, names, column, &flag))
-}
-
-fn missing_column(file: &str, names: &[String], column: &str, flag: &str) -> ImportError {
-    ImportError::Invalid {
-        message: format!("missing column `{column}` in `{file}`, which `{flag}` names"),
-        hint: did_you_mean(column, names.iter().map(String::as_str)),
-    }
-}
-
-fn find_phone(file: &str, names: &[String], is_failures_file: bool) -> Result<usize, ImportError> {
-    if is_failures_file && let Some(phone) = names.iter().position(|name| name == "phone") {
-        return Ok(phone);
-    }
-    let matching = |is_phone: fn(&str) -> bool| -> Vec<usize> {
-        let columns = 0..names.len();
-        columns.filter(|&column| is_phone(&names[column])).collect()
-    };
-    let mut candidates = matching(phone_headers::is_phone);
-    if candidates.is_empty() {
-        candidates = matching(phone_headers::may_be_phone);
-    }
-    match candidates[..] {
-        [phone] => Ok(phone),
-        [] if names.iter().any(|name| looks_like_a_value(name)) => {
-            Err(missing_header(file, &names.join(",")))
-        }
-        [] => {
-            let header = names.iter().filter(|name| !name.is_empty());
-            Err(ImportError::NoPhone {
-                file: file.to_owned(),
-                columns: listed(header.map(String::as_str)),
-                likely: None,
-            })
-        }
-        _ => {
-            let candidates = candidates.iter().map(|&column| names[column].as_str());
-            Err(several_phones(file, candidates))
-        }
-    }
-}
-
 /// The first line may have personal data, so only its start is shown.
-pub(super) fn missing_header(file: &str, first_line: &str) -> ImportError {
+pub(super) fn missing_header(list: &str, first_line: &str) -> ImportError {
     let start: String = printable_line(first_line).chars().take(8).collect();
     ImportError::NoHeader {
-        file: file.to_owned(),
+        list: list.to_owned(),
         first: format!("{start}…"),
     }
 }
 
-pub(super) fn several_phones<'n>(
-    file: &str,
-    candidates: impl Iterator<Item = &'n str> + Clone,
-) -> ImportError {
-    let first = candidates.clone().next().unwrap_or_default();
+pub(super) fn several_phones(list: &str, columns: &[&str]) -> ImportError {
+    let first = columns.first().copied().unwrap_or_default();
+    let columns = listed(columns.iter().copied());
     ImportError::hinted(
-        format!("several phone columns in `{file}`: {}", listed(candidates)),
+        format!("several phone columns in `{list}`: {columns}"),
         format!("name one: `--column phone={}`", printable_line(first)),
     )
 }
@@ -263,10 +239,72 @@ pub(super) fn is_own(name: &str) -> bool {
     name.trim().starts_with(OWN_PREFIX)
 }
 
-/// A column name with at least seven digits and no letters is a phone, so the file has no header.
+fn is_usable(name: &str) -> bool {
+    !name.is_empty() && !is_own(name)
+}
+
+/// A column name with at least seven digits and no letters is a phone, so the list has no header.
 pub(super) fn looks_like_a_value(name: &str) -> bool {
     let digits = name.chars().filter(char::is_ascii_digit).count();
     digits >= 7 && !name.chars().any(char::is_alphabetic)
+}
+
+/// Names that always mean a phone; lower case, without spaces and punctuation.
+#[rustfmt::skip]
+const PHONE: &[&str] = &[
+    "phone", "phones", "phonenumber", "phoneno", "phonenr", "mobile", "mobilephone", "mobilenumber", "mobileno",
+    "mobilephonenumber", "msisdn", "tel", "telno", "telnumber", "telephone", "telephonenumber", "cell", "cellphone",
+    "cellnumber", "cellphonenumber", "cellular", "contactnumber", "smsnumber", "whatsapp",
+    // Chinese
+    "手机", "手机号", "手机号码", "手机电话", "电话", "电话号码", "联系电话", "联系手机", "移动电话", "联系人电话",
+    "手機", "手機號", "手機號碼", "電話", "電話號碼", "聯絡電話", "聯繫電話", "行動電話",
+    // Japanese, Korean
+    "電話番号", "携帯", "携帯電話", "携帯番号", "携帯電話番号", "전화", "전화번호", "휴대폰", "휴대폰번호", "휴대전화", "핸드폰", "핸드폰번호",
+    // German, Dutch, Scandinavian, Finnish
+    "telefon", "telefonnummer", "telefonnr", "handy", "handynummer", "handynr", "mobil", "mobilnummer", "mobilnr",
+    "mobiltelefon", "rufnummer", "mobilfunknummer", "telefoon", "telefoonnummer", "mobiel", "mobielnummer", "gsm",
+    "gsmnummer", "mobilnummeret", "telefonnumret", "puhelin", "puhelinnumero", "matkapuhelin",
+    // French, Spanish, Portuguese, Italian, Romanian
+    "téléphone", "numérodetéléphone", "numerodetelephone", "téléphoneportable", "portable", "teléfono", "telefono",
+    "teléfonomóvil", "móvil", "movil", "celular", "númerodeteléfono", "telefone", "telemóvel", "telemovel",
+    "númerodetelefone", "cellulare", "numeroditelefono", "telefonmobil", "numărdetelefon",
+    // Polish, Czech, Hungarian, Turkish, Greek
+    "numertelefonu", "nrtelefonu", "komórka", "telefonkomórkowy", "telefonníčíslo", "telefonszám", "ceptelefonu",
+    "cep", "telefonnumarası", "τηλέφωνο", "κινητό",
+    // Russian, Ukrainian
+    "телефон", "номертелефона", "мобильный", "мобильныйтелефон", "сотовый", "номертелефону", "мобільний",
+    // Arabic, Persian, Hebrew, Hindi
+    "هاتف", "الهاتف", "رقمالهاتف", "جوال", "الجوال", "رقمالجوال", "موبايل", "تلفن", "موبایل", "شمارهتلفن", "טלפון", "נייד", "फोन", "मोबाइल",
+    // Vietnamese, Thai, Indonesian
+    "điệnthoại", "sốđiệnthoại", "sdt", "โทรศัพท์", "เบอร์โทร", "เบอร์โทรศัพท์", "มือถือ", "telepon", "nomortelepon", "nohp", "nomorhp", "hp",
+];
+
+/// Names that may mean a phone if no column has a better one.
+#[rustfmt::skip]
+const POSSIBLE: &[&str] = &[
+    "number", "numbers", "recipient", "recipients", "to", "destination", "contact", "nummer", "numéro", "numero",
+    "número", "номер", "号码", "號碼", "番号", "번호", "联系方式", "聯絡方式", "رقم",
+];
+
+pub(super) fn is_phone(column: &str) -> bool {
+    PHONE.contains(&bare(column).as_str())
+}
+
+pub(super) fn may_be_phone(column: &str) -> bool {
+    POSSIBLE.contains(&bare(column).as_str())
+}
+
+fn bare(column: &str) -> String {
+    let kept = |character: &char| {
+        !character.is_whitespace()
+            && !character.is_ascii_punctuation()
+            && !"（）：．・".contains(*character)
+    };
+    column
+        .chars()
+        .filter(kept)
+        .flat_map(char::to_lowercase)
+        .collect()
 }
 
 #[cfg(test)]
@@ -362,7 +400,7 @@ mod tests {
             (columns.phones[0], columns.content, columns.id),
             (0, Some(1), Some(4))
         );
-        assert_eq!(columns.stored(), [2]);
+        assert_eq!(columns.stored().collect::<Vec<_>>(), [2]);
     }
 
     #[test]
@@ -374,7 +412,7 @@ mod tests {
         .expect("columns");
         let of = |text: &str| {
             let template = Template::parse("t.txt", text).expect("a text");
-            columns.of_placeholders("list.csv", "t.txt", &template)
+            columns.of_placeholders("t.txt", &template)
         };
         let found = of("{{ First_name }}{{ _2nd }}{{ 城市 }}{{ who }}").expect("all are columns");
         assert_eq!(found.into_values().collect::<Vec<_>>(), [1, 2, 1, 3]);
@@ -388,5 +426,27 @@ mod tests {
             of("{{ a_b }}").expect_err("two columns").to_string(),
             "`a_b` in `t.txt` can be column `a b`, `a-b` of `list.csv`"
         );
+    }
+
+    #[test]
+    fn names_are_in_normal_form() {
+        for name in PHONE.iter().chain(POSSIBLE) {
+            assert_eq!(&bare(name), name);
+        }
+    }
+
+    #[test]
+    fn other_columns_are_not_phones() {
+        for word in [
+            "name",
+            "email",
+            "city",
+            "invoice number",
+            "phone model",
+            "content",
+            "smsq_line",
+        ] {
+            assert!(!is_phone(word) && !may_be_phone(word), "{word}");
+        }
     }
 }

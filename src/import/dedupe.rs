@@ -7,8 +7,7 @@ use std::str::FromStr;
 use sha2::{Digest, Sha256};
 
 use super::columns::Columns;
-use super::error::ImportError;
-use super::rejection::Rejection;
+use super::error::{ImportError, Rejection};
 use crate::phone::Phone;
 use crate::store::Campaign;
 
@@ -83,21 +82,19 @@ pub(super) enum DedupeKeys {
 }
 
 impl DedupeKeys {
-    pub(super) fn new(
-        unique: &Unique,
-        file: &str,
-        hash: &str,
-        columns: &Columns,
-    ) -> Result<Self, ImportError> {
+    pub(super) fn new(unique: &Unique, hash: &str, columns: &Columns) -> Result<Self, ImportError> {
         Ok(match unique {
             Unique::Phone => Self::Phone,
             Unique::None => Self::Line(hash[..16].to_owned()),
             Unique::Columns(names) => {
                 let flag = format!("--unique {unique}");
-                let column =
-                    |name: &String| Ok((name.clone(), columns.required(file, name, &flag)?));
-                let columns: Result<_, ImportError> = names.iter().map(column).collect();
-                Self::Columns(columns?)
+                let column = |name: &String| Ok((name.clone(), columns.required(name, &flag)?));
+                Self::Columns(
+                    names
+                        .iter()
+                        .map(column)
+                        .collect::<Result<_, ImportError>>()?,
+                )
             }
         })
     }

@@ -1,11 +1,13 @@
-//! Errors of a whole list: of the file, its columns or the text, found before anything is written.
+//! Why a list cannot be imported, which is found before anything is written, and why a single row is not.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use super::summary::Summary;
+use zip::result::ZipError;
+
+use crate::phone::PhoneError;
 use crate::store::StoreError;
-use crate::text::counted;
+use crate::text::content::ContentError;
 use crate::text::template::TemplateError;
 
 /// Why a list cannot be imported.
@@ -16,23 +18,20 @@ pub enum ImportError {
         message: String,
         hint: Option<String>,
     },
-    #[error("cannot read `{file}`")]
-    Read { file: String, source: io::Error },
-    #[error("cannot write rejected rows to `{}`", .file.display())]
-    Rejects { file: PathBuf, source: io::Error },
-    #[error("missing header in `{file}`: its first line is `{first}`")]
-    NoHeader { file: String, first: String },
-    #[error("missing phone column in `{file}`: it has only {columns}")]
+    #[error("missing header in `{list}`: its first line is `{first}`")]
+    NoHeader { list: String, first: String },
+    #[error("missing phone column in `{list}`: it has only {columns}")]
     NoPhone {
-        file: String,
+        list: String,
         columns: String,
         /// The column whose values look like phones.
         likely: Option<String>,
     },
-    #[error("missing column `content` in `{file}`, and no text is given")]
-    NoText { file: String },
-    #[error(transparent)]
-    Consumer(#[from] ConsumerError),
+    #[error("missing column `content` in `{list}`, and no text is given")]
+    NoText { list: String },
+    /// The Redis server may come back soon.
+    #[error("cannot use `{server}`: {reason}")]
+    ServerAway { server: String, reason: String },
     #[error(transparent)]
     Template(#[from] TemplateError),
     #[error(transparent)]
@@ -54,31 +53,23 @@ impl ImportError {
         }
     }
 
-    /// More rows would be rejected than `limit` allows.
-    pub fn too_many_rejects(file: &str, summary: &Summary, limit: &str) -> Self {
-        let (kind, count) = summary
-            .reasons
-            .sorted()
-            .first()
-            .copied()
-            .unwrap_or_default();
-        Self::hinted(
-            format!(
-                "`{file}`: {} of {} rows would be rejected, and `max_rejects` is {limit}",
-                summary.rejected, summary.rows
-            ),
-            format!(
-                "nothing was written; most frequent: {kind} ({}); `--dry-run` shows some of them",
-                counted(count, "row")
-            ),
-        )
+    pub(super) fn read(list: &str) -> impl Fn(io::Error) -> Self + Copy + '_ {
+        move |error| Self::new(format!("cannot read `{list}`: {error}"))
     }
 
-    /// Another campaign has the list already.
-    pub fn already_imported(file: &str, campaign: &str, ago: &str) -> Self {
+    /// An error of opening `path`, which messages call `name`.
+    pub(super) fn open(path: &Path, name: &str, error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::NotFound => Self::new(format!("`{name}` does not exist")),
+            _ if path.is_dir() => Self::new(format!("`{name}` is a folder")),
+            _ => Self::read(name)(error),
+        }
+    }
+
+    pub(super) fn protected(list: &str) -> Self {
         Self::hinted(
-            format!("`{file}` was imported into campaign `{campaign}` {ago} ago"),
-            "every recipient in it would get a message of this campaign too: add `--again` to do that",
+            format!("`{list}` is protected with a password"),
+            "open it, save it without the password and import that",
         )
     }
 
@@ -86,9 +77,6 @@ impl ImportError {
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::Invalid { hint, .. } => hint.clone(),
-            Self::Rejects { .. } => {
-                Some("name a file that can be written: `--rejects FILE`".to_owned())
-            }
             Self::NoHeader { .. } => Some(
                 "add a first line with the names of the columns, such as `phone,name`".to_owned(),
             ),
@@ -97,67 +85,80 @@ impl ImportError {
                 likely.as_deref().unwrap_or("COLUMN")
             )),
             Self::NoText { .. } => Some("give the text with `--text` or `--template`".to_owned()),
-            Self::Consumer(error) => error.hint().map(str::to_owned),
+            Self::ServerAway { .. } => Some(
+                "nothing is lost: run it again when the server is back; use `rediss://` for TLS"
+                    .to_owned(),
+            ),
             Self::Store(error) => error.hint().map(str::to_owned),
-            Self::Read { .. } | Self::Template(_) => None,
-        }
-    }
-
-    pub(super) fn read(file: &str) -> impl FnOnce(io::Error) -> Self + '_ {
-        move |source| Self::Read {
-            file: file.to_owned(),
-            source,
-        }
-    }
-
-    /// An error of opening `path`, which messages call `name`.
-    pub(super) fn open(path: &Path, name: &str, source: io::Error) -> Self {
-        match source.kind() {
-            io::ErrorKind::NotFound => Self::new(format!("`{name}` does not exist")),
-            _ if path.is_dir() => Self::new(format!("`{name}` is a folder")),
-            _ => Self::read(name)(source),
+            Self::Template(_) => None,
         }
     }
 }
 
-/// Why a Redis list cannot be consumed.
-#[derive(Debug, thiserror::Error)]
-pub enum ConsumerError {
-    #[error("invalid Redis url: {reason}; use `redis://host:6379/0`")]
-    Url { reason: String },
-    #[error("`{server}` refuses the login: it needs another user or password")]
-    Login { server: String },
-    #[error("key `{key}` of `{server}` is not a list")]
-    NotAList { server: String, key: String },
-    #[error("`{server}` is a cluster, and the keys of the list are on several of its nodes")]
-    Cluster { server: String },
-    #[error("cannot use `{server}`: {reason}")]
-    Server {
-        server: String,
-        reason: String,
-        /// The server may come back soon.
-        is_away: bool,
-    },
-    #[error("another importer took over from this one, which was silent for too long")]
-    TakenOver,
+/// What is wrong with an archive that ends too early or has invalid bytes.
+pub(super) const DAMAGED: &str = "it is damaged or cut off";
+
+/// Returns what is wrong with an archive, `None` if it needs a password.
+pub(super) fn zip_reason(error: &ZipError) -> Option<String> {
+    Some(match error {
+        ZipError::UnsupportedArchive(ZipError::PASSWORD_REQUIRED) => return None,
+        ZipError::UnsupportedArchive(_) => "its compression is not supported".to_owned(),
+        ZipError::InvalidArchive(_) | ZipError::FileNotFound => DAMAGED.to_owned(),
+        ZipError::Io(error) => unpack_reason(error),
+        other => other.to_string(),
+    })
 }
 
-impl ConsumerError {
-    pub(super) fn is_away(&self) -> bool {
-        matches!(self, Self::Server { is_away: true, .. })
-    }
-
-    pub fn hint(&self) -> Option<&'static str> {
-        match self {
-            Self::Login { .. } => Some(
-                "set the password as SMSQ__REDIS__PASSWORD, the user in the url: `redis://user@host/0`",
-            ),
-            Self::NotAList { .. } => Some("`redis-cli TYPE KEY` shows what it is"),
-            Self::Server { is_away: true, .. } => Some(
-                "nothing is lost: run it again when the server is back; use `rediss://` for TLS",
-            ),
-            Self::TakenOver => Some("nothing is lost or duplicated: run it again"),
-            Self::Url { .. } | Self::Cluster { .. } | Self::Server { .. } => None,
+/// Returns what is wrong with compressed data.
+pub(super) fn unpack_reason(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::UnexpectedEof | io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData => {
+            DAMAGED.to_owned()
         }
+        _ => error.to_string(),
+    }
+}
+
+/// Why a row is not imported.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rejection {
+    /// Rows of the same kind are counted together.
+    pub kind: &'static str,
+    /// What is wrong with this row and how to fix it.
+    pub reason: String,
+}
+
+impl Rejection {
+    pub(super) fn new(kind: &'static str, reason: impl Into<String>) -> Self {
+        Self {
+            kind,
+            reason: reason.into(),
+        }
+    }
+}
+
+impl From<ContentError> for Rejection {
+    fn from(error: ContentError) -> Self {
+        let kind = match error {
+            ContentError::Empty | ContentError::Blank => "empty text",
+            ContentError::Control(_) => "control character",
+            ContentError::TooLong(_) => "text too long",
+        };
+        Self::new(kind, error.to_string())
+    }
+}
+
+impl From<PhoneError> for Rejection {
+    fn from(error: PhoneError) -> Self {
+        let kind = match &error {
+            PhoneError::Empty => "no phone",
+            PhoneError::NotANumber(_) => "not a phone number",
+            PhoneError::Scientific(_) => "scientific notation",
+            PhoneError::Several(_) => "several numbers in one field",
+            PhoneError::NoRegion(_) => "no country code",
+            PhoneError::Invalid(..) => "not a valid phone number",
+            PhoneError::Ambiguous(_) => "with or without country code",
+        };
+        Self::new(kind, error.to_string())
     }
 }

@@ -1,7 +1,7 @@
 //! What sending would be like: segments and why they are needed, cost, countries, duration, and the
 //! messages worth looking at. For a list before it is imported and for queued messages before sending.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use serde::Serialize;
@@ -70,7 +70,7 @@ impl Estimate {
         let stats = &self.stats;
         let mut shown: Vec<_> = stats.samples.iter().map(|sample| (None, sample)).collect();
         let is_new = |shown: &[(_, &Sample)], sample| shown.iter().all(|(_, one)| *one != sample);
-        if let Some(longest) = &stats.longest
+        if let Some(longest) = stats.longest()
             && is_new(&shown, longest)
         {
             shown.push((Some("longest"), longest));
@@ -102,23 +102,86 @@ pub struct Sample {
     pub segments: Segments,
 }
 
-/// Properties of a set of messages.
+/// Properties of a set of messages, which are added one at a time.
 #[derive(Default)]
 pub struct MessageStats {
+    max_samples: usize,
     /// The first messages.
     pub samples: Vec<Sample>,
     pub segments: SegmentTotals,
-    /// Characters outside GSM-7 with the number of messages that have them, most frequent first.
-    pub expensive: Vec<(char, u64)>,
-    /// The message with the most characters.
-    pub longest: Option<Sample>,
+    /// Characters outside GSM-7 with the number of messages that have them.
+    characters: HashMap<char, u64>,
+    /// The message with the most characters, and how many these are.
+    longest: Option<(usize, Sample)>,
     /// The message with the most segments.
     pub most_expensive: Option<Sample>,
-    /// Recipients by country, most frequent first.
-    pub countries: Vec<(String, u64)>,
+    countries: HashMap<String, u64>,
     /// Segments that `--smart` would save.
     pub saving: u64,
     pub cost: Cost,
+}
+
+impl MessageStats {
+    /// Keeps the first `max_samples` messages as samples.
+    pub fn new(max_samples: usize) -> Self {
+        Self {
+            max_samples,
+            ..Self::default()
+        }
+    }
+
+    /// Adds a message, where `price` is that of a segment.
+    pub fn add(&mut self, sample: Sample, price: Option<u64>) {
+        let (content, segments) = (&sample.content, sample.segments);
+        self.segments.add(&segments);
+        self.cost.add(price, segments.count);
+        if segments.alphabet == Alphabet::Ucs2 {
+            let cheaper = segments::count(&smart::cheaper(content)).count;
+            self.saving += u64::from((segments.count - cheaper).unsigned_abs());
+        }
+        let country = phone::country(&sample.phone).unwrap_or_else(|| "elsewhere".to_owned());
+        *self.countries.entry(country).or_default() += 1;
+        let characters: HashSet<char> = segments::outside_gsm7(content).collect();
+        for character in characters {
+            if self.characters.len() < MAX_CHARACTERS || self.characters.contains_key(&character) {
+                *self.characters.entry(character).or_default() += 1;
+            }
+        }
+        let length = content.chars().count();
+        if self.longest.as_ref().is_none_or(|(most, _)| length > *most) {
+            self.longest = Some((length, sample.clone()));
+        }
+        let most = self.most_expensive.as_ref();
+        if most.is_none_or(|most| segments.count > most.segments.count) {
+            self.most_expensive = Some(sample.clone());
+        }
+        if self.samples.len() < self.max_samples {
+            self.samples.push(sample);
+        }
+    }
+
+    /// Returns the message with the most characters.
+    pub fn longest(&self) -> Option<&Sample> {
+        self.longest.as_ref().map(|(_, sample)| sample)
+    }
+
+    /// Returns the characters outside GSM-7 with the number of messages that have them, most frequent
+    /// first.
+    pub fn expensive(&self) -> Vec<(char, u64)> {
+        most_frequent_first(&self.characters)
+    }
+
+    /// Returns the recipients by country, most frequent first.
+    pub fn countries(&self) -> Vec<(String, u64)> {
+        most_frequent_first(&self.countries)
+    }
+}
+
+fn most_frequent_first<K: Ord + Clone>(counts: &HashMap<K, u64>) -> Vec<(K, u64)> {
+    let counts = counts.iter().map(|(key, count)| (key.clone(), *count));
+    let mut counts: Vec<(K, u64)> = counts.collect();
+    counts.sort_by(|(one, fewer), (other, more)| (more, one).cmp(&(fewer, other)));
+    counts
 }
 
 /// Messages and their segments by alphabet.
@@ -144,7 +207,7 @@ impl SegmentTotals {
     }
 }
 
-/// Returns the price of one segment to a phone in millionths of the currency, if it is known.
+/// Returns the price of a segment to a phone in millionths of the currency, if it is known.
 pub type PriceOf<'p> = &'p (dyn Fn(&str) -> Option<u64> + Sync);
 
 /// The cost of messages.
@@ -163,81 +226,4 @@ impl Cost {
             None => self.unpriced += 1,
         }
     }
-}
-
-/// Collects [`MessageStats`] one message at a time.
-pub struct StatsBuilder<'p> {
-    stats: MessageStats,
-    max_samples: usize,
-    price: Option<PriceOf<'p>>,
-    characters: HashMap<char, u64>,
-    countries: BTreeMap<String, u64>,
-    longest: usize,
-}
-
-impl<'p> StatsBuilder<'p> {
-    /// Keeps the first `max_samples` messages as samples.
-    pub fn new(max_samples: usize, price: Option<PriceOf<'p>>) -> Self {
-        Self {
-            stats: MessageStats::default(),
-            max_samples,
-            price,
-            characters: HashMap::new(),
-            countries: BTreeMap::new(),
-            longest: 0,
-        }
-    }
-
-    /// Adds a message with the text that the recipient sees.
-    pub fn add(&mut self, line: Option<u64>, phone: &str, content: &str, segments: Segments) {
-        let stats = &mut self.stats;
-        let sample = || Sample {
-            line,
-            phone: phone.to_owned(),
-            content: content.to_owned(),
-            segments,
-        };
-        stats.segments.add(&segments);
-        if let Some(price) = self.price {
-            stats.cost.add(price(phone), segments.count);
-        }
-        if segments.alphabet == Alphabet::Ucs2 {
-            let cheaper = segments::count(&smart::cheaper(content)).count;
-            stats.saving += u64::from((segments.count - cheaper).unsigned_abs());
-        }
-        let country = phone::country(phone).unwrap_or_else(|| "elsewhere".to_owned());
-        *self.countries.entry(country).or_default() += 1;
-        let length = content.chars().count();
-        if length > self.longest {
-            self.longest = length;
-            stats.longest = Some(sample());
-        }
-        let most = stats.most_expensive.as_ref();
-        if most.is_none_or(|most| segments.count > most.segments.count) {
-            stats.most_expensive = Some(sample());
-        }
-        let characters: HashSet<char> = segments::outside_gsm7(content).collect();
-        for character in characters {
-            if self.characters.len() < MAX_CHARACTERS || self.characters.contains_key(&character) {
-                *self.characters.entry(character).or_default() += 1;
-            }
-        }
-        if stats.samples.len() < self.max_samples {
-            stats.samples.push(sample());
-        }
-    }
-
-    pub fn finish(self) -> MessageStats {
-        MessageStats {
-            expensive: most_frequent_first(self.characters),
-            countries: most_frequent_first(self.countries),
-            ..self.stats
-        }
-    }
-}
-
-fn most_frequent_first<K: Ord>(counts: impl IntoIterator<Item = (K, u64)>) -> Vec<(K, u64)> {
-    let mut counts: Vec<_> = counts.into_iter().collect();
-    counts.sort_by(|(one, fewer), (other, more)| (more, one).cmp(&(fewer, other)));
-    counts
 }

@@ -1,15 +1,16 @@
 //! Finds the header. It may follow a title. A list without a header has columns `1`, `2`, …, and its phone
 //! column is found by the values.
 
-use super::columns::{Columns, is_own, looks_like_a_value, missing_header, several_phones};
+use super::columns::{
+    Columns, is_own, is_phone, looks_like_a_value, missing_header, several_phones,
+};
 use super::error::ImportError;
 use super::file::{Format, ListFile};
-use super::phone_headers;
 use super::record::{Next, Record, RecordReader};
 use crate::phone::{Phone, PhoneError, Region};
 use crate::text::spreadsheet;
 
-/// How much of the file is examined: rows, and bytes of these.
+/// How much of the list is examined: rows, and bytes of these.
 const SAMPLE_ROWS: usize = 200;
 const SAMPLE_BYTES: usize = 1 << 20;
 /// The most rows of a title.
@@ -29,36 +30,42 @@ pub(super) struct Header {
     pub(super) by_content: Option<(usize, usize)>,
 }
 
+/// How a list is read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Interpretation {
+    /// `CSV in GB18030, ; between the fields, header in line 1`
+    pub format: String,
+    /// Which column is the phone, and why.
+    pub phone: String,
+    /// Where the text comes from.
+    pub text: String,
+    /// Nothing was guessed: CSV in UTF-8 whose header names the phone.
+    pub is_plain: bool,
+}
+
 impl Header {
     pub(super) fn find(
         list: &ListFile,
         roles: &[(String, String)],
         region: Option<Region>,
     ) -> Result<Self, ImportError> {
-        let file = &list.name;
         let rows = sample(list)?;
         let is_json = matches!(list.format, Format::JsonLines { .. });
         let place = find_header(&rows, roles);
         let header = &rows[place].cells;
         if !is_json && !has_phone(header) && header.iter().any(|cell| looks_like_a_value(cell)) {
-            return Self::without_header(file, &rows, roles, region);
+            return Self::without_header(&list.name, &rows, roles, region);
         }
         let is_guarded = !is_json && header.iter().any(|name| is_own(name));
         let bare = |name: &str| usize::from(is_guarded && spreadsheet::is_guarded(name.as_bytes()));
         let names: Vec<&str> = header.iter().map(|name| &name[bare(name)..]).collect();
-        let columns = Columns::find(file, &names, roles, None).map_err(|error| match error {
-            ImportError::NoPhone { file, columns, .. } => {
-                let found = PhoneCounts::of(&rows[place + 1..], region).candidates();
-                ImportError::NoPhone {
-                    likely: match found[..] {
-                        [column] => Some(names[column].trim().to_owned()),
-                        _ => None,
-                    },
-                    file,
-                    columns,
-                }
+        let columns = Columns::find(&list.name, &names, roles, None).map_err(|mut error| {
+            if let ImportError::NoPhone { likely, .. } = &mut error
+                && let [(column, _)] = phone_columns(&rows[place + 1..], region)[..]
+            {
+                *likely = Some(names[column].trim().to_owned());
             }
-            other => other,
+            error
         })?;
         Ok(Self {
             columns,
@@ -70,38 +77,74 @@ impl Header {
     }
 
     fn without_header(
-        file: &str,
+        list: &str,
         rows: &[Row],
         roles: &[(String, String)],
         region: Option<Region>,
     ) -> Result<Self, ImportError> {
         let first = &rows[0].cells;
         let mut names: Vec<String> = (1..=first.len()).map(|number| number.to_string()).collect();
-        let (mut phone, mut by_content) = (None, None);
+        let mut found = None;
         if !roles.iter().any(|(role, _)| role == "phone") {
-            let counts = PhoneCounts::of(rows, region);
-            match counts.candidates()[..] {
-                [column] => {
-                    phone = Some(column);
-                    by_content = Some((counts.phones[column], counts.rows));
+            match phone_columns(rows, region)[..] {
+                [(column, phones)] => {
+                    found = Some((column, phones));
                     // The rejects file has a header, and can be imported without examining its values.
                     "phone".clone_into(&mut names[column]);
                 }
-                [] => return Err(missing_header(file, &first.join(","))),
+                [] => return Err(missing_header(list, &first.join(","))),
                 ref several => {
-                    let numbers = several.iter().map(|&column| names[column].as_str());
-                    return Err(several_phones(file, numbers));
+                    let name = |(column, _): &(usize, usize)| names[*column].as_str();
+                    let names: Vec<&str> = several.iter().map(name).collect();
+                    return Err(several_phones(list, &names));
                 }
             }
         }
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         Ok(Self {
-            columns: Columns::find(file, &names, roles, phone)?,
+            columns: Columns::find(list, &names, roles, found.map(|(column, _)| column))?,
             skipped: 0,
             line: None,
             is_guarded: false,
-            by_content,
+            by_content: found.map(|(_, phones)| (phones, rows.len())),
         })
+    }
+
+    /// Describes how the list is read; `text` says where the texts come from.
+    pub(super) fn interpretation(&self, list: &ListFile, text: String) -> Interpretation {
+        let Columns { names, phones, .. } = &self.columns;
+        let place = match self.line {
+            Some(line) => format!("header in line {line}"),
+            None => "no header".to_owned(),
+        };
+        let format = match &list.format {
+            Format::Csv(format) => {
+                let delimiter = match format.delimiter {
+                    b'\t' => "tabs".to_owned(),
+                    other => format!("`{}`", char::from(other)),
+                };
+                let encoding = list.encoding;
+                format!("CSV in {encoding}, {delimiter} between the fields, {place}")
+            }
+            Format::Sheet { note } => format!("workbook, {note}, {place}"),
+            Format::JsonLines { .. } => format!("JSON lines in {}", list.encoding),
+        };
+        let phone = if let Some((values, rows)) = self.by_content {
+            let column = phones[0] + 1;
+            format!("column {column}, where {values} of {rows} values look like phones")
+        } else {
+            let columns = phones.iter().map(|&column| format!("`{}`", names[column]));
+            columns.collect::<Vec<_>>().join(", else ")
+        };
+        Interpretation {
+            format,
+            phone,
+            text,
+            is_plain: matches!(list.format, Format::Csv(_))
+                && list.encoding.is_utf8()
+                && self.skipped == 1
+                && phones.len() == 1,
+        }
     }
 
     /// Opens the rows after the header.
@@ -127,12 +170,11 @@ fn sample(list: &ListFile) -> Result<Vec<Row>, ImportError> {
     while rows.len() < SAMPLE_ROWS && size < SAMPLE_BYTES {
         let next = records.next(&mut record)?;
         let line = record.line;
-        let fields = record
-            .fields()
-            .map(|fields| fields.map(str::to_owned).collect());
-        let reason = match (next, fields) {
-            (Next::Row, Some(cells)) => {
-                size += record.raw().map(<[u8]>::len).sum::<usize>();
+        let fields = record.fields();
+        let fault = match (next, fields) {
+            (Next::Row, Some(fields)) => {
+                let cells: Vec<String> = fields.map(str::to_owned).collect();
+                size += cells.iter().map(String::len).sum::<usize>();
                 rows.push(Row { line, cells });
                 continue;
             }
@@ -142,7 +184,7 @@ fn sample(list: &ListFile) -> Result<Vec<Row>, ImportError> {
             (Next::Unusable(why), _) => why.reason,
         };
         if rows.is_empty() {
-            return Err(ImportError::new(format!("`{name}`: line {line}: {reason}")));
+            return Err(ImportError::new(format!("`{name}`: line {line}: {fault}")));
         }
         // The rows before the header are counted, so none of them may be missing.
         if rows.len() < TITLE_ROWS {
@@ -158,66 +200,45 @@ fn sample(list: &ListFile) -> Result<Vec<Row>, ImportError> {
 
 /// Returns the first row, unless only a later one has the columns that are looked for.
 fn find_header(rows: &[Row], roles: &[(String, String)]) -> usize {
-    let columns = |(role, column): &'_ (String, String)| -> Vec<String> {
-        let separator = if role == "phone" { ',' } else { '\n' };
-        let columns = column.split(separator);
-        columns.map(|column| column.trim().to_owned()).collect()
-    };
-    let columns: Vec<String> = roles.iter().flat_map(columns).collect();
-    let has_value = |row: &Row| row.cells.iter().any(|cell| looks_like_a_value(cell));
+    let columns: Vec<&str> = roles
+        .iter()
+        .flat_map(|(role, column)| column.split(move |c| role == "phone" && c == ','))
+        .map(str::trim)
+        .collect();
     let is_header = |row: &Row| {
-        let has = |name: &String| row.cells.iter().any(|cell| cell.trim() == name);
+        let has = |name: &&str| row.cells.iter().any(|cell| cell.trim() == *name);
         if columns.is_empty() {
             has_phone(&row.cells)
         } else {
             columns.iter().all(has)
         }
     };
-    let title = rows
+    let has_value = |row: &&Row| row.cells.iter().any(|cell| looks_like_a_value(cell));
+    let mut title = rows
         .iter()
         .take(TITLE_ROWS)
         .take_while(|row| !has_value(row));
-    let mut title = title.map(is_header);
-    title.position(|is_header| is_header).unwrap_or(0)
+    title.position(is_header).unwrap_or(0)
 }
 
 fn has_phone(cells: &[String]) -> bool {
-    cells.iter().any(|cell| phone_headers::is_phone(cell))
+    cells.iter().any(|cell| is_phone(cell))
 }
 
-/// How many values of each column look like phones.
-struct PhoneCounts {
-    rows: usize,
-    phones: Vec<usize>,
-}
-
-impl PhoneCounts {
-    fn of(rows: &[Row], region: Option<Region>) -> Self {
-        let width = rows.first().map_or(0, |row| row.cells.len());
-        let count = |column: usize| {
-            let cells = rows.iter().filter_map(|row| row.cells.get(column));
-            cells
-                .filter(|cell| looks_like_a_phone(cell, region))
-                .count()
-        };
-        Self {
-            rows: rows.len(),
-            phones: (0..width).map(count).collect(),
-        }
-    }
-
-    /// Returns the columns of which at least half look like phones.
-    fn candidates(&self) -> Vec<usize> {
-        (0..self.phones.len())
-            .filter(|&column| self.phones[column] > 0 && self.phones[column] * 2 >= self.rows)
-            .collect()
-    }
-}
-
-fn looks_like_a_phone(cell: &str, region: Option<Region>) -> bool {
-    match Phone::parse(cell, region) {
+/// Returns the columns of which at least half of the values look like phones, and how many do.
+fn phone_columns(rows: &[Row], region: Option<Region>) -> Vec<(usize, usize)> {
+    let looks_like_a_phone = |cell: &&String| match Phone::parse(cell, region) {
         Ok(_) => true,
         Err(PhoneError::NoRegion(_)) => cell.bytes().filter(u8::is_ascii_digit).count() >= 9,
         Err(_) => false,
-    }
+    };
+    let count = |column: usize| {
+        let cells = rows.iter().filter_map(|row| row.cells.get(column));
+        cells.filter(looks_like_a_phone).count()
+    };
+    let width = rows.first().map_or(0, |row| row.cells.len());
+    (0..width)
+        .map(|column| (column, count(column)))
+        .filter(|&(_, phones)| phones > 0 && phones * 2 >= rows.len())
+        .collect()
 }

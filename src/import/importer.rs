@@ -6,13 +6,16 @@ use super::error::ImportError;
 use super::estimate::PriceOf;
 use super::pipeline::{self, ParsedBatch};
 use super::plan::Plan;
-use super::summary::{MAX_REPEATS, Summary};
+use super::row_mapper::MappedRow;
+use super::summary::{SeenKeys, Summary};
 use crate::sms::Timestamp;
 use crate::store::{Batch, Campaign, Store, TextNote};
 use crate::text::segments::Segments;
 
 /// How many rows of a batch are candidates for the sample text of the report.
 const MAX_SAMPLE_ROWS: usize = 100;
+/// Duplicates are reported with the row that they repeat if that is one of the first rows.
+const MAX_SEEN: usize = 200_000;
 
 /// Where messages are written to.
 #[derive(Clone, Copy)]
@@ -37,50 +40,52 @@ pub struct Progress {
     pub bytes: u64,
     pub total_bytes: u64,
     pub rows: u64,
-    pub rejected: u64,
 }
 
-/// Imports a file into a campaign. If it is interrupted and run again, it adds what is missing.
+/// Imports a list into a campaign. If it is interrupted and run again, it adds what is missing.
 pub async fn run(
     plan: &Plan,
     target: Target<'_>,
-    price: Option<PriceOf<'_>>,
+    price: PriceOf<'_>,
     mut progress: impl FnMut(Progress),
 ) -> Result<Summary, ImportError> {
     let unique = plan.unique_in(target.campaign)?;
     let task = plan.task(&unique, true)?;
-    let importer = Importer::begin(target, plan.file(), plan.hash()).await?;
-    let mut importer = importer.with_price(price);
-    importer.keep_text(plan.template()).await?;
-    let rejects = pipeline::stream(task, async |parsed| {
+    let mut importer = Importer::begin(target, plan.file(), plan.hash()).await?;
+    importer.price = price;
+    importer.seen = SeenKeys::new(MAX_SEEN);
+    let template = plan.template();
+    importer.needs_sample = template.is_none();
+    let note = TextNote {
+        template: template.as_deref(),
+        ..TextNote::default()
+    };
+    importer.note(note).await?;
+    let rejects = pipeline::stream::<_, ImportError>(task, async |parsed| {
         let bytes = parsed.bytes;
         importer.commit(parsed).await?;
         progress(Progress {
             bytes,
-            total_bytes: plan.bytes(),
+            total_bytes: plan.list.bytes,
             rows: importer.summary.rows,
-            rejected: importer.summary.rejected,
         });
         Ok(())
     })
     .await?;
-    plan.check_unchanged()?;
-    importer.summary.repeats = plan.find_repeats(&unique, &importer.repeated)?;
-    importer.summary.rejects_file = match rejects {
-        Some(rejects) => rejects.finish()?,
-        None => None,
-    };
+    plan.list.check_unchanged()?;
+    if let Some(rejects) = rejects {
+        importer.summary.rejects_file = rejects.finish()?;
+    }
     importer.finish().await
 }
 
 /// One running import.
 pub(super) struct Importer<'a> {
-    pub(super) target: Target<'a>,
+    target: Target<'a>,
     pub(super) id: i64,
     pub(super) summary: Summary,
-    /// Line and key of the first duplicates.
-    pub(super) repeated: Vec<(u64, String)>,
-    price: Option<PriceOf<'a>>,
+    price: PriceOf<'a>,
+    seen: SeenKeys,
     /// The report shows the first accepted text, and none was accepted yet.
     needs_sample: bool,
 }
@@ -91,134 +96,103 @@ struct RowFacts {
     segments: Segments,
     non_mobile: Option<&'static str>,
     price: Option<u64>,
-    /// Kept only while duplicates are reported by line.
-    key: Option<String>,
+    /// The first row of the list with the same key.
+    first: Option<u64>,
 }
 
 impl<'a> Importer<'a> {
-    /// Records the import under `name`. Messages of programs, such as one-time codes, are not kept as
-    /// sample texts, so the default is without.
+    /// Records the import under `name`. No sample text is kept: messages of programs can be one-time codes.
     pub(super) async fn begin(
         target: Target<'a>,
         name: &str,
         hash: &str,
     ) -> Result<Self, ImportError> {
-        let Target {
-            store, campaign, ..
-        } = target;
-        let now = store.now().await?;
-        let id = store.begin_import(campaign.id, name, hash, now).await?;
+        let now = target.store.now().await?;
+        let begun = target
+            .store
+            .begin_import(target.campaign.id, name, hash, now);
         Ok(Self {
             target,
-            id,
+            id: begun.await?,
             summary: Summary::default(),
-            repeated: Vec::new(),
-            price: None,
+            price: &|_| None,
+            seen: SeenKeys::new(0),
             needs_sample: false,
         })
     }
 
-    pub(super) fn with_price(mut self, price: Option<PriceOf<'a>>) -> Self {
-        self.price = price;
-        self
-    }
-
-    /// Stores the text of all messages for the report: the template, or else the first accepted text.
-    pub(super) async fn keep_text(&mut self, template: Option<String>) -> Result<(), ImportError> {
-        self.needs_sample = template.is_none();
-        let note = TextNote {
-            template: template.as_deref(),
-            ..TextNote::default()
-        };
-        self.note(note).await
-    }
-
     /// Commits a batch; its last line must be after that of the batch before.
-    pub(super) async fn commit(&mut self, parsed: ParsedBatch) -> Result<(), ImportError> {
+    pub(super) async fn commit(
+        &mut self,
+        parsed: ParsedBatch<MappedRow>,
+    ) -> Result<(), ImportError> {
         let Target {
             store, campaign, ..
         } = self.target;
         let now = store.now().await?;
         let schedule = (self.target.schedule)(now);
-        let candidates = if self.needs_sample {
-            MAX_SAMPLE_ROWS
-        } else {
-            0
-        };
-        let candidates = parsed.rows.iter().take(candidates);
-        let candidates: Vec<(u64, String)> = candidates
-            .map(|row| (row.message.line, row.message.content.clone()))
-            .collect();
         let (row_count, rejected) = (parsed.row_count(), parsed.rejected.len() as u64);
-        let keeps_keys = self.repeated.len() < MAX_REPEATS;
-        let (rows, facts): (Vec<_>, Vec<_>) = parsed
-            .rows
-            .into_iter()
-            .map(|row| {
-                let facts = RowFacts {
-                    line: row.message.line,
-                    segments: row.segments,
-                    non_mobile: row.non_mobile,
-                    price: self.price.and_then(|price| price(&row.message.phone)),
-                    key: keeps_keys.then(|| row.message.dedupe_key.clone()),
-                };
-                (row.message, facts)
-            })
-            .unzip();
-        let enqueued = store
-            .enqueue(Batch {
-                import_id: self.id,
-                campaign_id: campaign.id,
-                now,
-                due_at: schedule.due_at.unwrap_or(now),
-                expires_at: schedule.expires_at,
-                window: campaign.window.clone(),
-                rows,
-                row_count,
-                rejected,
-                duplicates: 0,
-                last_line: parsed.last_line,
-            })
-            .await?;
+        let mut candidates: Vec<(u64, String)> = Vec::new();
+        let mut rows = Vec::with_capacity(parsed.rows.len());
+        let mut facts = Vec::with_capacity(parsed.rows.len());
+        for row in parsed.rows {
+            let message = row.message;
+            if self.needs_sample && candidates.len() < MAX_SAMPLE_ROWS {
+                candidates.push((message.line, message.content.clone()));
+            }
+            facts.push(RowFacts {
+                line: message.line,
+                segments: row.segments,
+                non_mobile: row.non_mobile,
+                price: (self.price)(&message.phone),
+                first: self.seen.insert(&message.dedupe_key, message.line).1,
+            });
+            rows.push(message);
+        }
+        let enqueued = store.enqueue(Batch {
+            import_id: self.id,
+            campaign_id: campaign.id,
+            now,
+            due_at: schedule.due_at.unwrap_or(now),
+            expires_at: schedule.expires_at,
+            window: campaign.window.clone(),
+            rows,
+            row_count,
+            rejected,
+            last_line: parsed.last_line,
+        });
+        let enqueued = enqueued.await?;
         let summary = &mut self.summary;
+        let before = summary.segments;
         summary.rows += row_count;
-        summary.rejected += rejected;
-        summary.reasons.add(&parsed.rejected);
+        summary.add_rejected(&parsed.rejected);
         summary.accepted += enqueued.accepted;
-        summary.duplicates += (enqueued.duplicates.len() + enqueued.unchanged.len()) as u64;
+        summary.duplicates += enqueued.unchanged.len() as u64;
         summary.unchanged += enqueued.unchanged.len() as u64;
         summary.suppressed += enqueued.suppressed.len() as u64;
         let duplicates: HashSet<u64> = enqueued.duplicates.into_iter().collect();
         let others = enqueued.unchanged.into_iter().chain(enqueued.suppressed);
-        let left_out: HashSet<u64> = duplicates.iter().copied().chain(others).collect();
-        let before = summary.segments;
+        let others: HashSet<u64> = others.collect();
         for row in facts {
-            if !left_out.contains(&row.line) {
+            if duplicates.contains(&row.line) {
+                summary.add_duplicate(row.line, row.first);
+            } else if !others.contains(&row.line) {
                 summary.segments.add(&row.segments);
-                if self.price.is_some() {
-                    summary.cost.add(row.price, row.segments.count);
-                }
+                summary.cost.add(row.price, row.segments.count);
                 if let Some(kind) = row.non_mobile {
-                    summary.non_mobile.add(kind, row.line);
+                    summary.add_non_mobile(kind, row.line);
                 }
-            } else if let Some(key) = row.key
-                && duplicates.contains(&row.line)
-                && self.repeated.len() < MAX_REPEATS
-            {
-                self.repeated.push((row.line, key));
             }
         }
-        let mut accepted = candidates
-            .iter()
-            .filter(|(line, _)| !left_out.contains(line));
-        let sample = accepted.next().map(|(_, content)| content.as_str());
-        self.needs_sample &= sample.is_none();
+        let is_accepted = |line: &u64| !duplicates.contains(line) && !others.contains(line);
+        let sample = candidates.iter().find(|(line, _)| is_accepted(line));
         let note = TextNote {
             template: None,
-            sample,
+            sample: sample.map(|(_, content)| content.as_str()),
             gsm7: summary.segments.gsm7 - before.gsm7,
             ucs2: summary.segments.ucs2 - before.ucs2,
         };
+        self.needs_sample &= sample.is_none();
         self.note(note).await
     }
 

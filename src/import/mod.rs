@@ -14,37 +14,30 @@ mod estimate;
 mod file;
 mod header;
 mod importer;
-mod interpretation;
-mod phone_headers;
+mod options;
 mod phone_list;
 mod pipeline;
 mod plan;
 mod preview;
 mod record;
-mod rejection;
 mod rejects_file;
-mod resolve_campaign;
 mod row_mapper;
 mod summary;
-mod text_source;
-mod zip_error;
 
 pub use self::config::{Config, RejectLimit};
 pub use self::dedupe::Unique;
 pub use self::encoding::{Encoding, EncodingError};
-pub use self::error::ImportError;
-pub use self::estimate::{
-    Cost, Estimate, MessageStats, Pace, PriceOf, Sample, SegmentTotals, StatsBuilder,
-};
+pub use self::error::{ImportError, Rejection};
+pub use self::estimate::{Cost, Estimate, MessageStats, Pace, PriceOf, Sample, SegmentTotals};
+pub use self::header::Interpretation;
 pub use self::importer::{Progress, Schedule, Target, run};
-pub use self::interpretation::Interpretation;
+pub use self::options::{Options, TextSource};
 pub use self::phone_list::PhoneList;
-pub use self::plan::{Options, Plan};
-pub use self::preview::{Preview, SeenKeys};
-pub use self::rejection::Rejection;
+pub use self::pipeline::ParsedBatch;
+pub use self::plan::Plan;
+pub use self::preview::Preview;
 pub use self::row_mapper::{ProviderRequirements, RowCheck};
-pub use self::summary::{NonMobileCounts, RejectionCounts, Repeat, Summary};
-pub use self::text_source::TextSource;
+pub use self::summary::{SeenKeys, Summary};
 
 #[cfg(test)]
 mod tests;

@@ -2,21 +2,14 @@
 
 use std::path::PathBuf;
 
-use tokio::sync::mpsc;
-
-use super::error::ImportError;
+use super::error::{ImportError, Rejection};
 use super::file::ListFile;
-use super::header::Header;
-use super::interpretation::Interpretation;
-use super::pipeline::stream_from;
-use super::plan::Options;
-use super::record::{Next, Record, RecordReader};
-use super::rejection::Rejection;
-use super::rejects_file::{self, RejectedRow, RejectsFile};
+use super::header::{Header, Interpretation};
+use super::options::Options;
+use super::pipeline::{self, Mapper, ParsedBatch, Task};
+use super::record::Record;
+use super::rejects_file::{self, RejectsFile};
 use crate::phone::{Phone, PhoneError, Region};
-
-/// The most phones and rejected rows of a batch.
-const MAX_BATCH: usize = 20_000;
 
 /// An opened list of phones.
 #[derive(Debug)]
@@ -27,33 +20,22 @@ pub struct PhoneList {
     rejects: PathBuf,
 }
 
-/// The phones of consecutive rows.
-#[derive(Debug, Default)]
-pub struct PhoneBatch {
-    pub phones: Vec<Phone>,
-    /// Rows with a phone.
-    pub rows: u64,
-    /// The lines of rows without a phone, and the reasons.
-    pub rejected: Vec<(u64, String)>,
-}
-
 impl PhoneList {
     /// Opens a file. Of `options`, only those that say how to read it are used.
-    pub fn open(options: Options) -> Result<Self, ImportError> {
-        let list = ListFile::open(&options.file, options.read_options())?;
+    pub fn open(options: &Options) -> Result<Self, ImportError> {
+        let list = ListFile::open(options)?;
         let find = |roles: &[(String, String)]| Header::find(&list, roles, options.region);
-        let phone = |column: String| [("phone".to_owned(), column)];
-        let is_automatic = options.columns.is_empty();
+        let find_column = |column: &str| find(&[("phone".to_owned(), column.to_owned())]);
         let header = match find(&options.columns) {
             Err(ImportError::NoPhone {
                 likely: Some(column),
                 ..
-            }) if is_automatic => find(&phone(column)),
-            Err(ImportError::NoHeader { .. }) if is_automatic => find(&phone("1".to_owned())),
+            }) if options.columns.is_empty() => find_column(&column),
+            Err(ImportError::NoHeader { .. }) if options.columns.is_empty() => find_column("1"),
             found => found,
         }?;
         Ok(Self {
-            rejects: rejects_file::path_for(options.rejects, &list)?,
+            rejects: rejects_file::path_for(options.rejects.as_ref(), &list)?,
             region: options.region,
             header,
             list,
@@ -62,68 +44,40 @@ impl PhoneList {
 
     /// Describes how the list is read.
     pub fn interpretation(&self) -> Interpretation {
-        Interpretation::new(&self.list, &self.header, String::new())
+        self.header.interpretation(&self.list, String::new())
     }
 
-    /// Reads the phones into `sink`; returns the path of the rejects file, if there is one.
+    /// Reads the phones of the rows into `sink`; returns the path of the rejects file, if there is one.
     pub async fn read<E: From<ImportError>>(
         &self,
-        sink: impl AsyncFnMut(PhoneBatch) -> Result<(), E>,
+        sink: impl AsyncFnMut(ParsedBatch<Vec<Phone>>) -> Result<(), E>,
     ) -> Result<Option<PathBuf>, E> {
-        let reading = Reading {
+        let rejects = RejectsFile::new(self.rejects.clone(), &self.list, &self.header);
+        let task = Task {
             records: self.header.records(&self.list)?,
-            columns: self.header.columns.phones.clone(),
-            region: self.region,
-            rejects: RejectsFile::new(self.rejects.clone(), &self.list, &self.header),
+            mapper: PhoneMapper {
+                columns: self.header.columns.phones.clone(),
+                region: self.region,
+            },
+            rejects: Some(rejects),
         };
-        let rejects = stream_from(move |batches| reading.run(batches), sink).await?;
-        Ok(rejects.finish()?)
+        Ok(match pipeline::stream(task, sink).await? {
+            Some(rejects) => rejects.finish()?,
+            None => None,
+        })
     }
 }
 
-struct Reading {
-    records: RecordReader,
+/// Maps a row to all its valid phones.
+struct PhoneMapper {
     columns: Vec<usize>,
     region: Option<Region>,
-    rejects: RejectsFile,
 }
 
-impl Reading {
-    fn run(mut self, batches: &mpsc::Sender<PhoneBatch>) -> Result<RejectsFile, ImportError> {
-        let mut record = Record::default();
-        let mut batch = PhoneBatch::default();
-        loop {
-            let next = self.records.next(&mut record)?;
-            let phones = match &next {
-                Next::Row => self.phones(&record),
-                Next::Malformed(why) => Err((*why).into()),
-                Next::Unusable(why) => Err(why.clone()),
-                Next::End => break,
-            };
-            match phones {
-                Ok(phones) => {
-                    batch.phones.extend(phones);
-                    batch.rows += 1;
-                }
-                Err(Rejection { reason, .. }) => {
-                    let row = RejectedRow::new(&next, &record);
-                    self.rejects.add(record.line, &reason, &row)?;
-                    batch.rejected.push((record.line, reason));
-                }
-            }
-            if batch.phones.len() + batch.rejected.len() >= MAX_BATCH
-                && batches.blocking_send(std::mem::take(&mut batch)).is_err()
-            {
-                return Ok(self.rejects);
-            }
-        }
-        // If the receiver is closed, the import has failed and the batch is not needed.
-        let _ = batches.blocking_send(batch);
-        Ok(self.rejects)
-    }
+impl Mapper for PhoneMapper {
+    type Row = Vec<Phone>;
 
-    /// Returns all phones of a row, or what is wrong with the first one.
-    fn phones(&self, record: &Record) -> Result<Vec<Phone>, Rejection> {
+    fn map(&self, record: &Record) -> Result<Vec<Phone>, Rejection> {
         let Some(fields) = record.fields() else {
             let reason = "the row has broken characters";
             return Err(Rejection::new("other encoding", reason));
@@ -144,6 +98,10 @@ impl Reading {
         }
         Ok(phones)
     }
+
+    fn size(_: &Vec<Phone>) -> usize {
+        0
+    }
 }
 
 #[cfg(test)]
@@ -158,7 +116,7 @@ mod tests {
         let file = folder.path().join("stop.csv");
         std::fs::write(&file, bytes).expect("writes");
         let asked = columns.iter();
-        let list = PhoneList::open(Options {
+        let list = PhoneList::open(&Options {
             file,
             columns: asked
                 .map(|(role, column)| (role.to_string(), column.to_string()))
@@ -168,8 +126,9 @@ mod tests {
         })?;
         let (mut phones, mut lines) = (Vec::new(), Vec::new());
         let rejects = list
-            .read(async |batch: PhoneBatch| {
-                phones.extend(batch.phones.into_iter().map(Phone::into_string));
+            .read(async |batch: ParsedBatch<Vec<Phone>>| {
+                let read = batch.rows.into_iter().flatten();
+                phones.extend(read.map(Phone::into_string));
                 lines.extend(batch.rejected.into_iter().map(|(line, _)| line));
                 Ok::<(), ImportError>(())
             })
@@ -193,10 +152,11 @@ mod tests {
 
     #[tokio::test]
     async fn several_batches_are_read() {
-        let lines = (0..MAX_BATCH as u64 * 2 + 7).map(|n| format!("+861380{n:07}\n"));
+        let count = usize::try_from(pipeline::MAX_ROWS).expect("a count") * 2 + 7;
+        let lines = (0..count).map(|n| format!("+861380{n:07}\n"));
         let text = lines.collect::<String>();
         let (phones, rejected, _) = read(text.as_bytes(), &[]).await.expect("a list");
-        assert_eq!((phones.len(), rejected.len()), (MAX_BATCH * 2 + 7, 0));
+        assert_eq!((phones.len(), rejected.len()), (count, 0));
     }
 
     #[tokio::test]

@@ -3,62 +3,68 @@
 
 use tokio::sync::mpsc;
 
-use super::error::ImportError;
+use super::error::{ImportError, Rejection};
 use super::record::{Next, Record, RecordReader};
-use super::rejection::Rejection;
-use super::rejects_file::{RejectedRow, RejectsFile};
-use super::row_mapper::{MappedRow, RowMapper};
-use crate::sms::NewSms;
+use super::rejects_file::RejectsFile;
 
 /// The most rows of a batch, including the rejected ones.
-const MAX_ROWS: u64 = 20_000;
+pub(super) const MAX_ROWS: u64 = 20_000;
 /// The most bytes of texts and values of a batch.
 const MAX_BYTES: usize = 4 << 20;
 /// How many batches may wait for the database.
 const MAX_WAITING: usize = 2;
 
-/// Consecutive rows of a file.
-#[derive(Default)]
-pub(super) struct ParsedBatch {
-    pub(super) rows: Vec<MappedRow>,
+/// Consecutive rows of a list.
+pub struct ParsedBatch<R> {
+    pub rows: Vec<R>,
     /// The lines of rejected rows, and the reasons.
-    pub(super) rejected: Vec<(u64, Rejection)>,
+    pub rejected: Vec<(u64, Rejection)>,
     pub(super) last_line: u64,
     /// Bytes of the file up to here.
     pub(super) bytes: u64,
 }
 
-impl ParsedBatch {
+impl<R> Default for ParsedBatch<R> {
+    fn default() -> Self {
+        Self {
+            rows: Vec::new(),
+            rejected: Vec::new(),
+            last_line: 0,
+            bytes: 0,
+        }
+    }
+}
+
+impl<R> ParsedBatch<R> {
     pub(super) fn row_count(&self) -> u64 {
         (self.rows.len() + self.rejected.len()) as u64
     }
 }
 
-/// Reads the rows of one file.
-pub(super) struct Task {
+/// Maps a record to a row.
+pub(super) trait Mapper: Send + 'static {
+    type Row: Send + 'static;
+
+    fn map(&self, record: &Record) -> Result<Self::Row, Rejection>;
+
+    /// Returns the bytes of a row that count for the size of a batch.
+    fn size(row: &Self::Row) -> usize;
+}
+
+/// Reads the rows of one list.
+pub(super) struct Task<M> {
     pub(super) records: RecordReader,
-    pub(super) mapper: RowMapper,
+    pub(super) mapper: M,
     /// `None`: rejected rows are not written.
     pub(super) rejects: Option<RejectsFile>,
 }
 
-impl Task {
-    /// Runs to the end of the file, or until the receiver is closed.
-    fn run(
-        mut self,
-        batches: &mpsc::Sender<ParsedBatch>,
-    ) -> Result<Option<RejectsFile>, ImportError> {
-        let mut record = Record::default();
-        loop {
-            let (parsed, is_last) = self.next_batch(&mut record)?;
-            let is_empty = parsed.row_count() == 0;
-            if !is_empty && batches.blocking_send(parsed).is_err() || is_last {
-                return Ok(self.rejects);
-            }
-        }
-    }
-
-    fn next_batch(&mut self, record: &mut Record) -> Result<(ParsedBatch, bool), ImportError> {
+impl<M: Mapper> Task<M> {
+    /// Returns the next batch, and whether it is the last one.
+    fn next_batch(
+        &mut self,
+        record: &mut Record,
+    ) -> Result<(ParsedBatch<M::Row>, bool), ImportError> {
         let mut parsed = ParsedBatch::default();
         let mut size = 0;
         while parsed.row_count() < MAX_ROWS && size < MAX_BYTES {
@@ -71,13 +77,12 @@ impl Task {
             };
             match mapped {
                 Ok(row) => {
-                    size += row.message.content.len() + row.message.params.len();
+                    size += M::size(&row);
                     parsed.rows.push(row);
                 }
                 Err(rejection) => {
                     if let Some(rejects) = &mut self.rejects {
-                        let row = RejectedRow::new(&next, record);
-                        rejects.add(record.line, &rejection.reason, &row)?;
+                        rejects.add(&next, record, &rejection.reason)?;
                     }
                     size += rejection.reason.len();
                     parsed.rejected.push((record.line, rejection));
@@ -88,41 +93,24 @@ impl Task {
         }
         Ok((parsed, false))
     }
+}
 
-    /// Calls `take` with each message while it returns true.
-    pub(super) fn for_each(
-        mut self,
-        mut take: impl FnMut(&NewSms) -> bool,
-    ) -> Result<(), ImportError> {
+/// Streams the rows of a list into `sink`. The returned rejects file is not in its place yet.
+pub(super) async fn stream<M: Mapper, E: From<ImportError>>(
+    mut task: Task<M>,
+    mut sink: impl AsyncFnMut(ParsedBatch<M::Row>) -> Result<(), E>,
+) -> Result<Option<RejectsFile>, E> {
+    let (sender, mut receiver) = mpsc::channel(MAX_WAITING);
+    let thread = tokio::task::spawn_blocking(move || {
         let mut record = Record::default();
         loop {
-            let row = match self.records.next(&mut record)? {
-                Next::Row => self.mapper.map(&record).ok(),
-                Next::Malformed(_) | Next::Unusable(_) => None,
-                Next::End => return Ok(()),
-            };
-            if row.is_some_and(|row| !take(&row.message)) {
-                return Ok(());
+            let (parsed, is_last) = task.next_batch(&mut record)?;
+            let is_stopped = parsed.row_count() > 0 && sender.blocking_send(parsed).is_err();
+            if is_stopped || is_last {
+                return Ok(task.rejects);
             }
         }
-    }
-}
-
-/// Streams a file into `sink`. The returned rejects file is not in its place yet.
-pub(super) async fn stream(
-    task: Task,
-    sink: impl AsyncFnMut(ParsedBatch) -> Result<(), ImportError>,
-) -> Result<Option<RejectsFile>, ImportError> {
-    stream_from(move |batches| task.run(batches), sink).await
-}
-
-/// Runs `work` on a thread and streams its batches into `sink`.
-pub(super) async fn stream_from<B: Send + 'static, R: Send + 'static, E: From<ImportError>>(
-    work: impl FnOnce(&mpsc::Sender<B>) -> Result<R, ImportError> + Send + 'static,
-    mut sink: impl AsyncFnMut(B) -> Result<(), E>,
-) -> Result<R, E> {
-    let (sender, mut receiver) = mpsc::channel(MAX_WAITING);
-    let thread = tokio::task::spawn_blocking(move || work(&sender));
+    });
     let mut outcome = Ok(());
     while let Some(batch) = receiver.recv().await {
         outcome = sink(batch).await;
@@ -132,7 +120,7 @@ pub(super) async fn stream_from<B: Send + 'static, R: Send + 'static, E: From<Im
     }
     drop(receiver);
     // The thread is awaited after an error too: it removes its temporary files.
-    let read = match thread.await {
+    let read: Result<_, ImportError> = match thread.await {
         Ok(read) => read,
         Err(error) => std::panic::resume_unwind(error.into_panic()),
     };

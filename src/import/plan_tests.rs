@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use super::super::options::TextSource;
 use super::*;
 
 struct Scratch(tempfile::TempDir);
@@ -19,7 +20,7 @@ impl Scratch {
 
     /// The message and the hint, without the name of the folder.
     fn fault(&self, options: Options) -> (String, String) {
-        let error = Plan::prepare(options).expect_err("a fault of the whole");
+        let error = Plan::prepare(options).err().expect("a fault of the whole");
         let folder = format!("{}/", self.0.path().display());
         (
             error.to_string().replace(&folder, ""),
@@ -125,6 +126,6 @@ fn folder_of_rejects_must_exist() {
     };
     assert_eq!(
         scratch.fault(options).0,
-        "cannot write rejected rows to `none/r.csv`"
+        "cannot write rejected rows to `none/r.csv`: No such file or directory (os error 2)"
     );
 }

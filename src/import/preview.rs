@@ -2,15 +2,13 @@
 //! rejected rows.
 
 use std::collections::{HashMap, HashSet};
-use std::hash::{BuildHasher, RandomState};
 
-use super::error::ImportError;
-use super::estimate::{MessageStats, PriceOf, StatsBuilder};
-use super::importer::Progress;
+use super::error::{ImportError, Rejection};
+use super::estimate::{MessageStats, PriceOf, Sample};
 use super::pipeline::{self, ParsedBatch};
 use super::plan::Plan;
-use super::rejection::Rejection;
-use super::summary::{MAX_REPEATS, Repeat, Summary};
+use super::row_mapper::MappedRow;
+use super::summary::{SeenKeys, Summary};
 use crate::sms::NewSms;
 use crate::store::report::Origin;
 use crate::store::{Campaign, Store, StoreError};
@@ -28,115 +26,86 @@ pub struct Preview {
     pub rejects: Vec<(u64, Rejection)>,
 }
 
-/// The keys of the files read so far for one campaign, and where each was first.
-#[derive(Default)]
-pub struct SeenKeys {
-    rows: HashMap<u64, (usize, u64)>,
-    /// The number of the current file.
-    file: usize,
-    hasher: RandomState,
-}
-
-impl SeenKeys {
-    /// Returns the file and line where the key was seen before.
-    fn insert(&mut self, key: &str, line: u64) -> Option<(usize, u64)> {
-        let hash = self.hasher.hash_one(key);
-        if let Some(first) = self.rows.get(&hash) {
-            return Some(*first);
-        }
-        if self.rows.len() < MAX_SEEN {
-            self.rows.insert(hash, (self.file, line));
-        }
-        None
+impl Default for SeenKeys {
+    fn default() -> Self {
+        Self::new(MAX_SEEN)
     }
 }
 
 impl Plan {
     /// Reads the whole file and keeps the first `max_samples` messages and rejected rows. `seen` has the
     /// keys of other files for the same campaign; `known` is the database and the campaign, if they exist.
+    /// `progress` gets the number of rows.
     pub async fn preview(
         &self,
         seen: &mut SeenKeys,
         max_samples: usize,
         known: Option<(&Store, Option<&Campaign>)>,
-        price: Option<PriceOf<'_>>,
-        mut progress: impl FnMut(Progress),
+        price: PriceOf<'_>,
+        mut progress: impl FnMut(u64),
     ) -> Result<Preview, ImportError> {
-        seen.file += 1;
+        seen.next_file();
         let unique = match known {
             Some((_, Some(campaign))) => self.unique_in(campaign)?,
             _ => self.unique(),
         };
-        let mut preview = Preview::default();
-        let mut stats = StatsBuilder::new(max_samples, price);
-        pipeline::stream(self.task(&unique, false)?, async |mut parsed| {
+        let mut preview = Preview {
+            stats: MessageStats::new(max_samples),
+            ..Preview::default()
+        };
+        pipeline::stream::<_, ImportError>(self.task(&unique, false)?, async |mut parsed| {
             let known = match known {
                 Some((store, campaign)) => Known::load(&parsed, store, campaign).await?,
                 None => Known::default(),
             };
-            preview.summary.rows += parsed.row_count();
-            preview.summary.rejected += parsed.rejected.len() as u64;
-            preview.summary.reasons.add(&parsed.rejected);
-            let room = max_samples.saturating_sub(preview.rejects.len());
-            preview.rejects.extend(parsed.rejected.drain(..).take(room));
-            for row in &parsed.rows {
-                let message = &row.message;
-                if preview
-                    .summary
-                    .count(known.classify(message), message, seen)
-                {
-                    if let Some(kind) = row.non_mobile {
-                        preview.summary.non_mobile.add(kind, message.line);
+            let Preview {
+                summary,
+                stats,
+                rejects,
+            } = &mut preview;
+            summary.rows += parsed.row_count();
+            summary.add_rejected(&parsed.rejected);
+            let room = max_samples.saturating_sub(rejects.len());
+            rejects.extend(parsed.rejected.drain(..).take(room));
+            for row in parsed.rows {
+                let message = row.message;
+                let class = known.classify(&message);
+                let (is_new, first) = match class {
+                    RowClass::Suppressed | RowClass::Unchanged => (false, None),
+                    _ => seen.insert(&message.dedupe_key, message.line),
+                };
+                match class {
+                    RowClass::Suppressed => summary.suppressed += 1,
+                    RowClass::Unchanged => {
+                        summary.unchanged += 1;
+                        summary.duplicates += 1;
                     }
-                    let content = row.shown.as_deref().unwrap_or(&message.content);
-                    stats.add(Some(message.line), &message.phone, content, row.segments);
+                    RowClass::New if is_new => {
+                        summary.accepted += 1;
+                        if let Some(kind) = row.non_mobile {
+                            summary.add_non_mobile(kind, message.line);
+                        }
+                        let price = price(&message.phone);
+                        let sample = Sample {
+                            line: Some(message.line),
+                            phone: message.phone,
+                            content: row.shown.unwrap_or(message.content),
+                            segments: row.segments,
+                        };
+                        stats.add(sample, price);
+                    }
+                    RowClass::New | RowClass::Duplicate => {
+                        summary.add_duplicate(message.line, first);
+                    }
                 }
             }
-            progress(Progress {
-                bytes: parsed.bytes,
-                total_bytes: self.bytes(),
-                rows: preview.summary.rows,
-                rejected: preview.summary.rejected,
-            });
+            progress(summary.rows);
             Ok(())
         })
         .await?;
-        preview.stats = stats.finish();
         preview.summary.segments = preview.stats.segments;
         preview.summary.cost = preview.stats.cost;
         Ok(preview)
-    }
-}
-
-impl Summary {
-    /// Counts a row; returns whether it would be sent.
-    fn count(&mut self, class: RowClass, row: &NewSms, seen: &mut SeenKeys) -> bool {
-        let first = match class {
-            RowClass::Suppressed => {
-                self.suppressed += 1;
-                return false;
-            }
-            RowClass::Unchanged => {
-                self.unchanged += 1;
-                self.duplicates += 1;
-                return false;
-            }
-            RowClass::Duplicate => None,
-            RowClass::New => {
-                if let Some((file, line)) = seen.insert(&row.dedupe_key, row.line) {
-                    (file == seen.file).then_some(line)
-                } else {
-                    self.accepted += 1;
-                    return true;
-                }
-            }
-        };
-        self.duplicates += 1;
-        if self.repeats.len() < MAX_REPEATS {
-            let line = row.line;
-            self.repeats.push(Repeat { line, first });
-        }
-        false
     }
 }
 
@@ -160,7 +129,7 @@ struct Known {
 
 impl Known {
     async fn load(
-        parsed: &ParsedBatch,
+        parsed: &ParsedBatch<MappedRow>,
         store: &Store,
         campaign: Option<&Campaign>,
     ) -> Result<Self, StoreError> {

@@ -1,24 +1,23 @@
 //! Maps a row to a message, or to the reason why it is rejected.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::Arc;
 
-use super::columns::Columns;
+use super::columns::{Columns, TEXT_COLUMN};
 use super::dedupe::DedupeKeys;
 use super::encoding::Encoding;
+use super::error::Rejection;
+use super::options::Options;
+use super::pipeline::Mapper;
 use super::record::Record;
-use super::rejection::Rejection;
-use crate::phone::{Phone, PhoneError, Region, non_mobile_kind};
+use crate::phone::{Phone, PhoneError, non_mobile_kind};
 use crate::sms::NewSms;
 use crate::text::content::{self, LONGEST};
 use crate::text::segments::{self, Segments};
 use crate::text::template::{RenderError, Template};
-use crate::text::{listed, smart, spreadsheet};
-use crate::window::{TIMEZONE, Zone, ZoneError};
-
-/// The column of a rejects file with the text of a row that could not be split into columns.
-pub(super) const TEXT_COLUMN: &str = "smsq_text";
+use crate::text::{listed, spreadsheet};
+use crate::window::{TIMEZONE, Zone};
 
 /// Where the text of a message comes from.
 #[derive(Clone, Debug)]
@@ -47,15 +46,6 @@ pub struct ProviderRequirements {
     pub check: RowCheck,
 }
 
-impl fmt::Debug for ProviderRequirements {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ProviderRequirements")
-            .field("provider", &self.provider)
-            .field("columns", &self.columns)
-            .finish_non_exhaustive()
-    }
-}
-
 /// A row as a message.
 pub(super) struct MappedRow {
     pub(super) message: NewSms,
@@ -68,14 +58,11 @@ pub(super) struct MappedRow {
 }
 
 /// How rows become messages.
-#[derive(Debug)]
 pub(super) struct Mapping {
     pub(super) columns: Columns,
     pub(super) text: Text,
     pub(super) keys: DedupeKeys,
-    pub(super) region: Option<Region>,
-    /// Replace typographic characters where that saves segments.
-    pub(super) smart: bool,
+    pub(super) options: Options,
     pub(super) encoding: Encoding,
     /// The encoding was guessed: rows in UTF-8 are rejected.
     pub(super) is_detected: bool,
@@ -86,33 +73,44 @@ pub(super) struct Mapping {
     pub(super) requirements: Option<ProviderRequirements>,
 }
 
-/// Maps the rows of one file.
-#[derive(Debug)]
+impl Mapping {
+    /// Returns the mapping of rows in UTF-8 for a provider without requirements.
+    pub(super) fn new(columns: Columns, text: Text, keys: DedupeKeys, options: Options) -> Self {
+        Self {
+            columns,
+            text,
+            keys,
+            options,
+            encoding: Encoding::UTF8,
+            is_detected: false,
+            is_guarded: false,
+            timezone: None,
+            requirements: None,
+        }
+    }
+}
+
+/// Maps the rows of one list.
 pub(super) struct RowMapper {
-    mapping: Mapping,
     /// The columns that are stored with the message, with their names as JSON: `"name":`.
     stored: Vec<(usize, String)>,
     /// The text of all rows, if it is the same.
     constant: Option<(String, Segments)>,
+    mapping: Mapping,
 }
 
 impl RowMapper {
     pub(super) fn new(mapping: Mapping) -> Self {
         let columns = &mapping.columns;
-        let stored = columns.stored().into_iter();
-        let mut stored: Vec<(usize, String)> = stored
-            .map(|column| (column, json_key(&columns.names[column])))
-            .collect();
+        let named = |column: usize| (column, json_key(&columns.names[column]));
+        let mut stored: Vec<(usize, String)> = columns.stored().map(named).collect();
         if let Some(column) = mapping.timezone {
             let key = json_key(TIMEZONE);
             stored.retain(|(_, known)| *known != key);
             stored.push((column, key));
         }
-        for name in mapping
-            .requirements
-            .iter()
-            .flat_map(|needed| &needed.columns)
-        {
+        let needed = mapping.requirements.iter().flat_map(|one| &one.columns);
+        for name in needed {
             let key = json_key(name);
             if let Some(column) = columns.named(name)
                 && stored.iter().all(|(_, known)| *known != key)
@@ -125,18 +123,22 @@ impl RowMapper {
             Text::Column(_) | Text::Provider => None,
         };
         let constant = constant.map(|text| {
-            let text = simplified(text.to_owned(), mapping.smart);
+            let text = mapping.options.simplified(text.to_owned());
             let segments = segments::count(&text);
             (text, segments)
         });
         Self {
-            mapping,
             stored,
             constant,
+            mapping,
         }
     }
+}
 
-    pub(super) fn map(&self, record: &Record) -> Result<MappedRow, Rejection> {
+impl Mapper for RowMapper {
+    type Row = MappedRow;
+
+    fn map(&self, record: &Record) -> Result<MappedRow, Rejection> {
         let Some(fields) = record.fields() else {
             let reason = format!("the row is not {}", self.mapping.encoding);
             return Err(Rejection::new("other encoding", reason));
@@ -178,6 +180,12 @@ impl RowMapper {
         }
     }
 
+    fn size(row: &MappedRow) -> usize {
+        row.message.content.len() + row.message.params.len()
+    }
+}
+
+impl RowMapper {
     fn checked(&self, mut row: MappedRow, check: &RowCheck) -> Result<MappedRow, Rejection> {
         let invalid = |reason| Rejection::new("not valid for the provider", reason);
         let Some(shown) = check(&row.message).map_err(invalid)? else {
@@ -195,13 +203,12 @@ impl RowMapper {
     }
 
     fn check_width(&self, cells: &[&str]) -> Result<(), Rejection> {
-        let width = self.mapping.columns.names.len();
-        let kind = match cells.len() {
-            found if found > width => "too many fields",
-            found if found < width => "too few fields",
-            _ => return Ok(()),
+        let (found, width) = (cells.len(), self.mapping.columns.names.len());
+        let kind = match found.cmp(&width) {
+            Ordering::Equal => return Ok(()),
+            Ordering::Greater => "too many fields",
+            Ordering::Less => "too few fields",
         };
-        let found = cells.len();
         let reason = format!("{kind}: {found}, but the header has {width}");
         Err(Rejection::new(kind, reason))
     }
@@ -227,16 +234,14 @@ impl RowMapper {
     /// The phone and the values in the text must not be JSON objects or arrays.
     fn check_nested(&self, record: &Record) -> Result<(), Rejection> {
         let Mapping { columns, text, .. } = &self.mapping;
-        let is_used = |column: &&usize| {
-            columns.phones.contains(column)
-                || match text {
-                    Text::Column(content) => content == *column,
-                    Text::Provider => false,
-                    Text::Template { placeholders, .. } => {
-                        placeholders.values().any(|used| used == *column)
-                    }
-                }
+        let is_in_text = |column: usize| match text {
+            Text::Column(content) => *content == column,
+            Text::Provider => false,
+            Text::Template { placeholders, .. } => {
+                placeholders.values().any(|&used| used == column)
+            }
         };
+        let is_used = |&&column: &&usize| columns.phones.contains(&column) || is_in_text(column);
         match record.nested.iter().find(is_used) {
             Some(&column) => {
                 let name = &columns.names[column];
@@ -250,11 +255,11 @@ impl RowMapper {
     /// Returns the first valid phone, or what is wrong with the first one.
     fn phone(&self, cells: &[&str]) -> Result<Phone, Rejection> {
         let Mapping {
-            columns, region, ..
+            columns, options, ..
         } = &self.mapping;
         let mut invalid = PhoneError::Empty;
         for &column in &columns.phones {
-            match Phone::parse(cells[column], *region) {
+            match Phone::parse(cells[column], options.region) {
                 Ok(phone) => return Ok(phone),
                 Err(error) if invalid == PhoneError::Empty => invalid = error,
                 Err(_) => {}
@@ -262,10 +267,8 @@ impl RowMapper {
         }
         let is_header = |&column: &usize| cells[column].trim() == columns.names[column];
         if columns.phones.iter().all(is_header) {
-            return Err(Rejection::new(
-                "repeated header",
-                "the row is the header again",
-            ));
+            let reason = "the row is the header again";
+            return Err(Rejection::new("repeated header", reason));
         }
         let text = columns.position(TEXT_COLUMN);
         if invalid == PhoneError::Empty && text.is_some_and(|text| value(cells, text).is_some()) {
@@ -277,11 +280,13 @@ impl RowMapper {
 
     fn check_timezone(&self, cells: &[&str]) -> Result<(), Rejection> {
         let column = self.mapping.timezone;
-        let zone = column
-            .and_then(|column| value(cells, column))
-            .map(str::parse::<Zone>);
-        let unknown = |error: ZoneError| Rejection::new("unknown time zone", error.to_string());
-        zone.transpose().map(drop).map_err(unknown)
+        match column.and_then(|column| value(cells, column)) {
+            Some(zone) => match zone.parse::<Zone>() {
+                Ok(_) => Ok(()),
+                Err(error) => Err(Rejection::new("unknown time zone", error.to_string())),
+            },
+            None => Ok(()),
+        }
     }
 
     fn content(&self, cells: &[&str]) -> Result<String, Rejection> {
@@ -296,18 +301,18 @@ impl RowMapper {
                 let rendered = template.render(|name| value(cells, *placeholders.get(name)?));
                 rendered.map_err(|error| match error {
                     RenderError::Hole => missing_value(cells, placeholders),
-                    RenderError::TooLong => Rejection::new(
-                        "text too long",
-                        format!("the text is too long: at most {LONGEST} characters"),
-                    ),
-                    RenderError::Other(detail) => Rejection::new(
-                        "text not rendered",
-                        format!("cannot render the text: {detail}"),
-                    ),
+                    RenderError::TooLong => {
+                        let reason = format!("the text is too long: at most {LONGEST} characters");
+                        Rejection::new("text too long", reason)
+                    }
+                    RenderError::Other(detail) => {
+                        let reason = format!("cannot render the text: {detail}");
+                        Rejection::new("text not rendered", reason)
+                    }
                 })?
             }
         };
-        let content = simplified(content, self.mapping.smart);
+        let content = self.mapping.options.simplified(content);
         content::check(&content)?;
         Ok(content)
     }
@@ -335,15 +340,6 @@ impl RowMapper {
             let reason = format!("invalid `smsq_id`: `{}` is not a number", id.escape_debug());
             Rejection::new("invalid `smsq_id`", reason)
         })
-    }
-}
-
-/// Replaces typographic characters if `smart`.
-pub(super) fn simplified(content: String, smart: bool) -> String {
-    if smart {
-        smart::cheaper(&content).into_owned()
-    } else {
-        content
     }
 }
 

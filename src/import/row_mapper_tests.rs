@@ -12,28 +12,23 @@ const HEADER: [&str; 4] = ["phone", "name", "city", "smsq_id"];
 fn mapper(header: &[&str], text: Option<&str>, unique: &Unique) -> RowMapper {
     let columns = Columns::find("list.csv", header, &[], None).expect("a header");
     let hash = "0123456789abcdef".repeat(4);
-    RowMapper::new(Mapping {
-        keys: DedupeKeys::new(unique, "list.csv", &hash, &columns).expect("keys"),
-        text: match text {
-            Some(text) => {
-                let template = Template::parse("--text", text).expect("a template");
-                let placeholders = columns.of_placeholders("list.csv", "--text", &template);
-                Text::Template {
-                    template: Arc::new(template),
-                    placeholders: placeholders.expect("columns"),
-                }
+    let keys = DedupeKeys::new(unique, &hash, &columns).expect("keys");
+    let text = match text {
+        Some(text) => {
+            let template = Template::parse("--text", text).expect("a template");
+            let placeholders = columns.of_placeholders("--text", &template);
+            Text::Template {
+                template: Arc::new(template),
+                placeholders: placeholders.expect("columns"),
             }
-            None => Text::Column(1),
-        },
-        columns,
+        }
+        None => Text::Column(1),
+    };
+    let options = Options {
         region: "CN".parse().ok(),
-        smart: false,
-        encoding: Encoding::UTF8,
-        is_detected: false,
-        is_guarded: false,
-        timezone: None,
-        requirements: None,
-    })
+        ..Options::default()
+    };
+    RowMapper::new(Mapping::new(columns, text, keys, options))
 }
 
 fn mapped(mapper: &RowMapper, line: &str) -> Result<NewSms, String> {

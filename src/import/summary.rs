@@ -1,13 +1,15 @@
 //! What became of the rows of a list, as counts.
 
-use std::collections::BTreeMap;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap};
+use std::hash::{BuildHasher, RandomState};
 use std::path::PathBuf;
 
+use super::error::Rejection;
 use super::estimate::{Cost, SegmentTotals};
-use super::rejection::Rejection;
 
 /// How many duplicates are reported by line.
-pub(super) const MAX_REPEATS: usize = 5;
+const MAX_REPEATS: usize = 5;
 
 /// What became of the rows: `rows = accepted + duplicates + suppressed + rejected`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -20,59 +22,63 @@ pub struct Summary {
     pub unchanged: u64,
     pub suppressed: u64,
     pub rejected: u64,
-    pub reasons: RejectionCounts,
+    /// Rejected rows by kind of reason.
+    pub reasons: BTreeMap<&'static str, u64>,
     pub rejects_file: Option<PathBuf>,
     /// The first duplicates.
     pub repeats: Vec<Repeat>,
     /// Of the accepted messages.
     pub segments: SegmentTotals,
-    /// Of the accepted messages.
-    pub non_mobile: NonMobileCounts,
+    /// Accepted messages to numbers that rarely receive text messages: by kind, how many and the first line.
+    pub non_mobile: BTreeMap<&'static str, (u64, u64)>,
     /// Of the accepted messages.
     pub cost: Cost,
 }
 
-/// Rejected rows by kind of reason.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct RejectionCounts(BTreeMap<&'static str, u64>);
-
-impl RejectionCounts {
-    pub(super) fn add(&mut self, rejected: &[(u64, Rejection)]) {
+impl Summary {
+    pub(super) fn add_rejected(&mut self, rejected: &[(u64, Rejection)]) {
+        self.rejected += rejected.len() as u64;
         for (_, rejection) in rejected {
-            *self.0.entry(rejection.kind).or_default() += 1;
+            *self.reasons.entry(rejection.kind).or_default() += 1;
         }
     }
 
-    /// Returns the sum of several counts.
-    pub fn sum<'r>(all: impl Iterator<Item = &'r Self>) -> Self {
-        let mut sum = Self::default();
-        for (kind, count) in all.flat_map(|one| &one.0) {
-            *sum.0.entry(kind).or_default() += count;
+    /// Counts an accepted message to a number that rarely receives text messages.
+    pub(super) fn add_non_mobile(&mut self, kind: &'static str, line: u64) {
+        self.non_mobile.entry(kind).or_insert((0, line)).0 += 1;
+    }
+
+    /// Returns the kinds of reasons with the number of rejected rows, most frequent first.
+    pub fn frequent_reasons(&self) -> Vec<(&'static str, u64)> {
+        let mut reasons: Vec<_> = self.reasons.clone().into_iter().collect();
+        reasons.sort_by_key(|&(kind, count)| (Reverse(count), kind));
+        reasons
+    }
+
+    /// Adds the counts of another list.
+    pub fn add(&mut self, other: &Self) {
+        self.rows += other.rows;
+        self.accepted += other.accepted;
+        self.duplicates += other.duplicates;
+        self.suppressed += other.suppressed;
+        self.rejected += other.rejected;
+        for (kind, count) in &other.reasons {
+            *self.reasons.entry(kind).or_default() += count;
         }
-        sum
+        self.segments.messages += other.segments.messages;
+        self.segments.total += other.segments.total;
+        self.segments.gsm7 += other.segments.gsm7;
+        self.segments.ucs2 += other.segments.ucs2;
+        self.cost.amount += other.cost.amount;
+        self.cost.unpriced += other.cost.unpriced;
     }
 
-    /// Returns kind and count, most frequent first.
-    pub fn sorted(&self) -> Vec<(&'static str, u64)> {
-        let mut all: Vec<_> = self.0.iter().map(|(kind, count)| (*kind, *count)).collect();
-        all.sort_by_key(|&(kind, count)| (std::cmp::Reverse(count), kind));
-        all
-    }
-}
-
-/// Numbers that rarely receive text messages: by kind, how many and the line of the first.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct NonMobileCounts(BTreeMap<&'static str, (u64, u64)>);
-
-impl NonMobileCounts {
-    pub(super) fn add(&mut self, kind: &'static str, line: u64) {
-        self.0.entry(kind).or_insert((0, line)).0 += 1;
-    }
-
-    /// Returns kind, count and first line.
-    pub fn all(&self) -> impl Iterator<Item = (&'static str, u64, u64)> + '_ {
-        let all = self.0.iter();
-        all.map(|(kind, (count, line))| (*kind, *count, *line))
+    /// Counts a duplicate in `line`; `first` is the first row of the file with the same key.
+    pub(super) fn add_duplicate(&mut self, line: u64, first: Option<u64>) {
+        self.duplicates += 1;
+        if self.repeats.len() < MAX_REPEATS {
+            self.repeats.push(Repeat { line, first });
+        }
     }
 }
 
@@ -82,4 +88,41 @@ pub struct Repeat {
     pub line: u64,
     /// The first row of the file with the same key; `None` if an earlier import had it.
     pub first: Option<u64>,
+}
+
+/// The keys of the rows read so far, and where each was first.
+pub struct SeenKeys {
+    rows: HashMap<u64, (usize, u64)>,
+    max: usize,
+    file: usize,
+    hasher: RandomState,
+}
+
+impl SeenKeys {
+    /// Remembers at most `max` keys, so that memory is bounded.
+    pub(super) fn new(max: usize) -> Self {
+        Self {
+            rows: HashMap::new(),
+            max,
+            file: 0,
+            hasher: RandomState::new(),
+        }
+    }
+
+    /// The rows that follow are of another file.
+    pub(super) fn next_file(&mut self) {
+        self.file += 1;
+    }
+
+    /// Returns whether the key is new, and the first line of the current file with it.
+    pub(super) fn insert(&mut self, key: &str, line: u64) -> (bool, Option<u64>) {
+        let hash = self.hasher.hash_one(key);
+        if let Some((file, line)) = self.rows.get(&hash) {
+            return (false, Some(*line).filter(|_| *file == self.file));
+        }
+        if self.rows.len() < self.max {
+            self.rows.insert(hash, (self.file, line));
+        }
+        (true, None)
+    }
 }

@@ -41,7 +41,6 @@ async fn cancelled(folder: &tempfile::TempDir, count: u64) -> (Store, Campaign) 
         rows,
         row_count: count,
         rejected: 0,
-        duplicates: 0,
         last_line: count + 1,
     };
     store.enqueue(batch).await.expect("queued");

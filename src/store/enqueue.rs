@@ -39,8 +39,6 @@ pub struct Batch {
     /// Rows of the file since the last batch, including rejected ones.
     pub row_count: u64,
     pub rejected: u64,
-    /// Duplicates within the file.
-    pub duplicates: u64,
     /// The last line of the file that this batch covers.
     pub last_line: u64,
 }
@@ -251,7 +249,7 @@ async fn count(connection: &mut Connection, batch: &Batch, done: &Enqueued) -> Q
         import::last_line.eq(signed(batch.last_line)),
         import::row_count.eq(import::row_count + signed(batch.row_count)),
         import::accepted.eq(import::accepted + signed(done.accepted)),
-        import::duplicates.eq(import::duplicates + signed(batch.duplicates + known as u64)),
+        import::duplicates.eq(import::duplicates + signed(known as u64)),
         import::suppressed.eq(import::suppressed + signed(done.suppressed.len() as u64)),
         import::rejected.eq(import::rejected + signed(batch.rejected)),
     ))

@@ -65,8 +65,8 @@ fn gb18030_list_has_rejects_in_gb18030() {
             && text.starts_with("手机号,姓名,smsq_text,smsq_line,smsq_reason\n1.38E+10,李秀英,,3,"),
         "{text}"
     );
-    let mended = text.replacen("1.38E+10", "138 0013 8001", 1);
-    write(&scratch, "名单.rejects.csv", &encoded(&mended, "gb18030"));
+    let fixed = text.replacen("1.38E+10", "138 0013 8001", 1);
+    write(&scratch, "名单.rejects.csv", &encoded(&fixed, "gb18030"));
     let ran = scratch.run(import("名单.rejects.csv"));
     assert!(ran.stdout().contains("accepted    1\n"), "{ran}");
 }
@@ -77,23 +77,23 @@ fn encoding_is_detected_or_named() {
     let text = "Telefon;Name\n+4915123456788;Jörg Größe\n+4915123456789;Jürgen Müller\n";
     write(&scratch, "latin.csv", &encoded(text, "windows-1252"));
     write(&scratch, "wide.csv", &utf16(text));
-    let look = |file, more: &[&'static str]| {
+    let dry_run = |file, more: &[&'static str]| {
         let line = ["import", file, "--text", "Hallo {{ Name }}", "--dry-run"];
         scratch.run(line.into_iter().chain(more.iter().copied()))
     };
     for (file, named) in [("latin.csv", "windows-1252"), ("wide.csv", "UTF-16LE")] {
-        let ran = look(file, &[]);
+        let ran = dry_run(file, &[]);
         let list =
             format!("list        CSV in {named}, `;` between the fields, header in line 1\n");
         assert!(ran.stdout().contains(&list), "{ran}");
         assert!(ran.stdout().contains("Hallo Jörg Größe"), "{ran}");
     }
-    let ran = look("latin.csv", &["--encoding", "cp1251"]);
+    let ran = dry_run("latin.csv", &["--encoding", "cp1251"]);
     assert!(
         ran.stdout().contains("windows-1251") && ran.stdout().contains("J\u{446}rg"),
         "{ran}"
     );
-    let ran = look("latin.csv", &["--encoding", "klingon"]);
+    let ran = dry_run("latin.csv", &["--encoding", "klingon"]);
     assert_eq!(ran.code(), Some(2), "{ran}");
 }
 
@@ -183,10 +183,10 @@ fn json_objects_are_rows() {
         "{ran}"
     );
     let rejects = scratch.read("list.rejects.jsonl");
-    let mended = rejects
+    let fixed = rejects
         .replace("7.4e9", "07400 123458")
         .replace("\"name\":\"\"", "\"name\":\"Cai\"");
-    scratch.write("list.rejects.jsonl", &mended);
+    scratch.write("list.rejects.jsonl", &fixed);
     let ran = scratch.run([
         "import",
         "list.rejects.jsonl",
@@ -302,8 +302,11 @@ fn pipe_can_have_any_format() {
             .write_all(&bytes)
             .expect("writes");
         let output = child.wait_with_output().expect("ends");
-        let said = String::from_utf8_lossy(&output.stdout);
-        assert!(output.status.success() && said.contains("Hi Ann"), "{said}");
+        let message = String::from_utf8_lossy(&output.stdout);
+        assert!(
+            output.status.success() && message.contains("Hi Ann"),
+            "{message}"
+        );
     }
 }
 

@@ -63,22 +63,24 @@ fn row_that_does_not_fill_the_template_is_rejected() {
 #[test]
 fn dry_run_shows_the_rendered_provider_template() {
     let scratch = scratch();
-    let look = scratch.run(LINE.into_iter().chain(["--dry-run"]));
-    let shown = look.stdout();
+    let dry_run = scratch.run(LINE.into_iter().chain(["--dry-run"]));
+    let shown = dry_run.stdout();
     assert!(
         shown.contains("text        the provider's template\n"),
-        "{look}"
+        "{dry_run}"
     );
     assert!(
         shown.contains("\n    王小明，您的订单1001已发货\n"),
-        "{look}"
+        "{dry_run}"
     );
     let with_text = ["--text", "Hi {{ name }}", "--dry-run"];
-    let look = scratch.run(LINE.into_iter().chain(with_text));
+    let dry_run = scratch.run(LINE.into_iter().chain(with_text));
     assert!(
-        look.stdout().contains("text        with `name`\n")
-            && look.stdout().contains("\n    王小明，您的订单1001已发货\n"),
-        "{look}"
+        dry_run.stdout().contains("text        with `name`\n")
+            && dry_run
+                .stdout()
+                .contains("\n    王小明，您的订单1001已发货\n"),
+        "{dry_run}"
     );
 }
 

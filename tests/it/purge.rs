@@ -2,7 +2,7 @@
 
 use rustix::process::Signal;
 
-use crate::lists_asked::at_a_terminal;
+use crate::lists_checks::at_a_terminal;
 use crate::support::databases::Database;
 use crate::support::practice::list;
 use crate::support::shell::{Lock, sqlite};

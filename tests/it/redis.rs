@@ -31,15 +31,15 @@ struct List {
 impl List {
     /// A missing server is reported, and is a failure if `CI` is set.
     fn on(variable: &str) -> Option<Self> {
-        static TOLD: Once = Once::new();
+        static REPORTED: Once = Once::new();
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let Ok(server) = env::var(variable) else {
-            let said = format!("`{variable}` names no server; `tests/run` starts one");
-            assert!(env::var_os("CI").is_none(), "{said}");
-            TOLD.call_once(|| {
-                let said = format!("skipped where they need a server: {said}\n");
+            let message = format!("`{variable}` names no server; `tests/run` starts one");
+            assert!(env::var_os("CI").is_none(), "{message}");
+            REPORTED.call_once(|| {
+                let message = format!("skipped where they need a server: {message}\n");
                 std::io::stderr()
-                    .write_all(said.as_bytes())
+                    .write_all(message.as_bytes())
                     .expect("the reader is there");
             });
             return None;
@@ -155,19 +155,19 @@ fn invalid_entries_go_to_the_dead_list() {
     let key = list.key.clone();
     let ran = scratch.run(list.import(&["--format", "json"]));
     assert_eq!(ran.code(), Some(0), "{ran}");
-    let told = ran.json();
+    let result = ran.json();
     assert_eq!(
         (
-            &told["rows"],
-            &told["accepted"],
-            &told["duplicates"],
-            &told["rejected"]
+            &result["rows"],
+            &result["accepted"],
+            &result["duplicates"],
+            &result["rejected"]
         ),
         (&8.into(), &3.into(), &1.into(), &4.into()),
-        "{told}"
+        "{result}"
     );
-    let said = format!("warning: rejected 4 entries, with the reasons in list `{key}:dead`");
-    assert!(ran.stderr().contains(&said), "{ran}");
+    let message = format!("warning: rejected 4 entries, with the reasons in list `{key}:dead`");
+    assert!(ran.stderr().contains(&message), "{ran}");
     let reasons: Vec<String> = list
         .dead()
         .iter()
@@ -204,9 +204,9 @@ fn nested_values_are_never_sent_as_json() {
     list.push(r#"{"phone":{"a":"+447400123453"},"content":"Hi"}"#);
     list.push(r#"{"phone":"+447400123454","content":"{\"a\":1}","order":{"id":7}}"#);
     let ran = scratch.run(list.import(&["--format", "json"]));
-    let told = ran.json();
+    let result = ran.json();
     assert_eq!(
-        (&told["accepted"], &told["rejected"]),
+        (&result["accepted"], &result["rejected"]),
         (&1.into(), &3.into()),
         "{ran}"
     );
@@ -295,8 +295,8 @@ fn entries_of_a_silent_importer_are_reclaimed() {
     let _: u64 = list.ask(&["DEL", &lease]);
     let ran = scratch.run(list.import(&[]));
     assert_eq!(ran.code(), Some(0), "{ran}");
-    let said = "recovered 3 entries of an importer that died";
-    assert!(ran.stderr().contains(said), "{ran}");
+    let message = "recovered 3 entries of an importer that died";
+    assert!(ran.stderr().contains(message), "{ran}");
     assert_each_once(&db, 3);
     assert_eq!(list.keys(), BTreeSet::new());
 
@@ -322,7 +322,7 @@ fn importer_reconnects_to_the_server() {
     let _: String = list.ask(&user);
     list.url = list.url.replace("redis://", "redis://follower@");
     let mut importing = scratch.start(list.import(&["--follow"]));
-    importing.until_said("that it follows", |said| said.contains("following"));
+    importing.until_said("that it follows", |message| message.contains("following"));
     for until in [18_000, 12_000, 6_000, 0] {
         importing.until("fewer entries", || list.waiting() <= until);
         let _: u64 = list.ask(&["CLIENT", "KILL", "USER", "follower"]);
@@ -470,7 +470,7 @@ fn pushed_entries_are_sent_while_both_follow() {
     let gateway = Gateway::start(&scratch, &[]);
     scratch.write_cellar(&gateway.url);
     let mut importing = scratch.start(list.import(&["--follow"]));
-    importing.until_said("that it follows", |said| said.contains("following"));
+    importing.until_said("that it follows", |message| message.contains("following"));
     let mut sending = scratch.start(["send", "--follow"]);
     for round in 1..=3 {
         list.push_many(10);
@@ -491,7 +491,7 @@ fn lines_are_imported_as_they_arrive() {
     let (reader, mut writer) = std::io::pipe().expect("a pipe");
     let line = ["import", "-", "--follow", "--campaign", "codes"];
     let mut importing = scratch.start_with(line, reader);
-    importing.until_said("that it follows", |said| said.contains("following"));
+    importing.until_said("that it follows", |message| message.contains("following"));
     for (round, line) in [(1, entry(1)), (2, entry(2))] {
         writeln!(writer, "{line}").expect("the reader is there");
         importing.until("the message", || count(&db) == round);

@@ -16,7 +16,7 @@ const AT: [&str; 4] = ["--at", "2099-12-24 09:00", "--expires", "+8h"];
 const BERLIN: [(&str, &str); 1] = [("TZ", "Europe/Berlin")];
 
 #[test]
-fn import_refuses_a_start_in_the_past() {
+fn import_rejects_start_in_the_past() {
     for (command, more) in [
         ("import", &[][..]),
         ("import", &["--dry-run"]),
@@ -47,7 +47,7 @@ fn import_refuses_a_start_in_the_past() {
 }
 
 #[test]
-fn import_refuses_an_expiry_before_the_start() {
+fn import_rejects_expiry_before_start() {
     let line = ["--at", "2099-12-24", "--expires", "2099-12-23 23:00"];
     snapshot!(scratch().run(IMPORT.into_iter().chain(line)), @r"
     exit 2
@@ -66,8 +66,8 @@ fn relative_expiry_counts_from_the_start() {
         assert_eq!(ran.code(), Some(0), "{ran}");
         let span = db.number("SELECT max(expires_at - due_at) AS value FROM sms");
         assert_eq!(span, 8 * 60 * 60 * 1_000);
-        let status = ["status", "--campaign", "eve"];
-        let ran = scratch.run_with(status, &BERLIN);
+        let command = ["status", "--campaign", "eve"];
+        let ran = scratch.run_with(command, &BERLIN);
         assert!(
             ran.stdout().starts_with(
                 "eve: active\n\
@@ -75,11 +75,11 @@ fn relative_expiry_counts_from_the_start() {
             ),
             "{ran}"
         );
-        let ran = scratch.run(status.into_iter().chain(["--format", "json"]));
-        let standing = ran.json();
+        let ran = scratch.run(command.into_iter().chain(["--format", "json"]));
+        let status = ran.json();
         // The import read the time from another clock.
-        assert_eq!(standing["due_at"], "2099-12-24T08:00:00Z");
-        assert_eq!(standing["expires_at"], "2099-12-24T16:00:00Z");
+        assert_eq!(status["due_at"], "2099-12-24T08:00:00Z");
+        assert_eq!(status["expires_at"], "2099-12-24T16:00:00Z");
     });
 }
 
@@ -99,14 +99,14 @@ fn import_shows_start_and_expiry_in_local_time_and_utc() {
 }
 
 #[test]
-fn send_says_when_a_campaign_starts() {
+fn send_reports_when_a_campaign_starts() {
     let scratch = scratch();
     scratch.write_cellar("http://127.0.0.1:9");
     let ran = scratch.run(IMPORT.into_iter().chain(["--at", "2099-12-24 09:00"]));
     assert_eq!(ran.code(), Some(0), "{ran}");
     let mut sending = scratch.start(["send"]);
-    sending.until_said("it waits", |said| {
-        said.contains("campaign `eve` starts 2099-12-24 09:00 UTC: waiting for ")
+    sending.until_said("it waits", |message| {
+        message.contains("campaign `eve` starts 2099-12-24 09:00 UTC: waiting for ")
     });
     sending.signal(rustix::process::Signal::INT);
     assert_eq!(sending.ended().code(), Some(130));

@@ -8,12 +8,11 @@ use crate::commands::Context;
 use crate::commands::values::{TimeArg, assignment, campaign_name};
 use crate::commands::window::WindowFlags;
 use crate::config::Prices;
-use crate::import::consumer::MessageOptions;
 use crate::import::{Encoding, Options, Plan, RejectLimit, Schedule, Summary, TextSource, Unique};
 use crate::phone::Region;
 use crate::report::shell_word;
 use crate::store::Campaign;
-use crate::window::{Days, ZoneSource};
+use crate::window::{Days, SendWindow, ZoneSource};
 
 /// How a file is written, where that cannot be detected.
 #[derive(Clone, Debug, clap::Args)]
@@ -120,6 +119,15 @@ impl List {
         self.provider.as_ref().or(of_campaign).or(default)
     }
 
+    /// The sending window after the import: that of the flags, or else of the campaign.
+    pub(super) fn window_for(
+        &self,
+        campaign: Option<&Campaign>,
+    ) -> anyhow::Result<Option<SendWindow>> {
+        let current = campaign.and_then(|campaign| campaign.window.clone());
+        Ok(self.window.change(None)?.applied_to(current))
+    }
+
     /// The prices of that provider.
     pub(super) fn prices<'a>(
         &self,
@@ -130,27 +138,14 @@ impl List {
         context.config.prices.get(provider)
     }
 
-    pub(super) fn message_options(&self, region: Option<Region>) -> MessageOptions {
-        MessageOptions {
-            text: self.text_source(),
-            columns: self.column.clone(),
-            region,
-            smart: self.smart,
-        }
-    }
-
-    fn text_source(&self) -> TextSource {
-        match (&self.text, &self.template) {
-            (Some(text), _) => TextSource::Text(text.clone()),
-            (None, Some(file)) => TextSource::Template(file.clone()),
-            (None, None) => TextSource::Column,
-        }
-    }
-
     pub(super) fn options(&self, file: &Path, region: Option<Region>) -> Options {
         self.format.applied_to(Options {
             file: file.to_owned(),
-            text: self.text_source(),
+            text: match (&self.text, &self.template) {
+                (Some(text), _) => TextSource::Text(text.clone()),
+                (None, Some(file)) => TextSource::Template(file.clone()),
+                (None, None) => TextSource::Column,
+            },
             columns: self.column.clone(),
             region,
             unique: self.unique.clone(),
@@ -172,40 +167,35 @@ impl List {
             return String::new();
         };
         let mut command = format!("smsq import {}", shell_word(&rejects.display().to_string()));
-        let mut flag = |name: &str, value: &str| {
-            let _ = write!(command, " {name} {}", shell_word(value));
+        let mut flag = |name: &str, value: Option<String>| {
+            if let Some(value) = value {
+                let _ = write!(command, " {name} {}", shell_word(&value));
+            }
         };
-        flag("--campaign", &campaign.name);
-        match (&self.text, &self.template) {
-            (Some(text), _) => flag("--text", text),
-            (None, Some(file)) => flag("--template", &file.display().to_string()),
-            (None, None) => {}
-        }
+        flag("--campaign", Some(campaign.name.clone()));
+        flag("--text", self.text.clone());
+        let template = self.template.as_ref();
+        flag(
+            "--template",
+            template.map(|file| file.display().to_string()),
+        );
         for (name, column) in &self.column {
-            flag("--column", &format!("{name}={column}"));
+            flag("--column", Some(format!("{name}={column}")));
         }
-        if let Some(region) = self.region {
-            flag("--region", &region.to_string());
-        }
-        if let Some(encoding) = self.format.encoding {
-            flag("--encoding", &encoding.to_string());
-        }
-        if let Some(at) = schedule.due_at {
-            flag("--at", &at.to_string());
-        }
-        if let Some(at) = schedule.expires_at {
-            flag("--expires", &at.to_string());
-        }
+        flag("--region", self.region.map(|region| region.to_string()));
+        let encoding = self.format.encoding;
+        flag("--encoding", encoding.map(|encoding| encoding.to_string()));
+        flag("--at", schedule.due_at.map(|at| at.to_string()));
+        flag("--expires", schedule.expires_at.map(|at| at.to_string()));
         // The campaign keeps its window; only the time zones of rows have to be asked for again.
         if let (true, Some(window)) = (self.window.is_by_column(), &campaign.window)
             && let ZoneSource::Column(fallback) = &window.zone
         {
-            flag("--window", &window.hours.to_string());
-            flag("--timezone", "column");
-            flag("--fallback-timezone", &fallback.to_string());
-            if window.days != Days::DAILY {
-                flag("--days", &window.days.to_string());
-            }
+            flag("--window", Some(window.hours.to_string()));
+            flag("--timezone", Some("column".to_owned()));
+            flag("--fallback-timezone", Some(fallback.to_string()));
+            let days = Some(window.days).filter(|days| *days != Days::DAILY);
+            flag("--days", days.map(|days| days.to_string()));
         }
         if self.smart {
             command.push_str(" --smart");

@@ -6,12 +6,11 @@ use std::path::{Path, PathBuf};
 use tokio::sync::watch;
 
 use super::preflight::check_sender;
-use super::{Args, Imported, explain_import_error, local_now, open_campaign, output};
+use super::{Args, Imported, local_now, open_campaign, output};
 use crate::commands::signals::Signals;
 use crate::commands::{Context, purge, with_hint};
-use crate::console::Console;
 use crate::exit::Exit;
-use crate::import::consumer::{self, ConsumeOptions, Event, Lines, RedisList};
+use crate::import::consumer::{self, ConsumeOptions, Event, RedisList};
 use crate::import::{ImportError, Schedule, Summary, Target, Unique};
 use crate::sms::Timestamp;
 use crate::store::Access;
@@ -72,33 +71,30 @@ pub(super) fn source(args: &Args, context: &Context) -> anyhow::Result<Option<So
 
 pub(super) async fn run(args: &Args, source: Source, context: &Context) -> anyhow::Result<Exit> {
     let (list, console) = (&args.list, &context.console);
-    let explain = |error| explain_import_error(ImportError::from(error));
-    let messages = list.message_options(list.region.or(context.config.default_region));
+    let region = list.region.or(context.config.default_region);
+    let messages = list.options(Path::new("-"), region);
     let (stem, redis) = match &source {
         Source::Redis { url, key } => {
             let redis = RedisList::new(url, key, &context.config.redis.password);
-            (key.as_str(), Some(redis.map_err(explain)?))
+            (key.as_str(), Some(redis?))
         }
         Source::Stdin => ("stdin", None),
     };
-    let default = consumer::default_campaign(stem, &messages).map_err(explain_import_error)?;
+    let default = consumer::default_campaign(stem, &messages)?;
     let name = list.campaign.as_deref().unwrap_or(&default);
     let first_schedule = list.schedule(local_now())?;
     let rejects = list.rejects.clone();
     let rejects = rejects.unwrap_or_else(|| PathBuf::from("stdin.rejects.jsonl"));
     // Before a database is created.
     match &redis {
-        Some(redis) => redis.check().await.map_err(explain)?,
-        None => consumer::check_rejects(&rejects).map_err(explain_import_error)?,
+        Some(redis) => redis.check().await?,
+        None => consumer::check_rejects(&rejects)?,
     }
     let store = context.open(Access::Create).await?;
     purge::apply_retention(context, &store).await?;
-    let unique_in = |campaign| {
-        consumer::unique_in(list.unique.as_ref(), campaign).map_err(explain_import_error)
-    };
     let existing = store.campaign(name).await?;
     if let Some(campaign) = &existing {
-        unique_in(campaign)?;
+        consumer::unique_in(list.unique.as_ref(), campaign)?;
     }
     check_sender(list, existing.as_ref(), context)?;
     let unique = list.unique.clone().unwrap_or(Unique::None).to_string();
@@ -112,13 +108,12 @@ pub(super) async fn run(args: &Args, source: Source, context: &Context) -> anyho
     let (stop, stopped) = watch::channel(false);
     let options = ConsumeOptions {
         messages,
-        unique: unique_in(&campaign)?,
         follow: args.follow,
         stop: stopped,
     };
     let file = redis
         .as_ref()
-        .map_or("standard input".to_owned(), RedisList::name);
+        .map_or(consumer::STDIN.to_owned(), RedisList::name);
     if args.follow {
         console.status(&format!(
             "following {file}; Ctrl-C stops after the current batch"
@@ -126,19 +121,15 @@ pub(super) async fn run(args: &Args, source: Source, context: &Context) -> anyho
     }
     let progress = console.progress(None, "importing");
     let on_event = |event: Event| match event {
-        Event::Progress { rows, .. } => progress.set(rows),
-        event => print_event(console, &event),
+        Event::Progress(rows) => progress.set(rows),
+        Event::Status(message) => console.status(&message),
+        Event::Warning(message) => console.warn(&message),
     };
     let running = Box::pin(async {
-        if let Some(redis) = &redis {
-            return consumer::consume(redis, target, options, on_event).await;
+        match &redis {
+            Some(redis) => consumer::consume(redis, target, options, on_event).await,
+            None => consumer::follow(rejects, target, options, on_event).await,
         }
-        let lines = Lines {
-            name: file.clone(),
-            input: Box::new(std::io::stdin()),
-            rejects,
-        };
-        consumer::follow(lines, target, options, on_event).await
     });
     let (summary, signal) = until_stopped(running, &stop).await?;
     drop(progress);
@@ -164,7 +155,7 @@ pub(super) async fn run(args: &Args, source: Source, context: &Context) -> anyho
     if let Some(key) = args.key.as_ref().filter(|_| rejected > 0) {
         console.warn(&format!(
             "rejected {}, with the reasons in list `{key}:dead`",
-            entries_text(rejected)
+            consumer::entries(rejected)
         ));
     }
     Ok(exit)
@@ -181,7 +172,7 @@ async fn until_stopped(
     loop {
         tokio::select! {
             summary = &mut running => {
-                return Ok((Some(summary.map_err(explain_import_error)?), signal));
+                return Ok((Some(summary?), signal));
             }
             received = signals.next() => {
                 if signal.is_some() {
@@ -191,34 +182,5 @@ async fn until_stopped(
                 stop.send_replace(true);
             }
         }
-    }
-}
-
-fn print_event(console: &Console, event: &Event) {
-    match event {
-        Event::Progress { .. } => {}
-        Event::ServerLost(reason) => {
-            console.warn(&format!("{reason}; waiting for it, nothing is lost"));
-        }
-        Event::ServerBack => console.status("the server is back"),
-        Event::UnsafeServer => console.warn(
-            "the server has neither LMOVE nor RPOPLPUSH: entries are taken with RPOP, and those that are not \
-             committed when smsq is killed are lost (a few thousand at most)",
-        ),
-        Event::Reclaimed(count) => console.status(&format!(
-            "recovered {} of an importer that died",
-            entries_text(*count)
-        )),
-        Event::OtherImporters(count) => console.status(&match count {
-            1 => "another importer reads this list too".to_owned(),
-            _ => format!("{count} other importers read this list too"),
-        }),
-    }
-}
-
-fn entries_text(count: u64) -> String {
-    match count {
-        1 => "1 entry".to_owned(),
-        _ => format!("{} entries", indicatif::HumanCount(count)),
     }
 }

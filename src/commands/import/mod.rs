@@ -11,21 +11,20 @@ use std::time::Duration;
 
 use super::signals::Signals;
 use super::window::check_opens;
-use super::{Context, purge, with_hint, with_optional_hint};
+use super::{Context, purge, with_hint};
 use crate::exit::Exit;
-use crate::import::{ImportError, Options, Plan, PriceOf, Schedule, Target};
+use crate::import::{ImportError, Options, Plan, Schedule, Target};
 use crate::sms::Timestamp;
 use crate::store::{
     Access, Campaign, CampaignChange, CampaignStatus, NewCampaign, Store, StoreErrorKind,
-    WindowChange,
 };
 use crate::window::local_and_utc;
 
 pub(super) use self::args::{FileFormat, List};
-pub(super) use self::estimate::{
-    SAMPLES, confirm, limits, write_estimate, write_row, write_schedule,
+pub(super) use self::estimate::{SAMPLES, confirm, limits};
+pub(super) use self::output::{
+    Imported, print_interpretation, warn_of_rows, write_estimate, write_row, write_schedule,
 };
-pub(super) use self::output::{Imported, print_interpretation, warn_of_rows};
 pub(super) use self::preflight::{check_again, check_rejects, queue_check};
 
 /// How far in the past `--at` may be: it then means now.
@@ -96,7 +95,7 @@ pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
     check_again(list, &plans, context, &store).await?;
     let (imported, signal) = import(list, &plans, context, &store).await?;
     output::print(context, &store, &imported, list.has_rejects_on_stdout()).await?;
-    Ok(signal.unwrap_or_else(|| output::exit(&imported)))
+    Ok(signal.unwrap_or_else(|| output::exit(imported.iter().map(|one| &one.summary))))
 }
 
 /// Reads the files as far as needed to find every error that concerns a whole file. Writes nothing.
@@ -121,11 +120,7 @@ pub(super) async fn prepare(
         ));
     }
     // The import checks this again with the database's clock; here it prevents that a database is created.
-    let now = local_now();
-    let schedule = list.schedule(now)?;
-    if let WindowChange::Set(window) = list.window.change(None)? {
-        check_opens(&window, schedule, now)?;
-    }
+    list.schedule(local_now())?;
     let region = list.region.or(context.config.default_region);
     let store = existing(context, access).await?;
     let campaign = match (&list.campaign, &store) {
@@ -152,7 +147,7 @@ pub(super) async fn prepare(
                     ),
                 )
             }
-            _ => explain_import_error(error),
+            _ => error.into(),
         })?;
         check_campaign(list, &mut plan, context, store.as_ref()).await?;
         for warning in plan.warnings() {
@@ -169,20 +164,15 @@ pub(super) async fn prepare(
 async fn existing(context: &Context, access: Access) -> anyhow::Result<Option<Store>> {
     match Store::of(&context.config.database, access).await {
         Ok(store) => Ok(Some(store)),
-        Err(error)
-            if matches!(
-                error.kind(),
-                StoreErrorKind::Missing | StoreErrorKind::NoTables
-            ) =>
-        {
-            Ok(None)
-        }
-        Err(error) => Err(error.into()),
+        Err(error) => match error.kind() {
+            StoreErrorKind::Missing | StoreErrorKind::NoTables => Ok(None),
+            _ => Err(error.into()),
+        },
     }
 }
 
-/// Finds the campaign of a list, and checks the list against the requirements of the campaign's provider. A
-/// failures file belongs to the campaign that it came from.
+/// Finds the campaign of a list, and checks the list against the campaign and its provider. A failures file
+/// belongs to the campaign that it came from.
 async fn check_campaign(
     list: &List,
     plan: &mut Plan,
@@ -192,17 +182,21 @@ async fn check_campaign(
     let mut campaign = None;
     if let Some(store) = store {
         if list.campaign.is_none() {
-            plan.resolve_campaign(store)
-                .await
-                .map_err(explain_import_error)?;
+            plan.resolve_campaign(store).await?;
         }
         campaign = store.campaign(list.campaign_for(plan)).await?;
     }
+    if let Some(campaign) = &campaign {
+        plan.unique_in(campaign)?;
+    }
+    let now = local_now();
+    if let Some(window) = list.window_for(campaign.as_ref())? {
+        check_opens(&window, list.schedule(now)?, now)?;
+    }
     preflight::check_sender(list, campaign.as_ref(), context)?;
     let requirements = preflight::requirements(list, campaign.as_ref(), context)?;
-    plan.set_requirements(requirements)
-        .and_then(|()| plan.check_columns(campaign.as_ref()))
-        .map_err(explain_import_error)
+    plan.set_requirements(requirements)?;
+    Ok(plan.check_columns(campaign.as_ref())?)
 }
 
 /// Imports the files one after the other, each into its campaign; returns the files that were imported whole,
@@ -215,16 +209,6 @@ pub(super) async fn import(
 ) -> anyhow::Result<(Vec<Imported>, Option<Exit>)> {
     let schedule = list.schedule(store.now().await?)?;
     for plan in plans {
-        let campaign = store.campaign(list.campaign_for(plan)).await?;
-        if let Some(campaign) = &campaign {
-            plan.unique_in(campaign).map_err(explain_import_error)?;
-        }
-        let current = campaign.and_then(|campaign| campaign.window);
-        if let Some(window) = list.window.change(None)?.applied_to(current) {
-            check_opens(&window, schedule, store.now().await?)?;
-        }
-    }
-    for plan in plans {
         print_interpretation(&context.console, plan.file(), &plan.interpretation());
     }
     let mut signals = Signals::listen()?;
@@ -235,20 +219,19 @@ pub(super) async fn import(
         let progress = context.console.progress(None, "importing");
         let prices = list.prices(Some(&campaign), context);
         let price = |phone: &str| prices?.of(phone);
-        let price = prices.is_some().then_some(&price as PriceOf<'_>);
         let target = Target {
             store,
             campaign: &campaign,
             schedule: &|_| schedule,
         };
-        let running = crate::import::run(plan, target, price, |done| {
+        let running = crate::import::run(plan, target, &price, |done| {
             progress.set(done.rows);
             if let Some(total) = (done.rows * done.total_bytes).checked_div(done.bytes) {
                 progress.set_total(total.max(done.rows));
             }
         });
         let summary = tokio::select! {
-            summary = running => summary.map_err(explain_import_error)?,
+            summary = running => summary?,
             signal = signals.next() => {
                 drop(progress);
                 let file = plan.file();
@@ -349,13 +332,4 @@ impl List {
             expires_at: self.expires.map(|time| time.after(start)),
         }
     }
-}
-
-pub(super) fn explain_import_error(error: ImportError) -> anyhow::Error {
-    let hint = match &error {
-        ImportError::Store(error) => error.hint().map(str::to_owned),
-        error => error.hint(),
-    };
-    let error = anyhow::Error::from(error);
-    with_optional_hint(format!("{error:#}"), hint)
 }

@@ -1,19 +1,26 @@
-//! The result of an import: text, JSON, and warnings.
+//! The result of an import or of a dry run: text, JSON, and warnings.
+
+use std::fmt::{Display, Write as _};
 
 use indicatif::HumanCount;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
-use super::estimate::{write_row, write_schedule};
 use crate::commands::Context;
 use crate::config::Prices;
 use crate::console::Console;
 use crate::exit::Exit;
 use crate::import::{
-    Cost, Interpretation, NonMobileCounts, RejectionCounts, Schedule, SegmentTotals, Summary,
+    Cost, Estimate, Interpretation, Rejection, Sample, Schedule, SegmentTotals, Summary,
 };
+use crate::rate::Rate;
 use crate::report::shell_word;
 use crate::store::Store;
-use crate::text::{counted, messages};
+use crate::text::segments::Alphabet;
+use crate::text::{counted, duration, is_printable, messages, printable_line, smart};
+use crate::window::local_and_utc;
+
+const SHOWN_CHARACTERS: usize = 5;
+const SHOWN_COUNTRIES: usize = 5;
 
 /// A file that was imported.
 pub(in crate::commands) struct Imported {
@@ -25,6 +32,15 @@ pub(in crate::commands) struct Imported {
     pub(super) summary: Summary,
     /// Imports the rejects file after it was fixed.
     pub(super) rejects_command: String,
+}
+
+/// A file that would be imported, and what sending it would be like.
+pub(super) struct ListEstimate {
+    pub(super) list: Imported,
+    pub(super) interpretation: Interpretation,
+    /// Line and reason of the first rejected rows.
+    pub(super) rejects: Vec<(u64, Rejection)>,
+    pub(super) estimate: Estimate,
 }
 
 /// Prints the result, warnings, and the next command.
@@ -95,8 +111,7 @@ pub(in crate::commands) fn warn_of_rows(context: &Context, imported: &[Imported]
             let command = &one.rejects_command;
             console.status(&format!("fix that file and import it: `{command}`"));
         }
-        warn_of_non_mobile(console, file, &summary.non_mobile);
-        hint_at_unchanged(console, summary, &one.campaign);
+        one.warn(console);
         let known = summary.duplicates - summary.unchanged;
         if known > 0 && known + summary.rejected == summary.rows {
             console.status(&format!(
@@ -108,31 +123,10 @@ pub(in crate::commands) fn warn_of_rows(context: &Context, imported: &[Imported]
     }
 }
 
-/// Numbers that rarely receive text messages.
-pub(super) fn warn_of_non_mobile(console: &Console, file: &str, counts: &NonMobileCounts) {
-    for (kind, count, line) in counts.all() {
-        console.warn(&format!(
-            "`{file}`: {}, the first in line {line}: such numbers rarely receive text messages",
-            counted(count, kind)
-        ));
-    }
-}
-
-/// Rows of a failures file that were not changed are not sent again.
-pub(super) fn hint_at_unchanged(console: &Console, summary: &Summary, campaign: &str) {
-    if summary.unchanged > 0 {
-        let count = messages(summary.unchanged);
-        let campaign = shell_word(campaign);
-        console.status(&format!(
-            "{count} failed before and did not change: `smsq retry --campaign {campaign}` sends such messages again"
-        ));
-    }
-}
-
-/// Whether every file had a usable row.
-pub(super) fn exit(imported: &[Imported]) -> Exit {
-    let is_usable = |one: &Imported| one.summary.rows > one.summary.rejected;
-    if imported.iter().all(is_usable) {
+/// Whether every file has a usable row.
+pub(super) fn exit<'s>(summaries: impl IntoIterator<Item = &'s Summary>) -> Exit {
+    let mut summaries = summaries.into_iter();
+    if summaries.all(|summary| summary.rows > summary.rejected) {
         Exit::Done
     } else {
         Exit::Incomplete
@@ -140,9 +134,31 @@ pub(super) fn exit(imported: &[Imported]) -> Exit {
 }
 
 impl Imported {
+    /// Warns of numbers that rarely receive text messages and of failed messages that were not changed.
+    pub(super) fn warn(&self, console: &Console) {
+        for (kind, (count, line)) in &self.summary.non_mobile {
+            console.warn(&format!(
+                "`{}`: {}, the first in line {line}: such numbers rarely receive text messages",
+                self.file,
+                counted(*count, kind)
+            ));
+        }
+        if self.summary.unchanged > 0 {
+            let count = messages(self.summary.unchanged);
+            let campaign = shell_word(&self.campaign);
+            console.status(&format!(
+                "{count} failed before and did not change: `smsq retry --campaign {campaign}` sends such messages again"
+            ));
+        }
+    }
+
+    fn head(&self) -> String {
+        format!("{} into campaign `{}`\n", self.file, self.campaign)
+    }
+
     fn text(&self) -> String {
-        let mut text = format!("{} into campaign `{}`\n", self.file, self.campaign);
-        write_counts(&mut text, &self.summary, "accepted");
+        let mut text = self.head();
+        self.write_counts(&mut text, "accepted");
         write_schedule(&mut text, self.schedule);
         write_segments(&mut text, &self.summary.segments);
         write_cost(&mut text, self.summary.cost, self.currency.as_deref());
@@ -161,65 +177,207 @@ impl Imported {
         }
     }
 
+    /// Counts of rows; behind them, which rows are duplicates and why rows were rejected.
+    fn write_counts(&self, text: &mut String, accepted: &str) {
+        let summary = &self.summary;
+        let repeats = summary.repeats.iter().filter_map(|repeat| {
+            let first = repeat.first?;
+            Some(format!("line {} repeats line {first}", repeat.line))
+        });
+        let reasons = summary.frequent_reasons().into_iter();
+        let reasons = reasons.map(|(kind, count)| format!("{} {kind}", HumanCount(count)));
+        for (name, count, details) in [
+            ("rows", summary.rows, Vec::new()),
+            (accepted, summary.accepted, Vec::new()),
+            ("duplicates", summary.duplicates, repeats.collect()),
+            ("suppressed", summary.suppressed, Vec::new()),
+            ("rejected", summary.rejected, reasons.collect()),
+        ] {
+            let count = HumanCount(count);
+            match details.as_slice() {
+                [] => write_row(text, name, count),
+                details => write_row(text, name, format!("{count} ({})", details.join(", "))),
+            }
+        }
+    }
+
     fn json(&self) -> Value {
         let currency = self.currency.as_deref();
         summary_json(Some(&self.campaign), &self.summary, currency, self.schedule)
     }
 }
 
-/// Counts of rows; behind them, which rows are duplicates and why rows were rejected.
-pub(super) fn write_counts(text: &mut String, summary: &Summary, accepted: &str) {
-    let repeats = summary.repeats.iter().filter_map(|repeat| {
-        let first = repeat.first?;
-        Some(format!("line {} repeats line {first}", repeat.line))
-    });
-    let reasons = summary.reasons.sorted().into_iter();
-    let reasons = reasons.map(|(kind, count)| format!("{} {kind}", HumanCount(count)));
-    for (name, count, details) in [
-        ("rows", summary.rows, Vec::new()),
-        (accepted, summary.accepted, Vec::new()),
-        ("duplicates", summary.duplicates, repeats.collect()),
-        ("suppressed", summary.suppressed, Vec::new()),
-        ("rejected", summary.rejected, reasons.collect()),
+impl ListEstimate {
+    pub(super) fn text(&self) -> String {
+        let mut text = self.list.head();
+        write_row(&mut text, "list", &self.interpretation.format);
+        write_row(&mut text, "phone", &self.interpretation.phone);
+        write_row(&mut text, "text", &self.interpretation.text);
+        self.list.write_counts(&mut text, "would send");
+        write_schedule(&mut text, self.list.schedule);
+        write_estimate(&mut text, &self.estimate);
+        for (line, rejection) in &self.rejects {
+            let reason = printable_line(&rejection.reason);
+            let _ = writeln!(text, "\n  line {line} rejected: {reason}");
+        }
+        text
+    }
+
+    pub(super) fn json(&self) -> Value {
+        let (estimate, stats) = (&self.estimate, &self.estimate.stats);
+        let countries = stats.countries().into_iter();
+        let countries = countries.map(|(country, count)| (country, json!(count)));
+        let expensive = stats.expensive().into_iter().take(SHOWN_CHARACTERS);
+        let expensive = expensive.map(|(character, count)| {
+            json!({ "character": character, "messages": count, "instead": smart::plain(character) })
+        });
+        let rejects = self.rejects.iter();
+        let rejects =
+            rejects.map(|(line, rejection)| json!({ "line": line, "reason": rejection.reason }));
+        let mut object = self.list.json();
+        let added = json!({
+            "dry_run": true,
+            "file": self.list.file,
+            "takes_ms": estimate.duration().map(crate::sms::millis),
+            "ends_at": estimate.ends_at().map(|at| at.to_string()),
+            "too_late": estimate.too_late().unwrap_or_default(),
+            "countries": countries.collect::<Map<String, Value>>(),
+            "expensive": expensive.collect::<Value>(),
+            "saving": stats.saving,
+            "longest": stats.longest().map(sample_json),
+            "most_expensive": stats.most_expensive.as_ref().map(sample_json),
+            "samples": stats.samples.iter().map(sample_json).collect::<Value>(),
+            "rejects": rejects.collect::<Value>(),
+            "list": self.interpretation.format,
+            "phone": self.interpretation.phone,
+            "text": self.interpretation.text,
+        });
+        if let (Value::Object(object), Value::Object(added)) = (&mut object, added) {
+            object.extend(added);
+        }
+        object
+    }
+}
+
+pub(in crate::commands) fn write_row(text: &mut String, name: &str, value: impl Display) {
+    let _ = writeln!(text, "  {name:<11} {value}");
+}
+
+pub(in crate::commands) fn write_schedule(text: &mut String, schedule: Schedule) {
+    for (name, at) in [
+        ("starts", schedule.due_at),
+        ("expires", schedule.expires_at),
     ] {
-        let count = HumanCount(count);
-        match details.as_slice() {
-            [] => write_row(text, name, count),
-            details => write_row(text, name, format!("{count} ({})", details.join(", "))),
+        if let Some(at) = at {
+            write_row(text, name, local_and_utc(at));
         }
     }
 }
 
 /// `612 (480 messages in GSM-7, 7 in UCS-2)`.
-pub(super) fn write_segments(text: &mut String, totals: &SegmentTotals) {
+fn write_segments(text: &mut String, totals: &SegmentTotals) {
     let (total, gsm7) = (HumanCount(totals.total), messages(totals.gsm7));
     let ucs2 = HumanCount(totals.ucs2);
-    write_row(
-        text,
-        "segments",
-        format!("{total} ({gsm7} in GSM-7, {ucs2} in UCS-2)"),
-    );
+    let value = format!("{total} ({gsm7} in GSM-7, {ucs2} in UCS-2)");
+    write_row(text, "segments", value);
 }
 
 /// `12.34 EUR`, and how many messages have no price; nothing without a currency.
-pub(super) fn write_cost(text: &mut String, cost: Cost, currency: Option<&str>) {
+fn write_cost(text: &mut String, cost: Cost, currency: Option<&str>) {
     let Some(currency) = currency else { return };
     let amount = format!("{} {currency}", Prices::rounded(cost.amount));
-    let amount = amount.trim_end();
-    match cost.unpriced {
-        0 => write_row(text, "cost", amount),
-        unpriced => {
-            let unpriced = messages(unpriced);
-            write_row(
-                text,
-                "cost",
-                format!("{amount}, excluding {unpriced} without a price"),
-            );
+    let mut value = amount.trim_end().to_owned();
+    if cost.unpriced > 0 {
+        let unpriced = messages(cost.unpriced);
+        value = format!("{value}, excluding {unpriced} without a price");
+    }
+    write_row(text, "cost", value);
+}
+
+/// Segments, cost, recipients by country, duration, expensive characters, and the messages worth looking at.
+pub(in crate::commands) fn write_estimate(text: &mut String, estimate: &Estimate) {
+    let stats = &estimate.stats;
+    write_segments(text, &stats.segments);
+    write_cost(text, stats.cost, estimate.currency.as_deref());
+    if stats.saving > 0 {
+        let saving = counted(stats.saving, "segment");
+        write_row(text, "saving", format!("{saving} with `--smart`"));
+    }
+    let countries = stats.countries();
+    if countries.len() > 1 {
+        let shown = countries.iter().take(SHOWN_COUNTRIES);
+        let shown = shown.map(|(country, count)| format!("{country}: {}", HumanCount(*count)));
+        let mut shown = shown.collect::<Vec<_>>().join(", ");
+        if countries.len() > SHOWN_COUNTRIES {
+            shown.push_str(", …");
         }
+        write_row(text, "countries", shown);
+    }
+    write_row(text, "sending", sending(estimate));
+    for (character, count) in stats.expensive().into_iter().take(SHOWN_CHARACTERS) {
+        let code = u32::from(character);
+        let is_shown = is_printable(character) && !character.is_whitespace();
+        let shown = if is_shown { character } else { ' ' };
+        let instead = match smart::plain(character) {
+            Some("") => ", and can be removed".to_owned(),
+            Some(plain) => format!(", `{plain}` would not"),
+            None => String::new(),
+        };
+        let count = messages(count);
+        let value = format!("`{shown}` (U+{code:04X}) makes {count} UCS-2{instead}");
+        write_row(text, "expensive", value);
+    }
+    for (label, sample) in estimate.labelled_samples() {
+        let label = label.map(|label| format!("{label}: ")).unwrap_or_default();
+        let line = sample.line.map(|line| format!("line {line} "));
+        let _ = writeln!(
+            text,
+            "\n  {label}{}to {}: {} × {}\n    {}",
+            line.unwrap_or_default(),
+            printable_line(&sample.phone),
+            sample.segments.count,
+            alphabet(sample),
+            sample.content.replace('\n', "\n    ")
+        );
     }
 }
 
-pub(super) fn summary_json(
+/// How long sending takes, and until when.
+fn sending(estimate: &Estimate) -> String {
+    let window = estimate.pace.window.as_ref().map(|window| {
+        let until = estimate.ends_at().map(|at| window.format_local(at));
+        let until = until.map(|at| format!(": until about {at}"));
+        format!(", {}{}", window.describe(), until.unwrap_or_default())
+    });
+    let window = window.unwrap_or_default();
+    let Some(span) = estimate.duration() else {
+        return format!("without a rate limit{window}");
+    };
+    let limits: Vec<String> = estimate.pace.limits.iter().map(Rate::to_string).collect();
+    let (span, limits) = (duration(span), limits.join(", "));
+    let late = estimate.too_late().map(messages);
+    let late = late.map(|late| format!("; about {late} would expire before they are sent"));
+    format!(
+        "about {span} at {limits}{window}{}",
+        late.unwrap_or_default()
+    )
+}
+
+fn alphabet(sample: &Sample) -> &'static str {
+    match sample.segments.alphabet {
+        Alphabet::Gsm7 => "GSM-7",
+        Alphabet::Ucs2 => "UCS-2",
+    }
+}
+
+fn sample_json(sample: &Sample) -> Value {
+    json!({
+        "line": sample.line, "phone": sample.phone, "content": sample.content,
+        "segments": sample.segments.count, "alphabet": alphabet(sample),
+    })
+}
+
+fn summary_json(
     campaign: Option<&str>,
     summary: &Summary,
     currency: Option<&str>,
@@ -232,7 +390,7 @@ pub(super) fn summary_json(
             "unpriced": summary.cost.unpriced,
         })
     });
-    let reasons = summary.reasons.sorted().into_iter();
+    let reasons = summary.frequent_reasons().into_iter();
     let reasons = reasons.map(|(reason, count)| json!({ "reason": reason, "count": count }));
     json!({
         "campaign": campaign,
@@ -258,22 +416,9 @@ fn json(imported: &[Imported]) -> Value {
     if rest.is_empty() {
         return first.json();
     }
-    let mut sum = Summary {
-        reasons: RejectionCounts::sum(imported.iter().map(|one| &one.summary.reasons)),
-        ..Summary::default()
-    };
-    for Imported { summary, .. } in imported {
-        sum.rows += summary.rows;
-        sum.accepted += summary.accepted;
-        sum.duplicates += summary.duplicates;
-        sum.suppressed += summary.suppressed;
-        sum.rejected += summary.rejected;
-        sum.segments.messages += summary.segments.messages;
-        sum.segments.total += summary.segments.total;
-        sum.segments.gsm7 += summary.segments.gsm7;
-        sum.segments.ucs2 += summary.segments.ucs2;
-        sum.cost.amount += summary.cost.amount;
-        sum.cost.unpriced += summary.cost.unpriced;
+    let mut sum = Summary::default();
+    for one in imported {
+        sum.add(&one.summary);
     }
     let campaign = Some(first.campaign.as_str());
     let campaign = campaign.filter(|_| rest.iter().all(|one| one.campaign == first.campaign));

@@ -4,13 +4,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{List, explain_import_error};
+use super::List;
 use crate::commands::{Context, providers, with_hint};
-use crate::import::{ImportError, Plan, ProviderRequirements, RowCheck, SeenKeys};
+use crate::import::{Plan, ProviderRequirements, RowCheck, SeenKeys};
 use crate::phone::Phone;
 use crate::provider::{Message, Provider};
 use crate::store::{Campaign, Store};
-use crate::text::duration;
+use crate::text::{counted, duration};
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -100,7 +100,7 @@ pub(in crate::commands) async fn check_rejects(
     context: &Context,
 ) -> anyhow::Result<()> {
     for plan in plans {
-        plan.check_rejects().map_err(explain_import_error)?;
+        plan.check_rejects()?;
     }
     let Some(limit) = list.max_rejects.or(context.config.import.max_rejects) else {
         return Ok(());
@@ -108,15 +108,21 @@ pub(in crate::commands) async fn check_rejects(
     for plan in plans {
         let progress = context.console.progress(None, "checking");
         let mut seen = SeenKeys::default();
-        let preview = plan
-            .preview(&mut seen, 0, None, None, |done| progress.set(done.rows))
-            .await
-            .map_err(explain_import_error)?;
-        let summary = preview.summary;
+        let preview = plan.preview(&mut seen, 0, None, &|_| None, |rows| progress.set(rows));
+        let summary = preview.await?.summary;
         if !limit.allows(summary.rejected, summary.rows) {
-            let limit = limit.to_string();
-            let error = ImportError::too_many_rejects(plan.file(), &summary, &limit);
-            return Err(explain_import_error(error));
+            let (file, rejected, rows) = (plan.file(), summary.rejected, summary.rows);
+            let reasons = summary.frequent_reasons();
+            let (kind, count) = reasons.first().copied().unwrap_or_default();
+            let count = counted(count, "row");
+            return Err(with_hint(
+                format!(
+                    "`{file}`: {rejected} of {rows} rows would be rejected, and `max_rejects` is {limit}"
+                ),
+                format!(
+                    "nothing was written; most frequent: {kind} ({count}); `--dry-run` shows some of them"
+                ),
+            ));
         }
     }
     Ok(())
@@ -140,11 +146,14 @@ pub(in crate::commands) async fn check_again(
         let Some((campaign, at)) = other else {
             continue;
         };
-        let ago = duration(now.since(at));
-        let again = ImportError::already_imported(plan.file(), &campaign, &ago);
+        let (file, ago) = (plan.file(), duration(now.since(at)));
+        let again = format!("`{file}` was imported into campaign `{campaign}` {ago} ago");
         let question = format!("{again}. Import it into `{name}` too?");
         if !context.console.can_ask() || !context.console.confirm(&question) {
-            return Err(explain_import_error(again));
+            return Err(with_hint(
+                again,
+                "every recipient in it would get a message of this campaign too: add `--again` to do that",
+            ));
         }
     }
     Ok(())

@@ -5,7 +5,7 @@ use indicatif::HumanCount;
 use super::SendOptions;
 use crate::commands::Context;
 use crate::commands::import::{self, SAMPLES};
-use crate::import::{Estimate, Pace, PriceOf, Schedule, StatsBuilder};
+use crate::import::{Estimate, MessageStats, Pace, Sample, Schedule};
 use crate::phone::Phone;
 use crate::sms::NewSms;
 use crate::store::report::{Queue, Queued, Totals};
@@ -49,12 +49,10 @@ async fn describe(
 ) -> anyhow::Result<String> {
     let provider = context.provider_of(campaign);
     let prices = provider.and_then(|name| context.config.prices.get(name));
-    let price = |phone: &str| prices?.of(phone);
-    let price = prices.is_some().then_some(&price as PriceOf<'_>);
     let check = import::queue_check(campaign, provider, context)?;
     let to_read = count.min(MAX_READ);
     let progress = context.console.progress(Some(to_read), "reading");
-    let mut stats = StatsBuilder::new(SAMPLES, price);
+    let mut stats = MessageStats::new(SAMPLES);
     let (mut queue, mut read, mut suppressed) = (Queue::of(campaign.id), 0, 0);
     while read < to_read {
         let page = PAGE.min(u32::try_from(to_read - read).unwrap_or(PAGE));
@@ -66,19 +64,25 @@ async fn describe(
         let rows: Vec<NewSms> = queued.into_iter().map(|one| row(one, context)).collect();
         let phones: Vec<&str> = rows.iter().map(|row| row.phone.as_str()).collect();
         let suppressed_phones = store.suppressed_among(&phones).await?;
-        for row in &rows {
+        for row in rows {
             if suppressed_phones.contains(&row.phone) {
                 suppressed += 1;
                 continue;
             }
-            let shown = check.as_ref().and_then(|check| check(row).ok().flatten());
-            let text = shown.as_deref().unwrap_or(&row.content);
-            stats.add(None, &row.phone, text, segments::count(text));
+            let shown = check.as_ref().and_then(|check| check(&row).ok().flatten());
+            let shown = shown.unwrap_or(row.content);
+            let price = prices.and_then(|prices| prices.of(&row.phone));
+            let sample = Sample {
+                line: None,
+                segments: segments::count(&shown),
+                phone: row.phone,
+                content: shown,
+            };
+            stats.add(sample, price);
         }
         progress.set(read);
     }
     drop(progress);
-    let mut stats = stats.finish();
     // `--smart` works only during an import.
     stats.saving = 0;
     let now = store.now().await?;

@@ -10,16 +10,20 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use tokio::time::Instant;
 
-use super::message::{MAX_BATCH, MAX_BATCH_BYTES, MessageReader};
+use super::message::MessageReader;
 use super::redis::{Connection, MoveCommand, RedisList};
-use super::{ConsumeOptions, Event};
-use crate::import::error::{ConsumerError, ImportError};
+use super::{ConsumeOptions, Event, entries, unique_in};
+use crate::import::error::{ImportError, Rejection};
 use crate::import::importer::{Importer, Target};
 use crate::import::pipeline::ParsedBatch;
-use crate::import::rejection::Rejection;
+use crate::import::row_mapper::MappedRow;
 use crate::import::summary::Summary;
 use crate::process::ProcessIdentity;
 
+/// The most entries of a batch.
+const MAX_BATCH: usize = 5_000;
+/// The most bytes of the entries of a batch.
+const MAX_BATCH_BYTES: usize = 4 << 20;
 /// How long to wait for a server that was lost.
 const MAX_AWAY: Duration = Duration::from_secs(120);
 const FIRST_WAIT: Duration = Duration::from_millis(100);
@@ -33,11 +37,12 @@ pub async fn consume(
     list: &RedisList,
     target: Target<'_>,
     mut options: ConsumeOptions,
-    mut tell: impl FnMut(Event),
+    mut on_event: impl FnMut(Event),
 ) -> Result<Summary, ImportError> {
+    let unique = unique_in(options.messages.unique.as_ref(), target.campaign)?;
     let token = format!("{:032x}", rand::random::<u128>());
     let mut consumer = Consumer {
-        messages: MessageReader::new(options.messages, options.unique, token.clone())?,
+        messages: MessageReader::new(options.messages, unique, token.clone())?,
         list,
         token,
         target,
@@ -48,11 +53,14 @@ pub async fn consume(
         rejected: Vec::new(),
         is_committed: false,
         reclaimed_at: None,
-        tell: &mut tell,
+        on_event: &mut on_event,
     };
     let connection = consumer.connect().await?;
     if connection.command == MoveCommand::Rpop {
-        (consumer.tell)(Event::UnsafeServer);
+        consumer.warn(
+            "the server has neither LMOVE nor RPOPLPUSH: entries are taken with RPOP, and those that are not \
+             committed when smsq is killed are lost (a few thousand at most)",
+        );
     }
     let mut lost_at: Option<Instant> = None;
     let mut wait = FIRST_WAIT;
@@ -60,7 +68,7 @@ pub async fn consume(
         match consumer.import_batch().await {
             Ok(has_imported) => {
                 if lost_at.take().is_some() {
-                    (consumer.tell)(Event::ServerBack);
+                    consumer.report("the server is back");
                     wait = FIRST_WAIT;
                 }
                 match has_imported {
@@ -69,14 +77,14 @@ pub async fn consume(
                     false => break,
                 }
             }
-            Err(ImportError::Consumer(error)) if error.is_away() => {
+            Err(error @ ImportError::ServerAway { .. }) => {
                 consumer.connection = None;
                 if lost_at.is_none() {
-                    (consumer.tell)(Event::ServerLost(error.to_string()));
+                    consumer.warn(format!("{error}; waiting for it, nothing is lost"));
                 }
                 let lost_at = lost_at.get_or_insert_with(Instant::now);
                 if !options.follow && lost_at.elapsed() > MAX_AWAY {
-                    return Err(error.into());
+                    return Err(error);
                 }
                 tokio::select! {
                     () = tokio::time::sleep(wait) => {}
@@ -107,10 +115,18 @@ struct Consumer<'a, T: FnMut(Event)> {
     /// The batch is in the database, but not yet deleted from Redis.
     is_committed: bool,
     reclaimed_at: Option<Instant>,
-    tell: &'a mut T,
+    on_event: &'a mut T,
 }
 
 impl<'a, T: FnMut(Event)> Consumer<'a, T> {
+    fn report(&mut self, message: impl Into<String>) {
+        (self.on_event)(Event::Status(message.into()));
+    }
+
+    fn warn(&mut self, message: impl Into<String>) {
+        (self.on_event)(Event::Warning(message.into()));
+    }
+
     /// Imports one batch; returns false if there is none. Can be called again after a failure of the server.
     async fn import_batch(&mut self) -> Result<bool, ImportError> {
         if !self.is_committed {
@@ -121,8 +137,8 @@ impl<'a, T: FnMut(Event)> Consumer<'a, T> {
             let parsed = self.parse().await?;
             let importer = self.importer().await?;
             importer.commit(parsed).await?;
-            let progress = Event::progress(&importer.summary);
-            (self.tell)(progress);
+            let rows = importer.summary.rows;
+            (self.on_event)(Event::Progress(rows));
             self.is_committed = true;
         }
         let batch = self.batch;
@@ -165,7 +181,8 @@ impl<'a, T: FnMut(Event)> Consumer<'a, T> {
             .is_none_or(|at| at.elapsed() > RECLAIM_EVERY);
         if self.pending.is_empty() && is_due && self.reclaim().await? {
             self.pending = self.connect().await?.processing(batch).await?;
-            (self.tell)(Event::Reclaimed(self.pending.len() as u64));
+            let count = entries(self.pending.len() as u64);
+            self.report(format!("recovered {count} of an importer that died"));
         }
         if !self.pending.is_empty() || self.connect().await?.length().await? == 0 {
             return Ok(());
@@ -207,13 +224,16 @@ impl<'a, T: FnMut(Event)> Consumer<'a, T> {
         }
         let is_first = self.reclaimed_at.replace(Instant::now()).is_none();
         if is_first && alive > 0 {
-            (self.tell)(Event::OtherImporters(alive));
+            self.report(match alive {
+                1 => "another importer reads this list too".to_owned(),
+                _ => format!("{alive} other importers read this list too"),
+            });
         }
         Ok(false)
     }
 
     /// Maps the entries of the batch; rejected ones are moved to the dead list before the commit.
-    async fn parse(&mut self) -> Result<ParsedBatch, ImportError> {
+    async fn parse(&mut self) -> Result<ParsedBatch<MappedRow>, ImportError> {
         let mut parsed = ParsedBatch::default();
         let mut letters = Vec::new();
         let first = self.importer.as_ref().map_or(0, |one| one.summary.rows) + 1;
@@ -224,7 +244,7 @@ impl<'a, T: FnMut(Event)> Consumer<'a, T> {
         }
         if !letters.is_empty() {
             self.rejected = std::mem::take(&mut parsed.rejected);
-            let connection = self.connection.as_mut().ok_or(ConsumerError::TakenOver)?;
+            let connection = self.connection.as_mut().ok_or_else(taken_over)?;
             connection.dead_letter(self.batch, &letters).await?;
             let dead: HashSet<u64> = self.rejected.iter().map(|(number, _)| *number).collect();
             let mut number = first..;
@@ -265,7 +285,7 @@ impl<'a, T: FnMut(Event)> Consumer<'a, T> {
             return error;
         };
         match self.target.store.is_import_ended(importer.id).await {
-            Ok(true) => ConsumerError::TakenOver.into(),
+            Ok(true) => taken_over(),
             _ => error,
         }
     }
@@ -280,6 +300,13 @@ impl<'a, T: FnMut(Event)> Consumer<'a, T> {
             None => Ok(Summary::default()),
         }
     }
+}
+
+fn taken_over() -> ImportError {
+    ImportError::hinted(
+        "another importer took over from this one, which was silent for too long",
+        "nothing is lost or duplicated: run it again",
+    )
 }
 
 /// Returns an entry and its reason as JSON.

@@ -6,10 +6,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
-use tokio::time::{Instant, timeout_at};
 
-use super::message::{MAX_BATCH, MAX_BATCH_BYTES, MessageReader};
-use super::{ConsumeOptions, Event};
+use super::message::MessageReader;
+use super::{ConsumeOptions, Event, unique_in};
 use crate::import::error::ImportError;
 use crate::import::importer::{Importer, Target};
 use crate::import::pipeline::ParsedBatch;
@@ -17,67 +16,57 @@ use crate::import::record;
 use crate::import::rejects_file::LiveRejects;
 use crate::import::summary::Summary;
 
+/// The most lines that are read at once.
+const MAX_LINES: usize = 2_000;
 /// The longest time that a line waits for others.
 const MAX_WAIT: Duration = Duration::from_millis(500);
 
-/// The input and the path of the rejects file.
-pub struct Lines {
-    /// The name in messages and in the table of imports.
-    pub name: String,
-    pub input: Box<dyn Read + Send>,
-    pub rejects: PathBuf,
-}
+/// The name in messages and in the table of imports.
+pub const STDIN: &str = "standard input";
 
 /// A line with its number.
 type Line = std::io::Result<(u64, Vec<u8>)>;
 
-/// Imports lines until the input ends, or until a stop: then the lines that were read before.
+/// Imports the lines of standard input until it ends, or until a stop: then the lines that were read before.
 pub async fn follow(
-    lines: Lines,
+    rejects: PathBuf,
     target: Target<'_>,
     mut options: ConsumeOptions,
-    mut tell: impl FnMut(Event),
+    mut on_event: impl FnMut(Event),
 ) -> Result<Summary, ImportError> {
+    let unique = unique_in(options.messages.unique.as_ref(), target.campaign)?;
     let token = format!("{:032x}", rand::random::<u128>());
-    let mut messages = MessageReader::new(options.messages, options.unique, token.clone())?;
-    let mut importer = Importer::begin(target, &lines.name, &token).await?;
-    let mut rejects = LiveRejects::new(lines.rejects);
-    let mut incoming = read(lines.input);
+    let mut messages = MessageReader::new(options.messages, unique, token.clone())?;
+    let mut importer = Importer::begin(target, STDIN, &token).await?;
+    let mut rejects = LiveRejects::new(rejects);
+    let mut incoming = read(std::io::stdin());
     let (mut has_ended, mut is_stopping) = (false, false);
     while !has_ended {
-        let mut next = tokio::select! {
-            line = incoming.recv() => line,
+        let mut lines = Vec::new();
+        tokio::select! {
+            count = incoming.recv_many(&mut lines, MAX_LINES) => has_ended = count == 0,
             _ = options.stop.changed(), if !is_stopping => {
                 // Lines that were read from a pipe exist nowhere else: they are imported first.
                 is_stopping = true;
                 incoming.close();
                 continue;
             }
+        }
+        let more = async {
+            while lines.len() < MAX_LINES && incoming.recv_many(&mut lines, MAX_LINES).await > 0 {}
         };
+        // More lines that arrive in time belong to the batch.
+        let _ = tokio::time::timeout(MAX_WAIT, more).await;
         let mut parsed = ParsedBatch::default();
-        let mut size = 0;
-        let deadline = Instant::now() + MAX_WAIT;
-        loop {
-            let Some(line) = next else {
-                has_ended = true;
-                break;
-            };
-            let (number, text) = line.map_err(ImportError::read(&lines.name))?;
-            size += text.len();
+        for line in lines {
+            let (number, text) = line.map_err(ImportError::read(STDIN))?;
             if let Some(reason) = messages.add(&mut parsed, number, &text) {
                 rejects.add(number, &text, &reason)?;
-            }
-            if parsed.row_count() >= MAX_BATCH as u64 || size >= MAX_BATCH_BYTES {
-                break;
-            }
-            match timeout_at(deadline, incoming.recv()).await {
-                Ok(line) => next = line,
-                Err(_) => break,
             }
         }
         if parsed.row_count() > 0 {
             importer.commit(parsed).await?;
-            tell(Event::progress(&importer.summary));
+            on_event(Event::Progress(importer.summary.rows));
         }
     }
     importer.summary.rejects_file = rejects.path();
@@ -85,8 +74,8 @@ pub async fn follow(
 }
 
 /// Reads on a thread that is never awaited: it may block in a read forever.
-fn read(input: Box<dyn Read + Send>) -> mpsc::Receiver<Line> {
-    let (sender, receiver) = mpsc::channel(MAX_BATCH);
+fn read(input: impl Read + Send + 'static) -> mpsc::Receiver<Line> {
+    let (sender, receiver) = mpsc::channel(MAX_LINES);
     std::thread::spawn(move || {
         let mut lines = record::Lines::new(input);
         loop {

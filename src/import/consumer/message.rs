@@ -6,43 +6,22 @@ use std::sync::Arc;
 
 use crate::import::columns::Columns;
 use crate::import::dedupe::{DedupeKeys, Unique, hashed};
-use crate::import::encoding::Encoding;
-use crate::import::error::ImportError;
-use crate::import::pipeline::ParsedBatch;
+use crate::import::error::{ImportError, Rejection};
+use crate::import::options::{LoadedText, Options};
+use crate::import::pipeline::{Mapper as _, ParsedBatch};
 use crate::import::record::{JsonObject, MAX_ROW, Malformed, Record, cell, is_nested};
-use crate::import::rejection::Rejection;
 use crate::import::row_mapper::{MappedRow, Mapping, RowMapper, Text};
-use crate::import::text_source::TextSource;
-use crate::phone::Region;
-use crate::text::template::Template;
 
-/// The most entries of a batch.
-pub(super) const MAX_BATCH: usize = 5_000;
-/// The most bytes of the entries of a batch.
-pub(super) const MAX_BATCH_BYTES: usize = 4 << 20;
 /// How many sets of keys are remembered.
 const MAX_LAYOUTS: usize = 256;
 const MAX_KEYS: usize = 1000;
 /// Entries with the same value of this key are duplicates.
 const OWN_KEY: &str = "dedupe_key";
-/// What error messages call an entry.
-const ENTRY: &str = "entry";
-
-/// How entries become messages.
-#[derive(Clone, Debug, Default)]
-pub struct MessageOptions {
-    pub text: TextSource,
-    /// `--column NAME=COLUMN`: `phone`, `content`, or a name that the text uses.
-    pub columns: Vec<(String, String)>,
-    pub region: Option<Region>,
-    /// Replace typographic characters where that saves segments.
-    pub smart: bool,
-}
 
 /// Maps the entries of one import.
 pub(super) struct MessageReader {
-    options: MessageOptions,
-    template: Option<Arc<Template>>,
+    options: Options,
+    text: Option<LoadedText>,
     unique: Unique,
     /// Makes the keys of this import's entries unique.
     token: String,
@@ -57,14 +36,13 @@ struct Layout {
 
 impl MessageReader {
     pub(super) fn new(
-        options: MessageOptions,
+        options: Options,
         unique: Unique,
         token: String,
     ) -> Result<Self, ImportError> {
-        let text = options.text.load(options.smart)?;
         Ok(Self {
+            text: options.load_text()?,
             options,
-            template: text.map(|text| text.template),
             unique,
             token,
             layouts: HashMap::new(),
@@ -74,22 +52,21 @@ impl MessageReader {
     /// Maps an entry into the batch; returns the reason if it is rejected.
     pub(super) fn add(
         &mut self,
-        parsed: &mut ParsedBatch,
+        parsed: &mut ParsedBatch<MappedRow>,
         number: u64,
         entry: &[u8],
     ) -> Option<String> {
         parsed.last_line = number;
-        match self.map(number, entry) {
+        let rejection = match self.map(number, entry) {
             Ok(row) => {
                 parsed.rows.push(row);
-                None
+                return None;
             }
-            Err(rejection) => {
-                let reason = rejection.reason.clone();
-                parsed.rejected.push((number, rejection));
-                Some(reason)
-            }
-        }
+            Err(rejection) => rejection,
+        };
+        let reason = rejection.reason.clone();
+        parsed.rejected.push((number, rejection));
+        Some(reason)
     }
 
     fn map(&mut self, number: u64, entry: &[u8]) -> Result<MappedRow, Rejection> {
@@ -135,35 +112,24 @@ impl MessageReader {
         }
         let invalid = |error: ImportError| Rejection::new("invalid keys", error.to_string());
         let names: Vec<&str> = keys.iter().map(String::as_str).collect();
-        let columns = Columns::find(ENTRY, &names, &self.options.columns, None).map_err(invalid)?;
-        let text = match (&self.template, columns.content) {
-            (Some(template), _) => {
-                let placeholders = columns.of_placeholders(ENTRY, "text", template);
-                Text::Template {
-                    placeholders: placeholders.map_err(invalid)?,
-                    template: Arc::clone(template),
-                }
-            }
+        let columns = Columns::find("entry", &names, &self.options.columns, None);
+        let columns = columns.map_err(invalid)?;
+        let text = match (&self.text, columns.content) {
+            (Some(text), _) => Text::Template {
+                placeholders: columns
+                    .of_placeholders(&text.name, &text.template)
+                    .map_err(invalid)?,
+                template: Arc::clone(&text.template),
+            },
             (None, Some(column)) => Text::Column(column),
             (None, None) => {
                 return Err(Rejection::new("no text", "the entry has no `content`"));
             }
         };
-        let keys = DedupeKeys::new(&self.unique, ENTRY, &self.token, &columns);
+        let keys = DedupeKeys::new(&self.unique, &self.token, &columns).map_err(invalid)?;
         Ok(Layout {
             own_key: columns.position(OWN_KEY),
-            mapper: RowMapper::new(Mapping {
-                keys: keys.map_err(invalid)?,
-                columns,
-                text,
-                region: self.options.region,
-                smart: self.options.smart,
-                encoding: Encoding::UTF8,
-                is_detected: false,
-                is_guarded: false,
-                timezone: None,
-                requirements: None,
-            }),
+            mapper: RowMapper::new(Mapping::new(columns, text, keys, self.options.clone())),
         })
     }
 }
@@ -171,11 +137,12 @@ impl MessageReader {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::import::TextSource;
 
     fn reader(text: TextSource, unique: Unique) -> MessageReader {
-        let options = MessageOptions {
+        let options = Options {
             text,
-            ..MessageOptions::default()
+            ..Options::default()
         };
         MessageReader::new(options, unique, "f".repeat(32)).expect("a good text")
     }
@@ -230,7 +197,7 @@ mod tests {
             ),
             (
                 r#"{"phone":"+447400123451"}"#,
-                "unknown column `name` in `text`: `entry` does not have it",
+                "unknown column `name` in `--text`: `entry` does not have it",
             ),
             (
                 r#"{"phone":"+447400123451","phone":"1","name":"A"}"#,

@@ -12,15 +12,12 @@ use secrecy::SecretString;
 use serde::Deserialize;
 
 pub use self::consume::consume;
-pub use self::jsonl::{Lines, follow};
-pub use self::message::MessageOptions;
+pub use self::jsonl::{STDIN, follow};
 pub use self::redis::RedisList;
 use super::dedupe::Unique;
-pub use super::error::ConsumerError;
 use super::error::ImportError;
+use super::options::{Options, campaign_name};
 use super::rejects_file;
-use super::summary::Summary;
-use super::text_source::campaign_name;
 use crate::store::Campaign;
 
 /// Section `[redis]`.
@@ -33,8 +30,8 @@ pub struct RedisConfig {
 
 /// How entries are consumed.
 pub struct ConsumeOptions {
-    pub messages: MessageOptions,
-    pub unique: Unique,
+    /// How entries become messages.
+    pub messages: Options,
     /// Wait for more entries when none is left.
     pub follow: bool,
     /// Set to true to stop after the current batch.
@@ -44,20 +41,10 @@ pub struct ConsumeOptions {
 /// What happens during consumption.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// Counts of all entries and of the rejected ones.
-    Progress {
-        rows: u64,
-        rejected: u64,
-    },
-    /// The server cannot be reached; the consumer waits for it.
-    ServerLost(String),
-    ServerBack,
-    /// The server has no command that moves entries, so a crash can lose some.
-    UnsafeServer,
-    /// Entries of an importer that died are imported.
-    Reclaimed(u64),
-    /// Other importers of the same list.
-    OtherImporters(u64),
+    /// The number of entries so far.
+    Progress(u64),
+    Status(String),
+    Warning(String),
 }
 
 /// Fails if rejected lines cannot be written.
@@ -67,24 +54,23 @@ pub fn check_rejects(path: &Path) -> Result<(), ImportError> {
 }
 
 /// Returns the default campaign: the name of the list and a short hash of the text.
-pub fn default_campaign(list: &str, options: &MessageOptions) -> Result<String, ImportError> {
-    let text = options.text.load(options.smart)?;
+pub fn default_campaign(list: &str, options: &Options) -> Result<String, ImportError> {
+    let text = options.load_text()?;
     Ok(campaign_name(
         list,
         text.as_ref().map(|text| text.source.as_str()),
     ))
 }
 
+/// `1 entry`, `12,345 entries`.
+pub fn entries(count: u64) -> String {
+    match count {
+        1 => "1 entry".to_owned(),
+        _ => format!("{} entries", indicatif::HumanCount(count)),
+    }
+}
+
 /// Returns `unique` of the campaign; by default every entry is a message.
 pub fn unique_in(asked: Option<&Unique>, campaign: &Campaign) -> Result<Unique, ImportError> {
     Unique::of_campaign(asked, Unique::None, campaign)
-}
-
-impl Event {
-    fn progress(summary: &Summary) -> Self {
-        Self::Progress {
-            rows: summary.rows,
-            rejected: summary.rejected,
-        }
-    }
 }

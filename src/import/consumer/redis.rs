@@ -14,7 +14,7 @@ use redis::{
 use secrecy::{ExposeSecret, SecretString};
 use url::Url;
 
-use crate::import::error::ConsumerError;
+use crate::import::error::ImportError;
 
 /// How long to wait for an answer.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -44,9 +44,11 @@ pub struct RedisList {
 
 impl RedisList {
     /// `url` is `redis://host:6379/0`, or `rediss://…` with TLS.
-    pub fn new(url: &str, key: &str, password: &SecretString) -> Result<Self, ConsumerError> {
-        let invalid = |reason: &str| ConsumerError::Url {
-            reason: reason.to_owned(),
+    pub fn new(url: &str, key: &str, password: &SecretString) -> Result<Self, ImportError> {
+        let invalid = |reason: &str| {
+            ImportError::new(format!(
+                "invalid Redis url: {reason}; use `redis://host:6379/0`"
+            ))
         };
         let mut url = Url::parse(url).map_err(|error| invalid(&error.to_string()))?;
         if url.host_str().is_none_or(str::is_empty) {
@@ -79,7 +81,7 @@ impl RedisList {
     }
 
     /// Fails if the server does not answer or the key is not a list.
-    pub async fn check(&self) -> Result<(), ConsumerError> {
+    pub async fn check(&self) -> Result<(), ImportError> {
         let mut connection = Connection::open(self, "", "").await?;
         connection.length().await.map(drop)
     }
@@ -97,21 +99,26 @@ impl RedisList {
         format!("{}:smsq:{token}:{batch}", self.key)
     }
 
-    fn error(&self, error: &RedisError) -> ConsumerError {
-        let server = self.server.clone();
+    fn error(&self, error: &RedisError) -> ImportError {
+        let Self { server, key, .. } = self;
         let kind = error.kind();
-        match error.code().unwrap_or_default() {
-            "WRONGTYPE" => ConsumerError::NotAList {
-                server,
-                key: self.key.clone(),
-            },
-            "NOAUTH" | "WRONGPASS" => ConsumerError::Login { server },
-            _ if kind == ErrorKind::AuthenticationFailed => ConsumerError::Login { server },
-            "MOVED" | "CROSSSLOT" | "ASK" => ConsumerError::Cluster { server },
-            _ => ConsumerError::Server {
-                server,
-                reason: reason(error),
-                is_away: error.is_io_error()
+        let code = error.code().unwrap_or_default();
+        if kind == ErrorKind::AuthenticationFailed || ["NOAUTH", "WRONGPASS"].contains(&code) {
+            return ImportError::hinted(
+                format!("`{server}` refuses the login: it needs another user or password"),
+                "set the password as SMSQ__REDIS__PASSWORD, the user in the url: `redis://user@host/0`",
+            );
+        }
+        match code {
+            "WRONGTYPE" => ImportError::hinted(
+                format!("key `{key}` of `{server}` is not a list"),
+                "`redis-cli TYPE KEY` shows what it is",
+            ),
+            "MOVED" | "CROSSSLOT" | "ASK" => ImportError::new(format!(
+                "`{server}` is a cluster, and the keys of the list are on several of its nodes"
+            )),
+            _ => {
+                let is_away = error.is_io_error()
                     || error.is_timeout()
                     || error.is_connection_dropped()
                     || matches!(
@@ -122,8 +129,13 @@ impl RedisList {
                                 | ServerErrorKind::TryAgain
                                 | ServerErrorKind::ReadOnly
                         )
-                    ),
-            },
+                    );
+                let (server, reason) = (server.clone(), reason(error));
+                if is_away {
+                    return ImportError::ServerAway { server, reason };
+                }
+                ImportError::new(format!("cannot use `{server}`: {reason}"))
+            }
         }
     }
 }
@@ -150,7 +162,7 @@ impl Connection {
         list: &RedisList,
         token: &str,
         owner: &str,
-    ) -> Result<Self, ConsumerError> {
+    ) -> Result<Self, ImportError> {
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(CONNECT_TIMEOUT))
             .set_response_timeout(Some(RESPONSE_TIMEOUT));
@@ -168,13 +180,13 @@ impl Connection {
     }
 
     /// Returns how many entries wait in the list.
-    pub(super) async fn length(&mut self) -> Result<u64, ConsumerError> {
+    pub(super) async fn length(&mut self) -> Result<u64, ImportError> {
         let key = self.list.key.clone();
         self.query(cmd("LLEN").arg(key)).await
     }
 
     /// Waits for an entry, at most about a second. The entry is moved to where it was.
-    pub(super) async fn wait(&mut self) -> Result<(), ConsumerError> {
+    pub(super) async fn wait(&mut self) -> Result<(), ImportError> {
         if self.command != MoveCommand::Lmove {
             tokio::time::sleep(Duration::from_millis(250)).await;
             return Ok(());
@@ -187,7 +199,7 @@ impl Connection {
     }
 
     /// Returns the processing list of the batch, the oldest entry first.
-    pub(super) async fn processing(&mut self, batch: u64) -> Result<Vec<Vec<u8>>, ConsumerError> {
+    pub(super) async fn processing(&mut self, batch: u64) -> Result<Vec<Vec<u8>>, ImportError> {
         let key = self.list.processing(&self.token, batch);
         let mut range = cmd("LRANGE");
         range.arg(key).arg(0).arg(-1);
@@ -197,7 +209,7 @@ impl Connection {
     }
 
     /// Moves some entries to the processing list of the batch, the oldest first; none if the list is empty.
-    pub(super) async fn take(&mut self, batch: u64) -> Result<Vec<Vec<u8>>, ConsumerError> {
+    pub(super) async fn take(&mut self, batch: u64) -> Result<Vec<Vec<u8>>, ImportError> {
         let key = &self.list.key;
         let processing = self.list.processing(&self.token, batch);
         let mut pipeline = self.register();
@@ -233,32 +245,26 @@ impl Connection {
         &mut self,
         batch: u64,
         letters: &[(&[u8], String)],
-    ) -> Result<(), ConsumerError> {
+    ) -> Result<(), ImportError> {
+        let dead = format!("{}:dead", self.list.key);
+        let processing = self.list.processing(&self.token, batch);
         let mut pipeline = redis::pipe();
         pipeline.atomic();
-        let processing = self.list.processing(&self.token, batch);
         for (entry, letter) in letters {
-            pipeline
-                .lpush(format!("{}:dead", self.list.key), letter)
-                .ignore();
-            if self.command != MoveCommand::Rpop {
-                pipeline.lrem(&processing, -1, *entry).ignore();
-            }
+            pipeline.lpush(&dead, letter).ignore();
+            pipeline.lrem(&processing, -1, *entry).ignore();
         }
         self.run(&pipeline).await
     }
 
     /// Deletes the processing list of a committed batch.
-    pub(super) async fn ack(&mut self, batch: u64) -> Result<(), ConsumerError> {
+    pub(super) async fn ack(&mut self, batch: u64) -> Result<(), ImportError> {
         let key = self.list.processing(&self.token, batch);
-        if self.command == MoveCommand::Rpop {
-            return Ok(());
-        }
         self.query(cmd("DEL").arg(key)).await
     }
 
     /// Pushes entries back to the list, of a server that cannot move them.
-    pub(super) async fn put_back(&mut self, entries: &[Vec<u8>]) -> Result<(), ConsumerError> {
+    pub(super) async fn put_back(&mut self, entries: &[Vec<u8>]) -> Result<(), ImportError> {
         if self.command != MoveCommand::Rpop || entries.is_empty() {
             return Ok(());
         }
@@ -271,10 +277,7 @@ impl Connection {
     }
 
     /// Returns the tokens and owners of other importers; the owner is `None` if the lease has expired.
-    pub(super) async fn others(&mut self) -> Result<Vec<(String, Option<String>)>, ConsumerError> {
-        if self.command == MoveCommand::Rpop {
-            return Ok(Vec::new());
-        }
+    pub(super) async fn others(&mut self) -> Result<Vec<(String, Option<String>)>, ImportError> {
         let importers = self.list.importers();
         let mut tokens: Vec<String> = self.query(cmd("SMEMBERS").arg(importers)).await?;
         tokens.retain(|token| *token != self.token);
@@ -294,7 +297,7 @@ impl Connection {
         dead: &str,
         committed: u64,
         batch: u64,
-    ) -> Result<bool, ConsumerError> {
+    ) -> Result<bool, ImportError> {
         let done = self.list.processing(dead, committed);
         let left = self.list.processing(dead, committed + 1);
         let () = self.query(cmd("DEL").arg(done)).await?;
@@ -318,10 +321,7 @@ impl Connection {
     }
 
     /// Removes this importer, which holds no batch.
-    pub(super) async fn unregister(&mut self) -> Result<(), ConsumerError> {
-        if self.command == MoveCommand::Rpop {
-            return Ok(());
-        }
+    pub(super) async fn unregister(&mut self) -> Result<(), ImportError> {
         let mut pipeline = redis::pipe();
         pipeline.atomic();
         pipeline.srem(self.list.importers(), &self.token).ignore();
@@ -329,12 +329,12 @@ impl Connection {
         self.run(&pipeline).await
     }
 
-    async fn query<T: FromRedisValue>(&mut self, command: &Cmd) -> Result<T, ConsumerError> {
+    async fn query<T: FromRedisValue>(&mut self, command: &Cmd) -> Result<T, ImportError> {
         let answer = command.query_async(&mut self.link).await;
         answer.map_err(|error| self.list.error(&error))
     }
 
-    async fn run<T: FromRedisValue>(&mut self, pipeline: &Pipeline) -> Result<T, ConsumerError> {
+    async fn run<T: FromRedisValue>(&mut self, pipeline: &Pipeline) -> Result<T, ImportError> {
         let answer = pipeline.query_async(&mut self.link).await;
         answer.map_err(|error| self.list.error(&error))
     }

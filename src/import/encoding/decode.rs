@@ -5,7 +5,7 @@ use std::io::{self, Read};
 
 use encoding_rs::DecoderResult;
 
-use super::label::{Encoding, MARK};
+use super::{Encoding, MARK};
 
 const CHUNK: usize = 64 * 1024;
 

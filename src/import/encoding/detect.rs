@@ -6,7 +6,7 @@ use std::io::{self, BufRead, Read};
 use chardetng::{EncodingDetector, Iso2022JpDetection, Utf8Detection};
 use encoding_rs::{BIG5, EUC_JP, EUC_KR, GBK, SHIFT_JIS};
 
-use super::label::Encoding;
+use super::Encoding;
 use crate::phone::Region;
 
 /// The part of a longer line that is used, in bytes.

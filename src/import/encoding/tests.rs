@@ -4,8 +4,6 @@ use std::io::Read as _;
 
 use proptest::prelude::*;
 
-use super::super::decode::Decoder;
-use super::super::detect::{Detected, detect};
 use super::*;
 
 fn decoded(bytes: &[u8], encoding: Encoding) -> Vec<u8> {

@@ -1,13 +1,13 @@
 //! Unpacks `.gz` and `.zip` of one file into a temporary file, with a limit on the size.
 
 use std::fs::File;
-use std::io::{self, BufReader, BufWriter, Read, Seek};
+use std::io::{self, BufReader, Read, Seek};
 
 use flate2::read::MultiGzDecoder;
 use zip::ZipArchive;
+use zip::result::ZipError;
 
-use crate::import::error::ImportError;
-use crate::import::zip_error;
+use crate::import::error::{ImportError, unpack_reason, zip_reason};
 use crate::text::listed;
 
 /// Text is compressed to a tenth, a list of one repeated line to a hundredth.
@@ -18,20 +18,23 @@ const ALWAYS_ALLOWED: u64 = 64 << 20;
 const MAX_LISTED: usize = 5;
 
 pub(super) fn gunzip(file: &File, name: &str) -> Result<File, ImportError> {
-    let unpacked = || {
-        let packed_size = file.metadata()?.len();
-        let mut source = file.try_clone()?;
+    let source = file.try_clone().and_then(|mut source| {
         source.rewind()?;
-        unpack(MultiGzDecoder::new(BufReader::new(source)), packed_size)
-    };
-    checked(unpacked(), name)
+        Ok((source.metadata()?.len(), source))
+    });
+    let (packed_size, source) = source.map_err(ImportError::read(name))?;
+    unpack(
+        MultiGzDecoder::new(BufReader::new(source)),
+        packed_size,
+        name,
+    )
 }
 
 /// Returns the one file of the archive and its name, `None` for a workbook.
 pub(super) fn unzip(file: &File, name: &str) -> Result<Option<(File, String)>, ImportError> {
     let source = file.try_clone().map_err(ImportError::read(name))?;
-    let invalid = |error| match zip_error::reason(&error) {
-        None => protected(name),
+    let invalid = |error: ZipError| match zip_reason(&error) {
+        None => ImportError::protected(name),
         Some(reason) => cannot_unpack(name, &reason),
     };
     let mut archive = ZipArchive::new(BufReader::new(source)).map_err(invalid)?;
@@ -55,8 +58,7 @@ pub(super) fn unzip(file: &File, name: &str) -> Result<Option<(File, String)>, I
     };
     let packed = archive.by_name(entry).map_err(invalid)?;
     let packed_size = packed.compressed_size();
-    let unpacked = checked(unpack(packed, packed_size), name)?;
-    Ok(Some((unpacked, entry.clone())))
+    Ok(Some((unpack(packed, packed_size, name)?, entry.clone())))
 }
 
 fn is_workbook<R: Read + Seek>(archive: &mut ZipArchive<R>) -> bool {
@@ -71,25 +73,18 @@ fn is_workbook<R: Read + Seek>(archive: &mut ZipArchive<R>) -> bool {
     read.is_ok() && kind.contains("opendocument.spreadsheet")
 }
 
-/// Returns `None` if the content is too large.
-fn unpack(mut packed: impl Read, packed_size: u64) -> io::Result<Option<File>> {
+fn unpack(mut packed: impl Read, packed_size: u64, name: &str) -> Result<File, ImportError> {
     let limit = ALWAYS_ALLOWED.max(packed_size.saturating_mul(MAX_RATIO));
-    let mut target = BufWriter::with_capacity(1 << 18, tempfile::tempfile()?);
-    let length = io::copy(&mut (&mut packed).take(limit), &mut target)?;
-    if length == limit && packed.read(&mut [0])? > 0 {
-        return Ok(None);
-    }
-    let file = target.into_inner();
-    let mut file = file.map_err(io::IntoInnerError::into_error)?;
-    file.rewind()?;
-    Ok(Some(file))
-}
-
-fn checked(unpacked: io::Result<Option<File>>, name: &str) -> Result<File, ImportError> {
+    let unpacked = tempfile::tempfile().and_then(|mut target| {
+        let length = io::copy(&mut (&mut packed).take(limit), &mut target)?;
+        target.rewind()?;
+        let is_complete = length < limit || packed.read(&mut [0])? == 0;
+        Ok(is_complete.then_some(target))
+    });
     match unpacked {
         Ok(Some(file)) => Ok(file),
         Ok(None) => Err(too_large(name)),
-        Err(error) => Err(cannot_unpack(name, &zip_error::io_reason(&error))),
+        Err(error) => Err(cannot_unpack(name, &unpack_reason(&error))),
     }
 }
 
@@ -102,11 +97,4 @@ fn cannot_unpack(name: &str, reason: &str) -> ImportError {
 
 pub(super) fn too_large(name: &str) -> ImportError {
     cannot_unpack(name, "its content is too large for its size")
-}
-
-fn protected(name: &str) -> ImportError {
-    ImportError::hinted(
-        format!("`{name}` is protected with a password"),
-        "open it, save it without the password and import that",
-    )
 }

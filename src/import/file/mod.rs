@@ -14,8 +14,10 @@ use sha2::{Digest, Sha256};
 
 use super::encoding::{Decoder, Detected, Encoding, detect};
 use super::error::ImportError;
-use super::record::{CsvFormat, RecordReader, json_keys, workbook};
-use crate::phone::Region;
+use super::options::Options;
+use super::record::{
+    CsvFormat, CsvReader, JsonReader, RecordReader, Rows, SheetReader, json_keys, workbook,
+};
 use crate::text::printable_line;
 
 const CHUNK: usize = 256 * 1024;
@@ -23,15 +25,6 @@ const CHUNK: usize = 256 * 1024;
 const HEAD: u64 = 8 * 1024;
 /// Archives in archives are unpacked up to this depth.
 const MAX_LAYERS: usize = 2;
-
-/// How to read a file, where that should not be detected.
-#[derive(Clone, Copy, Default)]
-pub(super) struct ReadOptions<'a> {
-    pub(super) encoding: Option<Encoding>,
-    pub(super) delimiter: Option<u8>,
-    pub(super) sheet: Option<&'a str>,
-    pub(super) region: Option<Region>,
-}
 
 /// The format of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,39 +63,33 @@ pub(super) struct ListFile {
 }
 
 impl ListFile {
-    /// Opens and reads `path`; `-` is standard input.
-    pub(super) fn open(path: &Path, options: ReadOptions<'_>) -> Result<Self, ImportError> {
-        let is_stdin = path == Path::new("-");
-        let (mut file, name) = open(path)?;
+    pub(super) fn open(options: &Options) -> Result<Self, ImportError> {
+        let is_stdin = options.file == Path::new("-");
+        let (mut file, name) = open(&options.file)?;
         let mut stem = if is_stdin {
             "stdin".to_owned()
         } else {
-            stem(&name)
+            stem_of(&name)
         };
         for layer in 0.. {
-            let magic = head(&mut file).map_err(|error| ImportError::open(path, &name, error))?;
+            let magic = head(&mut file).map_err(ImportError::read(&name))?;
             let is_compressed = magic.starts_with(b"\x1f\x8b");
             let is_archive = magic.starts_with(b"PK\x03\x04") || magic.starts_with(b"PK\x05\x06");
-            let mut is_workbook = magic.starts_with(b"\xd0\xcf\x11\xe0");
             if layer == MAX_LAYERS && (is_compressed || is_archive) {
                 return Err(archive::too_large(&name));
             }
             if is_compressed {
                 file = archive::gunzip(&file, &name)?;
-                stem = self::stem(&stem);
+                stem = stem_of(&stem);
             } else if is_archive {
-                match archive::unzip(&file, &name)? {
-                    Some((inner, entry)) => {
-                        file = inner;
-                        stem = self::stem(if is_stdin { &entry } else { &stem });
-                    }
-                    None => is_workbook = true,
-                }
-            }
-            if is_workbook {
+                let Some((inner, entry)) = archive::unzip(&file, &name)? else {
+                    return Self::open_workbook(file, name, stem, options);
+                };
+                file = inner;
+                stem = stem_of(if is_stdin { &entry } else { &stem });
+            } else if magic.starts_with(b"\xd0\xcf\x11\xe0") {
                 return Self::open_workbook(file, name, stem, options);
-            }
-            if !is_compressed && !is_archive {
+            } else {
                 break;
             }
         }
@@ -113,18 +100,18 @@ impl ListFile {
         mut file: File,
         name: String,
         stem: String,
-        options: ReadOptions<'_>,
+        options: &Options,
     ) -> Result<Self, ImportError> {
-        let sheet = workbook::read(&file, &name, options.sheet)?;
+        let (rows, note) = workbook::read(&file, &name, options.sheet.as_deref())?;
         let scan = Scan::of(&mut file).map_err(ImportError::read(&name))?;
-        let rows = sheet.rows.metadata().map_err(ImportError::read(&name))?;
+        let bytes = rows.metadata().map_err(ImportError::read(&name))?.len();
         Ok(Self {
-            file: sheet.rows,
+            file: rows,
             name,
             stem,
             hash: scan.hash,
-            bytes: rows.len(),
-            format: Format::Sheet { note: sheet.note },
+            bytes,
+            format: Format::Sheet { note },
             encoding: Encoding::UTF8,
             is_detected: false,
             has_mark: true,
@@ -138,28 +125,42 @@ impl ListFile {
         mut file: File,
         name: String,
         stem: String,
-        options: ReadOptions<'_>,
+        options: &Options,
     ) -> Result<Self, ImportError> {
         if options.sheet.is_some() {
             return Err(ImportError::new(format!(
                 "`{name}` is not a workbook, and `--sheet` names a sheet"
             )));
         }
-        let head = head(&mut file).map_err(ImportError::read(&name))?;
+        let unreadable = ImportError::read(&name);
+        let head = head(&mut file).map_err(unreadable)?;
         if let Some(what) = sniff::binary(&head, options.encoding) {
             return Err(ImportError::hinted(
                 format!("`{name}` is not a text file: it {what}"),
                 "save it as CSV, in UTF-8",
             ));
         }
-        let scan = Scan::of(&mut file).map_err(ImportError::read(&name))?;
+        let scan = Scan::of(&mut file).map_err(unreadable)?;
         let mark = Encoding::of_mark(&head);
         let stated = options.encoding.or(mark.map(|(encoding, _)| encoding));
         let stated = stated.or_else(|| Encoding::utf16_by_nuls(&head));
         let stated = stated.or(scan.is_utf8.then_some(Encoding::UTF8));
-        let encoding = match stated {
-            Some(encoding) => encoding,
-            None => detected(&mut file, &name, options.region)?,
+        let encoding = if let Some(encoding) = stated {
+            encoding
+        } else {
+            file.rewind().map_err(unreadable)?;
+            let text = BufReader::with_capacity(CHUNK, &file);
+            match detect(text, options.region).map_err(unreadable)? {
+                Detected::Encoding(encoding) => encoding,
+                Detected::Mixed { utf8, other } => {
+                    return Err(ImportError::hinted(
+                        format!(
+                            "`{name}` mixes encodings: line {utf8} is UTF-8, line {other} is not"
+                        ),
+                        "save it in one encoding; or name one with `--encoding`, and lines in others are rejected",
+                    ));
+                }
+            }
         };
         let modified_at = file.metadata().and_then(|metadata| metadata.modified());
         let mut list = Self {
@@ -183,11 +184,11 @@ impl ListFile {
     /// Recognizes the format from the beginning of the text.
     fn find_format(&mut self, delimiter: Option<u8>) -> Result<Format, ImportError> {
         let name = &self.name;
+        let unreadable = ImportError::read(name);
         let mut head = Vec::new();
-        let text = self.text().map_err(ImportError::read(name))?;
-        text.take(HEAD)
-            .read_to_end(&mut head)
-            .map_err(ImportError::read(name))?;
+        let text = self.text().map_err(unreadable)?;
+        let read = text.take(HEAD).read_to_end(&mut head);
+        read.map_err(unreadable)?;
         let start = head.trim_ascii_start();
         if start.is_empty() && self.bytes <= HEAD {
             return Err(ImportError::new(format!("`{name}` is empty")));
@@ -199,20 +200,16 @@ impl ListFile {
             ));
         }
         if start.starts_with(b"{") {
-            let text = self.text().map_err(ImportError::read(name))?;
-            let keys = json_keys(text).map_err(ImportError::read(name))?;
-            return match keys.filter(|keys| !keys.is_empty()) {
-                Some(keys) => Ok(Format::JsonLines { keys }),
-                None => Err(ImportError::new(format!(
+            let keys = self.text().and_then(json_keys).map_err(unreadable)?;
+            let keys = keys.filter(|keys| !keys.is_empty()).ok_or_else(|| {
+                ImportError::new(format!(
                     "`{name}` has no JSON objects with at most a thousand keys, one per line"
-                ))),
-            };
+                ))
+            })?;
+            return Ok(Format::JsonLines { keys });
         }
-        let terminator = if head.contains(&b'\n') || !head.contains(&b'\r') {
-            b'\n'
-        } else {
-            b'\r'
-        };
+        let has_only_cr = head.contains(&b'\r') && !head.contains(&b'\n');
+        let terminator = if has_only_cr { b'\r' } else { b'\n' };
         let line = head.iter().position(|&byte| byte == terminator);
         let line = line.map_or(head.len(), |end| end + 1);
         let declared = sniff::declared_delimiter(&head[..line]);
@@ -220,22 +217,22 @@ impl ListFile {
             self.skipped_bytes += self.encoding.encode(&head[..line]).len() as u64;
             self.skipped_lines = 1;
         }
-        let delimiter = delimiter.or(declared);
+        let likely = || sniff::likely_delimiter(&head, line);
         Ok(Format::Csv(CsvFormat {
-            delimiter: delimiter.unwrap_or_else(|| sniff::likely_delimiter(&head, line)),
+            delimiter: delimiter.or(declared).unwrap_or_else(likely),
             terminator,
         }))
     }
 
     /// Returns the rows from the header on.
     pub(super) fn records(&self) -> Result<RecordReader, ImportError> {
-        let name = self.name.clone();
-        let reader = self.text().map(|text| match &self.format {
-            Format::Csv(format) => RecordReader::csv(name, text, *format, 1 + self.skipped_lines),
-            Format::Sheet { .. } => RecordReader::sheet(name, text),
-            Format::JsonLines { keys } => RecordReader::json_lines(name, text, keys),
-        });
-        reader.map_err(ImportError::read(&self.name))
+        let text = self.text().map_err(ImportError::read(&self.name))?;
+        let rows = match &self.format {
+            Format::Csv(format) => Rows::Csv(CsvReader::new(text, *format, 1 + self.skipped_lines)),
+            Format::Sheet { .. } => Rows::Sheet(SheetReader::new(text)),
+            Format::JsonLines { keys } => Rows::JsonLines(JsonReader::new(text, keys)),
+        };
+        Ok(RecordReader::new(self.name.clone(), rows))
     }
 
     /// Only the bytes that were there at the inspection: a file may grow meanwhile.
@@ -248,10 +245,8 @@ impl ListFile {
 
     /// Fails if the file was changed since it was opened.
     pub(super) fn check_unchanged(&self) -> Result<(), ImportError> {
-        let metadata = self
-            .file
-            .metadata()
-            .map_err(ImportError::read(&self.name))?;
+        let metadata = self.file.metadata();
+        let metadata = metadata.map_err(ImportError::read(&self.name))?;
         let is_modified =
             self.modified_at.is_some() && metadata.modified().ok() != self.modified_at;
         if metadata.len() == self.bytes && !is_modified {
@@ -272,19 +267,16 @@ fn open(path: &Path) -> Result<(File, String), ImportError> {
         return Ok((file, name));
     }
     let name = printable_line(&path.display().to_string()).into_owned();
-    let from_io = |source| ImportError::open(path, &name, source);
-    let kind = std::fs::metadata(path).map_err(from_io)?.file_type();
-    if kind.is_dir() {
-        return Err(ImportError::new(format!("`{name}` is a folder")));
-    }
+    let cannot_open = |error| ImportError::open(path, &name, error);
+    let kind = std::fs::metadata(path).map_err(cannot_open)?.file_type();
     if kind.is_char_device() || kind.is_block_device() || kind.is_socket() {
         return Err(ImportError::new(format!(
             "`{name}` is a device, not a file"
         )));
     }
-    let mut file = File::open(path).map_err(from_io)?;
+    let mut file = File::open(path).map_err(cannot_open)?;
     if !kind.is_file() {
-        file = buffered(&mut file).map_err(from_io)?;
+        file = buffered(&mut file).map_err(cannot_open)?;
     }
     Ok((file, name))
 }
@@ -298,7 +290,7 @@ fn buffered(input: &mut impl Read) -> io::Result<File> {
 }
 
 /// `list` for `list.csv`.
-fn stem(name: &str) -> String {
+fn stem_of(name: &str) -> String {
     let stem = Path::new(name).file_stem();
     stem.map_or_else(|| name.to_owned(), |stem| stem.display().to_string())
 }
@@ -347,18 +339,6 @@ impl Scan {
             bytes,
             is_utf8: is_utf8 && carried == 0,
         })
-    }
-}
-
-fn detected(file: &mut File, name: &str, region: Option<Region>) -> Result<Encoding, ImportError> {
-    file.rewind().map_err(ImportError::read(name))?;
-    let text = BufReader::with_capacity(CHUNK, file);
-    match detect(text, region).map_err(ImportError::read(name))? {
-        Detected::Encoding(encoding) => Ok(encoding),
-        Detected::Mixed { utf8, other } => Err(ImportError::hinted(
-            format!("`{name}` mixes encodings: line {utf8} is UTF-8, line {other} is not"),
-            "save it in one encoding; or name one with `--encoding`, and lines in others are rejected",
-        )),
     }
 }
 

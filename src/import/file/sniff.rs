@@ -1,7 +1,7 @@
 //! Recognizes from the first bytes of a file that it is not text, and the delimiter of its fields.
 
+use crate::import::columns::is_phone;
 use crate::import::encoding::Encoding;
-use crate::import::phone_headers;
 
 const DELIMITERS: [u8; 4] = [b',', b';', b'\t', b'|'];
 
@@ -54,7 +54,7 @@ pub(super) fn declared_delimiter(line: &[u8]) -> Option<u8> {
 /// without any.
 pub(super) fn likely_delimiter(head: &[u8], first_line: usize) -> u8 {
     let (first, rest) = head.split_at(first_line);
-    let is_title = || !phone_headers::is_phone(&String::from_utf8_lossy(first));
+    let is_title = || !is_phone(&String::from_utf8_lossy(first));
     most_frequent(first)
         .or_else(|| most_frequent(rest).filter(|_| is_title()))
         .unwrap_or(b',')

@@ -1,5 +1,7 @@
 //! Files that are lists, and files that are not.
 
+use std::path::PathBuf;
+
 use super::super::record::Record;
 use super::*;
 
@@ -7,7 +9,14 @@ fn open(bytes: &[u8]) -> Result<ListFile, ImportError> {
     let folder = tempfile::tempdir().expect("a scratch folder");
     let path = folder.path().join("list.csv");
     std::fs::write(&path, bytes).expect("writes");
-    ListFile::open(&path, ReadOptions::default())
+    open_path(path)
+}
+
+fn open_path(file: PathBuf) -> Result<ListFile, ImportError> {
+    ListFile::open(&Options {
+        file,
+        ..Options::default()
+    })
 }
 
 fn fault(bytes: &[u8]) -> String {
@@ -94,13 +103,12 @@ fn nul_in_a_row_is_not_binary() {
 #[test]
 fn missing_file_and_folder_are_named() {
     let folder = tempfile::tempdir().expect("a scratch folder");
-    let missing = ListFile::open(&folder.path().join("none.csv"), ReadOptions::default())
-        .expect_err("missing");
+    let missing = open_path(folder.path().join("none.csv")).expect_err("missing");
     assert!(
         missing.to_string().ends_with("none.csv` does not exist"),
         "{missing}"
     );
-    let is_folder = ListFile::open(folder.path(), ReadOptions::default()).expect_err("a folder");
+    let is_folder = open_path(folder.path().to_owned()).expect_err("a folder");
     assert!(
         is_folder.to_string().ends_with("` is a folder"),
         "{is_folder}"
@@ -114,7 +122,7 @@ fn standard_input_can_be_read_twice() {
         file,
         "standard input".into(),
         "stdin".into(),
-        ReadOptions::default(),
+        &Options::default(),
     )
     .expect("a list");
     assert_eq!(first_row(&source), first_row(&source));

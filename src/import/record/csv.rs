@@ -18,7 +18,7 @@ pub(in crate::import) struct CsvFormat {
 }
 
 /// Reads records and skips blank lines.
-pub(super) struct CsvReader<R> {
+pub(in crate::import) struct CsvReader<R> {
     source: R,
     format: CsvFormat,
     /// A row of several lines with another number of fields has a stray quote.
@@ -38,6 +38,9 @@ enum Scan {
         length: usize,
         lines: u64,
     },
+    Blank {
+        length: usize,
+    },
     Malformed(Malformed),
     /// The buffer ends before the record does.
     More,
@@ -45,7 +48,7 @@ enum Scan {
 
 impl<R: Read> CsvReader<R> {
     /// `line` is the number of the first line of `source`.
-    pub(super) fn new(source: R, format: CsvFormat, line: u64) -> Self {
+    pub(in crate::import) fn new(source: R, format: CsvFormat, line: u64) -> Self {
         Self {
             source,
             format,
@@ -80,23 +83,26 @@ impl<R: Read> CsvReader<R> {
 
     pub(super) fn next(&mut self, record: &mut Record) -> io::Result<Next> {
         loop {
-            self.skip_blank_lines()?;
             record.line = self.line;
             if self.start == self.buffer.len() && self.ended {
                 return Ok(Next::End);
             }
             match self.scan(record) {
                 Scan::More => self.refill()?,
+                Scan::Blank { length } => self.advance(length, 1),
                 Scan::Record { length, lines } => {
                     let stray = lines > 1 && self.width.is_some_and(|width| width != record.len());
                     if stray {
                         return self.reject_line(record, Malformed::OpenQuote);
                     }
+                    let mut next = Next::Row;
                     if length > self.max_row {
-                        return Ok(self.too_long(record, length, lines));
+                        record.clear();
+                        record.push(&self.buffer[self.start..self.start + self.max_row]);
+                        next = Next::Malformed(Malformed::TooLong);
                     }
                     self.advance(length, lines);
-                    return Ok(Next::Row);
+                    return Ok(next);
                 }
                 Scan::Malformed(why) => return self.reject_line(record, why),
             }
@@ -122,21 +128,6 @@ impl<R: Read> CsvReader<R> {
         Ok(())
     }
 
-    fn skip_blank_lines(&mut self) -> io::Result<()> {
-        loop {
-            match self.buffer.get(self.start) {
-                Some(&byte) if byte == self.format.terminator => self.advance(1, 1),
-                Some(b'\r') => match self.buffer.get(self.start + 1) {
-                    Some(b'\n') => self.advance(2, 1),
-                    None if !self.ended => self.refill()?,
-                    _ => return Ok(()),
-                },
-                None if !self.ended => self.refill()?,
-                _ => return Ok(()),
-            }
-        }
-    }
-
     fn scan(&self, record: &mut Record) -> Scan {
         record.clear();
         let window = &self.buffer[self.start..];
@@ -154,9 +145,11 @@ impl<R: Read> CsvReader<R> {
         if length > self.max_row {
             return Scan::Malformed(Malformed::TooLong);
         }
-        for field in
-            trimmed(plain, self.format.terminator).split(|&byte| byte == self.format.delimiter)
-        {
+        let text = trimmed(plain, self.format.terminator);
+        if text.is_empty() {
+            return Scan::Blank { length };
+        }
+        for field in text.split(|&byte| byte == self.format.delimiter) {
             record.push(field);
         }
         Scan::Record { length, lines: 1 }
@@ -232,14 +225,6 @@ impl<R: Read> CsvReader<R> {
             return Scan::Malformed(fault);
         }
         Scan::More
-    }
-
-    /// Returns the start of a long row as the record, and continues after the row.
-    fn too_long(&mut self, record: &mut Record, length: usize, lines: u64) -> Next {
-        record.clear();
-        record.push(&self.buffer[self.start..self.start + self.max_row]);
-        self.advance(length, lines);
-        Next::Malformed(Malformed::TooLong)
     }
 
     /// Returns the first line of the buffer as the record, and continues after it.

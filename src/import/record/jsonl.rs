@@ -14,14 +14,14 @@ use super::row::{MAX_ROW, Malformed, Next, Record};
 const MAX_KEYS: usize = 1000;
 
 /// Reads objects as rows; the first row has the keys.
-pub(super) struct JsonReader<R> {
+pub(in crate::import) struct JsonReader<R> {
     lines: Lines<R>,
     keys: HashMap<String, usize>,
     header: Option<Vec<String>>,
 }
 
 impl<R: Read> JsonReader<R> {
-    pub(super) fn new(source: R, keys: &[String]) -> Self {
+    pub(in crate::import) fn new(source: R, keys: &[String]) -> Self {
         Self {
             lines: Lines::new(source),
             keys: keys.iter().cloned().zip(0..).collect(),

@@ -8,14 +8,12 @@ mod row;
 pub(super) mod workbook;
 
 use std::fs::File;
-use std::io::{self, Take};
+use std::io::Take;
 
-pub(super) use self::csv::CsvFormat;
-use self::csv::CsvReader;
-use self::jsonl::JsonReader;
-pub(super) use self::jsonl::{JsonObject, Lines, cell, is_nested, keys as json_keys};
+pub(super) use self::csv::{CsvFormat, CsvReader};
+pub(super) use self::jsonl::{JsonObject, JsonReader, Lines, cell, is_nested, keys as json_keys};
 pub(super) use self::row::{MAX_ROW, Malformed, Next, Record};
-use self::workbook::SheetReader;
+pub(super) use self::workbook::SheetReader;
 use super::encoding::Decoder;
 use super::error::ImportError;
 
@@ -24,43 +22,30 @@ type Text = Decoder<Take<File>>;
 
 /// Reads one row after the other.
 pub(super) struct RecordReader {
-    file: String,
+    list: String,
     rows: Rows,
 }
 
-enum Rows {
+/// The rows of a list from the header on.
+pub(super) enum Rows {
     Csv(CsvReader<Text>),
     Sheet(SheetReader<Text>),
     JsonLines(JsonReader<Text>),
 }
 
 impl RecordReader {
-    /// `line` is the number of the first line of `text`.
-    pub(super) fn csv(file: String, text: Text, format: CsvFormat, line: u64) -> Self {
-        let rows = Rows::Csv(CsvReader::new(text, format, line));
-        Self { file, rows }
-    }
-
-    pub(super) fn sheet(file: String, text: Text) -> Self {
-        let rows = Rows::Sheet(SheetReader::new(text));
-        Self { file, rows }
-    }
-
-    pub(super) fn json_lines(file: String, text: Text, keys: &[String]) -> Self {
-        let rows = Rows::JsonLines(JsonReader::new(text, keys));
-        Self { file, rows }
+    /// `list` is the name of the list in errors.
+    pub(super) fn new(list: String, rows: Rows) -> Self {
+        Self { list, rows }
     }
 
     pub(super) fn next(&mut self, record: &mut Record) -> Result<Next, ImportError> {
-        self.read(record).map_err(ImportError::read(&self.file))
-    }
-
-    fn read(&mut self, record: &mut Record) -> io::Result<Next> {
-        match &mut self.rows {
+        let next = match &mut self.rows {
             Rows::Csv(reader) => reader.next(record),
             Rows::Sheet(reader) => reader.next(record),
             Rows::JsonLines(reader) => reader.next(record),
-        }
+        };
+        next.map_err(ImportError::read(&self.list))
     }
 
     /// Skips the rows before the list, and expects `width` fields from there on.

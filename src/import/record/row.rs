@@ -1,6 +1,6 @@
 //! A row that was read: its fields, or why it is not one.
 
-use crate::import::rejection::Rejection;
+use crate::import::error::Rejection;
 
 /// The longest row in bytes.
 pub(in crate::import) const MAX_ROW: usize = 64 * 1024;

@@ -3,22 +3,21 @@
 //! and XLSB are read as a stream; of XLS and ODS all cells are in memory, so their size is limited.
 
 use std::fs::File;
-use std::io::{self, BufReader, BufWriter, Read, Seek, Write};
+use std::io::{self, BufReader, BufWriter, Read, Seek};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use calamine::{
-    Cell, CellErrorType, Data, DataRef, ExcelDateTime, Ods, OdsError, Reader, SheetType,
-    SheetVisible, Xls, XlsError, Xlsb, XlsbError, Xlsx, XlsxError,
+    Data, ExcelDateTime, Ods, OdsError, Reader, SheetType, SheetVisible, Xls, XlsError, Xlsb,
+    XlsbError, Xlsx, XlsxError,
 };
 use zip::ZipArchive;
+use zip::result::ZipError;
 
 use super::biff::{XlsSheets, xlsb_hidden_rows};
 use super::csv::{CsvFormat, CsvReader};
 use super::hidden_rows::{HiddenRows, OdsSheets};
 use super::row::{MAX_ROW, Malformed, Next, Record};
-use crate::import::error::ImportError;
-use crate::import::rejection::Rejection;
-use crate::import::zip_error;
+use crate::import::error::{DAMAGED, ImportError, Rejection, zip_reason};
 use crate::text::{counted, did_you_mean, listed};
 
 /// The largest XLS workbook, and the largest part of an ODS or XLSB one: all of it is held in memory.
@@ -39,13 +38,6 @@ const MAX_CSV: u64 = 4 << 30;
 /// The fault of a row with more bytes than a row may have; none of its cells is kept.
 const TOO_LONG: &str = "too long";
 
-/// A sheet that was read.
-pub(in crate::import) struct SheetRows {
-    pub(in crate::import) rows: File,
-    /// Which sheet it is and what was left out.
-    pub(in crate::import) note: String,
-}
-
 type Source = BufReader<File>;
 
 /// Why a workbook cannot be read.
@@ -58,7 +50,7 @@ enum Failure {
 
 impl Failure {
     fn damaged() -> Self {
-        Self::Other(zip_error::DAMAGED.to_owned())
+        Self::Other(DAMAGED.to_owned())
     }
 }
 
@@ -68,9 +60,9 @@ impl From<io::Error> for Failure {
     }
 }
 
-impl From<zip::result::ZipError> for Failure {
-    fn from(error: zip::result::ZipError) -> Self {
-        zip_error::reason(&error).map_or(Self::Protected, Self::Other)
+impl From<ZipError> for Failure {
+    fn from(error: ZipError) -> Self {
+        zip_reason(&error).map_or(Self::Protected, Self::Other)
     }
 }
 
@@ -88,12 +80,13 @@ macro_rules! failure_from {
 }
 failure_from!(XlsxError, XlsError, XlsbError, OdsError);
 
-/// Reads the sheet with this name or number, by default the first visible one.
+/// Reads the sheet with this name or number, by default the first visible one. Returns a file with its rows
+/// and a note which sheet it is and what was left out.
 pub(in crate::import) fn read(
     file: &File,
     name: &str,
     sheet: Option<&str>,
-) -> Result<SheetRows, ImportError> {
+) -> Result<(File, String), ImportError> {
     // calamine can panic on damaged files.
     let read = catch_unwind(AssertUnwindSafe(|| read_sheet(file, sheet)));
     let failure = match read {
@@ -102,10 +95,7 @@ pub(in crate::import) fn read(
         Err(_) => Failure::damaged(),
     };
     Err(match failure {
-        Failure::Protected => ImportError::hinted(
-            format!("`{name}` is protected with a password"),
-            "open it, save it without the password and import that",
-        ),
+        Failure::Protected => ImportError::protected(name),
         Failure::TooLarge(what) => ImportError::hinted(
             format!("workbook `{name}` is too large: {what}"),
             "save the sheet as CSV: a CSV file can have any size",
@@ -126,7 +116,7 @@ pub(in crate::import) fn read(
     })
 }
 
-fn read_sheet(file: &File, sheet: Option<&str>) -> Result<SheetRows, Failure> {
+fn read_sheet(file: &File, sheet: Option<&str>) -> Result<(File, String), Failure> {
     let mut source = file.try_clone()?;
     source.rewind()?;
     let mut magic = [0; 4];
@@ -147,26 +137,25 @@ fn read_sheet(file: &File, sheet: Option<&str>) -> Result<SheetRows, Failure> {
         let mut rows = SheetWriter::new(hidden.ok_or_else(unknown)?)?;
         let mut cells = book.worksheet_cells_reader(&chosen.name)?;
         while let Some(cell) = cells.next_cell()? {
-            rows.add_cell(&cell)?;
+            rows.add(cell.get_position(), cell.get_value().clone().into())?;
         }
         return rows.finish(&chosen);
     }
     if has("workbook.xml") {
-        let limit = |part: &str| {
+        check_parts(&mut archive, |part| {
             if part.ends_with("sharedStrings.xml") {
                 MAX_SHARED
             } else {
                 MAX_STREAMED
             }
-        };
-        let may_hide = check_parts(&mut archive, limit)?;
+        })?;
         let mut book = Xlsx::new(source)?;
         let chosen = choose(&book, sheet)?;
-        let hidden = may_hide.then(|| HiddenRows::of_xlsx(&mut archive, &chosen.name));
-        let mut rows = SheetWriter::new(hidden.flatten().unwrap_or_default())?;
+        let hidden = HiddenRows::of_xlsx(&mut archive, &chosen.name);
+        let mut rows = SheetWriter::new(hidden.unwrap_or_default())?;
         let mut cells = book.worksheet_cells_reader(&chosen.name)?;
         while let Some(cell) = cells.next_cell()? {
-            rows.add_cell(&cell)?;
+            rows.add(cell.get_position(), cell.get_value().clone().into())?;
         }
         return rows.finish(&chosen);
     }
@@ -179,7 +168,11 @@ fn read_sheet(file: &File, sheet: Option<&str>) -> Result<SheetRows, Failure> {
     write_range(&book.worksheet_range(&chosen.name)?, &chosen, hidden)
 }
 
-fn read_xls(mut source: Source, bytes: u64, sheet: Option<&str>) -> Result<SheetRows, Failure> {
+fn read_xls(
+    mut source: Source,
+    bytes: u64,
+    sheet: Option<&str>,
+) -> Result<(File, String), Failure> {
     if bytes > MAX_HELD {
         return Err(Failure::TooLarge("an XLS workbook can have 96 MiB"));
     }
@@ -211,16 +204,14 @@ fn check_memory(bytes: u64) -> Result<(), Failure> {
     ))
 }
 
-/// Unpacks every part that will be read, because the stated sizes need not be true. Returns whether a part
-/// has an attribute `hidden`.
+/// Unpacks every part that will be read, because the stated sizes need not be true.
 fn check_parts(
     archive: &mut ZipArchive<impl Read + Seek>,
     limit: impl Fn(&str) -> u64,
-) -> Result<bool, Failure> {
-    let mut search = HiddenSearch::default();
+) -> Result<(), Failure> {
     for index in 0..archive.len() {
         let part = match archive.by_index(index) {
-            Err(zip::result::ZipError::UnsupportedArchive(_)) => return Err(Failure::Protected),
+            Err(ZipError::UnsupportedArchive(_)) => return Err(Failure::Protected),
             part => part?,
         };
         let (limit, packed) = (limit(part.name()), part.compressed_size());
@@ -228,7 +219,7 @@ fn check_parts(
         if !read.any(|end| part.name().ends_with(end)) {
             continue;
         }
-        let length = io::copy(&mut part.take(limit + 1), &mut search)?;
+        let length = io::copy(&mut part.take(limit + 1), &mut io::sink())?;
         if length > limit {
             return Err(Failure::TooLarge("its texts or cells do not fit in memory"));
         }
@@ -238,32 +229,7 @@ fn check_parts(
             ));
         }
     }
-    Ok(search.found)
-}
-
-/// Searches what is written to it for an attribute `hidden`.
-#[derive(Default)]
-struct HiddenSearch {
-    tail: Vec<u8>,
-    found: bool,
-}
-
-impl Write for HiddenSearch {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        const WORD: &[u8] = b" hidden=";
-        if !self.found {
-            let start = &bytes[..bytes.len().min(WORD.len())];
-            self.tail.extend_from_slice(start);
-            let has = |text: &[u8]| text.windows(WORD.len()).any(|window| window == WORD);
-            self.found = has(&self.tail) || has(bytes);
-            self.tail = bytes[bytes.len().saturating_sub(WORD.len())..].to_vec();
-        }
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
+    Ok(())
 }
 
 struct Chosen {
@@ -352,22 +318,12 @@ impl SheetWriter {
         })
     }
 
-    fn add_cell(&mut self, cell: &Cell<DataRef<'_>>) -> Result<(), Failure> {
-        let (text, error) = match cell.get_value() {
-            DataRef::SharedString(text) => ((*text).to_owned(), None),
-            DataRef::String(text) => (text.clone(), None),
-            DataRef::Error(error) => (error.to_string(), Some(error)),
-            other => (cell_text(&Data::from(other.clone())), None),
+    fn add(&mut self, (row, column): (u32, u32), value: Data) -> Result<(), Failure> {
+        let error = match &value {
+            Data::Error(error) => Some(error.to_string()),
+            _ => None,
         };
-        self.add(cell.get_position(), text, error)
-    }
-
-    fn add(
-        &mut self,
-        (row, column): (u32, u32),
-        cell: String,
-        error: Option<&CellErrorType>,
-    ) -> Result<(), Failure> {
+        let cell = cell_text(value);
         if cell.is_empty() {
             return Ok(());
         }
@@ -432,17 +388,15 @@ impl SheetWriter {
         Ok(())
     }
 
-    fn finish(mut self, chosen: &Chosen) -> Result<SheetRows, Failure> {
+    fn finish(mut self, chosen: &Chosen) -> Result<(File, String), Failure> {
         self.end_row()?;
         let buffer = self
             .csv
             .into_inner()
             .map_err(|error| error.error().to_string());
         let file = buffer.map_err(Failure::Other)?.into_inner();
-        Ok(SheetRows {
-            rows: file.map_err(io::IntoInnerError::into_error)?,
-            note: chosen.note(self.left_out),
-        })
+        let file = file.map_err(io::IntoInnerError::into_error)?;
+        Ok((file, chosen.note(self.left_out)))
     }
 }
 
@@ -450,34 +404,27 @@ fn write_range(
     range: &calamine::Range<Data>,
     chosen: &Chosen,
     hidden: HiddenRows,
-) -> Result<SheetRows, Failure> {
+) -> Result<(File, String), Failure> {
     let mut rows = SheetWriter::new(hidden)?;
     let (top, left) = range.start().unwrap_or_default();
     let place =
-        |start: u32, index: usize| start.saturating_add(u32::try_from(index).unwrap_or(u32::MAX));
+        |start: u32, index: usize| start.saturating_add(index.try_into().unwrap_or(u32::MAX));
     for (row, column, value) in range.used_cells() {
-        let error = match value {
-            Data::Error(error) => Some(error),
-            _ => None,
-        };
-        rows.add(
-            (place(top, row), place(left, column)),
-            cell_text(value),
-            error,
-        )?;
+        rows.add((place(top, row), place(left, column)), value.clone())?;
     }
     rows.finish(chosen)
 }
 
 /// Returns what a person sees in a cell, except that numbers are not formatted.
-fn cell_text(value: &Data) -> String {
+fn cell_text(value: Data) -> String {
     match value {
+        Data::String(text) => text,
         Data::Float(number) => number.to_string(),
         Data::Bool(true) => "TRUE".to_owned(),
         Data::Bool(false) => "FALSE".to_owned(),
         Data::DateTime(at) => date(at),
         Data::DateTimeIso(text) => {
-            let text = text.strip_suffix("T00:00:00").unwrap_or(text);
+            let text = text.strip_suffix("T00:00:00").unwrap_or(&text);
             text.replace('T', " ")
         }
         Data::Empty => String::new(),
@@ -485,7 +432,7 @@ fn cell_text(value: &Data) -> String {
     }
 }
 
-fn date(at: &ExcelDateTime) -> String {
+fn date(at: ExcelDateTime) -> String {
     /// The serial number of the last day of the year 9999.
     const LAST_DAY: f64 = 2_958_466.0;
     let serial = at.as_f64();
@@ -494,10 +441,10 @@ fn date(at: &ExcelDateTime) -> String {
         return serial.to_string();
     }
     let (year, month, day, hour, minute, second, _) = at.to_ymd_hms_milli();
-    let time = match second {
-        0 => format!("{hour:02}:{minute:02}"),
-        second => format!("{hour:02}:{minute:02}:{second:02}"),
-    };
+    let mut time = format!("{hour:02}:{minute:02}");
+    if second > 0 {
+        time = format!("{time}:{second:02}");
+    }
     if serial < 1.0 || at.is_duration() {
         return time;
     }
@@ -522,13 +469,13 @@ fn column_name(column: u32) -> String {
 }
 
 /// Reads the rows of the temporary CSV file.
-pub(super) struct SheetReader<R> {
+pub(in crate::import) struct SheetReader<R> {
     csv: CsvReader<R>,
     width: usize,
 }
 
 impl<R: Read> SheetReader<R> {
-    pub(super) fn new(source: R) -> Self {
+    pub(in crate::import) fn new(source: R) -> Self {
         let format = CsvFormat {
             delimiter: b',',
             terminator: b'\n',

@@ -1,6 +1,6 @@
 //! Workbooks that another library wrote, or that are put together here.
 
-use std::io::Cursor;
+use std::io::{Cursor, Write as _};
 
 use rust_xlsxwriter::{Format, Formula, Workbook};
 use zip::ZipWriter;
@@ -17,8 +17,8 @@ fn opened(bytes: &[u8]) -> File {
 }
 
 fn rows_of(bytes: &[u8], sheet: Option<&str>) -> Result<(Vec<Row>, String), String> {
-    let read = read(&opened(bytes), "book", sheet).map_err(|error| error.to_string())?;
-    let mut rows_file = read.rows;
+    let read = read(&opened(bytes), "book", sheet);
+    let (mut rows_file, note) = read.map_err(|error| error.to_string())?;
     rows_file.rewind().expect("rewinds");
     let mut sheet = SheetReader::new(rows_file);
     let mut record = Record::default();
@@ -29,7 +29,7 @@ fn rows_of(bytes: &[u8], sheet: Option<&str>) -> Result<(Vec<Row>, String), Stri
             Next::Row => rows.push((record.line, Ok(cells(&record)))),
             Next::Unusable(why) => rows.push((record.line, Err(why.reason))),
             Next::Malformed(why) => rows.push((record.line, Err(why.to_string()))),
-            Next::End => return Ok((rows, read.note)),
+            Next::End => return Ok((rows, note)),
         }
     }
 }
@@ -46,7 +46,7 @@ fn numbers_and_dates_are_written_in_full() {
     let mut book = Workbook::new();
     let sheet = book.add_worksheet();
     let day = Format::new().set_num_format("yyyy-mm-dd");
-    let moment = Format::new().set_num_format("yyyy-mm-dd hh:mm:ss");
+    let time = Format::new().set_num_format("yyyy-mm-dd hh:mm:ss");
     let wide = Format::new().set_num_format("0.00E+00");
     for (column, name) in (0..).zip(["phone", "day", "at", "price", "ok"]) {
         sheet.write(0, column, name).expect("writes");
@@ -58,7 +58,7 @@ fn numbers_and_dates_are_written_in_full() {
         .write_with_format(2, 1, 46_347.0, &day)
         .expect("writes");
     sheet
-        .write_with_format(2, 2, 46_347.75, &moment)
+        .write_with_format(2, 2, 46_347.75, &time)
         .expect("writes");
     sheet.write(2, 3, 9.5).expect("writes");
     sheet.write(2, 4, true).expect("writes");
@@ -198,13 +198,16 @@ fn invalid_workbooks_are_rejected() {
         Err("cannot read workbook `book`: it has cells of an unknown kind".to_owned())
     );
     let torn = &fixture("hidden-row.xls")[..2_000];
-    let said = rows_of(torn, None).expect_err("half a workbook");
-    assert!(said.starts_with("cannot read workbook `book`: "), "{said}");
-    let empty = archive(&[("[Content_Types].xml", ""), ("xl/workbook.xml", "")]);
-    let said = rows_of(&empty, None).expect_err("no workbook");
+    let message = rows_of(torn, None).expect_err("half a workbook");
     assert!(
-        said.starts_with("cannot read workbook `book`: ") || said.contains("unknown sheet"),
-        "{said}"
+        message.starts_with("cannot read workbook `book`: "),
+        "{message}"
+    );
+    let empty = archive(&[("[Content_Types].xml", ""), ("xl/workbook.xml", "")]);
+    let message = rows_of(&empty, None).expect_err("no workbook");
+    assert!(
+        message.starts_with("cannot read workbook `book`: ") || message.contains("unknown sheet"),
+        "{message}"
     );
     let bomb = archive(&[
         ("[Content_Types].xml", ""),

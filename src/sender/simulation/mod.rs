@@ -113,7 +113,6 @@ impl Simulation {
             rows: numbers.map(row).collect(),
             row_count: count,
             rejected: 0,
-            duplicates: 0,
             last_line: count,
         };
         self.store.enqueue(batch).await.expect("queued");

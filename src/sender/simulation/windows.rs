@@ -239,7 +239,6 @@ async fn import_rows(simulation: &Simulation, rows: Vec<NewSms>, window: Option<
         rows,
         row_count: count,
         rejected: 0,
-        duplicates: 0,
         last_line: count,
     };
     simulation.store.enqueue(batch).await.expect("queued");

@@ -126,7 +126,6 @@ async fn queued(count: u64) -> (Store, i64, Observed, tempfile::TempDir) {
         rows: (0..count).map(row).collect(),
         row_count: count,
         rejected: 0,
-        duplicates: 0,
         last_line: count,
     };
     store.enqueue(rows).await.expect("queued");

@@ -54,7 +54,6 @@ async fn imported(store: &Store, campaign_id: i64, count: u64) -> i64 {
         rows,
         row_count: count,
         rejected: 0,
-        duplicates: 0,
         last_line: count + 1,
     };
     store.enqueue(batch).await.expect("queued");

@@ -197,7 +197,6 @@ impl TestQueue {
             window: None,
             row_count: rows.len() as u64,
             rejected: 0,
-            duplicates: 0,
             last_line: rows.last().map_or(0, |row| row.line),
             rows,
         }

@@ -33,10 +33,10 @@ fn report(scratch: &Scratch) {
     assert_eq!(ran.code(), Some(0), "{ran}");
 }
 
-fn mend(scratch: &Scratch, was: &str, shall_be: &str) {
+fn fix(scratch: &Scratch, wrong: &str, right: &str) {
     let text = scratch.read("failed.csv");
-    assert!(text.contains(was), "{text}");
-    scratch.write("failed.csv", &text.replace(was, shall_be));
+    assert!(text.contains(wrong), "{text}");
+    scratch.write("failed.csv", &text.replace(wrong, right));
 }
 
 #[test]
@@ -45,7 +45,7 @@ fn fixed_failures_go_back_to_their_campaign() {
     let gateway = Gateway::start(&scratch, &[]);
     scratch.write_cellar(&gateway.url);
     failed(&scratch, LIST, "spring", &[]);
-    mend(&scratch, "+15005551000", "+447400123458");
+    fix(&scratch, "+15005551000", "+447400123458");
     snapshot!(scratch.run(["import", "failed.csv"]), @r"
     exit 0
     ----- stdout
@@ -91,7 +91,7 @@ fn dry_run_of_failures_matches_the_import() {
     scratch.write_cellar(&gateway.url);
     let list = format!("{LIST}+15005551001,Dan,3\n+15005551002,Eve,4\n");
     failed(&scratch, &list, "spring", &[]);
-    mend(&scratch, "+15005551001", "+447400123458");
+    fix(&scratch, "+15005551001", "+447400123458");
     scratch.run(["suppress", "add", "+15005551002"]);
     snapshot!(scratch.run(["import", "failed.csv", "--dry-run"]), @r"
     exit 0
@@ -150,13 +150,13 @@ fn failures_of_several_campaigns_need_a_name() {
 }
 
 #[test]
-fn failures_of_another_database_keep_the_name_of_their_file() {
+fn failures_of_another_database_are_a_new_campaign() {
     let scratch = Scratch::new();
     let gateway = Gateway::start(&scratch, &[]);
     scratch.write_cellar(&gateway.url);
     failed(&scratch, LIST, "spring", &[]);
-    let foreign = "phone,content,smsq_id\n+447400123999,Elsewhere,2\n+447400123998,Elsewhere,77\n";
-    scratch.write("failed.csv", foreign);
+    let other = "phone,content,smsq_id\n+447400123999,Elsewhere,2\n+447400123998,Elsewhere,77\n";
+    scratch.write("failed.csv", other);
     let ran = scratch.run(["import", "failed.csv", "--format", "json"]);
     assert_eq!(ran.json()["campaign"], "failed", "{ran}");
     assert_eq!(ran.json()["accepted"], 2, "{ran}");
@@ -169,7 +169,7 @@ fn failures_are_replaced_for_every_unique() {
         let gateway = Gateway::start(&scratch, &[]);
         scratch.write_cellar(&gateway.url);
         failed(&scratch, LIST, "spring", &["--unique", unique]);
-        mend(&scratch, "+15005551000", "+447400123458");
+        fix(&scratch, "+15005551000", "+447400123458");
         let preview = scratch.run(["import", "failed.csv", "--dry-run", "--format", "json"]);
         assert_eq!(preview.json()["accepted"], 1, "{unique}: {preview}");
         let ran = scratch.run(["import", "failed.csv", "--format", "json"]);
@@ -187,7 +187,7 @@ fn renamed_phone_column_keeps_the_key() {
     scratch.write_cellar(&gateway.url);
     let list = LIST.replace("phone", "mobile");
     failed(&scratch, &list, "spring", &["--unique", "mobile,order"]);
-    mend(&scratch, "Hi Carla", "Hello Carla");
+    fix(&scratch, "Hi Carla", "Hello Carla");
     let line = ["import", "failed.csv", "--column", "mobile=phone"];
     let ran = scratch.run(line.into_iter().chain(["--format", "json"]));
     assert_eq!(ran.json()["accepted"], 1, "{ran}");

@@ -1,4 +1,4 @@
-//! Where the text of the messages comes from, and the name of the campaign that follows from it.
+//! What the operator asked for: the list, how to read it, and where the texts of its messages come from.
 
 use std::fs::File;
 use std::io::Read;
@@ -7,13 +7,42 @@ use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 
+use super::dedupe::Unique;
+use super::encoding::Encoding;
 use super::error::ImportError;
-use super::row_mapper::simplified;
+use crate::phone::Region;
 use crate::text::template::{self, MAX_SOURCE, Template, TemplateError};
-use crate::text::{content, is_printable};
+use crate::text::{content, is_printable, smart};
 
 /// The longest name of a campaign, in characters.
 const MAX_NAME: usize = 100;
+
+/// What the operator asked for.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// `-` is standard input.
+    pub file: PathBuf,
+    pub text: TextSource,
+    /// `--column NAME=COLUMN`: `phone`, `content`, or a name that the text uses.
+    pub columns: Vec<(String, String)>,
+    pub region: Option<Region>,
+    /// `None`: that of the campaign, or else the phone.
+    pub unique: Option<Unique>,
+    /// `None`: `<file stem>.rejects.csv` in the current folder.
+    pub rejects: Option<PathBuf>,
+    /// `None`: detected.
+    pub delimiter: Option<u8>,
+    /// `None`: detected.
+    pub encoding: Option<Encoding>,
+    /// The sheet of a workbook by its name or number; `None`: the first.
+    pub sheet: Option<String>,
+    /// Replace typographic characters where that saves segments.
+    pub smart: bool,
+    /// The list has a column with the time zones of the recipients.
+    pub with_timezone: bool,
+    /// The text of the provider's template, for a list without texts.
+    pub template: Option<String>,
+}
 
 /// Where the text of the messages comes from.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -27,37 +56,47 @@ pub enum TextSource {
     Template(PathBuf),
 }
 
-/// A template and its source.
+/// The text of all messages.
+#[derive(Clone, Debug)]
 pub(super) struct LoadedText {
-    /// The file or flag of the template.
+    /// The file or flag that it comes from.
     pub(super) name: String,
     pub(super) source: String,
     pub(super) template: Arc<Template>,
 }
 
-impl TextSource {
-    /// Parses the template; `None` if the list has the texts. Fails if a text without placeholders cannot
-    /// be sent.
-    pub(super) fn load(&self, smart: bool) -> Result<Option<LoadedText>, ImportError> {
-        let (name, source) = match self {
-            Self::Column => return Ok(None),
-            Self::Text(text) => ("--text".to_owned(), text.clone()),
-            Self::Template(path) => (path.display().to_string(), read_template(path)?),
+impl Options {
+    /// Parses the text of all messages; `None` if the list has the texts. Fails if a text without
+    /// placeholders cannot be sent.
+    pub(super) fn load_text(&self) -> Result<Option<LoadedText>, ImportError> {
+        let (name, source) = match &self.text {
+            TextSource::Column => return Ok(None),
+            TextSource::Text(text) => ("--text".to_owned(), text.clone()),
+            TextSource::Template(path) => (path.display().to_string(), read_template(path)?),
         };
         let template = Template::parse(&name, &source)?;
         if template.placeholders().is_empty() {
-            let cannot_send =
-                |reason: String| ImportError::new(format!("cannot send `{name}`: {reason}"));
-            let text = template.render(|_| None);
-            let text = text.map_err(|error| cannot_send(error.to_string()))?;
-            let checked = content::check(&simplified(text, smart));
-            checked.map_err(|error| cannot_send(error.to_string()))?;
+            let text = template.render(|_| None).map_err(|error| error.to_string());
+            let checked = text.and_then(|text| {
+                content::check(&self.simplified(text)).map_err(|error| error.to_string())
+            });
+            checked
+                .map_err(|reason| ImportError::new(format!("cannot send `{name}`: {reason}")))?;
         }
         Ok(Some(LoadedText {
             name,
             source,
             template: Arc::new(template),
         }))
+    }
+
+    /// Replaces typographic characters if that was asked for.
+    pub(super) fn simplified(&self, text: String) -> String {
+        if self.smart {
+            smart::cheaper(&text).into_owned()
+        } else {
+            text
+        }
     }
 }
 
@@ -68,7 +107,7 @@ fn read_template(path: &Path) -> Result<String, ImportError> {
         let limit = MAX_SOURCE as u64 + 1;
         file.take(limit).read_to_end(&mut bytes)
     });
-    read.map_err(|source| ImportError::open(path, &name, source))?;
+    read.map_err(|error| ImportError::open(path, &name, error))?;
     if bytes.len() > MAX_SOURCE {
         let problem = template::too_long();
         return Err(TemplateError { name, problem }.into());

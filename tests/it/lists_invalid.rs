@@ -17,15 +17,15 @@ fn import(scratch: &Scratch, file: &str) -> Ran {
 fn refused(scratch: &Scratch, file: &str, sentence: &str) {
     let ran = import(scratch, file);
     assert_eq!(ran.code(), Some(2), "{file}: {ran}");
-    let said = ran.stderr();
-    let first = said.lines().next().unwrap_or_default();
+    let message = ran.stderr();
+    let first = message.lines().next().unwrap_or_default();
     assert!(
         first.starts_with("error: ")
             && first.contains(&format!("`{file}`"))
             && first.contains(sentence),
         "{file}: {ran}"
     );
-    assert!(said.lines().count() <= 2, "{file}: {ran}");
+    assert!(message.lines().count() <= 2, "{file}: {ran}");
     assert!(!scratch.path("smsq.db").exists(), "{file}");
 }
 
@@ -124,7 +124,7 @@ fn bad_row_rejects_no_other_row() {
         "x".repeat(70_000)
     )
     .into_bytes();
-    for (name, bytes, said) in [
+    for (name, bytes, message) in [
         (
             "truncated-utf-16.csv",
             wide[..wide.len() - 1].to_vec(),
@@ -142,7 +142,8 @@ fn bad_row_rejects_no_other_row() {
         assert_eq!(ran.code(), Some(0), "{name}: {ran}");
         assert!(ran.stdout().contains("accepted    1\n"), "{name}: {ran}");
         assert!(
-            ran.stdout().contains(&format!("rejected    1 ({said})\n")),
+            ran.stdout()
+                .contains(&format!("rejected    1 ({message})\n")),
             "{name}: {ran}"
         );
     }
@@ -177,7 +178,7 @@ fn invalid_text_is_refused() {
         &format!("phone,name,long\n07400123456,Ann,{}\n", "y".repeat(50_000)),
     );
     scratch.write("long.txt", &format!("{{{{ long }}}}{long}"));
-    for (flags, said) in [
+    for (flags, message) in [
         (
             ["--text", "{{ phone.__class__ }}"],
             "is not a column: a column is plain text without parts",
@@ -199,8 +200,8 @@ fn invalid_text_is_refused() {
         );
         assert_ne!(ran.code(), None, "{ran}");
         assert!(ran.code() != Some(0), "{flags:?}: {ran}");
-        if said != "Hi" {
-            assert!(format!("{ran}").contains(said), "{flags:?}: {ran}");
+        if message != "Hi" {
+            assert!(format!("{ran}").contains(message), "{flags:?}: {ran}");
         }
     }
     let ran = scratch.run([

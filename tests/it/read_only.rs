@@ -32,7 +32,7 @@ fn tables(db: &Database) -> Vec<Option<String>> {
 }
 
 #[test]
-fn reading_makes_no_tables_in_another_programs_database() {
+fn reading_commands_create_no_tables() {
     with_every_database(|db| {
         db.run("CREATE TABLE users (id INTEGER)");
         let scratch = Scratch::at(&db.url);
@@ -42,7 +42,7 @@ fn reading_makes_no_tables_in_another_programs_database() {
         let send: &[&str] = &["send"];
         for line in READING.into_iter().chain([send]) {
             let ran = scratch.run(line.iter().copied());
-            let is_told = match line[0] {
+            let is_reported = match line[0] {
                 "check" => ran
                     .stdout()
                     .contains("has no tables of smsq yet: `smsq import`"),
@@ -51,14 +51,14 @@ fn reading_makes_no_tables_in_another_programs_database() {
                     .stderr()
                     .contains("has no tables of smsq yet\nhint: `smsq import`"),
             };
-            assert!(is_told, "{ran}");
+            assert!(is_reported, "{ran}");
             assert_eq!(tables(db), [Some("users".to_owned())], "{ran}");
         }
     });
 }
 
 #[test]
-fn reading_changes_no_byte_of_a_database() {
+fn reading_commands_leave_the_file_unchanged() {
     let scratch = Scratch::new();
     scratch.write_cellar("http://127.0.0.1:9");
     scratch.import(&list(3));
@@ -94,7 +94,7 @@ fn database_on_a_read_only_disk_can_be_read() {
 }
 
 #[test]
-fn user_who_may_only_read_a_server_can_run_reading_commands() {
+fn reading_commands_need_only_select_on_a_server() {
     with_every_database(|db| {
         if db.kind == Kind::Sqlite {
             return;
@@ -134,7 +134,7 @@ fn user_who_may_only_read_a_server_can_run_reading_commands() {
 }
 
 #[test]
-fn reading_after_practice_finds_the_queue_of_practice() {
+fn reading_commands_use_the_practice_database() {
     let scratch = Scratch::new();
     scratch.write("list.csv", "phone\n+447400123456\n");
     let ran = scratch.run(["run", "list.csv", "--text", "Hi"]);
@@ -164,6 +164,6 @@ fn reading_after_practice_finds_the_queue_of_practice() {
     assert_eq!(
         ran.code(),
         Some(2),
-        "a real provider has another queue: {ran}"
+        "a real provider has its own database: {ran}"
     );
 }
