@@ -78,9 +78,9 @@ fn killed_sender_leaves_unknown_messages_for_the_operator() {
         );
         let status = scratch.checked_status(Some("c"));
         let sent = status["sent"].as_u64().expect("a count");
-        let stats = gateway.stats();
-        assert!(sent <= stats.accepted, "{status} {stats:?}");
-        assert_eq!(stats.accepted, stats.distinct_recipients, "{stats:?}");
+        let counts = gateway.stats();
+        assert!(sent <= counts.accepted, "{status} {counts:?}");
+        assert_eq!(counts.accepted, counts.distinct_recipients, "{counts:?}");
     }
     let began = Instant::now();
     let ran = scratch.run(SEND);

@@ -98,10 +98,6 @@ impl Practice {
     }
 
     // The names that tests of other parts still use.
-    pub(crate) fn honouring(&self, scratch: &Scratch, more: &str) {
-        self.configure_with_references(scratch, more);
-    }
-
     pub(crate) fn forgetful(&self, scratch: &Scratch, more: &str) {
         self.configure_without_references(scratch, more);
     }

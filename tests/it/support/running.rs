@@ -38,8 +38,6 @@ pub(crate) fn until_unchanged(what: &str, span: Duration, mut count: impl FnMut(
     });
 }
 
-pub(crate) use until_unchanged as stands_still;
-
 /// A process that is killed if the test ends first.
 pub(crate) struct Running {
     process: Child,
