@@ -112,7 +112,7 @@ fn campaign_with_unknown(report: &Report) -> Option<&str> {
     }
 }
 
-/// Quotes a word for the shell, where it needs quotes.
+/// Quotes a word for the shell if it needs quotes.
 pub fn shell_word(word: &str) -> String {
     let is_plain = |c: char| c.is_alphanumeric() || "-_./:@%+,".contains(c);
     if !word.is_empty() && !word.starts_with('-') && word.chars().all(is_plain) {

@@ -122,7 +122,7 @@ fn campaigns(report: &Report) -> Vec<Value> {
         .collect()
 }
 
-/// The countries, where there are several or their cost is known.
+/// The countries, if there are several or their cost is known.
 fn countries(report: &Report) -> Vec<Value> {
     let parts = &report.bill.countries;
     if parts.len() < 2 && report.bill.cost.is_none() {

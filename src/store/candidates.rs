@@ -1,4 +1,5 @@
-//! Finds due messages that can be sent, and locks them without claiming them. Messages that cannot be sent fail or wait.
+//! Finds due messages that can be sent, and locks them without claiming them. Messages that cannot be sent fail or
+//! wait.
 
 use std::collections::{HashMap, HashSet};
 

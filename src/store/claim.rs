@@ -23,8 +23,8 @@ use crate::phone::Phone;
 use crate::queue::Settlement;
 use crate::sms::{Sms, State, Timestamp};
 
-/// How long only rows after the cursor are read. Rows before it may have been requeued or committed late; they are found
-/// when no rows are left after it.
+/// How long only rows after the cursor are read. Rows before it may have been requeued or committed late; they are
+/// found when no rows are left after it.
 const RESCAN: Duration = Duration::from_secs(5);
 
 /// Larger claim numbers, which only another program can have written, count as this one.
@@ -209,8 +209,8 @@ async fn candidates_after(
     Ok(rows)
 }
 
-/// Without skipping locked rows: chooses some of the next rows at random, so that workers rarely wait for each other, and
-/// locks those that are still ready.
+/// Without skipping locked rows: chooses some of the next rows at random, so that workers rarely wait for each other,
+/// and locks those that are still ready.
 async fn candidates_without_skipping(
     connection: &mut Connection,
     wanted: Wanted,

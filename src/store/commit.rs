@@ -1,5 +1,5 @@
-//! The group commit: one transaction that stores results, stops campaigns and claims messages. It locks messages first and
-//! shared limits last, so that workers wait for each other only while permits are allocated and committed.
+//! The group commit: one transaction that stores results, stops campaigns and claims messages. It locks messages
+//! first and shared limits last, so that workers wait for each other only while permits are allocated and committed.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -191,8 +191,8 @@ async fn stop_campaigns(connection: &mut Connection, stops: &[CampaignStop]) -> 
     Ok(())
 }
 
-/// The limits that all workers declare, with those of this worker up to date; `None` if nothing is claimed or the worker
-/// is not registered any more.
+/// The limits that all workers declare, with those of this worker up to date; `None` if nothing is claimed or the
+/// worker is not registered any more.
 async fn declared_limits(
     connection: &mut Connection,
     batch: &CommitBatch,

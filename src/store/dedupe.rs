@@ -122,8 +122,8 @@ impl ExistingRows {
         Ok(())
     }
 
-    /// Whether the message that the row names was retried meanwhile. If it has neither phone, text nor key of the row, the
-    /// row names a message of another database.
+    /// Whether the message that the row names was retried meanwhile. If it has neither phone, text nor key of the
+    /// row, the row names a message of another database.
     fn is_retried(&self, row: &NewSms, id: i64) -> bool {
         let queued = self.queued.get(&id).is_some_and(|(phone, content, key)| {
             *phone == row.phone || *content == row.content || key.as_ref() == Some(&row.dedupe_key)

@@ -72,8 +72,8 @@ impl Store {
         Ok(())
     }
 
-    /// Ends the import with this hash, so that it can queue nothing more; returns its last line, or `None` if there is no
-    /// such import.
+    /// Ends the import with this hash, so that it can queue nothing more; returns its last line, or `None` if there
+    /// is no such import.
     pub async fn end_import(&self, hash: &str, now: Timestamp) -> Result<Option<u64>, StoreError> {
         writing!(self, |conn| diesel::update(
             import::table

@@ -223,7 +223,8 @@ pub struct Purge {
 }
 
 impl Store {
-    /// Begins to delete messages that were settled before an instant, and unknown messages that were last tried before it.
+    /// Begins to delete messages that were settled before an instant, and unknown messages that were last tried
+    /// before it.
     pub async fn begin_purge(&self, before: Timestamp) -> Result<Purge, StoreError> {
         let campaigns: Vec<i64> = reading!(self, |conn| campaign::table
             .order(campaign::id)

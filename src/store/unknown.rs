@@ -1,5 +1,5 @@
-//! Unknown messages: their lookups, and putting them back into the queue. The `due_at` of an unknown message is the time
-//! of its next lookup by any worker.
+//! Unknown messages: their lookups, and putting them back into the queue. The `due_at` of an unknown message is the
+//! time of its next lookup by any worker.
 
 use diesel::prelude::*;
 use diesel::{QueryResult, update};
@@ -171,8 +171,8 @@ impl Store {
         .await
     }
 
-    /// Makes a message unknown if the database rejects its outcome, so that it is not sent again. False if it has another
-    /// claim now.
+    /// Makes a message unknown if the database rejects its outcome, so that it is not sent again. False if it has
+    /// another claim now.
     pub async fn set_aside(
         &self,
         settlement: &Settlement,

@@ -132,8 +132,8 @@ impl Store {
         })
     }
 
-    /// Releases messages that this worker claimed before `claimed_before` and that are not in `known`: the answer to the
-    /// commit of their claim was lost, so no request was started. Returns their number.
+    /// Releases messages that this worker claimed before `claimed_before` and that are not in `known`: the answer to
+    /// the commit of their claim was lost, so no request was started. Returns their number.
     pub async fn release_orphans(
         &self,
         worker_id: i64,

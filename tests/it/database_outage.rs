@@ -1,5 +1,5 @@
-//! Databases that another program locks or whose disk is full: smsq waits or reports an error, and no message is lost or
-//! repeated.
+//! Databases that another program locks or whose disk is full: smsq waits or reports an error, and no message is lost
+//! or repeated.
 
 use std::time::Duration;
 

@@ -223,7 +223,7 @@ impl Connection {
         Ok(row.value)
     }
 
-    /// The id that the last insert of this connection made.
+    /// The id of the last insert on this connection.
     pub(super) async fn last_id(&mut self) -> QueryResult<i64> {
         let expression = match self {
             Self::Sqlite(_) => "last_insert_rowid()",
@@ -233,7 +233,7 @@ impl Connection {
         self.number(expression).await
     }
 
-    /// Gives SQLite the memory that inserts in random order of their keys need.
+    /// Gives SQLite more memory for inserts in random order of their keys.
     pub(super) async fn prepare_import(&mut self) -> QueryResult<()> {
         match self {
             Self::Sqlite(_) => self.run(sqlite::IMPORTING).await,
@@ -264,8 +264,8 @@ impl Connection {
     }
 }
 
-/// A query that stays prepared on its connection, where diesel prepares it anew each time: an `UPDATE`, or one
-/// with an `IN` list made by [`in_list`].
+/// A query that stays prepared on its connection, although diesel would prepare it each time: an `UPDATE`, or a query
+/// with a list made by [`in_list`].
 pub(super) struct Prepared<Q>(pub(super) Q);
 
 impl<DB: Backend, Q: QueryFragment<DB>> QueryFragment<DB> for Prepared<Q> {
@@ -297,7 +297,7 @@ pub(super) fn in_list<T: Clone>(values: impl IntoIterator<Item = T>) -> Vec<T> {
     values
 }
 
-/// Another transaction was in the way of this one: it is done again from its start.
+/// The error of a conflict with another transaction, after which this one is repeated.
 pub(super) fn conflict(why: &str) -> Error {
     Error::DatabaseError(
         DatabaseErrorKind::SerializationFailure,
@@ -305,7 +305,7 @@ pub(super) fn conflict(why: &str) -> Error {
     )
 }
 
-/// Fails where a statement removed fewer rows than this transaction has locked: MariaDB reports success when a
+/// Returns an error if a statement removed fewer rows than this transaction has locked: MariaDB reports success if a
 /// `DELETE` is killed or reaches its time limit before its first row.
 pub(super) fn all_removed(removed: usize, locked: usize) -> Result<(), Error> {
     if removed == locked {

@@ -40,7 +40,7 @@ pub(super) const CRASH_SAFE: [(&str, &str, &str); 2] = [
     ),
 ];
 
-/// Connects to one host; an error where it cannot be written and must be.
+/// Connects to one host; an error if it must be writable and is not.
 pub(super) async fn connect(
     url: &ServerUrl,
     host: &str,

@@ -33,7 +33,7 @@ pub(super) const CRASH_SAFE: [(&str, &str, &str); 2] = [
 /// The level is part of each transaction, because a pooler may run it in any session.
 pub(super) const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED";
 
-/// Connects to one host; an error where it cannot be written and must be.
+/// Connects to one host; an error if it must be writable and is not.
 pub(super) async fn connect(
     url: &ServerUrl,
     host: &str,

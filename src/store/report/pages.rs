@@ -14,7 +14,7 @@ use crate::store::schema::{sms, sms_failed, sms_sent};
 use crate::store::{Store, StoreError};
 
 /// The reason of an unknown message that has none.
-pub(super) const NO_REASON: &str = "it is not known whether the provider took it";
+pub(super) const NO_REASON: &str = "it is not known whether the provider accepted it";
 
 /// A position in an index: an instant and an id.
 type Position = (Timestamp, i64);
