@@ -89,6 +89,11 @@ impl TemplateParams {
         self.template.as_deref().unwrap_or_default()
     }
 
+    /// The required setting that is not set.
+    pub(super) fn missing(&self) -> Option<&'static str> {
+        self.template.is_none().then_some("template")
+    }
+
     pub(super) fn columns(&self) -> Vec<&str> {
         let columns = self.columns.iter();
         columns.map(|(_, column)| column.as_str()).collect()

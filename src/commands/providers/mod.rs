@@ -63,8 +63,7 @@ pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
 
 /// The provider with placeholders for its secrets, for its limits and for previews.
 pub(super) fn without_secrets(context: &Context, name: &str) -> anyhow::Result<Provider> {
-    let section = redact::section(context.provider_section(name)?);
-    Ok(redact::provider(name, &section)?)
+    Ok(redact::provider(name, context.provider_section(name)?)?)
 }
 
 /// Message and hint if a required setting is missing.
@@ -132,7 +131,7 @@ fn list(context: &Context) -> anyhow::Result<()> {
         let mut object =
             json!({ "name": name, "kind": kind, "default": is_default, "builtin": !is_own });
         let mut row = vec![name.clone(), kind.to_owned()];
-        match redact::provider(name, &redact::section(section)) {
+        match redact::provider(name, section) {
             Ok(provider) => {
                 let capabilities = provider.capabilities();
                 let yes = |is: bool| if is { "yes" } else { "-" }.to_owned();
@@ -177,7 +176,7 @@ fn show(name: &str, context: &Context) -> anyhow::Result<()> {
     let secrets = redact::secrets(section, context);
     let mut settings = redact::section(section);
     // With placeholders for the secrets, so that settings are shown although a secret is missing.
-    let provider = redact::provider(name, &settings)?;
+    let provider = redact::provider(name, section)?;
     let rates = provider.rates();
     let unit = if provider.rates_count_segments() {
         "segments"

@@ -65,9 +65,11 @@ pub(super) fn section(section: &Table) -> Table {
     section
 }
 
-/// The provider of a section without secrets: it builds the same requests with placeholders.
-pub(super) fn provider(name: &str, section: &Table) -> Result<Provider, ProviderError> {
-    Provider::from_section(name, section, &|secret| Some(format!("[{secret}]")))
+/// The provider with placeholders for its secrets: it builds the same requests with the names of the secrets.
+pub(super) fn provider(name: &str, written: &Table) -> Result<Provider, ProviderError> {
+    Provider::from_section(name, &section(written), &|secret| {
+        Some(format!("[{secret}]"))
+    })
 }
 
 /// Replaces literal values, which contain no template: all of them, or those under a [`SECRET_KEYS`].

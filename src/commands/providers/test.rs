@@ -6,7 +6,6 @@ use bytes::Bytes;
 use http::HeaderMap;
 use serde_json::json;
 
-use super::redact;
 use crate::commands::Context;
 use crate::exit::Exit;
 use crate::phone::Region;
@@ -52,8 +51,7 @@ fn parameter(text: &str) -> Result<(String, String), &'static str> {
 pub(super) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> {
     let (name, console) = (args.name.as_str(), &context.console);
     let provider = context.provider(name)?;
-    let section = context.provider_section(name)?;
-    let without_secrets = redact::provider(name, &redact::section(section))?;
+    let without_secrets = super::without_secrets(context, name)?;
     let params = args.params.iter();
     let message = [Message {
         phone: context.phone(&args.to, args.region)?,

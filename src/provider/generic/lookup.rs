@@ -34,9 +34,8 @@ struct LookupRules {
     error_code: Option<Pointers>,
     /// Where an entry has its time, which must be that of the attempt.
     at: Option<Pointer>,
-    /// Whether an entry that matches is certainly the message.
-    #[serde(default = "is_sure")]
-    sure: bool,
+    /// Whether an entry that matches is certainly the message; it is by default.
+    sure: Option<bool>,
     more: Option<More>,
     /// The number of all entries.
     total: Option<Pointer>,
@@ -45,10 +44,6 @@ struct LookupRules {
     /// The vendor lists only entries of the message, so a list with others proves nothing.
     #[serde(default)]
     only_ours: bool,
-}
-
-const fn is_sure() -> bool {
-    true
 }
 
 /// Whether a list with few entries may be continued.
@@ -170,6 +165,7 @@ impl StatusLookup {
         };
         let is_by_reference = self.matches.uses("reference") || self.is_by_reference();
         let has_twin = !is_by_reference && target.has_twin(self.matches.uses("content"));
+        let is_sure = self.rules.sure.unwrap_or(true);
         let mut doubt = None;
         for entry in entries {
             let id = scalar(entry, &self.rules.message_id);
@@ -184,10 +180,10 @@ impl StatusLookup {
                 (true, ..) if has_twin => {
                     doubt = Some("another message to this phone may be the one it lists");
                 }
-                (true, TimeMatch::Yes, Some(id)) if self.rules.sure => {
+                (true, TimeMatch::Yes, Some(id)) if is_sure => {
                     return self.result_of_entry(codes, response, entry, &id);
                 }
-                (true, TimeMatch::Yes, None) if self.rules.sure => {
+                (true, TimeMatch::Yes, None) if is_sure => {
                     doubt = Some("the provider lists it without an id");
                 }
                 (true, ..) => doubt = Some("a message of the provider may be this one"),

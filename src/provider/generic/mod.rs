@@ -16,7 +16,7 @@ use http::{Method, Response, StatusCode, header::RETRY_AFTER};
 use secrecy::ExposeSecret;
 use serde::Deserialize;
 use serde_json::Value as Json;
-use toml::Table;
+use toml::{Table, Value};
 
 use super::capabilities::{
     Attempt, Capabilities, ContentMode, LookupResult, LookupTarget, Reference, SHARED_REFERENCE,
@@ -36,8 +36,8 @@ use template::{Templates, Values};
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct GenericSettings {
-    #[serde(default)]
-    honours_reference: HonoursReference,
+    /// `true`, `false`, or the name of a setting that must be set.
+    honours_reference: Option<Value>,
     honoured_for: Option<Span>,
     #[serde(default)]
     receipts: bool,
@@ -49,23 +49,6 @@ struct GenericSettings {
 struct SettingNames {
     #[serde(default)]
     settings: Vec<String>,
-}
-
-/// `true`, `false`, or the name of a setting that must be set.
-#[derive(Deserialize)]
-#[serde(
-    untagged,
-    expecting = "must be `true`, `false` or the name of a setting"
-)]
-enum HonoursReference {
-    Always(bool),
-    WithSetting(String),
-}
-
-impl Default for HonoursReference {
-    fn default() -> Self {
-        Self::Always(false)
-    }
 }
 
 /// How long a vendor remembers references, unless its section says otherwise.
@@ -92,21 +75,16 @@ pub(super) fn new(mut section: Section<'_>, mut shared: SharedSettings) -> NewAd
     let settings: GenericSettings = section.rest()?;
     let lookup = shared.lookup.take();
     let url = shared.url.clone().ok_or_else(|| section.missing("url"))?;
-    let honours_reference = match &settings.honours_reference {
-        HonoursReference::Always(honours) => *honours,
-        HonoursReference::WithSetting(name) if setting_names.contains(name) => {
-            own.contains_key(name)
-        }
-        HonoursReference::WithSetting(_) => {
-            return Err(section.invalid(
-                "honours_reference",
-                "must be `true`, `false` or the name of a setting",
-            ));
+    let (honours_reference, can_honour) = match &settings.honours_reference {
+        None => (false, false),
+        Some(Value::Boolean(honours)) => (*honours, *honours),
+        Some(Value::String(name)) if setting_names.contains(name) => (own.contains_key(name), true),
+        Some(_) => {
+            let problem = "must be `true`, `false` or the name of a setting";
+            return Err(section.invalid("honours_reference", problem));
         }
     };
-    if settings.honoured_for.is_some()
-        && matches!(settings.honours_reference, HonoursReference::Always(false))
-    {
+    if settings.honoured_for.is_some() && !can_honour {
         return Err(section.invalid("honoured_for", "needs `honours_reference = true`"));
     }
 

@@ -98,8 +98,7 @@ impl Adapter for Aliyun {
     }
 
     fn missing_settings(&self) -> Vec<&str> {
-        let is_missing = self.template.template.is_none();
-        Vec::from_iter(is_missing.then_some("template"))
+        Vec::from_iter(self.template.missing())
     }
 
     fn requires_sender(&self) -> bool {

@@ -71,8 +71,7 @@ impl Adapter for Huawei {
 
     fn missing_settings(&self) -> Vec<&str> {
         let channel = self.settings.channel.is_none().then_some("channel");
-        let template = self.template.template.is_none().then_some("template");
-        channel.into_iter().chain(template).collect()
+        channel.into_iter().chain(self.template.missing()).collect()
     }
 
     fn template(&self) -> Option<&TemplateParams> {

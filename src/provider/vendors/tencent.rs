@@ -79,8 +79,7 @@ impl Adapter for Tencent {
 
     fn missing_settings(&self) -> Vec<&str> {
         let app = self.settings.sdk_app_id.is_none().then_some("sdk_app_id");
-        let template = self.template.template.is_none().then_some("template");
-        app.into_iter().chain(template).collect()
+        app.into_iter().chain(self.template.missing()).collect()
     }
 
     /// Only mainland numbers need one, but settings are checked before any number is known.
