@@ -322,7 +322,7 @@ fn importer_reconnects_to_the_server() {
     let _: String = list.ask(&user);
     list.url = list.url.replace("redis://", "redis://follower@");
     let mut importing = scratch.start(list.import(&["--follow"]));
-    importing.until_said("that it follows", |message| message.contains("following"));
+    importing.until_printed("that it follows", |message| message.contains("following"));
     for until in [18_000, 12_000, 6_000, 0] {
         importing.until("fewer entries", || list.waiting() <= until);
         let _: u64 = list.ask(&["CLIENT", "KILL", "USER", "follower"]);
@@ -470,7 +470,7 @@ fn pushed_entries_are_sent_while_both_follow() {
     let gateway = Gateway::start(&scratch, &[]);
     scratch.write_cellar(&gateway.url);
     let mut importing = scratch.start(list.import(&["--follow"]));
-    importing.until_said("that it follows", |message| message.contains("following"));
+    importing.until_printed("that it follows", |message| message.contains("following"));
     let mut sending = scratch.start(["send", "--follow"]);
     for round in 1..=3 {
         list.push_many(10);
@@ -491,7 +491,7 @@ fn lines_are_imported_as_they_arrive() {
     let (reader, mut writer) = std::io::pipe().expect("a pipe");
     let line = ["import", "-", "--follow", "--campaign", "codes"];
     let mut importing = scratch.start_with(line, reader);
-    importing.until_said("that it follows", |message| message.contains("following"));
+    importing.until_printed("that it follows", |message| message.contains("following"));
     for (round, line) in [(1, entry(1)), (2, entry(2))] {
         writeln!(writer, "{line}").expect("the reader is there");
         importing.until("the message", || count(&db) == round);

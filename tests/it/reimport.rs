@@ -59,7 +59,7 @@ fn fixed_failures_go_back_to_their_campaign() {
     ----- stderr
     next: `smsq send --campaign spring`
     ");
-    assert_eq!(scratch.sound_standing(Some("spring"))["queued"], 1);
+    assert_eq!(scratch.checked_status(Some("spring"))["queued"], 1);
     snapshot!(scratch.run(["import", "failed.csv"]), @r"
     exit 0
     ----- stdout
@@ -76,12 +76,12 @@ fn fixed_failures_go_back_to_their_campaign() {
     ");
     let ran = scratch.run(["send"]);
     assert_eq!(ran.code(), Some(0), "{ran}");
-    let standing = scratch.sound_standing(Some("spring"));
+    let standing = scratch.checked_status(Some("spring"));
     assert_eq!(
         (&standing["sent"], &standing["failed"]),
         (&2.into(), &0.into())
     );
-    assert_eq!(scratch.sound_standing(None)["imported"], 2);
+    assert_eq!(scratch.checked_status(None)["imported"], 2);
 }
 
 #[test]
@@ -146,7 +146,7 @@ fn failures_of_several_campaigns_need_a_name() {
     error: the rows of `failed.csv` are messages of several campaigns: `spring`, `autumn`
     hint: choose one with `--campaign NAME`, or import one campaign at a time: `smsq report --campaign NAME --failed` has the failures of one
     ");
-    assert_eq!(scratch.sound_standing(None)["queued"], 0);
+    assert_eq!(scratch.checked_status(None)["queued"], 0);
 }
 
 #[test]
@@ -174,7 +174,7 @@ fn failures_are_replaced_for_every_unique() {
         assert_eq!(preview.json()["accepted"], 1, "{unique}: {preview}");
         let ran = scratch.run(["import", "failed.csv", "--format", "json"]);
         assert_eq!(ran.json()["accepted"], 1, "{unique}: {ran}");
-        let standing = scratch.sound_standing(Some("spring"));
+        let standing = scratch.checked_status(Some("spring"));
         assert_eq!(standing["imported"], 2, "{unique}: {standing}");
         assert_eq!(standing["failed"], 0, "{unique}: {standing}");
     }
@@ -191,5 +191,5 @@ fn renamed_phone_column_keeps_the_key() {
     let line = ["import", "failed.csv", "--column", "mobile=phone"];
     let ran = scratch.run(line.into_iter().chain(["--format", "json"]));
     assert_eq!(ran.json()["accepted"], 1, "{ran}");
-    assert_eq!(scratch.sound_standing(Some("spring"))["imported"], 2);
+    assert_eq!(scratch.checked_status(Some("spring"))["imported"], 2);
 }

@@ -105,7 +105,7 @@ fn send_reports_when_a_campaign_starts() {
     let ran = scratch.run(IMPORT.into_iter().chain(["--at", "2099-12-24 09:00"]));
     assert_eq!(ran.code(), Some(0), "{ran}");
     let mut sending = scratch.start(["send"]);
-    sending.until_said("it waits", |message| {
+    sending.until_printed("it waits", |message| {
         message.contains("campaign `eve` starts 2099-12-24 09:00 UTC: waiting for ")
     });
     sending.signal(rustix::process::Signal::INT);

@@ -41,14 +41,14 @@ fn inserted_row_is_sent_on_every_database() {
     with_every_database(|db| {
         let gateway = Practice::start(SandboxConfig::default());
         let scratch = Scratch::at(&db.url);
-        gateway.forgetful(&scratch, "");
+        gateway.configure_without_references(&scratch, "");
         scratch.import(&list(1));
         let mut other = db.client();
         other.run("INSERT INTO sms (phone, content) VALUES ('07400 123461', 'Your code is 4711')");
         let ran = scratch.run_with(["send"], &[("SMSQ__DEFAULT_REGION", "GB")]);
         assert_eq!(ran.code(), Some(0), "{ran}");
         assert!(gateway.phones().contains("+447400123461"));
-        assert_eq!(scratch.sound_standing(Some("default"))["sent"], 1);
+        assert_eq!(scratch.checked_status(Some("default"))["sent"], 1);
         let sent = "SELECT phone FROM sms_sent WHERE campaign_id = 1";
         assert_eq!(other.run(sent), ["+447400123461"]);
     });
@@ -59,7 +59,7 @@ fn row_inserted_in_a_transaction_is_sent_after_its_commit() {
     with_every_database(|db| {
         let gateway = Practice::start(SandboxConfig::default());
         let scratch = Scratch::at(&db.url);
-        gateway.forgetful(&scratch, "");
+        gateway.configure_without_references(&scratch, "");
         let sending = following(&scratch, &gateway);
         let mut shop = db.client();
         shop.run("CREATE TABLE orders (id INTEGER PRIMARY KEY, phone VARCHAR(20) NOT NULL)");
@@ -71,7 +71,7 @@ fn row_inserted_in_a_transaction_is_sent_after_its_commit() {
             for phone in ["+447400123452", "+447400123453"] {
                 send_another(db, &gateway, phone);
             }
-            assert_eq!(scratch.sound_standing(Some("default"))["imported"], 2);
+            assert_eq!(scratch.checked_status(Some("default"))["imported"], 2);
         }
         assert!(
             !gateway.phones().contains("+447400123451"),
@@ -83,7 +83,7 @@ fn row_inserted_in_a_transaction_is_sent_after_its_commit() {
         });
         stop(sending);
         assert_eq!(gateway.stats().repeated, 0);
-        scratch.sound_standing(None);
+        scratch.checked_status(None);
         assert_eq!(shop.run("SELECT count(*) FROM sms"), ["0"]);
     });
 }
@@ -93,7 +93,7 @@ fn row_inserted_in_a_failed_transaction_is_never_sent() {
     with_every_database(|db| {
         let gateway = Practice::start(SandboxConfig::default());
         let scratch = Scratch::at(&db.url);
-        gateway.forgetful(&scratch, "");
+        gateway.configure_without_references(&scratch, "");
         let sending = following(&scratch, &gateway);
         let mut shop = db.client();
         shop.run("CREATE TABLE orders (id INTEGER PRIMARY KEY, phone VARCHAR(20) NOT NULL)");
@@ -119,7 +119,7 @@ fn row_inserted_in_a_failed_transaction_is_never_sent() {
         for phone in ["+447400123451", "+447400123453", "+447400123455"] {
             assert!(!gateway.phones().contains(phone), "{phone}");
         }
-        let standing = scratch.sound_standing(Some("default"));
+        let standing = scratch.checked_status(Some("default"));
         assert_eq!(
             (&standing["imported"], &standing["sent"]),
             (&3.into(), &3.into())
@@ -135,7 +135,7 @@ fn invalid_rows_delay_no_others_on_every_database() {
     with_every_database(|db| {
         let gateway = Practice::start(SandboxConfig::default());
         let scratch = Scratch::at(&db.url);
-        gateway.forgetful(&scratch, "");
+        gateway.configure_without_references(&scratch, "");
         let sending = following(&scratch, &gateway);
         let mut other = db.client();
         for (columns, values) in [
@@ -181,7 +181,7 @@ fn invalid_rows_delay_no_others_on_every_database() {
 fn constraints_reject_rows_that_cannot_be_sent() {
     with_every_database(|db| {
         let scratch = Scratch::at(&db.url);
-        Practice::start(SandboxConfig::default()).forgetful(&scratch, "");
+        Practice::start(SandboxConfig::default()).configure_without_references(&scratch, "");
         scratch.import(&list(1));
         for (column, value) in [
             ("state", "9"),
@@ -207,7 +207,7 @@ fn messages_of_a_missing_campaign_are_reported() {
     with_every_database(|db| {
         let gateway = Practice::start(SandboxConfig::default());
         let scratch = Scratch::at(&db.url);
-        gateway.forgetful(&scratch, "");
+        gateway.configure_without_references(&scratch, "");
         scratch.import(&list(1));
         db.run("INSERT INTO sms (campaign_id, phone, content) VALUES (77, '+447400123456', 'x')");
         let ran = scratch.run(["send"]);
@@ -230,7 +230,7 @@ fn messages_of_a_missing_campaign_are_reported() {
 fn inserted_rows_are_sent_or_fail_with_a_reason() {
     let gateway = Practice::start(SandboxConfig::default());
     let scratch = Scratch::new();
-    gateway.forgetful(&scratch, "");
+    gateway.configure_without_references(&scratch, "");
     let mut sending = following(&scratch, &gateway);
     sqlite(
         &scratch,
@@ -253,7 +253,7 @@ fn inserted_rows_are_sent_or_fail_with_a_reason() {
         assert!(gateway.phones().contains(phone), "{phone}");
     }
     assert_eq!(gateway.stats().repeated, 0);
-    scratch.sound_standing(Some("default"));
+    scratch.checked_status(Some("default"));
     let failures = scratch.failures("default");
     let class = |phone: &str| {
         let found = failures.iter().find(|failure| failure["phone"] == phone);
@@ -279,7 +279,7 @@ fn inserted_rows_are_sent_or_fail_with_a_reason() {
 fn rows_with_unreadable_values_delay_no_others() {
     let gateway = Practice::start(SandboxConfig::default());
     let scratch = Scratch::new();
-    gateway.forgetful(&scratch, "");
+    gateway.configure_without_references(&scratch, "");
     let mut sending = following(&scratch, &gateway);
     sqlite(
         &scratch,
@@ -305,7 +305,7 @@ fn rows_with_unreadable_values_delay_no_others() {
     assert_eq!(ran.code(), Some(130), "{ran}");
     assert!(gateway.phones().contains("+447400123499"));
     assert_eq!(gateway.stats().repeated, 0);
-    scratch.sound_standing(Some("default"));
+    scratch.checked_status(Some("default"));
     let failures = scratch.failures("default");
     let unreadable = failures
         .iter()
@@ -317,7 +317,7 @@ fn rows_with_unreadable_values_delay_no_others() {
 fn sqlite_names_the_column_of_a_rejected_row() {
     let gateway = Practice::start(SandboxConfig::default());
     let scratch = Scratch::new();
-    gateway.forgetful(&scratch, "");
+    gateway.configure_without_references(&scratch, "");
     scratch.import(&list(1));
     for (column, value) in [
         ("state", "9"),
@@ -338,7 +338,7 @@ fn sqlite_names_the_column_of_a_rejected_row() {
 fn unreadable_row_can_be_cancelled_and_reported() {
     let gateway = Practice::start(SandboxConfig::default());
     let scratch = Scratch::new();
-    gateway.forgetful(&scratch, "");
+    gateway.configure_without_references(&scratch, "");
     scratch.import(&list(1));
     sqlite(
         &scratch,
@@ -359,14 +359,14 @@ fn unreadable_row_can_be_cancelled_and_reported() {
         let ran = scratch.run(line);
         assert_eq!(ran.code(), Some(0), "{ran}");
     }
-    scratch.sound_standing(Some("default"));
+    scratch.checked_status(Some("default"));
 }
 
 #[test]
 fn concurrent_imports_of_a_list_add_each_row_once() {
     let gateway = Practice::start(SandboxConfig::default());
     let scratch = Scratch::new();
-    gateway.forgetful(&scratch, "");
+    gateway.configure_without_references(&scratch, "");
     let sending = following(&scratch, &gateway);
     scratch.write("list.csv", &list(3_000));
     let import = [
@@ -391,5 +391,5 @@ fn concurrent_imports_of_a_list_add_each_row_once() {
     let ran = scratch.run(["send", "--quiet"]);
     assert_eq!(ran.code(), Some(0), "{ran}");
     gateway.assert_each_once(3_000);
-    assert_eq!(scratch.sound_standing(Some("c"))["sent"], 3_000);
+    assert_eq!(scratch.checked_status(Some("c"))["sent"], 3_000);
 }

@@ -97,11 +97,6 @@ impl Practice {
         scratch.write("smsq.toml", &format!("{QUICK}{section}"));
     }
 
-    // The names that tests of other parts still use.
-    pub(crate) fn forgetful(&self, scratch: &Scratch, more: &str) {
-        self.configure_without_references(scratch, more);
-    }
-
     /// Configures a provider that honours no references; `more`: further keys of its section.
     pub(crate) fn configure_without_references(&self, scratch: &Scratch, more: &str) {
         let url = self.sandbox.url();

@@ -119,17 +119,7 @@ impl Scratch {
     }
 }
 
-impl Scratch {
-    pub(crate) fn sound_standing(&self, campaign: Option<&str>) -> Value {
-        self.checked_status(campaign)
-    }
-}
-
 impl Running {
-    pub(crate) fn until_said(&mut self, what: &str, enough: impl FnMut(&str) -> bool) {
-        self.until_printed(what, enough);
-    }
-
     /// Waits until the condition holds; returns false if the process ends first.
     pub(crate) fn until(&mut self, what: &str, mut holds: impl FnMut() -> bool) -> bool {
         let mut alive = true;
