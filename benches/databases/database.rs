@@ -3,17 +3,13 @@
 use std::env;
 use std::io::{BufRead as _, Write as _};
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
 use anyhow::{Context as _, ensure};
-use smsq::limit::MIN_TOLERANCE;
-use smsq::phone::Phone;
-use smsq::queue::batch;
-use smsq::queue::{Admission, CampaignClaim, ClaimedSms, ProviderClaim, Settlement, Transition};
+use smsq::queue::{CampaignClaim, ClaimedSms, ProviderClaim, Settlement, Transition};
 use smsq::rate::Rates;
-use smsq::sms::{Acceptance, NewSms, Sms, Timestamp};
+use smsq::sms::{Acceptance, NewSms, Timestamp};
 use smsq::store::{Access, Batch, CommitBatch, NewCampaign, NewWorker, Store};
 use tempfile::TempDir;
 
@@ -174,17 +170,9 @@ impl Database {
             }],
         };
         let round = CommitBatch {
-            worker_id: self.worker_id,
-            now,
-            tolerance: MIN_TOLERANCE,
             settlements: settlements.collect(),
-            campaign_stops: Vec::new(),
-            pauses: Vec::new(),
-            fill_limits: false,
-            caps: smsq::rate::Rates::default(),
             claims: vec![claim],
-            admit: Arc::new(admit),
-            fill: Arc::new(batch::alone),
+            ..CommitBatch::new(self.worker_id, now)
         };
         let done = self.store.commit(&round).await?;
         let claimed = done.claims.into_iter().next().context("no claim")?;
@@ -287,15 +275,5 @@ fn message(import_id: i64, line: u64) -> NewSms {
         segments: 1,
         dedupe_key: format!("{import_id}{phone}"),
         replaces: None,
-    }
-}
-
-fn admit(sms: &Sms) -> Admission {
-    match Phone::parse(&sms.phone, None) {
-        Ok(phone) => Admission::Send { phone, segments: 1 },
-        Err(error) => Admission::Fail(smsq::sms::Failure::new(
-            smsq::sms::Class::Recipient,
-            error.to_string(),
-        )),
     }
 }

@@ -60,7 +60,7 @@ impl Cost {
     pub fn of_message(segments: i32) -> Self {
         Self {
             messages: 1,
-            segments,
+            segments: segments.max(1),
         }
     }
 

@@ -66,7 +66,7 @@ pub struct RequestContext {
 
 /// What all messages of one request have in common.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct BatchKey(Vec<String>);
+pub struct BatchKey(pub Vec<String>);
 
 /// A request; `Err` is the outcome of its messages where none can be made.
 pub type RequestResult = Result<Request<Bytes>, Outcome>;

@@ -1,5 +1,6 @@
 //! Whether a claimed message can be sent, and when.
 
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use super::Admission;
@@ -11,24 +12,23 @@ use crate::window::{Recipient, SendWindow, Span};
 /// A message that is claimed later than this before its window closes could not start any more.
 pub const CLOSING: Duration = Duration::from_millis(250);
 
-/// What a claimed message is checked against.
-pub struct AdmissionRules<'a> {
-    pub now: Timestamp,
-    /// At least twice the clock's error.
-    pub tolerance: Duration,
+/// What claimed messages are checked against.
+#[derive(Clone, Debug, Default)]
+pub struct AdmissionRules {
     /// The region of phones without a country code.
     pub region: Option<Region>,
-    /// The campaign's.
-    pub window: Option<&'a SendWindow>,
-    /// The recipient reads the message's text, not a template that the provider has.
-    pub sends_content: bool,
+    /// By campaign; a campaign without one may send at any time.
+    pub windows: HashMap<i64, SendWindow>,
+    /// Campaigns whose recipients read a template that the provider has, not the text of the message.
+    pub by_template: HashSet<i64>,
 }
 
-impl AdmissionRules<'_> {
-    pub fn admit(&self, sms: &Sms) -> Admission {
+impl AdmissionRules {
+    /// `tolerance` is at least twice the clock's error.
+    pub fn admit(&self, sms: &Sms, now: Timestamp, tolerance: Duration) -> Admission {
         let expires_by = |at: Timestamp| sms.expires_at.is_some_and(|expires_at| expires_at <= at);
         let fail = |class, reason: String| Admission::Fail(Failure::new(class, reason));
-        if expires_by(self.now) {
+        if expires_by(now) {
             return fail(
                 Class::Expired,
                 "its time ran out before it was sent".to_owned(),
@@ -38,12 +38,19 @@ impl AdmissionRules<'_> {
             Ok(phone) => phone,
             Err(error) => return fail(Class::Recipient, error.to_string()),
         };
-        if self.sends_content
+        if !self.by_template.contains(&sms.campaign_id)
             && let Err(error) = content::check_characters(&sms.content)
         {
             return fail(Class::Content, error.to_string());
         }
-        match self.opens_at(sms, &phone) {
+        let opens_at = self.windows.get(&sms.campaign_id).and_then(|window| {
+            let recipient = Recipient {
+                phone: phone.as_str(),
+                params: &sms.params,
+            };
+            opens_at(|at| window.for_one(recipient, at), now, tolerance)
+        });
+        match opens_at {
             Some(until) if expires_by(until) => {
                 let why = "its time runs out before its window opens again";
                 fail(Class::Expired, why.to_owned())
@@ -56,15 +63,6 @@ impl AdmissionRules<'_> {
                     .unwrap_or_else(|| segments::count(&sms.content).count),
             },
         }
-    }
-
-    fn opens_at(&self, sms: &Sms, phone: &Phone) -> Option<Timestamp> {
-        let window = self.window?;
-        let recipient = Recipient {
-            phone: phone.as_str(),
-            params: &sms.params,
-        };
-        opens_at(|at| window.for_one(recipient, at), self.now, self.tolerance)
     }
 }
 

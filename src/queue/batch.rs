@@ -1,38 +1,21 @@
-//! Puts the messages of one claim together into requests. The sender says which messages can go
-//! together; a request has one permit, which costs as much as all its messages.
+//! Puts the messages of one campaign's claim together into requests. A request has one permit, which costs
+//! as much as all its messages.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
 
 use super::{CampaignClaim, ClaimedSms, ProviderClaim};
 use crate::limit::{CampaignLimit, Cost, PermitAllocator};
 use crate::phone::Phone;
 use crate::sms::Sms;
 
-/// The most that the requests of one campaign's claim may hold.
-#[derive(Clone, Copy, Debug)]
-pub struct BatchLimits<'a> {
-    pub provider: &'a str,
-    pub campaign_id: i64,
-    pub max_requests: u32,
-    pub max_batch: u32,
-    /// The most that one request may cost.
-    pub max_cost: i32,
-    /// The cost counts segments, not messages.
-    pub by_segments: bool,
-}
+/// How many requests with room left are kept open. More than one, because neighbours in a list often
+/// cannot go together: two messages to one phone.
+const OPEN: usize = 4;
 
-/// Says which request, counted from 0, a message of this many segments goes with; `None` where it has
-/// to wait for another claim.
-pub type Batcher = Box<dyn FnMut(&Sms, &Phone, i32) -> Option<usize> + Send>;
-
-/// Puts every message into a request of its own.
-pub fn alone(limits: &BatchLimits<'_>) -> Batcher {
-    let most = limits.max_requests as usize;
-    let mut count = 0;
-    Box::new(move |_, _, _| {
-        let next = (count < most).then_some(count);
-        count += 1;
-        next
-    })
-}
+/// The key of a message: those with equal keys and different phones can share a request. `None`: the
+/// message goes alone. A pure function of the message and its provider.
+pub type BatchKeys = Arc<dyn Fn(&Sms, &Phone) -> Option<Vec<String>> + Send + Sync>;
 
 /// A message that can be sent. `K` is its key in the database.
 pub struct BatchItem<K> {
@@ -42,58 +25,93 @@ pub struct BatchItem<K> {
     pub segments: i32,
 }
 
+struct Request<K> {
+    key: Option<Vec<String>>,
+    cost: Cost,
+    items: Vec<BatchItem<K>>,
+}
+
 /// The requests of one campaign's claim.
 pub struct Batches<K> {
-    batcher: Batcher,
-    /// Every message has a request of its own.
-    is_alone: bool,
-    requests: Vec<(Cost, Vec<BatchItem<K>>)>,
+    max_requests: usize,
+    max_batch: usize,
+    /// The most that one request may cost, unless it is a single message.
+    max_cost: i32,
+    /// The cost counts segments, not messages.
+    by_segments: bool,
+    requests: Vec<Request<K>>,
+    /// The numbers of the requests with room left.
+    open: VecDeque<usize>,
 }
 
 impl<K> Batches<K> {
     /// `left` requests may still be made in this claim.
-    pub fn begin(
+    pub fn new(
         provider: &ProviderClaim,
         campaign: CampaignClaim,
         left: u32,
         max_cost: i32,
-        batcher: &(dyn Fn(&BatchLimits<'_>) -> Batcher + Send + Sync),
     ) -> Self {
         let max_batch = campaign.max_batch.max(1);
-        let limits = BatchLimits {
-            provider: &provider.provider,
-            campaign_id: campaign.campaign_id,
-            max_requests: left.min(campaign.max_messages.div_ceil(max_batch)),
-            max_batch,
+        Self {
+            max_requests: left.min(campaign.max_messages.div_ceil(max_batch)) as usize,
+            max_batch: max_batch as usize,
             max_cost,
             by_segments: provider.by_segments,
-        };
-        let is_alone = max_batch == 1;
-        Self {
-            batcher: if is_alone {
-                alone(&limits)
-            } else {
-                batcher(&limits)
-            },
-            is_alone,
             requests: Vec::new(),
+            open: VecDeque::new(),
         }
     }
 
-    /// Puts the message into a request; returns it where it has to wait.
-    pub fn place(&mut self, item: BatchItem<K>) -> Option<BatchItem<K>> {
-        let Some(number) = (self.batcher)(&item.sms, &item.phone, item.segments) else {
-            return Some(item);
+    /// Puts the message into a request; returns it where it has to wait for another claim. A message
+    /// that was attempted before, or is in doubt, goes alone, so that it cannot fail the same batch twice.
+    pub fn place(&mut self, item: BatchItem<K>, keys: &BatchKeys) -> Option<BatchItem<K>> {
+        let goes_alone = self.max_batch == 1 || item.sms.attempts > 0 || item.sms.in_doubt;
+        let key = if goes_alone {
+            None
+        } else {
+            keys(&item.sms, &item.phone)
         };
         let cost = Cost::of_message(item.segments);
-        match self.requests.get_mut(number) {
-            Some((sum, items)) => {
-                *sum = sum.plus(cost);
-                items.push(item);
+        if let Some(place) = self.open_for(key.as_ref(), &item.phone, cost) {
+            let request = &mut self.requests[self.open[place]];
+            request.cost = request.cost.plus(cost);
+            request.items.push(item);
+            if request.items.len() == self.max_batch {
+                self.open.remove(place);
             }
-            None => self.requests.push((cost, vec![item])),
+            return None;
         }
+        let number = self.requests.len();
+        if number == self.max_requests {
+            return Some(item);
+        }
+        if key.is_some() {
+            if self.open.len() == OPEN {
+                self.open.pop_front();
+            }
+            self.open.push_back(number);
+        }
+        let items = vec![item];
+        self.requests.push(Request { key, cost, items });
         None
+    }
+
+    /// Where in `open` the request is that a message with this key can join.
+    fn open_for(&self, key: Option<&Vec<String>>, phone: &Phone, cost: Cost) -> Option<usize> {
+        let key = key?;
+        self.open.iter().position(|number| {
+            let request = &self.requests[*number];
+            let sum = request.cost.plus(cost);
+            let sum = if self.by_segments {
+                sum.segments
+            } else {
+                sum.messages
+            };
+            sum <= self.max_cost
+                && request.key.as_ref() == Some(key)
+                && request.items.iter().all(|item| item.phone != *phone)
+        })
     }
 
     /// Gives each request its permit, and calls `note` for each of its messages; returns what was
@@ -106,19 +124,19 @@ impl<K> Batches<K> {
         mut note: impl FnMut(&K, &Sms, &Phone),
     ) -> (Vec<ClaimedSms>, Vec<BatchItem<K>>) {
         let (mut claimed, mut left) = (Vec::new(), Vec::new());
-        let mut request = begun;
-        for (cost, items) in self.requests {
+        let mut number = begun;
+        for request in self.requests {
             // Permits were counted before, but the cost of batches was only estimated.
-            let until_us = if self.is_alone || request == begun {
+            let until_us = if self.max_batch == 1 || number == begun {
                 i64::MAX
             } else {
                 allocator.until_us()
             };
-            let Some(permit) = allocator.allocate(own, cost, until_us) else {
-                left.extend(items);
+            let Some(permit) = allocator.allocate(own, request.cost, until_us) else {
+                left.extend(request.items);
                 continue;
             };
-            for item in items {
+            for item in request.items {
                 note(&item.key, &item.sms, &item.phone);
                 let mut sms = item.sms;
                 item.phone.as_str().clone_into(&mut sms.phone);
@@ -126,11 +144,11 @@ impl<K> Batches<K> {
                 claimed.push(ClaimedSms {
                     sms,
                     phone: item.phone,
-                    request,
+                    request: number,
                     permit,
                 });
             }
-            request += 1;
+            number += 1;
         }
         (claimed, left)
     }
@@ -139,4 +157,134 @@ impl<K> Batches<K> {
 /// How many requests these messages go in.
 pub fn count(claimed: &[ClaimedSms]) -> u32 {
     claimed.last().map_or(0, |last| last.request + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The requests of these messages, which have their own phone, key and number of segments.
+    struct Placed(Batches<()>);
+
+    impl Placed {
+        fn new(max_batch: u32, max_requests: u32, max_cost: i32, by_segments: bool) -> Self {
+            let provider = ProviderClaim {
+                provider: "world".to_owned(),
+                is_default: true,
+                limits: Vec::new(),
+                by_segments,
+                from_us: 0,
+                until_us: 0,
+                released: Vec::new(),
+                held: Vec::new(),
+                max_messages: 100,
+                max_requests,
+                campaigns: Vec::new(),
+            };
+            let campaign = CampaignClaim {
+                campaign_id: 1,
+                max_messages: 100,
+                max_batch,
+            };
+            Self(Batches::new(&provider, campaign, max_requests, max_cost))
+        }
+
+        /// The number of the message's request.
+        fn place(&mut self, sms: Sms, segments: i32) -> Option<usize> {
+            let (reference, key) = (sms.reference.clone(), sms.content.clone());
+            let item = BatchItem {
+                key: (),
+                phone: Phone::parse(&sms.phone, None).expect("a phone"),
+                sms,
+                segments,
+            };
+            let keys: BatchKeys = Arc::new(move |_, _| Some(vec![key.clone()]));
+            if self.0.place(item, &keys).is_some() {
+                return None;
+            }
+            let mut requests = self.0.requests.iter();
+            let has_it = |item: &BatchItem<()>| item.sms.reference == reference;
+            requests.position(|request| request.items.iter().any(has_it))
+        }
+    }
+
+    fn sms(number: i64) -> Sms {
+        Sms {
+            id: number,
+            campaign_id: 1,
+            phone: format!("+8613800000{number:03}"),
+            content: "hello".to_owned(),
+            params: "{}".to_owned(),
+            segments: Some(1),
+            in_doubt: false,
+            expires_at: None,
+            attempts: 0,
+            claim: 1,
+            reference: format!("r{number}"),
+        }
+    }
+
+    #[test]
+    fn requests_are_filled_in_order_and_surplus_waits() {
+        let mut placed = Placed::new(3, 2, 100, false);
+        let numbers: Vec<_> = (1..=7).map(|number| placed.place(sms(number), 1)).collect();
+        let expected = [Some(0), Some(0), Some(0), Some(1), Some(1), Some(1), None];
+        assert_eq!(numbers, expected);
+    }
+
+    #[test]
+    fn second_message_to_a_phone_goes_in_the_next_request() {
+        let mut placed = Placed::new(5, 9, 100, false);
+        for number in 1..=10 {
+            let second = Sms {
+                reference: format!("r{number}"),
+                ..sms((number + 1) / 2)
+            };
+            let expected = usize::from(number % 2 == 0);
+            assert_eq!(placed.place(second, 1), Some(expected), "{number}");
+        }
+    }
+
+    #[test]
+    fn messages_with_different_keys_have_different_requests() {
+        let mut placed = Placed::new(5, 9, 100, false);
+        let numbers: Vec<_> = (1..=12)
+            .map(|number| {
+                let content = (number % 6).to_string();
+                placed.place(
+                    Sms {
+                        content,
+                        ..sms(number)
+                    },
+                    1,
+                )
+            })
+            .collect();
+        // Only the last four requests are open: of six keys in turns they are not found again.
+        let expected: Vec<_> = (0..9).map(Some).chain([None, None, Some(5)]).collect();
+        assert_eq!(numbers, expected);
+    }
+
+    #[test]
+    fn attempted_or_doubtful_message_goes_alone() {
+        let mut placed = Placed::new(5, 9, 100, false);
+        let tried = Sms {
+            attempts: 1,
+            ..sms(2)
+        };
+        let in_doubt = Sms {
+            in_doubt: true,
+            ..sms(3)
+        };
+        let numbers = [sms(1), tried, in_doubt, sms(4)].map(|one| placed.place(one, 1));
+        assert_eq!(numbers, [0, 1, 2, 0].map(Some));
+    }
+
+    #[test]
+    fn request_keeps_to_its_cost_unless_one_message_exceeds_it() {
+        let mut placed = Placed::new(5, 9, 3, true);
+        let numbers = [(1, 2), (2, 2), (3, 1), (4, 7), (5, 1)]
+            .map(|(number, segments)| placed.place(sms(number), segments));
+        assert_eq!(numbers, [0, 1, 0, 2, 1].map(Some));
+    }
 }

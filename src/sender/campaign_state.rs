@@ -8,7 +8,7 @@ use super::request::InFlight;
 use super::window::WindowState;
 use crate::provider::Provider;
 use crate::sms::{Class, Failure, Outcome, Timestamp};
-use crate::store::{Campaign, CampaignStatus, QueuePosition, Shortfall};
+use crate::store::{Campaign, CampaignStatus, Shortfall};
 
 /// A campaign without due messages is asked again after this, because others may add some.
 const POLL: Duration = Duration::from_secs(1);
@@ -24,8 +24,6 @@ pub(super) struct CampaignState {
     /// When its next message is due, as far as is known.
     due_at: Option<Timestamp>,
     pub(super) window: WindowState,
-    /// Messages that expire before this instant are failed, and where in the queue to continue.
-    pub(super) expiring: Option<(Timestamp, Option<QueuePosition>)>,
     /// It had no message when it was asked last.
     pub(super) is_empty: bool,
     /// A message of the last request, if the provider refused the account for it.
@@ -50,7 +48,6 @@ impl CampaignState {
             next_at: Timestamp::default(),
             due_at: None,
             window: WindowState::default(),
-            expiring: None,
             is_empty: false,
             refused: None,
             is_proven: false,
@@ -92,7 +89,6 @@ impl CampaignState {
         let is_active_again = campaign.state == CampaignStatus::Active && !self.is_active();
         if is_active_again || campaign.window != self.campaign.window {
             self.forget_times();
-            self.expiring = None;
         }
         self.campaign = campaign;
     }

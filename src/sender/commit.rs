@@ -8,11 +8,9 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::SendError;
-use super::dispatcher::Dispatcher;
-use super::journal::JournalFile;
-use crate::limit::Permit;
-use crate::queue::Settlement;
+use super::context::Context;
+use super::journal::{Journal, JournalFile};
+use crate::queue::{Settlement, Transition};
 use crate::sms::Timestamp;
 use crate::store::{CommitBatch, CommitResult, StoreError, StoreErrorKind};
 
@@ -22,8 +20,6 @@ pub(super) const DATABASE_PATIENCE: Duration = Duration::from_secs(600);
 const STOPPING_PATIENCE: Duration = Duration::from_secs(10);
 /// How long a settlement is retried that fails while others are stored.
 const SINGLE_PATIENCE: Duration = Duration::from_secs(30);
-/// The longest wait for the last requests when the worker must end.
-const LAST_REQUESTS: Duration = Duration::from_secs(30);
 /// The longest that a commit is expected to take.
 const LONGEST_COMMIT: Duration = Duration::from_secs(5);
 /// A commit that takes longer than this, and than twice the expected time, may be an exception.
@@ -43,8 +39,10 @@ struct Unstored {
     wait: Duration,
 }
 
-/// The state of the dispatcher's commits.
-pub(super) struct Commits {
+/// Commits a worker's batches, one at a time.
+pub(super) struct Committer {
+    context: Arc<Context>,
+    journal: Journal,
     /// What is being committed, or could not be.
     committing: Option<Arc<CommitBatch>>,
     unstored: Vec<Unstored>,
@@ -57,9 +55,31 @@ pub(super) struct Commits {
     expected: Duration,
 }
 
-impl Commits {
-    pub(super) fn new() -> Self {
+/// What was committed.
+#[derive(Default)]
+pub(super) struct Committed {
+    pub(super) result: CommitResult,
+    /// The first commit with the claims failed, but it may have been stored: the permits in it are void.
+    pub(super) lost_claims: bool,
+}
+
+/// How long a commit has been tried.
+struct Waiting {
+    began: Instant,
+    wait: Duration,
+}
+
+impl Waiting {
+    fn has_waited(&self) -> bool {
+        self.wait != FIRST_WAIT
+    }
+}
+
+impl Committer {
+    pub(super) fn new(context: Arc<Context>, journal: Journal) -> Self {
         Self {
+            context,
+            journal,
             committing: None,
             unstored: Vec::new(),
             stored_at: None,
@@ -79,32 +99,17 @@ impl Commits {
         self.expected
     }
 
-    /// The messages whose settlements could not be stored yet.
-    pub(super) fn unstored_ids(&self) -> impl Iterator<Item = i64> {
-        self.unstored.iter().map(|one| one.settlement.id)
+    pub(super) fn is_all_stored(&self) -> bool {
+        self.unstored.is_empty()
     }
-}
 
-/// How long a commit has been tried.
-struct Waiting {
-    began: Instant,
-    wait: Duration,
-}
-
-impl Waiting {
-    fn has_waited(&self) -> bool {
-        self.wait != FIRST_WAIT
-    }
-}
-
-impl Dispatcher {
     /// Commits the batch. While that fails nothing new is claimed, and only the settlements are tried
     /// again.
     pub(super) async fn commit(
         &mut self,
         batch: &Arc<CommitBatch>,
-    ) -> Result<CommitResult, StoreError> {
-        self.commits.committing = Some(Arc::clone(batch));
+    ) -> Result<Committed, StoreError> {
+        self.committing = Some(Arc::clone(batch));
         let mut waiting = Waiting {
             began: Instant::now(),
             wait: FIRST_WAIT,
@@ -112,16 +117,19 @@ impl Dispatcher {
         let mut parts = split(batch);
         let mut suspects: Vec<(Settlement, StoreError)> = Vec::new();
         let mut is_any_stored = false;
-        let mut result = CommitResult::default();
+        let mut done = Committed::default();
         while let Some(part) = parts.pop_front() {
             let started = Instant::now();
-            let error = match self.database.commit(Arc::clone(&part)).await {
+            let error = match self.context.database.commit(Arc::clone(&part)).await {
                 Ok(committed) => {
                     is_any_stored |= !part.settlements.is_empty();
                     self.note_commit(started.elapsed(), waiting.has_waited());
                     if !part.claims.is_empty() {
-                        self.commits.claims_fail = None;
-                        result = committed;
+                        self.claims_fail = None;
+                        done.result = committed;
+                    }
+                    for settlement in &part.settlements {
+                        self.forget(settlement);
                     }
                     continue;
                 }
@@ -132,9 +140,10 @@ impl Dispatcher {
             }
             let had_claims = !part.claims.is_empty();
             if had_claims {
-                self.note_lost_claims(&part, &error);
+                done.lost_claims = true;
+                self.note_failed_claims(&error);
             }
-            let part = without_claims(&part, self.clock.now());
+            let part = without_claims(&part, self.context.clock.now());
             if !error.is_rejection() {
                 parts.push_front(Arc::new(part));
                 self.wait_for_database(&mut waiting, error).await?;
@@ -163,11 +172,11 @@ impl Dispatcher {
             }
             self.wait_for_database(&mut waiting, error).await?;
         }
-        self.commits.committing = None;
+        self.committing = None;
         for (settlement, error) in suspects {
             self.note_unstored(settlement, &error).await;
         }
-        Ok(result)
+        Ok(done)
     }
 
     async fn wait_for_database(
@@ -175,7 +184,7 @@ impl Dispatcher {
         waiting: &mut Waiting,
         error: StoreError,
     ) -> Result<(), StoreError> {
-        let patience = if self.is_stopping() {
+        let patience = if self.context.is_stopping() {
             STOPPING_PATIENCE
         } else {
             DATABASE_PATIENCE
@@ -185,7 +194,8 @@ impl Dispatcher {
         }
         if !waiting.has_waited() {
             tracing::warn!(%error, "the database is away; results wait in memory");
-            self.progress
+            self.context
+                .progress
                 .set_note(Some(format!("{error}; results wait in memory")));
         }
         tokio::time::sleep(waiting.wait).await;
@@ -196,40 +206,28 @@ impl Dispatcher {
     fn note_commit(&mut self, took: Duration, was_away: bool) {
         if was_away {
             tracing::warn!("the database is back");
-            self.progress.set_note(None);
+            self.context.progress.set_note(None);
         }
-        self.commits.stored_at = Some(Instant::now());
-        self.commits.expected = expected(self.commits.expected, took);
+        self.stored_at = Some(Instant::now());
+        self.expected = expected(self.expected, took);
     }
 
-    /// Notes claims whose commit failed: they may have been committed all the same.
-    fn note_lost_claims(&mut self, part: &CommitBatch, error: &StoreError) {
-        self.fill_limits |= part.fill_limits;
-        for claim in &part.claims {
-            let Some(index) = self.provider_index(&claim.provider) else {
-                continue;
-            };
-            for request in &mut self.providers[index].held {
-                // Its permit may have been given back already, which must not happen twice.
-                request.permit = Permit::AT_ONCE;
-            }
-        }
+    fn note_failed_claims(&mut self, error: &StoreError) {
         if !error.is_rejection() {
             return;
         }
         let (since, wait, _) = self
-            .commits
             .claims_fail
             .take()
             .unwrap_or_else(|| (Instant::now(), FIRST_WAIT, error.clone()));
         tracing::warn!(%error, "nothing could be claimed");
-        self.commits.claim_at = Some(Instant::now() + wait);
-        self.commits.claims_fail = Some((since, (wait * 2).min(LONGEST_WAIT), error.clone()));
+        self.claim_at = Some(Instant::now() + wait);
+        self.claims_fail = Some((since, (wait * 2).min(LONGEST_WAIT), error.clone()));
     }
 
     /// Ends the run where nothing could be claimed for long.
     pub(super) fn check_claims(&self) -> Result<(), StoreError> {
-        match &self.commits.claims_fail {
+        match &self.claims_fail {
             Some((since, _, error)) if since.elapsed() >= DATABASE_PATIENCE => Err(error.clone()),
             _ => Ok(()),
         }
@@ -239,10 +237,11 @@ impl Dispatcher {
     async fn note_unstored(&mut self, settlement: Settlement, error: &StoreError) {
         tracing::warn!(id = settlement.id, %error, "a result could not be stored");
         if is_refused(error) && self.set_aside(&settlement, error).await.is_ok() {
+            self.forget(&settlement);
             return;
         }
         let now = Instant::now();
-        self.commits.unstored.push(Unstored {
+        self.unstored.push(Unstored {
             settlement,
             since: now,
             again_at: now + FIRST_WAIT,
@@ -250,40 +249,43 @@ impl Dispatcher {
         });
     }
 
+    /// The message is settled. A refund is about an earlier claim, and the message may be claimed again.
+    fn forget(&self, settlement: &Settlement) {
+        if settlement.transition != Transition::Refunded {
+            self.context.claimed.remove(settlement.id);
+        }
+    }
+
     async fn set_aside(
         &self,
         settlement: &Settlement,
         error: &StoreError,
     ) -> Result<(), StoreError> {
-        let store = self.database.reach().await?;
+        let store = self.context.database.reach().await?;
         if store.set_aside(settlement, error).await? {
             tracing::error!(id = settlement.id, %error, "a message is set aside as unknown");
         }
         Ok(())
     }
 
-    pub(super) fn is_all_stored(&self) -> bool {
-        self.commits.unstored.is_empty()
-    }
-
     /// Retries the settlements that failed alone, each when its wait is over.
     pub(super) async fn settle_unstored(&mut self) -> Result<(), StoreError> {
         let mut index = 0;
-        while let Some(one) = self.commits.unstored.get(index) {
+        while let Some(one) = self.unstored.get(index) {
             if Instant::now() < one.again_at {
                 index += 1;
                 continue;
             }
             let (since, settlement) = (one.since, one.settlement.clone());
-            let batch = self.empty_batch(self.clock.now());
-            let batch = settling(&batch, vec![settlement.clone()]);
-            let Err(error) = self.database.commit(Arc::new(batch)).await else {
-                self.commits.stored_at = Some(Instant::now());
-                self.commits.unstored.remove(index);
+            let batch = self.settling(vec![settlement.clone()]);
+            let Err(error) = self.context.database.commit(Arc::new(batch)).await else {
+                self.stored_at = Some(Instant::now());
+                self.forget(&settlement);
+                self.unstored.remove(index);
                 continue;
             };
-            let others_are_stored = self.commits.stored_at.is_some_and(|at| since < at);
-            let patience = match (self.is_stopping(), others_are_stored) {
+            let others_are_stored = self.stored_at.is_some_and(|at| since < at);
+            let patience = match (self.context.is_stopping(), others_are_stored) {
                 (true, _) => STOPPING_PATIENCE,
                 (false, true) => SINGLE_PATIENCE,
                 (false, false) => DATABASE_PATIENCE,
@@ -292,13 +294,14 @@ impl Dispatcher {
             let is_at_fault =
                 is_refused(&error) || (is_over && others_are_stored && error.is_rejection());
             if is_at_fault && self.set_aside(&settlement, &error).await.is_ok() {
-                self.commits.unstored.remove(index);
+                self.forget(&settlement);
+                self.unstored.remove(index);
                 continue;
             }
             if is_over {
                 return Err(error);
             }
-            let one = &mut self.commits.unstored[index];
+            let one = &mut self.unstored[index];
             one.again_at = Instant::now() + one.wait;
             one.wait = (one.wait * 2).min(LONGEST_WAIT);
             index += 1;
@@ -306,40 +309,23 @@ impl Dispatcher {
         Ok(())
     }
 
-    /// Ends after an error: waits for the requests in flight, and leaves what is known to the next
-    /// worker.
-    pub(super) async fn leave(&mut self) {
-        self.lease.give_up();
-        let timeouts = self.providers.iter().map(|state| state.provider.timeout());
-        let patience = timeouts.max().unwrap_or_default().min(LAST_REQUESTS);
-        let deadline = Instant::now() + patience;
-        let mut batch = self.empty_batch(self.clock.now());
-        while self.providers.iter().any(|state| state.in_flight > 0) {
-            match tokio::time::timeout_at(deadline, self.finished.recv()).await {
-                Ok(Some(one)) => self.settle_finished(one, &mut batch),
-                Ok(None) | Err(_) => break,
-            }
-        }
-        self.write_journal(batch);
-    }
-
-    /// Writes to a file what is known and may not be stored. Does not wait for requests in flight.
-    pub(super) fn write_journal(&mut self, mut batch: CommitBatch) {
-        while let Ok(one) = self.finished.try_recv() {
-            self.settle_finished(one, &mut batch);
-        }
+    /// Writes what is known and may not be stored to a file: these settlements, and those that wait for
+    /// the database.
+    pub(super) fn write_journal(&mut self, settlements: Vec<Settlement>) {
         let mut known = Vec::new();
-        if let Some(batch) = self.commits.committing.take() {
+        if let Some(batch) = self.committing.take() {
             known.extend(batch.settlements.iter().cloned());
         }
-        known.extend(self.commits.unstored.drain(..).map(|one| one.settlement));
-        known.append(&mut self.lookups.found);
-        known.append(&mut batch.settlements);
+        known.extend(self.unstored.drain(..).map(|one| one.settlement));
+        known.extend(settlements);
         if known.is_empty() {
             return;
         }
-        let (results, worker_id) = (known.len(), self.lease.worker_id());
-        match self.journal.write(worker_id, self.clock.now(), known) {
+        let (results, worker_id) = (known.len(), self.context.lease.worker_id());
+        match self
+            .journal
+            .write(worker_id, self.context.clock.now(), known)
+        {
             Ok(path) => tracing::error!(
                 results,
                 path = %path.display(),
@@ -354,21 +340,23 @@ impl Dispatcher {
     }
 
     /// Settles what earlier workers on this host wrote.
-    pub(super) async fn settle_journal(&mut self) -> Result<(), SendError> {
-        for file in self.journal.files() {
+    pub(super) async fn settle_journal(
+        &mut self,
+        files: Vec<JournalFile>,
+    ) -> Result<(), StoreError> {
+        for file in files {
             let JournalFile {
                 path,
                 written_at,
                 mut settlements,
             } = file;
             let ids: Vec<i64> = settlements.iter().map(|one| one.id).collect();
-            let store = self.database.reach().await?;
+            let store = self.context.database.reach().await?;
             let reused = store.created_after(&ids, written_at).await?;
             settlements.retain(|one| !reused.contains(&one.id));
             let results = settlements.len();
-            let batch = self.empty_batch(self.clock.now());
-            self.commit(&Arc::new(settling(&batch, settlements)))
-                .await?;
+            let batch = self.settling(settlements);
+            self.commit(&Arc::new(batch)).await?;
             if !self.is_all_stored() {
                 continue;
             }
@@ -379,14 +367,14 @@ impl Dispatcher {
         }
         Ok(())
     }
-}
 
-/// A run that is dropped leaves what is known, too. Simulations kill a worker by dropping it.
-#[cfg(not(test))]
-impl Drop for Dispatcher {
-    fn drop(&mut self) {
-        let batch = self.empty_batch(self.clock.now());
-        self.write_journal(batch);
+    /// A batch that only settles these.
+    fn settling(&self, settlements: Vec<Settlement>) -> CommitBatch {
+        CommitBatch {
+            settlements,
+            caps: self.context.settings.sender.max_per_recipient.clone(),
+            ..CommitBatch::new(self.context.lease.worker_id(), self.context.clock.now())
+        }
     }
 }
 
@@ -420,17 +408,9 @@ fn expected(before: Duration, took: Duration) -> Duration {
 /// A batch that only settles these.
 fn settling(batch: &CommitBatch, settlements: Vec<Settlement>) -> CommitBatch {
     CommitBatch {
-        worker_id: batch.worker_id,
-        now: batch.now,
-        tolerance: batch.tolerance,
         settlements,
-        campaign_stops: Vec::new(),
-        pauses: Vec::new(),
-        fill_limits: false,
-        claims: Vec::new(),
         caps: batch.caps.clone(),
-        admit: Arc::clone(&batch.admit),
-        fill: Arc::clone(&batch.fill),
+        ..CommitBatch::new(batch.worker_id, batch.now)
     }
 }
 

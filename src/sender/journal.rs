@@ -16,6 +16,7 @@ use crate::store::{Store, StoreError};
 const PHONE_DIGITS: usize = 7;
 
 /// The journal files of one database.
+#[derive(Clone)]
 pub(super) struct Journal {
     /// The first writable one is used; all are read.
     folders: Vec<PathBuf>,

@@ -2,26 +2,24 @@
 //! them by its answers.
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::Response;
 use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::SendError;
-use super::dispatcher::Dispatcher;
+use super::context::Context;
+use super::provider_state::ProviderState;
 use super::request::Transport;
-use super::results;
 use crate::phone::Phone;
-use crate::provider::{
-    Attempt, Lookup, LookupResponses, LookupResult, Message, Provider, RequestContext,
-};
+use crate::provider::{LookupResponses, Attempt, Lookup, LookupResult, Message, Provider, RequestContext};
 use crate::queue::{Settlement, Transition};
 use crate::sms::{Class, Failure, Outcome, Sms, Timestamp};
-use crate::store::{CampaignStatus, CampaignStop, Due, Unknown};
+use crate::store::{Due, StoreError, Unknown};
 
 /// A series of lookups takes about this long, and has at most this many.
 const SERIES: Duration = Duration::from_secs(5);
@@ -88,13 +86,6 @@ struct Question {
     waited: Option<Duration>,
 }
 
-/// A finished lookup.
-pub(super) struct Answered {
-    question: Question,
-    asked_at: Timestamp,
-    answer: Answer,
-}
-
 enum Answer {
     Responses(Vec<Response<Bytes>>),
     NoResponse,
@@ -102,43 +93,54 @@ enum Answer {
     Unsupported,
 }
 
-/// What a series of lookups reports to the dispatcher, with the index of its provider.
+/// What a series of lookups reports to the dispatcher.
 pub(super) enum LookupEvent {
-    Answered(usize, Box<Answered>),
-    /// The series is over; the next one may begin then.
+    /// For the next commit.
+    Settle(Settlement),
+    /// The provider, by its index, lists an attempt as not accepted: its campaign may have to halt.
+    NotAccepted {
+        index: usize,
+        campaign_id: i64,
+        outcome: Outcome,
+    },
+    /// The series of this provider is over; the next one may begin then.
     Over(usize, Instant),
 }
 
 /// All status lookups of a worker.
 pub(super) struct StatusLookups {
-    own: OwnUnknown,
+    context: Arc<Context>,
+    own: Arc<Mutex<OwnUnknown>>,
     /// Providers with a series.
     busy: Vec<usize>,
     /// When each provider's next series may begin.
     free_at: HashMap<usize, Instant>,
     sender: mpsc::UnboundedSender<LookupEvent>,
-    pub(super) events: mpsc::UnboundedReceiver<LookupEvent>,
-    /// Settlements for the next commit.
-    pub(super) found: Vec<Settlement>,
-    /// Campaigns to halt in the next commit.
-    pub(super) stops: Vec<CampaignStop>,
+    events: mpsc::UnboundedReceiver<LookupEvent>,
     /// Since when nothing else is left to do.
     waits_since: Option<Timestamp>,
 }
 
 impl StatusLookups {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(context: Arc<Context>) -> Self {
         let (sender, events) = mpsc::unbounded_channel();
         Self {
-            own: OwnUnknown::new(REMEMBERED),
+            context,
+            own: Arc::new(Mutex::new(OwnUnknown::new(REMEMBERED))),
             busy: Vec::new(),
             free_at: HashMap::new(),
             sender,
             events,
-            found: Vec::new(),
-            stops: Vec::new(),
             waits_since: None,
         }
+    }
+
+    pub(super) async fn next_event(&mut self) -> Option<LookupEvent> {
+        self.events.recv().await
+    }
+
+    pub(super) fn try_next_event(&mut self) -> Option<LookupEvent> {
+        self.events.try_recv().ok()
     }
 
     /// Remembers a message that became unknown, if its provider can be asked.
@@ -151,9 +153,94 @@ impl StatusLookups {
     ) {
         let can_lookup = provider.capabilities().lookup.is_some();
         if matches!(transition, Transition::Unknown(_)) && can_lookup {
-            self.own.add(sms.id, now);
+            locked(&self.own).add(sms.id, now);
         }
     }
+
+    /// Starts a series of lookups at each provider that is idle.
+    pub(super) fn start(&mut self, providers: &[ProviderState], tasks: &mut JoinSet<()>) {
+        for (index, state) in providers.iter().enumerate() {
+            let Some(lookup) = state.provider.capabilities().lookup else {
+                continue;
+            };
+            let now = Instant::now();
+            let free_at = self.free_at.get(&index).copied().unwrap_or(now);
+            let is_busy = self.busy.contains(&index) || free_at > now + SERIES;
+            if is_busy || self.context.is_stopping() {
+                continue;
+            }
+            let active = state.campaigns.iter().filter(|state| state.is_active());
+            let campaigns = active.map(|state| (state.campaign.id, state.campaign.sender.clone()));
+            let series = Series {
+                context: Arc::clone(&self.context),
+                own: Arc::clone(&self.own),
+                events: self.sender.clone(),
+                index,
+                provider: Arc::clone(&state.provider),
+                transport: state.transport.clone(),
+                campaigns: campaigns.collect(),
+                next_at: free_at.max(now),
+                spacing: spacing(&lookup),
+                lookup,
+            };
+            self.busy.push(index);
+            tasks.spawn(series.run());
+        }
+    }
+
+    /// Notes that the series of a provider is over.
+    pub(super) fn end(&mut self, index: usize, free_at: Instant) {
+        self.free_at.insert(index, free_at);
+        self.busy.retain(|busy| *busy != index);
+    }
+
+    /// Whether there is still something to look up before the run ends; tells the operator.
+    pub(super) async fn is_awaited(
+        &mut self,
+        providers: &[ProviderState],
+    ) -> Result<bool, StoreError> {
+        let now = self.context.clock.now();
+        let since = *self.waits_since.get_or_insert(now);
+        for state in providers {
+            let Some(lookup) = state.provider.capabilities().lookup else {
+                continue;
+            };
+            let until = since.plus(longest_wait(&lookup, &state.provider));
+            if now >= until {
+                continue;
+            }
+            for campaign in state.campaigns.iter().filter(|state| state.is_active()) {
+                let due = Due {
+                    campaign_id: campaign.campaign.id,
+                    by: until,
+                    claimed_by: until.minus(lookup.after),
+                };
+                let store = self.context.database.reach().await?;
+                if store.is_unknown_due(due).await? {
+                    let name = state.provider.name();
+                    let left = until.since(now).as_secs();
+                    self.context.progress.set_note(Some(format!(
+                        "`{name}` is asked what became of messages it may have taken: for up to {left} s; \
+                         Ctrl-C leaves them unknown"
+                    )));
+                    return Ok(true);
+                }
+            }
+        }
+        // Running lookups may still be answered.
+        Ok(!self.busy.is_empty() && now < since.plus(SERIES))
+    }
+
+    /// There is something else to do.
+    pub(super) fn stop_waiting(&mut self) {
+        if self.waits_since.take().is_some() {
+            self.context.progress.set_note(None);
+        }
+    }
+}
+
+fn locked(own: &Mutex<OwnUnknown>) -> MutexGuard<'_, OwnUnknown> {
+    own.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// How long after an attempt the provider knows everything about it.
@@ -190,75 +277,64 @@ fn unknown_at(unknown: &Unknown) -> Option<Timestamp> {
     unknown.unknown_at.map(Timestamp::from_millis)
 }
 
-impl Dispatcher {
-    /// Starts a series of lookups at each provider that has unknown messages due and is idle.
-    pub(super) async fn start_lookups(&mut self) -> Result<(), SendError> {
-        for index in 0..self.providers.len() {
-            let provider = Arc::clone(&self.providers[index].provider);
-            let Some(lookup) = provider.capabilities().lookup else {
-                continue;
-            };
-            if self.is_stopping() || self.lookups.busy.contains(&index) {
-                continue;
-            }
-            let now = Instant::now();
-            let free_at = self.lookups.free_at.get(&index).copied().unwrap_or(now);
-            if free_at > now + SERIES {
-                continue;
-            }
-            let questions = self.questions(index, &provider, &lookup).await?;
-            if questions.is_empty() {
-                continue;
-            }
-            self.lookups.busy.push(index);
-            let events = self.lookups.sender.clone();
-            let clock = Arc::clone(&self.clock);
-            let transport = self.providers[index].transport.clone();
-            self.tasks.spawn(async move {
-                let mut pacing = Pacing {
-                    next_at: free_at.max(Instant::now()),
-                    spacing: spacing(&lookup),
-                };
-                for question in questions {
-                    tokio::time::sleep_until(pacing.next_at).await;
-                    let asked_at = clock.now();
-                    let answer = ask(&provider, &transport, asked_at, &question, &mut pacing).await;
-                    let answered = Box::new(Answered {
-                        question,
-                        asked_at,
-                        answer,
-                    });
-                    // Without a dispatcher no one needs the answer.
-                    drop(events.send(LookupEvent::Answered(index, answered)));
-                }
-                drop(events.send(LookupEvent::Over(index, pacing.next_at)));
-            });
+/// Lookups at one provider, one after the other.
+struct Series {
+    context: Arc<Context>,
+    own: Arc<Mutex<OwnUnknown>>,
+    events: mpsc::UnboundedSender<LookupEvent>,
+    /// The provider's.
+    index: usize,
+    provider: Arc<Provider>,
+    lookup: Lookup,
+    transport: Transport,
+    /// The ids of the active campaigns, and their senders.
+    campaigns: Vec<(i64, Option<String>)>,
+    /// When the next request may be made, and the time between two.
+    next_at: Instant,
+    spacing: Duration,
+}
+
+impl Series {
+    async fn run(mut self) {
+        if let Err(error) = self.ask_all().await {
+            // The messages stay unknown, and are looked up again.
+            tracing::warn!(%error, "a status lookup could not be stored");
+        }
+        self.report(LookupEvent::Over(self.index, self.next_at));
+    }
+
+    async fn ask_all(&mut self) -> Result<(), StoreError> {
+        for question in self.questions().await? {
+            tokio::time::sleep_until(self.next_at).await;
+            let asked_at = self.context.clock.now();
+            let answer = self.ask(&question, asked_at).await;
+            self.settle_answered(&question, asked_at, answer).await?;
         }
         Ok(())
     }
 
+    fn report(&self, event: LookupEvent) {
+        // Without a dispatcher no one needs it.
+        drop(self.events.send(event));
+    }
+
     /// The messages to look up now. They are leased: no other worker asks for them meanwhile.
-    async fn questions(
-        &self,
-        index: usize,
-        provider: &Provider,
-        lookup: &Lookup,
-    ) -> Result<Vec<Question>, SendError> {
-        let now = self.clock.now();
-        let fitting = SERIES.as_millis() / spacing(lookup).as_millis().max(1);
+    async fn questions(&self) -> Result<Vec<Question>, StoreError> {
+        let (provider, lookup) = (&self.provider, &self.lookup);
+        let now = self.context.clock.now();
+        let fitting = SERIES.as_millis() / self.spacing.as_millis().max(1);
         let max = u32::try_from(fitting).unwrap_or(MAX_SERIES);
         let max = max.clamp(1, MAX_SERIES) as usize;
         let mut questions = Vec::new();
-        let campaigns = self.providers[index].campaigns.iter();
-        for state in campaigns.filter(|state| state.is_active()) {
-            let campaign = &state.campaign;
+        for (campaign_id, from) in &self.campaigns {
             let due = Due {
-                campaign_id: campaign.id,
+                campaign_id: *campaign_id,
                 by: now,
                 claimed_by: now.minus(lookup.after),
             };
             let limit = i64::try_from(max - questions.len()).unwrap_or_default();
-            for unknown in self.database.reach().await?.unknown_due(due, limit).await? {
+            let store = self.context.database.reach().await?;
+            for unknown in store.unknown_due(due, limit).await? {
                 let attempt = Attempt {
                     started_after: claimed_at(&unknown),
                     started_before: unknown_at(&unknown),
@@ -269,16 +345,16 @@ impl Dispatcher {
                 if !self.postpone(&unknown, until).await? {
                     continue;
                 }
-                let Some(message) = self.message(&unknown, campaign.sender.as_ref()) else {
+                let Some(message) = self.message(&unknown, from.as_ref()) else {
                     continue;
                 };
-                let since = self.lookups.own.since.get(&unknown.id);
+                let since = locked(&self.own).since.get(&unknown.id).copied();
                 questions.push(Question {
                     message,
-                    campaign_id: campaign.id,
+                    campaign_id: *campaign_id,
                     attempt,
                     known_at: ended_at.plus(settling_time(lookup)),
-                    waited: since.map(Instant::elapsed),
+                    waited: since.map(|since| since.elapsed()),
                     unknown: Unknown {
                         due_at: until.as_millis(),
                         ..unknown
@@ -292,14 +368,15 @@ impl Dispatcher {
         Ok(questions)
     }
 
-    async fn postpone(&self, unknown: &Unknown, until: Timestamp) -> Result<bool, SendError> {
-        let store = self.database.reach().await?;
-        Ok(store.postpone_lookup(unknown, until).await?)
+    async fn postpone(&self, unknown: &Unknown, until: Timestamp) -> Result<bool, StoreError> {
+        let store = self.context.database.reach().await?;
+        store.postpone_lookup(unknown, until).await
     }
 
     fn message(&self, unknown: &Unknown, from: Option<&String>) -> Option<Message> {
+        let region = self.context.settings.default_region;
         Some(Message {
-            phone: Phone::parse(&unknown.phone, self.settings.default_region).ok()?,
+            phone: Phone::parse(&unknown.phone, region).ok()?,
             content: unknown.content.clone(),
             reference: unknown.reference.clone()?,
             from: from.cloned(),
@@ -307,43 +384,43 @@ impl Dispatcher {
         })
     }
 
-    /// Settles by an answer, and by those that came meanwhile.
-    pub(super) async fn take_lookups(&mut self, first: LookupEvent) {
-        let mut event = Some(first);
-        while let Some(one) = event {
-            match one {
-                LookupEvent::Over(index, free_at) => {
-                    self.lookups.free_at.insert(index, free_at);
-                    self.lookups.busy.retain(|busy| *busy != index);
-                }
-                LookupEvent::Answered(index, answered) => {
-                    if let Err(error) = self.settle_answered(index, *answered).await {
-                        // The message stays unknown, and is looked up again.
-                        tracing::warn!(%error, "the result of a status lookup could not be stored");
-                    }
-                }
+    async fn ask(&mut self, question: &Question, asked_at: Timestamp) -> Answer {
+        // The answer is judged by this instant: the provider may not know what happened since.
+        let context = RequestContext {
+            now: asked_at,
+            nonce: rand::random(),
+        };
+        let requests = self
+            .provider
+            .lookup(&question.message, question.attempt, &context);
+        let Some(Ok(requests)) = requests else {
+            return Answer::Unsupported;
+        };
+        let mut responses = Vec::with_capacity(requests.len());
+        for request in requests {
+            tokio::time::sleep_until(self.next_at).await;
+            self.next_at = self.next_at.max(Instant::now()) + self.spacing;
+            match self.transport.lookup(request).await {
+                Ok(response) => responses.push(response),
+                Err(_) => return Answer::NoResponse,
             }
-            event = self.lookups.events.try_recv().ok();
         }
+        Answer::Responses(responses)
     }
 
-    async fn settle_answered(&mut self, index: usize, answered: Answered) -> Result<(), SendError> {
-        let Answered {
-            question,
-            asked_at,
-            answer,
-        } = answered;
-        let now = self.clock.now();
-        let provider = Arc::clone(&self.providers[index].provider);
-        let Some(lookup) = provider.capabilities().lookup else {
-            return Ok(());
-        };
+    async fn settle_answered(
+        &self,
+        question: &Question,
+        asked_at: Timestamp,
+        answer: Answer,
+    ) -> Result<(), StoreError> {
+        let now = self.context.clock.now();
         let mut is_other_sending = false;
         let result = match answer {
             Answer::Responses(responses) => {
                 // In this order: a message that is settled meanwhile is among the others.
-                let unsettled = self.unsettled(&provider, &question, &responses).await?;
-                let others = self.others(&provider, &question, &responses).await?;
+                let unsettled = self.unsettled(question, &responses).await?;
+                let others = self.others(question, &responses).await?;
                 is_other_sending = unsettled.iter().any(|(is_sending, _)| *is_sending);
                 let texts: Vec<String> = unsettled.into_iter().map(|(_, text)| text).collect();
                 let answers = LookupResponses {
@@ -352,11 +429,13 @@ impl Dispatcher {
                     others: &others,
                     unsettled: &texts,
                 };
-                let found = provider.parse_lookup(&question.message, question.attempt, &answers);
-                confirm_absence(found, &question, &lookup)
+                let found = self
+                    .provider
+                    .parse_lookup(&question.message, question.attempt, &answers);
+                confirm_absence(found, question, &self.lookup)
             }
             Answer::NoResponse => {
-                let until = now.plus(lookup.after.max(RETRY));
+                let until = now.plus(self.lookup.after.max(RETRY));
                 self.postpone(&question.unknown, until).await?;
                 return Ok(());
             }
@@ -368,17 +447,16 @@ impl Dispatcher {
         let is_absent = result == LookupResult::Absent;
         match result {
             LookupResult::Found(acceptance) => {
+                let progress = &self.context.progress;
                 self.forget(&question.unknown);
-                self.progress.sent.fetch_add(1, Ordering::Relaxed);
-                self.progress.set_trouble(None);
-                self.settle(&provider, &question.unknown, Transition::Sent(acceptance));
+                progress.sent.fetch_add(1, Ordering::Relaxed);
+                progress.set_trouble(None);
+                self.settle(&question.unknown, Transition::Sent(acceptance));
                 return Ok(());
             }
             // Of several attempts, one that was not accepted says nothing about the others.
             LookupResult::NotAccepted(outcome) if question.attempt.started_before.is_some() => {
-                return self
-                    .settle_not_accepted(index, &question, outcome, now)
-                    .await;
+                return self.settle_not_accepted(question, outcome, now).await;
             }
             // It may be clear once the other message is settled.
             LookupResult::Unclear(_) if is_other_sending => {
@@ -391,7 +469,8 @@ impl Dispatcher {
             }
             _ => {}
         }
-        let resend_before = self.resend_before(index, question.attempt.started_after);
+        let started_after = question.attempt.started_after;
+        let resend_before = self.context.resend_before(&self.provider, started_after);
         let may_resend = resend_before.is_some_and(|before| now < before);
         if is_absent || is_last && may_resend {
             self.requeue(&question.unknown, !is_absent, now).await?;
@@ -403,32 +482,30 @@ impl Dispatcher {
     /// being sent, and their texts.
     async fn unsettled(
         &self,
-        provider: &Provider,
         question: &Question,
         responses: &[Response<Bytes>],
-    ) -> Result<Vec<(bool, String)>, SendError> {
-        if provider.lookup_ids(responses).is_empty() {
+    ) -> Result<Vec<(bool, String)>, StoreError> {
+        if self.provider.lookup_ids(responses).is_empty() {
             return Ok(Vec::new());
         }
-        let store = self.database.reach().await?;
+        let store = self.context.database.reach().await?;
         let phone = question.message.phone.as_str();
-        Ok(store.unsettled_to(phone, question.unknown.id).await?)
+        store.unsettled_to(phone, question.unknown.id).await
     }
 
     /// The ids that the provider gave to other messages to the same phone.
     async fn others(
         &self,
-        provider: &Provider,
         question: &Question,
         responses: &[Response<Bytes>],
-    ) -> Result<BTreeSet<String>, SendError> {
-        let ids = provider.lookup_ids(responses);
+    ) -> Result<BTreeSet<String>, StoreError> {
+        let ids = self.provider.lookup_ids(responses);
         if ids.is_empty() {
             return Ok(BTreeSet::new());
         }
-        let store = self.database.reach().await?;
-        let sent = store.sent_ids(provider.name(), &ids).await?;
-        let region = self.settings.default_region;
+        let store = self.context.database.reach().await?;
+        let sent = store.sent_ids(self.provider.name(), &ids).await?;
+        let region = self.context.settings.default_region;
         let is_same = |phone: &str| {
             Phone::parse(phone, region).is_ok_and(|phone| phone == question.message.phone)
         };
@@ -438,33 +515,19 @@ impl Dispatcher {
 
     /// Handles a message that the provider lists as not accepted, as its answer would have been.
     async fn settle_not_accepted(
-        &mut self,
-        index: usize,
+        &self,
         question: &Question,
         outcome: Outcome,
         now: Timestamp,
-    ) -> Result<(), SendError> {
-        let provider = Arc::clone(&self.providers[index].provider);
-        let mut stop = None;
-        if let Some(campaign) = self.providers[index].campaign(question.campaign_id) {
-            let halt = match &outcome {
-                Outcome::AccountError { failure, .. } => {
-                    let (name, why) = (provider.name(), &failure.reason);
-                    let reason = format!("`{name}` refuses the account: {why}");
-                    Some((CampaignStatus::Stopped, reason))
-                }
-                outcome => campaign.note_outcomes(&provider, std::slice::from_ref(outcome)),
-            };
-            let halt = halt.filter(|_| campaign.is_active());
-            stop = halt.map(|(state, reason)| results::stop(campaign, state, reason));
-        }
-        let retry = &self.settings.retry;
-        let wait = match outcome {
+    ) -> Result<(), StoreError> {
+        let retry = &self.context.settings.retry;
+        let wait = match &outcome {
             Outcome::Rejected(failure) => {
                 self.forget(&question.unknown);
-                self.progress.failed.fetch_add(1, Ordering::Relaxed);
-                let transition = Transition::FoundRejected(failure);
-                self.settle(&provider, &question.unknown, transition);
+                let failed = &self.context.progress.failed;
+                failed.fetch_add(1, Ordering::Relaxed);
+                let transition = Transition::FoundRejected(failure.clone());
+                self.settle(&question.unknown, transition);
                 None
             }
             Outcome::Deferred { retry_after, .. } => Some(retry_after.unwrap_or(retry.max_wait)),
@@ -473,120 +536,52 @@ impl Dispatcher {
             }
             _ => Some(Duration::ZERO),
         };
+        self.report(LookupEvent::NotAccepted {
+            index: self.index,
+            campaign_id: question.campaign_id,
+            outcome,
+        });
         if let Some(wait) = wait {
             self.requeue(&question.unknown, false, now.plus(wait))
                 .await?;
         }
-        self.lookups.stops.extend(stop);
         Ok(())
     }
 
-    fn settle(&mut self, provider: &Provider, unknown: &Unknown, transition: Transition) {
-        self.lookups.found.push(Settlement {
+    fn settle(&self, unknown: &Unknown, transition: Transition) {
+        self.report(LookupEvent::Settle(Settlement {
             id: unknown.id,
             claim: unknown.claim,
-            provider: provider.name().to_owned(),
+            provider: self.provider.name().to_owned(),
             transition,
-        });
+        }));
     }
 
     async fn requeue(
-        &mut self,
+        &self,
         unknown: &Unknown,
         in_doubt: bool,
         due_at: Timestamp,
-    ) -> Result<(), SendError> {
-        let max_attempts = self.settings.retry.max_attempts;
+    ) -> Result<(), StoreError> {
+        let max_attempts = self.context.settings.retry.max_attempts;
         let one = (unknown.id, unknown.claim);
-        let store = self.database.reach().await?;
+        let store = self.context.database.reach().await?;
         let is_queued = store.requeue_message(one, in_doubt, max_attempts, due_at);
         if is_queued.await? {
             self.forget(unknown);
-            self.progress.retried.fetch_add(1, Ordering::Relaxed);
+            let retried = &self.context.progress.retried;
+            retried.fetch_add(1, Ordering::Relaxed);
         }
         Ok(())
     }
 
     /// Notes that the message is no longer unknown.
-    fn forget(&mut self, unknown: &Unknown) {
-        if self.lookups.own.remove(unknown.id, unknown_at(unknown)) {
-            self.progress.unknown.fetch_sub(1, Ordering::Relaxed);
+    fn forget(&self, unknown: &Unknown) {
+        if locked(&self.own).remove(unknown.id, unknown_at(unknown)) {
+            let unknown = &self.context.progress.unknown;
+            unknown.fetch_sub(1, Ordering::Relaxed);
         }
     }
-
-    /// Whether there is still something to look up before the run ends; tells the operator.
-    pub(super) async fn waits_for_lookups(&mut self) -> Result<bool, SendError> {
-        let now = self.clock.now();
-        let since = *self.lookups.waits_since.get_or_insert(now);
-        for state in &self.providers {
-            let Some(lookup) = state.provider.capabilities().lookup else {
-                continue;
-            };
-            let until = since.plus(longest_wait(&lookup, &state.provider));
-            if now >= until {
-                continue;
-            }
-            for campaign in state.campaigns.iter().filter(|state| state.is_active()) {
-                let due = Due {
-                    campaign_id: campaign.campaign.id,
-                    by: until,
-                    claimed_by: until.minus(lookup.after),
-                };
-                if self.database.reach().await?.is_unknown_due(due).await? {
-                    let name = state.provider.name();
-                    let left = until.since(now).as_secs();
-                    self.progress.set_note(Some(format!(
-                        "`{name}` is asked what became of messages it may have taken: for up to {left} s; \
-                         Ctrl-C leaves them unknown"
-                    )));
-                    return Ok(true);
-                }
-            }
-        }
-        // Running lookups may still be answered.
-        Ok(!self.lookups.busy.is_empty() && now < since.plus(SERIES))
-    }
-
-    /// There is something else to do.
-    pub(super) fn stop_waiting_for_lookups(&mut self) {
-        if self.lookups.waits_since.take().is_some() {
-            self.progress.set_note(None);
-        }
-    }
-}
-
-/// When the next lookup request may be made.
-struct Pacing {
-    next_at: Instant,
-    spacing: Duration,
-}
-
-async fn ask(
-    provider: &Provider,
-    transport: &Transport,
-    asked_at: Timestamp,
-    question: &Question,
-    pacing: &mut Pacing,
-) -> Answer {
-    // The answer is judged by this instant: the provider may not know what happened since.
-    let context = RequestContext {
-        now: asked_at,
-        nonce: rand::random(),
-    };
-    let requests = provider.lookup(&question.message, question.attempt, &context);
-    let Some(Ok(requests)) = requests else {
-        return Answer::Unsupported;
-    };
-    let mut responses = Vec::with_capacity(requests.len());
-    for request in requests {
-        tokio::time::sleep_until(pacing.next_at).await;
-        pacing.next_at = pacing.next_at.max(Instant::now()) + pacing.spacing;
-        match transport.lookup(request).await {
-            Ok(response) => responses.push(response),
-            Err(_) => return Answer::NoResponse,
-        }
-    }
-    Answer::Responses(responses)
 }
 
 /// "Absent" counts only if this worker, where it sent the message, has waited long enough on the host's

@@ -3,21 +3,19 @@
 //! both for all requests at once: what has finished while one transaction commits goes into the next.
 
 pub mod auto_pause;
-mod batch;
 pub mod breaker;
 mod campaign_state;
 mod clock;
 mod commit;
+mod context;
 mod database;
 mod dispatcher;
 mod journal;
 mod lease;
 mod lookup;
 mod maintenance;
-mod planner;
 mod provider_state;
 mod request;
-mod results;
 mod window;
 
 #[cfg(test)]

@@ -8,12 +8,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Request, Response};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use super::Progress;
 use super::clock::{Clock, micros};
-use super::lease::Lease;
+use super::context::Context;
 use super::window;
 use crate::limit::{Cost, MIN_TOLERANCE, Permit, Reservation};
 use crate::provider::client::{Client, ReservedConnection, Unanswered};
@@ -173,19 +172,10 @@ impl InFlight {
     }
 }
 
-/// What all requests of a worker share.
-pub(super) struct Shared {
-    pub(super) clock: Arc<Clock>,
-    pub(super) lease: Arc<Lease>,
-    pub(super) stop: watch::Receiver<bool>,
-    pub(super) finished: mpsc::UnboundedSender<Finished>,
-    pub(super) progress: Arc<Progress>,
-}
-
 /// Reports the request even if its task panics: its messages are unknown then.
 struct ReportOnDrop<'a> {
     request: Option<InFlight>,
-    shared: &'a Shared,
+    reports: &'a mpsc::UnboundedSender<Finished>,
     started_us: i64,
 }
 
@@ -193,7 +183,7 @@ impl ReportOnDrop<'_> {
     fn report(&mut self, result: RequestResult) {
         if let Some(request) = self.request.take() {
             // Without a dispatcher no one needs the result.
-            drop(self.shared.finished.send(Finished {
+            drop(self.reports.send(Finished {
                 request,
                 started_us: self.started_us,
                 result,
@@ -215,17 +205,18 @@ impl Drop for ReportOnDrop<'_> {
 pub(super) async fn send(
     request: InFlight,
     mut promise: Option<ReservedConnection>,
-    shared: Arc<Shared>,
+    context: Arc<Context>,
+    reports: mpsc::UnboundedSender<Finished>,
 ) {
     let mut report = ReportOnDrop {
         request: Some(request),
-        shared: &shared,
-        started_us: shared.clock.steady_us(),
+        reports: &reports,
+        started_us: context.clock.steady_us(),
     };
     let Some(request) = &report.request else {
         return;
     };
-    let result = attempt(request, &mut promise, &shared, &mut report.started_us).await;
+    let result = attempt(request, &mut promise, &context, &mut report.started_us).await;
     drop(promise);
     report.report(result);
 }
@@ -233,13 +224,13 @@ pub(super) async fn send(
 async fn attempt(
     in_flight: &InFlight,
     promise: &mut Option<ReservedConnection>,
-    shared: &Shared,
+    context: &Context,
     started_us: &mut i64,
 ) -> RequestResult {
-    let mut stop = shared.stop.clone();
+    let mut stop = context.stop.clone();
     for _ in 0..CONNECTS {
         // The connection comes first: what is checked below must hold when the first byte is written.
-        let (mut context, mut request) = match build(in_flight, shared) {
+        let (mut made, mut request) = match build(in_flight, context) {
             Ok(built) => built,
             Err(outcome) => return in_flight.all(outcome),
         };
@@ -251,7 +242,7 @@ async fn attempt(
         let was_open = match connected {
             Ok(was_open) => was_open,
             Err(outcome) => {
-                count_attempt(in_flight, shared);
+                count_attempt(in_flight, context);
                 return RequestResult::Unreached(outcome.of_all(in_flight.rows.len()));
             }
         };
@@ -259,40 +250,40 @@ async fn attempt(
             tokio::select! {
                 biased;
                 _ = stop.wait_for(|stop| *stop) => return RequestResult::Released,
-                () = wait_for_permit(&shared.clock, start_us, in_flight) => {}
+                () = wait_for_permit(&context.clock, start_us, in_flight) => {}
             }
         }
         if !was_open || in_flight.permit != Permit::AT_ONCE {
             // The request may contain the time.
-            (context, request) = match build(in_flight, shared) {
+            (made, request) = match build(in_flight, context) {
                 Ok(built) => built,
                 Err(outcome) => return in_flight.all(outcome),
             };
         }
-        if let Some(result) = check_start(in_flight, shared, context.now) {
+        if let Some(result) = check_start(in_flight, context, made.now) {
             return result;
         }
-        *started_us = shared.clock.steady_us();
+        *started_us = context.clock.steady_us();
         drop(promise.take());
         let start_us = in_flight.permit.start_at_us;
-        let until = start_us.map(|at_us| last_start(&shared.clock, at_us, in_flight.tolerance));
+        let until = start_us.map(|at_us| last_start(&context.clock, at_us, in_flight.tolerance));
         let exchanged = in_flight.transport.exchange(in_flight, request, until);
         let response = match exchanged.await {
             Ok(response) => response,
             Err(Unanswered::NotConnected) => continue,
             Err(Unanswered::Ended(outcome)) => {
-                count_attempt(in_flight, shared);
+                count_attempt(in_flight, context);
                 return in_flight.all(outcome);
             }
         };
-        count_attempt(in_flight, shared);
-        let context = RequestContext {
-            now: shared.clock.now(),
-            ..context
+        count_attempt(in_flight, context);
+        let read = RequestContext {
+            now: context.clock.now(),
+            ..made
         };
         let outcomes = parse(response.body().len(), || {
             let messages = &in_flight.messages;
-            in_flight.provider.parse(messages, &response, &context)
+            in_flight.provider.parse(messages, &response, &read)
         });
         if outcomes.len() == in_flight.rows.len() {
             return RequestResult::Outcomes(outcomes);
@@ -305,36 +296,39 @@ async fn attempt(
 
 fn build(
     in_flight: &InFlight,
-    shared: &Shared,
+    context: &Context,
 ) -> Result<(RequestContext, Request<Bytes>), Outcome> {
-    let context = RequestContext {
-        now: shared.clock.now(),
+    let made = RequestContext {
+        now: context.clock.now(),
         nonce: rand::random(),
     };
-    let request = in_flight.provider.request(&in_flight.messages, &context)?;
-    Ok((context, request))
+    let request = in_flight.provider.request(&in_flight.messages, &made)?;
+    Ok((made, request))
 }
 
 /// How the request ends without having started, where it must not start now.
-fn check_start(in_flight: &InFlight, shared: &Shared, now: Timestamp) -> Option<RequestResult> {
+fn check_start(in_flight: &InFlight, context: &Context, now: Timestamp) -> Option<RequestResult> {
     let is_expired = |sms: &Sms| sms.expires_at.is_some_and(|at| at <= now);
-    if *shared.stop.borrow()
-        || !shared.lease.covers(in_flight.worker_id)
+    if *context.stop.borrow()
+        || !context.lease.covers(in_flight.worker_id)
         || in_flight.rows.iter().any(is_expired)
-        || !in_flight.is_open(&shared.clock)
+        || !in_flight.is_open(&context.clock)
     {
         return Some(RequestResult::Released);
     }
     let start_us = in_flight.permit.start_at_us?;
-    let after_us = shared.clock.now_us() - start_us;
-    let is_now = in_flight.jumps == shared.clock.jumps()
-        && start_span(&shared.clock, in_flight.tolerance).contains(&after_us);
+    let after_us = context.clock.now_us() - start_us;
+    let is_now = in_flight.jumps == context.clock.jumps()
+        && start_span(&context.clock, in_flight.tolerance).contains(&after_us);
     (!is_now).then_some(RequestResult::Late)
 }
 
-fn count_attempt(in_flight: &InFlight, shared: &Shared) {
+fn count_attempt(in_flight: &InFlight, context: &Context) {
     let count = u64::from(in_flight.count());
-    shared.progress.attempts.fetch_add(count, Ordering::Relaxed);
+    context
+        .progress
+        .attempts
+        .fetch_add(count, Ordering::Relaxed);
 }
 
 /// Parses a response of this size. A large one takes long, so the other tasks of this thread move to

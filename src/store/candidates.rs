@@ -177,7 +177,8 @@ impl Search<'_> {
             let why = "another program wrote text that is not UTF-8";
             Admission::Fail(Failure::new(Class::Content, why))
         } else {
-            (self.batch.admit)(&sms)
+            let CommitBatch { now, tolerance, .. } = *self.batch;
+            self.batch.admission.admit(&sms, now, tolerance)
         };
         (key, sms, admission)
     }

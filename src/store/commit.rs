@@ -16,11 +16,12 @@ use super::limits::{self, Estimate, LockedLimits};
 use super::recipients::{self, Recipients};
 use super::schema::{campaign, worker};
 use super::{CampaignStatus, Store, StoreError, settle};
-use crate::limit::{DeclaredLimits, Permit, PermitAllocator, provider_scope};
-use crate::queue::batch::{self, BatchLimits, Batcher, Batches};
-use crate::queue::{Admission, ClaimedSms, ProviderClaim, Settled, Settlement};
+use crate::limit::{DeclaredLimits, MIN_TOLERANCE, Permit, PermitAllocator, provider_scope};
+use crate::queue::admission::AdmissionRules;
+use crate::queue::batch::{self, BatchKeys, Batches};
+use crate::queue::{ClaimedSms, ProviderClaim, Settled, Settlement};
 use crate::rate::{Rate, Rates};
-use crate::sms::{Sms, Timestamp};
+use crate::sms::Timestamp;
 
 /// The work of one transaction of a worker.
 pub struct CommitBatch {
@@ -36,10 +37,27 @@ pub struct CommitBatch {
     pub claims: Vec<ProviderClaim>,
     /// How many messages of all campaigns one recipient may get; empty: any number.
     pub caps: Rates,
-    /// Whether a claimed message can be sent.
-    pub admit: Arc<dyn Fn(&Sms) -> Admission + Send + Sync>,
-    /// Puts the messages of a campaign together into requests.
-    pub fill: Arc<dyn Fn(&BatchLimits<'_>) -> Batcher + Send + Sync>,
+    pub admission: Arc<AdmissionRules>,
+    pub batch_keys: BatchKeys,
+}
+
+impl CommitBatch {
+    /// A commit that does nothing.
+    pub fn new(worker_id: i64, now: Timestamp) -> Self {
+        Self {
+            worker_id,
+            now,
+            tolerance: MIN_TOLERANCE,
+            settlements: Vec::new(),
+            campaign_stops: Vec::new(),
+            pauses: Vec::new(),
+            fill_limits: false,
+            claims: Vec::new(),
+            caps: Rates::default(),
+            admission: Arc::default(),
+            batch_keys: Arc::new(|_, _| None),
+        }
+    }
 }
 
 /// A pause that a provider asked for: no worker calls it before `until`.
@@ -302,10 +320,10 @@ fn permit(
         let begun = batch::count(&claimed.rows);
         let left = claim.max_requests.saturating_sub(begun);
         let max_cost = allocator.max_request_cost(own);
-        let mut batches = Batches::begin(claim, found.campaign, left, max_cost, &*batch.fill);
+        let mut batches = Batches::new(claim, found.campaign, left, max_cost);
         let mut not_claimed = Vec::new();
         for item in found.items.into_iter().take(available as usize) {
-            not_claimed.extend(batches.place(item));
+            not_claimed.extend(batches.place(item, &batch.batch_keys));
         }
         let mut keys = Vec::new();
         let (rows, without) = batches.permit(begun, &mut allocator, own, |key, sms, phone| {

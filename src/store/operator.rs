@@ -58,9 +58,10 @@ impl Chunk {
 }
 
 /// Repeats a transaction until no rows are left; returns how many were moved.
-pub(super) async fn chunked(
-    chunk: impl AsyncFn() -> Result<Chunk, StoreError>,
-) -> Result<u64, StoreError> {
+pub(super) async fn chunked<F>(mut chunk: impl FnMut() -> F) -> Result<u64, StoreError>
+where
+    F: Future<Output = Result<Chunk, StoreError>>,
+{
     let mut moved = 0;
     loop {
         let chunk = chunk().await?;
@@ -79,7 +80,7 @@ impl Store {
         filter: &RetryFilter,
         now: Timestamp,
     ) -> Result<u64, StoreError> {
-        chunked(async || transaction!(self, |connection| retry_failed(connection, filter, now)))
+        chunked(|| async { transaction!(self, |connection| retry_failed(connection, filter, now)) })
             .await
     }
 
@@ -90,8 +91,10 @@ impl Store {
         filter: &RetryFilter,
         now: Timestamp,
     ) -> Result<u64, StoreError> {
-        chunked(async || transaction!(self, |connection| retry_unknown(connection, filter, now)))
-            .await
+        chunked(|| async {
+            transaction!(self, |connection| retry_unknown(connection, filter, now))
+        })
+        .await
     }
 
     /// Settles unknown messages of a campaign as sent or as failed, as the operator decided.
@@ -118,8 +121,10 @@ impl Store {
     /// Fails the ready messages of a cancelled campaign with class `cancelled` and removes their keys; those in doubt
     /// become unknown.
     pub async fn cancel_rows(&self, campaign_id: i64, now: Timestamp) -> Result<u64, StoreError> {
-        chunked(async || transaction!(self, |connection| cancel_rows(connection, campaign_id, now)))
-            .await
+        chunked(|| async {
+            transaction!(self, |connection| cancel_rows(connection, campaign_id, now))
+        })
+        .await
     }
 
     /// Fails ready messages of a campaign that expire by an instant, if none may be sent before; those in doubt become

@@ -163,7 +163,7 @@ impl Store {
             claimed_after,
             ..UnknownFilter::with_attempts_left(max_attempts)
         };
-        chunked(async || {
+        chunked(|| async {
             transaction!(self, |connection| requeue_active(
                 connection, &filter, true, now
             ))

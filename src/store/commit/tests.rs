@@ -6,8 +6,6 @@ use diesel::connection::InstrumentationEvent;
 use diesel::sql_types::Text;
 
 use super::*;
-use crate::limit::MIN_TOLERANCE;
-use crate::phone::Phone;
 use crate::queue::{CampaignClaim, Transition};
 use crate::sms::{Acceptance, NewSms};
 use crate::store::connection::Lane;
@@ -24,13 +22,6 @@ struct Step {
 fn batch(worker_id: i64, want: u32) -> CommitBatch {
     let start_us = NOW.as_millis() * 1_000;
     CommitBatch {
-        worker_id,
-        now: NOW,
-        tolerance: MIN_TOLERANCE,
-        settlements: Vec::new(),
-        campaign_stops: Vec::new(),
-        pauses: Vec::new(),
-        fill_limits: false,
         claims: vec![ProviderClaim {
             provider: "cellar".to_owned(),
             is_default: true,
@@ -48,12 +39,7 @@ fn batch(worker_id: i64, want: u32) -> CommitBatch {
                 max_batch: 1,
             }],
         }],
-        caps: Rates::default(),
-        admit: Arc::new(|sms| Admission::Send {
-            phone: Phone::parse(&sms.phone, None).expect("a phone"),
-            segments: 1,
-        }),
-        fill: Arc::new(batch::alone),
+        ..CommitBatch::new(worker_id, NOW)
     }
 }
 

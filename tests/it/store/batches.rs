@@ -3,37 +3,11 @@
 use std::sync::Arc;
 
 use smsq::limit::Permit;
-use smsq::queue::batch::{BatchLimits, Batcher};
 use smsq::queue::{CampaignClaim, ClaimedSms, ProviderClaim};
 use smsq::rate::Rates;
 use smsq::store::{CampaignChange, CommitBatch, ProviderClaimed};
 
 use super::test_queue::{NOW, TestQueue, claim_of, commit_batch, on_every_engine};
-
-/// Puts even and odd numbers into different batches.
-fn by_parity(terms: &BatchLimits<'_>) -> Batcher {
-    let (most, size) = (
-        terms.max_requests as usize,
-        terms.max_batch.min(terms.max_cost.unsigned_abs()),
-    );
-    let mut calls: Vec<(i64, u32)> = Vec::new();
-    Box::new(move |sms, _, _| {
-        let parity = sms.id % 2;
-        let open = calls
-            .iter_mut()
-            .enumerate()
-            .find(|(_, (of, count))| *of == parity && *count < size);
-        if let Some((number, (_, count))) = open {
-            *count += 1;
-            return Some(number);
-        }
-        if calls.len() == most {
-            return None;
-        }
-        calls.push((parity, 1));
-        Some(calls.len() - 1)
-    })
-}
 
 fn claim_in(
     campaign_id: i64,
@@ -59,7 +33,8 @@ fn claim_in(
 async fn claimed(queue: &TestQueue, worker_id: i64, claim: ProviderClaim) -> ProviderClaimed {
     let commit = CommitBatch {
         claims: vec![claim],
-        fill: Arc::new(by_parity),
+        // Even and odd numbers do not go together.
+        batch_keys: Arc::new(|sms, _| Some(vec![(sms.id % 2).to_string()])),
         ..commit_batch(worker_id, NOW)
     };
     let done = queue.store.commit(&commit).await.expect("a commit");

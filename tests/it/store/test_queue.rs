@@ -1,14 +1,9 @@
 //! A queue for the tests of the store: an open database, short functions for what workers and operators do, and a count
 //! of all rows that does not use the store.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use smsq::limit::MIN_TOLERANCE;
-use smsq::phone::Phone;
-use smsq::queue::batch;
-use smsq::queue::{Admission, CampaignClaim, ProviderClaim, Settled, Settlement, Transition};
-use smsq::rate::Rates;
+use smsq::queue::{CampaignClaim, ProviderClaim, Settled, Settlement, Transition};
 use smsq::sms::{Acceptance, Class, Failure, NewSms, Sms, Timestamp};
 use smsq::store::{
     Batch, CommitBatch, Enqueued, NewCampaign, NewWorker, ProviderClaimed, Store, Worker,
@@ -114,17 +109,6 @@ pub(super) fn released() -> Transition {
     }
 }
 
-/// Checks the phone and the expiry, as a sender does.
-pub(super) fn admit(sms: &Sms, now: Timestamp) -> Admission {
-    if sms.expires_at.is_some_and(|expires_at| expires_at <= now) {
-        return Admission::Fail(failure(Class::Expired));
-    }
-    match Phone::parse(&sms.phone, None) {
-        Ok(phone) => Admission::Send { phone, segments: 1 },
-        Err(_) => Admission::Fail(failure(Class::Recipient)),
-    }
-}
-
 pub(super) fn claim_of(asks: &[(i64, u32)]) -> ProviderClaim {
     ProviderClaim {
         provider: PROVIDER.to_owned(),
@@ -149,19 +133,7 @@ pub(super) fn claim_of(asks: &[(i64, u32)]) -> ProviderClaim {
 }
 
 pub(super) fn commit_batch(worker_id: i64, now: Timestamp) -> CommitBatch {
-    CommitBatch {
-        worker_id,
-        now,
-        tolerance: MIN_TOLERANCE,
-        settlements: Vec::new(),
-        campaign_stops: Vec::new(),
-        pauses: Vec::new(),
-        fill_limits: false,
-        claims: Vec::new(),
-        caps: Rates::default(),
-        admit: Arc::new(move |sms| admit(sms, now)),
-        fill: Arc::new(batch::alone),
-    }
+    CommitBatch::new(worker_id, now)
 }
 
 impl TestQueue {

@@ -1,20 +1,21 @@
 //! Plans what a commit claims, and starts the requests that it claimed.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::batch::{ProviderBatcher, take_message};
-use super::breaker::Allowed;
-use super::clock::micros;
-use super::dispatcher::{Dispatcher, TICK};
-use super::provider_state::ProviderState;
-use super::request::{self, InFlight};
+use super::Dispatcher;
 use crate::limit::HORIZON;
-use crate::queue::batch::{BatchLimits, Batcher, alone};
+use crate::phone::Phone;
+use crate::provider::Message;
 use crate::queue::{ClaimedSms, ProviderClaim};
-use crate::sms::Timestamp;
+use crate::sender::breaker::Allowed;
+use crate::sender::clock::micros;
+use crate::sender::maintenance::TICK;
+use crate::sender::provider_state::ProviderState;
+use crate::sender::request::{self, InFlight};
+use crate::sms::{Sms, Timestamp};
 use crate::store::{CommitBatch, CommitResult, ProviderClaimed};
 
 /// The most messages that one commit claims for a provider.
@@ -28,7 +29,7 @@ const LONGEST_HORIZON: Duration = Duration::from_secs(4);
 impl Dispatcher {
     /// Asks for as many requests as may start, and as many messages for them as there are permits.
     pub(super) fn plan_claims(&mut self, batch: &mut CommitBatch) {
-        let now_us = self.clock.now_us();
+        let now_us = self.context.clock.now_us();
         let share = self.provider_share();
         let mut free = self.free();
         let mut left = self.left();
@@ -71,7 +72,7 @@ impl Dispatcher {
             let requests = fresh.min(messages);
             free -= requests;
             left = left.saturating_sub(u64::from(messages));
-            let from_us = now_us + micros(self.commits.expected());
+            let from_us = now_us + micros(self.committer.expected());
             let held = state.held.iter().take(held);
             batch.claims.push(ProviderClaim {
                 until_us: from_us + micros(horizon),
@@ -82,13 +83,13 @@ impl Dispatcher {
                 ..state.empty_claim(from_us)
             });
         }
-        self.set_batcher(batch);
+        self.set_batch_keys(batch);
     }
 
     /// Tells all limits that their windows are full: the clock was set, so what they hold is not known.
     pub(super) fn plan_full_limits(&mut self, batch: &mut CommitBatch) {
         batch.fill_limits = true;
-        let now_us = self.clock.now_us();
+        let now_us = self.context.clock.now_us();
         let mut free = self.free();
         let mut left = self.left();
         for state in &self.providers {
@@ -111,7 +112,7 @@ impl Dispatcher {
     /// Gives back the permits of requests that were not started: a restart must not cost a slow limit
     /// what it allows for an hour.
     pub(super) fn plan_returns(&mut self, batch: &mut CommitBatch) {
-        let now_us = self.clock.now_us();
+        let now_us = self.context.clock.now_us();
         for state in &mut self.providers {
             let released = std::mem::take(&mut state.released);
             if released.iter().any(|one| one.unused_us.is_some()) {
@@ -124,15 +125,10 @@ impl Dispatcher {
     }
 
     /// Lets the commit put messages together, where a campaign may send several in a request.
-    fn set_batcher(&self, batch: &mut CommitBatch) {
+    fn set_batch_keys(&self, batch: &mut CommitBatch) {
         let claims = batch.claims.iter().flat_map(|claim| &claim.campaigns);
-        let batched: Vec<i64> = claims
-            .filter(|claim| claim.max_batch > 1)
-            .map(|claim| claim.campaign_id)
-            .collect();
-        if batched.is_empty() {
-            return;
-        }
+        let batched = claims.filter(|claim| claim.max_batch > 1);
+        let batched: HashSet<i64> = batched.map(|claim| claim.campaign_id).collect();
         let mut senders = HashMap::new();
         for state in &self.providers {
             for campaign in state.campaigns.iter().map(|state| &state.campaign) {
@@ -142,12 +138,13 @@ impl Dispatcher {
                 }
             }
         }
-        batch.fill = Arc::new(move |limits: &BatchLimits<'_>| -> Batcher {
-            let Some((provider, from)) = senders.get(&limits.campaign_id) else {
-                return alone(limits);
-            };
-            let mut requests = ProviderBatcher::new(Arc::clone(provider), from.clone(), limits);
-            Box::new(move |sms, phone, segments| requests.place(sms, phone, segments))
+        if senders.is_empty() {
+            return;
+        }
+        batch.batch_keys = Arc::new(move |sms, phone| {
+            let (provider, from) = senders.get(&sms.campaign_id)?;
+            let message = take_message(&mut sms.clone(), phone.clone(), from.clone());
+            provider.batch_key(&message).map(|key| key.0)
         });
     }
 
@@ -155,7 +152,10 @@ impl Dispatcher {
     pub(super) fn start_claimed(&mut self, batch: &CommitBatch, result: CommitResult) {
         for (claim, claimed) in batch.claims.iter().zip(result.claims) {
             let failed = claimed.refused;
-            self.progress.failed.fetch_add(failed, Ordering::Relaxed);
+            self.context
+                .progress
+                .failed
+                .fetch_add(failed, Ordering::Relaxed);
             self.done += failed;
             let Some(index) = self.provider_index(&claim.provider) else {
                 continue;
@@ -178,10 +178,10 @@ impl Dispatcher {
         batch: &CommitBatch,
         claimed: ProviderClaimed,
     ) -> Vec<InFlight> {
-        let (now, now_us) = (self.clock.now(), self.clock.now_us());
+        let (now, now_us) = (self.context.clock.now(), self.context.clock.now_us());
         // Early enough that the next permit is still ahead when its claim is committed, and soon enough
         // to notice that a limit was changed.
-        let early_us = micros(self.commits.expected()) + micros(self.horizon()) / 2;
+        let early_us = micros(self.committer.expected()) + micros(self.horizon()) / 2;
         let ask_at =
             |next_us: i64| (next_us - early_us).clamp(now_us + 1_000, now_us + micros(TICK));
         let mut requests = self.providers[index].take_permitted(claimed.held);
@@ -267,20 +267,22 @@ impl Dispatcher {
             campaign.in_flight += 1;
         }
         let promise = request.transport.promise();
-        self.claimed.extend(request.rows.iter().map(|sms| sms.id));
-        let in_flight = &self.progress.in_flight;
+        self.context
+            .claimed
+            .add(request.rows.iter().map(|sms| sms.id));
+        let in_flight = &self.context.progress.in_flight;
         in_flight.fetch_add(u64::from(request.count()), Ordering::Relaxed);
-        let shared = Arc::clone(&self.shared);
-        self.tasks.spawn(request::send(request, promise, shared));
+        let (context, reports) = (Arc::clone(&self.context), self.reports.clone());
+        self.tasks
+            .spawn(request::send(request, promise, context, reports));
     }
 
     /// When there may be something to claim next.
     pub(super) fn wakes_at_us(&self) -> Option<i64> {
-        let may_claim = self.lease.holds() && self.commits.claim_at().is_none();
-        if self.is_stopping() || self.free() == 0 || self.left() == 0 || !may_claim {
+        if !self.may_claim() || self.free() == 0 || self.left() == 0 {
             return None;
         }
-        let (now, share) = (self.clock.now(), self.provider_share());
+        let (now, share) = (self.context.clock.now(), self.provider_share());
         let open = self.providers.iter().filter(|state| state.busy() < share);
         open.filter_map(|state| state.wakes_at_us(now)).min()
     }
@@ -294,24 +296,28 @@ impl Dispatcher {
     /// only settles comes between.
     fn horizon(&self) -> Duration {
         HORIZON
-            .max(self.commits.expected() * 4)
+            .max(self.committer.expected() * 4)
             .min(LONGEST_HORIZON)
     }
 
     fn free(&self) -> u32 {
         let busy: u32 = self.providers.iter().map(ProviderState::busy).sum();
-        self.settings.sender.concurrency.saturating_sub(busy)
+        self.context
+            .settings
+            .sender
+            .concurrency
+            .saturating_sub(busy)
     }
 
     /// How many messages may still be claimed. One that goes back into the queue does not count
     /// towards the limit of the run.
     pub(super) fn left(&self) -> u64 {
-        let Some(limit) = self.settings.limit else {
+        let Some(limit) = self.context.settings.limit else {
             return u64::MAX;
         };
         let held = self.providers.iter().flat_map(|state| &state.held);
         let held: u64 = held.map(|request| u64::from(request.count())).sum();
-        let in_flight = self.progress.in_flight.load(Ordering::Relaxed);
+        let in_flight = self.context.progress.in_flight.load(Ordering::Relaxed);
         limit.saturating_sub(self.done + in_flight + held)
     }
 
@@ -319,7 +325,19 @@ impl Dispatcher {
     fn provider_share(&self) -> u32 {
         let in_use = self.providers.iter().filter(|state| state.has_work());
         let count = saturated(in_use.count() as u64).max(1);
-        (self.settings.sender.concurrency / count).max(1)
+        (self.context.settings.sender.concurrency / count).max(1)
+    }
+}
+
+/// Builds the provider's message out of a row. It takes content and reference, so that they are kept
+/// once.
+fn take_message(sms: &mut Sms, phone: Phone, from: Option<String>) -> Message {
+    Message {
+        phone,
+        content: std::mem::take(&mut sms.content),
+        reference: std::mem::take(&mut sms.reference),
+        from,
+        params: serde_json::from_str(&sms.params).unwrap_or_default(),
     }
 }
 

@@ -1,18 +1,20 @@
 //! Turns the outcomes of a request into settlements, and learns from them about its provider and its
 //! campaign.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::breaker::{Attempt, AttemptCharge};
-use super::campaign_state::CampaignState;
-use super::clock::micros;
-use super::dispatcher::Dispatcher;
-use super::provider_state::pause_note;
-use super::request::{Finished, InFlight, RequestResult};
-use super::{Event, OnUnknown};
+use super::Dispatcher;
 use crate::phone::mask;
 use crate::queue::{Settlement, Transition, retry};
+use crate::sender::Event;
+use crate::sender::breaker::{Attempt, AttemptCharge};
+use crate::sender::campaign_state::CampaignState;
+use crate::sender::clock::micros;
+use crate::sender::lookup::LookupEvent;
+use crate::sender::provider_state::pause_note;
+use crate::sender::request::{Finished, InFlight, RequestResult};
 use crate::sms::{Failure, Outcome, Sms, Timestamp};
 use crate::store::{CampaignStatus, CampaignStop, CommitBatch, ProviderPause};
 
@@ -32,7 +34,7 @@ impl Dispatcher {
         if let Some(campaign) = state.campaign(request.campaign_id) {
             campaign.in_flight = campaign.in_flight.saturating_sub(1);
         }
-        let in_flight = &self.progress.in_flight;
+        let in_flight = &self.context.progress.in_flight;
         in_flight.fetch_sub(u64::from(request.count()), Ordering::Relaxed);
         let is_reached = !matches!(result, RequestResult::Unreached(_));
         let mut outcomes = match result {
@@ -58,7 +60,8 @@ impl Dispatcher {
         self.note_campaign(&request, &mut outcomes, batch);
         let attempt = attempt(&request, started_us, is_reached, &outcomes);
         let is_outage = self.note_provider(&request, attempt, &outcomes, batch);
-        let resend_before = self.resend_before(request.index, request.claimed_at);
+        let provider = &request.provider;
+        let resend_before = self.context.resend_before(provider, request.claimed_at);
         let can_lookup = request.provider.capabilities().lookup.is_some();
         for (sms, outcome) in request.rows.iter().zip(outcomes) {
             let attempt = retry::Attempt {
@@ -68,7 +71,7 @@ impl Dispatcher {
                 // Before it is sent again, the provider is asked.
                 resend_before: resend_before.filter(|_| !can_lookup),
             };
-            let config = &self.settings.retry;
+            let config = &self.context.settings.retry;
             let transition = retry::decide(outcome, &attempt, config, batch.now, rand::random());
             self.count(&transition);
             if !matches!(transition, Transition::Ready { .. } | Transition::Refunded) {
@@ -76,7 +79,6 @@ impl Dispatcher {
                 self.providers[request.index].breaker.forget(sms.id);
             }
             self.emit_event(&request, sms, &transition, batch.now);
-            self.claimed.remove(&sms.id);
             self.lookups
                 .note(&request.provider, sms, &transition, batch.now);
             batch
@@ -90,10 +92,14 @@ impl Dispatcher {
     /// claim for that of the request. While the provider is probed, batches too: a probe is a single
     /// message.
     pub(super) fn release_held(&mut self, batch: &mut CommitBatch) {
-        let is_stopping = self.is_stopping();
-        let worker_id = self.lease.worker_id();
+        let is_stopping = self.context.is_stopping();
+        let worker_id = self.context.lease.worker_id();
         let now = batch.now;
-        let soon_us = self.clock.now_us().saturating_add(micros(LONGEST_HOLD));
+        let soon_us = self
+            .context
+            .clock
+            .now_us()
+            .saturating_add(micros(LONGEST_HOLD));
         for index in 0..self.providers.len() {
             for request in std::mem::take(&mut self.providers[index].held) {
                 let state = &mut self.providers[index];
@@ -106,7 +112,7 @@ impl Dispatcher {
                 // What was claimed under another id became unknown when this worker was declared dead.
                 let is_own = request.worker_id == worker_id;
                 let is_kept = is_active && is_own && !is_stopping && !is_too_large && !waits_long;
-                if is_kept && request.is_open(&self.clock) {
+                if is_kept && request.is_open(&self.context.clock) {
                     state.held.push(request);
                 } else {
                     self.release(&request, batch);
@@ -119,21 +125,41 @@ impl Dispatcher {
         let released = &mut self.providers[request.index].released;
         released.push(request.reservation());
         for sms in &request.rows {
-            self.claimed.remove(&sms.id);
             let transition = Transition::wait_until(batch.now);
             batch.settlements.push(settlement(request, sms, transition));
         }
     }
 
-    /// Until when a message that was perhaps accepted may be sent again, and be accepted only once: for
-    /// as long as the provider remembers its reference. Or the operator takes the risk.
-    pub(super) fn resend_before(&self, index: usize, claimed_at: Timestamp) -> Option<Timestamp> {
-        if self.settings.sender.on_unknown == OnUnknown::Resend {
-            return Some(Timestamp::from_millis(i64::MAX));
+    /// Takes over the result of a status lookup.
+    pub(super) fn take_lookup(&mut self, event: LookupEvent) {
+        match event {
+            LookupEvent::Settle(settlement) => self.found.push(settlement),
+            LookupEvent::NotAccepted {
+                index,
+                campaign_id,
+                outcome,
+            } => {
+                let state = &mut self.providers[index];
+                let provider = Arc::clone(&state.provider);
+                let Some(campaign) = state.campaign(campaign_id) else {
+                    return;
+                };
+                let halt = match &outcome {
+                    Outcome::AccountError { failure, .. } => {
+                        let (name, why) = (provider.name(), &failure.reason);
+                        let reason = format!("`{name}` refuses the account: {why}");
+                        Some((CampaignStatus::Stopped, reason))
+                    }
+                    outcome => campaign.note_outcomes(&provider, std::slice::from_ref(outcome)),
+                };
+                if let Some((state, reason)) = halt
+                    && campaign.is_active()
+                {
+                    self.stops.push(stop(campaign, state, reason));
+                }
+            }
+            LookupEvent::Over(index, free_at) => self.lookups.end(index, free_at),
         }
-        let capabilities = self.providers[index].provider.capabilities();
-        let remembered = capabilities.honoured_for();
-        remembered.map(|span| claimed_at.plus(span))
     }
 
     /// Checks whether the outcomes pause or stop the campaign.
@@ -147,7 +173,7 @@ impl Dispatcher {
             return;
         };
         if let Some(failure) = outcomes.iter().rev().find_map(Outcome::failure) {
-            self.progress.set_last_error(&failure.reason);
+            self.context.progress.set_last_error(&failure.reason);
         }
         let refused = campaign.note_refusals(request, outcomes);
         let other = campaign.note_outcomes(&request.provider, outcomes);
@@ -168,15 +194,15 @@ impl Dispatcher {
         batch: &mut CommitBatch,
     ) -> bool {
         let started_us = attempt.started_us;
-        let ended_us = self.clock.steady_us();
-        let (now, now_us) = (batch.now, self.clock.now_us());
+        let ended_us = self.context.clock.steady_us();
+        let (now, now_us) = (batch.now, self.context.clock.now_us());
         let state = &mut self.providers[request.index];
         let name = request.provider.name().to_owned();
         let is_read = outcomes.iter().any(is_definitive);
         if is_read {
             state.note_accepted();
             state.breaker.read(started_us, ended_us);
-            self.progress.set_trouble(None);
+            self.context.progress.set_trouble(None);
         }
         let throttled = outcomes.iter().filter_map(|outcome| match outcome {
             Outcome::Throttled {
@@ -186,11 +212,13 @@ impl Dispatcher {
             _ => None,
         });
         if let Some((retry_after, failure)) = throttled.max_by_key(|(after, _)| *after) {
-            let longest = self.settings.retry.max_retry_after;
+            let longest = self.context.settings.retry.max_retry_after;
             let retry_after = retry_after.map(|retry_after| retry_after.min(longest));
             if let Some(until) = state.throttled(retry_after, now, now_us) {
                 let why = &failure.reason;
-                self.progress.set_note(Some(pause_note(&name, why, until)));
+                self.context
+                    .progress
+                    .set_note(Some(pause_note(&name, why, until)));
                 state.pause_reason = Some(why.clone());
                 batch.pauses.push(ProviderPause {
                     provider: name,
@@ -215,7 +243,7 @@ impl Dispatcher {
                 tracing::warn!(provider = name, "the provider is back");
             }
             if !state.breaker.is_open() && state.paused_until <= now {
-                self.progress.set_note(None);
+                self.context.progress.set_note(None);
             }
             return false;
         };
@@ -241,19 +269,19 @@ impl Dispatcher {
         let why = &failure.reason;
         if let Some(probe_at) = state.breaker.probe_at() {
             let wait = probe_at.since(now).as_secs_f32();
-            self.progress.set_note(Some(format!(
+            self.context.progress.set_note(Some(format!(
                 "`{name}` is away ({why}): next try in {wait:.1} s"
             )));
         } else if state.paused_until <= now {
             let note = format!("the last attempt at `{name}` failed: {why}");
-            self.progress.set_note(Some(note));
+            self.context.progress.set_note(Some(note));
         }
         if !state.has_accepted {
             let trouble = format!("`{name}` never took a message; the last failure: {why}");
-            self.progress.set_trouble(Some(trouble));
+            self.context.progress.set_trouble(Some(trouble));
         }
         let since = *state.failing_since.get_or_insert(now);
-        if now.since(since) < self.settings.retry.give_up_after {
+        if now.since(since) < self.context.settings.retry.give_up_after {
             return;
         }
         let reason = format!("`{name}` took no message since {since}; the last: {why}");
@@ -264,12 +292,12 @@ impl Dispatcher {
 
     fn count(&self, transition: &Transition) {
         let counter = match transition {
-            Transition::Sent(_) => &self.progress.sent,
+            Transition::Sent(_) => &self.context.progress.sent,
             Transition::Failed(_) | Transition::FoundRejected(_) | Transition::NotAdmitted(_) => {
-                &self.progress.failed
+                &self.context.progress.failed
             }
-            Transition::Unknown(_) => &self.progress.unknown,
-            Transition::Ready { .. } => &self.progress.retried,
+            Transition::Unknown(_) => &self.context.progress.unknown,
+            Transition::Ready { .. } => &self.context.progress.retried,
             Transition::Refunded => return,
         };
         counter.fetch_add(1, Ordering::Relaxed);
@@ -292,11 +320,7 @@ impl Dispatcher {
 }
 
 /// Halts the campaign here, and in the next commit.
-pub(super) fn stop(
-    campaign: &mut CampaignState,
-    state: CampaignStatus,
-    reason: String,
-) -> CampaignStop {
+fn stop(campaign: &mut CampaignState, state: CampaignStatus, reason: String) -> CampaignStop {
     campaign.halt(state, Some(reason.clone()));
     CampaignStop {
         campaign_id: campaign.campaign.id,

@@ -1,0 +1,65 @@
+//! What all parts of a running worker share.
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::watch;
+
+use super::clock::Clock;
+use super::database::Database;
+use super::lease::Lease;
+use super::{OnUnknown, Progress, Settings};
+use crate::provider::Provider;
+use crate::sms::Timestamp;
+
+pub(super) struct Context {
+    pub(super) database: Database,
+    pub(super) clock: Arc<Clock>,
+    pub(super) lease: Arc<Lease>,
+    pub(super) settings: Settings,
+    pub(super) progress: Arc<Progress>,
+    pub(super) stop: watch::Receiver<bool>,
+    pub(super) claimed: Claimed,
+}
+
+impl Context {
+    pub(super) fn is_stopping(&self) -> bool {
+        *self.stop.borrow()
+    }
+
+    /// Until when a message that was perhaps accepted may be sent again, and be accepted only once: for
+    /// as long as the provider remembers its reference. Or the operator takes the risk.
+    pub(super) fn resend_before(
+        &self,
+        provider: &Provider,
+        claimed_at: Timestamp,
+    ) -> Option<Timestamp> {
+        if self.settings.sender.on_unknown == OnUnknown::Resend {
+            return Some(Timestamp::from_millis(i64::MAX));
+        }
+        let remembered = provider.capabilities().honoured_for();
+        remembered.map(|span| claimed_at.plus(span))
+    }
+}
+
+/// The messages that this worker claimed and whose settlement is not stored yet.
+#[derive(Default)]
+pub(super) struct Claimed(Mutex<HashSet<i64>>);
+
+impl Claimed {
+    pub(super) fn add(&self, ids: impl IntoIterator<Item = i64>) {
+        self.lock().extend(ids);
+    }
+
+    pub(super) fn remove(&self, id: i64) {
+        self.lock().remove(&id);
+    }
+
+    pub(super) fn ids(&self) -> Vec<i64> {
+        self.lock().iter().copied().collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashSet<i64>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,525 @@
+//! The task that commits claims and results and starts requests. Each commit is one transaction for
+//! everything that has finished and everything that may start; while it runs, the next one gathers.
+
+mod finish;
+mod planner;
+mod results;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use super::breaker::CircuitBreaker;
+use super::campaign_state::CampaignState;
+use super::clock::{Clock, micros};
+use super::commit::Committer;
+use super::context::{Claimed, Context};
+use super::database::Database;
+use super::journal::Journal;
+use super::lease::Lease;
+use super::lookup::{LookupEvent, StatusLookups};
+use super::maintenance::{Maintenance, MaintenanceEvent, Reading, TICK};
+use super::provider_state::ProviderState;
+use super::request::{Finished, Transport};
+use super::{Ended, Event, Progress, SendError, Settings};
+use crate::limit::{MIN_TOLERANCE, Permit};
+use crate::provider::{ContentMode, Provider};
+use crate::queue::Settlement;
+use crate::queue::admission::AdmissionRules;
+use crate::store::{Campaign, CampaignStatus, CampaignStop, CommitBatch};
+
+/// The longest wait for the last requests when the worker must end.
+const LAST_REQUESTS: Duration = Duration::from_secs(30);
+/// The operator is told of a wait that is longer than this.
+const NOTED_WAIT: Duration = Duration::from_secs(5);
+/// How long a request has at least to start in, in microseconds.
+const MIN_SPAN_US: i64 = 5_000;
+/// A tolerance is a multiple of this, and is kept while it is at most twice this too wide: a worker
+/// that changes it counts as another user of the limit, and is no longer its only one.
+const STEP_US: i64 = 2_000;
+
+/// What a dispatcher is made of.
+pub(super) struct Parts {
+    pub(super) database: Database,
+    pub(super) providers: BTreeMap<String, Arc<Provider>>,
+    pub(super) transports: BTreeMap<String, Transport>,
+    pub(super) settings: Settings,
+    pub(super) clock: Arc<Clock>,
+    pub(super) stop: watch::Receiver<bool>,
+    pub(super) progress: Arc<Progress>,
+    pub(super) events: Option<mpsc::UnboundedSender<Event>>,
+}
+
+pub(super) struct Dispatcher {
+    context: Arc<Context>,
+    providers: Vec<ProviderState>,
+    committer: Committer,
+    lookups: StatusLookups,
+    events: Option<mpsc::UnboundedSender<Event>>,
+    /// Requests report here; `finished` is the other end.
+    reports: mpsc::UnboundedSender<Finished>,
+    finished: mpsc::UnboundedReceiver<Finished>,
+    readings: mpsc::UnboundedReceiver<MaintenanceEvent>,
+    /// Requests, lookups, maintenance and the heartbeat; they end with the dispatcher.
+    tasks: JoinSet<()>,
+    /// How many messages need no further attempt.
+    done: u64,
+    /// Requests start within this of their permits: as near as the clock's error allows.
+    tolerance: Duration,
+    /// How often the clock had been set at the last plan.
+    jumps: u32,
+    /// By how many microseconds altogether.
+    set_by_us: i64,
+    /// The clock was set, and the limits do not know it.
+    fill_limits: bool,
+    /// Settlements for the next commit that are not of requests.
+    found: Vec<Settlement>,
+    /// Campaigns to halt in the next commit.
+    stops: Vec<CampaignStop>,
+    /// When a commit last changed what a [`Reading`] reads: older ones do not count.
+    changed_at: Instant,
+    /// Since when the database could not say whether everything is done.
+    away_since: Option<Instant>,
+    admission: Arc<AdmissionRules>,
+    /// Maintenance has more messages to fail that expire.
+    is_expiring: bool,
+    /// The operator was told that everything waits for a window.
+    is_waiting_noted: bool,
+    /// Campaigns whose provider this worker does not know.
+    unserved: Vec<Campaign>,
+}
+
+impl Dispatcher {
+    pub(super) async fn begin(parts: Parts) -> Result<Self, SendError> {
+        let settings = parts.settings;
+        let store = parts.database.reach().await?;
+        let folder = settings.state_folder.as_deref();
+        let journal = Journal::of(store, folder.map(Path::new)).await?;
+        let lease = Lease::begin(
+            parts.database.clone(),
+            Arc::clone(&parts.clock),
+            settings.sender.lease,
+            settings.sender.concurrency,
+        )
+        .await?;
+        let (reports, finished) = mpsc::unbounded_channel();
+        let (maintenance_events, readings) = mpsc::unbounded_channel();
+        let mut tasks = JoinSet::new();
+        tasks.spawn(Arc::clone(&lease).keep());
+        let now_us = parts.clock.now_us();
+        let providers = provider_states(&parts.providers, &parts.transports, &settings, now_us);
+        let context = Arc::new(Context {
+            database: parts.database,
+            clock: parts.clock,
+            lease,
+            settings,
+            progress: parts.progress,
+            stop: parts.stop,
+            claimed: Claimed::default(),
+        });
+        let of_states = providers.iter().map(|state| Arc::clone(&state.provider));
+        let mut maintenance =
+            Maintenance::new(Arc::clone(&context), of_states.collect(), journal.clone());
+        let mut dispatcher = Self {
+            committer: Committer::new(Arc::clone(&context), journal.clone()),
+            lookups: StatusLookups::new(Arc::clone(&context)),
+            context: Arc::clone(&context),
+            providers,
+            events: parts.events,
+            reports,
+            finished,
+            readings,
+            tasks,
+            done: 0,
+            tolerance: MIN_TOLERANCE,
+            jumps: 0,
+            set_by_us: 0,
+            fill_limits: false,
+            found: Vec::new(),
+            stops: Vec::new(),
+            changed_at: Instant::now(),
+            away_since: None,
+            admission: Arc::default(),
+            is_expiring: false,
+            is_waiting_noted: false,
+            unserved: Vec::new(),
+        };
+        dispatcher.committer.settle_journal(journal.files()).await?;
+        let store = context.database.reach().await?;
+        store.reclaim_without_worker(context.clock.now()).await?;
+        let reading = maintenance.read(true).await?;
+        dispatcher.take_reading(reading);
+        dispatcher.tasks.spawn(maintenance.run(maintenance_events));
+        Ok(dispatcher)
+    }
+
+    /// Sends until there is nothing left to do, or until the stop signal.
+    pub(super) async fn run(mut self) -> Result<Ended, SendError> {
+        let ended = self.work().await;
+        if ended.is_err() {
+            self.leave().await;
+        }
+        ended
+    }
+
+    async fn work(&mut self) -> Result<Ended, SendError> {
+        loop {
+            let finished = self.gather().await?;
+            let batch = Arc::new(self.plan(finished));
+            if !is_idle(&batch) {
+                self.commit(&batch).await?;
+            }
+            self.committer.settle_unstored().await?;
+            self.committer.check_claims()?;
+            if let Some(ended) = self.check_finished().await? {
+                self.tasks.abort_all();
+                if let Err(error) = self.context.lease.end().await {
+                    tracing::warn!(%error, "this worker stays on the list until another finds it gone");
+                }
+                return Ok(ended);
+            }
+        }
+    }
+
+    async fn commit(&mut self, batch: &Arc<CommitBatch>) -> Result<(), SendError> {
+        let committed = self.committer.commit(batch).await?;
+        if !batch.campaign_stops.is_empty() || !batch.pauses.is_empty() {
+            self.changed_at = Instant::now();
+        }
+        if committed.lost_claims {
+            self.fill_limits |= batch.fill_limits;
+            for claim in &batch.claims {
+                let index = self.provider_index(&claim.provider);
+                for request in index.map_or(&mut [][..], |index| &mut self.providers[index].held) {
+                    // Its permit may have been given back already, which must not happen twice.
+                    request.permit = Permit::AT_ONCE;
+                }
+            }
+        }
+        if committed.result.is_worker_missing {
+            self.context.lease.forfeit(batch.worker_id);
+        }
+        self.start_claimed(batch, committed.result);
+        Ok(())
+    }
+
+    /// Waits until something has finished, or until there may be something to claim.
+    async fn gather(&mut self) -> Result<Vec<Finished>, SendError> {
+        let mut finished = Vec::new();
+        while let Ok(one) = self.finished.try_recv() {
+            finished.push(one);
+        }
+        while self.tasks.try_join_next().is_some() {}
+        // Also where there is always something to send.
+        while let Ok(event) = self.readings.try_recv() {
+            self.take_maintenance(event).await?;
+        }
+        let clock = &self.context.clock;
+        let wakes_at_us = self.wakes_at_us();
+        if !finished.is_empty() || wakes_at_us.is_some_and(|at_us| at_us <= clock.now_us()) {
+            return Ok(finished);
+        }
+        let until = wakes_at_us.map_or(TICK, |at_us| clock.until(at_us).min(TICK));
+        let wake = Instant::now() + until;
+        let wake = self.committer.claim_at().map_or(wake, |at| wake.min(at));
+        let is_stopping = self.context.is_stopping();
+        let mut stop = self.context.stop.clone();
+        let (mut lookup, mut maintenance) = (None, None);
+        tokio::select! {
+            biased;
+            one = self.finished.recv() => finished.extend(one),
+            event = self.lookups.next_event() => lookup = event,
+            event = self.readings.recv() => maintenance = event,
+            _ = stop.wait_for(|stop| *stop), if !is_stopping => {}
+            () = tokio::time::sleep_until(wake) => {}
+        }
+        while let Some(event) = lookup {
+            self.take_lookup(event);
+            lookup = self.lookups.try_next_event();
+        }
+        if let Some(event) = maintenance {
+            self.take_maintenance(event).await?;
+        }
+        while let Ok(one) = self.finished.try_recv() {
+            finished.push(one);
+        }
+        Ok(finished)
+    }
+
+    async fn take_maintenance(&mut self, event: MaintenanceEvent) -> Result<(), SendError> {
+        match event {
+            MaintenanceEvent::Journal(files, done) => {
+                match self.committer.settle_journal(files).await {
+                    Err(error) if !error.is_temporary() => return Err(error.into()),
+                    Err(error) => {
+                        tracing::warn!(%error, "what an earlier worker left could not be settled");
+                    }
+                    // Without maintenance no one waits for it.
+                    Ok(()) => done.send(()).unwrap_or_default(),
+                }
+            }
+            MaintenanceEvent::Read(reading) if reading.read_at >= self.changed_at => {
+                self.take_reading(reading);
+                self.lookups.start(&self.providers, &mut self.tasks);
+            }
+            MaintenanceEvent::Read(_) => {}
+        }
+        Ok(())
+    }
+
+    /// Takes over what the database says of campaigns and providers.
+    fn take_reading(&mut self, reading: Reading) {
+        let mut served = Vec::new();
+        let mut unserved = Vec::new();
+        for campaign in reading.campaigns {
+            let provider = self.context.settings.provider_of(&campaign);
+            let Some(index) = provider.and_then(|name| self.provider_index(name)) else {
+                unserved.push(campaign);
+                continue;
+            };
+            served.push((campaign.id, index));
+            let state = &mut self.providers[index];
+            if let Some(known) = state.campaign(campaign.id) {
+                known.refresh(campaign);
+            } else {
+                let new = CampaignState::new(campaign, self.context.settings.auto_pause);
+                state.campaigns.push(new);
+            }
+        }
+        self.note_unserved(unserved);
+        let (now, tolerance) = (self.context.clock.now(), self.tolerance);
+        let mut admission = AdmissionRules {
+            region: self.context.settings.default_region,
+            ..AdmissionRules::default()
+        };
+        for (index, state) in self.providers.iter_mut().enumerate() {
+            // A campaign that was moved leaves its old provider.
+            let campaigns = &mut state.campaigns;
+            campaigns.retain(|state| served.contains(&(state.campaign.id, index)));
+            let is_template = state.provider.capabilities().sends == ContentMode::Template;
+            for state in campaigns {
+                state.check_window(now, tolerance);
+                let id = state.campaign.id;
+                if let Some(window) = &state.campaign.window {
+                    admission.windows.insert(id, window.clone());
+                }
+                if is_template {
+                    admission.by_template.insert(id);
+                }
+            }
+            let name = state.provider.name();
+            let pause = reading.pauses.iter().find(|pause| pause.provider == name);
+            let note = state.take_pause(pause, now);
+            if let Some(note) = note.filter(|_| state.has_work()) {
+                let note = (!note.is_empty()).then_some(note);
+                self.context.progress.set_note(note);
+            }
+        }
+        self.admission = Arc::new(admission);
+        self.is_expiring = reading.is_expiring;
+        self.note_waiting();
+    }
+
+    fn note_unserved(&mut self, unserved: Vec<Campaign>) {
+        for campaign in &unserved {
+            let is_new = self.unserved.iter().all(|known| known.id != campaign.id);
+            if is_new && campaign.state == CampaignStatus::Active {
+                let (campaign, reason) = (&campaign.name, self.why_unserved(campaign));
+                tracing::warn!(campaign, reason, "a campaign cannot be sent by this worker");
+            }
+        }
+        self.unserved = unserved;
+    }
+
+    fn why_unserved(&self, campaign: &Campaign) -> String {
+        match self.context.settings.provider_of(campaign) {
+            Some(provider) => {
+                format!("this worker started without its provider `{provider}`")
+            }
+            None => "it has no provider, and there is no `default_provider`".to_owned(),
+        }
+    }
+
+    /// Tells the operator where everything waits for a window.
+    fn note_waiting(&mut self) {
+        let now = self.context.clock.now();
+        let states = self.providers.iter().flat_map(|state| &state.campaigns);
+        let working = states.filter(|state| state.has_work());
+        let waiting: Option<Vec<_>> = working
+            .map(|state| Some((state.rests_until(now, NOTED_WAIT)?, state)))
+            .collect();
+        let is_busy = self.providers.iter().any(|state| state.busy() > 0);
+        let waiting = waiting.filter(|_| !is_busy).unwrap_or_default();
+        let first = waiting.into_iter().min_by_key(|(until, _)| *until);
+        let note = first.and_then(|(until, state)| {
+            let name = &state.campaign.name;
+            let until = state.shown(until);
+            let window = state.campaign.window.as_ref();
+            window.map(|_| format!("`{name}` waits for its window until {until}"))
+        });
+        if note.is_some() || self.is_waiting_noted {
+            self.is_waiting_noted = note.is_some();
+            self.context.progress.set_note(note);
+        }
+    }
+
+    /// Decides what to settle and what to claim.
+    fn plan(&mut self, finished: Vec<Finished>) -> CommitBatch {
+        self.follow_clock();
+        let mut batch = self.empty_batch();
+        batch.settlements.append(&mut self.found);
+        batch.campaign_stops.append(&mut self.stops);
+        for one in finished {
+            self.settle_finished(one, &mut batch);
+        }
+        self.release_held(&mut batch);
+        self.plan_returns(&mut batch);
+        if self.may_claim() {
+            if std::mem::take(&mut self.fill_limits) {
+                self.plan_full_limits(&mut batch);
+            } else {
+                self.plan_claims(&mut batch);
+            }
+        }
+        batch
+    }
+
+    fn may_claim(&self) -> bool {
+        let Context { lease, .. } = &*self.context;
+        !self.context.is_stopping() && lease.holds() && self.committer.claim_at().is_none()
+    }
+
+    fn follow_clock(&mut self) {
+        let clock = &self.context.clock;
+        let jumps = clock.jumps();
+        if jumps != self.jumps {
+            self.jumps = jumps;
+            self.fill_limits = true;
+            let set_by_us = clock.set_by_us();
+            for state in &mut self.providers {
+                state.shift(set_by_us - self.set_by_us);
+            }
+            self.set_by_us = set_by_us;
+        }
+        self.tolerance = tolerance_for(self.tolerance, clock.error_us());
+    }
+
+    fn empty_batch(&self) -> CommitBatch {
+        CommitBatch {
+            tolerance: self.tolerance,
+            caps: self.context.settings.sender.max_per_recipient.clone(),
+            admission: Arc::clone(&self.admission),
+            ..CommitBatch::new(self.context.lease.worker_id(), self.context.clock.now())
+        }
+    }
+
+    /// Ends after an error: waits for the requests in flight, and leaves what is known to the next
+    /// worker.
+    async fn leave(&mut self) {
+        self.context.lease.give_up();
+        let timeouts = self.providers.iter().map(|state| state.provider.timeout());
+        let patience = timeouts.max().unwrap_or_default().min(LAST_REQUESTS);
+        let deadline = Instant::now() + patience;
+        let mut batch = self.empty_batch();
+        while self.providers.iter().any(|state| state.in_flight > 0) {
+            match tokio::time::timeout_at(deadline, self.finished.recv()).await {
+                Ok(Some(one)) => self.settle_finished(one, &mut batch),
+                Ok(None) | Err(_) => break,
+            }
+        }
+        self.write_journal(batch);
+    }
+
+    /// Writes to a file what is known and may not be stored. Does not wait for requests in flight.
+    fn write_journal(&mut self, mut batch: CommitBatch) {
+        while let Ok(one) = self.finished.try_recv() {
+            self.settle_finished(one, &mut batch);
+        }
+        while let Some(event) = self.lookups.try_next_event() {
+            if let LookupEvent::Settle(settlement) = event {
+                self.found.push(settlement);
+            }
+        }
+        let mut known = std::mem::take(&mut self.found);
+        known.append(&mut batch.settlements);
+        self.committer.write_journal(known);
+    }
+}
+
+/// A run that is dropped leaves what is known, too. Simulations kill a worker by dropping it.
+#[cfg(not(test))]
+impl Drop for Dispatcher {
+    fn drop(&mut self) {
+        let batch = self.empty_batch();
+        self.write_journal(batch);
+    }
+}
+
+fn is_idle(batch: &CommitBatch) -> bool {
+    batch.settlements.is_empty()
+        && batch.campaign_stops.is_empty()
+        && batch.pauses.is_empty()
+        && batch.claims.is_empty()
+}
+
+/// The tolerance that allows for the clock's error on both sides.
+fn tolerance_for(current: Duration, error_us: i64) -> Duration {
+    let needed_us = error_us.saturating_mul(2).saturating_add(MIN_SPAN_US);
+    let current_us = micros(current);
+    let is_tight = needed_us + 2 * STEP_US >= current_us || current <= MIN_TOLERANCE;
+    if needed_us <= current_us && is_tight {
+        return current;
+    }
+    let steps_us = (needed_us / STEP_US + 1).saturating_mul(STEP_US);
+    Duration::from_micros(steps_us.unsigned_abs()).max(MIN_TOLERANCE)
+}
+
+fn provider_states(
+    providers: &BTreeMap<String, Arc<Provider>>,
+    transports: &BTreeMap<String, Transport>,
+    settings: &Settings,
+    now_us: i64,
+) -> Vec<ProviderState> {
+    let mut states = Vec::new();
+    for (name, provider) in providers {
+        let Some(transport) = transports.get(name) else {
+            continue;
+        };
+        let mut limits = provider.rates().0.clone();
+        limits.extend(settings.rate.iter().flat_map(|rates| &rates.0).copied());
+        let breaker = CircuitBreaker::new(settings.breaker.clone());
+        let (provider, transport) = (Arc::clone(provider), transport.clone());
+        let mut state = ProviderState::new(provider, transport, limits, breaker, now_us);
+        state.is_default = settings.default_provider.as_ref() == Some(name);
+        states.push(state);
+    }
+    states
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tolerance_allows_for_the_error_and_seldom_changes() {
+        assert_eq!(tolerance_for(MIN_TOLERANCE, 0), MIN_TOLERANCE);
+        assert_eq!(tolerance_for(MIN_TOLERANCE, 2_500), MIN_TOLERANCE);
+        let far = tolerance_for(MIN_TOLERANCE, 25_000);
+        assert_eq!(far, Duration::from_millis(56));
+        for error_us in [24_000, 25_400] {
+            assert_eq!(tolerance_for(far, error_us), far);
+        }
+        assert!(tolerance_for(far, 26_000) > far);
+        assert_eq!(tolerance_for(far, 1_000), MIN_TOLERANCE);
+        for error_us in 0..100_000 {
+            let span_us = micros(tolerance_for(MIN_TOLERANCE, error_us)) - 2 * error_us;
+            let allowed = MIN_SPAN_US..=micros(MIN_TOLERANCE);
+            assert!(allowed.contains(&span_us), "{error_us}");
+        }
+    }
+}
