@@ -48,10 +48,8 @@ impl PermitAllocator {
     /// Takes back a permit at which nothing started.
     pub fn give_back(&mut self, own: &mut CampaignLimit, cost: Cost, start_us: i64) {
         let cost = self.cost(cost);
-        self.account.give_back(cost, start_us);
-        self.is_changed = true;
-        own.limit.give_back(cost, start_us);
-        own.is_changed = true;
+        self.is_changed |= self.account.give_back(cost, start_us);
+        own.is_changed |= own.limit.give_back(cost, start_us);
     }
 
     /// The most that one request may cost.

@@ -33,6 +33,8 @@ pub struct SharedLimit {
     tolerance_us: i64,
     /// Additional space where another worker had the last permit.
     handover_us: i64,
+    /// The row's next permit is later than any that this worker's clock allows: one of the clocks was set.
+    is_ahead: bool,
     user: User,
 }
 
@@ -91,6 +93,7 @@ impl SharedLimit {
         let furthest = now_us
             .saturating_add(longest.max(self.spacing_us.saturating_mul(i64::from(self.max_cost))))
             .saturating_add(self.tolerance_us + micros(MAX_LOOK_AHEAD));
+        self.is_ahead = self.next_us > furthest;
         self.next_us = self.next_us.min(furthest);
     }
 
@@ -195,8 +198,13 @@ impl SharedLimit {
     }
 
     /// Takes back a permit at which nothing started. Where a later one was given out already, the
-    /// short windows stay as they are, because that one was spaced from this.
-    pub fn give_back(&mut self, cost: i32, start_us: i64) {
+    /// short windows stay as they are, because that one was spaced from this. Returns whether the row
+    /// changes: a worker that does not know yet that the clock was set must not replace a row that one
+    /// which knows has filled.
+    pub fn give_back(&mut self, cost: i32, start_us: i64) -> bool {
+        if self.is_ahead {
+            return false;
+        }
         let spacing = self.spacing_us.saturating_mul(i64::from(cost.max(1)));
         if self.next_us == start_us.saturating_add(spacing) {
             self.next_us = start_us;
@@ -208,6 +216,7 @@ impl SharedLimit {
                 buckets.subtract(rate, cost, start_us);
             }
         }
+        true
     }
 
     /// Treats every window as full from now: the clock was set, so what they hold is not known.

@@ -20,6 +20,8 @@ pub mod report;
 mod schema;
 mod settle;
 mod suppression;
+#[cfg(test)]
+pub(crate) mod testing;
 mod transitions;
 mod unknown;
 mod workers;

@@ -110,7 +110,7 @@ impl Store {
             phone: phone.map(str::to_owned),
             ..UnknownFilter::default()
         };
-        chunked(async || {
+        chunked(|| async {
             transaction!(self, |connection| settle_unknown(
                 connection, &filter, as_sent, now
             ))

@@ -5,6 +5,7 @@ mod batches;
 mod faults;
 mod history;
 mod provider;
+mod servers;
 mod tests;
 mod turns;
 mod windows;
@@ -59,14 +60,22 @@ struct Simulation {
     count: usize,
     settings: Settings,
     rate: Rates,
-    _folder: tempfile::TempDir,
+    _folder: Option<tempfile::TempDir>,
 }
 
 impl Simulation {
     async fn new(world: SimProvider, rate: &str, count: usize) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let url = format!("sqlite://{}", folder.path().join("queue.db").display());
-        let store = Store::open(&url, Access::Create).await.expect("a database");
+        Self {
+            _folder: Some(folder),
+            ..Self::new_on(&url, world, rate, count).await
+        }
+    }
+
+    /// In an empty database.
+    async fn new_on(url: &str, world: SimProvider, rate: &str, count: usize) -> Self {
+        let store = Store::open(url, Access::Create).await.expect("a database");
         let new = NewCampaign {
             name: "simulated".to_owned(),
             ..NewCampaign::default()
@@ -79,7 +88,7 @@ impl Simulation {
             count,
             settings: settings(),
             rate: rate.parse().expect("a rate"),
-            _folder: folder,
+            _folder: None,
         };
         simulation.import(None).await;
         simulation

@@ -51,6 +51,23 @@ pub(in crate::store) struct PooledConnection<'a> {
     lane: &'a Connections,
     connection: Connection,
     _permit: SemaphorePermit<'a>,
+    #[cfg(test)]
+    _still: Option<StillTime>,
+}
+
+/// Keeps the paused time of a test still: otherwise it passes while a server is waited for.
+#[cfg(test)]
+struct StillTime(
+    #[expect(dead_code, reason = "its drop ends the task")] std::sync::mpsc::Sender<()>,
+);
+
+#[cfg(test)]
+impl StillTime {
+    fn new() -> Self {
+        let (sender, dropped) = std::sync::mpsc::channel::<()>();
+        tokio::task::spawn_blocking(move || dropped.recv().unwrap_or_default());
+        Self(sender)
+    }
 }
 
 impl Connections {
@@ -112,6 +129,8 @@ impl Pool {
         };
         let permit = connections.permits.acquire().await;
         let permit = permit.expect("the semaphore is never closed");
+        #[cfg(test)]
+        let still = self.server().map(|_| StillTime::new());
         let idle = connections.idle.lock().ok();
         let idle = idle.and_then(|mut idle| idle.pop());
         let connection = match (idle, &self.location) {
@@ -127,6 +146,8 @@ impl Pool {
             lane: connections,
             connection,
             _permit: permit,
+            #[cfg(test)]
+            _still: still,
         })
     }
 

@@ -202,6 +202,7 @@ impl Attempts {
             // On a new connection, in case this one is the reason.
             StoreErrorKind::Other if self.others < OTHER_RETRIES => {
                 self.others += 1;
+                drop(pooled);
                 pause(20 * self.others).await;
                 None
             }
