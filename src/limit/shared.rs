@@ -33,8 +33,9 @@ pub struct SharedLimit {
     tolerance_us: i64,
     /// Additional space where another worker had the last permit.
     handover_us: i64,
-    /// The row's next permit is later than any that this worker's clock allows: one of the clocks was set.
-    is_ahead: bool,
+    /// The row's next permit, where it is later than any that this worker's clock allows: the database's
+    /// clock was set, and this worker or the last one does not know yet.
+    ahead_us: Option<i64>,
     user: User,
 }
 
@@ -93,8 +94,11 @@ impl SharedLimit {
         let furthest = now_us
             .saturating_add(longest.max(self.spacing_us.saturating_mul(i64::from(self.max_cost))))
             .saturating_add(self.tolerance_us + micros(MAX_LOOK_AHEAD));
-        self.is_ahead = self.next_us > furthest;
+        self.ahead_us = (self.next_us > furthest).then_some(self.next_us);
         self.next_us = self.next_us.min(furthest);
+        if (now_us..furthest).contains(&self.state.full_until_us) {
+            self.next_us = self.next_us.max(self.state.full_until_us);
+        }
     }
 
     /// Under a wider limit than that of the last permit, the next one may be earlier.
@@ -202,7 +206,7 @@ impl SharedLimit {
     /// changes: a worker that does not know yet that the clock was set must not replace a row that one
     /// which knows has filled.
     pub fn give_back(&mut self, cost: i32, start_us: i64) -> bool {
-        if self.is_ahead {
+        if self.ahead_us.is_some() {
             return false;
         }
         let spacing = self.spacing_us.saturating_mul(i64::from(cost.max(1)));
@@ -222,6 +226,9 @@ impl SharedLimit {
     /// Treats every window as full from now: the clock was set, so what they hold is not known.
     pub fn fill(&mut self, now_us: i64) {
         let longest = self.longest_window();
+        if let Some(ahead_us) = self.ahead_us {
+            self.state.full_until_us = ahead_us.saturating_add(longest);
+        }
         self.next_us = now_us
             .saturating_add(longest)
             .saturating_add(self.tolerance_us);

@@ -17,6 +17,9 @@ pub(super) struct LimitState {
     tolerances: BTreeMap<i64, i64>,
     pub(super) usage: Option<Usage>,
     pub(super) last: Option<LastPermit>,
+    /// Until when the windows are full on the clock before it was set back: a worker that does not know
+    /// yet has the old one.
+    pub(super) full_until_us: i64,
 }
 
 /// Consecutive permits of one worker.

@@ -200,3 +200,30 @@ fn workers_use_at_least_95_percent_near_and_far() {
         }
     }
 }
+
+/// One worker learns that the clock was set, and fills the limit; another does not know yet.
+#[test]
+fn filled_limit_binds_a_worker_with_the_clock_from_before() {
+    const HOUR_US: i64 = 3_600_000_000;
+    let limits = rates("20/s");
+    let old_us = 1_700_000_000_000_000;
+    let begun = |row: &SharedLimit, worker_id, now_us| {
+        let mut limit = SharedLimit::from_row(row.to_row());
+        limit.begin(&limits, worker_id, now_us, MIN_TOLERANCE);
+        limit
+    };
+    for by_us in [-HOUR_US, HOUR_US] {
+        let mut first = begun(&SharedLimit::default(), 1, old_us);
+        let start_us = first.earliest(1, old_us);
+        first.take(1, start_us);
+        let new_us = old_us + 10_000 + by_us;
+        let mut filled = begun(&first, 2, new_us);
+        filled.fill(new_us);
+        let mut late = begun(&filled, 1, old_us + 20_000);
+        assert!(late.earliest(1, old_us + 20_000) > old_us + 1_000_000);
+        let is_changed = late.give_back(1, start_us);
+        let row = if is_changed { &late } else { &filled };
+        let after = begun(row, 2, new_us + 20_000);
+        assert!(after.earliest(1, new_us + 20_000) > new_us + 1_000_000);
+    }
+}
