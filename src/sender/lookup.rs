@@ -16,7 +16,9 @@ use super::context::Context;
 use super::provider_state::ProviderState;
 use super::request::Transport;
 use crate::phone::Phone;
-use crate::provider::{LookupResponses, Attempt, Lookup, LookupResult, Message, Provider, RequestContext};
+use crate::provider::{
+    Attempt, Lookup, LookupResponses, LookupResult, Message, Provider, RequestContext,
+};
 use crate::queue::{Settlement, Transition};
 use crate::sms::{Class, Failure, Outcome, Sms, Timestamp};
 use crate::store::{Due, StoreError, Unknown};
@@ -429,9 +431,9 @@ impl Series {
                     others: &others,
                     unsettled: &texts,
                 };
-                let found = self
-                    .provider
-                    .parse_lookup(&question.message, question.attempt, &answers);
+                let found =
+                    self.provider
+                        .parse_lookup(&question.message, question.attempt, &answers);
                 confirm_absence(found, question, &self.lookup)
             }
             Answer::NoResponse => {

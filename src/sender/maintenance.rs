@@ -259,18 +259,10 @@ pub(super) async fn requeue_unknown(
     let max_attempts = context.settings.retry.max_attempts;
     let store = context.database.reach().await?;
     let now = context.clock.now();
-    match remembered {
-        Some(span) if !by_operator => {
-            let since = now.minus(span);
-            store
-                .requeue_unknown(campaign.id, Some(since), max_attempts, now)
-                .await?
-        }
-        _ => {
-            store
-                .requeue_unknown(campaign.id, max_attempts, now)
-                .await?
-        }
-    };
+    let since = remembered.filter(|_| !by_operator);
+    let since = since.map(|span| now.minus(span));
+    store
+        .requeue_unknown(campaign.id, since, max_attempts, now)
+        .await?;
     Ok(())
 }
