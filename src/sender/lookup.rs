@@ -538,15 +538,16 @@ impl Series {
             }
             _ => Some(Duration::ZERO),
         };
+        if let Some(wait) = wait {
+            // Before the campaign may stop: nothing is queued in a campaign that is not active.
+            self.requeue(&question.unknown, false, now.plus(wait))
+                .await?;
+        }
         self.report(LookupEvent::NotAccepted {
             index: self.index,
             campaign_id: question.campaign_id,
             outcome,
         });
-        if let Some(wait) = wait {
-            self.requeue(&question.unknown, false, now.plus(wait))
-                .await?;
-        }
         Ok(())
     }
 
