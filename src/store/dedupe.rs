@@ -8,15 +8,17 @@ use diesel::prelude::*;
 use diesel_async::RunQueryDsl;
 
 use super::column_types::LossyText;
-use super::connection::{Connection, Prepared, ROWS, in_list, load_locked, with_conn};
-use super::enqueue::Batch;
+use super::connection::{
+    Connection, Prepared, ROWS, in_list, load_locked, run_query, with_conn, with_retries,
+};
 use super::schema::{sms, sms_failed, sms_key, sms_sent, suppression};
 use super::suppression as suppressed;
+use super::{Store, StoreError};
 use crate::sms::{Class, NewSms};
 
 /// What to do with one row of a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Decision {
+pub enum Decision {
     New {
         /// Its key must be added to the campaign.
         with_key: bool,
@@ -26,6 +28,24 @@ pub(super) enum Decision {
     Duplicate,
     Suppressed,
     Unchanged,
+}
+
+impl Store {
+    /// Decides for the rows of an import into a campaign, without writing.
+    pub async fn decide(
+        &self,
+        campaign_id: i64,
+        rows: &[&NewSms],
+    ) -> Result<Vec<Decision>, StoreError> {
+        let existing = with_retries!(self, Read, |connection| {
+            run_query(
+                connection.is_sqlite(),
+                ExistingRows::read(connection, campaign_id, rows, false),
+            )
+            .await
+        })?;
+        Ok(decide(campaign_id, rows, &existing))
+    }
 }
 
 /// A failed message that a row may replace.
@@ -55,17 +75,23 @@ pub(super) struct ExistingRows {
 }
 
 impl ExistingRows {
-    pub(super) async fn read(connection: &mut Connection, batch: &Batch) -> QueryResult<Self> {
+    /// `lock`: locks the failed messages until the end of the transaction.
+    pub(super) async fn read(
+        connection: &mut Connection,
+        campaign_id: i64,
+        rows: &[&NewSms],
+        lock: bool,
+    ) -> QueryResult<Self> {
         let mut existing = Self::default();
         let has_suppressed = suppressed::has_any(connection).await?;
-        for rows in batch.rows.chunks(ROWS) {
+        for rows in rows.chunks(ROWS) {
             let mut keys: Vec<&str> = rows.iter().map(|row| row.dedupe_key.as_str()).collect();
             // Keys in random order are slow on SQLite.
             keys.sort_unstable();
             let keys = in_list(keys);
             let found: Vec<String> = with_conn!(connection, |conn| Prepared(
                 sms_key::table
-                    .filter(sms_key::campaign_id.eq(batch.campaign_id))
+                    .filter(sms_key::campaign_id.eq(campaign_id))
                     .filter(sms_key::dedupe_key.eq_any(&keys))
                     .select(sms_key::dedupe_key)
             )
@@ -84,7 +110,7 @@ impl ExistingRows {
             }
             let named: BTreeSet<i64> = rows.iter().filter_map(|row| row.replaces).collect();
             if !named.is_empty() {
-                existing.read_named(connection, &named).await?;
+                existing.read_named(connection, &named, lock).await?;
             }
         }
         Ok(existing)
@@ -94,14 +120,18 @@ impl ExistingRows {
         &mut self,
         connection: &mut Connection,
         ids: &BTreeSet<i64>,
+        lock: bool,
     ) -> QueryResult<()> {
-        let failed: Vec<FailedSms> = load_locked!(
-            connection,
-            sms_failed::table
-                .filter(sms_failed::id.eq_any(ids))
-                .order(sms_failed::id)
+        let failed = sms_failed::table
+            .filter(sms_failed::id.eq_any(ids))
+            .order(sms_failed::id);
+        let failed: Vec<FailedSms> = if lock {
+            load_locked!(connection, failed.select(FailedSms::as_select()))?
+        } else {
+            with_conn!(connection, |conn| failed
                 .select(FailedSms::as_select())
-        )?;
+                .load(conn))?
+        };
         let queued: Vec<(i64, LossyText, LossyText, Option<LossyText>)> =
             with_conn!(connection, |conn| sms::table
                 .filter(sms::id.eq_any(ids))
@@ -133,11 +163,11 @@ impl ExistingRows {
 }
 
 /// Decides for each row; of rows with equal keys only the first is new.
-pub(super) fn decide(batch: &Batch, existing: &ExistingRows) -> Vec<Decision> {
+pub(super) fn decide(campaign_id: i64, rows: &[&NewSms], existing: &ExistingRows) -> Vec<Decision> {
     let mut taken: HashSet<&str> = HashSet::new();
     let mut replaced: HashSet<i64> = HashSet::new();
-    let mut decisions = Vec::with_capacity(batch.rows.len());
-    for row in &batch.rows {
+    let mut decisions = Vec::with_capacity(rows.len());
+    for row in rows {
         let is_new = |taken: &HashSet<&str>| {
             !existing.keys.contains(&row.dedupe_key) && !taken.contains(row.dedupe_key.as_str())
         };
@@ -145,7 +175,7 @@ pub(super) fn decide(batch: &Batch, existing: &ExistingRows) -> Vec<Decision> {
             Decision::Suppressed
         } else if let Some(decision) = row
             .replaces
-            .and_then(|id| replacing(batch, existing, row, id, &replaced, is_new(&taken)))
+            .and_then(|id| replacing(campaign_id, existing, row, id, &replaced, is_new(&taken)))
         {
             decision
         } else if is_new(&taken) {
@@ -169,7 +199,7 @@ pub(super) fn decide(batch: &Batch, existing: &ExistingRows) -> Vec<Decision> {
 
 /// Decides for a row that names a message; `None` if this database has no such message.
 fn replacing(
-    batch: &Batch,
+    campaign_id: i64,
     existing: &ExistingRows,
     row: &NewSms,
     id: i64,
@@ -186,7 +216,7 @@ fn replacing(
     // A cancelled message has lost its key, which another message may have now.
     let key = failed.dedupe_key.as_ref().map(|key| &key.text);
     let key = key.filter(|_| failed.class != Class::Cancelled.as_str());
-    let same_key = failed.campaign_id == batch.campaign_id && key == Some(&row.dedupe_key);
+    let same_key = failed.campaign_id == campaign_id && key == Some(&row.dedupe_key);
     if failed.phone != row.phone && failed.content != row.content && !same_key {
         // The file is from another database, in which the id belongs to another message.
         return None;

@@ -131,12 +131,14 @@ async fn is_committed(connection: &mut Connection, batch: &Batch) -> QueryResult
 }
 
 async fn enqueue(connection: &mut Connection, batch: &Batch) -> QueryResult<Enqueued> {
-    let existing = ExistingRows::read(connection, batch).await?;
+    let rows: Vec<&NewSms> = batch.rows.iter().collect();
+    let existing = ExistingRows::read(connection, batch.campaign_id, &rows, true).await?;
     let mut done = Enqueued::default();
     let mut accepted: Vec<&NewSms> = Vec::new();
     let mut keys: Vec<String> = Vec::new();
     let mut replaced: Vec<i64> = Vec::new();
-    for (row, decision) in batch.rows.iter().zip(decide(batch, &existing)) {
+    let decisions = decide(batch.campaign_id, &rows, &existing);
+    for (row, decision) in rows.into_iter().zip(decisions) {
         match decision {
             Decision::New { with_key, replaces } => {
                 accepted.push(row);

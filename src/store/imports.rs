@@ -1,12 +1,10 @@
 //! Table `import`: the imported files, their last lines, and the counts of their rows.
 
-use std::collections::HashSet;
-
 use diesel::prelude::*;
 use diesel_async::RunQueryDsl;
 
-use super::connection::{ROWS, insert_all, reading, transaction, writing};
-use super::schema::{campaign, import, sms_key};
+use super::connection::{insert_all, reading, transaction, writing};
+use super::schema::{campaign, import};
 use super::{Store, StoreError, positive, signed};
 use crate::sms::Timestamp;
 
@@ -98,24 +96,6 @@ impl Store {
             .select(import::id)
             .load(conn))?;
         Ok(open.is_empty())
-    }
-
-    /// Those of the dedupe keys that the campaign has.
-    pub async fn known_keys(
-        &self,
-        campaign_id: i64,
-        keys: Vec<String>,
-    ) -> Result<HashSet<String>, StoreError> {
-        let mut known = HashSet::new();
-        for keys in keys.chunks(ROWS) {
-            let found: Vec<String> = reading!(self, |conn| sms_key::table
-                .filter(sms_key::campaign_id.eq(campaign_id))
-                .filter(sms_key::dedupe_key.eq_any(keys))
-                .select(sms_key::dedupe_key)
-                .load(conn))?;
-            known.extend(found);
-        }
-        Ok(known)
     }
 
     /// Another campaign into which a file with this hash was imported since an instant, and when.

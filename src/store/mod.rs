@@ -45,6 +45,7 @@ pub use commit::{
     CampaignStop, CommitBatch, CommitResult, ProviderClaimed, ProviderPause, Shortfall,
 };
 pub use connection::{Probe, SkipLocked};
+pub use dedupe::Decision;
 pub use enqueue::{Batch, Enqueued};
 pub use error::{StoreError, StoreErrorKind};
 pub use imports::TextNote;

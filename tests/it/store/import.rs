@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use smsq::sms::{Class, NewSms, Timestamp};
 use smsq::store::report::Queue;
-use smsq::store::{Batch, CampaignStatus, Enqueued};
+use smsq::store::{Batch, CampaignStatus, Decision, Enqueued};
 
 use super::test_queue::{NOW, TestQueue, claim_of, on_every_engine, phone, row, rows, sent};
 
@@ -104,14 +104,13 @@ async fn recipient_is_queued_once() {
         let autumn = queue.campaign("autumn").await;
         let done = queue.import(autumn, rows(2..9)).await;
         assert_eq!(done.accepted, 7, "another campaign has no keys");
-        let known = queue
-            .store
-            .known_keys(autumn, vec![phone(2), phone(99)])
-            .await;
-        assert_eq!(
-            known.expect("keys").into_iter().collect::<Vec<_>>(),
-            [phone(2)]
-        );
+        let decided = [row(8), row(9)];
+        let decided = queue.store.decide(autumn, &decided.each_ref()).await;
+        let new = Decision::New {
+            with_key: true,
+            replaces: None,
+        };
+        assert_eq!(decided.expect("read"), [Decision::Duplicate, new]);
     })
     .await;
 }
