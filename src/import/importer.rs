@@ -34,20 +34,13 @@ pub struct Schedule {
     pub expires_at: Option<Timestamp>,
 }
 
-/// The progress of an import.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Progress {
-    pub bytes: u64,
-    pub total_bytes: u64,
-    pub rows: u64,
-}
-
-/// Imports a list into a campaign. If it is interrupted and run again, it adds what is missing.
+/// Imports a list into a campaign. If it is interrupted and run again, it adds what is missing. `progress`
+/// gets the number of rows and an estimate of all rows.
 pub async fn run(
     plan: &Plan,
     target: Target<'_>,
     price: PriceOf<'_>,
-    mut progress: impl FnMut(Progress),
+    mut progress: impl FnMut(u64, Option<u64>),
 ) -> Result<Summary, ImportError> {
     let unique = plan.unique_in(target.campaign)?;
     let task = plan.task(&unique, true)?;
@@ -64,11 +57,9 @@ pub async fn run(
     let rejects = pipeline::stream::<_, ImportError>(task, async |parsed| {
         let bytes = parsed.bytes;
         importer.commit(parsed).await?;
-        progress(Progress {
-            bytes,
-            total_bytes: plan.list.bytes,
-            rows: importer.summary.rows,
-        });
+        let rows = importer.summary.rows;
+        let total = (rows * plan.list.bytes).checked_div(bytes);
+        progress(rows, total.map(|total| total.max(rows)));
         Ok(())
     })
     .await?;

@@ -26,11 +26,11 @@ mod summary;
 
 pub use self::config::{Config, RejectLimit};
 pub use self::dedupe::Unique;
-pub use self::encoding::{Encoding, EncodingError};
+pub use self::encoding::Encoding;
 pub use self::error::{ImportError, Rejection};
 pub use self::estimate::{Cost, Estimate, MessageStats, Pace, PriceOf, Sample, SegmentTotals};
 pub use self::header::Interpretation;
-pub use self::importer::{Progress, Schedule, Target, run};
+pub use self::importer::{Schedule, Target, run};
 pub use self::options::{Options, TextSource};
 pub use self::phone_list::PhoneList;
 pub use self::pipeline::ParsedBatch;

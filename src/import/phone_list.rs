@@ -6,7 +6,7 @@ use super::error::{ImportError, Rejection};
 use super::file::ListFile;
 use super::header::{Header, Interpretation};
 use super::options::Options;
-use super::pipeline::{self, Mapper, ParsedBatch, Task};
+use super::pipeline::{self, ParsedBatch, Task};
 use super::record::Record;
 use super::rejects_file::{self, RejectsFile};
 use crate::phone::{Phone, PhoneError, Region};
@@ -53,12 +53,10 @@ impl PhoneList {
         sink: impl AsyncFnMut(ParsedBatch<Vec<Phone>>) -> Result<(), E>,
     ) -> Result<Option<PathBuf>, E> {
         let rejects = RejectsFile::new(self.rejects.clone(), &self.list, &self.header);
+        let (columns, region) = (self.header.columns.phones.clone(), self.region);
         let task = Task {
             records: self.header.records(&self.list)?,
-            mapper: PhoneMapper {
-                columns: self.header.columns.phones.clone(),
-                region: self.region,
-            },
+            map: Box::new(move |record| Ok((phones_of(record, &columns, region)?, 0))),
             rejects: Some(rejects),
         };
         Ok(match pipeline::stream(task, sink).await? {
@@ -68,40 +66,31 @@ impl PhoneList {
     }
 }
 
-/// Maps a row to all its valid phones.
-struct PhoneMapper {
-    columns: Vec<usize>,
+/// Returns all valid phones of a row.
+fn phones_of(
+    record: &Record,
+    columns: &[usize],
     region: Option<Region>,
-}
-
-impl Mapper for PhoneMapper {
-    type Row = Vec<Phone>;
-
-    fn map(&self, record: &Record) -> Result<Vec<Phone>, Rejection> {
-        let Some(fields) = record.fields() else {
-            let reason = "the row has broken characters";
-            return Err(Rejection::new("other encoding", reason));
-        };
-        let cells: Vec<&str> = fields.collect();
-        let mut phones = Vec::new();
-        let mut invalid = PhoneError::Empty;
-        for &column in &self.columns {
-            let cell = cells.get(column).copied().unwrap_or_default();
-            match Phone::parse(cell, self.region) {
-                Ok(phone) => phones.push(phone),
-                Err(error) if invalid == PhoneError::Empty => invalid = error,
-                Err(_) => {}
-            }
+) -> Result<Vec<Phone>, Rejection> {
+    let Some(fields) = record.fields() else {
+        let reason = "the row has broken characters";
+        return Err(Rejection::new("other encoding", reason));
+    };
+    let cells: Vec<&str> = fields.collect();
+    let mut phones = Vec::new();
+    let mut invalid = PhoneError::Empty;
+    for &column in columns {
+        let cell = cells.get(column).copied().unwrap_or_default();
+        match Phone::parse(cell, region) {
+            Ok(phone) => phones.push(phone),
+            Err(error) if invalid == PhoneError::Empty => invalid = error,
+            Err(_) => {}
         }
-        if phones.is_empty() {
-            return Err(invalid.into());
-        }
-        Ok(phones)
     }
-
-    fn size(_: &Vec<Phone>) -> usize {
-        0
+    if phones.is_empty() {
+        return Err(invalid.into());
     }
+    Ok(phones)
 }
 
 #[cfg(test)]

@@ -41,43 +41,33 @@ impl<R> ParsedBatch<R> {
     }
 }
 
-/// Maps a record to a row.
-pub(super) trait Mapper: Send + 'static {
-    type Row: Send + 'static;
-
-    fn map(&self, record: &Record) -> Result<Self::Row, Rejection>;
-
-    /// Returns the bytes of a row that count for the size of a batch.
-    fn size(row: &Self::Row) -> usize;
-}
+/// Maps a record to a row, and to its bytes that count for the size of a batch.
+type Map<R> = Box<dyn Fn(&Record) -> Result<(R, usize), Rejection> + Send>;
 
 /// Reads the rows of one list.
-pub(super) struct Task<M> {
+pub(super) struct Task<R> {
     pub(super) records: RecordReader,
-    pub(super) mapper: M,
+    pub(super) map: Map<R>,
     /// `None`: rejected rows are not written.
     pub(super) rejects: Option<RejectsFile>,
 }
 
-impl<M: Mapper> Task<M> {
+impl<R> Task<R> {
     /// Returns the next batch, and whether it is the last one.
-    fn next_batch(
-        &mut self,
-        record: &mut Record,
-    ) -> Result<(ParsedBatch<M::Row>, bool), ImportError> {
+    fn next_batch(&mut self, record: &mut Record) -> Result<(ParsedBatch<R>, bool), ImportError> {
         let mut parsed = ParsedBatch::default();
         let mut size = 0;
         while parsed.row_count() < MAX_ROWS && size < MAX_BYTES {
             let next = self.records.next(record)?;
             let mapped = match &next {
-                Next::Row => self.mapper.map(record),
+                Next::Row => (self.map)(record),
                 Next::Malformed(why) => Err((*why).into()),
                 Next::Unusable(why) => Err(why.clone()),
                 Next::End => return Ok((parsed, true)),
             };
             match mapped {
-                Ok(row) => {
-                    size += M::size(&row);
+                Ok((row, bytes)) => {
+                    size += bytes;
                     parsed.rows.push(row);
                 }
                 Err(rejection) => {
@@ -96,9 +86,9 @@ impl<M: Mapper> Task<M> {
 }
 
 /// Streams the rows of a list into `sink`. The returned rejects file is not in its place yet.
-pub(super) async fn stream<M: Mapper, E: From<ImportError>>(
-    mut task: Task<M>,
-    mut sink: impl AsyncFnMut(ParsedBatch<M::Row>) -> Result<(), E>,
+pub(super) async fn stream<R: Send + 'static, E: From<ImportError>>(
+    mut task: Task<R>,
+    mut sink: impl AsyncFnMut(ParsedBatch<R>) -> Result<(), E>,
 ) -> Result<Option<RejectsFile>, E> {
     let (sender, mut receiver) = mpsc::channel(MAX_WAITING);
     let thread = tokio::task::spawn_blocking(move || {

@@ -11,7 +11,7 @@ use super::header::{Header, Interpretation};
 use super::options::{Options, campaign_name};
 use super::pipeline::{self, Task};
 use super::rejects_file::{self, RejectsFile};
-use super::row_mapper::{Mapping, ProviderRequirements, RowMapper, Text};
+use super::row_mapper::{MappedRow, ProviderRequirements, RowMapper, Text};
 use crate::store::{Campaign, Store};
 use crate::text::{closest, did_you_mean, listed};
 use crate::window::TIMEZONE;
@@ -266,7 +266,7 @@ impl Plan {
         &self,
         unique: &Unique,
         keep_rejects: bool,
-    ) -> Result<Task<RowMapper>, ImportError> {
+    ) -> Result<Task<MappedRow>, ImportError> {
         let Self {
             list,
             header,
@@ -276,16 +276,18 @@ impl Plan {
         } = self;
         let columns = header.columns.clone();
         let keys = self.keys(unique)?;
+        let mapper = RowMapper::new(columns, text.clone(), keys, options.clone());
+        let mut mapper = mapper.with_needs(self.timezone, self.requirements.clone());
+        mapper.encoding = list.encoding;
+        mapper.is_detected = list.is_detected;
+        mapper.is_guarded = header.is_guarded;
         let rejects = || RejectsFile::new(self.rejects.clone(), list, header);
         Ok(Task {
             records: header.records(list)?,
-            mapper: RowMapper::new(Mapping {
-                encoding: list.encoding,
-                is_detected: list.is_detected,
-                is_guarded: header.is_guarded,
-                timezone: self.timezone,
-                requirements: self.requirements.clone(),
-                ..Mapping::new(columns, text.clone(), keys, options.clone())
+            map: Box::new(move |record| {
+                let row = mapper.map(record)?;
+                let size = row.message.content.len() + row.message.params.len();
+                Ok((row, size))
             }),
             rejects: keep_rejects.then(rejects),
         })

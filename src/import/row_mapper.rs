@@ -9,7 +9,6 @@ use super::dedupe::DedupeKeys;
 use super::encoding::Encoding;
 use super::error::Rejection;
 use super::options::Options;
-use super::pipeline::Mapper;
 use super::record::Record;
 use crate::phone::{Phone, PhoneError, non_mobile_kind};
 use crate::sms::NewSms;
@@ -57,26 +56,42 @@ pub(super) struct MappedRow {
     pub(super) non_mobile: Option<&'static str>,
 }
 
-/// How rows become messages.
-pub(super) struct Mapping {
-    pub(super) columns: Columns,
-    pub(super) text: Text,
-    pub(super) keys: DedupeKeys,
-    pub(super) options: Options,
+/// Maps the rows of one list.
+pub(super) struct RowMapper {
+    columns: Columns,
+    text: Text,
+    keys: DedupeKeys,
+    options: Options,
     pub(super) encoding: Encoding,
     /// The encoding was guessed: rows in UTF-8 are rejected.
     pub(super) is_detected: bool,
     /// Cells are protected against formulas.
     pub(super) is_guarded: bool,
     /// The column with the time zones of the recipients.
-    pub(super) timezone: Option<usize>,
-    pub(super) requirements: Option<ProviderRequirements>,
+    timezone: Option<usize>,
+    requirements: Option<ProviderRequirements>,
+    /// The columns that are stored with the message, with their names as JSON: `"name":`.
+    stored: Vec<(usize, String)>,
+    /// The text of all rows, if it is the same.
+    constant: Option<(String, Segments)>,
 }
 
-impl Mapping {
-    /// Returns the mapping of rows in UTF-8 for a provider without requirements.
+impl RowMapper {
+    /// Returns the mapper of rows in UTF-8 for a provider without requirements.
     pub(super) fn new(columns: Columns, text: Text, keys: DedupeKeys, options: Options) -> Self {
+        let constant = match &text {
+            Text::Template { template, .. } => template.constant(),
+            Text::Column(_) | Text::Provider => None,
+        };
+        let constant = constant.map(|text| {
+            let text = options.simplified(text.to_owned());
+            let segments = segments::count(&text);
+            (text, segments)
+        });
+        let named = |column: usize| (column, json_key(&columns.names[column]));
         Self {
+            stored: columns.stored().map(named).collect(),
+            constant,
             columns,
             text,
             keys,
@@ -88,62 +103,39 @@ impl Mapping {
             requirements: None,
         }
     }
-}
 
-/// Maps the rows of one list.
-pub(super) struct RowMapper {
-    /// The columns that are stored with the message, with their names as JSON: `"name":`.
-    stored: Vec<(usize, String)>,
-    /// The text of all rows, if it is the same.
-    constant: Option<(String, Segments)>,
-    mapping: Mapping,
-}
-
-impl RowMapper {
-    pub(super) fn new(mapping: Mapping) -> Self {
-        let columns = &mapping.columns;
-        let named = |column: usize| (column, json_key(&columns.names[column]));
-        let mut stored: Vec<(usize, String)> = columns.stored().map(named).collect();
-        if let Some(column) = mapping.timezone {
+    /// Stores also the columns that the sending window and the provider need.
+    pub(super) fn with_needs(
+        mut self,
+        timezone: Option<usize>,
+        requirements: Option<ProviderRequirements>,
+    ) -> Self {
+        if let Some(column) = timezone {
             let key = json_key(TIMEZONE);
-            stored.retain(|(_, known)| *known != key);
-            stored.push((column, key));
+            self.stored.retain(|(_, known)| *known != key);
+            self.stored.push((column, key));
         }
-        let needed = mapping.requirements.iter().flat_map(|one| &one.columns);
-        for name in needed {
+        for name in requirements.iter().flat_map(|one| &one.columns) {
             let key = json_key(name);
-            if let Some(column) = columns.named(name)
-                && stored.iter().all(|(_, known)| *known != key)
+            if let Some(column) = self.columns.named(name)
+                && self.stored.iter().all(|(_, known)| *known != key)
             {
-                stored.push((column, key));
+                self.stored.push((column, key));
             }
         }
-        let constant = match &mapping.text {
-            Text::Template { template, .. } => template.constant(),
-            Text::Column(_) | Text::Provider => None,
-        };
-        let constant = constant.map(|text| {
-            let text = mapping.options.simplified(text.to_owned());
-            let segments = segments::count(&text);
-            (text, segments)
-        });
         Self {
-            stored,
-            constant,
-            mapping,
+            timezone,
+            requirements,
+            ..self
         }
     }
-}
 
-impl Mapper for RowMapper {
-    type Row = MappedRow;
-
-    fn map(&self, record: &Record) -> Result<MappedRow, Rejection> {
+    pub(super) fn map(&self, record: &Record) -> Result<MappedRow, Rejection> {
         let Some(fields) = record.fields() else {
-            let reason = format!("the row is not {}", self.mapping.encoding);
+            let reason = format!("the row is not {}", self.encoding);
             return Err(Rejection::new("other encoding", reason));
         };
-        let bare = |cell: &str| self.mapping.is_guarded && spreadsheet::is_guarded(cell.as_bytes());
+        let bare = |cell: &str| self.is_guarded && spreadsheet::is_guarded(cell.as_bytes());
         let cells: Vec<&str> = fields
             .map(|cell| &cell[usize::from(bare(cell))..])
             .collect();
@@ -159,12 +151,12 @@ impl Mapper for RowMapper {
             let segments = segments::count(&content);
             (content, segments)
         };
-        let phones = &self.mapping.columns.phones;
+        let phones = &self.columns.phones;
         let row = MappedRow {
             non_mobile: non_mobile_kind(phone.as_str()),
             message: NewSms {
                 line: record.line,
-                dedupe_key: self.mapping.keys.key(&cells, phones, &phone, record.line)?,
+                dedupe_key: self.keys.key(&cells, phones, &phone, record.line)?,
                 params: self.params(&cells),
                 replaces: self.replaces(&cells)?,
                 phone: phone.into_string(),
@@ -174,18 +166,12 @@ impl Mapper for RowMapper {
             segments,
             shown: None,
         };
-        match &self.mapping.requirements {
+        match &self.requirements {
             Some(requirements) => self.checked(row, &requirements.check),
             None => Ok(row),
         }
     }
 
-    fn size(row: &MappedRow) -> usize {
-        row.message.content.len() + row.message.params.len()
-    }
-}
-
-impl RowMapper {
     fn checked(&self, mut row: MappedRow, check: &RowCheck) -> Result<MappedRow, Rejection> {
         let invalid = |reason| Rejection::new("not valid for the provider", reason);
         let Some(shown) = check(&row.message).map_err(invalid)? else {
@@ -193,7 +179,7 @@ impl RowMapper {
         };
         row.segments = segments::count(&shown);
         row.message.segments = row.segments.count;
-        if matches!(self.mapping.text, Text::Provider) {
+        if matches!(self.text, Text::Provider) {
             content::check(&shown)?;
             row.message.content = shown;
         } else {
@@ -203,7 +189,7 @@ impl RowMapper {
     }
 
     fn check_width(&self, cells: &[&str]) -> Result<(), Rejection> {
-        let (found, width) = (cells.len(), self.mapping.columns.names.len());
+        let (found, width) = (cells.len(), self.columns.names.len());
         let kind = match found.cmp(&width) {
             Ordering::Equal => return Ok(()),
             Ordering::Greater => "too many fields",
@@ -216,12 +202,12 @@ impl RowMapper {
     /// A row in UTF-8 in a file in another encoding would be sent as gibberish.
     fn check_characters(&self, cells: &[&str]) -> Result<(), Rejection> {
         if let Some(column) = cells.iter().position(|cell| cell.as_bytes().contains(&0)) {
-            let name = &self.mapping.columns.names[column];
+            let name = &self.columns.names[column];
             let reason = format!("`{name}` has a NUL character");
             return Err(Rejection::new("NUL character", reason));
         }
-        let encoding = self.mapping.encoding;
-        if self.mapping.is_detected && encoding.looks_like_utf8(cells) {
+        let encoding = self.encoding;
+        if self.is_detected && encoding.looks_like_utf8(cells) {
             let reason = format!(
                 "the row looks like UTF-8, the rest of the list is {encoding}: save the list in one \
                  encoding, or name it with `--encoding {encoding}` if the row is right"
@@ -233,18 +219,18 @@ impl RowMapper {
 
     /// The phone and the values in the text must not be JSON objects or arrays.
     fn check_nested(&self, record: &Record) -> Result<(), Rejection> {
-        let Mapping { columns, text, .. } = &self.mapping;
-        let is_in_text = |column: usize| match text {
+        let is_in_text = |column: usize| match &self.text {
             Text::Column(content) => *content == column,
             Text::Provider => false,
             Text::Template { placeholders, .. } => {
                 placeholders.values().any(|&used| used == column)
             }
         };
-        let is_used = |&&column: &&usize| columns.phones.contains(&column) || is_in_text(column);
+        let is_used =
+            |&&column: &&usize| self.columns.phones.contains(&column) || is_in_text(column);
         match record.nested.iter().find(is_used) {
             Some(&column) => {
-                let name = &columns.names[column];
+                let name = &self.columns.names[column];
                 let reason = format!("`{name}` is an object or an array, not a text");
                 Err(Rejection::new("nested value", reason))
             }
@@ -254,12 +240,10 @@ impl RowMapper {
 
     /// Returns the first valid phone, or what is wrong with the first one.
     fn phone(&self, cells: &[&str]) -> Result<Phone, Rejection> {
-        let Mapping {
-            columns, options, ..
-        } = &self.mapping;
+        let columns = &self.columns;
         let mut invalid = PhoneError::Empty;
         for &column in &columns.phones {
-            match Phone::parse(cells[column], options.region) {
+            match Phone::parse(cells[column], self.options.region) {
                 Ok(phone) => return Ok(phone),
                 Err(error) if invalid == PhoneError::Empty => invalid = error,
                 Err(_) => {}
@@ -279,18 +263,15 @@ impl RowMapper {
     }
 
     fn check_timezone(&self, cells: &[&str]) -> Result<(), Rejection> {
-        let column = self.mapping.timezone;
-        match column.and_then(|column| value(cells, column)) {
-            Some(zone) => match zone.parse::<Zone>() {
-                Ok(_) => Ok(()),
-                Err(error) => Err(Rejection::new("unknown time zone", error.to_string())),
-            },
-            None => Ok(()),
+        let zone = self.timezone.and_then(|column| value(cells, column));
+        match zone.map(str::parse::<Zone>) {
+            Some(Err(error)) => Err(Rejection::new("unknown time zone", error.to_string())),
+            _ => Ok(()),
         }
     }
 
     fn content(&self, cells: &[&str]) -> Result<String, Rejection> {
-        let content = match &self.mapping.text {
+        let content = match &self.text {
             // The provider's template is rendered by the check of the requirements.
             Text::Provider => return Ok(String::new()),
             Text::Column(column) => cells[*column].trim().to_owned(),
@@ -312,7 +293,7 @@ impl RowMapper {
                 })?
             }
         };
-        let content = self.mapping.options.simplified(content);
+        let content = self.options.simplified(content);
         content::check(&content)?;
         Ok(content)
     }
@@ -332,7 +313,7 @@ impl RowMapper {
     }
 
     fn replaces(&self, cells: &[&str]) -> Result<Option<i64>, Rejection> {
-        let column = self.mapping.columns.id;
+        let column = self.columns.id;
         let Some(id) = column.and_then(|column| value(cells, column)) else {
             return Ok(None);
         };

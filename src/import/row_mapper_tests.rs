@@ -28,7 +28,7 @@ fn mapper(header: &[&str], text: Option<&str>, unique: &Unique) -> RowMapper {
         region: "CN".parse().ok(),
         ..Options::default()
     };
-    RowMapper::new(Mapping::new(columns, text, keys, options))
+    RowMapper::new(columns, text, keys, options)
 }
 
 fn mapped(mapper: &RowMapper, line: &str) -> Result<NewSms, String> {

@@ -52,7 +52,7 @@ impl Fixture {
 
     async fn import(&self, options: Options) -> Summary {
         let plan = Plan::prepare(options).expect("a plan");
-        let imported = run(&plan, self.target(), &|_| None, |_| {}).await;
+        let imported = run(&plan, self.target(), &|_| None, |_, _| {}).await;
         imported.expect("imports")
     }
 
@@ -171,15 +171,15 @@ async fn long_list_is_imported_in_batches_with_progress() {
     let list = format!("phone,name\n{}", rows.concat());
     let plan = Plan::prepare(fixture.options("long.csv", &list)).expect("a plan");
     let mut seen = Vec::new();
-    let summary = run(&plan, fixture.target(), &|_| None, |progress| {
-        seen.push(progress);
+    let summary = run(&plan, fixture.target(), &|_| None, |rows, total| {
+        seen.push((rows, total));
     })
     .await;
     let summary = summary.expect("imports");
     assert_eq!(summary.accepted, 20_500);
-    let rows: Vec<u64> = seen.iter().map(|progress| progress.rows).collect();
+    let rows: Vec<u64> = seen.iter().map(|(rows, _)| *rows).collect();
     assert_eq!(rows, [20_000, 20_500]);
-    assert_eq!(seen.last().map(|last| last.bytes), Some(list.len() as u64));
+    assert_eq!(seen.last(), Some(&(20_500, Some(20_500))));
 }
 
 #[tokio::test]
@@ -190,7 +190,7 @@ async fn file_that_grows_during_import_is_reported() {
     let plan = Plan::prepare(options).expect("a plan");
     let grown = format!("{LIST}13800138005,Late\n13800138006,Later\n");
     std::fs::write(&file, grown).expect("grows");
-    let ran = run(&plan, fixture.target(), &|_| None, |_| {}).await;
+    let ran = run(&plan, fixture.target(), &|_| None, |_, _| {}).await;
     let error = ran.expect_err("it was changed");
     assert!(
         error

@@ -168,19 +168,13 @@ async fn until_stopped(
     stop: &watch::Sender<bool>,
 ) -> anyhow::Result<(Option<Summary>, Option<Exit>)> {
     let mut signals = Signals::listen()?;
-    let mut signal = None;
-    loop {
-        tokio::select! {
-            summary = &mut running => {
-                return Ok((Some(summary?), signal));
-            }
-            received = signals.next() => {
-                if signal.is_some() {
-                    return Ok((None, signal));
-                }
-                signal = Some(received);
-                stop.send_replace(true);
-            }
-        }
+    let signal = tokio::select! {
+        summary = &mut running => return Ok((Some(summary?), None)),
+        signal = signals.next() => Some(signal),
+    };
+    stop.send_replace(true);
+    tokio::select! {
+        summary = running => Ok((Some(summary?), signal)),
+        _ = signals.next() => Ok((None, signal)),
     }
 }

@@ -224,10 +224,10 @@ pub(super) async fn import(
             campaign: &campaign,
             schedule: &|_| schedule,
         };
-        let running = crate::import::run(plan, target, &price, |done| {
-            progress.set(done.rows);
-            if let Some(total) = (done.rows * done.total_bytes).checked_div(done.bytes) {
-                progress.set_total(total.max(done.rows));
+        let running = crate::import::run(plan, target, &price, |rows, total| {
+            progress.set(rows);
+            if let Some(total) = total {
+                progress.set_total(total);
             }
         });
         let summary = tokio::select! {

@@ -8,9 +8,9 @@ use crate::import::columns::Columns;
 use crate::import::dedupe::{DedupeKeys, Unique, hashed};
 use crate::import::error::{ImportError, Rejection};
 use crate::import::options::{LoadedText, Options};
-use crate::import::pipeline::{Mapper as _, ParsedBatch};
+use crate::import::pipeline::ParsedBatch;
 use crate::import::record::{JsonObject, MAX_ROW, Malformed, Record, cell, is_nested};
-use crate::import::row_mapper::{MappedRow, Mapping, RowMapper, Text};
+use crate::import::row_mapper::{MappedRow, RowMapper, Text};
 
 /// How many sets of keys are remembered.
 const MAX_LAYOUTS: usize = 256;
@@ -129,7 +129,7 @@ impl MessageReader {
         let keys = DedupeKeys::new(&self.unique, &self.token, &columns).map_err(invalid)?;
         Ok(Layout {
             own_key: columns.position(OWN_KEY),
-            mapper: RowMapper::new(Mapping::new(columns, text, keys, self.options.clone())),
+            mapper: RowMapper::new(columns, text, keys, self.options.clone()),
         })
     }
 }

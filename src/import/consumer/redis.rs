@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+use redis::Direction::{Left, Right};
 use redis::aio::MultiplexedConnection;
 use redis::{
     AsyncConnectionConfig, Client, Cmd, ErrorKind, FromRedisValue, Pipeline, RedisError,
@@ -181,8 +182,7 @@ impl Connection {
 
     /// Returns how many entries wait in the list.
     pub(super) async fn length(&mut self) -> Result<u64, ImportError> {
-        let key = self.list.key.clone();
-        self.query(cmd("LLEN").arg(key)).await
+        self.query(&Cmd::llen(&self.list.key)).await
     }
 
     /// Waits for an entry, at most about a second. The entry is moved to where it was.
@@ -201,9 +201,7 @@ impl Connection {
     /// Returns the processing list of the batch, the oldest entry first.
     pub(super) async fn processing(&mut self, batch: u64) -> Result<Vec<Vec<u8>>, ImportError> {
         let key = self.list.processing(&self.token, batch);
-        let mut range = cmd("LRANGE");
-        range.arg(key).arg(0).arg(-1);
-        let mut entries: Vec<Vec<u8>> = self.query(&range).await?;
+        let mut entries: Vec<Vec<u8>> = self.query(&Cmd::lrange(key, 0, -1)).await?;
         entries.reverse();
         Ok(entries)
     }
@@ -215,12 +213,9 @@ impl Connection {
         let mut pipeline = self.register();
         for _ in 0..CHUNK {
             match self.command {
-                MoveCommand::Lmove => {
-                    let moved = pipeline.cmd("LMOVE").arg(key).arg(&processing);
-                    moved.arg("RIGHT").arg("LEFT")
-                }
-                MoveCommand::Rpoplpush => pipeline.cmd("RPOPLPUSH").arg(key).arg(&processing),
-                MoveCommand::Rpop => pipeline.cmd("RPOP").arg(key),
+                MoveCommand::Lmove => pipeline.lmove(key, &processing, Right, Left),
+                MoveCommand::Rpoplpush => pipeline.rpoplpush(key, &processing),
+                MoveCommand::Rpop => pipeline.rpop(key, None),
             };
         }
         let entries: Vec<Option<Vec<u8>>> = self.run(&pipeline).await?;
@@ -268,12 +263,8 @@ impl Connection {
         if self.command != MoveCommand::Rpop || entries.is_empty() {
             return Ok(());
         }
-        let mut push = cmd("RPUSH");
-        push.arg(&self.list.key);
-        entries.iter().rev().for_each(|entry| {
-            push.arg(entry);
-        });
-        self.query(&push).await
+        let entries: Vec<&Vec<u8>> = entries.iter().rev().collect();
+        self.query(&Cmd::rpush(&self.list.key, entries)).await
     }
 
     /// Returns the tokens and owners of other importers; the owner is `None` if the lease has expired.
@@ -300,7 +291,7 @@ impl Connection {
     ) -> Result<bool, ImportError> {
         let done = self.list.processing(dead, committed);
         let left = self.list.processing(dead, committed + 1);
-        let () = self.query(cmd("DEL").arg(done)).await?;
+        let () = self.query(&Cmd::del(done)).await?;
         // If it is alive and takes more entries meanwhile, nothing is changed.
         let () = self.query(cmd("WATCH").arg(&left)).await?;
         let exists: bool = self.query(cmd("EXISTS").arg(&left)).await?;
@@ -346,10 +337,8 @@ async fn move_command(
     list: &RedisList,
 ) -> Result<MoveCommand, RedisError> {
     let nowhere = format!("{}:smsq:nowhere", list.key);
-    let mut lmove = cmd("LMOVE");
-    lmove.arg(&nowhere).arg(&nowhere).arg("RIGHT").arg("LEFT");
-    let mut rpoplpush = cmd("RPOPLPUSH");
-    rpoplpush.arg(&nowhere).arg(&nowhere);
+    let lmove = Cmd::lmove(&nowhere, &nowhere, Right, Left);
+    let rpoplpush = Cmd::rpoplpush(&nowhere, &nowhere);
     let tries = [
         (lmove, MoveCommand::Lmove),
         (rpoplpush, MoveCommand::Rpoplpush),

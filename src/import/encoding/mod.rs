@@ -18,17 +18,10 @@ const MARK: u8 = 0xff;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Encoding(&'static encoding_rs::Encoding);
 
-/// An unknown name of an encoding.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "unknown encoding `{0}`: use a name such as `gb18030`, `utf-16`, `shift-jis` or `windows-1252`"
-)]
-pub struct EncodingError(String);
-
 impl FromStr for Encoding {
-    type Err = EncodingError;
+    type Err = String;
 
-    fn from_str(name: &str) -> Result<Self, Self::Err> {
+    fn from_str(name: &str) -> Result<Self, String> {
         let label = name.trim().to_ascii_lowercase();
         let bare: String = label.chars().filter(char::is_ascii_alphanumeric).collect();
         let known = |label: &str| encoding_rs::Encoding::for_label_no_replacement(label.as_bytes());
@@ -41,9 +34,11 @@ impl FromStr for Encoding {
             "cp949" | "ms949" => Some(EUC_KR),
             _ => known(&label).or_else(|| known(&bare)),
         };
-        found
-            .map(Self::from)
-            .ok_or_else(|| EncodingError(name.to_owned()))
+        found.map(Self::from).ok_or_else(|| {
+            format!(
+                "unknown encoding `{name}`: use a name such as `gb18030`, `utf-16`, `shift-jis` or `windows-1252`"
+            )
+        })
     }
 }
 

@@ -97,13 +97,9 @@ impl XlsSheets {
                     .filter(|_| matches!(kind, MUL_RK | MUL_BLANK))
                     .unwrap_or(first);
                 let [row, first, last] = [row, first, last.max(first)].map(u64::from);
-                let [top, bottom, left, right] = bounds.unwrap_or([row, row, first, last]);
-                bounds = Some([
-                    top.min(row),
-                    bottom.max(row),
-                    left.min(first),
-                    right.max(last),
-                ]);
+                let [top, bottom, left, right] = bounds.get_or_insert([row, row, first, last]);
+                (*top, *bottom) = ((*top).min(row), (*bottom).max(row));
+                (*left, *right) = ((*left).min(first), (*right).max(last));
             }
             if let Some([top, bottom, left, right]) = bounds {
                 bytes = bytes.saturating_add((bottom - top + 1) * (right - left + 1) * CELL_BYTES);

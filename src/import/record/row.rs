@@ -1,5 +1,7 @@
 //! A row that was read: its fields, or why it is not one.
 
+use std::ops::Range;
+
 use crate::import::error::Rejection;
 
 /// The longest row in bytes.
@@ -21,24 +23,21 @@ impl Record {
         self.ends.len()
     }
 
+    fn ranges(&self) -> impl Iterator<Item = Range<usize>> + Clone {
+        let starts = std::iter::once(&0).chain(&self.ends);
+        starts.zip(&self.ends).map(|(&start, &end)| start..end)
+    }
+
     /// Returns the fields as they were read.
     pub(in crate::import) fn raw(&self) -> impl Iterator<Item = &[u8]> + Clone {
-        let starts = std::iter::once(0).chain(self.ends.iter().copied());
-        starts
-            .zip(self.ends.iter().copied())
-            .map(|(start, end)| &self.text[start..end])
+        self.ranges().map(|range| &self.text[range])
     }
 
     /// Returns the fields, `None` if they are not UTF-8.
     pub(in crate::import) fn fields(&self) -> Option<impl Iterator<Item = &str> + Clone> {
         let text = std::str::from_utf8(&self.text).ok()?;
         let aligned = self.ends.iter().all(|&end| text.is_char_boundary(end));
-        aligned.then(|| {
-            let starts = std::iter::once(0).chain(self.ends.iter().copied());
-            starts
-                .zip(self.ends.iter().copied())
-                .map(move |(start, end)| &text[start..end])
-        })
+        aligned.then(|| self.ranges().map(move |range| &text[range]))
     }
 
     pub(in crate::import) fn clear(&mut self) {
