@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Serialize, Serializer};
+use serde_json::json;
 
 use crate::phone;
 use crate::prices::Prices;
@@ -96,8 +97,9 @@ fn sorted(parts: BTreeMap<String, Part>) -> Vec<Part> {
 
 impl Cost {
     fn add(&mut self, count: &SentCount, table: Option<&Prices>) {
-        let price = table.and_then(|table| Some((table, table.of(&count.prefix)?)));
-        if let Some((table, price)) = price {
+        if let Some(table) = table
+            && let Some(price) = table.of(&count.prefix)
+        {
             let amount = self.amounts.entry(table.currency.clone()).or_default();
             *amount = amount.saturating_add(price.saturating_mul(count.billed));
         } else {
@@ -138,24 +140,15 @@ impl Part {
 /// As `{amount, currency, unpriced}`; `null` for several currencies, which have no sum.
 impl Serialize for Cost {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        #[derive(Serialize)]
-        struct Json<'a> {
-            amount: String,
-            currency: &'a str,
-            unpriced: u64,
-        }
         let mut amounts = self.amounts.iter();
         let (currency, amount) = match (amounts.next(), amounts.next()) {
             (_, Some(_)) => return serializer.serialize_none(),
             (Some((currency, amount)), None) => (currency.as_str(), *amount),
             (None, None) => ("", 0),
         };
-        Json {
-            amount: Prices::exact(amount),
-            currency,
-            unpriced: self.unpriced,
-        }
-        .serialize(serializer)
+        let amount = Prices::exact(amount);
+        json!({ "amount": amount, "currency": currency, "unpriced": self.unpriced })
+            .serialize(serializer)
     }
 }
 

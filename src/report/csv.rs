@@ -6,6 +6,7 @@ use std::io::{self, Write};
 
 use serde_json::Value;
 
+use super::text::counts;
 use super::{CampaignSummary, Report, columns_of};
 use crate::store::report::{FailureRecord, SentMessage};
 use crate::text::spreadsheet::guarded;
@@ -49,15 +50,11 @@ pub(super) struct FailureWriter<W: Write> {
 impl<W: Write> FailureWriter<W> {
     pub(super) fn begin(columns: Columns, out: W) -> io::Result<Self> {
         let mut out = ::csv::Writer::from_writer(out);
-        let names = columns.names.iter().map(String::as_str);
-        write_record(
-            &mut out,
-            FIRST.into_iter().chain(names).chain(LAST.split(',')),
-        )?;
-        Ok(Self {
-            columns: columns.names,
-            out,
-        })
+        let columns = columns.names;
+        let names = columns.iter().map(String::as_str);
+        let header = FIRST.into_iter().chain(names).chain(LAST.split(','));
+        write_record(&mut out, header)?;
+        Ok(Self { columns, out })
     }
 
     pub(super) fn page(&mut self, page: &[FailureRecord]) -> io::Result<()> {
@@ -127,18 +124,8 @@ pub(super) fn write_campaigns(campaigns: &[CampaignSummary], out: impl Write) ->
     let mut out = ::csv::Writer::from_writer(out);
     write_record(&mut out, CAMPAIGNS.split(','))?;
     for one in campaigns {
-        let totals = &one.totals;
-        let counts = [
-            totals.imported,
-            totals.queued,
-            totals.sending,
-            totals.sent,
-            totals.failed,
-            totals.unknown,
-            totals.cancelled,
-        ];
         let names = [one.campaign.clone(), one.state.to_owned()];
-        let counts = counts.map(|count| count.to_string());
+        let counts = counts(&one.totals).map(|(_, count)| count.to_string());
         write_record(&mut out, names.into_iter().chain(counts))?;
     }
     out.flush()

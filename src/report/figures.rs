@@ -3,11 +3,13 @@
 use std::cmp::Reverse;
 
 use indicatif::HumanCount;
+use serde::Serialize;
 
 use super::Report;
 use crate::text::{counted, messages};
 
 /// Something to know about a campaign besides the state of its messages.
+#[derive(Serialize)]
 pub(super) struct Fact {
     pub(super) label: &'static str,
     pub(super) value: String,
@@ -43,11 +45,8 @@ pub(super) fn facts(report: &Report) -> Vec<Fact> {
     }
     if report.opted_out > 0 {
         let opted_out = HumanCount(report.opted_out);
-        fact(
-            "opted out",
-            opted_out.to_string(),
-            "of the failed".to_owned(),
-        );
+        let more = "of the failed";
+        fact("opted out", opted_out.to_string(), more.to_owned());
     }
     if report.facts.repeated > 0 {
         let repeated = HumanCount(report.facts.repeated);
@@ -91,15 +90,13 @@ pub(super) fn rate(per_second: f64) -> String {
 /// The share of each count in their sum: `97.4 %`, or `< 0.1 %`. Empty if the sum is 0.
 pub(super) fn percentages(counts: &[u64]) -> Vec<String> {
     let sum: u128 = counts.iter().map(|count| u128::from(*count)).sum();
-    counts
-        .iter()
-        .zip(per_mille(counts))
-        .map(|(count, share)| match u128::from(*count) * 1_000 {
-            _ if sum == 0 => String::new(),
-            scaled if *count > 0 && scaled < sum => "< 0.1 %".to_owned(),
-            _ => format!("{}.{} %", share / 10, share % 10),
-        })
-        .collect()
+    let shares = counts.iter().zip(per_mille(counts));
+    let texts = shares.map(|(count, share)| match u128::from(*count) * 1_000 {
+        _ if sum == 0 => String::new(),
+        scaled if *count > 0 && scaled < sum => "< 0.1 %".to_owned(),
+        _ => format!("{}.{} %", share / 10, share % 10),
+    });
+    texts.collect()
 }
 
 /// Shares in tenths of a percent that add up to 1000, by the largest remainder. A count above 0 has at least 1.

@@ -91,7 +91,7 @@ fn states(totals: &Totals) -> Vec<Value> {
         .collect()
 }
 
-fn page_facts(report: &Report) -> Vec<Value> {
+fn page_facts(report: &Report) -> Value {
     let mut facts = facts(report);
     if let (Some(first), Some(last), Some(took)) =
         (report.facts.first_at, report.facts.last_at, report.took())
@@ -106,10 +106,7 @@ fn page_facts(report: &Report) -> Vec<Value> {
         };
         facts.insert(0, time);
     }
-    facts
-        .into_iter()
-        .map(|Fact { label, value, more }| context! { label, value, more })
-        .collect()
+    Value::from(Serde(facts))
 }
 
 fn campaigns(report: &Report) -> Vec<Value> {
@@ -136,12 +133,10 @@ fn countries(report: &Report) -> Vec<Value> {
         .take(MAX_COUNTRIES)
         .map(|(part, share)| {
             context! {
-                name => part.name.as_str(),
-                sent => part.sent,
                 share,
                 length => bar_length(part.sent, most),
-                segments => part.segments,
                 cost => part.amount(),
+                ..Value::from(Serde(part))
             }
         })
         .collect()
@@ -188,19 +183,14 @@ fn blocks(report: &Report, failures: &[FailureRecord]) -> Vec<Value> {
 }
 
 fn failure(report: &Report, one: &FailureRecord) -> Value {
-    let campaign = match report.campaign {
-        Some(_) => None,
-        None => report.campaign_name(one.campaign_id),
-    };
+    let names_campaign = report.campaign.is_none();
+    let campaign = report
+        .campaign_name(one.campaign_id)
+        .filter(|_| names_campaign);
     context! {
         campaign,
-        phone => one.phone.as_str(),
-        content => one.content.as_str(),
-        class => one.class.as_str(),
-        code => one.code.as_deref(),
-        reason => one.reason.as_str(),
-        attempts => one.attempts,
         last_attempt => one.last_attempt_at.map(|at| report.local.short(at)),
+        ..Value::from(Serde(one))
     }
 }
 

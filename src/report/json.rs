@@ -32,17 +32,9 @@ impl<'a, W: Write> Writer<'a, W> {
 
     pub(super) fn failures(&mut self, page: &[FailureRecord]) -> io::Result<()> {
         for failure in page {
-            let line = json!({
-                "phone": failure.phone,
-                "content": failure.content,
-                "state": failure.state,
-                "class": failure.class,
-                "code": failure.code,
-                "reason": failure.reason,
-                "attempts": failure.attempts,
-                "last_attempt_at": failure.last_attempt_at.map(|at| at.to_string()),
-                "columns": columns_of(failure),
-            });
+            let mut line = serde_json::to_value(failure)?;
+            line["last_attempt_at"] = json!(failure.last_attempt_at.map(|at| at.to_string()));
+            line["columns"] = columns_of(failure).into();
             self.line(failure.campaign_id, line)?;
         }
         Ok(())

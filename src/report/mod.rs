@@ -269,8 +269,8 @@ impl Report {
         match (format, listing) {
             (Format::Text, Listing::Figures) => text::write(self, &mut *out)?,
             (Format::Text, Listing::Failed) => {
-                self.each_failure(store, |page| text::write_failures(page, out))
-                    .await?;
+                let write = |page: &[_]| text::write_failures(page, out);
+                self.each_failure(store, usize::MAX, write).await?;
             }
             (Format::Text, Listing::Sent) => {
                 self.each_sent(store, |page| text::write_sent(self, page, out))
@@ -283,9 +283,10 @@ impl Report {
                     columns.collect(page);
                     Ok(())
                 };
-                self.each_failure(store, collect).await?;
+                self.each_failure(store, usize::MAX, collect).await?;
                 let mut writer = csv::FailureWriter::begin(columns, &mut *out)?;
-                self.each_failure(store, |page| writer.page(page)).await?;
+                self.each_failure(store, usize::MAX, |page| writer.page(page))
+                    .await?;
                 writer.finish()?;
             }
             (Format::Csv, Listing::Sent) => {
@@ -296,7 +297,7 @@ impl Report {
             }
             (Format::Json, Listing::Figures | Listing::Failed) => {
                 let mut writer = json::Writer::begin(self, "failures", &mut *out)?;
-                self.each_failure(store, |page| writer.failures(page))
+                self.each_failure(store, usize::MAX, |page| writer.failures(page))
                     .await?;
                 writer.finish()?;
             }
@@ -307,16 +308,12 @@ impl Report {
             }
             (Format::Html, _) => {
                 let mut failures = Vec::new();
-                let mut walk = store.failures(&self.ids()).await?;
-                while failures.len() < html::MAX_FAILURES {
-                    let room = PAGE.min(html::MAX_FAILURES - failures.len());
-                    let mut page = store.next_failures(&mut walk, room).await?;
-                    if page.is_empty() {
-                        break;
-                    }
-                    self.mask_failures(&mut page);
-                    failures.extend(page);
-                }
+                let collect = |page: &[_]| {
+                    failures.extend_from_slice(page);
+                    Ok(())
+                };
+                self.each_failure(store, html::MAX_FAILURES, collect)
+                    .await?;
                 html::write(self, &failures, &mut *out)?;
             }
         }
@@ -348,20 +345,29 @@ impl Report {
         self.names.iter().map(|(id, _)| *id).collect()
     }
 
+    /// Passes on the first `most` failures, page by page.
     async fn each_failure(
         &self,
         store: &Store,
+        most: usize,
         mut write: impl FnMut(&[FailureRecord]) -> io::Result<()>,
     ) -> Result<(), ReportError> {
         let mut walk = store.failures(&self.ids()).await?;
-        loop {
-            let mut page = store.next_failures(&mut walk, PAGE).await?;
+        let mut left = most;
+        while left > 0 {
+            let mut page = store.next_failures(&mut walk, PAGE.min(left)).await?;
             if page.is_empty() {
-                return Ok(());
+                break;
             }
-            self.mask_failures(&mut page);
+            left -= page.len();
+            for failure in page.iter_mut().filter(|_| self.is_masked) {
+                failure.phone = mask(&failure.phone);
+                failure.content.clear();
+                "{}".clone_into(&mut failure.params);
+            }
             write(&page)?;
         }
+        Ok(())
     }
 
     async fn each_sent(
@@ -375,22 +381,10 @@ impl Report {
             if page.is_empty() {
                 return Ok(());
             }
-            if self.is_masked {
-                for message in &mut page {
-                    message.phone = mask(&message.phone);
-                }
+            for message in page.iter_mut().filter(|_| self.is_masked) {
+                message.phone = mask(&message.phone);
             }
             write(&page)?;
-        }
-    }
-
-    fn mask_failures(&self, page: &mut [FailureRecord]) {
-        if self.is_masked {
-            for failure in page {
-                failure.phone = mask(&failure.phone);
-                failure.content.clear();
-                "{}".clone_into(&mut failure.params);
-            }
         }
     }
 

@@ -1,10 +1,10 @@
 //! The state of campaigns and workers, as `status`, `send` and `report` show it.
 
-use comfy_table::{Cell, CellAlignment};
+use comfy_table::Cell;
 use indicatif::HumanCount;
 use serde::Serialize;
 
-use super::text::{plain_table, push_table};
+use super::text::{plain_table, push_table, right};
 use crate::sms::Timestamp;
 use crate::store::report::{FirstDue, Totals};
 use crate::store::{Campaign, CampaignStatus, Store, StoreError, Worker};
@@ -184,24 +184,23 @@ impl WorkerStatus {
 
     /// A table of the workers; `now` is the database's time.
     pub fn text(workers: &[Self], now: Timestamp) -> String {
-        let right = |cell: Cell| cell.set_alignment(CellAlignment::Right);
         let mut table = plain_table();
         table.set_header(vec![
             Cell::new("worker"),
             Cell::new("host"),
-            right(Cell::new("pid")),
+            right("pid"),
             Cell::new("since"),
-            right(Cell::new("heartbeat")),
-            right(Cell::new("sending")),
+            right("heartbeat"),
+            right("sending"),
         ]);
         for worker in workers {
             table.add_row(vec![
                 Cell::new(worker.id),
                 Cell::new(printable_line(&worker.host)),
-                right(Cell::new(worker.pid)),
+                right(worker.pid),
                 Cell::new(&worker.started_at),
-                right(Cell::new(age(worker.last_heartbeat, now))),
-                right(Cell::new(HumanCount(worker.sending))),
+                right(age(worker.last_heartbeat, now)),
+                right(HumanCount(worker.sending)),
             ]);
         }
         let mut text = String::new();

@@ -112,8 +112,8 @@ fn campaign_text(one: &CampaignSummary) -> String {
     for ((label, count), share) in rows.into_iter().zip(shares) {
         table.add_row(vec![
             Cell::new(format!("  {label}")),
-            Cell::new(HumanCount(count)).set_alignment(CellAlignment::Right),
-            Cell::new(share).set_alignment(CellAlignment::Right),
+            right(HumanCount(count)),
+            right(share),
         ]);
     }
     push_table(&mut text, &table);
@@ -124,16 +124,15 @@ fn campaign_text(one: &CampaignSummary) -> String {
 fn overview(campaigns: &[CampaignSummary]) -> String {
     let sum: Totals = campaigns.iter().map(|one| one.totals).sum();
     let used: Vec<&str> = used_counts(&sum).iter().map(|(label, _)| *label).collect();
-    let right = |cell: Cell| cell.set_alignment(CellAlignment::Right);
     let mut table = plain_table();
     let mut header = vec![Cell::new("campaign"), Cell::new("state")];
-    header.extend(used.iter().map(|label| right(Cell::new(label))));
+    header.extend(used.iter().map(|label| right(label)));
     table.set_header(header);
     let mut row = |name: &str, state: &str, totals: &Totals| {
         let mut cells = vec![Cell::new(name), Cell::new(state)];
         let counts = counts(totals).into_iter();
         let counts = counts.filter(|(label, _)| used.contains(label));
-        cells.extend(counts.map(|(_, count)| right(Cell::new(HumanCount(count)))));
+        cells.extend(counts.map(|(_, count)| right(HumanCount(count))));
         table.add_row(cells);
     };
     for one in campaigns {
@@ -221,8 +220,7 @@ fn push_reasons(report: &Report, text: &mut String) {
             let class = class_and_code(&one.class, one.code.as_deref());
             let reason = format!("{} ({class})", plain_reason(&one.reason));
             table.add_row(vec![
-                Cell::new(format!("  {}", HumanCount(one.count)))
-                    .set_alignment(CellAlignment::Right),
+                right(format!("  {}", HumanCount(one.count))),
                 Cell::new(format!("{}\n→ {}", printable_line(&reason), one.advice)),
             ]);
         }
@@ -250,7 +248,8 @@ fn used_counts(totals: &Totals) -> Vec<(&'static str, u64)> {
         .collect()
 }
 
-fn counts(totals: &Totals) -> [(&'static str, u64); 7] {
+/// All counts, with the names of their columns.
+pub(super) fn counts(totals: &Totals) -> [(&'static str, u64); 7] {
     [
         ("imported", totals.imported),
         ("queued", totals.queued),
@@ -266,6 +265,10 @@ pub(super) fn plain_table() -> Table {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
     table
+}
+
+pub(super) fn right(content: impl ToString) -> Cell {
+    Cell::new(content).set_alignment(CellAlignment::Right)
 }
 
 pub(super) fn push_table(text: &mut String, table: &Table) {

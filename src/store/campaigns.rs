@@ -117,17 +117,6 @@ impl WindowChange {
     }
 }
 
-#[derive(AsChangeset)]
-#[diesel(table_name = campaign)]
-struct Changes<'a> {
-    provider: Option<&'a str>,
-    sender: Option<&'a str>,
-    rate: Option<String>,
-    priority: Option<i32>,
-    unique_by: Option<&'a str>,
-    send_window: Option<String>,
-}
-
 #[derive(Queryable, Selectable)]
 #[diesel(table_name = campaign)]
 struct CampaignRow {
@@ -189,6 +178,14 @@ impl Store {
         Ok(rows.into_iter().map(Campaign::from).collect())
     }
 
+    /// The ids of all campaigns, oldest first.
+    pub(super) async fn campaign_ids(&self) -> Result<Vec<i64>, StoreError> {
+        reading!(self, |conn| campaign::table
+            .order(campaign::id)
+            .select(campaign::id)
+            .load(conn))
+    }
+
     pub async fn campaign(&self, name: &str) -> Result<Option<Campaign>, StoreError> {
         let rows: Vec<CampaignRow> = reading!(self, |conn| campaign::table
             .filter(campaign::name.eq(name))
@@ -236,20 +233,27 @@ impl Store {
         if *change == CampaignChange::default() {
             return Ok(());
         }
-        let changes = Changes {
-            provider: change.provider.as_deref(),
-            sender: change.sender.as_deref(),
-            rate: change.rate.as_ref().map(ToString::to_string),
-            priority: change.priority,
-            unique_by: change.unique_by.as_deref(),
-            send_window: match &change.window {
-                WindowChange::Keep => None,
-                WindowChange::Lift => Some(stored(None)),
-                WindowChange::Set(window) => Some(stored(Some(window))),
-            },
+        let window = match &change.window {
+            WindowChange::Keep => None,
+            WindowChange::Lift => Some(stored(None)),
+            WindowChange::Set(window) => Some(stored(Some(window))),
         };
+        let rate = change.rate.as_ref().map(ToString::to_string);
         writing!(self, |conn| diesel::update(campaign::table.find(id))
-            .set(&changes)
+            .set((
+                change
+                    .provider
+                    .as_ref()
+                    .map(|new| campaign::provider.eq(new)),
+                change.sender.as_ref().map(|new| campaign::sender.eq(new)),
+                rate.as_ref().map(|new| campaign::rate.eq(new)),
+                change.priority.map(|new| campaign::priority.eq(new)),
+                change
+                    .unique_by
+                    .as_ref()
+                    .map(|new| campaign::unique_by.eq(new)),
+                window.as_ref().map(|new| campaign::send_window.eq(new)),
+            ))
             .execute(conn))?;
         Ok(())
     }

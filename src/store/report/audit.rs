@@ -1,6 +1,6 @@
 //! Checks that no message is lost: compares what each import accepted with the tables.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashSet};
 
 use diesel::dsl::count_star;
 use diesel::prelude::*;
@@ -10,7 +10,7 @@ use diesel_async::RunQueryDsl;
 use super::{PLAIN, all_purged};
 use crate::sms::State;
 use crate::store::connection::reading;
-use crate::store::schema::{campaign, import, purged, sms, sms_failed, sms_sent};
+use crate::store::schema::{import, purged, sms, sms_failed, sms_sent};
 use crate::store::{Store, StoreError, Worker, positive};
 
 /// How many messages one import accepted, and how many of them the tables have.
@@ -92,16 +92,14 @@ impl Store {
             .order(import::id)
             .select(ImportRow::as_select())
             .load(conn))?;
-        let campaigns: Vec<i64> =
-            reading!(self, |conn| campaign::table.select(campaign::id).load(conn))?;
+        let campaigns = self.campaign_ids().await?;
         Ok(audit(counts, imports, &campaigns))
     }
 
     /// Counts queued messages of campaigns that do not exist, by `campaign_id`. Reads an index once for each campaign
     /// that has messages.
     pub async fn without_campaign(&self) -> Result<Vec<(i64, u64)>, StoreError> {
-        let campaigns: Vec<i64> =
-            reading!(self, |conn| campaign::table.select(campaign::id).load(conn))?;
+        let campaigns = self.campaign_ids().await?;
         let mut found = Vec::new();
         let mut last = i64::MIN;
         loop {
@@ -126,8 +124,7 @@ impl Store {
     /// All workers, oldest first, and how many messages each has claimed and not settled.
     pub async fn workers(&self) -> Result<Vec<(Worker, u64)>, StoreError> {
         let workers = self.worker_rows().await?;
-        let campaigns: Vec<i64> =
-            reading!(self, |conn| campaign::table.select(campaign::id).load(conn))?;
+        let campaigns = self.campaign_ids().await?;
         let sending: Vec<(Option<i64>, i64)> = reading!(self, |conn| sms::table
             .filter(sms::campaign_id.eq_any(&campaigns))
             .filter(sms::state.eq(State::Sending.code()))
@@ -176,29 +173,29 @@ fn audit(
         }
     }
     let plain = found.remove(&None).unwrap_or(0);
-    // The last finished import of each file and each hash.
-    let mut finished: HashMap<(i64, String), i64> = HashMap::new();
-    for row in imports.iter().filter(|row| row.finished_at.is_some()) {
-        finished.insert((row.campaign_id, row.file.clone()), row.id);
-        finished.insert((row.campaign_id, row.hash.clone()), row.id);
-    }
-    let imports = imports.into_iter().filter_map(|row| {
-        let is_later = |list: &str| {
-            let later = finished.get(&(row.campaign_id, list.to_owned()));
-            later.is_some_and(|later| *later > row.id)
-        };
+    // The files and hashes of finished imports.
+    let mut lists: HashSet<(i64, String)> = HashSet::new();
+    // The last import first, because a later one of the same list finishes an earlier one.
+    let imports = imports.into_iter().rev().filter_map(|row| {
+        let keys = [&row.file, &row.hash].map(|list| (row.campaign_id, list.clone()));
+        let finished = row.finished_at.is_some() || keys.iter().any(|key| lists.contains(key));
+        if row.finished_at.is_some() {
+            lists.extend(keys);
+        }
         Some(ImportCount {
             id: row.id,
             campaign_id: row.campaign_id,
-            finished: row.finished_at.is_some() || is_later(&row.file) || is_later(&row.hash),
+            finished,
             // An import that began after the count has none.
             expected: expected.remove(&row.id)?,
             found: found.remove(&Some(row.id)).unwrap_or(0),
             file: row.file,
         })
     });
+    let mut imports: Vec<ImportCount> = imports.collect();
+    imports.reverse();
     Audit {
-        imports: imports.collect(),
+        imports,
         plain,
         without_import: found.into_values().sum(),
         without_campaign: without_campaign.into_iter().collect(),

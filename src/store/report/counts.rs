@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use diesel::dsl::{count_star, max, min, sql, sum};
 use diesel::prelude::*;
-use diesel::sql_types::{BigInt, Integer, Text};
+use diesel::sql_types::{BigInt, Integer, Nullable, Text};
 use diesel_async::RunQueryDsl;
 use serde::Serialize;
 
@@ -38,8 +38,6 @@ pub struct SentCount {
     pub segments: u64,
     /// Segments that the provider accepted: those of a message that it accepted twice count twice.
     pub billed: u64,
-    attempts: u64,
-    repeated: u64,
 }
 
 #[cfg(test)]
@@ -51,8 +49,6 @@ impl SentCount {
             messages,
             segments,
             billed: segments,
-            attempts: messages,
-            repeated: 0,
         }
     }
 }
@@ -86,35 +82,27 @@ pub struct Outcomes {
 }
 
 /// The counts of one import.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Queryable)]
 pub struct ListCount {
     /// The name of its file or of another source.
     pub name: String,
+    #[diesel(deserialize_as = i64)]
     pub rows: u64,
+    #[diesel(deserialize_as = i64)]
     pub accepted: u64,
+    #[diesel(deserialize_as = i64)]
     pub duplicates: u64,
+    #[diesel(deserialize_as = i64)]
     pub suppressed: u64,
+    #[diesel(deserialize_as = i64)]
     pub rejected: u64,
     /// Accepted messages in each alphabet, as far as they were counted.
+    #[diesel(deserialize_as = i64)]
     pub gsm7: u64,
+    #[diesel(deserialize_as = i64)]
     pub ucs2: u64,
     /// The text of its messages with placeholders, or the text of its first message.
     pub text: Option<String>,
-}
-
-#[derive(Queryable, Selectable)]
-#[diesel(table_name = import)]
-struct ImportRow {
-    file: String,
-    row_count: i64,
-    accepted: i64,
-    duplicates: i64,
-    suppressed: i64,
-    rejected: i64,
-    gsm7: i64,
-    ucs2: i64,
-    template: Option<String>,
-    sample: Option<String>,
 }
 
 impl Store {
@@ -173,8 +161,6 @@ impl Store {
                 messages: positive(messages),
                 segments,
                 billed,
-                attempts,
-                repeated,
             });
         }
         for (segments, attempts, repeated) in purged {
@@ -252,22 +238,20 @@ impl Store {
 
     /// The imports of these campaigns, oldest first.
     pub async fn lists(&self, campaigns: &[i64]) -> Result<Vec<ListCount>, StoreError> {
-        let rows: Vec<ImportRow> = reading!(self, |conn| import::table
+        reading!(self, |conn| import::table
             .filter(import::campaign_id.eq_any(campaigns))
             .order(import::id)
-            .select(ImportRow::as_select())
-            .load(conn))?;
-        let lists = rows.into_iter().map(|row| ListCount {
-            name: row.file,
-            rows: positive(row.row_count),
-            accepted: positive(row.accepted),
-            duplicates: positive(row.duplicates),
-            suppressed: positive(row.suppressed),
-            rejected: positive(row.rejected),
-            gsm7: positive(row.gsm7),
-            ucs2: positive(row.ucs2),
-            text: row.template.or(row.sample),
-        });
-        Ok(lists.collect())
+            .select((
+                import::file,
+                import::row_count,
+                import::accepted,
+                import::duplicates,
+                import::suppressed,
+                import::rejected,
+                import::gsm7,
+                import::ucs2,
+                sql::<Nullable<Text>>("COALESCE(template, sample)"),
+            ))
+            .load(conn))
     }
 }

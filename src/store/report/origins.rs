@@ -60,42 +60,29 @@ impl Store {
             Option<String>,
         );
         let null = || None::<String>.into_sql::<Nullable<Text>>();
+        macro_rules! rows {
+            ($table:ident, $ids:expr, $content:expr, $key:expr, $class:expr) => {{
+                let rows: Vec<Row> = reading!(self, |conn| $table::table
+                    .filter($table::id.eq_any($ids))
+                    .select((
+                        $table::id,
+                        $table::campaign_id,
+                        $table::phone,
+                        $content,
+                        $key,
+                        $class,
+                    ))
+                    .load(conn))?;
+                rows
+            }};
+        }
         let mut origins = HashMap::new();
         for ids in ids.chunks(ROWS) {
             // In the order in which a message moves, so that one that moves meanwhile is found.
-            let failed: Vec<Row> = reading!(self, |conn| sms_failed::table
-                .filter(sms_failed::id.eq_any(ids))
-                .select((
-                    sms_failed::id,
-                    sms_failed::campaign_id,
-                    sms_failed::phone,
-                    sms_failed::content.nullable(),
-                    sms_failed::dedupe_key,
-                    sms_failed::class.nullable(),
-                ))
-                .load(conn))?;
-            let queued: Vec<Row> = reading!(self, |conn| sms::table
-                .filter(sms::id.eq_any(ids))
-                .select((
-                    sms::id,
-                    sms::campaign_id,
-                    sms::phone,
-                    sms::content.nullable(),
-                    sms::dedupe_key,
-                    null(),
-                ))
-                .load(conn))?;
-            let sent: Vec<Row> = reading!(self, |conn| sms_sent::table
-                .filter(sms_sent::id.eq_any(ids))
-                .select((
-                    sms_sent::id,
-                    sms_sent::campaign_id,
-                    sms_sent::phone,
-                    null(),
-                    null(),
-                    null(),
-                ))
-                .load(conn))?;
+            let (content, key) = (sms_failed::content.nullable(), sms_failed::dedupe_key);
+            let failed = rows!(sms_failed, ids, content, key, sms_failed::class.nullable());
+            let queued = rows!(sms, ids, sms::content.nullable(), sms::dedupe_key, null());
+            let sent = rows!(sms_sent, ids, null(), null(), null());
             for (id, campaign_id, phone, content, key, class) in
                 failed.into_iter().chain(queued).chain(sent)
             {

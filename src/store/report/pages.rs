@@ -67,13 +67,16 @@ impl FailureState {
 }
 
 /// A message that failed or is unknown, and why.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, Serialize)]
 pub struct FailureRecord {
+    #[serde(skip)]
     pub id: i64,
+    #[serde(skip)]
     pub campaign_id: i64,
     pub phone: String,
     pub content: String,
     /// The imported columns, a JSON object.
+    #[serde(skip)]
     pub params: String,
     pub state: FailureState,
     /// The name of a [`Class`], unless a newer smsq wrote it.
@@ -82,6 +85,7 @@ pub struct FailureRecord {
     pub reason: String,
     pub attempts: i32,
     /// `None` if there was no attempt.
+    #[serde(skip)]
     pub last_attempt_at: Option<Timestamp>,
 }
 
