@@ -13,13 +13,13 @@ use crate::window::SendWindow;
 /// Whether a campaign's messages may be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CampaignStatus {
-    Active,
+    Active = 0,
     /// By an operator or by auto-pause, until `smsq resume`.
-    Paused,
+    Paused = 1,
     /// Because its provider rejects the account or is unavailable, until the next `smsq send`.
-    Stopped,
+    Stopped = 2,
     /// Until messages are imported into it again.
-    Cancelled,
+    Cancelled = 3,
 }
 
 impl CampaignStatus {
@@ -34,12 +34,7 @@ impl CampaignStatus {
 
     /// The value in column `campaign.state`.
     pub(super) const fn code(self) -> i32 {
-        match self {
-            Self::Active => 0,
-            Self::Paused => 1,
-            Self::Stopped => 2,
-            Self::Cancelled => 3,
-        }
+        self as i32
     }
 
     /// An unknown state, which a newer smsq may have written, counts as paused.

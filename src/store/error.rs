@@ -125,57 +125,41 @@ impl StoreError {
 
     /// What the operator can do about it.
     pub fn hint(&self) -> Option<&'static str> {
+        use StoreErrorKind as Kind;
         let is_server = self.database.contains("://");
-        match self.kind {
-            StoreErrorKind::NoTables => {
-                Some("`smsq import` creates them; or is `--database` wrong?")
+        let hint = match self.kind {
+            Kind::NoTables => "`smsq import` creates them; or is `--database` wrong?",
+            Kind::Older => "`smsq import` and `smsq send` bring them up to date",
+            Kind::Unavailable if is_server => {
+                "check that the server is running, and its host and port"
             }
-            StoreErrorKind::Older => Some("`smsq import` and `smsq send` bring them up to date"),
-            StoreErrorKind::Unavailable if is_server => {
-                Some("check that the server is running, and its host and port")
-            }
-            StoreErrorKind::Missing => {
-                Some("`smsq import` creates it; check `--database` and the current folder")
-            }
-            StoreErrorKind::NoFolder => Some("create the folder first, or check `--database`"),
-            StoreErrorKind::Unrecognized if self.reason == DAMAGED => Some(
+            Kind::Missing => "`smsq import` creates it; check `--database` and the current folder",
+            Kind::NoFolder => "create the folder first, or check `--database`",
+            Kind::Unrecognized if self.reason == DAMAGED => {
                 "check `--database`; if the queue is damaged, restore a copy or run `sqlite3 FILE .recover`, \
-                 and do not import again before you know who already got the message",
-            ),
-            StoreErrorKind::Unrecognized => {
-                Some("set `--database` to a new file; smsq never overwrites data of other programs")
+                 and do not import again before you know who already got the message"
             }
-            StoreErrorKind::Newer => Some("use the smsq that wrote it, or a newer one"),
-            StoreErrorKind::ReadOnly => {
-                Some("smsq needs permission to read and write the file and its folder")
+            Kind::Unrecognized => {
+                "set `--database` to a new file; smsq never overwrites data of other programs"
             }
-            StoreErrorKind::Full => {
-                Some("free some space and run the same command again; nothing was lost")
+            Kind::Newer => "use the smsq that wrote it, or a newer one",
+            Kind::ReadOnly => "smsq needs permission to read and write the file and its folder",
+            Kind::Full => "free some space and run the same command again; nothing was lost",
+            Kind::Busy => "another program has a long transaction open; end it and try again",
+            Kind::Replica => "set `--database` to the primary server, or list all servers",
+            Kind::Denied => "check the user and the password, and that the user may connect",
+            Kind::NoDatabase => "create it first (`CREATE DATABASE …`), or check `--database`",
+            Kind::Encryption => {
+                "`?tls_ca=FILE` names the authority of its certificate, `?tls=off` turns encryption off"
             }
-            StoreErrorKind::Busy => {
-                Some("another program has a long transaction open; end it and try again")
+            Kind::Pooler => {
+                "set PgBouncer's `pool_mode = session`, or use 1.21 or newer with `max_prepared_statements`"
             }
-            StoreErrorKind::Replica => {
-                Some("set `--database` to the primary server, or list all servers")
+            Kind::Url | Kind::Unavailable | Kind::Constraint | Kind::TooLarge | Kind::Other => {
+                return None;
             }
-            StoreErrorKind::Denied => {
-                Some("check the user and the password, and that the user may connect")
-            }
-            StoreErrorKind::NoDatabase => {
-                Some("create it first (`CREATE DATABASE …`), or check `--database`")
-            }
-            StoreErrorKind::Encryption => Some(
-                "`?tls_ca=FILE` names the authority of its certificate, `?tls=off` turns encryption off",
-            ),
-            StoreErrorKind::Pooler => Some(
-                "set PgBouncer's `pool_mode = session`, or use 1.21 or newer with `max_prepared_statements`",
-            ),
-            StoreErrorKind::Url
-            | StoreErrorKind::Unavailable
-            | StoreErrorKind::Constraint
-            | StoreErrorKind::TooLarge
-            | StoreErrorKind::Other => None,
-        }
+        };
+        Some(hint)
     }
 }
 

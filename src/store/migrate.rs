@@ -15,23 +15,15 @@ type Migration = (&'static str, &'static str);
 
 macro_rules! migrations {
     ($engine:literal) => {{
+        macro_rules! sql {
+            ($file:literal) => {
+                include_str!(concat!("../../migrations/", $engine, "/", $file))
+            };
+        }
         const MIGRATIONS: [Migration; 3] = [
-            (
-                "0001",
-                include_str!(concat!("../../migrations/", $engine, "/0001_queue.sql")),
-            ),
-            (
-                "0002",
-                include_str!(concat!(
-                    "../../migrations/",
-                    $engine,
-                    "/0002_send_window.sql"
-                )),
-            ),
-            (
-                "0003",
-                include_str!(concat!("../../migrations/", $engine, "/0003_purged.sql")),
-            ),
+            ("0001", sql!("0001_queue.sql")),
+            ("0002", sql!("0002_send_window.sql")),
+            ("0003", sql!("0003_purged.sql")),
         ];
         &MIGRATIONS
     }};

@@ -132,40 +132,6 @@ impl PurgeCounts {
         let group = (campaign_id, import_id.unwrap_or(0));
         self.counts.entry(group).or_default()
     }
-
-    fn add_sent(&mut self, row: SentRow) {
-        // Only an imported message has a key. `sms_sent` does not have it, unless it is the phone.
-        let key = row.import_id.is_some().then_some(row.phone.text);
-        let count = self.of(row.campaign_id, row.import_id, key);
-        count.messages.sent += 1;
-        count.segments += i64::from(row.segments.unwrap_or(0));
-        count.attempts += i64::from(row.attempts);
-        count.repeated += i64::from(row.accepted > 1);
-    }
-
-    fn add_failed(&mut self, row: FailedRow) {
-        let is_cancelled = row.class == Class::Cancelled.as_str();
-        // A cancelled message has lost its key, which another message may have now.
-        let key = row.dedupe_key.filter(|_| !is_cancelled).map(String::from);
-        let count = self.of(row.campaign_id, row.import_id, key);
-        if is_cancelled {
-            count.messages.cancelled += 1;
-        } else {
-            count.messages.failed += 1;
-        }
-    }
-
-    /// Counts an unknown message, or one that is deleted before it was sent.
-    fn add_queued(&mut self, row: QueuedRow) {
-        let is_unknown = row.in_doubt || row.state == State::Unknown.code();
-        let key = row.dedupe_key.map(String::from);
-        let count = self.of(row.campaign_id, row.import_id, key);
-        if is_unknown {
-            count.messages.unknown += 1;
-        } else {
-            count.messages.cancelled += 1;
-        }
-    }
 }
 
 #[derive(Clone, Debug, Queryable, Selectable)]
@@ -226,20 +192,12 @@ impl Store {
     /// Begins to delete messages that were settled before an instant, and unknown messages that were last tried
     /// before it.
     pub async fn begin_purge(&self, before: Timestamp) -> Result<Purge, StoreError> {
-        let campaigns: Vec<i64> = reading!(self, |conn| campaign::table
-            .order(campaign::id)
-            .select(campaign::id)
-            .load(conn))?;
-        let mut scopes: VecDeque<PurgeScope> = campaigns
-            .iter()
-            .flat_map(|&id| {
-                [
-                    PurgeScope::Sent(id, before),
-                    PurgeScope::Unknown(id, before),
-                ]
-            })
-            .collect();
-        scopes.push_front(PurgeScope::Failed(0, before));
+        let campaigns = self.campaign_ids().await?;
+        let mut scopes = VecDeque::from([PurgeScope::Failed(0, before)]);
+        for &id in &campaigns {
+            scopes.push_back(PurgeScope::Sent(id, before));
+            scopes.push_back(PurgeScope::Unknown(id, before));
+        }
         scopes.extend(campaigns.into_iter().map(PurgeScope::Keys));
         Ok(Purge { scopes })
     }
@@ -251,7 +209,8 @@ impl Store {
         now: Timestamp,
     ) -> Result<Option<Purged>, StoreError> {
         while let Some(scope) = purge.scopes.front_mut() {
-            let (purged, last) = self.purge_chunk(scope, now).await?;
+            let (purged, last) =
+                transaction!(self, |connection| purge_scope(connection, scope, now))?;
             if let Some(last) = last {
                 if let PurgeScope::Failed(after, _) = scope {
                     *after = last;
@@ -272,7 +231,8 @@ impl Store {
         let scope = PurgeScope::Phone(phones.to_vec());
         let mut messages = Purged::default();
         loop {
-            let (purged, last) = self.purge_chunk(&scope, now).await?;
+            let (purged, last) =
+                transaction!(self, |connection| purge_scope(connection, &scope, now))?;
             messages += purged;
             if last.is_none() {
                 break;
@@ -280,15 +240,6 @@ impl Store {
         }
         let sending = self.count_person(phones).await?.sending;
         Ok(Person { messages, sending })
-    }
-
-    /// Purges a part of a scope; returns the counts and the last row that was read, `None` if there was none.
-    async fn purge_chunk(
-        &self,
-        scope: &PurgeScope,
-        now: Timestamp,
-    ) -> Result<(Purged, Option<i64>), StoreError> {
-        transaction!(self, |connection| purge(connection, scope, now))
     }
 
     /// Counts the messages that a purge up to this instant would delete.
@@ -352,7 +303,8 @@ impl Store {
     }
 }
 
-async fn purge(
+/// Purges a part of a scope; returns the counts and the last row that was read, `None` if there was none.
+async fn purge_scope(
     connection: &mut Connection,
     scope: &PurgeScope,
     now: Timestamp,
@@ -408,48 +360,57 @@ async fn purge(
     Ok((purged, last))
 }
 
-/// Deletes those of the sent messages that still exist. As in the next functions, the messages were found without
-/// locks, because a search locks more rows than it returns.
+/// Deletes and counts those of the messages that still exist. They were found without locks, because a search locks
+/// more rows than it returns.
+macro_rules! delete_counted {
+    ($connection:expr, $table:ident, $found:expr, |$row:ident: $Row:ty| $count:expr) => {{
+        let rows: Vec<$Row> = load_locked!(
+            $connection,
+            $found.order($table::id).select(<$Row>::as_select())
+        )?;
+        let ids: Vec<i64> = rows.iter().map(|row| row.id).collect();
+        for $row in rows {
+            $count
+        }
+        delete_all!($connection, $table, &ids)
+    }};
+}
+
 async fn delete_sent(
     connection: &mut Connection,
     ids: &[i64],
     counts: &mut PurgeCounts,
 ) -> QueryResult<()> {
-    let rows: Vec<SentRow> = load_locked!(
-        connection,
-        sms_sent::table
-            .filter(sms_sent::id.eq_any(ids))
-            .order(sms_sent::id)
-            .select(SentRow::as_select())
-    )?;
-    let ids: Vec<i64> = rows.iter().map(|row| row.id).collect();
-    for row in rows {
-        counts.add_sent(row);
-    }
-    delete_all!(connection, sms_sent, &ids)
+    let found = || sms_sent::table.filter(sms_sent::id.eq_any(ids));
+    delete_counted!(connection, sms_sent, found(), |row: SentRow| {
+        // Only an imported message has a key. `sms_sent` does not have it, unless it is the phone.
+        let key = row.import_id.is_some().then_some(row.phone.text);
+        let count = counts.of(row.campaign_id, row.import_id, key);
+        count.messages.sent += 1;
+        count.segments += i64::from(row.segments.unwrap_or(0));
+        count.attempts += i64::from(row.attempts);
+        count.repeated += i64::from(row.accepted > 1);
+    })
 }
 
-/// Deletes those of the failed messages that still exist.
 async fn delete_failed(
     connection: &mut Connection,
     ids: &[i64],
     counts: &mut PurgeCounts,
 ) -> QueryResult<()> {
-    let rows: Vec<FailedRow> = load_locked!(
-        connection,
-        sms_failed::table
-            .filter(sms_failed::id.eq_any(ids))
-            .order(sms_failed::id)
-            .select(FailedRow::as_select())
-    )?;
-    let ids: Vec<i64> = rows.iter().map(|row| row.id).collect();
-    for row in rows {
-        counts.add_failed(row);
-    }
-    delete_all!(connection, sms_failed, &ids)
+    let found = || sms_failed::table.filter(sms_failed::id.eq_any(ids));
+    delete_counted!(connection, sms_failed, found(), |row: FailedRow| {
+        let is_cancelled = row.class == Class::Cancelled.as_str();
+        // A cancelled message has lost its key, which another message may have now.
+        let key = row.dedupe_key.filter(|_| !is_cancelled).map(String::from);
+        let messages = &mut counts.of(row.campaign_id, row.import_id, key).messages;
+        messages.cancelled += u64::from(is_cancelled);
+        messages.failed += u64::from(!is_cancelled);
+    })
 }
 
-/// Deletes those of the queued messages that are still in one of the states.
+/// Deletes those of the queued messages that are still in one of the states: unknown ones, or ones that are deleted
+/// before they were sent.
 async fn delete_queued(
     connection: &mut Connection,
     ids: &[i64],
@@ -457,19 +418,18 @@ async fn delete_queued(
     counts: &mut PurgeCounts,
 ) -> QueryResult<()> {
     let states: Vec<i32> = states.iter().map(|state| state.code()).collect();
-    let rows: Vec<QueuedRow> = load_locked!(
-        connection,
+    let found = || {
         sms::table
             .filter(sms::id.eq_any(ids))
             .filter(sms::state.eq_any(&states))
-            .order(sms::id)
-            .select(QueuedRow::as_select())
-    )?;
-    let ids: Vec<i64> = rows.iter().map(|row| row.id).collect();
-    for row in rows {
-        counts.add_queued(row);
-    }
-    delete_all!(connection, sms, &ids)
+    };
+    delete_counted!(connection, sms, found(), |row: QueuedRow| {
+        let is_unknown = row.in_doubt || row.state == State::Unknown.code();
+        let key = row.dedupe_key.map(String::from);
+        let messages = &mut counts.of(row.campaign_id, row.import_id, key).messages;
+        messages.unknown += u64::from(is_unknown);
+        messages.cancelled += u64::from(!is_unknown);
+    })
 }
 
 /// Deletes everything about a phone, except messages that are being sent to it.

@@ -1,6 +1,6 @@
 //! Stores results: locks the rows, decides the transition of each, and writes all equal transitions in one statement.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use diesel::prelude::*;
 use diesel::{QueryResult, update};
@@ -60,13 +60,18 @@ async fn settle_group(
     now: Timestamp,
 ) -> QueryResult<Vec<Settled>> {
     let rows = lock_rows(connection, group).await?;
-    let cancelled = cancelled_among(connection, group, &rows).await?;
+    let requeued = group.iter().filter(|one| transition::is_requeue(one));
+    let requeued = requeued.filter_map(|one| Some((one.id, rows.get(&one.id)?.campaign_id)));
+    let requeued: Vec<(i64, i64)> = requeued.collect();
+    let is_cancelled = |status| status == CampaignStatus::Cancelled;
+    let cancelled = lock_campaigns(connection, &requeued, is_cancelled).await?;
+    let cancelled: HashSet<i64> = cancelled.into_iter().collect();
     let mut changes = Changes::default();
     let mut settled = Vec::with_capacity(group.len());
     for settlement in group {
         settled.push(match (rows.get(&settlement.id), &settlement.transition) {
             (Some(row), _) => {
-                let is_cancelled = cancelled.contains(&row.campaign_id);
+                let is_cancelled = cancelled.contains(&row.id);
                 let resolved = transition::resolve(settlement, &row.state(), is_cancelled);
                 changes.add(settlement, row, resolved, now)
             }
@@ -98,23 +103,6 @@ async fn lock_rows(
     Ok(rows.into_iter().map(|row| (row.id, row)).collect())
 }
 
-/// The cancelled campaigns of messages that would be requeued. Other campaigns are not cancelled before this
-/// transaction ends.
-async fn cancelled_among(
-    connection: &mut Connection,
-    group: &[Settlement],
-    rows: &HashMap<i64, QueuedSms>,
-) -> QueryResult<BTreeSet<i64>> {
-    let requeued = group.iter().filter(|one| transition::is_requeue(one));
-    let campaigns: BTreeSet<i64> = requeued
-        .filter_map(|settlement| rows.get(&settlement.id))
-        .map(|row| row.campaign_id)
-        .collect();
-    let mut statuses = lock_statuses(connection, &campaigns).await?;
-    statuses.retain(|(_, status)| *status == CampaignStatus::Cancelled);
-    Ok(statuses.into_iter().map(|(id, _)| id).collect())
-}
-
 /// Of messages with their campaigns, the ids of those whose campaign has a wanted status. No campaign changes its
 /// status before this transaction ends.
 pub(super) async fn lock_campaigns(
@@ -122,34 +110,26 @@ pub(super) async fn lock_campaigns(
     messages: &[(i64, i64)],
     is_wanted: impl Fn(CampaignStatus) -> bool,
 ) -> QueryResult<Vec<i64>> {
+    if messages.is_empty() {
+        return Ok(Vec::new());
+    }
     let campaigns: BTreeSet<i64> = messages.iter().map(|(_, campaign)| *campaign).collect();
-    let mut statuses = lock_statuses(connection, &campaigns).await?;
+    let statuses = || {
+        campaign::table
+            .filter(campaign::id.eq_any(&campaigns))
+            .order(campaign::id)
+            .select((campaign::id, campaign::state))
+    };
+    let mut statuses: Vec<(i64, CampaignStatus)> = match connection {
+        Connection::Postgres(conn) => statuses().for_share().load(&mut **conn).await?,
+        other => load_locked!(other, statuses())?,
+    };
     statuses.retain(|(_, status)| is_wanted(*status));
     let wanted: BTreeSet<i64> = statuses.into_iter().map(|(id, _)| id).collect();
     let messages = messages
         .iter()
         .filter(|(_, campaign)| wanted.contains(campaign));
     Ok(messages.map(|(id, _)| *id).collect())
-}
-
-/// The statuses of campaigns, which do not change before this transaction ends.
-async fn lock_statuses(
-    connection: &mut Connection,
-    campaigns: &BTreeSet<i64>,
-) -> QueryResult<Vec<(i64, CampaignStatus)>> {
-    if campaigns.is_empty() {
-        return Ok(Vec::new());
-    }
-    let statuses = || {
-        campaign::table
-            .filter(campaign::id.eq_any(campaigns))
-            .order(campaign::id)
-            .select((campaign::id, campaign::state))
-    };
-    match connection {
-        Connection::Postgres(conn) => statuses().for_share().load(&mut **conn).await,
-        other => load_locked!(other, statuses()),
-    }
 }
 
 /// A change of rows of `sms`.
@@ -393,9 +373,10 @@ async fn refund(
             sms::refunded_claim.eq(claim),
         ))
         .execute(conn))?;
-    let statuses = lock_statuses(connection, &BTreeSet::from([campaign_id])).await?;
-    if statuses == [(campaign_id, CampaignStatus::Cancelled)] {
-        cancel(connection, &[id], 0, now).await?;
+    let is_cancelled = |status| status == CampaignStatus::Cancelled;
+    let cancelled = lock_campaigns(connection, &[(id, campaign_id)], is_cancelled).await?;
+    if !cancelled.is_empty() {
+        cancel(connection, &cancelled, 0, now).await?;
     }
     Ok(Settled::Done)
 }

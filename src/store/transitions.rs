@@ -280,24 +280,24 @@ pub(super) async fn to_ready(
     requeue: &Requeue,
 ) -> QueryResult<()> {
     let list = in_list(ids.iter().copied());
-    let ready = (
-        sms::state.eq(State::Ready.code()),
-        sms::worker_id.eq(None::<i64>),
-        sms::due_at.eq(requeue.due_at),
-        sms::attempts.eq(more_attempts!(requeue.attempts)),
-        sms::in_doubt.eq(requeue.in_doubt),
-    );
-    let rows = || update(sms::table.filter(sms::id.eq_any(&list)));
-    match &requeue.failure {
-        None => with_conn!(connection, |conn| Prepared(rows().set(ready)).execute(conn))?,
-        Some(failure) => with_conn!(connection, |conn| Prepared(rows().set((
-            ready,
+    let failure = requeue.failure.as_ref().map(|failure| {
+        (
             sms::last_class.eq(failure.class),
             sms::last_code.eq(&failure.code),
             sms::last_reason.eq(&failure.reason),
-        )))
-        .execute(conn))?,
-    };
+        )
+    });
+    with_conn!(connection, |conn| Prepared(
+        update(sms::table.filter(sms::id.eq_any(&list))).set((
+            sms::state.eq(State::Ready.code()),
+            sms::worker_id.eq(None::<i64>),
+            sms::due_at.eq(requeue.due_at),
+            sms::attempts.eq(more_attempts!(requeue.attempts)),
+            sms::in_doubt.eq(requeue.in_doubt),
+            failure,
+        ))
+    )
+    .execute(conn))?;
     Ok(())
 }
 

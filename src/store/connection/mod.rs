@@ -257,8 +257,8 @@ impl Connection {
     fn store_error(&self, database: &str, error: &Error) -> StoreError {
         let kind = match self {
             Self::Sqlite(_) => return sqlite::store_error(database, error),
-            Self::Postgres(_) => postgres::error_kind(error),
-            Self::Mysql(_) => mysql::error_kind(error),
+            Self::Postgres(_) => server_error_kind(error, &postgres::ERRORS),
+            Self::Mysql(_) => server_error_kind(error, &mysql::ERRORS),
         };
         StoreError::new(database, kind, message(error))
     }
@@ -312,6 +312,34 @@ pub(super) fn all_removed(removed: usize, locked: usize) -> Result<(), Error> {
         Ok(())
     } else {
         Err(conflict("rows were not removed"))
+    }
+}
+
+/// Kinds of errors, each with words of their messages in lower case.
+type KnownErrors<const COUNT: usize> = [(StoreErrorKind, &'static [&'static str]); COUNT];
+
+/// The kind of a server's error. Diesel keeps the codes of a few errors only. Messages only save a retry, because
+/// PostgreSQL's may be in any language.
+fn server_error_kind(error: &Error, known: &[(StoreErrorKind, &[&str])]) -> StoreErrorKind {
+    let Error::DatabaseError(kind, information) = error else {
+        return StoreErrorKind::Other;
+    };
+    match kind {
+        DatabaseErrorKind::SerializationFailure => StoreErrorKind::Busy,
+        DatabaseErrorKind::UnableToSendCommand | DatabaseErrorKind::ClosedConnection => {
+            StoreErrorKind::Unavailable
+        }
+        DatabaseErrorKind::ReadOnlyTransaction => StoreErrorKind::Replica,
+        DatabaseErrorKind::UniqueViolation
+        | DatabaseErrorKind::ForeignKeyViolation
+        | DatabaseErrorKind::NotNullViolation
+        | DatabaseErrorKind::CheckViolation => StoreErrorKind::Constraint,
+        _ => {
+            let message = information.message().to_lowercase();
+            let has = |words: &[&str]| words.iter().any(|word| message.contains(word));
+            let found = known.iter().find(|(_, words)| has(words));
+            found.map_or(StoreErrorKind::Other, |(kind, _)| *kind)
+        }
     }
 }
 

@@ -2,13 +2,12 @@
 
 use std::time::Duration;
 
-use diesel::result::{DatabaseErrorKind, Error};
 use diesel_async::AsyncMysqlConnection;
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, OptsBuilder, SslOpts};
 use secrecy::ExposeSecret;
 
-use super::{ConnectError, Connection, ServerUrl};
+use super::{ConnectError, Connection, KnownErrors, ServerUrl};
 use crate::store::StoreErrorKind;
 
 /// The server's clock, in milliseconds since the Unix epoch; diesel's sessions are at UTC.
@@ -16,7 +15,7 @@ pub(super) const CLOCK: &str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', SYSDATE
 pub(super) const BEGIN: &str = "START TRANSACTION";
 
 /// Each statement is committed when it is answered, fewer rows are locked than by default, values that are too long
-/// are errors, messages are in the language that [`error_kind`] reads, and lock waits are short.
+/// are errors, messages are in the language of [`ERRORS`], and lock waits are short.
 const SESSION: [&str; 6] = [
     "SET SESSION autocommit = 1",
     "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
@@ -37,6 +36,48 @@ pub(super) const CRASH_SAFE: [(&str, &str, &str); 2] = [
         "sync_binlog",
         "IF(@@global.log_bin, CAST(@@global.sync_binlog AS CHAR), '1')",
         "1",
+    ),
+];
+
+/// Kinds of errors by their messages, which are English in every session.
+pub(super) const ERRORS: KnownErrors<5> = [
+    (
+        StoreErrorKind::Busy,
+        &[
+            "deadlock found",
+            "lock wait timeout",
+            "record has changed since last read",
+            "try restarting transaction",
+        ],
+    ),
+    (
+        StoreErrorKind::Replica,
+        &["read-only", "read only", "read_only"],
+    ),
+    (
+        StoreErrorKind::TooLarge,
+        &[
+            "packet too large",
+            "packet is too large",
+            "max_allowed_packet",
+        ],
+    ),
+    (StoreErrorKind::Full, &["is full", "no space left"]),
+    (
+        StoreErrorKind::Unavailable,
+        &[
+            "input/output error",
+            "connection to the server is closed",
+            "connection closed",
+            "broken pipe",
+            "reset by peer",
+            "gone away",
+            "connection was killed",
+            "shutdown in progress",
+            "wsrep has not yet prepared",
+            "not connected to primary component",
+            "packets out of order",
+        ],
     ),
 ];
 
@@ -127,59 +168,5 @@ impl From<mysql_async::Error> for ConnectError {
             other => other.to_string().replace("Input/output error: ", ""),
         };
         Self::new(kind, message)
-    }
-}
-
-/// The kind of an error. Diesel keeps the codes of a few errors only; messages, which are English in every session,
-/// only save a retry.
-pub(super) fn error_kind(error: &Error) -> StoreErrorKind {
-    let Error::DatabaseError(kind, information) = error else {
-        return StoreErrorKind::Other;
-    };
-    match kind {
-        DatabaseErrorKind::ReadOnlyTransaction => return StoreErrorKind::Replica,
-        DatabaseErrorKind::SerializationFailure => return StoreErrorKind::Busy,
-        DatabaseErrorKind::UnableToSendCommand => return StoreErrorKind::Unavailable,
-        DatabaseErrorKind::UniqueViolation
-        | DatabaseErrorKind::ForeignKeyViolation
-        | DatabaseErrorKind::NotNullViolation
-        | DatabaseErrorKind::CheckViolation => return StoreErrorKind::Constraint,
-        _ => {}
-    }
-    let message = information.message().to_lowercase();
-    let has = |words: &[&str]| words.iter().any(|word| message.contains(word));
-    if has(&[
-        "deadlock found",
-        "lock wait timeout",
-        "record has changed since last read",
-        "try restarting transaction",
-    ]) {
-        StoreErrorKind::Busy
-    } else if has(&["read-only", "read only", "read_only"]) {
-        StoreErrorKind::Replica
-    } else if has(&[
-        "packet too large",
-        "packet is too large",
-        "max_allowed_packet",
-    ]) {
-        StoreErrorKind::TooLarge
-    } else if has(&["is full", "no space left"]) {
-        StoreErrorKind::Full
-    } else if has(&[
-        "input/output error",
-        "connection to the server is closed",
-        "connection closed",
-        "broken pipe",
-        "reset by peer",
-        "gone away",
-        "connection was killed",
-        "shutdown in progress",
-        "wsrep has not yet prepared",
-        "not connected to primary component",
-        "packets out of order",
-    ]) {
-        StoreErrorKind::Unavailable
-    } else {
-        StoreErrorKind::Other
     }
 }

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use diesel::result::{DatabaseErrorKind, Error};
 use diesel_async::AsyncPgConnection;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
@@ -13,7 +12,7 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::{Config, NoTls};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use super::{ConnectError, Connection, ServerUrl};
+use super::{ConnectError, Connection, KnownErrors, ServerUrl};
 use crate::store::StoreErrorKind;
 
 /// The server's clock, in milliseconds since the Unix epoch.
@@ -32,6 +31,28 @@ pub(super) const CRASH_SAFE: [(&str, &str, &str); 2] = [
 ];
 /// The level is part of each transaction, because a pooler may run it in any session.
 pub(super) const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED";
+
+/// Kinds of errors by their messages.
+pub(super) const ERRORS: KnownErrors<3> = [
+    (
+        StoreErrorKind::Busy,
+        &["deadlock detected", "could not obtain lock", "lock timeout"],
+    ),
+    (
+        StoreErrorKind::Unavailable,
+        &[
+            "terminating connection",
+            "is shutting down",
+            "is starting up",
+            "in recovery mode",
+            "connection closed",
+        ],
+    ),
+    (
+        StoreErrorKind::Full,
+        &["no space left on device", "could not extend file"],
+    ),
+];
 
 /// Connects to one host; an error if it must be writable and is not.
 pub(super) async fn connect(
@@ -118,41 +139,5 @@ impl From<tokio_postgres::Error> for ConnectError {
             (None, None) => error.to_string(),
         };
         Self::new(kind, message)
-    }
-}
-
-/// The kind of an error. Diesel keeps the codes of a few errors only, and messages may be in any language: they
-/// only save a retry.
-pub(super) fn error_kind(error: &Error) -> StoreErrorKind {
-    let Error::DatabaseError(kind, information) = error else {
-        return StoreErrorKind::Other;
-    };
-    let message = information.message();
-    let has = |words: &[&str]| words.iter().any(|word| message.contains(word));
-    match kind {
-        DatabaseErrorKind::SerializationFailure => StoreErrorKind::Busy,
-        DatabaseErrorKind::UnableToSendCommand | DatabaseErrorKind::ClosedConnection => {
-            StoreErrorKind::Unavailable
-        }
-        DatabaseErrorKind::ReadOnlyTransaction => StoreErrorKind::Replica,
-        DatabaseErrorKind::UniqueViolation
-        | DatabaseErrorKind::ForeignKeyViolation
-        | DatabaseErrorKind::NotNullViolation
-        | DatabaseErrorKind::CheckViolation => StoreErrorKind::Constraint,
-        _ if has(&["deadlock detected", "could not obtain lock", "lock timeout"]) => {
-            StoreErrorKind::Busy
-        }
-        _ if has(&[
-            "terminating connection",
-            "is shutting down",
-            "is starting up",
-            "in recovery mode",
-            "connection closed",
-        ]) =>
-        {
-            StoreErrorKind::Unavailable
-        }
-        _ if has(&["No space left on device", "could not extend file"]) => StoreErrorKind::Full,
-        _ => StoreErrorKind::Other,
     }
 }

@@ -209,11 +209,8 @@ impl SqliteFile {
             let mut connection = establish(&uri, &self.path)?;
             execute(&mut connection, READING, &self.path)?;
             // SQLite opens the file at the first read.
-            execute(
-                &mut connection,
-                "SELECT count(*) FROM sqlite_master",
-                &self.path,
-            )?;
+            let first_read = "SELECT count(*) FROM sqlite_master";
+            execute(&mut connection, first_read, &self.path)?;
             Ok(InlineSqlite(connection))
         };
         let opened = open("mode=rw");
@@ -237,24 +234,23 @@ fn check_path(path: &str, access: Access) -> Result<(), StoreError> {
     let folder = file
         .parent()
         .filter(|folder| !folder.as_os_str().is_empty());
-    let (kind, reason) = if path.is_empty() {
-        return Err(StoreError::new(
-            "sqlite://",
-            StoreErrorKind::Url,
-            "names no file",
-        ));
+    let (path, kind, reason) = if path.is_empty() {
+        let reason = "names no file".to_owned();
+        ("sqlite://", StoreErrorKind::Url, reason)
     } else if file.is_dir() {
-        (
-            StoreErrorKind::Unrecognized,
-            "is a folder, not a database".to_owned(),
-        )
+        let reason = "is a folder, not a database".to_owned();
+        (path, StoreErrorKind::Unrecognized, reason)
     } else if file.exists() {
         return Ok(());
     } else if access != Access::Create {
-        (StoreErrorKind::Missing, "it does not exist".to_owned())
+        (
+            path,
+            StoreErrorKind::Missing,
+            "it does not exist".to_owned(),
+        )
     } else if let Some(folder) = folder.filter(|folder| !folder.is_dir()) {
         let reason = format!("its folder `{}` does not exist", folder.display());
-        (StoreErrorKind::Missing, reason)
+        (path, StoreErrorKind::Missing, reason)
     } else {
         return Ok(());
     };
@@ -304,33 +300,30 @@ pub(super) fn store_error(path: &str, error: &Error) -> StoreError {
 
 /// The kind of an error, by its message: diesel hides SQLite's codes.
 fn classify(path: &str, text: &str, otherwise: impl FnOnce() -> String) -> StoreError {
-    let known: [(&[&str], StoreErrorKind, &str); 6] = [
+    use StoreErrorKind as Kind;
+    let known: [(&[&str], Kind, &str); 6] = [
         (
             &["not a database", "malformed"],
-            StoreErrorKind::Unrecognized,
+            Kind::Unrecognized,
             DAMAGED,
         ),
         (
             &["readonly", "read-only"],
-            StoreErrorKind::ReadOnly,
+            Kind::ReadOnly,
             "cannot be written",
         ),
-        (&["is full"], StoreErrorKind::Full, "its disk is full"),
+        (&["is full"], Kind::Full, "its disk is full"),
         (
             &["locked", "busy"],
-            StoreErrorKind::Busy,
+            Kind::Busy,
             "is locked by another program",
         ),
         (
             &["disk i/o"],
-            StoreErrorKind::Unavailable,
+            Kind::Unavailable,
             "cannot be read or written: disk I/O error",
         ),
-        (
-            &["unable to open"],
-            StoreErrorKind::Missing,
-            "cannot be opened",
-        ),
+        (&["unable to open"], Kind::Missing, "cannot be opened"),
     ];
     let found = known
         .into_iter()
@@ -338,10 +331,9 @@ fn classify(path: &str, text: &str, otherwise: impl FnOnce() -> String) -> Store
     if let Some((_, kind, reason)) = found {
         return StoreError::new(path, kind, reason);
     }
-    let kind = if text.contains("constraint failed") {
-        StoreErrorKind::Constraint
-    } else {
-        StoreErrorKind::Other
+    let kind = match text.contains("constraint failed") {
+        true => Kind::Constraint,
+        false => Kind::Other,
     };
     StoreError::new(path, kind, otherwise())
 }

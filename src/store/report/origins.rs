@@ -1,7 +1,6 @@
 //! The messages that the rows of a failures file name, in all tables.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::fmt;
 
 use diesel::prelude::*;
 use diesel::sql_types::{Nullable, Text};
@@ -24,17 +23,6 @@ pub struct Origin {
     pub dedupe_key: Option<String>,
     /// Otherwise it is queued again or sent.
     pub has_failed: bool,
-}
-
-/// Shows no phone and no text, which are personal data.
-impl fmt::Debug for Origin {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Origin")
-            .field("campaign_id", &self.campaign_id)
-            .field("phone", &crate::phone::mask(&self.phone))
-            .field("has_failed", &self.has_failed)
-            .finish_non_exhaustive()
-    }
 }
 
 impl Origin {

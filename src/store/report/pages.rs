@@ -1,7 +1,6 @@
 //! Messages page by page, since a campaign may have millions of them: failed, sent and queued ones.
 
 use std::collections::VecDeque;
-use std::fmt;
 
 use diesel::prelude::*;
 use diesel_async::RunQueryDsl;
@@ -87,18 +86,6 @@ pub struct FailureRecord {
     /// `None` if there was no attempt.
     #[serde(skip)]
     pub last_attempt_at: Option<Timestamp>,
-}
-
-/// Shows no phone and no text, which are personal data.
-impl fmt::Debug for FailureRecord {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FailureRecord")
-            .field("id", &self.id)
-            .field("phone", &crate::phone::mask(&self.phone))
-            .field("state", &self.state)
-            .field("class", &self.class)
-            .finish_non_exhaustive()
-    }
 }
 
 /// Reads all failures of some campaigns. A page begins after the last one, by an index, so all pages cost the same.
@@ -283,17 +270,6 @@ pub struct SentMessage {
     pub attempts: i32,
     /// How often the provider accepted it.
     pub accepted: i32,
-}
-
-/// Shows no phone, which is personal data.
-impl fmt::Debug for SentMessage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SentMessage")
-            .field("phone", &crate::phone::mask(&self.phone))
-            .field("provider", &self.provider)
-            .field("message_id", &self.message_id)
-            .finish_non_exhaustive()
-    }
 }
 
 /// Reads all sent messages of some campaigns, by campaign and by the time at which they were sent.
