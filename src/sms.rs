@@ -110,19 +110,15 @@ pub struct NewSms {
 /// The state of a message in table `sms`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    Ready,
-    Sending,
-    Unknown,
+    Ready = 0,
+    Sending = 1,
+    Unknown = 2,
 }
 
 impl State {
     /// The value in column `sms.state`.
     pub const fn code(self) -> i32 {
-        match self {
-            Self::Ready => 0,
-            Self::Sending => 1,
-            Self::Unknown => 2,
-        }
+        self as i32
     }
 }
 

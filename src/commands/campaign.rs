@@ -30,10 +30,8 @@ pub(crate) async fn pause(args: &Args, context: &Context) -> anyhow::Result<Exit
             format!("paused campaign `{name}`; running workers stop within seconds")
         }
     };
-    context.report(
-        &message,
-        &json!({ "campaign": name, "state": state.as_str() }),
-    )
+    let object = json!({ "campaign": name, "state": state.as_str() });
+    context.report(&message, &object)
 }
 
 pub(crate) async fn resume(args: &Args, context: &Context) -> anyhow::Result<Exit> {
@@ -46,10 +44,8 @@ pub(crate) async fn resume(args: &Args, context: &Context) -> anyhow::Result<Exi
         let before = campaign.state.as_str();
         format!("campaign `{name}` is active again (it was {before}); next: `smsq send`")
     };
-    context.report(
-        &message,
-        &json!({ "campaign": name, "state": state.as_str() }),
-    )
+    let object = json!({ "campaign": name, "state": state.as_str() });
+    context.report(&message, &object)
 }
 
 pub(crate) async fn cancel(args: &Args, context: &Context) -> anyhow::Result<Exit> {

@@ -57,16 +57,6 @@ fn with_hint(message: impl fmt::Display, hint: impl fmt::Display) -> anyhow::Err
     anyhow!("{message}\nhint: {hint}")
 }
 
-fn with_optional_hint(
-    message: impl fmt::Display,
-    hint: Option<impl fmt::Display>,
-) -> anyhow::Error {
-    match hint {
-        Some(hint) => with_hint(message, hint),
-        None => anyhow!("{message}"),
-    }
-}
-
 /// Prints an error of the command line, with `is_json` also as an object on standard output, or the help that
 /// was asked for.
 pub fn usage(error: &clap::Error, is_json: bool) -> Exit {
@@ -163,8 +153,10 @@ impl Context {
         flags: &Flags,
         environment: Environment,
     ) -> anyhow::Result<Self> {
-        let config = Config::load(flags, &environment)
-            .map_err(|error| with_optional_hint(&error, error.hint()))?;
+        let config = Config::load(flags, &environment).map_err(|error| match error.hint() {
+            Some(hint) => with_hint(error, hint),
+            None => anyhow!("{error}"),
+        })?;
         Ok(Self {
             console,
             format,

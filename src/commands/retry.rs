@@ -95,8 +95,6 @@ pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
         ),
     };
     let campaign = campaign.map(|campaign| campaign.name);
-    context.report(
-        &message,
-        &json!({ "campaign": campaign, "retried": retried }),
-    )
+    let object = json!({ "campaign": campaign, "retried": retried });
+    context.report(&message, &object)
 }

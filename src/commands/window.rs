@@ -37,24 +37,18 @@ enum ZoneArg {
     Recipient,
 }
 
-fn hours(text: &str) -> Result<HoursArg, String> {
+fn hours(text: &str) -> Result<HoursArg, HoursError> {
     match text.trim() {
         "none" => Ok(HoursArg::None),
-        text => text
-            .parse()
-            .map(HoursArg::Between)
-            .map_err(|error: HoursError| error.to_string()),
+        text => text.parse().map(HoursArg::Between),
     }
 }
 
-fn zone(text: &str) -> Result<ZoneArg, String> {
+fn zone(text: &str) -> Result<ZoneArg, ZoneError> {
     match text.trim() {
         "column" => Ok(ZoneArg::Column),
         "recipient" => Ok(ZoneArg::Recipient),
-        text => text
-            .parse()
-            .map(ZoneArg::Zone)
-            .map_err(|error: ZoneError| error.to_string()),
+        text => text.parse().map(ZoneArg::Zone),
     }
 }
 

@@ -219,10 +219,6 @@ fn config_file(flags: &Flags, environment: &Environment) -> Option<PathBuf> {
 fn builtin_providers() -> BTreeMap<String, toml::Table> {
     provider::builtin()
         .iter()
-        .filter_map(|(name, text)| {
-            let text: toml::Table = text.parse().expect("the embedded providers are valid");
-            let section = text.get("providers")?.get(name)?.as_table()?;
-            Some(((*name).to_owned(), section.clone()))
-        })
+        .filter_map(|(kind, _)| Some(((*kind).to_owned(), provider::builtin_section(kind)?)))
         .collect()
 }

@@ -140,8 +140,7 @@ pub(super) struct LookupTarget<'a> {
     pub(super) attempt: Attempt,
     /// The start of the attempt on the vendor's clock.
     started_after: Timestamp,
-    others: &'a BTreeSet<String>,
-    unsettled: &'a [String],
+    answers: &'a LookupResponses<'a>,
 }
 
 impl<'a> LookupTarget<'a> {
@@ -150,7 +149,7 @@ impl<'a> LookupTarget<'a> {
         message: &'a Message,
         attempt: Attempt,
         date: Option<Timestamp>,
-        answers: &LookupResponses<'a>,
+        answers: &'a LookupResponses<'a>,
     ) -> Self {
         let ahead = date.map_or(0, |date| date.as_millis() - answers.asked_at.as_millis());
         let started_after = attempt.started_after.as_millis().saturating_add(ahead);
@@ -158,8 +157,7 @@ impl<'a> LookupTarget<'a> {
             message,
             attempt,
             started_after: Timestamp::from_millis(started_after),
-            others: answers.others,
-            unsettled: answers.unsettled,
+            answers,
         }
     }
 
@@ -180,13 +178,13 @@ impl<'a> LookupTarget<'a> {
     /// Whether an entry without our reference may belong to another unsettled message to this phone. With `by_text`,
     /// only messages with the same text count.
     pub(super) fn has_twin(&self, by_text: bool) -> bool {
-        let mut texts = self.unsettled.iter();
+        let mut texts = self.answers.unsettled.iter();
         texts.any(|text| !by_text || *text == self.message.content)
     }
 
     /// Whether the vendor gave this id to another message.
     pub(super) fn belongs_to_other(&self, id: Option<&str>) -> bool {
-        id.is_some_and(|id| self.others.contains(id))
+        id.is_some_and(|id| self.answers.others.contains(id))
     }
 }
 

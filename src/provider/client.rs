@@ -17,8 +17,9 @@ use tokio::time::Instant;
 
 use super::Provider;
 use super::redact::{MAX_EXCERPT, cut};
+use super::status::outcome_of;
 use crate::sms::{Class, Failure, Outcome};
-use connections::{ConnectLayer, Connections, NotReady, Opened, TARGET, Target};
+use connections::{Connections, NotReady, Opened, TARGET, Target};
 
 pub use connections::ReservedConnection;
 
@@ -71,16 +72,12 @@ impl Client {
         // A connection that could not be opened in time must be reported as that, not as a missing answer.
         let connect = (timeout * 9 / 10).min(MAX_CONNECT);
         let connections = Connections::new(provider.config().idle);
-        let layer = |opens| ConnectLayer {
-            connections: Arc::clone(&connections),
-            opens,
-        };
         let sender = builder(provider)
-            .connector_layer(layer(false))
+            .connector_layer(connections.layer(false))
             .pool_idle_timeout(provider.config().idle)
             .pool_max_idle_per_host(concurrency);
         let opener = builder(provider)
-            .connector_layer(layer(true))
+            .connector_layer(connections.layer(true))
             .connect_timeout(connect);
         let build = |builder: reqwest::ClientBuilder| {
             builder.build().map_err(|error| ClientError {
@@ -414,10 +411,7 @@ fn reason(error: &(dyn Error + 'static)) -> String {
 }
 
 fn not_sent(reason: impl Into<String>) -> Outcome {
-    Outcome::Unavailable {
-        failure: Failure::new(Class::Unavailable, reason),
-        retry_after: None,
-    }
+    outcome_of(Failure::new(Class::Unavailable, reason), None, true)
 }
 
 fn unknown(reason: String) -> Outcome {

@@ -9,6 +9,7 @@ use jiff::tz::Offset;
 use jiff::{SignedDuration, civil};
 use serde::Deserialize;
 
+use super::status::outcome_of;
 use super::units::{self, Span};
 use crate::sms::{Acceptance, Class, Failure, Outcome, Timestamp};
 
@@ -163,28 +164,8 @@ impl Meaning {
         if let Some(advice) = &self.advice {
             reason = format!("{reason}: {advice}");
         }
-        let failure = Failure::new(class, reason);
         let retry_after = retry_after.or_else(|| Some(self.wait?.after(now)));
-        match class {
-            Class::Account => Outcome::AccountError {
-                failure,
-                listed: true,
-            },
-            Class::Throttle => Outcome::Throttled {
-                failure,
-                retry_after,
-            },
-            Class::Cap => Outcome::Deferred {
-                failure,
-                retry_after,
-            },
-            Class::Unavailable => Outcome::Unavailable {
-                failure,
-                retry_after,
-            },
-            Class::Recipient | Class::Content | Class::OptedOut => Outcome::Rejected(failure),
-            _ => Outcome::Unknown(failure),
-        }
+        outcome_of(Failure::new(class, reason), retry_after, true)
     }
 }
 

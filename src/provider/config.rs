@@ -378,20 +378,6 @@ fn field_names<T: DeserializeOwned>() -> &'static [&'static str] {
 
 /// Replaces the Rust terms in serde's messages, and leaves out the value, which may be a secret.
 fn in_plain_words(message: &str) -> String {
-    const TERMS: [(&str, &str); 9] = [
-        (
-            "an unsigned duration string",
-            "a duration in quotation marks like `\"10s\"`",
-        ),
-        ("a string", "a text in quotation marks"),
-        ("a sequence", "a list"),
-        ("a map", "a table"),
-        ("a boolean", "`true` or `false`"),
-        ("usize", "a whole number"),
-        ("u64", "a whole number"),
-        ("u32", "a whole number"),
-        ("u16", "a whole number"),
-    ];
     if let Some(rest) = message.strip_prefix("unknown variant ") {
         return format!("unknown value {rest}");
     }
@@ -401,12 +387,16 @@ fn in_plain_words(message: &str) -> String {
     let Some((found, expected)) = mismatch else {
         return message.to_owned();
     };
-    let expected = expected.trim();
-    let expected = match TERMS.iter().find(|(term, _)| expected == *term) {
-        Some((_, words)) => words,
-        None if expected.starts_with("tuple struct") => "a list of two texts",
-        None if expected.starts_with("struct ") => "a table",
-        None => expected,
+    let expected = match expected.trim() {
+        "an unsigned duration string" => "a duration in quotation marks like `\"10s\"`",
+        "a string" => "a text in quotation marks",
+        "a sequence" => "a list",
+        "a map" => "a table",
+        "a boolean" => "`true` or `false`",
+        "usize" | "u64" | "u32" | "u16" => "a whole number",
+        tuple if tuple.starts_with("tuple struct") => "a list of two texts",
+        table if table.starts_with("struct ") => "a table",
+        other => other,
     };
     let found = found.split(['`', '"']).next().unwrap_or_default().trim();
     format!("must be {expected}, not {found}")

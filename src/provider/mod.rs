@@ -36,7 +36,7 @@ pub use capabilities::{
 };
 pub use codes::CodeRow;
 pub use config::ProviderError;
-pub use registry::{builtin, complete, over};
+pub use registry::{builtin, builtin_section, complete, over};
 
 use capabilities::LookupTarget;
 use config::ProviderConfig;
@@ -116,26 +116,17 @@ trait Adapter: Send + Sync {
     fn parse(&self, messages: &[Message], response: &ResponseView<'_>) -> Vec<Outcome>;
 
     /// The requests of a status lookup; none where the vendor has no lookup.
-    fn lookup(
-        &self,
-        _message: &Message,
-        _attempt: Attempt,
-        _context: &RequestContext,
-    ) -> Vec<RequestResult> {
+    fn lookup(&self, _: &Message, _: Attempt, _: &RequestContext) -> Vec<RequestResult> {
         Vec::new()
     }
 
     /// The ids in a lookup's response that may belong to other messages.
-    fn lookup_ids(&self, _response: &ResponseView<'_>) -> Vec<String> {
+    fn lookup_ids(&self, _: &ResponseView<'_>) -> Vec<String> {
         Vec::new()
     }
 
     /// What one response of a lookup says. `Absent`: the list is complete and no entry can be the message.
-    fn parse_lookup(
-        &self,
-        _target: &LookupTarget<'_>,
-        _response: &ResponseView<'_>,
-    ) -> LookupResult {
+    fn parse_lookup(&self, _: &LookupTarget<'_>, _: &ResponseView<'_>) -> LookupResult {
         unclear("this provider has no status lookup")
     }
 }
@@ -352,10 +343,7 @@ impl Provider {
 
 /// A failure that affects every message: the account or the settings must be changed first.
 fn account_error(reason: impl Into<String>) -> Outcome {
-    Outcome::AccountError {
-        failure: Failure::new(Class::Account, reason),
-        listed: true,
-    }
+    status::outcome_of(Failure::new(Class::Account, reason), None, true)
 }
 
 fn rejected(reason: impl Into<String>) -> Outcome {

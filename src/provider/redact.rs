@@ -5,7 +5,7 @@
 
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, HashSet};
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
@@ -130,9 +130,7 @@ impl Index {
 }
 
 fn hash(run: &[char]) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    run.hash(&mut hasher);
-    hasher.finish()
+    BuildHasherDefault::<DefaultHasher>::new().hash_one(run)
 }
 
 /// Lowercase letters and digits: escapes and line breaks do not hide a repetition.

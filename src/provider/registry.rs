@@ -85,16 +85,11 @@ pub fn builtin() -> &'static [(&'static str, &'static str)] {
     ]
 }
 
-fn builtin_section(kind: &str) -> Option<Table> {
-    let (_, source) = builtin()
-        .iter()
-        .find(|(name, _)| *name == kind && kind != "generic")?;
-    let mut source: Table = source.parse().expect("a test parses it");
-    let mut providers = source.remove("providers")?;
-    match providers.as_table_mut()?.remove(kind)? {
-        Value::Table(section) => Some(section),
-        _ => None,
-    }
+/// The built-in section of a kind; `generic` has none.
+pub fn builtin_section(kind: &str) -> Option<Table> {
+    let (_, source) = builtin().iter().find(|(name, _)| *name == kind)?;
+    let source: Table = source.parse().expect("a test parses it");
+    source.get("providers")?.get(kind)?.as_table().cloned()
 }
 
 /// Merges `section` over the built-in section of its kind.

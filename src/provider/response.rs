@@ -35,7 +35,7 @@ pub(super) struct ResponseView<'a> {
     /// The vendor's clock: header `Date`.
     pub(super) date: Option<Timestamp>,
     retry_after: Option<Duration>,
-    redactor: &'a Redactor<'a>,
+    pub(super) redactor: &'a Redactor<'a>,
     /// The excerpt of the body, made once for all messages of a request.
     body_excerpt: OnceCell<Option<String>>,
     /// The excerpts of other texts of the response.
@@ -62,14 +62,6 @@ impl<'a> ResponseView<'a> {
             body_excerpt: OnceCell::new(),
             excerpts: RefCell::default(),
         }
-    }
-
-    /// A view of another response, with the same clock and the same texts and secrets to leave out.
-    pub(super) fn with_response<'b>(&self, response: &'b Response<Bytes>) -> ResponseView<'b>
-    where
-        'a: 'b,
-    {
-        ResponseView::new(response, self.redactor, self.now)
     }
 
     pub(super) fn text(&self) -> Cow<'a, str> {

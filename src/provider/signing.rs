@@ -23,6 +23,10 @@ pub(super) fn sha256(bytes: &[u8]) -> Vec<u8> {
     Sha256::digest(bytes).to_vec()
 }
 
+pub(super) fn sha256_hex(text: &str) -> String {
+    hex::encode(sha256(text.as_bytes()))
+}
+
 pub(super) fn hmac_sha256(key: &[u8], text: &[u8]) -> Vec<u8> {
     let mut mac = Hmac::<Sha256>::new_from_slice(key).expect("HMAC takes keys of any length");
     mac.update(text);
@@ -82,10 +86,7 @@ pub(super) fn acs3(
     let (lines, names) = canonical_headers(headers);
     let body = hex::encode(sha256(body));
     let canonical = format!("{method}\n{path}\n{query}\n{lines}\n{names}\n{body}");
-    let to_sign = format!(
-        "ACS3-HMAC-SHA256\n{}",
-        hex::encode(sha256(canonical.as_bytes()))
-    );
+    let to_sign = format!("ACS3-HMAC-SHA256\n{}", sha256_hex(&canonical));
     let signature = hex::encode(hmac_sha256(keys.secret.as_bytes(), to_sign.as_bytes()));
     let id = keys.id;
     format!("ACS3-HMAC-SHA256 Credential={id},SignedHeaders={names},Signature={signature}")
@@ -109,7 +110,7 @@ pub(super) fn tc3(
     let to_sign = format!(
         "TC3-HMAC-SHA256\n{}\n{scope}\n{}",
         now.as_millis().div_euclid(1_000),
-        hex::encode(sha256(canonical.as_bytes()))
+        sha256_hex(&canonical)
     );
     let key = [date.as_str(), service, "tc3_request"]
         .iter()

@@ -18,29 +18,39 @@ pub fn outcome(
     retry_after: Option<Duration>,
     reason: String,
 ) -> Outcome {
-    let failure = |class| Failure::new(class, reason);
     if accepted.contains(&status.as_u16()) {
         return Outcome::Accepted(Acceptance::default());
     }
-    if unknown.contains(&status.as_u16()) {
-        return Outcome::Unknown(failure(Class::Unknown));
-    }
-    match status.as_u16() {
+    let class = match status.as_u16() {
+        status if unknown.contains(&status) => Class::Unknown,
         // Credentials, credit, URL or form of the request: every message would get the same status.
-        300..=399 | 401..=407 | 410 | 415 | 421 | 426 | 501 | 505 => Outcome::AccountError {
-            failure: failure(Class::Account),
-            listed: false,
-        },
-        408 | 503 => Outcome::Unavailable {
-            failure: failure(Class::Unavailable),
+        300..=399 | 401..=407 | 410 | 415 | 421 | 426 | 501 | 505 => Class::Account,
+        408 | 503 => Class::Unavailable,
+        425 | 429 => Class::Throttle,
+        400..=499 => Class::Content,
+        _ => Class::Unknown,
+    };
+    outcome_of(Failure::new(class, reason), retry_after, false)
+}
+
+/// The outcome of a message that was not accepted, by the class of its failure.
+pub(super) fn outcome_of(failure: Failure, retry_after: Option<Duration>, listed: bool) -> Outcome {
+    match failure.class {
+        Class::Account => Outcome::AccountError { failure, listed },
+        Class::Throttle => Outcome::Throttled {
+            failure,
             retry_after,
         },
-        425 | 429 => Outcome::Throttled {
-            failure: failure(Class::Throttle),
+        Class::Cap => Outcome::Deferred {
+            failure,
             retry_after,
         },
-        400..=499 => Outcome::Rejected(failure(Class::Content)),
-        _ => Outcome::Unknown(failure(Class::Unknown)),
+        Class::Unavailable => Outcome::Unavailable {
+            failure,
+            retry_after,
+        },
+        Class::Recipient | Class::Content | Class::OptedOut => Outcome::Rejected(failure),
+        _ => Outcome::Unknown(failure),
     }
 }
 

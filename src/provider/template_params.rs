@@ -17,37 +17,34 @@ pub(super) enum Order {
     Positional,
 }
 
-#[derive(Deserialize)]
-struct TemplateSettings {
-    template: Option<String>,
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct TemplateSettings {
+    /// The vendor's id of the template.
+    pub(super) template: Option<String>,
     params: Option<Value>,
+    /// The most characters of one value.
     param_length: Option<usize>,
     param_urls: Option<bool>,
+    /// The template's text, for previews.
     template_text: Option<String>,
 }
 
 /// The vendor's template and the columns that fill its parameters.
 #[derive(Clone, Debug)]
 pub(super) struct TemplateParams {
-    /// The vendor's id of the template.
-    pub(super) template: Option<String>,
+    pub(super) settings: TemplateSettings,
     /// Parameters and columns in the order in which they are sent.
     columns: Vec<(String, String)>,
     order: Order,
-    /// The most characters of one value.
-    max_length: Option<usize>,
-    allows_urls: bool,
-    /// The template's text, for previews.
-    text: Option<String>,
 }
 
 impl TemplateParams {
     /// Reads the keys of a template. A vendor that takes parameters by position needs a list, or a table with the keys
     /// 1 to n, because TOML tables have no order.
     pub(super) fn read(section: &mut Section<'_>, order: Order) -> Result<Self, ProviderError> {
-        let settings: TemplateSettings = section.take()?;
+        let mut settings: TemplateSettings = section.take()?;
         let number = |index: usize| (index + 1).to_string();
-        let columns: Vec<(String, Value)> = match settings.params {
+        let columns: Vec<(String, Value)> = match settings.params.take() {
             None => Vec::new(),
             Some(Value::Array(columns)) => (0..).map(number).zip(columns).collect(),
             Some(Value::Table(mut table)) if order == Order::Positional => {
@@ -75,23 +72,20 @@ impl TemplateParams {
             _ => Err(section.invalid(&format!("params.{name}"), "must be the name of a column")),
         };
         Ok(Self {
-            template: settings.template,
+            settings,
             columns: columns.into_iter().map(column).collect::<Result<_, _>>()?,
             order,
-            max_length: settings.param_length,
-            allows_urls: settings.param_urls.unwrap_or(true),
-            text: settings.template_text,
         })
     }
 
     /// The vendor's id of the template; empty where it is not set.
     pub(super) fn id(&self) -> &str {
-        self.template.as_deref().unwrap_or_default()
+        self.settings.template.as_deref().unwrap_or_default()
     }
 
     /// The required setting that is not set.
     pub(super) fn missing(&self) -> Option<&'static str> {
-        self.template.is_none().then_some("template")
+        self.settings.template.is_none().then_some("template")
     }
 
     pub(super) fn columns(&self) -> Vec<&str> {
@@ -100,7 +94,7 @@ impl TemplateParams {
     }
 
     pub(super) fn text(&self) -> Option<&str> {
-        self.text.as_deref()
+        self.settings.template_text.as_deref()
     }
 
     /// The parameters and values of one message, in the template's order.
@@ -141,13 +135,15 @@ impl TemplateParams {
             return Err(format!("has nothing in column `{column}`"));
         }
         let length = value.chars().count();
-        if let Some(max) = self.max_length.filter(|max| length > *max) {
+        if let Some(max) = self.settings.param_length.filter(|max| length > *max) {
             return Err(format!(
                 "has {length} characters for it, where {max} are allowed"
             ));
         }
         let lower = value.to_ascii_lowercase();
-        if !self.allows_urls && (lower.contains("://") || lower.contains("www.")) {
+        if self.settings.param_urls == Some(false)
+            && (lower.contains("://") || lower.contains("www."))
+        {
             return Err("has a web address for it, which the vendor forbids".to_owned());
         }
         Ok(value)
@@ -155,7 +151,7 @@ impl TemplateParams {
 
     /// The template's text with the values of one message. A placeholder without a parameter is left unchanged.
     pub(super) fn preview(&self, message: &Message) -> Option<String> {
-        let text = self.text.as_deref()?;
+        let text = self.text()?;
         let filled = self.fill(message).ok()?;
         Some(self.substitute(text, &filled))
     }

@@ -1,30 +1,23 @@
 //! Counts the segments that a text is billed as: in septets if every character is in GSM 03.38's default alphabet or
 //! extension table, else in UTF-16 code units.
 
-/// Septets in a message of one segment, and in each part of a longer one.
-const GSM7: Sizes = Sizes {
-    single: 160,
-    part: 153,
-};
-/// The same in UTF-16 code units.
-const UCS2: Sizes = Sizes {
-    single: 70,
-    part: 67,
-};
-
 /// The default alphabet outside of ASCII.
 const GSM7_LETTERS: &str = "£¥èéùìòÇØøÅåΔΦΓΛΩΠΨΣΘΞÆæßÉ¤¡ÄÖÑÜ§¿äöñüà";
-
-#[derive(Clone, Copy)]
-struct Sizes {
-    single: usize,
-    part: usize,
-}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Alphabet {
     Gsm7,
     Ucs2,
+}
+
+impl Alphabet {
+    /// The units of a message of one segment, and of each part of a longer one.
+    const fn sizes(self) -> (usize, usize) {
+        match self {
+            Self::Gsm7 => (160, 153),
+            Self::Ucs2 => (70, 67),
+        }
+    }
 }
 
 /// The size of a text.
@@ -42,18 +35,18 @@ pub fn count(text: &str) -> Segments {
     let mut septets = 0;
     for character in text.chars() {
         match septets_of(character) {
-            0 => return measure(text, UCS2, Alphabet::Ucs2, char::len_utf16),
+            0 => return measure(text, Alphabet::Ucs2, char::len_utf16),
             width => septets += width,
         }
     }
-    if septets <= GSM7.single {
+    if septets <= Alphabet::Gsm7.sizes().0 {
         return Segments {
             count: 1,
             alphabet: Alphabet::Gsm7,
             units: septets,
         };
     }
-    measure(text, GSM7, Alphabet::Gsm7, septets_of)
+    measure(text, Alphabet::Gsm7, septets_of)
 }
 
 /// The characters of a text that are not in GSM 03.38.
@@ -62,14 +55,15 @@ pub fn outside_gsm7(text: &str) -> impl Iterator<Item = char> + '_ {
 }
 
 /// Counts the parts; an extension or surrogate pair is never split.
-fn measure(text: &str, sizes: Sizes, alphabet: Alphabet, width: fn(char) -> usize) -> Segments {
+fn measure(text: &str, alphabet: Alphabet, width: fn(char) -> usize) -> Segments {
+    let (single, part) = alphabet.sizes();
     let units: usize = text.chars().map(width).sum();
     let mut count = 1;
-    if units > sizes.single {
+    if units > single {
         let mut filled = 0;
         for character in text.chars() {
             let wide = width(character);
-            if filled + wide > sizes.part {
+            if filled + wide > part {
                 count += 1;
                 filled = 0;
             }

@@ -27,13 +27,15 @@ pub(super) async fn run_with_progress(
     let mut signals = Signals::listen()?;
     let (stop, stopped) = watch::channel(false);
     let progress = Arc::new(Progress::default());
-    let (events, printer) = if console.verbosity == Verbosity::Verbose {
+    let is_verbose = console.verbosity == Verbosity::Verbose;
+    let printing = is_verbose.then(|| {
         let (events, received) = mpsc::unbounded_channel();
-        let printer = tokio::spawn(print_events(console.clone(), received));
-        (Some(events), Some(printer))
-    } else {
-        (None, None)
-    };
+        (
+            events,
+            tokio::spawn(print_events(console.clone(), received)),
+        )
+    });
+    let (events, printer) = printing.unzip();
     let bar = console.progress(total, "sending");
     let running = sender.run(stopped, Arc::clone(&progress), events);
     tokio::pin!(running);

@@ -13,7 +13,7 @@ use std::time::Duration;
 use hyper::rt::{Read, ReadBuf};
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
-use tower_layer::Layer;
+use tower_layer::{Layer, layer_fn};
 use tower_service::Service;
 
 /// How long a connection that was opened ahead is kept without use.
@@ -57,7 +57,7 @@ pub(super) struct Connections {
     reserved: AtomicU32,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Host {
     /// Opened ahead and never used, the newest last.
     ready: VecDeque<(Box<dyn Any + Send>, Instant)>,
@@ -65,25 +65,12 @@ struct Host {
     /// request finds none, and is not sent.
     idle: VecDeque<Instant>,
     opening: u32,
-    /// How many may be prepared: grows with each opened connection, and shrinks with each unused one.
+    /// How many more than one may be prepared: grows with each opened connection, and shrinks with each unused one.
     width: u32,
     /// How long opening one took recently.
     took: Duration,
     /// The last attempt to connect failed.
     is_failing: bool,
-}
-
-impl Default for Host {
-    fn default() -> Self {
-        Self {
-            ready: VecDeque::new(),
-            idle: VecDeque::new(),
-            opening: 0,
-            width: 1,
-            took: Duration::ZERO,
-            is_failing: false,
-        }
-    }
 }
 
 /// Reserves a connection for one request that starts soon.
@@ -103,6 +90,19 @@ impl Connections {
             added: Notify::new(),
             idle_for,
             reserved: AtomicU32::new(0),
+        })
+    }
+
+    /// A client with this layer only opens connections and keeps them, or only uses those that are open.
+    pub(super) fn layer<S>(
+        self: &Arc<Self>,
+        opens: bool,
+    ) -> impl Layer<S, Service = Connector<S>> + Clone + use<S> {
+        let connections = Arc::clone(self);
+        layer_fn(move |inner| Connector {
+            connections: Arc::clone(&connections),
+            opens,
+            inner,
         })
     }
 
@@ -134,7 +134,7 @@ impl Connections {
                 return (count, 0);
             }
             let open = host.open();
-            let target = reserved.saturating_add(count.min(host.width));
+            let target = reserved.saturating_add(count.min(host.width.saturating_add(1)));
             let missing = target.saturating_sub(open.saturating_add(host.opening));
             host.opening += missing;
             (open.saturating_sub(reserved), missing)
@@ -160,7 +160,7 @@ impl Connections {
                     host.width = host.width.saturating_add(MORE);
                     host.took = took.max(host.took / 2);
                 }
-                None => host.width = 1,
+                None => host.width = 0,
             }
         });
     }
@@ -244,7 +244,7 @@ impl Host {
             && since.elapsed() >= KEPT
         {
             self.ready.pop_front();
-            self.width = self.width.saturating_sub(MORE).max(1);
+            self.width = self.width.saturating_sub(MORE);
         }
     }
 }
@@ -259,26 +259,11 @@ fn is_open(connection: &mut (impl Read + Unpin)) -> bool {
         .is_pending()
 }
 
-/// A client with this layer only opens connections and keeps them, or only uses those that are open.
-#[derive(Clone)]
-pub(super) struct ConnectLayer {
-    pub(super) connections: Arc<Connections>,
-    pub(super) opens: bool,
-}
-
 #[derive(Clone)]
 pub(super) struct Connector<S> {
-    layer: ConnectLayer,
+    connections: Arc<Connections>,
+    opens: bool,
     inner: S,
-}
-
-impl<S> Layer<S> for ConnectLayer {
-    type Service = Connector<S>;
-
-    fn layer(&self, inner: S) -> Connector<S> {
-        let layer = self.clone();
-        Connector { layer, inner }
-    }
 }
 
 impl<S, R> Service<R> for Connector<S>
@@ -296,9 +281,9 @@ where
     }
 
     fn call(&mut self, request: R) -> Self::Future {
-        let connections = Arc::clone(&self.layer.connections);
+        let connections = Arc::clone(&self.connections);
         let target = TARGET.try_with(Target::clone);
-        let connecting = self.layer.opens.then(|| self.inner.call(request));
+        let connecting = self.opens.then(|| self.inner.call(request));
         Box::pin(async move {
             let target = target?;
             let Some(connecting) = connecting else {

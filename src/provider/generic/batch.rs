@@ -21,29 +21,27 @@ const MAX_PER_CALL: usize = 1_000;
 /// Section `batch`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct BatchSettings {
-    per_call: usize,
+pub(super) struct BatchSettings {
+    /// The most messages of one request.
+    pub(super) per_call: usize,
     /// Like `json.messages`.
     repeat: String,
     separator: Option<String>,
+    /// The list of results; without one the response is the same for all.
     results: Option<Pointer>,
     #[serde(default)]
     matches: Table,
+    /// A single message is sent without the list, and each result is the response that its message would have had
+    /// alone, with fields `status` and `retry_after`.
     #[serde(default)]
-    like_single: bool,
+    pub(super) like_single: bool,
 }
 
 /// How the results of several messages are found in one response.
 pub(super) struct Batch {
-    /// The most messages of one request.
-    pub(super) per_call: usize,
-    /// The list of results; without one the response is the same for all.
-    results: Option<Pointer>,
+    pub(super) settings: BatchSettings,
     /// What identifies the result of a message; empty where the results are in the order of the messages.
     matches: EntryMatch,
-    /// A single message is sent without the list, and each result is the response that its message would have had
-    /// alone, with fields `status` and `retry_after`.
-    pub(super) is_like_single: bool,
 }
 
 /// Where the result of a message is.
@@ -87,16 +85,11 @@ impl Batch {
         request
             .repeat(place, separator, settings.like_single)
             .map_err(|problem| section.invalid("repeat", format!("`{place}` {problem}")))?;
-        Ok(Self {
-            per_call: settings.per_call,
-            results: settings.results,
-            matches,
-            is_like_single: settings.like_single,
-        })
+        Ok(Self { settings, matches })
     }
 
     pub(super) fn results<'a>(&self, response: &'a ResponseView<'_>) -> &'a [Json] {
-        let results = self.results.as_deref();
+        let results = self.settings.results.as_deref();
         results.map_or(&[], |results| response.list(results))
     }
 
@@ -108,7 +101,7 @@ impl Batch {
         messages: &[Message],
     ) -> Vec<ResultLocation> {
         let all = |location| vec![location; messages.len()];
-        let Some(results) = self.results.as_deref() else {
+        let Some(results) = self.settings.results.as_deref() else {
             return all(ResultLocation::Whole);
         };
         let list = response

@@ -116,7 +116,9 @@ pub(super) fn new(mut section: Section<'_>, mut shared: SharedSettings) -> NewAd
         let problem = "`{{ phone }}` is outside of it, so messages cannot share a request";
         return Err(section.invalid("batch.repeat", problem));
     }
-    let takes_several = batch.as_ref().is_some_and(|batch| batch.per_call > 1);
+    let takes_several = batch
+        .as_ref()
+        .is_some_and(|batch| batch.settings.per_call > 1);
     let shares_reference = takes_several && request.uses("reference", Scope::Outside);
     if shares_reference && honours_reference {
         let problem = "is impossible where several messages share a reference\n\
@@ -166,7 +168,10 @@ impl Adapter for Generic {
             } else {
                 ContentMode::Template
             },
-            max_batch: self.batch.as_ref().map_or(1, |batch| batch.per_call),
+            max_batch: self
+                .batch
+                .as_ref()
+                .map_or(1, |batch| batch.settings.per_call),
             reference: match self.honoured_for {
                 Some(span) => Reference::Honoured { span },
                 None if uses("reference") => Reference::Echoed,
@@ -236,7 +241,9 @@ impl Adapter for Generic {
             return all(messages, &whole);
         }
         let outcome = |(message, location): (&Message, ResultLocation)| match location {
-            ResultLocation::Entry(index) if batch.is_like_single && !(is_batch && is_error) => {
+            ResultLocation::Entry(index)
+                if batch.settings.like_single && !(is_batch && is_error) =>
+            {
                 let entry = &batch.results(response)[index];
                 self.parse_like_single(message, entry, response)
             }
@@ -259,7 +266,7 @@ impl Adapter for Generic {
         &self,
         message: &Message,
         attempt: Attempt,
-        _context: &RequestContext,
+        _: &RequestContext,
     ) -> Vec<RequestResult> {
         let lookup = self.lookup.iter();
         lookup
@@ -300,7 +307,7 @@ impl Generic {
         if let Some(seconds) = entry["retry_after"].as_u64() {
             single.headers_mut().insert(RETRY_AFTER, seconds.into());
         }
-        let single = response.with_response(&single);
+        let single = ResponseView::new(&single, response.redactor, response.now);
         self.response
             .outcome_of_message(&single, &message.reference)
     }

@@ -38,6 +38,9 @@ fn accepted_by_default() -> Vec<u16> {
     vec![200, 201, 202]
 }
 
+/// The index of a result in the response's list; `None`: the whole response.
+pub(super) type Entry = Option<usize>;
+
 /// How the responses of one provider are read.
 pub(super) struct ResponseParser {
     rules: ResponseRules,
@@ -106,7 +109,7 @@ impl<'de> Deserialize<'de> for Pointers {
 
 impl Place {
     /// `*` in a pointer means `entry`, the index in a list.
-    fn value(&self, json: &Json, entry: Option<usize>) -> Option<String> {
+    fn value(&self, json: &Json, entry: Entry) -> Option<String> {
         let mut values = Vec::new();
         let mut has_value = false;
         for word in &self.0 {
@@ -130,7 +133,7 @@ impl Place {
 
 impl Pointers {
     /// All values of a JSON document, or of one entry of its list.
-    pub(super) fn values(&self, json: Option<&Json>, entry: Option<usize>) -> Vec<String> {
+    pub(super) fn values(&self, json: Option<&Json>, entry: Entry) -> Vec<String> {
         let places = json.into_iter().flat_map(|json| {
             let places = self.0.iter();
             places.filter_map(move |place| place.value(json, entry))
@@ -139,7 +142,7 @@ impl Pointers {
     }
 
     /// Only the places that belong to the entry, or without an entry to the whole response.
-    fn of_level(&self, entry: Option<usize>) -> Self {
+    fn of_level(&self, entry: Entry) -> Self {
         let is_in_entry = |place: &&Place| place.0.iter().any(|word| word.contains("/*"));
         let places = self.0.iter();
         let own = places.filter(|place| is_in_entry(place) == entry.is_some());
@@ -148,11 +151,7 @@ impl Pointers {
 }
 
 /// The first value at these places of the response.
-fn first(
-    places: Option<&Pointers>,
-    response: &ResponseView<'_>,
-    entry: Option<usize>,
-) -> Option<String> {
+fn first(places: Option<&Pointers>, response: &ResponseView<'_>, entry: Entry) -> Option<String> {
     let values = places?.values(response.json.as_ref(), entry);
     values.into_iter().next()
 }
@@ -252,7 +251,7 @@ impl ResponseParser {
     pub(super) fn outcome(
         &self,
         response: &ResponseView<'_>,
-        entry: Option<usize>,
+        entry: Entry,
         reference: &str,
     ) -> Outcome {
         let codes = self.codes_in(response, entry);
@@ -269,12 +268,8 @@ impl ResponseParser {
             Some(Outcome::Accepted(_)) => response.unknown(" with a code that means accepted"),
             Some(outcome) => outcome,
             None if !self.is_accepted_status(response) => {
-                let ResponseRules {
-                    accepted,
-                    unknown_status,
-                    ..
-                } = &self.rules;
-                response.outcome_of_status(accepted, unknown_status, words)
+                let rules = &self.rules;
+                response.outcome_of_status(&rules.accepted, &rules.unknown_status, words)
             }
             None if self.codes.list_success() => {
                 response.unknown(" without a known code of success")
@@ -289,12 +284,7 @@ impl ResponseParser {
 
     /// Whether a code that accepts counts with this status. With an error status it says that the vendor already has
     /// the message; a status alone proves that only where references are honoured.
-    fn can_accept(
-        &self,
-        response: &ResponseView<'_>,
-        entry: Option<usize>,
-        is_body_code: bool,
-    ) -> bool {
+    fn can_accept(&self, response: &ResponseView<'_>, entry: Entry, is_body_code: bool) -> bool {
         let is_proof = if is_body_code {
             self.rules.error_code.is_some()
         } else {
@@ -306,7 +296,7 @@ impl ResponseParser {
 
     /// Whether an error response to several messages, or a result in it, may show that a message was accepted: by its
     /// code, or without one by its id, or because it has neither.
-    pub(super) fn may_accept(&self, response: &ResponseView<'_>, entry: Option<usize>) -> bool {
+    pub(super) fn may_accept(&self, response: &ResponseView<'_>, entry: Entry) -> bool {
         let json = response.json.as_ref();
         let values = |places: &Option<Pointers>| {
             let places = places.as_ref()?.of_level(entry);
@@ -322,7 +312,7 @@ impl ResponseParser {
     }
 
     /// The vendor's codes, the most specific first.
-    fn codes_in(&self, response: &ResponseView<'_>, entry: Option<usize>) -> Vec<String> {
+    fn codes_in(&self, response: &ResponseView<'_>, entry: Entry) -> Vec<String> {
         let between = self.rules.error_text.as_ref();
         let codes: Vec<String> = if let Some(places) = &self.rules.error_code {
             let values = places.values(response.json.as_ref(), entry);
@@ -340,12 +330,7 @@ impl ResponseParser {
     }
 
     /// An acceptance, if the response has the id and the reference that it should have.
-    fn success(
-        &self,
-        response: &ResponseView<'_>,
-        entry: Option<usize>,
-        reference: &str,
-    ) -> Outcome {
+    fn success(&self, response: &ResponseView<'_>, entry: Entry, reference: &str) -> Outcome {
         let value = |places: &Option<Pointers>| first(places.as_ref(), response, entry);
         let echo = value(&self.rules.reference);
         if echo.as_ref().is_some_and(|echo| echo != reference) {

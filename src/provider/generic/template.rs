@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use minijinja::value::{Object, Serde, Value};
 use minijinja::{AutoEscape, Environment, Error, ErrorKind, UndefinedBehavior};
 use secrecy::SecretString;
@@ -103,8 +104,10 @@ impl Templates {
         environment.set_fuel(Some(100_000));
         environment.add_global("secret", Value::from_pairs(secrets.exposed()));
         environment.add_global("setting", Value::from(Serde(&settings)));
-        environment.add_filter("digits", digits);
-        environment.add_filter("base64", base64);
+        environment.add_filter("digits", |text: &str| {
+            text.replace(|c: char| !c.is_ascii_digit(), "")
+        });
+        environment.add_filter("base64", |text: &str| STANDARD.encode(text));
         environment.add_filter("utf16_hex", utf16_hex);
         environment.add_filter("optional", optional);
         environment.add_test("gsm7", |text: &str| outside_gsm7(text).next().is_none());
@@ -440,14 +443,6 @@ fn described(error: &Error) -> String {
         Some(detail) if is_certain(error.kind()) => format!("{}: {detail}", error.kind()),
         _ => error.kind().to_string(),
     }
-}
-
-fn digits(text: &str) -> String {
-    text.chars().filter(char::is_ascii_digit).collect()
-}
-
-fn base64(text: &str) -> String {
-    base64::engine::general_purpose::STANDARD.encode(text)
 }
 
 /// UTF-16 in big-endian order, as SMS centres expect it.

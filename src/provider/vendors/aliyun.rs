@@ -17,7 +17,7 @@ use crate::provider::capabilities::{
 use crate::provider::china::{national_number, parse_time};
 use crate::provider::config::{ProviderConfig, Section, SharedSettings};
 use crate::provider::response::{ResponseView, acceptance, accepted, all, scalar};
-use crate::provider::signing::{Keys, acs3, sha256, sorted_query, utc};
+use crate::provider::signing::{Keys, acs3, sha256_hex, sorted_query, utc};
 use crate::provider::template_params::{Order, TemplateParams};
 use crate::provider::{
     Adapter, BatchKey, Message, NewAdapter, RequestContext, RequestResult, account_error, unclear,
@@ -55,24 +55,23 @@ impl Aliyun {
         let host = config.host();
         let content_type = body.is_some().then_some(("content-type", FORM));
         let body = body.unwrap_or_default();
-        let hash = hex::encode(sha256(body.as_bytes()));
+        let hash = sha256_hex(&body);
         let date = utc(context.now, "%Y-%m-%dT%H:%M:%SZ");
         let nonce = format!("{:032x}", context.nonce);
         let token = config.secrets.get("security_token");
-        // Sorted by name. Without `accept`, older gateways of the vendor answer in XML.
-        let mut headers = vec![("accept", "application/json")];
-        headers.extend(content_type);
-        headers.extend([
-            ("host", host.as_str()),
+        // Without `accept`, older gateways of the vendor answer in XML.
+        let mut headers = vec![
+            ("accept", "application/json"),
+            ("host", &host),
             ("x-acs-action", action),
             ("x-acs-content-sha256", &hash),
             ("x-acs-date", &date),
-        ]);
-        headers.extend(token.map(|token| ("x-acs-security-token", token)));
-        headers.extend([
-            ("x-acs-signature-nonce", nonce.as_str()),
+            ("x-acs-signature-nonce", &nonce),
             ("x-acs-version", VERSION),
-        ]);
+        ];
+        headers.extend(content_type);
+        headers.extend(token.map(|token| ("x-acs-security-token", token)));
+        headers.sort_unstable();
         let keys = Keys {
             id: config.secret("access_key_id"),
             secret: config.secret("access_key_secret"),

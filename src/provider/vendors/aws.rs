@@ -15,13 +15,18 @@ use quick_xml::Reader;
 use quick_xml::events::Event;
 use serde::Deserialize;
 use serde_json::json;
+use url::form_urlencoded::Serializer;
 
-use super::{FORM, form, request};
+use super::{post_form, request};
 use crate::provider::capabilities::{Capabilities, ContentMode, Reference};
 use crate::provider::config::{ProviderConfig, ProviderError, Section, SharedSettings};
 use crate::provider::response::{ResponseView, accepted, all};
 use crate::provider::{Adapter, Message, NewAdapter, RequestContext, RequestResult, account_error};
 use crate::sms::{Outcome, Timestamp};
+
+/// The names of the services in URLs and signatures.
+const SMS: &str = "sms-voice";
+const SNS: &str = "sns";
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -39,7 +44,7 @@ struct AwsSms {
 
 pub(in crate::provider) fn new_sms(mut section: Section<'_>, shared: SharedSettings) -> NewAdapter {
     let settings: SmsSettings = section.rest()?;
-    let config = read_config(&section, shared, "sms-voice", &settings.region)?;
+    let config = read_config(&section, shared, SMS, &settings.region)?;
     Ok(Box::new(AwsSms { config, settings }))
 }
 
@@ -77,22 +82,14 @@ impl Adapter for AwsSms {
                 body[key] = value.into();
             }
         }
+        let target = "PinpointSMSVoiceV2.SendTextMessage".to_owned();
         let headers = [
-            (CONTENT_TYPE, "application/x-amz-json-1.0"),
-            (
-                HeaderName::from_static("x-amz-target"),
-                "PinpointSMSVoiceV2.SendTextMessage",
-            ),
+            (CONTENT_TYPE, "application/x-amz-json-1.0".to_owned()),
+            (HeaderName::from_static("x-amz-target"), target),
         ];
-        let (region, body) = (&settings.region, body.to_string());
-        signed(
-            &self.config,
-            region,
-            "sms-voice",
-            context.now,
-            &headers,
-            body,
-        )
+        let body = body.to_string().into();
+        let request = request(Method::POST, &self.config.url, headers, body)?;
+        signed(&self.config, &settings.region, SMS, context.now, request)
     }
 
     fn parse(&self, messages: &[Message], response: &ResponseView<'_>) -> Vec<Outcome> {
@@ -139,7 +136,7 @@ struct AwsSns {
 
 pub(in crate::provider) fn new_sns(mut section: Section<'_>, shared: SharedSettings) -> NewAdapter {
     let settings: SnsSettings = section.rest()?;
-    let config = read_config(&section, shared, "sns", &settings.region)?;
+    let config = read_config(&section, shared, SNS, &settings.region)?;
     Ok(Box::new(AwsSns { config, settings }))
 }
 
@@ -159,37 +156,26 @@ impl Adapter for AwsSns {
     fn request(&self, messages: &[Message], context: &RequestContext) -> RequestResult {
         let message = &messages[0];
         let settings = &self.settings;
-        let mut pairs: Vec<(String, &str)> = [
-            ("Action", "Publish"),
-            ("Version", "2010-03-31"),
-            ("PhoneNumber", message.phone.as_str()),
-            ("Message", &message.content),
-        ]
-        .map(|(name, value)| (name.to_owned(), value))
-        .to_vec();
+        let mut body = Serializer::new(String::new());
+        body.append_pair("Action", "Publish")
+            .append_pair("Version", "2010-03-31")
+            .append_pair("PhoneNumber", message.phone.as_str())
+            .append_pair("Message", &message.content);
         let attributes = [
             ("SMSType", "String", settings.sms_type.as_deref()),
             ("SenderID", "String", self.config.sender(message)),
             ("MaxPrice", "Number", settings.max_price.as_deref()),
         ];
-        let attributes = attributes
-            .iter()
-            .filter_map(|(name, kind, value)| Some((name, *kind, (*value)?)));
-        let names: Vec<(String, &str, &str)> = attributes
-            .map(|(name, kind, value)| (format!("AWS.SNS.SMS.{name}"), kind, value))
-            .collect();
-        for (index, (name, kind, value)) in names.iter().enumerate() {
-            let entry = format!("MessageAttributes.entry.{}", index + 1);
-            pairs.extend([
-                (format!("{entry}.Name"), name.as_str()),
-                (format!("{entry}.Value.DataType"), *kind),
-                (format!("{entry}.Value.StringValue"), *value),
-            ]);
+        let attributes = attributes.into_iter();
+        let set = attributes.filter_map(|(name, kind, value)| Some((name, kind, value?)));
+        for (index, (name, kind, value)) in (1..).zip(set) {
+            let entry = format!("MessageAttributes.entry.{index}");
+            body.append_pair(&format!("{entry}.Name"), &format!("AWS.SNS.SMS.{name}"))
+                .append_pair(&format!("{entry}.Value.DataType"), kind)
+                .append_pair(&format!("{entry}.Value.StringValue"), value);
         }
-        let body = form(pairs.iter().map(|(name, value)| (name.as_str(), *value)));
-        let headers = [(CONTENT_TYPE, FORM)];
-        let region = &settings.region;
-        signed(&self.config, region, "sns", context.now, &headers, body)
+        let request = post_form(&self.config.url, String::new(), body.finish())?;
+        signed(&self.config, &settings.region, SNS, context.now, request)
     }
 
     fn parse(&self, messages: &[Message], response: &ResponseView<'_>) -> Vec<Outcome> {
@@ -264,13 +250,9 @@ fn read_config(
     region: &str,
 ) -> Result<ProviderConfig, ProviderError> {
     let top = if region.starts_with("cn-") { ".cn" } else { "" };
-    let url = if shared.url.is_some() {
-        None
-    } else {
-        let url = format!("https://{service}.{region}.amazonaws.com{top}/");
-        Some(section.url("region", &url)?)
-    };
-    shared.into_config(section, url)
+    let url = format!("https://{service}.{region}.amazonaws.com{top}/");
+    let url = shared.url.is_none().then(|| section.url("region", &url));
+    shared.into_config(section, url.transpose()?)
 }
 
 fn warnings(config: &ProviderConfig) -> Vec<String> {
@@ -280,18 +262,14 @@ fn warnings(config: &ProviderConfig) -> Vec<String> {
     Vec::from_iter((is_temporary && !has_token).then(|| warning.to_owned()))
 }
 
-/// A `POST` of `body`, signed with version 4; all headers are signed.
+/// Signs the request with version 4; all headers are signed.
 fn signed(
     config: &ProviderConfig,
     region: &str,
     service: &str,
     now: Timestamp,
-    headers: &[(HeaderName, &str)],
-    body: String,
+    mut request: Request<Bytes>,
 ) -> RequestResult {
-    let headers = headers.iter();
-    let headers = headers.map(|(name, value)| (name.clone(), (*value).to_owned()));
-    let mut request = request(Method::POST, &config.url, headers, body.into())?;
     add_signature(config, region, service, now, &mut request)
         .map_err(|error| account_error(format!("cannot sign the request: {error}")))?;
     Ok(request)

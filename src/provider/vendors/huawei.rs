@@ -97,17 +97,12 @@ impl Adapter for Huawei {
             ("templateParas", &params),
             ("extend", &first.reference),
         ];
-        pairs.extend(
-            self.config
-                .sender(first)
-                .map(|signature| ("signature", signature)),
-        );
-        pairs.extend(
-            settings
-                .callback
-                .as_deref()
-                .map(|url| ("statusCallback", url)),
-        );
+        if let Some(signature) = self.config.sender(first) {
+            pairs.push(("signature", signature));
+        }
+        if let Some(url) = &settings.callback {
+            pairs.push(("statusCallback", url));
+        }
         let headers = [
             (CONTENT_TYPE, FORM.to_owned()),
             (

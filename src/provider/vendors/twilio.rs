@@ -58,7 +58,7 @@ impl Adapter for Twilio {
     }
 
     fn capabilities(&self) -> Capabilities {
-        let sends = match self.template.template {
+        let sends = match self.template.settings.template {
             Some(_) => ContentMode::Template,
             None => ContentMode::Text,
         };
@@ -90,21 +90,17 @@ impl Adapter for Twilio {
             None => pairs.push(("From", self.config.required_sender(message)?)),
         }
         let variables = self.template.json(message)?;
-        match &self.template.template {
+        match &self.template.settings.template {
             None => pairs.push(("Body", &message.content)),
             Some(template) => {
-                pairs.extend([
-                    ("ContentSid", template.as_str()),
-                    ("ContentVariables", &variables),
-                ]);
+                pairs.push(("ContentSid", template));
+                pairs.push(("ContentVariables", &variables));
             }
         }
         let validity = settings.validity.map(|seconds| seconds.to_string());
-        pairs.extend(
-            validity
-                .iter()
-                .map(|seconds| ("ValidityPeriod", seconds.as_str())),
-        );
+        if let Some(seconds) = &validity {
+            pairs.push(("ValidityPeriod", seconds));
+        }
         let callback = settings.callback.as_ref();
         let callback = callback.map(|url| callback_url(url, message));
         pairs.extend(callback.iter().map(|url| ("StatusCallback", url.as_str())));
@@ -127,12 +123,7 @@ impl Adapter for Twilio {
     }
 
     /// Without a date in the query, because a queued message has no date of sending.
-    fn lookup(
-        &self,
-        message: &Message,
-        _attempt: Attempt,
-        _context: &RequestContext,
-    ) -> Vec<RequestResult> {
+    fn lookup(&self, message: &Message, _: Attempt, _: &RequestContext) -> Vec<RequestResult> {
         let mut url = self.messages_url();
         url.query_pairs_mut()
             .append_pair("To", message.phone.as_str())
@@ -151,7 +142,7 @@ impl Adapter for Twilio {
         let Some(json) = json else {
             return unclear(response.reason("", response.scalar("/message")));
         };
-        let has_template = self.template.template.is_some();
+        let has_template = self.template.settings.template.is_some();
         let is_text = |entry: &Value| entry["body"].as_str() == Some(&target.message.content);
         let mut may_be_listed = false;
         for entry in response.list("/messages") {

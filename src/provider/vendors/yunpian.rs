@@ -130,7 +130,7 @@ impl Adapter for Yunpian {
         &self,
         message: &Message,
         attempt: Attempt,
-        _context: &RequestContext,
+        _: &RequestContext,
     ) -> Vec<RequestResult> {
         let start = attempt.started_after;
         let body = form([
