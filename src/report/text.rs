@@ -126,7 +126,7 @@ fn overview(campaigns: &[CampaignSummary]) -> String {
     let used: Vec<&str> = used_counts(&sum).iter().map(|(label, _)| *label).collect();
     let mut table = plain_table();
     let mut header = vec![Cell::new("campaign"), Cell::new("state")];
-    header.extend(used.iter().map(|label| right(label)));
+    header.extend(used.iter().map(right));
     table.set_header(header);
     let mut row = |name: &str, state: &str, totals: &Totals| {
         let mut cells = vec![Cell::new(name), Cell::new(state)];

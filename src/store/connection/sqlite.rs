@@ -331,9 +331,10 @@ fn classify(path: &str, text: &str, otherwise: impl FnOnce() -> String) -> Store
     if let Some((_, kind, reason)) = found {
         return StoreError::new(path, kind, reason);
     }
-    let kind = match text.contains("constraint failed") {
-        true => Kind::Constraint,
-        false => Kind::Other,
+    let kind = if text.contains("constraint failed") {
+        Kind::Constraint
+    } else {
+        Kind::Other
     };
     StoreError::new(path, kind, otherwise())
 }
