@@ -8,7 +8,7 @@ use diesel::prelude::*;
 use diesel_async::RunQueryDsl;
 
 use super::claim::{self, Candidate, ClaimCursors, ClaimKey, ClaimWrites};
-use super::commit::{ClaimedCampaign, CommitBatch, Shortfall};
+use super::commit_batch::{ClaimedCampaign, CommitBatch, Shortfall};
 use super::connection::{Connection, with_conn};
 use super::limits::Estimate;
 use super::recipients::Recipients;

@@ -13,7 +13,7 @@ use rand::RngExt;
 use rand::seq::SliceRandom;
 
 use super::column_types::LossyText;
-use super::commit::CommitBatch;
+use super::commit_batch::CommitBatch;
 use super::connection::{
     Connection, Prepared, ROWS, conflict, in_list, load_locked, load_skipping_locked, with_conn,
 };

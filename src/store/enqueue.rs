@@ -12,11 +12,11 @@ use super::connection::{
     Connection, ROWS, conflict, delete_all, insert_all, load_locked, transaction, with_conn,
 };
 use super::dedupe::{Decision, ExistingRows, decide};
+use super::imports::Batch;
 use super::schema::{import, sms, sms_failed};
 use super::transitions;
 use super::{Store, StoreError, StoreErrorKind, signed};
 use crate::sms::{NewSms, Timestamp};
-use crate::window::{Recipient, SendWindow};
 
 /// The most bytes of texts in one statement: less than the smallest common `max_allowed_packet`, 1 MiB.
 const BYTES: usize = 512 * 1024;
@@ -24,41 +24,6 @@ const BYTES: usize = 512 * 1024;
 const PATIENCE: Duration = Duration::from_secs(120);
 const FIRST_WAIT: Duration = Duration::from_millis(100);
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
-
-/// The rows of a file that are queued in one transaction.
-#[derive(Clone)]
-pub struct Batch {
-    pub import_id: i64,
-    pub campaign_id: i64,
-    pub now: Timestamp,
-    pub due_at: Timestamp,
-    pub expires_at: Option<Timestamp>,
-    /// The campaign's window. If it differs by recipient, a message is due when the window of its recipient opens.
-    pub window: Option<SendWindow>,
-    pub rows: Vec<NewSms>,
-    /// Rows of the file since the last batch, including rejected ones.
-    pub row_count: u64,
-    pub rejected: u64,
-    /// The last line of the file that this batch covers.
-    pub last_line: u64,
-}
-
-impl Batch {
-    /// When a row's message is due. A window that is the same for all recipients is ignored: the sender checks it for
-    /// the whole campaign, so a change takes effect at once.
-    fn due_at_of(&self, row: &NewSms) -> i64 {
-        let own = self.window.as_ref();
-        let own = own.filter(|window| window.for_all(self.due_at).is_none());
-        let recipient = Recipient {
-            phone: &row.phone,
-            params: &row.params,
-        };
-        let opens_at = own.map(|window| window.for_one(recipient, self.due_at).opens_at);
-        opens_at
-            .map_or(self.due_at, |at| at.max(self.due_at))
-            .as_millis()
-    }
-}
 
 /// The result of a batch, by the lines of the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

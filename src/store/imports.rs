@@ -6,7 +6,8 @@ use diesel_async::RunQueryDsl;
 use super::connection::{insert_all, reading, transaction, writing};
 use super::schema::{campaign, import};
 use super::{Store, StoreError, positive, signed};
-use crate::sms::Timestamp;
+use crate::sms::{NewSms, Timestamp};
+use crate::window::{Recipient, SendWindow};
 
 /// The texts of an import, for the report.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -18,6 +19,41 @@ pub struct TextNote<'a> {
     /// Accepted messages in each alphabet, since the last note.
     pub gsm7: u64,
     pub ucs2: u64,
+}
+
+/// The rows of a file that are queued in one transaction.
+#[derive(Clone)]
+pub struct Batch {
+    pub import_id: i64,
+    pub campaign_id: i64,
+    pub now: Timestamp,
+    pub due_at: Timestamp,
+    pub expires_at: Option<Timestamp>,
+    /// The campaign's window. If it differs by recipient, a message is due when the window of its recipient opens.
+    pub window: Option<SendWindow>,
+    pub rows: Vec<NewSms>,
+    /// Rows of the file since the last batch, including rejected ones.
+    pub row_count: u64,
+    pub rejected: u64,
+    /// The last line of the file that this batch covers.
+    pub last_line: u64,
+}
+
+impl Batch {
+    /// When a row's message is due. A window that is the same for all recipients is ignored: the sender checks it for
+    /// the whole campaign, so a change takes effect at once.
+    pub(super) fn due_at_of(&self, row: &NewSms) -> i64 {
+        let own = self.window.as_ref();
+        let own = own.filter(|window| window.for_all(self.due_at).is_none());
+        let recipient = Recipient {
+            phone: &row.phone,
+            params: &row.params,
+        };
+        let opens_at = own.map(|window| window.for_one(recipient, self.due_at).opens_at);
+        opens_at
+            .map_or(self.due_at, |at| at.max(self.due_at))
+            .as_millis()
+    }
 }
 
 impl Store {

@@ -6,7 +6,7 @@ use diesel::prelude::*;
 use diesel::{QueryResult, update};
 use diesel_async::RunQueryDsl;
 
-use super::commit::{ClaimedCampaign, CommitBatch, ProviderPause};
+use super::commit_batch::{ClaimedCampaign, CommitBatch, ProviderPause};
 use super::connection::{
     Connection, Prepared, in_list, insert_new, load_locked, reading, with_conn, writing,
 };

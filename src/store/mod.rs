@@ -6,6 +6,7 @@ mod candidates;
 mod claim;
 mod column_types;
 mod commit;
+mod commit_batch;
 mod connection;
 mod dedupe;
 mod enqueue;
@@ -41,14 +42,14 @@ use connection::{
 };
 
 pub use campaigns::{Campaign, CampaignChange, CampaignStatus, NewCampaign, WindowChange};
-pub use commit::{
+pub use commit_batch::{
     CampaignStop, CommitBatch, CommitResult, ProviderClaimed, ProviderPause, Shortfall,
 };
 pub use connection::{Probe, SkipLocked};
 pub use dedupe::Decision;
-pub use enqueue::{Batch, Enqueued};
+pub use enqueue::Enqueued;
 pub use error::{StoreError, StoreErrorKind};
-pub use imports::TextNote;
+pub use imports::{Batch, TextNote};
 pub use operator::{Expired, QueuePosition, RetryFilter};
 pub use purge::{Age, Person, Purge, Purged, RetentionConfig};
 pub use suppression::Suppressed;

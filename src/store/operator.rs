@@ -6,7 +6,7 @@ use diesel::{QueryResult, update};
 use diesel_async::RunQueryDsl;
 
 use super::column_types::LossyText;
-use super::connection::{Connection, ROWS, load_locked, transaction, with_conn};
+use super::connection::{Chunk, Connection, ROWS, chunked, load_locked, transaction, with_conn};
 use super::schema::{campaign, sms, sms_failed};
 use super::transitions::{self, FailureColumns, SentCounts};
 use super::unknown::{UnknownFilter, lock_unknown};
@@ -38,38 +38,6 @@ pub struct Expired {
     pub rows: u64,
     /// Where to continue; `None` at the end of the queue.
     pub reached: Option<QueuePosition>,
-}
-
-/// The number of rows of one transaction of a command.
-pub(super) struct Chunk {
-    /// The command has ended if this is 0.
-    pub(super) looked_at: u64,
-    pub(super) moved: u64,
-}
-
-impl Chunk {
-    /// All rows were moved.
-    pub(super) fn all(rows: usize) -> Self {
-        Self {
-            looked_at: rows as u64,
-            moved: rows as u64,
-        }
-    }
-}
-
-/// Repeats a transaction until no rows are left; returns how many were moved.
-pub(super) async fn chunked<F>(mut chunk: impl FnMut() -> F) -> Result<u64, StoreError>
-where
-    F: Future<Output = Result<Chunk, StoreError>>,
-{
-    let mut moved = 0;
-    loop {
-        let chunk = chunk().await?;
-        if chunk.looked_at == 0 {
-            return Ok(moved);
-        }
-        moved += chunk.moved;
-    }
 }
 
 impl Store {

@@ -8,7 +8,7 @@ use diesel::prelude::*;
 use diesel::{QueryResult, delete, update};
 use diesel_async::RunQueryDsl;
 
-use super::commit::{CommitBatch, ProviderClaimed};
+use super::commit_batch::{CommitBatch, ProviderClaimed};
 use super::connection::{Connection, ROWS, insert_all, reading, with_conn, writing};
 use super::schema::{rate_limit, recipient_start, sms};
 use super::{CHUNK, Store, StoreError, limits};

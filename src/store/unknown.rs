@@ -6,8 +6,9 @@ use diesel::{QueryResult, update};
 use diesel_async::RunQueryDsl;
 
 use super::column_types::LossyText;
-use super::connection::{Connection, ROWS, load_locked, reading, transaction, with_conn, writing};
-use super::operator::{Chunk, chunked};
+use super::connection::{
+    Chunk, Connection, ROWS, chunked, load_locked, reading, transaction, with_conn, writing,
+};
 use super::schema::{campaign, sms, sms_sent};
 use super::{CHUNK, CampaignStatus, Store, StoreError, settle};
 use crate::queue::transition::NOT_STORED;

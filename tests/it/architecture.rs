@@ -89,11 +89,17 @@ impl Source {
 
     /// The top-level modules that its code names.
     fn uses(&self) -> BTreeSet<String> {
-        let path = Regex::new(r"\b(crate|smsq|super(?:::super)*)::(\w+|\{)").expect("a pattern");
+        self.names_below("crate|smsq", self.depth())
+    }
+
+    /// The modules that its code names below a root, which is `supers` steps up.
+    fn names_below(&self, root: &str, supers: usize) -> BTreeSet<String> {
+        let path = format!(r"\b({root}|super(?:::super)*)::(\w+|\{{)");
+        let path = Regex::new(&path).expect("a pattern");
         let mut parts = BTreeSet::new();
         for found in path.captures_iter(&self.code) {
             let root = &found[1];
-            if root.starts_with("super") && root.split("::").count() != self.depth() {
+            if root.starts_with("super") && root.split("::").count() != supers {
                 continue;
             }
             if &found[2] == "{" {
@@ -229,6 +235,34 @@ fn modules_use_only_modules_below_them() {
         }
     }
     assert_eq!(violations, none());
+}
+
+#[test]
+fn files_of_a_module_do_not_import_in_circles() {
+    let mut circles = Vec::new();
+    for part in ["import", "provider", "store", "sender"] {
+        // A file, or a folder as a whole. `mod.rs` declares them all.
+        let mut uses: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        for source in sources().iter().filter(|source| source.part() == part) {
+            let below = source.path.split('/').nth(1).unwrap_or_default();
+            let name = below.trim_end_matches(".rs").to_owned();
+            if name != "mod" {
+                let root = format!("crate::{part}");
+                let names = source.names_below(&root, source.depth() - 1);
+                uses.entry(name).or_default().extend(names);
+            }
+        }
+        // What uses none of the others is not part of a circle.
+        loop {
+            let others: BTreeSet<String> = uses.keys().cloned().collect();
+            uses.retain(|name, used| used.iter().any(|one| one != name && others.contains(one)));
+            if uses.len() == others.len() {
+                break;
+            }
+        }
+        circles.extend(uses.into_keys().map(|name| format!("{part}/{name}")));
+    }
+    assert_eq!(circles, none());
 }
 
 #[test]

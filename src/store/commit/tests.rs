@@ -1,13 +1,14 @@
 //! How SQLite runs the statements of a commit: prepared once, by indexes, without sorting.
 
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use diesel::connection::InstrumentationEvent;
 use diesel::sql_types::Text;
 
 use super::*;
-use crate::queue::{CampaignClaim, Transition};
-use crate::sms::{Acceptance, NewSms};
+use crate::queue::{CampaignClaim, Settlement, Transition};
+use crate::rate::Rates;
+use crate::sms::{Acceptance, NewSms, Timestamp};
 use crate::store::connection::Lane;
 use crate::store::{Access, Batch, NewWorker};
 

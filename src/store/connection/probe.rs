@@ -1,6 +1,5 @@
 //! Tests what a server can do: several accept `SKIP LOCKED` but do not skip locked rows.
 
-use std::collections::BTreeSet;
 use std::fmt;
 use std::time::Duration;
 
@@ -9,11 +8,11 @@ use diesel::prelude::*;
 use diesel_async::RunQueryDsl;
 
 use super::{
-    Connection, Lane, PooledConnection, ServerKind, TextValue, load_locked, load_skipping_locked,
-    mysql, postgres, reading, transaction, with_conn,
+    Connection, Lane, PooledConnection, ServerKind, TextValue, insert_new, load_locked,
+    load_skipping_locked, mysql, postgres, reading, transaction, with_conn,
 };
 use crate::store::schema::rate_limit;
-use crate::store::{Store, StoreError, StoreErrorKind, limits};
+use crate::store::{Store, StoreError, StoreErrorKind};
 
 /// The row that the probe locks.
 const PROBE_SCOPE: &str = "probe";
@@ -160,8 +159,7 @@ impl Store {
             return Ok(SkipLocked::Off);
         }
         if !url.is_only_read {
-            let scope = BTreeSet::from([PROBE_SCOPE.to_owned()]);
-            transaction!(self, |connection| limits::lock(connection, &scope))?;
+            transaction!(self, |connection| create_row(connection))?;
         }
         let mut holder = self.pool.take(Lane::Write).await?;
         match lock_row(holder.connection()).await {
@@ -189,6 +187,11 @@ impl Store {
         }
         Ok(found)
     }
+}
+
+async fn create_row(connection: &mut Connection) -> QueryResult<usize> {
+    let rows = [rate_limit::scope.eq(PROBE_SCOPE)];
+    insert_new!(connection, rate_limit::table, rows)
 }
 
 /// Runs a statement that stays prepared on its connection.

@@ -92,6 +92,38 @@ macro_rules! transaction {
 
 pub(in crate::store) use {reading, transaction, with_retries, writing};
 
+/// The number of rows of one transaction of a command.
+pub(in crate::store) struct Chunk {
+    /// The command has ended if this is 0.
+    pub(in crate::store) looked_at: u64,
+    pub(in crate::store) moved: u64,
+}
+
+impl Chunk {
+    /// All rows were moved.
+    pub(in crate::store) fn all(rows: usize) -> Self {
+        Self {
+            looked_at: rows as u64,
+            moved: rows as u64,
+        }
+    }
+}
+
+/// Repeats a transaction until no rows are left; returns how many were moved.
+pub(in crate::store) async fn chunked<F>(mut chunk: impl FnMut() -> F) -> Result<u64, StoreError>
+where
+    F: Future<Output = Result<Chunk, StoreError>>,
+{
+    let mut moved = 0;
+    loop {
+        let chunk = chunk().await?;
+        if chunk.looked_at == 0 {
+            return Ok(moved);
+        }
+        moved += chunk.moved;
+    }
+}
+
 impl Connection {
     pub(in crate::store) async fn begin_transaction(&mut self) -> QueryResult<()> {
         let begin = self.begin();

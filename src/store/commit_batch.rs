@@ -1,0 +1,108 @@
+//! What one transaction of a worker does, and its result.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::CampaignStatus;
+use crate::limit::{MIN_TOLERANCE, Permit};
+use crate::queue::admission::AdmissionRules;
+use crate::queue::batch::BatchKeys;
+use crate::queue::{ClaimedSms, ProviderClaim, Settled, Settlement};
+use crate::rate::Rates;
+use crate::sms::Timestamp;
+
+/// The work of one transaction of a worker.
+pub struct CommitBatch {
+    pub worker_id: i64,
+    pub now: Timestamp,
+    /// The worker's requests start within this span of their permits.
+    pub tolerance: Duration,
+    pub settlements: Vec<Settlement>,
+    pub campaign_stops: Vec<CampaignStop>,
+    pub pauses: Vec<ProviderPause>,
+    /// The clock jumped: all windows of the limits count as full.
+    pub fill_limits: bool,
+    pub claims: Vec<ProviderClaim>,
+    /// How many messages of all campaigns one recipient may get; empty: any number.
+    pub caps: Rates,
+    pub admission: Arc<AdmissionRules>,
+    pub batch_keys: BatchKeys,
+}
+
+impl CommitBatch {
+    /// A commit that does nothing.
+    pub fn new(worker_id: i64, now: Timestamp) -> Self {
+        Self {
+            worker_id,
+            now,
+            tolerance: MIN_TOLERANCE,
+            settlements: Vec::new(),
+            campaign_stops: Vec::new(),
+            pauses: Vec::new(),
+            fill_limits: false,
+            claims: Vec::new(),
+            caps: Rates::default(),
+            admission: Arc::default(),
+            batch_keys: Arc::new(|_, _| None),
+        }
+    }
+}
+
+/// A pause that a provider asked for: no worker calls it before `until`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProviderPause {
+    pub provider: String,
+    pub until: Timestamp,
+    /// The provider's reason.
+    pub reason: String,
+}
+
+/// An active campaign that is paused or stopped.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CampaignStop {
+    pub campaign_id: i64,
+    pub state: CampaignStatus,
+    pub reason: String,
+}
+
+/// Why a campaign gave fewer messages than wanted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Shortfall {
+    /// Nothing is due before this instant; `None`: nothing is ready.
+    Until(Option<Timestamp>),
+    /// It is not active.
+    Halted(CampaignStatus, Option<String>),
+    /// Another provider sends it now.
+    Moved,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct ProviderClaimed {
+    /// The new permit of each held request; `None` if there is none before `until_us`.
+    pub held: Vec<Option<Permit>>,
+    pub rows: Vec<ClaimedSms>,
+    pub shortfalls: Vec<(i64, Shortfall)>,
+    /// When the limits of the account give the next permit, if they ended the claim.
+    pub next_us: Option<i64>,
+    /// The campaigns whose own limit ended their claim, and when it gives the next permit.
+    pub limited: Vec<(i64, i64)>,
+    /// The number of messages that failed without a request.
+    pub refused: u64,
+}
+
+/// The result of a commit; `settled` and `claims` are in the order of the batch.
+#[derive(Clone, Debug, Default)]
+pub struct CommitResult {
+    pub settled: Vec<Settled>,
+    pub claims: Vec<ProviderClaimed>,
+    /// Another worker has reclaimed the messages of this one, so it claimed nothing.
+    pub is_worker_missing: bool,
+}
+
+/// The columns of a campaign that a claim needs.
+pub(super) struct ClaimedCampaign {
+    pub(super) status: CampaignStatus,
+    pub(super) reason: Option<String>,
+    pub(super) provider: Option<String>,
+    pub(super) limits: Rates,
+}
