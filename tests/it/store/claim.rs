@@ -370,7 +370,9 @@ async fn concurrent_workers_never_claim_the_same_message() {
                         ..commit_batch(worker.id, NOW)
                     };
                     let done = store.commit(&commit).await.expect("a commit");
-                    if done.claims[0].rows.is_empty() {
+                    // Two claims at once can skip each other's rows, so finding none is not the end.
+                    let left = store.unfinished(spring).await.expect("it is counted");
+                    if done.claims[0].rows.is_empty() && !left.ready {
                         return ids;
                     }
                     ids.extend(done.claims[0].rows.iter().map(|row| row.sms.id));
