@@ -289,7 +289,7 @@ fn kannel_receives_each_message_once() {
         ],
         &wrong,
     );
-    assert_eq!(ran.json()["outcome"], "refused", "{ran}");
+    assert_eq!(ran.json()["outcome"], "account error", "{ran}");
     assert!(!ran.to_string().contains("password=wrong"), "{ran}");
 }
 
