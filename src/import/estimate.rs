@@ -177,8 +177,10 @@ impl MessageStats {
     }
 }
 
-fn most_frequent_first<K: Ord + Clone>(counts: &HashMap<K, u64>) -> Vec<(K, u64)> {
-    let counts = counts.iter().map(|(key, count)| (key.clone(), *count));
+pub(super) fn most_frequent_first<'c, K: Ord + Clone + 'c>(
+    counts: impl IntoIterator<Item = (&'c K, &'c u64)>,
+) -> Vec<(K, u64)> {
+    let counts = counts.into_iter().map(|(key, count)| (key.clone(), *count));
     let mut counts: Vec<(K, u64)> = counts.collect();
     counts.sort_by(|(one, fewer), (other, more)| (more, one).cmp(&(fewer, other)));
     counts

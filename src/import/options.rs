@@ -77,11 +77,9 @@ impl Options {
         let template = Template::parse(&name, &source)?;
         if template.placeholders().is_empty() {
             let text = template.render(|_| None).map_err(|error| error.to_string());
-            let checked = text.and_then(|text| {
-                content::check(&self.simplified(text)).map_err(|error| error.to_string())
-            });
-            checked
-                .map_err(|reason| ImportError::new(format!("cannot send `{name}`: {reason}")))?;
+            let check = |text| content::check(&self.simplified(text)).map_err(|e| e.to_string());
+            let cannot = |reason| ImportError::new(format!("cannot send `{name}`: {reason}"));
+            text.and_then(check).map_err(cannot)?;
         }
         Ok(Some(LoadedText {
             name,

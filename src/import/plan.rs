@@ -122,11 +122,8 @@ impl Plan {
         let mut names = store.campaign_names(&ids).await?.into_values();
         let (first, others) = (names.next(), names.collect::<Vec<_>>());
         if !others.is_empty() {
-            let more = if others.len() < MAX_LISTED {
-                ""
-            } else {
-                ", …"
-            };
+            let is_cut = others.len() >= MAX_LISTED;
+            let more = if is_cut { ", …" } else { "" };
             let names = first.iter().chain(&others).take(MAX_LISTED);
             let listed = listed(names.map(String::as_str));
             let list = &self.list.name;
@@ -197,22 +194,16 @@ impl Plan {
         }
         used.push(TIMEZONE.to_owned());
         let columns = &self.header.columns;
-        match columns
-            .aliases
-            .iter()
-            .find(|(name, _)| !used.contains(name))
-        {
-            Some((name, column)) => Err(ImportError::hinted(
-                format!(
-                    "unknown name `{name}` in `--column {name}={}`: nothing uses it",
-                    columns.names[*column]
-                ),
-                did_you_mean(name, used.iter().map(String::as_str)).unwrap_or_else(|| {
-                    "leave it out, or use it in the text: `{{ NAME }}`".to_owned()
-                }),
-            )),
-            None => Ok(()),
-        }
+        let mut aliases = columns.aliases.iter();
+        let Some((name, column)) = aliases.find(|(name, _)| !used.contains(name)) else {
+            return Ok(());
+        };
+        let column = &columns.names[*column];
+        let hint = did_you_mean(name, used.iter().map(String::as_str));
+        Err(ImportError::hinted(
+            format!("unknown name `{name}` in `--column {name}={column}`: nothing uses it"),
+            hint.unwrap_or("leave it out, or use it in the text: `{{ NAME }}`".to_owned()),
+        ))
     }
 
     /// Returns warnings about the text, such as placeholders in another syntax.

@@ -228,14 +228,12 @@ impl RowMapper {
         };
         let is_used =
             |&&column: &&usize| self.columns.phones.contains(&column) || is_in_text(column);
-        match record.nested.iter().find(is_used) {
-            Some(&column) => {
-                let name = &self.columns.names[column];
-                let reason = format!("`{name}` is an object or an array, not a text");
-                Err(Rejection::new("nested value", reason))
-            }
-            None => Ok(()),
-        }
+        let Some(&column) = record.nested.iter().find(is_used) else {
+            return Ok(());
+        };
+        let name = &self.columns.names[column];
+        let reason = format!("`{name}` is an object or an array, not a text");
+        Err(Rejection::new("nested value", reason))
     }
 
     /// Returns the first valid phone, or what is wrong with the first one.

@@ -1,12 +1,11 @@
 //! What became of the rows of a list, as counts.
 
-use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher, RandomState};
 use std::path::PathBuf;
 
 use super::error::Rejection;
-use super::estimate::{Cost, SegmentTotals};
+use super::estimate::{Cost, SegmentTotals, most_frequent_first};
 
 /// How many duplicates are reported by line.
 const MAX_REPEATS: usize = 5;
@@ -50,9 +49,7 @@ impl Summary {
 
     /// Returns the kinds of reasons with the number of rejected rows, most frequent first.
     pub fn frequent_reasons(&self) -> Vec<(&'static str, u64)> {
-        let mut reasons: Vec<_> = self.reasons.clone().into_iter().collect();
-        reasons.sort_by_key(|&(kind, count)| (Reverse(count), kind));
-        reasons
+        most_frequent_first(&self.reasons)
     }
 
     /// Adds the counts of another list.

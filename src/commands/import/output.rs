@@ -167,14 +167,11 @@ impl Imported {
 
     /// Where the rejected rows are; empty if there are none.
     pub(in crate::commands) fn rejected_text(&self) -> String {
-        match &self.summary.rejects_file {
-            Some(file) => format!(
-                "rejected {}, with the reasons in `{}`\n",
-                counted(self.summary.rejected, "row"),
-                file.display()
-            ),
-            None => String::new(),
-        }
+        let Some(file) = &self.summary.rejects_file else {
+            return String::new();
+        };
+        let (rejected, file) = (counted(self.summary.rejected, "row"), file.display());
+        format!("rejected {rejected}, with the reasons in `{file}`\n")
     }
 
     /// Counts of rows; behind them, which rows are duplicates and why rows were rejected.
@@ -357,10 +354,8 @@ fn sending(estimate: &Estimate) -> String {
     let (span, limits) = (duration(span), limits.join(", "));
     let late = estimate.too_late().map(messages);
     let late = late.map(|late| format!("; about {late} would expire before they are sent"));
-    format!(
-        "about {span} at {limits}{window}{}",
-        late.unwrap_or_default()
-    )
+    let late = late.unwrap_or_default();
+    format!("about {span} at {limits}{window}{late}")
 }
 
 fn alphabet(sample: &Sample) -> &'static str {

@@ -65,10 +65,9 @@ fn row_check(provider: Provider, sender: Option<String>) -> RowCheck {
 
 /// The provider of that name if it is configured. Its secrets are not needed to check messages.
 fn configured(name: Option<&String>, context: &Context) -> anyhow::Result<Option<Provider>> {
-    match name.filter(|name| context.config.providers.contains_key(*name)) {
-        Some(name) => providers::without_secrets(context, name).map(Some),
-        None => Ok(None),
-    }
+    let name = name.filter(|name| context.config.providers.contains_key(*name));
+    name.map(|name| providers::without_secrets(context, name))
+        .transpose()
 }
 
 /// Fails if the provider needs a sender and none is set: it would reject every message.
@@ -81,16 +80,15 @@ pub(super) fn check_sender(
     if list.from.as_ref().or(of_campaign).is_some() {
         return Ok(());
     }
-    match configured(list.provider_for(campaign, context), context)? {
-        Some(provider) if provider.needs_sender() => {
-            let name = provider.name();
-            Err(with_hint(
-                format!("missing sender: provider `{name}` needs one"),
-                format!("name one with `--from`, or set `from` in [providers.{name}]"),
-            ))
-        }
-        _ => Ok(()),
-    }
+    let provider = configured(list.provider_for(campaign, context), context)?;
+    let Some(provider) = provider.filter(Provider::needs_sender) else {
+        return Ok(());
+    };
+    let name = provider.name();
+    Err(with_hint(
+        format!("missing sender: provider `{name}` needs one"),
+        format!("name one with `--from`, or set `from` in [providers.{name}]"),
+    ))
 }
 
 /// Fails if rejected rows could not be written, or if there would be more of them than allowed.

@@ -23,11 +23,8 @@ pub(super) fn gunzip(file: &File, name: &str) -> Result<File, ImportError> {
         Ok((source.metadata()?.len(), source))
     });
     let (packed_size, source) = source.map_err(ImportError::read(name))?;
-    unpack(
-        MultiGzDecoder::new(BufReader::new(source)),
-        packed_size,
-        name,
-    )
+    let unpacked = MultiGzDecoder::new(BufReader::new(source));
+    unpack(unpacked, packed_size, name)
 }
 
 /// Returns the one file of the archive and its name, `None` for a workbook.

@@ -38,9 +38,6 @@ enum Scan {
         length: usize,
         lines: u64,
     },
-    Blank {
-        length: usize,
-    },
     Malformed(Malformed),
     /// The buffer ends before the record does.
     More,
@@ -89,7 +86,8 @@ impl<R: Read> CsvReader<R> {
             }
             match self.scan(record) {
                 Scan::More => self.refill()?,
-                Scan::Blank { length } => self.advance(length, 1),
+                // A blank line.
+                Scan::Record { length, lines } if record.len() == 0 => self.advance(length, lines),
                 Scan::Record { length, lines } => {
                     let stray = lines > 1 && self.width.is_some_and(|width| width != record.len());
                     if stray {
@@ -146,11 +144,9 @@ impl<R: Read> CsvReader<R> {
             return Scan::Malformed(Malformed::TooLong);
         }
         let text = trimmed(plain, self.format.terminator);
-        if text.is_empty() {
-            return Scan::Blank { length };
-        }
-        for field in text.split(|&byte| byte == self.format.delimiter) {
-            record.push(field);
+        if !text.is_empty() {
+            let fields = text.split(|&byte| byte == self.format.delimiter);
+            fields.for_each(|field| record.push(field));
         }
         Scan::Record { length, lines: 1 }
     }

@@ -257,15 +257,13 @@ fn choose<R: Reader<Source>>(book: &R, asked: Option<&str>) -> Result<Chosen, Fa
         let names = tables().map(|(_, sheet)| sheet.name.clone());
         return Err(Failure::NoSheet(names.collect()));
     };
-    let others = if asked.is_some() {
-        0
-    } else {
-        visible().count().saturating_sub(1)
-    };
     Ok(Chosen {
         name: found.name.clone(),
         place,
-        others,
+        others: match asked {
+            Some(_) => 0,
+            None => visible().count().saturating_sub(1),
+        },
     })
 }
 
@@ -390,12 +388,11 @@ impl SheetWriter {
 
     fn finish(mut self, chosen: &Chosen) -> Result<(File, String), Failure> {
         self.end_row()?;
-        let buffer = self
-            .csv
+        let unwritten = |error: csv::IntoInnerError<_>| Failure::Other(error.error().to_string());
+        let buffer = self.csv.into_inner().map_err(unwritten)?;
+        let file = buffer
             .into_inner()
-            .map_err(|error| error.error().to_string());
-        let file = buffer.map_err(Failure::Other)?.into_inner();
-        let file = file.map_err(io::IntoInnerError::into_error)?;
+            .map_err(io::IntoInnerError::into_error)?;
         Ok((file, chosen.note(self.left_out)))
     }
 }
