@@ -161,7 +161,7 @@ impl Console {
         self.line(&format!("{} {}", label.for_stderr(), printable(message)));
     }
 
-    /// There is no other stream to report a failure on.
+    /// Ignores a failure, because it cannot be reported.
     fn line(&self, line: &str) {
         self.bars
             .suspend(|| writeln!(io::stderr().lock(), "{line}").unwrap_or_default());

@@ -80,7 +80,7 @@ fn main() -> anyhow::Result<()> {
 
 /// Prints a line to standard error.
 fn say(what: &str) {
-    // There is no other stream to report a failure on.
+    // A failure to write to stderr cannot be reported.
     let _ = writeln!(std::io::stderr(), "{what}");
 }
 

@@ -24,10 +24,10 @@ pub(crate) fn measure() -> anyhow::Result<Vec<Figure>> {
         baseline.push(rate(|| server.read())?);
         let workspace = Workspace::new()?;
         smsq.push(rate(|| {
-            let told = workspace.json(&server.line())?;
+            let imported = workspace.json(&server.line())?;
             ensure!(
-                told["accepted"] == ENTRIES,
-                "not all entries were accepted: {told}"
+                imported["accepted"] == ENTRIES,
+                "not all entries were accepted: {imported}"
             );
             Ok(())
         })?);

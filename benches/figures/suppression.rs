@@ -25,11 +25,11 @@ fn of_size(phones: u64) -> anyhow::Result<Figure> {
     write(&workspace, phones)?;
     let faulty = phones / FAULTY;
     let began = Instant::now();
-    let told = workspace.json(&["suppress", "import", "stop.csv"])?;
+    let imported = workspace.json(&["suppress", "import", "stop.csv"])?;
     let smsq = began.elapsed().as_secs_f64();
     ensure!(
-        told["added"] == phones && told["rejected"] == faulty,
-        "not all phones were added: {told}"
+        imported["added"] == phones && imported["rejected"] == faulty,
+        "not all phones were added: {imported}"
     );
     let began = Instant::now();
     let status = Command::new("sqlite3")

@@ -65,8 +65,8 @@ impl Workspace {
 /// The output of the program; an error if it failed.
 pub(crate) fn finished(child: Child) -> anyhow::Result<Value> {
     let output = child.wait_with_output()?;
-    let told = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "{}: {told}", output.status);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{}: {errors}", output.status);
     serde_json::from_slice(&output.stdout).context("standard output is not JSON")
 }
 

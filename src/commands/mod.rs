@@ -64,7 +64,7 @@ pub fn usage(error: &clap::Error, is_json: bool) -> Exit {
     let shown = printable(&plain);
     let console = Console::new(Verbosity::Normal, is_json);
     if shown == plain {
-        // There is no other stream to report a failure on.
+        // A failure to print cannot be reported.
         error.print().unwrap_or_default();
     } else {
         // An argument contains control characters, which clap would print.

@@ -1,5 +1,6 @@
 //! Campaigns: named sets of messages with a provider, a sender, a rate limit and a window.
 
+use diesel::deserialize::FromSqlRow;
 use diesel::prelude::*;
 use diesel_async::RunQueryDsl;
 
@@ -11,7 +12,7 @@ use crate::sms::Timestamp;
 use crate::window::SendWindow;
 
 /// Whether a campaign's messages may be sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromSqlRow)]
 pub enum CampaignStatus {
     Active = 0,
     /// By an operator or by auto-pause, until `smsq resume`.

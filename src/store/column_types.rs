@@ -87,15 +87,3 @@ where
         i32::from_sql(value).map(Self::of)
     }
 }
-
-impl<DB> Queryable<Integer, DB> for CampaignStatus
-where
-    DB: Backend,
-    Self: FromSql<Integer, DB>,
-{
-    type Row = Self;
-
-    fn build(row: Self) -> deserialize::Result<Self> {
-        Ok(row)
-    }
-}

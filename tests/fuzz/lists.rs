@@ -139,13 +139,13 @@ pub(crate) fn check(path: &Path, runtime: &Runtime, random: &mut Random) -> Resu
 }
 
 fn account(preview: &Preview) -> Result<(), String> {
-    let told = preview.summary.accepted
+    let classified = preview.summary.accepted
         + preview.summary.duplicates
         + preview.summary.suppressed
         + preview.summary.rejected;
-    if preview.summary.rows != told {
+    if preview.summary.rows != classified {
         return Err(format!(
-            "{} rows, but {told} are told",
+            "{} rows, but {classified} are classified",
             preview.summary.rows
         ));
     }
@@ -171,7 +171,7 @@ fn account(preview: &Preview) -> Result<(), String> {
     let count = lines.len();
     lines.dedup();
     if !is_ascending || lines.len() != count {
-        return Err("a line is told twice or out of turn".to_owned());
+        return Err("a line is listed twice or out of order".to_owned());
     }
     let is_sound = |text: &str| !text.contains('\0') && !text.trim().is_empty();
     if preview
@@ -180,7 +180,7 @@ fn account(preview: &Preview) -> Result<(), String> {
         .iter()
         .any(|sample| !is_sound(&sample.content) || !sample.phone.starts_with('+'))
     {
-        return Err("a message that nobody could send".to_owned());
+        return Err("a message that cannot be sent".to_owned());
     }
     Ok(())
 }

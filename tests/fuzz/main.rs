@@ -1,6 +1,6 @@
-//! Files that nobody would write, thrown at the reader of lists: good lists of every kind, cut, mixed and bent.
-//! `cargo test` makes the same few thousand every time; `cargo test --test fuzz -- --seconds 600` goes on with
-//! new ones for so long. A file that breaks a promise is kept, and its path is printed.
+//! Fuzzes the reader of lists with damaged files: valid lists of every kind, cut, mixed and changed. `cargo test`
+//! makes the same few thousand files every time; `cargo test --test fuzz -- --seconds 600` makes new ones for that
+//! time. A file that breaks a promise is kept, and its path is printed.
 
 mod lists;
 mod mutation;
@@ -67,6 +67,6 @@ fn now() -> u64 {
 }
 
 fn say(line: &str) {
-    // Nobody is left to be told when it cannot be written.
+    // A failure to write to stderr cannot be reported.
     let _ = writeln!(std::io::stderr(), "{line}");
 }

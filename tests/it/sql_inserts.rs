@@ -18,6 +18,15 @@ fn following(scratch: &Scratch, gateway: &Practice) -> Running {
     sending
 }
 
+/// Starts a gateway and a sender that follows this database.
+fn follow(db: &Database) -> (Practice, Scratch, Running) {
+    let gateway = Practice::start(SandboxConfig::default());
+    let scratch = Scratch::at(&db.url);
+    gateway.configure_without_references(&scratch, "");
+    let sending = following(&scratch, &gateway);
+    (gateway, scratch, sending)
+}
+
 fn insert(phone: &str) -> String {
     format!("INSERT INTO sms (phone, content) VALUES ('{phone}', 'Your order is on its way')")
 }
@@ -57,10 +66,7 @@ fn inserted_row_is_sent_on_every_database() {
 #[test]
 fn row_inserted_in_a_transaction_is_sent_after_its_commit() {
     with_every_database(|db| {
-        let gateway = Practice::start(SandboxConfig::default());
-        let scratch = Scratch::at(&db.url);
-        gateway.configure_without_references(&scratch, "");
-        let sending = following(&scratch, &gateway);
+        let (gateway, scratch, sending) = follow(db);
         let mut shop = db.client();
         shop.run("CREATE TABLE orders (id INTEGER PRIMARY KEY, phone VARCHAR(20) NOT NULL)");
         shop.run("BEGIN");
@@ -91,10 +97,7 @@ fn row_inserted_in_a_transaction_is_sent_after_its_commit() {
 #[test]
 fn row_inserted_in_a_failed_transaction_is_never_sent() {
     with_every_database(|db| {
-        let gateway = Practice::start(SandboxConfig::default());
-        let scratch = Scratch::at(&db.url);
-        gateway.configure_without_references(&scratch, "");
-        let sending = following(&scratch, &gateway);
+        let (gateway, scratch, sending) = follow(db);
         let mut shop = db.client();
         shop.run("CREATE TABLE orders (id INTEGER PRIMARY KEY, phone VARCHAR(20) NOT NULL)");
         shop.run("BEGIN");
@@ -133,10 +136,7 @@ fn row_inserted_in_a_failed_transaction_is_never_sent() {
 #[test]
 fn invalid_rows_delay_no_others_on_every_database() {
     with_every_database(|db| {
-        let gateway = Practice::start(SandboxConfig::default());
-        let scratch = Scratch::at(&db.url);
-        gateway.configure_without_references(&scratch, "");
-        let sending = following(&scratch, &gateway);
+        let (gateway, _scratch, sending) = follow(db);
         let mut other = db.client();
         for (columns, values) in [
             ("phone, content", "'not a phone', 'a'"),

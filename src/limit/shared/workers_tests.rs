@@ -40,7 +40,7 @@ fn scaled(span_us: i64, by: f64) -> i64 {
     (span_us as f64 * by) as i64
 }
 
-/// One round of one worker: it takes all moments there are, up to so many.
+/// One commit of one worker, which takes all permits, at most `most`.
 #[derive(Clone, Copy, Debug)]
 struct Asks {
     who: usize,

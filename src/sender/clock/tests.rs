@@ -1,4 +1,4 @@
-//! A clock that is told the time late, unevenly and by a database that is set.
+//! A clock that reads the time late, at uneven intervals, and from a database whose clock is set.
 
 use proptest::prelude::*;
 

@@ -35,7 +35,7 @@ use crate::store::{Campaign, CampaignStatus, CampaignStop, CommitBatch};
 
 /// The longest wait for the last requests when the worker must end.
 const LAST_REQUESTS: Duration = Duration::from_secs(30);
-/// The operator is told of a wait that is longer than this.
+/// Waits that are longer than this are shown to the operator.
 const NOTED_WAIT: Duration = Duration::from_secs(5);
 /// How long a request has at least to start in, in microseconds.
 const MIN_SPAN_US: i64 = 5_000;
@@ -88,7 +88,7 @@ pub(super) struct Dispatcher {
     admission: Arc<AdmissionRules>,
     /// Maintenance has more messages to fail that expire.
     is_expiring: bool,
-    /// The operator was told that everything waits for a window.
+    /// The operator sees a note that everything waits for a window.
     is_waiting_noted: bool,
     /// Campaigns whose provider this worker does not know.
     unserved: Vec<Campaign>,

@@ -1,4 +1,4 @@
-//! Several messages in one request: whatever becomes of the request, each message ends in one place, and the
+//! Several messages in one request: each message ends in one table whatever the outcome of the request, and the
 //! limit counts messages.
 
 use std::time::Duration;
@@ -32,11 +32,11 @@ async fn batches_send_no_message_twice_under_any_fault() {
         let kills = random.random_range(0..4);
         let mut world = world(seed, 100, some_of_everything());
         if kills > 0 {
-            // Who dies before it could tell the others to be silent has not told them.
+            // A killed worker may not have stored the pause that the provider asked for.
             world.faults.throttled = 0.0;
         }
         if seed % 2 == 0 {
-            // Who was in doubt and is then rejected stays unknown: leave that to the other half.
+            // A message in doubt that is then rejected stays unknown: only the other half of the seeds has that.
             world.honours_reference = true;
             world.faults.rejected = 0.0;
             world.faults.one_rejected = 0.0;
@@ -74,7 +74,7 @@ async fn workers_fill_batches_within_one_limit() {
         );
         let totals = simulation.check().await;
         assert_eq!(totals.sent + totals.unknown, 3_000, "{totals:?}");
-        // What was on its way from the killed one: 16 calls of at most a 40th of the limit.
+        // In flight at the killed worker: 16 requests of at most a 40th of the limit.
         assert!(totals.unknown <= 16 * 20, "{totals:?}");
     }
 }
@@ -92,7 +92,7 @@ async fn batches_use_95_percent_of_a_limit_in_few_requests() {
         let totals = simulation.check().await;
         assert_eq!(totals.sent, count as u64);
         let started = u32::try_from(count).expect("some thousands");
-        // The last call counts where it starts, and so does not fill the span.
+        // The last request counts at its start, so it does not fill the span.
         let last = u32::try_from(most).expect("small");
         let allowed = simulation.rate.0[0].per_second() * simulation.world.span().as_secs_f64();
         let used = f64::from(started - last) / allowed;
@@ -127,7 +127,7 @@ async fn outage_costs_no_attempts_of_batched_messages() {
     );
     assert_eq!(simulation.attempts_in_ledger().await, 3_000);
     let probes = summary.attempts - 3_000;
-    // One message each, but for the calls that found out.
+    // One message each, except in the requests that opened the circuit breaker.
     assert!(probes <= 3_600 / 15 + 30 + 21 * 31, "{probes} probes");
 }
 
@@ -138,14 +138,14 @@ async fn rejected_batch_fails_only_the_bad_message() {
         ..Faults::default()
     };
     let mut simulation = Simulation::new(world(4, 100, faults), "", 5_000).await;
-    // Even where every message has one attempt only, and none is braked.
+    // Also if every message has only one attempt and the campaign is not paused.
     simulation.settings.retry.max_attempts = 1;
     simulation.settings.auto_pause.rejected = 0;
     let summary = simulation.work(None).await.expect("it ends");
     let totals = simulation.check().await;
     assert_eq!(summary.ended, Ended::Done);
     assert_eq!(totals.sent + totals.failed, 5_000, "{totals:?}");
-    // Who failed was rejected alone: a fifth of those that were turned down with others, a fifth of all calls.
+    // Failed messages were rejected alone: a fifth of those whose batch was rejected, which is a fifth of all requests.
     assert!((1..500).contains(&totals.failed), "{totals:?}");
 }
 

@@ -1,4 +1,4 @@
-//! Clocks and a database that are not what they should be: off, slow, away, or silent at the end.
+//! Faults of clocks and of the database: wrong, slow, unavailable, or without an answer to a commit.
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -12,21 +12,21 @@ use crate::queue::ProviderClaim;
 use crate::sms::Timestamp;
 use crate::store::{CommitBatch, CommitResult, ProviderClaimed, StoreError};
 
-/// A host's steady clock, and its way to the database's clock and back.
+/// A host's steady clock, and the latency of reading the database's clock.
 #[derive(Clone, Debug)]
 pub(in crate::sender) struct SimClock {
-    /// When the simulated world began; the database's clock showed [`START`] then.
+    /// When the simulation began; the database's clock showed [`START`] then.
     pub(in crate::sender) began: Instant,
-    /// So many microseconds in a second the host's clock is too fast.
+    /// How many microseconds in a second the host's clock is too fast.
     pub(in crate::sender) drift: i64,
     pub(in crate::sender) there: Duration,
     pub(in crate::sender) back: Duration,
-    /// The host is suspended: when, and for how long. Its timers know nothing of it.
+    /// When the host is suspended, and for how long. Its timers do not count that time.
     pub(in crate::sender) slept: Option<(Duration, Duration)>,
-    /// The host is a virtual machine that is stopped: when, and for how long. Only its wall clock is put
-    /// right afterwards.
+    /// When the virtual machine is stopped, and for how long. Only its wall clock is corrected
+    /// afterwards.
     pub(in crate::sender) paused: Option<(Duration, Duration)>,
-    /// Somebody sets the database's clock: when, and by how many milliseconds.
+    /// When the database's clock is set, and by how many milliseconds.
     pub(in crate::sender) set: Option<(Duration, i64)>,
 }
 
@@ -52,13 +52,13 @@ impl SimClock {
         i64::try_from(self.true_time().as_micros()).expect("some days")
     }
 
-    /// All time, also that for which the host was stopped.
+    /// All time, including that for which the host was stopped.
     fn true_time(&self) -> Duration {
         let paused = self.paused.filter(|(at, _)| *at <= self.began.elapsed());
         self.passed() + paused.map_or(Duration::ZERO, |(_, span)| span)
     }
 
-    /// All time that the host knows of, also that which was slept through.
+    /// The time that the host knows, including that for which it was suspended.
     fn passed(&self) -> Duration {
         let awake = self.began.elapsed();
         let slept = self.slept.filter(|(at, _)| *at <= awake);
@@ -75,18 +75,18 @@ impl SimClock {
     }
 }
 
-/// How well a worker reaches the database.
+/// Faults between a worker and its database.
 #[derive(Debug, Default)]
 pub(in crate::sender) struct DbFaults {
-    /// Since this moment, until that one, it is away.
+    /// From when until when it is unavailable.
     pub(in crate::sender) away: Vec<(Instant, Instant)>,
-    /// Every question takes so long.
+    /// The time that every statement takes.
     pub(in crate::sender) slow: Duration,
-    /// The dice, and how often a round is committed and its answer lost.
+    /// The probability that a commit succeeds and its answer is lost.
     pub(in crate::sender) lost: Option<(Mutex<StdRng>, f64)>,
-    /// The dice, and how often the answer to a round comes how late.
+    /// The probability that the answer to a commit is late, and by how much.
     pub(in crate::sender) late: Option<(Mutex<StdRng>, f64, Duration)>,
-    /// Rounds that give permits back and grant none are committed, and their answers lost.
+    /// The answers to commits that give permits back and allocate none are lost.
     pub(in crate::sender) loses_returns: bool,
 }
 
@@ -143,7 +143,7 @@ fn only_returns(round: &CommitBatch, done: &CommitResult) -> bool {
     held.any(|held| held.unused_us.is_some()) && !done.claims.iter().any(grants)
 }
 
-/// A wait of no length is none, so that nothing else gets its turn.
+/// Does not yield for a wait of length zero.
 async fn pass(span: Duration) {
     if !span.is_zero() {
         tokio::time::sleep(span).await;

@@ -1,25 +1,25 @@
-//! What happened in a simulated world, and whether it may have: who started which claim of which
-//! message when, what the provider made of it, and where the messages stand in the end.
+//! The history of a simulation, and the checks on it: when each claim of a message was started by which worker,
+//! what the provider did with it, and in which state the messages end.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// A request that was started. Instants are since the world began, by no worker's clock.
+/// A request that was started. Times are since the start of the simulation, not by the clock of a worker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::sender) struct Start {
     pub(in crate::sender) at: Duration,
-    /// When its sender had, or gave up, the answer; `None` while it runs, or where the sender died.
+    /// When its worker had or gave up the response; `None` while it runs, or if the worker died.
     pub(in crate::sender) ended: Option<Duration>,
     pub(in crate::sender) worker_id: i64,
     pub(in crate::sender) sms_id: i64,
     pub(in crate::sender) claim: i64,
     pub(in crate::sender) phone: String,
     pub(in crate::sender) reference: String,
-    /// The provider sent a message for it.
+    /// The provider sent its message.
     pub(in crate::sender) delivered: bool,
 }
 
-/// Where a message stands in the end.
+/// The state in which a message ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::sender) enum Place {
     Waiting,
@@ -31,19 +31,19 @@ pub(in crate::sender) enum Place {
 #[derive(Clone, Debug, Default)]
 pub(in crate::sender) struct History {
     pub(in crate::sender) starts: Vec<Start>,
-    /// By phone, which every message has for itself; a phone may stand here more than once.
+    /// By phone, because each message has its own; an entry that occurs twice is a fault.
     pub(in crate::sender) places: Vec<(String, Place)>,
     pub(in crate::sender) imported: BTreeSet<String>,
-    /// So many starts in any window of this length.
+    /// At most this many starts in any window of this length.
     pub(in crate::sender) limits: Vec<(usize, Duration)>,
-    /// The provider wanted nothing to be started from then until then.
+    /// Periods in which no request should have started.
     pub(in crate::sender) quiet_periods: Vec<(Duration, Duration)>,
-    /// No lease is trusted for longer; who takes over waits for as long.
+    /// No lease is valid for longer, and another worker waits that long before it takes over.
     pub(in crate::sender) lease: Duration,
 }
 
 impl History {
-    /// All that must not have happened, in words.
+    /// Everything that must not have happened.
     pub(in crate::sender) fn faults(&self) -> Vec<String> {
         let mut starts: Vec<&Start> = self.starts.iter().collect();
         starts.sort_by_key(|start| start.at);
@@ -62,7 +62,7 @@ impl History {
         faults
     }
 
-    /// Every message ends in exactly one place, and in one that its attempts allow.
+    /// Every message ends in exactly one state, and in one that its attempts allow.
     fn ends(&self, starts: &[&Start], faults: &mut Vec<String>) {
         let mut delivered: BTreeMap<&str, u32> = BTreeMap::new();
         for start in starts.iter().filter(|start| start.delivered) {
@@ -73,7 +73,7 @@ impl History {
         let mut placed = BTreeSet::new();
         for (phone, place) in &self.places {
             if !placed.insert(phone) {
-                faults.push(format!("{phone} stands in two places"));
+                faults.push(format!("{phone} is in two places"));
             }
             if !self.imported.contains(phone) {
                 faults.push(format!("{phone} was never imported"));
@@ -89,7 +89,7 @@ impl History {
     }
 }
 
-/// One claim is one attempt, claims only grow, no two attempts overlap, and the reference stays.
+/// One claim is one attempt, claim numbers only grow, no two attempts overlap, and the reference does not change.
 fn claims(starts: &[&Start], lease: Duration, faults: &mut Vec<String>) {
     let mut last: BTreeMap<i64, &Start> = BTreeMap::new();
     for start in starts {
@@ -106,7 +106,7 @@ fn claims(starts: &[&Start], lease: Duration, faults: &mut Vec<String>) {
         if start.reference != before.reference {
             faults.push(format!("{id} changed its reference"));
         }
-        // Of the dead nobody knows when they ended: who takes over waits a lease.
+        // When a dead worker ended is not known, so another worker waits for the lease.
         let ended = before.ended.unwrap_or(before.at);
         let is_early = before.ended.is_none() && start.at < before.at + lease / 2;
         if start.at < ended || is_early {
@@ -146,7 +146,7 @@ mod tests {
         }
     }
 
-    /// Three messages, one of them tried twice: nothing is wrong with it.
+    /// A history without faults: three messages, one of them with two attempts.
     fn good() -> History {
         let failed = Start {
             delivered: false,
@@ -192,7 +192,7 @@ mod tests {
                 it.starts[3].reference.push('!');
             }),
             ("+2 was texted 2 times", |it| it.starts[1].delivered = true),
-            ("+3 stands in two places", |it| {
+            ("+3 is in two places", |it| {
                 it.places.push(("+3".to_owned(), Place::Unknown));
             }),
             ("+9 was never imported", |it| {

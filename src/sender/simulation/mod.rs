@@ -1,5 +1,5 @@
-//! The sender in a world that misbehaves, under a clock that only waiting moves: seeded faults,
-//! outages and crashes, and what must hold after each of them.
+//! Simulations of the sender with seeded faults, outages and crashes, in simulated time, and checks of the promises
+//! after each run.
 
 mod batches;
 mod faults;
@@ -34,17 +34,17 @@ use history::{History, Place};
 pub(super) use faults::{DbFaults, SimClock};
 pub(super) use provider::SimProvider;
 
-/// Far enough in the future that nothing the database dates by itself is due later.
+/// So far in the future that no default date of the database is later.
 const START: Timestamp = Timestamp::from_millis(4_000_000_000_000);
-/// No simulated campaign may take longer.
+/// The longest that a simulated campaign may take.
 const LONGEST: Duration = Duration::from_secs(7 * 86_400);
 
-/// A worker, how long it lives, and what is wrong with its host.
+/// A worker, its lifetime, and the faults of its host.
 struct WorkerSpec {
-    /// It is killed after so long; without, it works until it ends.
+    /// It is killed after this time; `None`: it works until the run ends.
     life: Option<Duration>,
     stopped: watch::Receiver<bool>,
-    /// Where nobody holds it, nobody can stop the worker, which is as good as being stopped.
+    /// Kept, because a worker stops when the sender of its stop signal is dropped.
     _stop: watch::Sender<bool>,
     clock: SimClock,
     db_faults: Arc<DbFaults>,
@@ -52,7 +52,7 @@ struct WorkerSpec {
     rate: Rates,
 }
 
-/// A campaign, its database, and who sends it.
+/// A campaign, its database and its provider.
 struct Simulation {
     world: Arc<SimProvider>,
     store: Store,
@@ -127,7 +127,7 @@ impl Simulation {
         self.store.enqueue(batch).await.expect("queued");
     }
 
-    /// A worker as good as any.
+    /// A worker without faults.
     fn worker(&self) -> WorkerSpec {
         let (stop, stopped) = watch::channel(false);
         WorkerSpec {
@@ -141,7 +141,7 @@ impl Simulation {
         }
     }
 
-    /// Runs a worker for `life`, then kills it; without, until it ends.
+    /// Runs a worker for `life` and kills it then; `None`: until the run ends.
     async fn work(&self, life: Option<Duration>) -> Option<Summary> {
         self.work_as(WorkerSpec {
             life,
@@ -201,8 +201,8 @@ impl Simulation {
         facts.expect("facts").attempts
     }
 
-    /// What must hold after every run: each message stands in one place, nobody was texted twice, no
-    /// window held too much, and all else that a history is looked through for.
+    /// Checks what must hold after every run: each message is in one table, no phone got a message twice, no window
+    /// has too many starts, and the history has no other fault.
     async fn check(&self) -> Totals {
         let totals = self
             .store
@@ -253,7 +253,7 @@ impl Simulation {
             }));
         }
         let listed: BTreeSet<String> = places.iter().map(|(phone, _)| phone.clone()).collect();
-        // Of the others the database tells how many wait; when none does, all were sent.
+        // The database counts how many of the others wait; if none waits, all were sent.
         let rest = if totals.queued + totals.sending == 0 {
             Place::Sent
         } else {

@@ -1,4 +1,4 @@
-//! A provider behind a network that loses things, with seeded dice.
+//! A simulated provider behind a network that loses requests and responses, with seeded randomness.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -16,20 +16,20 @@ use super::history::Start;
 use crate::sender::request::InFlight;
 use crate::sms::{Class, Failure, Outcome};
 
-/// How often requests go wrong, each as a part of one.
+/// The probability of each fault.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::sender) struct Faults {
     pub(in crate::sender) unavailable: f64,
     pub(in crate::sender) throttled: f64,
     pub(in crate::sender) rejected: f64,
-    /// Accepted, but the answer never comes.
+    /// Accepted, but the response is lost.
     pub(in crate::sender) answer_lost: f64,
-    /// Not accepted, and no answer comes.
+    /// Not accepted, and without a response.
     pub(in crate::sender) request_lost: f64,
     pub(in crate::sender) refused: f64,
-    /// The answer to a list has half of the results.
+    /// The response to a batch has half of the results.
     pub(in crate::sender) cut_short: f64,
-    /// One message of many, and none of the others.
+    /// One message of a request is rejected, and the others are not.
     pub(in crate::sender) one_rejected: f64,
     pub(in crate::sender) one_unavailable: f64,
 }
@@ -50,23 +50,23 @@ impl Faults {
 #[derive(Default)]
 struct Log {
     starts: Vec<Start>,
-    /// When it wanted nothing to be started.
+    /// When no request should have started.
     quiet_periods: Vec<(Duration, Duration)>,
-    /// How often each phone got a message.
+    /// How many messages each phone got.
     delivered: HashMap<String, u32>,
     references: HashMap<String, String>,
     calls: usize,
 }
 
-/// A provider behind a network that loses things.
+/// A provider behind a network that loses requests and responses.
 pub(in crate::sender) struct SimProvider {
     pub(in crate::sender) began: Instant,
     random: Mutex<StdRng>,
     pub(in crate::sender) faults: Faults,
-    /// From and until, since the beginning.
+    /// From and until, since the start of the simulation.
     pub(in crate::sender) outage: Option<(Duration, Duration)>,
     pub(in crate::sender) honours_reference: bool,
-    /// So many messages in one request.
+    /// The most messages of one request.
     pub(in crate::sender) max_batch: usize,
     pub(in crate::sender) latency: Duration,
     log: Mutex<Log>,
@@ -211,7 +211,7 @@ impl SimProvider {
         Ok(response(200, &Value::from(results).to_string()))
     }
 
-    /// How one message of a request that is answered is turned down, where it is.
+    /// Why one message of a request with a response is rejected, if it is.
     fn refusal(&self) -> Option<u16> {
         let dice = self.random.lock().expect("no panic").random::<f64>();
         let Faults {
@@ -226,7 +226,7 @@ impl SimProvider {
         }
     }
 
-    /// What is claimed already may still start for a little while.
+    /// Claimed requests may still start for a short time.
     fn begin_quiet_period(&self, span: Duration) {
         let now = self.began.elapsed();
         let quiet_period = (now + Duration::from_millis(250), now + span);
@@ -253,18 +253,18 @@ impl SimProvider {
         id
     }
 
-    /// All requests so far, and when the provider wanted none.
+    /// All requests so far, and when none should have started.
     pub(in crate::sender) fn history(&self) -> (Vec<Start>, Vec<(Duration, Duration)>) {
         let log = self.log.lock().expect("no panic");
         (log.starts.clone(), log.quiet_periods.clone())
     }
 
-    /// How many requests there were.
+    /// The number of requests.
     pub(in crate::sender) fn calls(&self) -> usize {
         self.log.lock().expect("no panic").calls
     }
 
-    /// How many messages started.
+    /// The number of messages in requests.
     pub(in crate::sender) fn starts(&self) -> usize {
         self.log.lock().expect("no panic").starts.len()
     }
@@ -273,7 +273,7 @@ impl SimProvider {
         self.log.lock().expect("no panic").delivered.clone()
     }
 
-    /// From the first start to the last.
+    /// The time from the first start to the last.
     pub(in crate::sender) fn span(&self) -> Duration {
         let log = self.log.lock().expect("no panic");
         let starts = || log.starts.iter().map(|start| start.at);

@@ -1,4 +1,4 @@
-//! The same worlds on servers, with fewer seeds. Time stands still while a server works.
+//! The simulation on PostgreSQL and MariaDB, with fewer seeds. Simulated time stops while a server works.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What must hold whatever goes wrong.
+//! Promises that hold under every fault.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ async fn no_message_is_lost_or_sent_twice_under_any_fault() {
     for seed in 0..12 {
         let mut world = SimProvider::new(seed, Faults::some_of_everything());
         if seed % 2 == 0 {
-            // Who was in doubt and is then rejected stays unknown: leave that to the other half.
+            // A message in doubt that is then rejected stays unknown: only the other half of the seeds has that.
             world.honours_reference = true;
             world.faults.rejected = 0.0;
         }

@@ -1,4 +1,4 @@
-//! Campaigns that share a provider: by priority first, then in turns, and nobody holds up another.
+//! Campaigns that share a provider: by priority first, then in turns, and none delays another.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::store::{CampaignChange, NewCampaign};
 const HOUR: Duration = Duration::from_secs(3_600);
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A further campaign with so many messages.
+/// Adds a campaign with `count` messages.
 async fn campaign(
     simulation: &Simulation,
     new: NewCampaign,
@@ -46,7 +46,7 @@ fn last(starts: &[Duration]) -> Duration {
     starts.iter().max().copied().expect("it was sent")
 }
 
-/// How long the world's own campaign, number 2 with so many messages, takes at its rate.
+/// A simulation of a campaign, number 2, with `count` messages at this rate.
 async fn crowd(rate: &str, count: usize) -> Simulation {
     Simulation::new(SimProvider::new(20, Faults::default()), rate, count).await
 }
@@ -98,7 +98,7 @@ async fn higher_priority_is_sent_first() {
     assert!(last(&urgent) < Duration::from_millis(5_600));
     let (all, _) = simulation.world.history();
     let before = all.iter().filter(|start| start.at < last(&urgent));
-    // Only what could not be filled with it: nothing but the first looks.
+    // Only the first claims have messages of the other campaign.
     assert!(before.count() <= 520);
 }
 
@@ -121,7 +121,7 @@ async fn campaign_at_its_own_limit_delays_no_other() {
             .map(|start| start.at)
             .collect();
         others.sort_unstable();
-        // 16 slots and 80 ms each: the slow one may take one of them.
+        // A concurrency of 16 and 80 ms for each request: the slow campaign may have one of them.
         let span = others[others.len() - 1];
         assert!(span < Duration::from_secs(12), "{priority}: {span:?}");
     }
@@ -174,7 +174,7 @@ async fn workers_share_the_turns() {
     tokio::join!(simulation.work(None), simulation.work_as(one));
     let mut equal = starts(&simulation, equal);
     equal.sort_unstable();
-    // Half of it in half of the time.
+    // Half of the messages in half of the time.
     let half = equal[500];
     let span = simulation.world.span();
     assert!(
@@ -183,7 +183,7 @@ async fn workers_share_the_turns() {
     );
 }
 
-/// Waits for all of them.
+/// Waits for all futures.
 async fn futures(all: impl Iterator<Item = impl Future>) {
     let mut pinned: Vec<_> = all.map(Box::pin).collect();
     std::future::poll_fn(|context| {

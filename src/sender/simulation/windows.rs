@@ -27,14 +27,14 @@ async fn set_window(simulation: &Simulation, campaign_id: i64, window: &str) {
         .expect("changed");
 }
 
-/// A world with messages in a campaign that keeps hours.
+/// A simulation of a campaign with a sending window.
 async fn keeping(window: &str, rate: &str, count: usize) -> Simulation {
     let simulation = Simulation::new(SimProvider::new(1, Faults::default()), rate, count).await;
     set_window(&simulation, simulation.campaign_id, window).await;
     simulation
 }
 
-/// A worker under a database clock that is so many milliseconds ahead from a moment on.
+/// A worker whose database clock is set by `by` milliseconds at an instant.
 fn corrected(simulation: &Simulation, at: Duration, by: i64) -> WorkerSpec {
     WorkerSpec {
         clock: SimClock {
@@ -45,7 +45,7 @@ fn corrected(simulation: &Simulation, at: Duration, by: i64) -> WorkerSpec {
     }
 }
 
-/// When requests started, in milliseconds since the world began.
+/// When requests started, in milliseconds since the start of the simulation.
 fn starts(simulation: &Simulation) -> Vec<u128> {
     let (starts, _) = simulation.world.history();
     let mut starts: Vec<u128> = starts.iter().map(|start| start.at.as_millis()).collect();
@@ -57,7 +57,7 @@ fn assert_within(starts: &[u128], from: u128, until: u128) {
     assert!(!starts.is_empty());
     let outside = starts.iter().filter(|at| !(from..until).contains(at));
     assert_eq!(outside.count(), 0, "{starts:?}");
-    // It is used from its first moment to its last.
+    // The window is used from its opening to its end.
     assert!(starts[0] < from + 1_200, "{}", starts[0]);
 }
 
@@ -80,7 +80,7 @@ async fn nothing_starts_outside_the_window_across_kills() {
 
 #[tokio::test(start_paused = true)]
 async fn corrected_clock_moves_the_window() {
-    // The correction is known well before the window opens or closes.
+    // The correction is known before the window opens or closes.
     for (at, by, opens, closes) in [
         (25, 15_000, 20_000, 65_000),
         (3, 10_000, 10_000, 70_000),
@@ -120,7 +120,7 @@ async fn switched(window: &str, began: &str, zone: &str, life: Duration) -> Vec<
     };
     simulation.work_as(worker).await;
     let zone = TimeZoneDatabase::bundled().get(zone).expect("a zone");
-    let told = |at: u128| {
+    let local = |at: u128| {
         let millis = START.as_millis() + by + i64::try_from(at).expect("small");
         let instant = jiff::Timestamp::from_millisecond(millis).expect("an instant");
         instant
@@ -128,9 +128,9 @@ async fn switched(window: &str, began: &str, zone: &str, life: Duration) -> Vec<
             .strftime("%H:%M%:z")
             .to_string()
     };
-    let mut told: Vec<String> = starts(&simulation).into_iter().map(told).collect();
-    told.dedup();
-    told
+    let mut local_times: Vec<String> = starts(&simulation).into_iter().map(local).collect();
+    local_times.dedup();
+    local_times
 }
 
 #[tokio::test(start_paused = true)]
@@ -138,9 +138,9 @@ async fn repeated_hour_is_used_twice() {
     // Berlin goes from 03:00 back to 02:00 at 01:00 UTC.
     let began = "2096-10-27T23:59:30Z";
     let window = "02:00-02:02 daily Europe/Berlin";
-    let told = switched(window, began, "Europe/Berlin", SECOND * 2 * 3_600).await;
+    let local_times = switched(window, began, "Europe/Berlin", SECOND * 2 * 3_600).await;
     let both = ["02:00+02:00", "02:01+02:00", "02:00+01:00", "02:01+01:00"];
-    assert_eq!(told, both);
+    assert_eq!(local_times, both);
 }
 
 #[tokio::test(start_paused = true)]
@@ -148,8 +148,8 @@ async fn skipped_hour_opens_with_the_next() {
     // Berlin goes from 02:00 to 03:00 at 01:00 UTC.
     let began = "2097-03-31T00:59:30Z";
     let window = "02:30-03:02 daily Europe/Berlin";
-    let told = switched(window, began, "Europe/Berlin", SECOND * 600).await;
-    assert_eq!(told, ["03:00+02:00", "03:01+02:00"]);
+    let local_times = switched(window, began, "Europe/Berlin", SECOND * 600).await;
+    assert_eq!(local_times, ["03:00+02:00", "03:01+02:00"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -162,7 +162,7 @@ async fn run_without_waiting_ends_and_names_the_opening() {
     let waiting = vec![("simulated".to_owned(), until)];
     assert_eq!(summary.ended, Ended::Waiting(waiting));
     assert_eq!(simulation.check().await.queued, 10);
-    // Half of it lives to see the window, and the rest is told to have expired at once.
+    // Half of the messages do not expire before the window opens; the others fail at once.
     simulation
         .import_into(
             simulation.campaign_id,
@@ -212,7 +212,7 @@ async fn changed_window_applies_at_once() {
     simulation.check().await;
 }
 
-/// A message with a number of its own to any of so many phones.
+/// A message with its own key to one of `phones` phones.
 fn to_one_of(phones: usize, number: usize, params: &str) -> NewSms {
     NewSms {
         phone: format!("+86139{:08}", number % phones),
@@ -247,7 +247,7 @@ async fn import_rows(simulation: &Simulation, rows: Vec<NewSms>, window: Option<
 #[tokio::test(start_paused = true)]
 async fn closed_window_of_a_recipient_delays_no_other() {
     let window = "07:00-07:30 daily column UTC";
-    // Nobody told the import of the window, so that the worker itself finds out who has to wait.
+    // The import does not know the window, so the worker finds out which messages have to wait.
     for known in [None, Some(window)] {
         let simulation = keeping(window, "50/s", 0).await;
         let later = |number| to_one_of(5_000, number, r#"{"timezone":"Atlantic/Cape_Verde"}"#);
@@ -268,7 +268,7 @@ async fn closed_window_of_a_recipient_delays_no_other() {
     }
 }
 
-/// No phone got more than so many in any span so long; counted are requests, or only those that were delivered.
+/// Checks that no phone has more requests, or delivered messages, in any span than its cap allows.
 fn assert_capped(simulation: &Simulation, caps: &[(usize, Duration)], delivered: bool) {
     let (starts, _) = simulation.world.history();
     let mut by_phone: BTreeMap<String, Vec<Duration>> = BTreeMap::new();
@@ -308,7 +308,7 @@ async fn recipient_cap_holds_across_workers() {
     assert_capped(&simulation, &[(2, SECOND * 10), (5, SECOND * 60)], false);
     let totals = simulation.store.totals(None).await.expect("totals");
     assert_eq!(totals.sent + totals.unknown, 60, "{totals:?}");
-    // Twelve each: five in each of two minutes, and two more. The cap is used, too.
+    // Twelve each: five in each of two minutes, and two more, so the cap is used up.
     let last = *starts(&simulation).last().expect("some");
     assert!((120_000..135_000).contains(&last), "{last}");
 }

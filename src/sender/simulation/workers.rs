@@ -1,5 +1,4 @@
-//! Several workers on one database: far away from it, with clocks that are off, killed, cut off, and
-//! always within one limit.
+//! Several workers on one database keep one limit: with latency, wrong clocks, crashes and lost connections.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -17,14 +16,14 @@ use crate::store::CampaignChange;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// The part of the limit that was used from the first start to the last.
+/// The part of the limit that was used between the first start and the last.
 fn used(simulation: &Simulation) -> f64 {
     let count = u32::try_from(simulation.world.starts()).expect("some thousands");
     let allowed = simulation.rate.0[0].per_second() * simulation.world.span().as_secs_f64();
     f64::from(count - 1) / allowed
 }
 
-/// A worker whose questions to the database take so long there and back.
+/// A worker whose requests to the database take `there` ms, and their responses `back` ms.
 fn far(simulation: &Simulation, there: u64, back: u64, drift: i64) -> WorkerSpec {
     let way = |ms| Duration::from_millis(ms);
     WorkerSpec {
@@ -48,7 +47,7 @@ async fn workers_with_different_clocks_keep_every_window() {
         let simulation =
             Simulation::new(SimProvider::new(seed, Faults::default()), "30/s", 400).await;
         let mut random = StdRng::seed_from_u64(seed);
-        // The one learns the time late, the other early, and both as late and early as can be.
+        // One worker reads the time too late and the other too early, both as much as possible.
         let mut worker = |there, back| {
             let drift = random.random_range(-50..=50);
             far(&simulation, there, back, drift)
@@ -90,7 +89,7 @@ async fn one_busy_and_one_idle_worker_use_at_least_95_percent() {
             Simulation::new(SimProvider::new(2, Faults::default()), rate, count).await;
         simulation.settings.sender.concurrency = 500;
         let mut idle = simulation.worker();
-        // It looks for work in a campaign that has none.
+        // It polls a campaign without messages.
         idle.settings.follow = true;
         idle.settings.campaign = Some("default".to_owned());
         idle.life = Some(SECOND * 70);
@@ -147,7 +146,7 @@ async fn nothing_starts_while_the_database_is_away() {
     let totals = simulation.check().await;
     assert_eq!(totals.sent, 300, "{totals:?}");
     let (starts, _) = simulation.world.history();
-    // What was claimed before may still start.
+    // Requests that were claimed before may still start.
     let meanwhile = from + Duration::from_millis(200)..until;
     let count = starts.iter().filter(|one| meanwhile.contains(&one.at));
     assert_eq!(count.count(), 0);
@@ -187,7 +186,7 @@ async fn database_that_never_comes_back_loses_no_result() {
     assert!(matches!(ended, Some(Err(SendError::Store(_)))), "{ended:?}");
     assert!(began.elapsed() >= SECOND * 600);
     simulation.check().await;
-    // What was answered meanwhile was left to the next worker.
+    // Results that came meanwhile were left to the next worker.
     let summary = simulation.work(None).await.expect("it ends");
     assert_eq!(summary.ended, Ended::Done);
     let totals = simulation.check().await;
@@ -221,7 +220,7 @@ async fn database_clock_that_is_set_breaks_no_window() {
         let mut simulation =
             Simulation::new(SimProvider::new(8, Faults::default()), "20/s", 0).await;
         simulation.count = 120;
-        // Due by whatever the clock will show.
+        // Due at any time that the clock may show.
         let due_at = START.minus(SECOND * 86_400);
         simulation
             .import_into(simulation.campaign_id, 0..120, due_at, None)
@@ -245,7 +244,7 @@ async fn database_clock_that_is_set_breaks_no_window() {
 
 #[tokio::test(start_paused = true)]
 async fn clock_jump_fills_the_limits_though_its_commit_fails() {
-    // With this lease the worker asks for the time at 3,334 ms, and its next round fails.
+    // With this lease the worker reads the time at 3,334 ms, and its next commit fails.
     for from_ms in [3_335, 3_400, 3_500, 3_700, 3_900] {
         let mut simulation =
             Simulation::new(SimProvider::new(16, Faults::default()), "20/hour", 0).await;
@@ -289,7 +288,7 @@ async fn permits_are_given_back_once_when_the_answer_is_lost() {
             ..simulation.worker()
         };
         tokio::join!(simulation.work_as(worker()), simulation.work_as(worker()));
-        // No hour has more than its 60.
+        // No hour has more than 60 starts.
         simulation.check().await;
         assert!(simulation.world.starts() >= 40);
     }
@@ -307,7 +306,7 @@ async fn resumed_host_starts_nothing_before_its_lease_is_renewed() {
         let summary = simulation.work_as(worker).await.expect("it ends");
         assert_eq!((summary.ended, summary.sent), (Ended::Done, 400));
         simulation.check().await;
-        // Its timers ring as if it had never slept: for the lease, a third of it after the last time.
+        // Its timers do not count the suspend: the lease is renewed a third of its length after the last time.
         let (starts, _) = simulation.world.history();
         let asleep = at..Duration::from_millis(1_600);
         let early: Vec<_> = starts
@@ -332,7 +331,7 @@ async fn stopped_virtual_machine_starts_nothing_before_it_asks() {
         assert_eq!((summary.ended, summary.sent), (Ended::Done, 400));
         simulation.check().await;
         let (starts, _) = simulation.world.history();
-        // It asks for the time, and then for its lease, which takes 200 ms each.
+        // It reads the time and then renews its lease, which takes 200 ms each.
         let asking = at..at + Duration::from_millis(350);
         let early = starts.iter().filter(|one| asking.contains(&one.at)).count();
         assert_eq!(early, 0, "stopped at {at:?}");
@@ -447,7 +446,7 @@ async fn throttling_of_one_worker_pauses_all() {
         simulation.work(None),
         simulation.work(None)
     );
-    // The history has been looked through for starts that should have waited.
+    // The check of the history finds starts that should have waited.
     let totals = simulation.check().await;
     assert_eq!(totals.sent, 400, "{totals:?}");
     let (_, quiet_periods) = simulation.world.history();

@@ -146,12 +146,9 @@ async fn reference_of_another_program_is_kept() {
 async fn message_that_cannot_be_sent_fails_without_an_attempt() {
     on_every_engine(async |queue| {
         let spring = queue.campaign("spring").await;
-        let import_id = queue.begin(spring).await;
-        let batch = Batch {
-            expires_at: Some(after(60)),
-            ..TestQueue::batch(import_id, spring, rows(0..3))
-        };
-        queue.store.enqueue(batch).await.expect("queued");
+        queue
+            .import_expiring(spring, rows(0..3), after(60))
+            .await;
         queue.db.run(&format!(
             "INSERT INTO sms (campaign_id, phone, content, due_at) VALUES ({spring}, '+4479', 'hello', 0)"
         ));
@@ -173,12 +170,7 @@ async fn message_that_cannot_be_sent_fails_without_an_attempt() {
 async fn message_in_doubt_does_not_expire() {
     on_every_engine(async |queue| {
         let spring = queue.campaign("spring").await;
-        let import_id = queue.begin(spring).await;
-        let batch = Batch {
-            expires_at: Some(after(60)),
-            ..TestQueue::batch(import_id, spring, rows(0..1))
-        };
-        queue.store.enqueue(batch).await.expect("queued");
+        queue.import_expiring(spring, rows(0..1), after(60)).await;
         let worker = queue.worker().await;
         let sms = queue.claim_one(worker.id, spring).await;
         queue.settle(&sms, unknown()).await;

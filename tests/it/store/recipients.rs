@@ -251,12 +251,7 @@ async fn import_sets_due_time_by_the_window_of_the_recipient() {
 async fn message_that_expires_before_its_window_fails() {
     on_every_engine(async |queue| {
         let spring = queue.campaign("spring").await;
-        let import_id = queue.begin(spring).await;
-        let batch = Batch {
-            expires_at: Some(after(60)),
-            ..TestQueue::batch(import_id, spring, rows(0..3))
-        };
-        queue.store.enqueue(batch).await.expect("queued");
+        queue.import_expiring(spring, rows(0..3), after(60)).await;
         queue.import(spring, rows(10..12)).await;
         queue.db.run("UPDATE sms SET in_doubt = TRUE WHERE id = 1");
         let expire = async |by| {
@@ -390,12 +385,9 @@ async fn start_without_end_counts_from_its_discovery() {
 async fn message_that_expires_before_the_cap_allows_it_fails() {
     on_every_engine(async |queue| {
         let spring = to_one_phone(queue, "spring", 1).await;
-        let import_id = queue.begin(spring).await;
-        let batch = Batch {
-            expires_at: Some(after(20)),
-            ..TestQueue::batch(import_id, spring, vec![to_the_same(5)])
-        };
-        queue.store.enqueue(batch).await.expect("queued");
+        queue
+            .import_expiring(spring, vec![to_the_same(5)], after(20))
+            .await;
         assert_eq!(claim(queue, "1/30s", NOW, spring).await.len(), 1);
         assert_eq!((queue.count("sending"), queue.count("expired")), (1, 1));
     })
@@ -542,12 +534,9 @@ async fn expiry_reads_one_chunk_of_the_queue_at_a_time() {
     on_every_engine(async |queue| {
         let spring = queue.campaign("spring").await;
         queue.import(spring, rows(0..1_200)).await;
-        let import_id = queue.begin(spring).await;
-        let batch = Batch {
-            expires_at: Some(after(60)),
-            ..TestQueue::batch(import_id, spring, rows(2_000..2_500))
-        };
-        queue.store.enqueue(batch).await.expect("queued");
+        queue
+            .import_expiring(spring, rows(2_000..2_500), after(60))
+            .await;
         let mut after_place = None;
         let mut moved = Vec::new();
         loop {

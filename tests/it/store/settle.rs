@@ -110,14 +110,7 @@ async fn message_in_doubt_never_fails() {
     on_every_engine(async |queue| {
         let spring = queue.queued(3).await;
         let worker = queue.worker().await;
-        for sms in queue.claim(worker.id, spring, 3).await {
-            queue.settle(&sms, unknown()).await;
-        }
-        queue
-            .store
-            .requeue_unknown(spring, None, 0, NOW)
-            .await
-            .expect("requeued");
+        queue.put_in_doubt(worker.id, spring, 3).await;
         let claimed = queue.claim(worker.id, spring, 3).await;
         assert!(claimed.iter().all(|sms| sms.in_doubt));
         queue.settle(&claimed[0], failed()).await;
@@ -236,14 +229,7 @@ async fn doubtful_message_of_cancelled_campaign_becomes_unknown() {
     on_every_engine(async |queue| {
         let spring = queue.queued(2).await;
         let worker = queue.worker().await;
-        for sms in queue.claim(worker.id, spring, 2).await {
-            queue.settle(&sms, unknown()).await;
-        }
-        queue
-            .store
-            .requeue_unknown(spring, None, 0, NOW)
-            .await
-            .expect("requeued");
+        queue.put_in_doubt(worker.id, spring, 2).await;
         let claimed = queue.claim(worker.id, spring, 1).await;
         cancel(queue, spring).await;
         queue.settle(&claimed[0], released()).await;

@@ -184,6 +184,30 @@ impl TestQueue {
         done
     }
 
+    /// Queues rows of an unfinished import that expire.
+    pub(super) async fn import_expiring(
+        &self,
+        campaign_id: i64,
+        rows: Vec<NewSms>,
+        expires_at: Timestamp,
+    ) {
+        let import_id = self.begin(campaign_id).await;
+        let batch = Batch {
+            expires_at: Some(expires_at),
+            ..Self::batch(import_id, campaign_id, rows)
+        };
+        self.store.enqueue(batch).await.expect("queued");
+    }
+
+    /// Makes the next `count` messages unknown and queues them again, in doubt.
+    pub(super) async fn put_in_doubt(&self, worker_id: i64, campaign_id: i64, count: u32) {
+        for sms in self.claim(worker_id, campaign_id, count).await {
+            self.settle(&sms, unknown()).await;
+        }
+        let requeued = self.store.requeue_unknown(campaign_id, None, 0, NOW);
+        requeued.await.expect("requeued");
+    }
+
     /// A campaign with `count` messages.
     pub(super) async fn queued(&self, count: u64) -> i64 {
         let campaign_id = self.campaign("spring").await;
