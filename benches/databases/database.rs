@@ -130,7 +130,7 @@ impl Database {
                 rejected: 0,
                 last_line: until - 1,
             };
-            self.store.enqueue(batch).await?;
+            self.store.enqueue(&batch).await?;
             line = until;
         }
         Ok(())

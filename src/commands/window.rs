@@ -6,7 +6,7 @@ use super::with_hint;
 use crate::import;
 use crate::sms::Timestamp;
 use crate::store::{Campaign, Store, WindowChange};
-use crate::window::{Days, Hours, HoursError, SendWindow, Zone, ZoneError, ZoneSource};
+use crate::window::{Days, Hours, SendWindow, Zone, ZoneSource};
 
 #[derive(Debug, Default, clap::Args)]
 pub(super) struct WindowFlags {
@@ -37,14 +37,14 @@ enum ZoneArg {
     Recipient,
 }
 
-fn hours(text: &str) -> Result<HoursArg, HoursError> {
+fn hours(text: &str) -> Result<HoursArg, String> {
     match text.trim() {
         "none" => Ok(HoursArg::None),
         text => text.parse().map(HoursArg::Between),
     }
 }
 
-fn zone(text: &str) -> Result<ZoneArg, ZoneError> {
+fn zone(text: &str) -> Result<ZoneArg, String> {
     match text.trim() {
         "column" => Ok(ZoneArg::Column),
         "recipient" => Ok(ZoneArg::Recipient),

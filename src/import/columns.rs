@@ -169,12 +169,11 @@ impl Columns {
     /// Returns a column for each placeholder of a text, by its name or by its name as an identifier.
     pub(super) fn of_placeholders(
         &self,
-        text: &str,
         template: &Template,
     ) -> Result<BTreeMap<String, usize>, ImportError> {
         let placeholders = template.placeholders().iter();
         placeholders
-            .map(|name| Ok((name.clone(), self.of_placeholder(text, name)?)))
+            .map(|name| Ok((name.clone(), self.of_placeholder(template.name(), name)?)))
             .collect()
     }
 
@@ -412,7 +411,7 @@ mod tests {
         .expect("columns");
         let of = |text: &str| {
             let template = Template::parse("t.txt", text).expect("a text");
-            columns.of_placeholders("t.txt", &template)
+            columns.of_placeholders(&template)
         };
         let found = of("{{ First_name }}{{ _2nd }}{{ 城市 }}{{ who }}").expect("all are columns");
         assert_eq!(found.into_values().collect::<Vec<_>>(), [1, 2, 1, 3]);

@@ -10,10 +10,7 @@ use super::row_mapper::MappedRow;
 use super::summary::{SeenKeys, Summary};
 use crate::sms::Timestamp;
 use crate::store::{Batch, Campaign, Store, TextNote};
-use crate::text::segments::Segments;
 
-/// How many rows of a batch are candidates for the sample text of the report.
-const MAX_SAMPLE_ROWS: usize = 100;
 /// Duplicates are reported with the row that they repeat if that is one of the first rows.
 const MAX_SEEN: usize = 200_000;
 
@@ -50,7 +47,7 @@ pub async fn run(
     let template = plan.template();
     importer.needs_sample = template.is_none();
     let note = TextNote {
-        template: template.as_deref(),
+        template,
         ..TextNote::default()
     };
     importer.note(note).await?;
@@ -81,16 +78,6 @@ pub(super) struct Importer<'a> {
     needs_sample: bool,
 }
 
-/// What is remembered of a row while the database has its message.
-struct RowFacts {
-    line: u64,
-    segments: Segments,
-    non_mobile: Option<&'static str>,
-    price: Option<u64>,
-    /// The first row of the list with the same key.
-    first: Option<u64>,
-}
-
 impl<'a> Importer<'a> {
     /// Records the import under `name`. No sample text is kept: messages of programs can be one-time codes.
     pub(super) async fn begin(
@@ -115,47 +102,31 @@ impl<'a> Importer<'a> {
     /// Commits a batch; its last line must be after that of the batch before.
     pub(super) async fn commit(
         &mut self,
-        parsed: ParsedBatch<MappedRow>,
+        mut parsed: ParsedBatch<MappedRow>,
     ) -> Result<(), ImportError> {
         let Target {
             store, campaign, ..
         } = self.target;
         let now = store.now().await?;
         let schedule = (self.target.schedule)(now);
-        let (row_count, rejected) = (parsed.row_count(), parsed.rejected.len() as u64);
-        let mut candidates: Vec<(u64, String)> = Vec::new();
-        let mut rows = Vec::with_capacity(parsed.rows.len());
-        let mut facts = Vec::with_capacity(parsed.rows.len());
-        for row in parsed.rows {
-            let message = row.message;
-            if self.needs_sample && candidates.len() < MAX_SAMPLE_ROWS {
-                candidates.push((message.line, message.content.clone()));
-            }
-            facts.push(RowFacts {
-                line: message.line,
-                segments: row.segments,
-                non_mobile: row.non_mobile,
-                price: (self.price)(&message.phone),
-                first: self.seen.insert(&message.dedupe_key, message.line).1,
-            });
-            rows.push(message);
-        }
-        let enqueued = store.enqueue(Batch {
+        let rows = parsed.rows.iter_mut();
+        let messages = rows.map(|row| std::mem::take(&mut row.message)).collect();
+        let batch = Batch {
             import_id: self.id,
             campaign_id: campaign.id,
             now,
             due_at: schedule.due_at.unwrap_or(now),
             expires_at: schedule.expires_at,
             window: campaign.window.clone(),
-            rows,
-            row_count,
-            rejected,
+            row_count: parsed.row_count(),
+            rejected: parsed.rejected.len() as u64,
             last_line: parsed.last_line,
-        });
-        let enqueued = enqueued.await?;
+            rows: messages,
+        };
+        let enqueued = store.enqueue(&batch).await?;
         let summary = &mut self.summary;
         let before = summary.segments;
-        summary.rows += row_count;
+        summary.rows += batch.row_count;
         summary.add_rejected(&parsed.rejected);
         summary.accepted += enqueued.accepted;
         summary.duplicates += enqueued.unchanged.len() as u64;
@@ -164,22 +135,25 @@ impl<'a> Importer<'a> {
         let duplicates: HashSet<u64> = enqueued.duplicates.into_iter().collect();
         let others = enqueued.unchanged.into_iter().chain(enqueued.suppressed);
         let others: HashSet<u64> = others.collect();
-        for row in facts {
-            if duplicates.contains(&row.line) {
-                summary.add_duplicate(row.line, row.first);
-            } else if !others.contains(&row.line) {
+        let mut sample = None;
+        for (message, row) in batch.rows.iter().zip(&parsed.rows) {
+            let line = message.line;
+            let (_, first) = self.seen.insert(&message.dedupe_key, line);
+            if duplicates.contains(&line) {
+                summary.add_duplicate(line, first);
+            } else if !others.contains(&line) {
+                let price = (self.price)(&message.phone);
                 summary.segments.add(&row.segments);
-                summary.cost.add(row.price, row.segments.count);
+                summary.cost.add(price, row.segments.count);
                 if let Some(kind) = row.non_mobile {
-                    summary.add_non_mobile(kind, row.line);
+                    summary.add_non_mobile(kind, line);
                 }
+                sample.get_or_insert(message.content.as_str());
             }
         }
-        let is_accepted = |line: &u64| !duplicates.contains(line) && !others.contains(line);
-        let sample = candidates.iter().find(|(line, _)| is_accepted(line));
         let note = TextNote {
             template: None,
-            sample: sample.map(|(_, content)| content.as_str()),
+            sample: sample.filter(|_| self.needs_sample),
             gsm7: summary.segments.gsm7 - before.gsm7,
             ucs2: summary.segments.ucs2 - before.ucs2,
         };

@@ -56,19 +56,10 @@ pub enum TextSource {
     Template(PathBuf),
 }
 
-/// The text of all messages.
-#[derive(Clone, Debug)]
-pub(super) struct LoadedText {
-    /// The file or flag that it comes from.
-    pub(super) name: String,
-    pub(super) source: String,
-    pub(super) template: Arc<Template>,
-}
-
 impl Options {
     /// Parses the text of all messages; `None` if the list has the texts. Fails if a text without
     /// placeholders cannot be sent.
-    pub(super) fn load_text(&self) -> Result<Option<LoadedText>, ImportError> {
+    pub(super) fn load_text(&self) -> Result<Option<Arc<Template>>, ImportError> {
         let (name, source) = match &self.text {
             TextSource::Column => return Ok(None),
             TextSource::Text(text) => ("--text".to_owned(), text.clone()),
@@ -81,11 +72,7 @@ impl Options {
             let cannot = |reason| ImportError::new(format!("cannot send `{name}`: {reason}"));
             text.and_then(check).map_err(cannot)?;
         }
-        Ok(Some(LoadedText {
-            name,
-            source,
-            template: Arc::new(template),
-        }))
+        Ok(Some(Arc::new(template)))
     }
 
     /// Replaces typographic characters if that was asked for.

@@ -43,14 +43,14 @@ impl Plan {
             .then(|| columns.required(TIMEZONE, "--timezone column"))
             .transpose()?;
         let (text, source) = match (options.load_text()?, columns.content, &options.template) {
-            (Some(loaded), ..) => {
-                let placeholders = columns.of_placeholders(&loaded.name, &loaded.template)?;
-                let template = loaded.template;
+            (Some(template), ..) => {
+                let source = template.source().to_owned();
+                let placeholders = columns.of_placeholders(&template)?;
                 let text = Text::Template {
                     template,
                     placeholders,
                 };
-                (text, Some(loaded.source))
+                (text, Some(source))
             }
             (None, Some(column), _) => (Text::Column(column), None),
             (None, None, Some(template)) => (Text::Provider, Some(template.clone())),
@@ -81,10 +81,10 @@ impl Plan {
     }
 
     /// Returns the text of all messages with its placeholders, `None` if the list has the texts.
-    pub(super) fn template(&self) -> Option<String> {
+    pub(super) fn template(&self) -> Option<&str> {
         match &self.text {
-            Text::Template { template, .. } => template.source(),
-            Text::Provider => self.options.template.clone(),
+            Text::Template { template, .. } => Some(template.source()),
+            Text::Provider => self.options.template.as_deref(),
             Text::Column(_) => None,
         }
     }

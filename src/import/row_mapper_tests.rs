@@ -16,7 +16,7 @@ fn mapper(header: &[&str], text: Option<&str>, unique: &Unique) -> RowMapper {
     let text = match text {
         Some(text) => {
             let template = Template::parse("--text", text).expect("a template");
-            let placeholders = columns.of_placeholders("--text", &template);
+            let placeholders = columns.of_placeholders(&template);
             Text::Template {
                 template: Arc::new(template),
                 placeholders: placeholders.expect("columns"),

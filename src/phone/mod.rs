@@ -66,7 +66,7 @@ pub fn mask(phone: &str) -> String {
 }
 
 /// A country or territory with a numbering plan, as an ISO 3166 alpha-2 code.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Region(rlibphonenumber::Region);
 
 impl Region {
@@ -77,25 +77,23 @@ impl Region {
 }
 
 impl FromStr for Region {
-    type Err = RegionError;
+    type Err = String;
 
-    fn from_str(word: &str) -> Result<Self, RegionError> {
+    fn from_str(word: &str) -> Result<Self, String> {
         let region = word.trim().parse::<rlibphonenumber::Region>().ok();
         region
             .filter(|region| *region != rlibphonenumber::Region::World)
             .map(Self)
             .filter(|region| region.calling_code().is_some())
-            .ok_or_else(|| RegionError(word.to_owned()))
+            .ok_or_else(|| {
+                format!(
+                    "invalid region `{word}`: use a two-letter country code such as `CN`, `US` or `GB`"
+                )
+            })
     }
 }
 
 impl fmt::Display for Region {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(&self.0, f)
-    }
-}
-
-impl fmt::Debug for Region {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(&self.0, f)
     }
@@ -108,11 +106,6 @@ impl<'de> Deserialize<'de> for Region {
             .map_err(serde::de::Error::custom)
     }
 }
-
-/// Why a text is not a region.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("invalid region `{0}`: use a two-letter country code such as `CN`, `US` or `GB`")]
-pub struct RegionError(String);
 
 /// Why a text is not a phone number. Numbers in it are masked.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -1,8 +1,6 @@
 //! Parses what people and spreadsheets write into E.164: removes everything that is not dialled and repairs a number
 //! where the result is certain.
 
-use std::borrow::Cow;
-
 use super::numbering::{canonical, is_number};
 use super::{PhoneError, Region, mask};
 use crate::text::printable_line;
@@ -13,42 +11,42 @@ const SHORTEST: usize = 6;
 const LONGEST: usize = 20;
 
 pub(super) fn parse(raw: &str, region: Option<Region>) -> Result<String, PhoneError> {
-    let dialled = DialString::parse(raw)?;
-    let digits = dialled.digits.as_str();
+    let DialString {
+        digits,
+        international,
+    } = DialString::parse(raw)?;
     if digits.len() < SHORTEST {
         return Err(PhoneError::Invalid(shown(raw), "it is too short"));
     }
     if digits.len() > LONGEST {
         return Err(PhoneError::Invalid(shown(raw), "it is too long"));
     }
-    let found = if dialled.international {
+    let found = if international {
         // Also drops a national prefix after the code: `+44 (0)7400 123456`.
-        canonical(&format!("+{digits}"), None).map(Cow::Owned)
+        canonical(&format!("+{digits}"), None)
     } else {
         let region = region.ok_or_else(|| PhoneError::NoRegion(shown(raw)))?;
-        national(digits, region).map_err(|Ambiguous| PhoneError::Ambiguous(shown(raw)))?
+        national(raw, &digits, region)?
     };
     found
         .map(|digits| format!("+{digits}"))
         .ok_or_else(|| PhoneError::Invalid(shown(raw), "no numbering plan has it"))
 }
 
-struct Ambiguous;
-
-/// Parses a number as dialled inside `region`, or an international one without its `+`.
-fn national(digits: &str, region: Region) -> Result<Option<Cow<'_, str>>, Ambiguous> {
+/// Parses a number as dialled inside `region`, or an international one without its `+`. Fails if it can be both.
+fn national(raw: &str, digits: &str, region: Region) -> Result<Option<String>, PhoneError> {
     let Some(code) = region.calling_code().map(|code| code.to_string()) else {
         return Ok(None);
     };
-    let whole = (digits.starts_with(&code) && is_number(digits)).then_some(Cow::Borrowed(digits));
+    let whole = (digits.starts_with(&code) && is_number(digits)).then(|| digits.to_owned());
     let local = format!("{code}{digits}");
     let local = if is_number(&local) {
-        Some(Cow::Owned(local))
+        Some(local)
     } else {
-        canonical(digits, Some(region)).map(Cow::Owned)
+        canonical(digits, Some(region))
     };
     match (whole, local) {
-        (Some(whole), Some(local)) if whole != local => Err(Ambiguous),
+        (Some(whole), Some(local)) if whole != local => Err(PhoneError::Ambiguous(shown(raw))),
         (whole, local) => Ok(whole.or(local)),
     }
 }
@@ -175,14 +173,7 @@ fn longest_area(plus: bool, digits: &str) -> usize {
 /// Strips the decimals of `13800138000.0`, a number from a column of decimals.
 fn without_decimals(text: &str) -> &str {
     match text.split_once('.') {
-        Some((whole, "0" | "00"))
-            if whole.len() > SHORTEST
-                && whole
-                    .strip_prefix('+')
-                    .unwrap_or(whole)
-                    .bytes()
-                    .all(|b| b.is_ascii_digit()) =>
-        {
+        Some((whole, "0" | "00")) if whole.len() > SHORTEST && is_digits(without_plus(whole)) => {
             whole
         }
         _ => text,
@@ -194,10 +185,16 @@ fn is_scientific(text: &str) -> bool {
     let Some((mantissa, exponent)) = text.split_once(['e', 'E']) else {
         return false;
     };
-    let exponent = exponent.strip_prefix('+').unwrap_or(exponent);
-    let mantissa = mantissa.strip_prefix('+').unwrap_or(mantissa);
-    let number = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
-    number(exponent) && mantissa.split(['.', ',']).all(number)
+    let mut parts = without_plus(mantissa).split(['.', ',']);
+    is_digits(without_plus(exponent)) && parts.all(is_digits)
+}
+
+fn without_plus(text: &str) -> &str {
+    text.strip_prefix('+').unwrap_or(text)
+}
+
+fn is_digits(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 fn is_invisible(character: char) -> bool {
@@ -205,19 +202,8 @@ fn is_invisible(character: char) -> bool {
 }
 
 fn is_separator(character: char) -> bool {
-    character.is_whitespace()
-        || is_invisible(character)
-        || matches!(
-            character,
-            '-' | '.' | '/' | '(' | ')' | '[' | ']' | '\u{b7}' | '\u{2010}'
-                ..='\u{2015}'
-                    | '\u{2212}'
-                    | '\u{30fc}'
-                    | '\u{ff08}'
-                    | '\u{ff09}'
-                    | '\u{ff0d}'
-                    | '\u{ff0e}'
-        )
+    const PUNCTUATION: &str = "-./()[]·\u{2010}\u{2011}‒–—―−ー（）－．";
+    character.is_whitespace() || is_invisible(character) || PUNCTUATION.contains(character)
 }
 
 /// A decimal digit in ASCII, full-width, Arabic-Indic or Devanagari.

@@ -43,7 +43,7 @@ async fn cancelled(folder: &tempfile::TempDir, count: u64) -> (Store, Campaign) 
         rejected: 0,
         last_line: count + 1,
     };
-    store.enqueue(batch).await.expect("queued");
+    store.enqueue(&batch).await.expect("queued");
     store
         .set_campaign_state(campaign.id, CampaignStatus::Cancelled, None)
         .await

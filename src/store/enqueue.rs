@@ -38,14 +38,14 @@ pub struct Enqueued {
 impl Store {
     /// Queues the new rows of a batch; an error if its import has ended. Waits for a server that is unavailable.
     /// After a commit without an answer, checks whether the batch is stored before it is queued again.
-    pub async fn enqueue(&self, batch: Batch) -> Result<Enqueued, StoreError> {
+    pub async fn enqueue(&self, batch: &Batch) -> Result<Enqueued, StoreError> {
         let mut decided = None;
         let began = Instant::now();
         let mut wait = FIRST_WAIT;
         loop {
             let done = transaction!(self, |connection| enqueue_once(
                 connection,
-                &batch,
+                batch,
                 &mut decided
             ));
             match done {

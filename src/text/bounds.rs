@@ -15,7 +15,8 @@ use minijinja::value::{Rest, StringInput, Value, ValueKind, ValueOrKwargs};
 use minijinja::{Environment, Error, ErrorKind, State, filters};
 
 use super::template::{MAX_SOURCE, with_line};
-use ast::{BinOpKind, CallArg, Expr, Stmt, UnaryOpKind};
+use ast::BinOpKind::{Add, Concat, Div, FloorDiv, Mul, Pow, Rem, Sub};
+use ast::{CallArg, Expr, Stmt, UnaryOpKind};
 
 /// Also the words that continue or end a statement.
 const STATEMENTS: [&str; 8] = [
@@ -140,9 +141,9 @@ impl Checker<'_> {
             Expr::BinOp(operation) => {
                 checker.expressions([&operation.left, &operation.right])?;
                 match operation.op {
-                    BinOpKind::Concat => checker.join(1, expression.span()),
-                    BinOpKind::Add if !is_number(expression) => checker.join(1, expression.span()),
-                    BinOpKind::Mul if !is_number(expression) => violation(
+                    Concat => checker.join(1, expression.span()),
+                    Add if !is_number(expression) => checker.join(1, expression.span()),
+                    Mul if !is_number(expression) => violation(
                         expression.span(),
                         "`*` needs a number on both sides: `price | float * 2`",
                     ),
@@ -224,17 +225,9 @@ fn is_number(expression: &Expr<'_>) -> bool {
             matches!(operation.op, UnaryOpKind::Neg) && is_number(&operation.expr)
         }
         Expr::BinOp(operation) => {
-            matches!(
-                operation.op,
-                BinOpKind::Add
-                    | BinOpKind::Sub
-                    | BinOpKind::Mul
-                    | BinOpKind::Div
-                    | BinOpKind::FloorDiv
-                    | BinOpKind::Rem
-                    | BinOpKind::Pow
-            ) && is_number(&operation.left)
-                && is_number(&operation.right)
+            let keeps_numbers =
+                matches!(operation.op, Add | Sub | Mul | Div | FloorDiv | Rem | Pow);
+            keeps_numbers && is_number(&operation.left) && is_number(&operation.right)
         }
         // A default among the arguments may be returned as it is.
         Expr::Filter(filter) => {

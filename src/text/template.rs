@@ -12,14 +12,13 @@ use super::{bounds, content};
 
 /// Far more steps than a text message needs.
 const FUEL: u64 = 20_000;
-const NAME: &str = "text";
 
 /// A parsed template.
 pub struct Template {
+    name: String,
+    source: String,
     environment: Environment<'static>,
     placeholders: BTreeSet<String>,
-    /// The text, if it has no placeholders and no logic.
-    constant: Option<String>,
 }
 
 /// Why a template cannot be used.
@@ -50,13 +49,13 @@ pub const MAX_SOURCE: usize = 64 * 1024;
 impl Template {
     /// Parses `source`. `name` is the file or flag that errors mention. Line ends at the end are removed.
     pub fn parse(name: &str, source: &str) -> Result<Self, TemplateError> {
-        Self::read(source).map_err(|problem| TemplateError {
+        Self::read(name, source).map_err(|problem| TemplateError {
             name: name.to_owned(),
             problem,
         })
     }
 
-    fn read(source: &str) -> Result<Self, String> {
+    fn read(name: &str, source: &str) -> Result<Self, String> {
         if source.len() > MAX_SOURCE {
             return Err(too_long());
         }
@@ -73,12 +72,11 @@ impl Template {
             return Err("no text".to_owned());
         }
         bounds::check(&source)?;
-        let constant = (!source.contains(['{', '}'])).then(|| source.clone());
         let mut environment = environment();
         environment
-            .add_template_owned(NAME, source)
+            .add_template_owned(name.to_owned(), source.clone())
             .map_err(|error| with_line(&error))?;
-        let template = environment.get_template(NAME);
+        let template = environment.get_template(name);
         let template = template.map_err(|error| with_line(&error))?;
         let names = template.undeclared_variables(true);
         if let Some(name) = names.iter().filter(|name| name.contains('.')).min() {
@@ -87,9 +85,10 @@ impl Template {
             ));
         }
         let parsed = Self {
+            name: name.to_owned(),
+            source,
             placeholders: names.into_iter().collect(),
             environment,
-            constant,
         };
         parsed.probe()?;
         Ok(parsed)
@@ -111,11 +110,7 @@ impl Template {
             ("<", ">"),
             ("«", "»"),
         ];
-        let Ok(template) = self.environment.get_template(NAME) else {
-            return Vec::new();
-        };
-        let literal = literal(template.source());
-        let literal: String = literal.to_lowercase().replace(' ', "");
+        let literal = literal(&self.source).to_lowercase().replace(' ', "");
         let named = columns.filter(|column| column.contains(char::is_alphabetic));
         let found = named.filter_map(|column| {
             let bare = column.to_lowercase().replace(' ', "");
@@ -127,15 +122,19 @@ impl Template {
         found.collect()
     }
 
-    /// The source, with its placeholders.
-    pub fn source(&self) -> Option<String> {
-        let template = self.environment.get_template(NAME).ok()?;
-        Some(template.source().to_owned())
+    /// The file or flag that the template comes from.
+    pub fn name(&self) -> &str {
+        &self.name
     }
 
-    /// The text, if it is the same for every row.
+    /// The source, with its placeholders.
+    pub fn source(&self) -> &str {
+        &self.source
+    }
+
+    /// The text, if it has no placeholders and no logic.
     pub fn constant(&self) -> Option<&str> {
-        self.constant.as_deref()
+        (!self.source.contains(['{', '}'])).then_some(&self.source)
     }
 
     /// Renders the text of one row. `value` returns the row's value of a placeholder; `None` is undefined.
@@ -143,9 +142,6 @@ impl Template {
         &self,
         value: impl Fn(&str) -> Option<&'r str>,
     ) -> Result<String, RenderError> {
-        if let Some(constant) = &self.constant {
-            return Ok(constant.clone());
-        }
         let row: Vec<(&str, Value)> = self
             .placeholders
             .iter()
@@ -163,7 +159,7 @@ impl Template {
 
     fn render_values(&self, row: Vec<(&str, Value)>) -> Result<String, Error> {
         let mut text = Bounded::default();
-        let template = self.environment.get_template(NAME)?;
+        let template = self.environment.get_template(&self.name)?;
         template.render_captured_to(Value::from_pairs(row), &mut text)?;
         String::from_utf8(text.0).map_err(|_| Error::from(ErrorKind::WriteFailure))
     }

@@ -25,16 +25,11 @@ pub struct Hours {
     pub(super) closes: i64,
 }
 
-/// Why a text is not a span of hours.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("invalid hours `{0}`: {1}")]
-pub struct HoursError(String, &'static str);
-
 impl FromStr for Hours {
-    type Err = HoursError;
+    type Err = String;
 
-    fn from_str(text: &str) -> Result<Self, HoursError> {
-        let error = |problem| Err(HoursError(text.to_owned(), problem));
+    fn from_str(text: &str) -> Result<Self, String> {
+        let error = |problem| Err(format!("invalid hours `{text}`: {problem}"));
         let parsed = text.trim().split_once(['-', '–']);
         let parsed = parsed.map(|(opens, closes)| (time_of_day(opens), time_of_day(closes)));
         let Some((Some(opens), Some(closes))) = parsed else {
@@ -74,11 +69,6 @@ impl fmt::Display for Hours {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Days([bool; 7]);
 
-/// Why a text is not a list of days.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("invalid days `{0}`: write them like `mon-fri` or `mon,wed,sat-sun`")]
-pub struct DaysError(String);
-
 impl Days {
     pub const DAILY: Self = Self([true; 7]);
 
@@ -89,9 +79,9 @@ impl Days {
 }
 
 impl FromStr for Days {
-    type Err = DaysError;
+    type Err = String;
 
-    fn from_str(text: &str) -> Result<Self, DaysError> {
+    fn from_str(text: &str) -> Result<Self, String> {
         if text.trim().eq_ignore_ascii_case("daily") {
             return Ok(Self::DAILY);
         }
@@ -99,7 +89,9 @@ impl FromStr for Days {
         for part in text.split(',') {
             let (first, last) = part.split_once('-').unwrap_or((part, part));
             let (Some(first), Some(last)) = (weekday(first), weekday(last)) else {
-                return Err(DaysError(text.to_owned()));
+                return Err(format!(
+                    "invalid days `{text}`: write them like `mon-fri` or `mon,wed,sat-sun`"
+                ));
             };
             for ahead in 0..=(last + 7 - first) % 7 {
                 days[(first + ahead) % 7] = true;
@@ -158,6 +150,7 @@ mod tests {
 
     #[test]
     fn invalid_hours_are_rejected_with_a_reason() {
+        let error = |text: &str| text.parse::<Hours>().expect_err(text);
         for text in [
             "",
             "9",
@@ -169,10 +162,9 @@ mod tests {
             "9am-5pm",
             "009-10",
         ] {
-            let HoursError(_, problem) = text.parse::<Hours>().expect_err(text);
-            assert_eq!(problem, "write them like `09:00-20:00`", "{text}");
+            let expected = format!("invalid hours `{text}`: write them like `09:00-20:00`");
+            assert_eq!(error(text), expected);
         }
-        let error = |text: &str| text.parse::<Hours>().expect_err("invalid").to_string();
         assert_eq!(
             error("09:00-09:00"),
             "invalid hours `09:00-09:00`: they close when they open"

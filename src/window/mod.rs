@@ -15,8 +15,8 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-pub use hours::{Days, DaysError, Hours, HoursError};
-pub use zone::{Zone, ZoneError, local_and_utc};
+pub use hours::{Days, Hours};
+pub use zone::{Zone, local_and_utc};
 
 use crate::sms::Timestamp;
 
@@ -239,15 +239,10 @@ impl fmt::Display for SendWindow {
     }
 }
 
-/// Why a text is not a window.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("invalid sending window `{0}`: write it like `09:00-20:00 mon-fri Asia/Shanghai`")]
-pub struct WindowError(String);
-
 impl FromStr for SendWindow {
-    type Err = WindowError;
+    type Err = String;
 
-    fn from_str(text: &str) -> Result<Self, WindowError> {
+    fn from_str(text: &str) -> Result<Self, String> {
         let parse = || {
             let words: Vec<&str> = text.split_whitespace().collect();
             let (hours, days, source, zone): (_, _, fn(Zone) -> ZoneSource, _) = match words[..] {
@@ -262,7 +257,11 @@ impl FromStr for SendWindow {
                 zone: source(zone.parse().ok()?),
             })
         };
-        parse().ok_or_else(|| WindowError(text.to_owned()))
+        parse().ok_or_else(|| {
+            format!(
+                "invalid sending window `{text}`: write it like `09:00-20:00 mon-fri Asia/Shanghai`"
+            )
+        })
     }
 }
 

@@ -7,10 +7,11 @@ use std::sync::Arc;
 use crate::import::columns::Columns;
 use crate::import::dedupe::{DedupeKeys, Unique, hashed};
 use crate::import::error::{ImportError, Rejection};
-use crate::import::options::{LoadedText, Options};
+use crate::import::options::Options;
 use crate::import::pipeline::ParsedBatch;
 use crate::import::record::{JsonObject, MAX_ROW, Malformed, Record, cell, is_nested};
 use crate::import::row_mapper::{MappedRow, RowMapper, Text};
+use crate::text::template::Template;
 
 /// How many sets of keys are remembered.
 const MAX_LAYOUTS: usize = 256;
@@ -21,7 +22,7 @@ const OWN_KEY: &str = "dedupe_key";
 /// Maps the entries of one import.
 pub(super) struct MessageReader {
     options: Options,
-    text: Option<LoadedText>,
+    text: Option<Arc<Template>>,
     unique: Unique,
     /// Makes the keys of this import's entries unique.
     token: String,
@@ -115,11 +116,9 @@ impl MessageReader {
         let columns = Columns::find("entry", &names, &self.options.columns, None);
         let columns = columns.map_err(invalid)?;
         let text = match (&self.text, columns.content) {
-            (Some(text), _) => Text::Template {
-                placeholders: columns
-                    .of_placeholders(&text.name, &text.template)
-                    .map_err(invalid)?,
-                template: Arc::clone(&text.template),
+            (Some(template), _) => Text::Template {
+                placeholders: columns.of_placeholders(template).map_err(invalid)?,
+                template: Arc::clone(template),
             },
             (None, Some(column)) => Text::Column(column),
             (None, None) => {

@@ -56,10 +56,7 @@ pub fn check_rejects(path: &Path) -> Result<(), ImportError> {
 /// Returns the default campaign: the name of the list and a short hash of the text.
 pub fn default_campaign(list: &str, options: &Options) -> Result<String, ImportError> {
     let text = options.load_text()?;
-    Ok(campaign_name(
-        list,
-        text.as_ref().map(|text| text.source.as_str()),
-    ))
+    Ok(campaign_name(list, text.as_ref().map(|text| text.source())))
 }
 
 /// `1 entry`, `12,345 entries`.

@@ -124,7 +124,7 @@ impl Simulation {
             rejected: 0,
             last_line: count,
         };
-        self.store.enqueue(batch).await.expect("queued");
+        self.store.enqueue(&batch).await.expect("queued");
     }
 
     /// A worker without faults.

@@ -241,7 +241,7 @@ async fn import_rows(simulation: &Simulation, rows: Vec<NewSms>, window: Option<
         rejected: 0,
         last_line: count,
     };
-    simulation.store.enqueue(batch).await.expect("queued");
+    simulation.store.enqueue(&batch).await.expect("queued");
 }
 
 #[tokio::test(start_paused = true)]

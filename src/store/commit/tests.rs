@@ -115,7 +115,7 @@ async fn queued(count: u64) -> (Store, i64, Observed, tempfile::TempDir) {
         rejected: 0,
         last_line: count,
     };
-    store.enqueue(rows).await.expect("queued");
+    store.enqueue(&rows).await.expect("queued");
     (store, worker_id, observed, folder)
 }
 

@@ -56,7 +56,7 @@ async fn imported(store: &Store, campaign_id: i64, count: u64) -> i64 {
         rejected: 0,
         last_line: count + 1,
     };
-    store.enqueue(batch).await.expect("queued");
+    store.enqueue(&batch).await.expect("queued");
     store.finish_import(import_id, NOW).await.expect("finished");
     import_id
 }

@@ -81,7 +81,7 @@ async fn recipient_is_queued_once() {
         let twice = [rows(2..5), rows(3..6)].concat();
         let import_id = queue.begin(spring).await;
         let batch = TestQueue::batch(import_id, spring, twice);
-        let done = queue.store.enqueue(batch).await.expect("queued");
+        let done = queue.store.enqueue(&batch).await.expect("queued");
         let expected = Enqueued {
             accepted: 4,
             duplicates: vec![3, 4],
@@ -89,7 +89,7 @@ async fn recipient_is_queued_once() {
         };
         assert_eq!(done, expected, "in one batch");
         let batch = TestQueue::batch(import_id, spring, rows(5..8));
-        let done = queue.store.enqueue(batch).await.expect("queued");
+        let done = queue.store.enqueue(&batch).await.expect("queued");
         assert_eq!(
             (done.accepted, done.duplicates),
             (2, vec![5]),
@@ -138,11 +138,11 @@ async fn import_after_a_crash_adds_the_rest() {
         let spring = queue.campaign("spring").await;
         let crashed = queue.begin(spring).await;
         let batch = TestQueue::batch(crashed, spring, rows(2..52));
-        queue.store.enqueue(batch).await.expect("queued");
+        queue.store.enqueue(&batch).await.expect("queued");
         let store = queue.db.open().await.expect("a database");
         let again = queue.begin(spring).await;
         let batch = TestQueue::batch(again, spring, rows(2..102));
-        let done = store.enqueue(batch).await.expect("queued");
+        let done = store.enqueue(&batch).await.expect("queued");
         assert_eq!((done.accepted, done.duplicates.len()), (50, 50));
         let audit = store.check_counts().await.expect("an audit");
         let counts: Vec<(u64, bool)> = audit
@@ -167,7 +167,7 @@ async fn import_counts_are_summed_over_batches() {
                 last_line,
                 ..TestQueue::batch(import_id, spring, rows(lines))
             };
-            queue.store.enqueue(batch).await.expect("queued");
+            queue.store.enqueue(&batch).await.expect("queued");
         }
         let unfinished = "SELECT count(*) AS value FROM import WHERE finished_at IS NULL";
         assert_eq!(queue.db.number(unfinished), 1);
@@ -199,7 +199,7 @@ async fn batch_sets_due_time_and_expiry() {
             expires_at: Some(super::test_queue::after(120)),
             ..TestQueue::batch(import_id, spring, vec![row(2)])
         };
-        queue.store.enqueue(batch).await.expect("queued");
+        queue.store.enqueue(&batch).await.expect("queued");
         let due = queue.store.next_due(spring).await.expect("an instant");
         assert_eq!(due, Some(super::test_queue::after(60)));
         let expiring = "SELECT expires_at AS value FROM sms";

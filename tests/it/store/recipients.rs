@@ -237,7 +237,7 @@ async fn import_sets_due_time_by_the_window_of_the_recipient() {
             ),
             ..TestQueue::batch(import_id, spring, rows)
         };
-        queue.store.enqueue(batch).await.expect("queued");
+        queue.store.enqueue(&batch).await.expect("queued");
         let due = queue
             .db
             .numbers("SELECT due_at AS value FROM sms ORDER BY id");

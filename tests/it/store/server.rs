@@ -304,7 +304,7 @@ async fn import_waits_for_a_writable_server() {
         };
         hinder(&queue.db, "INSERT ON sms", 5, &read_only);
         let batch = TestQueue::batch(import_id, spring, rows(10..15));
-        let done = queue.store.enqueue(batch).await.expect("queued");
+        let done = queue.store.enqueue(&batch).await.expect("queued");
         assert_eq!((done.accepted, done.duplicates.len()), (5, 0));
         free(&queue.db);
         assert_eq!(queue.count("ready"), 6);

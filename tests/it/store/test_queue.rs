@@ -178,7 +178,7 @@ impl TestQueue {
     pub(super) async fn import(&self, campaign_id: i64, rows: Vec<NewSms>) -> Enqueued {
         let import_id = self.begin(campaign_id).await;
         let batch = Self::batch(import_id, campaign_id, rows);
-        let done = self.store.enqueue(batch).await.expect("queued");
+        let done = self.store.enqueue(&batch).await.expect("queued");
         let finished = self.store.finish_import(import_id, NOW);
         finished.await.expect("finished");
         done
@@ -196,7 +196,7 @@ impl TestQueue {
             expires_at: Some(expires_at),
             ..Self::batch(import_id, campaign_id, rows)
         };
-        self.store.enqueue(batch).await.expect("queued");
+        self.store.enqueue(&batch).await.expect("queued");
     }
 
     /// Makes the next `count` messages unknown and queues them again, in doubt.
