@@ -21,13 +21,8 @@ pub struct Estimate {
     /// Messages to send; may be more than were read for `stats`.
     pub messages: u64,
     pub stats: MessageStats,
-    pub pace: Pace,
     /// The currency of the costs; `None` without a price table.
     pub currency: Option<String>,
-}
-
-/// How fast messages may be sent, and when.
-pub struct Pace {
     pub limits: Vec<Rate>,
     /// For how long messages are worth sending and may be sent; `None`: without end.
     pub open_for: Option<Duration>,
@@ -38,15 +33,15 @@ pub struct Pace {
 impl Estimate {
     /// How long sending takes at the lowest limit; `None` without a limit.
     pub fn duration(&self) -> Option<Duration> {
-        let limits = self.pace.limits.iter().map(|limit| limit.per_second());
+        let limits = self.limits.iter().map(|limit| limit.per_second());
         let seconds = (as_f64(self.messages) / limits.reduce(f64::min)?).ceil();
         Duration::try_from_secs_f64(seconds).ok()
     }
 
     /// When the last message would be sent, within the limits and the sending window.
     pub fn ends_at(&self) -> Option<Timestamp> {
-        let (duration, starts_at) = (self.duration()?, self.pace.starts_at);
-        Some(match &self.pace.window {
+        let (duration, starts_at) = (self.duration()?, self.starts_at);
+        Some(match &self.window {
             Some(window) => window.end_of(starts_at, duration),
             None => starts_at.plus(duration),
         })
@@ -54,7 +49,7 @@ impl Estimate {
 
     /// How many messages would expire before they are sent; `None` if all are sent in time.
     pub fn too_late(&self) -> Option<u64> {
-        let share = 1.0 - self.pace.open_for?.as_secs_f64() / self.duration()?.as_secs_f64();
+        let share = 1.0 - self.open_for?.as_secs_f64() / self.duration()?.as_secs_f64();
         #[expect(
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss,
@@ -70,7 +65,7 @@ impl Estimate {
         let stats = &self.stats;
         let mut shown: Vec<_> = stats.samples.iter().map(|sample| (None, sample)).collect();
         let is_new = |shown: &[(_, &Sample)], sample| shown.iter().all(|(_, one)| *one != sample);
-        if let Some(longest) = stats.longest()
+        if let Some(longest) = &stats.longest
             && is_new(&shown, longest)
         {
             shown.push((Some("longest"), longest));
@@ -111,8 +106,8 @@ pub struct MessageStats {
     pub segments: SegmentTotals,
     /// Characters outside GSM-7 with the number of messages that have them.
     characters: HashMap<char, u64>,
-    /// The message with the most characters, and how many these are.
-    longest: Option<(usize, Sample)>,
+    /// The message with the most characters.
+    pub longest: Option<Sample>,
     /// The message with the most segments.
     pub most_expensive: Option<Sample>,
     countries: HashMap<String, u64>,
@@ -147,9 +142,9 @@ impl MessageStats {
                 *self.characters.entry(character).or_default() += 1;
             }
         }
-        let length = content.chars().count();
-        if self.longest.as_ref().is_none_or(|(most, _)| length > *most) {
-            self.longest = Some((length, sample.clone()));
+        let is_longer = |than: &Sample| content.chars().count() > than.content.chars().count();
+        if self.longest.as_ref().is_none_or(is_longer) {
+            self.longest = Some(sample.clone());
         }
         let most = self.most_expensive.as_ref();
         if most.is_none_or(|most| segments.count > most.segments.count) {
@@ -158,11 +153,6 @@ impl MessageStats {
         if self.samples.len() < self.max_samples {
             self.samples.push(sample);
         }
-    }
-
-    /// Returns the message with the most characters.
-    pub fn longest(&self) -> Option<&Sample> {
-        self.longest.as_ref().map(|(_, sample)| sample)
     }
 
     /// Returns the characters outside GSM-7 with the number of messages that have them, most frequent

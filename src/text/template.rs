@@ -5,6 +5,8 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::io;
 
+use minijinja::machinery::{Token, tokenize};
+use minijinja::syntax::SyntaxConfig;
 use minijinja::value::Value;
 use minijinja::{AutoEscape, Environment, Error, ErrorKind, UndefinedBehavior};
 
@@ -110,7 +112,13 @@ impl Template {
             ("<", ">"),
             ("«", "»"),
         ];
-        let literal = literal(&self.source).to_lowercase().replace(' ', "");
+        let tokens = tokenize(&self.source, false, SyntaxConfig::default());
+        let literal = tokens.filter_map(|token| match token {
+            Ok((Token::TemplateData(text), _)) => Some(text),
+            _ => None,
+        });
+        let literal = literal.collect::<String>();
+        let literal = literal.to_lowercase().replace(' ', "");
         let named = columns.filter(|column| column.contains(char::is_alphabetic));
         let found = named.filter_map(|column| {
             let bare = column.to_lowercase().replace(' ', "");
@@ -226,29 +234,6 @@ fn environment() -> Environment<'static> {
     }
     bounds::add_filters(&mut environment);
     environment
-}
-
-/// The source without expressions, statements and comments.
-fn literal(source: &str) -> String {
-    let mut literal = String::new();
-    let mut rest = source;
-    while let Some(at) = ["{{", "{%", "{#"]
-        .iter()
-        .filter_map(|open| rest.find(open))
-        .min()
-    {
-        literal.push_str(&rest[..at]);
-        let close = match &rest[at..at + 2] {
-            "{{" => "}}",
-            "{%" => "%}",
-            _ => "#}",
-        };
-        rest = match rest[at..].find(close) {
-            Some(end) => &rest[at + end + 2..],
-            None => "",
-        };
-    }
-    literal + rest
 }
 
 pub(crate) fn too_long() -> String {

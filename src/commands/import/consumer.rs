@@ -17,7 +17,7 @@ use crate::store::Access;
 
 /// Where entries are read from.
 pub(super) enum Source {
-    Redis { url: String, key: String },
+    Redis(RedisList),
     Stdin,
 }
 
@@ -26,10 +26,10 @@ pub(super) fn source(args: &Args, context: &Context) -> anyhow::Result<Option<So
     let list = &args.list;
     let is_stdin = list.files == [Path::new("-")];
     let source = match (list.redis_url(), &args.key) {
-        (Some(url), Some(key)) => Source::Redis {
-            url: url.to_owned(),
-            key: key.clone(),
-        },
+        (Some(url), Some(key)) => {
+            let password = &context.config.redis.password;
+            Source::Redis(RedisList::new(url, key, password)?)
+        }
         (Some(_), None) => {
             return Err(with_hint(
                 "missing `--list`: `redis://…` is a server",
@@ -51,7 +51,7 @@ pub(super) fn source(args: &Args, context: &Context) -> anyhow::Result<Option<So
         }
         (None, None) => return Ok(None),
     };
-    if matches!(source, Source::Redis { .. }) && list.files.len() > 1 {
+    if matches!(source, Source::Redis(_)) && list.files.len() > 1 {
         return Err(with_hint(
             "a list in Redis cannot be imported together with files",
             "import the files with a second command",
@@ -73,12 +73,9 @@ pub(super) async fn run(args: &Args, source: Source, context: &Context) -> anyho
     let (list, console) = (&args.list, &context.console);
     let region = list.region.or(context.config.default_region);
     let messages = list.options(Path::new("-"), region);
-    let (stem, redis) = match &source {
-        Source::Redis { url, key } => {
-            let redis = RedisList::new(url, key, &context.config.redis.password);
-            (key.as_str(), Some(redis?))
-        }
-        Source::Stdin => ("stdin", None),
+    let (stem, file) = match &source {
+        Source::Redis(redis) => (redis.key.as_str(), redis.name()),
+        Source::Stdin => ("stdin", consumer::STDIN.to_owned()),
     };
     let default = consumer::default_campaign(stem, &messages)?;
     let name = list.campaign.as_deref().unwrap_or(&default);
@@ -86,9 +83,9 @@ pub(super) async fn run(args: &Args, source: Source, context: &Context) -> anyho
     let rejects = list.rejects.clone();
     let rejects = rejects.unwrap_or_else(|| PathBuf::from("stdin.rejects.jsonl"));
     // Before a database is created.
-    match &redis {
-        Some(redis) => redis.check().await?,
-        None => consumer::check_rejects(&rejects)?,
+    match &source {
+        Source::Redis(redis) => redis.check().await?,
+        Source::Stdin => consumer::check_rejects(&rejects)?,
     }
     let store = context.open(Access::Create).await?;
     purge::apply_retention(context, &store).await?;
@@ -111,9 +108,6 @@ pub(super) async fn run(args: &Args, source: Source, context: &Context) -> anyho
         follow: args.follow,
         stop: stopped,
     };
-    let file = redis
-        .as_ref()
-        .map_or(consumer::STDIN.to_owned(), RedisList::name);
     if args.follow {
         console.status(&format!(
             "following {file}; Ctrl-C stops after the current batch"
@@ -126,9 +120,9 @@ pub(super) async fn run(args: &Args, source: Source, context: &Context) -> anyho
         Event::Warning(message) => console.warn(&message),
     };
     let running = Box::pin(async {
-        match &redis {
-            Some(redis) => consumer::consume(redis, target, options, on_event).await,
-            None => consumer::follow(rejects, target, options, on_event).await,
+        match &source {
+            Source::Redis(redis) => consumer::consume(redis, target, options, on_event).await,
+            Source::Stdin => consumer::follow(rejects, target, options, on_event).await,
         }
     });
     let (summary, signal) = until_stopped(running, &stop).await?;

@@ -9,7 +9,7 @@ use super::output::{self, Imported, ListEstimate};
 use super::{List, existing, local_now};
 use crate::commands::{Context, providers};
 use crate::exit::Exit;
-use crate::import::{Estimate, Pace, Plan, SeenKeys};
+use crate::import::{Estimate, Plan, SeenKeys};
 use crate::rate::Rate;
 use crate::store::{Access, Campaign, Store};
 use crate::text::messages;
@@ -121,13 +121,11 @@ async fn estimate(
         estimate: Estimate {
             messages: preview.summary.accepted,
             stats: preview.stats,
-            pace: Pace {
-                limits: limits(list.provider_for(campaign, context), campaign, context)?,
-                open_for,
-                window,
-                starts_at,
-            },
             currency: currency.clone(),
+            limits: limits(list.provider_for(campaign, context), campaign, context)?,
+            open_for,
+            window,
+            starts_at,
         },
         list: Imported {
             file: plan.file().to_owned(),

@@ -23,6 +23,7 @@ const SHOWN_CHARACTERS: usize = 5;
 const SHOWN_COUNTRIES: usize = 5;
 
 /// A file that was imported.
+#[derive(Clone)]
 pub(in crate::commands) struct Imported {
     pub(in crate::commands) file: String,
     pub(in crate::commands) campaign: String,
@@ -199,8 +200,30 @@ impl Imported {
     }
 
     fn json(&self) -> Value {
-        let currency = self.currency.as_deref();
-        summary_json(Some(&self.campaign), &self.summary, currency, self.schedule)
+        let (summary, schedule) = (&self.summary, self.schedule);
+        let cost = self.currency.as_ref().map(|currency| {
+            json!({
+                "amount": Prices::exact(summary.cost.amount),
+                "currency": currency,
+                "unpriced": summary.cost.unpriced,
+            })
+        });
+        let reasons = summary.frequent_reasons().into_iter();
+        let reasons = reasons.map(|(reason, count)| json!({ "reason": reason, "count": count }));
+        json!({
+            "campaign": self.campaign,
+            "rows": summary.rows,
+            "accepted": summary.accepted,
+            "duplicates": summary.duplicates,
+            "suppressed": summary.suppressed,
+            "rejected": summary.rejected,
+            "rejects_file": summary.rejects_file,
+            "segments": summary.segments,
+            "cost": cost,
+            "due_at": schedule.due_at.map(|at| at.to_string()),
+            "expires_at": schedule.expires_at.map(|at| at.to_string()),
+            "by_reason": reasons.collect::<Value>(),
+        })
     }
 }
 
@@ -241,7 +264,7 @@ impl ListEstimate {
             "countries": countries.collect::<Map<String, Value>>(),
             "expensive": expensive.collect::<Value>(),
             "saving": stats.saving,
-            "longest": stats.longest().map(sample_json),
+            "longest": stats.longest.as_ref().map(sample_json),
             "most_expensive": stats.most_expensive.as_ref().map(sample_json),
             "samples": stats.samples.iter().map(sample_json).collect::<Value>(),
             "rejects": rejects.collect::<Value>(),
@@ -341,7 +364,7 @@ pub(in crate::commands) fn write_estimate(text: &mut String, estimate: &Estimate
 
 /// How long sending takes, and until when.
 fn sending(estimate: &Estimate) -> String {
-    let window = estimate.pace.window.as_ref().map(|window| {
+    let window = estimate.window.as_ref().map(|window| {
         let until = estimate.ends_at().map(|at| window.format_local(at));
         let until = until.map(|at| format!(": until about {at}"));
         format!(", {}{}", window.describe(), until.unwrap_or_default())
@@ -350,7 +373,7 @@ fn sending(estimate: &Estimate) -> String {
     let Some(span) = estimate.duration() else {
         return format!("without a rate limit{window}");
     };
-    let limits: Vec<String> = estimate.pace.limits.iter().map(Rate::to_string).collect();
+    let limits: Vec<String> = estimate.limits.iter().map(Rate::to_string).collect();
     let (span, limits) = (duration(span), limits.join(", "));
     let late = estimate.too_late().map(messages);
     let late = late.map(|late| format!("; about {late} would expire before they are sent"));
@@ -372,37 +395,6 @@ fn sample_json(sample: &Sample) -> Value {
     })
 }
 
-fn summary_json(
-    campaign: Option<&str>,
-    summary: &Summary,
-    currency: Option<&str>,
-    schedule: Schedule,
-) -> Value {
-    let cost = currency.map(|currency| {
-        json!({
-            "amount": Prices::exact(summary.cost.amount),
-            "currency": currency,
-            "unpriced": summary.cost.unpriced,
-        })
-    });
-    let reasons = summary.frequent_reasons().into_iter();
-    let reasons = reasons.map(|(reason, count)| json!({ "reason": reason, "count": count }));
-    json!({
-        "campaign": campaign,
-        "rows": summary.rows,
-        "accepted": summary.accepted,
-        "duplicates": summary.duplicates,
-        "suppressed": summary.suppressed,
-        "rejected": summary.rejected,
-        "rejects_file": summary.rejects_file,
-        "segments": summary.segments,
-        "cost": cost,
-        "due_at": schedule.due_at.map(|at| at.to_string()),
-        "expires_at": schedule.expires_at.map(|at| at.to_string()),
-        "by_reason": reasons.collect::<Value>(),
-    })
-}
-
 /// The counts of one file; of several files the sums, and each file under `files`.
 fn json(imported: &[Imported]) -> Value {
     let [first, rest @ ..] = imported else {
@@ -411,17 +403,19 @@ fn json(imported: &[Imported]) -> Value {
     if rest.is_empty() {
         return first.json();
     }
-    let mut sum = Summary::default();
-    for one in imported {
-        sum.add(&one.summary);
+    let mut all = first.clone();
+    all.summary.rejects_file = None;
+    for one in rest {
+        all.summary.add(&one.summary);
     }
-    let campaign = Some(first.campaign.as_str());
-    let campaign = campaign.filter(|_| rest.iter().all(|one| one.campaign == first.campaign));
+    let mut object = all.json();
+    if rest.iter().any(|one| one.campaign != first.campaign) {
+        object["campaign"] = Value::Null;
+    }
     // Amounts of different currencies have no sum.
-    let currency = first.currency.as_deref();
-    let currency = currency.filter(|_| rest.iter().all(|one| one.currency == first.currency));
-    // All files have the schedule of the command.
-    let mut object = summary_json(campaign, &sum, currency, first.schedule);
+    if rest.iter().any(|one| one.currency != first.currency) {
+        object["cost"] = Value::Null;
+    }
     let files = imported.iter().map(|one| {
         let mut object = one.json();
         object["file"] = json!(one.file);

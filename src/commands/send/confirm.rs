@@ -5,7 +5,7 @@ use indicatif::HumanCount;
 use super::SendOptions;
 use crate::commands::Context;
 use crate::commands::import::{self, SAMPLES};
-use crate::import::{Estimate, MessageStats, Pace, Sample, Schedule};
+use crate::import::{Estimate, MessageStats, Sample, Schedule};
 use crate::phone::Phone;
 use crate::sms::NewSms;
 use crate::store::report::{Queue, Queued, Totals};
@@ -109,13 +109,11 @@ async fn describe(
     let estimate = Estimate {
         messages: count - suppressed,
         stats,
-        pace: Pace {
-            limits,
-            open_for: None,
-            window: campaign.window.clone(),
-            starts_at: now,
-        },
         currency: prices.map(|prices| prices.currency.clone()),
+        limits,
+        open_for: None,
+        window: campaign.window.clone(),
+        starts_at: now,
     };
     import::write_estimate(&mut text, &estimate);
     Ok(text)

@@ -40,11 +40,9 @@ pub async fn consume(
     mut on_event: impl FnMut(Event),
 ) -> Result<Summary, ImportError> {
     let unique = unique_in(options.messages.unique.as_ref(), target.campaign)?;
-    let token = format!("{:032x}", rand::random::<u128>());
     let mut consumer = Consumer {
-        messages: MessageReader::new(options.messages, unique, token.clone())?,
+        messages: MessageReader::new(options.messages, unique)?,
         list,
-        token,
         target,
         importer: None,
         connection: None,
@@ -101,7 +99,6 @@ pub async fn consume(
 struct Consumer<'a, T: FnMut(Event)> {
     list: &'a RedisList,
     messages: MessageReader,
-    token: String,
     target: Target<'a>,
     /// `None` until there is something to import.
     importer: Option<Importer<'a>>,
@@ -153,8 +150,7 @@ impl<'a, T: FnMut(Event)> Consumer<'a, T> {
     /// here because an answer was lost.
     async fn connect(&mut self) -> Result<&mut Connection, ImportError> {
         if self.connection.is_none() {
-            let owner = ProcessIdentity::current().to_string();
-            let mut opened = Connection::open(self.list, &self.token, &owner).await?;
+            let mut opened = Connection::open(self.list, &self.messages.token).await?;
             if !self.is_committed && opened.command != MoveCommand::Rpop {
                 self.pending = opened.processing(self.batch).await?;
             }
@@ -167,7 +163,7 @@ impl<'a, T: FnMut(Event)> Consumer<'a, T> {
     async fn importer(&mut self) -> Result<&mut Importer<'a>, ImportError> {
         if self.importer.is_none() {
             let name = self.list.name();
-            self.importer = Some(Importer::begin(self.target, &name, &self.token).await?);
+            self.importer = Some(Importer::begin(self.target, &name, &self.messages.token).await?);
         }
         Ok(self.importer.as_mut().expect("it was just begun"))
     }

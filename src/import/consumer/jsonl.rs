@@ -35,9 +35,8 @@ pub async fn follow(
     mut on_event: impl FnMut(Event),
 ) -> Result<Summary, ImportError> {
     let unique = unique_in(options.messages.unique.as_ref(), target.campaign)?;
-    let token = format!("{:032x}", rand::random::<u128>());
-    let mut messages = MessageReader::new(options.messages, unique, token.clone())?;
-    let mut importer = Importer::begin(target, STDIN, &token).await?;
+    let mut messages = MessageReader::new(options.messages, unique)?;
+    let mut importer = Importer::begin(target, STDIN, &messages.token).await?;
     let mut rejects = LiveRejects::new(rejects);
     let mut incoming = read(std::io::stdin());
     let (mut has_ended, mut is_stopping) = (false, false);

@@ -24,8 +24,8 @@ pub(super) struct MessageReader {
     options: Options,
     text: Option<Arc<Template>>,
     unique: Unique,
-    /// Makes the keys of this import's entries unique.
-    token: String,
+    /// Identifies this import, and makes the keys of its entries unique.
+    pub(super) token: String,
     layouts: HashMap<Vec<String>, Result<Layout, Rejection>>,
 }
 
@@ -36,16 +36,12 @@ struct Layout {
 }
 
 impl MessageReader {
-    pub(super) fn new(
-        options: Options,
-        unique: Unique,
-        token: String,
-    ) -> Result<Self, ImportError> {
+    pub(super) fn new(options: Options, unique: Unique) -> Result<Self, ImportError> {
         Ok(Self {
             text: options.load_text()?,
             options,
             unique,
-            token,
+            token: format!("{:032x}", rand::random::<u128>()),
             layouts: HashMap::new(),
         })
     }
@@ -143,7 +139,7 @@ mod tests {
             text,
             ..Options::default()
         };
-        MessageReader::new(options, unique, "f".repeat(32)).expect("a good text")
+        MessageReader::new(options, unique).expect("a good text")
     }
 
     fn reason(entries: &mut MessageReader, entry: &str) -> String {

@@ -10,12 +10,13 @@ use redis::Direction::{Left, Right};
 use redis::aio::MultiplexedConnection;
 use redis::{
     AsyncConnectionConfig, Client, Cmd, ErrorKind, FromRedisValue, Pipeline, RedisError,
-    ServerErrorKind, Value, cmd,
+    RetryMethod, Value, cmd,
 };
 use secrecy::{ExposeSecret, SecretString};
 use url::Url;
 
 use crate::import::error::ImportError;
+use crate::process::ProcessIdentity;
 
 /// How long to wait for an answer.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -40,7 +41,7 @@ pub struct RedisList {
     client: Client,
     /// The url of the server without user and password.
     server: String,
-    key: String,
+    pub key: String,
 }
 
 impl RedisList {
@@ -83,7 +84,7 @@ impl RedisList {
 
     /// Fails if the server does not answer or the key is not a list.
     pub async fn check(&self) -> Result<(), ImportError> {
-        let mut connection = Connection::open(self, "", "").await?;
+        let mut connection = Connection::open(self, "").await?;
         connection.length().await.map(drop)
     }
 
@@ -102,9 +103,10 @@ impl RedisList {
 
     fn error(&self, error: &RedisError) -> ImportError {
         let Self { server, key, .. } = self;
-        let kind = error.kind();
         let code = error.code().unwrap_or_default();
-        if kind == ErrorKind::AuthenticationFailed || ["NOAUTH", "WRONGPASS"].contains(&code) {
+        if error.kind() == ErrorKind::AuthenticationFailed
+            || ["NOAUTH", "WRONGPASS"].contains(&code)
+        {
             return ImportError::hinted(
                 format!("`{server}` refuses the login: it needs another user or password"),
                 "set the password as SMSQ__REDIS__PASSWORD, the user in the url: `redis://user@host/0`",
@@ -119,18 +121,9 @@ impl RedisList {
                 "`{server}` is a cluster, and the keys of the list are on several of its nodes"
             )),
             _ => {
-                let is_away = error.is_io_error()
-                    || error.is_timeout()
-                    || error.is_connection_dropped()
-                    || matches!(
-                        kind,
-                        ErrorKind::Server(
-                            ServerErrorKind::BusyLoading
-                                | ServerErrorKind::MasterDown
-                                | ServerErrorKind::TryAgain
-                                | ServerErrorKind::ReadOnly
-                        )
-                    );
+                // Also a server that is loading, and one that is a replica for a while.
+                let is_away =
+                    error.is_io_error() || !matches!(error.retry_method(), RetryMethod::NoRetry);
                 let (server, reason) = (server.clone(), reason(error));
                 if is_away {
                     return ImportError::ServerAway { server, reason };
@@ -159,11 +152,7 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    pub(super) async fn open(
-        list: &RedisList,
-        token: &str,
-        owner: &str,
-    ) -> Result<Self, ImportError> {
+    pub(super) async fn open(list: &RedisList, token: &str) -> Result<Self, ImportError> {
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(CONNECT_TIMEOUT))
             .set_response_timeout(Some(RESPONSE_TIMEOUT));
@@ -175,7 +164,7 @@ impl Connection {
             list: list.clone(),
             link,
             token: token.to_owned(),
-            owner: owner.to_owned(),
+            owner: ProcessIdentity::current().to_string(),
             command: command.map_err(|error| list.error(&error))?,
         })
     }

@@ -26,7 +26,7 @@ impl<R: Read> Decoder<R> {
     pub(in crate::import) fn new(source: R, encoding: Encoding) -> Self {
         Self {
             source,
-            inner: (!encoding.is_utf8()).then(|| encoding.new_decoder()),
+            inner: (!encoding.is_utf8()).then(|| encoding.0.new_decoder_without_bom_handling()),
             input: Vec::new(),
             output: Vec::new(),
             returned: 0,

@@ -70,10 +70,6 @@ impl Encoding {
         self.0 == UTF_16LE || self.0 == UTF_16BE
     }
 
-    fn new_decoder(self) -> encoding_rs::Decoder {
-        self.0.new_decoder_without_bom_handling()
-    }
-
     /// Returns the encoding of a byte order mark and the length of the mark.
     pub(super) fn of_mark(head: &[u8]) -> Option<(Self, usize)> {
         encoding_rs::Encoding::for_bom(head).map(|(encoding, length)| (Self(encoding), length))

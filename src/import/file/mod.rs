@@ -10,6 +10,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::time::SystemTime;
 
+use encoding_rs::{DecoderResult, UTF_8};
 use sha2::{Digest, Sha256};
 
 use super::encoding::{Decoder, Detected, Encoding, detect};
@@ -232,7 +233,8 @@ impl ListFile {
             Format::Sheet { .. } => Rows::Sheet(SheetReader::new(text)),
             Format::JsonLines { keys } => Rows::JsonLines(JsonReader::new(text, keys)),
         };
-        Ok(RecordReader::new(self.name.clone(), rows))
+        let list = self.name.clone();
+        Ok(RecordReader { list, rows })
     }
 
     /// Only the bytes that were there at the inspection: a file may grow meanwhile.
@@ -313,32 +315,29 @@ impl Scan {
     fn of(file: &mut File) -> io::Result<Self> {
         file.rewind()?;
         let mut hasher = Sha256::new();
-        let mut chunk = vec![0; CHUNK];
-        // Bytes of a character that continues in the next chunk.
-        let mut carried = 0;
+        let mut decoder = UTF_8.new_decoder_without_bom_handling();
+        let (mut chunk, mut decoded) = (vec![0; CHUNK], vec![0; CHUNK + 16]);
         let (mut bytes, mut is_utf8) = (0, true);
         loop {
-            let read = file.read(&mut chunk[carried..])?;
-            if read == 0 {
-                break;
-            }
-            let end = carried + read;
-            hasher.update(&chunk[carried..end]);
+            let read = file.read(&mut chunk)?;
+            let piece = &chunk[..read];
+            hasher.update(piece);
             bytes += read as u64;
-            carried = 0;
-            if is_utf8 && let Err(error) = std::str::from_utf8(&chunk[..end]) {
-                is_utf8 = error.error_len().is_none();
-                if is_utf8 {
-                    chunk.copy_within(error.valid_up_to()..end, 0);
-                    carried = end - error.valid_up_to();
-                }
+            if is_utf8 {
+                let is_last = read == 0;
+                let (result, ..) =
+                    decoder.decode_to_utf8_without_replacement(piece, &mut decoded, is_last);
+                is_utf8 = result == DecoderResult::InputEmpty;
+            }
+            if read == 0 {
+                let hash = hex::encode(hasher.finalize());
+                return Ok(Self {
+                    hash,
+                    bytes,
+                    is_utf8,
+                });
             }
         }
-        Ok(Self {
-            hash: hex::encode(hasher.finalize()),
-            bytes,
-            is_utf8: is_utf8 && carried == 0,
-        })
     }
 }
 

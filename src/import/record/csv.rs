@@ -19,15 +19,17 @@ pub(in crate::import) struct CsvFormat {
 
 /// Reads records and skips blank lines.
 pub(in crate::import) struct CsvReader<R> {
-    source: R,
+    pub(super) source: R,
     format: CsvFormat,
     /// A row of several lines with another number of fields has a stray quote.
-    width: Option<usize>,
-    max_row: usize,
+    pub(super) width: Option<usize>,
+    /// The longest row in bytes.
+    pub(super) max_row: usize,
     buffer: Vec<u8>,
     start: usize,
     line: u64,
-    consumed: u64,
+    /// Bytes of the source that were read as rows.
+    pub(super) consumed: u64,
     ended: bool,
 }
 
@@ -57,25 +59,6 @@ impl<R: Read> CsvReader<R> {
             consumed: 0,
             ended: false,
         }
-    }
-
-    pub(super) fn expect_width(&mut self, width: usize) {
-        self.width = Some(width);
-    }
-
-    /// Sets the longest row in bytes.
-    pub(super) fn with_max_row(mut self, max_row: usize) -> Self {
-        self.max_row = max_row;
-        self
-    }
-
-    /// Returns how many bytes of the source were read as rows.
-    pub(super) fn consumed(&self) -> u64 {
-        self.consumed
-    }
-
-    pub(super) fn source(&self) -> &R {
-        &self.source
     }
 
     pub(super) fn next(&mut self, record: &mut Record) -> io::Result<Next> {

@@ -46,7 +46,7 @@ fn read_in(text: &str, width: Option<usize>, piece: usize) -> Vec<Row> {
             Next::End => break,
         }
     }
-    assert_eq!(reader.consumed(), text.len() as u64);
+    assert_eq!(reader.consumed, text.len() as u64);
     rows
 }
 

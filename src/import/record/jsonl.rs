@@ -15,7 +15,7 @@ const MAX_KEYS: usize = 1000;
 
 /// Reads objects as rows; the first row has the keys.
 pub(in crate::import) struct JsonReader<R> {
-    lines: Lines<R>,
+    pub(super) lines: Lines<R>,
     keys: HashMap<String, usize>,
     header: Option<Vec<String>>,
 }
@@ -27,10 +27,6 @@ impl<R: Read> JsonReader<R> {
             keys: keys.iter().cloned().zip(0..).collect(),
             header: Some(keys.to_vec()),
         }
-    }
-
-    pub(super) fn consumed(&self) -> u64 {
-        self.lines.consumed
     }
 
     pub(super) fn next(&mut self, record: &mut Record) -> io::Result<Next> {
@@ -150,7 +146,7 @@ pub(in crate::import) struct Lines<R> {
     /// The line was too long, and only its start is kept.
     is_cut: bool,
     line: u64,
-    consumed: u64,
+    pub(super) consumed: u64,
 }
 
 impl<R: Read> Lines<R> {

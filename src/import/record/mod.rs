@@ -22,8 +22,9 @@ type Text = Decoder<Take<File>>;
 
 /// Reads one row after the other.
 pub(super) struct RecordReader {
-    list: String,
-    rows: Rows,
+    /// The name of the list in errors.
+    pub(super) list: String,
+    pub(super) rows: Rows,
 }
 
 /// The rows of a list from the header on.
@@ -34,11 +35,6 @@ pub(super) enum Rows {
 }
 
 impl RecordReader {
-    /// `list` is the name of the list in errors.
-    pub(super) fn new(list: String, rows: Rows) -> Self {
-        Self { list, rows }
-    }
-
     pub(super) fn next(&mut self, record: &mut Record) -> Result<Next, ImportError> {
         let next = match &mut self.rows {
             Rows::Csv(reader) => reader.next(record),
@@ -55,8 +51,8 @@ impl RecordReader {
             self.next(&mut record)?;
         }
         match &mut self.rows {
-            Rows::Csv(reader) => reader.expect_width(width),
-            Rows::Sheet(reader) => reader.expect_width(width),
+            Rows::Csv(reader) => reader.width = Some(width),
+            Rows::Sheet(reader) => reader.width = width,
             Rows::JsonLines(_) => {}
         }
         Ok(())
@@ -65,12 +61,9 @@ impl RecordReader {
     /// Returns how many bytes of the file were read, approximately.
     pub(super) fn consumed(&self) -> u64 {
         match &self.rows {
-            Rows::Csv(reader) => {
-                let decoded = reader.source().decoded_bytes();
-                decoded.unwrap_or_else(|| reader.consumed())
-            }
-            Rows::Sheet(reader) => reader.consumed(),
-            Rows::JsonLines(reader) => reader.consumed(),
+            Rows::Csv(reader) => reader.source.decoded_bytes().unwrap_or(reader.consumed),
+            Rows::Sheet(reader) => reader.csv.consumed,
+            Rows::JsonLines(reader) => reader.lines.consumed,
         }
     }
 }

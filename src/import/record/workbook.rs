@@ -290,9 +290,8 @@ struct SheetWriter {
     left_out: u64,
     written: u64,
     gaps: usize,
-    /// The current row and the one that may follow it.
+    /// The current row.
     row: Option<u32>,
-    next: u32,
     cells: Vec<String>,
     /// Bytes of the cells of the current row.
     size: usize,
@@ -309,7 +308,6 @@ impl SheetWriter {
             written: 0,
             gaps: 0,
             row: None,
-            next: 0,
             cells: Vec::new(),
             size: 0,
             fault: String::new(),
@@ -331,12 +329,11 @@ impl SheetWriter {
             ));
         }
         if self.row != Some(row) {
-            if row < self.next {
+            if self.row.is_some_and(|current| row < current) {
                 return Err(Failure::Other("its rows are out of order".to_owned()));
             }
             self.end_row()?;
             self.row = Some(row);
-            self.next = row + 1;
         }
         if let (Some(error), true) = (error, self.fault.is_empty()) {
             let name = column_name(column);
@@ -361,7 +358,7 @@ impl SheetWriter {
     }
 
     fn end_row(&mut self) -> Result<(), Failure> {
-        if let Some(row) = self.row.take() {
+        if let Some(row) = self.row {
             if self.size > MAX_ROW {
                 self.cells.clear();
                 TOO_LONG.clone_into(&mut self.fault);
@@ -467,8 +464,9 @@ fn column_name(column: u32) -> String {
 
 /// Reads the rows of the temporary CSV file.
 pub(in crate::import) struct SheetReader<R> {
-    csv: CsvReader<R>,
-    width: usize,
+    pub(super) csv: CsvReader<R>,
+    /// Rows are filled up to this width: a sheet has no empty cells at the end of a row.
+    pub(super) width: usize,
 }
 
 impl<R: Read> SheetReader<R> {
@@ -477,18 +475,10 @@ impl<R: Read> SheetReader<R> {
             delimiter: b',',
             terminator: b'\n',
         };
+        let mut csv = CsvReader::new(source, format, 1);
         // The writer has limited the cells; quotes and commas are in addition.
-        let csv = CsvReader::new(source, format, 1).with_max_row(4 * MAX_ROW);
+        csv.max_row = 4 * MAX_ROW;
         Self { csv, width: 0 }
-    }
-
-    /// Rows are filled up to this width: a sheet has no empty cells at the end of a row.
-    pub(super) fn expect_width(&mut self, width: usize) {
-        self.width = width;
-    }
-
-    pub(super) fn consumed(&self) -> u64 {
-        self.csv.consumed()
     }
 
     pub(super) fn next(&mut self, record: &mut Record) -> io::Result<Next> {
