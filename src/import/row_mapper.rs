@@ -263,7 +263,7 @@ impl RowMapper {
     fn check_timezone(&self, cells: &[&str]) -> Result<(), Rejection> {
         let zone = self.timezone.and_then(|column| value(cells, column));
         match zone.map(str::parse::<Zone>) {
-            Some(Err(error)) => Err(Rejection::new("unknown time zone", error.to_string())),
+            Some(Err(error)) => Err(Rejection::new("unknown time zone", error)),
             _ => Ok(()),
         }
     }

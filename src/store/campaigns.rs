@@ -141,7 +141,7 @@ impl From<CampaignRow> for Campaign {
         // With an invalid window nothing is sent until a valid one is set.
         if let (Err(error), CampaignStatus::Active) = (&window, state) {
             state = CampaignStatus::Paused;
-            state_reason = Some(error.to_string());
+            state_reason = Some(error.clone());
         }
         Self {
             id: row.id,

@@ -17,7 +17,7 @@ use crate::store::Access;
 
 /// Where entries are read from.
 pub(super) enum Source {
-    Redis(RedisList),
+    Redis(Box<RedisList>),
     Stdin,
 }
 
@@ -28,7 +28,7 @@ pub(super) fn source(args: &Args, context: &Context) -> anyhow::Result<Option<So
     let source = match (list.redis_url(), &args.key) {
         (Some(url), Some(key)) => {
             let password = &context.config.redis.password;
-            Source::Redis(RedisList::new(url, key, password)?)
+            Source::Redis(Box::new(RedisList::new(url, key, password)?))
         }
         (Some(_), None) => {
             return Err(with_hint(

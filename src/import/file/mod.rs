@@ -316,7 +316,7 @@ impl Scan {
         file.rewind()?;
         let mut hasher = Sha256::new();
         let mut decoder = UTF_8.new_decoder_without_bom_handling();
-        let (mut chunk, mut decoded) = (vec![0; CHUNK], vec![0; CHUNK + 16]);
+        let (mut chunk, mut text) = (vec![0; CHUNK], vec![0; CHUNK + 16]);
         let (mut bytes, mut is_utf8) = (0, true);
         loop {
             let read = file.read(&mut chunk)?;
@@ -326,7 +326,7 @@ impl Scan {
             if is_utf8 {
                 let is_last = read == 0;
                 let (result, ..) =
-                    decoder.decode_to_utf8_without_replacement(piece, &mut decoded, is_last);
+                    decoder.decode_to_utf8_without_replacement(piece, &mut text, is_last);
                 is_utf8 = result == DecoderResult::InputEmpty;
             }
             if read == 0 {
