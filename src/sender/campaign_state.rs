@@ -8,7 +8,7 @@ use super::request::InFlight;
 use super::window::WindowState;
 use crate::provider::Provider;
 use crate::sms::{Class, Failure, Outcome, Timestamp};
-use crate::store::{Campaign, CampaignStatus, Shortfall};
+use crate::store::{Campaign, CampaignStatus, CampaignStop, Shortfall};
 
 /// A campaign without due messages is asked again after this, because others may add some.
 const POLL: Duration = Duration::from_secs(1);
@@ -17,24 +17,24 @@ const POLL: Duration = Duration::from_secs(1);
 const UNPROVEN: u32 = 8;
 
 pub(super) struct CampaignState {
-    pub(super) campaign: Campaign,
+    campaign: Campaign,
     auto_pause: AutoPause,
     /// It is not asked for messages before this.
-    pub(super) next_at: Timestamp,
+    next_at: Timestamp,
     /// When its next message is due, as far as is known.
     due_at: Option<Timestamp>,
-    pub(super) window: WindowState,
+    window: WindowState,
     /// It had no message when it was asked last.
-    pub(super) is_empty: bool,
+    is_empty: bool,
     /// A message of the last request, if the provider refused the account for it.
     refused: Option<i64>,
     /// A message was accepted in this run. Until then messages go alone, so that a mistake which
     /// affects all of them shows early.
     is_proven: bool,
     /// The size of the next request: twice what the last one had.
-    pub(super) max_batch: u32,
+    max_batch: u32,
     /// Requests in flight.
-    pub(super) in_flight: u32,
+    in_flight: u32,
 }
 
 /// The status that a campaign gets, and why.
@@ -56,6 +56,29 @@ impl CampaignState {
         }
     }
 
+    pub(super) fn campaign(&self) -> &Campaign {
+        &self.campaign
+    }
+
+    pub(super) fn id(&self) -> i64 {
+        self.campaign.id
+    }
+
+    /// Notes that a request starts.
+    pub(super) fn note_start(&mut self) {
+        self.in_flight += 1;
+    }
+
+    /// Notes that a request is over.
+    pub(super) fn note_end(&mut self) {
+        self.in_flight = self.in_flight.saturating_sub(1);
+    }
+
+    /// The size of the next request.
+    pub(super) fn max_batch(&self) -> u32 {
+        self.max_batch
+    }
+
     /// How many more requests it may have in flight.
     pub(super) fn room(&self) -> u32 {
         if self.is_proven {
@@ -71,7 +94,22 @@ impl CampaignState {
 
     /// Whether it may have something to send now.
     pub(super) fn is_due(&self, now: Timestamp) -> bool {
-        self.is_active() && self.next_at <= now && self.room() > 0
+        self.next_at().is_some_and(|at| at <= now)
+    }
+
+    /// When to ask it for messages; `None`: not before a request has ended.
+    pub(super) fn next_at(&self) -> Option<Timestamp> {
+        (self.is_active() && self.room() > 0).then_some(self.next_at)
+    }
+
+    /// Whether it had no message when it was asked last.
+    pub(super) fn is_empty(&self) -> bool {
+        self.is_empty
+    }
+
+    /// Notes that it has messages.
+    pub(super) fn note_messages(&mut self) {
+        self.is_empty = false;
     }
 
     /// Whether it had something to send when it was asked last.
@@ -79,7 +117,17 @@ impl CampaignState {
         self.is_active() && !self.is_empty
     }
 
-    pub(super) fn halt(&mut self, state: CampaignStatus, reason: Option<String>) {
+    /// Stops or pauses it here, and in the next commit.
+    pub(super) fn stop(&mut self, state: CampaignStatus, reason: String) -> CampaignStop {
+        self.halt(state, Some(reason.clone()));
+        CampaignStop {
+            campaign_id: self.campaign.id,
+            state,
+            reason,
+        }
+    }
+
+    fn halt(&mut self, state: CampaignStatus, reason: Option<String>) {
         self.campaign.state = state;
         self.campaign.state_reason = reason;
     }
@@ -106,8 +154,19 @@ impl CampaignState {
         }
     }
 
+    /// Asks it for messages at this instant.
+    pub(super) fn ask_at(&mut self, at: Timestamp) {
+        self.next_at = at;
+    }
+
+    /// Does not ask it for messages before this instant.
     pub(super) fn wait_until(&mut self, until: Timestamp) {
         self.next_at = self.next_at.max(until);
+    }
+
+    /// Whether its window is closed.
+    pub(super) fn is_closed(&self, now: Timestamp) -> bool {
+        self.window.closed_until(now).is_some()
     }
 
     /// Until when it has nothing to send, where that is longer than `patience`: its window is closed,

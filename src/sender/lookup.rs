@@ -162,7 +162,7 @@ impl StatusLookups {
     /// Starts a series of lookups at each provider that is idle.
     pub(super) fn start(&mut self, providers: &[ProviderState], tasks: &mut JoinSet<()>) {
         for (index, state) in providers.iter().enumerate() {
-            let Some(lookup) = state.provider.capabilities().lookup else {
+            let Some(lookup) = state.provider().capabilities().lookup else {
                 continue;
             };
             let now = Instant::now();
@@ -171,15 +171,15 @@ impl StatusLookups {
             if is_busy || self.context.is_stopping() {
                 continue;
             }
-            let active = state.campaigns.iter().filter(|state| state.is_active());
-            let campaigns = active.map(|state| (state.campaign.id, state.campaign.sender.clone()));
+            let active = state.campaigns().iter().filter(|state| state.is_active());
+            let campaigns = active.map(|state| (state.id(), state.campaign().sender.clone()));
             let series = Series {
                 context: Arc::clone(&self.context),
                 own: Arc::clone(&self.own),
                 events: self.sender.clone(),
                 index,
-                provider: Arc::clone(&state.provider),
-                transport: state.transport.clone(),
+                provider: Arc::clone(state.provider()),
+                transport: state.transport().clone(),
                 campaigns: campaigns.collect(),
                 next_at: free_at.max(now),
                 spacing: spacing(&lookup),
@@ -204,22 +204,22 @@ impl StatusLookups {
         let now = self.context.clock.now();
         let since = *self.waits_since.get_or_insert(now);
         for state in providers {
-            let Some(lookup) = state.provider.capabilities().lookup else {
+            let Some(lookup) = state.provider().capabilities().lookup else {
                 continue;
             };
-            let until = since.plus(longest_wait(&lookup, &state.provider));
+            let until = since.plus(longest_wait(&lookup, state.provider()));
             if now >= until {
                 continue;
             }
-            for campaign in state.campaigns.iter().filter(|state| state.is_active()) {
+            for campaign in state.campaigns().iter().filter(|state| state.is_active()) {
                 let due = Due {
-                    campaign_id: campaign.campaign.id,
+                    campaign_id: campaign.id(),
                     by: until,
                     claimed_by: until.minus(lookup.after),
                 };
                 let store = self.context.database.reach().await?;
                 if store.is_unknown_due(due).await? {
-                    let name = state.provider.name();
+                    let name = state.provider().name();
                     let left = until.since(now).as_secs();
                     self.context.progress.set_note(Some(format!(
                         "`{name}` is asked what became of messages it may have taken: for up to {left} s; \

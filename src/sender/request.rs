@@ -15,6 +15,7 @@ use super::clock::{Clock, micros};
 use super::context::Context;
 use super::window;
 use crate::limit::{Cost, MIN_TOLERANCE, Permit, Reservation};
+use crate::phone::Phone;
 use crate::provider::client::{Client, ReservedConnection, Unanswered};
 use crate::provider::{Message, Provider, RequestContext};
 use crate::sms::{Class, Failure, Outcome, Sms, Timestamp};
@@ -169,6 +170,18 @@ impl InFlight {
 
     fn all(&self, outcome: Outcome) -> RequestResult {
         RequestResult::Outcomes(outcome.of_all(self.rows.len()))
+    }
+}
+
+/// Builds the provider's message out of a row. It takes content and reference, so that they are kept
+/// once.
+pub(super) fn take_message(sms: &mut Sms, phone: Phone, from: Option<String>) -> Message {
+    Message {
+        phone,
+        content: std::mem::take(&mut sms.content),
+        reference: std::mem::take(&mut sms.reference),
+        from,
+        params: serde_json::from_str(&sms.params).unwrap_or_default(),
     }
 }
 

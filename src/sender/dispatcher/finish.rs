@@ -54,13 +54,13 @@ impl Dispatcher {
         }
         let is_resting = |provider: &ProviderState, state: &CampaignState| {
             if self.context.settings.wait {
-                return state.window.closed_until(now).is_some();
+                return state.is_closed(now);
             }
             state.rests_until(now, patience).is_some()
                 || provider.paused_beyond(now, patience).is_some()
         };
         let is_working = |provider: &ProviderState| {
-            let mut campaigns = provider.campaigns.iter();
+            let mut campaigns = provider.campaigns().iter();
             campaigns.any(|state| state.has_work() && !is_resting(provider, state))
         };
         if self.providers.iter().any(is_working) {
@@ -81,38 +81,38 @@ impl Dispatcher {
         let patience = self.context.settings.retry.max_wait;
         // A worker may have died after it reclaimed another's messages, before it queued them again.
         for provider in &self.providers {
-            for state in &provider.campaigns {
-                requeue_unknown(&self.context, &provider.provider, &state.campaign).await?;
+            for state in provider.campaigns() {
+                requeue_unknown(&self.context, provider.provider(), state.campaign()).await?;
             }
         }
         let now = self.context.clock.now();
         for provider in &mut self.providers {
             let paused = provider.paused_beyond(now, patience);
-            for state in &mut provider.campaigns {
+            for state in provider.campaigns_mut() {
                 let store = self.context.database.reach().await?;
-                let unfinished = store.unfinished(state.campaign.id).await?;
+                let unfinished = store.unfinished(state.id()).await?;
                 if !unfinished.ready && !unfinished.sending {
                     continue;
                 }
                 if !state.is_active() {
-                    halted.extend(halt_of(&state.campaign));
+                    halted.extend(halt_of(state.campaign()));
                     continue;
                 }
-                state.is_empty = false;
+                state.note_messages();
                 let rests_until = state.rests_until(now, patience);
                 let until = rests_until.map(|until| state.shown(until));
                 if let Some(until) = until.or_else(|| paused.clone())
                     && !self.context.settings.wait
                     && !unfinished.sending
                 {
-                    waiting.push((state.campaign.name.clone(), until));
+                    waiting.push((state.campaign().name.clone(), until));
                     continue;
                 }
-                state.next_at = if unfinished.ready {
+                state.ask_at(if unfinished.ready {
                     now
                 } else {
                     now.plus(TICK / 4)
-                };
+                });
                 state.check_window(now, self.tolerance);
                 is_unfinished = true;
             }

@@ -5,7 +5,7 @@ mod finish;
 mod planner;
 mod results;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,8 +14,6 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::breaker::CircuitBreaker;
-use super::campaign_state::CampaignState;
 use super::clock::{Clock, micros};
 use super::commit::Committer;
 use super::context::{Claimed, Context};
@@ -27,7 +25,7 @@ use super::maintenance::{Maintenance, MaintenanceEvent, Reading, TICK};
 use super::provider_state::ProviderState;
 use super::request::{Finished, Transport};
 use super::{Ended, Event, Progress, SendError, Settings};
-use crate::limit::{MIN_TOLERANCE, Permit};
+use crate::limit::MIN_TOLERANCE;
 use crate::provider::{ContentMode, Provider};
 use crate::queue::Settlement;
 use crate::queue::admission::AdmissionRules;
@@ -122,7 +120,7 @@ impl Dispatcher {
             stop: parts.stop,
             claimed: Claimed::default(),
         });
-        let of_states = providers.iter().map(|state| Arc::clone(&state.provider));
+        let of_states = providers.iter().map(|state| Arc::clone(state.provider()));
         let mut maintenance =
             Maintenance::new(Arc::clone(&context), of_states.collect(), journal.clone());
         let mut dispatcher = Self {
@@ -194,10 +192,8 @@ impl Dispatcher {
         if committed.lost_claims {
             self.fill_limits |= batch.fill_limits;
             for claim in &batch.claims {
-                let index = self.provider_index(&claim.provider);
-                for request in index.map_or(&mut [][..], |index| &mut self.providers[index].held) {
-                    // Its permit may have been given back already, which must not happen twice.
-                    request.permit = Permit::AT_ONCE;
+                if let Some(index) = self.provider_index(&claim.provider) {
+                    self.providers[index].void_held_permits();
                 }
             }
         }
@@ -274,7 +270,7 @@ impl Dispatcher {
 
     /// Takes over what the database says of campaigns and providers.
     fn take_reading(&mut self, reading: Reading) {
-        let mut served = Vec::new();
+        let mut served = vec![HashSet::new(); self.providers.len()];
         let mut unserved = Vec::new();
         for campaign in reading.campaigns {
             let provider = self.context.settings.provider_of(&campaign);
@@ -282,14 +278,9 @@ impl Dispatcher {
                 unserved.push(campaign);
                 continue;
             };
-            served.push((campaign.id, index));
-            let state = &mut self.providers[index];
-            if let Some(known) = state.campaign(campaign.id) {
-                known.refresh(campaign);
-            } else {
-                let new = CampaignState::new(campaign, self.context.settings.auto_pause);
-                state.campaigns.push(new);
-            }
+            served[index].insert(campaign.id);
+            let auto_pause = self.context.settings.auto_pause;
+            self.providers[index].refresh_campaign(campaign, auto_pause);
         }
         self.note_unserved(unserved);
         let (now, tolerance) = (self.context.clock.now(), self.tolerance);
@@ -297,22 +288,18 @@ impl Dispatcher {
             region: self.context.settings.default_region,
             ..AdmissionRules::default()
         };
-        for (index, state) in self.providers.iter_mut().enumerate() {
-            // A campaign that was moved leaves its old provider.
-            let campaigns = &mut state.campaigns;
-            campaigns.retain(|state| served.contains(&(state.campaign.id, index)));
-            let is_template = state.provider.capabilities().sends == ContentMode::Template;
-            for state in campaigns {
-                state.check_window(now, tolerance);
-                let id = state.campaign.id;
-                if let Some(window) = &state.campaign.window {
-                    admission.windows.insert(id, window.clone());
-                }
-                if is_template {
-                    admission.by_template.insert(id);
+        for (state, served) in self.providers.iter_mut().zip(served) {
+            state.keep_campaigns(&served);
+            for campaign in state.campaigns_mut() {
+                campaign.check_window(now, tolerance);
+                if let Some(window) = &campaign.campaign().window {
+                    admission.windows.insert(campaign.id(), window.clone());
                 }
             }
-            let name = state.provider.name();
+            if state.provider().capabilities().sends == ContentMode::Template {
+                admission.by_template.extend(served);
+            }
+            let name = state.provider().name();
             let pause = reading.pauses.iter().find(|pause| pause.provider == name);
             let note = state.take_pause(pause, now);
             if let Some(note) = note.filter(|_| state.has_work()) {
@@ -348,7 +335,7 @@ impl Dispatcher {
     /// Tells the operator where everything waits for a window.
     fn note_waiting(&mut self) {
         let now = self.context.clock.now();
-        let states = self.providers.iter().flat_map(|state| &state.campaigns);
+        let states = self.providers.iter().flat_map(ProviderState::campaigns);
         let working = states.filter(|state| state.has_work());
         let waiting: Option<Vec<_>> = working
             .map(|state| Some((state.rests_until(now, NOTED_WAIT)?, state)))
@@ -357,9 +344,9 @@ impl Dispatcher {
         let waiting = waiting.filter(|_| !is_busy).unwrap_or_default();
         let first = waiting.into_iter().min_by_key(|(until, _)| *until);
         let note = first.and_then(|(until, state)| {
-            let name = &state.campaign.name;
+            let name = &state.campaign().name;
             let until = state.shown(until);
-            let window = state.campaign.window.as_ref();
+            let window = state.campaign().window.as_ref();
             window.map(|_| format!("`{name}` waits for its window until {until}"))
         });
         if note.is_some() || self.is_waiting_noted {
@@ -422,11 +409,14 @@ impl Dispatcher {
     /// worker.
     async fn leave(&mut self) {
         self.context.lease.give_up();
-        let timeouts = self.providers.iter().map(|state| state.provider.timeout());
+        let timeouts = self
+            .providers
+            .iter()
+            .map(|state| state.provider().timeout());
         let patience = timeouts.max().unwrap_or_default().min(LAST_REQUESTS);
         let deadline = Instant::now() + patience;
         let mut batch = self.empty_batch();
-        while self.providers.iter().any(|state| state.in_flight > 0) {
+        while self.providers.iter().any(ProviderState::is_in_flight) {
             match tokio::time::timeout_at(deadline, self.finished.recv()).await {
                 Ok(Some(one)) => self.settle_finished(one, &mut batch),
                 Ok(None) | Err(_) => break,
@@ -487,16 +477,13 @@ fn provider_states(
 ) -> Vec<ProviderState> {
     let mut states = Vec::new();
     for (name, provider) in providers {
-        let Some(transport) = transports.get(name) else {
-            continue;
-        };
-        let mut limits = provider.rates().0.clone();
-        limits.extend(settings.rate.iter().flat_map(|rates| &rates.0).copied());
-        let breaker = CircuitBreaker::new(settings.breaker.clone());
-        let (provider, transport) = (Arc::clone(provider), transport.clone());
-        let mut state = ProviderState::new(provider, transport, limits, breaker, now_us);
-        state.is_default = settings.default_provider.as_ref() == Some(name);
-        states.push(state);
+        if let Some(transport) = transports.get(name) {
+            let (provider, transport) = (Arc::clone(provider), transport.clone());
+            let index = states.len();
+            states.push(ProviderState::new(
+                index, provider, transport, settings, now_us,
+            ));
+        }
     }
     states
 }

@@ -7,21 +7,11 @@ use std::time::Duration;
 
 use super::Dispatcher;
 use crate::limit::HORIZON;
-use crate::phone::Phone;
-use crate::provider::Message;
-use crate::queue::{ClaimedSms, ProviderClaim};
-use crate::sender::breaker::Allowed;
-use crate::sender::clock::micros;
-use crate::sender::maintenance::TICK;
-use crate::sender::provider_state::ProviderState;
-use crate::sender::request::{self, InFlight};
-use crate::sms::{Sms, Timestamp};
-use crate::store::{CommitBatch, CommitResult, ProviderClaimed};
+use crate::sender::campaign_state::CampaignState;
+use crate::sender::provider_state::{ClaimRoom, ProviderState};
+use crate::sender::request::{self, InFlight, take_message};
+use crate::store::{CommitBatch, CommitResult};
 
-/// The most messages that one commit claims for a provider.
-const MAX_CLAIM: u32 = 1_000;
-/// How often a provider without an open connection looks for one, in microseconds.
-const CONNECTING_US: i64 = 5_000;
 /// The longest that permits are asked for beyond a commit. With the longest expected commit it is less
 /// than what the limits allow.
 const LONGEST_HORIZON: Duration = Duration::from_secs(4);
@@ -31,57 +21,25 @@ impl Dispatcher {
     pub(super) fn plan_claims(&mut self, batch: &mut CommitBatch) {
         let now_us = self.context.clock.now_us();
         let share = self.provider_share();
-        let mut free = self.free();
-        let mut left = self.left();
-        let horizon = self.horizon();
+        let (commit, horizon) = (self.committer.expected(), self.horizon());
+        let (mut free, mut left) = (self.free(), self.left());
         for state in &mut self.providers {
-            for campaign in &mut state.campaigns {
+            for campaign in state.campaigns_mut() {
                 campaign.check_window(batch.now, self.tolerance);
             }
-            let room = free.min(share.saturating_sub(state.busy()));
-            let room = room.min(saturated(left));
-            let has_held = state.holds_due(now_us);
-            let usable = state.could_use(room.max(u32::from(has_held)), batch.now, now_us);
-            if usable == 0 {
-                continue;
-            }
-            // A request that gets a permit must be able to start then.
-            let ready = state.connected(usable, horizon, batch.now);
-            if ready == 0 {
-                state.next_us = now_us + CONNECTING_US;
-                continue;
-            }
-            // Held requests come first; a probe is a single one.
-            let (held, fresh) = match state.breaker.allowed(batch.now) {
-                Allowed::One if has_held => (1, 0),
-                _ if has_held => (state.held.len(), usable.min(room)),
-                _ => (0, usable.min(room)),
+            let requests = free.min(share.saturating_sub(state.busy()));
+            let messages = saturated(left);
+            let room = ClaimRoom {
+                requests: requests.min(messages),
+                messages,
+                commit,
+                horizon,
             };
-            let held = held.min(ready as usize);
-            let fresh = fresh.min(ready - saturated(held as u64));
-            state.limiter.look_ahead(horizon * 2);
-            let size = state.max_batch(batch.now);
-            let most = MAX_CLAIM.max(fresh).min(fresh.saturating_mul(size));
-            let most = most.min(saturated(left));
-            // A full request is waited for.
-            let messages = state.limiter.grant(most, size.min(most), now_us);
-            if messages == 0 && held == 0 {
-                state.next_us = state.limiter.next_us(size, now_us).unwrap_or(now_us);
-                continue;
+            if let Some(claim) = state.plan_claim(&room, batch.now, now_us) {
+                free -= claim.max_requests;
+                left = left.saturating_sub(u64::from(claim.max_messages));
+                batch.claims.push(claim);
             }
-            let requests = fresh.min(messages);
-            free -= requests;
-            left = left.saturating_sub(u64::from(messages));
-            let from_us = now_us + micros(self.committer.expected());
-            let held = state.held.iter().take(held);
-            batch.claims.push(ProviderClaim {
-                until_us: from_us + micros(horizon),
-                held: held.map(InFlight::reservation).collect(),
-                max_messages: messages,
-                max_requests: requests,
-                campaigns: state.take_turn(requests, batch.now),
-                ..state.empty_claim(from_us)
-            });
         }
         self.set_batch_keys(batch);
     }
@@ -90,38 +48,20 @@ impl Dispatcher {
     pub(super) fn plan_full_limits(&mut self, batch: &mut CommitBatch) {
         batch.fill_limits = true;
         let now_us = self.context.clock.now_us();
-        let mut free = self.free();
-        let mut left = self.left();
+        let mut free = self.free().min(saturated(self.left()));
         for state in &self.providers {
-            // Only limits that are claimed from are written. Campaigns without a limit may have messages
-            // to give.
-            let campaigns = state.one_of_each();
-            let messages = saturated(campaigns.len() as u64).min(free);
-            let messages = messages.min(saturated(left));
-            free -= messages;
-            left = left.saturating_sub(u64::from(messages));
-            batch.claims.push(ProviderClaim {
-                max_messages: messages,
-                max_requests: messages,
-                campaigns,
-                ..state.empty_claim(now_us)
-            });
+            let claim = state.plan_one_of_each(free, now_us);
+            free -= claim.max_messages;
+            batch.claims.push(claim);
         }
     }
 
-    /// Gives back the permits of requests that were not started: a restart must not cost a slow limit
-    /// what it allows for an hour.
     pub(super) fn plan_returns(&mut self, batch: &mut CommitBatch) {
         let now_us = self.context.clock.now_us();
-        for state in &mut self.providers {
-            let released = std::mem::take(&mut state.released);
-            if released.iter().any(|one| one.unused_us.is_some()) {
-                batch.claims.push(ProviderClaim {
-                    released,
-                    ..state.empty_claim(now_us)
-                });
-            }
-        }
+        let returns = self.providers.iter_mut();
+        batch
+            .claims
+            .extend(returns.filter_map(|state| state.plan_return(now_us)));
     }
 
     /// Lets the commit put messages together, where a campaign may send several in a request.
@@ -131,9 +71,9 @@ impl Dispatcher {
         let batched: HashSet<i64> = batched.map(|claim| claim.campaign_id).collect();
         let mut senders = HashMap::new();
         for state in &self.providers {
-            for campaign in state.campaigns.iter().map(|state| &state.campaign) {
+            for campaign in state.campaigns().iter().map(CampaignState::campaign) {
                 if batched.contains(&campaign.id) {
-                    let sender = (Arc::clone(&state.provider), campaign.sender.clone());
+                    let sender = (Arc::clone(state.provider()), campaign.sender.clone());
                     senders.insert(campaign.id, sender);
                 }
             }
@@ -160,112 +100,23 @@ impl Dispatcher {
             let Some(index) = self.provider_index(&claim.provider) else {
                 continue;
             };
+            // Early enough that the next permit is still ahead when its claim is committed.
+            let early = self.committer.expected() + self.horizon() / 2;
+            let state = &mut self.providers[index];
             // What fills the limits was not granted.
             if !batch.fill_limits {
-                let count = saturated(claimed.rows.len() as u64);
-                let unused = claim.max_messages.saturating_sub(count);
-                self.providers[index].limiter.return_unused(unused);
+                let claimed = saturated(claimed.rows.len() as u64);
+                state.return_unused(claim.max_messages.saturating_sub(claimed));
             }
-            for request in self.requests_of(index, batch, claimed) {
+            let clock = &self.context.clock;
+            for request in state.take_claimed(claimed, batch, self.jumps, early, clock) {
                 self.start(request);
             }
         }
     }
 
-    fn requests_of(
-        &mut self,
-        index: usize,
-        batch: &CommitBatch,
-        claimed: ProviderClaimed,
-    ) -> Vec<InFlight> {
-        let (now, now_us) = (self.context.clock.now(), self.context.clock.now_us());
-        // Early enough that the next permit is still ahead when its claim is committed, and soon enough
-        // to notice that a limit was changed.
-        let early_us = micros(self.committer.expected()) + micros(self.horizon()) / 2;
-        let ask_at =
-            |next_us: i64| (next_us - early_us).clamp(now_us + 1_000, now_us + micros(TICK));
-        let mut requests = self.providers[index].take_permitted(claimed.held);
-        let mut rows = claimed.rows.into_iter().peekable();
-        while let Some(first) = rows.next() {
-            let number = first.request;
-            let mut together = vec![first];
-            while let Some(next) = rows.next_if(|row| row.request == number) {
-                together.push(next);
-            }
-            requests.extend(self.request_of(index, batch, together));
-        }
-        for request in &mut requests {
-            request.tolerance = batch.tolerance;
-            request.jumps = self.jumps;
-        }
-        let state = &mut self.providers[index];
-        let messages = requests.iter().map(InFlight::count).sum();
-        state.limiter.note_started(messages, now_us);
-        state.note_sizes(&requests);
-        for (campaign_id, shortfall) in claimed.shortfalls {
-            if let Some(campaign) = state.campaign(campaign_id) {
-                campaign.note_shortfall(shortfall, now);
-            }
-        }
-        let by_campaigns = claimed.limited.iter().map(|(_, next_us)| *next_us);
-        if let Some(next_us) = claimed.next_us.into_iter().chain(by_campaigns).min() {
-            state.next_held_us = ask_at(next_us);
-        }
-        if let Some(next_us) = claimed.next_us {
-            state.next_us = ask_at(next_us);
-        }
-        for (campaign_id, next_us) in claimed.limited {
-            if let Some(campaign) = state.campaign(campaign_id) {
-                let until_ms = (ask_at(next_us) + 999) / 1_000;
-                campaign.wait_until(Timestamp::from_millis(until_ms));
-            }
-        }
-        requests
-    }
-
-    /// The request of these messages.
-    fn request_of(
-        &mut self,
-        index: usize,
-        batch: &CommitBatch,
-        claimed: Vec<ClaimedSms>,
-    ) -> Option<InFlight> {
-        let first = claimed.first()?;
-        let (campaign_id, permit) = (first.sms.campaign_id, first.permit);
-        let state = &mut self.providers[index];
-        let (mut from, mut window) = (None, None);
-        if let Some(campaign) = state.campaign(campaign_id) {
-            campaign.is_empty = false;
-            from.clone_from(&campaign.campaign.sender);
-            window.clone_from(&campaign.campaign.window);
-        }
-        let (messages, rows) = claimed
-            .into_iter()
-            .map(|mut one| (take_message(&mut one.sms, one.phone, from.clone()), one.sms))
-            .unzip();
-        Some(InFlight {
-            rows,
-            messages,
-            campaign_id,
-            permit,
-            window,
-            tolerance: batch.tolerance,
-            claimed_at: batch.now,
-            jumps: self.jumps,
-            worker_id: batch.worker_id,
-            index,
-            provider: Arc::clone(&state.provider),
-            transport: state.transport.clone(),
-        })
-    }
-
     fn start(&mut self, request: InFlight) {
-        let state = &mut self.providers[request.index];
-        state.in_flight += 1;
-        state.breaker.probe();
-        if let Some(campaign) = state.campaign(request.campaign_id) {
-            campaign.in_flight += 1;
-        }
+        self.providers[request.index].note_start(&request);
         let promise = request.transport.promise();
         self.context
             .claimed
@@ -289,7 +140,7 @@ impl Dispatcher {
 
     pub(super) fn provider_index(&self, provider: &str) -> Option<usize> {
         let mut providers = self.providers.iter();
-        providers.position(|state| state.provider.name() == provider)
+        providers.position(|state| state.provider().name() == provider)
     }
 
     /// How far past the commit permits are asked for: until more can be had, even when a commit that
@@ -315,8 +166,8 @@ impl Dispatcher {
         let Some(limit) = self.context.settings.limit else {
             return u64::MAX;
         };
-        let held = self.providers.iter().flat_map(|state| &state.held);
-        let held: u64 = held.map(|request| u64::from(request.count())).sum();
+        let held = self.providers.iter().map(ProviderState::held_messages);
+        let held: u64 = held.map(u64::from).sum();
         let in_flight = self.context.progress.in_flight.load(Ordering::Relaxed);
         limit.saturating_sub(self.done + in_flight + held)
     }
@@ -326,18 +177,6 @@ impl Dispatcher {
         let in_use = self.providers.iter().filter(|state| state.has_work());
         let count = saturated(in_use.count() as u64).max(1);
         (self.context.settings.sender.concurrency / count).max(1)
-    }
-}
-
-/// Builds the provider's message out of a row. It takes content and reference, so that they are kept
-/// once.
-fn take_message(sms: &mut Sms, phone: Phone, from: Option<String>) -> Message {
-    Message {
-        phone,
-        content: std::mem::take(&mut sms.content),
-        reference: std::mem::take(&mut sms.reference),
-        from,
-        params: serde_json::from_str(&sms.params).unwrap_or_default(),
     }
 }
 

@@ -1,0 +1,351 @@
+//! What a provider claims in a commit: how many requests can start, in turns of its campaigns, and
+//! what it learns from the result.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::ProviderState;
+use crate::limit::{LONG_WINDOW, Permit, max_request_cost};
+use crate::queue::{CampaignClaim, ClaimedSms, ProviderClaim};
+use crate::rate::Rate;
+use crate::sender::breaker::Allowed;
+use crate::sender::campaign_state::CampaignState;
+use crate::sender::clock::{Clock, micros};
+use crate::sender::maintenance::TICK;
+use crate::sender::request::{InFlight, take_message};
+use crate::sms::Timestamp;
+use crate::store::{CommitBatch, ProviderClaimed};
+
+/// The most messages that one commit claims for a provider.
+const MAX_CLAIM: u32 = 1_000;
+/// How often a provider without an open connection looks for one, in microseconds.
+const CONNECTING_US: i64 = 5_000;
+
+/// What a claim may ask for.
+pub(in crate::sender) struct ClaimRoom {
+    pub(in crate::sender) requests: u32,
+    pub(in crate::sender) messages: u32,
+    /// How long the commit probably takes.
+    pub(in crate::sender) commit: Duration,
+    /// For how long after the commit permits are asked for.
+    pub(in crate::sender) horizon: Duration,
+}
+
+impl ProviderState {
+    /// Whether held requests can get a permit now.
+    fn holds_due(&self, now_us: i64) -> bool {
+        !self.held.is_empty() && self.next_held_us <= now_us
+    }
+
+    /// How many of `free` requests it could start now, apart from its limits.
+    fn could_use(&self, free: u32, now: Timestamp, now_us: i64) -> u32 {
+        let is_rested = now >= self.paused_until && now_us >= self.next_us;
+        let is_due = || self.campaigns.iter().any(|state| state.is_due(now));
+        if !is_rested || !(self.holds_due(now_us) || is_due()) {
+            return 0;
+        }
+        match self.breaker.allowed(now) {
+            Allowed::Any => free,
+            Allowed::One => free.min(1),
+            Allowed::None(_) => 0,
+        }
+    }
+
+    /// How many of `usable` requests can start at their permits because their connection is open; opens
+    /// connections for the others. Requests without a limit open their own.
+    fn connected(&self, usable: u32, ahead: Duration, now: Timestamp) -> u32 {
+        let due = || self.campaigns.iter().filter(|state| state.is_due(now));
+        let own = due().map(|state| per_second(&state.campaign().rate.0));
+        let own = own.reduce(|one, other| Some(one? + other?)).flatten();
+        let is_limited = |state: &CampaignState| !state.campaign().rate.0.is_empty();
+        if self.limits.is_empty() && !due().any(is_limited) {
+            return usable;
+        }
+        // A campaign that had no message is asked again, but no connection is opened for it.
+        if due().all(CampaignState::is_empty) && self.held.is_empty() {
+            return self.transport.prepare(0, None, ahead).clamp(1, usable);
+        }
+        let rates = per_second(&self.limits).into_iter().chain(own);
+        self.transport
+            .prepare(usable, rates.reduce(f64::min), ahead)
+    }
+
+    /// Asks for as many requests as may start, and as many messages for them as there are permits.
+    pub(in crate::sender) fn plan_claim(
+        &mut self,
+        room: &ClaimRoom,
+        now: Timestamp,
+        now_us: i64,
+    ) -> Option<ProviderClaim> {
+        let has_held = self.holds_due(now_us);
+        let usable = self.could_use(room.requests.max(u32::from(has_held)), now, now_us);
+        if usable == 0 {
+            return None;
+        }
+        // A request that gets a permit must be able to start then.
+        let ready = self.connected(usable, room.horizon, now);
+        if ready == 0 {
+            self.next_us = now_us + CONNECTING_US;
+            return None;
+        }
+        // Held requests come first; a probe is a single one.
+        let (held, fresh) = match self.breaker.allowed(now) {
+            Allowed::One if has_held => (1, 0),
+            _ if has_held => (self.held.len(), usable.min(room.requests)),
+            _ => (0, usable.min(room.requests)),
+        };
+        let held = held.min(ready as usize);
+        let fresh = fresh.min(ready - u32::try_from(held).unwrap_or(ready));
+        self.limiter.look_ahead(room.horizon * 2);
+        let size = self.max_batch(now);
+        let most = MAX_CLAIM.max(fresh).min(fresh.saturating_mul(size));
+        let most = most.min(room.messages);
+        // A full request is waited for.
+        let messages = self.limiter.grant(most, size.min(most), now_us);
+        if messages == 0 && held == 0 {
+            self.next_us = self.limiter.next_us(size, now_us).unwrap_or(now_us);
+            return None;
+        }
+        let requests = fresh.min(messages);
+        let from_us = now_us + micros(room.commit);
+        let held = self.held.iter().take(held).map(InFlight::reservation);
+        Some(ProviderClaim {
+            until_us: from_us + micros(room.horizon),
+            held: held.collect(),
+            max_messages: messages,
+            max_requests: requests,
+            campaigns: self.take_turn(requests, now),
+            ..self.empty_claim(from_us)
+        })
+    }
+
+    /// Claims a message of each campaign, at most `max`. Only limits that are claimed from are written
+    /// as full, and campaigns without a limit may have messages to give.
+    pub(in crate::sender) fn plan_one_of_each(&self, max: u32, now_us: i64) -> ProviderClaim {
+        let claim = |state: &CampaignState| CampaignClaim {
+            campaign_id: state.id(),
+            max_messages: 1,
+            max_batch: 1,
+        };
+        let campaigns: Vec<CampaignClaim> = self.campaigns.iter().map(claim).collect();
+        let messages = u32::try_from(campaigns.len()).unwrap_or(max).min(max);
+        ProviderClaim {
+            max_messages: messages,
+            max_requests: messages,
+            campaigns,
+            ..self.empty_claim(now_us)
+        }
+    }
+
+    /// Gives back the permits of requests that were not started: a restart must not cost a slow limit
+    /// what it allows for an hour.
+    pub(in crate::sender) fn plan_return(&mut self, now_us: i64) -> Option<ProviderClaim> {
+        let released = std::mem::take(&mut self.released);
+        let has_unused = released.iter().any(|one| one.unused_us.is_some());
+        has_unused.then(|| ProviderClaim {
+            released,
+            ..self.empty_claim(now_us)
+        })
+    }
+
+    /// A claim of nothing.
+    fn empty_claim(&self, from_us: i64) -> ProviderClaim {
+        ProviderClaim {
+            provider: self.provider.name().to_owned(),
+            is_default: self.is_default,
+            limits: self.limits.clone(),
+            by_segments: self.provider.rates_count_segments(),
+            from_us,
+            until_us: from_us,
+            released: Vec::new(),
+            held: Vec::new(),
+            max_messages: 0,
+            max_requests: 0,
+            campaigns: Vec::new(),
+        }
+    }
+
+    /// Takes back messages that were granted for a claim and not claimed.
+    pub(in crate::sender) fn return_unused(&mut self, messages: u32) {
+        self.limiter.return_unused(messages);
+    }
+
+    /// Takes over what a commit claimed. Returns the requests to start. `early`: how long before the next
+    /// permit it is asked for. `jumps`: how often the clock had been set when the commit was planned.
+    pub(in crate::sender) fn take_claimed(
+        &mut self,
+        claimed: ProviderClaimed,
+        batch: &CommitBatch,
+        jumps: u32,
+        early: Duration,
+        clock: &Clock,
+    ) -> Vec<InFlight> {
+        let (now, now_us) = (clock.now(), clock.now_us());
+        // Soon enough to notice that a limit was changed.
+        let ask_at =
+            |next_us: i64| (next_us - micros(early)).clamp(now_us + 1_000, now_us + micros(TICK));
+        let mut requests = self.take_permitted(claimed.held);
+        let mut rows = claimed.rows.into_iter().peekable();
+        while let Some(first) = rows.next() {
+            let number = first.request;
+            let mut together = vec![first];
+            while let Some(next) = rows.next_if(|row| row.request == number) {
+                together.push(next);
+            }
+            requests.extend(self.request_of(batch, together));
+        }
+        for request in &mut requests {
+            request.tolerance = batch.tolerance;
+            request.jumps = jumps;
+        }
+        let messages = requests.iter().map(InFlight::count).sum();
+        self.limiter.note_started(messages, now_us);
+        self.note_sizes(&requests);
+        for (campaign_id, shortfall) in claimed.shortfalls {
+            if let Some(campaign) = self.campaign(campaign_id) {
+                campaign.note_shortfall(shortfall, now);
+            }
+        }
+        let by_campaigns = claimed.limited.iter().map(|(_, next_us)| *next_us);
+        if let Some(next_us) = claimed.next_us.into_iter().chain(by_campaigns).min() {
+            self.next_held_us = ask_at(next_us);
+        }
+        if let Some(next_us) = claimed.next_us {
+            self.next_us = ask_at(next_us);
+        }
+        for (campaign_id, next_us) in claimed.limited {
+            if let Some(campaign) = self.campaign(campaign_id) {
+                let until_ms = (ask_at(next_us) + 999) / 1_000;
+                campaign.wait_until(Timestamp::from_millis(until_ms));
+            }
+        }
+        requests
+    }
+
+    /// Takes out the held requests that got a new permit. `permits` belong to the first of them.
+    fn take_permitted(&mut self, permits: Vec<Option<Permit>>) -> Vec<InFlight> {
+        let mut permitted = Vec::new();
+        let mut permits = permits.into_iter();
+        for mut request in std::mem::take(&mut self.held) {
+            match permits.next() {
+                Some(Some(permit)) => {
+                    request.permit = permit;
+                    permitted.push(request);
+                }
+                Some(None) => {
+                    // The old permit was given back.
+                    request.permit = Permit::AT_ONCE;
+                    self.held.push(request);
+                }
+                None => self.held.push(request),
+            }
+        }
+        permitted
+    }
+
+    /// The request of these messages.
+    fn request_of(&mut self, batch: &CommitBatch, claimed: Vec<ClaimedSms>) -> Option<InFlight> {
+        let first = claimed.first()?;
+        let (campaign_id, permit) = (first.sms.campaign_id, first.permit);
+        let (mut from, mut window) = (None, None);
+        if let Some(state) = self.campaign(campaign_id) {
+            state.note_messages();
+            from.clone_from(&state.campaign().sender);
+            window.clone_from(&state.campaign().window);
+        }
+        let (messages, rows) = claimed
+            .into_iter()
+            .map(|mut one| (take_message(&mut one.sms, one.phone, from.clone()), one.sms))
+            .unzip();
+        Some(InFlight {
+            rows,
+            messages,
+            campaign_id,
+            permit,
+            window,
+            tolerance: batch.tolerance,
+            claimed_at: batch.now,
+            jumps: 0,
+            worker_id: batch.worker_id,
+            index: self.index,
+            provider: Arc::clone(&self.provider),
+            transport: self.transport.clone(),
+        })
+    }
+
+    /// How many messages a request may have now, by its limits and the campaigns that are due.
+    fn max_batch(&self, now: Timestamp) -> u32 {
+        if self.breaker.is_open() {
+            return 1;
+        }
+        let due = self.campaigns.iter().filter(|state| state.is_due(now));
+        let largest = due.map(CampaignState::max_batch).max().unwrap_or(1);
+        let by_limits = max_request_cost(&self.limits).unsigned_abs();
+        largest.min(by_limits).max(1)
+    }
+
+    /// Notes how many messages the requests of each campaign had.
+    fn note_sizes(&mut self, requests: &[InFlight]) {
+        let max = u32::try_from(self.provider.max_batch()).unwrap_or(u32::MAX);
+        for state in &mut self.campaigns {
+            let own = requests.iter();
+            let own = own.filter(|request| request.campaign_id == state.id());
+            if let Some(largest) = own.map(InFlight::count).max() {
+                state.note_size(largest, max);
+            }
+        }
+    }
+
+    /// Which campaigns to ask for messages, for this many requests: by priority, and in turns among
+    /// equals.
+    fn take_turn(&mut self, requests: u32, now: Timestamp) -> Vec<CampaignClaim> {
+        let mut due: Vec<&CampaignState> = self
+            .campaigns
+            .iter()
+            .filter(|state| state.is_due(now))
+            .collect();
+        if due.is_empty() {
+            return Vec::new();
+        }
+        self.turn = self.turn.wrapping_add(1);
+        due.sort_unstable_by_key(|state| (-i64::from(state.campaign().priority), state.id()));
+        let is_probing = self.breaker.is_open();
+        due.chunk_by(|one, other| one.campaign().priority == other.campaign().priority)
+            .flat_map(|equals| share(equals, self.turn, requests, is_probing))
+            .collect()
+    }
+}
+
+/// How many messages a second the limits allow, as far as they are kept by spacing.
+fn per_second(limits: &[Rate]) -> Option<f64> {
+    let short = limits.iter().filter(|rate| rate.window < LONG_WINDOW);
+    short.map(|rate| rate.per_second()).reduce(f64::min)
+}
+
+/// Gives every campaign an equal share of the requests first, then the rest to those that have more.
+fn share(
+    equals: &[&CampaignState],
+    turn: usize,
+    requests: u32,
+    is_probing: bool,
+) -> Vec<CampaignClaim> {
+    let count = equals.len();
+    let equal = requests
+        .div_ceil(u32::try_from(count).unwrap_or(u32::MAX))
+        .max(1);
+    let order = (0..count).map(|index| equals[(turn + index) % count]);
+    let claim = |state: &CampaignState, requests: u32| {
+        let max_batch = if is_probing { 1 } else { state.max_batch() };
+        CampaignClaim {
+            campaign_id: state.id(),
+            max_messages: requests.min(state.room()).saturating_mul(max_batch),
+            max_batch,
+        }
+    };
+    let mut claims: Vec<CampaignClaim> = order.clone().map(|state| claim(state, equal)).collect();
+    if count > 1 {
+        let unbounded = order.filter(|state| state.room() == u32::MAX);
+        claims.extend(unbounded.map(|state| claim(state, requests)));
+    }
+    claims
+}

@@ -1,0 +1,453 @@
+//! One provider in a running worker: its campaigns, its requests, its pauses, and what their outcomes
+//! say about it. Its fields are private to this module.
+
+mod claims;
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::breaker::{Allowed, Attempt, AttemptCharge, CircuitBreaker};
+use super::campaign_state::CampaignState;
+use super::clock::micros;
+use super::context::Context;
+use super::request::{InFlight, Transport};
+use super::{Settings, auto_pause};
+use crate::limit::{LocalLimiter, Permit, Reservation};
+use crate::provider::Provider;
+use crate::queue::{Settlement, Transition};
+use crate::rate::Rate;
+use crate::sms::{Failure, Outcome, Timestamp};
+use crate::store::{Campaign, CampaignStatus, CommitBatch, ProviderPause};
+
+pub(super) use claims::ClaimRoom;
+
+/// A claimed request that did not start is released rather than held for longer than this.
+const LONGEST_HOLD: Duration = Duration::from_secs(1);
+/// The pause after "too fast" where the provider names none; it doubles each time.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+
+pub(super) struct ProviderState {
+    index: usize,
+    provider: Arc<Provider>,
+    transport: Transport,
+    /// It sends the campaigns that name no provider.
+    is_default: bool,
+    limits: Vec<Rate>,
+    limiter: LocalLimiter,
+    breaker: CircuitBreaker,
+    paused_until: Timestamp,
+    /// Why the provider asked for the pause.
+    pause_reason: Option<String>,
+    /// Pauses since the last acceptance.
+    pauses: u32,
+    /// It accepted a message in this run.
+    has_accepted: bool,
+    /// Since when every attempt has failed.
+    failing_since: Option<Timestamp>,
+    campaigns: Vec<CampaignState>,
+    in_flight: u32,
+    /// Claimed requests that lost their permit.
+    held: Vec<InFlight>,
+    /// Requests that were not started: their permits go back to the limits.
+    released: Vec<Reservation>,
+    /// The account's limits give no permit before this.
+    next_us: i64,
+    /// No limit gives a permit to held requests before this.
+    next_held_us: i64,
+    /// The number of turns so far.
+    turn: usize,
+}
+
+impl ProviderState {
+    /// `index` is its place among the providers of the worker.
+    pub(super) fn new(
+        index: usize,
+        provider: Arc<Provider>,
+        transport: Transport,
+        settings: &Settings,
+        now_us: i64,
+    ) -> Self {
+        let mut limits = provider.rates().0.clone();
+        limits.extend(settings.rate.iter().flat_map(|rates| &rates.0).copied());
+        Self {
+            index,
+            is_default: settings.default_provider.as_deref() == Some(provider.name()),
+            provider,
+            transport,
+            limiter: LocalLimiter::new(&limits, now_us),
+            limits,
+            breaker: CircuitBreaker::new(settings.breaker.clone()),
+            paused_until: Timestamp::default(),
+            pause_reason: None,
+            pauses: 0,
+            has_accepted: false,
+            failing_since: None,
+            campaigns: Vec::new(),
+            in_flight: 0,
+            held: Vec::new(),
+            released: Vec::new(),
+            next_us: 0,
+            next_held_us: 0,
+            turn: 0,
+        }
+    }
+
+    pub(super) fn provider(&self) -> &Arc<Provider> {
+        &self.provider
+    }
+
+    pub(super) fn transport(&self) -> &Transport {
+        &self.transport
+    }
+
+    pub(super) fn campaigns(&self) -> &[CampaignState] {
+        &self.campaigns
+    }
+
+    pub(super) fn campaigns_mut(&mut self) -> &mut [CampaignState] {
+        &mut self.campaigns
+    }
+
+    pub(super) fn campaign(&mut self, campaign_id: i64) -> Option<&mut CampaignState> {
+        let mut campaigns = self.campaigns.iter_mut();
+        campaigns.find(|state| state.id() == campaign_id)
+    }
+
+    /// Takes over a campaign as the database has it.
+    pub(super) fn refresh_campaign(&mut self, campaign: Campaign, config: auto_pause::Config) {
+        match self.campaign(campaign.id) {
+            Some(known) => known.refresh(campaign),
+            None => self.campaigns.push(CampaignState::new(campaign, config)),
+        }
+    }
+
+    /// Forgets the other campaigns: those that were moved to another provider.
+    pub(super) fn keep_campaigns(&mut self, ids: &HashSet<i64>) {
+        self.campaigns.retain(|state| ids.contains(&state.id()));
+    }
+
+    pub(super) fn has_work(&self) -> bool {
+        self.campaigns.iter().any(CampaignState::has_work)
+    }
+
+    pub(super) fn is_in_flight(&self) -> bool {
+        self.in_flight > 0
+    }
+
+    /// Requests in flight and held ones.
+    pub(super) fn busy(&self) -> u32 {
+        self.in_flight + u32::try_from(self.held.len()).unwrap_or(u32::MAX)
+    }
+
+    /// The messages of held requests.
+    pub(super) fn held_messages(&self) -> u32 {
+        self.held.iter().map(InFlight::count).sum()
+    }
+
+    /// Notes that a request starts.
+    pub(super) fn note_start(&mut self, request: &InFlight) {
+        self.in_flight += 1;
+        self.breaker.probe();
+        if let Some(campaign) = self.campaign(request.campaign_id) {
+            campaign.note_start();
+        }
+    }
+
+    /// Notes that a request is over; it may not have been sent.
+    pub(super) fn note_end(&mut self, request: &InFlight, was_sent: bool) {
+        self.in_flight -= 1;
+        if !was_sent {
+            self.breaker.probe_released();
+        }
+        if let Some(campaign) = self.campaign(request.campaign_id) {
+            campaign.note_end();
+        }
+    }
+
+    /// The message needs no further attempt.
+    pub(super) fn forget(&mut self, message: i64) {
+        self.breaker.forget(message);
+    }
+
+    /// Keeps a request that needs another permit.
+    pub(super) fn hold(&mut self, request: InFlight) {
+        self.held.push(request);
+        // Its permit goes back, and may be the next one.
+        self.wake();
+    }
+
+    /// Gives the permit of a request that was not started back to the limits.
+    pub(super) fn release(&mut self, request: &InFlight) {
+        self.released.push(request.reservation());
+    }
+
+    /// Releases and returns held requests: all at a stop, otherwise those of campaigns that must not go
+    /// on, and those that would start long after their claim, because a status lookup takes the time of
+    /// the claim for that of the request. While the provider is probed, batches too: a probe is a single
+    /// message.
+    pub(super) fn release_held(&mut self, context: &Context, now: Timestamp) -> Vec<InFlight> {
+        let soon_us = context.clock.now_us().saturating_add(micros(LONGEST_HOLD));
+        let waits_long = self.next_held_us > soon_us || self.paused_until > now.plus(LONGEST_HOLD);
+        let is_kept = |state: &mut Self, request: &InFlight| {
+            let is_too_large = state.breaker.is_open() && request.count() > 1;
+            let waits_long = waits_long || now.since(request.claimed_at) > LONGEST_HOLD;
+            // What was claimed under another id became unknown when this worker was declared dead.
+            let is_own = request.worker_id == context.lease.worker_id();
+            let campaign = state.campaign(request.campaign_id);
+            let is_active = campaign.is_some_and(|campaign| campaign.is_active());
+            let may_start = is_active && is_own && !context.is_stopping();
+            may_start && !is_too_large && !waits_long && request.is_open(&context.clock)
+        };
+        let held = std::mem::take(&mut self.held).into_iter();
+        let (kept, released): (Vec<_>, Vec<_>) = held.partition(|request| is_kept(self, request));
+        self.held = kept;
+        self.released
+            .extend(released.iter().map(InFlight::reservation));
+        released
+    }
+
+    /// After a commit whose result got lost: the permits of held requests may have been given back
+    /// already, which must not happen twice.
+    pub(super) fn void_held_permits(&mut self) {
+        for request in &mut self.held {
+            request.permit = Permit::AT_ONCE;
+        }
+    }
+
+    /// Asks the limits again, because what they said before may have changed.
+    fn wake(&mut self) {
+        self.next_us = 0;
+        self.next_held_us = 0;
+    }
+
+    /// Takes over the pause in the database. Returns a note for the operator, empty where a pause has
+    /// ended early.
+    pub(super) fn take_pause(
+        &mut self,
+        pause: Option<&ProviderPause>,
+        now: Timestamp,
+    ) -> Option<String> {
+        if let Some(pause) = pause {
+            self.paused_until = pause.until;
+            self.pause_reason = Some(pause.reason.clone());
+            return Some(pause_note(&pause.provider, &pause.reason, pause.until));
+        }
+        if self.paused_until <= now {
+            return None;
+        }
+        self.paused_until = Timestamp::default();
+        self.wake();
+        Some(String::new())
+    }
+
+    /// Until when it is paused, where that is longer than `patience`, and why.
+    pub(super) fn paused_beyond(&self, now: Timestamp, patience: Duration) -> Option<String> {
+        (self.paused_until > now.plus(patience)).then(|| {
+            let (name, until) = (self.provider.name(), self.paused_until);
+            let why = self.pause_reason.as_deref().unwrap_or("it gave no reason");
+            format!("{until}, as `{name}` asked ({why})")
+        })
+    }
+
+    /// Until when it sends nothing, as far as is known: it is paused, or down.
+    pub(super) fn rests_until(&self, now: Timestamp) -> Timestamp {
+        match self.breaker.allowed(now) {
+            Allowed::None(Some(probe_at)) => self.paused_until.max(probe_at),
+            _ => self.paused_until,
+        }
+    }
+
+    /// Follows a clock that was set.
+    pub(super) fn shift(&mut self, by_us: i64) {
+        let shifted =
+            |at: Timestamp| Timestamp::from_millis(at.as_millis().saturating_add(by_us / 1_000));
+        self.wake();
+        self.paused_until = shifted(self.paused_until);
+        self.failing_since = self.failing_since.map(shifted);
+        self.limiter.shift(by_us);
+        self.breaker.shift(by_us);
+        self.campaigns
+            .iter_mut()
+            .for_each(CampaignState::forget_times);
+    }
+
+    /// When it may have something to do next, apart from results.
+    pub(super) fn wakes_at_us(&self, now: Timestamp) -> Option<i64> {
+        let next_at = self.campaigns.iter().filter_map(CampaignState::next_at);
+        let held_at = (!self.held.is_empty())
+            .then(|| Timestamp::from_millis(self.next_held_us / 1_000).max(now));
+        let due_at = next_at.chain(held_at).min()?;
+        let allowed_at = match self.breaker.allowed(now) {
+            Allowed::None(None) => return None,
+            Allowed::None(Some(probe_at)) => probe_at,
+            Allowed::Any | Allowed::One => Timestamp::default(),
+        };
+        let at = due_at.max(allowed_at).max(self.paused_until);
+        Some(at.as_millis().saturating_mul(1_000).max(self.next_us))
+    }
+
+    /// Notes that the provider said "too fast". Returns until when it is paused, where that is new.
+    fn throttled(
+        &mut self,
+        retry_after: Option<Duration>,
+        now: Timestamp,
+        now_us: i64,
+    ) -> Option<Timestamp> {
+        let is_first = now >= self.paused_until;
+        if is_first {
+            self.limiter.slow_down(now_us);
+            self.pauses = self.pauses.saturating_add(1);
+        }
+        let doublings = self.pauses.saturating_sub(1).min(10);
+        let usual = FIRST_PAUSE.saturating_mul(2_u32.saturating_pow(doublings));
+        let until = now.plus(retry_after.unwrap_or(usual.min(LONGEST_PAUSE)));
+        if !is_first && (until <= self.paused_until || retry_after.is_none()) {
+            return None;
+        }
+        self.paused_until = self.paused_until.max(until);
+        Some(self.paused_until)
+    }
+
+    /// Handles outcomes without a connection: a provider that has accepted messages before is down,
+    /// whatever the connection error says. Warns at the first failure, because the url may be wrong.
+    pub(super) fn note_unreached(&self, outcomes: &mut [Outcome]) {
+        if self.has_accepted {
+            outcomes.iter_mut().for_each(make_unavailable);
+        } else if self.failing_since.is_none()
+            && let Some(Outcome::Unavailable { failure, .. }) = outcomes.first()
+        {
+            let (provider, reason) = (self.provider.name(), &failure.reason);
+            tracing::warn!(provider, reason, "the provider cannot be reached");
+        }
+    }
+
+    /// Learns from the outcomes of one request, which is one sign, however many messages it held.
+    /// Returns whether its failure was part of an outage.
+    pub(super) fn note_outcomes(
+        &mut self,
+        context: &Context,
+        attempt: Attempt,
+        outcomes: &[Outcome],
+        batch: &mut CommitBatch,
+    ) -> bool {
+        let started_us = attempt.started_us;
+        let ended_us = context.clock.steady_us();
+        let (now, progress) = (batch.now, &context.progress);
+        let name = self.provider.name().to_owned();
+        let is_read = outcomes.iter().any(is_definitive);
+        if is_read {
+            self.has_accepted = true;
+            self.pauses = 0;
+            self.failing_since = None;
+            self.breaker.read(started_us, ended_us);
+            progress.set_trouble(None);
+        }
+        let throttled = outcomes.iter().filter_map(|outcome| match outcome {
+            Outcome::Throttled {
+                failure,
+                retry_after,
+            } => Some((*retry_after, failure)),
+            _ => None,
+        });
+        if let Some((retry_after, failure)) = throttled.max_by_key(|(after, _)| *after) {
+            let longest = context.settings.retry.max_retry_after;
+            let retry_after = retry_after.map(|retry_after| retry_after.min(longest));
+            if let Some(until) = self.throttled(retry_after, now, context.clock.now_us()) {
+                let why = &failure.reason;
+                progress.set_note(Some(pause_note(&name, why, until)));
+                self.pause_reason = Some(why.clone());
+                batch.pauses.push(ProviderPause {
+                    provider: name,
+                    until,
+                    reason: why.clone(),
+                });
+            }
+            self.breaker.answered(started_us);
+            if !is_read {
+                self.note_failing(context, failure, batch);
+            }
+            return false;
+        }
+        let failed = outcomes.iter().find_map(|outcome| match outcome {
+            Outcome::Unavailable { failure, .. } | Outcome::Unknown(failure) => Some(failure),
+            _ => None,
+        });
+        let is_refused = |outcome: &Outcome| matches!(outcome, Outcome::AccountError { .. });
+        let is_refused = outcomes.iter().any(is_refused);
+        let Some(failure) = failed.filter(|_| !is_read && !is_refused) else {
+            if self.breaker.answered(started_us) {
+                tracing::warn!(provider = name, "the provider is back");
+            }
+            if !self.breaker.is_open() && self.paused_until <= now {
+                progress.set_note(None);
+            }
+            return false;
+        };
+        let charge = self.breaker.failed(attempt, ended_us, now, rand::random());
+        let is_outage = matches!(charge, AttemptCharge::Free(_));
+        if let AttemptCharge::Free(refunds) = charge {
+            let refunds = refunds.into_iter().map(|(id, claim)| Settlement {
+                id,
+                claim,
+                provider: name.clone(),
+                transition: Transition::Refunded,
+            });
+            batch.settlements.extend(refunds);
+        }
+        self.note_failing(context, failure, batch);
+        is_outage
+    }
+
+    /// Notes that an attempt failed; stops the campaigns where all have failed for long.
+    fn note_failing(&mut self, context: &Context, failure: &Failure, batch: &mut CommitBatch) {
+        let (now, progress) = (batch.now, &context.progress);
+        let (name, why) = (self.provider.name(), &failure.reason);
+        if let Some(probe_at) = self.breaker.probe_at() {
+            let wait = probe_at.since(now).as_secs_f32();
+            let note = format!("`{name}` is away ({why}): next try in {wait:.1} s");
+            progress.set_note(Some(note));
+        } else if self.paused_until <= now {
+            let note = format!("the last attempt at `{name}` failed: {why}");
+            progress.set_note(Some(note));
+        }
+        if !self.has_accepted {
+            let trouble = format!("`{name}` never took a message; the last failure: {why}");
+            progress.set_trouble(Some(trouble));
+        }
+        let since = *self.failing_since.get_or_insert(now);
+        if now.since(since) < context.settings.retry.give_up_after {
+            return;
+        }
+        let reason = format!("`{name}` took no message since {since}; the last: {why}");
+        let active = self.campaigns.iter_mut().filter(|state| state.is_active());
+        let stops = active.map(|state| state.stop(CampaignStatus::Stopped, reason.clone()));
+        batch.campaign_stops.extend(stops);
+    }
+}
+
+/// The provider read the message, whether or not it accepted it.
+fn is_definitive(outcome: &Outcome) -> bool {
+    matches!(
+        outcome,
+        Outcome::Accepted(_)
+            | Outcome::Rejected(_)
+            | Outcome::Deferred { .. }
+            | Outcome::BatchRejected(_)
+    )
+}
+
+fn make_unavailable(outcome: &mut Outcome) {
+    if let Outcome::AccountError { failure, .. } = outcome {
+        *outcome = Outcome::Unavailable {
+            failure: failure.clone(),
+            retry_after: None,
+        };
+    }
+}
+
+/// A provider's pause, for the operator.
+fn pause_note(provider: &str, why: &str, until: Timestamp) -> String {
+    format!("`{provider}` asked to wait until {until} ({why})")
+}
