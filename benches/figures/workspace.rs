@@ -46,11 +46,11 @@ impl Workspace {
     /// Imports `messages` messages, and writes the configuration that sends them to `gateway`; `more`: further keys of
     /// its section.
     pub(crate) fn queue(&self, messages: u64, gateway: &Gateway, more: &str) -> anyhow::Result<()> {
-        let stanza = format!(
+        let section = format!(
             "default_provider = 'sandbox'\n[providers.sandbox]\nurl = '{}'\n{more}\n",
             gateway.url
         );
-        std::fs::write(self.path("smsq.toml"), stanza)?;
+        std::fs::write(self.path("smsq.toml"), section)?;
         let list = self.path("list.csv");
         crate::list::write(&list, messages)?;
         let imported = self.json(&["import", "list.csv", "--text", crate::list::TEXT])?;

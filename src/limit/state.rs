@@ -1,4 +1,4 @@
-//! What a limit's row keeps beside its next permit, as JSON: the counts of its long windows, and how
+//! What a limit's row keeps in addition to its next permit, as JSON: the counts of its long windows, and how
 //! its workers used it. All of it expires, so a dead worker leaves nothing to clean up.
 
 use std::collections::BTreeMap;

@@ -23,7 +23,7 @@ pub struct RowState {
 /// Where the message goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ResolvedTransition {
-    /// The claim is no longer the row's: nothing changes.
+    /// The row has a newer claim or none: nothing changes.
     Stale,
     /// An older claim was accepted while a newer one is sending: noted on the row, with these as
     /// `late_claims`. `None`: it is noted already.
@@ -32,9 +32,9 @@ pub enum ResolvedTransition {
         acceptance: Acceptance,
         /// Attempts that were not counted yet.
         counted: i32,
-        /// Acceptances beside those that the row has noted.
+        /// Acceptances in addition to those that the row has noted.
         accepted: i32,
-        /// The ledger's `accepted_claims`.
+        /// `accepted_claims` of `sms_sent`.
         claims: Option<String>,
         settled: Settled,
     },

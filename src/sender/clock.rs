@@ -130,9 +130,9 @@ impl Clock {
         self.estimate().set_by_us
     }
 
-    /// How long until the clock shows `moment_us`; zero when it has passed.
-    pub(super) fn until(&self, moment_us: i64) -> Duration {
-        let left = moment_us.saturating_sub(self.now_us());
+    /// How long until the clock shows `at_us`; zero when it has passed.
+    pub(super) fn until(&self, at_us: i64) -> Duration {
+        let left = at_us.saturating_sub(self.now_us());
         Duration::from_micros(u64::try_from(left).unwrap_or(0))
     }
 

@@ -39,18 +39,18 @@ struct Head {
 }
 
 impl Journal {
-    /// Beside the file of an embedded database; for a server in the user's state folder, or in the
+    /// In the folder of an embedded database's file; for a server in the user's state folder, or in the
     /// working directory.
     pub(super) async fn of(store: &Store, state_folder: Option<&Path>) -> Result<Self, StoreError> {
         let file = store.file();
         let name = file
             .and_then(Path::file_name)
             .map_or("smsq".into(), |name| name.to_string_lossy().into_owned());
-        let beside = file.map(|file| match file.parent() {
+        let own_folder = file.map(|file| match file.parent() {
             Some(folder) if !folder.as_os_str().is_empty() => folder.to_owned(),
             _ => PathBuf::from("."),
         });
-        let mut folders: Vec<PathBuf> = beside.into_iter().collect();
+        let mut folders: Vec<PathBuf> = own_folder.into_iter().collect();
         folders.extend(state_folder.map(Path::to_owned));
         if file.is_none() {
             folders.push(PathBuf::from("."));

@@ -188,7 +188,7 @@ pub struct Summary {
 /// Why nothing could be sent.
 #[derive(Debug, thiserror::Error)]
 pub enum SendError {
-    #[error("there is no campaign `{0}`")]
+    #[error("unknown campaign `{0}`")]
     NoSuchCampaign(String),
     #[error("campaign `{0}` has no provider, and there is no `default_provider`")]
     NoProvider(String),

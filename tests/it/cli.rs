@@ -173,7 +173,7 @@ fn usage_errors_exit_2_and_suggest_a_fix() {
     snapshot!(scratch.run(["import", "l.csv", "--at", "tomorrow"]), @r"
     exit 2
     ----- stderr
-    error: invalid value 'tomorrow' for '--at <TIME>': use a time such as `[MOMENT]`, `2026-12-24 09:00` (this machine's time zone) or `+2h`
+    error: invalid value 'tomorrow' for '--at <TIME>': use a time such as `[DATE]`, `2026-12-24 09:00` (this machine's time zone) or `+2h`
 
     For more information, try '--help'.
     ");

@@ -130,7 +130,7 @@ fn list_is_imported_sent_and_reported() {
        failed    1  25.0 %
 
       text        Hi {{ name }}
-      sent        [MOMENT] to [MOMENT]
+      sent        [DATE] to [DATE]
       provider    cellar
       segments    3 (4 messages imported in GSM-7, 0 in UCS-2)
       opted out   1 (of the failed)

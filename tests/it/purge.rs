@@ -82,7 +82,7 @@ fn purge_deletes_old_messages_and_keeps_counts() {
     snapshot!(scratch.run(["purge", "--older-than", "90d", "--dry-run"]), @r"
     exit 0
     ----- stderr
-    dry run: would purge 4 messages settled before [MOMENT] (3 sent, 1 failed)
+    dry run: would purge 4 messages settled before [DATE] (3 sent, 1 failed)
     ");
     assert_eq!(scratch.checked_status(Some("c")), before);
     snapshot!(scratch.run(["purge", "--older-than", "90d", "--yes", "--format", "json"]), @r#"
@@ -112,7 +112,7 @@ fn purge_deletes_old_messages_and_keeps_counts() {
       segments    3 (4 messages imported in GSM-7, 0 in UCS-2)
       lists       list.csv (6 rows: 4 accepted, 1 duplicate, 0 suppressed, 1 rejected)
 
-    4 of them were purged, the last at [MOMENT]: only their counts are left
+    4 of them were purged, the last at [DATE]: only their counts are left
     ");
     let after = scratch.checked_status(Some("c"));
     assert_eq!(

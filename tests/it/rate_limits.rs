@@ -258,10 +258,7 @@ fn slow_limit_is_used_from_the_start() {
             sending.until("all that the limit allows", || gateway.accepted()
                 == messages)
         );
-        assert!(
-            began.elapsed() < Duration::from_secs(30),
-            "a moment was wasted"
-        );
+        assert!(began.elapsed() < Duration::from_secs(30), "time was wasted");
         sending.signal(Signal::INT);
         assert_eq!(sending.ended().code(), Some(130));
         gateway.assert_each_once(messages);

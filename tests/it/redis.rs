@@ -189,8 +189,8 @@ fn invalid_entries_go_to_the_dead_list() {
     assert_eq!(list.keys(), BTreeSet::from(["KEY:dead".to_owned()]));
     let nothing = scratch.run(list.import(&[]));
     assert_eq!(nothing.code(), Some(0), "{nothing}");
-    let standing = scratch.run(["status", "--campaign", "codes", "--format", "json"]);
-    assert_eq!(standing.json()["queued"], 3, "{standing}");
+    let status = scratch.run(["status", "--campaign", "codes", "--format", "json"]);
+    assert_eq!(status.json()["queued"], 3, "{status}");
 }
 
 #[test]

@@ -76,11 +76,8 @@ fn fixed_failures_go_back_to_their_campaign() {
     ");
     let ran = scratch.run(["send"]);
     assert_eq!(ran.code(), Some(0), "{ran}");
-    let standing = scratch.checked_status(Some("spring"));
-    assert_eq!(
-        (&standing["sent"], &standing["failed"]),
-        (&2.into(), &0.into())
-    );
+    let status = scratch.checked_status(Some("spring"));
+    assert_eq!((&status["sent"], &status["failed"]), (&2.into(), &0.into()));
     assert_eq!(scratch.checked_status(None)["imported"], 2);
 }
 
@@ -174,9 +171,9 @@ fn failures_are_replaced_for_every_unique() {
         assert_eq!(preview.json()["accepted"], 1, "{unique}: {preview}");
         let ran = scratch.run(["import", "failed.csv", "--format", "json"]);
         assert_eq!(ran.json()["accepted"], 1, "{unique}: {ran}");
-        let standing = scratch.checked_status(Some("spring"));
-        assert_eq!(standing["imported"], 2, "{unique}: {standing}");
-        assert_eq!(standing["failed"], 0, "{unique}: {standing}");
+        let status = scratch.checked_status(Some("spring"));
+        assert_eq!(status["imported"], 2, "{unique}: {status}");
+        assert_eq!(status["failed"], 0, "{unique}: {status}");
     }
 }
 

@@ -122,9 +122,9 @@ fn row_inserted_in_a_failed_transaction_is_never_sent() {
         for phone in ["+447400123451", "+447400123453", "+447400123455"] {
             assert!(!gateway.phones().contains(phone), "{phone}");
         }
-        let standing = scratch.checked_status(Some("default"));
+        let status = scratch.checked_status(Some("default"));
         assert_eq!(
-            (&standing["imported"], &standing["sent"]),
+            (&status["imported"], &status["sent"]),
             (&3.into(), &3.into())
         );
         let ran = scratch.run(["send"]);

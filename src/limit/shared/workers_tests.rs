@@ -43,7 +43,7 @@ fn scaled(span_us: i64, by: f64) -> i64 {
 /// One commit of one worker, which takes all permits, at most `most`.
 #[derive(Clone, Copy, Debug)]
 struct Asks {
-    who: usize,
+    worker: usize,
     most: usize,
     wait_us: i64,
     part: f64,
@@ -58,8 +58,8 @@ fn worker() -> impl Strategy<Value = (i32, f64)> {
 
 fn asks() -> impl Strategy<Value = Asks> {
     (0_usize..3, 1_usize..20, 0_i64..80_000, 0.0..=1.0_f64).prop_map(
-        |(who, most, wait_us, part)| Asks {
-            who,
+        |(worker, most, wait_us, part)| Asks {
+            worker,
             most,
             wait_us,
             part,
@@ -74,7 +74,7 @@ fn starts(limits: &[Rate], workers: &[Skewed], rounds: &[Asks]) -> Vec<i64> {
     let mut starts = Vec::new();
     for asks in rounds {
         now_us += asks.wait_us;
-        let worker = workers[asks.who % workers.len()];
+        let worker = workers[asks.worker % workers.len()];
         let from_us = now_us + worker.off_us();
         let mut limit = SharedLimit::from_row(kept.to_row());
         let tolerance = Duration::from_micros(worker.tolerance_us().unsigned_abs());
@@ -129,7 +129,7 @@ fn used(error_us: i32, workers: usize, text: &str) -> f64 {
     let workers = skewed(&vec![(error_us, 1.0); workers]);
     let rounds: Vec<Asks> = (0..8_000)
         .map(|round| Asks {
-            who: round,
+            worker: round,
             most: 200,
             wait_us: 20_000,
             part: 0.5,
@@ -163,8 +163,8 @@ proptest! {
         stretches in prop::collection::vec((0_usize..3, 1_usize..60, 0.0..=1.0_f64), 2..12),
     ) {
         let limits = rates(&format!("{limit}/s"));
-        let asks = |(who, count, part)| {
-            std::iter::repeat_n(Asks { who, most: 50, wait_us: 40_000, part }, count)
+        let asks = |(worker, count, part)| {
+            std::iter::repeat_n(Asks { worker, most: 50, wait_us: 40_000, part }, count)
         };
         let rounds: Vec<Asks> = stretches.into_iter().flat_map(asks).collect();
         let starts = starts(&limits, &skewed(&workers), &rounds);
@@ -180,7 +180,7 @@ fn clock_error_beyond_its_bound_is_detected() {
     let workers = skewed(&[(1_000, 30.0), (1_000, -30.0)]);
     let rounds: Vec<Asks> = (0..400)
         .map(|round| Asks {
-            who: round / 7,
+            worker: round / 7,
             most: 1,
             wait_us: 50_000,
             part: 0.5,
@@ -195,8 +195,8 @@ fn workers_use_at_least_95_percent_near_and_far() {
     for text in ["1/s", "50/s", "3000/s", "300/min"] {
         for (error_us, workers) in [(1_000, 1), (1_000, 2), (20_000, 2), (60_000, 1)] {
             let part = used(error_us, workers, text);
-            let who = format!("{workers} workers whose clocks are {error_us} µs off");
-            assert!(part >= 0.95, "{text}, {who}: {part}");
+            let setup = format!("{workers} workers whose clocks are {error_us} µs off");
+            assert!(part >= 0.95, "{text}, {setup}: {part}");
         }
     }
 }

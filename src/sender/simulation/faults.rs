@@ -114,7 +114,7 @@ impl DbFaults {
 
     pub(in crate::sender) async fn answer(
         &self,
-        round: &CommitBatch,
+        batch: &CommitBatch,
         done: &CommitResult,
     ) -> Result<(), StoreError> {
         if let Some((random, part, span)) = &self.late
@@ -124,7 +124,7 @@ impl DbFaults {
         }
         let lost = self.lost.as_ref();
         let is_lost = lost.is_some_and(|(random, part)| falls(random, *part));
-        if is_lost || (self.loses_returns && only_returns(round, done)) {
+        if is_lost || (self.loses_returns && only_returns(batch, done)) {
             return Err(StoreError::unavailable());
         }
         self.pass().await
@@ -135,11 +135,11 @@ fn falls(random: &Mutex<StdRng>, part: f64) -> bool {
     random.lock().expect("no panic").random::<f64>() < part
 }
 
-fn only_returns(round: &CommitBatch, done: &CommitResult) -> bool {
-    let held = |route: &ProviderClaim| [&route.held[..], &route.released].concat();
-    let mut held = round.claims.iter().flat_map(held);
+fn only_returns(batch: &CommitBatch, done: &CommitResult) -> bool {
+    let held = |claim: &ProviderClaim| [&claim.held[..], &claim.released].concat();
+    let mut held = batch.claims.iter().flat_map(held);
     let grants =
-        |route: &ProviderClaimed| !route.rows.is_empty() || route.held.iter().any(Option::is_some);
+        |claim: &ProviderClaimed| !claim.rows.is_empty() || claim.held.iter().any(Option::is_some);
     held.any(|held| held.unused_us.is_some()) && !done.claims.iter().any(grants)
 }
 

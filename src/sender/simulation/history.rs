@@ -174,8 +174,8 @@ mod tests {
 
     #[test]
     fn every_invalid_history_is_detected() {
-        type Spoil = fn(&mut History);
-        let bad: [(&str, Spoil); 13] = [
+        type Change = fn(&mut History);
+        let bad: [(&str, Change); 13] = [
             ("claim 1 of 2 was started twice", |it| {
                 it.starts[3].claim = 1;
             }),
@@ -212,9 +212,9 @@ mod tests {
                 it.quiet_periods.push((SECOND / 2, SECOND));
             }),
         ];
-        for (expected, spoil) in bad {
+        for (expected, change) in bad {
             let mut history = good();
-            spoil(&mut history);
+            change(&mut history);
             let faults = history.faults();
             assert!(
                 faults.iter().any(|fault| fault == expected),

@@ -371,7 +371,7 @@ async fn recipient_over_the_cap_delays_no_other() {
         .store
         .next_due(simulation.campaign_id)
         .await
-        .expect("a moment");
+        .expect("an instant");
     let wait = due
         .map(|due: Timestamp| due.since(START))
         .expect("two wait");

@@ -24,9 +24,9 @@ use tempfile::TempDir;
 /// What differs from run to run, and its replacement in snapshots.
 const FILTERS: [(&str, &str); 8] = [
     (r", in [\w. ]+ \([\d.]+/(s|min)\)", ""),
-    (r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d \w+", "[MOMENT]"),
+    (r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d \w+", "[DATE]"),
     (r"127\.0\.0\.1:\d+", "127.0.0.1:[PORT]"),
-    (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z", "[MOMENT]"),
+    (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z", "[DATE]"),
     (r"in \d+(\.\d+)? (ms|s) \(\d+/s\)", "in [TIME] ([RATE])"),
     (r#""elapsed_ms": \d+"#, r#""elapsed_ms": [TIME]"#),
     (r#""rate": \d+\.\d+"#, r#""rate": [RATE]"#),
