@@ -152,7 +152,8 @@ impl Console {
             let bar = self.bars.add(bar);
             return Progress { bar, lines: None };
         }
-        let lines = is_shown.then(|| (self.clone(), Mutex::new(Lines::new(Instant::now()))));
+        let lines =
+            is_shown.then(|| (self.clone(), Mutex::new(ProgressLines::new(Instant::now()))));
         Progress { bar, lines }
     }
 
@@ -232,7 +233,7 @@ impl Write for Log {
 pub struct Progress {
     /// Drawn only on a terminal.
     bar: ProgressBar,
-    lines: Option<(Console, Mutex<Lines>)>,
+    lines: Option<(Console, Mutex<ProgressLines>)>,
 }
 
 impl Progress {
@@ -344,14 +345,14 @@ fn bar_style(has_total: bool) -> ProgressStyle {
 
 /// Decides when a line of progress is printed.
 #[derive(Debug)]
-struct Lines {
+struct ProgressLines {
     /// When the last line was due, and how much was done then.
     last: (Instant, u64),
     /// The note at that time: while nothing gets done, the same note is printed once.
     last_note: String,
 }
 
-impl Lines {
+impl ProgressLines {
     fn new(now: Instant) -> Self {
         Self {
             last: (now, 0),
@@ -397,7 +398,7 @@ mod tests {
     #[test]
     fn progress_line_has_rate_and_time_left() {
         let start = Instant::now();
-        let mut lines = Lines::new(start);
+        let mut lines = ProgressLines::new(start);
         let bar = ProgressBar::hidden().with_prefix("sending");
         bar.set_length(50_000);
         let mut due = |done, seconds| {
@@ -424,7 +425,7 @@ mod tests {
         let start = Instant::now();
         let bar = ProgressBar::no_length().with_prefix("importing");
         bar.set_position(1_200);
-        let line = Lines::new(start).due(&bar, start + Duration::from_secs(6));
+        let line = ProgressLines::new(start).due(&bar, start + Duration::from_secs(6));
         assert_eq!(line.as_deref(), Some("importing: 1,200, 200/s"));
     }
 

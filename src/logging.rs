@@ -11,7 +11,7 @@ use crate::console::Console;
 #[serde(deny_unknown_fields)]
 pub struct Config {
     pub level: Level,
-    pub format: Format,
+    pub format: LogFormat,
 }
 
 /// The log of commands without a configuration.
@@ -19,7 +19,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             level: Level::Warn,
-            format: Format::Text,
+            format: LogFormat::Text,
         }
     }
 }
@@ -39,7 +39,7 @@ pub enum Level {
 /// The format of events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Format {
+pub enum LogFormat {
     Text,
     Json,
 }
@@ -83,8 +83,8 @@ pub fn start(config: Config, console: &Console) {
         .with_ansi(console.is_terminal)
         .with_writer(move || console.log());
     let started = match config.format {
-        Format::Text => builder.with_target(false).try_init(),
-        Format::Json => builder.json().try_init(),
+        LogFormat::Text => builder.with_target(false).try_init(),
+        LogFormat::Json => builder.json().try_init(),
     };
     if started.is_err() {
         tracing::debug!("the log was started already");

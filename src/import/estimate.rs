@@ -113,7 +113,7 @@ pub struct MessageStats {
     countries: HashMap<String, u64>,
     /// Segments that `--smart` would save.
     pub saving: u64,
-    pub cost: Cost,
+    pub cost: EstimatedCost,
 }
 
 impl MessageStats {
@@ -204,14 +204,14 @@ pub type PriceOf<'p> = &'p (dyn Fn(&str) -> Option<u64> + Sync);
 
 /// The cost of messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Cost {
+pub struct EstimatedCost {
     /// In millionths of the currency.
     pub amount: u64,
     /// Messages without a known price.
     pub unpriced: u64,
 }
 
-impl Cost {
+impl EstimatedCost {
     pub(super) fn add(&mut self, price: Option<u64>, segments: i32) {
         match price {
             Some(price) => self.amount += price * u64::from(segments.unsigned_abs()),

@@ -28,7 +28,7 @@ pub use self::config::{Config, RejectLimit};
 pub use self::dedupe::Unique;
 pub use self::encoding::Encoding;
 pub use self::error::{ImportError, Rejection};
-pub use self::estimate::{Cost, Estimate, MessageStats, PriceOf, Sample, SegmentTotals};
+pub use self::estimate::{Estimate, EstimatedCost, MessageStats, PriceOf, Sample, SegmentTotals};
 pub use self::header::Interpretation;
 pub use self::importer::{Schedule, Target, run};
 pub use self::options::{Options, TextSource};

@@ -5,7 +5,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::path::PathBuf;
 
 use super::error::Rejection;
-use super::estimate::{Cost, SegmentTotals, most_frequent_first};
+use super::estimate::{EstimatedCost, SegmentTotals, most_frequent_first};
 
 /// How many duplicates are reported by line.
 const MAX_REPEATS: usize = 5;
@@ -31,7 +31,7 @@ pub struct Summary {
     /// Accepted messages to numbers that rarely receive text messages: by kind, how many and the first line.
     pub non_mobile: BTreeMap<&'static str, (u64, u64)>,
     /// Of the accepted messages.
-    pub cost: Cost,
+    pub cost: EstimatedCost,
 }
 
 impl Summary {

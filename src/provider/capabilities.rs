@@ -82,7 +82,7 @@ struct LookupSettings {
 
 /// The last attempt of a message with an unknown outcome, on the database's clock.
 #[derive(Clone, Copy, Debug)]
-pub struct Attempt {
+pub struct AttemptSpan {
     pub started_after: Timestamp,
     /// `None` where an earlier attempt may have been accepted too.
     pub started_before: Option<Timestamp>,
@@ -137,7 +137,7 @@ pub(super) enum TimeMatch {
 /// The message that a vendor's list is searched for.
 pub(super) struct LookupTarget<'a> {
     pub(super) message: &'a Message,
-    pub(super) attempt: Attempt,
+    pub(super) attempt: AttemptSpan,
     /// The start of the attempt on the vendor's clock.
     started_after: Timestamp,
     answers: &'a LookupResponses<'a>,
@@ -147,7 +147,7 @@ impl<'a> LookupTarget<'a> {
     /// `date` is the vendor's clock in its answer.
     pub(super) fn new(
         message: &'a Message,
-        attempt: Attempt,
+        attempt: AttemptSpan,
         date: Option<Timestamp>,
         answers: &'a LookupResponses<'a>,
     ) -> Self {
@@ -212,7 +212,7 @@ impl Lookup {
     pub(super) fn combine(
         &self,
         answers: &LookupResponses<'_>,
-        attempt: Attempt,
+        attempt: AttemptSpan,
         redactor: &Redactor<'_>,
         parse: impl Fn(&ResponseView<'_>) -> LookupResult,
     ) -> LookupResult {
@@ -243,7 +243,7 @@ impl Lookup {
     fn absence(
         &self,
         dates: &[Option<Timestamp>],
-        attempt: Attempt,
+        attempt: AttemptSpan,
         asked_at: Timestamp,
     ) -> LookupResult {
         let (Some(span), Some(horizon)) = (self.absent_after, self.horizon) else {

@@ -32,7 +32,7 @@ use crate::phone::Phone;
 use crate::rate::Rates;
 use crate::sms::{Class, Failure, Outcome, Timestamp};
 pub use capabilities::{
-    Attempt, Capabilities, ContentMode, Lookup, LookupResponses, LookupResult, Reference,
+    AttemptSpan, Capabilities, ContentMode, Lookup, LookupResponses, LookupResult, Reference,
 };
 pub use codes::CodeRow;
 pub use config::ProviderError;
@@ -116,7 +116,7 @@ trait Adapter: Send + Sync {
     fn parse(&self, messages: &[Message], response: &ResponseView<'_>) -> Vec<Outcome>;
 
     /// The requests of a status lookup; none where the vendor has no lookup.
-    fn lookup(&self, _: &Message, _: Attempt, _: &RequestContext) -> Vec<RequestResult> {
+    fn lookup(&self, _: &Message, _: AttemptSpan, _: &RequestContext) -> Vec<RequestResult> {
         Vec::new()
     }
 
@@ -294,7 +294,7 @@ impl Provider {
     pub fn lookup(
         &self,
         message: &Message,
-        attempt: Attempt,
+        attempt: AttemptSpan,
         context: &RequestContext,
     ) -> Option<Result<Vec<Request<Bytes>>, Outcome>> {
         self.config().lookup.as_ref()?;
@@ -314,7 +314,7 @@ impl Provider {
     pub fn parse_lookup(
         &self,
         message: &Message,
-        attempt: Attempt,
+        attempt: AttemptSpan,
         answers: &LookupResponses<'_>,
     ) -> LookupResult {
         let Some(lookup) = &self.config().lookup else {

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use http::{Request, Response};
 
 use super::{
-    Attempt, LookupResponses, LookupResult, Message, Provider, ProviderError, RequestContext,
+    AttemptSpan, LookupResponses, LookupResult, Message, Provider, ProviderError, RequestContext,
 };
 use crate::phone::Phone;
 use crate::sms::{Acceptance, Class, Failure, Outcome, Timestamp};
@@ -236,8 +236,8 @@ pub(super) fn lookup_case(minutes: u64) -> LookupCase<'static> {
 }
 
 /// An attempt that started at the time of [`context`].
-pub(super) fn attempt() -> Attempt {
-    Attempt {
+pub(super) fn attempt() -> AttemptSpan {
+    AttemptSpan {
         started_after: context().now,
         started_before: Some(context().now),
     }
@@ -295,7 +295,7 @@ pub(super) fn lookup_request(provider: &Provider) -> Request<Bytes> {
     lookup_requests(provider, attempt()).remove(0)
 }
 
-pub(super) fn lookup_requests(provider: &Provider, attempt: Attempt) -> Vec<Request<Bytes>> {
+pub(super) fn lookup_requests(provider: &Provider, attempt: AttemptSpan) -> Vec<Request<Bytes>> {
     let requests = provider.lookup(&message(), attempt, &context());
     let requests = requests.expect("a lookup");
     requests.unwrap_or_else(|outcome| panic!("{outcome:?}"))

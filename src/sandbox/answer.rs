@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::State;
+use super::Shared;
 use super::counters::{self, Arrival, Counters, Registration};
 use super::faults::{Fault, mix, unit_interval};
 
@@ -60,7 +60,7 @@ const MAX_LIST: usize = 1_000;
 type Parsed<'a> = Result<SendRequest<'a>, Answer>;
 
 /// Responds to the message or the list of messages in `body`.
-pub(super) fn respond(state: &State, body: &[u8]) -> Answer {
+pub(super) fn respond(state: &Shared, body: &[u8]) -> Answer {
     let (messages, is_list) = parse_body(body);
     let mut counters = state.counters();
     // Read under the lock, so that arrivals are in order.
@@ -103,7 +103,7 @@ fn parse_body(body: &[u8]) -> (Vec<Parsed<'_>>, bool) {
 /// Decides on a list: a result for each message. A fault of one that delays, cuts or prevents the response applies to
 /// the whole list.
 fn decide_all(
-    state: &State,
+    state: &Shared,
     counters: &mut Counters,
     messages: &[Parsed<'_>],
     arrival: &Arrival,
@@ -165,7 +165,7 @@ fn parse_message(body: &[u8]) -> Parsed<'_> {
 
 /// Decides on one message.
 fn decide(
-    state: &State,
+    state: &Shared,
     counters: &mut Counters,
     message: &Parsed<'_>,
     number: u64,
@@ -201,7 +201,7 @@ fn decide(
 }
 
 /// Faults that apply to every request.
-fn fault_for_all(state: &State, arrival: &Arrival) -> Option<Answer> {
+fn fault_for_all(state: &Shared, arrival: &Arrival) -> Option<Answer> {
     let account_from = state.config.faults.account_from;
     if account_from.is_some_and(|from| arrival.last >= from) {
         Some(suspended())

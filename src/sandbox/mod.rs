@@ -72,20 +72,20 @@ impl Default for SandboxConfig {
 /// A running gateway. Ends soon after it is dropped; [`Sandbox::stop`] waits for the end.
 pub struct Sandbox {
     address: SocketAddr,
-    state: Arc<State>,
+    state: Arc<Shared>,
     stop: watch::Sender<bool>,
     server: JoinHandle<()>,
 }
 
 /// Shared by all connections.
-struct State {
+struct Shared {
     config: SandboxConfig,
     counters: Mutex<Counters>,
     /// When sent: closes the listener for this long, and each connection after its current request.
     refuse: watch::Sender<Duration>,
 }
 
-impl State {
+impl Shared {
     /// Ignores poisoning: a panic elsewhere does not change the counts.
     fn counters(&self) -> MutexGuard<'_, Counters> {
         self.counters.lock().unwrap_or_else(PoisonError::into_inner)
@@ -97,7 +97,7 @@ impl Sandbox {
     pub fn start(listen: SocketAddr, config: SandboxConfig) -> io::Result<Self> {
         let listener = server::listen(listen)?;
         let address = listener.local_addr()?;
-        let state = Arc::new(State {
+        let state = Arc::new(Shared {
             counters: Mutex::new(Counters::new(&config)),
             refuse: watch::Sender::new(Duration::ZERO),
             config,

@@ -19,7 +19,7 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use super::State;
+use super::Shared;
 use super::answer::{self, Answer, ResponseMode};
 
 const MAX_REQUEST: usize = 4 << 20;
@@ -42,7 +42,7 @@ pub(super) fn listen(address: SocketAddr) -> io::Result<TcpListener> {
 pub(super) async fn serve(
     mut listener: TcpListener,
     address: SocketAddr,
-    state: Arc<State>,
+    state: Arc<Shared>,
     mut stopped: watch::Receiver<bool>,
 ) {
     let mut refuse = state.refuse.subscribe();
@@ -87,7 +87,7 @@ async fn listen_again(address: SocketAddr, outage: Duration) -> TcpListener {
     }
 }
 
-async fn serve_connection(stream: TcpStream, state: Arc<State>) {
+async fn serve_connection(stream: TcpStream, state: Arc<Shared>) {
     // Without it responses are only slower.
     let _ = stream.set_nodelay(true);
     let mut refuse = state.refuse.subscribe();
@@ -112,7 +112,7 @@ struct NoResponse;
 
 async fn respond(
     request: Request<Incoming>,
-    state: &State,
+    state: &Shared,
 ) -> Result<Response<Full<Bytes>>, NoResponse> {
     let answer = match (request.method(), request.uri().path()) {
         (&Method::POST, "/messages") => receive(request, state).await,
@@ -149,7 +149,7 @@ async fn respond(
     Ok(response)
 }
 
-async fn receive(request: Request<Incoming>, state: &State) -> Answer {
+async fn receive(request: Request<Incoming>, state: &Shared) -> Answer {
     let body = Limited::new(request.into_body(), MAX_REQUEST);
     match body.collect().await {
         Ok(body) => answer::respond(state, &body.to_bytes()),

@@ -25,7 +25,7 @@ pub struct Config {
 
 /// One failed request: a single sign of an outage, however many messages it held.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Attempt {
+pub struct FailedRequest {
     /// When it started, in microseconds of the host's steady clock.
     pub started_us: i64,
     /// The message that may be at fault: the only one of a request that was sent.
@@ -53,9 +53,9 @@ pub enum AttemptCharge {
 }
 
 #[derive(Debug)]
-enum State {
+enum BreakerState {
     /// The failures since the last success.
-    Closed(Vec<Attempt>),
+    Closed(Vec<FailedRequest>),
     Open {
         /// When the first request of the outage started.
         since_us: i64,
@@ -69,7 +69,7 @@ enum State {
 #[derive(Debug)]
 pub struct CircuitBreaker {
     config: Config,
-    state: State,
+    state: BreakerState,
     /// The messages that failed and were not accepted since.
     failing: HashMap<i64, Failing>,
     /// The latest start of a request that the provider read.
@@ -94,7 +94,7 @@ impl CircuitBreaker {
     pub fn new(config: Config) -> Self {
         Self {
             config,
-            state: State::Closed(Vec::new()),
+            state: BreakerState::Closed(Vec::new()),
             failing: HashMap::new(),
             read_started_us: i64::MIN,
             read_at_us: i64::MIN,
@@ -116,28 +116,28 @@ impl CircuitBreaker {
 
     pub fn allowed(&self, now: Timestamp) -> Allowed {
         match self.state {
-            State::Closed(_) => Allowed::Any,
-            State::Open { probing: true, .. } => Allowed::None(None),
-            State::Open { probe_at, .. } if now >= probe_at => Allowed::One,
-            State::Open { probe_at, .. } => Allowed::None(Some(probe_at)),
+            BreakerState::Closed(_) => Allowed::Any,
+            BreakerState::Open { probing: true, .. } => Allowed::None(None),
+            BreakerState::Open { probe_at, .. } if now >= probe_at => Allowed::One,
+            BreakerState::Open { probe_at, .. } => Allowed::None(Some(probe_at)),
         }
     }
 
     pub fn is_open(&self) -> bool {
-        matches!(self.state, State::Open { .. })
+        matches!(self.state, BreakerState::Open { .. })
     }
 
     /// When the next probe may start, while the breaker is open.
     pub fn probe_at(&self) -> Option<Timestamp> {
         match self.state {
-            State::Closed(_) => None,
-            State::Open { probe_at, .. } => Some(probe_at),
+            BreakerState::Closed(_) => None,
+            BreakerState::Open { probe_at, .. } => Some(probe_at),
         }
     }
 
     /// Follows a clock that was set.
     pub fn shift(&mut self, by_us: i64) {
-        if let State::Open { probe_at, .. } = &mut self.state {
+        if let BreakerState::Open { probe_at, .. } = &mut self.state {
             let shifted = probe_at.as_millis().saturating_add(by_us / 1_000);
             *probe_at = Timestamp::from_millis(shifted);
         }
@@ -145,14 +145,14 @@ impl CircuitBreaker {
 
     /// Notes that a request starts, which is a probe while the breaker is open.
     pub fn probe(&mut self) {
-        if let State::Open { probing, .. } = &mut self.state {
+        if let BreakerState::Open { probing, .. } = &mut self.state {
             *probing = true;
         }
     }
 
     /// Notes that a probe was not started.
     pub fn probe_released(&mut self) {
-        if let State::Open { probing, .. } = &mut self.state {
+        if let BreakerState::Open { probing, .. } = &mut self.state {
             *probing = false;
         }
     }
@@ -161,20 +161,20 @@ impl CircuitBreaker {
     /// proves nothing. Returns whether the breaker was open.
     pub fn answered(&mut self, started_us: i64) -> bool {
         let (since_us, was_open) = match &self.state {
-            State::Closed(run) => (run.first().map(|first| first.started_us), false),
-            State::Open { since_us, .. } => (Some(*since_us), true),
+            BreakerState::Closed(run) => (run.first().map(|first| first.started_us), false),
+            BreakerState::Open { since_us, .. } => (Some(*since_us), true),
         };
         if since_us.is_some_and(|since_us| started_us < since_us) {
             return false;
         }
-        self.state = State::Closed(Vec::new());
+        self.state = BreakerState::Closed(Vec::new());
         was_open
     }
 
     /// Notes a request that failed at `failed_us`. `jitter` is uniform in `0..1`.
     pub fn failed(
         &mut self,
-        attempt: Attempt,
+        attempt: FailedRequest,
         failed_us: i64,
         now: Timestamp,
         jitter: f64,
@@ -192,8 +192,8 @@ impl CircuitBreaker {
         let is_at_fault = self.is_proven(attempt.message);
         let is_outage = self.is_outage(&attempt);
         match &mut self.state {
-            State::Closed(_) if is_at_fault => AttemptCharge::Counted,
-            State::Closed(run) => {
+            BreakerState::Closed(_) if is_at_fault => AttemptCharge::Counted,
+            BreakerState::Closed(run) => {
                 if !is_outage {
                     run.push(attempt);
                     let surplus = run.len().saturating_sub(LONGEST_RUN);
@@ -207,7 +207,7 @@ impl CircuitBreaker {
                     .drain(..)
                     .flat_map(|earlier| earlier.refundable)
                     .collect();
-                self.state = State::Open {
+                self.state = BreakerState::Open {
                     since_us,
                     waits: 0,
                     probe_at: now.plus(wait),
@@ -215,12 +215,12 @@ impl CircuitBreaker {
                 };
                 AttemptCharge::Free(refunds)
             }
-            State::Open { probing: false, .. } => AttemptCharge::Free(Vec::new()),
-            State::Open {
+            BreakerState::Open { probing: false, .. } => AttemptCharge::Free(Vec::new()),
+            BreakerState::Open {
                 since_us, waits, ..
             } => {
                 let (since_us, waits) = (*since_us, waits.saturating_add(1));
-                self.state = State::Open {
+                self.state = BreakerState::Open {
                     since_us,
                     waits,
                     probe_at: now.plus(self.wait(waits, jitter)),
@@ -244,8 +244,8 @@ impl CircuitBreaker {
     }
 
     /// Whether the failures up to this one are an outage, not the fault of a few messages.
-    fn is_outage(&self, last: &Attempt) -> bool {
-        let State::Closed(run) = &self.state else {
+    fn is_outage(&self, last: &FailedRequest) -> bool {
+        let BreakerState::Closed(run) = &self.state else {
             return true;
         };
         let failures = self.config.failures.max(1) as usize;
@@ -254,7 +254,7 @@ impl CircuitBreaker {
         }
         // A message that may be at fault counts once, however often it failed.
         let attempts = run.iter().chain(std::iter::once(last));
-        let (suspects, others): (Vec<&Attempt>, Vec<&Attempt>) =
+        let (suspects, others): (Vec<&FailedRequest>, Vec<&FailedRequest>) =
             attempts.partition(|attempt| self.is_suspect(attempt.message));
         let suspects: HashSet<_> = suspects.iter().map(|attempt| attempt.message).collect();
         let enough = if others.is_empty() {
@@ -288,15 +288,15 @@ mod tests {
         })
     }
 
-    fn attempt(id: i64) -> Attempt {
-        Attempt {
+    fn attempt(id: i64) -> FailedRequest {
+        FailedRequest {
             started_us: id,
             message: Some(id),
             refundable: vec![(id, 1)],
         }
     }
 
-    fn fail(breaker: &mut CircuitBreaker, attempt: Attempt, now: Timestamp) -> AttemptCharge {
+    fn fail(breaker: &mut CircuitBreaker, attempt: FailedRequest, now: Timestamp) -> AttemptCharge {
         let failed_us = attempt.started_us;
         breaker.failed(attempt, failed_us, now, 1.0)
     }
@@ -312,7 +312,7 @@ mod tests {
             fail(&mut breaker, attempt(1), at(0)),
             AttemptCharge::Counted
         );
-        let unsure = Attempt {
+        let unsure = FailedRequest {
             refundable: Vec::new(),
             ..attempt(2)
         };
@@ -331,7 +331,7 @@ mod tests {
     #[test]
     fn batch_is_one_failure_and_all_its_messages_are_refunded() {
         let mut breaker = breaker();
-        let call = |first: i64| Attempt {
+        let call = |first: i64| FailedRequest {
             started_us: first,
             message: None,
             refundable: (first..first + 100).map(|id| (id, 1)).collect(),
@@ -403,7 +403,7 @@ mod tests {
 
     /// Message `id` fails for the `n`th time, each time 10 µs later.
     fn again(breaker: &mut CircuitBreaker, id: i64, n: i64) -> AttemptCharge {
-        let attempt = Attempt {
+        let attempt = FailedRequest {
             started_us: n * 10,
             message: Some(id),
             refundable: vec![(id, n)],
@@ -458,7 +458,7 @@ mod tests {
         breaker.read(0, 5);
         let mut refunds = Vec::new();
         for id in 0..20 {
-            let attempt = Attempt {
+            let attempt = FailedRequest {
                 started_us: 0,
                 message: Some(id),
                 refundable: vec![(id, 1)],
@@ -476,7 +476,7 @@ mod tests {
         let mut breaker = breaker();
         breaker.read(0, 1_000);
         for n in 0..3 {
-            let attempt = Attempt {
+            let attempt = FailedRequest {
                 started_us: n,
                 message: None,
                 refundable: vec![(1, n)],
@@ -488,7 +488,7 @@ mod tests {
 
     /// What happens next to one of two messages, or to a third one that is read.
     #[derive(Clone, Copy, Debug, PartialEq)]
-    enum Step {
+    enum TestStep {
         Fails(i64),
         Unreached(i64),
         Read,
@@ -496,15 +496,15 @@ mod tests {
 
     #[test]
     fn every_history_charges_only_messages_at_fault() {
-        const STEPS: [Step; 5] = [
-            Step::Fails(1),
-            Step::Fails(2),
-            Step::Unreached(1),
-            Step::Unreached(2),
-            Step::Read,
+        const STEPS: [TestStep; 5] = [
+            TestStep::Fails(1),
+            TestStep::Fails(2),
+            TestStep::Unreached(1),
+            TestStep::Unreached(2),
+            TestStep::Read,
         ];
         for number in 0..5_usize.pow(7) {
-            let history: Vec<Step> = (0..7)
+            let history: Vec<TestStep> = (0..7)
                 .map(|at| STEPS[number / 5_usize.pow(at) % 5])
                 .collect();
             let mut breaker = breaker();
@@ -518,20 +518,20 @@ mod tests {
                 }
                 let (started_us, ended_us) = (at_us * 10, at_us * 10 + 1);
                 let (id, message) = match *step {
-                    Step::Read => {
+                    TestStep::Read => {
                         breaker.read(started_us, ended_us);
                         breaker.answered(started_us);
                         last_read = Some(at_us);
                         signs.clear();
                         continue;
                     }
-                    Step::Fails(id) => (id, Some(id)),
-                    Step::Unreached(id) => (id, None),
+                    TestStep::Fails(id) => (id, Some(id)),
+                    TestStep::Unreached(id) => (id, None),
                 };
                 if message.is_some() {
                     first.entry(id).or_insert(at_us);
                 }
-                let attempt = Attempt {
+                let attempt = FailedRequest {
                     started_us,
                     message,
                     refundable: vec![(id, at_us)],

@@ -22,14 +22,14 @@ const FIRST_SAMPLES: u32 = 5;
 
 /// The database's clock.
 pub(super) struct Clock {
-    source: Source,
+    source: TimeSource,
     estimate: Mutex<OffsetEstimate>,
     /// By how many microseconds the host's wall clock was ahead of the steady one at the last sample.
     wall_ahead_us: AtomicI64,
 }
 
 /// Where time comes from: this host's steady clock, and the database's.
-enum Source {
+enum TimeSource {
     Real(Store),
     #[cfg(test)]
     Simulated(super::simulation::SimClock),
@@ -61,15 +61,15 @@ struct ClockSample {
 impl Clock {
     /// Reads the database's clock a few times.
     pub(super) async fn of(store: Store) -> Result<Self, StoreError> {
-        Self::from(Source::Real(store)).await
+        Self::from(TimeSource::Real(store)).await
     }
 
     #[cfg(test)]
     pub(super) async fn simulated(clock: super::simulation::SimClock) -> Result<Self, StoreError> {
-        Self::from(Source::Simulated(clock)).await
+        Self::from(TimeSource::Simulated(clock)).await
     }
 
-    async fn from(source: Source) -> Result<Self, StoreError> {
+    async fn from(source: TimeSource) -> Result<Self, StoreError> {
         let wall_ahead_us = source.wall_ahead_us();
         let mut estimate = OffsetEstimate::first(source.sample().await?);
         for _ in 1..FIRST_SAMPLES {
@@ -141,7 +141,7 @@ impl Clock {
     }
 }
 
-impl Source {
+impl TimeSource {
     fn steady_us(&self) -> i64 {
         match self {
             Self::Real(_) => steady_us(),

@@ -17,7 +17,7 @@ use super::provider_state::ProviderState;
 use super::request::Transport;
 use crate::phone::Phone;
 use crate::provider::{
-    Attempt, Lookup, LookupResponses, LookupResult, Message, Provider, RequestContext,
+    AttemptSpan, Lookup, LookupResponses, LookupResult, Message, Provider, RequestContext,
 };
 use crate::queue::{Settlement, Transition};
 use crate::sms::{Class, Failure, Outcome, Sms, Timestamp};
@@ -81,7 +81,7 @@ struct Question {
     unknown: Unknown,
     message: Message,
     campaign_id: i64,
-    attempt: Attempt,
+    attempt: AttemptSpan,
     /// From then on the provider knows everything about it.
     known_at: Timestamp,
     /// For how long this worker has known it to be unknown.
@@ -337,7 +337,7 @@ impl Series {
             let limit = i64::try_from(max - questions.len()).unwrap_or_default();
             let store = self.context.database.reach().await?;
             for unknown in store.unknown_due(due, limit).await? {
-                let attempt = Attempt {
+                let attempt = AttemptSpan {
                     started_after: claimed_at(&unknown),
                     started_before: unknown_at(&unknown),
                 };

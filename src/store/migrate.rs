@@ -46,7 +46,7 @@ diesel::table! {
 }
 use __diesel_schema_migrations as history;
 
-enum Step {
+enum Migrated {
     UpToDate,
     Refused(StoreErrorKind, String),
 }
@@ -64,11 +64,11 @@ impl Store {
                 step(connection, access).await
             };
             let error = match done {
-                Ok(Step::UpToDate) => {
+                Ok(Migrated::UpToDate) => {
                     pooled.give_back();
                     return Ok(());
                 }
-                Ok(Step::Refused(kind, reason)) => {
+                Ok(Migrated::Refused(kind, reason)) => {
                     return Err(StoreError::new(self.location(), kind, reason));
                 }
                 Err(error) => error,
@@ -97,8 +97,8 @@ fn may_be_concurrent(pooled: &PooledConnection<'_>, error: &Error) -> bool {
     exists || matches!(kind, StoreErrorKind::Busy | StoreErrorKind::Unavailable)
 }
 
-async fn step(connection: &mut Connection, access: Access) -> QueryResult<Step> {
-    let refused = |kind, reason: &str| Ok(Step::Refused(kind, reason.to_owned()));
+async fn step(connection: &mut Connection, access: Access) -> QueryResult<Migrated> {
+    let refused = |kind, reason: &str| Ok(Migrated::Refused(kind, reason.to_owned()));
     let (migrations, tables) = match connection {
         Connection::Sqlite(_) => (migrations!("sqlite"), "sqlite_master WHERE name"),
         Connection::Postgres(_) => (
@@ -147,7 +147,7 @@ async fn step(connection: &mut Connection, access: Access) -> QueryResult<Step> 
         // The mode is stored in the file, so it is set only after the tables are checked.
         connection.run("PRAGMA journal_mode = WAL").await?;
     }
-    Ok(Step::UpToDate)
+    Ok(Migrated::UpToDate)
 }
 
 /// Applies one version. MySQL commits each statement at once, so its scripts can be repeated.

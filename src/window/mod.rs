@@ -219,10 +219,10 @@ impl SendWindow {
 /// The zone in a message's columns, if there is a valid one.
 fn timezone_of(params: &str) -> Option<Zone> {
     #[derive(Deserialize)]
-    struct Columns {
+    struct TimezoneColumn {
         timezone: Option<String>,
     }
-    let columns: Columns = serde_json::from_str(params).ok()?;
+    let columns: TimezoneColumn = serde_json::from_str(params).ok()?;
     columns.timezone?.parse().ok()
 }
 

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use http::{Response, StatusCode};
 use libfuzzer_sys::fuzz_target;
 use smsq::phone::Phone;
-use smsq::provider::{LookupResponses, Attempt, LookupResult, Message, Provider, RequestContext, builtin};
+use smsq::provider::{LookupResponses, AttemptSpan, LookupResult, Message, Provider, RequestContext, builtin};
 use smsq::sms::{Outcome, Timestamp};
 
 static PROVIDERS: LazyLock<Vec<Provider>> = LazyLock::new(|| {
@@ -62,7 +62,7 @@ fuzz_target!(|data: &[u8]| {
         assert!(!body.is_empty() || status == 409 || !outcomes.iter().any(is_taken));
     }
     let sent_at = Timestamp::from_millis(1_700_000_000_000);
-    let attempt = Attempt {
+    let attempt = AttemptSpan {
         started_after: sent_at,
         started_before: Some(sent_at),
     };

@@ -5,14 +5,14 @@ use bytes::Bytes;
 use http::Response;
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use smsq::provider::{Attempt, LookupResponses, LookupResult, Provider};
+use smsq::provider::{AttemptSpan, LookupResponses, LookupResult, Provider};
 use smsq::sms::Timestamp;
 
 use crate::vendors::{PROVIDERS, context, documents, message, provider};
 
 /// The result of a lookup `hours` after the attempt, by the clocks of both.
 fn found(provider: &Provider, mut response: Response<Bytes>, hours: i64) -> LookupResult {
-    let attempt = Attempt {
+    let attempt = AttemptSpan {
         started_after: context().now,
         started_before: Some(context().now),
     };
@@ -79,7 +79,7 @@ fn lookup_of_every_provider_finds_only_our_message() {
         ("clicksend", "data.data"),
     ] {
         let provider = provider(kind);
-        let attempt = Attempt {
+        let attempt = AttemptSpan {
             started_after: context().now,
             started_before: Some(context().now),
         };

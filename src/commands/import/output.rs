@@ -10,7 +10,7 @@ use crate::config::Prices;
 use crate::console::Console;
 use crate::exit::Exit;
 use crate::import::{
-    Cost, Estimate, Interpretation, Rejection, Sample, Schedule, SegmentTotals, Summary,
+    Estimate, EstimatedCost, Interpretation, Rejection, Sample, Schedule, SegmentTotals, Summary,
 };
 use crate::rate::Rate;
 use crate::report::shell_word;
@@ -303,7 +303,7 @@ fn write_segments(text: &mut String, totals: &SegmentTotals) {
 }
 
 /// `12.34 EUR`, and how many messages have no price; nothing without a currency.
-fn write_cost(text: &mut String, cost: Cost, currency: Option<&str>) {
+fn write_cost(text: &mut String, cost: EstimatedCost, currency: Option<&str>) {
     let Some(currency) = currency else { return };
     let amount = format!("{} {currency}", Prices::rounded(cost.amount));
     let mut value = amount.trim_end().to_owned();

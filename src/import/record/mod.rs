@@ -18,7 +18,7 @@ use super::encoding::Decoder;
 use super::error::ImportError;
 
 /// The bytes of a file as UTF-8.
-type Text = Decoder<Take<File>>;
+type DecodedFile = Decoder<Take<File>>;
 
 /// Reads one row after the other.
 pub(super) struct RecordReader {
@@ -29,9 +29,9 @@ pub(super) struct RecordReader {
 
 /// The rows of a list from the header on.
 pub(super) enum Rows {
-    Csv(CsvReader<Text>),
-    Sheet(SheetReader<Text>),
-    JsonLines(JsonReader<Text>),
+    Csv(CsvReader<DecodedFile>),
+    Sheet(SheetReader<DecodedFile>),
+    JsonLines(JsonReader<DecodedFile>),
 }
 
 impl RecordReader {

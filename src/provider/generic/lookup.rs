@@ -12,7 +12,7 @@ use super::request::{RequestSettings, RequestTemplate, Scope};
 use super::response::{Pointer, Pointers};
 use super::template::{Templates, Values};
 use crate::provider::capabilities::{
-    Attempt, Lookup, LookupResult, LookupTarget, MARGIN, SHARED_REFERENCE, TimeMatch,
+    AttemptSpan, Lookup, LookupResult, LookupTarget, MARGIN, SHARED_REFERENCE, TimeMatch,
 };
 use crate::provider::codes::Codes;
 use crate::provider::config::{ProviderError, Section};
@@ -121,7 +121,7 @@ impl StatusLookup {
         &self,
         templates: &Templates,
         message: &Message,
-        attempt: Attempt,
+        attempt: AttemptSpan,
     ) -> RequestResult {
         self.request.fill(&values(templates, message, attempt), &[])
     }
@@ -241,7 +241,7 @@ impl StatusLookup {
 }
 
 /// With `{{ since }}` early enough even if the clocks differ.
-fn values<'a>(templates: &'a Templates, message: &'a Message, attempt: Attempt) -> Values<'a> {
+fn values<'a>(templates: &'a Templates, message: &'a Message, attempt: AttemptSpan) -> Values<'a> {
     let since = attempt.started_after.minus(MARGIN);
     templates.values(message).with_since(since)
 }

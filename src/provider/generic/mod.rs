@@ -19,7 +19,7 @@ use serde_json::Value as Json;
 use toml::{Table, Value};
 
 use super::capabilities::{
-    Attempt, Capabilities, ContentMode, LookupResult, LookupTarget, Reference, SHARED_REFERENCE,
+    AttemptSpan, Capabilities, ContentMode, LookupResult, LookupTarget, Reference, SHARED_REFERENCE,
 };
 use super::config::{ProviderConfig, Section, SharedSettings};
 use super::response::{ResponseView, all};
@@ -265,7 +265,7 @@ impl Adapter for Generic {
     fn lookup(
         &self,
         message: &Message,
-        attempt: Attempt,
+        attempt: AttemptSpan,
         _: &RequestContext,
     ) -> Vec<RequestResult> {
         let lookup = self.lookup.iter();

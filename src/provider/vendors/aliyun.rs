@@ -11,7 +11,7 @@ use url::Url;
 
 use super::{FORM, TemplateVendor, form, request};
 use crate::provider::capabilities::{
-    Attempt, Capabilities, ContentMode, LookupResult, LookupTarget, MAX_SKEW, Reference,
+    AttemptSpan, Capabilities, ContentMode, LookupResult, LookupTarget, MAX_SKEW, Reference,
     SHARED_REFERENCE, TimeMatch,
 };
 use crate::provider::china::{national_number, parse_time};
@@ -157,7 +157,7 @@ impl Adapter for Aliyun {
     fn lookup(
         &self,
         message: &Message,
-        attempt: Attempt,
+        attempt: AttemptSpan,
         context: &RequestContext,
     ) -> Vec<RequestResult> {
         let request = |(day, index): (String, u128)| {
@@ -233,7 +233,7 @@ impl Adapter for Aliyun {
 }
 
 /// The days in Shanghai on which the vendor may list the attempt, even if the clocks differ.
-fn days(attempt: Attempt) -> Vec<String> {
+fn days(attempt: AttemptSpan) -> Vec<String> {
     let last = attempt.started_before.unwrap_or(attempt.started_after);
     let last = utc(last.plus(MAX_SKEW).plus(SHANGHAI), "%Y%m%d");
     let mut at = attempt.started_after.minus(MAX_SKEW).plus(SHANGHAI);

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::{TemplateVendor, is_phone_of, request};
 use crate::provider::capabilities::{
-    Attempt, Capabilities, ContentMode, LookupResult, LookupTarget, Reference,
+    AttemptSpan, Capabilities, ContentMode, LookupResult, LookupTarget, Reference,
 };
 use crate::provider::china::is_mainland;
 use crate::provider::config::{ProviderConfig, Section, SharedSettings};
@@ -151,7 +151,7 @@ impl Adapter for Tencent {
     fn lookup(
         &self,
         message: &Message,
-        attempt: Attempt,
+        attempt: AttemptSpan,
         context: &RequestContext,
     ) -> Vec<RequestResult> {
         let body = json!({

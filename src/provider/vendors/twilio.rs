@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::{TemplateVendor, callback_url, form, ids_in, post_form, request};
 use crate::provider::capabilities::{
-    Attempt, Capabilities, ContentMode, LookupResult, LookupTarget, Reference, TimeMatch,
+    AttemptSpan, Capabilities, ContentMode, LookupResult, LookupTarget, Reference, TimeMatch,
 };
 use crate::provider::config::{ProviderConfig, Section, SharedSettings};
 use crate::provider::response::{ResponseView, acceptance, accepted, all, count, scalar};
@@ -123,7 +123,7 @@ impl Adapter for Twilio {
     }
 
     /// Without a date in the query, because a queued message has no date of sending.
-    fn lookup(&self, message: &Message, _: Attempt, _: &RequestContext) -> Vec<RequestResult> {
+    fn lookup(&self, message: &Message, _: AttemptSpan, _: &RequestContext) -> Vec<RequestResult> {
         let mut url = self.messages_url();
         url.query_pairs_mut()
             .append_pair("To", message.phone.as_str())

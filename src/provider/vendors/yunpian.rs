@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::{form, ids_in, is_phone_of, post_form};
 use crate::provider::capabilities::{
-    Attempt, Capabilities, ContentMode, LookupResult, LookupTarget, Reference, TimeMatch,
+    AttemptSpan, Capabilities, ContentMode, LookupResult, LookupTarget, Reference, TimeMatch,
 };
 use crate::provider::china::{format_time, is_mainland, national_number, parse_time};
 use crate::provider::config::{ProviderConfig, Section, SharedSettings};
@@ -129,7 +129,7 @@ impl Adapter for Yunpian {
     fn lookup(
         &self,
         message: &Message,
-        attempt: Attempt,
+        attempt: AttemptSpan,
         _: &RequestContext,
     ) -> Vec<RequestResult> {
         let start = attempt.started_after;

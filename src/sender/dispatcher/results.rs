@@ -8,7 +8,7 @@ use super::Dispatcher;
 use crate::phone::mask;
 use crate::queue::{Settlement, Transition, retry};
 use crate::sender::Event;
-use crate::sender::breaker::Attempt;
+use crate::sender::breaker::FailedRequest;
 use crate::sender::campaign_state::CampaignState;
 use crate::sender::lookup::LookupEvent;
 use crate::sender::request::{Finished, InFlight, RequestResult};
@@ -165,7 +165,12 @@ impl Dispatcher {
 }
 
 /// The request for the circuit breaker, with its message where that may be the cause of a failure.
-fn attempt(request: &InFlight, started_us: i64, is_reached: bool, outcomes: &[Outcome]) -> Attempt {
+fn attempt(
+    request: &InFlight,
+    started_us: i64,
+    is_reached: bool,
+    outcomes: &[Outcome],
+) -> FailedRequest {
     let refundable = request
         .rows
         .iter()
@@ -177,7 +182,7 @@ fn attempt(request: &InFlight, started_us: i64, is_reached: bool, outcomes: &[Ou
         [one] if is_reached => Some(one.id),
         _ => None,
     };
-    Attempt {
+    FailedRequest {
         started_us,
         message,
         refundable: refundable.collect(),

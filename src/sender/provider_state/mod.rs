@@ -7,7 +7,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::breaker::{Allowed, Attempt, AttemptCharge, CircuitBreaker};
+use super::breaker::{Allowed, AttemptCharge, CircuitBreaker, FailedRequest};
 use super::campaign_state::CampaignState;
 use super::clock::micros;
 use super::context::Context;
@@ -328,7 +328,7 @@ impl ProviderState {
     pub(super) fn note_outcomes(
         &mut self,
         context: &Context,
-        attempt: Attempt,
+        attempt: FailedRequest,
         outcomes: &[Outcome],
         batch: &mut CommitBatch,
     ) -> bool {

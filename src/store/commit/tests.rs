@@ -15,7 +15,7 @@ use crate::store::{Access, Batch, NewWorker};
 const NOW: Timestamp = Timestamp::from_millis(1_763_715_600_000);
 
 #[derive(QueryableByName)]
-struct Step {
+struct QueryPlanRow {
     #[diesel(sql_type = Text)]
     detail: String,
 }
@@ -140,7 +140,7 @@ async fn claim_and_settle(store: &Store, worker_id: i64, wanted: &[u32]) {
 async fn plan(store: &Store, sql: &str) -> Vec<String> {
     let mut pooled = store.pool.take(Lane::Read).await.expect("a connection");
     let sql = format!("EXPLAIN QUERY PLAN {sql}");
-    let plan: QueryResult<Vec<Step>> =
+    let plan: QueryResult<Vec<QueryPlanRow>> =
         with_conn!(pooled.connection(), |conn| diesel::sql_query(sql)
             .load(conn));
     pooled.give_back();

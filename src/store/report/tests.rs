@@ -208,7 +208,7 @@ async fn pages_of_any_size_list_each_failure_once() {
 }
 
 #[derive(QueryableByName)]
-struct Step {
+struct QueryPlanRow {
     #[diesel(sql_type = diesel::sql_types::Text)]
     detail: String,
 }
@@ -230,7 +230,7 @@ async fn pages_are_read_by_index() {
             "INDEX sms_due (campaign_id=? AND state=? AND due_at>?)",
         ),
     ] {
-        let plan: Vec<Step> = reading!(&store, |conn| diesel::sql_query(format!(
+        let plan: Vec<QueryPlanRow> = reading!(&store, |conn| diesel::sql_query(format!(
             "EXPLAIN QUERY PLAN {query}"
         ))
         .load(conn))

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::provider::Attempt;
+use crate::provider::AttemptSpan;
 use crate::provider::testing::{
     LookupCase, assert_contains, assert_outcomes, assert_request, context, joins, lookup_case,
     lookup_request, lookup_requests, lookup_result, lookup_results, message, messages, vendor,
@@ -201,7 +201,7 @@ fn lookup_asks_for_both_days_around_midnight() {
         (1_700_020_800_000, &["20231115"]),
     ] {
         let at = Timestamp::from_millis(millis);
-        let attempt = Attempt {
+        let attempt = AttemptSpan {
             started_after: at,
             started_before: Some(at),
         };
