@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, HashSet};
 
 use super::error::ImportError;
+use crate::phone::{Phone, PhoneError, Region};
 use crate::text::template::Template;
 use crate::text::{closest, did_you_mean, listed, printable_line};
 
@@ -133,6 +134,27 @@ impl Columns {
         (0..self.names.len())
             .filter(|&column| self.phones != [column] && Some(column) != self.content)
             .filter(|&column| is_usable(&self.names[column]))
+    }
+
+    /// Returns the valid phones of a row, at least one, or what is wrong with the first one.
+    pub(super) fn parse_phones(
+        &self,
+        cells: &[&str],
+        region: Option<Region>,
+    ) -> Result<Vec<Phone>, PhoneError> {
+        let mut phones = Vec::new();
+        let mut invalid = PhoneError::Empty;
+        for &column in &self.phones {
+            match Phone::parse(cells.get(column).copied().unwrap_or_default(), region) {
+                Ok(phone) => phones.push(phone),
+                Err(error) if invalid == PhoneError::Empty => invalid = error,
+                Err(_) => {}
+            }
+        }
+        if phones.is_empty() {
+            return Err(invalid);
+        }
+        Ok(phones)
     }
 
     /// Returns the column with exactly this name.

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use super::columns::Columns;
 use super::error::{ImportError, Rejection};
 use super::file::ListFile;
 use super::header::{Header, Interpretation};
@@ -9,7 +10,7 @@ use super::options::Options;
 use super::pipeline::{self, ParsedBatch, Task};
 use super::record::Record;
 use super::rejects_file::{self, RejectsFile};
-use crate::phone::{Phone, PhoneError, Region};
+use crate::phone::{Phone, Region};
 
 /// An opened list of phones.
 #[derive(Debug)]
@@ -53,7 +54,7 @@ impl PhoneList {
         sink: impl AsyncFnMut(ParsedBatch<Vec<Phone>>) -> Result<(), E>,
     ) -> Result<Option<PathBuf>, E> {
         let rejects = RejectsFile::new(self.rejects.clone(), &self.list, &self.header);
-        let (columns, region) = (self.header.columns.phones.clone(), self.region);
+        let (columns, region) = (self.header.columns.clone(), self.region);
         let task = Task {
             records: self.header.records(&self.list)?,
             map: Box::new(move |record| Ok((phones_of(record, &columns, region)?, 0))),
@@ -69,7 +70,7 @@ impl PhoneList {
 /// Returns all valid phones of a row.
 fn phones_of(
     record: &Record,
-    columns: &[usize],
+    columns: &Columns,
     region: Option<Region>,
 ) -> Result<Vec<Phone>, Rejection> {
     let Some(fields) = record.fields() else {
@@ -77,20 +78,7 @@ fn phones_of(
         return Err(Rejection::new("other encoding", reason));
     };
     let cells: Vec<&str> = fields.collect();
-    let mut phones = Vec::new();
-    let mut invalid = PhoneError::Empty;
-    for &column in columns {
-        let cell = cells.get(column).copied().unwrap_or_default();
-        match Phone::parse(cell, region) {
-            Ok(phone) => phones.push(phone),
-            Err(error) if invalid == PhoneError::Empty => invalid = error,
-            Err(_) => {}
-        }
-    }
-    if phones.is_empty() {
-        return Err(invalid.into());
-    }
-    Ok(phones)
+    Ok(columns.parse_phones(&cells, region)?)
 }
 
 #[cfg(test)]

@@ -267,8 +267,8 @@ impl Plan {
         } = self;
         let columns = header.columns.clone();
         let keys = self.keys(unique)?;
-        let mapper = RowMapper::new(columns, text.clone(), keys, options.clone());
-        let mut mapper = mapper.with_needs(self.timezone, self.requirements.clone());
+        let mut mapper = RowMapper::new(columns, text.clone(), keys, options.clone());
+        mapper.set_needs(self.timezone, self.requirements.clone());
         mapper.encoding = list.encoding;
         mapper.is_detected = list.is_detected;
         mapper.is_guarded = header.is_guarded;

@@ -105,11 +105,11 @@ impl RowMapper {
     }
 
     /// Stores also the columns that the sending window and the provider need.
-    pub(super) fn with_needs(
-        mut self,
+    pub(super) fn set_needs(
+        &mut self,
         timezone: Option<usize>,
         requirements: Option<ProviderRequirements>,
-    ) -> Self {
+    ) {
         if let Some(column) = timezone {
             let key = json_key(TIMEZONE);
             self.stored.retain(|(_, known)| *known != key);
@@ -123,11 +123,8 @@ impl RowMapper {
                 self.stored.push((column, key));
             }
         }
-        Self {
-            timezone,
-            requirements,
-            ..self
-        }
+        self.timezone = timezone;
+        self.requirements = requirements;
     }
 
     pub(super) fn map(&self, record: &Record) -> Result<MappedRow, Rejection> {
@@ -239,14 +236,10 @@ impl RowMapper {
     /// Returns the first valid phone, or what is wrong with the first one.
     fn phone(&self, cells: &[&str]) -> Result<Phone, Rejection> {
         let columns = &self.columns;
-        let mut invalid = PhoneError::Empty;
-        for &column in &columns.phones {
-            match Phone::parse(cells[column], self.options.region) {
-                Ok(phone) => return Ok(phone),
-                Err(error) if invalid == PhoneError::Empty => invalid = error,
-                Err(_) => {}
-            }
-        }
+        let invalid = match columns.parse_phones(cells, self.options.region) {
+            Ok(mut phones) => return Ok(phones.swap_remove(0)),
+            Err(invalid) => invalid,
+        };
         let is_header = |&column: &usize| cells[column].trim() == columns.names[column];
         if columns.phones.iter().all(is_header) {
             let reason = "the row is the header again";
@@ -279,7 +272,7 @@ impl RowMapper {
             } => {
                 let rendered = template.render(|name| value(cells, *placeholders.get(name)?));
                 rendered.map_err(|error| match error {
-                    RenderError::Hole => missing_value(cells, placeholders),
+                    RenderError::MissingValue => missing_value(cells, placeholders),
                     RenderError::TooLong => {
                         let reason = format!("the text is too long: at most {LONGEST} characters");
                         Rejection::new("text too long", reason)

@@ -11,22 +11,20 @@ const SHORTEST: usize = 6;
 const LONGEST: usize = 20;
 
 pub(super) fn parse(raw: &str, region: Option<Region>) -> Result<String, PhoneError> {
-    let DialString {
-        digits,
-        international,
-    } = DialString::parse(raw)?;
+    let dialled = dialled(raw)?;
+    let digits = without_plus(&dialled);
     if digits.len() < SHORTEST {
         return Err(PhoneError::Invalid(shown(raw), "it is too short"));
     }
     if digits.len() > LONGEST {
         return Err(PhoneError::Invalid(shown(raw), "it is too long"));
     }
-    let found = if international {
+    let found = if dialled.starts_with('+') {
         // Also drops a national prefix after the code: `+44 (0)7400 123456`.
-        canonical(&format!("+{digits}"), None)
+        canonical(&dialled, None)
     } else {
         let region = region.ok_or_else(|| PhoneError::NoRegion(shown(raw)))?;
-        national(raw, &digits, region)?
+        national(raw, digits, region)?
     };
     found
         .map(|digits| format!("+{digits}"))
@@ -61,58 +59,47 @@ fn shown(raw: &str) -> String {
     mask(&text.chars().take(20).collect::<String>())
 }
 
-/// The digits of a number as it would be dialled.
-struct DialString {
-    digits: String,
-    international: bool,
-}
-
-impl DialString {
-    fn parse(raw: &str) -> Result<Self, PhoneError> {
-        let text = strip_decoration(raw);
-        if text.is_empty() {
-            return Err(PhoneError::Empty);
-        }
-        if is_scientific(text) {
-            // A short mantissa does not identify a number and needs no mask.
-            let is_short = text.len() <= 10;
-            let shown = if is_short {
-                text.to_owned()
-            } else {
-                shown(raw)
-            };
-            return Err(PhoneError::Scientific(shown));
-        }
-        let mut digits = String::with_capacity(text.len());
-        let mut plus = false;
-        for character in without_decimals(without_extension(text)).chars() {
-            match character {
-                '+' | '\u{ff0b}' if digits.is_empty() && !plus => plus = true,
-                '/' if digits.len() > longest_area(plus, &digits) => {
-                    return Err(PhoneError::Several(shown(raw)));
-                }
-                ',' | ';' | '、' | '，' | '；' | '|' if digits.len() >= SHORTEST => {
-                    return Err(PhoneError::Several(shown(raw)));
-                }
-                _ if is_separator(character) => {}
-                _ => match digit(character) {
-                    Some(digit) => digits.push(digit),
-                    None => return Err(PhoneError::NotANumber(shown(raw))),
-                },
-            }
-        }
-        if digits.is_empty() {
-            return Err(PhoneError::NotANumber(shown(raw)));
-        }
-        let international = plus || digits.starts_with("00");
-        if international && digits.starts_with("00") {
-            digits.drain(..2);
-        }
-        Ok(Self {
-            digits,
-            international,
-        })
+/// Returns the digits of a number as it would be dialled, after `+` if they begin with a country code.
+fn dialled(raw: &str) -> Result<String, PhoneError> {
+    let text = strip_decoration(raw);
+    if text.is_empty() {
+        return Err(PhoneError::Empty);
     }
+    if is_scientific(text) {
+        // A short mantissa does not identify a number and needs no mask.
+        let is_short = text.len() <= 10;
+        let shown = if is_short {
+            text.to_owned()
+        } else {
+            shown(raw)
+        };
+        return Err(PhoneError::Scientific(shown));
+    }
+    let mut digits = String::with_capacity(text.len());
+    let mut plus = false;
+    for character in without_decimals(without_extension(text)).chars() {
+        match character {
+            '+' | '\u{ff0b}' if digits.is_empty() && !plus => plus = true,
+            '/' if digits.len() > longest_area(plus, &digits) => {
+                return Err(PhoneError::Several(shown(raw)));
+            }
+            ',' | ';' | '、' | '，' | '；' | '|' if digits.len() >= SHORTEST => {
+                return Err(PhoneError::Several(shown(raw)));
+            }
+            _ if is_separator(character) => {}
+            _ => match digit(character) {
+                Some(digit) => digits.push(digit),
+                None => return Err(PhoneError::NotANumber(shown(raw))),
+            },
+        }
+    }
+    if digits.is_empty() {
+        return Err(PhoneError::NotANumber(shown(raw)));
+    }
+    let international = digits
+        .strip_prefix("00")
+        .or(plus.then_some(digits.as_str()));
+    Ok(international.map_or(digits.clone(), |digits| format!("+{digits}")))
 }
 
 /// Strips what spreadsheets and address books put around a number.

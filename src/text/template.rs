@@ -1,5 +1,5 @@
-//! Message templates with a placeholder for each column. An empty cell is undefined, so that no message is sent with
-//! a hole: `{{ name }}` fails for such a row, `{{ name | default("friend") }}` does not.
+//! Message templates with a placeholder for each column. An empty cell is undefined, so that no message is sent
+//! without it: `{{ name }}` fails for such a row, `{{ name | default("friend") }}` does not.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -37,7 +37,7 @@ pub struct TemplateError {
 pub enum RenderError {
     /// A placeholder without a value.
     #[error("an empty value")]
-    Hole,
+    MissingValue,
     /// Far longer than any message.
     #[error("the text is longer than {} KiB", MAX_SOURCE / 1024)]
     TooLong,
@@ -157,7 +157,7 @@ impl Template {
             .collect();
         self.render_values(row).map_err(|error| match error.kind() {
             ErrorKind::WriteFailure => RenderError::TooLong,
-            ErrorKind::UndefinedError => RenderError::Hole,
+            ErrorKind::UndefinedError => RenderError::MissingValue,
             ErrorKind::OutOfFuel => {
                 RenderError::Other("the template takes too many steps".to_owned())
             }
@@ -295,7 +295,11 @@ mod tests {
             "Hi {% for part in name %}{{ part }}{% endfor %}",
             "Hi {% for part in name | split %}{{ part }}{% endfor %}",
         ] {
-            assert_eq!(render(source, &[]), Err(RenderError::Hole), "{source}");
+            assert_eq!(
+                render(source, &[]),
+                Err(RenderError::MissingValue),
+                "{source}"
+            );
         }
     }
 

@@ -11,7 +11,7 @@ use base64::engine::general_purpose::STANDARD;
 use tokio::time::Instant;
 
 use super::message::MessageReader;
-use super::redis::{Connection, MoveCommand, RedisList};
+use super::redis::{Connection, RedisList};
 use super::{ConsumeOptions, Event, entries, unique_in};
 use crate::import::error::{ImportError, Rejection};
 use crate::import::importer::{Importer, Target};
@@ -54,7 +54,7 @@ pub async fn consume(
         on_event: &mut on_event,
     };
     let connection = consumer.connect().await?;
-    if connection.command == MoveCommand::Rpop {
+    if !connection.can_move {
         consumer.warn(
             "the server has neither LMOVE nor RPOPLPUSH: entries are taken with RPOP, and those that are not \
              committed when smsq is killed are lost (a few thousand at most)",
@@ -151,7 +151,7 @@ impl<'a, T: FnMut(Event)> Consumer<'a, T> {
     async fn connect(&mut self) -> Result<&mut Connection, ImportError> {
         if self.connection.is_none() {
             let mut opened = Connection::open(self.list, &self.messages.token).await?;
-            if !self.is_committed && opened.command != MoveCommand::Rpop {
+            if !self.is_committed && opened.can_move {
                 self.pending = opened.processing(self.batch).await?;
             }
             self.connection = Some(opened);

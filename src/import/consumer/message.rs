@@ -81,7 +81,7 @@ impl MessageReader {
             if is_nested(value) {
                 record.nested.push(keys.len());
             }
-            keys.push(key.into_owned());
+            keys.push(key);
             record.push(cell(value).as_bytes());
         }
         if !self.layouts.contains_key(&keys) {

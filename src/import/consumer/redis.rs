@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use redis::Direction::{Left, Right};
+use redis::Direction::Right;
 use redis::aio::MultiplexedConnection;
 use redis::{
     AsyncConnectionConfig, Client, Cmd, ErrorKind, FromRedisValue, Pipeline, RedisError,
@@ -25,15 +25,6 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const LEASE: Duration = Duration::from_secs(15);
 /// Entries that are moved in one round trip.
 const CHUNK: usize = 500;
-
-/// The command of the server that moves an entry to another list.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum MoveCommand {
-    Lmove,
-    Rpoplpush,
-    /// It only removes: entries that are taken and not committed are lost in a crash.
-    Rpop,
-}
 
 /// A list and its server.
 #[derive(Clone)]
@@ -148,7 +139,11 @@ pub(super) struct Connection {
     token: String,
     /// Identifies the process to other importers.
     owner: String,
-    pub(super) command: MoveCommand,
+    /// The server can move an entry to another list. If it can only remove entries, those that are taken and
+    /// not committed are lost in a crash.
+    pub(super) can_move: bool,
+    /// The server can wait for an entry.
+    can_wait: bool,
 }
 
 impl Connection {
@@ -159,13 +154,18 @@ impl Connection {
         let client = &list.client;
         let link = client.get_multiplexed_async_connection_with_config(&config);
         let mut link = link.await.map_err(|error| list.error(&error))?;
-        let command = move_command(&mut link, list).await;
+        let nowhere = format!("{}:smsq:nowhere", list.key);
+        let rpoplpush = Cmd::rpoplpush(&nowhere, &nowhere);
+        let can_move = has_command(&mut link, list, &rpoplpush).await?;
+        let lmove = Cmd::lmove(&nowhere, &nowhere, Right, Right);
+        let can_wait = has_command(&mut link, list, &lmove).await?;
         Ok(Self {
             list: list.clone(),
             link,
             token: token.to_owned(),
             owner: ProcessIdentity::current().to_string(),
-            command: command.map_err(|error| list.error(&error))?,
+            can_move,
+            can_wait,
         })
     }
 
@@ -176,7 +176,7 @@ impl Connection {
 
     /// Waits for an entry, at most about a second. The entry is moved to where it was.
     pub(super) async fn wait(&mut self) -> Result<(), ImportError> {
-        if self.command != MoveCommand::Lmove {
+        if !self.can_wait {
             tokio::time::sleep(Duration::from_millis(250)).await;
             return Ok(());
         }
@@ -201,11 +201,11 @@ impl Connection {
         let processing = self.list.processing(&self.token, batch);
         let mut pipeline = self.register();
         for _ in 0..CHUNK {
-            match self.command {
-                MoveCommand::Lmove => pipeline.lmove(key, &processing, Right, Left),
-                MoveCommand::Rpoplpush => pipeline.rpoplpush(key, &processing),
-                MoveCommand::Rpop => pipeline.rpop(key, None),
-            };
+            if self.can_move {
+                pipeline.rpoplpush(key, &processing);
+            } else {
+                pipeline.rpop(key, None);
+            }
         }
         let entries: Vec<Option<Vec<u8>>> = self.run(&pipeline).await?;
         Ok(entries.into_iter().flatten().collect())
@@ -214,7 +214,7 @@ impl Connection {
     /// Begins a transaction that registers this importer and renews its lease.
     fn register(&self) -> Pipeline {
         let mut pipeline = redis::pipe();
-        if self.command != MoveCommand::Rpop {
+        if self.can_move {
             let lease = self.list.lease(&self.token);
             let milliseconds = u64::try_from(LEASE.as_millis()).unwrap_or(u64::MAX);
             pipeline.atomic();
@@ -249,7 +249,7 @@ impl Connection {
 
     /// Pushes entries back to the list, of a server that cannot move them.
     pub(super) async fn put_back(&mut self, entries: &[Vec<u8>]) -> Result<(), ImportError> {
-        if self.command != MoveCommand::Rpop || entries.is_empty() {
+        if self.can_move || entries.is_empty() {
             return Ok(());
         }
         let entries: Vec<&Vec<u8>> = entries.iter().rev().collect();
@@ -320,24 +320,15 @@ impl Connection {
     }
 }
 
-/// Tries the commands on a list that does not exist.
-async fn move_command(
+/// Whether the server has a command, which is tried on a list that does not exist.
+async fn has_command(
     link: &mut MultiplexedConnection,
     list: &RedisList,
-) -> Result<MoveCommand, RedisError> {
-    let nowhere = format!("{}:smsq:nowhere", list.key);
-    let lmove = Cmd::lmove(&nowhere, &nowhere, Right, Left);
-    let rpoplpush = Cmd::rpoplpush(&nowhere, &nowhere);
-    let tries = [
-        (lmove, MoveCommand::Lmove),
-        (rpoplpush, MoveCommand::Rpoplpush),
-    ];
-    for (command, found) in tries {
-        match command.query_async::<Option<Vec<u8>>>(link).await {
-            Ok(_) => return Ok(found),
-            Err(error) if reason(&error).to_lowercase().contains("unknown command") => {}
-            Err(error) => return Err(error),
-        }
+    command: &Cmd,
+) -> Result<bool, ImportError> {
+    match command.query_async::<Option<Vec<u8>>>(link).await {
+        Ok(_) => Ok(true),
+        Err(error) if reason(&error).to_lowercase().contains("unknown command") => Ok(false),
+        Err(error) => Err(list.error(&error)),
     }
-    Ok(MoveCommand::Rpop)
 }

@@ -158,8 +158,8 @@ fn shared_text_sizes<'a>(
     }
 }
 
-/// Returns what calamine reserves for the stated size of a sheet: as good as nothing up to the largest
-/// possible sheet, whose memory is never touched, and too much for any larger one.
+/// Returns what calamine reserves for the stated size of a sheet: nothing up to the largest possible sheet,
+/// because that memory is never touched, and too much for any larger one.
 fn reserved_bytes(dimensions: &[u8]) -> u64 {
     let word = |at| u16_at(dimensions, at).map(u32::from);
     let bounds = match dimensions.len() {

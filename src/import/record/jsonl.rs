@@ -55,7 +55,7 @@ impl<R: Read> JsonReader<R> {
         };
         let mut cells = vec![Cow::Borrowed(""); self.keys.len()];
         for (key, value) in fields {
-            if let Some(&place) = self.keys.get(key.as_ref()) {
+            if let Some(&place) = self.keys.get(&key) {
                 cells[place] = cell(value);
                 if is_nested(value) {
                     record.nested.push(place);
@@ -79,9 +79,8 @@ pub(in crate::import) fn keys(source: impl Read) -> io::Result<Option<Vec<String
             continue;
         };
         for (key, _) in fields {
-            if !known.contains(key.as_ref()) {
-                known.insert(key.to_string());
-                keys.push(key.into_owned());
+            if known.insert(key.clone()) {
+                keys.push(key);
             }
         }
         if keys.len() > MAX_KEYS {
@@ -108,9 +107,7 @@ pub(in crate::import) fn is_nested(value: &RawValue) -> bool {
 }
 
 /// The fields of an object in their order.
-pub(in crate::import) struct JsonObject<'a>(
-    pub(in crate::import) Vec<(Cow<'a, str>, &'a RawValue)>,
-);
+pub(in crate::import) struct JsonObject<'a>(pub(in crate::import) Vec<(String, &'a RawValue)>);
 
 impl<'de: 'a, 'a> Deserialize<'de> for JsonObject<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -129,15 +126,12 @@ impl<'de> Visitor<'de> for Fields {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
         let mut fields = Vec::new();
-        while let Some((Key(key), value)) = map.next_entry()? {
-            fields.push((key, value));
+        while let Some(field) = map.next_entry()? {
+            fields.push(field);
         }
         Ok(JsonObject(fields))
     }
 }
-
-#[derive(serde::Deserialize)]
-struct Key<'a>(#[serde(borrow)] Cow<'a, str>);
 
 /// Reads lines of bounded length and skips blank ones.
 pub(in crate::import) struct Lines<R> {
