@@ -89,12 +89,8 @@ impl DedupeKeys {
             Unique::Columns(names) => {
                 let flag = format!("--unique {unique}");
                 let column = |name: &String| Ok((name.clone(), columns.required(name, &flag)?));
-                Self::Columns(
-                    names
-                        .iter()
-                        .map(column)
-                        .collect::<Result<_, ImportError>>()?,
-                )
+                let found: Result<_, ImportError> = names.iter().map(column).collect();
+                Self::Columns(found?)
             }
         })
     }

@@ -119,13 +119,11 @@ impl Plan {
             found.extend(store.campaign_of_file(self.hash()).await?);
         }
         let ids: Vec<i64> = found.into_iter().collect();
-        let mut names = store.campaign_names(&ids).await?.into_values();
-        let (first, others) = (names.next(), names.collect::<Vec<_>>());
-        if !others.is_empty() {
-            let is_cut = others.len() >= MAX_LISTED;
+        let names = store.campaign_names(&ids).await?;
+        if names.len() > 1 {
+            let is_cut = names.len() > MAX_LISTED;
             let more = if is_cut { ", …" } else { "" };
-            let names = first.iter().chain(&others).take(MAX_LISTED);
-            let listed = listed(names.map(String::as_str));
+            let listed = listed(names.values().take(MAX_LISTED).map(String::as_str));
             let list = &self.list.name;
             return Err(ImportError::hinted(
                 format!("the rows of `{list}` are messages of several campaigns: {listed}{more}"),
@@ -133,7 +131,7 @@ impl Plan {
                  `smsq report --campaign NAME --failed` has the failures of one",
             ));
         }
-        if let Some(name) = first {
+        if let Some(name) = names.into_values().next() {
             self.campaign = name;
         }
         Ok(())

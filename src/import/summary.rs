@@ -24,8 +24,8 @@ pub struct Summary {
     /// Rejected rows by kind of reason.
     pub reasons: BTreeMap<&'static str, u64>,
     pub rejects_file: Option<PathBuf>,
-    /// The first duplicates.
-    pub repeats: Vec<Repeat>,
+    /// The first duplicates within the file: their lines, and the lines of the rows that they repeat.
+    pub repeats: Vec<(u64, u64)>,
     /// Of the accepted messages.
     pub segments: SegmentTotals,
     /// Accepted messages to numbers that rarely receive text messages: by kind, how many and the first line.
@@ -73,18 +73,10 @@ impl Summary {
     /// Counts a duplicate in `line`; `first` is the first row of the file with the same key.
     pub(super) fn add_duplicate(&mut self, line: u64, first: Option<u64>) {
         self.duplicates += 1;
-        if self.repeats.len() < MAX_REPEATS {
-            self.repeats.push(Repeat { line, first });
-        }
+        let room = MAX_REPEATS - self.repeats.len();
+        let repeat = first.map(|first| (line, first));
+        self.repeats.extend(repeat.into_iter().take(room));
     }
-}
-
-/// A row whose message exists already.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Repeat {
-    pub line: u64,
-    /// The first row of the file with the same key; `None` if an earlier import had it.
-    pub first: Option<u64>,
 }
 
 /// The keys of the rows read so far, and where each was first.

@@ -21,13 +21,10 @@ pub enum ContentError {
 /// Checks the text of a flag, a template or a row.
 pub fn check(text: &str) -> Result<(), ContentError> {
     check_characters(text)?;
-    if text.len() > LONGEST {
-        let length = text.chars().count();
-        if length > LONGEST {
-            return Err(ContentError::TooLong(length));
-        }
+    match text.chars().count() {
+        length if length > LONGEST => Err(ContentError::TooLong(length)),
+        _ => Ok(()),
     }
-    Ok(())
 }
 
 /// Like [`check`] without the limit on the length, for messages that other programs inserted.

@@ -51,7 +51,7 @@ pub fn listed<'n>(names: impl IntoIterator<Item = &'n str>) -> String {
     quoted.collect::<Vec<String>>().join(", ")
 }
 
-/// Makes text printable: control characters become spaces, bidi and invisible format characters are removed.
+/// Makes text printable: control characters and line separators become spaces, bidi and invisible format characters are removed.
 /// Line ends and tabs are kept, and so are the joiners that Persian and emoji need.
 pub fn printable(text: &str) -> Cow<'_, str> {
     cleaned(text, |c| c == '\n' || c == '\t')
@@ -91,17 +91,12 @@ fn cleaned(text: &str, is_kept: impl Fn(char) -> bool) -> Cow<'_, str> {
         return Cow::Borrowed(text);
     }
     let shown = text.chars().filter_map(|c| match c {
-        _ if is_kept(c) => Some(c),
-        _ if c.is_control() || is_line_end(c) => Some(' '),
-        _ if is_format(c) => None,
-        _ => Some(c),
+        '\u{2028}' | '\u{2029}' => Some(' '),
+        _ if is_kept(c) || is_printable(c) => Some(c),
+        _ if c.is_control() => Some(' '),
+        _ => None,
     });
     Cow::Owned(shown.collect())
-}
-
-/// Unicode's line and paragraph separators.
-fn is_line_end(c: char) -> bool {
-    matches!(c, '\u{2028}' | '\u{2029}')
 }
 
 /// Characters that reorder their surroundings or are invisible.

@@ -32,21 +32,10 @@ pub struct Segments {
 
 /// Counts the segments of a text, without national shift tables.
 pub fn count(text: &str) -> Segments {
-    let mut septets = 0;
-    for character in text.chars() {
-        match septets_of(character) {
-            0 => return measure(text, Alphabet::Ucs2, char::len_utf16),
-            width => septets += width,
-        }
+    match outside_gsm7(text).next() {
+        None => measure(text, Alphabet::Gsm7, septets_of),
+        Some(_) => measure(text, Alphabet::Ucs2, char::len_utf16),
     }
-    if septets <= Alphabet::Gsm7.sizes().0 {
-        return Segments {
-            count: 1,
-            alphabet: Alphabet::Gsm7,
-            units: septets,
-        };
-    }
-    measure(text, Alphabet::Gsm7, septets_of)
 }
 
 /// The characters of a text that are not in GSM 03.38.
@@ -57,21 +46,18 @@ pub fn outside_gsm7(text: &str) -> impl Iterator<Item = char> + '_ {
 /// Counts the parts; an extension or surrogate pair is never split.
 fn measure(text: &str, alphabet: Alphabet, width: fn(char) -> usize) -> Segments {
     let (single, part) = alphabet.sizes();
-    let units: usize = text.chars().map(width).sum();
-    let mut count = 1;
-    if units > single {
-        let mut filled = 0;
-        for character in text.chars() {
-            let wide = width(character);
-            if filled + wide > part {
-                count += 1;
-                filled = 0;
-            }
-            filled += wide;
+    let (mut units, mut parts, mut filled) = (0, 1, 0);
+    for character in text.chars() {
+        let wide = width(character);
+        units += wide;
+        if filled + wide > part {
+            parts += 1;
+            filled = 0;
         }
+        filled += wide;
     }
     Segments {
-        count,
+        count: if units > single { parts } else { 1 },
         alphabet,
         units,
     }

@@ -119,6 +119,12 @@ impl List {
         self.provider.as_ref().or(of_campaign).or(default)
     }
 
+    /// The sender of the list's messages: that of the flags, or else of the campaign.
+    pub(super) fn sender_for<'a>(&'a self, campaign: Option<&'a Campaign>) -> Option<&'a String> {
+        let of_campaign = campaign.and_then(|campaign| campaign.sender.as_ref());
+        self.from.as_ref().or(of_campaign)
+    }
+
     /// The sending window after the import: that of the flags, or else of the campaign.
     pub(super) fn window_for(
         &self,

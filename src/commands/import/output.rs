@@ -178,10 +178,8 @@ impl Imported {
     /// Counts of rows; behind them, which rows are duplicates and why rows were rejected.
     fn write_counts(&self, text: &mut String, accepted: &str) {
         let summary = &self.summary;
-        let repeats = summary.repeats.iter().filter_map(|repeat| {
-            let first = repeat.first?;
-            Some(format!("line {} repeats line {first}", repeat.line))
-        });
+        let repeats = summary.repeats.iter();
+        let repeats = repeats.map(|(line, first)| format!("line {line} repeats line {first}"));
         let reasons = summary.frequent_reasons().into_iter();
         let reasons = reasons.map(|(kind, count)| format!("{} {kind}", HumanCount(count)));
         for (name, count, details) in [

@@ -27,13 +27,12 @@ pub(super) fn requirements(
     let Some(provider) = provider.filter(Provider::reads_columns) else {
         return Ok(None);
     };
-    let of_campaign = campaign.and_then(|campaign| campaign.sender.clone());
     let columns = provider.columns().into_iter();
     Ok(Some(ProviderRequirements {
         provider: provider.name().to_owned(),
         columns: columns.map(str::to_owned).collect(),
         template: provider.template_text().map(str::to_owned),
-        check: row_check(provider, list.from.clone().or(of_campaign)),
+        check: row_check(provider, list.sender_for(campaign).cloned()),
     }))
 }
 
@@ -76,8 +75,7 @@ pub(super) fn check_sender(
     campaign: Option<&Campaign>,
     context: &Context,
 ) -> anyhow::Result<()> {
-    let of_campaign = campaign.and_then(|campaign| campaign.sender.as_ref());
-    if list.from.as_ref().or(of_campaign).is_some() {
+    if list.sender_for(campaign).is_some() {
         return Ok(());
     }
     let provider = configured(list.provider_for(campaign, context), context)?;

@@ -234,8 +234,12 @@ impl<'a, T: FnMut(Event)> Consumer<'a, T> {
         let mut letters = Vec::new();
         let first = self.importer.as_ref().map_or(0, |one| one.summary.rows) + 1;
         for (number, entry) in (first..).zip(&self.pending) {
-            if let Some(reason) = self.messages.add(&mut parsed, number, entry) {
-                letters.push((entry.as_slice(), dead_letter(entry, &reason)));
+            match self.messages.map(number, entry) {
+                Ok(row) => parsed.rows.push(row),
+                Err(rejection) => {
+                    letters.push((entry.as_slice(), dead_letter(entry, &rejection.reason)));
+                    parsed.rejected.push((number, rejection));
+                }
             }
         }
         if !letters.is_empty() {

@@ -59,8 +59,13 @@ pub async fn follow(
         let mut parsed = ParsedBatch::default();
         for line in lines {
             let (number, text) = line.map_err(ImportError::read(STDIN))?;
-            if let Some(reason) = messages.add(&mut parsed, number, &text) {
-                rejects.add(number, &text, &reason)?;
+            parsed.last_line = number;
+            match messages.map(number, &text) {
+                Ok(row) => parsed.rows.push(row),
+                Err(rejection) => {
+                    rejects.add(number, &text, &rejection.reason)?;
+                    parsed.rejected.push((number, rejection));
+                }
             }
         }
         if parsed.row_count() > 0 {

@@ -8,7 +8,6 @@ use crate::import::columns::Columns;
 use crate::import::dedupe::{DedupeKeys, Unique, hashed};
 use crate::import::error::{ImportError, Rejection};
 use crate::import::options::Options;
-use crate::import::pipeline::ParsedBatch;
 use crate::import::record::{JsonObject, MAX_ROW, Malformed, Record, cell, is_nested};
 use crate::import::row_mapper::{MappedRow, RowMapper, Text};
 use crate::text::template::Template;
@@ -46,27 +45,7 @@ impl MessageReader {
         })
     }
 
-    /// Maps an entry into the batch; returns the reason if it is rejected.
-    pub(super) fn add(
-        &mut self,
-        parsed: &mut ParsedBatch<MappedRow>,
-        number: u64,
-        entry: &[u8],
-    ) -> Option<String> {
-        parsed.last_line = number;
-        let rejection = match self.map(number, entry) {
-            Ok(row) => {
-                parsed.rows.push(row);
-                return None;
-            }
-            Err(rejection) => rejection,
-        };
-        let reason = rejection.reason.clone();
-        parsed.rejected.push((number, rejection));
-        Some(reason)
-    }
-
-    fn map(&mut self, number: u64, entry: &[u8]) -> Result<MappedRow, Rejection> {
+    pub(super) fn map(&mut self, number: u64, entry: &[u8]) -> Result<MappedRow, Rejection> {
         let entry = entry.trim_ascii();
         if entry.len() > MAX_ROW {
             return Err(Malformed::TooLong.into());
