@@ -1,6 +1,6 @@
 //! Gives out permits for one provider's claim: pure, the same on every database.
 
-use super::{Cost, Permit, SharedLimit};
+use super::{Permit, PermitCost, SharedLimit};
 
 /// What a claim asks of its limits. Instants are in microseconds of the database's clock.
 #[derive(Clone, Copy, Debug)]
@@ -46,7 +46,7 @@ impl PermitAllocator {
     }
 
     /// Takes back a permit at which nothing started.
-    pub fn give_back(&mut self, own: &mut CampaignLimit, cost: Cost, start_us: i64) {
+    pub fn give_back(&mut self, own: &mut CampaignLimit, cost: PermitCost, start_us: i64) {
         let cost = self.cost(cost);
         self.is_changed |= self.account.give_back(cost, start_us);
         own.is_changed |= own.limit.give_back(cost, start_us);
@@ -122,7 +122,7 @@ impl PermitAllocator {
     pub fn allocate(
         &mut self,
         own: &mut CampaignLimit,
-        cost: Cost,
+        cost: PermitCost,
         until_us: i64,
     ) -> Option<Permit> {
         let cost = self.cost(cost);
@@ -137,7 +137,7 @@ impl PermitAllocator {
         Some(Permit::at(start_us))
     }
 
-    fn cost(&self, cost: Cost) -> i32 {
+    fn cost(&self, cost: PermitCost) -> i32 {
         let cost = if self.terms.by_segments {
             cost.segments
         } else {

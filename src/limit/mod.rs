@@ -51,12 +51,12 @@ impl Permit {
 
 /// What a request costs, by either way to count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Cost {
+pub struct PermitCost {
     pub messages: i32,
     pub segments: i32,
 }
 
-impl Cost {
+impl PermitCost {
     pub fn of_message(segments: i32) -> Self {
         Self {
             messages: 1,
@@ -77,7 +77,7 @@ impl Cost {
 #[derive(Clone, Copy, Debug)]
 pub struct Reservation {
     pub campaign_id: i64,
-    pub cost: Cost,
+    pub cost: PermitCost,
     /// The start of the permit that it did not use, in microseconds; the limits get it back.
     pub unused_us: Option<i64>,
 }

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::{CampaignClaim, ClaimedSms, ProviderClaim};
-use crate::limit::{CampaignLimit, Cost, PermitAllocator};
+use crate::limit::{CampaignLimit, PermitAllocator, PermitCost};
 use crate::phone::Phone;
 use crate::sms::Sms;
 
@@ -27,7 +27,7 @@ pub struct BatchItem<K> {
 
 struct Request<K> {
     key: Option<Vec<String>>,
-    cost: Cost,
+    cost: PermitCost,
     items: Vec<BatchItem<K>>,
 }
 
@@ -72,7 +72,7 @@ impl<K> Batches<K> {
         } else {
             keys(&item.sms, &item.phone)
         };
-        let cost = Cost::of_message(item.segments);
+        let cost = PermitCost::of_message(item.segments);
         if let Some(place) = self.open_for(key.as_ref(), &item.phone, cost) {
             let request = &mut self.requests[self.open[place]];
             request.cost = request.cost.plus(cost);
@@ -98,7 +98,12 @@ impl<K> Batches<K> {
     }
 
     /// Where in `open` the request is that a message with this key can join.
-    fn open_for(&self, key: Option<&Vec<String>>, phone: &Phone, cost: Cost) -> Option<usize> {
+    fn open_for(
+        &self,
+        key: Option<&Vec<String>>,
+        phone: &Phone,
+        cost: PermitCost,
+    ) -> Option<usize> {
         let key = key?;
         self.open.iter().position(|number| {
             let request = &self.requests[*number];

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::context::Context;
+use super::context::WorkerContext;
 use super::journal::{Journal, JournalFile};
 use crate::queue::{Settlement, Transition};
 use crate::sms::Timestamp;
@@ -41,7 +41,7 @@ struct Unstored {
 
 /// Commits a worker's batches, one at a time.
 pub(super) struct Committer {
-    context: Arc<Context>,
+    context: Arc<WorkerContext>,
     journal: Journal,
     /// What is being committed, or could not be.
     committing: Option<Arc<CommitBatch>>,
@@ -57,7 +57,7 @@ pub(super) struct Committer {
 
 /// What was committed.
 #[derive(Default)]
-pub(super) struct Committed {
+pub(super) struct CommitOutcome {
     pub(super) result: CommitResult,
     /// The first commit with the claims failed, but it may have been stored: the permits in it are void.
     pub(super) lost_claims: bool,
@@ -76,7 +76,7 @@ impl Waiting {
 }
 
 impl Committer {
-    pub(super) fn new(context: Arc<Context>, journal: Journal) -> Self {
+    pub(super) fn new(context: Arc<WorkerContext>, journal: Journal) -> Self {
         Self {
             context,
             journal,
@@ -108,7 +108,7 @@ impl Committer {
     pub(super) async fn commit(
         &mut self,
         batch: &Arc<CommitBatch>,
-    ) -> Result<Committed, StoreError> {
+    ) -> Result<CommitOutcome, StoreError> {
         self.committing = Some(Arc::clone(batch));
         let mut waiting = Waiting {
             began: Instant::now(),
@@ -117,7 +117,7 @@ impl Committer {
         let mut parts = split(batch);
         let mut suspects: Vec<(Settlement, StoreError)> = Vec::new();
         let mut is_any_stored = false;
-        let mut done = Committed::default();
+        let mut done = CommitOutcome::default();
         while let Some(part) = parts.pop_front() {
             let started = Instant::now();
             let error = match self.context.database.commit(Arc::clone(&part)).await {

@@ -12,7 +12,7 @@ use super::{OnUnknown, Progress, Settings};
 use crate::provider::Provider;
 use crate::sms::Timestamp;
 
-pub(super) struct Context {
+pub(super) struct WorkerContext {
     pub(super) database: Database,
     pub(super) clock: Arc<Clock>,
     pub(super) lease: Arc<Lease>,
@@ -22,7 +22,7 @@ pub(super) struct Context {
     pub(super) claimed: Claimed,
 }
 
-impl Context {
+impl WorkerContext {
     pub(super) fn is_stopping(&self) -> bool {
         *self.stop.borrow()
     }

@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::context::Context;
+use super::context::WorkerContext;
 use super::provider_state::ProviderState;
 use super::request::Transport;
 use crate::phone::Phone;
@@ -88,7 +88,7 @@ struct Question {
     waited: Option<Duration>,
 }
 
-enum Answer {
+enum LookupAnswer {
     Responses(Vec<Response<Bytes>>),
     NoResponse,
     /// There is no request for this message.
@@ -111,7 +111,7 @@ pub(super) enum LookupEvent {
 
 /// All status lookups of a worker.
 pub(super) struct StatusLookups {
-    context: Arc<Context>,
+    context: Arc<WorkerContext>,
     own: Arc<Mutex<OwnUnknown>>,
     /// Providers with a series.
     busy: Vec<usize>,
@@ -124,7 +124,7 @@ pub(super) struct StatusLookups {
 }
 
 impl StatusLookups {
-    pub(super) fn new(context: Arc<Context>) -> Self {
+    pub(super) fn new(context: Arc<WorkerContext>) -> Self {
         let (sender, events) = mpsc::unbounded_channel();
         Self {
             context,
@@ -281,7 +281,7 @@ fn unknown_at(unknown: &Unknown) -> Option<Timestamp> {
 
 /// Lookups at one provider, one after the other.
 struct Series {
-    context: Arc<Context>,
+    context: Arc<WorkerContext>,
     own: Arc<Mutex<OwnUnknown>>,
     events: mpsc::UnboundedSender<LookupEvent>,
     /// The provider's.
@@ -386,7 +386,7 @@ impl Series {
         })
     }
 
-    async fn ask(&mut self, question: &Question, asked_at: Timestamp) -> Answer {
+    async fn ask(&mut self, question: &Question, asked_at: Timestamp) -> LookupAnswer {
         // The answer is judged by this instant: the provider may not know what happened since.
         let context = RequestContext {
             now: asked_at,
@@ -396,7 +396,7 @@ impl Series {
             .provider
             .lookup(&question.message, question.attempt, &context);
         let Some(Ok(requests)) = requests else {
-            return Answer::Unsupported;
+            return LookupAnswer::Unsupported;
         };
         let mut responses = Vec::with_capacity(requests.len());
         for request in requests {
@@ -404,22 +404,22 @@ impl Series {
             self.next_at = self.next_at.max(Instant::now()) + self.spacing;
             match self.transport.lookup(request).await {
                 Ok(response) => responses.push(response),
-                Err(_) => return Answer::NoResponse,
+                Err(_) => return LookupAnswer::NoResponse,
             }
         }
-        Answer::Responses(responses)
+        LookupAnswer::Responses(responses)
     }
 
     async fn settle_answered(
         &self,
         question: &Question,
         asked_at: Timestamp,
-        answer: Answer,
+        answer: LookupAnswer,
     ) -> Result<(), StoreError> {
         let now = self.context.clock.now();
         let mut is_other_sending = false;
         let result = match answer {
-            Answer::Responses(responses) => {
+            LookupAnswer::Responses(responses) => {
                 // In this order: a message that is settled meanwhile is among the others.
                 let unsettled = self.unsettled(question, &responses).await?;
                 let others = self.others(question, &responses).await?;
@@ -436,12 +436,12 @@ impl Series {
                         .parse_lookup(&question.message, question.attempt, &answers);
                 confirm_absence(found, question, &self.lookup)
             }
-            Answer::NoResponse => {
+            LookupAnswer::NoResponse => {
                 let until = now.plus(self.lookup.after.max(RETRY));
                 self.postpone(&question.unknown, until).await?;
                 return Ok(());
             }
-            Answer::Unsupported => {
+            LookupAnswer::Unsupported => {
                 LookupResult::Unclear(Failure::new(Class::Unknown, "it cannot be asked for"))
             }
         };

@@ -10,7 +10,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
 use super::OnUnknown;
-use super::context::Context;
+use super::context::WorkerContext;
 use super::journal::{Journal, JournalFile};
 use super::window::WindowState;
 use crate::limit::MIN_TOLERANCE;
@@ -27,7 +27,7 @@ const PRUNED_CHUNKS: u32 = 10;
 const EXPIRED_CHUNKS: u32 = 10;
 
 pub(super) struct Maintenance {
-    context: Arc<Context>,
+    context: Arc<WorkerContext>,
     providers: Vec<Arc<Provider>>,
     journal: Journal,
     /// The active campaigns with a window.
@@ -64,7 +64,7 @@ pub(super) struct Reading {
 
 impl Maintenance {
     pub(super) fn new(
-        context: Arc<Context>,
+        context: Arc<WorkerContext>,
         providers: Vec<Arc<Provider>>,
         journal: Journal,
     ) -> Self {
@@ -244,7 +244,7 @@ impl Maintenance {
 
 /// Queues unknown messages of an active campaign again that may be sent again.
 pub(super) async fn requeue_unknown(
-    context: &Context,
+    context: &WorkerContext,
     provider: &Provider,
     campaign: &Campaign,
 ) -> Result<(), StoreError> {

@@ -147,7 +147,7 @@ impl Progress {
 
 /// What happened to one message.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Event {
+pub struct MessageEvent {
     pub sms_id: i64,
     /// Masked.
     pub phone: String,
@@ -173,7 +173,7 @@ pub enum Ended {
 
 /// What a run did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Summary {
+pub struct RunSummary {
     pub ended: Ended,
     pub elapsed: Duration,
     pub attempts: u64,
@@ -225,8 +225,8 @@ impl Sender {
         &self,
         stop: watch::Receiver<bool>,
         progress: Arc<Progress>,
-        events: Option<mpsc::UnboundedSender<Event>>,
-    ) -> Result<Summary, SendError> {
+        events: Option<mpsc::UnboundedSender<MessageEvent>>,
+    ) -> Result<RunSummary, SendError> {
         let concurrency = self.settings.sender.concurrency as usize;
         let mut transports = BTreeMap::new();
         for (name, provider) in &self.providers {
@@ -245,8 +245,8 @@ impl Sender {
         (database, clock): (Database, Arc<Clock>),
         stop: watch::Receiver<bool>,
         progress: Arc<Progress>,
-        events: Option<mpsc::UnboundedSender<Event>>,
-    ) -> Result<Summary, SendError> {
+        events: Option<mpsc::UnboundedSender<MessageEvent>>,
+    ) -> Result<RunSummary, SendError> {
         let began = tokio::time::Instant::now();
         self.activate_stopped().await?;
         self.check_providers().await?;
@@ -262,7 +262,7 @@ impl Sender {
         };
         let ended = Dispatcher::begin(parts).await?.run().await?;
         let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        Ok(Summary {
+        Ok(RunSummary {
             ended,
             elapsed: began.elapsed(),
             attempts: read(&progress.attempts),

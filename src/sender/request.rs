@@ -12,9 +12,9 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::clock::{Clock, micros};
-use super::context::Context;
+use super::context::WorkerContext;
 use super::window;
-use crate::limit::{Cost, MIN_TOLERANCE, Permit, Reservation};
+use crate::limit::{MIN_TOLERANCE, Permit, PermitCost, Reservation};
 use crate::phone::Phone;
 use crate::provider::client::{Client, ReservedConnection, Unanswered};
 use crate::provider::{Message, Provider, RequestContext};
@@ -119,7 +119,7 @@ pub(super) struct InFlight {
 }
 
 /// How a request ended.
-pub(super) enum RequestResult {
+pub(super) enum RequestEnd {
     /// The outcome of each message, in their order.
     Outcomes(Vec<Outcome>),
     /// There was no connection to the provider.
@@ -135,7 +135,7 @@ pub(super) struct Finished {
     pub(super) request: InFlight,
     /// When it started, in microseconds of the host's steady clock.
     pub(super) started_us: i64,
-    pub(super) result: RequestResult,
+    pub(super) result: RequestEnd,
 }
 
 impl InFlight {
@@ -146,10 +146,10 @@ impl InFlight {
     /// What it has reserved of the limits, while it has not started.
     pub(super) fn reservation(&self) -> Reservation {
         let costs = self.rows.iter();
-        let costs = costs.map(|sms| Cost::of_message(sms.segments.unwrap_or(1)));
+        let costs = costs.map(|sms| PermitCost::of_message(sms.segments.unwrap_or(1)));
         Reservation {
             campaign_id: self.campaign_id,
-            cost: costs.fold(Cost::default(), Cost::plus),
+            cost: costs.fold(PermitCost::default(), PermitCost::plus),
             unused_us: self.permit.start_at_us,
         }
     }
@@ -168,8 +168,8 @@ impl InFlight {
         })
     }
 
-    fn all(&self, outcome: Outcome) -> RequestResult {
-        RequestResult::Outcomes(outcome.of_all(self.rows.len()))
+    fn all(&self, outcome: Outcome) -> RequestEnd {
+        RequestEnd::Outcomes(outcome.of_all(self.rows.len()))
     }
 }
 
@@ -193,7 +193,7 @@ struct ReportOnDrop<'a> {
 }
 
 impl ReportOnDrop<'_> {
-    fn report(&mut self, result: RequestResult) {
+    fn report(&mut self, result: RequestEnd) {
         if let Some(request) = self.request.take() {
             // Without a dispatcher no one needs the result.
             drop(self.reports.send(Finished {
@@ -218,7 +218,7 @@ impl Drop for ReportOnDrop<'_> {
 pub(super) async fn send(
     request: InFlight,
     mut promise: Option<ReservedConnection>,
-    context: Arc<Context>,
+    context: Arc<WorkerContext>,
     reports: mpsc::UnboundedSender<Finished>,
 ) {
     let mut report = ReportOnDrop {
@@ -237,9 +237,9 @@ pub(super) async fn send(
 async fn attempt(
     in_flight: &InFlight,
     promise: &mut Option<ReservedConnection>,
-    context: &Context,
+    context: &WorkerContext,
     started_us: &mut i64,
-) -> RequestResult {
+) -> RequestEnd {
     let mut stop = context.stop.clone();
     for _ in 0..CONNECTS {
         // The connection comes first: what is checked below must hold when the first byte is written.
@@ -249,20 +249,20 @@ async fn attempt(
         };
         let connected = tokio::select! {
             biased;
-            _ = stop.wait_for(|stop| *stop) => return RequestResult::Released,
+            _ = stop.wait_for(|stop| *stop) => return RequestEnd::Released,
             connected = in_flight.transport.connect(&request) => connected,
         };
         let was_open = match connected {
             Ok(was_open) => was_open,
             Err(outcome) => {
                 count_attempt(in_flight, context);
-                return RequestResult::Unreached(outcome.of_all(in_flight.rows.len()));
+                return RequestEnd::Unreached(outcome.of_all(in_flight.rows.len()));
             }
         };
         if let Some(start_us) = in_flight.permit.start_at_us {
             tokio::select! {
                 biased;
-                _ = stop.wait_for(|stop| *stop) => return RequestResult::Released,
+                _ = stop.wait_for(|stop| *stop) => return RequestEnd::Released,
                 () = wait_for_permit(&context.clock, start_us, in_flight) => {}
             }
         }
@@ -299,17 +299,17 @@ async fn attempt(
             in_flight.provider.parse(messages, &response, &read)
         });
         if outcomes.len() == in_flight.rows.len() {
-            return RequestResult::Outcomes(outcomes);
+            return RequestEnd::Outcomes(outcomes);
         }
         let failure = Failure::new(Class::Unknown, "the answer does not fit the request");
         return in_flight.all(Outcome::Unknown(failure));
     }
-    RequestResult::Late
+    RequestEnd::Late
 }
 
 fn build(
     in_flight: &InFlight,
-    context: &Context,
+    context: &WorkerContext,
 ) -> Result<(RequestContext, Request<Bytes>), Outcome> {
     let made = RequestContext {
         now: context.clock.now(),
@@ -320,23 +320,27 @@ fn build(
 }
 
 /// How the request ends without having started, where it must not start now.
-fn check_start(in_flight: &InFlight, context: &Context, now: Timestamp) -> Option<RequestResult> {
+fn check_start(
+    in_flight: &InFlight,
+    context: &WorkerContext,
+    now: Timestamp,
+) -> Option<RequestEnd> {
     let is_expired = |sms: &Sms| sms.expires_at.is_some_and(|at| at <= now);
     if *context.stop.borrow()
         || !context.lease.covers(in_flight.worker_id)
         || in_flight.rows.iter().any(is_expired)
         || !in_flight.is_open(&context.clock)
     {
-        return Some(RequestResult::Released);
+        return Some(RequestEnd::Released);
     }
     let start_us = in_flight.permit.start_at_us?;
     let after_us = context.clock.now_us() - start_us;
     let is_now = in_flight.jumps == context.clock.jumps()
         && start_span(&context.clock, in_flight.tolerance).contains(&after_us);
-    (!is_now).then_some(RequestResult::Late)
+    (!is_now).then_some(RequestEnd::Late)
 }
 
-fn count_attempt(in_flight: &InFlight, context: &Context) {
+fn count_attempt(in_flight: &InFlight, context: &WorkerContext) {
     let count = u64::from(in_flight.count());
     context
         .progress

@@ -13,7 +13,7 @@ use super::connection::{
 use super::schema::rate_limit;
 use super::{Store, StoreError};
 use crate::limit::{
-    CampaignLimit, Cost, DeclaredLimits, PermitAllocator, SharedLimit, SharedLimitRow,
+    CampaignLimit, DeclaredLimits, PermitAllocator, PermitCost, SharedLimit, SharedLimitRow,
     campaign_scope, provider_of, provider_scope,
 };
 use crate::queue::{CampaignClaim, ProviderClaim};
@@ -254,7 +254,7 @@ impl Estimate {
     pub(super) fn take(&mut self, campaign_id: i64, segments: i32) {
         if let Some(own) = self.campaigns.get_mut(&campaign_id) {
             self.allocator
-                .allocate(own, Cost::of_message(segments), i64::MAX);
+                .allocate(own, PermitCost::of_message(segments), i64::MAX);
         }
     }
 }

@@ -19,7 +19,7 @@ use crate::console::Console;
 use crate::exit::Exit;
 use crate::rate::Rates;
 use crate::report::{CampaignSummary, shell_word};
-use crate::sender::{Ended, Sender, Settings, Summary};
+use crate::sender::{Ended, RunSummary, Sender, Settings};
 use crate::store::report::Totals;
 use crate::store::{Access, Campaign, CampaignStatus, Store};
 use crate::text::{duration, messages};
@@ -122,7 +122,7 @@ pub(super) struct SendOptions<'a> {
 
 /// A finished run of the sender.
 pub(super) struct SendRun {
-    pub(super) summary: Summary,
+    pub(super) summary: RunSummary,
     /// The campaigns that had something to do, or the one that was named, after the run.
     pub(super) campaigns: Vec<CampaignSummary>,
     /// Counts of messages whose campaign does not exist; empty where one campaign was named.
@@ -150,7 +150,7 @@ impl SendRun {
         let total: Totals = campaigns.iter().map(|(_, totals)| *totals).sum();
         let left = total.queued + total.sending;
         let (summary, signal) = if left + total.unknown == 0 && !options.follow {
-            (Summary::default(), None)
+            (RunSummary::default(), None)
         } else {
             let limit = options.flags.limit.unwrap_or(u64::MAX);
             let total = (!options.follow).then_some(left.min(limit));

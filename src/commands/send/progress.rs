@@ -9,7 +9,7 @@ use tokio::sync::{mpsc, watch};
 use crate::commands::signals::Signals;
 use crate::console::{self, Console, Verbosity};
 use crate::exit::Exit;
-use crate::sender::{Event, Progress, Sender, Summary};
+use crate::sender::{MessageEvent, Progress, RunSummary, Sender};
 use crate::text::duration;
 
 const UPDATE_EVERY: Duration = Duration::from_millis(200);
@@ -23,7 +23,7 @@ pub(super) async fn run_with_progress(
     console: &Console,
     sender: Sender,
     total: Option<u64>,
-) -> anyhow::Result<(Summary, Option<Exit>)> {
+) -> anyhow::Result<(RunSummary, Option<Exit>)> {
     let mut signals = Signals::listen()?;
     let (stop, stopped) = watch::channel(false);
     let progress = Arc::new(Progress::default());
@@ -86,7 +86,7 @@ fn last_error(progress: &Progress) -> Option<String> {
 }
 
 /// Prints one line per message, with the phone masked.
-async fn print_events(console: Console, mut events: mpsc::UnboundedReceiver<Event>) {
+async fn print_events(console: Console, mut events: mpsc::UnboundedReceiver<MessageEvent>) {
     while let Some(event) = events.recv().await {
         console.detail(&format!("{} {}: {}", event.sms_id, event.phone, event.what));
     }

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 
 use super::clock::{Clock, micros};
 use super::commit::Committer;
-use super::context::{Claimed, Context};
+use super::context::{Claimed, WorkerContext};
 use super::database::Database;
 use super::journal::Journal;
 use super::lease::Lease;
@@ -24,7 +24,7 @@ use super::lookup::{LookupEvent, StatusLookups};
 use super::maintenance::{Maintenance, MaintenanceEvent, Reading, TICK};
 use super::provider_state::ProviderState;
 use super::request::{Finished, Transport};
-use super::{Ended, Event, Progress, SendError, Settings};
+use super::{Ended, MessageEvent, Progress, SendError, Settings};
 use crate::limit::MIN_TOLERANCE;
 use crate::provider::{ContentMode, Provider};
 use crate::queue::Settlement;
@@ -50,15 +50,15 @@ pub(super) struct Parts {
     pub(super) clock: Arc<Clock>,
     pub(super) stop: watch::Receiver<bool>,
     pub(super) progress: Arc<Progress>,
-    pub(super) events: Option<mpsc::UnboundedSender<Event>>,
+    pub(super) events: Option<mpsc::UnboundedSender<MessageEvent>>,
 }
 
 pub(super) struct Dispatcher {
-    context: Arc<Context>,
+    context: Arc<WorkerContext>,
     providers: Vec<ProviderState>,
     committer: Committer,
     lookups: StatusLookups,
-    events: Option<mpsc::UnboundedSender<Event>>,
+    events: Option<mpsc::UnboundedSender<MessageEvent>>,
     /// Requests report here; `finished` is the other end.
     reports: mpsc::UnboundedSender<Finished>,
     finished: mpsc::UnboundedReceiver<Finished>,
@@ -111,7 +111,7 @@ impl Dispatcher {
         tasks.spawn(Arc::clone(&lease).keep());
         let now_us = parts.clock.now_us();
         let providers = provider_states(&parts.providers, &parts.transports, &settings, now_us);
-        let context = Arc::new(Context {
+        let context = Arc::new(WorkerContext {
             database: parts.database,
             clock: parts.clock,
             lease,
@@ -377,7 +377,7 @@ impl Dispatcher {
     }
 
     fn may_claim(&self) -> bool {
-        let Context { lease, .. } = &*self.context;
+        let WorkerContext { lease, .. } = &*self.context;
         !self.context.is_stopping() && lease.holds() && self.committer.claim_at().is_none()
     }
 

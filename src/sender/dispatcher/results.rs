@@ -7,11 +7,11 @@ use std::sync::atomic::Ordering;
 use super::Dispatcher;
 use crate::phone::mask;
 use crate::queue::{Settlement, Transition, retry};
-use crate::sender::Event;
+use crate::sender::MessageEvent;
 use crate::sender::breaker::FailedRequest;
 use crate::sender::campaign_state::CampaignState;
 use crate::sender::lookup::LookupEvent;
-use crate::sender::request::{Finished, InFlight, RequestResult};
+use crate::sender::request::{Finished, InFlight, RequestEnd};
 use crate::sms::{Outcome, Sms, Timestamp};
 use crate::store::{CampaignStatus, CommitBatch};
 
@@ -23,20 +23,20 @@ impl Dispatcher {
             started_us,
             result,
         } = finished;
-        let was_sent = !matches!(result, RequestResult::Late | RequestResult::Released);
-        let is_reached = !matches!(result, RequestResult::Unreached(_));
+        let was_sent = !matches!(result, RequestEnd::Late | RequestEnd::Released);
+        let is_reached = !matches!(result, RequestEnd::Unreached(_));
         let state = &mut self.providers[request.index];
         state.note_end(&request, was_sent);
         let in_flight = &self.context.progress.in_flight;
         in_flight.fetch_sub(u64::from(request.count()), Ordering::Relaxed);
         let mut outcomes = match result {
-            RequestResult::Late => return state.hold(request),
-            RequestResult::Released => {
+            RequestEnd::Late => return state.hold(request),
+            RequestEnd::Released => {
                 state.release(&request);
                 return requeue(&request, batch);
             }
-            RequestResult::Outcomes(outcomes) => outcomes,
-            RequestResult::Unreached(mut outcomes) => {
+            RequestEnd::Outcomes(outcomes) => outcomes,
+            RequestEnd::Unreached(mut outcomes) => {
                 state.note_unreached(&mut outcomes);
                 outcomes
             }
@@ -154,7 +154,7 @@ impl Dispatcher {
         let mut campaigns = state.campaigns().iter();
         let campaign = campaigns.find(|state| state.id() == request.campaign_id);
         let is_active = campaign.is_none_or(CampaignState::is_active);
-        let event = Event {
+        let event = MessageEvent {
             sms_id: sms.id,
             phone: mask(&sms.phone),
             what: describe(transition, is_active.then(|| state.rests_until(now)), now),

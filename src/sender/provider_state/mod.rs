@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::breaker::{Allowed, AttemptCharge, CircuitBreaker, FailedRequest};
 use super::campaign_state::CampaignState;
 use super::clock::micros;
-use super::context::Context;
+use super::context::WorkerContext;
 use super::request::{InFlight, Transport};
 use super::{Settings, auto_pause};
 use crate::limit::{LocalLimiter, Permit, Reservation};
@@ -187,7 +187,11 @@ impl ProviderState {
     /// on, and those that would start long after their claim, because a status lookup takes the time of
     /// the claim for that of the request. While the provider is probed, batches too: a probe is a single
     /// message.
-    pub(super) fn release_held(&mut self, context: &Context, now: Timestamp) -> Vec<InFlight> {
+    pub(super) fn release_held(
+        &mut self,
+        context: &WorkerContext,
+        now: Timestamp,
+    ) -> Vec<InFlight> {
         let soon_us = context.clock.now_us().saturating_add(micros(LONGEST_HOLD));
         let waits_long = self.next_held_us > soon_us || self.paused_until > now.plus(LONGEST_HOLD);
         let is_kept = |state: &mut Self, request: &InFlight| {
@@ -327,7 +331,7 @@ impl ProviderState {
     /// Returns whether its failure was part of an outage.
     pub(super) fn note_outcomes(
         &mut self,
-        context: &Context,
+        context: &WorkerContext,
         attempt: FailedRequest,
         outcomes: &[Outcome],
         batch: &mut CommitBatch,
@@ -401,7 +405,12 @@ impl ProviderState {
     }
 
     /// Notes that an attempt failed; stops the campaigns where all have failed for long.
-    fn note_failing(&mut self, context: &Context, failure: &Failure, batch: &mut CommitBatch) {
+    fn note_failing(
+        &mut self,
+        context: &WorkerContext,
+        failure: &Failure,
+        batch: &mut CommitBatch,
+    ) {
         let (now, progress) = (batch.now, &context.progress);
         let (name, why) = (self.provider.name(), &failure.reason);
         if let Some(probe_at) = self.breaker.probe_at() {

@@ -21,7 +21,9 @@ use tokio::sync::watch;
 use super::clock::Clock;
 use super::database::Database;
 use super::request::Transport;
-use super::{AutoPauseConfig, Config, OnUnknown, Progress, SendError, Sender, Settings, Summary};
+use super::{
+    AutoPauseConfig, Config, OnUnknown, Progress, RunSummary, SendError, Sender, Settings,
+};
 use super::{breaker, retry};
 use crate::provider::Provider;
 use crate::rate::Rates;
@@ -142,7 +144,7 @@ impl Simulation {
     }
 
     /// Runs a worker for `life` and kills it then; `None`: until the run ends.
-    async fn work(&self, life: Option<Duration>) -> Option<Summary> {
+    async fn work(&self, life: Option<Duration>) -> Option<RunSummary> {
         self.work_as(WorkerSpec {
             life,
             ..self.worker()
@@ -150,12 +152,12 @@ impl Simulation {
         .await
     }
 
-    async fn work_as(&self, worker: WorkerSpec) -> Option<Summary> {
+    async fn work_as(&self, worker: WorkerSpec) -> Option<RunSummary> {
         let ended = self.try_work_as(worker).await?;
         Some(ended.expect("a run that ends well"))
     }
 
-    async fn try_work_as(&self, worker: WorkerSpec) -> Option<Result<Summary, SendError>> {
+    async fn try_work_as(&self, worker: WorkerSpec) -> Option<Result<RunSummary, SendError>> {
         let provider = self.provider(&worker.rate);
         let providers = BTreeMap::from([("world".to_owned(), provider)]);
         let transport = Transport::Simulated(Arc::clone(&self.world));

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use smsq::limit::{Cost, Permit, Reservation};
+use smsq::limit::{Permit, PermitCost, Reservation};
 use smsq::queue::ProviderClaim;
 use smsq::sms::{Class, Timestamp};
 use smsq::store::{
@@ -273,7 +273,7 @@ async fn rate_limit_gives_each_message_its_own_permit() {
         assert!(nothing.rows.is_empty(), "another claim of the same permits");
         let held = vec![Reservation {
             campaign_id: spring,
-            cost: Cost::of_message(1),
+            cost: PermitCost::of_message(1),
             unused_us: None,
         }];
         let later = ProviderClaim {

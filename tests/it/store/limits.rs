@@ -1,6 +1,6 @@
 //! Rate limits that workers share, and which campaigns they delay.
 
-use smsq::limit::{Cost, Reservation};
+use smsq::limit::{PermitCost, Reservation};
 use smsq::queue::{ProviderClaim, Settlement};
 use smsq::rate::Rates;
 use smsq::sms::Timestamp;
@@ -192,7 +192,7 @@ async fn held_request_takes_its_permit_before_new_messages() {
             max_requests: 8,
             held: vec![Reservation {
                 campaign_id: slow,
-                cost: Cost::of_message(1),
+                cost: PermitCost::of_message(1),
                 unused_us: None,
             }],
             ..claim_of(&[(slow, 4), (quick, 4), (slow, 8), (quick, 8)])
