@@ -13,19 +13,16 @@ use tempfile::NamedTempFile;
 /// Only its owner can read it.
 pub struct AtomicFile {
     target: PathBuf,
-    output: BufWriter<Output>,
-}
-
-enum Output {
-    Temporary(NamedTempFile),
-    Device(File),
+    /// `None` if the target is a device.
+    temporary: Option<NamedTempFile>,
+    output: BufWriter<File>,
 }
 
 impl AtomicFile {
     /// Opens `target` if it is a device, otherwise a temporary file in the same folder.
     pub fn create(target: &Path) -> io::Result<Self> {
-        let output = if is_device(target) {
-            Output::Device(open_device(target)?)
+        let (temporary, output) = if is_device(target) {
+            (None, open_device(target)?)
         } else if target.is_dir() {
             return Err(io::ErrorKind::IsADirectory.into());
         } else {
@@ -35,20 +32,22 @@ impl AtomicFile {
                 .prefix(&format!(".{name}."))
                 .suffix(".part")
                 .tempfile_in(folder.unwrap_or(Path::new(".")))?;
-            Output::Temporary(temporary)
+            let output = temporary.as_file().try_clone()?;
+            (Some(temporary), output)
         };
         Ok(Self {
             target: target.to_owned(),
+            temporary,
             output: BufWriter::new(output),
         })
     }
 
     /// Replaces the target and keeps its permissions. A symbolic link stays: the file it points to is
     /// replaced.
-    pub fn replace(self) -> io::Result<()> {
-        let Self { target, output } = self;
-        if let Output::Temporary(temporary) = finished(output)? {
-            let target = fs::canonicalize(&target).unwrap_or(target);
+    pub fn replace(mut self) -> io::Result<()> {
+        self.output.flush()?;
+        if let Some(temporary) = self.temporary {
+            let target = fs::canonicalize(&self.target).unwrap_or(self.target);
             if let Ok(existing) = fs::metadata(&target) {
                 let file = temporary.as_file();
                 file.set_permissions(existing.permissions())?;
@@ -61,8 +60,9 @@ impl AtomicFile {
 
     /// Moves the file to the target, or to a numbered name if the target exists with other content.
     /// Returns the path, `None` for a device.
-    pub fn keep(self) -> io::Result<Option<PathBuf>> {
-        let Output::Temporary(mut temporary) = finished(self.output)? else {
+    pub fn keep(mut self) -> io::Result<Option<PathBuf>> {
+        self.output.flush()?;
+        let Some(mut temporary) = self.temporary else {
             return Ok(None);
         };
         for path in names(&self.target) {
@@ -89,26 +89,6 @@ impl Write for AtomicFile {
     fn flush(&mut self) -> io::Result<()> {
         self.output.flush()
     }
-}
-
-impl Write for Output {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match self {
-            Self::Temporary(file) => file.write(bytes),
-            Self::Device(file) => file.write(bytes),
-        }
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        match self {
-            Self::Temporary(file) => file.flush(),
-            Self::Device(file) => file.flush(),
-        }
-    }
-}
-
-fn finished(output: BufWriter<Output>) -> io::Result<Output> {
-    output.into_inner().map_err(io::IntoInnerError::into_error)
 }
 
 /// Creates a new file that only its owner can read, under a numbered name if `path` exists.

@@ -125,23 +125,22 @@ impl Cli {
             Command::Import(args) => args.redis_url(),
             _ => None,
         };
-        for (url, place, alternatives) in [
-            (
-                database,
+        let warn = |place: &str, alternatives: &str| {
+            console.warn(&format!(
+                "the password in {place} is visible to other users of this machine; use {alternatives}"
+            ));
+        };
+        if database.is_some_and(has_password) {
+            warn(
                 "`--database`",
                 "SMSQ__DATABASE__PASSWORD or `database.password_file`",
-            ),
-            (
-                redis,
+            );
+        }
+        if redis.is_some_and(has_password) {
+            warn(
                 "the redis:// url",
                 "SMSQ__REDIS__PASSWORD or `redis.password`",
-            ),
-        ] {
-            if url.is_some_and(has_password) {
-                console.warn(&format!(
-                    "the password in {place} is visible to other users of this machine; use {alternatives}"
-                ));
-            }
+            );
         }
     }
 

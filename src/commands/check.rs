@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
-use super::{Context, message_and_hint, providers, status};
+use super::{Context, message_and_hint, providers, status, with_hint};
 use crate::exit::Exit;
 use crate::provider::Provider;
 use crate::store::{Campaign, CampaignStatus, Store, StoreError, StoreErrorKind};
@@ -56,7 +56,7 @@ pub(crate) async fn run(_: &Args, context: &Context) -> anyhow::Result<Exit> {
         } else {
             let queued = messages(totals.queued);
             let finding = format!("campaign `{}` has {queued} and no provider", campaign.name);
-            findings.problem("provider", &finding, Some("set `default_provider`"));
+            findings.problem("provider", &with_hint(finding, "set `default_provider`"));
         }
     }
     if names.is_empty() {
@@ -73,10 +73,7 @@ pub(crate) async fn run(_: &Args, context: &Context) -> anyhow::Result<Exit> {
                 users.retain(|campaign| context.provider_of(campaign) == Some(name));
                 findings.check_provider(&provider, &users);
             }
-            Err(error) => {
-                let (message, hint) = message_and_hint(&error);
-                findings.problem("provider", &message, hint.as_deref());
-            }
+            Err(error) => findings.problem("provider", &error),
         }
     }
     if let Some(store) = &store {
@@ -116,17 +113,18 @@ impl Findings {
         self.notes.push(finding.to_owned());
     }
 
-    fn problem(&mut self, subject: &str, finding: &str, hint: Option<&str>) {
-        self.line("problem", subject, finding);
+    fn problem(&mut self, subject: &str, error: &anyhow::Error) {
+        let (finding, hint) = message_and_hint(error);
+        self.line("problem", subject, &finding);
         if let Some(hint) = hint {
             self.line("", "", &format!("hint: {hint}"));
         }
-        self.problems.push(finding.to_owned());
+        self.problems.push(finding);
     }
 
     /// Opens the database, if it exists.
     async fn check_database(&mut self, context: &Context) -> anyhow::Result<Option<Store>> {
-        let store = match context.try_store_to_read().await {
+        let store = match context.store_to_read().await {
             Ok(store) => store,
             Err(error) if error.kind() == StoreErrorKind::Missing => {
                 self.ok("database", "does not exist yet: `smsq import` creates it");
@@ -136,7 +134,7 @@ impl Findings {
                 self.ok("database", &format!("{error}: `smsq import` creates them"));
                 return Ok(None);
             }
-            Err(error) => return Err(context.explain_store_error(error)),
+            Err(error) => return Err(error.into()),
         };
         self.ok("database", store.location());
         if let Some(probe) = store.probe().await? {
@@ -160,7 +158,7 @@ impl Findings {
         let name = provider.name();
         match providers::missing_settings(provider) {
             None => self.ok("provider", &format!("`{name}` at {}", provider.origin())),
-            Some((finding, hint)) => self.problem("provider", &finding, Some(&hint)),
+            Some(error) => self.problem("provider", &error),
         }
         for doubt in provider.warnings() {
             self.note("provider", &format!("`{name}`: {doubt}"));
@@ -168,13 +166,10 @@ impl Findings {
         if !provider.needs_sender() {
             return;
         }
-        let mut has_problem = false;
         for campaign in campaigns.iter().filter(|it| it.sender.is_none()) {
-            let (finding, hint) = providers::missing_sender(name, &campaign.name);
-            self.problem("sender", &finding, Some(&hint));
-            has_problem = true;
+            self.problem("sender", &providers::missing_sender(name, &campaign.name));
         }
-        if !has_problem {
+        if campaigns.iter().all(|it| it.sender.is_some()) {
             let finding =
                 format!("`{name}` has no `from`: every campaign needs a sender (`--from`)");
             self.note("sender", &finding);

@@ -154,7 +154,7 @@ impl Context {
         environment: Environment,
     ) -> anyhow::Result<Self> {
         let config = Config::load(flags, &environment).map_err(|error| match error.hint() {
-            Some(hint) => with_hint(error, hint),
+            Some(hint) => with_hint(&error, hint),
             None => anyhow!("{error}"),
         })?;
         Ok(Self {
@@ -167,8 +167,7 @@ impl Context {
 
     /// An environment variable; an empty one counts as unset.
     fn variable(&self, name: &str) -> Option<String> {
-        let value = self.environment.get(name);
-        value.filter(|value| !value.is_empty()).cloned()
+        config::variable(&self.environment, name).cloned()
     }
 
     fn is_json(&self) -> bool {
@@ -203,21 +202,20 @@ impl Context {
     }
 
     async fn open(&self, access: Access) -> anyhow::Result<Store> {
-        Store::of(&self.config.database, access)
-            .await
-            .map_err(|error| self.explain_store_error(error))
+        match Store::of(&self.config.database, access).await {
+            Err(error) if error.kind() == StoreErrorKind::Missing && self.has_practised() => {
+                let hint = format!(
+                    "the practice database is `{PRACTICE}`: run `smsq run` again, or add `--database sqlite://{PRACTICE}`"
+                );
+                Err(with_hint(error, hint))
+            }
+            opened => Ok(opened?),
+        }
     }
 
     /// Opens the database for reading; after a practice run, the practice database.
-    async fn store_to_read(&self) -> anyhow::Result<Store> {
-        self.try_store_to_read()
-            .await
-            .map_err(|error| self.explain_store_error(error))
-    }
-
-    async fn try_store_to_read(&self) -> Result<Store, StoreError> {
-        let opened = Store::of(&self.config.database, Access::Read).await;
-        match opened {
+    async fn store_to_read(&self) -> Result<Store, StoreError> {
+        match Store::of(&self.config.database, Access::Read).await {
             Err(error) if error.kind() == StoreErrorKind::Missing && self.has_practised() => {
                 self.console.status(&format!(
                     "`smsq.db` does not exist yet; reading the practice database `{PRACTICE}`"
@@ -235,16 +233,6 @@ impl Context {
             && config.own_providers.is_empty()
             && config.database.url == config::DATABASE
             && Path::new(PRACTICE).exists()
-    }
-
-    fn explain_store_error(&self, error: StoreError) -> anyhow::Error {
-        if error.kind() == StoreErrorKind::Missing && self.has_practised() {
-            let hint = format!(
-                "the practice database is `{PRACTICE}`: run `smsq run` again, or add `--database sqlite://{PRACTICE}`"
-            );
-            return with_hint(error, hint);
-        }
-        error.into()
     }
 
     /// The campaign of that name.

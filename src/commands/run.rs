@@ -132,7 +132,7 @@ async fn print(
     is_practice: bool,
 ) -> anyhow::Result<Exit> {
     if context.is_json() {
-        context.print_json(&run.json(run.campaigns.len() == 1)?)?;
+        context.print_json(&run.json(run.campaigns.len() == 1))?;
     } else {
         for one in &run.campaigns {
             let campaign = context.campaign(store, &one.campaign).await?;

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
+use jiff::fmt::friendly::SpanParser;
 use serde_json::json;
 
 use super::signals::Signals;
@@ -48,9 +49,8 @@ pub struct Args {
 }
 
 fn duration(text: &str) -> Result<Duration, &'static str> {
-    let span = text.parse::<jiff::SignedDuration>().ok();
-    span.and_then(|span| Duration::try_from(span).ok())
-        .ok_or("use a duration such as `80ms`, `30s` or `2h`")
+    let span = SpanParser::new().parse_unsigned_duration(text);
+    span.map_err(|_| "use a duration such as `80ms`, `30s` or `2h`")
 }
 
 /// Runs until a signal.

@@ -116,12 +116,12 @@ impl Status {
             context.console.status(line);
             return Ok(());
         }
-        context.print(&self.text(bar), &self.json()?)
+        context.print(&self.text(bar), &self.json())
     }
 
-    fn json(&self) -> anyhow::Result<Value> {
-        let mut object = json(self.is_one, &self.campaigns, &self.without_campaign)?;
-        object["workers"] = serde_json::to_value(&self.workers)?;
+    fn json(&self) -> Value {
+        let mut object = json(self.is_one, &self.campaigns, &self.without_campaign);
+        object["workers"] = json!(self.workers);
         let pauses = self.pauses.iter().map(|pause| {
             json!({
                 "provider": pause.provider,
@@ -134,7 +134,7 @@ impl Status {
         object["last_failures"] = failures
             .map(|(campaign, reason)| json!({ "campaign": campaign, "reason": reason }))
             .collect();
-        Ok(object)
+        object
     }
 
     fn text(&self, bar: &str) -> String {
@@ -184,14 +184,14 @@ pub(super) fn json(
     is_one: bool,
     campaigns: &[CampaignSummary],
     without_campaign: &[(i64, u64)],
-) -> anyhow::Result<Value> {
+) -> Value {
     let mut object;
     if let ([one], true) = (campaigns, is_one) {
-        object = serde_json::to_value(one)?;
+        object = json!(one);
     } else {
         let totals: Totals = campaigns.iter().map(|one| one.totals).sum();
-        object = serde_json::to_value(totals)?;
-        object["campaigns"] = serde_json::to_value(campaigns)?;
+        object = json!(totals);
+        object["campaigns"] = json!(campaigns);
     }
     if !without_campaign.is_empty() {
         let counts = without_campaign.iter();
@@ -199,7 +199,7 @@ pub(super) fn json(
             .map(|(campaign, count)| json!({ "campaign_id": campaign, "messages": count }))
             .collect();
     }
-    Ok(object)
+    object
 }
 
 /// Measures how fast messages are settled.

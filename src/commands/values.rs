@@ -4,6 +4,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use jiff::civil::DateTime;
+use jiff::fmt::friendly::SpanParser;
 use jiff::tz::TimeZone;
 
 use crate::rate::{RateError, Rates};
@@ -70,8 +71,8 @@ impl TimeArg {
 
     fn parse(text: &str, zone: &TimeZone) -> Option<Self> {
         if let Some(span) = text.strip_prefix('+') {
-            let span: jiff::SignedDuration = span.parse().ok()?;
-            return Duration::try_from(span).ok().map(Self::In);
+            let span = SpanParser::new().parse_unsigned_duration(span);
+            return span.ok().map(Self::In);
         }
         let local = |text: &str| {
             let local: DateTime = text.parse().ok()?;

@@ -40,7 +40,7 @@ pub enum ConfigError {
     UnknownKey {
         origin: Origin,
         key: String,
-        suggestion: Option<String>,
+        hint: String,
     },
     #[error("{origin}: invalid {}`{key}`: expected {expected}", value_of(value.as_deref()))]
     Value {
@@ -58,14 +58,10 @@ fn value_of(value: Option<&str>) -> String {
 
 impl ConfigError {
     /// What to do about it.
-    pub fn hint(&self) -> Option<String> {
+    pub fn hint(&self) -> Option<&str> {
         match self {
-            Self::Unreadable { .. } => Some("`smsq init` writes an example".to_owned()),
-            Self::UnknownKey { suggestion, .. } => Some(
-                suggestion
-                    .clone()
-                    .unwrap_or_else(|| "`smsq init` writes a file with all settings".to_owned()),
-            ),
+            Self::Unreadable { .. } => Some("`smsq init` writes an example"),
+            Self::UnknownKey { hint, .. } => Some(hint),
             Self::Syntax { .. } | Self::Value { .. } => None,
         }
     }

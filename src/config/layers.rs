@@ -166,11 +166,11 @@ impl Layers {
     }
 
     /// The provider sections: the built-in ones, changed by the file and the environment.
-    pub(super) fn providers(
-        &self,
-        builtin: BTreeMap<String, Table>,
-    ) -> Result<BTreeMap<String, Table>, ConfigError> {
-        let mut sections = builtin;
+    pub(super) fn providers(&self) -> Result<BTreeMap<String, Table>, ConfigError> {
+        let builtin = provider::builtin().iter();
+        let mut sections: BTreeMap<String, Table> = builtin
+            .filter_map(|(kind, _)| Some(((*kind).to_owned(), provider::builtin_section(kind)?)))
+            .collect();
         for (name, section) in self.file_sections(PROVIDERS) {
             let lower = if section.contains_key("kind") {
                 Table::new()
@@ -274,6 +274,9 @@ fn set_in_provider(
 ) -> Result<(), String> {
     let provider = existing_name(sections.keys(), &path[1]);
     let mut table = sections.entry(provider).or_default();
+    if let Some(Value::Array(required)) = table.get_mut("required") {
+        required.retain(|key| key.as_str() != Some(&path[2]));
+    }
     let (last, inner) = path[2..].split_last().expect("at least three parts");
     for part in inner {
         let name = existing_name(table.keys(), part);
@@ -346,10 +349,11 @@ fn unknown(key: &str, origin: Origin) -> ConfigError {
         }
     }
     let last = key.rsplit('.').next().unwrap_or(key);
+    let hint = did_you_mean(last, known.iter().map(String::as_str));
     ConfigError::UnknownKey {
         origin,
         key: key.to_owned(),
-        suggestion: did_you_mean(last, known.iter().map(String::as_str)),
+        hint: hint.unwrap_or_else(|| "`smsq init` writes a file with all settings".to_owned()),
     }
 }
 

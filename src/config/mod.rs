@@ -16,7 +16,7 @@ pub use self::error::{ConfigError, Origin};
 use self::layers::Layers;
 use crate::phone::Region;
 pub use crate::prices::Prices;
-use crate::{import, logging, provider, queue, sender, store};
+use crate::{import, logging, queue, sender, store};
 
 /// The reference manual: every setting, its default and its meaning.
 pub const DEFAULT: &str = include_str!("../../config/default.toml");
@@ -94,7 +94,7 @@ impl Config {
         if let ([only], None) = (&config.own_providers[..], &config.default_provider) {
             config.default_provider = Some(only.clone());
         }
-        config.providers = layers.providers(builtin_providers())?;
+        config.providers = layers.providers()?;
         config.prices = layers.prices(&config.providers)?;
         Ok(config)
     }
@@ -198,27 +198,29 @@ fn expected(key: &str) -> &'static str {
     }
 }
 
+/// An environment variable; an empty one counts as unset.
+pub fn variable<'a>(environment: &'a Environment, name: &str) -> Option<&'a String> {
+    environment.get(name).filter(|value| !value.is_empty())
+}
+
+/// The folder of smsq in the one that `variable_name` names, by default in `default` in the home folder.
+pub fn user_folder(
+    environment: &Environment,
+    variable_name: &str,
+    default: &str,
+) -> Option<PathBuf> {
+    let home = || Some(Path::new(variable(environment, "HOME")?).join(default));
+    let folder = variable(environment, variable_name).map(PathBuf::from);
+    Some(folder.or_else(home)?.join("smsq"))
+}
+
 /// The first of `--config`, `SMSQ_CONFIG`, `./smsq.toml` and the user's configuration folder. The last two may be
 /// missing.
 fn config_file(flags: &Flags, environment: &Environment) -> Option<PathBuf> {
-    let variable = |name: &str| environment.get(name).filter(|value| !value.is_empty());
-    if let Some(file) = &flags.config {
-        return Some(file.clone());
-    }
-    if let Some(file) = variable("SMSQ_CONFIG") {
-        return Some(PathBuf::from(file));
-    }
-    let home = || Some(Path::new(variable("HOME")?).join(".config"));
-    let folder = variable("XDG_CONFIG_HOME").map(PathBuf::from).or_else(home);
-    let user = folder.map(|folder| folder.join("smsq").join(FILE));
-    let files = [Some(PathBuf::from(FILE)), user];
-    files.into_iter().flatten().find(|file| file.exists())
-}
-
-/// The sections of the built-in providers.
-fn builtin_providers() -> BTreeMap<String, toml::Table> {
-    provider::builtin()
-        .iter()
-        .filter_map(|(kind, _)| Some(((*kind).to_owned(), provider::builtin_section(kind)?)))
-        .collect()
+    let named = variable(environment, "SMSQ_CONFIG").map(PathBuf::from);
+    flags.config.clone().or(named).or_else(|| {
+        let user = user_folder(environment, "XDG_CONFIG_HOME", ".config");
+        let files = [Some(PathBuf::from(FILE)), user.map(|it| it.join(FILE))];
+        files.into_iter().flatten().find(|file| file.exists())
+    })
 }

@@ -104,6 +104,18 @@ fn provider_sections_keep_the_case_of_keys() {
 }
 
 #[test]
+fn variable_sets_a_required_key_of_a_builtin_provider() {
+    let environment = [
+        ("SMSQ__PROVIDERS__INFOBIP__URL", "https://x1.example.net"),
+        ("SMSQ__PROVIDERS__TENCENT__TEMPLATE", "1110"),
+    ];
+    let config = load("", &environment).expect("valid");
+    let required = |name: &str| config.providers[name]["required"].to_string();
+    assert_eq!(required("infobip"), "[]");
+    assert_eq!(required("tencent"), "[\"sdk_app_id\"]");
+}
+
+#[test]
 fn only_provider_in_the_file_is_the_default() {
     let one = "[providers.a]\nkind = \"generic\"\n";
     let two = "[providers.a]\nkind = \"generic\"\n[providers.b]\nkind = \"generic\"\n";

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::redact::Redactor;
 use super::response::ResponseView;
-use super::units::{self, Span};
+use super::units;
 use super::{Message, unclear};
 use crate::rate::Rates;
 use crate::sms::{Acceptance, Failure, Outcome, Timestamp};
@@ -54,30 +54,23 @@ pub enum Reference {
 
 /// When a vendor can be asked what became of a message.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(try_from = "LookupSettings")]
+#[serde(deny_unknown_fields)]
 pub struct Lookup {
     /// How long after the attempt the first lookup makes sense.
-    #[serde(rename = "after_seconds", serialize_with = "seconds")]
+    #[serde(deserialize_with = "units::span")]
+    #[serde(rename(serialize = "after_seconds"), serialize_with = "seconds")]
     pub after: Duration,
     /// How long after the attempt "not found" proves that the message was never accepted; `None`: it never does.
-    #[serde(rename = "absent_after_seconds", serialize_with = "maybe_seconds")]
+    #[serde(default, deserialize_with = "units::span")]
+    #[serde(rename(serialize = "absent_after_seconds"), serialize_with = "seconds")]
     pub absent_after: Option<Duration>,
     /// How far back the vendor's answer reaches.
-    #[serde(rename = "horizon_seconds", serialize_with = "maybe_seconds")]
+    #[serde(default, deserialize_with = "units::span")]
+    #[serde(rename(serialize = "horizon_seconds"), serialize_with = "seconds")]
     pub horizon: Option<Duration>,
     /// The rate limit of lookups.
-    #[serde(serialize_with = "rates")]
+    #[serde(deserialize_with = "units::rates", serialize_with = "rates")]
     pub rate: Rates,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct LookupSettings {
-    after: Span,
-    absent_after: Option<Span>,
-    horizon: Option<Span>,
-    #[serde(deserialize_with = "units::rates")]
-    rate: Rates,
 }
 
 /// The last attempt of a message with an unknown outcome, on the database's clock.
@@ -188,24 +181,6 @@ impl<'a> LookupTarget<'a> {
     }
 }
 
-impl TryFrom<LookupSettings> for Lookup {
-    type Error = &'static str;
-
-    fn try_from(settings: LookupSettings) -> Result<Self, Self::Error> {
-        if settings.absent_after.is_some() && settings.horizon.is_none() {
-            return Err(
-                "`absent_after` needs `horizon`: how far back the provider's answer reaches, like `\"720h\"`",
-            );
-        }
-        Ok(Self {
-            after: settings.after.0,
-            absent_after: settings.absent_after.map(|span| span.0),
-            horizon: settings.horizon.map(|span| span.0),
-            rate: settings.rate,
-        })
-    }
-}
-
 impl Lookup {
     /// Combines the responses, each read by `parse`. Absence needs proof: every response shows it, the vendor's own
     /// clock says that enough time has passed, and the answers reach back to the attempt.
@@ -276,15 +251,11 @@ impl Lookup {
 pub(super) const SHARED_REFERENCE: &str = "batch-";
 
 impl Capabilities {
-    /// Those of a vendor that sends delivery receipts. [`super::Provider`] adds the lookup.
-    pub(super) const fn new(sends: ContentMode, max_batch: usize, reference: Reference) -> Self {
-        Self {
-            sends,
-            max_batch,
-            reference,
-            lookup: None,
-            receipts: true,
-        }
+    /// Sets what differs between most vendors.
+    pub(super) fn set(&mut self, sends: ContentMode, max_batch: usize, reference: Reference) {
+        self.sends = sends;
+        self.max_batch = max_batch;
+        self.reference = reference;
     }
 
     /// How long the vendor accepts at most one message per reference.
@@ -315,15 +286,12 @@ impl Reference {
     }
 }
 
-fn seconds<S: serde::Serializer>(span: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_u64(span.as_secs())
-}
-
-#[expect(clippy::ref_option, reason = "serde passes a reference")]
-fn maybe_seconds<S: serde::Serializer>(
-    span: &Option<Duration>,
+/// A span, also an optional one, in seconds.
+fn seconds<S: serde::Serializer>(
+    span: &(impl Copy + Into<Option<Duration>>),
     serializer: S,
 ) -> Result<S::Ok, S::Error> {
+    let span: Option<Duration> = (*span).into();
     span.map(|span| span.as_secs()).serialize(serializer)
 }
 

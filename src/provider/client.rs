@@ -6,14 +6,13 @@ mod connections;
 mod tests;
 
 use std::error::Error;
-use std::net::IpAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http::{Request, Response, Version};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use super::Provider;
 use super::redact::{MAX_EXCERPT, cut};
@@ -30,7 +29,7 @@ const USER_AGENT: &str = concat!("smsq/", env!("CARGO_PKG_VERSION"));
 const MAX_CONNECT: Duration = Duration::from_secs(5);
 
 /// After a timeout, a response that has already arrived is still read for this long: a process that was stopped finds
-/// the response and the timeout at the same moment.
+/// the response and the timeout at the same time.
 const GRACE: Duration = Duration::from_millis(250);
 /// How often a connection is opened for one request, because another request took it or the server closed it.
 const CONNECTS: u32 = 3;
@@ -207,49 +206,56 @@ impl Client {
         &self,
         request: reqwest::Request,
     ) -> Result<(Response<Bytes>, bool), Unanswered> {
-        let mut limit = Limit::new(self.timeout);
-        let Some(response) = limit.run(self.sender.execute(request)).await else {
-            let why = format!("no answer: {}", late(self.timeout));
-            return Err(Unanswered::Ended(unknown(why)));
+        let mut answer = None;
+        let ended = {
+            let mut reading = pin!(self.read_answer(request, &mut answer));
+            match timeout(self.timeout, reading.as_mut()).await {
+                Ok(ended) => Some(ended),
+                Err(_) => timeout(GRACE, reading).await.ok(),
+            }
         };
-        let mut response = response.map_err(|error| self.classify(&error))?;
-        let (body, problem) = self.read_body(&mut response, &mut limit).await;
-        let is_whole = problem.is_none();
+        let Some(answer) = answer else {
+            return Err(match ended {
+                Some(Err(error)) => self.classify(&error),
+                _ => Unanswered::Ended(unknown(format!("no answer: {}", late(self.timeout)))),
+            });
+        };
+        let problem = match ended {
+            None => Some(format!("broke off: {}", late(self.timeout))),
+            Some(Err(error)) => Some(format!("broke off: {}", describe(&error, self.timeout))),
+            Some(Ok(false)) => Some("is longer than 1 MiB".to_owned()),
+            Some(Ok(true)) => None,
+        };
+        let is_kept = problem.is_none() && stays_open(&answer);
         // The rest of an error cannot change its outcome, but the rest of a success may have the id.
-        if let Some(problem) = problem.filter(|_| response.status().is_success()) {
-            let status = response.status().as_u16();
+        if let Some(problem) = problem.filter(|_| answer.status().is_success()) {
+            let status = answer.status().as_u16();
             let why = format!("the answer {status} {problem}");
             return Err(Unanswered::Ended(unknown(why)));
         }
-        let is_kept = is_whole && stays_open(&response);
-        let mut answer = Response::new(body);
-        *answer.status_mut() = response.status();
-        *answer.headers_mut() = std::mem::take(response.headers_mut());
-        Ok((answer, is_kept))
+        Ok((answer.map(BytesMut::freeze), is_kept))
     }
 
-    /// The body as far as it could be read, and why it is not whole.
-    async fn read_body(
+    /// Sends the request and reads into `answer` what arrives. False: it is longer than [`MAX_ANSWER`], and was cut.
+    async fn read_answer(
         &self,
-        response: &mut reqwest::Response,
-        limit: &mut Limit,
-    ) -> (Bytes, Option<String>) {
-        let mut body = BytesMut::new();
-        let problem = loop {
-            match limit.run(response.chunk()).await {
-                None => break Some(format!("broke off: {}", late(self.timeout))),
-                Some(Err(error)) => {
-                    break Some(format!("broke off: {}", describe(&error, self.timeout)));
-                }
-                Some(Ok(None)) => break None,
-                Some(Ok(Some(chunk))) if body.len() + chunk.len() > MAX_ANSWER => {
-                    body.extend_from_slice(&chunk[..MAX_ANSWER - body.len()]);
-                    break Some("is longer than 1 MiB".to_owned());
-                }
-                Some(Ok(Some(chunk))) => body.extend_from_slice(&chunk),
+        request: reqwest::Request,
+        answer: &mut Option<Response<BytesMut>>,
+    ) -> reqwest::Result<bool> {
+        let mut response = self.sender.execute(request).await?;
+        let answer = answer.insert(Response::default());
+        *answer.status_mut() = response.status();
+        *answer.version_mut() = response.version();
+        *answer.headers_mut() = std::mem::take(response.headers_mut());
+        let body = answer.body_mut();
+        while let Some(chunk) = response.chunk().await? {
+            let fits = chunk.len().min(MAX_ANSWER - body.len());
+            body.extend_from_slice(&chunk[..fits]);
+            if fits < chunk.len() {
+                return Ok(false);
             }
-        };
-        (body.freeze(), problem)
+        }
+        Ok(true)
     }
 
     fn classify(&self, error: &reqwest::Error) -> Unanswered {
@@ -283,44 +289,12 @@ fn builder(provider: &Provider) -> reqwest::ClientBuilder {
     }
 }
 
-/// The time limit of a whole exchange.
-struct Limit {
-    until: Instant,
-    is_over: bool,
-}
-
-impl Limit {
-    fn new(timeout: Duration) -> Self {
-        Self {
-            until: Instant::now() + timeout,
-            is_over: false,
-        }
-    }
-
-    /// The result of `work`; `None` if it takes too long.
-    async fn run<T>(&mut self, work: impl Future<Output = T>) -> Option<T> {
-        let mut work = pin!(work);
-        loop {
-            tokio::select! {
-                biased;
-                done = &mut work => return Some(done),
-                () = tokio::time::sleep_until(self.until) => {}
-            }
-            if self.is_over {
-                return None;
-            }
-            self.is_over = true;
-            self.until = Instant::now() + GRACE;
-        }
-    }
-}
-
 fn late(allowed: Duration) -> String {
     format!("not within {} s", allowed.as_secs_f64())
 }
 
 /// Whether the server keeps the connection open for another request.
-fn stays_open(response: &reqwest::Response) -> bool {
+fn stays_open<T>(response: &Response<T>) -> bool {
     let connection = response.headers().get(http::header::CONNECTION);
     let is_closed = connection
         .and_then(|value| value.to_str().ok())
@@ -330,21 +304,14 @@ fn stays_open(response: &reqwest::Response) -> bool {
 
 /// The first error of this type among the error and its causes.
 fn cause<'a, E: Error + 'static>(error: &'a (dyn Error + 'static)) -> Option<&'a E> {
-    let mut cause = Some(error);
-    while let Some(error) = cause {
-        if let Some(found) = error.downcast_ref() {
-            return Some(found);
-        }
+    let mut causes = std::iter::successors(Some(error), |&error| {
         // An I/O error does not return the error that it wraps as its source.
-        let wrapped = error
-            .downcast_ref::<std::io::Error>()
-            .and_then(std::io::Error::get_ref);
-        cause = match wrapped {
+        match error.downcast_ref().and_then(std::io::Error::get_ref) {
             Some(wrapped) => Some(wrapped),
             None => error.source(),
-        };
-    }
-    None
+        }
+    });
+    causes.find_map(|error| error.downcast_ref())
 }
 
 /// What is wrong with the server's certificate, if that prevented the connection.
@@ -353,25 +320,25 @@ fn certificate_fault(error: &(dyn Error + 'static)) -> Option<String> {
     let rustls::Error::InvalidCertificate(fault) = cause(error)? else {
         return None;
     };
-    Some(match fault {
-        CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
-            "has expired".to_owned()
-        }
+    let text = match fault {
+        CertificateError::Expired | CertificateError::ExpiredContext { .. } => "has expired",
         CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
-            "is not valid yet: is the clock of this machine right?".to_owned()
+            "is not valid yet: is the clock of this machine right?"
         }
         CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
-            "is for another host: is the `url` right?".to_owned()
+            "is for another host: is the `url` right?"
         }
-        CertificateError::UnknownIssuer => "was issued by an authority that this machine does not trust; \
-             a private authority goes into the system's certificates, or into the file that `SSL_CERT_FILE` names"
-            .to_owned(),
-        CertificateError::Revoked => "was revoked".to_owned(),
+        CertificateError::UnknownIssuer => {
+            "was issued by an authority that this machine does not trust; a private authority goes into the \
+             system's certificates, or into the file that `SSL_CERT_FILE` names"
+        }
+        CertificateError::Revoked => "was revoked",
         CertificateError::Other(other) if other.to_string().contains("CaUsedAsEndEntity") => {
-            "is that of an authority, not of a server".to_owned()
+            "is that of an authority, not of a server"
         }
-        other => format!("is not valid: {other}"),
-    })
+        other => return Some(format!("is not valid: {other}")),
+    };
+    Some(text.to_owned())
 }
 
 /// Scheme, host and port of a request, without the default port.
@@ -421,8 +388,8 @@ fn unknown(reason: String) -> Outcome {
 fn is_loopback(url: &url::Url) -> bool {
     match url.host() {
         Some(url::Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),
-        Some(url::Host::Ipv4(address)) => IpAddr::from(address).is_loopback(),
-        Some(url::Host::Ipv6(address)) => IpAddr::from(address).is_loopback(),
+        Some(url::Host::Ipv4(address)) => address.is_loopback(),
+        Some(url::Host::Ipv6(address)) => address.is_loopback(),
         None => false,
     }
 }

@@ -10,7 +10,7 @@ use jiff::{SignedDuration, civil};
 use serde::Deserialize;
 
 use super::status::outcome_of;
-use super::units::{self, Span};
+use super::units;
 use crate::sms::{Acceptance, Class, Failure, Outcome, Timestamp};
 
 /// The classes of codes, besides `accepted`; the last four are never a provider's.
@@ -63,7 +63,8 @@ struct CodeSettings {
     class: String,
     reason: Option<String>,
     advice: Option<String>,
-    wait: Option<Span>,
+    #[serde(default, deserialize_with = "units::span")]
+    wait: Option<Duration>,
     until: Option<String>,
 }
 
@@ -179,7 +180,7 @@ impl Wait {
                 settings.class
             )),
             (Some(_), Some(_)) => Err("has `wait` and `until`: choose one".to_owned()),
-            (Some(span), None) => Ok(Some(Self::For(span.0))),
+            (Some(span), None) => Ok(Some(Self::For(*span))),
             (None, Some(text)) => Self::until(text).map(Some).ok_or_else(|| {
                 format!("`{text}` is not a time of day with an offset from UTC, like `08:00+08:00`")
             }),

@@ -13,8 +13,9 @@ mod redact;
 mod registry;
 mod response;
 mod secrets;
+mod section;
 mod signing;
-pub mod status;
+mod status;
 mod template_params;
 #[cfg(test)]
 mod testing;
@@ -35,14 +36,13 @@ pub use capabilities::{
     AttemptSpan, Capabilities, ContentMode, Lookup, LookupResponses, LookupResult, Reference,
 };
 pub use codes::CodeRow;
-pub use config::ProviderError;
 pub use registry::{builtin, builtin_section, complete, over};
+pub use section::ProviderError;
 
 use capabilities::LookupTarget;
 use config::ProviderConfig;
 use redact::Redactor;
 use response::ResponseView;
-use template_params::TemplateParams;
 
 /// One message, as far as a provider needs to know it.
 #[derive(Clone, Debug)]
@@ -70,40 +70,17 @@ pub struct BatchKey(pub Vec<String>);
 
 /// A request; `Err` is the outcome of its messages where none can be made.
 pub type RequestResult = Result<Request<Bytes>, Outcome>;
+/// The requests of one status lookup, like [`RequestResult`].
+pub type Requests = Result<Vec<Request<Bytes>>, Outcome>;
 type NewAdapter = Result<Box<dyn Adapter>, ProviderError>;
 
-/// The API of one vendor.
-trait Adapter: Send + Sync {
+/// Has the settings that every provider has.
+trait Configured {
     fn config(&self) -> &ProviderConfig;
+}
 
-    /// `lookup` is filled in by [`Provider`].
-    fn capabilities(&self) -> Capabilities;
-
-    /// The required settings that are not set.
-    fn missing_settings(&self) -> Vec<&str> {
-        Vec::new()
-    }
-
-    /// Whether a message without a sender cannot be sent.
-    fn requires_sender(&self) -> bool {
-        false
-    }
-
-    fn warnings(&self) -> Vec<String> {
-        Vec::new()
-    }
-
-    /// The vendor's template, where the API sends templates.
-    fn template(&self) -> Option<&TemplateParams> {
-        None
-    }
-
-    /// Whether the request depends on imported columns.
-    fn reads_columns(&self) -> bool {
-        self.template()
-            .is_some_and(|template| !template.columns().is_empty() || template.text().is_some())
-    }
-
+/// The API of one vendor.
+trait Adapter: Configured + Send + Sync {
     /// Messages with equal keys can share a request. Fails where the message can never be sent.
     fn batch_key(&self, _message: &Message) -> Result<BatchKey, Outcome> {
         Ok(BatchKey(Vec::new()))
@@ -116,8 +93,8 @@ trait Adapter: Send + Sync {
     fn parse(&self, messages: &[Message], response: &ResponseView<'_>) -> Vec<Outcome>;
 
     /// The requests of a status lookup; none where the vendor has no lookup.
-    fn lookup(&self, _: &Message, _: AttemptSpan, _: &RequestContext) -> Vec<RequestResult> {
-        Vec::new()
+    fn lookup(&self, _: &Message, _: AttemptSpan, _: &RequestContext) -> Requests {
+        Ok(Vec::new())
     }
 
     /// The ids in a lookup's response that may belong to other messages.
@@ -182,14 +159,11 @@ impl Provider {
 
     /// The most messages of one request.
     pub fn max_batch(&self) -> usize {
-        self.0.capabilities().max_batch
+        self.capabilities().max_batch
     }
 
-    pub fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            lookup: self.config().lookup.clone(),
-            ..self.0.capabilities()
-        }
+    pub fn capabilities(&self) -> &Capabilities {
+        &self.config().capabilities
     }
 
     /// The meaning of the vendor's codes, sorted by code.
@@ -203,43 +177,41 @@ impl Provider {
     }
 
     /// The required settings that are not set. Without them nothing can be sent.
-    pub fn missing_settings(&self) -> Vec<&str> {
-        let examples = self.config().examples.iter().map(String::as_str);
-        examples.chain(self.0.missing_settings()).collect()
+    pub fn missing_settings(&self) -> &[String] {
+        &self.config().required
     }
 
     /// Whether every campaign must name a sender.
     pub fn needs_sender(&self) -> bool {
-        self.config().from.is_none() && self.0.requires_sender()
+        self.config().from.is_none() && self.config().requires_sender
     }
 
     /// Warnings about the settings and the format of the secrets; nothing is sent.
     pub fn warnings(&self) -> Vec<String> {
         let mut warnings = self.config().secrets.warnings();
-        warnings.extend(self.0.warnings());
+        warnings.extend(self.config().warnings.iter().cloned());
         warnings
     }
 
     /// The text of the vendor's template, filled for `message`; `None` where the text is not configured or cannot be
     /// filled.
     pub fn preview(&self, message: &Message) -> Option<String> {
-        self.0.template()?.preview(message)
+        self.config().template.preview(message)
     }
 
     /// The columns that fill the parameters of the vendor's template.
     pub fn columns(&self) -> Vec<&str> {
-        let template = self.0.template();
-        template.map(TemplateParams::columns).unwrap_or_default()
+        self.config().template.columns()
     }
 
     /// The text of the vendor's template, where it is configured.
     pub fn template_text(&self) -> Option<&str> {
-        self.0.template()?.text()
+        self.config().template.text()
     }
 
     /// Whether the imported columns matter to [`Provider::validate`] and [`Provider::preview`].
     pub fn reads_columns(&self) -> bool {
-        self.0.reads_columns()
+        self.config().reads_columns
     }
 
     /// Fails where the message can never be sent, for example because a column is missing or a value is too long.
@@ -278,7 +250,7 @@ impl Provider {
         let view = ResponseView::new(response, &redactor, context.now);
         let mut outcomes = self.0.parse(messages, &view);
         for outcome in &mut outcomes {
-            response::remove_secrets(outcome, self.config().secrets.forms());
+            response::remove_secrets(outcome, &self.config().secrets.forms);
         }
         outcomes
     }
@@ -296,10 +268,12 @@ impl Provider {
         message: &Message,
         attempt: AttemptSpan,
         context: &RequestContext,
-    ) -> Option<Result<Vec<Request<Bytes>>, Outcome>> {
-        self.config().lookup.as_ref()?;
-        let requests = self.0.lookup(message, attempt, context);
-        (!requests.is_empty()).then(|| requests.into_iter().collect())
+    ) -> Option<Requests> {
+        self.capabilities().lookup.as_ref()?;
+        match self.0.lookup(message, attempt, context) {
+            Ok(requests) if requests.is_empty() => None,
+            requests => Some(requests),
+        }
     }
 
     /// The ids in the responses to [`Provider::lookup`] that may belong to other messages.
@@ -317,7 +291,7 @@ impl Provider {
         attempt: AttemptSpan,
         answers: &LookupResponses<'_>,
     ) -> LookupResult {
-        let Some(lookup) = &self.config().lookup else {
+        let Some(lookup) = &self.capabilities().lookup else {
             return unclear("this provider has no status lookup");
         };
         let redactor = self.redactor(slice::from_ref(message));
@@ -326,7 +300,7 @@ impl Provider {
             self.0.parse_lookup(&target, response)
         });
         if let LookupResult::NotAccepted(outcome) = &mut result {
-            response::remove_secrets(outcome, self.config().secrets.forms());
+            response::remove_secrets(outcome, &self.config().secrets.forms);
         }
         result
     }
@@ -337,7 +311,7 @@ impl Provider {
 
     fn redactor<'a>(&'a self, messages: &'a [Message]) -> Redactor<'a> {
         let contents = messages.iter().map(|message| message.content.as_str());
-        Redactor::new(contents, Some(self.config().secrets.forms()))
+        Redactor::new(contents, &self.config().secrets.forms)
     }
 }
 
@@ -348,6 +322,11 @@ fn account_error(reason: impl Into<String>) -> Outcome {
 
 fn rejected(reason: impl Into<String>) -> Outcome {
     Outcome::Rejected(Failure::new(Class::Content, reason))
+}
+
+/// The message was accepted with this id.
+fn found(message_id: &str) -> LookupResult {
+    LookupResult::Found(response::acceptance(message_id, None, None))
 }
 
 fn unclear(reason: impl Into<String>) -> LookupResult {

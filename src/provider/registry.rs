@@ -4,7 +4,8 @@
 
 use toml::{Table, Value};
 
-use super::config::{Environment, ProviderError, Section, SharedSettings};
+use super::config::SharedSettings;
+use super::section::{Environment, ProviderError, Section};
 use super::vendors::{aliyun, aws, huawei, tencent, twilio, yunpian};
 use super::{NewAdapter, generic, units};
 use crate::text::closest;
@@ -104,10 +105,11 @@ pub fn complete(section: &Table) -> Table {
     over(lower, &upper)
 }
 
-/// Merges `upper` over `lower`: tables key by key, but codes, secrets and all other values as a whole.
+/// Merges `upper` over `lower`: tables key by key, but codes, secrets and all other values as a whole. Keys that
+/// `upper` sets are no longer `required`.
 pub fn over(mut lower: Table, upper: &Table) -> Table {
-    if let Some(Value::Array(examples)) = lower.get_mut("examples") {
-        examples.retain(|key| key.as_str().is_none_or(|key| !upper.contains_key(key)));
+    if let Some(Value::Array(required)) = lower.get_mut("required") {
+        required.retain(|key| key.as_str().is_none_or(|key| !upper.contains_key(key)));
     }
     for (key, value) in upper {
         match (lower.get_mut(key), value) {
@@ -182,11 +184,11 @@ mod tests {
     }
 
     #[test]
-    fn changed_example_is_no_longer_an_example() {
+    fn key_that_is_set_is_no_longer_required() {
         let whole = completed("kind = 'infobip'");
-        assert_eq!(whole["examples"].as_array().map(Vec::len), Some(1));
+        assert_eq!(whole["required"].as_array().map(Vec::len), Some(1));
         let whole = completed("kind = 'infobip'\nurl = 'https://x1.api.infobip.com'");
-        assert_eq!(whole["examples"].as_array().map(Vec::len), Some(0));
+        assert_eq!(whole["required"].as_array().map(Vec::len), Some(0));
     }
 
     #[test]

@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::codes::Codes;
 use super::redact::{Redactor, SecretForms, cut, excerpt};
-use super::{Message, status};
+use super::status;
 use crate::sms::{Acceptance, Class, Failure, Outcome, Timestamp};
 use crate::text::is_printable;
 
@@ -126,7 +126,7 @@ impl<'a> ResponseView<'a> {
         if let Some(outcome) = by_code.or_else(by_status) {
             return outcome;
         }
-        let outcome = self.outcome_of_status(&[], &UNKNOWN_STATUS, words);
+        let outcome = self.outcome_of_status(&UNKNOWN_STATUS, words);
         match code {
             Some(code) => with_code(outcome, &short_code(code)),
             None => outcome,
@@ -138,19 +138,14 @@ impl<'a> ResponseView<'a> {
         format!("http {}", self.status.as_u16())
     }
 
-    pub(super) fn outcome_of_status(
-        &self,
-        accepted: &[u16],
-        unknown: &[u16],
-        words: Option<String>,
-    ) -> Outcome {
+    pub(super) fn outcome_of_status(&self, unknown: &[u16], words: Option<String>) -> Outcome {
         let fault = if self.status.is_redirection() {
             ", a redirect, which is never followed: the `url` is wrong"
         } else {
             ""
         };
         let reason = self.reason(fault, words);
-        status::outcome(self.status, accepted, unknown, self.retry_after, reason)
+        status::outcome(self.status, unknown, self.retry_after, reason)
     }
 
     pub(super) fn unknown(&self, fault: &str) -> Outcome {
@@ -191,11 +186,6 @@ pub(super) fn count(json: &Value, pointer: &str) -> Option<i32> {
 
 pub(super) fn accepted(message_id: &str, segments: Option<i32>, price: Option<String>) -> Outcome {
     Outcome::Accepted(acceptance(message_id, segments, price))
-}
-
-/// The same outcome for all messages of a request.
-pub(super) fn all(messages: &[Message], outcome: &Outcome) -> Vec<Outcome> {
-    outcome.clone().of_all(messages.len())
 }
 
 pub(super) fn acceptance(
@@ -256,7 +246,8 @@ mod tests {
     #[test]
     fn response_to_many_messages_is_searched_once() {
         let contents: Vec<String> = (0..1_000).map(|at| format!("Hello {at}, bye")).collect();
-        let redactor = Redactor::new(contents.iter().map(String::as_str), None);
+        let secrets = SecretForms::default();
+        let redactor = Redactor::new(contents.iter().map(String::as_str), &secrets);
         let answer = response(200, format!(r#"{{"a":"{}"}}"#, "x ".repeat(50_000)));
         let answer = ResponseView::new(&answer, &redactor, Timestamp::default());
         let codes = Codes::default();

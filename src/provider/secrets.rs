@@ -13,7 +13,8 @@ use super::redact::SecretForms;
 pub(super) struct Secrets {
     by_name: BTreeMap<String, SecretString>,
     formats: BTreeMap<String, SecretFormat>,
-    forms: SecretForms,
+    /// What is never printed.
+    pub(super) forms: SecretForms,
 }
 
 /// What a secret looks like, to warn about a wrong one before anything is sent.
@@ -38,19 +39,6 @@ impl Secrets {
                 .collect(),
             formats,
         }
-    }
-
-    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
-        self.by_name.keys().map(String::as_str)
-    }
-
-    pub(super) fn forms(&self) -> &SecretForms {
-        &self.forms
-    }
-
-    /// Adds a value that a template made of secrets to what is never printed.
-    pub(super) fn add_derived(&mut self, value: &str) {
-        self.forms.add_derived(value);
     }
 
     pub(super) fn get(&self, name: &str) -> Option<&str> {

@@ -62,31 +62,36 @@ pub(super) struct Keys<'a> {
     pub(super) secret: &'a str,
 }
 
-/// The canonical lines of the headers, and their names.
-fn canonical_headers(headers: &[(&str, &str)]) -> (String, String) {
+/// The hash of a `POST` in canonical form, and the names of its headers.
+fn canonical_hash(
+    path: &str,
+    query: &str,
+    headers: &[(&str, &str)],
+    body: &[u8],
+) -> (String, String) {
     let mut lines = String::new();
     for (name, value) in headers {
         lines.extend([name, ":", value.trim(), "\n"]);
     }
     let names: Vec<&str> = headers.iter().map(|(name, _)| *name).collect();
-    (lines, names.join(";"))
+    let names = names.join(";");
+    let body = hex::encode(sha256(body));
+    let canonical = format!("POST\n{path}\n{query}\n{lines}\n{names}\n{body}");
+    (sha256_hex(&canonical), names)
 }
 
-/// Alibaba Cloud's ACS3-HMAC-SHA256: the value of header `Authorization`. `headers` are all signed headers in lower
-/// case and sorted, including `host` and `x-acs-content-sha256`.
+/// Alibaba Cloud's ACS3-HMAC-SHA256 of a `POST`: the value of header `Authorization`. `headers` are all signed headers
+/// in lower case and sorted, including `host` and `x-acs-content-sha256`.
 /// <https://help.aliyun.com/zh/sdk/product-overview/v3-request-structure-and-signature>
 pub(super) fn acs3(
     keys: Keys<'_>,
-    method: &str,
     path: &str,
     query: &str,
     headers: &[(&str, &str)],
     body: &[u8],
 ) -> String {
-    let (lines, names) = canonical_headers(headers);
-    let body = hex::encode(sha256(body));
-    let canonical = format!("{method}\n{path}\n{query}\n{lines}\n{names}\n{body}");
-    let to_sign = format!("ACS3-HMAC-SHA256\n{}", sha256_hex(&canonical));
+    let (hash, names) = canonical_hash(path, query, headers, body);
+    let to_sign = format!("ACS3-HMAC-SHA256\n{hash}");
     let signature = hex::encode(hmac_sha256(keys.secret.as_bytes(), to_sign.as_bytes()));
     let id = keys.id;
     format!("ACS3-HMAC-SHA256 Credential={id},SignedHeaders={names},Signature={signature}")
@@ -102,16 +107,11 @@ pub(super) fn tc3(
     headers: &[(&str, &str)],
     body: &[u8],
 ) -> String {
-    let (lines, names) = canonical_headers(headers);
-    let body = hex::encode(sha256(body));
-    let canonical = format!("POST\n/\n\n{lines}\n{names}\n{body}");
+    let (hash, names) = canonical_hash("/", "", headers, body);
     let date = utc(now, "%Y-%m-%d");
     let scope = format!("{date}/{service}/tc3_request");
-    let to_sign = format!(
-        "TC3-HMAC-SHA256\n{}\n{scope}\n{}",
-        now.as_millis().div_euclid(1_000),
-        sha256_hex(&canonical)
-    );
+    let seconds = now.as_millis().div_euclid(1_000);
+    let to_sign = format!("TC3-HMAC-SHA256\n{seconds}\n{scope}\n{hash}");
     let key = [date.as_str(), service, "tc3_request"]
         .iter()
         .fold(format!("TC3{}", keys.secret).into_bytes(), |key, part| {
@@ -153,7 +153,7 @@ mod tests {
             ("x-acs-signature-nonce", "3156853299f313e23d1673dc12e1703d"),
             ("x-acs-version", "2014-05-26"),
         ];
-        let signed = acs3(keys, "POST", "/", &query, &headers, b"");
+        let signed = acs3(keys, "/", &query, &headers, b"");
         assert_eq!(
             signed,
             "ACS3-HMAC-SHA256 Credential=YourAccessKeyId,SignedHeaders=host;x-acs-action;\

@@ -5,22 +5,18 @@ use std::time::Duration;
 
 use http::{HeaderMap, StatusCode, header};
 
-use crate::sms::{Acceptance, Class, Failure, Outcome, Timestamp};
+use crate::sms::{Class, Failure, Outcome, Timestamp};
 
 /// A longer `Retry-After` is cut to this.
-pub const MAX_RETRY_AFTER: Duration = Duration::from_secs(86_400);
+const MAX_RETRY_AFTER: Duration = Duration::from_secs(86_400);
 
-/// `accepted` and `unknown` are the provider's own lists of statuses.
-pub fn outcome(
+/// The outcome of a message that was not accepted. `unknown` is the provider's own list of statuses.
+pub(super) fn outcome(
     status: StatusCode,
-    accepted: &[u16],
     unknown: &[u16],
     retry_after: Option<Duration>,
     reason: String,
 ) -> Outcome {
-    if accepted.contains(&status.as_u16()) {
-        return Outcome::Accepted(Acceptance::default());
-    }
     let class = match status.as_u16() {
         status if unknown.contains(&status) => Class::Unknown,
         // Credentials, credit, URL or form of the request: every message would get the same status.
@@ -55,15 +51,11 @@ pub(super) fn outcome_of(failure: Failure, retry_after: Option<Duration>, listed
 }
 
 /// Header `Retry-After`, in seconds or as an HTTP date, counted from `now`; at most a day.
-pub fn retry_after(headers: &HeaderMap, now: Timestamp) -> Option<Duration> {
+pub(super) fn retry_after(headers: &HeaderMap, now: Timestamp) -> Option<Duration> {
     let text = headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim();
-    let wait = if text.bytes().all(|byte| byte.is_ascii_digit()) {
+    let wait = if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
         // A number that does not fit is longer than the maximum.
-        Duration::from_secs(
-            text.parse()
-                .ok()
-                .or((!text.is_empty()).then_some(u64::MAX))?,
-        )
+        Duration::from_secs(text.parse().unwrap_or(u64::MAX))
     } else {
         http_date(text)?.since(now)
     };
@@ -102,14 +94,13 @@ mod tests {
 
     fn word_of(status: u16) -> &'static str {
         let status = StatusCode::from_u16(status).expect("a status");
-        word(&outcome(status, &[200, 201], &[503], None, String::new()))
+        word(&outcome(status, &[503], None, String::new()))
     }
 
     #[test]
     fn every_status_has_an_outcome() {
         for (statuses, expected) in [
-            (vec![200, 201], "accepted"),
-            (vec![100, 101, 199, 202, 204, 226, 299], "unknown"),
+            (vec![100, 101, 199, 200, 202, 204, 226, 299], "unknown"),
             (vec![301, 302, 304, 307, 308], "account error"),
             (vec![400, 409, 413, 414, 418, 422, 451, 499], "content"),
             (vec![401, 402, 403, 407], "account error"),
@@ -126,13 +117,7 @@ mod tests {
                 assert_eq!(word_of(status), expected, "{status}");
             }
         }
-        let plain = outcome(
-            StatusCode::SERVICE_UNAVAILABLE,
-            &[],
-            &[],
-            None,
-            String::new(),
-        );
+        let plain = outcome(StatusCode::SERVICE_UNAVAILABLE, &[], None, String::new());
         assert_eq!(word(&plain), "unavailable");
     }
 
@@ -160,8 +145,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn only_a_listed_status_is_accepted(status in 100_u16..1000) {
-            prop_assert_eq!(word_of(status) == "accepted", [200, 201].contains(&status));
+        fn status_alone_never_accepts(status in 100_u16..1000) {
+            prop_assert_ne!(word_of(status), "accepted");
         }
 
         #[test]

@@ -4,20 +4,21 @@
 use serde::Deserialize;
 use toml::Value;
 
-use super::config::{ProviderError, Section};
+use super::section::{ProviderError, Section};
 use super::{Message, rejected};
 use crate::sms::Outcome;
 
 /// How a vendor assigns values to the parameters of its template.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Order {
     /// By the parameter's name.
+    #[default]
     Named,
     /// By position: the request carries a list of values without names.
     Positional,
 }
 
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize)]
 pub(super) struct TemplateSettings {
     /// The vendor's id of the template.
     pub(super) template: Option<String>,
@@ -30,7 +31,7 @@ pub(super) struct TemplateSettings {
 }
 
 /// The vendor's template and the columns that fill its parameters.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct TemplateParams {
     pub(super) settings: TemplateSettings,
     /// Parameters and columns in the order in which they are sent.
@@ -81,11 +82,6 @@ impl TemplateParams {
     /// The vendor's id of the template; empty where it is not set.
     pub(super) fn id(&self) -> &str {
         self.settings.template.as_deref().unwrap_or_default()
-    }
-
-    /// The required setting that is not set.
-    pub(super) fn missing(&self) -> Option<&'static str> {
-        self.settings.template.is_none().then_some("template")
     }
 
     pub(super) fn columns(&self) -> Vec<&str> {

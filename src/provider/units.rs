@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use jiff::fmt::serde::unsigned_duration::friendly::compact::required;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use toml::Value;
@@ -9,13 +10,14 @@ use toml::Value;
 use crate::rate::Rates;
 use crate::text::{did_you_mean, listed};
 
-/// A duration such as `10s`, `500ms` or `2 minutes`.
-#[derive(Clone, Copy, Deserialize)]
-#[serde(transparent)]
-pub(super) struct Span(
-    #[serde(with = "jiff::fmt::serde::unsigned_duration::friendly::compact::required")]
-    pub(super)  Duration,
-);
+/// A duration such as `10s`, `500ms` or `2 minutes`, also for an optional field.
+pub(super) fn span<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+where
+    D: Deserializer<'de>,
+    T: From<Duration>,
+{
+    required::deserialize(deserializer).map(T::from)
+}
 
 /// One limit or several. An empty text is an error: it is more likely a mistake than a wish for no limit.
 pub(super) fn rates<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Rates, D::Error> {

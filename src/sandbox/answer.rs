@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::Shared;
-use super::counters::{self, Arrival, Counters, Registration};
+use super::counters::{self, Arrival, Counters};
 use super::faults::{Fault, mix, unit_interval};
 
 /// The body of `POST /messages`, or one item of a list.
@@ -189,8 +189,9 @@ fn decide(
         Some(Fault::Throttle) => return throttled(faults.retry_after),
         _ => {}
     }
-    let registration = counters.accept(&message.to, &message.text, reference, now);
-    let mut answer = accepted(&registration, &message.text);
+    let (accepted, is_new) = counters.accept(&message.to, &message.text, reference, now);
+    let body = json!({ "id": counters::id(accepted), "segments": segments(&message.text) });
+    let mut answer = answer(if is_new { 201 } else { 200 }, body);
     match fault {
         Some(Fault::NoAnswer) => answer.mode = ResponseMode::None,
         Some(Fault::Broken) => answer.mode = ResponseMode::Cut,
@@ -267,15 +268,6 @@ fn throttled(retry_after: Duration) -> Answer {
         retry_after: Some(retry_after),
         ..error(429, "rate_limited", "too many requests")
     }
-}
-
-fn accepted(registration: &Registration, text: &str) -> Answer {
-    let (status, number) = match registration {
-        Registration::New(number) => (201, *number),
-        Registration::Known(number) => (200, *number),
-    };
-    let body = json!({ "id": counters::id(number), "segments": segments(text) });
-    answer(status, body)
 }
 
 /// Counts segments as a simple gateway does: ASCII is GSM-7, everything else is UCS-2.

@@ -1,16 +1,13 @@
 //! The counts of the gateway: arrivals, acceptances, references. All of them are behind one lock, so that they are
 //! consistent.
 
-use std::collections::hash_map::Entry as MapEntry;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::hash::{BuildHasher, RandomState};
-use std::num::NonZeroU32;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
 use super::SandboxConfig;
-use super::faults::Outage;
 
 /// How many accepted messages are stored; more are only counted.
 const MAX_ENTRIES: usize = 200_000;
@@ -51,8 +48,6 @@ pub(super) struct Counters {
     stats: Stats,
     arrivals: LastSecond,
     admitted: LastSecond,
-    limit: Option<NonZeroU32>,
-    honour_references: bool,
     /// The number of the message of each reference.
     references: HashMap<u64, u64>,
     recipients: HashSet<u64>,
@@ -61,8 +56,8 @@ pub(super) struct Counters {
     /// Messages whose one-time fault has occurred.
     once: HashSet<u64>,
     entries: Vec<Entry>,
-    refuse: Option<Outage>,
-    outage: Option<Outage>,
+    /// Without the outages that have begun.
+    config: SandboxConfig,
     outage_until: Option<Instant>,
 }
 
@@ -99,14 +94,6 @@ pub(super) struct Arrival {
     pub(super) refuse: Option<Duration>,
 }
 
-/// The number of an accepted message.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Registration {
-    New(u64),
-    /// The reference is known.
-    Known(u64),
-}
-
 impl Counters {
     pub(super) fn new(config: &SandboxConfig) -> Self {
         Self {
@@ -115,15 +102,12 @@ impl Counters {
             stats: Stats::default(),
             arrivals: LastSecond::default(),
             admitted: LastSecond::default(),
-            limit: config.limit,
-            honour_references: config.honour_references,
             references: HashMap::new(),
             recipients: HashSet::new(),
             texts: HashMap::new(),
             once: HashSet::new(),
             entries: Vec::new(),
-            refuse: config.faults.refuse,
-            outage: config.faults.outage,
+            config: config.clone(),
             outage_until: None,
         }
     }
@@ -137,13 +121,17 @@ impl Counters {
         let in_second = self.arrivals.count(now) + count;
         self.arrivals.add(count, now);
         self.stats.max_in_any_second = self.stats.max_in_any_second.max(in_second as u64);
-        let limit = self.limit.map_or(usize::MAX, |limit| limit.get() as usize);
+        let limit = self
+            .config
+            .limit
+            .map_or(usize::MAX, |limit| limit.get() as usize);
         let over_limit = self.admitted.count(now) + count > limit;
-        if self.limit.is_some() && !over_limit {
+        if self.config.limit.is_some() && !over_limit {
             self.admitted.add(count, now);
         }
-        let refuse = self.refuse.take_if(|outage| last >= outage.after);
-        if let Some(outage) = self.outage.take_if(|outage| last >= outage.after) {
+        let faults = &mut self.config.faults;
+        let refuse = faults.refuse.take_if(|outage| last >= outage.after);
+        if let Some(outage) = faults.outage.take_if(|outage| last >= outage.after) {
             self.outage_until = Some(now + outage.lasts);
         }
         Arrival {
@@ -165,41 +153,30 @@ impl Counters {
         self.once.insert(key)
     }
 
-    /// Accepts the message, unless its reference is known and honoured.
+    /// Accepts the message, unless its reference is known and honoured. Returns the number of the message, and whether
+    /// it is new.
     pub(super) fn accept(
         &mut self,
         to: &str,
         text: &str,
         reference: Option<&str>,
         now: Instant,
-    ) -> Registration {
+    ) -> (u64, bool) {
         let number = self.stats.accepted + 1;
         let key = reference.map(|reference| self.hasher.hash_one(reference));
         if let Some(key) = key {
-            match self.references.entry(key) {
-                MapEntry::Occupied(known) if self.honour_references => {
-                    return Registration::Known(*known.get());
-                }
-                MapEntry::Occupied(_) => {}
-                MapEntry::Vacant(entry) => {
-                    entry.insert(number);
-                    self.stats.distinct_references += 1;
-                }
+            let known = *self.references.entry(key).or_insert(number);
+            if known != number && !self.config.ignore_references {
+                return (known, false);
             }
         }
         self.stats.accepted = number;
-        if self.recipients.insert(self.hasher.hash_one(to)) {
-            self.stats.distinct_recipients += 1;
-        }
-        match self.texts.entry(self.hasher.hash_one((to, text))) {
-            MapEntry::Vacant(entry) => {
-                entry.insert(key);
-            }
-            MapEntry::Occupied(first) => {
-                if key.is_none() || *first.get() != key {
-                    self.stats.repeated += 1;
-                }
-            }
+        self.recipients.insert(self.hasher.hash_one(to));
+        let text = self.hasher.hash_one((to, text));
+        match self.texts.get(&text) {
+            None => drop(self.texts.insert(text, key)),
+            Some(first) if key.is_some() && *first == key => {}
+            Some(_) => self.stats.repeated += 1,
         }
         if self.entries.len() < MAX_ENTRIES {
             let at = now.duration_since(self.started_at).as_millis();
@@ -210,11 +187,15 @@ impl Counters {
                 at_ms: u64::try_from(at).unwrap_or(u64::MAX),
             });
         }
-        Registration::New(number)
+        (number, true)
     }
 
     pub(super) fn stats(&self) -> Stats {
-        self.stats
+        Stats {
+            distinct_references: self.references.len() as u64,
+            distinct_recipients: self.recipients.len() as u64,
+            ..self.stats
+        }
     }
 
     /// The first messages, or those with the reference.
@@ -233,7 +214,10 @@ pub(super) fn id(number: u64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::num::NonZeroU32;
+
     use super::*;
+    use crate::sandbox::Outage;
     use proptest::prelude::*;
 
     fn counters(config: &SandboxConfig) -> (Counters, Instant) {
@@ -245,14 +229,8 @@ mod tests {
     #[test]
     fn known_reference_is_not_accepted_again() {
         let (mut counters, now) = counters(&SandboxConfig::default());
-        assert_eq!(
-            counters.accept("+1", "a", Some("r"), now),
-            Registration::New(1)
-        );
-        assert_eq!(
-            counters.accept("+1", "a", Some("r"), now),
-            Registration::Known(1)
-        );
+        assert_eq!(counters.accept("+1", "a", Some("r"), now), (1, true));
+        assert_eq!(counters.accept("+1", "a", Some("r"), now), (1, false));
         let stats = counters.stats();
         assert_eq!((stats.accepted, stats.repeated), (1, 0));
     }
@@ -275,7 +253,7 @@ mod tests {
     #[test]
     fn ignored_reference_is_accepted_again() {
         let (mut counters, now) = counters(&SandboxConfig {
-            honour_references: false,
+            ignore_references: true,
             ..SandboxConfig::default()
         });
         counters.accept("+1", "a", Some("r"), now);

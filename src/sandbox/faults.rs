@@ -4,6 +4,7 @@
 use std::num::NonZeroU64;
 use std::time::Duration;
 
+use jiff::fmt::friendly::SpanParser;
 use serde::Deserialize;
 
 /// The faults of a gateway, as in the faults file; none by default.
@@ -57,15 +58,12 @@ impl Default for Faults {
     }
 }
 
-/// Why a text does not describe faults.
+/// Why a file does not describe faults.
 #[derive(Debug, thiserror::Error)]
-pub enum FaultsError {
-    #[error("invalid fault rate `{0}`: write it like `5%` or `every 20`")]
-    FaultRate(String),
-    #[error("invalid outage `{0}`: write it like `1000 for 5s`, after message 1000 for 5 seconds")]
-    Outage(String),
-    #[error("{place}: {reason}")]
-    File { place: String, reason: String },
+#[error("{place}: {reason}")]
+pub struct FaultsError {
+    place: String,
+    reason: String,
 }
 
 impl Faults {
@@ -82,7 +80,7 @@ impl Faults {
                 reason = format!("`{}`: {reason}", key.trim());
             }
             let place = format!("{name}:{number}");
-            FaultsError::File { place, reason }
+            FaultsError { place, reason }
         })
     }
 
@@ -154,11 +152,11 @@ pub(super) fn unit_interval(bits: u64) -> f64 {
 }
 
 impl TryFrom<String> for FaultRate {
-    type Error = FaultsError;
+    type Error = String;
 
     /// `5%`, `0.5 %`, `every 20`.
-    fn try_from(text: String) -> Result<Self, FaultsError> {
-        let fault = || FaultsError::FaultRate(text.clone());
+    fn try_from(text: String) -> Result<Self, String> {
+        let fault = || format!("invalid fault rate `{text}`: write it like `5%` or `every 20`");
         let trimmed = text.trim();
         if let Some(count) = trimmed.strip_prefix("every ") {
             return count.trim().parse().map(Self::Every).map_err(|_| fault());
@@ -182,16 +180,20 @@ pub struct Outage {
 }
 
 impl TryFrom<String> for Outage {
-    type Error = FaultsError;
+    type Error = String;
 
     /// `1000 for 5s`.
-    fn try_from(text: String) -> Result<Self, FaultsError> {
-        let fault = || FaultsError::Outage(text.clone());
+    fn try_from(text: String) -> Result<Self, String> {
+        let fault = || {
+            format!(
+                "invalid outage `{text}`: write it like `1000 for 5s`, after message 1000 for 5 seconds"
+            )
+        };
         let (after, lasts) = text.split_once("for").ok_or_else(fault)?;
-        let lasts: jiff::SignedDuration = lasts.trim().parse().map_err(|_| fault())?;
+        let lasts = SpanParser::new().parse_unsigned_duration(lasts.trim());
         Ok(Self {
             after: after.trim().parse().map_err(|_| fault())?,
-            lasts: lasts.try_into().map_err(|_| fault())?,
+            lasts: lasts.map_err(|_| fault())?,
         })
     }
 }

@@ -22,7 +22,7 @@
 
 mod answer;
 mod counters;
-pub mod faults;
+mod faults;
 mod server;
 #[cfg(test)]
 mod tests;
@@ -38,35 +38,22 @@ use tokio::task::JoinHandle;
 
 use counters::Counters;
 pub use counters::{Entry, Stats};
-pub use faults::{FaultRate, Faults, FaultsError, Outage};
+pub use faults::{FaultRate, Faults, Outage};
 
 /// How the gateway behaves; by default fast and without faults.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct SandboxConfig {
     /// The time between a request and its response.
     pub latency: Duration,
     /// The most that is added to the latency, at random.
     pub jitter: Duration,
     pub faults: Faults,
-    /// Whether a known reference is not accepted again.
-    pub honour_references: bool,
+    /// Whether a known reference is accepted again.
+    pub ignore_references: bool,
     /// Whether a list with a rejected message is rejected as a whole.
     pub all_or_none: bool,
     /// The most messages in any second; more are answered 429.
     pub limit: Option<NonZeroU32>,
-}
-
-impl Default for SandboxConfig {
-    fn default() -> Self {
-        Self {
-            latency: Duration::ZERO,
-            jitter: Duration::ZERO,
-            faults: Faults::default(),
-            honour_references: true,
-            all_or_none: false,
-            limit: None,
-        }
-    }
 }
 
 /// A running gateway. Ends soon after it is dropped; [`Sandbox::stop`] waits for the end.

@@ -27,6 +27,7 @@ const BACKLOG: u32 = 4_096;
 const REBIND: Duration = Duration::from_millis(20);
 /// The most messages of `GET /messages`.
 const MAX_MESSAGES: usize = 10_000;
+
 /// Listens so that the port can be reused at once after it is closed.
 pub(super) fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = match address {

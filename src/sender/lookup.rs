@@ -162,7 +162,7 @@ impl StatusLookups {
     /// Starts a series of lookups at each provider that is idle.
     pub(super) fn start(&mut self, providers: &[ProviderState], tasks: &mut JoinSet<()>) {
         for (index, state) in providers.iter().enumerate() {
-            let Some(lookup) = state.provider().capabilities().lookup else {
+            let Some(lookup) = state.provider().capabilities().lookup.clone() else {
                 continue;
             };
             let now = Instant::now();
@@ -204,10 +204,10 @@ impl StatusLookups {
         let now = self.context.clock.now();
         let since = *self.waits_since.get_or_insert(now);
         for state in providers {
-            let Some(lookup) = state.provider().capabilities().lookup else {
+            let Some(lookup) = &state.provider().capabilities().lookup else {
                 continue;
             };
-            let until = since.plus(longest_wait(&lookup, state.provider()));
+            let until = since.plus(longest_wait(lookup, state.provider()));
             if now >= until {
                 continue;
             }

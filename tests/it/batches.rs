@@ -21,11 +21,11 @@ fn every(count: u64) -> FaultRate {
     NonZeroU64::new(count).map_or(FaultRate::None, FaultRate::Every)
 }
 
-fn with_jitter(honour_references: bool) -> SandboxConfig {
+fn with_jitter(ignore_references: bool) -> SandboxConfig {
     SandboxConfig {
         latency: std::time::Duration::from_millis(10),
         jitter: std::time::Duration::from_millis(20),
-        honour_references,
+        ignore_references,
         ..SandboxConfig::default()
     }
 }
@@ -43,7 +43,7 @@ fn send_and_kill(scratch: &Scratch, gateway: &Practice, random: &mut StdRng) {
 fn killed_sender_repeats_nothing_with_honoured_references() {
     with_every_database(|db| {
         let mut random = StdRng::seed_from_u64(1);
-        let gateway = Practice::start(with_jitter(true));
+        let gateway = Practice::start(with_jitter(false));
         let scratch = Scratch::at(&db.url);
         gateway.configure_with_references(&scratch, PER_CALL);
         scratch.import(&list(1_500));
@@ -65,7 +65,7 @@ fn killed_sender_repeats_nothing_with_honoured_references() {
 fn killed_sender_leaves_its_batches_unknown() {
     with_every_database(|db| {
         let mut random = StdRng::seed_from_u64(2);
-        let gateway = Practice::start(with_jitter(false));
+        let gateway = Practice::start(with_jitter(true));
         let scratch = Scratch::at(&db.url);
         gateway.configure_with_references(&scratch, FORGETFUL);
         scratch.import(&list(1_500));
@@ -187,7 +187,7 @@ fn rejected_batch_is_sent_again_one_by_one() {
 #[test]
 fn messages_missing_from_a_batch_response_are_unknown() {
     let gateway = Practice::start(SandboxConfig {
-        honour_references: false,
+        ignore_references: true,
         faults: Faults {
             short: every(3),
             no_answer: every(150),

@@ -392,7 +392,7 @@ fn message_expires_while_the_gateway_is_down() {
 #[test]
 fn resent_message_keeps_its_reference() {
     let gateway = Practice::start(SandboxConfig {
-        honour_references: false,
+        ignore_references: true,
         ..faulty(Faults {
             no_answer: every(7),
             broken: every(13),

@@ -18,11 +18,11 @@ const LEASE: Duration = Duration::from_secs(30);
 const SEND: [&str; 4] = ["send", "--concurrency", "8", "--quiet"];
 
 /// Responses are slow, so that some requests are always running.
-fn unhurried(honour_references: bool) -> SandboxConfig {
+fn unhurried(ignore_references: bool) -> SandboxConfig {
     SandboxConfig {
         latency: Duration::from_millis(3),
         jitter: Duration::from_millis(12),
-        honour_references,
+        ignore_references,
         ..SandboxConfig::default()
     }
 }
@@ -39,7 +39,7 @@ fn killed(scratch: &Scratch, gateway: &Practice, random: &mut StdRng) -> bool {
 #[test]
 fn killed_sender_with_unique_references_repeats_nothing() {
     let mut random = StdRng::seed_from_u64(1);
-    let gateway = Practice::start(unhurried(true));
+    let gateway = Practice::start(unhurried(false));
     let scratch = Scratch::new();
     gateway.configure_with_references(&scratch, "");
     scratch.import(&list(500));
@@ -67,7 +67,7 @@ fn killed_sender_with_unique_references_repeats_nothing() {
 #[test]
 fn killed_sender_leaves_unknown_messages_for_the_operator() {
     let mut random = StdRng::seed_from_u64(2);
-    let gateway = Practice::start(unhurried(false));
+    let gateway = Practice::start(unhurried(true));
     let scratch = Scratch::new();
     gateway.configure_without_references(&scratch, "");
     scratch.import(&list(500));
@@ -119,7 +119,7 @@ fn second_sender_reclaims_messages_of_the_killed_one() {
     let mut random = StdRng::seed_from_u64(3);
     let gateway = Practice::start(SandboxConfig {
         latency: Duration::from_millis(40),
-        ..unhurried(true)
+        ..unhurried(false)
     });
     let scratch = Scratch::new();
     gateway.configure_with_references(&scratch, "");
@@ -143,7 +143,7 @@ fn second_sender_reclaims_messages_of_the_killed_one() {
 fn living_sender_resends_what_a_dead_one_reclaimed() {
     let gateway = Practice::start(SandboxConfig {
         latency: Duration::from_millis(100),
-        ..unhurried(true)
+        ..unhurried(false)
     });
     let scratch = Scratch::new();
     gateway.configure_with_references(&scratch, "");

@@ -66,23 +66,20 @@ pub(super) fn without_secrets(context: &Context, name: &str) -> anyhow::Result<P
     Ok(redact::provider(name, context.provider_section(name)?)?)
 }
 
-/// Message and hint if a required setting is missing.
-pub(super) fn missing_settings(provider: &Provider) -> Option<(String, String)> {
+/// The error if a required setting is missing.
+pub(super) fn missing_settings(provider: &Provider) -> Option<anyhow::Error> {
     let name = provider.name();
     let missing = provider.missing_settings();
     let keys: Vec<String> = missing.iter().map(|key| format!("`{key}`")).collect();
-    (!keys.is_empty()).then(|| {
-        (
-            format!("provider `{name}`: missing {}", keys.join(", ")),
-            format!("set it in [providers.{name}]"),
-        )
-    })
+    let message = format!("provider `{name}`: missing {}", keys.join(", "));
+    let hint = format!("set it in [providers.{name}]");
+    (!missing.is_empty()).then(|| with_hint(message, hint))
 }
 
-/// Message and hint for a campaign without a sender whose provider needs one.
-pub(super) fn missing_sender(provider: &str, campaign: &str) -> (String, String) {
+/// The error for a campaign without a sender whose provider needs one.
+pub(super) fn missing_sender(provider: &str, campaign: &str) -> anyhow::Error {
     let word = shell_word(campaign);
-    (
+    with_hint(
         format!("missing sender: campaign `{campaign}` and provider `{provider}` have none"),
         format!(
             "set `from` in [providers.{provider}], or `smsq set --campaign {word} --from SENDER`"
@@ -111,18 +108,8 @@ fn table(rows: impl IntoIterator<Item = Vec<String>>) -> String {
 fn list(context: &Context) -> anyhow::Result<()> {
     let config = &context.config;
     let mut objects = Vec::new();
-    let header = [
-        "provider",
-        "kind",
-        "sends",
-        "batch",
-        "reference",
-        "lookup",
-        "receipts",
-        "address",
-        "",
-    ];
-    let mut rows = vec![header.map(str::to_owned).to_vec()];
+    let header = "provider kind sends batch reference lookup receipts address";
+    let mut rows: Vec<Vec<String>> = vec![header.split(' ').map(str::to_owned).collect()];
     for (name, section) in &config.providers {
         let is_default = config.default_provider.as_ref() == Some(name);
         let is_own = config.own_providers.contains(name);
@@ -164,10 +151,7 @@ fn list(context: &Context) -> anyhow::Result<()> {
         rows.push(row);
         objects.push(object);
     }
-    if context.is_json() {
-        return context.print_json(&json!({ "providers": objects }));
-    }
-    Ok(context.console.print(&table(rows))?)
+    context.print(&table(rows), &json!({ "providers": objects }))
 }
 
 fn show(name: &str, context: &Context) -> anyhow::Result<()> {
@@ -210,18 +194,17 @@ fn show(name: &str, context: &Context) -> anyhow::Result<()> {
     };
     let timeout = duration(provider.timeout());
     let capabilities = provider.capabilities();
-    let after_timeout = after_timeout(&capabilities, config.sender.on_unknown);
+    let after_timeout = after_timeout(capabilities, config.sender.on_unknown);
     let _ = writeln!(text, "\nlimit      {limit}");
     let _ = writeln!(text, "timeout    {timeout}: {after_timeout}");
-    text.push_str(&describe(&capabilities));
-    for redact::Secret {
-        name,
-        source,
-        is_set,
-    } in &secrets
-    {
-        let state = if *is_set { "set" } else { "MISSING" };
-        let _ = writeln!(text, "secret     {name}: {source}, {state}");
+    text.push_str(&describe(capabilities));
+    for secret in &secrets {
+        let state = if secret.is_set { "set" } else { "MISSING" };
+        let _ = writeln!(
+            text,
+            "secret     {}: {}, {state}",
+            secret.name, secret.source
+        );
     }
     let codes = provider.codes();
     if !codes.is_empty() {

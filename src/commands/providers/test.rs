@@ -115,12 +115,9 @@ fn print(
         Outcome::Accepted(acceptance) => json!(acceptance),
         failed => json!(failed.failure()),
     };
-    if context.is_json() {
-        let mut object = json!({ "provider": name, "outcome": word, "status": status });
-        for (key, value) in details.as_object().into_iter().flatten() {
-            object[key] = value.clone();
-        }
-        return context.print_json(&object);
+    let mut object = json!({ "provider": name, "outcome": word, "status": status });
+    for (key, value) in details.as_object().into_iter().flatten() {
+        object[key] = value.clone();
     }
     let detail = |key: &str, before: &str| {
         let text = details[key].as_str();
@@ -136,7 +133,7 @@ fn print(
             detail("code", ", code ")
         ),
     };
-    Ok(context.console.print(&text)?)
+    context.print(&text, &object)
 }
 
 /// A request or a response, each line after `mark`.

@@ -6,15 +6,13 @@ mod progress;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
-use std::path::PathBuf;
 
-use anyhow::bail;
 use serde_json::{Value, json};
 
 use self::progress::run_with_progress;
 use super::values::{campaign_name, positive, rates};
 use super::{Context, check, providers, purge, status, with_hint};
-use crate::config::{MANY_CONCURRENCY, MAX_CONCURRENCY};
+use crate::config::{MANY_CONCURRENCY, MAX_CONCURRENCY, user_folder};
 use crate::console::Console;
 use crate::exit::Exit;
 use crate::rate::Rates;
@@ -105,7 +103,7 @@ pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
         context.console.status("nothing was sent");
         return Ok(Exit::CouldNotRun);
     };
-    context.print(&run.text(), &run.json(args.campaign.is_some())?)?;
+    context.print(&run.text(), &run.json(args.campaign.is_some()))?;
     run.explain(&context.console);
     Ok(run.exit())
 }
@@ -224,12 +222,12 @@ impl SendRun {
     }
 
     /// The state of the campaigns, and the run. `is_one`: as one campaign, without totals.
-    pub(super) fn json(&self, is_one: bool) -> anyhow::Result<Value> {
-        let mut object = status::json(is_one, &self.campaigns, &self.without_campaign)?;
+    pub(super) fn json(&self, is_one: bool) -> Value {
+        let mut object = status::json(is_one, &self.campaigns, &self.without_campaign);
         object["elapsed_ms"] = json!(crate::sms::millis(self.summary.elapsed));
         object["rate"] = json!((self.rate() * 10.0).round() / 10.0);
         object["attempts"] = json!(self.summary.attempts);
-        Ok(object)
+        object
     }
 
     /// `sent 487 messages in 12 s (40/s), 3 failed`.
@@ -422,8 +420,8 @@ fn sender(
     for name in needed {
         providers.insert(name.to_owned(), context.provider(name)?);
     }
-    if let Some((message, hint)) = providers.values().find_map(providers::missing_settings) {
-        return Err(with_hint(message, hint));
+    if let Some(error) = providers.values().find_map(providers::missing_settings) {
+        return Err(error);
     }
     let has_sender = |name: &str, campaign: &Campaign| {
         campaign.sender.is_some() || !providers[name].needs_sender()
@@ -433,12 +431,13 @@ fn sender(
         if has_sender(name, campaign) {
             continue;
         }
-        let (message, hint) = providers::missing_sender(name, &campaign.name);
+        let error = providers::missing_sender(name, &campaign.name);
         if !can_send {
-            return Err(with_hint(message, hint));
+            return Err(error);
         }
         // The sender stops this campaign; the others continue.
-        context.console.warn(&format!("{message}: {hint}"));
+        let warning = error.to_string().replace("\nhint:", ":");
+        context.console.warn(&warning);
     }
     // A message that is queued during the run may need one of these; one that is misconfigured must not stop
     // the others.
@@ -461,26 +460,19 @@ fn sender(
         limit: options.flags.limit,
         follow: options.follow,
         wait: !options.flags.no_wait,
-        state_folder: state_folder(context),
+        state_folder: user_folder(&context.environment, "XDG_STATE_HOME", ".local/state"),
     };
     Ok(Sender::new(store.clone(), providers, settings))
-}
-
-/// `$XDG_STATE_HOME/smsq`, by default `~/.local/state/smsq`.
-fn state_folder(context: &Context) -> Option<PathBuf> {
-    let state = context.variable("XDG_STATE_HOME").map(PathBuf::from);
-    let home = || Some(PathBuf::from(context.variable("HOME")?).join(".local/state"));
-    Some(state.or_else(home)?.join("smsq"))
 }
 
 fn default_provider(context: &Context) -> anyhow::Result<&str> {
     let config = &context.config;
     match (&config.default_provider, config.own_providers.is_empty()) {
         (Some(name), _) => Ok(name),
-        (None, false) => bail!(providers::ambiguous(
-            config,
-            "set `default_provider` in smsq.toml"
-        )),
+        (None, false) => {
+            let hint = "set `default_provider` in smsq.toml";
+            Err(providers::ambiguous(config, hint))
+        }
         (None, true) => Err(with_hint(
             "no provider is configured",
             "`smsq init` writes an example; `smsq run FILE` without a provider practises on this machine",

@@ -11,8 +11,8 @@ use super::request::RequestTemplate;
 use super::response::Pointer;
 use super::template::{Templates, Text, Values};
 use crate::provider::Message;
-use crate::provider::config::{ProviderError, Section};
 use crate::provider::response::{ResponseView, scalar};
+use crate::provider::section::{ProviderError, Section};
 use crate::sms::Outcome;
 
 /// With more messages too many would be unknown after one lost response.

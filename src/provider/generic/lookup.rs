@@ -15,9 +15,10 @@ use crate::provider::capabilities::{
     AttemptSpan, Lookup, LookupResult, LookupTarget, MARGIN, SHARED_REFERENCE, TimeMatch,
 };
 use crate::provider::codes::Codes;
-use crate::provider::config::{ProviderError, Section};
-use crate::provider::response::{ResponseView, acceptance, scalar};
-use crate::provider::{Message, RequestResult, unclear};
+use crate::provider::config::check_lookup;
+use crate::provider::response::{ResponseView, scalar};
+use crate::provider::section::{ProviderError, Section};
+use crate::provider::{Message, RequestResult, found, unclear};
 use crate::sms::{Outcome, Timestamp};
 
 /// The keys of section `lookup` besides those of the request and of [`Lookup`].
@@ -82,18 +83,18 @@ impl StatusLookup {
     pub(super) fn read(
         mut section: Section<'_>,
         templates: &mut Templates,
-        url: &str,
-        send: &RequestSettings,
+        sending: &RequestSettings,
     ) -> Result<(Lookup, Self), ProviderError> {
         let lookup: Lookup = section.take()?;
+        check_lookup(&section, &lookup)?;
         let mut settings: RequestSettings = section.take()?;
         let rules: LookupRules = section.rest()?;
         if rules.url.is_none() && settings.path.is_none() {
-            settings.path.clone_from(&send.path);
+            settings.path.clone_from(&sending.path);
         }
-        settings.headers.clone_from(&send.headers);
-        let url = rules.url.as_deref().unwrap_or(url);
-        let request = RequestTemplate::read(&section, templates, url, &settings, Method::GET)?;
+        settings.headers.clone_from(&sending.headers);
+        settings.url = rules.url.clone().or_else(|| sending.url.clone());
+        let request = RequestTemplate::read(&section, templates, &settings, Method::GET)?;
         let matches = EntryMatch::read(&section, templates, &rules.matches)?;
         if matches.is_empty() {
             return Err(section.missing("matches"));
@@ -211,7 +212,7 @@ impl StatusLookup {
         let mut entry_codes = places.flat_map(|places| places.values(Some(entry), None));
         let outcome = entry_codes.find_map(|code| response.outcome_of_code(codes, &code, None));
         match outcome {
-            None | Some(Outcome::Accepted(_)) => LookupResult::Found(acceptance(id, None, None)),
+            None | Some(Outcome::Accepted(_)) => found(id),
             Some(Outcome::Unknown(failure)) => LookupResult::Unclear(failure),
             Some(outcome) => LookupResult::NotAccepted(outcome),
         }
@@ -242,8 +243,9 @@ impl StatusLookup {
 
 /// With `{{ since }}` early enough even if the clocks differ.
 fn values<'a>(templates: &'a Templates, message: &'a Message, attempt: AttemptSpan) -> Values<'a> {
-    let since = attempt.started_after.minus(MARGIN);
-    templates.values(message).with_since(since)
+    let mut values = templates.values(message);
+    values.since = Some(attempt.started_after.minus(MARGIN));
+    values
 }
 
 /// A time without an offset is in UTC.

@@ -19,12 +19,16 @@ use serde_json::Value as Json;
 use toml::{Table, Value};
 
 use super::capabilities::{
-    AttemptSpan, Capabilities, ContentMode, LookupResult, LookupTarget, Reference, SHARED_REFERENCE,
+    AttemptSpan, ContentMode, LookupResult, LookupTarget, Reference, SHARED_REFERENCE,
 };
-use super::config::{ProviderConfig, Section, SharedSettings};
-use super::response::{ResponseView, all};
-use super::units::Span;
-use super::{Adapter, BatchKey, Message, NewAdapter, RequestContext, RequestResult, unclear};
+use super::config::{ProviderConfig, SharedSettings};
+use super::response::ResponseView;
+use super::section::Section;
+use super::units::span;
+use super::{
+    Adapter, BatchKey, Configured, Message, NewAdapter, RequestContext, RequestResult, Requests,
+    unclear,
+};
 use crate::sms::Outcome;
 use batch::{Batch, ResultLocation};
 use lookup::StatusLookup;
@@ -38,7 +42,8 @@ use template::{Templates, Values};
 struct GenericSettings {
     /// `true`, `false`, or the name of a setting that must be set.
     honours_reference: Option<Value>,
-    honoured_for: Option<Span>,
+    #[serde(default, deserialize_with = "span")]
+    honoured_for: Option<Duration>,
     #[serde(default)]
     receipts: bool,
     batch: Option<Table>,
@@ -60,8 +65,6 @@ struct Generic {
     request: RequestTemplate,
     batch: Option<Batch>,
     response: ResponseParser,
-    honoured_for: Option<Duration>,
-    receipts: bool,
     lookup: Option<StatusLookup>,
 }
 
@@ -70,11 +73,11 @@ pub(super) fn new(mut section: Section<'_>, mut shared: SharedSettings) -> NewAd
         settings: setting_names,
     } = section.take()?;
     let own = section.take_keys(&setting_names);
-    let request_settings: RequestSettings = section.take()?;
+    let mut sending: RequestSettings = section.take()?;
+    sending.url.clone_from(&shared.url);
     let rules: ResponseRules = section.take()?;
     let settings: GenericSettings = section.rest()?;
     let lookup = shared.lookup.take();
-    let url = shared.url.clone().ok_or_else(|| section.missing("url"))?;
     let (honours_reference, can_honour) = match &settings.honours_reference {
         None => (false, false),
         Some(Value::Boolean(honours)) => (*honours, *honours),
@@ -90,16 +93,9 @@ pub(super) fn new(mut section: Section<'_>, mut shared: SharedSettings) -> NewAd
 
     // The URL is read below: it may have secrets in placeholders.
     let placeholder = section.url("url", "http://localhost")?;
-    let from = shared.from.clone();
     let mut config = shared.into_config(&section, Some(placeholder))?;
-    let mut templates = Templates::new(&config.secrets, own, setting_names, from);
-    let mut request = RequestTemplate::read(
-        &section,
-        &mut templates,
-        &url,
-        &request_settings,
-        Method::POST,
-    )?;
+    let mut templates = Templates::new(&config, own, setting_names);
+    let mut request = RequestTemplate::read(&section, &mut templates, &sending, Method::POST)?;
     config.url = request.base.clone();
     let batch = settings.batch.map(|table| {
         let section = section.nested("batch", table);
@@ -116,10 +112,8 @@ pub(super) fn new(mut section: Section<'_>, mut shared: SharedSettings) -> NewAd
         let problem = "`{{ phone }}` is outside of it, so messages cannot share a request";
         return Err(section.invalid("batch.repeat", problem));
     }
-    let takes_several = batch
-        .as_ref()
-        .is_some_and(|batch| batch.settings.per_call > 1);
-    let shares_reference = takes_several && request.uses("reference", Scope::Outside);
+    let max_batch = batch.as_ref().map_or(1, |batch| batch.settings.per_call);
+    let shares_reference = max_batch > 1 && request.uses("reference", Scope::Outside);
     if shares_reference && honours_reference {
         let problem = "is impossible where several messages share a reference\n\
              hint: put `{{ reference }}` into what `batch` repeats";
@@ -127,26 +121,29 @@ pub(super) fn new(mut section: Section<'_>, mut shared: SharedSettings) -> NewAd
     }
     let lookup = lookup.map(|table| {
         let section = section.nested("lookup", table);
-        StatusLookup::read(section, &mut templates, &url, &request_settings)
+        StatusLookup::read(section, &mut templates, &sending)
     });
     let (plan, lookup) = lookup.transpose()?.unzip();
-    config.lookup = plan;
+    let capabilities = &mut config.capabilities;
+    capabilities.lookup = plan;
     // A message that shared its reference with others is not found by its own.
-    if let (Some(plan), Some(lookup)) = (&mut config.lookup, &lookup)
+    if let (Some(plan), Some(lookup)) = (&mut capabilities.lookup, &lookup)
         && shares_reference
         && lookup.is_by_reference()
     {
         plan.absent_after = None;
     }
+    capabilities.max_batch = max_batch;
+    capabilities.receipts = settings.receipts;
+    let span = settings.honoured_for.unwrap_or(HONOURED_FOR);
+    describe(&mut config, &request, honours_reference.then_some(span));
+    config.requires_sender = templates.requires_sender;
     for derived in &templates.derived_secrets {
-        config.secrets.add_derived(derived.expose_secret());
+        config.secrets.forms.add_derived(derived.expose_secret());
     }
     let codes = config.codes.clone();
-    let honoured_for = settings.honoured_for.map_or(HONOURED_FOR, |span| span.0);
     Ok(Box::new(Generic {
         response: ResponseParser::new(&section, rules, codes, honours_reference)?,
-        honoured_for: honours_reference.then_some(honoured_for),
-        receipts: settings.receipts,
         config,
         templates,
         request,
@@ -155,52 +152,41 @@ pub(super) fn new(mut section: Section<'_>, mut shared: SharedSettings) -> NewAd
     }))
 }
 
-impl Adapter for Generic {
+/// Sets what the request shows about the API.
+fn describe(
+    config: &mut ProviderConfig,
+    request: &RequestTemplate,
+    honoured_for: Option<Duration>,
+) {
+    let uses = |root| request.uses(root, Scope::Anywhere);
+    config.reads_columns = uses("params");
+    config.capabilities.sends = match (uses("content"), uses("params")) {
+        (false, true) => ContentMode::Template,
+        _ => ContentMode::Text,
+    };
+    config.capabilities.reference = match honoured_for {
+        Some(span) => Reference::Honoured { span },
+        None if uses("reference") => Reference::Echoed,
+        None => Reference::None,
+    };
+    if !uses("content") && !uses("params") {
+        let warning = "the request has no text: put `{{ content }}` into `json`, `form` or `query`";
+        config.warnings.push(warning.to_owned());
+    }
+}
+
+impl Configured for Generic {
     fn config(&self) -> &ProviderConfig {
         &self.config
     }
+}
 
-    fn capabilities(&self) -> Capabilities {
-        let uses = |root| self.request.uses(root, Scope::Anywhere);
-        Capabilities {
-            sends: if uses("content") || !uses("params") {
-                ContentMode::Text
-            } else {
-                ContentMode::Template
-            },
-            max_batch: self
-                .batch
-                .as_ref()
-                .map_or(1, |batch| batch.settings.per_call),
-            reference: match self.honoured_for {
-                Some(span) => Reference::Honoured { span },
-                None if uses("reference") => Reference::Echoed,
-                None => Reference::None,
-            },
-            lookup: None,
-            receipts: self.receipts,
-        }
-    }
-
-    fn requires_sender(&self) -> bool {
-        self.templates.requires_sender
-    }
-
-    fn warnings(&self) -> Vec<String> {
-        let uses = |root| self.request.uses(root, Scope::Anywhere);
-        let has_no_text = !uses("content") && !uses("params");
-        let warning = "the request has no text: put `{{ content }}` into `json`, `form` or `query`";
-        Vec::from_iter(has_no_text.then(|| warning.to_owned()))
-    }
-
-    fn reads_columns(&self) -> bool {
-        self.request.uses("params", Scope::Anywhere)
-    }
-
+impl Adapter for Generic {
     /// The request without its repeated part, and without the reference that all messages share.
     fn batch_key(&self, message: &Message) -> Result<BatchKey, Outcome> {
         self.request(std::slice::from_ref(message), &RequestContext::default())?;
-        let outside = self.templates.values(message).with_reference("");
+        let mut outside = self.templates.values(message);
+        outside.reference = "";
         let frame = self.request.fill(&outside, &[])?;
         let lossy = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let headers = frame.headers().values();
@@ -216,7 +202,8 @@ impl Adapter for Generic {
             return self.request.fill(only, &each);
         }
         let shared = format!("{SHARED_REFERENCE}{}", messages[0].reference);
-        let outside = values(&messages[0]).with_reference(&shared);
+        let mut outside = values(&messages[0]);
+        outside.reference = &shared;
         self.request.fill(&outside, &each)
     }
 
@@ -229,16 +216,17 @@ impl Adapter for Generic {
         let is_batch = messages.len() > 1;
         if is_batch && is_error && is_accepted {
             // "Already accepted" can only be about one of the messages.
-            return all(messages, &response.unknown(" to several messages at once"));
+            let outcome = response.unknown(" to several messages at once");
+            return outcome.of_all(messages.len());
         }
         let Some(batch) = &self.batch else {
-            return all(messages, &whole);
+            return whole.clone().of_all(messages.len());
         };
         // Several messages with an error are rejected as a whole, unless the response shows accepted ones.
         let may_accept = |entry| self.response.may_accept(response, entry);
         let mut entries = (0..batch.results(response).len()).map(Some);
         if is_batch && is_error && !may_accept(None) && !entries.any(may_accept) {
-            return all(messages, &whole);
+            return whole.clone().of_all(messages.len());
         }
         let outcome = |(message, location): (&Message, ResultLocation)| match location {
             ResultLocation::Entry(index)
@@ -256,18 +244,13 @@ impl Adapter for Generic {
             ResultLocation::NoList if is_batch && is_accepted => {
                 response.unknown(" without a list of results")
             }
-            _ => all(messages, &whole).swap_remove(0),
+            _ => whole.clone().of_all(messages.len()).swap_remove(0),
         };
         let locations = batch.locations(&self.templates, response, messages);
         messages.iter().zip(locations).map(outcome).collect()
     }
 
-    fn lookup(
-        &self,
-        message: &Message,
-        attempt: AttemptSpan,
-        _: &RequestContext,
-    ) -> Vec<RequestResult> {
+    fn lookup(&self, message: &Message, attempt: AttemptSpan, _: &RequestContext) -> Requests {
         let lookup = self.lookup.iter();
         lookup
             .map(|lookup| lookup.request(&self.templates, message, attempt))

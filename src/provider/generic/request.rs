@@ -11,7 +11,7 @@ use url::Url;
 use url::form_urlencoded::Serializer;
 
 use super::template::{Templates, Text, Values};
-use crate::provider::config::{ProviderError, Section};
+use crate::provider::section::{ProviderError, Section};
 use crate::provider::{RequestResult, rejected};
 use crate::sms::Outcome;
 
@@ -19,6 +19,9 @@ use crate::sms::Outcome;
 #[derive(Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RequestSettings {
+    /// Set by the reader: the key belongs to the settings of all providers.
+    #[serde(skip)]
+    pub(super) url: Option<String>,
     /// Appended to the URL.
     pub(super) path: Option<String>,
     method: Option<String>,
@@ -40,14 +43,9 @@ pub(super) struct RequestTemplate {
     constant_headers: HeaderMap,
     headers: Vec<(HeaderName, Text)>,
     query: Document,
-    body: Body,
-}
-
-/// The body of a request, with placeholders in its texts.
-enum Body {
-    Empty,
-    Form(Document),
-    Json(Document),
+    /// The body is one of these, or empty.
+    json: Option<Document>,
+    form: Option<Document>,
 }
 
 /// Where a placeholder is searched for.
@@ -62,30 +60,26 @@ impl RequestTemplate {
     pub(super) fn read(
         section: &Section<'_>,
         templates: &mut Templates,
-        url: &str,
         settings: &RequestSettings,
         method: Method,
     ) -> Result<Self, ProviderError> {
-        let (base, url) = read_url(section, templates, url, settings.path.as_deref())?;
-        let body = match (&settings.json, &settings.form) {
-            (Some(_), Some(_)) => {
-                return Err(section.invalid("form", "choose either `json` or `form`"));
-            }
-            (Some(value), None) => match Document::read(section, templates, "json", value)? {
-                Some(document) => Body::Json(document),
-                None => Body::Empty,
-            },
-            (None, Some(form)) => Body::Form(read_pairs(section, templates, "form", form)?),
-            (None, None) => Body::Empty,
-        };
+        let (base, url) = read_url(section, templates, settings)?;
+        if settings.json.is_some() && settings.form.is_some() {
+            return Err(section.invalid("form", "choose either `json` or `form`"));
+        }
+        let json = settings.json.as_ref();
+        let json = json.map(|value| Document::read(section, templates, "json", value));
+        let form = settings.form.as_ref();
+        let form = form.map(|table| read_pairs(section, templates, "form", table));
         let mut request = Self {
             method: read_method(section, settings, method)?,
             base,
             url,
             constant_headers: HeaderMap::new(),
             headers: Vec::new(),
+            json: json.transpose()?.flatten(),
+            form: form.transpose()?,
             query: read_pairs(section, templates, "query", &settings.query)?,
-            body,
         };
         for (name, value) in &settings.headers {
             request.add_header(section, templates, name, value)?;
@@ -133,12 +127,13 @@ impl RequestTemplate {
         unwraps_single: bool,
     ) -> Result<(), &'static str> {
         let mut path = place.split('.');
-        let document = match (path.next(), &mut self.body) {
-            (Some("json"), Body::Json(document)) | (Some("form"), Body::Form(document)) => document,
-            (Some("query"), _) => &mut self.query,
-            _ => return Err("is not in the request"),
+        let document = match path.next() {
+            Some("json") => self.json.as_mut(),
+            Some("form") => self.form.as_mut(),
+            Some("query") => Some(&mut self.query),
+            _ => None,
         };
-        let part = path.try_fold(document, Document::entry);
+        let part = document.and_then(|document| path.try_fold(document, Document::entry));
         let part = part.ok_or("is not in the request")?;
         *part = match (&mut *part, separator) {
             (Document::List(items), None) if items.len() == 1 => Document::Repeated {
@@ -158,11 +153,8 @@ impl RequestTemplate {
     }
 
     pub(super) fn uses(&self, root: &str, scope: Scope) -> bool {
-        let body = match &self.body {
-            Body::Empty => None,
-            Body::Form(document) | Body::Json(document) => Some(document),
-        };
-        let mut documents = [Some(&self.query), body].into_iter().flatten();
+        let documents = [Some(&self.query), self.json.as_ref(), self.form.as_ref()];
+        let mut documents = documents.into_iter().flatten();
         documents.any(|document| document.uses(root, scope))
             || self.url.as_ref().is_some_and(|url| url.uses(root))
             || self.headers.iter().any(|(_, text)| text.uses(root))
@@ -181,21 +173,20 @@ impl RequestTemplate {
             let query = before.map_or(query.clone(), |before| format!("{before}&{query}"));
             url.set_query(Some(&query));
         }
-        let (content_type, body) = match &self.body {
-            Body::Empty => (None, String::new()),
-            Body::Form(form) => (
-                Some("application/x-www-form-urlencoded"),
-                encode(form.fill(outside, each)?),
-            ),
-            Body::Json(document) => (
-                Some("application/json"),
-                document
-                    .fill(outside, each)?
-                    .unwrap_or_default()
-                    .to_string(),
-            ),
+        let (content_type, body) = if let Some(form) = &self.form {
+            let body = encode(form.fill(outside, each)?);
+            (Some("application/x-www-form-urlencoded"), body)
+        } else if let Some(json) = &self.json {
+            let json = json.fill(outside, each)?.unwrap_or_default();
+            (Some("application/json"), json.to_string())
+        } else {
+            (None, String::new())
         };
-        let mut request = Request::new(Bytes::from(body));
+        let mut request = Request::builder()
+            .method(&self.method)
+            .uri(url.as_str())
+            .body(Bytes::from(body))
+            .map_err(|_| rejected("the request's URL would be too long"))?;
         let headers = request.headers_mut();
         if let Some(content_type) = content_type {
             headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
@@ -210,11 +201,6 @@ impl RequestTemplate {
             value.set_sensitive(true);
             headers.insert(name.clone(), value);
         }
-        *request.method_mut() = self.method.clone();
-        *request.uri_mut() = url
-            .as_str()
-            .parse()
-            .map_err(|_| rejected("the request's URL would be too long"))?;
         Ok(request)
     }
 }
@@ -223,12 +209,12 @@ impl RequestTemplate {
 fn read_url(
     section: &Section<'_>,
     templates: &mut Templates,
-    url: &str,
-    path: Option<&str>,
+    settings: &RequestSettings,
 ) -> Result<(Url, Option<Text>), ProviderError> {
-    let source = match path {
+    let url = settings.url.clone().ok_or_else(|| section.missing("url"))?;
+    let source = match &settings.path {
         Some(path) => format!("{}{path}", url.trim_end_matches('/')),
-        None => url.to_owned(),
+        None => url,
     };
     let text = templates.add_required(section, "url", &source)?;
     let fixed = source.split('{').next().unwrap_or_default();

@@ -8,8 +8,8 @@ use serde_json::Value as Json;
 use toml::Value;
 
 use crate::provider::codes::Codes;
-use crate::provider::config::{ProviderError, Section};
 use crate::provider::response::{ResponseView, acceptance, scalar, short_code, with_code};
+use crate::provider::section::{ProviderError, Section};
 use crate::sms::{Acceptance, Outcome};
 use crate::text::is_printable;
 
@@ -268,8 +268,7 @@ impl ResponseParser {
             Some(Outcome::Accepted(_)) => response.unknown(" with a code that means accepted"),
             Some(outcome) => outcome,
             None if !self.is_accepted_status(response) => {
-                let rules = &self.rules;
-                response.outcome_of_status(&rules.accepted, &rules.unknown_status, words)
+                response.outcome_of_status(&self.rules.unknown_status, words)
             }
             None if self.codes.list_success() => {
                 response.unknown(" without a known code of success")

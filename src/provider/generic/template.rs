@@ -2,7 +2,7 @@
 //! mistakes are errors of the configuration.
 
 use std::cell::OnceCell;
-use std::collections::BTreeSet;
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use base64::Engine as _;
@@ -12,8 +12,8 @@ use minijinja::{AutoEscape, Environment, Error, ErrorKind, UndefinedBehavior};
 use secrecy::SecretString;
 use serde_json::Value as Json;
 
-use crate::provider::config::{ProviderError, Section};
-use crate::provider::secrets::Secrets;
+use crate::provider::config::ProviderConfig;
+use crate::provider::section::{ProviderError, Section};
 use crate::provider::signing::percent_encoded;
 use crate::provider::{Message, account_error, rejected, units};
 use crate::sms::{Outcome, Timestamp};
@@ -63,9 +63,8 @@ pub(super) enum Text {
     },
     Template {
         key: String,
-        roots: BTreeSet<&'static str>,
-        /// The columns that it uses.
-        columns: Vec<String>,
+        /// Like `phone` and `params.COLUMN`.
+        placeholders: HashSet<String>,
     },
 }
 
@@ -74,7 +73,9 @@ impl Text {
         match self {
             Self::Plain(_) => false,
             Self::Field { root, .. } => *root == name,
-            Self::Template { roots, .. } => roots.contains(name),
+            Self::Template { placeholders, .. } => {
+                placeholders.iter().any(|it| root_of(it) == name)
+            }
         }
     }
 
@@ -83,9 +84,9 @@ impl Text {
         match self {
             Self::Plain(_) => true,
             Self::Field { .. } => false,
-            Self::Template { roots, .. } => roots
+            Self::Template { placeholders, .. } => placeholders
                 .iter()
-                .all(|root| matches!(*root, "secret" | "setting")),
+                .all(|it| matches!(root_of(it), "secret" | "setting")),
         }
     }
 }
@@ -93,16 +94,15 @@ impl Text {
 impl Templates {
     /// `settings` are the vendor's own settings that are set, `setting_names` all that it has.
     pub(super) fn new(
-        secrets: &Secrets,
+        config: &ProviderConfig,
         settings: toml::Table,
         setting_names: Vec<String>,
-        default_from: Option<String>,
     ) -> Self {
         let mut environment = Environment::new();
         environment.set_undefined_behavior(UndefinedBehavior::Strict);
         environment.set_debug(false);
         environment.set_fuel(Some(100_000));
-        environment.add_global("secret", Value::from_pairs(secrets.exposed()));
+        environment.add_global("secret", Value::from_pairs(config.secrets.exposed()));
         environment.add_global("setting", Value::from(Serde(&settings)));
         environment.add_filter("digits", |text: &str| {
             text.replace(|c: char| !c.is_ascii_digit(), "")
@@ -122,10 +122,14 @@ impl Templates {
         });
         Self {
             environment,
-            secret_names: secrets.names().map(str::to_owned).collect(),
+            secret_names: config
+                .secrets
+                .exposed()
+                .map(|(name, _)| name.to_owned())
+                .collect(),
             settings,
             setting_names,
-            default_from,
+            default_from: config.from.clone(),
             reads_params: false,
             requires_sender: false,
             derived_secrets: Vec::new(),
@@ -161,15 +165,13 @@ impl Templates {
             .add_template_owned(owned_name, source)
             .map_err(invalid)?;
         let template = self.environment.get_template(&name).map_err(invalid)?;
-        let mut roots = BTreeSet::new();
-        let mut columns = Vec::new();
-        for placeholder in template.undeclared_variables(true) {
-            let (root, column) = self.check_placeholder(section, key, &placeholder)?;
-            roots.insert(root);
-            columns.extend(column);
+        let placeholders = template.undeclared_variables(true);
+        for placeholder in &placeholders {
+            self.check_placeholder(section, key, placeholder)?;
         }
+        let roots: HashSet<&str> = placeholders.iter().map(|it| root_of(it)).collect();
         match template.render(trial(&name, Some("sender"))) {
-            Ok(made) if roots.iter().eq(["secret"].iter()) => {
+            Ok(made) if roots == HashSet::from(["secret"]) => {
                 self.derived_secrets.push(SecretString::from(made));
             }
             Err(error) if is_omitted(&error) => return Ok(None),
@@ -184,11 +186,7 @@ impl Templates {
         }
         self.reads_params |= roots.contains("params");
         let key = name;
-        Ok(Some(Text::Template {
-            key,
-            roots,
-            columns,
-        }))
+        Ok(Some(Text::Template { key, placeholders }))
     }
 
     /// Like [`Templates::add`], for a text that cannot be left out.
@@ -212,30 +210,27 @@ impl Templates {
         (value.is_some() || is_optional).then_some(value)
     }
 
-    /// The known root of a placeholder, and the column that it uses.
     fn check_placeholder(
         &self,
         section: &Section<'_>,
         key: &str,
         placeholder: &str,
-    ) -> Result<(&'static str, Option<String>), ProviderError> {
-        let mut parts = placeholder.split('.');
-        let (root, name) = (parts.next().unwrap_or_default(), parts.next());
-        let since = is_lookup(&section.key(key)).then_some(SINCE);
-        let Some(known) = ROOTS.into_iter().chain(since).find(|known| *known == root) else {
+    ) -> Result<(), ProviderError> {
+        let root = root_of(placeholder);
+        let has_value = root == SINCE && is_lookup(&section.key(key));
+        if !has_value && !ROOTS.contains(&root) {
             let hint = units::hint(root, &ROOTS);
             let problem =
                 format!("unknown placeholder `{root}`{hint}; a column is `params.COLUMN`");
             return Err(section.invalid(key, problem));
-        };
-        let (names, list) = match known {
+        }
+        let (names, list) = match root {
             "secret" => (&self.secret_names, "secrets"),
             "setting" => (&self.setting_names, "settings"),
-            "params" => return Ok((known, name.map(str::to_owned))),
-            _ => return Ok((known, None)),
+            _ => return Ok(()),
         };
-        let problem = match name {
-            Some(name) if names.iter().any(|known| known == name) => return Ok((known, None)),
+        let problem = match placeholder.split('.').nth(1) {
+            Some(name) if names.iter().any(|known| known == name) => return Ok(()),
             Some(name) => format!("`{root}.{name}` is not in `{list}`"),
             None => format!("`{root}` needs a name, like `{root}.token`"),
         };
@@ -278,21 +273,12 @@ impl Templates {
 pub(super) struct Values<'a> {
     templates: &'a Templates,
     message: &'a Message,
-    reference: &'a str,
-    since: Option<Timestamp>,
+    pub(super) reference: &'a str,
+    pub(super) since: Option<Timestamp>,
     context: OnceCell<Value>,
 }
 
 impl<'a> Values<'a> {
-    pub(super) fn with_reference(self, reference: &'a str) -> Self {
-        Self { reference, ..self }
-    }
-
-    pub(super) fn with_since(self, since: Timestamp) -> Self {
-        let since = Some(since);
-        Self { since, ..self }
-    }
-
     fn sender(&self) -> Option<&'a str> {
         let from = self.message.from.as_deref();
         from.or(self.templates.default_from.as_deref())
@@ -318,11 +304,7 @@ impl<'a> Values<'a> {
                     value => Ok(value.map(str::to_owned)),
                 }
             }
-            Text::Template {
-                key,
-                roots,
-                columns,
-            } => {
+            Text::Template { key, placeholders } => {
                 let context = self.context.get_or_init(|| self.context());
                 match self.templates.render(key, context) {
                     Ok(text) => Ok(Some(text)),
@@ -331,7 +313,7 @@ impl<'a> Values<'a> {
                         let kind = error.kind();
                         Err(rejected(format!("`{key}` cannot be filled: {kind}")))
                     }
-                    Err(_) => Err(self.missing_value(key, roots, columns)),
+                    Err(_) => Err(self.missing_value(key, placeholders)),
                 }
             }
         }
@@ -353,19 +335,27 @@ impl<'a> Values<'a> {
         )
     }
 
-    fn missing_value(&self, key: &str, roots: &BTreeSet<&str>, columns: &[String]) -> Outcome {
-        let is_missing = |column: &&String| {
+    fn missing_value(&self, key: &str, placeholders: &HashSet<String>) -> Outcome {
+        let is_missing = |column: &&str| {
             let value = self.message.params.get(*column);
             value.is_none_or(Json::is_null)
         };
-        match columns.iter().find(is_missing) {
+        let mut columns = placeholders
+            .iter()
+            .filter_map(|it| it.strip_prefix("params."));
+        match columns.find(is_missing) {
             Some(column) => rejected(format!(
                 "`{key}` needs column `{column}`, which the message lacks"
             )),
-            None if roots.contains("from") && self.sender().is_none() => missing_sender(key),
+            None if placeholders.contains("from") && self.sender().is_none() => missing_sender(key),
             None => rejected(format!("`{key}` needs a column that the message lacks")),
         }
     }
+}
+
+/// The first name of a placeholder.
+fn root_of(placeholder: &str) -> &str {
+    placeholder.split('.').next().unwrap_or_default()
 }
 
 /// The placeholders besides secrets and settings.

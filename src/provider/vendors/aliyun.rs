@@ -4,23 +4,25 @@
 
 use std::time::Duration;
 
-use http::{HeaderName, Method};
+use http::Method;
 use serde::Deserialize;
 use serde_json::Value;
 use url::Url;
 
-use super::{FORM, TemplateVendor, form, request};
+use super::{FORM, Vendor, form, request};
 use crate::provider::capabilities::{
-    AttemptSpan, Capabilities, ContentMode, LookupResult, LookupTarget, MAX_SKEW, Reference,
-    SHARED_REFERENCE, TimeMatch,
+    AttemptSpan, ContentMode, LookupResult, LookupTarget, MAX_SKEW, Reference, SHARED_REFERENCE,
+    TimeMatch,
 };
 use crate::provider::china::{national_number, parse_time};
-use crate::provider::config::{ProviderConfig, Section, SharedSettings};
-use crate::provider::response::{ResponseView, acceptance, accepted, all, scalar};
+use crate::provider::config::SharedSettings;
+use crate::provider::response::{ResponseView, accepted, scalar};
+use crate::provider::section::Section;
 use crate::provider::signing::{Keys, acs3, sha256_hex, sorted_query, utc};
-use crate::provider::template_params::{Order, TemplateParams};
+use crate::provider::template_params::Order;
 use crate::provider::{
-    Adapter, BatchKey, Message, NewAdapter, RequestContext, RequestResult, account_error, unclear,
+    Adapter, BatchKey, Message, NewAdapter, RequestContext, RequestResult, Requests, account_error,
+    found, unclear,
 };
 use crate::sms::Outcome;
 
@@ -34,10 +36,16 @@ const MAX_DAYS: usize = 4;
 #[serde(deny_unknown_fields)]
 struct Settings {}
 
-type Aliyun = TemplateVendor<Settings>;
+type Aliyun = Vendor<Settings>;
 
 pub(in crate::provider) fn new(section: Section<'_>, shared: SharedSettings) -> NewAdapter {
-    Ok(Box::new(Aliyun::read(section, shared, Order::Named)?))
+    let mut aliyun = Aliyun::with_template(section, shared, Order::Named)?;
+    let config = &mut aliyun.config;
+    config
+        .capabilities
+        .set(ContentMode::Template, 100, Reference::Echoed);
+    config.requires_sender = true;
+    Ok(Box::new(aliyun))
 }
 
 impl Aliyun {
@@ -52,7 +60,6 @@ impl Aliyun {
         let query = sorted_query(query);
         let url = Url::parse(&format!("{}?{query}", config.url.as_str()));
         let url = url.map_err(|_| account_error("cannot build the request's URL"))?;
-        let host = config.host();
         let content_type = body.is_some().then_some(("content-type", FORM));
         let body = body.unwrap_or_default();
         let hash = sha256_hex(&body);
@@ -62,7 +69,7 @@ impl Aliyun {
         // Without `accept`, older gateways of the vendor answer in XML.
         let mut headers = vec![
             ("accept", "application/json"),
-            ("host", &host),
+            ("host", config.host()),
             ("x-acs-action", action),
             ("x-acs-content-sha256", &hash),
             ("x-acs-date", &date),
@@ -77,47 +84,25 @@ impl Aliyun {
             secret: config.secret("access_key_secret"),
         };
         let path = config.url.path();
-        let authorization = acs3(keys, "POST", path, &query, &headers, body.as_bytes());
+        let authorization = acs3(keys, path, &query, &headers, body.as_bytes());
         headers.push(("authorization", &authorization));
-        let headers = headers
-            .into_iter()
-            .filter(|(name, _)| *name != "host")
-            .map(|(name, value)| (HeaderName::from_static(name), value.to_owned()));
-        request(Method::POST, &url, headers, body.into())
+        // The client sets it.
+        headers.retain(|(name, _)| *name != "host");
+        request(Method::POST, &url, headers, body)
     }
 }
 
 impl Adapter for Aliyun {
-    fn config(&self) -> &ProviderConfig {
-        &self.config
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        Capabilities::new(ContentMode::Template, 100, Reference::Echoed)
-    }
-
-    fn missing_settings(&self) -> Vec<&str> {
-        Vec::from_iter(self.template.missing())
-    }
-
-    fn requires_sender(&self) -> bool {
-        true
-    }
-
-    fn template(&self) -> Option<&TemplateParams> {
-        Some(&self.template)
-    }
-
     fn batch_key(&self, message: &Message) -> Result<BatchKey, Outcome> {
-        self.template.fill(message)?;
+        self.config.template.fill(message)?;
         Ok(BatchKey(message.from.iter().cloned().collect()))
     }
 
     fn request(&self, messages: &[Message], context: &RequestContext) -> RequestResult {
         let sign_name = self.config.required_sender(&messages[0])?;
-        let template = self.template.id();
+        let template = self.config.template.id();
         if let [message] = messages {
-            let params = self.template.json(message)?;
+            let params = self.config.template.json(message)?;
             let mut query = vec![
                 ("OutId", message.reference.as_str()),
                 ("PhoneNumbers", national_number(&message.phone)),
@@ -131,7 +116,7 @@ impl Adapter for Aliyun {
         }
         let phones = messages.iter().map(|it| national_number(&it.phone));
         let phones: Vec<&str> = phones.collect();
-        let params = messages.iter().map(|it| self.template.json(it));
+        let params = messages.iter().map(|it| self.config.template.json(it));
         let params: Vec<String> = params.collect::<Result<_, _>>()?;
         let list = |texts: Vec<&str>| serde_json::to_string(&texts).unwrap_or_default();
         let body = form([
@@ -151,7 +136,7 @@ impl Adapter for Aliyun {
             (Some("OK"), _) => response.unknown(" without a `BizId`"),
             (code, _) => response.failed(&self.config.codes, code, response.scalar("/Message")),
         };
-        all(messages, &outcome)
+        outcome.of_all(messages.len())
     }
 
     fn lookup(
@@ -159,7 +144,7 @@ impl Adapter for Aliyun {
         message: &Message,
         attempt: AttemptSpan,
         context: &RequestContext,
-    ) -> Vec<RequestResult> {
+    ) -> Requests {
         let request = |(day, index): (String, u128)| {
             let query = [
                 ("CurrentPage", "1"),
@@ -192,13 +177,14 @@ impl Adapter for Aliyun {
         let of_batch = format!("{SHARED_REFERENCE}{}", message.reference);
         let is_ours = |id: &String| *id == message.reference || *id == of_batch;
         if let Some(id) = entries.iter().map(|it| text(it, "/OutId")).find(is_ours) {
-            return LookupResult::Found(acceptance(&id, None, None));
+            return found(&id);
         }
-        let values = self.template.values(message).unwrap_or_default();
+        let values = self.config.template.values(message).unwrap_or_default();
         let is_like_ours = |entry: &Value| {
             let content = scalar(entry, "/Content");
             let has_values = |text: String| values.iter().all(|value| text.contains(value));
-            text(entry, "/TemplateCode") == self.template.id() && content.is_none_or(has_values)
+            text(entry, "/TemplateCode") == self.config.template.id()
+                && content.is_none_or(has_values)
         };
         let mut near: Vec<&Value> = Vec::new();
         let mut has_batches = false;
@@ -218,7 +204,7 @@ impl Adapter for Aliyun {
             && is_like_ours(entry)
             && !target.has_twin(false)
         {
-            return LookupResult::Found(acceptance(&text(entry, "/OutId"), None, None));
+            return found(&text(entry, "/OutId"));
         }
         let count = response.scalar("/TotalCount");
         let is_complete = count.is_some_and(|count| count.parse() == Ok(entries.len()));

@@ -9,18 +9,18 @@ use aws_credential_types::Credentials;
 use aws_sigv4::http_request::{SignableBody, SignableRequest, SigningSettings, sign};
 use aws_sigv4::sign::v4;
 use bytes::Bytes;
-use http::header::CONTENT_TYPE;
-use http::{HeaderName, Method, Request};
+use http::{Method, Request};
 use quick_xml::Reader;
 use quick_xml::events::Event;
 use serde::Deserialize;
 use serde_json::json;
 use url::form_urlencoded::Serializer;
 
-use super::{post_form, request};
-use crate::provider::capabilities::{Capabilities, ContentMode, Reference};
-use crate::provider::config::{ProviderConfig, ProviderError, Section, SharedSettings};
-use crate::provider::response::{ResponseView, accepted, all};
+use super::{Vendor, post_form, request};
+use crate::provider::capabilities::Reference;
+use crate::provider::config::{ProviderConfig, SharedSettings};
+use crate::provider::response::{ResponseView, accepted};
+use crate::provider::section::{ProviderError, Section};
 use crate::provider::{Adapter, Message, NewAdapter, RequestContext, RequestResult, account_error};
 use crate::sms::{Outcome, Timestamp};
 
@@ -37,30 +37,16 @@ struct SmsSettings {
     max_price: Option<String>,
 }
 
-struct AwsSms {
-    config: ProviderConfig,
-    settings: SmsSettings,
-}
+type AwsSms = Vendor<SmsSettings>;
 
 pub(in crate::provider) fn new_sms(mut section: Section<'_>, shared: SharedSettings) -> NewAdapter {
     let settings: SmsSettings = section.rest()?;
-    let config = read_config(&section, shared, SMS, &settings.region)?;
+    let mut config = read_config(&section, shared, SMS, &settings.region)?;
+    config.capabilities.reference = Reference::Echoed;
     Ok(Box::new(AwsSms { config, settings }))
 }
 
 impl Adapter for AwsSms {
-    fn config(&self) -> &ProviderConfig {
-        &self.config
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        Capabilities::new(ContentMode::Text, 1, Reference::Echoed)
-    }
-
-    fn warnings(&self) -> Vec<String> {
-        warnings(&self.config)
-    }
-
     fn request(&self, messages: &[Message], context: &RequestContext) -> RequestResult {
         let message = &messages[0];
         let mut body = json!({
@@ -82,13 +68,11 @@ impl Adapter for AwsSms {
                 body[key] = value.into();
             }
         }
-        let target = "PinpointSMSVoiceV2.SendTextMessage".to_owned();
         let headers = [
-            (CONTENT_TYPE, "application/x-amz-json-1.0".to_owned()),
-            (HeaderName::from_static("x-amz-target"), target),
+            ("content-type", "application/x-amz-json-1.0"),
+            ("x-amz-target", "PinpointSMSVoiceV2.SendTextMessage"),
         ];
-        let body = body.to_string().into();
-        let request = request(Method::POST, &self.config.url, headers, body)?;
+        let request = request(Method::POST, &self.config.url, headers, body.to_string())?;
         signed(&self.config, &settings.region, SMS, context.now, request)
     }
 
@@ -103,7 +87,7 @@ impl Adapter for AwsSms {
                 response.failed(&self.config.codes, code.as_deref(), words)
             }
         };
-        all(messages, &outcome)
+        outcome.of_all(messages.len())
     }
 }
 
@@ -129,10 +113,7 @@ struct SnsSettings {
     max_price: Option<String>,
 }
 
-struct AwsSns {
-    config: ProviderConfig,
-    settings: SnsSettings,
-}
+type AwsSns = Vendor<SnsSettings>;
 
 pub(in crate::provider) fn new_sns(mut section: Section<'_>, shared: SharedSettings) -> NewAdapter {
     let settings: SnsSettings = section.rest()?;
@@ -141,18 +122,6 @@ pub(in crate::provider) fn new_sns(mut section: Section<'_>, shared: SharedSetti
 }
 
 impl Adapter for AwsSns {
-    fn config(&self) -> &ProviderConfig {
-        &self.config
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        Capabilities::new(ContentMode::Text, 1, Reference::None)
-    }
-
-    fn warnings(&self) -> Vec<String> {
-        warnings(&self.config)
-    }
-
     fn request(&self, messages: &[Message], context: &RequestContext) -> RequestResult {
         let message = &messages[0];
         let settings = &self.settings;
@@ -174,7 +143,7 @@ impl Adapter for AwsSns {
                 .append_pair(&format!("{entry}.Value.DataType"), kind)
                 .append_pair(&format!("{entry}.Value.StringValue"), value);
         }
-        let request = post_form(&self.config.url, String::new(), body.finish())?;
+        let request = post_form(&self.config.url, "", body.finish())?;
         signed(&self.config, &settings.region, SNS, context.now, request)
     }
 
@@ -199,7 +168,7 @@ impl Adapter for AwsSns {
             }
             None => response.failed(codes, None, None),
         };
-        all(messages, &outcome)
+        outcome.of_all(messages.len())
     }
 }
 
@@ -252,14 +221,13 @@ fn read_config(
     let top = if region.starts_with("cn-") { ".cn" } else { "" };
     let url = format!("https://{service}.{region}.amazonaws.com{top}/");
     let url = shared.url.is_none().then(|| section.url("region", &url));
-    shared.into_config(section, url.transpose()?)
-}
-
-fn warnings(config: &ProviderConfig) -> Vec<String> {
+    let mut config = shared.into_config(section, url.transpose()?)?;
     let is_temporary = config.secret("access_key_id").starts_with("ASIA");
-    let has_token = config.secrets.get("session_token").is_some();
-    let warning = "an access key `ASIA…` needs secret `session_token` too";
-    Vec::from_iter((is_temporary && !has_token).then(|| warning.to_owned()))
+    if is_temporary && config.secrets.get("session_token").is_none() {
+        let warning = "an access key `ASIA…` needs secret `session_token` too";
+        config.warnings.push(warning.to_owned());
+    }
+    Ok(config)
 }
 
 /// Signs the request with version 4; all headers are signed.
@@ -268,20 +236,19 @@ fn signed(
     region: &str,
     service: &str,
     now: Timestamp,
-    mut request: Request<Bytes>,
+    request: Request<Bytes>,
 ) -> RequestResult {
-    add_signature(config, region, service, now, &mut request)
-        .map_err(|error| account_error(format!("cannot sign the request: {error}")))?;
-    Ok(request)
+    try_signed(config, region, service, now, request)
+        .map_err(|error| account_error(format!("cannot sign the request: {error}")))
 }
 
-fn add_signature(
+fn try_signed(
     config: &ProviderConfig,
     region: &str,
     service: &str,
     now: Timestamp,
-    request: &mut Request<Bytes>,
-) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    mut request: Request<Bytes>,
+) -> Result<Request<Bytes>, Box<dyn std::error::Error + Send + Sync>> {
     let identity = Credentials::new(
         config.secret("access_key_id"),
         config.secret("secret_access_key"),
@@ -311,8 +278,8 @@ fn add_signature(
         SignableBody::Bytes(request.body()),
     )?;
     let (instructions, _) = sign(signable, &params)?.into_parts();
-    instructions.apply_to_request_http1x(request);
-    Ok(())
+    instructions.apply_to_request_http1x(&mut request);
+    Ok(request)
 }
 
 #[cfg(test)]

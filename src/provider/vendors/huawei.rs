@@ -5,16 +5,16 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use http::header::{AUTHORIZATION, CONTENT_TYPE};
-use http::{HeaderName, Method};
+use http::Method;
 use serde::Deserialize;
 
-use super::{FORM, TemplateVendor, form, request, result_of};
-use crate::provider::capabilities::{Capabilities, ContentMode, Reference};
-use crate::provider::config::{ProviderConfig, Section, SharedSettings};
-use crate::provider::response::{ResponseView, accepted, all, scalar};
+use super::{FORM, Vendor, form, request, result_of};
+use crate::provider::capabilities::{ContentMode, Reference};
+use crate::provider::config::SharedSettings;
+use crate::provider::response::{ResponseView, accepted, scalar};
+use crate::provider::section::Section;
 use crate::provider::signing::{sha256, utc};
-use crate::provider::template_params::{Order, TemplateParams};
+use crate::provider::template_params::Order;
 use crate::provider::{Adapter, BatchKey, Message, NewAdapter, RequestContext, RequestResult};
 use crate::sms::Outcome;
 
@@ -36,10 +36,14 @@ enum Digest {
     Raw,
 }
 
-type Huawei = TemplateVendor<Settings>;
+type Huawei = Vendor<Settings>;
 
 pub(in crate::provider) fn new(section: Section<'_>, shared: SharedSettings) -> NewAdapter {
-    Ok(Box::new(Huawei::read(section, shared, Order::Positional)?))
+    let mut huawei = Huawei::with_template(section, shared, Order::Positional)?;
+    // The vendor takes 500, but more messages would be unknown after one lost response.
+    let capabilities = &mut huawei.config.capabilities;
+    capabilities.set(ContentMode::Template, 100, Reference::Echoed);
+    Ok(Box::new(huawei))
 }
 
 impl Huawei {
@@ -60,26 +64,8 @@ impl Huawei {
 }
 
 impl Adapter for Huawei {
-    fn config(&self) -> &ProviderConfig {
-        &self.config
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        // The vendor takes 500, but more messages would be unknown after one lost response.
-        Capabilities::new(ContentMode::Template, 100, Reference::Echoed)
-    }
-
-    fn missing_settings(&self) -> Vec<&str> {
-        let channel = self.settings.channel.is_none().then_some("channel");
-        channel.into_iter().chain(self.template.missing()).collect()
-    }
-
-    fn template(&self) -> Option<&TemplateParams> {
-        Some(&self.template)
-    }
-
     fn batch_key(&self, message: &Message) -> Result<BatchKey, Outcome> {
-        let mut key = self.template.values(message)?;
+        let mut key = self.config.template.values(message)?;
         key.extend(message.from.clone());
         Ok(BatchKey(key))
     }
@@ -87,13 +73,13 @@ impl Adapter for Huawei {
     fn request(&self, messages: &[Message], context: &RequestContext) -> RequestResult {
         let first = &messages[0];
         let phones: Vec<&str> = messages.iter().map(|it| it.phone.as_str()).collect();
-        let params = serde_json::to_string(&self.template.values(first)?);
+        let params = serde_json::to_string(&self.config.template.values(first)?);
         let (phones, params) = (phones.join(","), params.unwrap_or_default());
         let settings = &self.settings;
         let mut pairs = vec![
             ("from", settings.channel.as_deref().unwrap_or_default()),
             ("to", &phones),
-            ("templateId", self.template.id()),
+            ("templateId", self.config.template.id()),
             ("templateParas", &params),
             ("extend", &first.reference),
         ];
@@ -103,16 +89,15 @@ impl Adapter for Huawei {
         if let Some(url) = &settings.callback {
             pairs.push(("statusCallback", url));
         }
+        let authorization = r#"WSSE realm="SDP",profile="UsernameToken",type="Appkey""#;
+        let wsse = self.wsse(context);
         let headers = [
-            (CONTENT_TYPE, FORM.to_owned()),
-            (
-                AUTHORIZATION,
-                r#"WSSE realm="SDP",profile="UsernameToken",type="Appkey""#.to_owned(),
-            ),
-            (HeaderName::from_static("x-wsse"), self.wsse(context)),
+            ("content-type", FORM),
+            ("authorization", authorization),
+            ("x-wsse", &wsse),
         ];
         let url = self.config.url_with(&["sms", "batchSendSms", "v1"]);
-        request(Method::POST, &url, headers, form(pairs).into())
+        request(Method::POST, &url, headers, form(pairs))
     }
 
     /// Some messages may be accepted even if the code of the whole response is not that of success.
@@ -127,7 +112,7 @@ impl Adapter for Huawei {
                 Some(SUCCESS) | None if is_success => response.unknown(" without a result"),
                 code => response.failed(codes, code, response.scalar("/description")),
             };
-            return all(messages, &outcome);
+            return outcome.of_all(messages.len());
         }
         let outcome = |message: &Message| {
             let Some(result) = result_of(message, messages, results, "/originTo") else {

@@ -9,64 +9,69 @@ pub(super) mod twilio;
 pub(super) mod yunpian;
 
 use bytes::Bytes;
-use http::header::{AUTHORIZATION, CONTENT_TYPE};
-use http::{HeaderName, HeaderValue, Method, Request};
+use http::{HeaderValue, Method, Request};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use url::Url;
 
-use super::config::{ProviderConfig, ProviderError, Section, SharedSettings};
+use super::config::{ProviderConfig, SharedSettings};
 use super::response::{ResponseView, scalar};
+use super::section::{ProviderError, Section};
 use super::template_params::{Order, TemplateParams};
-use super::{Message, RequestResult, account_error};
+use super::{Configured, Message, RequestResult, account_error};
 
-/// A vendor that sends templates, with the settings that only this vendor has.
-struct TemplateVendor<S> {
+/// A vendor with the settings that only this vendor has.
+struct Vendor<S> {
     config: ProviderConfig,
-    template: TemplateParams,
     settings: S,
 }
 
-impl<S: DeserializeOwned> TemplateVendor<S> {
-    fn read(
+impl<S: DeserializeOwned> Vendor<S> {
+    /// Reads the section of a vendor that sends templates.
+    fn with_template(
         mut section: Section<'_>,
         shared: SharedSettings,
         order: Order,
     ) -> Result<Self, ProviderError> {
-        Ok(Self {
-            template: TemplateParams::read(&mut section, order)?,
-            settings: section.rest()?,
-            config: shared.into_config(&section, None)?,
-        })
+        let template = TemplateParams::read(&mut section, order)?;
+        let settings = section.rest()?;
+        let mut config = shared.into_config(&section, None)?;
+        config.reads_columns = !template.columns().is_empty() || template.text().is_some();
+        config.template = template;
+        Ok(Self { config, settings })
+    }
+}
+
+impl<S> Configured for Vendor<S> {
+    fn config(&self) -> &ProviderConfig {
+        &self.config
     }
 }
 
 const FORM: &str = "application/x-www-form-urlencoded";
 
 /// A `POST` of a form; `authorization` is empty where the form has the secrets.
-fn post_form(url: &Url, authorization: String, form: String) -> RequestResult {
-    let headers = [
-        (CONTENT_TYPE, FORM.to_owned()),
-        (AUTHORIZATION, authorization),
-    ];
+fn post_form(url: &Url, authorization: &str, form: String) -> RequestResult {
+    let headers = [("content-type", FORM), ("authorization", authorization)];
     let headers = headers.into_iter().filter(|(_, value)| !value.is_empty());
-    request(Method::POST, url, headers, form.into())
+    request(Method::POST, url, headers, form)
 }
 
-fn request(
+/// Names of headers are in lower case.
+fn request<'a>(
     method: Method,
     url: &Url,
-    headers: impl IntoIterator<Item = (HeaderName, String)>,
-    body: Bytes,
+    headers: impl IntoIterator<Item = (&'a str, &'a str)>,
+    body: impl Into<Bytes>,
 ) -> RequestResult {
     let mut request = Request::builder().method(method).uri(url.as_str());
     for (name, text) in headers {
-        let mut value = HeaderValue::from_str(&text)
+        let mut value = HeaderValue::from_str(text)
             .map_err(|_| account_error(format!("this value is not allowed in header `{name}`")))?;
-        value.set_sensitive(name == AUTHORIZATION);
+        value.set_sensitive(name == "authorization");
         request = request.header(name, value);
     }
-    let request = request.body(body);
+    let request = request.body(body.into());
     request.map_err(|_| account_error("the request's URL is too long"))
 }
 

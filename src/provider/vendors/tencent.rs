@@ -4,21 +4,22 @@
 
 use std::time::Duration;
 
-use http::{HeaderName, Method};
+use http::Method;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{TemplateVendor, is_phone_of, request};
+use super::{Vendor, is_phone_of, request};
 use crate::provider::capabilities::{
-    AttemptSpan, Capabilities, ContentMode, LookupResult, LookupTarget, Reference,
+    AttemptSpan, ContentMode, LookupResult, LookupTarget, Reference,
 };
 use crate::provider::china::is_mainland;
-use crate::provider::config::{ProviderConfig, Section, SharedSettings};
-use crate::provider::response::{ResponseView, acceptance, accepted, all, count, scalar};
+use crate::provider::config::SharedSettings;
+use crate::provider::response::{ResponseView, accepted, count, scalar};
+use crate::provider::section::Section;
 use crate::provider::signing::{Keys, tc3};
-use crate::provider::template_params::{Order, TemplateParams};
+use crate::provider::template_params::Order;
 use crate::provider::{
-    Adapter, BatchKey, Message, NewAdapter, RequestContext, RequestResult, unclear,
+    Adapter, BatchKey, Message, NewAdapter, RequestContext, RequestResult, Requests, found, unclear,
 };
 use crate::sms::{Outcome, Timestamp};
 
@@ -32,35 +33,40 @@ struct Settings {
     region: String,
 }
 
-type Tencent = TemplateVendor<Settings>;
+type Tencent = Vendor<Settings>;
 
 pub(in crate::provider) fn new(section: Section<'_>, shared: SharedSettings) -> NewAdapter {
-    Ok(Box::new(Tencent::read(section, shared, Order::Positional)?))
+    let mut tencent = Tencent::with_template(section, shared, Order::Positional)?;
+    let config = &mut tencent.config;
+    config
+        .capabilities
+        .set(ContentMode::Template, 200, Reference::Echoed);
+    // Only mainland numbers need one, but settings are checked before any number is known.
+    config.requires_sender = true;
+    Ok(Box::new(tencent))
 }
 
 impl Tencent {
     fn signed(&self, context: &RequestContext, action: &str, body: &Value) -> RequestResult {
         let body = body.to_string();
-        let host = self.config.host();
-        let signed = [("content-type", JSON), ("host", host.as_str())];
+        let signed = [("content-type", JSON), ("host", self.config.host())];
         let keys = Keys {
             id: self.config.secret("secret_id"),
             secret: self.config.secret("secret_key"),
         };
         let authorization = tc3(keys, "sms", context.now, &signed, body.as_bytes());
-        let headers = [
+        let timestamp = seconds(context.now).to_string();
+        let mut headers = vec![
             ("content-type", JSON),
             ("authorization", &authorization),
             ("x-tc-action", action),
             ("x-tc-version", VERSION),
-            ("x-tc-timestamp", &seconds(context.now).to_string()),
+            ("x-tc-timestamp", &timestamp),
             ("x-tc-region", &self.settings.region),
-        ]
-        .map(|(name, value)| (HeaderName::from_static(name), value.to_owned()));
+        ];
         let token = self.config.secrets.get("token");
-        let token = token.map(|token| (HeaderName::from_static("x-tc-token"), token.to_owned()));
-        let headers = headers.into_iter().chain(token);
-        request(Method::POST, &self.config.url, headers, body.into())
+        headers.extend(token.map(|token| ("x-tc-token", token)));
+        request(Method::POST, &self.config.url, headers, body)
     }
 }
 
@@ -69,30 +75,8 @@ fn seconds(at: Timestamp) -> i64 {
 }
 
 impl Adapter for Tencent {
-    fn config(&self) -> &ProviderConfig {
-        &self.config
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        Capabilities::new(ContentMode::Template, 200, Reference::Echoed)
-    }
-
-    fn missing_settings(&self) -> Vec<&str> {
-        let app = self.settings.sdk_app_id.is_none().then_some("sdk_app_id");
-        app.into_iter().chain(self.template.missing()).collect()
-    }
-
-    /// Only mainland numbers need one, but settings are checked before any number is known.
-    fn requires_sender(&self) -> bool {
-        true
-    }
-
-    fn template(&self) -> Option<&TemplateParams> {
-        Some(&self.template)
-    }
-
     fn batch_key(&self, message: &Message) -> Result<BatchKey, Outcome> {
-        let mut key = self.template.values(message)?;
+        let mut key = self.config.template.values(message)?;
         key.push(is_mainland(&message.phone).to_string());
         key.extend(message.from.clone());
         Ok(BatchKey(key))
@@ -104,8 +88,8 @@ impl Adapter for Tencent {
         let mut body = json!({
             "PhoneNumberSet": phones,
             "SmsSdkAppId": self.settings.sdk_app_id,
-            "TemplateId": self.template.id(),
-            "TemplateParamSet": self.template.values(first)?,
+            "TemplateId": self.config.template.id(),
+            "TemplateParamSet": self.config.template.values(first)?,
             "SessionContext": first.reference,
         });
         // The vendor requires a signature for mainland numbers, and allows none for others.
@@ -124,13 +108,12 @@ impl Adapter for Tencent {
         // A response that shows accepted messages does not reject the request as a whole, whatever its status.
         if is_error && (messages.len() == 1 || !results.iter().any(is_ok)) {
             let words = response.scalar("/Response/Error/Message");
-            return all(messages, &response.failed(codes, code.as_deref(), words));
+            let outcome = response.failed(codes, code.as_deref(), words);
+            return outcome.of_all(messages.len());
         }
         if results.len() != messages.len() {
-            return all(
-                messages,
-                &response.unknown(" with a different number of results"),
-            );
+            let outcome = response.unknown(" with a different number of results");
+            return outcome.of_all(messages.len());
         }
         let outcome = |(message, result): (&Message, &Value)| {
             let is_its = is_phone_of(message, scalar(result, "/PhoneNumber"));
@@ -153,7 +136,7 @@ impl Adapter for Tencent {
         message: &Message,
         attempt: AttemptSpan,
         context: &RequestContext,
-    ) -> Vec<RequestResult> {
+    ) -> Requests {
         let body = json!({
             "BeginTime": seconds(attempt.started_after.minus(Duration::from_secs(60))),
             "EndTime": seconds(context.now),
@@ -162,7 +145,8 @@ impl Adapter for Tencent {
             "PhoneNumber": message.phone.as_str(),
             "SmsSdkAppId": self.settings.sdk_app_id,
         });
-        vec![self.signed(context, "PullSmsSendStatusByPhoneNumber", &body)]
+        let request = self.signed(context, "PullSmsSendStatusByPhoneNumber", &body)?;
+        Ok(vec![request])
     }
 
     /// The vendor lists only messages with a delivery result, and our reference only for accounts with that enabled,
@@ -172,9 +156,7 @@ impl Adapter for Tencent {
         let reference = &target.message.reference;
         let entry = entries.find(|it| scalar(it, "/SessionContext").as_ref() == Some(reference));
         match entry.and_then(|entry| scalar(entry, "/SerialNo")) {
-            Some(id) if response.status.is_success() => {
-                LookupResult::Found(acceptance(&id, None, None))
-            }
+            Some(id) if response.status.is_success() => found(&id),
             _ => unclear(response.reason("", response.scalar("/Response/Error/Message"))),
         }
     }

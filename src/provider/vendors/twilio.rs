@@ -2,23 +2,22 @@
 //! reference: the text and the time identify a message.
 //! <https://www.twilio.com/docs/messaging/api/message-resource>
 
-use bytes::Bytes;
 use http::Method;
-use http::header::AUTHORIZATION;
 use jiff::fmt::rfc2822;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{TemplateVendor, callback_url, form, ids_in, post_form, request};
+use super::{Vendor, callback_url, form, ids_in, post_form, request};
 use crate::provider::capabilities::{
-    AttemptSpan, Capabilities, ContentMode, LookupResult, LookupTarget, Reference, TimeMatch,
+    AttemptSpan, ContentMode, LookupResult, LookupTarget, Reference, TimeMatch,
 };
-use crate::provider::config::{ProviderConfig, Section, SharedSettings};
-use crate::provider::response::{ResponseView, acceptance, accepted, all, count, scalar};
+use crate::provider::config::SharedSettings;
+use crate::provider::response::{ResponseView, accepted, count, scalar};
+use crate::provider::section::Section;
 use crate::provider::signing::basic;
-use crate::provider::template_params::{Order, TemplateParams};
+use crate::provider::template_params::Order;
 use crate::provider::{
-    Adapter, BatchKey, Message, NewAdapter, RequestContext, RequestResult, unclear,
+    Adapter, BatchKey, Message, NewAdapter, RequestContext, RequestResult, Requests, found, unclear,
 };
 use crate::sms::{Outcome, Timestamp};
 
@@ -31,10 +30,22 @@ struct Settings {
     callback: Option<String>,
 }
 
-type Twilio = TemplateVendor<Settings>;
+type Twilio = Vendor<Settings>;
 
 pub(in crate::provider) fn new(section: Section<'_>, shared: SharedSettings) -> NewAdapter {
-    Ok(Box::new(Twilio::read(section, shared, Order::Named)?))
+    let mut twilio = Twilio::with_template(section, shared, Order::Named)?;
+    let config = &mut twilio.config;
+    let sends = match config.template.settings.template {
+        Some(_) => ContentMode::Template,
+        None => ContentMode::Text,
+    };
+    let reference = match twilio.settings.callback {
+        Some(_) => Reference::Echoed,
+        None => Reference::None,
+    };
+    config.capabilities.set(sends, 1, reference);
+    config.requires_sender = twilio.settings.messaging_service.is_none();
+    Ok(Box::new(twilio))
 }
 
 impl Twilio {
@@ -53,32 +64,8 @@ impl Twilio {
 }
 
 impl Adapter for Twilio {
-    fn config(&self) -> &ProviderConfig {
-        &self.config
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        let sends = match self.template.settings.template {
-            Some(_) => ContentMode::Template,
-            None => ContentMode::Text,
-        };
-        let reference = match self.settings.callback {
-            Some(_) => Reference::Echoed,
-            None => Reference::None,
-        };
-        Capabilities::new(sends, 1, reference)
-    }
-
-    fn requires_sender(&self) -> bool {
-        self.settings.messaging_service.is_none()
-    }
-
-    fn template(&self) -> Option<&TemplateParams> {
-        Some(&self.template)
-    }
-
     fn batch_key(&self, message: &Message) -> Result<BatchKey, Outcome> {
-        self.template.values(message).map(BatchKey)
+        self.config.template.values(message).map(BatchKey)
     }
 
     fn request(&self, messages: &[Message], _context: &RequestContext) -> RequestResult {
@@ -89,8 +76,8 @@ impl Adapter for Twilio {
             Some(service) => pairs.push(("MessagingServiceSid", service)),
             None => pairs.push(("From", self.config.required_sender(message)?)),
         }
-        let variables = self.template.json(message)?;
-        match &self.template.settings.template {
+        let variables = self.config.template.json(message)?;
+        match &self.config.template.settings.template {
             None => pairs.push(("Body", &message.content)),
             Some(template) => {
                 pairs.push(("ContentSid", template));
@@ -104,7 +91,7 @@ impl Adapter for Twilio {
         let callback = settings.callback.as_ref();
         let callback = callback.map(|url| callback_url(url, message));
         pairs.extend(callback.iter().map(|url| ("StatusCallback", url.as_str())));
-        post_form(&self.messages_url(), self.authorization(), form(pairs))
+        post_form(&self.messages_url(), &self.authorization(), form(pairs))
     }
 
     fn parse(&self, messages: &[Message], response: &ResponseView<'_>) -> Vec<Outcome> {
@@ -119,17 +106,18 @@ impl Adapter for Twilio {
                 response.failed(&self.config.codes, code.as_deref(), words)
             }
         };
-        all(messages, &outcome)
+        outcome.of_all(messages.len())
     }
 
     /// Without a date in the query, because a queued message has no date of sending.
-    fn lookup(&self, message: &Message, _: AttemptSpan, _: &RequestContext) -> Vec<RequestResult> {
+    fn lookup(&self, message: &Message, _: AttemptSpan, _: &RequestContext) -> Requests {
         let mut url = self.messages_url();
         url.query_pairs_mut()
             .append_pair("To", message.phone.as_str())
             .append_pair("PageSize", "100");
-        let headers = [(AUTHORIZATION, self.authorization())];
-        vec![request(Method::GET, &url, headers, Bytes::new())]
+        let authorization = self.authorization();
+        let headers = [("authorization", authorization.as_str())];
+        Ok(vec![request(Method::GET, &url, headers, "")?])
     }
 
     fn lookup_ids(&self, response: &ResponseView<'_>) -> Vec<String> {
@@ -142,7 +130,7 @@ impl Adapter for Twilio {
         let Some(json) = json else {
             return unclear(response.reason("", response.scalar("/message")));
         };
-        let has_template = self.template.settings.template.is_some();
+        let has_template = self.config.template.settings.template.is_some();
         let is_text = |entry: &Value| entry["body"].as_str() == Some(&target.message.content);
         let mut may_be_listed = false;
         for entry in response.list("/messages") {
@@ -156,7 +144,7 @@ impl Adapter for Twilio {
                 (TimeMatch::Yes, Some(id))
                     if !has_template && is_text(entry) && !target.has_twin(true) =>
                 {
-                    return LookupResult::Found(acceptance(&id, None, None));
+                    return found(&id);
                 }
                 (TimeMatch::Yes, _) => may_be_listed = true,
                 (TimeMatch::Maybe, _) => may_be_listed |= has_template || is_text(entry),

@@ -8,15 +8,16 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{form, ids_in, is_phone_of, post_form};
+use super::{Vendor, form, ids_in, is_phone_of, post_form, result_of};
 use crate::provider::capabilities::{
-    AttemptSpan, Capabilities, ContentMode, LookupResult, LookupTarget, Reference, TimeMatch,
+    AttemptSpan, ContentMode, LookupResult, LookupTarget, Reference, TimeMatch,
 };
 use crate::provider::china::{format_time, is_mainland, national_number, parse_time};
-use crate::provider::config::{ProviderConfig, Section, SharedSettings};
-use crate::provider::response::{ResponseView, acceptance, accepted, all, count, scalar};
+use crate::provider::config::SharedSettings;
+use crate::provider::response::{ResponseView, accepted, count, scalar};
+use crate::provider::section::Section;
 use crate::provider::{
-    Adapter, BatchKey, Message, NewAdapter, RequestContext, RequestResult, unclear,
+    Adapter, BatchKey, Message, NewAdapter, RequestContext, RequestResult, Requests, found, unclear,
 };
 use crate::sms::Outcome;
 
@@ -29,14 +30,16 @@ const AFTER: Duration = Duration::from_secs(300);
 #[serde(deny_unknown_fields)]
 struct Settings {}
 
-struct Yunpian {
-    config: ProviderConfig,
-}
+type Yunpian = Vendor<Settings>;
 
 pub(in crate::provider) fn new(mut section: Section<'_>, shared: SharedSettings) -> NewAdapter {
-    let Settings {} = section.rest()?;
-    let config = shared.into_config(&section, None)?;
-    Ok(Box::new(Yunpian { config }))
+    let settings = section.rest()?;
+    let mut config = shared.into_config(&section, None)?;
+    // The vendor takes 1000, but more messages would be unknown after one lost response.
+    config
+        .capabilities
+        .set(ContentMode::Text, 100, Reference::Echoed);
+    Ok(Box::new(Yunpian { config, settings }))
 }
 
 /// The vendor takes a number without `+` for a mainland number.
@@ -62,15 +65,6 @@ impl Yunpian {
 }
 
 impl Adapter for Yunpian {
-    fn config(&self) -> &ProviderConfig {
-        &self.config
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        // The vendor takes 1000, but more messages would be unknown after one lost response.
-        Capabilities::new(ContentMode::Text, 100, Reference::Echoed)
-    }
-
     /// Messages with one text share a request, but numbers abroad are sent alone.
     fn batch_key(&self, message: &Message) -> Result<BatchKey, Outcome> {
         let mut key = vec![message.content.clone()];
@@ -97,7 +91,7 @@ impl Adapter for Yunpian {
             "batch_send.json"
         };
         let url = self.config.url_with(&["v2", "sms", call]);
-        post_form(&url, String::new(), form(pairs))
+        post_form(&url, "", form(pairs))
     }
 
     fn parse(&self, messages: &[Message], response: &ResponseView<'_>) -> Vec<Outcome> {
@@ -113,25 +107,16 @@ impl Adapter for Yunpian {
             let code = response.scalar("/code").filter(|code| code != "0");
             let words = response.scalar("/msg").filter(|_| code.is_some());
             let outcome = response.failed(&self.config.codes, code.as_deref(), words);
-            return all(messages, &outcome);
+            return outcome.of_all(messages.len());
         }
-        let outcome = |message: &Message| {
-            let is_its = |result: &&Value| is_phone_of(message, scalar(result, "/mobile"));
-            let mut matching = results.iter().filter(is_its);
-            match (matching.next(), matching.next()) {
-                (Some(result), None) => self.outcome_of_result(response, result),
-                _ => response.unknown(" without one result for this phone"),
-            }
+        let outcome = |message| match result_of(message, messages, results, "/mobile") {
+            Some(result) => self.outcome_of_result(response, result),
+            None => response.unknown(" without one result for this phone"),
         };
         messages.iter().map(outcome).collect()
     }
 
-    fn lookup(
-        &self,
-        message: &Message,
-        attempt: AttemptSpan,
-        _: &RequestContext,
-    ) -> Vec<RequestResult> {
+    fn lookup(&self, message: &Message, attempt: AttemptSpan, _: &RequestContext) -> Requests {
         let start = attempt.started_after;
         let body = form([
             ("apikey", self.config.secret("api_key")),
@@ -142,7 +127,7 @@ impl Adapter for Yunpian {
             ("page_size", "100"),
         ]);
         let url = self.config.url_with(&["v2", "sms", "get_record.json"]);
-        vec![post_form(&url, String::new(), body)]
+        Ok(vec![post_form(&url, "", body)?])
     }
 
     fn lookup_ids(&self, response: &ResponseView<'_>) -> Vec<String> {
@@ -167,13 +152,13 @@ impl Adapter for Yunpian {
         };
         let candidates: Vec<&Value> = list.iter().filter(may_be_ours).collect();
         let is_text = |entry: &Value| entry["text"].as_str() == Some(message.content.as_str());
-        let found = match (list.iter().find(is_ours), candidates.as_slice()) {
+        let entry = match (list.iter().find(is_ours), candidates.as_slice()) {
             (Some(entry), _) => Some(entry),
             (None, [entry]) if is_text(entry) && !target.has_twin(true) => Some(*entry),
             _ => None,
         };
-        match found.and_then(|entry| scalar(entry, "/sid")) {
-            Some(id) => LookupResult::Found(acceptance(&id, None, None)),
+        match entry.and_then(|entry| scalar(entry, "/sid")) {
+            Some(id) => found(&id),
             None => unclear("the provider's list does not show the message for certain"),
         }
     }

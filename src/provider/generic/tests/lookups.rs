@@ -156,7 +156,7 @@ fn absent_after_needs_a_horizon_and_a_sign_of_the_last_page() {
     for (more, expected) in [
         (
             "lookup.absent_after = '1h'\nlookup.more = false",
-            "invalid `lookup`: `absent_after` needs `horizon`",
+            "invalid `lookup.absent_after`: needs `horizon`",
         ),
         (PROOF, "`lookup.absent_after`: needs `more`, `total`"),
         (

@@ -20,8 +20,8 @@ fn message_has_our_id_and_its_device() {
         ],
     );
     assert!(provider.capabilities().honoured_for().is_some());
-    let without_setting = vendor("sms-gate", "").capabilities();
-    assert_eq!(without_setting.honoured_for(), None);
+    let without_setting = vendor("sms-gate", "");
+    assert_eq!(without_setting.capabilities().honoured_for(), None);
 }
 
 #[test]
