@@ -26,12 +26,9 @@ impl ProcessIdentity {
     /// This process.
     pub(crate) fn current() -> Self {
         let pid = i64::from(std::process::id());
-        let host = rustix::system::uname()
-            .nodename()
-            .to_string_lossy()
-            .into_owned();
+        let names = rustix::system::uname();
         Self {
-            host,
+            host: names.nodename().to_string_lossy().into_owned(),
             boot_id: system::boot_id(),
             pid_namespace: system::pid_namespace(),
             pid,

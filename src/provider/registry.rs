@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_section_with_kind_is_merged_like_one_without() {
+    fn section_with_kind_is_merged_like_one_without() {
         for (kind, more) in [
             ("plivo", "json = { src = 'X' }"),
             (

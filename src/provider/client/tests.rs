@@ -70,7 +70,7 @@ fn reason(answer: Result<Response<Bytes>, Outcome>) -> (&'static str, String) {
 }
 
 #[tokio::test]
-async fn an_answer_comes_back_whole() {
+async fn answer_is_returned_whole() {
     let (listener, address) = listener().await;
     let server = tokio::spawn(async move {
         let (mut stream, _) = listener.accept().await.expect("a connection");
@@ -90,7 +90,7 @@ async fn an_answer_comes_back_whole() {
 }
 
 #[tokio::test]
-async fn a_refused_connection_is_certainly_not_sent() {
+async fn refused_connection_is_reported_as_not_sent() {
     let (listener, address) = listener().await;
     drop(listener);
     let client = client(&format!("http://{address}"), "");
@@ -100,7 +100,7 @@ async fn a_refused_connection_is_certainly_not_sent() {
 }
 
 #[tokio::test]
-async fn a_name_that_does_not_resolve_is_certainly_not_sent() {
+async fn unresolved_host_is_reported_as_not_sent() {
     let client = client("http://gateway.invalid", "");
     let mut request = Request::new(Bytes::new());
     *request.uri_mut() = http::Uri::from_static("http://gateway.invalid/");
@@ -108,7 +108,7 @@ async fn a_name_that_does_not_resolve_is_certainly_not_sent() {
 }
 
 #[tokio::test]
-async fn a_server_without_tls_is_certainly_not_sent() {
+async fn server_without_tls_is_reported_as_not_sent() {
     let (listener, address) = listener().await;
     let server = tokio::spawn(async move {
         let (mut stream, _) = listener.accept().await.expect("a connection");
@@ -136,7 +136,7 @@ async fn slow_connection_is_reported_as_not_sent() {
 }
 
 #[tokio::test]
-async fn a_connection_closed_before_the_answer_is_perhaps_sent() {
+async fn connection_closed_before_the_answer_is_unknown() {
     let (word, reason) = reason(send_to(Vec::new(), "").await);
     assert_eq!(
         reason,
@@ -146,7 +146,7 @@ async fn a_connection_closed_before_the_answer_is_perhaps_sent() {
 }
 
 #[tokio::test]
-async fn a_timeout_after_the_request_is_perhaps_sent() {
+async fn timeout_after_the_request_is_unknown() {
     let (listener, address) = listener().await;
     let client = client(&format!("http://{address}"), "timeout = '50ms'");
     let silent = async {
@@ -164,7 +164,7 @@ async fn a_timeout_after_the_request_is_perhaps_sent() {
 }
 
 #[tokio::test]
-async fn half_an_acceptance_is_perhaps_sent() {
+async fn incomplete_acceptance_is_unknown() {
     let response = b"HTTP/1.1 201 Created\r\ncontent-length: 20\r\n\r\n{\"id\":".to_vec();
     let (word, reason) = reason(send_to(response, "").await);
     assert_eq!(word, "unknown");
@@ -172,7 +172,7 @@ async fn half_an_acceptance_is_perhaps_sent() {
 }
 
 #[tokio::test]
-async fn half_a_refusal_is_a_refusal() {
+async fn incomplete_rejection_is_a_rejection() {
     let response = b"HTTP/1.1 503 Away\r\ncontent-length: 20\r\n\r\nback at".to_vec();
     let answer = send_to(response, "").await.expect("an answer");
     assert_eq!(answer.status(), 503);
@@ -188,7 +188,7 @@ fn huge(status: &str) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn an_answer_is_read_up_to_a_mebibyte() {
+async fn answer_is_read_up_to_a_mebibyte() {
     let (word, reason) = reason(send_to(huge("200 OK"), "").await);
     assert_eq!(
         (word, reason.as_str()),
@@ -199,7 +199,7 @@ async fn an_answer_is_read_up_to_a_mebibyte() {
 }
 
 #[tokio::test]
-async fn a_redirect_is_an_answer_and_is_not_followed() {
+async fn redirect_is_returned_and_not_followed() {
     let (elsewhere, target) = listener().await;
     let response = format!(
         "HTTP/1.1 307 Elsewhere\r\nlocation: http://{target}/\r\ncontent-length: 0\r\n\r\n"
@@ -243,7 +243,7 @@ async fn connection_closed_between_requests_loses_nothing() {
 }
 
 #[tokio::test]
-async fn an_idle_connection_is_not_used_again() {
+async fn connection_is_not_used_after_its_idle_time() {
     let (listener, address) = listener().await;
     let server = tokio::spawn(async move {
         for _ in 0..2 {

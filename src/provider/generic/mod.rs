@@ -69,9 +69,7 @@ struct Generic {
 }
 
 pub(super) fn new(mut section: Section<'_>, mut shared: SharedSettings) -> NewAdapter {
-    let SettingNames {
-        settings: setting_names,
-    } = section.take()?;
+    let setting_names = section.take::<SettingNames>()?.settings;
     let own = section.take_keys(&setting_names);
     let mut sending: RequestSettings = section.take()?;
     sending.url.clone_from(&shared.url);
