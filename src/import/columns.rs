@@ -31,12 +31,11 @@ pub(super) struct Columns {
 
 impl Columns {
     /// Finds the columns of a header. `roles` are the flags `--column ROLE=COLUMN`; of `phone=mobile,home`
-    /// the first valid one counts. `phone` is the phone column of a list without a header.
+    /// the first valid one counts.
     pub(super) fn find(
         list: &str,
         header: &[&str],
         roles: &[(String, String)],
-        phone: Option<usize>,
     ) -> Result<Self, ImportError> {
         let names: Vec<String> = header.iter().map(|name| name.trim().to_owned()).collect();
         let mut seen = HashSet::new();
@@ -78,10 +77,7 @@ impl Columns {
             }
         }
         if columns.phones.is_empty() {
-            columns.phones.push(match phone {
-                Some(column) => column,
-                None => columns.find_phone()?,
-            });
+            columns.phones.push(columns.find_phone()?);
         }
         let is_content = |name: &String| name.eq_ignore_ascii_case("content");
         let content = columns.content;
@@ -337,7 +333,7 @@ mod tests {
             .iter()
             .map(|(role, column)| ((*role).to_owned(), (*column).to_owned()))
             .collect();
-        Columns::find("list.csv", header, &roles, None)
+        Columns::find("list.csv", header, &roles)
     }
 
     fn message(result: Result<Columns, ImportError>) -> (String, String) {

@@ -8,7 +8,6 @@ use zip::result::ZipError;
 use crate::phone::PhoneError;
 use crate::store::StoreError;
 use crate::text::content::ContentError;
-use crate::text::template::TemplateError;
 
 /// Why a list cannot be imported.
 #[derive(Debug, thiserror::Error)]
@@ -32,8 +31,6 @@ pub enum ImportError {
     /// The Redis server may come back soon.
     #[error("cannot use `{server}`: {reason}")]
     ServerAway { server: String, reason: String },
-    #[error(transparent)]
-    Template(#[from] TemplateError),
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -90,7 +87,6 @@ impl ImportError {
                     .to_owned(),
             ),
             Self::Store(error) => error.hint().map(str::to_owned),
-            Self::Template(_) => None,
         }
     }
 }

@@ -13,9 +13,6 @@ use crate::text::segments::{self, Alphabet, Segments};
 use crate::text::smart;
 use crate::window::SendWindow;
 
-/// How many different characters outside GSM-7 are counted.
-const MAX_CHARACTERS: usize = 10_000;
-
 /// What sending messages would be like.
 pub struct Estimate {
     /// Messages to send; may be more than were read for `stats`.
@@ -64,9 +61,8 @@ impl Estimate {
     pub fn labelled_samples(&self) -> Vec<(Option<&'static str>, &Sample)> {
         let stats = &self.stats;
         let mut shown: Vec<_> = stats.samples.iter().map(|sample| (None, sample)).collect();
-        let is_new = |shown: &[(_, &Sample)], sample| shown.iter().all(|(_, one)| *one != sample);
         if let Some(longest) = &stats.longest
-            && is_new(&shown, longest)
+            && shown.iter().all(|(_, one)| *one != longest)
         {
             shown.push((Some("longest"), longest));
         }
@@ -138,9 +134,7 @@ impl MessageStats {
         *self.countries.entry(country).or_default() += 1;
         let characters: HashSet<char> = segments::outside_gsm7(content).collect();
         for character in characters {
-            if self.characters.len() < MAX_CHARACTERS || self.characters.contains_key(&character) {
-                *self.characters.entry(character).or_default() += 1;
-            }
+            *self.characters.entry(character).or_default() += 1;
         }
         let is_longer = |than: &Sample| content.chars().count() > than.content.chars().count();
         if self.longest.as_ref().is_none_or(is_longer) {

@@ -59,7 +59,7 @@ impl Header {
         let is_guarded = !is_json && header.iter().any(|name| is_own(name));
         let bare = |name: &str| usize::from(is_guarded && spreadsheet::is_guarded(name.as_bytes()));
         let names: Vec<&str> = header.iter().map(|name| &name[bare(name)..]).collect();
-        let columns = Columns::find(&list.name, &names, roles, None).map_err(|mut error| {
+        let columns = Columns::find(&list.name, &names, roles).map_err(|mut error| {
             if let ImportError::NoPhone { likely, .. } = &mut error
                 && let [(column, _)] = phone_columns(&rows[place + 1..], region)[..]
             {
@@ -84,11 +84,11 @@ impl Header {
     ) -> Result<Self, ImportError> {
         let first = &rows[0].cells;
         let mut names: Vec<String> = (1..=first.len()).map(|number| number.to_string()).collect();
-        let mut found = None;
+        let mut by_content = None;
         if !roles.iter().any(|(role, _)| role == "phone") {
             match phone_columns(rows, region)[..] {
                 [(column, phones)] => {
-                    found = Some((column, phones));
+                    by_content = Some((phones, rows.len()));
                     // The rejects file has a header, and can be imported without examining its values.
                     "phone".clone_into(&mut names[column]);
                 }
@@ -102,11 +102,11 @@ impl Header {
         }
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         Ok(Self {
-            columns: Columns::find(list, &names, roles, found.map(|(column, _)| column))?,
+            columns: Columns::find(list, &names, roles)?,
             skipped: 0,
             line: None,
             is_guarded: false,
-            by_content: found.map(|(_, phones)| (phones, rows.len())),
+            by_content,
         })
     }
 

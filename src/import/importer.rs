@@ -1,7 +1,5 @@
 //! Imports a list: writes its rows to the database in batches and counts what became of them.
 
-use std::collections::HashSet;
-
 use super::error::ImportError;
 use super::estimate::PriceOf;
 use super::pipeline::{self, ParsedBatch};
@@ -132,16 +130,15 @@ impl<'a> Importer<'a> {
         summary.duplicates += enqueued.unchanged.len() as u64;
         summary.unchanged += enqueued.unchanged.len() as u64;
         summary.suppressed += enqueued.suppressed.len() as u64;
-        let duplicates: HashSet<u64> = enqueued.duplicates.into_iter().collect();
-        let others = enqueued.unchanged.into_iter().chain(enqueued.suppressed);
-        let others: HashSet<u64> = others.collect();
         let mut sample = None;
         for (message, row) in batch.rows.iter().zip(&parsed.rows) {
             let line = message.line;
+            // The lines of a batch are in ascending order.
+            let is_among = |lines: &[u64]| lines.binary_search(&line).is_ok();
             let (_, first) = self.seen.insert(&message.dedupe_key, line);
-            if duplicates.contains(&line) {
+            if is_among(&enqueued.duplicates) {
                 summary.add_duplicate(line, first);
-            } else if !others.contains(&line) {
+            } else if !is_among(&enqueued.unchanged) && !is_among(&enqueued.suppressed) {
                 let price = (self.price)(&message.phone);
                 summary.segments.add(&row.segments);
                 summary.cost.add(price, row.segments.count);

@@ -11,7 +11,7 @@ use super::dedupe::Unique;
 use super::encoding::Encoding;
 use super::error::ImportError;
 use crate::phone::Region;
-use crate::text::template::{self, MAX_SOURCE, Template, TemplateError};
+use crate::text::template::{self, MAX_SOURCE, Template};
 use crate::text::{content, is_printable, smart};
 
 /// The longest name of a campaign, in characters.
@@ -65,7 +65,7 @@ impl Options {
             TextSource::Text(text) => ("--text".to_owned(), text.clone()),
             TextSource::Template(path) => (path.display().to_string(), read_template(path)?),
         };
-        let template = Template::parse(&name, &source)?;
+        let template = Template::parse(&name, &source).map_err(ImportError::new)?;
         if template.placeholders().is_empty() {
             let text = template.render(|_| None).map_err(|error| error.to_string());
             let check = |text| content::check(&self.simplified(text)).map_err(|e| e.to_string());
@@ -95,7 +95,7 @@ fn read_template(path: &Path) -> Result<String, ImportError> {
     read.map_err(|error| ImportError::open(path, &name, error))?;
     if bytes.len() > MAX_SOURCE {
         let problem = template::too_long();
-        return Err(TemplateError { name, problem }.into());
+        return Err(ImportError::new(format!("`{name}`: {problem}")));
     }
     String::from_utf8(bytes).map_err(|error| {
         let at = error.utf8_error().valid_up_to();

@@ -53,8 +53,8 @@ pub(super) struct Task<R> {
 }
 
 impl<R> Task<R> {
-    /// Returns the next batch, and whether it is the last one.
-    fn next_batch(&mut self, record: &mut Record) -> Result<(ParsedBatch<R>, bool), ImportError> {
+    /// Returns the next batch; it is empty at the end of the list.
+    fn next_batch(&mut self, record: &mut Record) -> Result<ParsedBatch<R>, ImportError> {
         let mut parsed = ParsedBatch::default();
         let mut size = 0;
         while parsed.row_count() < MAX_ROWS && size < MAX_BYTES {
@@ -63,7 +63,7 @@ impl<R> Task<R> {
                 Next::Row => (self.map)(record),
                 Next::Malformed(why) => Err((*why).into()),
                 Next::Unusable(why) => Err(why.clone()),
-                Next::End => return Ok((parsed, true)),
+                Next::End => break,
             };
             match mapped {
                 Ok((row, bytes)) => {
@@ -81,7 +81,7 @@ impl<R> Task<R> {
             parsed.last_line = record.line;
             parsed.bytes = self.records.consumed();
         }
-        Ok((parsed, false))
+        Ok(parsed)
     }
 }
 
@@ -94,9 +94,8 @@ pub(super) async fn stream<R: Send + 'static, E: From<ImportError>>(
     let thread = tokio::task::spawn_blocking(move || {
         let mut record = Record::default();
         loop {
-            let (parsed, is_last) = task.next_batch(&mut record)?;
-            let is_stopped = parsed.row_count() > 0 && sender.blocking_send(parsed).is_err();
-            if is_stopped || is_last {
+            let parsed = task.next_batch(&mut record)?;
+            if parsed.row_count() == 0 || sender.blocking_send(parsed).is_err() {
                 return Ok(task.rejects);
             }
         }

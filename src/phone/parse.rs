@@ -67,11 +67,9 @@ fn dialled(raw: &str) -> Result<String, PhoneError> {
     }
     if is_scientific(text) {
         // A short mantissa does not identify a number and needs no mask.
-        let is_short = text.len() <= 10;
-        let shown = if is_short {
-            text.to_owned()
-        } else {
-            shown(raw)
+        let shown = match text.len() {
+            0..=10 => text.to_owned(),
+            _ => shown(raw),
         };
         return Err(PhoneError::Scientific(shown));
     }

@@ -18,7 +18,7 @@ use super::template::{MAX_SOURCE, with_line};
 use ast::BinOpKind::{Add, Concat, Div, FloorDiv, Mul, Pow, Rem, Sub};
 use ast::{CallArg, Expr, Stmt, UnaryOpKind};
 
-/// Also the words that continue or end a statement.
+/// The statements that are available, and the words that continue or end them.
 const STATEMENTS: [&str; 8] = [
     "if", "elif", "else", "endif", "for", "endfor", "raw", "endraw",
 ];
@@ -276,7 +276,8 @@ fn join(items: &Value, separator: Option<&str>) -> Result<String, Error> {
     Ok(text)
 }
 
-/// Refuses widths of three digits or from a value, and named values, which could be used several times.
+/// Fails for widths of three digits, for widths from a value, and for named values, which can be used several
+/// times.
 fn format(
     state: &mut State<'_, '_>,
     pattern: &Value,

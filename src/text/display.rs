@@ -51,8 +51,8 @@ pub fn listed<'n>(names: impl IntoIterator<Item = &'n str>) -> String {
     quoted.collect::<Vec<String>>().join(", ")
 }
 
-/// Makes text printable: control characters and line separators become spaces, bidi and invisible format characters are removed.
-/// Line ends and tabs are kept, and so are the joiners that Persian and emoji need.
+/// Makes text printable: control characters and line separators become spaces, bidi and invisible format
+/// characters are removed. Line ends and tabs are kept, and so are the joiners that Persian and emoji need.
 pub fn printable(text: &str) -> Cow<'_, str> {
     cleaned(text, |c| c == '\n' || c == '\t')
 }

@@ -1,4 +1,4 @@
-//! The text of a message: made from a template, checked, counted in segments; and how text is shown to people.
+//! The text of a message: rendered from a template, checked, counted in segments. Also formats text for people.
 
 mod bounds;
 pub mod content;

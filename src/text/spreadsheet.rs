@@ -12,7 +12,7 @@ pub fn guarded(cell: &[u8]) -> Cow<'_, [u8]> {
     }
 }
 
-/// Whether [`guarded`] put the first character of the cell there.
+/// Whether the first character of the cell was added by [`guarded`].
 pub fn is_guarded(cell: &[u8]) -> bool {
     cell.strip_prefix(b"'").is_some_and(needs_guard)
 }

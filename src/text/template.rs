@@ -12,7 +12,7 @@ use minijinja::{AutoEscape, Environment, Error, ErrorKind, UndefinedBehavior};
 
 use super::{bounds, content};
 
-/// Far more steps than a text message needs.
+/// The most steps of the engine for one row; a text message needs far fewer.
 const FUEL: u64 = 20_000;
 
 /// A parsed template.
@@ -23,22 +23,13 @@ pub struct Template {
     placeholders: BTreeSet<String>,
 }
 
-/// Why a template cannot be used.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{name}`: {problem}")]
-pub struct TemplateError {
-    /// The file or the flag.
-    pub name: String,
-    pub problem: String,
-}
-
 /// Why a row has no text.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RenderError {
     /// A placeholder without a value.
     #[error("an empty value")]
     MissingValue,
-    /// Far longer than any message.
+    /// Longer than the longest text of a row.
     #[error("the text is longer than {} KiB", MAX_SOURCE / 1024)]
     TooLong,
     #[error("{0}")]
@@ -50,11 +41,8 @@ pub const MAX_SOURCE: usize = 64 * 1024;
 
 impl Template {
     /// Parses `source`. `name` is the file or flag that errors mention. Line ends at the end are removed.
-    pub fn parse(name: &str, source: &str) -> Result<Self, TemplateError> {
-        Self::read(name, source).map_err(|problem| TemplateError {
-            name: name.to_owned(),
-            problem,
-        })
+    pub fn parse(name: &str, source: &str) -> Result<Self, String> {
+        Self::read(name, source).map_err(|problem| format!("`{name}`: {problem}"))
     }
 
     fn read(name: &str, source: &str) -> Result<Self, String> {
@@ -212,7 +200,7 @@ impl io::Write for Bounded {
     }
 }
 
-/// Without the text, which may be personal.
+/// Leaves out the text, which may be personal data.
 impl fmt::Debug for Template {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Template")
@@ -257,7 +245,7 @@ fn detail(error: &Error) -> String {
 mod tests {
     use super::*;
 
-    fn parse(source: &str) -> Result<Template, TemplateError> {
+    fn parse(source: &str) -> Result<Template, String> {
         Template::parse("welcome.txt", source)
     }
 
@@ -336,11 +324,11 @@ mod tests {
             ),
             ("  \n", "`welcome.txt`: no text"),
         ] {
-            let error = parse(source).expect_err(source).to_string();
+            let error = parse(source).expect_err(source);
             assert!(error.starts_with(expected), "{source}: {error}");
         }
         let long = parse(&"a".repeat(70_000)).expect_err("too long");
-        assert_eq!(long.to_string(), "`welcome.txt`: longer than 64 KiB");
+        assert_eq!(long, "`welcome.txt`: longer than 64 KiB");
     }
 
     #[test]
@@ -373,8 +361,8 @@ mod tests {
     fn parse_rejects_control_characters() {
         for source in ["a\u{1b}[2J", "a\0", "{{ name }}\u{9b}"] {
             let error = parse(&format!("Hi\n{source}")).expect_err(source);
-            let expected = "line 2: control character U+";
-            assert!(error.problem.starts_with(expected), "{source:?}: {error}");
+            let expected = "`welcome.txt`: line 2: control character U+";
+            assert!(error.starts_with(expected), "{source:?}: {error}");
         }
         assert!(parse("a\tb\r\nc").is_ok());
     }
@@ -444,9 +432,7 @@ mod tests {
                 "it is nested too deeply",
             ),
         ] {
-            let error = parse(&format!("Hi\n{source}"))
-                .expect_err(source)
-                .to_string();
+            let error = parse(&format!("Hi\n{source}")).expect_err(source);
             let expected = format!("`welcome.txt`: line 2: {expected}");
             assert!(error.starts_with(&expected), "{source}: {error}");
         }

@@ -94,11 +94,7 @@ impl SendWindow {
             ZoneSource::Column(_) => timezone_of(recipient.params).into_iter().collect(),
             ZoneSource::Recipient(_) => Zone::of_phone(recipient.phone),
         };
-        let common = if zones.is_empty() {
-            None
-        } else {
-            self.intersection(&zones, now)
-        };
+        let common = self.intersection(&zones, now).filter(|_| !zones.is_empty());
         common.unwrap_or_else(|| self.span(slice::from_ref(self.zone.zone()), now))
     }
 

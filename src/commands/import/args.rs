@@ -14,7 +14,7 @@ use crate::report::shell_word;
 use crate::store::Campaign;
 use crate::window::{Days, SendWindow, ZoneSource};
 
-/// How a file is written, where that cannot be detected.
+/// How to read a file, where that is not detected.
 #[derive(Clone, Debug, clap::Args)]
 pub(in crate::commands) struct FileFormat {
     /// The character between fields [default: detected]

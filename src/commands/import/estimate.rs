@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::output::{self, Imported, ListEstimate};
 use super::{List, existing, local_now};
@@ -24,21 +24,20 @@ pub(super) async fn dry_run(
     context: &Context,
 ) -> anyhow::Result<Exit> {
     let estimates = estimates(list, plans, context).await?;
-    let mut objects = Vec::new();
+    if context.is_json() {
+        context.print_json(&match estimates.as_slice() {
+            [one] => one.json(),
+            all => {
+                let files: Value = all.iter().map(ListEstimate::json).collect();
+                json!({ "dry_run": true, "files": files })
+            }
+        })?;
+    }
     for one in &estimates {
-        if context.is_json() {
-            objects.push(one.json());
-        } else {
+        if !context.is_json() {
             context.console.print(&one.text())?;
         }
         one.list.warn(&context.console);
-    }
-    if context.is_json() {
-        let object = match objects.as_mut_slice() {
-            [one] => one.take(),
-            _ => json!({ "dry_run": true, "files": objects }),
-        };
-        context.print_json(&object)?;
     }
     context.console.status("dry run: nothing was written");
     Ok(output::exit(estimates.iter().map(|one| &one.list.summary)))

@@ -27,7 +27,7 @@ pub(super) use self::output::{
 };
 pub(super) use self::preflight::{check_again, check_rejects, queue_check};
 
-/// How far in the past `--at` may be: it then means now.
+/// `--at` may be this far in the past: it then means now.
 const MAX_LATE: Duration = Duration::from_secs(60);
 
 const EXAMPLES: &str = "\
@@ -119,7 +119,7 @@ pub(super) async fn prepare(
             "omit it: each list gets a rejects file named after it",
         ));
     }
-    // The import checks this again with the database's clock; here it prevents that a database is created.
+    // The import checks this again with the database's clock; this check comes before a database is created.
     list.schedule(local_now())?;
     let region = list.region.or(context.config.default_region);
     let store = existing(context, access).await?;
@@ -253,7 +253,7 @@ pub(super) async fn import(
     Ok((imported, None))
 }
 
-/// Creates the campaign, or changes an existing one as the flags say.
+/// Creates the campaign, or applies the flags to an existing one.
 async fn open_campaign(
     list: &List,
     name: &str,

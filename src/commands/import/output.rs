@@ -82,7 +82,7 @@ pub(super) async fn print(
     Ok(())
 }
 
-/// Prints how a file was understood, if that was a guess, or if a person is watching.
+/// Prints how a file is read, if that was detected or if standard error is a terminal.
 pub(in crate::commands) fn print_interpretation(
     console: &Console,
     file: &str,
@@ -99,7 +99,7 @@ pub(in crate::commands) fn print_interpretation(
     console.status(&format!("`{file}`: {format}; phone: {phone}{text}"));
 }
 
-/// Warns about rejected, unlikely, unchanged and known rows.
+/// Warns about rejected rows, numbers that rarely receive messages, and files without new rows.
 pub(in crate::commands) fn warn_of_rows(context: &Context, imported: &[Imported]) {
     let console = &context.console;
     for one in imported {
@@ -175,7 +175,7 @@ impl Imported {
         format!("rejected {rejected}, with the reasons in `{file}`\n")
     }
 
-    /// Counts of rows; behind them, which rows are duplicates and why rows were rejected.
+    /// Counts of rows, followed by which rows are duplicates and why rows were rejected.
     fn write_counts(&self, text: &mut String, accepted: &str) {
         let summary = &self.summary;
         let repeats = summary.repeats.iter();

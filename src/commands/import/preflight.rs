@@ -14,7 +14,7 @@ use crate::text::{counted, duration};
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// As long as the references that messages get when they are claimed.
+/// A placeholder as long as the references that messages get when they are claimed.
 const REFERENCE: &str = "00000000-0000-0000-0000-000000000000";
 
 /// What the provider of a list requires of its rows; `None` if it sends any text, or is not configured.
@@ -36,7 +36,7 @@ pub(super) fn requirements(
     }))
 }
 
-/// The same for queued messages: returns the texts that recipients see.
+/// Returns the check for queued messages, which returns the text that the recipient sees.
 pub(in crate::commands) fn queue_check(
     campaign: &Campaign,
     provider: Option<&String>,

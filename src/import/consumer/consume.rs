@@ -56,8 +56,8 @@ pub async fn consume(
     let connection = consumer.connect().await?;
     if !connection.can_move {
         consumer.warn(
-            "the server has neither LMOVE nor RPOPLPUSH: entries are taken with RPOP, and those that are not \
-             committed when smsq is killed are lost (a few thousand at most)",
+            "the server has no RPOPLPUSH: entries are taken with RPOP, and those that are not committed when \
+             smsq is killed are lost (a few thousand at most)",
         );
     }
     let mut lost_at: Option<Instant> = None;
@@ -159,7 +159,7 @@ impl<'a, T: FnMut(Event)> Consumer<'a, T> {
         Ok(self.connection.as_mut().expect("it was just opened"))
     }
 
-    /// Records the import before anything is taken in its name.
+    /// Returns the import. It is recorded before any entry is taken for it.
     async fn importer(&mut self) -> Result<&mut Importer<'a>, ImportError> {
         if self.importer.is_none() {
             let name = self.list.name();
@@ -251,13 +251,13 @@ impl<'a, T: FnMut(Event)> Consumer<'a, T> {
             self.pending
                 .retain(|_| number.next().is_some_and(|number| !dead.contains(&number)));
         }
-        // Without letters, those of a lost connection have arrived.
+        // Without new dead letters, these are rejected entries of which the answer of the server was lost.
         parsed.rejected = std::mem::take(&mut self.rejected);
         parsed.last_line = self.batch;
         Ok(parsed)
     }
 
-    /// Waits for entries, and holds nothing meanwhile.
+    /// Waits for entries. Meanwhile this importer is not registered, because it holds no batch.
     async fn wait_for_entries(&mut self) {
         if let Some(connection) = &mut self.connection {
             let waited = match connection.unregister().await {

@@ -1,5 +1,5 @@
 //! Imports what other programs write while they write it: entries of a Redis list, or JSON lines on standard
-//! input. An entry that is not a valid message is kept with the reason, and delays no other.
+//! input. An entry that is not a valid message is kept with the reason, and does not delay the others.
 
 mod consume;
 mod jsonl;

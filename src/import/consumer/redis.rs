@@ -112,7 +112,7 @@ impl RedisList {
                 "`{server}` is a cluster, and the keys of the list are on several of its nodes"
             )),
             _ => {
-                // Also a server that is loading, and one that is a replica for a while.
+                // This includes a server that is still loading its data, or that is a replica at the moment.
                 let is_away =
                     error.is_io_error() || !matches!(error.retry_method(), RetryMethod::NoRetry);
                 let (server, reason) = (server.clone(), reason(error));
@@ -157,6 +157,7 @@ impl Connection {
         let nowhere = format!("{}:smsq:nowhere", list.key);
         let rpoplpush = Cmd::rpoplpush(&nowhere, &nowhere);
         let can_move = has_command(&mut link, list, &rpoplpush).await?;
+        // BLMOVE came with LMOVE.
         let lmove = Cmd::lmove(&nowhere, &nowhere, Right, Right);
         let can_wait = has_command(&mut link, list, &lmove).await?;
         Ok(Self {

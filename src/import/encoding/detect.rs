@@ -11,7 +11,7 @@ use crate::phone::Region;
 
 /// The part of a longer line that is used, in bytes.
 const MAX_LINE: u64 = 64 * 1024;
-/// The detector is slow and certain long before this many bytes.
+/// The detector is slow, and is certain after fewer bytes than this.
 const MAX_SAMPLE: usize = 1 << 20;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -237,7 +237,7 @@ impl ListFile {
         Ok(RecordReader { list, rows })
     }
 
-    /// Only the bytes that were there at the inspection: a file may grow meanwhile.
+    /// Reads only the bytes that were there when the file was opened: it may grow meanwhile.
     fn text(&self) -> io::Result<Decoder<io::Take<File>>> {
         let mut file = self.file.try_clone()?;
         file.seek(SeekFrom::Start(self.skipped_bytes))?;

@@ -99,13 +99,10 @@ impl<R: Read> CsvReader<R> {
     fn refill(&mut self) -> io::Result<()> {
         self.buffer.drain(..self.start);
         self.start = 0;
-        let length = self.buffer.len();
         // A long row is scanned again from its start, so each read doubles the buffer.
-        let read = (&mut self.source)
-            .take(CHUNK.max(length) as u64)
-            .read_to_end(&mut self.buffer)?;
-        self.ended = read == 0;
-        debug_assert_eq!(self.buffer.len(), length + read);
+        let size = CHUNK.max(self.buffer.len()) as u64;
+        let mut source = (&mut self.source).take(size);
+        self.ended = source.read_to_end(&mut self.buffer)? == 0;
         Ok(())
     }
 

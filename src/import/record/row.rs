@@ -12,7 +12,7 @@ pub(in crate::import) const MAX_ROW: usize = 64 * 1024;
 pub(in crate::import) struct Record {
     pub(super) text: Vec<u8>,
     ends: Vec<usize>,
-    /// The line where the row starts, from 1.
+    /// The line where the row starts; the first line is 1.
     pub(in crate::import) line: u64,
     /// The fields with a JSON object or array.
     pub(in crate::import) nested: Vec<usize>,

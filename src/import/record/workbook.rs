@@ -3,7 +3,7 @@
 //! and XLSB are read as a stream; of XLS and ODS all cells are in memory, so their size is limited.
 
 use std::fs::File;
-use std::io::{self, BufReader, BufWriter, Read, Seek};
+use std::io::{self, BufReader, Read, Seek};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use calamine::{
@@ -236,7 +236,7 @@ struct Chosen {
     name: String,
     /// Among all sheets, from 0.
     place: usize,
-    /// How many other sheets could have been meant.
+    /// How many other visible sheets there are, if none was asked for.
     others: usize,
 }
 
@@ -284,7 +284,7 @@ impl Chosen {
 
 /// Writes rows to the temporary CSV file.
 struct SheetWriter {
-    csv: csv::Writer<BufWriter<File>>,
+    csv: csv::Writer<File>,
     hidden: HiddenRows,
     /// Hidden rows that were left out.
     left_out: u64,
@@ -300,9 +300,10 @@ struct SheetWriter {
 
 impl SheetWriter {
     fn new(hidden: HiddenRows) -> io::Result<Self> {
-        let file = BufWriter::with_capacity(1 << 18, tempfile::tempfile()?);
+        let mut csv = csv::WriterBuilder::new();
+        csv.flexible(true).buffer_capacity(1 << 18);
         Ok(Self {
-            csv: csv::WriterBuilder::new().flexible(true).from_writer(file),
+            csv: csv.from_writer(tempfile::tempfile()?),
             hidden,
             left_out: 0,
             written: 0,
@@ -386,10 +387,7 @@ impl SheetWriter {
     fn finish(mut self, chosen: &Chosen) -> Result<(File, String), Failure> {
         self.end_row()?;
         let unwritten = |error: csv::IntoInnerError<_>| Failure::Other(error.error().to_string());
-        let buffer = self.csv.into_inner().map_err(unwritten)?;
-        let file = buffer
-            .into_inner()
-            .map_err(io::IntoInnerError::into_error)?;
+        let file = self.csv.into_inner().map_err(unwritten)?;
         Ok((file, chosen.note(self.left_out)))
     }
 }
