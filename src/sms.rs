@@ -205,7 +205,7 @@ impl std::str::FromStr for Class {
 }
 
 /// Why a message failed: a class, the provider's code, and a reason for the operator.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Failure {
     pub class: Class,
     pub code: Option<String>,

@@ -78,7 +78,7 @@ async fn purge_older(
     let count = messages(found.total());
     if args.dry_run {
         let message = format!("dry run: would purge {count} settled before {before}");
-        return report(args, context, &message, &found, 0);
+        return report(args, context, &message, &found);
     }
     let question = format!("purge {count}? This cannot be undone");
     if found.total() > 0 && !confirmed(args, context, &question)? {
@@ -109,7 +109,7 @@ async fn purge_older(
     }
     drop(progress);
     let message = format!("purged {}", messages(done.total()));
-    report(args, context, &message, &done, 0)?;
+    report(args, context, &message, &done)?;
     Ok(signal.unwrap_or(Exit::Done))
 }
 
@@ -122,19 +122,19 @@ async fn purge_phone(
     let parsed = context.phone(phone, args.region)?;
     let phones = spellings(phone, parsed.as_str());
     let found = store.count_person(&phones).await?;
-    let count = messages(found.messages.total());
+    let count = messages(found.total());
     if args.dry_run {
         let message = format!("dry run: would purge {count}");
-        return report(args, context, &message, &found.messages, found.sending);
+        return report(args, context, &message, &found);
     }
     let question =
         format!("purge {count} to this phone, also those not yet sent? This cannot be undone");
-    if found.messages.total() > 0 && !confirmed(args, context, &question)? {
+    if found.total() > 0 && !confirmed(args, context, &question)? {
         return Ok(Exit::CouldNotRun);
     }
     let done = store.purge_person(&phones, store.now().await?).await?;
-    let message = format!("purged {}", messages(done.messages.total()));
-    report(args, context, &message, &done.messages, done.sending)?;
+    let message = format!("purged {}", messages(done.total()));
+    report(args, context, &message, &done)?;
     context.console.status(
         "the suppression list is not purged: `smsq suppress add` keeps a phone from being texted again",
     );
@@ -192,30 +192,24 @@ fn parts(purged: &Purged) -> String {
     }
 }
 
-fn report(
-    args: &Args,
-    context: &Context,
-    message: &str,
-    purged: &Purged,
-    sending: u64,
-) -> anyhow::Result<Exit> {
+fn report(args: &Args, context: &Context, message: &str, purged: &Purged) -> anyhow::Result<Exit> {
     let mut object = json!({
         "purged": purged.total(),
         "sent": purged.sent,
         "failed": purged.failed,
         "unknown": purged.unknown,
         "cancelled": purged.cancelled,
-        "sending": sending,
+        "sending": purged.sending,
     });
     if args.dry_run {
         object["dry_run"] = true.into();
     }
     context.report(&format!("{message}{}", parts(purged)), &object)?;
-    if sending > 0 {
-        let are = if sending == 1 { "is" } else { "are" };
+    if purged.sending > 0 {
+        let are = if purged.sending == 1 { "is" } else { "are" };
         context.console.warn(&format!(
             "{} {are} being sent: run this again when that is settled",
-            messages(sending)
+            messages(purged.sending)
         ));
     }
     Ok(Exit::Done)

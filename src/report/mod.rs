@@ -28,7 +28,7 @@ use crate::atomic_file::AtomicFile;
 use crate::phone::mask;
 use crate::sms::{Class, Timestamp};
 use crate::store::report::{
-    ClassCount, FailureRecord, ListCount, REASONS, SentFacts, SentMessage, SentMessages, Totals,
+    ClassCount, Cursor, FailureRecord, ListCount, REASONS, SentFacts, SentMessage, Totals,
 };
 use crate::store::{Campaign, Store, StoreError};
 
@@ -352,10 +352,10 @@ impl Report {
         most: usize,
         mut write: impl FnMut(&[FailureRecord]) -> io::Result<()>,
     ) -> Result<(), ReportError> {
-        let mut walk = store.failures(&self.ids()).await?;
+        let mut failures = store.failures(&self.ids()).await?;
         let mut left = most;
         while left > 0 {
-            let mut page = store.next_failures(&mut walk, PAGE.min(left)).await?;
+            let mut page = store.next_failures(&mut failures, PAGE.min(left)).await?;
             if page.is_empty() {
                 break;
             }
@@ -375,9 +375,9 @@ impl Report {
         store: &Store,
         mut write: impl FnMut(&[SentMessage]) -> io::Result<()>,
     ) -> Result<(), ReportError> {
-        let mut walk = SentMessages::of(&self.ids());
+        let mut sent = Cursor::of(&self.ids());
         loop {
-            let mut page = store.next_sent(&mut walk, PAGE).await?;
+            let mut page = store.next_sent(&mut sent, PAGE).await?;
             if page.is_empty() {
                 return Ok(());
             }

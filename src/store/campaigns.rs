@@ -1,10 +1,15 @@
 //! Campaigns: named sets of messages with a provider, a sender, a rate limit and a window.
 
+use std::collections::BTreeMap;
+
+use diesel::QueryResult;
 use diesel::deserialize::FromSqlRow;
 use diesel::prelude::*;
 use diesel_async::RunQueryDsl;
 
-use super::connection::{insert_all, reading, transaction, writing};
+use super::connection::{
+    Connection, insert_all, querying, reading, transaction, with_conn, writing,
+};
 use super::schema::campaign;
 use super::{Store, StoreError};
 use crate::rate::Rates;
@@ -159,6 +164,14 @@ impl From<CampaignRow> for Campaign {
     }
 }
 
+/// The ids of all campaigns, oldest first.
+pub(super) async fn ids(connection: &mut Connection) -> QueryResult<Vec<i64>> {
+    with_conn!(connection, |conn| campaign::table
+        .order(campaign::id)
+        .select(campaign::id)
+        .load(conn))
+}
+
 /// The value of column `send_window`.
 fn stored(window: Option<&SendWindow>) -> String {
     window.map(ToString::to_string).unwrap_or_default()
@@ -176,10 +189,16 @@ impl Store {
 
     /// The ids of all campaigns, oldest first.
     pub(super) async fn campaign_ids(&self) -> Result<Vec<i64>, StoreError> {
-        reading!(self, |conn| campaign::table
-            .order(campaign::id)
-            .select(campaign::id)
-            .load(conn))
+        querying!(self, Read, |connection| ids(connection))
+    }
+
+    /// The names of campaigns, by id.
+    pub async fn campaign_names(&self, ids: &[i64]) -> Result<BTreeMap<i64, String>, StoreError> {
+        let names: Vec<(i64, String)> = reading!(self, |conn| campaign::table
+            .filter(campaign::id.eq_any(ids))
+            .select((campaign::id, campaign::name))
+            .load(conn))?;
+        Ok(names.into_iter().collect())
     }
 
     pub async fn campaign(&self, name: &str) -> Result<Option<Campaign>, StoreError> {

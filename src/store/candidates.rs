@@ -4,16 +4,13 @@
 use std::collections::{HashMap, HashSet};
 
 use diesel::QueryResult;
-use diesel::prelude::*;
-use diesel_async::RunQueryDsl;
 
 use super::claim::{self, Candidate, ClaimCursors, ClaimKey, ClaimWrites};
 use super::commit_batch::{ClaimedCampaign, CommitBatch, Shortfall};
-use super::connection::{Connection, with_conn};
+use super::connection::Connection;
 use super::limits::Estimate;
 use super::recipients::Recipients;
-use super::schema::suppression;
-use super::{CampaignStatus, suppression as suppressed};
+use super::{CampaignStatus, suppression};
 use crate::queue::batch::BatchItem;
 use crate::queue::{Admission, CampaignClaim, ProviderClaim, Settlement, Transition};
 use crate::sms::{Class, Failure, Sms};
@@ -194,16 +191,14 @@ impl Search<'_> {
         }
         let has_suppressed = match self.has_suppressed {
             Some(known) => known,
-            None => suppressed::has_any(connection).await?,
+            None => suppression::has_any(connection).await?,
         };
         self.has_suppressed = Some(has_suppressed);
         if !has_suppressed {
             return Ok(HashSet::new());
         }
-        let listed: Vec<String> = with_conn!(connection, |conn| suppression::table
-            .filter(suppression::phone.eq_any(phones))
-            .select(suppression::phone)
-            .load(conn))?;
+        let phones = phones.iter().map(String::as_str);
+        let listed = suppression::among(connection, phones).await?;
         Ok(listed.into_iter().collect())
     }
 

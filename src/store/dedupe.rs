@@ -5,15 +5,13 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 
 use diesel::QueryResult;
 use diesel::prelude::*;
+use diesel::sql_types::{Nullable, Text};
 use diesel_async::RunQueryDsl;
 
 use super::column_types::LossyText;
-use super::connection::{
-    Connection, Prepared, ROWS, in_list, load_locked, run_query, with_conn, with_retries,
-};
-use super::schema::{sms, sms_failed, sms_key, sms_sent, suppression};
-use super::suppression as suppressed;
-use super::{Store, StoreError};
+use super::connection::{Connection, Prepared, ROWS, in_list, load_locked, querying, with_conn};
+use super::schema::{sms, sms_failed, sms_key, sms_sent};
+use super::{Store, StoreError, suppression};
 use crate::sms::{Class, NewSms};
 
 /// What to do with one row of a batch.
@@ -37,41 +35,122 @@ impl Store {
         campaign_id: i64,
         rows: &[&NewSms],
     ) -> Result<Vec<Decision>, StoreError> {
-        let existing = with_retries!(self, Read, |connection| {
-            run_query(
-                connection.is_sqlite(),
-                ExistingRows::read(connection, campaign_id, rows, false),
-            )
-            .await
-        })?;
+        let existing = querying!(self, Read, |connection| ExistingRows::read(
+            connection,
+            campaign_id,
+            rows,
+            false
+        ))?;
         Ok(decide(campaign_id, rows, &existing))
+    }
+
+    /// The messages with these ids.
+    pub async fn origins(&self, ids: &[i64]) -> Result<HashMap<i64, Origin>, StoreError> {
+        let mut origins = HashMap::new();
+        for ids in ids.chunks(ROWS) {
+            let found: HashMap<i64, Origin> = querying!(self, Read, |connection| Origin::read(
+                connection, ids, false
+            ))?;
+            origins.extend(found);
+        }
+        Ok(origins)
     }
 }
 
-/// A failed message that a row may replace.
-#[derive(Queryable, Selectable)]
-#[diesel(table_name = sms_failed)]
-pub(super) struct FailedSms {
-    pub(super) id: i64,
-    pub(super) campaign_id: i64,
+/// A message that a row of a failures file names.
+pub struct Origin {
+    pub campaign_id: i64,
     pub(super) import_id: Option<i64>,
-    #[diesel(deserialize_as = LossyText)]
-    pub(super) phone: String,
-    #[diesel(deserialize_as = LossyText)]
-    pub(super) content: String,
-    pub(super) class: String,
-    pub(super) dedupe_key: Option<LossyText>,
+    phone: String,
+    /// `None` if it was sent: `sms_sent` has no texts.
+    content: Option<String>,
+    /// `None` if it has no key or was sent.
+    dedupe_key: Option<String>,
+    /// Otherwise it is queued again or sent.
+    has_failed: bool,
+}
+
+impl Origin {
+    /// Whether the row has the phone, the text or the key of the message. If not, the message belongs to another
+    /// database and has the same id by chance.
+    pub fn shares_with(&self, row: &NewSms) -> bool {
+        self.phone == row.phone
+            || self.content.as_ref() == Some(&row.content)
+            || self.dedupe_key.as_ref() == Some(&row.dedupe_key)
+    }
+
+    /// Reads the messages with these ids from all tables. `lock`: locks the failed ones until the end of the
+    /// transaction.
+    async fn read(
+        connection: &mut Connection,
+        ids: &[i64],
+        lock: bool,
+    ) -> QueryResult<HashMap<i64, Self>> {
+        /// Id, campaign, import, phone, content, dedupe key and class of failure.
+        type Row = (
+            i64,
+            i64,
+            Option<i64>,
+            LossyText,
+            Option<LossyText>,
+            Option<LossyText>,
+            Option<String>,
+        );
+        macro_rules! rows {
+            ($table:ident, $content:expr, $key:expr, $class:expr) => {
+                $table::table
+                    .filter($table::id.eq_any(ids))
+                    .order($table::id)
+                    .select((
+                        $table::id,
+                        $table::campaign_id,
+                        $table::import_id,
+                        $table::phone,
+                        $content,
+                        $key,
+                        $class,
+                    ))
+            };
+        }
+        let null = || None::<String>.into_sql::<Nullable<Text>>();
+        let (content, key) = (sms_failed::content.nullable(), sms_failed::dedupe_key);
+        let failed = || rows!(sms_failed, content, key, sms_failed::class.nullable());
+        let queued = || rows!(sms, sms::content.nullable(), sms::dedupe_key, null());
+        let sent = || rows!(sms_sent, null(), null(), null());
+        // In the order in which a message moves, so that one that moves meanwhile is found.
+        let failed: Vec<Row> = if lock {
+            load_locked!(connection, failed())?
+        } else {
+            with_conn!(connection, |conn| failed().load(conn))?
+        };
+        let queued: Vec<Row> = with_conn!(connection, |conn| queued().load(conn))?;
+        let sent: Vec<Row> = with_conn!(connection, |conn| sent().load(conn))?;
+        let mut origins = HashMap::new();
+        for (id, campaign_id, import_id, phone, content, key, class) in
+            failed.into_iter().chain(queued).chain(sent)
+        {
+            // A cancelled message has lost its key, which another message may have now.
+            let is_cancelled = class.as_deref() == Some(Class::Cancelled.as_str());
+            origins.entry(id).or_insert(Self {
+                campaign_id,
+                import_id,
+                phone: phone.text,
+                content: content.map(String::from),
+                dedupe_key: key.filter(|_| !is_cancelled).map(String::from),
+                has_failed: class.is_some(),
+            });
+        }
+        Ok(origins)
+    }
 }
 
 /// The rows of the database that a batch concerns.
 #[derive(Default)]
 pub(super) struct ExistingRows {
-    pub(super) keys: HashSet<String>,
-    pub(super) suppressed: HashSet<String>,
-    pub(super) failed: HashMap<i64, FailedSms>,
-    /// Phone, text and key of queued messages that rows of the batch name.
-    pub(super) queued: HashMap<i64, (String, String, Option<String>)>,
-    pub(super) sent: HashMap<i64, String>,
+    keys: HashSet<String>,
+    suppressed: HashSet<String>,
+    /// The messages that rows of the batch name.
+    pub(super) origins: HashMap<i64, Origin>,
 }
 
 impl ExistingRows {
@@ -83,7 +162,7 @@ impl ExistingRows {
         lock: bool,
     ) -> QueryResult<Self> {
         let mut existing = Self::default();
-        let has_suppressed = suppressed::has_any(connection).await?;
+        let has_suppressed = suppression::has_any(connection).await?;
         for rows in rows.chunks(ROWS) {
             let mut keys: Vec<&str> = rows.iter().map(|row| row.dedupe_key.as_str()).collect();
             // Keys in random order are slow on SQLite.
@@ -98,67 +177,18 @@ impl ExistingRows {
             .load(conn))?;
             existing.keys.extend(found);
             if has_suppressed {
-                let phones: Vec<&str> = rows.iter().map(|row| row.phone.as_str()).collect();
-                let phones = in_list(phones);
-                let found: Vec<String> = with_conn!(connection, |conn| Prepared(
-                    suppression::table
-                        .filter(suppression::phone.eq_any(&phones))
-                        .select(suppression::phone)
-                )
-                .load(conn))?;
+                let phones = rows.iter().map(|row| row.phone.as_str());
+                let found = suppression::among(connection, phones).await?;
                 existing.suppressed.extend(found);
             }
             let named: BTreeSet<i64> = rows.iter().filter_map(|row| row.replaces).collect();
             if !named.is_empty() {
-                existing.read_named(connection, &named, lock).await?;
+                let named: Vec<i64> = named.into_iter().collect();
+                let origins = Origin::read(connection, &named, lock).await?;
+                existing.origins.extend(origins);
             }
         }
         Ok(existing)
-    }
-
-    async fn read_named(
-        &mut self,
-        connection: &mut Connection,
-        ids: &BTreeSet<i64>,
-        lock: bool,
-    ) -> QueryResult<()> {
-        let failed = sms_failed::table
-            .filter(sms_failed::id.eq_any(ids))
-            .order(sms_failed::id);
-        let failed: Vec<FailedSms> = if lock {
-            load_locked!(connection, failed.select(FailedSms::as_select()))?
-        } else {
-            with_conn!(connection, |conn| failed
-                .select(FailedSms::as_select())
-                .load(conn))?
-        };
-        let queued: Vec<(i64, LossyText, LossyText, Option<LossyText>)> =
-            with_conn!(connection, |conn| sms::table
-                .filter(sms::id.eq_any(ids))
-                .select((sms::id, sms::phone, sms::content, sms::dedupe_key))
-                .load(conn))?;
-        let sent: Vec<(i64, LossyText)> = with_conn!(connection, |conn| sms_sent::table
-            .filter(sms_sent::id.eq_any(ids))
-            .select((sms_sent::id, sms_sent::phone))
-            .load(conn))?;
-        let failed = failed.into_iter().map(|failed| (failed.id, failed));
-        self.failed.extend(failed);
-        let queued = queued.into_iter().map(|(id, phone, content, key)| {
-            (id, (phone.text, content.text, key.map(String::from)))
-        });
-        self.queued.extend(queued);
-        let sent = sent.into_iter().map(|(id, phone)| (id, phone.text));
-        self.sent.extend(sent);
-        Ok(())
-    }
-
-    /// Whether the message that the row names was retried meanwhile. If it has neither phone, text nor key of the
-    /// row, the row names a message of another database.
-    fn is_retried(&self, row: &NewSms, id: i64) -> bool {
-        let queued = self.queued.get(&id).is_some_and(|(phone, content, key)| {
-            *phone == row.phone || *content == row.content || key.as_ref() == Some(&row.dedupe_key)
-        });
-        queued || self.sent.get(&id).is_some_and(|phone| *phone == row.phone)
     }
 }
 
@@ -206,18 +236,22 @@ fn replacing(
     replaced: &HashSet<i64>,
     is_new: bool,
 ) -> Option<Decision> {
-    let failed = existing.failed.get(&id).filter(|_| !replaced.contains(&id));
-    let Some(failed) = failed else {
-        return existing.is_retried(row, id).then_some(Decision::Duplicate);
-    };
-    if failed.phone == row.phone && failed.content == row.content {
+    let origin = existing.origins.get(&id)?;
+    if !origin.has_failed {
+        // It was retried meanwhile.
+        return origin.shares_with(row).then_some(Decision::Duplicate);
+    }
+    if replaced.contains(&id) {
+        return None;
+    }
+    let same_phone = origin.phone == row.phone;
+    let same_content = origin.content.as_ref() == Some(&row.content);
+    if same_phone && same_content {
         return Some(Decision::Unchanged);
     }
-    // A cancelled message has lost its key, which another message may have now.
-    let key = failed.dedupe_key.as_ref().map(|key| &key.text);
-    let key = key.filter(|_| failed.class != Class::Cancelled.as_str());
-    let same_key = failed.campaign_id == campaign_id && key == Some(&row.dedupe_key);
-    if failed.phone != row.phone && failed.content != row.content && !same_key {
+    let same_key =
+        origin.campaign_id == campaign_id && origin.dedupe_key.as_ref() == Some(&row.dedupe_key);
+    if !same_phone && !same_content && !same_key {
         // The file is from another database, in which the id belongs to another message.
         return None;
     }

@@ -150,10 +150,9 @@ async fn replace(
     existing: &ExistingRows,
 ) -> QueryResult<()> {
     let mut by_import: BTreeMap<i64, i64> = BTreeMap::new();
-    for failed in replaced.iter().filter_map(|id| existing.failed.get(id)) {
-        if let Some(import_id) = failed.import_id {
-            *by_import.entry(import_id).or_default() += 1;
-        }
+    let origins = replaced.iter().filter_map(|id| existing.origins.get(id));
+    for import_id in origins.filter_map(|origin| origin.import_id) {
+        *by_import.entry(import_id).or_default() += 1;
     }
     for ids in replaced.chunks(ROWS) {
         delete_all!(connection, sms_failed, ids)?;

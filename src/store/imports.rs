@@ -125,6 +125,17 @@ impl Store {
         Ok(last.map(positive))
     }
 
+    /// The campaign that a file with this hash was last imported into.
+    pub async fn campaign_of_file(&self, hash: &str) -> Result<Option<i64>, StoreError> {
+        let last: Vec<i64> = reading!(self, |conn| import::table
+            .filter(import::hash.eq(hash))
+            .order(import::id.desc())
+            .select(import::campaign_id)
+            .limit(1)
+            .load(conn))?;
+        Ok(last.into_iter().next())
+    }
+
     pub async fn is_import_ended(&self, import_id: i64) -> Result<bool, StoreError> {
         let open: Vec<i64> = reading!(self, |conn| import::table
             .filter(import::id.eq(import_id))

@@ -51,7 +51,7 @@ pub use enqueue::Enqueued;
 pub use error::{StoreError, StoreErrorKind};
 pub use imports::{Batch, TextNote};
 pub use operator::{Expired, QueuePosition, RetryFilter};
-pub use purge::{Age, Person, Purge, Purged, RetentionConfig};
+pub use purge::{Age, Purge, Purged, RetentionConfig};
 pub use suppression::Suppressed;
 pub use unknown::{Due, Unknown};
 pub use workers::{NewWorker, Unfinished, Worker};

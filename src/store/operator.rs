@@ -1,17 +1,17 @@
 //! The operator's commands on stored messages: retry, settle, cancel, expire. They work in chunks, so they can be
 //! interrupted and repeated.
 
+use diesel::dsl::Eq;
 use diesel::prelude::*;
 use diesel::{QueryResult, update};
 use diesel_async::RunQueryDsl;
 
 use super::column_types::LossyText;
-use super::connection::{Chunk, Connection, ROWS, chunked, load_locked, transaction, with_conn};
+use super::connection::{Chunk, Connection, ROWS, in_chunks, load_locked, transaction, with_conn};
 use super::schema::{campaign, sms, sms_failed};
-use super::transitions::{self, FailureColumns, SentCounts};
 use super::unknown::{UnknownFilter, lock_unknown};
-use super::{CHUNK, CampaignStatus, Store, StoreError, settle};
-use crate::queue::transition::expired;
+use super::{CHUNK, CampaignStatus, Store, StoreError, settle, transitions};
+use crate::queue::transition::{SentCounts, expired};
 use crate::sms::{Acceptance, Class, Failure, State, Timestamp};
 
 /// The provider in `sms_sent` of messages that an operator settled.
@@ -27,6 +27,13 @@ pub struct RetryFilter {
     pub phone: Option<String>,
     /// The new expiry of the messages. If `None`, expired messages are not selected.
     pub expires_at: Option<Timestamp>,
+}
+
+impl RetryFilter {
+    /// The column of the new expiry; `None` changes nothing.
+    fn new_expiry(&self) -> Option<Eq<sms::expires_at, i64>> {
+        self.expires_at.map(|at| sms::expires_at.eq(at.as_millis()))
+    }
 }
 
 /// A position in a campaign's queue: when a message is due, and its id.
@@ -48,8 +55,39 @@ impl Store {
         filter: &RetryFilter,
         now: Timestamp,
     ) -> Result<u64, StoreError> {
-        chunked(|| async { transaction!(self, |connection| retry_failed(connection, filter, now)) })
-            .await
+        in_chunks!(self, |connection| async {
+            let failed = lock_failed(connection, filter, now).await?;
+            let looked_at = failed.len() as u64;
+            let messages: Vec<(i64, i64)> = failed.iter().map(|row| (row.0, row.1)).collect();
+            let mut back = settle::lock_campaigns(connection, &messages, is_open).await?;
+            for (id, campaign_id, class, key) in failed {
+                let key = key.filter(|_| class == Class::Cancelled.as_str());
+                if let Some(key) = key
+                    && back.contains(&id)
+                    && transitions::add_keys(connection, campaign_id, &[key.text]).await? == 0
+                {
+                    // It was imported again, so this message stays cancelled, without a key.
+                    with_conn!(connection, |conn| update(sms_failed::table.find(id))
+                        .set(sms_failed::dedupe_key.eq(None::<String>))
+                        .execute(conn))?;
+                    back.retain(|other| *other != id);
+                }
+            }
+            transitions::back_to_queue(connection, &back, now).await?;
+            with_conn!(connection, |conn| update(
+                sms::table.filter(sms::id.eq_any(&back))
+            )
+            .set((
+                sms::attempts.eq(0),
+                sms::reference.eq(None::<String>),
+                filter.new_expiry(),
+            ))
+            .execute(conn))?;
+            Ok(Chunk {
+                looked_at,
+                moved: back.len() as u64,
+            })
+        })
     }
 
     /// Puts unknown messages back into the queue, in doubt and with the same reference, except those of cancelled
@@ -59,10 +97,28 @@ impl Store {
         filter: &RetryFilter,
         now: Timestamp,
     ) -> Result<u64, StoreError> {
-        chunked(|| async {
-            transaction!(self, |connection| retry_unknown(connection, filter, now))
+        let unknown = UnknownFilter {
+            campaign_id: filter.campaign_id,
+            phone: filter.phone.clone(),
+            code: filter.code.clone(),
+            alive_at: filter.expires_at.is_none().then_some(now),
+            ..UnknownFilter::default()
+        };
+        in_chunks!(self, |connection| async {
+            let rows = lock_unknown(connection, &unknown).await?;
+            let ids = settle::lock_campaigns(connection, &rows, is_open).await?;
+            with_conn!(connection, |conn| update(
+                sms::table.filter(sms::id.eq_any(&ids))
+            )
+            .set((
+                sms::state.eq(State::Ready.code()),
+                sms::attempts.eq(0),
+                sms::due_at.eq(now.as_millis()),
+                filter.new_expiry(),
+            ))
+            .execute(conn))?;
+            Ok(Chunk::all(ids.len()))
         })
-        .await
     }
 
     /// Settles unknown messages of a campaign as sent or as failed, as the operator decided.
@@ -78,21 +134,43 @@ impl Store {
             phone: phone.map(str::to_owned),
             ..UnknownFilter::default()
         };
-        chunked(|| async {
-            transaction!(self, |connection| settle_unknown(
-                connection, &filter, as_sent, now
-            ))
+        in_chunks!(self, |connection| async {
+            let rows = lock_unknown(connection, &filter).await?;
+            let ids: Vec<i64> = rows.into_iter().map(|(id, _)| id).collect();
+            if as_sent {
+                let rows = transitions::rows(connection, &ids).await?;
+                let sent = rows.iter().map(|row| {
+                    row.sent(OPERATOR, Acceptance::default(), SentCounts::default(), now)
+                });
+                transitions::to_sent(connection, sent.collect()).await?;
+            } else {
+                let failure = Failure::new(Class::Settled, "an operator settled it as failed");
+                transitions::to_failed(connection, &ids, &failure, 0, now).await?;
+            }
+            Ok(Chunk::all(ids.len()))
         })
-        .await
     }
 
     /// Fails the ready messages of a cancelled campaign with class `cancelled` and removes their keys; those in doubt
     /// become unknown.
     pub async fn cancel_rows(&self, campaign_id: i64, now: Timestamp) -> Result<u64, StoreError> {
-        chunked(|| async {
-            transaction!(self, |connection| cancel_rows(connection, campaign_id, now))
+        let why = "its campaign was cancelled while it was in doubt";
+        let in_doubt = Failure::new(Class::Unknown, why);
+        in_chunks!(self, |connection| async {
+            let rows: Vec<(i64, bool)> = load_locked!(
+                connection,
+                sms::table
+                    .filter(sms::campaign_id.eq(campaign_id))
+                    .filter(sms::state.eq(State::Ready.code()))
+                    .order((sms::due_at, sms::id))
+                    .limit(CHUNK)
+                    .select((sms::id, sms::in_doubt))
+            )?;
+            let [doubtful, certain] = by_doubt(rows.iter().copied());
+            transitions::mark_unknown(connection, &doubtful, &in_doubt, 0, now).await?;
+            settle::cancel(connection, &certain, 0, now).await?;
+            Ok(Chunk::all(rows.len()))
         })
-        .await
     }
 
     /// Fails ready messages of a campaign that expire by an instant, if none may be sent before; those in doubt become
@@ -104,159 +182,33 @@ impl Store {
         after: Option<QueuePosition>,
         now: Timestamp,
     ) -> Result<Expired, StoreError> {
-        transaction!(self, |connection| expire_rows(
-            connection,
-            campaign_id,
-            by,
-            after,
-            now
-        ))
+        type Row = (i64, i64, Option<Timestamp>, bool);
+        let (due_at, id) = after.unwrap_or((i64::MIN, i64::MIN));
+        let failure = expired();
+        transaction!(self, |connection| async {
+            let rows: Vec<Row> = load_locked!(
+                connection,
+                sms::table
+                    .filter(sms::campaign_id.eq(campaign_id))
+                    .filter(sms::state.eq(State::Ready.code()))
+                    .filter(sms::due_at.ge(due_at))
+                    .filter(sms::due_at.gt(due_at).or(sms::id.gt(id)))
+                    .order((sms::due_at, sms::id))
+                    .limit(CHUNK)
+                    .select((sms::due_at, sms::id, sms::expires_at, sms::in_doubt))
+            )?;
+            let expiring = rows.iter().filter(|row| row.2.is_some_and(|at| at <= by));
+            let expiring = expiring.map(|&(_, id, _, in_doubt)| (id, in_doubt));
+            let [doubtful, certain] = by_doubt(expiring);
+            transitions::mark_unknown(connection, &doubtful, &failure, 0, now).await?;
+            transitions::to_failed(connection, &certain, &failure, 0, now).await?;
+            let last = rows.last().filter(|_| rows.len() >= ROWS);
+            Ok(Expired {
+                rows: (doubtful.len() + certain.len()) as u64,
+                reached: last.map(|row| (row.0, row.1)),
+            })
+        })
     }
-}
-
-async fn retry_failed(
-    connection: &mut Connection,
-    filter: &RetryFilter,
-    now: Timestamp,
-) -> QueryResult<Chunk> {
-    let failed = lock_failed(connection, filter, now).await?;
-    let looked_at = failed.len() as u64;
-    let messages: Vec<(i64, i64)> = failed.iter().map(|row| (row.0, row.1)).collect();
-    let mut back = settle::lock_campaigns(connection, &messages, is_open).await?;
-    for (id, campaign_id, class, key) in failed {
-        let key = key.filter(|_| class == Class::Cancelled.as_str());
-        if let Some(key) = key
-            && back.contains(&id)
-            && transitions::add_keys(connection, campaign_id, &[key.text]).await? == 0
-        {
-            // It was imported again, so this message stays cancelled, without a key.
-            with_conn!(connection, |conn| update(sms_failed::table.find(id))
-                .set(sms_failed::dedupe_key.eq(None::<String>))
-                .execute(conn))?;
-            back.retain(|other| *other != id);
-        }
-    }
-    transitions::back_to_queue(connection, &back, now).await?;
-    let expires_at = filter.expires_at.map(Timestamp::as_millis);
-    with_conn!(connection, |conn| update(
-        sms::table.filter(sms::id.eq_any(&back))
-    )
-    .set((
-        sms::attempts.eq(0),
-        sms::reference.eq(None::<String>),
-        expires_at.map(|at| sms::expires_at.eq(at)),
-    ))
-    .execute(conn))?;
-    Ok(Chunk {
-        looked_at,
-        moved: back.len() as u64,
-    })
-}
-
-async fn retry_unknown(
-    connection: &mut Connection,
-    filter: &RetryFilter,
-    now: Timestamp,
-) -> QueryResult<Chunk> {
-    let unknown = UnknownFilter {
-        campaign_id: filter.campaign_id,
-        phone: filter.phone.clone(),
-        code: filter.code.clone(),
-        alive_at: filter.expires_at.is_none().then_some(now),
-        ..UnknownFilter::default()
-    };
-    let rows = lock_unknown(connection, &unknown).await?;
-    let ids = settle::lock_campaigns(connection, &rows, is_open).await?;
-    let expires_at = filter.expires_at.map(Timestamp::as_millis);
-    with_conn!(connection, |conn| update(
-        sms::table.filter(sms::id.eq_any(&ids))
-    )
-    .set((
-        sms::state.eq(State::Ready.code()),
-        sms::attempts.eq(0),
-        sms::due_at.eq(now.as_millis()),
-        expires_at.map(|at| sms::expires_at.eq(at)),
-    ))
-    .execute(conn))?;
-    Ok(Chunk::all(ids.len()))
-}
-
-async fn settle_unknown(
-    connection: &mut Connection,
-    filter: &UnknownFilter,
-    as_sent: bool,
-    now: Timestamp,
-) -> QueryResult<Chunk> {
-    let rows = lock_unknown(connection, filter).await?;
-    let ids: Vec<i64> = rows.into_iter().map(|(id, _)| id).collect();
-    if as_sent {
-        let rows = transitions::rows(connection, &ids).await?;
-        let sent = rows
-            .iter()
-            .map(|row| row.sent(OPERATOR, Acceptance::default(), SentCounts::default(), now));
-        transitions::to_sent(connection, sent.collect()).await?;
-    } else {
-        let failure = Failure::new(Class::Settled, "an operator settled it as failed");
-        let failure = FailureColumns::of(&failure, 0);
-        transitions::to_failed(connection, &ids, &failure, now).await?;
-    }
-    Ok(Chunk::all(ids.len()))
-}
-
-async fn cancel_rows(
-    connection: &mut Connection,
-    campaign_id: i64,
-    now: Timestamp,
-) -> QueryResult<Chunk> {
-    let rows: Vec<(i64, bool)> = load_locked!(
-        connection,
-        sms::table
-            .filter(sms::campaign_id.eq(campaign_id))
-            .filter(sms::state.eq(State::Ready.code()))
-            .order((sms::due_at, sms::id))
-            .limit(CHUNK)
-            .select((sms::id, sms::in_doubt))
-    )?;
-    let [doubtful, certain] = by_doubt(rows.iter().copied());
-    let why = "its campaign was cancelled while it was in doubt";
-    let failure = FailureColumns::of(&Failure::new(Class::Unknown, why), 0);
-    transitions::mark_unknown(connection, &doubtful, &failure, now).await?;
-    settle::cancel(connection, &certain, 0, now).await?;
-    Ok(Chunk::all(rows.len()))
-}
-
-async fn expire_rows(
-    connection: &mut Connection,
-    campaign_id: i64,
-    by: Timestamp,
-    after: Option<QueuePosition>,
-    now: Timestamp,
-) -> QueryResult<Expired> {
-    type Row = (i64, i64, Option<i64>, bool);
-    let (due_at, id) = after.unwrap_or((i64::MIN, i64::MIN));
-    let rows: Vec<Row> = load_locked!(
-        connection,
-        sms::table
-            .filter(sms::campaign_id.eq(campaign_id))
-            .filter(sms::state.eq(State::Ready.code()))
-            .filter(sms::due_at.ge(due_at))
-            .filter(sms::due_at.gt(due_at).or(sms::id.gt(id)))
-            .order((sms::due_at, sms::id))
-            .limit(CHUNK)
-            .select((sms::due_at, sms::id, sms::expires_at, sms::in_doubt))
-    )?;
-    let expires = |row: &&Row| row.2.is_some_and(|at| at <= by.as_millis());
-    let expiring = rows.iter().filter(expires);
-    let [doubtful, certain] = by_doubt(expiring.map(|&(_, id, _, in_doubt)| (id, in_doubt)));
-    let failure = FailureColumns::of(&expired(), 0);
-    transitions::mark_unknown(connection, &doubtful, &failure, now).await?;
-    transitions::to_failed(connection, &certain, &failure, now).await?;
-    let is_full = rows.len() >= ROWS;
-    let last = rows.last().filter(|_| is_full);
-    Ok(Expired {
-        rows: (doubtful.len() + certain.len()) as u64,
-        reached: last.map(|row| (row.0, row.1)),
-    })
 }
 
 /// The sorted ids of messages in doubt, and of the others.

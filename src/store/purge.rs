@@ -3,21 +3,21 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::str::FromStr;
+use std::time::Duration;
 
 use diesel::dsl::count_star;
 use diesel::prelude::*;
 use diesel::{QueryResult, delete, update};
 use diesel_async::RunQueryDsl;
+use jiff::tz::TimeZone;
 use serde::Deserialize;
 
 use super::column_types::LossyText;
 use super::connection::{
     Connection, delete_all, insert_new, load_locked, reading, transaction, with_conn,
 };
-use super::schema::{
-    campaign, import, purged, recipient_start, sms, sms_failed, sms_key, sms_sent,
-};
-use super::{CHUNK, Store, StoreError, positive, signed, transitions};
+use super::schema::{import, purged, recipient_start, sms, sms_failed, sms_key, sms_sent};
+use super::{CHUNK, Store, StoreError, campaigns, positive, signed, transitions};
 use crate::sms::{Class, State, Timestamp};
 
 /// Section `[retention]`.
@@ -47,11 +47,10 @@ impl Age {
     /// Messages that were settled before this instant are older.
     #[must_use]
     pub fn before(self, now: Timestamp) -> Timestamp {
-        let at = jiff::Timestamp::from_millisecond(now.as_millis());
-        let utc = at.map(|at| at.to_zoned(jiff::tz::TimeZone::UTC));
-        let before = utc.and_then(|now| now.checked_sub(self.0));
-        // Beyond the calendar.
-        before.map_or(Timestamp::from_millis(0), |before| {
+        let now = jiff::Timestamp::from_millisecond(now.as_millis());
+        let before = now.and_then(|now| now.to_zoned(TimeZone::UTC).checked_sub(self.0));
+        // 0 if it is before the calendar begins.
+        before.map_or(Timestamp::default(), |before| {
             Timestamp::from_millis(before.timestamp().as_millisecond())
         })
     }
@@ -61,16 +60,18 @@ impl FromStr for Age {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let invalid = || format!("invalid age `{text}`: write it like `90d`, `6mo` or `1y`");
-        let span: jiff::Span = text.trim().parse().map_err(|_| invalid())?;
-        let now = Timestamp::from_millis(jiff::Timestamp::now().as_millisecond());
-        let day = std::time::Duration::from_secs(24 * 60 * 60);
-        if Self(span).before(now) > now.minus(day) {
+        let span = text
+            .trim()
+            .parse()
+            .map_err(|_| format!("invalid age `{text}`: write it like `90d`, `6mo` or `1y`"))?;
+        let (age, now) = (Self(span), jiff::Timestamp::now().as_millisecond());
+        let now = Timestamp::from_millis(now);
+        if now.since(age.before(now)) < Duration::from_secs(24 * 60 * 60) {
             return Err(format!(
                 "invalid age `{text}`: messages are kept for at least a day"
             ));
         }
-        Ok(Self(span))
+        Ok(age)
     }
 }
 
@@ -83,9 +84,12 @@ pub struct Purged {
     pub unknown: u64,
     /// With those that were queued for a person whose messages are deleted.
     pub cancelled: u64,
+    /// Messages that are being sent to this person: they are kept.
+    pub sending: u64,
 }
 
 impl Purged {
+    /// The number of deleted messages.
     pub fn total(&self) -> u64 {
         self.sent + self.failed + self.unknown + self.cancelled
     }
@@ -97,15 +101,8 @@ impl std::ops::AddAssign for Purged {
         self.failed += other.failed;
         self.unknown += other.unknown;
         self.cancelled += other.cancelled;
+        self.sending += other.sending;
     }
-}
-
-/// The number of messages of one person.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Person {
-    pub messages: Purged,
-    /// Messages that are being sent now and are kept.
-    pub sending: u64,
 }
 
 /// The deleted rows of one campaign and import.
@@ -188,6 +185,33 @@ pub struct Purge {
     scopes: VecDeque<PurgeScope>,
 }
 
+/// Counts the sent and the failed messages for which these conditions are true.
+macro_rules! count_settled {
+    ($store:expr, $sent:expr, $failed:expr) => {{
+        let sent: i64 = reading!($store, |conn| sms_sent::table
+            .filter($sent)
+            .count()
+            .get_result(conn))?;
+        let failed: Vec<(String, i64)> = reading!($store, |conn| sms_failed::table
+            .filter($failed)
+            .group_by(sms_failed::class)
+            .select((sms_failed::class, count_star()))
+            .load(conn))?;
+        let mut counts = Purged {
+            sent: positive(sent),
+            ..Purged::default()
+        };
+        for (class, count) in failed {
+            if class == Class::Cancelled.as_str() {
+                counts.cancelled += positive(count);
+            } else {
+                counts.failed += positive(count);
+            }
+        }
+        counts
+    }};
+}
+
 impl Store {
     /// Begins to delete messages that were settled before an instant, and unknown messages that were last tried
     /// before it.
@@ -227,33 +251,24 @@ impl Store {
         &self,
         phones: &[String],
         now: Timestamp,
-    ) -> Result<Person, StoreError> {
+    ) -> Result<Purged, StoreError> {
         let scope = PurgeScope::Phone(phones.to_vec());
-        let mut messages = Purged::default();
+        let mut done = Purged::default();
         loop {
             let (purged, last) =
                 transaction!(self, |connection| purge_scope(connection, &scope, now))?;
-            messages += purged;
+            done += purged;
             if last.is_none() {
                 break;
             }
         }
-        let sending = self.count_person(phones).await?.sending;
-        Ok(Person { messages, sending })
+        done.sending = self.count_person(phones).await?.sending;
+        Ok(done)
     }
 
     /// Counts the messages that a purge up to this instant would delete.
     pub async fn count_older(&self, before: Timestamp) -> Result<Purged, StoreError> {
         let before = before.as_millis();
-        let sent: i64 = reading!(self, |conn| sms_sent::table
-            .filter(sms_sent::sent_at.lt(before))
-            .count()
-            .get_result(conn))?;
-        let failed: Vec<(String, i64)> = reading!(self, |conn| sms_failed::table
-            .filter(sms_failed::failed_at.lt(before))
-            .group_by(sms_failed::class)
-            .select((sms_failed::class, count_star()))
-            .load(conn))?;
         let unknown: i64 = reading!(self, |conn| sms::table
             .filter(sms::state.eq(State::Unknown.code()))
             .filter(sms::claimed_at.lt(before))
@@ -261,37 +276,35 @@ impl Store {
             .get_result(conn))?;
         Ok(Purged {
             unknown: positive(unknown),
-            ..settled(sent, failed)
+            ..count_settled!(
+                self,
+                sms_sent::sent_at.lt(before),
+                sms_failed::failed_at.lt(before)
+            )
         })
     }
 
     /// Counts the messages of a person, by all spellings of their phone.
-    pub async fn count_person(&self, phones: &[String]) -> Result<Person, StoreError> {
-        let sent: i64 = reading!(self, |conn| sms_sent::table
-            .filter(sms_sent::phone.eq_any(phones))
-            .count()
-            .get_result(conn))?;
-        let failed: Vec<(String, i64)> = reading!(self, |conn| sms_failed::table
-            .filter(sms_failed::phone.eq_any(phones))
-            .group_by(sms_failed::class)
-            .select((sms_failed::class, count_star()))
-            .load(conn))?;
+    pub async fn count_person(&self, phones: &[String]) -> Result<Purged, StoreError> {
         let queued: Vec<(i32, bool)> = reading!(self, |conn| sms::table
             .filter(sms::phone.eq_any(phones))
             .select((sms::state, sms::in_doubt))
             .load(conn))?;
-        let mut messages = settled(sent, failed);
-        let mut sending = 0;
+        let mut counts = count_settled!(
+            self,
+            sms_sent::phone.eq_any(phones),
+            sms_failed::phone.eq_any(phones)
+        );
         for (state, in_doubt) in queued {
             if state == State::Sending.code() {
-                sending += 1;
+                counts.sending += 1;
             } else if state == State::Ready.code() && !in_doubt {
-                messages.cancelled += 1;
+                counts.cancelled += 1;
             } else {
-                messages.unknown += 1;
+                counts.unknown += 1;
             }
         }
-        Ok(Person { messages, sending })
+        Ok(counts)
     }
 
     /// When messages of these campaigns were last purged.
@@ -460,10 +473,7 @@ async fn purge_phone(
             .filter(recipient_start::ended_at.is_not_null())
     )
     .execute(conn))?;
-    let campaigns: Vec<i64> = with_conn!(connection, |conn| campaign::table
-        .select(campaign::id)
-        .load(conn))?;
-    for campaign_id in campaigns {
+    for campaign_id in campaigns::ids(connection).await? {
         let keys = counts.keys.entry(campaign_id).or_default();
         keys.extend(phones.iter().cloned());
     }
@@ -545,22 +555,6 @@ async fn store_counts(
             .execute(conn))?;
     }
     Ok(())
-}
-
-/// The counts of sent messages, and of failed ones by class.
-fn settled(sent: i64, failed: Vec<(String, i64)>) -> Purged {
-    let mut counts = Purged {
-        sent: positive(sent),
-        ..Purged::default()
-    };
-    for (class, count) in failed {
-        if class == Class::Cancelled.as_str() {
-            counts.cancelled += positive(count);
-        } else {
-            counts.failed += positive(count);
-        }
-    }
-    counts
 }
 
 #[cfg(test)]

@@ -9,9 +9,11 @@ use diesel_async::RunQueryDsl;
 use super::column_types::LossyText;
 use super::connection::{Connection, Prepared, in_list, load_locked, with_conn};
 use super::schema::{campaign, sms, sms_failed, sms_sent};
-use super::transitions::{self, FailureColumns, QueuedSms, Requeue, SentCounts, SentRow};
+use super::transitions::{self, QueuedSms, SentRow};
 use super::{CampaignStatus, suppression};
-use crate::queue::transition::{self, ResolvedTransition, cancelled};
+use crate::queue::transition::{
+    self, NewState, ResolvedTransition, RowChange, SentCounts, cancelled,
+};
 use crate::queue::{Settled, Settlement, Transition};
 use crate::sms::{Acceptance, Class, State, Timestamp};
 
@@ -132,23 +134,13 @@ pub(super) async fn lock_campaigns(
     Ok(messages.map(|(id, _)| *id).collect())
 }
 
-/// A change of rows of `sms`.
-#[derive(PartialEq, Eq, PartialOrd, Ord)]
-enum Change {
-    Fail(FailureColumns),
-    MarkUnknown(FailureColumns),
-    Requeue(Requeue),
-    /// With the number of attempts to count.
-    Cancel(i32),
-}
-
 /// The changes of a transaction. All messages that change in the same way are written at once.
 #[derive(Default)]
 struct Changes {
     sent: Vec<SentRow>,
     /// Late acceptances: message, the provider's id of it, and column `late_claims`.
     noted: Vec<(i64, Option<String>, String)>,
-    others: BTreeMap<Change, Vec<i64>>,
+    others: BTreeMap<RowChange, Vec<i64>>,
     /// Phones for the suppression list, and why.
     opted_out: BTreeMap<String, Option<String>>,
 }
@@ -162,14 +154,8 @@ impl Changes {
         now: Timestamp,
     ) -> Settled {
         let id = settlement.id;
-        if let ResolvedTransition::Failed { failure, .. }
-        | ResolvedTransition::Unknown { failure, .. } = &resolved
-            && let Some(reason) = transition::opted_out(settlement, failure, now)
-        {
-            self.opted_out.insert(row.phone.clone(), Some(reason));
-        }
-        let change = match resolved {
-            ResolvedTransition::Stale => return Settled::Stale,
+        match resolved {
+            ResolvedTransition::Stale => Settled::Stale,
             ResolvedTransition::Noted(claims) => {
                 let message_id = match &settlement.transition {
                     Transition::Sent(acceptance) => acceptance.message_id.clone(),
@@ -177,45 +163,27 @@ impl Changes {
                 };
                 self.noted
                     .extend(claims.map(|claims| (id, message_id, claims)));
-                return Settled::Late;
+                Settled::Late
             }
             ResolvedTransition::Sent {
                 acceptance,
-                counted,
-                accepted,
-                claims,
+                counts,
                 settled,
             } => {
-                let counts = SentCounts {
-                    attempts: counted,
-                    accepted,
-                    claims,
-                };
                 let sent = row.sent(&settlement.provider, acceptance, counts, now);
                 self.sent.push(sent);
-                return settled;
+                settled
             }
-            ResolvedTransition::Failed { failure, counted } => {
-                Change::Fail(FailureColumns::of(&failure, counted))
+            ResolvedTransition::Changed(change) => {
+                if let NewState::Failed(failure) | NewState::Unknown(failure) = &change.to
+                    && let Some(reason) = transition::opted_out(settlement, failure, now)
+                {
+                    self.opted_out.insert(row.phone.clone(), Some(reason));
+                }
+                self.others.entry(change).or_default().push(id);
+                Settled::Done
             }
-            ResolvedTransition::Unknown { failure, counted } => {
-                Change::MarkUnknown(FailureColumns::of(&failure, counted))
-            }
-            ResolvedTransition::Ready {
-                due_at,
-                failure,
-                counted,
-                in_doubt,
-            } => Change::Requeue(Requeue {
-                due_at: due_at.as_millis(),
-                failure: failure.map(|failure| FailureColumns::of(&failure, counted)),
-                attempts: counted,
-                in_doubt,
-            }),
-            ResolvedTransition::Cancelled { counted } => Change::Cancel(counted),
-        };
-        self.others.entry(change).or_default().push(id);
-        Settled::Done
+        }
     }
 
     async fn execute(self, connection: &mut Connection, now: Timestamp) -> QueryResult<()> {
@@ -233,18 +201,18 @@ impl Changes {
                 ))
                 .execute(conn))?;
         }
-        for (change, ids) in self.others {
-            match change {
-                Change::Fail(failure) => {
-                    transitions::to_failed(connection, &ids, &failure, now).await?;
+        for (RowChange { to, counted }, ids) in self.others {
+            match to {
+                NewState::Failed(failure) => {
+                    transitions::to_failed(connection, &ids, &failure, counted, now).await?;
                 }
-                Change::MarkUnknown(failure) => {
-                    transitions::mark_unknown(connection, &ids, &failure, now).await?;
+                NewState::Unknown(failure) => {
+                    transitions::mark_unknown(connection, &ids, &failure, counted, now).await?;
                 }
-                Change::Requeue(requeue) => {
-                    transitions::to_ready(connection, &ids, &requeue).await?;
+                NewState::Ready(requeue) => {
+                    transitions::to_ready(connection, &ids, &requeue, counted).await?;
                 }
-                Change::Cancel(attempts) => cancel(connection, &ids, attempts, now).await?,
+                NewState::Cancelled => cancel(connection, &ids, counted, now).await?,
             }
         }
         Ok(())
@@ -255,12 +223,11 @@ impl Changes {
 pub(super) async fn cancel(
     connection: &mut Connection,
     ids: &[i64],
-    attempts: i32,
+    counted: i32,
     now: Timestamp,
 ) -> QueryResult<()> {
     transitions::remove_keys_of(connection, ids).await?;
-    let failure = FailureColumns::of(&cancelled(), attempts);
-    transitions::to_failed(connection, ids, &failure, now).await
+    transitions::to_failed(connection, ids, &cancelled(), counted, now).await
 }
 
 /// Stores the acceptance of a message that is not in the queue.

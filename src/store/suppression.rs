@@ -1,10 +1,15 @@
 //! The suppression list: phones that get no messages.
 
+use std::collections::HashSet;
+
 use diesel::QueryResult;
 use diesel::prelude::*;
 use diesel_async::RunQueryDsl;
 
-use super::connection::{Connection, ROWS, insert_new, reading, transaction, with_conn, writing};
+use super::connection::{
+    Connection, Prepared, ROWS, in_list, insert_new, querying, reading, transaction, with_conn,
+    writing,
+};
 use super::schema::suppression;
 use super::{Store, StoreError};
 use crate::sms::Timestamp;
@@ -64,6 +69,19 @@ impl Store {
             .select(Suppressed::as_select())
             .load(conn))
     }
+
+    /// Those of the phones that are on the list.
+    pub async fn suppressed_among(&self, phones: &[&str]) -> Result<HashSet<String>, StoreError> {
+        let mut found = HashSet::new();
+        for phones in phones.chunks(ROWS) {
+            let suppressed: Vec<String> = querying!(self, Read, |connection| among(
+                connection,
+                phones.iter().copied()
+            ))?;
+            found.extend(suppressed);
+        }
+        Ok(found)
+    }
 }
 
 /// Adds phones and why; returns how many were new.
@@ -83,6 +101,20 @@ pub(super) async fn insert(
         })
         .collect();
     insert_new!(connection, suppression::table, &rows)
+}
+
+/// Those of the phones, at most one statement of them, that are on the list.
+pub(super) async fn among<'a>(
+    connection: &mut Connection,
+    phones: impl IntoIterator<Item = &'a str>,
+) -> QueryResult<Vec<String>> {
+    let phones = in_list(phones);
+    with_conn!(connection, |conn| Prepared(
+        suppression::table
+            .filter(suppression::phone.eq_any(&phones))
+            .select(suppression::phone)
+    )
+    .load(conn))
 }
 
 /// Whether the list has any phone. Without `EXISTS`, which is false on MariaDB if the query is killed.

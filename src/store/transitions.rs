@@ -12,7 +12,7 @@ use super::connection::{
     load_locked, with_conn,
 };
 use super::schema::{sms, sms_failed, sms_key, sms_sent};
-use crate::queue::transition::{RowState, number_taken};
+use crate::queue::transition::{Requeue, RowState, SentCounts, number_taken};
 use crate::sms::{Acceptance, Failure, State, Timestamp};
 
 /// Larger numbers of attempts, which only another program can have written, count as this one.
@@ -61,26 +61,6 @@ pub(super) struct SentRow {
     sent_at: i64,
 }
 
-/// What a move to `sms_sent` adds to the counts of a message.
-#[derive(Default)]
-pub(super) struct SentCounts {
-    /// Attempts that were not counted yet.
-    pub(super) attempts: i32,
-    /// Acceptances that the row does not count yet.
-    pub(super) accepted: i32,
-    /// Column `accepted_claims`.
-    pub(super) claims: Option<String>,
-}
-
-/// The columns of a failure, and how many attempts are counted with it.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct FailureColumns {
-    class: &'static str,
-    code: Option<String>,
-    reason: String,
-    attempts: i32,
-}
-
 impl QueuedSms {
     pub(super) fn state(&self) -> RowState {
         RowState {
@@ -122,17 +102,6 @@ impl QueuedSms {
     }
 }
 
-impl FailureColumns {
-    pub(super) fn of(failure: &Failure, attempts: i32) -> Self {
-        Self {
-            class: failure.class.as_str(),
-            code: failure.code.clone(),
-            reason: failure.reason.clone(),
-            attempts,
-        }
-    }
-}
-
 /// Column `attempts`, taken as at most [`MAX_ATTEMPTS`], plus `count`.
 macro_rules! more_attempts {
     ($count:expr) => {
@@ -150,6 +119,7 @@ pub(super) async fn rows(connection: &mut Connection, ids: &[i64]) -> QueryResul
         .load(conn))
 }
 
+/// Moves messages to `sms_sent`.
 pub(super) async fn to_sent(
     connection: &mut Connection,
     mut sent: Vec<SentRow>,
@@ -183,10 +153,12 @@ macro_rules! shared_columns {
     };
 }
 
+/// Moves messages to `sms_failed`.
 pub(super) async fn to_failed(
     connection: &mut Connection,
     ids: &[i64],
-    failure: &FailureColumns,
+    failure: &Failure,
+    counted: i32,
     now: Timestamp,
 ) -> QueryResult<()> {
     if ids.is_empty() {
@@ -197,8 +169,7 @@ pub(super) async fn to_failed(
         .select(sms_failed::id)
         .load(conn))?;
     if !taken.is_empty() {
-        let reason = FailureColumns::of(&number_taken(), failure.attempts);
-        mark_unknown(connection, &taken, &reason, now).await?;
+        mark_unknown(connection, &taken, &number_taken(), counted, now).await?;
         // Its outcome is known, so a later answer must not end the doubt.
         with_conn!(connection, |conn| update(
             sms::table.filter(sms::id.eq_any(&taken))
@@ -215,10 +186,10 @@ pub(super) async fn to_failed(
         .filter(sms::id.eq_any(&ids))
         .select((
             shared_columns!(sms),
-            failure.class.into_sql::<Text>(),
+            failure.class.as_str().into_sql::<Text>(),
             failure.code.as_deref().into_sql::<Nullable<Text>>(),
             failure.reason.as_str().into_sql::<Text>(),
-            more_attempts!(failure.attempts),
+            more_attempts!(counted),
             now.as_millis().into_sql::<BigInt>(),
         ))
         .insert_into(sms_failed::table)
@@ -238,7 +209,8 @@ pub(super) async fn to_failed(
 pub(super) async fn mark_unknown(
     connection: &mut Connection,
     ids: &[i64],
-    failure: &FailureColumns,
+    failure: &Failure,
+    counted: i32,
     now: Timestamp,
 ) -> QueryResult<()> {
     if ids.is_empty() {
@@ -255,8 +227,8 @@ pub(super) async fn mark_unknown(
             )),
             sms::in_doubt.eq(true),
             sms::worker_id.eq(None::<i64>),
-            sms::attempts.eq(more_attempts!(failure.attempts)),
-            sms::last_class.eq(failure.class),
+            sms::attempts.eq(more_attempts!(counted)),
+            sms::last_class.eq(failure.class.as_str()),
             sms::last_code.eq(&failure.code),
             sms::last_reason.eq(&failure.reason),
         ))
@@ -265,24 +237,17 @@ pub(super) async fn mark_unknown(
     Ok(())
 }
 
-/// When messages are due again, and what is counted.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Requeue {
-    pub(super) due_at: i64,
-    pub(super) failure: Option<FailureColumns>,
-    pub(super) attempts: i32,
-    pub(super) in_doubt: bool,
-}
-
+/// Puts messages back into the queue.
 pub(super) async fn to_ready(
     connection: &mut Connection,
     ids: &[i64],
     requeue: &Requeue,
+    counted: i32,
 ) -> QueryResult<()> {
     let list = in_list(ids.iter().copied());
     let failure = requeue.failure.as_ref().map(|failure| {
         (
-            sms::last_class.eq(failure.class),
+            sms::last_class.eq(failure.class.as_str()),
             sms::last_code.eq(&failure.code),
             sms::last_reason.eq(&failure.reason),
         )
@@ -291,8 +256,8 @@ pub(super) async fn to_ready(
         update(sms::table.filter(sms::id.eq_any(&list))).set((
             sms::state.eq(State::Ready.code()),
             sms::worker_id.eq(None::<i64>),
-            sms::due_at.eq(requeue.due_at),
-            sms::attempts.eq(more_attempts!(requeue.attempts)),
+            sms::due_at.eq(requeue.due_at.as_millis()),
+            sms::attempts.eq(more_attempts!(counted)),
             sms::in_doubt.eq(requeue.in_doubt),
             failure,
         ))

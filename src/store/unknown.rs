@@ -7,7 +7,7 @@ use diesel_async::RunQueryDsl;
 
 use super::column_types::LossyText;
 use super::connection::{
-    Chunk, Connection, ROWS, chunked, load_locked, reading, transaction, with_conn, writing,
+    Chunk, Connection, ROWS, in_chunks, load_locked, reading, transaction, with_conn, writing,
 };
 use super::schema::{campaign, sms, sms_sent};
 use super::{CHUNK, CampaignStatus, Store, StoreError, settle};
@@ -92,10 +92,8 @@ impl Store {
         phone: &str,
         other_than: i64,
     ) -> Result<Vec<(bool, String)>, StoreError> {
-        let campaigns: Vec<i64> =
-            reading!(self, |conn| campaign::table.select(campaign::id).load(conn))?;
         let mut unsettled = Vec::new();
-        for campaigns in campaigns.chunks(ROWS) {
+        for campaigns in self.campaign_ids().await?.chunks(ROWS) {
             let found: Vec<(i32, LossyText)> = reading!(self, |conn| sms::table
                 .filter(sms::campaign_id.eq_any(campaigns))
                 .filter(sms::state.eq_any([State::Sending.code(), State::Unknown.code()]))
@@ -164,12 +162,9 @@ impl Store {
             claimed_after,
             ..UnknownFilter::with_attempts_left(max_attempts)
         };
-        chunked(|| async {
-            transaction!(self, |connection| requeue_active(
-                connection, &filter, true, now
-            ))
-        })
-        .await
+        in_chunks!(self, |connection| requeue_active(
+            connection, &filter, true, now
+        ))
     }
 
     /// Makes a message unknown if the database rejects its outcome, so that it is not sent again. False if it has

@@ -6,9 +6,11 @@ use diesel::prelude::*;
 use diesel::{QueryResult, delete, update};
 use diesel_async::RunQueryDsl;
 
-use super::connection::{Connection, ROWS, insert_all, reading, transaction, with_conn, writing};
+use super::connection::{
+    Connection, ROWS, insert_all, querying, reading, transaction, with_conn, writing,
+};
 use super::schema::{campaign, sms, sms_failed, sms_sent, worker};
-use super::{Store, StoreError, settle};
+use super::{Store, StoreError, campaigns, claim, settle};
 use crate::queue::{Settled, Settlement, Transition};
 use crate::sms::{Class, Failure, State, Timestamp};
 
@@ -206,11 +208,10 @@ impl Store {
 
     /// When the next message of the campaign becomes due; `None` if none is ready.
     pub async fn next_due(&self, campaign_id: i64) -> Result<Option<Timestamp>, StoreError> {
-        reading!(self, |conn| sms::table
-            .filter(sms::campaign_id.eq(campaign_id))
-            .filter(sms::state.eq(State::Ready.code()))
-            .select(diesel::dsl::min(sms::due_at))
-            .first(conn))
+        querying!(self, Read, |connection| claim::next_due(
+            connection,
+            campaign_id
+        ))
     }
 
     /// Whether any ready message of the campaign expires after an instant or never.
@@ -271,12 +272,8 @@ struct Sending {
 
 /// All messages that are being sent, found campaign by campaign on the index.
 async fn sending(connection: &mut Connection) -> QueryResult<Vec<Sending>> {
-    let campaigns: Vec<i64> = with_conn!(connection, |conn| campaign::table
-        .order(campaign::id)
-        .select(campaign::id)
-        .load(conn))?;
     let mut rows = Vec::new();
-    for campaign_id in campaigns {
+    for campaign_id in campaigns::ids(connection).await? {
         let found: Vec<Sending> = with_conn!(connection, |conn| sms::table
             .filter(sms::campaign_id.eq(campaign_id))
             .filter(sms::state.eq(State::Sending.code()))

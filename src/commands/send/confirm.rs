@@ -8,13 +8,13 @@ use crate::commands::import::{self, SAMPLES};
 use crate::import::{Estimate, MessageStats, Sample, Schedule};
 use crate::phone::Phone;
 use crate::sms::NewSms;
-use crate::store::report::{Queue, Queued, Totals};
+use crate::store::report::{Cursor, Queued, Totals};
 use crate::store::{Campaign, Store};
 use crate::text::{messages, segments};
 
 /// How many messages of a campaign are read for the estimate.
 const MAX_READ: u64 = 1_000_000;
-const PAGE: u32 = 5_000;
+const PAGE: usize = 5_000;
 
 /// Whether to send: asks only before a large run, and only if standard input is a terminal.
 pub(super) async fn confirm(
@@ -53,9 +53,9 @@ async fn describe(
     let to_read = count.min(MAX_READ);
     let progress = context.console.progress(Some(to_read), "reading");
     let mut stats = MessageStats::new(SAMPLES);
-    let (mut queue, mut read, mut suppressed) = (Queue::of(campaign.id), 0, 0);
+    let (mut queue, mut read, mut suppressed) = (Cursor::of(&[campaign.id]), 0, 0);
     while read < to_read {
-        let page = PAGE.min(u32::try_from(to_read - read).unwrap_or(PAGE));
+        let page = PAGE.min(usize::try_from(to_read - read).unwrap_or(PAGE));
         let queued = store.next_queued(&mut queue, page).await?;
         if queued.is_empty() {
             break;

@@ -24,8 +24,8 @@ pub(super) use pool::{Lane, Location, Pool, PooledConnection};
 pub use probe::{Probe, SkipLocked};
 pub(super) use sqlite::{SqliteFile, run_inline};
 pub(super) use transaction::{
-    Attempts, Chunk, chunked, reading, run_query, run_transaction, transaction, with_retries,
-    writing,
+    Attempts, Chunk, in_chunks, querying, reading, run_query, run_transaction, transaction,
+    with_retries, writing,
 };
 pub(super) use url::{ServerKind, ServerUrl, with_password};
 

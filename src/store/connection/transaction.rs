@@ -43,15 +43,22 @@ macro_rules! with_retries {
     }};
 }
 
+/// Runs a future of queries on a connection of a lane, without a transaction.
+macro_rules! querying {
+    ($store:expr, $lane:ident, |$connection:ident| $work:expr) => {{
+        use $crate::store::connection::{run_query, with_retries};
+        with_retries!($store, $lane, |$connection| {
+            run_query($connection.is_sqlite(), $work).await
+        })
+    }};
+}
+
 /// Runs a query that only reads.
 macro_rules! reading {
     ($store:expr, |$conn:ident| $query:expr) => {{
-        use $crate::store::connection::{run_query, with_conn, with_retries};
-        with_retries!($store, Read, |connection| {
-            run_query(connection.is_sqlite(), async {
-                with_conn!(connection, |$conn| $query)
-            })
-            .await
+        use $crate::store::connection::{querying, with_conn};
+        querying!($store, Read, |connection| async {
+            with_conn!(connection, |$conn| $query)
         })
     }};
 }
@@ -59,12 +66,9 @@ macro_rules! reading {
 /// Runs one statement that writes.
 macro_rules! writing {
     ($store:expr, |$conn:ident| $query:expr) => {{
-        use $crate::store::connection::{run_query, with_conn, with_retries};
-        with_retries!($store, Write, |connection| {
-            run_query(connection.is_sqlite(), async {
-                with_conn!(connection, |$conn| $query)
-            })
-            .await
+        use $crate::store::connection::{querying, with_conn};
+        querying!($store, Write, |connection| async {
+            with_conn!(connection, |$conn| $query)
         })
     }};
 }
@@ -90,11 +94,29 @@ macro_rules! transaction {
     }};
 }
 
-pub(in crate::store) use {reading, transaction, with_retries, writing};
+/// Repeats a transaction that returns a [`Chunk`] until no rows are left; returns how many were moved.
+macro_rules! in_chunks {
+    ($store:expr, |$connection:ident| $work:expr) => {{
+        let mut moved = 0;
+        loop {
+            let done = $crate::store::connection::transaction!($store, |$connection| $work);
+            let chunk: $crate::store::connection::Chunk = match done {
+                Ok(chunk) => chunk,
+                Err(error) => break Err(error),
+            };
+            if chunk.looked_at == 0 {
+                break Ok(moved);
+            }
+            moved += chunk.moved;
+        }
+    }};
+}
+
+pub(in crate::store) use {in_chunks, querying, reading, transaction, with_retries, writing};
 
 /// The number of rows of one transaction of a command.
 pub(in crate::store) struct Chunk {
-    /// The command has ended if this is 0.
+    /// If this is 0, no rows are left.
     pub(in crate::store) looked_at: u64,
     pub(in crate::store) moved: u64,
 }
@@ -106,21 +128,6 @@ impl Chunk {
             looked_at: rows as u64,
             moved: rows as u64,
         }
-    }
-}
-
-/// Repeats a transaction until no rows are left; returns how many were moved.
-pub(in crate::store) async fn chunked<F>(mut chunk: impl FnMut() -> F) -> Result<u64, StoreError>
-where
-    F: Future<Output = Result<Chunk, StoreError>>,
-{
-    let mut moved = 0;
-    loop {
-        let chunk = chunk().await?;
-        if chunk.looked_at == 0 {
-            return Ok(moved);
-        }
-        moved += chunk.moved;
     }
 }
 

@@ -3,7 +3,6 @@
 
 mod audit;
 mod counts;
-mod origins;
 mod pages;
 
 use std::cmp::Reverse;
@@ -22,10 +21,7 @@ use crate::sms::{Class, State};
 
 pub use audit::{Audit, ImportCount};
 pub use counts::{ClassCount, ListCount, Outcomes, Sent, SentCount, SentFacts};
-pub use origins::Origin;
-pub use pages::{
-    FailureRecord, FailureState, Failures, FirstDue, Queue, Queued, SentMessage, SentMessages,
-};
+pub use pages::{Cursor, FailureRecord, FailureState, Failures, FirstDue, Queued, SentMessage};
 
 /// What a row of [`Store::totals_of`] counts; rows of table `sms` have the state of its messages.
 const SENDING: i32 = State::Sending.code();
@@ -156,7 +152,7 @@ impl Store {
     pub async fn totals(&self, campaign: Option<i64>) -> Result<Totals, StoreError> {
         let ids = match campaign {
             Some(id) => vec![id],
-            None => self.campaigns().await?.iter().map(|one| one.id).collect(),
+            None => self.campaign_ids().await?,
         };
         Ok(self.totals_of(&ids).await?.into_values().sum())
     }

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use diesel::prelude::*;
+use diesel::sql_types::{Nullable, Text};
 use diesel_async::RunQueryDsl;
 use serde::Serialize;
 
@@ -19,26 +20,58 @@ pub(super) const NO_REASON: &str = "it is not known whether the provider accepte
 type Position = (Timestamp, i64);
 
 /// The position before all rows.
-const START: Position = (Timestamp::from_millis(i64::MIN), i64::MAX);
+const START: Position = (Timestamp::from_millis(i64::MIN), i64::MIN);
+
+/// Reads ranges of an index page by page. A page begins after the last row of the one before, so all pages cost the
+/// same.
+#[derive(Debug)]
+pub struct Cursor<R> {
+    /// The range that is being read, and those after it.
+    ranges: VecDeque<R>,
+    /// The last row of this range that was read.
+    after: Position,
+}
+
+impl Cursor<i64> {
+    /// The messages of these campaigns.
+    #[must_use]
+    pub fn of(campaigns: &[i64]) -> Self {
+        Self::new(campaigns.iter().copied().collect())
+    }
+}
+
+impl<R> Cursor<R> {
+    fn new(ranges: VecDeque<R>) -> Self {
+        let after = START;
+        Self { ranges, after }
+    }
+
+    /// Moves after the last row of a page. If the page is empty, moves to the next range and returns false.
+    fn advance(&mut self, last: Option<Position>) -> bool {
+        self.after = last.unwrap_or(START);
+        if last.is_none() {
+            self.ranges.pop_front();
+        }
+        last.is_some()
+    }
+}
 
 /// Loads the next rows after a position, in the order of an index of instants and ids. Reads the rest of the instant
 /// first, at which a whole import may be due.
 macro_rules! rows_after {
-    ($store:expr, $Row:ty, $rows:expr, $index:expr, $after:expr, $limit:expr) => {{
+    ($store:expr, $rows:expr, $index:expr, $after:expr, $limit:expr) => {{
         let ((at_column, id_column), (at, id)): (_, Position) = ($index, $after);
-        let mut rows: Vec<$Row> = reading!($store, |conn| $rows
+        let mut rows = reading!($store, |conn| $rows
             .filter(at_column.eq(at.as_millis()))
             .filter(id_column.gt(id))
             .order(id_column)
             .limit($limit)
-            .select(<$Row>::as_select())
             .load(conn))?;
         if rows.is_empty() {
             rows = reading!($store, |conn| $rows
                 .filter(at_column.gt(at.as_millis()))
                 .order((at_column, id_column))
                 .limit($limit)
-                .select(<$Row>::as_select())
                 .load(conn))?;
         }
         rows
@@ -88,101 +121,72 @@ pub struct FailureRecord {
     pub last_attempt_at: Option<Timestamp>,
 }
 
-/// Reads all failures of some campaigns. A page begins after the last one, by an index, so all pages cost the same.
-#[derive(Debug)]
-pub struct Failures {
-    cursors: VecDeque<FailureCursor>,
-}
-
-/// A range of an index, and the last row that was read.
-#[derive(Debug)]
-enum FailureCursor {
-    Failed {
-        campaign_id: i64,
-        class: String,
-        after: i64,
-    },
-    Unknown {
-        campaign_id: i64,
-        after: Position,
-    },
-}
-
-#[derive(Queryable, Selectable)]
-#[diesel(table_name = sms_failed)]
-struct FailedRow {
+/// A row of `sms_failed`, or an unknown message.
+#[derive(Queryable)]
+struct FailureRow {
     id: i64,
     campaign_id: i64,
     phone: LossyText,
     content: LossyText,
     params: LossyText,
-    class: String,
+    attempts: i32,
+    /// `None` if it is unknown.
+    class: Option<String>,
     code: Option<String>,
-    reason: String,
-    attempts: i32,
-    failed_at: Timestamp,
+    reason: Option<String>,
+    last_attempt_at: Option<Timestamp>,
+    /// When it failed, or when it is looked up next.
+    index_at: Timestamp,
 }
 
-impl From<FailedRow> for FailureRecord {
-    fn from(row: FailedRow) -> Self {
-        let is_cancelled = row.class == Class::Cancelled.as_str();
+macro_rules! failure_row {
+    ($table:ident, $class:expr, $code:expr, $reason:expr, $last_attempt_at:expr, $index_at:expr) => {
+        (
+            $table::id,
+            $table::campaign_id,
+            $table::phone,
+            $table::content,
+            $table::params,
+            $table::attempts,
+            $class,
+            $code,
+            $reason,
+            $last_attempt_at,
+            $index_at,
+        )
+    };
+}
+
+impl From<FailureRow> for FailureRecord {
+    fn from(row: FailureRow) -> Self {
+        let state = match row.class.as_deref() {
+            None => FailureState::Unknown,
+            Some(class) if class == Class::Cancelled.as_str() => FailureState::Cancelled,
+            Some(_) => FailureState::Failed,
+        };
+        let class = row.class.unwrap_or_else(|| Class::Unknown.to_string());
         Self {
             id: row.id,
             campaign_id: row.campaign_id,
             phone: row.phone.text,
             content: row.content.text,
             params: row.params.text,
-            state: if is_cancelled {
-                FailureState::Cancelled
-            } else {
-                FailureState::Failed
-            },
-            class: row.class,
+            state,
+            class,
             code: row.code,
-            reason: row.reason,
+            reason: row.reason.unwrap_or_else(|| NO_REASON.to_owned()),
             attempts: row.attempts,
-            last_attempt_at: (row.attempts > 0).then_some(row.failed_at),
+            last_attempt_at: row.last_attempt_at.filter(|_| row.attempts > 0),
         }
     }
 }
 
-#[derive(Queryable, Selectable)]
-#[diesel(table_name = sms)]
-struct UnknownRow {
-    id: i64,
-    campaign_id: i64,
-    phone: LossyText,
-    content: LossyText,
-    params: LossyText,
-    due_at: Timestamp,
-    last_code: Option<String>,
-    last_reason: Option<String>,
-    attempts: i32,
-    claimed_at: Option<Timestamp>,
-}
-
-impl From<UnknownRow> for FailureRecord {
-    fn from(row: UnknownRow) -> Self {
-        Self {
-            id: row.id,
-            campaign_id: row.campaign_id,
-            phone: row.phone.text,
-            content: row.content.text,
-            params: row.params.text,
-            state: FailureState::Unknown,
-            class: Class::Unknown.as_str().to_owned(),
-            code: row.last_code,
-            reason: row.last_reason.unwrap_or_else(|| NO_REASON.to_owned()),
-            attempts: row.attempts,
-            last_attempt_at: row.claimed_at,
-        }
-    }
-}
+/// The failures of some campaigns: by campaign, then by class, the unknown ones (without a class) last.
+pub type Failures = Cursor<(i64, Option<String>)>;
 
 impl Store {
-    /// Begins to read failures: by campaign, then by class, the unknown ones last.
     pub async fn failures(&self, campaigns: &[i64]) -> Result<Failures, StoreError> {
-        let mut cursors = VecDeque::new();
+        let mut ranges = VecDeque::new();
         for &campaign_id in campaigns {
             let mut classes: Vec<String> = reading!(self, |conn| sms_failed::table
                 .filter(sms_failed::campaign_id.eq(campaign_id))
@@ -193,17 +197,10 @@ impl Store {
                 let known = Class::ALL.iter().position(|class| class.as_str() == name);
                 known.unwrap_or(Class::ALL.len())
             });
-            cursors.extend(classes.into_iter().map(|class| FailureCursor::Failed {
-                campaign_id,
-                class,
-                after: 0,
-            }));
-            cursors.push_back(FailureCursor::Unknown {
-                campaign_id,
-                after: START,
-            });
+            ranges.extend(classes.into_iter().map(|class| (campaign_id, Some(class))));
+            ranges.push_back((campaign_id, None));
         }
-        Ok(Failures { cursors })
+        Ok(Cursor::new(ranges))
     }
 
     /// The next page of at most `limit` failures; an empty one is the end.
@@ -213,40 +210,46 @@ impl Store {
         limit: usize,
     ) -> Result<Vec<FailureRecord>, StoreError> {
         let limit = row_limit(limit);
-        while let Some(cursor) = failures.cursors.front_mut() {
-            let page: Vec<FailureRecord> = match cursor {
-                FailureCursor::Failed {
-                    campaign_id,
-                    class,
-                    after,
-                } => {
-                    let rows: Vec<FailedRow> = reading!(self, |conn| sms_failed::table
-                        .filter(sms_failed::campaign_id.eq(*campaign_id))
-                        .filter(sms_failed::class.eq(&*class))
-                        .filter(sms_failed::id.gt(*after))
-                        .order(sms_failed::id)
-                        .limit(limit)
-                        .select(FailedRow::as_select())
-                        .load(conn))?;
-                    *after = rows.last().map_or(*after, |last| last.id);
-                    rows.into_iter().map(FailureRecord::from).collect()
-                }
-                FailureCursor::Unknown { campaign_id, after } => {
-                    let unknown = || {
-                        sms::table
-                            .filter(sms::campaign_id.eq(*campaign_id))
-                            .filter(sms::state.eq(State::Unknown.code()))
-                    };
-                    let index = (sms::due_at, sms::id);
-                    let rows = rows_after!(self, UnknownRow, unknown(), index, *after, limit);
-                    *after = rows.last().map_or(*after, |last| (last.due_at, last.id));
-                    rows.into_iter().map(FailureRecord::from).collect()
-                }
+        while let Some((campaign_id, class)) = failures.ranges.front() {
+            let rows: Vec<FailureRow> = if let Some(class) = class {
+                reading!(self, |conn| sms_failed::table
+                    .filter(sms_failed::campaign_id.eq(campaign_id))
+                    .filter(sms_failed::class.eq(class))
+                    .filter(sms_failed::id.gt(failures.after.1))
+                    .order(sms_failed::id)
+                    .limit(limit)
+                    .select(failure_row!(
+                        sms_failed,
+                        sms_failed::class.nullable(),
+                        sms_failed::code,
+                        sms_failed::reason.nullable(),
+                        sms_failed::failed_at.nullable(),
+                        sms_failed::failed_at
+                    ))
+                    .load(conn))?
+            } else {
+                rows_after!(
+                    self,
+                    sms::table
+                        .filter(sms::campaign_id.eq(campaign_id))
+                        .filter(sms::state.eq(State::Unknown.code()))
+                        .select(failure_row!(
+                            sms,
+                            None::<String>.into_sql::<Nullable<Text>>(),
+                            sms::last_code,
+                            sms::last_reason,
+                            sms::claimed_at,
+                            sms::due_at
+                        )),
+                    (sms::due_at, sms::id),
+                    failures.after,
+                    limit
+                )
             };
-            if !page.is_empty() {
-                return Ok(page);
+            let last = rows.last().map(|last| (last.index_at, last.id));
+            if failures.advance(last) {
+                return Ok(rows.into_iter().map(FailureRecord::from).collect());
             }
-            failures.cursors.pop_front();
         }
         Ok(Vec::new())
     }
@@ -272,41 +275,28 @@ pub struct SentMessage {
     pub accepted: i32,
 }
 
-/// Reads all sent messages of some campaigns, by campaign and by the time at which they were sent.
-#[derive(Debug)]
-pub struct SentMessages {
-    campaigns: VecDeque<i64>,
-    after: Position,
-}
-
-impl SentMessages {
-    #[must_use]
-    pub fn of(campaigns: &[i64]) -> Self {
-        Self {
-            campaigns: campaigns.iter().copied().collect(),
-            after: START,
-        }
-    }
-}
-
 impl Store {
-    /// The next page of at most `limit` sent messages; an empty one is the end.
+    /// The next page of at most `limit` sent messages, by campaign and by the time at which they were sent; an empty
+    /// one is the end.
     pub async fn next_sent(
         &self,
-        sent: &mut SentMessages,
+        sent: &mut Cursor<i64>,
         limit: usize,
     ) -> Result<Vec<SentMessage>, StoreError> {
         let limit = row_limit(limit);
-        while let Some(campaign_id) = sent.campaigns.front() {
-            let of_campaign = || sms_sent::table.filter(sms_sent::campaign_id.eq(*campaign_id));
-            let index = (sms_sent::sent_at, sms_sent::id);
-            let rows = rows_after!(self, SentMessage, of_campaign(), index, sent.after, limit);
-            if let Some(last) = rows.last() {
-                sent.after = (last.sent_at, last.id);
+        while let Some(campaign_id) = sent.ranges.front() {
+            let rows: Vec<SentMessage> = rows_after!(
+                self,
+                sms_sent::table
+                    .filter(sms_sent::campaign_id.eq(campaign_id))
+                    .select(SentMessage::as_select()),
+                (sms_sent::sent_at, sms_sent::id),
+                sent.after,
+                limit
+            );
+            if sent.advance(rows.last().map(|last| (last.sent_at, last.id))) {
                 return Ok(rows);
             }
-            sent.campaigns.pop_front();
-            sent.after = START;
         }
         Ok(Vec::new())
     }
@@ -326,23 +316,6 @@ pub struct Queued {
     /// The imported columns, a JSON object.
     #[diesel(deserialize_as = LossyText)]
     pub params: String,
-}
-
-/// Reads the waiting messages of a campaign in the order in which they will be sent.
-#[derive(Debug)]
-pub struct Queue {
-    campaign_id: i64,
-    after: Position,
-}
-
-impl Queue {
-    #[must_use]
-    pub fn of(campaign_id: i64) -> Self {
-        Self {
-            campaign_id,
-            after: START,
-        }
-    }
 }
 
 /// The message of a campaign that is due first.
@@ -367,23 +340,30 @@ impl Store {
         Ok(first.into_iter().next())
     }
 
-    /// The next page of at most `limit` waiting messages; an empty one is the end.
+    /// The next page of at most `limit` waiting messages, by campaign and in the order in which they will be sent; an
+    /// empty one is the end.
     pub async fn next_queued(
         &self,
-        queue: &mut Queue,
-        limit: u32,
+        queue: &mut Cursor<i64>,
+        limit: usize,
     ) -> Result<Vec<Queued>, StoreError> {
-        let ready = || {
-            sms::table
-                .filter(sms::campaign_id.eq(queue.campaign_id))
-                .filter(sms::state.eq(State::Ready.code()))
-        };
-        let index = (sms::due_at, sms::id);
-        let rows = rows_after!(self, Queued, ready(), index, queue.after, i64::from(limit));
-        queue.after = rows
-            .last()
-            .map_or(queue.after, |last| (last.due_at, last.id));
-        Ok(rows)
+        let limit = row_limit(limit);
+        while let Some(campaign_id) = queue.ranges.front() {
+            let rows: Vec<Queued> = rows_after!(
+                self,
+                sms::table
+                    .filter(sms::campaign_id.eq(campaign_id))
+                    .filter(sms::state.eq(State::Ready.code()))
+                    .select(Queued::as_select()),
+                (sms::due_at, sms::id),
+                queue.after,
+                limit
+            );
+            if queue.advance(rows.last().map(|last| (last.due_at, last.id))) {
+                return Ok(rows);
+            }
+        }
+        Ok(Vec::new())
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use smsq::sms::{Class, NewSms, Timestamp};
-use smsq::store::report::Queue;
+use smsq::store::report::Cursor;
 use smsq::store::{Batch, CampaignStatus, Decision, Enqueued};
 
 use super::test_queue::{NOW, TestQueue, claim_of, on_every_engine, phone, row, rows, sent};
@@ -16,7 +16,7 @@ async fn queued_messages_are_read_in_pages_in_order() {
         queue.import(other, rows(7..9)).await;
         let worker = queue.worker().await;
         queue.claim(worker.id, spring, 1).await;
-        let mut walk = Queue::of(spring);
+        let mut walk = Cursor::of(&[spring]);
         let mut pages = Vec::new();
         loop {
             let page = queue.store.next_queued(&mut walk, 2).await.expect("a page");
