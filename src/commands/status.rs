@@ -11,10 +11,10 @@ use super::Context;
 use super::signals::Signals;
 use super::values::campaign_name;
 use crate::exit::Exit;
-use crate::report::{self, CampaignSummary, WorkerStatus, plain_reason};
+use crate::report::{self, CampaignSummary, plain_reason, worker_json, workers_text};
 use crate::sms::Timestamp;
 use crate::store::report::Totals;
-use crate::store::{ProviderPause, Store};
+use crate::store::{ProviderPause, Store, Worker};
 use crate::text::{duration, messages};
 
 const EXAMPLES: &str = "\
@@ -72,7 +72,8 @@ struct Status {
     campaigns: Vec<CampaignSummary>,
     /// Counts of messages whose campaign does not exist.
     without_campaign: Vec<(i64, u64)>,
-    workers: Vec<WorkerStatus>,
+    /// Each with the number of messages that it is sending.
+    workers: Vec<(Worker, u64)>,
     /// Providers that asked not to be called for a while.
     pauses: Vec<ProviderPause>,
     /// For each campaign, the last failure of a message that is tried again.
@@ -91,7 +92,7 @@ impl Status {
             is_one: campaign.is_some(),
             campaigns: Vec::new(),
             without_campaign: Vec::new(),
-            workers: WorkerStatus::all(store).await?,
+            workers: store.workers().await?,
             pauses: store.provider_pauses(now).await?,
             failures: Vec::new(),
         };
@@ -121,7 +122,7 @@ impl Status {
 
     fn json(&self) -> Value {
         let mut object = json(self.is_one, &self.campaigns, &self.without_campaign);
-        object["workers"] = json!(self.workers);
+        object["workers"] = self.workers.iter().map(worker_json).collect();
         let pauses = self.pauses.iter().map(|pause| {
             json!({
                 "provider": pause.provider,
@@ -149,7 +150,7 @@ impl Status {
             let _ = write!(text, "\n{bar}");
         }
         if !self.workers.is_empty() {
-            let _ = write!(text, "\n{}", WorkerStatus::text(&self.workers, self.now));
+            let _ = write!(text, "\n{}", workers_text(&self.workers, self.now));
         }
         if !self.failures.is_empty() || !self.pauses.is_empty() {
             text.push('\n');

@@ -1,5 +1,5 @@
-//! The limits that workers declare for each provider's account, as column `worker.limits` keeps them.
-//! The smallest of any listed worker applies to all of them, whether or not that worker sends anything.
+//! The limits that workers declare for the accounts of providers in column `worker.limits`. The smallest limit of any
+//! registered worker applies to all of them, even if that worker sends nothing.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -7,18 +7,18 @@ use std::time::Duration;
 
 use crate::rate::{Rate, Rates};
 
-/// One worker's limits by provider, written as in the configuration.
+/// The limits of one worker by provider, in the format of the configuration.
 type ByProvider = BTreeMap<String, String>;
 
-/// All listed workers' limits, as one transaction of a worker reads them.
+/// The limits of all registered workers.
 pub struct DeclaredLimits {
     own: ByProvider,
     others: Vec<ByProvider>,
 }
 
 impl DeclaredLimits {
-    /// From the `id` and `limits` of all workers; `None` when `worker_id` is not among them because
-    /// another worker has declared it dead.
+    /// From the `id` and `limits` of all workers; `None` if `worker_id` is not among them, because another worker has
+    /// reclaimed its messages.
     pub fn of(workers: Vec<(i64, String)>, worker_id: i64) -> Option<Self> {
         let mut own = None;
         let mut others = Vec::new();
@@ -33,8 +33,7 @@ impl DeclaredLimits {
         own.map(|own| Self { own, others })
     }
 
-    /// Notes the limits that this worker claims under, by provider; returns its row's new text where
-    /// that has changed.
+    /// Sets this worker's limits by provider; returns the new value of its column if that has changed.
     pub fn declare<'a>(
         &mut self,
         claims: impl IntoIterator<Item = (&'a str, &'a [Rate])>,
@@ -51,7 +50,7 @@ impl DeclaredLimits {
         row.and_then(Result::ok)
     }
 
-    /// For each length of window the smallest limit of any worker.
+    /// The smallest limit of any worker for each length of window.
     pub fn agreed(&self, provider: &str, limits: &[Rate]) -> Vec<Rate> {
         let others = self.others.iter().filter_map(|by| by.get(provider));
         let others = others.filter_map(|limits| limits.parse::<Rates>().ok());

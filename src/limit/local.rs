@@ -1,5 +1,5 @@
-//! The limiter inside the process: how many permits the dispatcher may ask the shared limit for now.
-//! It avoids transactions that could claim nothing, and slows a provider down that said "too fast".
+//! The limiter of one process: how many permits the dispatcher may ask the shared limit for now. It avoids
+//! transactions that cannot claim anything, and slows down a provider that answered "too fast".
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -19,14 +19,14 @@ type Bucket = RateLimiter<
     NoOpMiddleware<<FakeRelativeClock as governor::clock::Clock>::Instant>,
 >;
 
-/// A throttled provider gets this part of its rate.
+/// The rate of a throttled provider is multiplied by this.
 const SLOW_DOWN: f64 = 0.5;
 /// The rate never falls below this part of the limit.
 const SLOWEST: f64 = 1.0 / 64.0;
-/// While the provider does not complain, the rate is raised this often, by [`SPEED_UP`].
+/// How long after each step the rate is multiplied by [`SPEED_UP`], unless the provider is throttled again.
 const STEP_US: i64 = 5_000_000;
 const SPEED_UP: f64 = 1.25;
-/// A little wider than the limit, because the shared limit decides.
+/// Grants are a little wider than the limit, because the shared limit decides.
 const SLACK: f64 = 1.02;
 
 /// Limits one provider; instants are in microseconds of the worker's clock.
@@ -38,16 +38,16 @@ pub struct LocalLimiter {
     bucket: Option<Bucket>,
     /// Per second; `None` without a limit.
     configured: Option<f64>,
-    /// Per second; what the provider is slowed down from.
+    /// Per second; the rate from which the provider is slowed down.
     ceiling: f64,
-    /// The allowed part of the ceiling; 1 unless the provider said "too fast".
+    /// The allowed part of the ceiling; 1 unless the provider is slowed down.
     part: f64,
     stepped_us: i64,
     /// Granted by the bucket, but not used.
     unused: u32,
-    /// The size of the largest request, which is granted whole or not at all.
+    /// The size of the largest request; a request is granted as a whole or not at all.
     largest: u32,
-    /// One grant lasts for this long.
+    /// Grants are enough for this time.
     ahead: Duration,
     started: Started,
 }
@@ -84,7 +84,7 @@ impl LocalLimiter {
         limiter
     }
 
-    /// Grants enough at once for this long: a distant database is asked for more at a time.
+    /// Grants enough for this time at once, so that a distant database is asked less often.
     pub fn look_ahead(&mut self, span: Duration) {
         if span > self.ahead {
             self.ahead = span * 2;
@@ -92,7 +92,7 @@ impl LocalLimiter {
         }
     }
 
-    /// Follows a clock that was set.
+    /// Moves all instants when the clock is set.
     pub fn shift(&mut self, by_us: i64) {
         for at_us in [
             &mut self.shown_us,
@@ -103,7 +103,7 @@ impl LocalLimiter {
         }
     }
 
-    /// How many of `want` permits may be asked for now: none while fewer than `least` are allowed.
+    /// How many of `want` permits may be asked for now; none if fewer than `least` are allowed.
     pub fn grant(&mut self, want: u32, least: u32, now_us: i64) -> u32 {
         let passed = u64::try_from(now_us - self.shown_us).unwrap_or(0);
         self.clock.advance(Duration::from_micros(passed));
@@ -128,7 +128,7 @@ impl LocalLimiter {
         granted
     }
 
-    /// Takes back what was granted and not used.
+    /// Takes back grants that were not used.
     pub fn return_unused(&mut self, count: u32) {
         if self.bucket.is_some() {
             let burst = self.burst().get();
@@ -148,7 +148,7 @@ impl LocalLimiter {
         self.started.count = self.started.count.saturating_add(messages);
     }
 
-    /// Halves the rate, because the provider said "too fast".
+    /// Halves the rate of a provider that answered "too fast".
     pub fn slow_down(&mut self, now_us: i64) {
         if self.part >= 1.0 {
             let recent = self.started.rate(now_us).max(self.started.last_rate);
@@ -199,7 +199,7 @@ impl LocalLimiter {
         });
     }
 
-    /// As much as one look ahead can use, and at least two requests.
+    /// Enough for [`Self::look_ahead`], and at least two requests.
     fn burst(&self) -> NonZeroU32 {
         #[expect(
             clippy::cast_possible_truncation,

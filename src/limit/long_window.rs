@@ -1,5 +1,5 @@
-//! A window of an hour or more, counted in buckets: it is used up as fast as the short windows allow,
-//! and never exceeded.
+//! A window of an hour or more, counted in buckets. It is used up as fast as the short windows allow, and never
+//! exceeded.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,7 +8,7 @@ use crate::rate::Rate;
 
 /// A bucket is this part of its window.
 const PARTS: i64 = 60;
-/// How many buckets a window and a tolerance can overlap.
+/// The number of buckets that a window and a tolerance can overlap.
 const OVERLAPPED: i64 = PARTS + 2;
 
 /// The counts of one window: `counts[n]` belongs to the bucket `newest - n`.

@@ -1,5 +1,5 @@
-//! Rate limits: how many requests may start in any window, for one process as for many. Pure
-//! arithmetic; the clock, the database and the limits are arguments.
+//! Rate limits: how many messages may start in any window, in one process or in many. Pure arithmetic: the clock, the
+//! stored state and the limits are arguments.
 
 mod allocator;
 mod declared;
@@ -12,24 +12,24 @@ use std::time::Duration;
 
 use crate::rate::Rate;
 
-pub use allocator::{CampaignLimit, ClaimTerms, PermitAllocator};
+pub use allocator::{ClaimLimit, ClaimTerms, PermitAllocator};
 pub use declared::DeclaredLimits;
 pub use local::LocalLimiter;
-pub use shared::{SharedLimit, SharedLimitRow};
+pub use shared::SharedLimit;
 
 /// The shortest span between the first and the last instant at which a permitted request may start.
 pub const MIN_TOLERANCE: Duration = Duration::from_millis(10);
-/// How far past the commit permits are given out.
+/// Permits start at most this long after the commit that allocates them.
 pub const HORIZON: Duration = Duration::from_millis(50);
-/// A worker corrects an error of its clock by at most one part in this many of the time that passes.
-/// Permits are spaced wider by as much.
+/// A worker corrects its clock by at most one part in this many of the time that passes. Permits are spaced wider by
+/// the same part.
 pub const SLEW_DIVISOR: i64 = 500;
-/// No worker asks for permits further ahead than this.
+/// No worker asks for permits that start later than this.
 const MAX_LOOK_AHEAD: Duration = Duration::from_secs(10);
-/// One request costs at most this part of a limit, unless it is a single message. A window may not
-/// hold the limit and one request more, so this much of a limit can stay unused.
+/// One request costs at most this part of a limit, unless it is a single message. Up to this part of a limit can stay
+/// unused, because a request must fit into the window as a whole.
 const REQUEST_PART: u32 = 40;
-/// Windows from this length up are counted in buckets, shorter ones are kept by spacing alone.
+/// Windows of at least this length are counted in buckets; shorter ones are kept by spacing permits.
 pub const LONG_WINDOW: Duration = Duration::from_secs(3_600);
 
 /// Permission to start one request.
@@ -49,7 +49,7 @@ impl Permit {
     }
 }
 
-/// What a request costs, by either way to count.
+/// What a request costs if messages are counted, and if segments are counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PermitCost {
     pub messages: i32,
@@ -78,7 +78,7 @@ impl PermitCost {
 pub struct Reservation {
     pub campaign_id: i64,
     pub cost: PermitCost,
-    /// The start of the permit that it did not use, in microseconds; the limits get it back.
+    /// The start of its unused permit, in microseconds, which is given back.
     pub unused_us: Option<i64>,
 }
 
@@ -89,17 +89,17 @@ pub fn max_request_cost(limits: &[Rate]) -> i32 {
     i32::try_from(smallest).unwrap_or(i32::MAX)
 }
 
-/// The key of a provider account's row.
+/// The scope of a provider's account in table `rate_limit`.
 pub fn provider_scope(provider: &str) -> String {
     format!("provider/{provider}")
 }
 
-/// The provider of such a row.
+/// The provider of such a scope.
 pub fn provider_of(scope: &str) -> &str {
     scope.strip_prefix("provider/").unwrap_or(scope)
 }
 
-/// The key of a campaign's row.
+/// The scope of a campaign in table `rate_limit`.
 pub fn campaign_scope(campaign_id: i64) -> String {
     format!("campaign/{campaign_id}")
 }

@@ -1,13 +1,11 @@
-//! The limit that all workers share, one row of the database. Every request gets the instant at which
-//! it may start, and these instants are spaced so that no sliding window ever holds more than the
-//! limit, whichever worker sends and however often it restarts.
+//! A limit that all workers share: one row of the database. Each request gets an instant at which it may start. These
+//! instants are spaced so that no sliding window has more starts than the limit, also across workers and restarts.
 //!
-//! A worker knows the database's clock with an error. It starts a request while its own clock shows
-//! the middle of the *tolerance* after the permitted instant, so that the true start lies within the
-//! tolerance whatever the error was. Instants are spaced for the widest tolerance in use: the starts
-//! of workers whose clocks differ never put one too many into a window. A worker that has been the
-//! only user for a whole window has the same error for all its starts, which then does not count:
-//! its instants are spaced for [`MIN_TOLERANCE`] alone, however far away the database is.
+//! A worker knows the database's clock with an error. It starts a request when its own clock shows the middle of the
+//! *tolerance* after the permitted instant, so the true start is within the tolerance for any error. Instants are
+//! spaced for the widest tolerance in use, so that workers with different clocks do not exceed a window. All starts of
+//! one worker have the same error, so if a worker has been the only user for a whole window, its instants are spaced
+//! for [`MIN_TOLERANCE`] alone.
 
 use std::time::Duration;
 
@@ -29,12 +27,12 @@ pub struct SharedLimit {
     state: LimitState,
     limits: Vec<Rate>,
     spacing_us: i64,
-    /// The tolerance that the spacing allows for.
+    /// The tolerance that is part of the spacing.
     tolerance_us: i64,
-    /// Additional space where another worker had the last permit.
+    /// Additional space if another worker had the last permit.
     handover_us: i64,
-    /// The row's next permit, where it is later than any that this worker's clock allows: the database's
-    /// clock was set, and this worker or the last one does not know yet.
+    /// The row's next permit if that is later than this worker's clock allows: the database's clock was set, and this
+    /// worker or the last one has not noticed yet.
     ahead_us: Option<i64>,
     user: User,
 }
@@ -48,7 +46,7 @@ struct User {
 }
 
 /// `next_us, cost_max, buckets, stopped_until, stop_reason` of a row.
-pub type SharedLimitRow = (i64, i32, String, i64, Option<String>);
+type SharedLimitRow = (i64, i32, String, i64, Option<String>);
 
 impl SharedLimit {
     pub fn from_row(
@@ -90,7 +88,7 @@ impl SharedLimit {
         self.set_tolerance(worker_id, micros(tolerance), now_us);
         self.spacing_us = self.spacing(self.max_cost, self.tolerance_us);
         self.apply_wider_limit();
-        // A clock that was set back must not block every worker until it has caught up.
+        // If the clock was set back, workers do not wait until it has caught up.
         let furthest = now_us
             .saturating_add(longest.max(self.spacing_us.saturating_mul(i64::from(self.max_cost))))
             .saturating_add(self.tolerance_us + micros(MAX_LOOK_AHEAD));
@@ -101,7 +99,7 @@ impl SharedLimit {
         }
     }
 
-    /// Under a wider limit than that of the last permit, the next one may be earlier.
+    /// Permits an earlier start if the limit is wider than at the last permit.
     fn apply_wider_limit(&mut self) {
         let Some(last) = self.state.last else { return };
         if self.unit_spacing() < last.spacing_us {
@@ -112,7 +110,7 @@ impl SharedLimit {
         }
     }
 
-    /// The space that the limits alone require after a message of cost 1, for any worker.
+    /// The space after a message of cost 1, for the smallest tolerance.
     fn unit_spacing(&self) -> i64 {
         self.spacing(1, micros(MIN_TOLERANCE))
     }
@@ -131,7 +129,7 @@ impl SharedLimit {
             widest_us
         };
         self.handover_us = match (last, same) {
-            // The other worker's permits were spaced for that worker alone.
+            // The permits of the other worker were spaced for that worker alone.
             (Some(usage), None) if usage.is_alone => widest_us - micros(MIN_TOLERANCE),
             _ => 0,
         };
@@ -142,7 +140,7 @@ impl SharedLimit {
         };
     }
 
-    /// Whether any limit applies; without one every message may start at once.
+    /// Whether any limit applies; otherwise every message may start at once.
     pub fn is_limited(&self) -> bool {
         self.spacing_us > 0 || !self.limits.is_empty()
     }
@@ -157,7 +155,7 @@ impl SharedLimit {
         max_request_cost(&self.limits)
     }
 
-    /// Permits nothing before `until`; a later end that is known already is kept.
+    /// Permits nothing before `until`, or before the end of a current pause if that is later.
     pub fn pause(&mut self, until: Timestamp, reason: &str) {
         if until.as_millis() > self.paused_until {
             self.paused_until = until.as_millis();
@@ -182,7 +180,7 @@ impl SharedLimit {
         start_us
     }
 
-    /// Uses the permit for a message of `cost`.
+    /// Takes the permit for a message of `cost`.
     pub fn take(&mut self, cost: i32, start_us: i64) {
         self.max_cost = self.max_cost.max(cost);
         self.spacing_us = self.spacing_for(self.max_cost);
@@ -201,10 +199,9 @@ impl SharedLimit {
         }
     }
 
-    /// Takes back a permit at which nothing started. Where a later one was given out already, the
-    /// short windows stay as they are, because that one was spaced from this. Returns whether the row
-    /// changes: a worker that does not know yet that the clock was set must not replace a row that one
-    /// which knows has filled.
+    /// Takes back an unused permit. Short windows do not change if a later permit was allocated, because that was spaced
+    /// from this one. Returns whether the row changes: a worker that has not noticed that the clock was set must not
+    /// replace a row that another worker has filled.
     pub fn give_back(&mut self, cost: i32, start_us: i64) -> bool {
         if self.ahead_us.is_some() {
             return false;
@@ -223,7 +220,7 @@ impl SharedLimit {
         true
     }
 
-    /// Treats every window as full from now: the clock was set, so what they hold is not known.
+    /// Counts every window as full from now: the clock was set, so their contents are not known.
     pub fn fill(&mut self, now_us: i64) {
         let longest = self.longest_window();
         if let Some(ahead_us) = self.ahead_us {
@@ -251,7 +248,7 @@ impl SharedLimit {
             tolerance_us,
             is_alone,
         } = self.user;
-        // Until then it may share a window with what comes after it.
+        // Until then it may be in the same window as a later permit.
         let until_us = start_us.saturating_add(longest + 2 * tolerance_us);
         self.state.note_tolerance(tolerance_us, until_us);
         let usage = self.state.usage;
@@ -294,9 +291,8 @@ impl SharedLimit {
     }
 }
 
-/// The distance between two messages of cost 1, so that any `N` costs in a row span more than a
-/// window and a tolerance. An expensive message counts whole in the window that it opens, hence
-/// `max_cost`.
+/// The space between two messages of cost 1, so that messages that cost as much as the limit span more than a window and
+/// a tolerance. A message of `max_cost` counts as a whole in the window that it begins.
 fn spacing_us(rate: Rate, max_cost: i32, tolerance_us: i64) -> i64 {
     let limit = i64::from(rate.limit.get());
     let room = (limit + 1 - i64::from(max_cost)).max(1);

@@ -1,5 +1,5 @@
-//! What a limit's row keeps in addition to its next permit, as JSON: the counts of its long windows, and how
-//! its workers used it. All of it expires, so a dead worker leaves nothing to clean up.
+//! The state of a shared limit that its row stores as JSON: the counts of long windows, and how workers used it. All of
+//! it expires, so nothing must be removed when a worker dies.
 
 use std::collections::BTreeMap;
 
@@ -13,12 +13,11 @@ use super::long_window::Buckets;
 pub(super) struct LimitState {
     /// By the length of the window in seconds.
     pub(super) windows: BTreeMap<u64, Buckets>,
-    /// Each tolerance in use, and until when it matters.
+    /// The end of the use of each tolerance.
     tolerances: BTreeMap<i64, i64>,
     pub(super) usage: Option<Usage>,
     pub(super) last: Option<LastPermit>,
-    /// Until when the windows are full on the clock before it was set back: a worker that does not know
-    /// yet has the old one.
+    /// The windows are full until then by the clock before it was set back. Some workers may still use that clock.
     pub(super) full_until_us: i64,
 }
 
@@ -32,17 +31,17 @@ pub(super) struct Usage {
     pub(super) is_alone: bool,
 }
 
-/// The last permit that was given out.
+/// The last permit that was allocated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct LastPermit {
     pub(super) at_us: i64,
     pub(super) cost: i32,
-    /// The space that the limits required then after a message of cost 1.
+    /// The space after a message of cost 1 under the limits at that time.
     pub(super) spacing_us: i64,
 }
 
 impl LimitState {
-    /// Drops what has expired.
+    /// Removes expired tolerances.
     pub(super) fn prune(&mut self, now_us: i64) {
         self.tolerances.retain(|_, until_us| *until_us > now_us);
     }
@@ -52,7 +51,7 @@ impl LimitState {
         *until = until_us.max(*until);
     }
 
-    /// The widest tolerance that any recent permit was used with.
+    /// The widest tolerance of any recent permit.
     pub(super) fn widest_tolerance(&self) -> i64 {
         self.tolerances.keys().next_back().copied().unwrap_or(0)
     }

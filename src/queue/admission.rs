@@ -12,19 +12,19 @@ use crate::window::{Recipient, SendWindow, Span};
 /// A message that is claimed later than this before its window closes could not start any more.
 pub const CLOSING: Duration = Duration::from_millis(250);
 
-/// What claimed messages are checked against.
+/// The rules that claimed messages are checked against.
 #[derive(Clone, Debug, Default)]
 pub struct AdmissionRules {
     /// The region of phones without a country code.
     pub region: Option<Region>,
-    /// By campaign; a campaign without one may send at any time.
+    /// By campaign. A campaign without a window may send at any time.
     pub windows: HashMap<i64, SendWindow>,
-    /// Campaigns whose recipients read a template that the provider has, not the text of the message.
+    /// Campaigns whose recipients get a template of the provider instead of the text of the message.
     pub by_template: HashSet<i64>,
 }
 
 impl AdmissionRules {
-    /// `tolerance` is at least twice the clock's error.
+    /// Checks a message. `tolerance` is at least twice the error of the clock.
     pub fn admit(&self, sms: &Sms, now: Timestamp, tolerance: Duration) -> Admission {
         let expires_by = |at: Timestamp| sms.expires_at.is_some_and(|expires_at| expires_at <= at);
         let fail = |class, reason: String| Admission::Fail(Failure::new(class, reason));
@@ -66,8 +66,7 @@ impl AdmissionRules {
     }
 }
 
-/// When messages may start; `None`: now. Instants within `tolerance` of an edge of the window count as
-/// outside.
+/// When messages may start; `None`: now. Instants within `tolerance` of an edge of the window count as outside.
 pub fn opens_at(
     span_at: impl Fn(Timestamp) -> Span,
     now: Timestamp,

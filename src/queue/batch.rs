@@ -1,23 +1,23 @@
-//! Puts the messages of one campaign's claim together into requests. A request has one permit, which costs
-//! as much as all its messages.
+//! Puts the messages of one campaign's claim together into requests. A request has one permit with the cost of all
+//! its messages.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::{CampaignClaim, ClaimedSms, ProviderClaim};
-use crate::limit::{CampaignLimit, PermitAllocator, PermitCost};
+use crate::limit::{ClaimLimit, PermitAllocator, PermitCost};
 use crate::phone::Phone;
 use crate::sms::Sms;
 
-/// How many requests with room left are kept open. More than one, because neighbours in a list often
-/// cannot go together: two messages to one phone.
+/// How many requests with room left are kept open. More than one, because neighbours in a list often cannot share a
+/// request, such as two messages to one phone.
 const OPEN: usize = 4;
 
-/// The key of a message: those with equal keys and different phones can share a request. `None`: the
-/// message goes alone. A pure function of the message and its provider.
+/// The key of a message: messages with equal keys and different phones can share a request. `None`: the message has a
+/// request of its own. A pure function of the message and its provider.
 pub type BatchKeys = Arc<dyn Fn(&Sms, &Phone) -> Option<Vec<String>> + Send + Sync>;
 
-/// A message that can be sent. `K` is its key in the database.
+/// A message that can be sent; `K` is its position in the database.
 pub struct BatchItem<K> {
     pub key: K,
     pub sms: Sms,
@@ -45,7 +45,7 @@ pub struct Batches<K> {
 }
 
 impl<K> Batches<K> {
-    /// `left` requests may still be made in this claim.
+    /// `left`: how many more requests this claim may have.
     pub fn new(
         provider: &ProviderClaim,
         campaign: CampaignClaim,
@@ -63,8 +63,8 @@ impl<K> Batches<K> {
         }
     }
 
-    /// Puts the message into a request; returns it where it has to wait for another claim. A message
-    /// that was attempted before, or is in doubt, goes alone, so that it cannot fail the same batch twice.
+    /// Puts the message into a request; returns it if no request has room. A message that was attempted before or is in
+    /// doubt has a request of its own, so that it cannot make another batch fail.
     pub fn place(&mut self, item: BatchItem<K>, keys: &BatchKeys) -> Option<BatchItem<K>> {
         let goes_alone = self.max_batch == 1 || item.sms.attempts > 0 || item.sms.in_doubt;
         let key = if goes_alone {
@@ -97,7 +97,7 @@ impl<K> Batches<K> {
         None
     }
 
-    /// Where in `open` the request is that a message with this key can join.
+    /// The index in `open` of a request that has room for this message.
     fn open_for(
         &self,
         key: Option<&Vec<String>>,
@@ -119,23 +119,23 @@ impl<K> Batches<K> {
         })
     }
 
-    /// Gives each request its permit, and calls `note` for each of its messages; returns what was
-    /// claimed and what got no permit. `begun` requests belong to the campaigns before.
+    /// Gives each request a permit and calls `note` for each of its messages; returns the messages with a permit and
+    /// those without. `begun`: the number of requests of earlier campaigns in this claim.
     pub fn permit(
         self,
         begun: u32,
         allocator: &mut PermitAllocator,
-        own: &mut CampaignLimit,
+        own: &mut ClaimLimit,
         mut note: impl FnMut(&K, &Sms, &Phone),
     ) -> (Vec<ClaimedSms>, Vec<BatchItem<K>>) {
         let (mut claimed, mut left) = (Vec::new(), Vec::new());
         let mut number = begun;
         for request in self.requests {
-            // Permits were counted before, but the cost of batches was only estimated.
+            // The permits were counted before, but with an estimate of the cost of batches.
             let until_us = if self.max_batch == 1 || number == begun {
                 i64::MAX
             } else {
-                allocator.until_us()
+                allocator.terms.until_us
             };
             let Some(permit) = allocator.allocate(own, request.cost, until_us) else {
                 left.extend(request.items);
@@ -159,7 +159,7 @@ impl<K> Batches<K> {
     }
 }
 
-/// How many requests these messages go in.
+/// The number of requests of these messages.
 pub fn count(claimed: &[ClaimedSms]) -> u32 {
     claimed.last().map_or(0, |last| last.request + 1)
 }
@@ -168,7 +168,7 @@ pub fn count(claimed: &[ClaimedSms]) -> u32 {
 mod tests {
     use super::*;
 
-    /// The requests of these messages, which have their own phone, key and number of segments.
+    /// Requests of messages whose texts are their keys.
     struct Placed(Batches<()>);
 
     impl Placed {

@@ -1,5 +1,5 @@
-//! Decisions about queued messages, as pure functions that the store and the sender share: what a
-//! result does to its row, when a message is tried again, which messages go in one request.
+//! Decisions about queued messages, as pure functions that the store and the sender share: what a result does to its
+//! row, when a message is tried again, and which messages share a request.
 
 pub mod admission;
 pub mod batch;
@@ -21,7 +21,7 @@ pub enum Admission {
         phone: Phone,
         segments: i32,
     },
-    /// It goes back into the queue without an attempt: it is outside its window.
+    /// It goes back into the queue without an attempt, because it is outside its window.
     Wait {
         phone: Phone,
         until: Timestamp,
@@ -35,19 +35,19 @@ pub enum Admission {
 pub struct Settlement {
     pub id: i64,
     pub claim: i64,
-    /// Who accepted it, for `sms_sent`.
+    /// The provider that accepted it, for `sms_sent`.
     pub provider: String,
     #[serde(flatten)]
     pub transition: Transition,
 }
 
-/// What a result is to do to its message.
+/// What the result of a claim does to its message.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "result", rename_all = "snake_case")]
 pub enum Transition {
     Sent(Acceptance),
     Failed(Failure),
-    /// It fails at admission, without an attempt.
+    /// It cannot be sent, so it fails without an attempt.
     NotAdmitted(Failure),
     /// Back into the queue. `counted`: this was an attempt.
     Ready {
@@ -57,16 +57,15 @@ pub enum Transition {
         in_doubt: bool,
     },
     Unknown(Failure),
-    /// A status lookup found that the provider rejected this attempt of an unknown message, and no
-    /// earlier attempt may have been accepted: it fails.
+    /// The message is unknown, and a status lookup found that the provider rejected this attempt. No earlier attempt
+    /// may have been accepted, so it fails.
     FoundRejected(Failure),
-    /// The attempt was part of an outage and is not counted after all, whether the message is queued
-    /// or has failed.
+    /// The attempt was part of an outage and is not counted, whether the message is queued or has failed.
     Refunded,
 }
 
 impl Transition {
-    /// Back into the queue, without an attempt, until an instant.
+    /// Back into the queue until an instant, without an attempt.
     pub const fn wait_until(due_at: Timestamp) -> Self {
         Self::Ready {
             due_at,
@@ -81,17 +80,17 @@ impl Transition {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Settled {
     Done,
-    /// The row had a newer claim or none, but the message was accepted, and is recorded as sent.
+    /// The claim is no longer the current one, but the message was accepted, and is recorded as sent.
     Late,
-    /// The row had a newer claim or none: nothing was changed.
+    /// The claim is no longer the current one: nothing was changed.
     Stale,
 }
 
-/// What a worker wants of one provider's campaigns.
+/// What a worker wants to send through one provider.
 #[derive(Clone, Debug)]
 pub struct ProviderClaim {
     pub provider: String,
-    /// It also sends the campaigns that name no provider.
+    /// It also sends the campaigns without a provider.
     pub is_default: bool,
     /// The worker's own limits for the provider's account.
     pub limits: Vec<Rate>,
@@ -100,20 +99,20 @@ pub struct ProviderClaim {
     /// Permits start in `from_us..until_us`, in microseconds of the database's clock.
     pub from_us: i64,
     pub until_us: i64,
-    /// Requests that were not started and need no other permit.
+    /// Requests that were not started and need no new permit.
     pub released: Vec<Reservation>,
-    /// Claimed requests that lost their permit and want another.
+    /// Claimed requests whose permit has lapsed and that need a new one.
     pub held: Vec<Reservation>,
-    /// At most this many new messages, over all campaigns.
+    /// At most this many new messages of all campaigns.
     pub max_messages: u32,
     /// In at most this many requests.
     pub max_requests: u32,
-    /// In the order of their turns.
+    /// In the order in which they are claimed from.
     pub campaigns: Vec<CampaignClaim>,
 }
 
 impl ProviderClaim {
-    /// Whether a campaign with this provider is sent by this one.
+    /// Whether this provider sends a campaign that has `provider`.
     pub fn serves(&self, provider: Option<&str>) -> bool {
         provider.map_or(self.is_default, |name| name == self.provider)
     }
@@ -126,7 +125,7 @@ impl ProviderClaim {
         }
     }
 
-    /// The permits to give back, the latest first: each makes the one before it the last.
+    /// The unused permits and their starts, the latest first, so that each one is the last when it is given back.
     pub fn unused(&self) -> Vec<(i64, Reservation)> {
         let all = self.held.iter().chain(&self.released);
         let mut unused: Vec<(i64, Reservation)> = all
@@ -137,7 +136,7 @@ impl ProviderClaim {
     }
 }
 
-/// What a worker wants of one campaign.
+/// How many messages of one campaign a worker wants.
 #[derive(Clone, Copy, Debug)]
 pub struct CampaignClaim {
     pub campaign_id: i64,
@@ -151,8 +150,8 @@ pub struct CampaignClaim {
 pub struct ClaimedSms {
     pub sms: Sms,
     pub phone: Phone,
-    /// The messages of one provider with the same number, which follow each other, go in one request.
+    /// The number of its request. Messages of one request follow each other.
     pub request: u32,
-    /// The request's.
+    /// The permit of the request.
     pub permit: Permit,
 }

@@ -1,4 +1,4 @@
-//! How often one recipient may get a message, over all campaigns and workers.
+//! Caps on how many messages of all campaigns and workers one recipient gets.
 
 use super::{Admission, Settlement, Transition};
 use crate::phone::Phone;
@@ -11,13 +11,13 @@ use std::time::Duration;
 pub struct RecipientCap<'a> {
     pub caps: &'a Rates,
     pub now: Timestamp,
-    /// Starts are known to within this.
+    /// The error of the starts is at most this.
     pub tolerance: Duration,
 }
 
 impl RecipientCap<'_> {
-    /// Checks a message against earlier starts to its phone. `None`: it may start; otherwise what to do
-    /// with it, and when it counts as started.
+    /// Checks a message against earlier starts to its phone. `None`: it may start. Otherwise returns what to do with
+    /// it, and the instant that counts as its start.
     pub fn check(self, sms: &Sms, phone: &Phone, starts: &[i64]) -> Option<(Admission, i64)> {
         let at = self.earliest(starts)?;
         if at <= self.now.minus(self.tolerance).as_millis() {
@@ -34,7 +34,7 @@ impl RecipientCap<'_> {
         Some((admission, until.as_millis()))
     }
 
-    /// The first instant at which no window would hold too many.
+    /// The first instant at which a start exceeds no cap; `None`: any.
     fn earliest(self, starts: &[i64]) -> Option<i64> {
         let mut newest_first = starts.to_vec();
         newest_first.sort_unstable_by(|one, other| other.cmp(one));
@@ -48,7 +48,7 @@ impl RecipientCap<'_> {
     }
 }
 
-/// Whether the claim's request may have reached the recipient; `None` where the settlement does not say.
+/// Whether the request of the claim may have reached the recipient; `None` if there is no result of a request.
 pub fn may_have_reached(settlement: &Settlement) -> Option<bool> {
     match &settlement.transition {
         Transition::Sent(_) | Transition::Unknown(_) | Transition::Ready { in_doubt: true, .. } => {

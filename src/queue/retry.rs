@@ -1,5 +1,4 @@
-//! What an attempt's outcome does to its message: a pure function of the outcome, the message and the
-//! settings.
+//! Decides from the outcome of an attempt whether its message is sent, has failed or is tried again.
 
 use std::time::Duration;
 
@@ -12,9 +11,9 @@ use crate::sms::{Failure, Outcome, Sms, Timestamp};
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// Attempts before a message fails; 0: it is tried until it succeeds or expires.
+    /// The number of attempts before a message fails; 0: it is tried until it succeeds or expires.
     pub max_attempts: i32,
-    /// The longest wait before the second attempt; it doubles with every further one.
+    /// The longest wait before the second attempt. It doubles with each further attempt.
     #[serde(with = "jiff::fmt::serde::unsigned_duration::friendly::compact::required")]
     pub first_wait: Duration,
     #[serde(with = "jiff::fmt::serde::unsigned_duration::friendly::compact::required")]
@@ -22,7 +21,7 @@ pub struct Config {
     /// The longest `Retry-After` of a provider that is respected.
     #[serde(with = "jiff::fmt::serde::unsigned_duration::friendly::compact::required")]
     pub max_retry_after: Duration,
-    /// After this long without a success the campaign stops; its messages stay queued.
+    /// After this time without a success the campaign stops; its messages stay queued.
     #[serde(with = "jiff::fmt::serde::unsigned_duration::friendly::compact::required")]
     pub give_up_after: Duration,
 }
@@ -31,17 +30,17 @@ pub struct Config {
 #[derive(Clone, Copy, Debug)]
 pub struct Attempt<'a> {
     pub sms: &'a Sms,
-    /// How many messages the request held.
+    /// The number of messages in the request.
     pub batch: usize,
-    /// The provider is down: a failure is not counted.
+    /// The provider is down, so a failure is not counted.
     pub is_outage: bool,
-    /// Until when a message that was perhaps accepted may be sent again, with the same reference.
+    /// A message that may have been accepted is sent again before this, with the same reference.
     pub resend_before: Option<Timestamp>,
 }
 
-/// Decides what becomes of a message after an attempt. `jitter` is uniform in `0..1`.
+/// Decides what to do with a message after an attempt. `jitter` is uniform in `0..1`.
 ///
-/// A message in doubt stays in doubt: it never fails.
+/// A message in doubt stays in doubt, so it never fails.
 #[expect(
     clippy::match_same_arms,
     reason = "the arms are in the order of the rules"
@@ -70,8 +69,8 @@ pub fn decide(
     };
     match outcome {
         Outcome::Accepted(acceptance) => Transition::Sent(acceptance),
-        // The provider as a whole pauses for as long as it asked. The message is due at once, because
-        // the pause may end early.
+        // The provider is paused for the time that it asked for. The message is due at once, because the pause may end
+        // early.
         Outcome::Throttled { failure, .. } => again(Duration::ZERO, failure, false),
         Outcome::Deferred {
             failure,
@@ -103,13 +102,13 @@ pub fn decide(
             }
             Transition::Unknown(failure)
         }
-        // A message with an attempt goes alone next time, so this one counts, but never as the last.
+        // A message with an attempt is sent alone next, so this attempt counts, but it is never the last one.
         Outcome::BatchRejected(failure) => again(Duration::ZERO, failure, true),
         Outcome::AccountError {
             failure,
             listed: true,
         } => again(Duration::ZERO, failure, false),
-        // One answer to a batch is a single sign of a refused account: it uses up no message.
+        // One response to a batch says little about each message, so none of them fails.
         Outcome::AccountError { failure, .. } if has_attempts_left || attempt.batch > 1 => {
             again(Duration::ZERO, failure, true)
         }
@@ -125,8 +124,8 @@ pub fn decide(
     }
 }
 
-/// Exponential with full jitter: anything up to `first_wait` after the first attempt, doubling with
-/// every further one, up to `max_wait`.
+/// Exponential backoff with full jitter: up to `first_wait` after the first attempt, doubled after each further one, at
+/// most `max_wait`.
 pub fn backoff(attempts_before: i32, config: &Config, jitter: f64) -> Duration {
     let doublings = u32::try_from(attempts_before).unwrap_or(0).min(30);
     let longest = config

@@ -34,33 +34,21 @@ impl Columns {
             }
         }
     }
-}
 
-/// Whether the report has a column of this name itself.
-fn is_reserved(name: &str) -> bool {
-    let name = name.trim();
-    FIRST.contains(&name) || name.starts_with("smsq_")
-}
-
-pub(super) struct FailureWriter<W: Write> {
-    columns: Vec<String>,
-    out: ::csv::Writer<W>,
-}
-
-impl<W: Write> FailureWriter<W> {
-    pub(super) fn begin(columns: Columns, out: W) -> io::Result<Self> {
-        let mut out = ::csv::Writer::from_writer(out);
-        let columns = columns.names;
-        let names = columns.iter().map(String::as_str);
-        let header = FIRST.into_iter().chain(names).chain(LAST.split(','));
-        write_record(&mut out, header)?;
-        Ok(Self { columns, out })
+    /// Begins a file of failed messages.
+    pub(super) fn begin<W: Write>(&self, out: W) -> io::Result<::csv::Writer<W>> {
+        let names = self.names.iter().map(String::as_str);
+        begin(FIRST.into_iter().chain(names).chain(LAST.split(',')), out)
     }
 
-    pub(super) fn page(&mut self, page: &[FailureRecord]) -> io::Result<()> {
+    pub(super) fn write(
+        &self,
+        page: &[FailureRecord],
+        out: &mut ::csv::Writer<impl Write>,
+    ) -> io::Result<()> {
         for failure in page {
             let values = columns_of(failure);
-            let columns = self.columns.iter().map(|name| match values.get(name) {
+            let columns = self.names.iter().map(|name| match values.get(name) {
                 Some(Value::String(text)) => text.clone(),
                 Some(Value::Null) | None => String::new(),
                 Some(value) => value.to_string(),
@@ -74,61 +62,65 @@ impl<W: Write> FailureWriter<W> {
                 failure.reason.clone(),
                 failure.attempts.to_string(),
             ];
-            write_record(&mut self.out, first.into_iter().chain(columns).chain(last))?;
+            write_record(out, first.into_iter().chain(columns).chain(last))?;
         }
         Ok(())
-    }
-
-    pub(super) fn finish(mut self) -> io::Result<()> {
-        self.out.flush()
     }
 }
 
-/// Writes the sent messages, for comparison with the provider's invoice.
-pub(super) struct SentWriter<W: Write>(::csv::Writer<W>);
+/// Whether the report has a column of this name itself.
+fn is_reserved(name: &str) -> bool {
+    let name = name.trim();
+    FIRST.contains(&name) || name.starts_with("smsq_")
+}
 
-impl<W: Write> SentWriter<W> {
-    pub(super) fn begin(out: W) -> io::Result<Self> {
-        let mut out = ::csv::Writer::from_writer(out);
-        write_record(&mut out, SENT.split(','))?;
-        Ok(Self(out))
-    }
+/// Begins a file of sent messages, for comparison with the provider's invoice.
+pub(super) fn begin_sent<W: Write>(out: W) -> io::Result<::csv::Writer<W>> {
+    begin(SENT.split(','), out)
+}
 
-    pub(super) fn page(&mut self, report: &Report, page: &[SentMessage]) -> io::Result<()> {
-        for message in page {
-            let campaign = report.campaign_name(message.campaign_id);
-            let segments = message.segments.map(|count| count.to_string());
-            let record = [
-                message.phone.clone(),
-                campaign.unwrap_or_default().to_owned(),
-                message.provider.clone(),
-                message.message_id.clone().unwrap_or_default(),
-                segments.unwrap_or_default(),
-                message.price.clone().unwrap_or_default(),
-                message.sent_at.to_string(),
-                message.attempts.to_string(),
-                message.accepted.to_string(),
-            ];
-            write_record(&mut self.0, record)?;
-        }
-        Ok(())
+pub(super) fn write_sent(
+    report: &Report,
+    page: &[SentMessage],
+    out: &mut ::csv::Writer<impl Write>,
+) -> io::Result<()> {
+    for message in page {
+        let campaign = report.campaign_name(message.campaign_id);
+        let segments = message.segments.map(|count| count.to_string());
+        let record = [
+            message.phone.clone(),
+            campaign.unwrap_or_default().to_owned(),
+            message.provider.clone(),
+            message.message_id.clone().unwrap_or_default(),
+            segments.unwrap_or_default(),
+            message.price.clone().unwrap_or_default(),
+            message.sent_at.to_string(),
+            message.attempts.to_string(),
+            message.accepted.to_string(),
+        ];
+        write_record(out, record)?;
     }
-
-    pub(super) fn finish(mut self) -> io::Result<()> {
-        self.0.flush()
-    }
+    Ok(())
 }
 
 /// Writes one line per campaign.
 pub(super) fn write_campaigns(campaigns: &[CampaignSummary], out: impl Write) -> io::Result<()> {
-    let mut out = ::csv::Writer::from_writer(out);
-    write_record(&mut out, CAMPAIGNS.split(','))?;
+    let mut out = begin(CAMPAIGNS.split(','), out)?;
     for one in campaigns {
         let names = [one.campaign.clone(), one.state.to_owned()];
         let counts = counts(&one.totals).map(|(_, count)| count.to_string());
         write_record(&mut out, names.into_iter().chain(counts))?;
     }
     out.flush()
+}
+
+fn begin<'a, W: Write>(
+    header: impl IntoIterator<Item = &'a str>,
+    out: W,
+) -> io::Result<::csv::Writer<W>> {
+    let mut out = ::csv::Writer::from_writer(out);
+    write_record(&mut out, header)?;
+    Ok(out)
 }
 
 /// Writes guarded cells. Returns I/O errors with their kind, which `csv` hides when it converts them.
@@ -158,9 +150,9 @@ mod tests {
         let mut columns = Columns::default();
         columns.collect(failures);
         let mut bytes = Vec::new();
-        let mut writer = FailureWriter::begin(columns, &mut bytes).expect("written");
-        writer.page(failures).expect("written");
-        writer.finish().expect("written");
+        let mut writer = columns.begin(&mut bytes).expect("written");
+        columns.write(failures, &mut writer).expect("written");
+        drop(writer);
         String::from_utf8(bytes).expect("all of it is text")
     }
 

@@ -197,8 +197,9 @@ fn failure(report: &Report, one: &FailureRecord) -> Value {
 /// Stacked bars over time in a field of 10 × 1000 units per column.
 fn chart(histogram: &Histogram, local: &LocalTime) -> Value {
     let columns = histogram.spans.len();
-    let sum = |one: &Outcomes| one.sent + one.failed + one.unknown;
-    let peak = histogram.spans.iter().map(sum).max().unwrap_or(0);
+    let counts = |one: &Outcomes| [one.sent, one.failed, one.unknown];
+    let sums = histogram.spans.iter().map(|one| counts(one).iter().sum());
+    let peak: u64 = sums.max().unwrap_or(0);
     let step = level_step(peak);
     let top = peak.div_ceil(step).max(1) * step;
     let time_of = |column: usize| {
@@ -207,15 +208,12 @@ fn chart(histogram: &Histogram, local: &LocalTime) -> Value {
         local.tick(from, histogram.width)
     };
     let mut bars = Vec::new();
-    let mut has = [false; 3];
     for (column, one) in histogram.spans.iter().enumerate() {
         let mut filled = 0;
-        for (index, count) in [one.sent, one.failed, one.unknown].into_iter().enumerate() {
+        for ((state, label), count) in CHART_STATES.into_iter().zip(counts(one)) {
             if count == 0 {
                 continue;
             }
-            has[index] = true;
-            let (state, label) = CHART_STATES[index];
             // A single message is visible, too.
             let height = (count * 1_000 / top).max(8);
             filled += height;
@@ -228,9 +226,11 @@ fn chart(histogram: &Histogram, local: &LocalTime) -> Value {
             });
         }
     }
-    let legend = CHART_STATES.into_iter().zip(has).filter(|(_, has)| *has);
+    let is_shown = |index: usize| histogram.spans.iter().any(|one| counts(one)[index] > 0);
+    let legend = CHART_STATES.into_iter().enumerate();
     let legend: Vec<Value> = legend
-        .map(|((state, label), _)| context! { state, label })
+        .filter(|(index, _)| is_shown(*index))
+        .map(|(_, (state, label))| context! { state, label })
         .collect();
     let levels: Vec<Value> = (0..=top / step)
         .map(|level| context! { count => level * step, height => level * step * 100 / top })

@@ -28,7 +28,7 @@ use crate::atomic_file::AtomicFile;
 use crate::phone::mask;
 use crate::sms::{Class, Timestamp};
 use crate::store::report::{
-    ClassCount, Cursor, FailureRecord, ListCount, REASONS, SentFacts, SentMessage, Totals,
+    ClassCount, FailureRecord, ListCount, Pages, REASONS, SentFacts, SentMessage, Totals,
 };
 use crate::store::{Campaign, Store, StoreError};
 
@@ -37,7 +37,7 @@ pub use cost::{Bill, Cost, Part, PriceTables};
 pub use histogram::Histogram;
 pub use local::LocalTime;
 pub(crate) use reason::plain_reason;
-pub use status::{CampaignSummary, NextDue, WindowStatus, WorkerStatus};
+pub use status::{CampaignSummary, NextDue, WindowStatus, worker_json, workers_text};
 pub use text::summaries_text;
 
 /// How many messages are read at a time.
@@ -284,16 +284,16 @@ impl Report {
                     Ok(())
                 };
                 self.each_failure(store, usize::MAX, collect).await?;
-                let mut writer = csv::FailureWriter::begin(columns, &mut *out)?;
-                self.each_failure(store, usize::MAX, |page| writer.page(page))
-                    .await?;
-                writer.finish()?;
+                let mut writer = columns.begin(&mut *out)?;
+                let write = |page: &[_]| columns.write(page, &mut writer);
+                self.each_failure(store, usize::MAX, write).await?;
+                writer.flush()?;
             }
             (Format::Csv, Listing::Sent) => {
-                let mut writer = csv::SentWriter::begin(&mut *out)?;
-                self.each_sent(store, |page| writer.page(self, page))
+                let mut writer = csv::begin_sent(&mut *out)?;
+                self.each_sent(store, |page| csv::write_sent(self, page, &mut writer))
                     .await?;
-                writer.finish()?;
+                writer.flush()?;
             }
             (Format::Json, Listing::Figures | Listing::Failed) => {
                 let mut writer = json::Writer::begin(self, "failures", &mut *out)?;
@@ -375,7 +375,7 @@ impl Report {
         store: &Store,
         mut write: impl FnMut(&[SentMessage]) -> io::Result<()>,
     ) -> Result<(), ReportError> {
-        let mut sent = Cursor::of(&self.ids());
+        let mut sent = Pages::of(&self.ids());
         loop {
             let mut page = store.next_sent(&mut sent, PAGE).await?;
             if page.is_empty() {

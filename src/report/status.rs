@@ -2,7 +2,8 @@
 
 use comfy_table::Cell;
 use indicatif::HumanCount;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
+use serde_json::{Value, json};
 
 use super::text::{plain_table, push_table, right};
 use crate::sms::Timestamp;
@@ -67,7 +68,9 @@ impl CampaignSummary {
             },
             state_reason: campaign.state_reason.clone(),
             window: window.map(|window| WindowStatus::at(window, now)),
-            next: first.map_or_else(NextDue::default, |first| NextDue::at(first, now)),
+            next: first
+                .map(|first| NextDue::at(first, now))
+                .unwrap_or_default(),
             totals,
         })
     }
@@ -81,33 +84,36 @@ impl CampaignSummary {
 /// When the first queued message of a campaign is due, if that is in the future, and when it expires.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct NextDue {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub due_at: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub expires_at: Option<String>,
-    #[serde(skip)]
-    description: String,
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "as_text")]
+    due_at: Option<Timestamp>,
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "as_text")]
+    expires_at: Option<Timestamp>,
 }
 
 impl NextDue {
     /// Without a start for a message that waits for another attempt.
     fn at(first: FirstDue, now: Timestamp) -> Self {
-        let due_at = Some(first.due_at).filter(|at| *at > now && first.attempts == 0);
-        let parts: Vec<String> = [("starts", due_at), ("expires", first.expires_at)]
-            .into_iter()
-            .filter_map(|(verb, at)| Some(format!("{verb} {}", local_and_utc(at?))))
-            .collect();
         Self {
-            due_at: due_at.map(|at| at.to_string()),
-            expires_at: first.expires_at.map(|at| at.to_string()),
-            description: parts.join(", "),
+            due_at: Some(first.due_at).filter(|at| *at > now && first.attempts == 0),
+            expires_at: first.expires_at,
         }
     }
 
-    /// `starts 2026-12-24 09:00 CET (08:00 UTC), expires 2026-12-24 17:00 CET (16:00 UTC)`, or empty.
-    pub fn describe(&self) -> &str {
-        &self.description
+    /// `starts 2026-12-24 09:00 CET (08:00 UTC), expires 2026-12-24 17:00 CET (16:00 UTC)`; `None` if neither is
+    /// known.
+    pub fn describe(&self) -> Option<String> {
+        let parts = [("starts", self.due_at), ("expires", self.expires_at)];
+        let parts = parts.into_iter();
+        let parts: Vec<String> = parts
+            .filter_map(|(verb, at)| Some(format!("{verb} {}", local_and_utc(at?))))
+            .collect();
+        (!parts.is_empty()).then(|| parts.join(", "))
     }
+}
+
+#[expect(clippy::ref_option, reason = "required by serde")]
+fn as_text<S: Serializer>(at: &Option<Timestamp>, serializer: S) -> Result<S::Ok, S::Error> {
+    at.map(|at| at.to_string()).serialize(serializer)
 }
 
 /// A campaign's sending window.
@@ -163,65 +169,41 @@ impl WindowStatus {
 }
 
 /// A worker, and how many messages it has claimed and not settled.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct WorkerStatus {
-    id: i64,
-    host: String,
-    pid: i64,
-    started_at: String,
-    heartbeat_at: String,
-    sending: u64,
-    #[serde(skip)]
-    last_heartbeat: Timestamp,
+pub fn worker_json((worker, sending): &(Worker, u64)) -> Value {
+    json!({
+        "id": worker.id,
+        "host": worker.host,
+        "pid": worker.pid,
+        "started_at": worker.started_at.to_string(),
+        "heartbeat_at": worker.heartbeat_at.to_string(),
+        "sending": sending,
+    })
 }
 
-impl WorkerStatus {
-    /// All registered workers, oldest first, among them workers that died recently.
-    pub async fn all(store: &Store) -> Result<Vec<Self>, StoreError> {
-        let workers = store.workers().await?;
-        Ok(workers.into_iter().map(Self::from).collect())
-    }
-
-    /// A table of the workers; `now` is the database's time.
-    pub fn text(workers: &[Self], now: Timestamp) -> String {
-        let mut table = plain_table();
-        table.set_header(vec![
-            Cell::new("worker"),
-            Cell::new("host"),
-            right("pid"),
-            Cell::new("since"),
-            right("heartbeat"),
-            right("sending"),
+/// A table of the workers, among them workers that died recently; `now` is the database's time.
+pub fn workers_text(workers: &[(Worker, u64)], now: Timestamp) -> String {
+    let mut table = plain_table();
+    table.set_header(vec![
+        Cell::new("worker"),
+        Cell::new("host"),
+        right("pid"),
+        Cell::new("since"),
+        right("heartbeat"),
+        right("sending"),
+    ]);
+    for (worker, sending) in workers {
+        table.add_row(vec![
+            Cell::new(worker.id),
+            Cell::new(printable_line(&worker.host)),
+            right(worker.pid),
+            Cell::new(worker.started_at),
+            right(age(worker.heartbeat_at, now)),
+            right(HumanCount(*sending)),
         ]);
-        for worker in workers {
-            table.add_row(vec![
-                Cell::new(worker.id),
-                Cell::new(printable_line(&worker.host)),
-                right(worker.pid),
-                Cell::new(&worker.started_at),
-                right(age(worker.last_heartbeat, now)),
-                right(HumanCount(worker.sending)),
-            ]);
-        }
-        let mut text = String::new();
-        push_table(&mut text, &table);
-        text
     }
-}
-
-impl From<(Worker, u64)> for WorkerStatus {
-    fn from((worker, sending): (Worker, u64)) -> Self {
-        let last_heartbeat = Timestamp::from_millis(worker.heartbeat_at);
-        Self {
-            id: worker.id,
-            host: worker.host,
-            pid: worker.pid,
-            started_at: Timestamp::from_millis(worker.started_at).to_string(),
-            heartbeat_at: last_heartbeat.to_string(),
-            sending,
-            last_heartbeat,
-        }
-    }
+    let mut text = String::new();
+    push_table(&mut text, &table);
+    text
 }
 
 /// `9 s ago`, in whole seconds.
@@ -247,11 +229,11 @@ mod tests {
                 pid: 4_000 + id,
                 process_started: 1,
                 concurrency: 64,
-                started_at: 1_763_715_600_000,
-                heartbeat_at,
+                started_at: Timestamp::from_millis(1_763_715_600_000),
+                heartbeat_at: Timestamp::from_millis(heartbeat_at),
                 lease_ms: 30_000,
             };
-            WorkerStatus::from((worker, sending))
+            (worker, sending)
         };
         let now = Timestamp::from_millis(1_763_715_730_000);
         let workers = [
@@ -259,13 +241,12 @@ mod tests {
             worker(12, 1_763_715_721_000, 0),
             worker(13, 1_763_715_600_000, 1_234),
         ];
-        insta::assert_snapshot!(WorkerStatus::text(&workers, now), @r"
+        insta::assert_snapshot!(workers_text(&workers, now), @r"
         worker  host      pid  since                  heartbeat  sending
         7       cellar   4007  2025-11-21T09:00:00Z         now       64
         12      cellar   4012  2025-11-21T09:00:00Z     9 s ago        0
         13      cellar   4013  2025-11-21T09:00:00Z  2m 10s ago    1,234
         ");
-        let json = serde_json::to_string(&workers[0]).expect("json");
-        insta::assert_snapshot!(json, @r#"{"id":7,"host":"cellar\u0007","pid":4007,"started_at":"2025-11-21T09:00:00Z","heartbeat_at":"2025-11-21T09:02:09Z","sending":64}"#);
+        insta::assert_snapshot!(worker_json(&workers[0]), @r#"{"id":7,"host":"cellar\u0007","pid":4007,"started_at":"2025-11-21T09:00:00Z","heartbeat_at":"2025-11-21T09:02:09Z","sending":64}"#);
     }
 }

@@ -100,8 +100,8 @@ fn campaign_text(one: &CampaignSummary) -> String {
     if let Some(window) = &one.window {
         let _ = write!(text, "\nsent {}", printable_line(window.describe()));
     }
-    if !one.next.describe().is_empty() {
-        let _ = write!(text, "\n{}", one.next.describe());
+    if let Some(next) = one.next.describe() {
+        let _ = write!(text, "\n{next}");
     }
     text.push_str("\n\n");
     let rows = used_counts(&one.totals);
@@ -142,9 +142,8 @@ fn overview(campaigns: &[CampaignSummary]) -> String {
     let mut text = String::new();
     push_table(&mut text, &table);
     for one in campaigns {
-        if !one.next.describe().is_empty() {
-            let name = printable_line(&one.campaign);
-            let _ = writeln!(text, "{name}: {}", one.next.describe());
+        if let Some(next) = one.next.describe() {
+            let _ = writeln!(text, "{}: {next}", printable_line(&one.campaign));
         }
     }
     text

@@ -208,7 +208,7 @@ impl Lease {
         }
         // Each worker has its own lease.
         let patient_since = self.patient_since.load(Ordering::Acquire);
-        let silent_since = worker.heartbeat_at.max(patient_since);
+        let silent_since = worker.heartbeat_at.as_millis().max(patient_since);
         let is_silent = now.as_millis().saturating_sub(silent_since) > worker.lease_ms;
         is_silent.then(|| format!("{who} fell silent while sending"))
     }

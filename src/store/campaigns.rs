@@ -6,6 +6,7 @@ use diesel::QueryResult;
 use diesel::deserialize::FromSqlRow;
 use diesel::prelude::*;
 use diesel_async::RunQueryDsl;
+use futures_util::FutureExt;
 
 use super::connection::{
     Connection, insert_all, querying, reading, transaction, with_conn, writing,
@@ -202,11 +203,12 @@ impl Store {
     }
 
     pub async fn campaign(&self, name: &str) -> Result<Option<Campaign>, StoreError> {
-        let rows: Vec<CampaignRow> = reading!(self, |conn| campaign::table
+        let row: Option<CampaignRow> = reading!(self, |conn| campaign::table
             .filter(campaign::name.eq(name))
             .select(CampaignRow::as_select())
-            .load(conn))?;
-        Ok(rows.into_iter().next().map(Campaign::from))
+            .first(conn)
+            .map(OptionalExtension::optional))?;
+        Ok(row.map(Campaign::from))
     }
 
     /// Creates the campaign, or returns the one that has its name, unchanged.
@@ -226,7 +228,7 @@ impl Store {
             campaign::priority.eq(new.priority),
             campaign::unique_by.eq(&new.unique_by),
             campaign::send_window.eq(stored(new.window.as_ref())),
-            campaign::created_at.eq(now.as_millis()),
+            campaign::created_at.eq(now),
         )];
         let created: Result<(), StoreError> = transaction!(self, |connection| async {
             insert_all!(connection, campaign::table, &rows).map(drop)
@@ -248,25 +250,27 @@ impl Store {
         if *change == CampaignChange::default() {
             return Ok(());
         }
-        let window = match &change.window {
+        let CampaignChange {
+            provider,
+            sender,
+            rate,
+            priority,
+            unique_by,
+            window,
+        } = change;
+        let window = match window {
             WindowChange::Keep => None,
             WindowChange::Lift => Some(stored(None)),
             WindowChange::Set(window) => Some(stored(Some(window))),
         };
-        let rate = change.rate.as_ref().map(ToString::to_string);
+        let rate = rate.as_ref().map(ToString::to_string);
         writing!(self, |conn| diesel::update(campaign::table.find(id))
             .set((
-                change
-                    .provider
-                    .as_ref()
-                    .map(|new| campaign::provider.eq(new)),
-                change.sender.as_ref().map(|new| campaign::sender.eq(new)),
+                provider.as_ref().map(|new| campaign::provider.eq(new)),
+                sender.as_ref().map(|new| campaign::sender.eq(new)),
                 rate.as_ref().map(|new| campaign::rate.eq(new)),
-                change.priority.map(|new| campaign::priority.eq(new)),
-                change
-                    .unique_by
-                    .as_ref()
-                    .map(|new| campaign::unique_by.eq(new)),
+                priority.map(|new| campaign::priority.eq(new)),
+                unique_by.as_ref().map(|new| campaign::unique_by.eq(new)),
                 window.as_ref().map(|new| campaign::send_window.eq(new)),
             ))
             .execute(conn))?;

@@ -176,7 +176,7 @@ pub(super) async fn next_candidates(
             load_skipping_locked!(
                 connection,
                 ready!(wanted.campaign_id, i64::from(wanted.count))
-                    .filter(sms::due_at.le(wanted.now.as_millis()))
+                    .filter(sms::due_at.le(wanted.now))
             )
         }
     }
@@ -202,7 +202,7 @@ async fn candidates_after(
             connection,
             ready!(wanted.campaign_id, missing)
                 .filter(sms::due_at.gt(due_at))
-                .filter(sms::due_at.le(wanted.now.as_millis()))
+                .filter(sms::due_at.le(wanted.now))
         );
         rows.extend(later?);
     }
@@ -219,7 +219,7 @@ async fn candidates_without_skipping(
     let mut ids: Vec<i64> = with_conn!(connection, |conn| sms::table
         .filter(sms::campaign_id.eq(wanted.campaign_id))
         .filter(sms::state.eq(State::Ready.code()))
-        .filter(sms::due_at.le(wanted.now.as_millis()))
+        .filter(sms::due_at.le(wanted.now))
         .filter(sms::due_at.ge(due_at))
         .filter(sms::due_at.gt(due_at).or(sms::id.gt(id)))
         .order((sms::due_at, sms::id))
@@ -321,7 +321,7 @@ impl ClaimWrites {
                 sms::state.eq(State::Sending.code()),
                 sms::claim.eq(claim),
                 sms::worker_id.eq(batch.worker_id),
-                sms::claimed_at.eq(batch.now.as_millis()),
+                sms::claimed_at.eq(batch.now),
                 sms::reference.eq(or_else(sms::reference, joined(nonce, sms::id).nullable())),
             ))
         )

@@ -2,9 +2,10 @@
 
 use diesel::backend::Backend;
 use diesel::deserialize::{self, FromSql, FromSqlRow, Queryable};
+use diesel::expression::{AsExpression, TypedExpressionType};
 use diesel::mysql::{Mysql, MysqlValue};
 use diesel::pg::{Pg, PgValue};
-use diesel::sql_types::{BigInt, Binary, Integer, Text};
+use diesel::sql_types::{BigInt, Binary, Integer, SqlType, Text};
 use diesel::sqlite::{Sqlite, SqliteValue};
 
 use super::CampaignStatus;
@@ -75,6 +76,18 @@ where
 
     fn build(row: Self) -> deserialize::Result<Self> {
         Ok(row)
+    }
+}
+
+impl<ST> AsExpression<ST> for Timestamp
+where
+    ST: SqlType + TypedExpressionType,
+    i64: AsExpression<ST>,
+{
+    type Expression = <i64 as AsExpression<ST>>::Expression;
+
+    fn as_expression(self) -> Self::Expression {
+        self.as_millis().as_expression()
     }
 }
 

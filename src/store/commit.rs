@@ -183,7 +183,7 @@ async fn campaigns(
 /// Allocates permits to the candidates of one provider, and claims those with a permit.
 fn permit(
     (batch, claim): (&CommitBatch, &ProviderClaim),
-    limits: &[Rate],
+    declared: &[Rate],
     candidates: Candidates,
     locked: &mut LockedLimits,
     writes: &mut ClaimWrites,
@@ -191,11 +191,11 @@ fn permit(
 ) -> ProviderClaimed {
     let scope = provider_scope(&claim.provider);
     let mut account = locked.accounts.remove(&scope).unwrap_or_default();
-    account.begin(limits, batch.worker_id, claim.from_us, batch.tolerance);
-    if batch.fill_limits {
-        account.fill(claim.from_us);
-    }
-    let mut allocator = PermitAllocator::new(claim.terms(), account, batch.fill_limits);
+    limits::begin(&mut account, declared, claim.from_us, batch);
+    let mut allocator = PermitAllocator {
+        terms: claim.terms(),
+        account,
+    };
     let mut claimed = ProviderClaimed {
         shortfalls: candidates.shortfalls,
         refused: candidates.refused,
@@ -209,11 +209,10 @@ fn permit(
         let own = locked.campaigns.entry(held.campaign_id).or_default();
         let permit = allocator.allocate(own, held.cost, claim.until_us);
         claimed.held.push(permit);
-        let next_us = own
-            .next_us
-            .take()
-            .map(|next_us| (held.campaign_id, next_us));
-        claimed.limited.extend(next_us);
+        let next_us = own.next_us.take();
+        claimed
+            .limited
+            .extend(next_us.map(|next_us| (held.campaign_id, next_us)));
     }
     for found in candidates.of_campaigns {
         let campaign_id = found.campaign.campaign_id;
@@ -257,10 +256,7 @@ fn permit(
                 .push((campaign_id, Shortfall::Until(None)));
         }
     }
-    claimed.next_us = allocator.next_us;
-    if allocator.is_changed {
-        locked.changed.insert(scope.clone());
-    }
+    claimed.next_us = allocator.account.next_us.take();
     locked.accounts.insert(scope, allocator.account);
     claimed
 }

@@ -196,7 +196,7 @@ async fn insert(connection: &mut Connection, batch: &Batch, rows: &[&NewSms]) ->
                 sms::due_at.eq(batch.due_at_of(row)),
                 sms::expires_at.eq(batch.expires_at.map(Timestamp::as_millis)),
                 sms::dedupe_key.eq(&row.dedupe_key),
-                sms::created_at.eq(batch.now.as_millis()),
+                sms::created_at.eq(batch.now),
             )
         })
         .collect();

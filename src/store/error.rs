@@ -1,9 +1,6 @@
 //! Errors of a database: which database, what kind of error, and what the operator can do.
 
 use std::fmt;
-use std::path::Path;
-
-use super::Access;
 
 /// The kind of a database error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,24 +64,6 @@ impl StoreError {
             kind,
             reason: reason.into(),
         }
-    }
-
-    /// Makes [`StoreErrorKind::Missing`] more specific by what exists at the path.
-    pub(super) fn with_file_context(mut self, file: &Path, access: Access) -> Self {
-        let folder = match file.parent() {
-            Some(folder) if folder.as_os_str().is_empty() => Path::new("."),
-            Some(folder) => folder,
-            None => return self,
-        };
-        if self.kind == StoreErrorKind::Missing {
-            self.kind = match (file.exists(), folder.is_dir()) {
-                (true, _) => StoreErrorKind::ReadOnly,
-                (false, true) if access == Access::Create => StoreErrorKind::ReadOnly,
-                (false, true) => StoreErrorKind::Missing,
-                (false, false) => StoreErrorKind::NoFolder,
-            };
-        }
-        self
     }
 
     pub(super) fn with_kind(mut self, kind: StoreErrorKind) -> Self {
@@ -180,46 +159,5 @@ impl StoreError {
     /// The error of a database that is unavailable.
     pub(crate) fn unavailable() -> Self {
         Self::new("smsq.db", StoreErrorKind::Unavailable, "is unavailable")
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn missing_file_has_a_hint_for_its_cause() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let existing = folder.path().join("smsq.db");
-        std::fs::write(&existing, "").expect("a file");
-        let missing = || StoreError::new("smsq.db", StoreErrorKind::Missing, "cannot be opened");
-        for (file, access, expected) in [
-            (existing, Access::Existing, StoreErrorKind::ReadOnly),
-            (
-                folder.path().join("no.db"),
-                Access::Existing,
-                StoreErrorKind::Missing,
-            ),
-            (
-                folder.path().join("no.db"),
-                Access::Create,
-                StoreErrorKind::ReadOnly,
-            ),
-            (
-                folder.path().join("no/no.db"),
-                Access::Existing,
-                StoreErrorKind::NoFolder,
-            ),
-            (
-                folder.path().join("no/no.db"),
-                Access::Create,
-                StoreErrorKind::NoFolder,
-            ),
-            ("no.db".into(), Access::Existing, StoreErrorKind::Missing),
-        ] {
-            let error = missing().with_file_context(&file, access);
-            assert_eq!(error.kind(), expected, "{}", file.display());
-            assert!(error.hint().is_some());
-        }
     }
 }

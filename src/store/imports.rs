@@ -2,6 +2,7 @@
 
 use diesel::prelude::*;
 use diesel_async::RunQueryDsl;
+use futures_util::FutureExt;
 
 use super::connection::{insert_all, reading, transaction, writing};
 use super::schema::{campaign, import};
@@ -77,7 +78,7 @@ impl Store {
             import::campaign_id.eq(campaign_id),
             import::file.eq(file),
             import::hash.eq(hash),
-            import::created_at.eq(now.as_millis()),
+            import::created_at.eq(now),
         )];
         transaction!(self, |connection| async {
             connection.prepare_import().await?;
@@ -101,7 +102,7 @@ impl Store {
 
     pub async fn finish_import(&self, import_id: i64, now: Timestamp) -> Result<(), StoreError> {
         writing!(self, |conn| diesel::update(import::table.find(import_id))
-            .set(import::finished_at.eq(now.as_millis()))
+            .set(import::finished_at.eq(now))
             .execute(conn))?;
         Ok(())
     }
@@ -114,26 +115,24 @@ impl Store {
                 .filter(import::hash.eq(hash))
                 .filter(import::finished_at.is_null())
         )
-        .set(import::finished_at.eq(now.as_millis()))
+        .set(import::finished_at.eq(now))
         .execute(conn))?;
-        let last: Vec<i64> = reading!(self, |conn| import::table
+        let last_line: Option<i64> = reading!(self, |conn| import::table
             .filter(import::hash.eq(hash))
             .select(import::last_line)
-            .limit(1)
-            .load(conn))?;
-        let last = last.into_iter().next();
-        Ok(last.map(positive))
+            .first(conn)
+            .map(OptionalExtension::optional))?;
+        Ok(last_line.map(positive))
     }
 
     /// The campaign that a file with this hash was last imported into.
     pub async fn campaign_of_file(&self, hash: &str) -> Result<Option<i64>, StoreError> {
-        let last: Vec<i64> = reading!(self, |conn| import::table
+        reading!(self, |conn| import::table
             .filter(import::hash.eq(hash))
             .order(import::id.desc())
             .select(import::campaign_id)
-            .limit(1)
-            .load(conn))?;
-        Ok(last.into_iter().next())
+            .first(conn)
+            .map(OptionalExtension::optional))
     }
 
     pub async fn is_import_ended(&self, import_id: i64) -> Result<bool, StoreError> {
@@ -152,16 +151,15 @@ impl Store {
         name: &str,
         since: Timestamp,
     ) -> Result<Option<(String, Timestamp)>, StoreError> {
-        let found: Vec<(String, Timestamp)> = reading!(self, |conn| import::table
+        reading!(self, |conn| import::table
             .inner_join(campaign::table.on(campaign::id.eq(import::campaign_id)))
             .filter(import::hash.eq(hash))
-            .filter(import::created_at.ge(since.as_millis()))
+            .filter(import::created_at.ge(since))
             .filter(import::accepted.gt(0))
             .filter(campaign::name.ne(name))
             .order(import::id.desc())
             .select((campaign::name, import::created_at))
-            .limit(1)
-            .load(conn))?;
-        Ok(found.into_iter().next())
+            .first(conn)
+            .map(OptionalExtension::optional))
     }
 }

@@ -13,35 +13,25 @@ use super::connection::{
 use super::schema::rate_limit;
 use super::{Store, StoreError};
 use crate::limit::{
-    CampaignLimit, DeclaredLimits, PermitAllocator, PermitCost, SharedLimit, SharedLimitRow,
-    campaign_scope, provider_of, provider_scope,
+    ClaimLimit, DeclaredLimits, PermitAllocator, PermitCost, SharedLimit, campaign_scope,
+    provider_of, provider_scope,
 };
 use crate::queue::{CampaignClaim, ProviderClaim};
-use crate::rate::Rates;
+use crate::rate::{Rate, Rates};
 use crate::sms::Timestamp;
 
-const COLUMNS: (
-    rate_limit::next_us,
-    rate_limit::cost_max,
-    rate_limit::buckets,
-    rate_limit::stopped_until,
-    rate_limit::stop_reason,
-) = (
-    rate_limit::next_us,
-    rate_limit::cost_max,
-    rate_limit::buckets,
-    rate_limit::stopped_until,
-    rate_limit::stop_reason,
-);
+/// The columns of table `rate_limit`.
+type LimitRow = (String, i64, i32, String, i64, Option<String>);
 
-type Limits = BTreeMap<String, SharedLimit>;
+/// Limits by their scopes.
+type Limits = BTreeMap<String, ClaimLimit>;
 
 impl Store {
     /// The current pauses of providers.
     pub async fn provider_pauses(&self, now: Timestamp) -> Result<Vec<ProviderPause>, StoreError> {
         type Row = (String, Timestamp, Option<String>);
         let rows: Vec<Row> = reading!(self, |conn| rate_limit::table
-            .filter(rate_limit::stopped_until.gt(now.as_millis()))
+            .filter(rate_limit::stopped_until.gt(now))
             .order(rate_limit::scope)
             .select((
                 rate_limit::scope,
@@ -66,7 +56,7 @@ impl Store {
         let rows: usize = writing!(self, |conn| update(
             rate_limit::table
                 .find(provider_scope(provider))
-                .filter(rate_limit::stopped_until.gt(now.as_millis()))
+                .filter(rate_limit::stopped_until.gt(now))
         )
         .set((
             rate_limit::stopped_until.eq(0),
@@ -83,10 +73,8 @@ async fn read(connection: &mut Connection, scopes: &BTreeSet<String>) -> QueryRe
         return Ok(Limits::new());
     }
     let scopes = in_list(scopes.iter().cloned());
-    let rows: Vec<(String, SharedLimitRow)> = with_conn!(connection, |conn| Prepared(
-        rate_limit::table
-            .filter(rate_limit::scope.eq_any(&scopes))
-            .select((rate_limit::scope, COLUMNS))
+    let rows: Vec<LimitRow> = with_conn!(connection, |conn| Prepared(
+        rate_limit::table.filter(rate_limit::scope.eq_any(&scopes))
     )
     .load(conn))?;
     Ok(limits(rows))
@@ -118,24 +106,34 @@ async fn lock_existing(
     scopes: &BTreeSet<String>,
 ) -> QueryResult<Limits> {
     let scopes = in_list(scopes.iter().cloned());
-    let rows: Vec<(String, SharedLimitRow)> = load_locked!(
+    let rows: Vec<LimitRow> = load_locked!(
         connection,
         prepared rate_limit::table
             .filter(rate_limit::scope.eq_any(&scopes))
             .order(rate_limit::scope)
-            .select((rate_limit::scope, COLUMNS))
     )?;
     Ok(limits(rows))
 }
 
-fn limits(rows: Vec<(String, SharedLimitRow)>) -> Limits {
+fn limits(rows: Vec<LimitRow>) -> Limits {
     rows.into_iter()
-        .map(|(scope, row)| (scope, SharedLimit::from_row(row)))
+        .map(|(scope, next_us, cost_max, buckets, until, reason)| {
+            let row = (next_us, cost_max, buckets, until, reason);
+            let limit = ClaimLimit {
+                limit: SharedLimit::from_row(row),
+                ..ClaimLimit::default()
+            };
+            (scope, limit)
+        })
         .collect()
 }
 
-async fn store(connection: &mut Connection, scope: &str, limit: &SharedLimit) -> QueryResult<()> {
-    let (next_us, cost_max, state, until, reason) = limit.to_row();
+/// Stores a limit if it has changed.
+async fn store(connection: &mut Connection, scope: &str, limit: &ClaimLimit) -> QueryResult<()> {
+    if !limit.is_changed {
+        return Ok(());
+    }
+    let (next_us, cost_max, state, until, reason) = limit.limit.to_row();
     with_conn!(connection, |conn| Prepared(
         update(rate_limit::table.find(scope)).set((
             rate_limit::next_us.eq(next_us),
@@ -156,14 +154,19 @@ pub(super) async fn pause(
 ) -> QueryResult<()> {
     let scopes = pauses.iter().map(|pause| provider_scope(&pause.provider));
     let mut limits = lock(connection, &scopes.collect()).await?;
-    for pause in pauses {
-        let scope = provider_scope(&pause.provider);
-        if let Some(limit) = limits.get_mut(&scope) {
-            limit.pause(pause.until, &pause.reason);
-            store(connection, &scope, limit).await?;
-        }
+    apply_pauses(&mut limits, pauses);
+    for (scope, limit) in &limits {
+        store(connection, scope, limit).await?;
     }
     Ok(())
+}
+
+fn apply_pauses(limits: &mut Limits, pauses: &[ProviderPause]) {
+    for pause in pauses {
+        let account = limits.entry(provider_scope(&pause.provider)).or_default();
+        account.limit.pause(pause.until, &pause.reason);
+        account.is_changed = true;
+    }
 }
 
 /// The campaigns with their own limit.
@@ -175,25 +178,31 @@ fn limited(campaigns: &HashMap<i64, ClaimedCampaign>) -> BTreeMap<i64, &Rates> {
         .collect()
 }
 
+/// Applies limits to a shared limit in a claim from `from_us` on.
+pub(super) fn begin(
+    claim_limit: &mut ClaimLimit,
+    limits: &[Rate],
+    from_us: i64,
+    batch: &CommitBatch,
+) {
+    let limit = &mut claim_limit.limit;
+    limit.begin(limits, batch.worker_id, from_us, batch.tolerance);
+    if batch.fill_limits {
+        limit.fill(from_us);
+        claim_limit.is_changed = true;
+    }
+}
+
 /// Takes the campaigns' own limits out of `read`.
 fn campaign_limits(
     batch: &CommitBatch,
     limited: &BTreeMap<i64, &Rates>,
     read: &mut Limits,
-) -> HashMap<i64, CampaignLimit> {
+) -> HashMap<i64, ClaimLimit> {
     let from_us = batch.claims.iter().map(|claim| claim.from_us).min();
-    let from_us = from_us.unwrap_or(0);
     let own = limited.iter().map(|(id, limits)| {
-        let mut limit = read.remove(&campaign_scope(*id)).unwrap_or_default();
-        limit.begin(&limits.0, batch.worker_id, from_us, batch.tolerance);
-        if batch.fill_limits {
-            limit.fill(from_us);
-        }
-        let own = CampaignLimit {
-            limit,
-            is_changed: batch.fill_limits,
-            next_us: None,
-        };
+        let mut own = read.remove(&campaign_scope(*id)).unwrap_or_default();
+        begin(&mut own, &limits.0, from_us.unwrap_or(0), batch);
         (*id, own)
     });
     own.collect()
@@ -203,7 +212,7 @@ fn campaign_limits(
 /// other workers may take the permits first.
 pub(super) struct Estimate {
     allocator: PermitAllocator,
-    campaigns: HashMap<i64, CampaignLimit>,
+    campaigns: HashMap<i64, ClaimLimit>,
 }
 
 impl Estimate {
@@ -219,7 +228,10 @@ impl Estimate {
         let campaigns = campaign_limits(batch, &limited, &mut read);
         let estimates = batch.claims.iter().map(|claim| {
             let mut estimate = Self {
-                allocator: PermitAllocator::new(claim.terms(), SharedLimit::default(), false),
+                allocator: PermitAllocator {
+                    terms: claim.terms(),
+                    account: ClaimLimit::default(),
+                },
                 campaigns: campaigns.clone(),
             };
             estimate.take_held(claim);
@@ -262,9 +274,7 @@ impl Estimate {
 /// The shared limits of a batch, locked.
 pub(super) struct LockedLimits {
     pub(super) accounts: Limits,
-    pub(super) campaigns: HashMap<i64, CampaignLimit>,
-    /// The scopes of `accounts` that must be stored.
-    pub(super) changed: BTreeSet<String>,
+    pub(super) campaigns: HashMap<i64, ClaimLimit>,
 }
 
 impl LockedLimits {
@@ -291,30 +301,21 @@ impl LockedLimits {
         scopes.extend(read(connection, &unlimited).await?.into_keys());
         let mut accounts = lock(connection, &scopes).await?;
         let campaigns = campaign_limits(batch, &limited, &mut accounts);
-        let mut changed = BTreeSet::new();
-        for pause in &batch.pauses {
-            let scope = provider_scope(&pause.provider);
-            let account = accounts.entry(scope.clone()).or_default();
-            account.pause(pause.until, &pause.reason);
-            changed.insert(scope);
-        }
+        apply_pauses(&mut accounts, &batch.pauses);
         Ok(Self {
             accounts,
             campaigns,
-            changed,
         })
     }
 
     /// Stores what has changed.
     pub(super) async fn store(&self, connection: &mut Connection) -> QueryResult<()> {
-        for scope in &self.changed {
-            if let Some(account) = self.accounts.get(scope) {
-                store(connection, scope, account).await?;
-            }
+        for (scope, account) in &self.accounts {
+            store(connection, scope, account).await?;
         }
         for (id, own) in &self.campaigns {
-            if own.is_changed && own.limit.is_limited() {
-                store(connection, &campaign_scope(*id), &own.limit).await?;
+            if own.limit.is_limited() {
+                store(connection, &campaign_scope(*id), own).await?;
             }
         }
         Ok(())

@@ -132,42 +132,30 @@ impl Store {
             let reason = format!("invalid database URL: write it like `sqlite://{file}`");
             return Err(StoreError::new(url, StoreErrorKind::Url, reason));
         };
-        if scheme == "sqlite" {
+        let location = if scheme == "sqlite" {
             let path = path.strip_prefix("//").unwrap_or(path);
-            let opened = Self::open_file(path, access).await;
-            return opened.map_err(|error| error.with_file_context(Path::new(path), access));
-        }
-        let Some(kind) = ServerKind::of(scheme) else {
-            let reason = "unknown kind of database: use `sqlite://PATH`, \
-                 `postgres://user@host/database` or `mysql://user@host/database`";
-            return Err(StoreError::new(
-                format!("{scheme}:…"),
-                StoreErrorKind::Url,
-                reason,
-            ));
+            Location::File(SqliteFile::new(path, access)?)
+        } else {
+            let error = |reason: String| {
+                StoreError::new(format!("{scheme}:…"), StoreErrorKind::Url, reason)
+            };
+            let kind = ServerKind::of(scheme).ok_or_else(|| {
+                let reason = "unknown kind of database: use `sqlite://PATH`, \
+                     `postgres://user@host/database` or `mysql://user@host/database`";
+                error(reason.to_owned())
+            })?;
+            let mut server = ServerUrl::parse(kind, url).map_err(error)?;
+            server.is_only_read = access == Access::Read;
+            Location::Server(server)
         };
-        let mut server = ServerUrl::parse(kind, url).map_err(|reason| {
-            StoreError::new(format!("{scheme}:…"), StoreErrorKind::Url, reason)
-        })?;
-        server.is_only_read = access == Access::Read;
-        let store = Self::new(Location::Server(server));
-        store.refuse_pooler().await?;
-        store.migrate(access).await?;
-        Ok(store)
-    }
-
-    async fn open_file(path: &str, access: Access) -> Result<Self, StoreError> {
-        let store = Self::new(Location::File(SqliteFile::new(path, access)?));
-        store.migrate(access).await?;
-        Ok(store)
-    }
-
-    fn new(location: Location) -> Self {
-        Self {
+        let store = Self {
             pool: Arc::new(Pool::new(location)),
             cursors: Arc::default(),
             skip_locked: Arc::default(),
-        }
+        };
+        store.refuse_pooler().await?;
+        store.migrate(access).await?;
+        Ok(store)
     }
 
     /// The file of the database; `None` if it is on a server.

@@ -32,7 +32,7 @@ pub struct RetryFilter {
 impl RetryFilter {
     /// The column of the new expiry; `None` changes nothing.
     fn new_expiry(&self) -> Option<Eq<sms::expires_at, i64>> {
-        self.expires_at.map(|at| sms::expires_at.eq(at.as_millis()))
+        self.expires_at.map(|at| sms::expires_at.eq(at))
     }
 }
 
@@ -113,7 +113,7 @@ impl Store {
             .set((
                 sms::state.eq(State::Ready.code()),
                 sms::attempts.eq(0),
-                sms::due_at.eq(now.as_millis()),
+                sms::due_at.eq(now),
                 filter.new_expiry(),
             ))
             .execute(conn))?;
@@ -225,20 +225,20 @@ fn is_open(status: CampaignStatus) -> bool {
     status != CampaignStatus::Cancelled
 }
 
-/// At most a chunk of the ids of failed messages that the filter selects, oldest first. A macro, because a boxed query
-/// has the type of one engine.
-macro_rules! failed_matching {
-    ($filter:expr, $now:expr) => {{
-        let filter: &RetryFilter = $filter;
+/// Locks at most a chunk of the failed messages that the filter selects, the oldest first; returns id, campaign, class
+/// and dedupe key.
+async fn lock_failed(
+    connection: &mut Connection,
+    filter: &RetryFilter,
+    now: Timestamp,
+) -> QueryResult<Vec<(i64, i64, String, Option<LossyText>)>> {
+    let ids: Vec<i64> = with_conn!(connection, |conn| {
+        let cancelled = campaign::table
+            .filter(campaign::state.eq(CampaignStatus::Cancelled.code()))
+            .select(campaign::id);
         let mut query = sms_failed::table
             .order(sms_failed::id)
-            .filter(
-                sms_failed::campaign_id.ne_all(
-                    campaign::table
-                        .filter(campaign::state.eq(CampaignStatus::Cancelled.code()))
-                        .select(campaign::id),
-                ),
-            )
+            .filter(sms_failed::campaign_id.ne_all(cancelled))
             .limit(CHUNK)
             .select(sms_failed::id)
             .into_boxed();
@@ -258,29 +258,18 @@ macro_rules! failed_matching {
             None => query.filter(sms_failed::class.ne(Class::Cancelled.as_str())),
         };
         if let Some(code) = &filter.code {
-            query = query.filter(sms_failed::code.eq(code.clone()));
+            query = query.filter(sms_failed::code.eq(code));
         }
         if let Some(phone) = &filter.phone {
-            query = query.filter(sms_failed::phone.eq(phone.clone()));
+            query = query.filter(sms_failed::phone.eq(phone));
         }
         if filter.expires_at.is_none() {
-            let now: Timestamp = $now;
-            let is_alive = sms_failed::expires_at
-                .is_null()
-                .or(sms_failed::expires_at.gt(now.as_millis()));
+            let expires_later = sms_failed::expires_at.gt(now);
+            let is_alive = sms_failed::expires_at.is_null().or(expires_later);
             query = query.filter(is_alive.assume_not_null());
         }
-        query
-    }};
-}
-
-/// Locks the failed messages that the filter selects; returns id, campaign, class and dedupe key.
-async fn lock_failed(
-    connection: &mut Connection,
-    filter: &RetryFilter,
-    now: Timestamp,
-) -> QueryResult<Vec<(i64, i64, String, Option<LossyText>)>> {
-    let ids: Vec<i64> = with_conn!(connection, |conn| failed_matching!(filter, now).load(conn))?;
+        query.load(conn)
+    })?;
     load_locked!(
         connection,
         sms_failed::table

@@ -268,7 +268,6 @@ impl Store {
 
     /// Counts the messages that a purge up to this instant would delete.
     pub async fn count_older(&self, before: Timestamp) -> Result<Purged, StoreError> {
-        let before = before.as_millis();
         let unknown: i64 = reading!(self, |conn| sms::table
             .filter(sms::state.eq(State::Unknown.code()))
             .filter(sms::claimed_at.lt(before))
@@ -327,7 +326,7 @@ async fn purge_scope(
         PurgeScope::Sent(campaign_id, before) => {
             let ids: Vec<i64> = with_conn!(connection, |conn| sms_sent::table
                 .filter(sms_sent::campaign_id.eq(*campaign_id))
-                .filter(sms_sent::sent_at.lt(before.as_millis()))
+                .filter(sms_sent::sent_at.lt(*before))
                 .order((sms_sent::sent_at, sms_sent::id))
                 .limit(CHUNK)
                 .select(sms_sent::id)
@@ -351,7 +350,7 @@ async fn purge_scope(
             let ids: Vec<i64> = with_conn!(connection, |conn| sms::table
                 .filter(sms::campaign_id.eq(*campaign_id))
                 .filter(sms::state.eq(State::Unknown.code()))
-                .filter(sms::claimed_at.lt(before.as_millis()))
+                .filter(sms::claimed_at.lt(*before))
                 .limit(CHUNK)
                 .select(sms::id)
                 .load(conn))?;
@@ -545,7 +544,7 @@ async fn store_counts(
             purged::segments.eq(purged::segments + count.segments),
             purged::attempts.eq(purged::attempts + count.attempts),
             purged::repeated.eq(purged::repeated + count.repeated),
-            purged::purged_at.eq(now.as_millis()),
+            purged::purged_at.eq(now),
         ))
         .execute(conn))?;
         // The sample may be the text of a deleted message.

@@ -210,7 +210,7 @@ impl Store {
     /// Deletes some of the starts that ended before an instant; returns how many.
     pub async fn prune_recipient_starts(&self, before: Timestamp) -> Result<u64, StoreError> {
         let ends: Vec<Option<i64>> = reading!(self, |conn| recipient_start::table
-            .filter(recipient_start::ended_at.lt(before.as_millis()))
+            .filter(recipient_start::ended_at.lt(before))
             .order(recipient_start::ended_at)
             .limit(CHUNK)
             .select(recipient_start::ended_at)

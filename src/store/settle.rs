@@ -315,7 +315,7 @@ async fn refund(
         .set((
             sms::attempts.eq(sms::attempts - 1),
             sms::refunded_claim.eq(claim),
-            sms::due_at.eq(now.as_millis()),
+            sms::due_at.eq(now),
         ))
     )
     .execute(conn))?;

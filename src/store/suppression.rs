@@ -96,7 +96,7 @@ pub(super) async fn insert(
             (
                 suppression::phone.eq(phone),
                 suppression::reason.eq(reason),
-                suppression::created_at.eq(now.as_millis()),
+                suppression::created_at.eq(now),
             )
         })
         .collect();

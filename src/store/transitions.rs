@@ -190,7 +190,7 @@ pub(super) async fn to_failed(
             failure.code.as_deref().into_sql::<Nullable<Text>>(),
             failure.reason.as_str().into_sql::<Text>(),
             more_attempts!(counted),
-            now.as_millis().into_sql::<BigInt>(),
+            now.into_sql::<BigInt>(),
         ))
         .insert_into(sms_failed::table)
         .into_columns((
@@ -221,10 +221,7 @@ pub(super) async fn mark_unknown(
         update(sms::table.filter(sms::id.eq_any(&list))).set((
             sms::state.eq(State::Unknown.code()),
             // Before `in_doubt`, because MySQL evaluates assignments from left to right.
-            sms::unknown_at.eq(case_when(
-                sms::in_doubt.eq(false),
-                now.as_millis().into_sql::<BigInt>()
-            )),
+            sms::unknown_at.eq(case_when(sms::in_doubt.eq(false), now.into_sql::<BigInt>())),
             sms::in_doubt.eq(true),
             sms::worker_id.eq(None::<i64>),
             sms::attempts.eq(more_attempts!(counted)),
@@ -256,7 +253,7 @@ pub(super) async fn to_ready(
         update(sms::table.filter(sms::id.eq_any(&list))).set((
             sms::state.eq(State::Ready.code()),
             sms::worker_id.eq(None::<i64>),
-            sms::due_at.eq(requeue.due_at.as_millis()),
+            sms::due_at.eq(requeue.due_at),
             sms::attempts.eq(more_attempts!(counted)),
             sms::in_doubt.eq(requeue.in_doubt),
             failure,
@@ -281,7 +278,7 @@ pub(super) async fn back_to_queue(
             sms_failed::code,
             sms_failed::reason.nullable(),
             sms_failed::attempts,
-            now.as_millis().into_sql::<BigInt>(),
+            now.into_sql::<BigInt>(),
         ))
         .insert_into(sms::table)
         .into_columns((

@@ -53,8 +53,8 @@ impl Store {
         reading!(self, |conn| sms::table
             .filter(sms::campaign_id.eq(due.campaign_id))
             .filter(sms::state.eq(State::Unknown.code()))
-            .filter(sms::due_at.le(due.by.as_millis()))
-            .filter(sms::claimed_at.le(due.claimed_by.as_millis()))
+            .filter(sms::due_at.le(due.by))
+            .filter(sms::claimed_at.le(due.claimed_by))
             .filter(has_other_code(NOT_STORED).assume_not_null())
             .order((sms::due_at, sms::id))
             .limit(limit)
@@ -80,7 +80,7 @@ impl Store {
                 .filter(sms::state.eq(State::Unknown.code()))
                 .filter(sms::due_at.eq(one.due_at)),
         )
-        .set(sms::due_at.eq(until.as_millis()))
+        .set(sms::due_at.eq(until))
         .execute(conn))?;
         Ok(rows == 1)
     }
@@ -256,47 +256,6 @@ impl UnknownFilter {
     }
 }
 
-/// At most a chunk of the ids of messages that the filter selects. A macro, because a boxed query has the type of one
-/// engine.
-macro_rules! unknown_ids {
-    ($filter:expr, $campaign_id:expr) => {{
-        let filter: &UnknownFilter = $filter;
-        let mut query = sms::table
-            .filter(sms::state.eq(State::Unknown.code()))
-            .limit(CHUNK)
-            .select(sms::id)
-            .into_boxed();
-        if let Some(campaign_id) = $campaign_id {
-            query = query.filter(sms::campaign_id.eq(campaign_id));
-        }
-        if let Some((id, claim)) = filter.message {
-            query = query.filter(sms::id.eq(id)).filter(sms::claim.eq(claim));
-        }
-        if let Some(phone) = &filter.phone {
-            query = query.filter(sms::phone.eq(phone.clone()));
-        }
-        if let Some(code) = &filter.code {
-            query = query.filter(sms::last_code.eq(code.clone()));
-        }
-        if let Some(code) = filter.except_code {
-            query = query.filter(has_other_code(code).assume_not_null());
-        }
-        if let Some(at) = filter.alive_at {
-            let expires_later = sms::expires_at.gt(at.as_millis());
-            let is_alive = sms::expires_at.is_null().or(expires_later);
-            query = query.filter(is_alive.assume_not_null());
-        }
-        if let Some(after) = filter.claimed_after {
-            let claimed = sms::claimed_at.gt(after.as_millis());
-            query = query.filter(claimed.assume_not_null());
-        }
-        if let Some(attempts) = filter.attempts_below {
-            query = query.filter(sms::attempts.lt(attempts));
-        }
-        query
-    }};
-}
-
 /// Finds at most a chunk of messages that the filter selects, by an index of campaigns, and locks them. Returns ids
 /// and campaigns.
 pub(super) async fn lock_unknown(
@@ -314,8 +273,41 @@ pub(super) async fn lock_unknown(
     };
     let mut ids: Vec<i64> = Vec::new();
     for campaign_id in campaigns {
-        let found: Vec<i64> = with_conn!(connection, |conn| unknown_ids!(filter, campaign_id)
-            .load(conn))?;
+        let found: Vec<i64> = with_conn!(connection, |conn| {
+            let mut query = sms::table
+                .filter(sms::state.eq(State::Unknown.code()))
+                .limit(CHUNK)
+                .select(sms::id)
+                .into_boxed();
+            if let Some(campaign_id) = campaign_id {
+                query = query.filter(sms::campaign_id.eq(campaign_id));
+            }
+            if let Some((id, claim)) = filter.message {
+                query = query.filter(sms::id.eq(id)).filter(sms::claim.eq(claim));
+            }
+            if let Some(phone) = &filter.phone {
+                query = query.filter(sms::phone.eq(phone));
+            }
+            if let Some(code) = &filter.code {
+                query = query.filter(sms::last_code.eq(code));
+            }
+            if let Some(code) = filter.except_code {
+                query = query.filter(has_other_code(code).assume_not_null());
+            }
+            if let Some(at) = filter.alive_at {
+                let expires_later = sms::expires_at.gt(at);
+                let is_alive = sms::expires_at.is_null().or(expires_later);
+                query = query.filter(is_alive.assume_not_null());
+            }
+            if let Some(after) = filter.claimed_after {
+                let claimed = sms::claimed_at.gt(after);
+                query = query.filter(claimed.assume_not_null());
+            }
+            if let Some(attempts) = filter.attempts_below {
+                query = query.filter(sms::attempts.lt(attempts));
+            }
+            query.load(conn)
+        })?;
         ids.extend(found);
         if ids.len() >= ROWS {
             break;
@@ -354,7 +346,7 @@ async fn requeue_active(
     .set((
         sms::state.eq(State::Ready.code()),
         sms::in_doubt.eq(in_doubt),
-        sms::due_at.eq(now.as_millis()),
+        sms::due_at.eq(now),
     ))
     .execute(conn))?;
     Ok(Chunk::all(active.len()))

@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use diesel::prelude::*;
 use diesel::{QueryResult, delete, update};
 use diesel_async::RunQueryDsl;
+use futures_util::FutureExt;
 
 use super::connection::{
     Connection, ROWS, insert_all, querying, reading, transaction, with_conn, writing,
@@ -30,10 +31,8 @@ pub struct Worker {
     /// When the process started, in ticks of the host: tells processes with the same pid apart.
     pub process_started: i64,
     pub concurrency: i32,
-    /// In milliseconds since the Unix epoch.
-    pub started_at: i64,
-    /// In milliseconds since the Unix epoch.
-    pub heartbeat_at: i64,
+    pub started_at: Timestamp,
+    pub heartbeat_at: Timestamp,
     /// The worker is dead when its heartbeat is older than this, in milliseconds.
     pub lease_ms: i64,
 }
@@ -68,8 +67,8 @@ impl Store {
     ) -> Result<i64, StoreError> {
         let rows = [(
             new.clone(),
-            worker::started_at.eq(now.as_millis()),
-            worker::heartbeat_at.eq(now.as_millis()),
+            worker::started_at.eq(now),
+            worker::heartbeat_at.eq(now),
         )];
         transaction!(self, |connection| async {
             insert_all!(connection, worker::table, &rows)?;
@@ -80,7 +79,7 @@ impl Store {
     /// Renews a worker's lease; false if another worker has reclaimed its messages.
     pub async fn heartbeat(&self, worker_id: i64, now: Timestamp) -> Result<bool, StoreError> {
         let rows: usize = writing!(self, |conn| update(worker::table.find(worker_id))
-            .set(worker::heartbeat_at.eq(now.as_millis()))
+            .set(worker::heartbeat_at.eq(now))
             .execute(conn))?;
         Ok(rows == 1)
     }
@@ -151,7 +150,7 @@ impl Store {
                 .filter(sms::campaign_id.eq_any(campaigns))
                 .filter(sms::state.eq(State::Sending.code()))
                 .filter(sms::worker_id.eq(worker_id))
-                .filter(sms::claimed_at.lt(claimed_before.as_millis()))
+                .filter(sms::claimed_at.lt(claimed_before))
                 .select((sms::id, sms::claim, sms::due_at))
                 .load(conn))?;
             let unknown = own.into_iter().filter(|(id, _, _)| !known.contains(id));
@@ -174,12 +173,12 @@ impl Store {
 
     /// When the tables were created, in milliseconds since the Unix epoch. Identifies a database.
     pub async fn created_at(&self) -> Result<i64, StoreError> {
-        let made_at: Vec<i64> = reading!(self, |conn| campaign::table
+        let created_at: Option<i64> = reading!(self, |conn| campaign::table
             .order(campaign::id)
-            .limit(1)
             .select(campaign::created_at)
-            .load(conn))?;
-        Ok(made_at.into_iter().next().unwrap_or_default())
+            .first(conn)
+            .map(OptionalExtension::optional))?;
+        Ok(created_at.unwrap_or_default())
     }
 
     /// Those of the messages that were created after an instant.
@@ -194,7 +193,7 @@ impl Store {
                 ($table:ident) => {
                     later.extend(reading!(self, |conn| $table::table
                         .filter($table::id.eq_any(ids))
-                        .filter($table::created_at.gt(at.as_millis()))
+                        .filter($table::created_at.gt(at))
                         .select($table::id)
                         .load::<i64>(conn))?);
                 };
@@ -220,7 +219,7 @@ impl Store {
         campaign_id: i64,
         at: Timestamp,
     ) -> Result<bool, StoreError> {
-        let later = sms::expires_at.gt(at.as_millis()).assume_not_null();
+        let later = sms::expires_at.gt(at).assume_not_null();
         let first: Vec<i64> = reading!(self, |conn| sms::table
             .filter(sms::campaign_id.eq(campaign_id))
             .filter(sms::state.eq(State::Ready.code()))

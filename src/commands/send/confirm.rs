@@ -8,7 +8,7 @@ use crate::commands::import::{self, SAMPLES};
 use crate::import::{Estimate, MessageStats, Sample, Schedule};
 use crate::phone::Phone;
 use crate::sms::NewSms;
-use crate::store::report::{Cursor, Queued, Totals};
+use crate::store::report::{Pages, Queued, Totals};
 use crate::store::{Campaign, Store};
 use crate::text::{messages, segments};
 
@@ -53,7 +53,7 @@ async fn describe(
     let to_read = count.min(MAX_READ);
     let progress = context.console.progress(Some(to_read), "reading");
     let mut stats = MessageStats::new(SAMPLES);
-    let (mut queue, mut read, mut suppressed) = (Cursor::of(&[campaign.id]), 0, 0);
+    let (mut queue, mut read, mut suppressed) = (Pages::of(&[campaign.id]), 0, 0);
     while read < to_read {
         let page = PAGE.min(usize::try_from(to_read - read).unwrap_or(PAGE));
         let queued = store.next_queued(&mut queue, page).await?;

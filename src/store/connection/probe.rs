@@ -162,7 +162,7 @@ impl Store {
             transaction!(self, |connection| create_row(connection))?;
         }
         let mut holder = self.pool.take(Lane::Write).await?;
-        match lock_row(holder.connection()).await {
+        match lock_row(holder.connection(), false).await {
             Ok(1..) => {}
             Err(error) if !url.is_only_read => return Err(holder.store_error(&error)),
             Ok(0) | Err(_) => {
@@ -171,7 +171,7 @@ impl Store {
             }
         }
         let mut other = self.pool.take(Lane::Write).await?;
-        let skipped = tokio::time::timeout(SKIP_TIMEOUT, skip_row(other.connection())).await;
+        let skipped = tokio::time::timeout(SKIP_TIMEOUT, lock_row(other.connection(), true)).await;
         let found = match skipped {
             Ok(Ok(0)) => SkipLocked::Honoured,
             Ok(Ok(_)) => SkipLocked::Ignored,
@@ -201,25 +201,18 @@ async fn prepared(connection: &mut Connection) -> QueryResult<i32> {
         .get_result(conn))
 }
 
-/// Locks the row of the probe; returns 0 if there is none.
-async fn lock_row(connection: &mut Connection) -> QueryResult<usize> {
+/// Begins a transaction and locks the row of the probe; returns 0 if there is none, or if it is skipped.
+async fn lock_row(connection: &mut Connection, skips_locked: bool) -> QueryResult<usize> {
     connection.run("BEGIN").await?;
-    let rows: QueryResult<Vec<String>> = load_locked!(
-        connection,
+    let row = || {
         rate_limit::table
             .filter(rate_limit::scope.eq(PROBE_SCOPE))
             .select(rate_limit::scope)
-    );
-    Ok(rows?.len())
-}
-
-async fn skip_row(connection: &mut Connection) -> QueryResult<usize> {
-    connection.run("BEGIN").await?;
-    let rows: QueryResult<Vec<String>> = load_skipping_locked!(
-        connection,
-        rate_limit::table
-            .filter(rate_limit::scope.eq(PROBE_SCOPE))
-            .select(rate_limit::scope)
-    );
-    Ok(rows?.len())
+    };
+    let rows: Vec<String> = if skips_locked {
+        load_skipping_locked!(connection, row())?
+    } else {
+        load_locked!(connection, row())?
+    };
+    Ok(rows.len())
 }

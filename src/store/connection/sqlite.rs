@@ -204,7 +204,7 @@ impl SqliteFile {
 
     /// Opens a file that may be read-only, in a folder that may be read-only.
     fn connect_to_read(&self) -> Result<InlineSqlite, StoreError> {
-        let open = |mode: &str| {
+        let open = |mode: &str| -> Result<InlineSqlite, StoreError> {
             let uri = format!("file:{}?{mode}", uri_path(&self.path));
             let mut connection = establish(&uri, &self.path)?;
             execute(&mut connection, READING, &self.path)?;
@@ -213,48 +213,38 @@ impl SqliteFile {
             execute(&mut connection, first_read, &self.path)?;
             Ok(InlineSqlite(connection))
         };
-        let opened = open("mode=rw");
         // A file in WAL mode needs a second file, which cannot be created in a read-only folder. Without a log no
         // other process is writing, and the file is complete.
-        let cannot_write = opened.as_ref().is_err_and(|error: &StoreError| {
-            matches!(
-                error.kind(),
-                StoreErrorKind::Missing | StoreErrorKind::ReadOnly
-            )
-        });
-        if cannot_write && !has_log(&self.path) {
-            return open("immutable=1");
+        match open("mode=rw") {
+            Err(error) if error.kind() == StoreErrorKind::ReadOnly && !has_log(&self.path) => {
+                open("immutable=1")
+            }
+            opened => opened,
         }
-        opened
     }
 }
 
 fn check_path(path: &str, access: Access) -> Result<(), StoreError> {
     let file = Path::new(path);
-    let folder = file
-        .parent()
-        .filter(|folder| !folder.as_os_str().is_empty());
-    let (path, kind, reason) = if path.is_empty() {
-        let reason = "names no file".to_owned();
-        ("sqlite://", StoreErrorKind::Url, reason)
-    } else if file.is_dir() {
-        let reason = "is a folder, not a database".to_owned();
-        (path, StoreErrorKind::Unrecognized, reason)
-    } else if file.exists() {
-        return Ok(());
-    } else if access != Access::Create {
-        (
-            path,
-            StoreErrorKind::Missing,
-            "it does not exist".to_owned(),
-        )
-    } else if let Some(folder) = folder.filter(|folder| !folder.is_dir()) {
+    let folder = file.parent().unwrap_or(file);
+    let has_folder = folder.as_os_str().is_empty() || folder.is_dir();
+    let error = |kind, reason: &str| Err(StoreError::new(path, kind, reason));
+    if path.is_empty() {
+        let reason = "names no file";
+        return Err(StoreError::new("sqlite://", StoreErrorKind::Url, reason));
+    }
+    if file.is_dir() {
+        let reason = "is a folder, not a database";
+        return error(StoreErrorKind::Unrecognized, reason);
+    }
+    if !has_folder {
         let reason = format!("its folder `{}` does not exist", folder.display());
-        (path, StoreErrorKind::Missing, reason)
-    } else {
-        return Ok(());
-    };
-    Err(StoreError::new(path, kind, reason))
+        return error(StoreErrorKind::NoFolder, &reason);
+    }
+    if access != Access::Create && !file.exists() {
+        return error(StoreErrorKind::Missing, "it does not exist");
+    }
+    Ok(())
 }
 
 /// Opens a path or a `file:` URI; `path` is what errors name.
@@ -323,7 +313,8 @@ fn classify(path: &str, text: &str, otherwise: impl FnOnce() -> String) -> Store
             Kind::Unavailable,
             "cannot be read or written: disk I/O error",
         ),
-        (&["unable to open"], Kind::Missing, "cannot be opened"),
+        // The path was checked, so it may not be opened.
+        (&["unable to open"], Kind::ReadOnly, "cannot be opened"),
     ];
     let found = known
         .into_iter()
@@ -337,4 +328,36 @@ fn classify(path: &str, text: &str, otherwise: impl FnOnce() -> String) -> Store
         Kind::Other
     };
     StoreError::new(path, kind, otherwise())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn missing_file_has_a_hint_for_its_cause() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = |name: &str| folder.path().join(name).display().to_string();
+        for (file, access, expected) in [
+            (path("no.db"), Access::Existing, StoreErrorKind::Missing),
+            (path("no/no.db"), Access::Existing, StoreErrorKind::NoFolder),
+            (path("no/no.db"), Access::Create, StoreErrorKind::NoFolder),
+            (
+                "no.db".to_owned(),
+                Access::Existing,
+                StoreErrorKind::Missing,
+            ),
+        ] {
+            let error = check_path(&file, access).expect_err("it is missing");
+            assert_eq!(error.kind(), expected, "{file}");
+            assert!(error.hint().is_some());
+        }
+        std::fs::write(path("smsq.db"), "").expect("a file");
+        for (file, access) in [("smsq.db", Access::Existing), ("no.db", Access::Create)] {
+            check_path(&path(file), access).expect("SQLite opens it");
+            let refused = classify(file, "unable to open database file", String::new);
+            assert_eq!(refused.kind(), StoreErrorKind::ReadOnly);
+            assert!(refused.hint().is_some());
+        }
+    }
 }

@@ -106,10 +106,6 @@ pub struct ListCount {
 }
 
 impl Store {
-    pub async fn sent_facts(&self, campaigns: &[i64]) -> Result<SentFacts, StoreError> {
-        Ok(self.sent(campaigns, COUNTRY_DIGITS).await?.facts)
-    }
-
     /// Counts sent messages by provider and by the first `digits` of the phones, at least those of a country. Reads
     /// each row of `sms_sent` once.
     pub async fn sent(&self, campaigns: &[i64], digits: usize) -> Result<Sent, StoreError> {

@@ -21,7 +21,7 @@ use crate::sms::{Class, State};
 
 pub use audit::{Audit, ImportCount};
 pub use counts::{ClassCount, ListCount, Outcomes, Sent, SentCount, SentFacts};
-pub use pages::{Cursor, FailureRecord, FailureState, Failures, FirstDue, Queued, SentMessage};
+pub use pages::{FailureRecord, FailureState, Failures, FirstDue, Pages, Queued, SentMessage};
 
 /// What a row of [`Store::totals_of`] counts; rows of table `sms` have the state of its messages.
 const SENDING: i32 = State::Sending.code();

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use diesel::prelude::*;
 use diesel::sql_types::{Nullable, Text};
 use diesel_async::RunQueryDsl;
+use futures_util::FutureExt;
 use serde::Serialize;
 
 use crate::sms::{Class, State, Timestamp};
@@ -25,14 +26,14 @@ const START: Position = (Timestamp::from_millis(i64::MIN), i64::MIN);
 /// Reads ranges of an index page by page. A page begins after the last row of the one before, so all pages cost the
 /// same.
 #[derive(Debug)]
-pub struct Cursor<R> {
+pub struct Pages<R> {
     /// The range that is being read, and those after it.
     ranges: VecDeque<R>,
     /// The last row of this range that was read.
     after: Position,
 }
 
-impl Cursor<i64> {
+impl Pages<i64> {
     /// The messages of these campaigns.
     #[must_use]
     pub fn of(campaigns: &[i64]) -> Self {
@@ -40,7 +41,7 @@ impl Cursor<i64> {
     }
 }
 
-impl<R> Cursor<R> {
+impl<R> Pages<R> {
     fn new(ranges: VecDeque<R>) -> Self {
         let after = START;
         Self { ranges, after }
@@ -62,14 +63,14 @@ macro_rules! rows_after {
     ($store:expr, $rows:expr, $index:expr, $after:expr, $limit:expr) => {{
         let ((at_column, id_column), (at, id)): (_, Position) = ($index, $after);
         let mut rows = reading!($store, |conn| $rows
-            .filter(at_column.eq(at.as_millis()))
+            .filter(at_column.eq(at))
             .filter(id_column.gt(id))
             .order(id_column)
             .limit($limit)
             .load(conn))?;
         if rows.is_empty() {
             rows = reading!($store, |conn| $rows
-                .filter(at_column.gt(at.as_millis()))
+                .filter(at_column.gt(at))
                 .order((at_column, id_column))
                 .limit($limit)
                 .load(conn))?;
@@ -182,7 +183,7 @@ impl From<FailureRow> for FailureRecord {
 }
 
 /// The failures of some campaigns: by campaign, then by class, the unknown ones (without a class) last.
-pub type Failures = Cursor<(i64, Option<String>)>;
+pub type Failures = Pages<(i64, Option<String>)>;
 
 impl Store {
     pub async fn failures(&self, campaigns: &[i64]) -> Result<Failures, StoreError> {
@@ -200,7 +201,7 @@ impl Store {
             ranges.extend(classes.into_iter().map(|class| (campaign_id, Some(class))));
             ranges.push_back((campaign_id, None));
         }
-        Ok(Cursor::new(ranges))
+        Ok(Pages::new(ranges))
     }
 
     /// The next page of at most `limit` failures; an empty one is the end.
@@ -280,7 +281,7 @@ impl Store {
     /// one is the end.
     pub async fn next_sent(
         &self,
-        sent: &mut Cursor<i64>,
+        sent: &mut Pages<i64>,
         limit: usize,
     ) -> Result<Vec<SentMessage>, StoreError> {
         let limit = row_limit(limit);
@@ -330,21 +331,20 @@ pub struct FirstDue {
 impl Store {
     /// The waiting message of a campaign that is due first.
     pub async fn first_due(&self, campaign_id: i64) -> Result<Option<FirstDue>, StoreError> {
-        let first: Vec<FirstDue> = reading!(self, |conn| sms::table
+        reading!(self, |conn| sms::table
             .filter(sms::campaign_id.eq(campaign_id))
             .filter(sms::state.eq(State::Ready.code()))
             .order(sms::due_at)
-            .limit(1)
             .select(FirstDue::as_select())
-            .load(conn))?;
-        Ok(first.into_iter().next())
+            .first(conn)
+            .map(OptionalExtension::optional))
     }
 
     /// The next page of at most `limit` waiting messages, by campaign and in the order in which they will be sent; an
     /// empty one is the end.
     pub async fn next_queued(
         &self,
-        queue: &mut Cursor<i64>,
+        queue: &mut Pages<i64>,
         limit: usize,
     ) -> Result<Vec<Queued>, StoreError> {
         let limit = row_limit(limit);

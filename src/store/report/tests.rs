@@ -246,12 +246,12 @@ async fn sent_facts_have_times_and_sums() {
     let (_folder, store) = store().await;
     let id = campaign(&store, "first").await;
     assert_eq!(
-        store.sent_facts(&[id]).await.expect("facts"),
+        store.sent(&[id], 0).await.expect("counts").facts,
         SentFacts::default()
     );
     imported(&store, id, 20).await;
     scatter(&store).await;
-    let facts = store.sent_facts(&[1, id]).await.expect("facts");
+    let facts = store.sent(&[1, id], 0).await.expect("counts").facts;
     let second = std::time::Duration::from_secs(1);
     assert_eq!(facts.first_at, Some(NOW.plus(second)));
     assert_eq!(facts.last_at, Some(NOW.plus(second * 5)));

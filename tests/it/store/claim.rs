@@ -174,8 +174,7 @@ async fn message_in_doubt_does_not_expire() {
         let worker = queue.worker().await;
         let sms = queue.claim_one(worker.id, spring).await;
         queue.settle(&sms, unknown()).await;
-        let requeued = queue.store.requeue_unknown(spring, None, 0, NOW).await;
-        assert_eq!(requeued.expect("requeued"), 1);
+        assert_eq!(queue.requeue_unknown(spring).await, 1);
         let claim = claim_of(&[(spring, 3)]);
         let claimed = queue.claim_with(worker.id, after(60), claim).await;
         assert_eq!((claimed.rows.len(), claimed.refused), (0, 1));

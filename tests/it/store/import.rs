@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use smsq::sms::{Class, NewSms, Timestamp};
-use smsq::store::report::Cursor;
-use smsq::store::{Batch, CampaignStatus, Decision, Enqueued};
+use smsq::store::report::Pages;
+use smsq::store::{Batch, Decision, Enqueued};
 
 use super::test_queue::{NOW, TestQueue, claim_of, on_every_engine, phone, row, rows, sent};
 
@@ -16,7 +16,7 @@ async fn queued_messages_are_read_in_pages_in_order() {
         queue.import(other, rows(7..9)).await;
         let worker = queue.worker().await;
         queue.claim(worker.id, spring, 1).await;
-        let mut walk = Cursor::of(&[spring]);
+        let mut walk = Pages::of(&[spring]);
         let mut pages = Vec::new();
         loop {
             let page = queue.store.next_queued(&mut walk, 2).await.expect("a page");
@@ -270,12 +270,7 @@ async fn phone_suppressed_after_import_fails_at_the_claim() {
 async fn cancelled_message_can_be_imported_again() {
     on_every_engine(async |queue| {
         let spring = queue.queued(5).await;
-        let cancel = queue
-            .store
-            .set_campaign_state(spring, CampaignStatus::Cancelled, None);
-        cancel.await.expect("cancelled");
-        let cancelled = queue.store.cancel_rows(spring, NOW).await;
-        assert_eq!(cancelled.expect("cancelled"), 5);
+        assert_eq!(queue.cancel(spring).await, 5);
         assert_eq!((queue.count("cancelled"), queue.keys()), (5, 0));
         assert_eq!(queue.import(spring, rows(0..5)).await.accepted, 5);
     })

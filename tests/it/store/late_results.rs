@@ -8,30 +8,44 @@ use super::test_queue::{
     NOW, TestQueue, again, failed, failure, on_every_engine, released, rows, sent, unknown,
 };
 
-/// One message that was reclaimed from its worker: its claim, campaign and a new worker.
+/// Reclaims the one message of the oldest worker.
+async fn reclaim(queue: &TestQueue) {
+    let workers = queue.store.worker_rows().await.expect("workers");
+    let reclaimed = queue
+        .store
+        .reclaim_worker(&workers[0], "its worker died", NOW);
+    assert_eq!(reclaimed.await.expect("reclaimed"), 1);
+}
+
+/// One message that was reclaimed from its worker: its campaign, a new worker and its claim.
 async fn reclaimed(queue: &TestQueue) -> (i64, i64, Sms) {
     let spring = queue.queued(1).await;
     let worker = queue.worker().await;
     let sms = queue.claim_one(worker.id, spring).await;
-    let reclaimed = queue
-        .store
-        .reclaim_worker(&worker, "its worker died", NOW)
-        .await;
-    assert_eq!(reclaimed.expect("reclaimed"), 1);
+    reclaim(queue).await;
     (spring, queue.worker().await.id, sms)
 }
 
 /// The same, put back into the queue and claimed again.
 async fn sending_again(queue: &TestQueue) -> (Sms, Sms) {
     let (spring, worker_id, old) = reclaimed(queue).await;
-    queue
-        .store
-        .requeue_unknown(spring, None, 0, NOW)
-        .await
-        .expect("requeued");
+    queue.requeue_unknown(spring).await;
     let new = queue.claim_one(worker_id, spring).await;
     assert_eq!((new.claim, new.in_doubt), (2, true));
     (old, new)
+}
+
+/// Checks that results other than acceptances change nothing.
+async fn assert_stale(queue: &TestQueue, sms: &Sms, transitions: &[Transition]) {
+    for transition in transitions {
+        let settled = queue.settle(sms, transition.clone()).await;
+        assert_eq!(settled, Settled::Stale, "{transition:?}");
+    }
+}
+
+/// Where a message is, and how many of its attempts are counted.
+fn place_and_attempts(queue: &TestQueue, sms: &Sms) -> (String, i64) {
+    (queue.place(sms.id), queue.number("attempts", sms.id))
 }
 
 fn accepted(queue: &TestQueue) -> i64 {
@@ -71,11 +85,7 @@ async fn late_acceptance_of_unknown_message_counts() {
 async fn late_acceptance_of_ready_message_counts() {
     on_every_engine(async |queue| {
         let (spring, worker_id, sms) = reclaimed(queue).await;
-        queue
-            .store
-            .requeue_unknown(spring, None, 0, NOW)
-            .await
-            .expect("requeued");
+        queue.requeue_unknown(spring).await;
         assert_eq!(queue.settle(&sms, sent()).await, Settled::Late);
         assert_eq!(queue.place(sms.id), "sent");
         assert!(queue.claim(worker_id, spring, 1).await.is_empty());
@@ -103,10 +113,7 @@ async fn late_acceptance_of_cancelled_message_restores_its_key() {
         let spring = queue.queued(1).await;
         let worker = queue.worker().await;
         let sms = queue.claim_one(worker.id, spring).await;
-        let set = queue
-            .store
-            .set_campaign_state(spring, CampaignStatus::Cancelled, None);
-        set.await.expect("cancelled");
+        queue.set_state(spring, CampaignStatus::Cancelled).await;
         queue.settle(&sms, released()).await;
         assert_eq!(
             (queue.place(sms.id).as_str(), queue.keys()),
@@ -160,11 +167,9 @@ async fn acceptance_of_sent_message_is_counted() {
         queue.settle(&new, sent()).await;
         assert_eq!(queue.settle(&old, sent()).await, Settled::Late);
         assert_eq!((queue.place(new.id).as_str(), accepted(queue)), ("sent", 2));
-        let facts = queue
-            .store
-            .sent_facts(&[queue.campaign("spring").await])
-            .await;
-        assert_eq!(facts.expect("facts").repeated, 1);
+        let spring = queue.campaign("spring").await;
+        let sent = queue.store.sent(&[spring], 0).await.expect("counts");
+        assert_eq!(sent.facts.repeated, 1);
     })
     .await;
 }
@@ -174,12 +179,7 @@ async fn noted_acceptance_counts_after_its_worker_died() {
     on_every_engine(async |queue| {
         let (old, new) = sending_again(queue).await;
         queue.settle(&old, sent()).await;
-        let workers = queue.store.worker_rows().await.expect("workers");
-        let reclaimed = queue
-            .store
-            .reclaim_worker(&workers[0], "its worker died", NOW)
-            .await;
-        assert_eq!(reclaimed.expect("reclaimed"), 1);
+        reclaim(queue).await;
         assert_eq!(queue.place(new.id), "sent");
         assert_eq!((accepted(queue), queue.number("attempts", new.id)), (1, 2));
         assert_eq!(message_ids(queue), [Some("SM1".to_owned())]);
@@ -208,42 +208,14 @@ async fn late_result_without_acceptance_changes_nothing() {
     on_every_engine(async |queue| {
         let (spring, worker_id, old) = reclaimed(queue).await;
         let refused = Transition::NotAdmitted(failure(smsq::sms::Class::Expired));
-        for transition in [refused, unknown(), Transition::Refunded] {
-            assert_eq!(
-                queue.settle(&old, transition.clone()).await,
-                Settled::Stale,
-                "{transition:?}"
-            );
-        }
-        assert_eq!(
-            (
-                queue.place(old.id).as_str(),
-                queue.number("attempts", old.id)
-            ),
-            ("unknown", 1)
-        );
-        queue
-            .store
-            .requeue_unknown(spring, None, 0, NOW)
-            .await
-            .expect("requeued");
+        assert_stale(queue, &old, &[refused, unknown(), Transition::Refunded]).await;
+        assert_eq!(place_and_attempts(queue, &old), ("unknown".to_owned(), 1));
+        queue.requeue_unknown(spring).await;
         let new = queue.claim_one(worker_id, spring).await;
-        for transition in refusals() {
-            assert_eq!(
-                queue.settle(&old, transition.clone()).await,
-                Settled::Stale,
-                "{transition:?}"
-            );
-        }
+        assert_stale(queue, &old, &refusals()).await;
         assert_eq!(queue.place(old.id), "sending");
         queue.settle(&new, sent()).await;
-        for transition in refusals() {
-            assert_eq!(
-                queue.settle(&old, transition.clone()).await,
-                Settled::Stale,
-                "{transition:?}"
-            );
-        }
+        assert_stale(queue, &old, &refusals()).await;
         assert_eq!(accepted(queue), 1);
     })
     .await;
@@ -259,13 +231,10 @@ async fn late_rejection_of_a_reclaimed_message_counts() {
         on_every_engine(async |queue| {
             let (spring, worker_id, sms) = reclaimed(queue).await;
             for settled in [Settled::Done, Settled::Stale] {
-                assert_eq!(
-                    queue.settle(&sms, transition.clone()).await,
-                    settled,
-                    "{transition:?}"
-                );
-                assert_eq!(queue.place(sms.id), place, "{transition:?}");
-                assert_eq!(queue.number("attempts", sms.id), attempts, "{transition:?}");
+                let done = queue.settle(&sms, transition.clone()).await;
+                assert_eq!(done, settled, "{transition:?}");
+                let expected = (place.to_owned(), attempts);
+                assert_eq!(place_and_attempts(queue, &sms), expected, "{transition:?}");
             }
             if place == "ready" {
                 assert!(!queue.claim_one(worker_id, spring).await.in_doubt);
@@ -279,19 +248,10 @@ async fn late_rejection_of_a_reclaimed_message_counts() {
 async fn late_rejection_is_stale_if_an_earlier_claim_is_in_doubt() {
     on_every_engine(async |queue| {
         let (old, new) = sending_again(queue).await;
-        let workers = queue.store.worker_rows().await.expect("workers");
-        let reclaimed = queue
-            .store
-            .reclaim_worker(&workers[0], "its worker died", NOW)
-            .await;
-        assert_eq!(reclaimed.expect("reclaimed"), 1);
-        for sms in [&old, &new] {
-            for transition in refusals() {
-                assert_eq!(queue.settle(sms, transition.clone()).await, Settled::Stale);
-            }
-        }
-        assert_eq!(queue.place(new.id), "unknown");
-        assert_eq!(queue.number("attempts", new.id), 2);
+        reclaim(queue).await;
+        assert_stale(queue, &old, &refusals()).await;
+        assert_stale(queue, &new, &refusals()).await;
+        assert_eq!(place_and_attempts(queue, &new), ("unknown".to_owned(), 2));
     })
     .await;
 }
@@ -300,10 +260,7 @@ async fn late_rejection_is_stale_if_an_earlier_claim_is_in_doubt() {
 async fn late_release_in_a_cancelled_campaign_cancels() {
     on_every_engine(async |queue| {
         let (spring, _, sms) = reclaimed(queue).await;
-        let set = queue
-            .store
-            .set_campaign_state(spring, CampaignStatus::Cancelled, None);
-        set.await.expect("cancelled");
+        queue.set_state(spring, CampaignStatus::Cancelled).await;
         assert_eq!(queue.settle(&sms, released()).await, Settled::Done);
         assert_eq!(
             (queue.place(sms.id).as_str(), queue.keys()),

@@ -113,9 +113,7 @@ async fn campaign_with_binary_key_is_cancelled() {
         // The messages of other programs are due first.
         let claimed = queue.claim(worker.id, spring, 4).await;
         let garbled = claimed.first().expect("it is claimed");
-        let cancelled = CampaignStatus::Cancelled;
-        let set = queue.store.set_campaign_state(spring, cancelled, None);
-        set.await.expect("a state");
+        queue.set_state(spring, CampaignStatus::Cancelled).await;
         for sms in &claimed {
             assert_eq!(queue.settle(sms, again()).await, Settled::Done);
         }

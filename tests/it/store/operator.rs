@@ -38,17 +38,6 @@ async fn retried(queue: &TestQueue, filter: &RetryFilter) -> u64 {
     retried.expect("retried")
 }
 
-async fn set_state(queue: &TestQueue, campaign_id: i64, state: CampaignStatus) {
-    let set = queue.store.set_campaign_state(campaign_id, state, None);
-    set.await.expect("a state");
-}
-
-async fn cancel(queue: &TestQueue, campaign_id: i64) -> u64 {
-    set_state(queue, campaign_id, CampaignStatus::Cancelled).await;
-    let cancelled = queue.store.cancel_rows(campaign_id, NOW).await;
-    cancelled.expect("cancelled")
-}
-
 #[tokio::test]
 async fn retry_has_a_new_reference() {
     on_every_engine(async |queue| {
@@ -70,10 +59,10 @@ async fn retry_moves_every_chunk_of_failed_messages() {
         let (spring, _) = all(queue, MANY, failed()).await;
         assert_eq!(retried(queue, &RetryFilter::default()).await, MANY);
         assert_eq!(retried(queue, &RetryFilter::default()).await, 0);
-        assert_eq!(cancel(queue, spring).await, MANY);
-        assert_eq!(cancel(queue, spring).await, 0);
+        assert_eq!(queue.cancel(spring).await, MANY);
+        assert_eq!(queue.cancel(spring).await, 0);
         assert_eq!(queue.keys(), 0);
-        set_state(queue, spring, CampaignStatus::Active).await;
+        queue.set_state(spring, CampaignStatus::Active).await;
         let cancelled = RetryFilter {
             class: Some(Class::Cancelled),
             ..RetryFilter::default()
@@ -92,7 +81,7 @@ async fn retry_moves_every_chunk_of_unknown_messages() {
             .retry_unknown(&RetryFilter::default(), NOW)
             .await;
         assert_eq!(moved.expect("retried"), MANY);
-        assert_eq!(cancel(queue, spring).await, MANY, "all in doubt");
+        assert_eq!(queue.cancel(spring).await, MANY, "all in doubt");
         assert_eq!(
             queue.count("unknown"),
             i64::try_from(MANY).expect("a count")
@@ -194,8 +183,8 @@ async fn expired_message_is_retried_only_with_a_new_expiry() {
 async fn cancelled_messages_are_retried_only_by_their_class() {
     on_every_engine(async |queue| {
         let spring = queue.queued(2).await;
-        cancel(queue, spring).await;
-        set_state(queue, spring, CampaignStatus::Active).await;
+        queue.cancel(spring).await;
+        queue.set_state(spring, CampaignStatus::Active).await;
         assert_eq!(retried(queue, &RetryFilter::default()).await, 0);
         let cancelled = RetryFilter {
             class: Some(Class::Cancelled),
@@ -219,7 +208,7 @@ async fn retry_skips_cancelled_campaigns() {
             queue.settle(&claimed[0], failed()).await;
             queue.settle(&claimed[1], unknown()).await;
         }
-        assert_eq!(cancel(queue, spring).await, MANY - 2);
+        assert_eq!(queue.cancel(spring).await, MANY - 2);
         for campaign_id in [Some(spring), None] {
             for class in [None, Some(Class::Cancelled)] {
                 let filter = RetryFilter {
@@ -252,8 +241,8 @@ async fn retry_skips_cancelled_campaigns() {
 async fn cancelled_message_imported_again_is_not_retried() {
     on_every_engine(async |queue| {
         let spring = queue.queued(MANY).await;
-        cancel(queue, spring).await;
-        set_state(queue, spring, CampaignStatus::Active).await;
+        queue.cancel(spring).await;
+        queue.set_state(spring, CampaignStatus::Active).await;
         assert_eq!(queue.import(spring, rows(0..1_500)).await.accepted, 1_500);
         let cancelled = RetryFilter {
             class: Some(Class::Cancelled),
@@ -348,7 +337,7 @@ async fn cancel_keeps_sending_and_settled_messages() {
         let claimed = queue.claim(worker.id, spring, 3).await;
         queue.settle(&claimed[0], sent()).await;
         queue.settle(&claimed[1], failed()).await;
-        assert_eq!(cancel(queue, spring).await, 1);
+        assert_eq!(queue.cancel(spring).await, 1);
         let places = claimed.iter().map(|sms| queue.place(sms.id));
         assert_eq!(places.collect::<Vec<_>>(), ["sent", "recipient", "sending"]);
         assert_eq!((queue.count("cancelled"), queue.count("ready")), (1, 2));

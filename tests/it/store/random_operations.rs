@@ -178,11 +178,7 @@ impl<'a> Life<'a> {
     }
 
     async fn set(&self, state: CampaignStatus) {
-        let set = self
-            .queue
-            .store
-            .set_campaign_state(self.campaign_id, state, None);
-        set.await.expect("a state");
+        self.queue.set_state(self.campaign_id, state).await;
     }
 
     async fn fix(&mut self, index: usize, number: Option<u64>) {

@@ -16,19 +16,8 @@ async fn two_failed(queue: &TestQueue) -> i64 {
 }
 
 async fn cancel(queue: &TestQueue, campaign_id: i64) {
-    let state = queue
-        .store
-        .set_campaign_state(campaign_id, CampaignStatus::Cancelled, None);
-    state.await.expect("cancelled");
-    queue
-        .store
-        .cancel_rows(campaign_id, NOW)
-        .await
-        .expect("cancelled");
-    let state = queue
-        .store
-        .set_campaign_state(campaign_id, CampaignStatus::Active, None);
-    state.await.expect("active");
+    queue.cancel(campaign_id).await;
+    queue.set_state(campaign_id, CampaignStatus::Active).await;
 }
 
 fn accepted(count: u64) -> Enqueued {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use smsq::queue::Transition;
 use smsq::sms::{Class, Failure};
 use smsq::store::TextNote;
-use smsq::store::report::{Cursor, Outcomes};
+use smsq::store::report::{Outcomes, Pages};
 
 use super::test_queue::{NOW, after, on_every_engine, sent, unknown};
 
@@ -76,7 +76,7 @@ async fn pages_of_sent_messages_list_each_once() {
                 .db
                 .run(&sent_row(100 - id, &phone, "cellar", 1, 1, at));
         }
-        let mut walk = Cursor::of(&[1, spring]);
+        let mut walk = Pages::of(&[1, spring]);
         let mut phones = Vec::new();
         loop {
             let page = queue.store.next_sent(&mut walk, 4).await.expect("a page");

@@ -5,15 +5,9 @@ use smsq::sms::{Acceptance, Class};
 use smsq::store::{CampaignStatus, CommitBatch};
 
 use super::test_queue::{
-    NOW, PROVIDER, TestQueue, after, again, commit_batch, failed, failure, on_every_engine, phone,
-    released, sent, unknown,
+    NOW, PROVIDER, after, again, commit_batch, failed, failure, on_every_engine, phone, released,
+    sent, unknown,
 };
-
-async fn cancel(queue: &TestQueue, campaign_id: i64) {
-    let state = CampaignStatus::Cancelled;
-    let set = queue.store.set_campaign_state(campaign_id, state, None);
-    set.await.expect("cancelled");
-}
 
 fn unavailable() -> Transition {
     Transition::Failed(failure(Class::Unavailable))
@@ -205,7 +199,7 @@ async fn requeued_message_of_cancelled_campaign_is_cancelled() {
         let spring = queue.queued(5).await;
         let worker = queue.worker().await;
         let claimed = queue.claim(worker.id, spring, 5).await;
-        cancel(queue, spring).await;
+        queue.set_state(spring, CampaignStatus::Cancelled).await;
         queue.settle(&claimed[0], again()).await;
         queue.settle(&claimed[1], released()).await;
         queue.settle(&claimed[2], unknown()).await;
@@ -231,7 +225,7 @@ async fn doubtful_message_of_cancelled_campaign_becomes_unknown() {
         let worker = queue.worker().await;
         queue.put_in_doubt(worker.id, spring, 2).await;
         let claimed = queue.claim(worker.id, spring, 1).await;
-        cancel(queue, spring).await;
+        queue.set_state(spring, CampaignStatus::Cancelled).await;
         queue.settle(&claimed[0], released()).await;
         assert_eq!(
             queue
@@ -253,7 +247,7 @@ async fn refund_in_a_cancelled_campaign_queues_nothing() {
         let worker = queue.worker().await;
         let sms = queue.claim_one(worker.id, spring).await;
         queue.settle(&sms, unavailable()).await;
-        cancel(queue, spring).await;
+        queue.set_state(spring, CampaignStatus::Cancelled).await;
         queue.settle(&sms, Transition::Refunded).await;
         assert_ne!(queue.place(sms.id), "ready");
     })
@@ -325,8 +319,8 @@ async fn message_with_id_of_a_failed_one_becomes_unknown() {
             sms.id
         );
         assert_eq!(queue.db.words(&reason), [Some("not_stored".to_owned())]);
-        let requeued = queue.store.requeue_unknown(spring, None, 0, NOW).await;
-        assert_eq!(requeued.expect("read"), 0, "it is not sent automatically");
+        let requeued = queue.requeue_unknown(spring).await;
+        assert_eq!(requeued, 0, "it is not sent automatically");
         queue
             .db
             .run(&format!("DELETE FROM sms WHERE id = {}", sms.id));

@@ -6,7 +6,8 @@ use std::time::Duration;
 use smsq::queue::{CampaignClaim, ProviderClaim, Settled, Settlement, Transition};
 use smsq::sms::{Acceptance, Class, Failure, NewSms, Sms, Timestamp};
 use smsq::store::{
-    Batch, CommitBatch, Enqueued, NewCampaign, NewWorker, ProviderClaimed, Store, Worker,
+    Batch, CampaignStatus, CommitBatch, Enqueued, NewCampaign, NewWorker, ProviderClaimed, Store,
+    Worker,
 };
 
 use crate::support::databases::{Database, on_every_database};
@@ -204,8 +205,25 @@ impl TestQueue {
         for sms in self.claim(worker_id, campaign_id, count).await {
             self.settle(&sms, unknown()).await;
         }
+        self.requeue_unknown(campaign_id).await;
+    }
+
+    /// Puts all unknown messages of a campaign back into the queue; returns how many.
+    pub(super) async fn requeue_unknown(&self, campaign_id: i64) -> u64 {
         let requeued = self.store.requeue_unknown(campaign_id, None, 0, NOW);
-        requeued.await.expect("requeued");
+        requeued.await.expect("requeued")
+    }
+
+    pub(super) async fn set_state(&self, campaign_id: i64, state: CampaignStatus) {
+        let set = self.store.set_campaign_state(campaign_id, state, None);
+        set.await.expect("a state");
+    }
+
+    /// Cancels a campaign and its ready messages; returns how many.
+    pub(super) async fn cancel(&self, campaign_id: i64) -> u64 {
+        self.set_state(campaign_id, CampaignStatus::Cancelled).await;
+        let cancelled = self.store.cancel_rows(campaign_id, NOW).await;
+        cancelled.expect("cancelled")
     }
 
     /// A campaign with `count` messages.

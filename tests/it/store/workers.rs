@@ -17,8 +17,8 @@ async fn worker_is_listed_until_it_is_removed() {
         let beat = queue.store.heartbeat(first.id, after(3)).await;
         assert!(beat.expect("a heartbeat"));
         let rows = queue.store.worker_rows().await.expect("workers");
-        assert_eq!(rows[0].heartbeat_at, after(3).as_millis());
-        assert_eq!(rows[0].started_at, NOW.as_millis());
+        assert_eq!(rows[0].heartbeat_at, after(3));
+        assert_eq!(rows[0].started_at, NOW);
         queue.store.remove_worker(first.id).await.expect("removed");
         assert!(
             !queue
@@ -143,9 +143,7 @@ async fn released_message_of_cancelled_campaign_is_cancelled() {
         let spring = queue.queued(1).await;
         let worker = queue.worker().await;
         let sms = queue.claim_one(worker.id, spring).await;
-        let cancelled = smsq::store::CampaignStatus::Cancelled;
-        let set = queue.store.set_campaign_state(spring, cancelled, None);
-        set.await.expect("cancelled");
+        queue.set_state(spring, CampaignStatus::Cancelled).await;
         let orphans = queue
             .release(worker.id, Vec::new(), after(31), spring)
             .await;
@@ -233,22 +231,9 @@ async fn unknown_messages_are_requeued_while_attempts_are_left() {
         let first = queue.claim_one(worker.id, spring).await;
         queue.settle(&first, unknown()).await;
         let autumn = queue.campaign("autumn").await;
-        assert_eq!(
-            queue
-                .store
-                .requeue_unknown(autumn, None, 0, NOW)
-                .await
-                .expect("none"),
-            0
-        );
-        assert_eq!(
-            queue
-                .store
-                .requeue_unknown(spring, None, 2, after(5))
-                .await
-                .expect("one"),
-            1
-        );
+        assert_eq!(queue.requeue_unknown(autumn).await, 0);
+        let limited = queue.store.requeue_unknown(spring, None, 2, after(5));
+        assert_eq!(limited.await.expect("one"), 1);
         assert_eq!(
             queue.store.next_due(spring).await.expect("read"),
             Some(after(5))
@@ -259,22 +244,9 @@ async fn unknown_messages_are_requeued_while_attempts_are_left() {
         assert_eq!((second.in_doubt, second.attempts), (true, 1));
         assert_eq!(second.reference, first.reference);
         queue.settle(second, unknown()).await;
-        assert_eq!(
-            queue
-                .store
-                .requeue_unknown(spring, None, 2, NOW)
-                .await
-                .expect("none"),
-            0
-        );
-        assert_eq!(
-            queue
-                .store
-                .requeue_unknown(spring, None, 0, NOW)
-                .await
-                .expect("one"),
-            1
-        );
+        let limited = queue.store.requeue_unknown(spring, None, 2, NOW);
+        assert_eq!(limited.await.expect("none"), 0);
+        assert_eq!(queue.requeue_unknown(spring).await, 1);
     })
     .await;
 }
@@ -331,29 +303,16 @@ async fn unknown_messages_of_cancelled_campaign_are_not_requeued() {
         for sms in queue.claim(worker.id, spring, 2).await {
             queue.settle(&sms, unknown()).await;
         }
-        let cancelled = CampaignStatus::Cancelled;
-        let set = queue.store.set_campaign_state(spring, cancelled, None);
-        set.await.expect("cancelled");
-        queue
-            .store
-            .cancel_rows(spring, NOW)
-            .await
-            .expect("cancelled");
+        queue.cancel(spring).await;
         let long_ago = smsq::sms::Timestamp::from_millis(0);
-        let requeued = queue.store.requeue_unknown(spring, None, 0, NOW).await;
-        assert_eq!(requeued.expect("read"), 0);
+        assert_eq!(queue.requeue_unknown(spring).await, 0);
         let honoured = queue
             .store
             .requeue_unknown(spring, Some(long_ago), 0, NOW)
             .await;
         assert_eq!(honoured.expect("read"), 0);
-        assert!(
-            !queue
-                .store
-                .requeue_message((1, 1), true, 0, NOW)
-                .await
-                .expect("read")
-        );
+        let one = queue.store.requeue_message((1, 1), true, 0, NOW).await;
+        assert!(!one.expect("read"));
         assert_eq!((queue.count("ready"), queue.count("unknown")), (0, 2));
     })
     .await;
@@ -366,8 +325,7 @@ async fn requeue_moves_more_than_one_chunk() {
         queue
             .db
             .run("UPDATE sms SET state = 2, in_doubt = TRUE WHERE id > 10");
-        let requeued = queue.store.requeue_unknown(spring, None, 0, NOW).await;
-        assert_eq!(requeued.expect("requeued"), 2_290);
+        assert_eq!(queue.requeue_unknown(spring).await, 2_290);
         assert_eq!(queue.count("ready"), 2_300);
     })
     .await;
