@@ -143,18 +143,18 @@ impl Console {
     }
 
     /// Shows the progress of `what` ("sending", "importing") until it is dropped.
-    pub fn progress(&self, total: Option<u64>, what: &str) -> Progress {
+    pub fn progress(&self, total: Option<u64>, what: &str) -> ProgressDisplay {
         let bar = ProgressBar::with_draw_target(total, ProgressDrawTarget::hidden())
             .with_prefix(what.to_owned())
             .with_style(bar_style(total.is_some()));
         let is_shown = self.verbosity > Verbosity::Quiet;
         if is_shown && self.is_terminal {
             let bar = self.bars.add(bar);
-            return Progress { bar, lines: None };
+            return ProgressDisplay { bar, lines: None };
         }
         let lines =
             is_shown.then(|| (self.clone(), Mutex::new(ProgressLines::new(Instant::now()))));
-        Progress { bar, lines }
+        ProgressDisplay { bar, lines }
     }
 
     /// The label is coloured on a terminal, unless `NO_COLOR` is set.
@@ -230,13 +230,13 @@ impl Write for Log {
 
 /// The progress of long work: a bar on a terminal, otherwise a line every few seconds.
 #[derive(Debug)]
-pub struct Progress {
+pub struct ProgressDisplay {
     /// Drawn only on a terminal.
     bar: ProgressBar,
     lines: Option<(Console, Mutex<ProgressLines>)>,
 }
 
-impl Progress {
+impl ProgressDisplay {
     /// Sets how much is done; to be called a few times a second, also without a change.
     pub fn set(&self, done: u64) {
         self.bar.set_position(done);
@@ -262,7 +262,7 @@ impl Progress {
     }
 }
 
-impl Drop for Progress {
+impl Drop for ProgressDisplay {
     fn drop(&mut self) {
         self.bar.finish_and_clear();
     }

@@ -10,7 +10,7 @@ use anyhow::{Context as _, ensure};
 use smsq::queue::{CampaignClaim, ClaimedSms, ProviderClaim, Settlement, Transition};
 use smsq::rate::Rates;
 use smsq::sms::{Acceptance, NewSms, Timestamp};
-use smsq::store::{Access, Batch, CommitBatch, NewCampaign, NewWorker, Store};
+use smsq::store::{Access, CommitBatch, ImportBatch, NewCampaign, NewWorker, Store};
 use tempfile::TempDir;
 
 pub(crate) const KINDS: [Kind; 3] = [Kind::Sqlite, Kind::Mariadb, Kind::Postgres];
@@ -118,7 +118,7 @@ impl Database {
         let mut line = 1;
         while line <= messages {
             let until = (line + BATCH).min(messages + 1);
-            let batch = Batch {
+            let batch = ImportBatch {
                 import_id,
                 campaign_id: self.campaign_id,
                 now,

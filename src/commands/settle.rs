@@ -25,14 +25,14 @@ pub struct Args {
     campaign: String,
     /// What became of them
     #[arg(long, value_name = "OUTCOME")]
-    unknown: Outcome,
+    unknown: SettleAs,
     /// Only the message to this phone
     #[arg(long, value_name = "PHONE")]
     phone: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Outcome {
+enum SettleAs {
     /// The provider accepted them
     Sent,
     /// The provider never accepted them
@@ -43,8 +43,8 @@ pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
     let (store, campaign) = context.store_and_campaign(&args.campaign).await?;
     let phone = context.phone_flag(args.phone.as_deref())?;
     let (as_sent, outcome) = match args.unknown {
-        Outcome::Sent => (true, "sent"),
-        Outcome::Failed => (false, "failed"),
+        SettleAs::Sent => (true, "sent"),
+        SettleAs::Failed => (false, "failed"),
     };
     let now = store.now().await?;
     let settled = store

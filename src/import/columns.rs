@@ -16,7 +16,7 @@ pub(super) const TEXT_COLUMN: &str = "smsq_text";
 
 /// The columns of a list.
 #[derive(Clone, Debug)]
-pub(super) struct Columns {
+pub(super) struct ListColumns {
     /// What errors call the list.
     list: String,
     pub(super) names: Vec<String>,
@@ -29,7 +29,7 @@ pub(super) struct Columns {
     pub(super) aliases: BTreeMap<String, usize>,
 }
 
-impl Columns {
+impl ListColumns {
     /// Finds the columns of a header. `roles` are the flags `--column ROLE=COLUMN`; of `phone=mobile,home`
     /// the first valid one counts.
     pub(super) fn find(
@@ -328,15 +328,15 @@ fn bare(column: &str) -> String {
 mod tests {
     use super::*;
 
-    fn find(header: &[&str], roles: &[(&str, &str)]) -> Result<Columns, ImportError> {
+    fn find(header: &[&str], roles: &[(&str, &str)]) -> Result<ListColumns, ImportError> {
         let roles: Vec<(String, String)> = roles
             .iter()
             .map(|(role, column)| ((*role).to_owned(), (*column).to_owned()))
             .collect();
-        Columns::find("list.csv", header, &roles)
+        ListColumns::find("list.csv", header, &roles)
     }
 
-    fn message(result: Result<Columns, ImportError>) -> (String, String) {
+    fn message(result: Result<ListColumns, ImportError>) -> (String, String) {
         let error = result.expect_err("an error");
         (error.to_string(), error.hint().unwrap_or_default())
     }

@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use sha2::{Digest, Sha256};
 
-use super::columns::Columns;
+use super::columns::ListColumns;
 use super::error::{ImportError, Rejection};
 use crate::phone::Phone;
 use crate::store::Campaign;
@@ -82,7 +82,11 @@ pub(super) enum DedupeKeys {
 }
 
 impl DedupeKeys {
-    pub(super) fn new(unique: &Unique, hash: &str, columns: &Columns) -> Result<Self, ImportError> {
+    pub(super) fn new(
+        unique: &Unique,
+        hash: &str,
+        columns: &ListColumns,
+    ) -> Result<Self, ImportError> {
         Ok(match unique {
             Unique::Phone => Self::Phone,
             Unique::None => Self::Line(hash[..16].to_owned()),

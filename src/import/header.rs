@@ -2,10 +2,10 @@
 //! column is found by the values.
 
 use super::columns::{
-    Columns, is_own, is_phone, looks_like_a_value, missing_header, several_phones,
+    ListColumns, is_own, is_phone, looks_like_a_value, missing_header, several_phones,
 };
 use super::error::ImportError;
-use super::file::{Format, ListFile};
+use super::file::{ListFile, ListFormat};
 use super::record::{Next, Record, RecordReader};
 use crate::phone::{Phone, PhoneError, Region};
 use crate::text::spreadsheet;
@@ -19,7 +19,7 @@ const TITLE_ROWS: usize = 10;
 /// The header of a file.
 #[derive(Clone, Debug)]
 pub(super) struct Header {
-    pub(super) columns: Columns,
+    pub(super) columns: ListColumns,
     /// Rows before the first row of the list.
     pub(super) skipped: usize,
     /// The line of the header, `None` without one.
@@ -50,7 +50,7 @@ impl Header {
         region: Option<Region>,
     ) -> Result<Self, ImportError> {
         let rows = sample(list)?;
-        let is_json = matches!(list.format, Format::JsonLines { .. });
+        let is_json = matches!(list.format, ListFormat::JsonLines { .. });
         let place = find_header(&rows, roles);
         let header = &rows[place].cells;
         if !is_json && !has_phone(header) && header.iter().any(|cell| looks_like_a_value(cell)) {
@@ -59,7 +59,7 @@ impl Header {
         let is_guarded = !is_json && header.iter().any(|name| is_own(name));
         let bare = |name: &str| usize::from(is_guarded && spreadsheet::is_guarded(name.as_bytes()));
         let names: Vec<&str> = header.iter().map(|name| &name[bare(name)..]).collect();
-        let columns = Columns::find(&list.name, &names, roles).map_err(|mut error| {
+        let columns = ListColumns::find(&list.name, &names, roles).map_err(|mut error| {
             if let ImportError::NoPhone { likely, .. } = &mut error
                 && let [(column, _)] = phone_columns(&rows[place + 1..], region)[..]
             {
@@ -102,7 +102,7 @@ impl Header {
         }
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         Ok(Self {
-            columns: Columns::find(list, &names, roles)?,
+            columns: ListColumns::find(list, &names, roles)?,
             skipped: 0,
             line: None,
             is_guarded: false,
@@ -112,13 +112,13 @@ impl Header {
 
     /// Describes how the list is read; `text` says where the texts come from.
     pub(super) fn interpretation(&self, list: &ListFile, text: String) -> Interpretation {
-        let Columns { names, phones, .. } = &self.columns;
+        let ListColumns { names, phones, .. } = &self.columns;
         let place = match self.line {
             Some(line) => format!("header in line {line}"),
             None => "no header".to_owned(),
         };
         let format = match &list.format {
-            Format::Csv(format) => {
+            ListFormat::Csv(format) => {
                 let delimiter = match format.delimiter {
                     b'\t' => "tabs".to_owned(),
                     other => format!("`{}`", char::from(other)),
@@ -126,8 +126,8 @@ impl Header {
                 let encoding = list.encoding;
                 format!("CSV in {encoding}, {delimiter} between the fields, {place}")
             }
-            Format::Sheet { note } => format!("workbook, {note}, {place}"),
-            Format::JsonLines { .. } => format!("JSON lines in {}", list.encoding),
+            ListFormat::Sheet { note } => format!("workbook, {note}, {place}"),
+            ListFormat::JsonLines { .. } => format!("JSON lines in {}", list.encoding),
         };
         let phone = if let Some((values, rows)) = self.by_content {
             let column = phones[0] + 1;
@@ -140,7 +140,7 @@ impl Header {
             format,
             phone,
             text,
-            is_plain: matches!(list.format, Format::Csv(_))
+            is_plain: matches!(list.format, ListFormat::Csv(_))
                 && list.encoding.is_utf8()
                 && self.skipped == 1
                 && phones.len() == 1,

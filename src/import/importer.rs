@@ -7,7 +7,7 @@ use super::plan::Plan;
 use super::row_mapper::MappedRow;
 use super::summary::{SeenKeys, Summary};
 use crate::sms::Timestamp;
-use crate::store::{Batch, Campaign, Store, TextNote};
+use crate::store::{Campaign, ImportBatch, Store, TextNote};
 
 /// Duplicates are reported with the row that they repeat if that is one of the first rows.
 const MAX_SEEN: usize = 200_000;
@@ -109,7 +109,7 @@ impl<'a> Importer<'a> {
         let schedule = (self.target.schedule)(now);
         let rows = parsed.rows.iter_mut();
         let messages = rows.map(|row| std::mem::take(&mut row.message)).collect();
-        let batch = Batch {
+        let batch = ImportBatch {
             import_id: self.id,
             campaign_id: campaign.id,
             now,

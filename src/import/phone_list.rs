@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::columns::Columns;
+use super::columns::ListColumns;
 use super::error::{ImportError, Rejection};
 use super::file::ListFile;
 use super::header::{Header, Interpretation};
@@ -70,7 +70,7 @@ impl PhoneList {
 /// Returns all valid phones of a row.
 fn phones_of(
     record: &Record,
-    columns: &Columns,
+    columns: &ListColumns,
     region: Option<Region>,
 ) -> Result<Vec<Phone>, Rejection> {
     let Some(fields) = record.fields() else {

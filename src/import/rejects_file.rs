@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use super::columns::TEXT_COLUMN;
 use super::encoding::Encoding;
 use super::error::ImportError;
-use super::file::{Format, ListFile};
+use super::file::{ListFile, ListFormat};
 use super::header::Header;
 use super::record::{Next, Record};
 use crate::atomic_file::{AtomicFile, create_numbered, is_device, open_device};
@@ -44,9 +44,9 @@ impl RejectsFile {
         Self {
             path,
             delimiter: match &list.format {
-                Format::Csv(format) => Some(format.delimiter),
-                Format::Sheet { .. } => Some(b','),
-                Format::JsonLines { .. } => None,
+                ListFormat::Csv(format) => Some(format.delimiter),
+                ListFormat::Sheet { .. } => Some(b','),
+                ListFormat::JsonLines { .. } => None,
             },
             encoding: list.encoding,
             has_mark: list.has_mark,
@@ -161,8 +161,8 @@ pub(super) fn path_for(asked: Option<&PathBuf>, list: &ListFile) -> Result<PathB
     } else {
         let stem = list.stem.strip_suffix(".rejects").unwrap_or(&list.stem);
         let extension = match list.format {
-            Format::JsonLines { .. } => "jsonl",
-            Format::Csv(_) | Format::Sheet { .. } => "csv",
+            ListFormat::JsonLines { .. } => "jsonl",
+            ListFormat::Csv(_) | ListFormat::Sheet { .. } => "csv",
         };
         PathBuf::from(format!("{stem}.rejects.{extension}"))
     };

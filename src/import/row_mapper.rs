@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::columns::{Columns, TEXT_COLUMN};
+use super::columns::{ListColumns, TEXT_COLUMN};
 use super::dedupe::DedupeKeys;
 use super::encoding::Encoding;
 use super::error::Rejection;
@@ -58,7 +58,7 @@ pub(super) struct MappedRow {
 
 /// Maps the rows of one list.
 pub(super) struct RowMapper {
-    columns: Columns,
+    columns: ListColumns,
     text: Text,
     keys: DedupeKeys,
     options: Options,
@@ -78,7 +78,12 @@ pub(super) struct RowMapper {
 
 impl RowMapper {
     /// Returns the mapper of rows in UTF-8 for a provider without requirements.
-    pub(super) fn new(columns: Columns, text: Text, keys: DedupeKeys, options: Options) -> Self {
+    pub(super) fn new(
+        columns: ListColumns,
+        text: Text,
+        keys: DedupeKeys,
+        options: Options,
+    ) -> Self {
         let constant = match &text {
             Text::Template { template, .. } => template.constant(),
             Text::Column(_) | Text::Provider => None,

@@ -10,7 +10,7 @@ use super::*;
 const HEADER: [&str; 4] = ["phone", "name", "city", "smsq_id"];
 
 fn mapper(header: &[&str], text: Option<&str>, unique: &Unique) -> RowMapper {
-    let columns = Columns::find("list.csv", header, &[]).expect("a header");
+    let columns = ListColumns::find("list.csv", header, &[]).expect("a header");
     let hash = "0123456789abcdef".repeat(4);
     let keys = DedupeKeys::new(unique, &hash, &columns).expect("keys");
     let text = match text {

@@ -18,7 +18,7 @@ use super::Provider;
 use super::redact::{MAX_EXCERPT, cut};
 use super::status::outcome_of;
 use crate::sms::{Class, Failure, Outcome};
-use connections::{Connections, NotReady, Opened, TARGET, Target};
+use connections::{Destination, IdleConnections, NotReady, Opened, TARGET};
 
 pub use connections::ReservedConnection;
 
@@ -41,7 +41,7 @@ pub struct Client {
     sender: reqwest::Client,
     /// Opens connections, and sends nothing.
     opener: reqwest::Client,
-    connections: Arc<Connections>,
+    connections: Arc<IdleConnections>,
     base: String,
     timeout: Duration,
     connect: Duration,
@@ -70,7 +70,7 @@ impl Client {
         let timeout = provider.timeout();
         // A connection that could not be opened in time must be reported as that, not as a missing answer.
         let connect = (timeout * 9 / 10).min(MAX_CONNECT);
-        let connections = Connections::new(provider.config().idle);
+        let connections = IdleConnections::new(provider.config().idle);
         let sender = builder(provider)
             .connector_layer(connections.layer(false))
             .pool_idle_timeout(provider.config().idle)
@@ -147,7 +147,7 @@ impl Client {
     }
 
     async fn open(&self, host: &str) -> Result<(), Outcome> {
-        let target = Target {
+        let target = Destination {
             host: host.to_owned(),
             until: None,
         };
@@ -186,7 +186,7 @@ impl Client {
             Unanswered::Ended(not_sent(why))
         })?;
         self.connections.note_start(&host);
-        let target = Target {
+        let target = Destination {
             host: host.clone(),
             until,
         };

@@ -5,7 +5,7 @@
 use toml::{Table, Value};
 
 use super::config::SharedSettings;
-use super::section::{Environment, ProviderError, Section};
+use super::section::{ProviderError, ReadVariable, Section};
 use super::vendors::{aliyun, aws, huawei, tencent, twilio, yunpian};
 use super::{NewAdapter, generic, units};
 use crate::text::closest;
@@ -24,7 +24,7 @@ const ADAPTERS: [(&str, New); 8] = [
 ];
 
 /// Reads section `[providers.NAME]` over the built-in section of its kind.
-pub(super) fn read(name: &str, section: &Table, environment: Environment<'_>) -> NewAdapter {
+pub(super) fn read(name: &str, section: &Table, environment: ReadVariable<'_>) -> NewAdapter {
     let section = complete(section);
     let kind = section.get("kind").and_then(Value::as_str);
     let Some((kind, new)) = kind.and_then(|kind| ADAPTERS.iter().find(|it| it.0 == kind)) else {

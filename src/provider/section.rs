@@ -9,7 +9,7 @@ use url::Url;
 use super::units::hint;
 
 /// Returns the value of an environment variable.
-pub(super) type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
+pub(super) type ReadVariable<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 /// Why a section does not describe a provider.
 #[derive(Debug, thiserror::Error)]
@@ -23,7 +23,7 @@ pub struct ProviderError {
 pub(super) struct Section<'a> {
     pub(super) provider: &'a str,
     pub(super) kind: &'static str,
-    pub(super) environment: Environment<'a>,
+    pub(super) environment: ReadVariable<'a>,
     /// `lookup.` in a nested section.
     prefix: String,
     table: Table,
@@ -36,7 +36,7 @@ impl<'a> Section<'a> {
         provider: &'a str,
         kind: &'static str,
         mut table: Table,
-        environment: Environment<'a>,
+        environment: ReadVariable<'a>,
     ) -> Self {
         table.remove("kind");
         Self {

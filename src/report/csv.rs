@@ -19,12 +19,12 @@ const CAMPAIGNS: &str = "campaign,state,imported,queued,sending,sent,failed,unkn
 
 /// The imported columns of all failed messages, in order of appearance.
 #[derive(Debug, Default)]
-pub(super) struct Columns {
+pub(super) struct FailureColumns {
     names: Vec<String>,
     known: HashSet<String>,
 }
 
-impl Columns {
+impl FailureColumns {
     pub(super) fn collect(&mut self, page: &[FailureRecord]) {
         for failure in page {
             for (name, _) in columns_of(failure) {
@@ -147,7 +147,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn written(failures: &[FailureRecord]) -> String {
-        let mut columns = Columns::default();
+        let mut columns = FailureColumns::default();
         columns.collect(failures);
         let mut bytes = Vec::new();
         let mut writer = columns.begin(&mut bytes).expect("written");

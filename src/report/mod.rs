@@ -278,7 +278,7 @@ impl Report {
             }
             (Format::Csv, Listing::Figures) => csv::write_campaigns(&self.campaigns, &mut *out)?,
             (Format::Csv, Listing::Failed) => {
-                let mut columns = csv::Columns::default();
+                let mut columns = csv::FailureColumns::default();
                 let collect = |page: &[FailureRecord]| {
                     columns.collect(page);
                     Ok(())

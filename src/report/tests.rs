@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use super::*;
 use crate::sms::NewSms;
-use crate::store::{Access, Batch, CampaignStatus, NewCampaign};
+use crate::store::{Access, CampaignStatus, ImportBatch, NewCampaign};
 
 /// A campaign with `count` cancelled messages.
 async fn cancelled(folder: &tempfile::TempDir, count: u64) -> (Store, Campaign) {
@@ -31,7 +31,7 @@ async fn cancelled(folder: &tempfile::TempDir, count: u64) -> (Store, Campaign) 
             replaces: None,
         })
         .collect();
-    let batch = Batch {
+    let batch = ImportBatch {
         import_id,
         campaign_id: campaign.id,
         now,

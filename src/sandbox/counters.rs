@@ -33,7 +33,7 @@ pub struct Stats {
 
 /// One accepted message of `GET /messages`. No `Debug`: phones are personal data.
 #[derive(Clone, PartialEq, Eq, Serialize)]
-pub struct Entry {
+pub struct AcceptedMessage {
     pub id: String,
     pub reference: Option<String>,
     pub to: String,
@@ -55,7 +55,7 @@ pub(super) struct Counters {
     texts: HashMap<u64, Option<u64>>,
     /// Messages whose one-time fault has occurred.
     once: HashSet<u64>,
-    entries: Vec<Entry>,
+    entries: Vec<AcceptedMessage>,
     /// Without the outages that have begun.
     config: SandboxConfig,
     outage_until: Option<Instant>,
@@ -180,7 +180,7 @@ impl Counters {
         }
         if self.entries.len() < MAX_ENTRIES {
             let at = now.duration_since(self.started_at).as_millis();
-            self.entries.push(Entry {
+            self.entries.push(AcceptedMessage {
                 id: id(number),
                 reference: reference.map(str::to_owned),
                 to: to.to_owned(),
@@ -199,9 +199,10 @@ impl Counters {
     }
 
     /// The first messages, or those with the reference.
-    pub(super) fn messages(&self, reference: Option<&str>, limit: usize) -> Vec<Entry> {
-        let is_wanted =
-            |entry: &&Entry| reference.is_none() || entry.reference.as_deref() == reference;
+    pub(super) fn messages(&self, reference: Option<&str>, limit: usize) -> Vec<AcceptedMessage> {
+        let is_wanted = |entry: &&AcceptedMessage| {
+            reference.is_none() || entry.reference.as_deref() == reference
+        };
         let entries = self.entries.iter().filter(is_wanted);
         entries.take(limit).cloned().collect()
     }

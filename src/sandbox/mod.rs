@@ -37,7 +37,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use counters::Counters;
-pub use counters::{Entry, Stats};
+pub use counters::{AcceptedMessage, Stats};
 pub use faults::{FaultRate, Faults, Outage};
 
 /// How the gateway behaves; by default fast and without faults.
@@ -115,7 +115,7 @@ impl Sandbox {
     }
 
     /// Accepted messages, oldest first.
-    pub fn messages(&self) -> Vec<Entry> {
+    pub fn messages(&self) -> Vec<AcceptedMessage> {
         self.state.counters().messages(None, usize::MAX)
     }
 

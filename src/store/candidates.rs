@@ -8,7 +8,7 @@ use diesel::QueryResult;
 use super::claim::{self, Candidate, ClaimCursors, ClaimKey, ClaimWrites};
 use super::commit_batch::{ClaimedCampaign, CommitBatch, Shortfall};
 use super::connection::Connection;
-use super::limits::Estimate;
+use super::limits::PermitEstimate;
 use super::recipients::Recipients;
 use super::{CampaignStatus, suppression};
 use crate::queue::batch::BatchItem;
@@ -54,7 +54,7 @@ impl Search<'_> {
         &mut self,
         connection: &mut Connection,
         claim: &ProviderClaim,
-        estimate: &mut Estimate,
+        estimate: &mut PermitEstimate,
     ) -> QueryResult<Candidates> {
         let mut found = Candidates::default();
         let mut left = claim.max_messages;

@@ -13,7 +13,7 @@ use super::commit_batch::{
     CampaignStop, ClaimedCampaign, CommitBatch, CommitResult, ProviderClaimed, Shortfall,
 };
 use super::connection::{Connection, Prepared, in_list, transaction, with_conn};
-use super::limits::{self, Estimate, LockedLimits};
+use super::limits::{self, LockedLimits, PermitEstimate};
 use super::recipients::{self, Recipients};
 use super::schema::{campaign, worker};
 use super::{CampaignStatus, Store, StoreError, settle};
@@ -73,7 +73,7 @@ async fn commit(
         writes: ClaimWrites::new(),
         recipients: Recipients::lock(connection, batch).await?,
     };
-    let mut estimates = Estimate::of_all(connection, batch, &campaigns).await?;
+    let mut estimates = PermitEstimate::of_all(connection, batch, &campaigns).await?;
     let mut found = Vec::new();
     for (claim, estimate) in batch.claims.iter().zip(&mut estimates) {
         found.push(search.run(connection, claim, estimate).await?);

@@ -45,12 +45,13 @@ impl Store {
     }
 
     /// The messages with these ids.
-    pub async fn origins(&self, ids: &[i64]) -> Result<HashMap<i64, Origin>, StoreError> {
+    pub async fn origins(&self, ids: &[i64]) -> Result<HashMap<i64, FailedOrigin>, StoreError> {
         let mut origins = HashMap::new();
         for ids in ids.chunks(ROWS) {
-            let found: HashMap<i64, Origin> = querying!(self, Read, |connection| Origin::read(
-                connection, ids, false
-            ))?;
+            let found: HashMap<i64, FailedOrigin> =
+                querying!(self, Read, |connection| FailedOrigin::read(
+                    connection, ids, false
+                ))?;
             origins.extend(found);
         }
         Ok(origins)
@@ -58,7 +59,7 @@ impl Store {
 }
 
 /// A message that a row of a failures file names.
-pub struct Origin {
+pub struct FailedOrigin {
     pub campaign_id: i64,
     pub(super) import_id: Option<i64>,
     phone: String,
@@ -70,7 +71,7 @@ pub struct Origin {
     has_failed: bool,
 }
 
-impl Origin {
+impl FailedOrigin {
     /// Whether the row has the phone, the text or the key of the message. If not, the message belongs to another
     /// database and has the same id by chance.
     pub fn shares_with(&self, row: &NewSms) -> bool {
@@ -150,7 +151,7 @@ pub(super) struct ExistingRows {
     keys: HashSet<String>,
     suppressed: HashSet<String>,
     /// The messages that rows of the batch name.
-    pub(super) origins: HashMap<i64, Origin>,
+    pub(super) origins: HashMap<i64, FailedOrigin>,
 }
 
 impl ExistingRows {
@@ -184,7 +185,7 @@ impl ExistingRows {
             let named: BTreeSet<i64> = rows.iter().filter_map(|row| row.replaces).collect();
             if !named.is_empty() {
                 let named: Vec<i64> = named.into_iter().collect();
-                let origins = Origin::read(connection, &named, lock).await?;
+                let origins = FailedOrigin::read(connection, &named, lock).await?;
                 existing.origins.extend(origins);
             }
         }

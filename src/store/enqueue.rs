@@ -12,7 +12,7 @@ use super::connection::{
     Connection, ROWS, conflict, delete_all, insert_all, load_locked, transaction, with_conn,
 };
 use super::dedupe::{Decision, ExistingRows, decide};
-use super::imports::Batch;
+use super::imports::ImportBatch;
 use super::schema::{import, sms, sms_failed};
 use super::transitions;
 use super::{Store, StoreError, StoreErrorKind, signed};
@@ -38,7 +38,7 @@ pub struct Enqueued {
 impl Store {
     /// Queues the new rows of a batch; an error if its import has ended. Waits for a server that is unavailable.
     /// After a commit without an answer, checks whether the batch is stored before it is queued again.
-    pub async fn enqueue(&self, batch: &Batch) -> Result<Enqueued, StoreError> {
+    pub async fn enqueue(&self, batch: &ImportBatch) -> Result<Enqueued, StoreError> {
         let mut decided = None;
         let began = Instant::now();
         let mut wait = FIRST_WAIT;
@@ -72,7 +72,7 @@ impl Store {
 /// Queues a batch, unless an attempt before this one is stored, whose result is `decided`.
 async fn enqueue_once(
     connection: &mut Connection,
-    batch: &Batch,
+    batch: &ImportBatch,
     decided: &mut Option<Enqueued>,
 ) -> QueryResult<Enqueued> {
     if let Some(done) = decided
@@ -85,7 +85,7 @@ async fn enqueue_once(
 }
 
 /// Whether the batch is stored, after the answer to its commit was lost.
-async fn is_committed(connection: &mut Connection, batch: &Batch) -> QueryResult<bool> {
+async fn is_committed(connection: &mut Connection, batch: &ImportBatch) -> QueryResult<bool> {
     let last_line: Vec<i64> = load_locked!(
         connection,
         import::table
@@ -95,7 +95,7 @@ async fn is_committed(connection: &mut Connection, batch: &Batch) -> QueryResult
     Ok(last_line == [signed(batch.last_line)])
 }
 
-async fn enqueue(connection: &mut Connection, batch: &Batch) -> QueryResult<Enqueued> {
+async fn enqueue(connection: &mut Connection, batch: &ImportBatch) -> QueryResult<Enqueued> {
     let rows: Vec<&NewSms> = batch.rows.iter().collect();
     let existing = ExistingRows::read(connection, batch.campaign_id, &rows, true).await?;
     let mut done = Enqueued::default();
@@ -182,7 +182,11 @@ fn statements<'a, 'b>(mut rows: &'a [&'b NewSms]) -> Vec<&'a [&'b NewSms]> {
     statements
 }
 
-async fn insert(connection: &mut Connection, batch: &Batch, rows: &[&NewSms]) -> QueryResult<()> {
+async fn insert(
+    connection: &mut Connection,
+    batch: &ImportBatch,
+    rows: &[&NewSms],
+) -> QueryResult<()> {
     let rows: Vec<_> = rows
         .iter()
         .map(|row| {
@@ -205,7 +209,11 @@ async fn insert(connection: &mut Connection, batch: &Batch, rows: &[&NewSms]) ->
 }
 
 /// Adds the counts of a batch to its import.
-async fn count(connection: &mut Connection, batch: &Batch, done: &Enqueued) -> QueryResult<()> {
+async fn count(
+    connection: &mut Connection,
+    batch: &ImportBatch,
+    done: &Enqueued,
+) -> QueryResult<()> {
     let known = done.duplicates.len() + done.unchanged.len();
     let counted = with_conn!(connection, |conn| update(
         import::table.find(batch.import_id)

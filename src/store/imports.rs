@@ -24,7 +24,7 @@ pub struct TextNote<'a> {
 
 /// The rows of a file that are queued in one transaction.
 #[derive(Clone)]
-pub struct Batch {
+pub struct ImportBatch {
     pub import_id: i64,
     pub campaign_id: i64,
     pub now: Timestamp,
@@ -40,7 +40,7 @@ pub struct Batch {
     pub last_line: u64,
 }
 
-impl Batch {
+impl ImportBatch {
     /// When a row's message is due. A window that is the same for all recipients is ignored: the sender checks it for
     /// the whole campaign, so a change takes effect at once.
     pub(super) fn due_at_of(&self, row: &NewSms) -> i64 {

@@ -210,12 +210,12 @@ fn campaign_limits(
 
 /// An estimate of the permits that the campaigns' own limits allow for one claim. Limits are read without a lock, so
 /// other workers may take the permits first.
-pub(super) struct Estimate {
+pub(super) struct PermitEstimate {
     allocator: PermitAllocator,
     campaigns: HashMap<i64, ClaimLimit>,
 }
 
-impl Estimate {
+impl PermitEstimate {
     /// Makes one estimate for each claim of the batch.
     pub(super) async fn of_all(
         connection: &mut Connection,

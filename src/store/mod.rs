@@ -49,7 +49,7 @@ pub use connection::{Probe, SkipLocked};
 pub use dedupe::Decision;
 pub use enqueue::Enqueued;
 pub use error::{StoreError, StoreErrorKind};
-pub use imports::{Batch, TextNote};
+pub use imports::{ImportBatch, TextNote};
 pub use operator::{Expired, QueuePosition, RetryFilter};
 pub use purge::{Age, Purge, Purged, RetentionConfig};
 pub use suppression::Suppressed;

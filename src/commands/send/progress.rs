@@ -62,7 +62,7 @@ pub(super) async fn run_with_progress(
     Ok((summary, signal))
 }
 
-fn show(progress: &Progress, bar: &console::Progress, total: Option<u64>) {
+fn show(progress: &Progress, bar: &console::ProgressDisplay, total: Option<u64>) {
     let counts = [&progress.sent, &progress.failed, &progress.unknown];
     let done = counts
         .iter()

@@ -11,7 +11,7 @@ use base64::engine::general_purpose::STANDARD;
 use tokio::time::Instant;
 
 use super::message::MessageReader;
-use super::redis::{Connection, RedisList};
+use super::redis::{RedisConnection, RedisList};
 use super::{ConsumeOptions, Event, entries, unique_in};
 use crate::import::error::{ImportError, Rejection};
 use crate::import::importer::{Importer, Target};
@@ -103,7 +103,7 @@ struct Consumer<'a, T: FnMut(Event)> {
     /// `None` until there is something to import.
     importer: Option<Importer<'a>>,
     /// `None` after the connection was lost.
-    connection: Option<Connection>,
+    connection: Option<RedisConnection>,
     batch: u64,
     /// The entries of the batch, the oldest first.
     pending: Vec<Vec<u8>>,
@@ -148,9 +148,9 @@ impl<'a, T: FnMut(Event)> Consumer<'a, T> {
 
     /// Returns the connection. A new one reads the batch again, which may have more entries than are known
     /// here because an answer was lost.
-    async fn connect(&mut self) -> Result<&mut Connection, ImportError> {
+    async fn connect(&mut self) -> Result<&mut RedisConnection, ImportError> {
         if self.connection.is_none() {
-            let mut opened = Connection::open(self.list, &self.messages.token).await?;
+            let mut opened = RedisConnection::open(self.list, &self.messages.token).await?;
             if !self.is_committed && opened.can_move {
                 self.pending = opened.processing(self.batch).await?;
             }

@@ -81,7 +81,7 @@ pub async fn follow(
 fn read(input: impl Read + Send + 'static) -> mpsc::Receiver<Line> {
     let (sender, receiver) = mpsc::channel(MAX_LINES);
     std::thread::spawn(move || {
-        let mut lines = record::Lines::new(input);
+        let mut lines = record::LineReader::new(input);
         loop {
             let line = match lines.next() {
                 Ok(None) => return,

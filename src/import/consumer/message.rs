@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::import::columns::Columns;
+use crate::import::columns::ListColumns;
 use crate::import::dedupe::{DedupeKeys, Unique, hashed};
 use crate::import::error::{ImportError, Rejection};
 use crate::import::options::Options;
@@ -88,7 +88,7 @@ impl MessageReader {
         }
         let invalid = |error: ImportError| Rejection::new("invalid keys", error.to_string());
         let names: Vec<&str> = keys.iter().map(String::as_str).collect();
-        let columns = Columns::find("entry", &names, &self.options.columns);
+        let columns = ListColumns::find("entry", &names, &self.options.columns);
         let columns = columns.map_err(invalid)?;
         let text = match (&self.text, columns.content) {
             (Some(template), _) => Text::Template {

@@ -75,7 +75,7 @@ impl RedisList {
 
     /// Fails if the server does not answer or the key is not a list.
     pub async fn check(&self) -> Result<(), ImportError> {
-        let mut connection = Connection::open(self, "").await?;
+        let mut connection = RedisConnection::open(self, "").await?;
         connection.length().await.map(drop)
     }
 
@@ -133,7 +133,7 @@ fn reason(error: &RedisError) -> String {
 }
 
 /// The connection of one importer, which holds one batch at a time.
-pub(super) struct Connection {
+pub(super) struct RedisConnection {
     list: RedisList,
     link: MultiplexedConnection,
     token: String,
@@ -146,7 +146,7 @@ pub(super) struct Connection {
     can_wait: bool,
 }
 
-impl Connection {
+impl RedisConnection {
     pub(super) async fn open(list: &RedisList, token: &str) -> Result<Self, ImportError> {
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(CONNECT_TIMEOUT))

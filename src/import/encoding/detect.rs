@@ -30,7 +30,7 @@ pub(in crate::import) fn detect(
     region: Option<Region>,
 ) -> io::Result<Detected> {
     let mut sample = Vec::new();
-    let (mut utf8, mut other) = (Lines::default(), Lines::default());
+    let (mut utf8, mut other) = (LineCount::default(), LineCount::default());
     let mut line = Vec::new();
     for number in 1.. {
         line.clear();
@@ -68,12 +68,12 @@ pub(in crate::import) fn detect(
 }
 
 #[derive(Default)]
-struct Lines {
+struct LineCount {
     count: u64,
     first: u64,
 }
 
-impl Lines {
+impl LineCount {
     fn count(&mut self, line: u64) {
         if self.count == 0 {
             self.first = line;

@@ -29,7 +29,7 @@ const MAX_LAYERS: usize = 2;
 
 /// The format of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Format {
+pub(super) enum ListFormat {
     Csv(CsvFormat),
     /// The temporary file has the rows of a sheet. The note says which sheet.
     Sheet {
@@ -51,7 +51,7 @@ pub(super) struct ListFile {
     /// SHA-256 of the bytes in lower-case hex.
     pub(super) hash: String,
     pub(super) bytes: u64,
-    pub(super) format: Format,
+    pub(super) format: ListFormat,
     pub(super) encoding: Encoding,
     /// The encoding was guessed from the text.
     pub(super) is_detected: bool,
@@ -104,7 +104,7 @@ impl ListFile {
         options: &Options,
     ) -> Result<Self, ImportError> {
         let (rows, note) = workbook::read(&file, &name, options.sheet.as_deref())?;
-        let scan = Scan::of(&mut file).map_err(ImportError::read(&name))?;
+        let scan = FileScan::of(&mut file).map_err(ImportError::read(&name))?;
         let bytes = rows.metadata().map_err(ImportError::read(&name))?.len();
         Ok(Self {
             file: rows,
@@ -112,7 +112,7 @@ impl ListFile {
             stem,
             hash: scan.hash,
             bytes,
-            format: Format::Sheet { note },
+            format: ListFormat::Sheet { note },
             encoding: Encoding::UTF8,
             is_detected: false,
             has_mark: true,
@@ -141,7 +141,7 @@ impl ListFile {
                 "save it as CSV, in UTF-8",
             ));
         }
-        let scan = Scan::of(&mut file).map_err(unreadable)?;
+        let scan = FileScan::of(&mut file).map_err(unreadable)?;
         let mark = Encoding::of_mark(&head);
         let stated = options.encoding.or(mark.map(|(encoding, _)| encoding));
         let stated = stated.or_else(|| Encoding::utf16_by_nuls(&head));
@@ -169,7 +169,7 @@ impl ListFile {
             stem,
             hash: scan.hash,
             bytes: scan.bytes,
-            format: Format::JsonLines { keys: Vec::new() },
+            format: ListFormat::JsonLines { keys: Vec::new() },
             encoding,
             is_detected: stated.is_none(),
             has_mark: mark.is_some(),
@@ -183,7 +183,7 @@ impl ListFile {
     }
 
     /// Recognizes the format from the beginning of the text.
-    fn find_format(&mut self, delimiter: Option<u8>) -> Result<Format, ImportError> {
+    fn find_format(&mut self, delimiter: Option<u8>) -> Result<ListFormat, ImportError> {
         let name = &self.name;
         let unreadable = ImportError::read(name);
         let mut head = Vec::new();
@@ -207,7 +207,7 @@ impl ListFile {
                     "`{name}` has no JSON objects with at most a thousand keys, one per line"
                 ))
             })?;
-            return Ok(Format::JsonLines { keys });
+            return Ok(ListFormat::JsonLines { keys });
         }
         let has_only_cr = head.contains(&b'\r') && !head.contains(&b'\n');
         let terminator = if has_only_cr { b'\r' } else { b'\n' };
@@ -219,7 +219,7 @@ impl ListFile {
             self.skipped_lines = 1;
         }
         let likely = || sniff::likely_delimiter(&head, line);
-        Ok(Format::Csv(CsvFormat {
+        Ok(ListFormat::Csv(CsvFormat {
             delimiter: delimiter.or(declared).unwrap_or_else(likely),
             terminator,
         }))
@@ -229,9 +229,11 @@ impl ListFile {
     pub(super) fn records(&self) -> Result<RecordReader, ImportError> {
         let text = self.text().map_err(ImportError::read(&self.name))?;
         let rows = match &self.format {
-            Format::Csv(format) => Rows::Csv(CsvReader::new(text, *format, 1 + self.skipped_lines)),
-            Format::Sheet { .. } => Rows::Sheet(SheetReader::new(text)),
-            Format::JsonLines { keys } => Rows::JsonLines(JsonReader::new(text, keys)),
+            ListFormat::Csv(format) => {
+                Rows::Csv(CsvReader::new(text, *format, 1 + self.skipped_lines))
+            }
+            ListFormat::Sheet { .. } => Rows::Sheet(SheetReader::new(text)),
+            ListFormat::JsonLines { keys } => Rows::JsonLines(JsonReader::new(text, keys)),
         };
         let list = self.name.clone();
         Ok(RecordReader { list, rows })
@@ -305,13 +307,13 @@ fn head(file: &mut File) -> io::Result<Vec<u8>> {
 }
 
 /// The result of one pass over all bytes.
-struct Scan {
+struct FileScan {
     hash: String,
     bytes: u64,
     is_utf8: bool,
 }
 
-impl Scan {
+impl FileScan {
     fn of(file: &mut File) -> io::Result<Self> {
         file.rewind()?;
         let mut hasher = Sha256::new();

@@ -27,7 +27,7 @@ fn fault(bytes: &[u8]) -> String {
 
 fn format(bytes: &[u8]) -> CsvFormat {
     match open(bytes).expect("a list").format {
-        Format::Csv(format) => format,
+        ListFormat::Csv(format) => format,
         other => panic!("{other:?}"),
     }
 }

@@ -34,7 +34,7 @@ pub(in crate::import) struct CsvReader<R> {
 }
 
 /// The result of scanning the buffer for a record.
-enum Scan {
+enum ScannedRecord {
     /// The record has this many bytes and lines.
     Record {
         length: usize,
@@ -68,10 +68,12 @@ impl<R: Read> CsvReader<R> {
                 return Ok(Next::End);
             }
             match self.scan(record) {
-                Scan::More => self.refill()?,
+                ScannedRecord::More => self.refill()?,
                 // A blank line.
-                Scan::Record { length, lines } if record.len() == 0 => self.advance(length, lines),
-                Scan::Record { length, lines } => {
+                ScannedRecord::Record { length, lines } if record.len() == 0 => {
+                    self.advance(length, lines);
+                }
+                ScannedRecord::Record { length, lines } => {
                     let stray = lines > 1 && self.width.is_some_and(|width| width != record.len());
                     if stray {
                         return self.reject_line(record, Malformed::OpenQuote);
@@ -85,7 +87,7 @@ impl<R: Read> CsvReader<R> {
                     self.advance(length, lines);
                     return Ok(next);
                 }
-                Scan::Malformed(why) => return self.reject_line(record, why),
+                ScannedRecord::Malformed(why) => return self.reject_line(record, why),
             }
         }
     }
@@ -106,14 +108,14 @@ impl<R: Read> CsvReader<R> {
         Ok(())
     }
 
-    fn scan(&self, record: &mut Record) -> Scan {
+    fn scan(&self, record: &mut Record) -> ScannedRecord {
         record.clear();
         let window = &self.buffer[self.start..];
         let line = window
             .iter()
             .position(|&byte| byte == self.format.terminator);
         if line.is_none() && !self.ended && window.len() <= LOOKAHEAD {
-            return Scan::More;
+            return ScannedRecord::More;
         }
         let length = line.map_or(window.len(), |end| end + 1);
         let plain = &window[..length];
@@ -121,17 +123,17 @@ impl<R: Read> CsvReader<R> {
             return self.scan_quoted(window, record);
         }
         if length > self.max_row {
-            return Scan::Malformed(Malformed::TooLong);
+            return ScannedRecord::Malformed(Malformed::TooLong);
         }
         let text = trimmed(plain, self.format.terminator);
         if !text.is_empty() {
             let fields = text.split(|&byte| byte == self.format.delimiter);
             fields.for_each(|field| record.push(field));
         }
-        Scan::Record { length, lines: 1 }
+        ScannedRecord::Record { length, lines: 1 }
     }
 
-    fn scan_quoted(&self, window: &[u8], record: &mut Record) -> Scan {
+    fn scan_quoted(&self, window: &[u8], record: &mut Record) -> ScannedRecord {
         let mut lines = 1;
         let mut at = 0;
         loop {
@@ -157,12 +159,12 @@ impl<R: Read> CsvReader<R> {
                 plain
             };
             if quoted && !plain.is_empty() {
-                return Scan::Malformed(Malformed::TextAfterQuote);
+                return ScannedRecord::Malformed(Malformed::TextAfterQuote);
             }
             record.push(plain);
             at += end.map_or(rest.len(), |end| end + 1);
             if last {
-                return Scan::Record { length: at, lines };
+                return ScannedRecord::Record { length: at, lines };
             }
         }
     }
@@ -173,7 +175,7 @@ impl<R: Read> CsvReader<R> {
         inside: &[u8],
         record: &mut Record,
         lines: &mut u64,
-    ) -> Result<usize, Scan> {
+    ) -> Result<usize, ScannedRecord> {
         let mut at = 0;
         loop {
             let Some(quote) = inside[at..].iter().position(|&byte| byte == b'"') else {
@@ -196,11 +198,11 @@ impl<R: Read> CsvReader<R> {
     }
 
     /// Asks for more bytes, unless there are none or the row is too long.
-    fn more_or(&self, fault: Malformed) -> Scan {
+    fn more_or(&self, fault: Malformed) -> ScannedRecord {
         if self.ended || self.buffer.len() - self.start > LOOKAHEAD {
-            return Scan::Malformed(fault);
+            return ScannedRecord::Malformed(fault);
         }
-        Scan::More
+        ScannedRecord::More
     }
 
     /// Returns the first line of the buffer as the record, and continues after it.

@@ -15,7 +15,7 @@ const MAX_KEYS: usize = 1000;
 
 /// Reads objects as rows; the first row has the keys.
 pub(in crate::import) struct JsonReader<R> {
-    pub(super) lines: Lines<R>,
+    pub(super) lines: LineReader<R>,
     keys: HashMap<String, usize>,
     header: Option<Vec<String>>,
 }
@@ -23,7 +23,7 @@ pub(in crate::import) struct JsonReader<R> {
 impl<R: Read> JsonReader<R> {
     pub(in crate::import) fn new(source: R, keys: &[String]) -> Self {
         Self {
-            lines: Lines::new(source),
+            lines: LineReader::new(source),
             keys: keys.iter().cloned().zip(0..).collect(),
             header: Some(keys.to_vec()),
         }
@@ -71,7 +71,7 @@ impl<R: Read> JsonReader<R> {
 
 /// Returns all keys of a file of objects, `None` if there are too many.
 pub(in crate::import) fn keys(source: impl Read) -> io::Result<Option<Vec<String>>> {
-    let mut lines = Lines::new(source);
+    let mut lines = LineReader::new(source);
     let mut keys: Vec<String> = Vec::new();
     let mut known = HashSet::new();
     while lines.next()?.is_some() {
@@ -134,7 +134,7 @@ impl<'de> Visitor<'de> for Fields {
 }
 
 /// Reads lines of bounded length and skips blank ones.
-pub(in crate::import) struct Lines<R> {
+pub(in crate::import) struct LineReader<R> {
     source: BufReader<R>,
     text: Vec<u8>,
     /// The line was too long, and only its start is kept.
@@ -143,7 +143,7 @@ pub(in crate::import) struct Lines<R> {
     pub(super) consumed: u64,
 }
 
-impl<R: Read> Lines<R> {
+impl<R: Read> LineReader<R> {
     pub(in crate::import) fn new(source: R) -> Self {
         Self {
             source: BufReader::with_capacity(1 << 16, source),

@@ -38,29 +38,29 @@ const MAX_CSV: u64 = 4 << 30;
 /// The fault of a row with more bytes than a row may have; none of its cells is kept.
 const TOO_LONG: &str = "too long";
 
-type Source = BufReader<File>;
+type WorkbookFile = BufReader<File>;
 
 /// Why a workbook cannot be read.
-enum Failure {
+enum WorkbookError {
     Protected,
     TooLarge(&'static str),
     NoSheet(Vec<String>),
     Other(String),
 }
 
-impl Failure {
+impl WorkbookError {
     fn damaged() -> Self {
         Self::Other(DAMAGED.to_owned())
     }
 }
 
-impl From<io::Error> for Failure {
+impl From<io::Error> for WorkbookError {
     fn from(error: io::Error) -> Self {
         Self::Other(error.to_string())
     }
 }
 
-impl From<ZipError> for Failure {
+impl From<ZipError> for WorkbookError {
     fn from(error: ZipError) -> Self {
         zip_reason(&error).map_or(Self::Protected, Self::Other)
     }
@@ -68,7 +68,7 @@ impl From<ZipError> for Failure {
 
 macro_rules! failure_from {
     ($($error:ident),*) => {$(
-        impl From<$error> for Failure {
+        impl From<$error> for WorkbookError {
             fn from(error: $error) -> Self {
                 match error {
                     $error::Password => Self::Protected,
@@ -92,15 +92,15 @@ pub(in crate::import) fn read(
     let failure = match read {
         Ok(Ok(rows)) => return Ok(rows),
         Ok(Err(failure)) => failure,
-        Err(_) => Failure::damaged(),
+        Err(_) => WorkbookError::damaged(),
     };
     Err(match failure {
-        Failure::Protected => ImportError::protected(name),
-        Failure::TooLarge(what) => ImportError::hinted(
+        WorkbookError::Protected => ImportError::protected(name),
+        WorkbookError::TooLarge(what) => ImportError::hinted(
             format!("workbook `{name}` is too large: {what}"),
             "save the sheet as CSV: a CSV file can have any size",
         ),
-        Failure::NoSheet(sheets) => {
+        WorkbookError::NoSheet(sheets) => {
             let sheet = sheet.unwrap_or_default();
             let names = || sheets.iter().map(String::as_str);
             let hint = did_you_mean(sheet, names());
@@ -109,14 +109,14 @@ pub(in crate::import) fn read(
                 hint.unwrap_or_else(|| format!("its sheets are {}", listed(names()))),
             )
         }
-        Failure::Other(reason) => ImportError::hinted(
+        WorkbookError::Other(reason) => ImportError::hinted(
             format!("cannot read workbook `{name}`: {reason}"),
             "save the sheet as CSV and import that",
         ),
     })
 }
 
-fn read_sheet(file: &File, sheet: Option<&str>) -> Result<(File, String), Failure> {
+fn read_sheet(file: &File, sheet: Option<&str>) -> Result<(File, String), WorkbookError> {
     let mut source = file.try_clone()?;
     source.rewind()?;
     let mut magic = [0; 4];
@@ -133,7 +133,7 @@ fn read_sheet(file: &File, sheet: Option<&str>) -> Result<(File, String), Failur
         let mut book = Xlsb::new(source)?;
         let chosen = choose(&book, sheet)?;
         let hidden = xlsb_hidden_rows(&mut archive, &chosen.name);
-        let unknown = || Failure::Other("it has cells of an unknown kind".to_owned());
+        let unknown = || WorkbookError::Other("it has cells of an unknown kind".to_owned());
         let mut rows = SheetWriter::new(hidden.ok_or_else(unknown)?)?;
         let mut cells = book.worksheet_cells_reader(&chosen.name)?;
         while let Some(cell) = cells.next_cell()? {
@@ -160,7 +160,7 @@ fn read_sheet(file: &File, sheet: Option<&str>) -> Result<(File, String), Failur
         return rows.finish(&chosen);
     }
     check_parts(&mut archive, |_| MAX_HELD)?;
-    let mut sheets = OdsSheets::read(&mut archive).ok_or_else(Failure::damaged)?;
+    let mut sheets = OdsSheets::read(&mut archive).ok_or_else(WorkbookError::damaged)?;
     check_memory(sheets.bytes)?;
     let mut book = Ods::new(source)?;
     let chosen = choose(&book, sheet)?;
@@ -169,20 +169,20 @@ fn read_sheet(file: &File, sheet: Option<&str>) -> Result<(File, String), Failur
 }
 
 fn read_xls(
-    mut source: Source,
+    mut source: WorkbookFile,
     bytes: u64,
     sheet: Option<&str>,
-) -> Result<(File, String), Failure> {
+) -> Result<(File, String), WorkbookError> {
     if bytes > MAX_HELD {
-        return Err(Failure::TooLarge("an XLS workbook can have 96 MiB"));
+        return Err(WorkbookError::TooLarge("an XLS workbook can have 96 MiB"));
     }
     let compound = cfb::CompoundFile::open(source.get_ref().try_clone()?);
-    let mut compound = compound.map_err(|_| Failure::damaged())?;
+    let mut compound = compound.map_err(|_| WorkbookError::damaged())?;
     // An encrypted XLSX workbook is one stream of a compound file.
     if compound.is_stream("/EncryptedPackage") {
-        return Err(Failure::Protected);
+        return Err(WorkbookError::Protected);
     }
-    let mut sheets = XlsSheets::read(&mut compound).ok_or_else(Failure::damaged)?;
+    let mut sheets = XlsSheets::read(&mut compound).ok_or_else(WorkbookError::damaged)?;
     check_memory(sheets.bytes)?;
     source.rewind()?;
     let mut book = Xls::new(source)?;
@@ -195,11 +195,11 @@ fn read_xls(
     )
 }
 
-fn check_memory(bytes: u64) -> Result<(), Failure> {
+fn check_memory(bytes: u64) -> Result<(), WorkbookError> {
     if bytes <= MAX_CELLS {
         return Ok(());
     }
-    Err(Failure::TooLarge(
+    Err(WorkbookError::TooLarge(
         "its cells, with the empty ones between them, do not fit in memory",
     ))
 }
@@ -208,10 +208,10 @@ fn check_memory(bytes: u64) -> Result<(), Failure> {
 fn check_parts(
     archive: &mut ZipArchive<impl Read + Seek>,
     limit: impl Fn(&str) -> u64,
-) -> Result<(), Failure> {
+) -> Result<(), WorkbookError> {
     for index in 0..archive.len() {
         let part = match archive.by_index(index) {
-            Err(ZipError::UnsupportedArchive(_)) => return Err(Failure::Protected),
+            Err(ZipError::UnsupportedArchive(_)) => return Err(WorkbookError::Protected),
             part => part?,
         };
         let (limit, packed) = (limit(part.name()), part.compressed_size());
@@ -221,10 +221,12 @@ fn check_parts(
         }
         let length = io::copy(&mut part.take(limit + 1), &mut io::sink())?;
         if length > limit {
-            return Err(Failure::TooLarge("its texts or cells do not fit in memory"));
+            return Err(WorkbookError::TooLarge(
+                "its texts or cells do not fit in memory",
+            ));
         }
         if length > 64 << 20 && length / packed.max(1) > 500 {
-            return Err(Failure::TooLarge(
+            return Err(WorkbookError::TooLarge(
                 "it unpacks to more than 500 times its size",
             ));
         }
@@ -240,7 +242,7 @@ struct Chosen {
     others: usize,
 }
 
-fn choose<R: Reader<Source>>(book: &R, asked: Option<&str>) -> Result<Chosen, Failure> {
+fn choose<R: Reader<WorkbookFile>>(book: &R, asked: Option<&str>) -> Result<Chosen, WorkbookError> {
     let sheets = book.sheets_metadata();
     let tables = || {
         let sheets = sheets.iter().enumerate();
@@ -255,7 +257,7 @@ fn choose<R: Reader<Source>>(book: &R, asked: Option<&str>) -> Result<Chosen, Fa
     };
     let Some((place, found)) = found else {
         let names = tables().map(|(_, sheet)| sheet.name.clone());
-        return Err(Failure::NoSheet(names.collect()));
+        return Err(WorkbookError::NoSheet(names.collect()));
     };
     Ok(Chosen {
         name: found.name.clone(),
@@ -315,7 +317,7 @@ impl SheetWriter {
         })
     }
 
-    fn add(&mut self, (row, column): (u32, u32), value: Data) -> Result<(), Failure> {
+    fn add(&mut self, (row, column): (u32, u32), value: Data) -> Result<(), WorkbookError> {
         let error = match &value {
             Data::Error(error) => Some(error.to_string()),
             _ => None,
@@ -325,13 +327,13 @@ impl SheetWriter {
             return Ok(());
         }
         if column >= MAX_COLUMNS || row >= MAX_ROWS {
-            return Err(Failure::TooLarge(
+            return Err(WorkbookError::TooLarge(
                 "it has a cell beyond column XFD or row 1048576",
             ));
         }
         if self.row != Some(row) {
             if self.row.is_some_and(|current| row < current) {
-                return Err(Failure::Other("its rows are out of order".to_owned()));
+                return Err(WorkbookError::Other("its rows are out of order".to_owned()));
             }
             self.end_row()?;
             self.row = Some(row);
@@ -348,7 +350,7 @@ impl SheetWriter {
         if self.cells.len() <= column {
             self.gaps += column - self.cells.len();
             if self.gaps > MAX_GAPS {
-                return Err(Failure::TooLarge(
+                return Err(WorkbookError::TooLarge(
                     "it has too many empty cells between the others",
                 ));
             }
@@ -358,7 +360,7 @@ impl SheetWriter {
         Ok(())
     }
 
-    fn end_row(&mut self) -> Result<(), Failure> {
+    fn end_row(&mut self) -> Result<(), WorkbookError> {
         if let Some(row) = self.row {
             if self.size > MAX_ROW {
                 self.cells.clear();
@@ -371,12 +373,12 @@ impl SheetWriter {
                 let start = [line.as_str(), &self.fault].into_iter();
                 let fields = start.chain(self.cells.iter().map(String::as_str));
                 let written = self.csv.write_record(fields);
-                written.map_err(|error| Failure::Other(error.to_string()))?;
+                written.map_err(|error| WorkbookError::Other(error.to_string()))?;
                 self.written += (self.size + self.cells.len()) as u64;
             }
         }
         if self.written > MAX_CSV {
-            return Err(Failure::TooLarge("its rows are more than 4 GiB"));
+            return Err(WorkbookError::TooLarge("its rows are more than 4 GiB"));
         }
         self.fault.clear();
         self.cells.clear();
@@ -384,9 +386,10 @@ impl SheetWriter {
         Ok(())
     }
 
-    fn finish(mut self, chosen: &Chosen) -> Result<(File, String), Failure> {
+    fn finish(mut self, chosen: &Chosen) -> Result<(File, String), WorkbookError> {
         self.end_row()?;
-        let unwritten = |error: csv::IntoInnerError<_>| Failure::Other(error.error().to_string());
+        let unwritten =
+            |error: csv::IntoInnerError<_>| WorkbookError::Other(error.error().to_string());
         let file = self.csv.into_inner().map_err(unwritten)?;
         Ok((file, chosen.note(self.left_out)))
     }
@@ -396,7 +399,7 @@ fn write_range(
     range: &calamine::Range<Data>,
     chosen: &Chosen,
     hidden: HiddenRows,
-) -> Result<(File, String), Failure> {
+) -> Result<(File, String), WorkbookError> {
     let mut rows = SheetWriter::new(hidden)?;
     let (top, left) = range.start().unwrap_or_default();
     let place =

@@ -27,7 +27,7 @@ type BoxError = Box<dyn Error + Send + Sync>;
 
 /// The destination of the request of a task.
 #[derive(Clone, Debug)]
-pub(super) struct Target {
+pub(super) struct Destination {
     /// Scheme, host and port of its URL.
     pub(super) host: String,
     /// The request must not start after this.
@@ -35,7 +35,7 @@ pub(super) struct Target {
 }
 
 tokio::task_local! {
-    pub(super) static TARGET: Target;
+    pub(super) static TARGET: Destination;
 }
 
 /// The connection was opened and is kept; the request that asked for it is not sent.
@@ -50,7 +50,7 @@ pub(super) struct NotReady;
 
 /// The open, unused connections by host.
 #[derive(Debug)]
-pub(super) struct Connections {
+pub(super) struct IdleConnections {
     hosts: Mutex<HashMap<String, Host>>,
     added: Notify,
     idle_for: Duration,
@@ -75,7 +75,7 @@ struct Host {
 
 /// Reserves a connection for one request that starts soon.
 #[derive(Debug)]
-pub struct ReservedConnection(Arc<Connections>);
+pub struct ReservedConnection(Arc<IdleConnections>);
 
 impl Drop for ReservedConnection {
     fn drop(&mut self) {
@@ -83,7 +83,7 @@ impl Drop for ReservedConnection {
     }
 }
 
-impl Connections {
+impl IdleConnections {
     pub(super) fn new(idle_for: Duration) -> Arc<Self> {
         Arc::new(Self {
             hosts: Mutex::default(),
@@ -194,7 +194,7 @@ impl Connections {
     }
 
     /// An open connection; waits shortly for one that another request is returning.
-    async fn take<C>(&self, target: &Target) -> Result<C, BoxError>
+    async fn take<C>(&self, target: &Destination) -> Result<C, BoxError>
     where
         C: Read + Unpin + Send + 'static,
     {
@@ -261,7 +261,7 @@ fn is_open(connection: &mut (impl Read + Unpin)) -> bool {
 
 #[derive(Clone)]
 pub(super) struct Connector<S> {
-    connections: Arc<Connections>,
+    connections: Arc<IdleConnections>,
     opens: bool,
     inner: S,
 }
@@ -282,7 +282,7 @@ where
 
     fn call(&mut self, request: R) -> Self::Future {
         let connections = Arc::clone(&self.connections);
-        let target = TARGET.try_with(Target::clone);
+        let target = TARGET.try_with(Destination::clone);
         let connecting = self.opens.then(|| self.inner.call(request));
         Box::pin(async move {
             let target = target?;

@@ -9,7 +9,7 @@ use toml::Table;
 
 use super::request::RequestTemplate;
 use super::response::Pointer;
-use super::template::{Templates, Text, Values};
+use super::template::{SectionText, Templates, Values};
 use crate::provider::Message;
 use crate::provider::response::{ResponseView, scalar};
 use crate::provider::section::{ProviderError, Section};
@@ -38,7 +38,7 @@ pub(super) struct BatchSettings {
 }
 
 /// How the results of several messages are found in one response.
-pub(super) struct Batch {
+pub(super) struct BatchResults {
     pub(super) settings: BatchSettings,
     /// What identifies the result of a message; empty where the results are in the order of the messages.
     matches: EntryMatch,
@@ -56,7 +56,7 @@ pub(super) enum ResultLocation {
     Unclear(&'static str),
 }
 
-impl Batch {
+impl BatchResults {
     /// Reads the section, and repeats the part of `request` that it names.
     pub(super) fn read(
         mut section: Section<'_>,
@@ -144,7 +144,7 @@ impl Batch {
 
 /// Section `matches`: JSON pointers into an entry of the vendor's list and the values that an entry of a message has
 /// there. Numbers with and without `+` are equal.
-pub(super) struct EntryMatch(Vec<(String, Text)>);
+pub(super) struct EntryMatch(Vec<(String, SectionText)>);
 
 impl EntryMatch {
     pub(super) fn read(

@@ -30,7 +30,7 @@ use super::{
     unclear,
 };
 use crate::sms::Outcome;
-use batch::{Batch, ResultLocation};
+use batch::{BatchResults, ResultLocation};
 use lookup::StatusLookup;
 use request::{RequestSettings, RequestTemplate, Scope};
 use response::{ResponseParser, ResponseRules};
@@ -63,7 +63,7 @@ struct Generic {
     config: ProviderConfig,
     templates: Templates,
     request: RequestTemplate,
-    batch: Option<Batch>,
+    batch: Option<BatchResults>,
     response: ResponseParser,
     lookup: Option<StatusLookup>,
 }
@@ -97,7 +97,7 @@ pub(super) fn new(mut section: Section<'_>, mut shared: SharedSettings) -> NewAd
     config.url = request.base.clone();
     let batch = settings.batch.map(|table| {
         let section = section.nested("batch", table);
-        Batch::read(section, &mut templates, &mut request)
+        BatchResults::read(section, &mut templates, &mut request)
     });
     let batch = batch.transpose()?;
     if !request.uses("phone", Scope::Anywhere) {

@@ -10,7 +10,7 @@ use toml::{Table, Value};
 use url::Url;
 use url::form_urlencoded::Serializer;
 
-use super::template::{Templates, Text, Values};
+use super::template::{SectionText, Templates, Values};
 use crate::provider::section::{ProviderError, Section};
 use crate::provider::{RequestResult, rejected};
 use crate::sms::Outcome;
@@ -39,9 +39,9 @@ pub(super) struct RequestTemplate {
     /// The URL, with trial values in its placeholders.
     pub(super) base: Url,
     /// The URL's template, where it differs between messages.
-    url: Option<Text>,
+    url: Option<SectionText>,
     constant_headers: HeaderMap,
-    headers: Vec<(HeaderName, Text)>,
+    headers: Vec<(HeaderName, SectionText)>,
     query: Document,
     /// The body is one of these, or empty.
     json: Option<Document>,
@@ -210,7 +210,7 @@ fn read_url(
     section: &Section<'_>,
     templates: &mut Templates,
     settings: &RequestSettings,
-) -> Result<(Url, Option<Text>), ProviderError> {
+) -> Result<(Url, Option<SectionText>), ProviderError> {
     let url = settings.url.clone().ok_or_else(|| section.missing("url"))?;
     let source = match &settings.path {
         Some(path) => format!("{}{path}", url.trim_end_matches('/')),
@@ -221,7 +221,7 @@ fn read_url(
     let has_fixed_host = fixed
         .split_once("://")
         .is_some_and(|(_, rest)| rest.contains(['/', '?']));
-    if !matches!(text, Text::Plain(_)) && !has_fixed_host {
+    if !matches!(text, SectionText::Plain(_)) && !has_fixed_host {
         return Err(section.invalid("url", "placeholders are only allowed after the host"));
     }
     let filled = templates.constant(section, "url", &text)?;
@@ -296,7 +296,7 @@ fn encode(table: Option<Json>) -> String {
 
 /// A JSON document whose texts are templates.
 enum Document {
-    Text(Text),
+    Text(SectionText),
     Plain(Json),
     List(Vec<Document>),
     Table(Vec<(String, Document)>),
@@ -307,7 +307,7 @@ enum Document {
     },
     /// The texts of all messages with a separator.
     Joined {
-        text: Text,
+        text: SectionText,
         separator: String,
     },
 }

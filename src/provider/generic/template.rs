@@ -52,7 +52,7 @@ pub(super) struct Templates {
 
 /// A text of the section.
 #[derive(Clone, Debug)]
-pub(super) enum Text {
+pub(super) enum SectionText {
     /// Without placeholders.
     Plain(String),
     /// Only one of [`FIELDS`].
@@ -68,7 +68,7 @@ pub(super) enum Text {
     },
 }
 
-impl Text {
+impl SectionText {
     pub(super) fn uses(&self, name: &str) -> bool {
         match self {
             Self::Plain(_) => false,
@@ -142,9 +142,9 @@ impl Templates {
         section: &Section<'_>,
         key: &str,
         source: &str,
-    ) -> Result<Option<Text>, ProviderError> {
+    ) -> Result<Option<SectionText>, ProviderError> {
         if !source.contains("{{") && !source.contains("{%") && !source.contains("{#") {
-            return Ok(Some(Text::Plain(source.to_owned())));
+            return Ok(Some(SectionText::Plain(source.to_owned())));
         }
         let name = section.key(key);
         if let Some((root, is_optional)) = single_placeholder(source)
@@ -153,7 +153,7 @@ impl Templates {
         {
             self.requires_sender |= root == "from" && !is_optional;
             let key = name;
-            return Ok(Some(Text::Field {
+            return Ok(Some(SectionText::Field {
                 key,
                 root,
                 is_optional,
@@ -186,7 +186,7 @@ impl Templates {
         }
         self.reads_params |= roots.contains("params");
         let key = name;
-        Ok(Some(Text::Template { key, placeholders }))
+        Ok(Some(SectionText::Template { key, placeholders }))
     }
 
     /// Like [`Templates::add`], for a text that cannot be left out.
@@ -195,7 +195,7 @@ impl Templates {
         section: &Section<'_>,
         key: &str,
         source: &str,
-    ) -> Result<Text, ProviderError> {
+    ) -> Result<SectionText, ProviderError> {
         let text = self.add(section, key, source)?;
         text.ok_or_else(|| section.invalid(key, "cannot be left out"))
     }
@@ -242,12 +242,12 @@ impl Templates {
         &self,
         section: &Section<'_>,
         key: &str,
-        text: &Text,
+        text: &SectionText,
     ) -> Result<String, ProviderError> {
         match text {
-            Text::Plain(text) => Ok(text.clone()),
-            Text::Field { .. } => Ok(String::new()),
-            Text::Template { key: name, .. } => self
+            SectionText::Plain(text) => Ok(text.clone()),
+            SectionText::Field { .. } => Ok(String::new()),
+            SectionText::Template { key: name, .. } => self
                 .render(name, &trial(name, Some("sender")))
                 .map_err(|error| section.invalid(key, described(&error))),
         }
@@ -285,10 +285,10 @@ impl<'a> Values<'a> {
     }
 
     /// Fills the text; `None` where an optional placeholder has no value.
-    pub(super) fn fill(&self, text: &Text) -> Result<Option<String>, Outcome> {
+    pub(super) fn fill(&self, text: &SectionText) -> Result<Option<String>, Outcome> {
         match text {
-            Text::Plain(text) => Ok(Some(text.clone())),
-            Text::Field {
+            SectionText::Plain(text) => Ok(Some(text.clone())),
+            SectionText::Field {
                 key,
                 root,
                 is_optional,
@@ -304,7 +304,7 @@ impl<'a> Values<'a> {
                     value => Ok(value.map(str::to_owned)),
                 }
             }
-            Text::Template { key, placeholders } => {
+            SectionText::Template { key, placeholders } => {
                 let context = self.context.get_or_init(|| self.context());
                 match self.templates.render(key, context) {
                     Ok(text) => Ok(Some(text)),
@@ -319,7 +319,7 @@ impl<'a> Values<'a> {
         }
     }
 
-    pub(super) fn fill_required(&self, text: &Text) -> Result<String, Outcome> {
+    pub(super) fn fill_required(&self, text: &SectionText) -> Result<String, Outcome> {
         let filled = self.fill(text)?;
         filled.ok_or_else(|| rejected("an optional value is missing"))
     }

@@ -29,7 +29,7 @@ use crate::provider::Provider;
 use crate::rate::Rates;
 use crate::sms::{NewSms, Timestamp};
 use crate::store::report::{FailureState, Totals};
-use crate::store::{Access, Batch, NewCampaign, Store};
+use crate::store::{Access, ImportBatch, NewCampaign, Store};
 
 use history::{History, Place};
 
@@ -114,7 +114,7 @@ impl Simulation {
             .await
             .expect("an import");
         let count = numbers.len() as u64;
-        let batch = Batch {
+        let batch = ImportBatch {
             import_id,
             campaign_id,
             now: START,

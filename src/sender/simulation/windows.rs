@@ -10,7 +10,7 @@ use super::provider::{Faults, SimProvider};
 use super::{START, SimClock, Simulation, WorkerSpec};
 use crate::sender::Ended;
 use crate::sms::{NewSms, Timestamp};
-use crate::store::{Batch, CampaignChange, NewCampaign, WindowChange};
+use crate::store::{CampaignChange, ImportBatch, NewCampaign, WindowChange};
 
 /// START is 07:06:40 UTC on 2 October 2096.
 const SECOND: Duration = Duration::from_secs(1);
@@ -229,7 +229,7 @@ async fn import_rows(simulation: &Simulation, rows: Vec<NewSms>, window: Option<
         .begin_import(campaign_id, "more.csv", "01", START)
         .await;
     let count = rows.len() as u64;
-    let batch = Batch {
+    let batch = ImportBatch {
         import_id: begun.expect("an import"),
         campaign_id,
         now: START,

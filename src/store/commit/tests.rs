@@ -10,7 +10,7 @@ use crate::queue::{CampaignClaim, Settlement, Transition};
 use crate::rate::Rates;
 use crate::sms::{Acceptance, NewSms, Timestamp};
 use crate::store::connection::Lane;
-use crate::store::{Access, Batch, NewWorker};
+use crate::store::{Access, ImportBatch, NewWorker};
 
 const NOW: Timestamp = Timestamp::from_millis(1_763_715_600_000);
 
@@ -103,7 +103,7 @@ async fn queued(count: u64) -> (Store, i64, Observed, tempfile::TempDir) {
         dedupe_key: line.to_string(),
         replaces: None,
     };
-    let rows = Batch {
+    let rows = ImportBatch {
         import_id: begun.expect("an import"),
         campaign_id: 1,
         now: NOW,

@@ -35,12 +35,12 @@ pub(in crate::store) struct Pool {
     /// The database as errors and reports name it.
     name: String,
     /// For writing, and if there is a second one, for reading.
-    lanes: Vec<Connections>,
+    lanes: Vec<LaneConnections>,
     /// The host that was used last. All connections use the same host while it works.
     current: AtomicUsize,
 }
 
-struct Connections {
+struct LaneConnections {
     idle: Mutex<Vec<Connection>>,
     permits: Semaphore,
 }
@@ -48,7 +48,7 @@ struct Connections {
 /// A connection in use. Dropped without `give_back`, it is closed.
 pub(in crate::store) struct PooledConnection<'a> {
     pool: &'a Pool,
-    lane: &'a Connections,
+    lane: &'a LaneConnections,
     connection: Connection,
     _permit: SemaphorePermit<'a>,
     #[cfg(test)]
@@ -70,7 +70,7 @@ impl StillTime {
     }
 }
 
-impl Connections {
+impl LaneConnections {
     fn new(most: usize) -> Self {
         Self {
             idle: Mutex::default(),
@@ -89,7 +89,7 @@ impl Pool {
         Self {
             location,
             name,
-            lanes: lanes.into_iter().map(Connections::new).collect(),
+            lanes: lanes.into_iter().map(LaneConnections::new).collect(),
             current: AtomicUsize::new(0),
         }
     }

@@ -40,13 +40,13 @@ pub(super) const IMPORTING: &str = "PRAGMA cache_size = -65536; PRAGMA wal_autoc
 
 type BorrowedRow = <SqliteConnection as LoadConnection>::Row<'static, 'static>;
 type OwnedRow = <BorrowedRow as IntoOwnedRow<'static, Sqlite>>::OwnedRow;
-type Rows = stream::Iter<std::vec::IntoIter<QueryResult<OwnedRow>>>;
+type RowStream = stream::Iter<std::vec::IntoIter<QueryResult<OwnedRow>>>;
 
 /// A connection whose futures are ready at once.
 pub(in crate::store) struct InlineSqlite(SqliteConnection);
 
 impl InlineSqlite {
-    fn rows<T>(&mut self, source: T) -> QueryResult<Rows>
+    fn rows<T>(&mut self, source: T) -> QueryResult<RowStream>
     where
         T: AsQuery,
         T::Query: QueryFragment<Sqlite> + QueryId,
@@ -97,8 +97,8 @@ impl SimpleAsyncConnection for InlineSqlite {
 
 impl AsyncConnectionCore for InlineSqlite {
     type ExecuteFuture<'conn, 'query> = Ready<QueryResult<usize>>;
-    type LoadFuture<'conn, 'query> = Ready<QueryResult<Rows>>;
-    type Stream<'conn, 'query> = Rows;
+    type LoadFuture<'conn, 'query> = Ready<QueryResult<RowStream>>;
+    type Stream<'conn, 'query> = RowStream;
     type Row<'conn, 'query> = OwnedRow;
     type Backend = Sqlite;
 

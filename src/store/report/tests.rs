@@ -7,7 +7,7 @@ use super::*;
 use crate::rate::Rates;
 use crate::sms::{NewSms, Timestamp};
 use crate::store::connection::{reading, writing};
-use crate::store::{Access, Batch, NewCampaign};
+use crate::store::{Access, ImportBatch, NewCampaign};
 
 const NOW: Timestamp = Timestamp::from_millis(1_763_715_600_000);
 
@@ -44,7 +44,7 @@ async fn imported(store: &Store, campaign_id: i64, count: u64) -> i64 {
             replaces: None,
         })
         .collect();
-    let batch = Batch {
+    let batch = ImportBatch {
         import_id,
         campaign_id,
         now: NOW,

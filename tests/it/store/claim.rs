@@ -7,7 +7,7 @@ use smsq::limit::{Permit, PermitCost, Reservation};
 use smsq::queue::ProviderClaim;
 use smsq::sms::{Class, Timestamp};
 use smsq::store::{
-    Access, Batch, CampaignChange, CampaignStatus, CampaignStop, CommitBatch, ProviderPause,
+    Access, CampaignChange, CampaignStatus, CampaignStop, CommitBatch, ImportBatch, ProviderPause,
     Shortfall, Store,
 };
 
@@ -19,7 +19,7 @@ use super::test_queue::{
 /// Imports one message with its own due time.
 async fn due_at(queue: &TestQueue, campaign_id: i64, line: u64, due_at: Timestamp) {
     let import_id = queue.begin(campaign_id).await;
-    let batch = Batch {
+    let batch = ImportBatch {
         due_at,
         ..TestQueue::batch(import_id, campaign_id, vec![row(line)])
     };

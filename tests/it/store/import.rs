@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use smsq::sms::{Class, NewSms, Timestamp};
 use smsq::store::report::Pages;
-use smsq::store::{Batch, Decision, Enqueued};
+use smsq::store::{Decision, Enqueued, ImportBatch};
 
 use super::test_queue::{NOW, TestQueue, claim_of, on_every_engine, phone, row, rows, sent};
 
@@ -161,7 +161,7 @@ async fn import_counts_are_summed_over_batches() {
         let spring = queue.campaign("spring").await;
         let import_id = queue.begin(spring).await;
         for (lines, last_line) in [(2..6, 9), (5..8, 12)] {
-            let batch = Batch {
+            let batch = ImportBatch {
                 row_count: 7,
                 rejected: 2,
                 last_line,
@@ -194,7 +194,7 @@ async fn batch_sets_due_time_and_expiry() {
     on_every_engine(async |queue| {
         let spring = queue.campaign("spring").await;
         let import_id = queue.begin(spring).await;
-        let batch = Batch {
+        let batch = ImportBatch {
             due_at: super::test_queue::after(60),
             expires_at: Some(super::test_queue::after(120)),
             ..TestQueue::batch(import_id, spring, vec![row(2)])

@@ -7,7 +7,7 @@ use smsq::queue::admission::AdmissionRules;
 use smsq::queue::{ProviderClaim, Settlement, Transition};
 use smsq::sms::{Class, NewSms, Sms, Timestamp};
 use smsq::store::{
-    Batch, CampaignChange, CampaignStatus, CommitBatch, ProviderClaimed, WindowChange,
+    CampaignChange, CampaignStatus, CommitBatch, ImportBatch, ProviderClaimed, WindowChange,
 };
 use smsq::window::SendWindow;
 
@@ -229,7 +229,7 @@ async fn import_sets_due_time_by_the_window_of_the_recipient() {
             ..row(line)
         };
         let rows = vec![in_zone(1, "UTC"), in_zone(2, "America/New_York"), row(3)];
-        let batch = Batch {
+        let batch = ImportBatch {
             window: Some(
                 "09:00-20:00 daily column Asia/Tokyo"
                     .parse()

@@ -6,8 +6,8 @@ use std::time::Duration;
 use smsq::queue::{CampaignClaim, ProviderClaim, Settled, Settlement, Transition};
 use smsq::sms::{Acceptance, Class, Failure, NewSms, Sms, Timestamp};
 use smsq::store::{
-    Batch, CampaignStatus, CommitBatch, Enqueued, NewCampaign, NewWorker, ProviderClaimed, Store,
-    Worker,
+    CampaignStatus, CommitBatch, Enqueued, ImportBatch, NewCampaign, NewWorker, ProviderClaimed,
+    Store, Worker,
 };
 
 use crate::support::databases::{Database, on_every_database};
@@ -160,8 +160,8 @@ impl TestQueue {
     }
 
     /// A batch of rows without other counts.
-    pub(super) fn batch(import_id: i64, campaign_id: i64, rows: Vec<NewSms>) -> Batch {
-        Batch {
+    pub(super) fn batch(import_id: i64, campaign_id: i64, rows: Vec<NewSms>) -> ImportBatch {
+        ImportBatch {
             import_id,
             campaign_id,
             now: NOW,
@@ -193,7 +193,7 @@ impl TestQueue {
         expires_at: Timestamp,
     ) {
         let import_id = self.begin(campaign_id).await;
-        let batch = Batch {
+        let batch = ImportBatch {
             expires_at: Some(expires_at),
             ..Self::batch(import_id, campaign_id, rows)
         };

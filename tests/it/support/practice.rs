@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
-use smsq::sandbox::{Entry, Sandbox, SandboxConfig, Stats};
+use smsq::sandbox::{AcceptedMessage, Sandbox, SandboxConfig, Stats};
 use tokio::runtime::Runtime;
 
 use super::Scratch;
@@ -62,7 +62,7 @@ impl Practice {
         self.stats().accepted
     }
 
-    pub(crate) fn messages(&self) -> Vec<Entry> {
+    pub(crate) fn messages(&self) -> Vec<AcceptedMessage> {
         self.sandbox.messages()
     }
 
