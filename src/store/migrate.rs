@@ -54,31 +54,42 @@ enum Migrated {
 impl Store {
     /// Brings the tables up to date as far as `access` allows.
     pub(super) async fn migrate(&self, access: Access) -> Result<(), StoreError> {
-        let mut attempt = 0;
+        let mut attempt = 1;
         loop {
-            let mut pooled = self.pool.take(Lane::Write).await?;
-            let connection = pooled.connection();
-            let done = if connection.is_sqlite() {
-                run_inline(step(connection, access))
-            } else {
-                step(connection, access).await
-            };
-            let error = match done {
-                Ok(Migrated::UpToDate) => {
-                    pooled.give_back();
-                    return Ok(());
-                }
-                Ok(Migrated::Refused(kind, reason)) => {
-                    return Err(StoreError::new(self.location(), kind, reason));
-                }
-                Err(error) => error,
-            };
-            attempt += 1;
-            if attempt == ATTEMPTS || !may_be_concurrent(&pooled, &error) {
-                return Err(pooled.store_error(&error));
+            match self.try_migrate(access).await {
+                Ok(()) => return Ok(()),
+                Err((_, true)) if attempt < ATTEMPTS => {}
+                Err((error, _)) => return Err(error),
             }
-            drop(pooled);
+            attempt += 1;
             tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    /// An error has a flag: whether another process may be creating the tables now.
+    async fn try_migrate(&self, access: Access) -> Result<(), (StoreError, bool)> {
+        let pooled = self.pool.take(Lane::Write).await;
+        // A process that creates a SQLite file locks it for connections that open it.
+        let is_busy = |error: &StoreError| error.kind() == StoreErrorKind::Busy;
+        let mut pooled = pooled.map_err(|error| (error.clone(), is_busy(&error)))?;
+        let connection = pooled.connection();
+        let done = if connection.is_sqlite() {
+            run_inline(step(connection, access))
+        } else {
+            step(connection, access).await
+        };
+        match done {
+            Ok(Migrated::UpToDate) => {
+                pooled.give_back();
+                Ok(())
+            }
+            Ok(Migrated::Refused(kind, reason)) => {
+                Err((StoreError::new(self.location(), kind, reason), false))
+            }
+            Err(error) => Err((
+                pooled.store_error(&error),
+                may_be_concurrent(&pooled, &error),
+            )),
         }
     }
 }
