@@ -80,9 +80,9 @@ impl Transition {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Settled {
     Done,
-    /// The claim is no longer the current one, but the message was accepted, and is recorded as sent.
+    /// The row has a newer claim or is gone, but the message was accepted, and is recorded as sent.
     Late,
-    /// The claim is no longer the current one: nothing was changed.
+    /// The row has a newer claim or is gone: nothing was changed.
     Stale,
 }
 

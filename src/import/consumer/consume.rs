@@ -56,8 +56,8 @@ pub async fn consume(
     let connection = consumer.connect().await?;
     if !connection.can_move {
         consumer.warn(
-            "the server has no RPOPLPUSH: entries are taken with RPOP, and those that are not committed when \
-             smsq is killed are lost (a few thousand at most)",
+            "the server has neither LMOVE nor RPOPLPUSH: entries are taken with RPOP, and those that are not \
+             committed when smsq is killed are lost (a few thousand at most)",
         );
     }
     let mut lost_at: Option<Instant> = None;

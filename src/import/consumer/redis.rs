@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use redis::Direction::Right;
+use redis::Direction::{Left, Right};
 use redis::aio::MultiplexedConnection;
 use redis::{
     AsyncConnectionConfig, Client, Cmd, ErrorKind, FromRedisValue, Pipeline, RedisError,
@@ -142,8 +142,8 @@ pub(super) struct RedisConnection {
     /// The server can move an entry to another list. If it can only remove entries, those that are taken and
     /// not committed are lost in a crash.
     pub(super) can_move: bool,
-    /// The server can wait for an entry.
-    can_wait: bool,
+    /// The server has LMOVE, and BLMOVE, which waits for an entry.
+    has_lmove: bool,
 }
 
 impl RedisConnection {
@@ -155,18 +155,17 @@ impl RedisConnection {
         let link = client.get_multiplexed_async_connection_with_config(&config);
         let mut link = link.await.map_err(|error| list.error(&error))?;
         let nowhere = format!("{}:smsq:nowhere", list.key);
+        let lmove = Cmd::lmove(&nowhere, &nowhere, Right, Left);
+        let has_lmove = has_command(&mut link, list, &lmove).await?;
         let rpoplpush = Cmd::rpoplpush(&nowhere, &nowhere);
-        let can_move = has_command(&mut link, list, &rpoplpush).await?;
-        // BLMOVE came with LMOVE.
-        let lmove = Cmd::lmove(&nowhere, &nowhere, Right, Right);
-        let can_wait = has_command(&mut link, list, &lmove).await?;
+        let can_move = has_lmove || has_command(&mut link, list, &rpoplpush).await?;
         Ok(Self {
             list: list.clone(),
             link,
             token: token.to_owned(),
             owner: ProcessIdentity::current().to_string(),
             can_move,
-            can_wait,
+            has_lmove,
         })
     }
 
@@ -177,7 +176,7 @@ impl RedisConnection {
 
     /// Waits for an entry, at most about a second. The entry is moved to where it was.
     pub(super) async fn wait(&mut self) -> Result<(), ImportError> {
-        if !self.can_wait {
+        if !self.has_lmove {
             tokio::time::sleep(Duration::from_millis(250)).await;
             return Ok(());
         }
@@ -202,7 +201,9 @@ impl RedisConnection {
         let processing = self.list.processing(&self.token, batch);
         let mut pipeline = self.register();
         for _ in 0..CHUNK {
-            if self.can_move {
+            if self.has_lmove {
+                pipeline.lmove(key, &processing, Right, Left);
+            } else if self.can_move {
                 pipeline.rpoplpush(key, &processing);
             } else {
                 pipeline.rpop(key, None);
