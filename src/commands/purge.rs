@@ -84,8 +84,8 @@ async fn purge_older(
     if found.total() > 0 && !confirmed(args, context, &question)? {
         return Ok(Exit::CouldNotRun);
     }
-    let progress = context.console.progress(Some(found.total()), "purging");
     let mut signals = Signals::listen()?;
+    let progress = context.console.progress(Some(found.total()), "purging");
     let mut purge = store.begin_purge(before).await?;
     let mut done = Purged::default();
     let mut signal = None;

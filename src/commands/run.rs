@@ -4,7 +4,8 @@
 use std::net::{Ipv4Addr, SocketAddr};
 
 use super::import::{self, Imported, List};
-use super::send::{SendFlags, SendOptions, SendRun};
+use super::send::{PreparedRun, SendFlags, SendOptions, SendRun};
+use super::signals::Signals;
 use super::{Context, PRACTICE, check, providers, report};
 use crate::exit::Exit;
 use crate::report::{Listing, Report, shell_word};
@@ -90,7 +91,8 @@ async fn import_and_send(
     if !is_practice {
         import::check_again(list, &plans, context, &store).await?;
     }
-    let (imported, signal) = import::import(list, &plans, context, &store).await?;
+    let mut signals = Signals::listen()?;
+    let (imported, signal) = import::import(list, &plans, context, &store, &mut signals).await?;
     if let Some(signal) = signal {
         return Ok(signal);
     }
@@ -103,12 +105,9 @@ async fn import_and_send(
             campaign: Some(campaign),
             flags: &args.flags,
             follow: false,
-            // The user was asked before the import.
-            confirm: false,
         };
-        let Some(next) = SendRun::start(context, &store, &options).await? else {
-            return Ok(Exit::CouldNotRun);
-        };
+        let prepared = PreparedRun::new(context, &store, &options).await?;
+        let next = prepared.start(context, &options, &mut signals).await?;
         let is_stopped = next.is_stopped();
         run = Some(match run {
             Some(run) => run.followed_by(next),

@@ -93,7 +93,8 @@ pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
     let store = context.open(Access::Create).await?;
     purge::apply_retention(context, &store).await?;
     check_again(list, &plans, context, &store).await?;
-    let (imported, signal) = import(list, &plans, context, &store).await?;
+    let mut signals = Signals::listen()?;
+    let (imported, signal) = import(list, &plans, context, &store, &mut signals).await?;
     output::print(context, &store, &imported, list.has_rejects_on_stdout()).await?;
     Ok(signal.unwrap_or_else(|| output::exit(imported.iter().map(|one| &one.summary))))
 }
@@ -206,12 +207,12 @@ pub(super) async fn import(
     plans: &[Plan],
     context: &Context,
     store: &Store,
+    signals: &mut Signals,
 ) -> anyhow::Result<(Vec<Imported>, Option<Exit>)> {
     let schedule = list.schedule(store.now().await?)?;
     for plan in plans {
         print_interpretation(&context.console, plan.file(), &plan.interpretation());
     }
-    let mut signals = Signals::listen()?;
     let mut imported = Vec::new();
     for plan in plans {
         let (name, unique) = (list.campaign_for(plan), plan.unique().to_string());

@@ -10,6 +10,7 @@ use std::fmt::Write as _;
 use serde_json::{Value, json};
 
 use self::progress::run_with_progress;
+use super::signals::Signals;
 use super::values::{campaign_name, positive, rates};
 use super::{Context, check, providers, purge, status, with_hint};
 use crate::config::{MANY_CONCURRENCY, MAX_CONCURRENCY, user_folder};
@@ -97,12 +98,15 @@ pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
         campaign: args.campaign.as_deref(),
         flags: &args.flags,
         follow: args.follow,
-        confirm: !args.yes && !args.follow,
     };
-    let Some(run) = SendRun::start(context, &store, &options).await? else {
+    let prepared = PreparedRun::new(context, &store, &options).await?;
+    let asks = !args.yes && !args.follow;
+    if asks && !confirm::confirm(context, &store, &options, &prepared.campaigns).await? {
         context.console.status("nothing was sent");
         return Ok(Exit::CouldNotRun);
-    };
+    }
+    let mut signals = Signals::listen()?;
+    let run = prepared.start(context, &options, &mut signals).await?;
     context.print(&run.text(), &run.json(args.campaign.is_some()))?;
     run.explain(&context.console);
     Ok(run.exit())
@@ -114,8 +118,69 @@ pub(super) struct SendOptions<'a> {
     pub(super) campaign: Option<&'a str>,
     pub(super) flags: &'a SendFlags,
     pub(super) follow: bool,
-    /// Ask before a large campaign, if standard input is a terminal.
-    pub(super) confirm: bool,
+}
+
+/// A run whose campaigns can be sent, before it starts.
+pub(super) struct PreparedRun<'a> {
+    store: &'a Store,
+    /// Those that have something to do, or the one that was named.
+    campaigns: Vec<(Campaign, Totals)>,
+    sender: Sender,
+}
+
+impl<'a> PreparedRun<'a> {
+    pub(super) async fn new(
+        context: &Context,
+        store: &'a Store,
+        options: &SendOptions<'_>,
+    ) -> anyhow::Result<Self> {
+        let campaigns = campaigns(context, store, options).await?;
+        let sender = sender(context, store, options, &campaigns)?;
+        Ok(Self {
+            store,
+            campaigns,
+            sender,
+        })
+    }
+
+    /// Sends until nothing is left to do, or until a signal stops it.
+    pub(super) async fn start(
+        self,
+        context: &Context,
+        options: &SendOptions<'_>,
+        signals: &mut Signals,
+    ) -> anyhow::Result<SendRun> {
+        let (store, campaigns) = (self.store, self.campaigns);
+        if options.follow {
+            warn_of_missing_campaigns(&context.console, &store.without_campaign().await?);
+        }
+        announce(context, store, options, &campaigns).await?;
+        let total: Totals = campaigns.iter().map(|(_, totals)| *totals).sum();
+        let left = total.queued + total.sending;
+        let (summary, signal) = if left + total.unknown == 0 && !options.follow {
+            (RunSummary::default(), None)
+        } else {
+            let limit = options.flags.limit.unwrap_or(u64::MAX);
+            let total = (!options.follow).then_some(left.min(limit));
+            run_with_progress(&context.console, self.sender, total, signals).await?
+        };
+        let mut summaries = Vec::new();
+        for (campaign, _) in &campaigns {
+            // The run may have changed its state.
+            let campaign = context.campaign(store, &campaign.name).await?;
+            summaries.push(CampaignSummary::of(store, &campaign).await?);
+        }
+        let without_campaign = match options.campaign {
+            Some(_) => Vec::new(),
+            None => store.without_campaign().await?,
+        };
+        Ok(SendRun {
+            summary,
+            campaigns: summaries,
+            without_campaign,
+            signal,
+        })
+    }
 }
 
 /// A finished run of the sender.
@@ -130,48 +195,6 @@ pub(super) struct SendRun {
 }
 
 impl SendRun {
-    /// Sends; `None` if the user answered no.
-    pub(super) async fn start(
-        context: &Context,
-        store: &Store,
-        options: &SendOptions<'_>,
-    ) -> anyhow::Result<Option<Self>> {
-        let campaigns = campaigns(context, store, options).await?;
-        let sender = sender(context, store, options, &campaigns)?;
-        if options.confirm && !confirm::confirm(context, store, options, &campaigns).await? {
-            return Ok(None);
-        }
-        if options.follow {
-            warn_of_missing_campaigns(&context.console, &store.without_campaign().await?);
-        }
-        announce(context, store, options, &campaigns).await?;
-        let total: Totals = campaigns.iter().map(|(_, totals)| *totals).sum();
-        let left = total.queued + total.sending;
-        let (summary, signal) = if left + total.unknown == 0 && !options.follow {
-            (RunSummary::default(), None)
-        } else {
-            let limit = options.flags.limit.unwrap_or(u64::MAX);
-            let total = (!options.follow).then_some(left.min(limit));
-            run_with_progress(&context.console, sender, total).await?
-        };
-        let mut summaries = Vec::new();
-        for (campaign, _) in &campaigns {
-            // The run may have changed its state.
-            let campaign = context.campaign(store, &campaign.name).await?;
-            summaries.push(CampaignSummary::of(store, &campaign).await?);
-        }
-        let without_campaign = match options.campaign {
-            Some(_) => Vec::new(),
-            None => store.without_campaign().await?,
-        };
-        Ok(Some(Self {
-            summary,
-            campaigns: summaries,
-            without_campaign,
-            signal,
-        }))
-    }
-
     /// Whether the run was stopped before it sent everything.
     pub(super) fn is_stopped(&self) -> bool {
         matches!(self.summary.ended, Ended::Stopped | Ended::Limit)

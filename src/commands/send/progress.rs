@@ -23,8 +23,8 @@ pub(super) async fn run_with_progress(
     console: &Console,
     sender: Sender,
     total: Option<u64>,
+    signals: &mut Signals,
 ) -> anyhow::Result<(RunSummary, Option<Exit>)> {
-    let mut signals = Signals::listen()?;
     let (stop, stopped) = watch::channel(false);
     let progress = Arc::new(Progress::default());
     let is_verbose = console.verbosity == Verbosity::Verbose;
