@@ -260,18 +260,20 @@ async fn accept_elsewhere(
             .execute(conn))?;
         return Ok(Settled::Late);
     }
-    let failed: Vec<(i64, Option<LossyText>)> = load_locked!(
+    let failed: Vec<(i64, Option<LossyText>, String)> = load_locked!(
         connection,
-        sms_failed::table
-            .find(id)
-            .select((sms_failed::campaign_id, sms_failed::dedupe_key))
+        sms_failed::table.find(id).select((
+            sms_failed::campaign_id,
+            sms_failed::dedupe_key,
+            sms_failed::class
+        ))
     )?;
-    let Some((campaign_id, key)) = failed.into_iter().next() else {
+    let Some((campaign_id, key, class)) = failed.into_iter().next() else {
         return Ok(Settled::Stale);
     };
-    if let Some(key) = key {
+    if let Some(key) = key.filter(|_| class == Class::Cancelled.as_str()) {
         // A cancelled message has lost its key, but it was sent.
-        transitions::add_keys(connection, campaign_id, &[key.text]).await?;
+        transitions::take_key(connection, campaign_id, key.text).await?;
     }
     transitions::back_to_queue(connection, &[id], now).await?;
     let rows = transitions::rows(connection, &[id]).await?;

@@ -42,7 +42,7 @@ pub(super) struct QueuedSms {
 
 /// A row of `sms_sent`.
 #[derive(Clone, Debug, Insertable)]
-#[diesel(table_name = sms_sent)]
+#[diesel(table_name = sms_sent, treat_none_as_default_value = false)]
 pub(super) struct SentRow {
     id: i64,
     campaign_id: i64,
@@ -353,4 +353,27 @@ pub(super) async fn add_keys(
         })
         .collect();
     insert_new!(connection, sms_key::table, &rows)
+}
+
+/// Adds the dedupe key of a sent message to its campaign. A message that was imported with the same key keeps none:
+/// its cancellation would allow a third one.
+pub(super) async fn take_key(
+    connection: &mut Connection,
+    campaign_id: i64,
+    key: String,
+) -> QueryResult<()> {
+    macro_rules! remove_from {
+        ($table:ident) => {
+            with_conn!(connection, |conn| update($table::table)
+                .filter($table::campaign_id.eq(campaign_id))
+                .filter($table::dedupe_key.eq(&key))
+                .set($table::dedupe_key.eq(None::<String>))
+                .execute(conn))?
+        };
+    }
+    if add_keys(connection, campaign_id, std::slice::from_ref(&key)).await? == 0 {
+        remove_from!(sms);
+        remove_from!(sms_failed);
+    }
+    Ok(())
 }

@@ -62,7 +62,8 @@ impl InlineSqlite {
         T: QueryFragment<Sqlite> + QueryId,
     {
         // diesel executes `&source`, to which the promise of `Prepared` does not apply.
-        let is_prepared = source.is_safe_to_cache_prepared(&Sqlite)?
+        let is_prepared = !T::HAS_STATIC_QUERY_ID
+            && source.is_safe_to_cache_prepared(&Sqlite)?
             && !QueryFragment::<Sqlite>::is_safe_to_cache_prepared(&&source, &Sqlite)?;
         if !is_prepared {
             return Connection::execute_returning_count(&mut self.0, &source);

@@ -127,6 +127,22 @@ async fn late_acceptance_of_cancelled_message_restores_its_key() {
 }
 
 #[tokio::test]
+async fn late_acceptance_keeps_its_key_from_a_second_cancellation() {
+    on_every_engine(async |queue| {
+        let spring = queue.queued(1).await;
+        let worker = queue.worker().await;
+        let sms = queue.claim_one(worker.id, spring).await;
+        queue.settle(&sms, again()).await;
+        queue.cancel(spring).await;
+        assert_eq!(queue.import(spring, rows(0..1)).await.accepted, 1);
+        assert_eq!(queue.settle(&sms, sent()).await, Settled::Late);
+        assert_eq!(queue.cancel(spring).await, 1);
+        assert_eq!(queue.import(spring, rows(0..1)).await.accepted, 0);
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn late_acceptance_is_noted_while_message_is_sending_again() {
     for transition in refusals() {
         on_every_engine(async |queue| {
