@@ -107,7 +107,7 @@ async fn import_and_send(
             follow: false,
         };
         let prepared = PreparedRun::new(context, &store, &options).await?;
-        let next = prepared.start(context, &options, &mut signals).await?;
+        let next = prepared.start(&mut signals).await?;
         let is_stopped = next.is_stopped();
         run = Some(match run {
             Some(run) => run.followed_by(next),

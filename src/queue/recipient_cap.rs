@@ -48,7 +48,7 @@ impl RecipientCap<'_> {
     }
 }
 
-/// Whether the request of the claim may have reached the recipient; `None` if there is no result of a request.
+/// Whether the request of the claim may have reached the recipient; `None` if it has no result.
 pub fn may_have_reached(settlement: &Settlement) -> Option<bool> {
     match &settlement.transition {
         Transition::Sent(_) | Transition::Unknown(_) | Transition::Ready { in_doubt: true, .. } => {

@@ -99,15 +99,26 @@ fn import_shows_start_and_expiry_in_local_time_and_utc() {
 }
 
 #[test]
-fn send_reports_when_a_campaign_starts() {
-    let scratch = scratch();
-    scratch.write_cellar("http://127.0.0.1:9");
-    let ran = scratch.run(IMPORT.into_iter().chain(["--at", "2099-12-24 09:00"]));
-    assert_eq!(ran.code(), Some(0), "{ran}");
-    let mut sending = scratch.start(["send"]);
-    sending.until_printed("it waits", |message| {
-        message.contains("campaign `eve` starts 2099-12-24 09:00 UTC: waiting for ")
-    });
-    sending.signal(rustix::process::Signal::INT);
-    assert_eq!(sending.ended().code(), Some(130));
+fn waiting_send_and_run_stop_at_ctrl_c() {
+    let at = ["--at", "2099-12-24 09:00"];
+    let run: Vec<&str> = ["run"]
+        .into_iter()
+        .chain(IMPORT[1..].iter().copied())
+        .chain(at)
+        .collect();
+    for command in [vec!["send"], run] {
+        let scratch = scratch();
+        scratch.write_cellar("http://127.0.0.1:9");
+        if command == ["send"] {
+            let ran = scratch.run(IMPORT.into_iter().chain(at));
+            assert_eq!(ran.code(), Some(0), "{ran}");
+        }
+        let mut sending = scratch.start(command);
+        sending.until_printed("it waits", |message| {
+            message.contains("campaign `eve` starts 2099-12-24 09:00 UTC: waiting for ")
+        });
+        sending.signal(rustix::process::Signal::INT);
+        let ran = sending.ended();
+        assert_eq!(ran.code(), Some(130), "{ran}");
+    }
 }

@@ -2,14 +2,14 @@
 
 use indicatif::HumanCount;
 
-use super::SendOptions;
+use super::PreparedRun;
 use crate::commands::Context;
 use crate::commands::import::{self, SAMPLES};
 use crate::import::{Estimate, MessageStats, Sample, Schedule};
 use crate::phone::Phone;
 use crate::sms::NewSms;
-use crate::store::report::{Pages, Queued, Totals};
-use crate::store::{Campaign, Store};
+use crate::store::Campaign;
+use crate::store::report::{Pages, Queued};
 use crate::text::{messages, segments};
 
 /// How many messages of a campaign are read for the estimate.
@@ -17,22 +17,18 @@ const MAX_READ: u64 = 1_000_000;
 const PAGE: usize = 5_000;
 
 /// Whether to send: asks only before a large run, and only if standard input is a terminal.
-pub(super) async fn confirm(
-    context: &Context,
-    store: &Store,
-    options: &SendOptions<'_>,
-    campaigns: &[(Campaign, Totals)],
-) -> anyhow::Result<bool> {
+pub(super) async fn confirm(run: &PreparedRun<'_>) -> anyhow::Result<bool> {
+    let (context, options) = (run.context, run.options);
     let limit = options.flags.limit.unwrap_or(u64::MAX);
-    let total: u64 = campaigns.iter().map(|(_, totals)| totals.queued).sum();
+    let total: u64 = run.campaigns.iter().map(|(_, totals)| totals.queued).sum();
     let total = total.min(limit);
     let ask_from = context.config.import.ask_from;
     if ask_from == 0 || total < ask_from || !context.console.can_ask() {
         return Ok(true);
     }
-    for (campaign, totals) in campaigns.iter().filter(|(_, totals)| totals.queued > 0) {
+    for (campaign, totals) in run.campaigns.iter().filter(|(_, totals)| totals.queued > 0) {
         let count = totals.queued.min(limit);
-        let text = describe(context, store, options, campaign, count).await?;
+        let text = describe(run, campaign, count).await?;
         context.console.status(text.trim_end());
     }
     let question = format!("send {}?", messages(total));
@@ -41,12 +37,11 @@ pub(super) async fn confirm(
 
 /// Describes the first `count` messages of a campaign.
 async fn describe(
-    context: &Context,
-    store: &Store,
-    options: &SendOptions<'_>,
+    run: &PreparedRun<'_>,
     campaign: &Campaign,
     count: u64,
 ) -> anyhow::Result<String> {
+    let (context, store, options) = (run.context, run.store, run.options);
     let provider = context.provider_of(campaign);
     let prices = provider.and_then(|name| context.config.prices.get(name));
     let check = import::queue_check(campaign, provider, context)?;

@@ -100,13 +100,12 @@ pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
         follow: args.follow,
     };
     let prepared = PreparedRun::new(context, &store, &options).await?;
-    let asks = !args.yes && !args.follow;
-    if asks && !confirm::confirm(context, &store, &options, &prepared.campaigns).await? {
+    if !args.yes && !args.follow && !confirm::confirm(&prepared).await? {
         context.console.status("nothing was sent");
         return Ok(Exit::CouldNotRun);
     }
     let mut signals = Signals::listen()?;
-    let run = prepared.start(context, &options, &mut signals).await?;
+    let run = prepared.start(&mut signals).await?;
     context.print(&run.text(), &run.json(args.campaign.is_some()))?;
     run.explain(&context.console);
     Ok(run.exit())
@@ -122,7 +121,9 @@ pub(super) struct SendOptions<'a> {
 
 /// A run whose campaigns can be sent, before it starts.
 pub(super) struct PreparedRun<'a> {
+    context: &'a Context,
     store: &'a Store,
+    options: &'a SendOptions<'a>,
     /// Those that have something to do, or the one that was named.
     campaigns: Vec<(Campaign, Totals)>,
     sender: Sender,
@@ -130,27 +131,30 @@ pub(super) struct PreparedRun<'a> {
 
 impl<'a> PreparedRun<'a> {
     pub(super) async fn new(
-        context: &Context,
+        context: &'a Context,
         store: &'a Store,
-        options: &SendOptions<'_>,
+        options: &'a SendOptions<'a>,
     ) -> anyhow::Result<Self> {
         let campaigns = campaigns(context, store, options).await?;
         let sender = sender(context, store, options, &campaigns)?;
         Ok(Self {
+            context,
             store,
+            options,
             campaigns,
             sender,
         })
     }
 
     /// Sends until nothing is left to do, or until a signal stops it.
-    pub(super) async fn start(
-        self,
-        context: &Context,
-        options: &SendOptions<'_>,
-        signals: &mut Signals,
-    ) -> anyhow::Result<SendRun> {
-        let (store, campaigns) = (self.store, self.campaigns);
+    pub(super) async fn start(self, signals: &mut Signals) -> anyhow::Result<SendRun> {
+        let Self {
+            context,
+            store,
+            options,
+            campaigns,
+            sender,
+        } = self;
         if options.follow {
             warn_of_missing_campaigns(&context.console, &store.without_campaign().await?);
         }
@@ -162,7 +166,7 @@ impl<'a> PreparedRun<'a> {
         } else {
             let limit = options.flags.limit.unwrap_or(u64::MAX);
             let total = (!options.follow).then_some(left.min(limit));
-            run_with_progress(&context.console, self.sender, total, signals).await?
+            run_with_progress(&context.console, sender, total, signals).await?
         };
         let mut summaries = Vec::new();
         for (campaign, _) in &campaigns {
