@@ -144,9 +144,19 @@ impl Cli {
         }
     }
 
-    /// Runs the command. `init`, `completions` and `sandbox` do not read the configuration, so they run also if
-    /// it is invalid.
-    pub async fn run(self, console: Console) -> anyhow::Result<Exit> {
+    /// Runs the command on a runtime of its own. Not `async`: a caller in another crate would compile the code
+    /// of every command again.
+    pub fn run(self, console: Console) -> anyhow::Result<Exit> {
+        let threads = std::thread::available_parallelism().map_or(2, |count| count.get().max(2));
+        tokio::runtime::Builder::new_multi_thread()
+            .enable_all()
+            .worker_threads(threads)
+            .build()?
+            .block_on(self.execute(console))
+    }
+
+    /// `init`, `completions` and `sandbox` do not read the configuration, so they run also if it is invalid.
+    async fn execute(self, console: Console) -> anyhow::Result<Exit> {
         match &self.command {
             Command::Init(args) => return init::run(args, &console),
             Command::Completions(args) => {

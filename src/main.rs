@@ -12,12 +12,7 @@ fn main() -> ExitCode {
     };
     let console = cli.console();
     cli.warn_of_passwords(&console);
-    let ended = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .worker_threads(std::thread::available_parallelism().map_or(2, |n| n.get().max(2)))
-        .build()
-        .map_err(anyhow::Error::from)
-        .and_then(|runtime| runtime.block_on(cli.run(console.clone())));
+    let ended = cli.run(console.clone());
     let exit = ended.unwrap_or_else(|error| commands::report_error(&console, &error));
     exit.into()
 }
