@@ -3,18 +3,19 @@
 
 use std::time::{Duration, Instant};
 
-use crate::database::{Database, Kind};
-use crate::{per_second, say};
+use crate::database::Database;
+use crate::engine::Engine;
+use crate::numbers::{per_second, say};
 
 const CONCURRENCY: [u32; 3] = [1, 8, 64];
 const MESSAGES: u64 = 100_000;
 const SPAN: Duration = Duration::from_secs(5);
 
-pub(crate) async fn rates(kind: Kind) -> anyhow::Result<Vec<String>> {
-    say(&format!("claims and settlements on {}", kind.name()));
+pub(crate) async fn rates(engine: Engine) -> anyhow::Result<Vec<String>> {
+    say(&format!("claims and settlements on {}", engine.name()));
     let mut rates = Vec::new();
     for concurrency in CONCURRENCY {
-        let database = Database::new(kind).await?;
+        let database = Database::new(engine).await?;
         let now = database.store.now().await?;
         database.fill(MESSAGES, now).await?;
         let mut claimed = database.round(Vec::new(), concurrency).await?;

@@ -1,45 +1,26 @@
 //! An empty database of each kind with a queue, and transactions like those of a worker's dispatcher.
 
-use std::env;
 use std::io::{BufRead as _, Write as _};
-use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::process::{Child, Stdio};
 use std::time::Instant;
 
-use anyhow::{Context as _, ensure};
+use anyhow::Context as _;
 use smsq::queue::{CampaignClaim, ClaimedSms, ProviderClaim, Settlement, Transition};
 use smsq::rate::Rates;
 use smsq::sms::{Acceptance, NewSms, Timestamp};
 use smsq::store::{Access, CommitBatch, ImportBatch, NewCampaign, NewWorker, Store};
 use tempfile::TempDir;
 
-pub(crate) const KINDS: [Kind; 3] = [Kind::Sqlite, Kind::Mariadb, Kind::Postgres];
+use crate::engine::Engine;
 
 /// Rows of one transaction of an import.
 const BATCH: u64 = 20_000;
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
-    Sqlite,
-    Mariadb,
-    Postgres,
-}
-
-impl Kind {
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Sqlite => "SQLite",
-            Self::Mariadb => "MariaDB",
-            Self::Postgres => "PostgreSQL",
-        }
-    }
-}
-
 /// A database with one campaign and one worker. A file is deleted with it, a server's database with the server.
 pub(crate) struct Database {
-    pub(crate) kind: Kind,
+    engine: Engine,
     pub(crate) store: Store,
-    pub(crate) url: String,
+    url: String,
     campaign_id: i64,
     worker_id: i64,
     /// The database's clock, and when it was read.
@@ -48,33 +29,9 @@ pub(crate) struct Database {
 }
 
 impl Database {
-    pub(crate) async fn new(kind: Kind) -> anyhow::Result<Self> {
-        static NUMBER: AtomicU32 = AtomicU32::new(0);
+    pub(crate) async fn new(engine: Engine) -> anyhow::Result<Self> {
         let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR"))?;
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let name = format!("bench_{}_{number}", std::process::id());
-        let url = match kind {
-            Kind::Sqlite => format!("sqlite://{}", folder.path().join("smsq.db").display()),
-            Kind::Mariadb | Kind::Postgres => {
-                let server = server(kind)?;
-                let parent = if kind == Kind::Mariadb {
-                    "mysql"
-                } else {
-                    "postgres"
-                };
-                let made = client(kind, &format!("{server}/{parent}"))
-                    .stdin(Stdio::null())
-                    .args(if kind == Kind::Mariadb {
-                        ["-e"]
-                    } else {
-                        ["-c"]
-                    })
-                    .arg(format!("CREATE DATABASE {name}"))
-                    .status()?;
-                ensure!(made.success(), "the database could not be made");
-                format!("{server}/{name}")
-            }
-        };
+        let url = engine.create(folder.path())?;
         let store = Store::open(&url, Access::Create).await?;
         let now = store.now().await?;
         let campaign = NewCampaign {
@@ -98,7 +55,7 @@ impl Database {
         };
         let worker_id = store.register_worker(&worker, now).await?;
         Ok(Self {
-            kind,
+            engine,
             store,
             url,
             campaign_id,
@@ -179,25 +136,20 @@ impl Database {
         Ok(claimed.rows)
     }
 
-    /// The configuration of a process that sends its messages to `gateway`.
-    pub(crate) fn settings(&self, gateway: &str) -> String {
-        format!(
-            "default_provider = 'bench'\n[database]\nurl = '{}'\n\
-             [providers.bench]\nkind = 'sandbox'\nurl = '{gateway}'\n",
-            self.url
-        )
-    }
-
     /// The database's own shell, which holds an old snapshot until it ends.
     pub(crate) fn old_view(&self) -> anyhow::Result<Option<OldView>> {
-        if self.kind == Kind::Sqlite {
+        if self.engine == Engine::Sqlite {
             return Ok(None);
         }
-        let begin = match self.kind {
-            Kind::Postgres => "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM sms;\n",
+        let begin = match self.engine {
+            Engine::Postgres => {
+                "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM sms;\n"
+            }
             _ => "START TRANSACTION WITH CONSISTENT SNAPSHOT; SELECT count(*) FROM campaign;\n",
         };
-        let mut shell = client(self.kind, &self.url)
+        let mut shell = self
+            .engine
+            .shell(&self.url)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()?;
@@ -223,45 +175,6 @@ impl Drop for OldView {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
-}
-
-fn server(kind: Kind) -> anyhow::Result<String> {
-    let variable = match kind {
-        Kind::Postgres => "SMSQ_TEST_POSTGRES",
-        _ => "SMSQ_TEST_MYSQL",
-    };
-    env::var(variable).context("`benches/servers` starts the servers")
-}
-
-/// The server's shell, at that database.
-fn client(kind: Kind, url: &str) -> Command {
-    let address = url::Url::parse(url).expect("a url");
-    let (host, port) = (address.host_str().unwrap_or_default(), address.port());
-    let port = port.unwrap_or_default().to_string();
-    let database = address.path().trim_start_matches('/').to_owned();
-    if kind == Kind::Postgres {
-        let mut shell = Command::new("psql");
-        shell.args(["-qAtX", "-h", host, "-p", &port, "-U", "smsq", "-d"]);
-        shell.arg(database);
-        return shell;
-    }
-    let mut shell = Command::new("mariadb");
-    shell.env("MYSQL_PWD", "smsq").args([
-        "--no-defaults",
-        "--protocol=TCP",
-        "-h",
-        host,
-        "-P",
-        &port,
-        "-u",
-        "smsq",
-        "-N",
-        "-B",
-        "--unbuffered",
-        "-D",
-        &database,
-    ]);
-    shell
 }
 
 fn message(import_id: i64, line: u64) -> NewSms {

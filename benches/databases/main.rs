@@ -1,16 +1,20 @@
 //! Benchmarks of each database: claims and settlements per second, the duration of a claim in a long queue, and the
-//! gain of more workers. `benches/servers` starts the servers and runs this. Ratios are of values measured in the
-//! same run.
+//! cost of a suppression list. `benches/servers` starts the servers and runs this. Ratios are of values measured in
+//! the same run.
 
 mod claims;
 mod database;
+#[path = "../setup/engine.rs"]
+mod engine;
+#[path = "../setup/numbers.rs"]
+mod numbers;
 mod queue;
 mod suppression;
-mod workers;
 
 use std::io::Write as _;
 
 use comfy_table::{Table, presets};
+use engine::Engine;
 
 fn main() -> anyhow::Result<()> {
     let arguments: Vec<String> = std::env::args().collect();
@@ -34,9 +38,9 @@ fn main() -> anyhow::Result<()> {
             "8 at once",
             "64 at once",
         ]);
-        for kind in database::KINDS {
-            let rates = runtime.block_on(claims::rates(kind))?;
-            table.add_row([vec![kind.name().to_owned()], rates].concat());
+        for engine in Engine::ALL {
+            let rates = runtime.block_on(claims::rates(engine))?;
+            table.add_row([vec![engine.name().to_owned()], rates].concat());
         }
         print(&table)?;
     }
@@ -48,9 +52,9 @@ fn main() -> anyhow::Result<()> {
             "with 10,000 rows",
             "ratio",
         ]);
-        for kind in database::KINDS {
-            for row in runtime.block_on(queue::prices(kind))? {
-                table.add_row([vec![kind.name().to_owned()], row].concat());
+        for engine in Engine::ALL {
+            for row in runtime.block_on(queue::prices(engine))? {
+                table.add_row([vec![engine.name().to_owned()], row].concat());
             }
         }
         print(&table)?;
@@ -65,24 +69,10 @@ fn main() -> anyhow::Result<()> {
         ]);
         // `suppression sqlite` needs no servers.
         let in_a_file = arguments.iter().any(|argument| argument == "sqlite");
-        let kinds = if in_a_file { 1 } else { database::KINDS.len() };
-        for kind in database::KINDS.into_iter().take(kinds) {
-            let costs = runtime.block_on(suppression::costs(kind))?;
-            table.add_row([vec![kind.name().to_owned()], costs].concat());
-        }
-        print(&table)?;
-    }
-    if wanted("workers") {
-        let mut table = table([
-            "messages per second, gateway 100 ms away",
-            "1 worker",
-            "2 workers",
-            "4 workers",
-            "ratio of 4",
-        ]);
-        for kind in database::KINDS {
-            let rates = runtime.block_on(workers::rates(kind))?;
-            table.add_row([vec![kind.name().to_owned()], rates].concat());
+        let engines = if in_a_file { 1 } else { Engine::ALL.len() };
+        for engine in Engine::ALL.into_iter().take(engines) {
+            let costs = runtime.block_on(suppression::costs(engine))?;
+            table.add_row([vec![engine.name().to_owned()], costs].concat());
         }
         print(&table)?;
     }
@@ -98,15 +88,4 @@ fn table<const N: usize>(header: [&str; N]) -> Table {
 
 fn print(table: &Table) -> anyhow::Result<()> {
     Ok(writeln!(std::io::stdout(), "{table}\n")?)
-}
-
-/// Prints a line to standard error.
-fn say(what: &str) {
-    // A failure to write to stderr cannot be reported.
-    let _ = writeln!(std::io::stderr(), "{what}");
-}
-
-/// `31,200/s`
-fn per_second(rate: f64) -> String {
-    format!("{}/s", indicatif::HumanFloatCount(rate.round()))
 }

@@ -3,8 +3,9 @@
 
 use std::time::{Duration, Instant};
 
-use crate::database::{Database, Kind};
-use crate::say;
+use crate::database::Database;
+use crate::engine::Engine;
+use crate::numbers::say;
 
 const SHORT: u64 = 10_000;
 const LONG: u64 = 1_000_000;
@@ -15,35 +16,35 @@ const CLAIMS: u64 = 2_000;
 /// The measurements alternate, so that a slow phase of the machine affects all.
 const TURNS: u64 = 100;
 
-pub(crate) async fn prices(kind: Kind) -> anyhow::Result<Vec<Vec<String>>> {
-    say(&format!("claims in a long queue on {}", kind.name()));
-    let long = queue(kind, LONG, 0).await?;
-    let future = queue(kind, SHORT, LONG).await?;
+pub(crate) async fn prices(engine: Engine) -> anyhow::Result<Vec<Vec<String>>> {
+    say(&format!("claims in a long queue on {}", engine.name()));
+    let long = queue(engine, LONG, 0).await?;
+    let future = queue(engine, SHORT, LONG).await?;
     let mut rows = Vec::new();
     for (what, database) in [
         ("1,000,000 due", &long),
         ("1,000,000 due in an hour", &future),
     ] {
-        rows.push(compared(what, database, kind).await?);
+        rows.push(compared(what, database, engine).await?);
     }
-    let churned = queue(kind, SHORT + CHURN, 0).await?;
+    let churned = queue(engine, SHORT + CHURN, 0).await?;
     churn(&churned).await?;
-    rows.push(compared("after 100,000 were sent", &churned, kind).await?);
-    let viewed = queue(kind, SHORT + 30_000, 0).await?;
+    rows.push(compared("after 100,000 were sent", &churned, engine).await?);
+    let viewed = queue(engine, SHORT + 30_000, 0).await?;
     if let Some(view) = viewed.old_view()? {
         let what = "with an old snapshot, 10,000 sent since";
         for _ in 0..1_000 {
             let claimed = viewed.round(Vec::new(), CLAIM).await?;
             viewed.round(claimed, 0).await?;
         }
-        rows.push(compared(what, &viewed, kind).await?);
+        rows.push(compared(what, &viewed, engine).await?);
         drop(view);
     }
     Ok(rows)
 }
 
-async fn queue(kind: Kind, due: u64, later: u64) -> anyhow::Result<Database> {
-    let database = Database::new(kind).await?;
+async fn queue(engine: Engine, due: u64, later: u64) -> anyhow::Result<Database> {
+    let database = Database::new(engine).await?;
     let now = database.store.now().await?;
     database.fill(due, now).await?;
     if later > 0 {
@@ -64,8 +65,8 @@ async fn churn(database: &Database) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn compared(what: &str, database: &Database, kind: Kind) -> anyhow::Result<Vec<String>> {
-    let short = queue(kind, SHORT, 0).await?;
+async fn compared(what: &str, database: &Database, engine: Engine) -> anyhow::Result<Vec<String>> {
+    let short = queue(engine, SHORT, 0).await?;
     let (mut here, mut there) = (Vec::new(), Vec::new());
     for _ in 0..TURNS {
         measure(database, &mut here).await?;
@@ -73,7 +74,7 @@ async fn compared(what: &str, database: &Database, kind: Kind) -> anyhow::Result
     }
     let (here, there) = (p99(here), p99(there));
     let ratio = here.as_secs_f64() / there.as_secs_f64();
-    say(&format!("  {} {what}: {ratio:.2}", kind.name()));
+    say(&format!("  {} {what}: {ratio:.2}", engine.name()));
     Ok(vec![
         what.to_owned(),
         format!("{here:.1?}"),

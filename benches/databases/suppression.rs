@@ -3,8 +3,9 @@
 
 use std::time::Instant;
 
-use crate::database::{Database, Kind};
-use crate::{per_second, say};
+use crate::database::Database;
+use crate::engine::Engine;
+use crate::numbers::{median, per_second, say};
 
 const SUPPRESSED: u64 = 6_000_000;
 /// Phones of one transaction, as `smsq suppress import` has them.
@@ -16,9 +17,9 @@ const CLAIMS: u32 = 150;
 /// The measurements alternate, so that a slow phase of the machine affects both.
 const TURNS: usize = 7;
 
-pub(crate) async fn costs(kind: Kind) -> anyhow::Result<Vec<String>> {
-    say(&format!("suppression on {}", kind.name()));
-    let (listed, empty) = (Database::new(kind).await?, Database::new(kind).await?);
+pub(crate) async fn costs(engine: Engine) -> anyhow::Result<Vec<String>> {
+    say(&format!("suppression on {}", engine.name()));
+    let (listed, empty) = (Database::new(engine).await?, Database::new(engine).await?);
     let began = Instant::now();
     load(&listed).await?;
     let loading = began.elapsed().as_secs_f64();
@@ -45,7 +46,7 @@ pub(crate) async fn costs(kind: Kind) -> anyhow::Result<Vec<String>> {
     let (imports, claims) = (median(imports), median(claims));
     say(&format!(
         "  {}: {imports:.2} at import, {claims:.2} at claim",
-        kind.name()
+        engine.name()
     ));
     Ok(vec![
         format!("{loading:.0} s"),
@@ -88,9 +89,4 @@ async fn claim(database: &Database) -> anyhow::Result<f64> {
         database.round(claimed, 0).await?;
     }
     Ok(seconds)
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
 }

@@ -5,8 +5,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::ensure;
 
-use crate::workspace::{Gateway, Workspace};
-use crate::{Figure, median, per_second, progress};
+use crate::numbers::{median, per_second};
+use crate::practice::{Gateway, queue};
+use crate::workspace::{Workspace, program};
+use crate::{Figure, progress};
 
 const PER_CALL: u32 = 100;
 const LATENCY: &str = "50ms";
@@ -35,8 +37,9 @@ pub(crate) fn measure() -> anyhow::Result<Figure> {
 /// Runs the whole process with the default concurrency.
 fn send(per_call: u32) -> anyhow::Result<f64> {
     let gateway = Gateway::start(&["--latency", LATENCY])?;
-    let workspace = Workspace::new()?;
-    workspace.queue(
+    let workspace = Workspace::new(program()?)?;
+    queue(
+        &workspace,
         MESSAGES,
         &gateway,
         &format!("batch = {{ per_call = {per_call} }}"),

@@ -3,17 +3,27 @@
 //! leaves this machine.
 
 mod batches;
+mod formats;
 mod importing;
+#[path = "../setup/list.rs"]
 mod list;
 mod memory;
+#[path = "../setup/numbers.rs"]
+mod numbers;
+#[path = "../setup/peak_memory.rs"]
+mod peak_memory;
+mod practice;
 mod redis;
-mod sending;
 mod suppression;
+#[path = "../setup/workspace.rs"]
 mod workspace;
 
 use std::io::Write as _;
 
 use comfy_table::{Table, presets};
+use numbers::{per_second, say};
+
+const NAMES: [&str; 5] = ["batches", "memory", "importing", "suppression", "redis"];
 
 /// One line of the table.
 struct Figure {
@@ -30,16 +40,10 @@ fn main() -> anyhow::Result<()> {
     if !std::env::args().any(|argument| argument == "--bench") {
         return Ok(());
     }
-    let chosen: Vec<String> = std::env::args()
-        .skip(1)
-        .filter(|argument| !argument.starts_with('-'))
-        .collect();
-    let is_chosen = |name: &str| chosen.is_empty() || chosen.iter().any(|chosen| chosen == name);
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let is_named = |name: &str| arguments.iter().any(|argument| argument == name);
+    let is_chosen = |name: &str| is_named(name) || !NAMES.into_iter().any(is_named);
     let mut figures = Vec::new();
-    if is_chosen("sending") {
-        say("sending, compared with a bare loop of requests");
-        figures.push(sending::measure()?);
-    }
     if is_chosen("batches") {
         say("sending, many messages in a request compared with one");
         figures.push(batches::measure()?);
@@ -78,12 +82,6 @@ fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Prints a line to standard error.
-fn say(what: &str) {
-    // A failure to write to stderr cannot be reported.
-    let _ = writeln!(std::io::stderr(), "{what}");
-}
-
 /// Prints the result of the last round.
 fn progress(smsq: &[f64], baseline: &[f64]) {
     if let (Some(smsq), Some(baseline)) = (smsq.last(), baseline.last()) {
@@ -94,15 +92,4 @@ fn progress(smsq: &[f64], baseline: &[f64]) {
             per_second(*baseline)
         ));
     }
-}
-
-/// The middle value; of an even number, the upper one.
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
-}
-
-/// `31,200/s`
-fn per_second(rate: f64) -> String {
-    format!("{}/s", indicatif::HumanFloatCount(rate.round()))
 }

@@ -8,9 +8,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, ensure};
 use indicatif::HumanCount;
 
-use crate::memory::{mebibytes, watched};
-use crate::workspace::{Workspace, finished};
-use crate::{Figure, list, median, per_second, progress};
+use crate::memory::mebibytes;
+use crate::numbers::{median, per_second};
+use crate::peak_memory::peak_kib;
+use crate::workspace::{Workspace, finished, program};
+use crate::{Figure, list, progress};
 
 const ENTRIES: u64 = 1_000_000;
 const FEW: u64 = 10_000;
@@ -22,7 +24,7 @@ pub(crate) fn measure() -> anyhow::Result<Vec<Figure>> {
     for _ in 0..ROUNDS {
         server.push(ENTRIES)?;
         baseline.push(rate(|| server.read())?);
-        let workspace = Workspace::new()?;
+        let workspace = Workspace::new(program()?)?;
         smsq.push(rate(|| {
             let imported = workspace.json(&server.line())?;
             ensure!(
@@ -124,10 +126,10 @@ impl Server {
 
     fn peak(&self, entries: u64) -> anyhow::Result<f64> {
         self.push(entries)?;
-        let workspace = Workspace::new()?;
+        let workspace = Workspace::new(program()?)?;
         let line = [&self.line()[..], &["--format", "json"]].concat();
         let mut child = workspace.smsq(&line).spawn()?;
-        let peak = watched(&mut child)?;
+        let peak = peak_kib(&mut child)?;
         finished(child)?;
         Ok(peak)
     }

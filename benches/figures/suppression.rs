@@ -9,8 +9,9 @@ use std::time::Instant;
 use anyhow::{Context as _, ensure};
 use indicatif::HumanCount;
 
-use crate::workspace::Workspace;
-use crate::{Figure, per_second, say};
+use crate::Figure;
+use crate::numbers::{per_second, say};
+use crate::workspace::{Workspace, program};
 
 const SIZES: [u64; 2] = [1_000_000, 6_000_000];
 /// One of this many lines is not a phone number.
@@ -21,7 +22,7 @@ pub(crate) fn measure() -> anyhow::Result<Vec<Figure>> {
 }
 
 fn of_size(phones: u64) -> anyhow::Result<Figure> {
-    let workspace = Workspace::new()?;
+    let workspace = Workspace::new(program()?)?;
     write(&workspace, phones)?;
     let faulty = phones / FAULTY;
     let began = Instant::now();
