@@ -9,12 +9,17 @@ mod engine;
 #[path = "../setup/numbers.rs"]
 mod numbers;
 mod queue;
+#[path = "../setup/results.rs"]
+mod results;
 mod suppression;
 
 use std::io::Write as _;
 
-use comfy_table::{Table, presets};
+use comfy_table::{Cell, Table, presets};
 use engine::Engine;
+use serde_json::Value;
+
+const NAMES: [&str; 3] = ["claims", "queue", "suppression"];
 
 fn main() -> anyhow::Result<()> {
     let arguments: Vec<String> = std::env::args().collect();
@@ -22,16 +27,12 @@ fn main() -> anyhow::Result<()> {
     if !arguments.iter().any(|argument| argument == "--bench") {
         return Ok(());
     }
-    let wanted = |what: &str| {
-        let named = arguments[1..]
-            .iter()
-            .any(|argument| !argument.starts_with("--"));
-        !named || arguments.iter().any(|argument| argument == what)
-    };
+    let is_named = |name: &str| arguments.iter().any(|argument| argument == name);
+    let is_wanted = |name: &str| is_named(name) || !NAMES.into_iter().any(is_named);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()?;
-    if wanted("claims") {
+    if is_wanted("claims") {
         let mut table = table([
             "claimed and settled per second",
             "1 at once",
@@ -42,9 +43,9 @@ fn main() -> anyhow::Result<()> {
             let rates = runtime.block_on(claims::rates(engine))?;
             table.add_row([vec![engine.name().to_owned()], rates].concat());
         }
-        print(&table)?;
+        print("claims", &table)?;
     }
-    if wanted("queue") {
+    if is_wanted("queue") {
         let mut table = table([
             "p99 of a claim of 10 rows",
             "rows",
@@ -57,9 +58,9 @@ fn main() -> anyhow::Result<()> {
                 table.add_row([vec![engine.name().to_owned()], row].concat());
             }
         }
-        print(&table)?;
+        print("queue", &table)?;
     }
-    if wanted("suppression") {
+    if is_wanted("suppression") {
         let mut table = table([
             "6,000,000 phones suppressed",
             "loaded in",
@@ -68,13 +69,13 @@ fn main() -> anyhow::Result<()> {
             "claim, ratio to none",
         ]);
         // `suppression sqlite` needs no servers.
-        let in_a_file = arguments.iter().any(|argument| argument == "sqlite");
+        let in_a_file = is_named("sqlite");
         let engines = if in_a_file { 1 } else { Engine::ALL.len() };
         for engine in Engine::ALL.into_iter().take(engines) {
             let costs = runtime.block_on(suppression::costs(engine))?;
             table.add_row([vec![engine.name().to_owned()], costs].concat());
         }
-        print(&table)?;
+        print("suppression", &table)?;
     }
     Ok(())
 }
@@ -86,6 +87,10 @@ fn table<const N: usize>(header: [&str; N]) -> Table {
     table
 }
 
-fn print(table: &Table) -> anyhow::Result<()> {
-    Ok(writeln!(std::io::stdout(), "{table}\n")?)
+fn print(name: &str, table: &Table) -> anyhow::Result<()> {
+    writeln!(std::io::stdout(), "{table}\n")?;
+    let rows = table
+        .row_iter()
+        .map(|row| row.cell_iter().map(Cell::content).collect());
+    results::save(name, rows.collect::<Vec<Value>>().into())
 }

@@ -14,6 +14,8 @@ mod numbers;
 mod peak_memory;
 mod practice;
 mod redis;
+#[path = "../setup/results.rs"]
+mod results;
 mod suppression;
 #[path = "../setup/workspace.rs"]
 mod workspace;
@@ -22,10 +24,12 @@ use std::io::Write as _;
 
 use comfy_table::{Table, presets};
 use numbers::{per_second, say};
+use serde::Serialize;
 
 const NAMES: [&str; 5] = ["batches", "memory", "importing", "suppression", "redis"];
 
 /// One line of the table.
+#[derive(Serialize)]
 struct Figure {
     what: String,
     smsq: String,
@@ -66,6 +70,7 @@ fn main() -> anyhow::Result<()> {
         say("importing a list of Redis, compared with redis-cli");
         figures.extend(redis::measure()?);
     }
+    results::save("figures", serde_json::to_value(&figures)?)?;
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
     table.set_header(["", "smsq", "baseline", "", "ratio"]);

@@ -19,6 +19,8 @@ mod plan;
 mod process;
 mod proxy;
 mod queue;
+#[path = "../setup/results.rs"]
+mod results;
 mod series;
 mod server;
 mod start_and_end;
@@ -28,10 +30,8 @@ mod workspace;
 
 use std::io::Write as _;
 
-use anyhow::Context as _;
 use plan::{Part, Plan};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use serde_json::{Map, Value};
 
 fn main() -> anyhow::Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -44,7 +44,10 @@ fn main() -> anyhow::Result<()> {
     }
     allow_many_connections()?;
     let plan = Plan::new(&arguments)?;
-    let mut results = Map::new();
+    let programs = plan
+        .programs()
+        .map(|(name, path)| (name, path.display().to_string()));
+    results::save("programs", programs.collect())?;
     for part in Part::ALL.into_iter().filter(|part| plan.has(*part)) {
         let report = match part {
             Part::Matrix => matrix::measure(&plan)?,
@@ -54,13 +57,7 @@ fn main() -> anyhow::Result<()> {
             Part::StartAndEnd => start_and_end::measure(&plan)?,
         };
         writeln!(std::io::stdout(), "{}\n", report.table)?;
-        results.insert(part.name().to_owned(), report.json);
-        // After each part, so that an interruption loses only one.
-        if let Some(path) = &plan.json {
-            let json = serde_json::to_vec_pretty(&Value::from(results.clone()))?;
-            std::fs::write(path, json)
-                .with_context(|| format!("cannot write `{}`", path.display()))?;
-        }
+        results::save(part.name(), report.json)?;
     }
     Ok(())
 }

@@ -3,11 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, bail};
 use comfy_table::{Table, presets};
 use serde_json::Value;
 
 use crate::engine::Engine;
+use crate::results::option;
 use crate::workspace::program;
 
 const CONCURRENCIES: [u32; 4] = [16, 64, 256, 1_024];
@@ -63,7 +64,6 @@ pub(crate) struct Plan {
     pub(crate) rounds: usize,
     /// Messages of each run, instead of as many as fit.
     pub(crate) messages: Option<u32>,
-    pub(crate) json: Option<PathBuf>,
     parts: Vec<Part>,
     concurrencies: Vec<u32>,
     latencies: Vec<Duration>,
@@ -75,10 +75,12 @@ impl Plan {
     pub(crate) fn new(arguments: &[String]) -> anyhow::Result<Self> {
         let mut plan = Self {
             engines: Vec::new(),
-            programs: vec![program()?],
+            programs: [Some(program()?), option("--with")?]
+                .into_iter()
+                .flatten()
+                .collect(),
             rounds: ROUNDS,
             messages: None,
-            json: None,
             parts: Vec::new(),
             concurrencies: Vec::new(),
             latencies: Vec::new(),
@@ -93,16 +95,13 @@ impl Plan {
             };
             match argument.as_str() {
                 "--bench" => {}
-                // `program` has read it.
-                "--smsq" => drop(value()?),
-                "--with" => plan.programs.push(std::path::absolute(value()?)?),
-                "--json" => plan.json = Some(value()?.into()),
+                // Read by others.
+                "--smsq" | "--with" | "--json" => drop(value()?),
                 "--rounds" => plan.rounds = value()?.parse()?,
                 "--messages" => plan.messages = Some(value()?.parse()?),
                 name => plan.select(name)?,
             }
         }
-        ensure!(plan.programs.len() <= 2, "`--with` names one program");
         if plan.engines.is_empty() {
             plan.engines = Engine::ALL.to_vec();
         }

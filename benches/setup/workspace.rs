@@ -8,14 +8,11 @@ use anyhow::{Context as _, ensure};
 use serde_json::Value;
 use tempfile::TempDir;
 
+use crate::results::option;
+
 /// The program that is measured: `--smsq PATH`, by default the one of this build.
 pub(crate) fn program() -> anyhow::Result<PathBuf> {
-    let mut arguments = std::env::args_os().skip_while(|argument| argument != "--smsq");
-    if arguments.next().is_none() {
-        return Ok(env!("CARGO_BIN_EXE_smsq").into());
-    }
-    let path = arguments.next().context("missing path after `--smsq`")?;
-    std::path::absolute(path).context("cannot find the program")
+    Ok(option("--smsq")?.unwrap_or_else(|| env!("CARGO_BIN_EXE_smsq").into()))
 }
 
 /// A folder to run a program in; removed when it is dropped.
