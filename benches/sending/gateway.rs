@@ -7,9 +7,10 @@ use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context as _;
+use rustix::process::setpriority_process;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -18,6 +19,7 @@ use tokio::net::{TcpListener, TcpStream};
 pub(crate) const COMMAND: &str = "gateway";
 const RECORD: &str = "record";
 const SECOND_US: u64 = 1_000_000;
+const PRIORITY: i32 = -15;
 
 /// What the gateway has counted. Instants are microseconds since 1970 on the system's clock.
 #[derive(Debug, Deserialize, Serialize)]
@@ -35,6 +37,8 @@ pub(crate) struct Recorded {
     pub(crate) distinct_references: usize,
     /// The most arrivals in any sliding second.
     pub(crate) max_in_any_second: usize,
+    /// How late the gateway may have noticed an arrival, because the processors were busy.
+    pub(crate) max_delay_us: u64,
 }
 
 /// The process; it ends when this is dropped, or when its parent is killed.
@@ -114,11 +118,34 @@ pub(crate) fn run(arguments: &[String]) -> anyhow::Result<()> {
     runtime.block_on(async {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         writeln!(std::io::stdout(), "{}", listener.local_addr()?)?;
+        if counts.records.is_some() {
+            // An arrival should be noticed when it happens. Only root may have a higher priority.
+            let _ = setpriority_process(None, PRIORITY);
+            tokio::spawn(note_delays(Arc::clone(&counts)));
+        }
         tokio::select! {
             ended = accept(&listener, &counts) => ended,
             _ = is_over => Ok(()),
         }
     })
+}
+
+/// Notes how late this process is, from the first arrival on.
+async fn note_delays(counts: Arc<Counts>) {
+    let Some(records) = &counts.records else {
+        return;
+    };
+    loop {
+        let before = Instant::now();
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        // A timer has whole milliseconds, rounded up.
+        let delay = before.elapsed().saturating_sub(Duration::from_millis(2));
+        let mut records = records.lock().unwrap_or_else(PoisonError::into_inner);
+        if !records.arrivals_us.is_empty() {
+            let delay = u64::try_from(delay.as_micros()).unwrap_or(u64::MAX);
+            records.max_delay_us = records.max_delay_us.max(delay);
+        }
+    }
 }
 
 async fn accept(listener: &TcpListener, counts: &Arc<Counts>) -> anyhow::Result<()> {
@@ -196,6 +223,7 @@ struct Counts {
 struct Records {
     references: HashSet<Vec<u8>>,
     arrivals_us: Vec<u64>,
+    max_delay_us: u64,
 }
 
 impl Counts {
@@ -223,6 +251,7 @@ impl Counts {
                 Recorded {
                     distinct_references: records.references.len(),
                     max_in_any_second: max_in_any_second(&records.arrivals_us),
+                    max_delay_us: records.max_delay_us,
                 }
             }),
         }

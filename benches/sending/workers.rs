@@ -27,12 +27,13 @@ pub(crate) fn measure(plan: &Plan) -> anyhow::Result<Report> {
         "program",
         "share used (min–max)",
         "most in a second",
+        "noticed late by at most",
     ]);
     let mut json = Vec::new();
     for &engine in &plan.engines {
         for workers in WORKERS {
             let mut results: Vec<_> = plan.programs().map(|_| Series::default()).collect();
-            let mut most = vec![Vec::new(); results.len()];
+            let mut most = vec![(Vec::new(), Vec::new()); results.len()];
             for _ in 0..plan.rounds.min(ROUNDS) {
                 for (index, (_, program)) in plan.programs().enumerate() {
                     say(&format!("{workers} workers on {}", engine.name()));
@@ -45,10 +46,16 @@ pub(crate) fn measure(plan: &Plan) -> anyhow::Result<Report> {
                     let span = stats.last_arrival_us - stats.first_arrival_us;
                     let rate = f64::from(messages - 1) / Duration::from_micros(span).as_secs_f64();
                     results[index].push(rate / f64::from(LIMIT));
-                    most[index].extend(stats.recorded.map(|recorded| recorded.max_in_any_second));
+                    if let Some(recorded) = stats.recorded {
+                        most[index].0.push(recorded.max_in_any_second);
+                        most[index].1.push(recorded.max_delay_us);
+                    }
                 }
             }
-            for ((name, _), (shares, most)) in plan.programs().zip(results.iter().zip(most)) {
+            for ((name, _), (shares, (most, delays))) in
+                plan.programs().zip(results.iter().zip(most))
+            {
+                let delay = Duration::from_micros(delays.iter().copied().max().unwrap_or_default());
                 table.add_row([
                     engine.name().to_owned(),
                     workers.to_string(),
@@ -57,6 +64,7 @@ pub(crate) fn measure(plan: &Plan) -> anyhow::Result<Report> {
                     most.iter()
                         .max()
                         .map_or_else(String::new, ToString::to_string),
+                    format!("{delay:.1?}"),
                 ]);
                 json.push(json!({
                     "engine": engine.name(),
@@ -64,6 +72,7 @@ pub(crate) fn measure(plan: &Plan) -> anyhow::Result<Report> {
                     "program": name,
                     "share": shares.json(),
                     "max_in_any_second": most,
+                    "max_delay_us": delays,
                 }));
             }
         }
