@@ -86,30 +86,34 @@ impl Inspection {
 
 #[cfg(target_os = "linux")]
 mod linux {
-    use std::ffi::OsStr;
+    use std::fs;
 
-    use procfs::process::{ProcState, Process};
     use rustix::io::Errno;
     use rustix::process::{Pid, test_kill_process};
 
     use super::Inspection;
 
     pub(super) fn boot_id() -> String {
-        procfs::sys::kernel::random::boot_id().unwrap_or_default()
+        let id = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+        id.trim_end().to_owned()
     }
 
+    /// The number in a link such as `pid:[4026531836]`.
     pub(super) fn pid_namespace() -> String {
-        let namespaces = Process::myself().and_then(|process| process.namespaces());
-        let namespace = namespaces
-            .ok()
-            .and_then(|mut all| all.0.remove(OsStr::new("pid")));
-        namespace.map_or_else(String::new, |pid| pid.identifier.to_string())
+        let link = fs::read_link("/proc/self/ns/pid").unwrap_or_default();
+        let number = link.to_string_lossy();
+        let number = number
+            .strip_prefix("pid:[")
+            .and_then(|rest| rest.strip_suffix(']'));
+        number.unwrap_or_default().to_owned()
     }
 
     /// Whether this process was started to ignore SIGHUP, as `nohup` does.
     pub(crate) fn ignores_hang_up() -> bool {
-        let status = Process::myself().and_then(|process| process.status());
-        status.is_ok_and(|status| status.sigign & 1 == 1)
+        let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+        let ignored = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+        ignored.is_some_and(|mask| mask & 1 == 1)
     }
 
     pub(super) fn inspect(pid: i64) -> Inspection {
@@ -121,15 +125,22 @@ mod linux {
         if test_kill_process(known) == Err(Errno::SRCH) {
             return Inspection::Ended;
         }
-        let stat = Process::new(known.as_raw_nonzero().get()).and_then(|process| process.stat());
-        let Ok(stat) = stat else {
-            return Inspection::Hidden;
-        };
-        match (stat.state(), i64::try_from(stat.starttime)) {
-            (Ok(ProcState::Zombie | ProcState::Dead), _) => Inspection::Ended,
-            (Ok(_), Ok(started)) => Inspection::Running { started },
-            _ => Inspection::Hidden,
+        let stat = fs::read(format!("/proc/{pid}/stat")).unwrap_or_default();
+        match parse_stat(&String::from_utf8_lossy(&stat)) {
+            Some(("Z" | "X" | "x", _)) => Inspection::Ended,
+            Some((_, started)) => Inspection::Running { started },
+            None => Inspection::Hidden,
         }
+    }
+
+    /// The fields `state` and `starttime`: the 3rd and the 22nd. The 2nd is the name of the program in parentheses,
+    /// which may contain spaces and parentheses.
+    pub(super) fn parse_stat(stat: &str) -> Option<(&str, i64)> {
+        let (_, fields) = stat.rsplit_once(')')?;
+        let mut fields = fields.split_ascii_whitespace();
+        let state = fields.next()?;
+        let started = fields.nth(18)?.parse().ok()?;
+        Some((state, started))
     }
 }
 
@@ -173,6 +184,18 @@ mod tests {
         assert!(!Inspection::Running { started: 5 }.proves_end(0));
         assert!(Inspection::Running { started: 6 }.proves_end(5));
         assert!(Inspection::Ended.proves_end(0));
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn state_and_start_are_read_after_any_program_name() {
+        let rest = "S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 987 20";
+        for name in ["cat", "a b) (Z 1"] {
+            let stat = format!("77 ({name}) {rest}");
+            assert_eq!(system::parse_stat(&stat), Some(("S", 987)));
+        }
+        assert_eq!(system::parse_stat("77 (cat) S 1"), None);
+        assert_eq!(system::parse_stat(""), None);
     }
 
     #[test]

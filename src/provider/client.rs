@@ -275,6 +275,8 @@ impl Client {
 
 /// The settings of both clients.
 fn builder(provider: &Provider) -> reqwest::ClientBuilder {
+    // An error means that a provider is installed already, which is fine.
+    let _ = rustls::crypto::ring::default_provider().install_default();
     let builder = reqwest::Client::builder()
         .user_agent(USER_AGENT)
         .http1_only()

@@ -1,10 +1,11 @@
-//! The signatures of vendors without a standard crate, tested against the examples of their documentation.
+//! The signatures of vendors, tested against the examples of their documentation.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use hmac::{Hmac, KeyInit, Mac};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use sha2::{Digest, Sha256};
+use url::Url;
 
 use crate::sms::Timestamp;
 
@@ -13,6 +14,9 @@ const RESERVED: AsciiSet = NON_ALPHANUMERIC
     .remove(b'.')
     .remove(b'_')
     .remove(b'~');
+
+/// How header `x-amz-date` writes an instant.
+pub(super) const AMZ_DATE: &str = "%Y%m%dT%H%M%SZ";
 
 /// The value of header `Authorization` for basic authentication.
 pub(super) fn basic(user: &str, password: &str) -> String {
@@ -107,21 +111,55 @@ pub(super) fn tc3(
     headers: &[(&str, &str)],
     body: &[u8],
 ) -> String {
-    let (hash, names) = canonical_hash("/", "", headers, body);
+    let hash = canonical_hash("/", "", headers, body);
+    let seconds = now.as_millis().div_euclid(1_000).to_string();
     let date = utc(now, "%Y-%m-%d");
-    let scope = format!("{date}/{service}/tc3_request");
-    let seconds = now.as_millis().div_euclid(1_000);
-    let to_sign = format!("TC3-HMAC-SHA256\n{seconds}\n{scope}\n{hash}");
-    let key = [date.as_str(), service, "tc3_request"]
+    let scope = [date.as_str(), service, "tc3_request"];
+    scoped(keys, "TC3", &seconds, &scope, hash)
+}
+
+/// The version 4 signature of AWS for a `POST`: the value of header `Authorization`. `headers` are all signed headers
+/// in lower case and sorted, including `host` and `x-amz-date`.
+/// <https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_sigv-create-signed-request.html>
+pub(super) fn sigv4(
+    keys: Keys<'_>,
+    [region, service]: [&str; 2],
+    now: Timestamp,
+    url: &Url,
+    headers: &[(&str, &str)],
+    body: &[u8],
+) -> String {
+    // The signature encodes the encoded path again.
+    let path: Vec<String> = url.path().split('/').map(percent_encoded).collect();
+    let pairs: Vec<_> = url.query_pairs().collect();
+    let pairs: Vec<_> = pairs
         .iter()
-        .fold(format!("TC3{}", keys.secret).into_bytes(), |key, part| {
-            hmac_sha256(&key, part.as_bytes())
-        });
+        .map(|(name, value)| (&**name, &**value))
+        .collect();
+    let hash = canonical_hash(&path.join("/"), &sorted_query(&pairs), headers, body);
+    let date = utc(now, "%Y%m%d");
+    let scope = [date.as_str(), region, service, "aws4_request"];
+    scoped(keys, "AWS4", &utc(now, AMZ_DATE), &scope, hash)
+}
+
+/// Signs with a key that is derived from the secret and each part of `scope`.
+fn scoped(
+    keys: Keys<'_>,
+    version: &str,
+    time: &str,
+    scope: &[&str],
+    (hash, names): (String, String),
+) -> String {
+    let secret = format!("{version}{}", keys.secret).into_bytes();
+    let key = scope
+        .iter()
+        .fold(secret, |key, part| hmac_sha256(&key, part.as_bytes()));
+    let scope = scope.join("/");
+    let algorithm = format!("{version}-HMAC-SHA256");
+    let to_sign = format!("{algorithm}\n{time}\n{scope}\n{hash}");
     let signature = hex::encode(hmac_sha256(&key, to_sign.as_bytes()));
-    format!(
-        "TC3-HMAC-SHA256 Credential={}/{scope}, SignedHeaders={names}, Signature={signature}",
-        keys.id
-    )
+    let id = keys.id;
+    format!("{algorithm} Credential={id}/{scope}, SignedHeaders={names}, Signature={signature}")
 }
 
 #[cfg(test)]
@@ -192,6 +230,32 @@ mod tests {
         assert!(
             new.ends_with("10b1a37a7301a02ca19a647ad722d5e43b4b3cff309d421d85b46093f6ab6c4f"),
             "{new}"
+        );
+    }
+
+    /// An example of the vendor's test suite.
+    #[test]
+    fn sigv4_matches_the_test_suite() {
+        let keys = Keys {
+            id: "AKIDEXAMPLE",
+            secret: "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY",
+        };
+        let hash = "9095672bbd1f56dfc5b65f3e153adc8731a4a654192329106275f4c7b24d0b6e";
+        let headers = [
+            ("content-length", "13"),
+            ("content-type", "application/x-www-form-urlencoded"),
+            ("host", "example.amazonaws.com"),
+            ("x-amz-content-sha256", hash),
+            ("x-amz-date", "20150830T123600Z"),
+        ];
+        let now = Timestamp::from_millis(1_440_938_160_000);
+        let url = Url::parse("https://example.amazonaws.com/").expect("a URL");
+        let scope = ["us-east-1", "service"];
+        assert_eq!(
+            sigv4(keys, scope, now, &url, &headers, b"Param1=value1"),
+            "AWS4-HMAC-SHA256 Credential=AKIDEXAMPLE/20150830/us-east-1/service/aws4_request, \
+             SignedHeaders=content-length;content-type;host;x-amz-content-sha256;x-amz-date, \
+             Signature=d3875051da38690788ef43de4db0d8f280229d82040bfac253562e56c3f20e0b"
         );
     }
 

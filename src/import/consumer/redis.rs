@@ -54,7 +54,7 @@ impl RedisList {
         }
         if url.scheme() == "rediss" {
             // An error means that a provider is installed already, which is fine.
-            let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+            let _ = rustls::crypto::ring::default_provider().install_default();
         }
         let client = Client::open(url.as_str()).map_err(|error| invalid(&reason(&error)))?;
         let mut server = url;

@@ -3,25 +3,20 @@
 //! <https://docs.aws.amazon.com/pinpoint/latest/apireference_smsvoicev2/API_SendTextMessage.html>
 //! <https://docs.aws.amazon.com/sns/latest/api/API_Publish.html>
 
-use std::time::{Duration, SystemTime};
-
-use aws_credential_types::Credentials;
-use aws_sigv4::http_request::{SignableBody, SignableRequest, SigningSettings, sign};
-use aws_sigv4::sign::v4;
-use bytes::Bytes;
-use http::{Method, Request};
+use http::Method;
 use quick_xml::Reader;
 use quick_xml::events::Event;
 use serde::Deserialize;
 use serde_json::json;
 use url::form_urlencoded::Serializer;
 
-use super::{Vendor, post_form, request};
+use super::{FORM, Vendor, request};
 use crate::provider::capabilities::Reference;
 use crate::provider::config::{ProviderConfig, SharedSettings};
 use crate::provider::response::{ResponseView, accepted};
 use crate::provider::section::{ProviderError, Section};
-use crate::provider::{Adapter, Message, NewAdapter, RequestContext, RequestResult, account_error};
+use crate::provider::signing::{AMZ_DATE, Keys, sigv4, utc};
+use crate::provider::{Adapter, Message, NewAdapter, RequestContext, RequestResult};
 use crate::sms::{Outcome, Timestamp};
 
 /// The names of the services in URLs and signatures.
@@ -72,8 +67,8 @@ impl Adapter for AwsSms {
             ("content-type", "application/x-amz-json-1.0"),
             ("x-amz-target", "PinpointSMSVoiceV2.SendTextMessage"),
         ];
-        let request = request(Method::POST, &self.config.url, headers, body.to_string())?;
-        signed(&self.config, &settings.region, SMS, context.now, request)
+        let scope = [settings.region.as_str(), SMS];
+        signed_post(&self.config, scope, context.now, &headers, body.to_string())
     }
 
     fn parse(&self, messages: &[Message], response: &ResponseView<'_>) -> Vec<Outcome> {
@@ -143,8 +138,9 @@ impl Adapter for AwsSns {
                 .append_pair(&format!("{entry}.Value.DataType"), kind)
                 .append_pair(&format!("{entry}.Value.StringValue"), value);
         }
-        let request = post_form(&self.config.url, "", body.finish())?;
-        signed(&self.config, &settings.region, SNS, context.now, request)
+        let scope = [settings.region.as_str(), SNS];
+        let headers = [("content-type", FORM)];
+        signed_post(&self.config, scope, context.now, &headers, body.finish())
     }
 
     fn parse(&self, messages: &[Message], response: &ResponseView<'_>) -> Vec<Outcome> {
@@ -230,56 +226,29 @@ fn read_config(
     Ok(config)
 }
 
-/// Signs the request with version 4; all headers are signed.
-fn signed(
+/// A `POST` with a version 4 signature; all headers are signed. `headers` are in lower case.
+fn signed_post(
     config: &ProviderConfig,
-    region: &str,
-    service: &str,
+    scope: [&str; 2],
     now: Timestamp,
-    request: Request<Bytes>,
+    headers: &[(&str, &str)],
+    body: String,
 ) -> RequestResult {
-    try_signed(config, region, service, now, request)
-        .map_err(|error| account_error(format!("cannot sign the request: {error}")))
-}
-
-fn try_signed(
-    config: &ProviderConfig,
-    region: &str,
-    service: &str,
-    now: Timestamp,
-    mut request: Request<Bytes>,
-) -> Result<Request<Bytes>, Box<dyn std::error::Error + Send + Sync>> {
-    let identity = Credentials::new(
-        config.secret("access_key_id"),
-        config.secret("secret_access_key"),
-        config.secrets.get("session_token").map(str::to_owned),
-        None,
-        "smsq",
-    )
-    .into();
-    let since_epoch = Duration::from_millis(u64::try_from(now.as_millis())?);
-    let params = v4::SigningParams::builder()
-        .identity(&identity)
-        .region(region)
-        .name(service)
-        .time(SystemTime::UNIX_EPOCH + since_epoch)
-        .settings(SigningSettings::default())
-        .build()?
-        .into();
-    let headers: Vec<(&str, &str)> = request
-        .headers()
-        .iter()
-        .map(|(name, value)| Ok((name.as_str(), value.to_str()?)))
-        .collect::<Result<_, http::header::ToStrError>>()?;
-    let signable = SignableRequest::new(
-        request.method().as_str(),
-        request.uri().to_string(),
-        headers.into_iter(),
-        SignableBody::Bytes(request.body()),
-    )?;
-    let (instructions, _) = sign(signable, &params)?.into_parts();
-    instructions.apply_to_request_http1x(&mut request);
-    Ok(request)
+    let date = utc(now, AMZ_DATE);
+    let mut headers = headers.to_vec();
+    headers.extend([("host", config.host()), ("x-amz-date", &date)]);
+    let token = config.secrets.get("session_token");
+    headers.extend(token.map(|token| ("x-amz-security-token", token)));
+    headers.sort_unstable();
+    let keys = Keys {
+        id: config.secret("access_key_id"),
+        secret: config.secret("secret_access_key"),
+    };
+    let authorization = sigv4(keys, scope, now, &config.url, &headers, body.as_bytes());
+    headers.push(("authorization", &authorization));
+    // The client sets it.
+    headers.retain(|(name, _)| *name != "host");
+    request(Method::POST, &config.url, headers, body)
 }
 
 #[cfg(test)]

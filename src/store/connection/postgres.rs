@@ -97,7 +97,7 @@ pub(super) async fn connect(
 /// Certificates are always checked, against the authorities of the system or of the URL.
 fn encryption(url: &ServerUrl) -> Result<rustls::ClientConfig, ConnectError> {
     let config = || -> Result<rustls::ClientConfig, Box<dyn std::error::Error>> {
-        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
         let builder = rustls::ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()?;
         let Some(file) = &url.authority else {

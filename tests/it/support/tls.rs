@@ -89,7 +89,7 @@ fn config(scratch: &Scratch) -> ServerConfig {
     assert!(made.status.success(), "{made:?}");
     let chain = vec![CertificateDer::from_pem_file(&certificate).expect("a certificate")];
     let key = PrivateKeyDer::from_pem_file(&key).expect("a key");
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
     ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .expect("versions")
