@@ -1,4 +1,4 @@
-//! Identifies processes, and checks whether one on this host has ended.
+//! Identifies processes, checks whether one on this host has ended, and reads how busy the processors are.
 
 #[cfg(target_os = "linux")]
 use linux as system;
@@ -7,7 +7,7 @@ use unsupported as system;
 
 use serde::{Deserialize, Serialize};
 
-pub(crate) use system::ignores_hang_up;
+pub(crate) use system::{ignores_hang_up, processor_times};
 
 /// A process on any host. The start time distinguishes it from a later one with the same pid.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -62,6 +62,23 @@ impl std::fmt::Display for ProcessIdentity {
     }
 }
 
+/// How long the processors of this host were idle, and how long they exist, in clock ticks since the boot.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ProcessorTimes {
+    idle: u64,
+    all: u64,
+}
+
+impl ProcessorTimes {
+    /// The part of the time since `earlier` for which they were busy.
+    #[expect(clippy::cast_precision_loss, reason = "some billion ticks")]
+    pub(crate) fn busy_since(self, earlier: Self) -> f64 {
+        let all = self.all.saturating_sub(earlier.all).max(1);
+        let idle = self.idle.saturating_sub(earlier.idle);
+        1.0 - idle as f64 / all as f64
+    }
+}
+
 /// What this host knows about a pid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Inspection {
@@ -91,7 +108,7 @@ mod linux {
     use rustix::io::Errno;
     use rustix::process::{Pid, test_kill_process};
 
-    use super::Inspection;
+    use super::{Inspection, ProcessorTimes};
 
     pub(super) fn boot_id() -> String {
         let id = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
@@ -106,6 +123,20 @@ mod linux {
             .strip_prefix("pid:[")
             .and_then(|rest| rest.strip_suffix(']'));
         number.unwrap_or_default().to_owned()
+    }
+
+    /// The times of all processors since the machine started: the first line of `/proc/stat`.
+    pub(crate) fn processor_times() -> Option<ProcessorTimes> {
+        let stat = fs::read_to_string("/proc/stat").ok()?;
+        let fields = stat.lines().next()?.strip_prefix("cpu ")?;
+        let times: Vec<u64> = fields
+            .split_ascii_whitespace()
+            .map_while(|field| field.parse().ok())
+            .collect();
+        let idle = times.get(3)? + times.get(4)?;
+        // Guests are counted in the first two fields, too.
+        let all = times.iter().take(8).sum();
+        Some(ProcessorTimes { idle, all })
     }
 
     /// Whether this process was started to ignore SIGHUP, as `nohup` does.
@@ -155,6 +186,10 @@ mod unsupported {
         String::new()
     }
 
+    pub(crate) fn processor_times() -> Option<super::ProcessorTimes> {
+        None
+    }
+
     pub(crate) fn ignores_hang_up() -> bool {
         false
     }
@@ -173,6 +208,18 @@ mod tests {
         let this = ProcessIdentity::current();
         assert_eq!(ProcessIdentity::parse(&this.to_string()), Some(this));
         assert_eq!(ProcessIdentity::parse("what is this"), None);
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn processors_are_busy_for_a_part_of_the_time() {
+        let times = processor_times().expect("Linux has /proc/stat");
+        assert!(times.idle <= times.all);
+        let later = ProcessorTimes {
+            idle: times.idle + 25,
+            all: times.all + 100,
+        };
+        assert!((later.busy_since(times) - 0.75).abs() < 1e-9);
     }
 
     #[test]

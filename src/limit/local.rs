@@ -9,7 +9,7 @@ use governor::middleware::NoOpMiddleware;
 use governor::state::{InMemoryState, NotKeyed};
 use governor::{Quota, RateLimiter};
 
-use super::HORIZON;
+use super::{HORIZON, PermitCost};
 use crate::rate::Rate;
 
 type Bucket = RateLimiter<
@@ -26,6 +26,13 @@ const SLOWEST: f64 = 1.0 / 64.0;
 /// How long after each step the rate is multiplied by [`SPEED_UP`], unless the provider is throttled again.
 const STEP_US: i64 = 5_000_000;
 const SPEED_UP: f64 = 1.25;
+/// The pace is measured over at least this time and this many messages.
+const PACE_US: i64 = 100_000;
+const PACE_COUNT: u32 = 20;
+/// A limit delays nothing while it allows this many times the pace.
+const SLACK_FACTOR: f64 = 4.0;
+/// How long a limit counts as the bottleneck after it gave too few permits.
+const BOUND_US: i64 = 1_000_000;
 /// Grants are a little wider than the limit, because the shared limit decides.
 const SLACK: f64 = 1.02;
 
@@ -50,6 +57,9 @@ pub struct LocalLimiter {
     /// Grants are enough for this time.
     ahead: Duration,
     started: Started,
+    pace: Pace,
+    /// When a limit last gave fewer permits than were asked for.
+    bound_us: Option<i64>,
 }
 
 /// How fast messages started recently.
@@ -58,6 +68,35 @@ struct Started {
     since_us: i64,
     count: u32,
     last_rate: f64,
+}
+
+/// How fast requests start, in messages or segments, whichever are more.
+struct Pace {
+    since_us: i64,
+    count: u32,
+    /// Infinite until it is known.
+    per_second: f64,
+}
+
+impl Pace {
+    fn new(now_us: i64) -> Self {
+        Self {
+            since_us: now_us,
+            count: 0,
+            per_second: f64::INFINITY,
+        }
+    }
+
+    fn note(&mut self, cost: PermitCost, now_us: i64) {
+        let elapsed_us = now_us - self.since_us;
+        if elapsed_us >= PACE_US && self.count >= PACE_COUNT {
+            let elapsed = Duration::from_micros(elapsed_us.unsigned_abs());
+            self.per_second = f64::from(self.count) / elapsed.as_secs_f64();
+            (self.since_us, self.count) = (now_us, 0);
+        }
+        let cost = cost.messages.max(cost.segments).unsigned_abs();
+        self.count = self.count.saturating_add(cost);
+    }
 }
 
 impl LocalLimiter {
@@ -79,6 +118,8 @@ impl LocalLimiter {
             largest: 1,
             ahead: HORIZON * 2,
             started: Started::default(),
+            pace: Pace::new(now_us),
+            bound_us: None,
         };
         limiter.rebuild();
         limiter
@@ -98,6 +139,7 @@ impl LocalLimiter {
             &mut self.shown_us,
             &mut self.stepped_us,
             &mut self.started.since_us,
+            &mut self.pace.since_us,
         ] {
             *at_us = at_us.saturating_add(by_us);
         }
@@ -136,7 +178,10 @@ impl LocalLimiter {
         }
     }
 
-    pub fn note_started(&mut self, messages: u32, now_us: i64) {
+    /// Notes what the requests cost that start now.
+    pub fn note_started(&mut self, cost: PermitCost, now_us: i64) {
+        self.pace.note(cost, now_us);
+        let messages = cost.messages.unsigned_abs();
         let elapsed = now_us - self.started.since_us;
         if elapsed >= 1_000_000 {
             self.started = Started {
@@ -170,6 +215,26 @@ impl LocalLimiter {
         )]
         let wait_us = (f64::from(missing) * 1_000_000.0 / self.rate()) as i64;
         Some(now_us + wait_us.min(1_000_000))
+    }
+
+    /// Notes that a limit gave fewer permits than were asked for.
+    pub fn note_bound(&mut self, now_us: i64) {
+        self.pace = Pace::new(now_us);
+        self.bound_us = Some(now_us);
+    }
+
+    /// Whether that was recently.
+    pub fn is_bound(&self, now_us: i64) -> bool {
+        self.bound_us.is_some_and(|at_us| now_us - at_us < BOUND_US)
+    }
+
+    /// Whether a limit, in messages or segments per second, allows several times as many as start; `None` if nothing
+    /// is limited.
+    pub fn has_slack(&self, limit: Option<f64>) -> Option<bool> {
+        if self.is_slowed() {
+            return Some(false);
+        }
+        limit.map(|per_second| self.pace.per_second * SLACK_FACTOR <= per_second)
     }
 
     fn is_slowed(&self) -> bool {
@@ -285,7 +350,11 @@ mod tests {
     fn measured_rate_is_halved_without_a_limit() {
         let mut limiter = limiter("");
         for tick in 0..200 {
-            limiter.note_started(10, tick * 10_000);
+            let cost = PermitCost {
+                messages: 10,
+                segments: 10,
+            };
+            limiter.note_started(cost, tick * 10_000);
         }
         limiter.slow_down(2_000_000);
         let count = granted(&mut limiter, 2_000_000, 4);

@@ -5,7 +5,7 @@
 //! *tolerance* after the permitted instant, so the true start is within the tolerance for any error. Instants are
 //! spaced for the widest tolerance in use, so that workers with different clocks do not exceed a window. All starts of
 //! one worker have the same error, so if a worker has been the only user for a whole window, its instants are spaced
-//! for [`MIN_TOLERANCE`] alone.
+//! only for the spread of its starts by its own clock.
 
 use std::time::Duration;
 
@@ -35,6 +35,8 @@ pub struct SharedLimit {
     /// worker or the last one has not noticed yet.
     ahead_us: Option<i64>,
     user: User,
+    /// Between the first and the last instant at which a request of one worker starts, by its clock.
+    spread_us: i64,
 }
 
 /// The worker that takes permits now.
@@ -73,6 +75,12 @@ impl SharedLimit {
             self.paused_until,
             reason,
         )
+    }
+
+    /// Requests start within `spread` of their permitted instants by their worker's clock, if that is more than
+    /// [`MIN_TOLERANCE`].
+    pub fn widen_spread(&mut self, spread: Duration) {
+        self.spread_us = micros(spread);
     }
 
     /// Applies the limits that all workers agreed on. A request of this worker starts within
@@ -124,7 +132,7 @@ impl SharedLimit {
         let is_alone =
             same.is_some_and(|usage| usage.since_us.saturating_add(alone_after) < now_us);
         self.tolerance_us = if is_alone {
-            micros(MIN_TOLERANCE)
+            self.spread_us.max(micros(MIN_TOLERANCE))
         } else {
             widest_us
         };

@@ -22,6 +22,15 @@ impl Phone {
         parse::parse(raw, region).map(Self)
     }
 
+    /// A phone that was parsed before it was stored: only its form is checked, not its numbering plan.
+    pub fn stored(text: &str) -> Option<Self> {
+        let digits = text.strip_prefix('+')?;
+        let is_e164 = (5..=15).contains(&digits.len())
+            && !digits.starts_with('0')
+            && digits.bytes().all(|digit| digit.is_ascii_digit());
+        is_e164.then(|| Self(text.to_owned()))
+    }
+
     /// E.164 with `+`.
     pub fn as_str(&self) -> &str {
         &self.0

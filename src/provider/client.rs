@@ -7,12 +7,13 @@ mod tests;
 
 use std::error::Error;
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use http::{Request, Response, Version};
+use http::{Request, Response, Uri, Version};
 use tokio::time::{Instant, timeout};
+use url::Url;
 
 use super::Provider;
 use super::redact::{MAX_EXCERPT, cut};
@@ -42,9 +43,20 @@ pub struct Client {
     /// Opens connections, and sends nothing.
     opener: reqwest::Client,
     connections: Arc<IdleConnections>,
-    base: String,
+    base: Arc<str>,
+    /// The target of the last request, which is usually that of the next one.
+    target: Arc<Mutex<Option<Arc<RequestTarget>>>>,
     timeout: Duration,
     connect: Duration,
+}
+
+/// Where requests go.
+#[derive(Debug)]
+struct RequestTarget {
+    uri: Uri,
+    url: Result<Url, url::ParseError>,
+    /// Scheme, host and port, without the default port; `None`: the URI is not absolute.
+    host: Option<Arc<str>>,
 }
 
 /// Why a request has no response.
@@ -87,7 +99,8 @@ impl Client {
         Ok(Self {
             sender: build(sender)?,
             opener: build(opener)?,
-            base: provider.config().url[..url::Position::BeforePath].to_owned(),
+            base: provider.config().url[..url::Position::BeforePath].into(),
+            target: Arc::default(),
             connections,
             timeout,
             connect,
@@ -119,7 +132,7 @@ impl Client {
             .connections
             .prepare(&self.base, calls, per_second, ahead);
         for _ in 0..missing {
-            let (client, host) = (self.clone(), self.base.clone());
+            let (client, host) = (self.clone(), Arc::clone(&self.base));
             tokio::spawn(async move {
                 // The next request reports why it failed.
                 drop(client.open(&host).await);
@@ -131,7 +144,7 @@ impl Client {
     /// Waits until a connection is open for the request; true if one already was. `Err` is the outcome if none can be
     /// opened.
     pub async fn connect(&self, request: &Request<Bytes>) -> Result<bool, Outcome> {
-        let Some(host) = target_of(request) else {
+        let Some(host) = self.target(request.uri()).host.clone() else {
             return Ok(true);
         };
         if self.connections.is_ready(&host) {
@@ -146,9 +159,9 @@ impl Client {
         }
     }
 
-    async fn open(&self, host: &str) -> Result<(), Outcome> {
+    async fn open(&self, host: &Arc<str>) -> Result<(), Outcome> {
         let target = Destination {
-            host: host.to_owned(),
+            host: Arc::clone(host),
             until: None,
         };
         let began = Instant::now();
@@ -158,7 +171,7 @@ impl Client {
         let took = failed.is_none().then(|| began.elapsed());
         self.connections.note_opened(host, took);
         let Some(error) = failed else {
-            let (connections, host) = (Arc::clone(&self.connections), host.to_owned());
+            let (connections, host) = (Arc::clone(&self.connections), Arc::clone(host));
             tokio::spawn(async move { connections.close_unused(&host).await });
             return Ok(());
         };
@@ -180,14 +193,19 @@ impl Client {
         request: Request<Bytes>,
         until: Option<Instant>,
     ) -> Result<Response<Bytes>, Unanswered> {
-        let host = target_of(&request).unwrap_or_default();
-        let request = reqwest::Request::try_from(request).map_err(|error| {
-            let why = format!("cannot build the request: {}", reason(&error));
+        let (parts, body) = request.into_parts();
+        let target = self.target(&parts.uri);
+        let url = target.url.clone().map_err(|error| {
+            let why = format!("cannot build the request: {error}");
             Unanswered::Ended(not_sent(why))
         })?;
+        let mut request = reqwest::Request::new(parts.method, url);
+        *request.headers_mut() = parts.headers;
+        *request.body_mut() = Some(body.into());
+        let host = target.host.clone().unwrap_or_default();
         self.connections.note_start(&host);
         let target = Destination {
-            host: host.clone(),
+            host: Arc::clone(&host),
             until,
         };
         let exchanged = TARGET
@@ -199,6 +217,19 @@ impl Client {
             _ => {}
         }
         exchanged.map(|(response, _)| response)
+    }
+
+    fn target(&self, uri: &Uri) -> Arc<RequestTarget> {
+        // No panic can leave it inconsistent.
+        let mut last = self.target.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*last {
+            Some(target) if target.uri == *uri => Arc::clone(target),
+            _ => Arc::clone(last.insert(Arc::new(RequestTarget {
+                uri: uri.clone(),
+                url: Url::parse(&uri.to_string()),
+                host: host_of(uri),
+            }))),
+        }
     }
 
     /// The response, and whether its connection can be used again.
@@ -343,13 +374,12 @@ fn certificate_fault(error: &(dyn Error + 'static)) -> Option<String> {
     Some(text.to_owned())
 }
 
-/// Scheme, host and port of a request, without the default port.
-fn target_of(request: &Request<Bytes>) -> Option<String> {
-    let (scheme, authority) = (request.uri().scheme_str()?, request.uri().authority()?);
+fn host_of(uri: &Uri) -> Option<Arc<str>> {
+    let (scheme, authority) = (uri.scheme_str()?, uri.authority()?);
     let usual = if scheme == "https" { ":443" } else { ":80" };
     let authority = authority.as_str();
     let authority = authority.strip_suffix(usual).unwrap_or(authority);
-    Some(format!("{scheme}://{}", authority.to_ascii_lowercase()))
+    Some(format!("{scheme}://{}", authority.to_ascii_lowercase()).into())
 }
 
 fn describe(error: &reqwest::Error, allowed: Duration) -> String {
@@ -387,7 +417,7 @@ fn unknown(reason: String) -> Outcome {
     Outcome::Unknown(Failure::new(Class::Unknown, reason))
 }
 
-fn is_loopback(url: &url::Url) -> bool {
+fn is_loopback(url: &Url) -> bool {
     match url.host() {
         Some(url::Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),
         Some(url::Host::Ipv4(address)) => address.is_loopback(),

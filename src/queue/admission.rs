@@ -24,8 +24,15 @@ pub struct AdmissionRules {
 }
 
 impl AdmissionRules {
-    /// Checks a message. `tolerance` is at least twice the error of the clock.
-    pub fn admit(&self, sms: &Sms, now: Timestamp, tolerance: Duration) -> Admission {
+    /// Checks a message. An import has parsed the phones of its messages. `tolerance` is at least twice the error of
+    /// the clock.
+    pub fn admit(
+        &self,
+        sms: &Sms,
+        is_imported: bool,
+        now: Timestamp,
+        tolerance: Duration,
+    ) -> Admission {
         let expires_by = |at: Timestamp| sms.expires_at.is_some_and(|expires_at| expires_at <= at);
         let fail = |class, reason: String| Admission::Fail(Failure::new(class, reason));
         if expires_by(now) {
@@ -34,7 +41,8 @@ impl AdmissionRules {
                 "its time ran out before it was sent".to_owned(),
             );
         }
-        let phone = match Phone::parse(&sms.phone, self.region) {
+        let stored = is_imported.then(|| Phone::stored(&sms.phone)).flatten();
+        let phone = match stored.map_or_else(|| Phone::parse(&sms.phone, self.region), Ok) {
             Ok(phone) => phone,
             Err(error) => return fail(Class::Recipient, error.to_string()),
         };

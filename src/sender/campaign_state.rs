@@ -33,8 +33,8 @@ pub(super) struct CampaignState {
     is_proven: bool,
     /// The size of the next request: twice what the last one had.
     max_batch: u32,
-    /// Requests in flight.
-    in_flight: u32,
+    /// Requests that are claimed and may start.
+    claimed: u32,
 }
 
 /// The status that a campaign gets, and why.
@@ -52,7 +52,7 @@ impl CampaignState {
             refused: None,
             is_proven: false,
             max_batch: 1,
-            in_flight: 0,
+            claimed: 0,
         }
     }
 
@@ -64,14 +64,14 @@ impl CampaignState {
         self.campaign.id
     }
 
-    /// Notes that a request starts.
-    pub(super) fn note_start(&mut self) {
-        self.in_flight += 1;
+    /// Notes that a request is claimed, or got another permit.
+    pub(super) fn note_claim(&mut self) {
+        self.claimed += 1;
     }
 
-    /// Notes that a request is over.
-    pub(super) fn note_end(&mut self) {
-        self.in_flight = self.in_flight.saturating_sub(1);
+    /// Notes that a request is over, or waits for another permit.
+    pub(super) fn end_claim(&mut self) {
+        self.claimed = self.claimed.saturating_sub(1);
     }
 
     /// The size of the next request.
@@ -79,12 +79,12 @@ impl CampaignState {
         self.max_batch
     }
 
-    /// How many more requests it may have in flight.
+    /// How many more requests it may have.
     pub(super) fn room(&self) -> u32 {
         if self.is_proven {
             u32::MAX
         } else {
-            UNPROVEN.saturating_sub(self.in_flight)
+            UNPROVEN.saturating_sub(self.claimed)
         }
     }
 

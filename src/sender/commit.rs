@@ -3,9 +3,11 @@
 //! what cannot be stored before it ends to the next worker.
 
 use std::collections::VecDeque;
+use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
 
 use super::context::WorkerContext;
@@ -44,7 +46,9 @@ pub(super) struct Committer {
     context: Arc<WorkerContext>,
     journal: Journal,
     /// What is being committed, or could not be.
-    committing: Option<Arc<CommitBatch>>,
+    work: Option<Work>,
+    /// The part that is being committed, in a task of its own.
+    transaction: JoinSet<Result<CommitResult, StoreError>>,
     unstored: Vec<Unstored>,
     /// When something was committed last.
     stored_at: Option<Instant>,
@@ -56,20 +60,48 @@ pub(super) struct Committer {
 }
 
 /// What was committed.
-#[derive(Default)]
 pub(super) struct CommitOutcome {
+    pub(super) batch: Arc<CommitBatch>,
     pub(super) result: CommitResult,
     /// The first commit with the claims failed, but it may have been stored: the permits in it are void.
     pub(super) lost_claims: bool,
 }
 
-/// How long a commit has been tried.
-struct Waiting {
+/// A batch that is being committed.
+struct Work {
+    batch: Arc<CommitBatch>,
+    /// What is not committed yet; the first one is being committed.
+    parts: VecDeque<Arc<CommitBatch>>,
+    /// When the commit of the first part began.
+    part_began: Instant,
+    /// The first part is tried again then.
+    again_at: Option<Instant>,
     began: Instant,
     wait: Duration,
+    /// Settlements that failed alone.
+    suspects: Vec<(Settlement, StoreError)>,
+    is_any_stored: bool,
+    result: CommitResult,
+    lost_claims: bool,
 }
 
-impl Waiting {
+impl Work {
+    fn new(batch: Arc<CommitBatch>) -> Self {
+        let now = Instant::now();
+        Self {
+            parts: split(&batch),
+            batch,
+            part_began: now,
+            again_at: None,
+            began: now,
+            wait: FIRST_WAIT,
+            suspects: Vec::new(),
+            is_any_stored: false,
+            result: CommitResult::default(),
+            lost_claims: false,
+        }
+    }
+
     fn has_waited(&self) -> bool {
         self.wait != FIRST_WAIT
     }
@@ -80,7 +112,8 @@ impl Committer {
         Self {
             context,
             journal,
-            committing: None,
+            work: None,
+            transaction: JoinSet::new(),
             unstored: Vec::new(),
             stored_at: None,
             claims_fail: None,
@@ -99,107 +132,151 @@ impl Committer {
         self.expected
     }
 
+    /// The batch that is being committed.
+    pub(super) fn committing(&self) -> Option<&Arc<CommitBatch>> {
+        self.work.as_ref().map(|work| &work.batch)
+    }
+
     pub(super) fn is_all_stored(&self) -> bool {
-        self.unstored.is_empty()
+        self.work.is_none() && self.unstored.is_empty()
     }
 
-    /// Commits the batch. While that fails nothing new is claimed, and only the settlements are tried
-    /// again.
-    pub(super) async fn commit(
-        &mut self,
-        batch: &Arc<CommitBatch>,
-    ) -> Result<CommitOutcome, StoreError> {
-        self.committing = Some(Arc::clone(batch));
-        let mut waiting = Waiting {
-            began: Instant::now(),
-            wait: FIRST_WAIT,
+    /// Begins to commit the batch, which [`Self::finish`] ends.
+    pub(super) fn begin(&mut self, batch: Arc<CommitBatch>) {
+        self.work = Some(Work::new(batch));
+        self.begin_part();
+    }
+
+    fn begin_part(&mut self) {
+        let Some(work) = &mut self.work else { return };
+        let next = work.parts.front().filter(|_| work.again_at.is_none());
+        let Some(part) = next.map(Arc::clone) else {
+            return;
         };
-        let mut parts = split(batch);
-        let mut suspects: Vec<(Settlement, StoreError)> = Vec::new();
-        let mut is_any_stored = false;
-        let mut done = CommitOutcome::default();
-        while let Some(part) = parts.pop_front() {
-            let started = Instant::now();
-            let error = match self.context.database.commit(Arc::clone(&part)).await {
-                Ok(committed) => {
-                    is_any_stored |= !part.settlements.is_empty();
-                    self.note_commit(started.elapsed(), waiting.has_waited());
-                    if !part.claims.is_empty() {
-                        self.claims_fail = None;
-                        done.result = committed;
-                    }
-                    for settlement in &part.settlements {
-                        self.forget(settlement);
-                    }
-                    continue;
-                }
-                Err(error) => error,
-            };
-            if !error.is_temporary() {
-                return Err(error);
-            }
-            let had_claims = !part.claims.is_empty();
-            if had_claims {
-                done.lost_claims = true;
-                self.note_failed_claims(&error);
-            }
-            let part = without_claims(&part, self.context.clock.now());
-            if !error.is_rejection() {
-                parts.push_front(Arc::new(part));
-                self.wait_for_database(&mut waiting, error).await?;
-                continue;
-            }
-            if had_claims {
-                // Perhaps only the claims are at fault.
-                parts.push_front(Arc::new(part));
-                continue;
-            }
-            if let Some([first, second]) = halves(&part) {
-                parts.push_front(Arc::new(second));
-                parts.push_front(Arc::new(first));
-                continue;
-            }
-            if let [settlement] = part.settlements.as_slice() {
-                suspects.push((settlement.clone(), error.clone()));
-                let unclear = suspects.iter().filter(|(_, error)| !is_refused(error));
-                if is_any_stored || unclear.count() < SUSPECTS {
-                    continue;
-                }
-                let all = suspects.drain(..).map(|(settlement, _)| settlement);
-                parts.push_front(Arc::new(settling(&part, all.collect())));
-            } else {
-                parts.push_front(Arc::new(part));
-            }
-            self.wait_for_database(&mut waiting, error).await?;
-        }
-        self.committing = None;
-        for (settlement, error) in suspects {
-            self.note_unstored(settlement, &error).await;
-        }
-        Ok(done)
+        work.part_began = Instant::now();
+        let database = self.context.database.clone();
+        self.transaction
+            .spawn(async move { database.commit(part).await });
     }
 
-    async fn wait_for_database(
-        &self,
-        waiting: &mut Waiting,
-        error: StoreError,
+    /// Waits until the batch is committed. While that fails nothing new is claimed, and only the
+    /// settlements are tried again. Nothing is lost if the caller stops waiting and calls it again.
+    pub(super) async fn finish(&mut self) -> Result<Option<CommitOutcome>, StoreError> {
+        while let Some(work) = &mut self.work {
+            if let Some(at) = work.again_at {
+                tokio::time::sleep_until(at).await;
+                work.again_at = None;
+            } else if let Some(ended) = self.transaction.join_next().await {
+                let ended = ended.map_err(JoinError::into_panic);
+                self.note_part(ended.unwrap_or_else(|panic| resume_unwind(panic)))?;
+            } else {
+                break;
+            }
+            self.begin_part();
+        }
+        let Some(work) = self.work.take() else {
+            return Ok(None);
+        };
+        for (settlement, error) in work.suspects {
+            self.note_unstored(settlement, &error);
+        }
+        Ok(Some(CommitOutcome {
+            batch: work.batch,
+            result: work.result,
+            lost_claims: work.lost_claims,
+        }))
+    }
+
+    /// Handles the end of the first part's commit: decides what is committed next.
+    fn note_part(&mut self, committed: Result<CommitResult, StoreError>) -> Result<(), StoreError> {
+        let Some(mut work) = self.work.take() else {
+            return Ok(());
+        };
+        let next = self.plan_parts(&mut work, committed);
+        self.work = Some(work);
+        next
+    }
+
+    fn plan_parts(
+        &mut self,
+        work: &mut Work,
+        committed: Result<CommitResult, StoreError>,
     ) -> Result<(), StoreError> {
+        let Some(part) = work.parts.pop_front() else {
+            return Ok(());
+        };
+        let error = match committed {
+            Ok(committed) => {
+                work.is_any_stored |= !part.settlements.is_empty();
+                self.note_commit(work.part_began.elapsed(), work.has_waited());
+                if !part.claims.is_empty() {
+                    self.claims_fail = None;
+                    work.result = committed;
+                }
+                for settlement in &part.settlements {
+                    self.forget(settlement);
+                }
+                return Ok(());
+            }
+            Err(error) => error,
+        };
+        if !error.is_temporary() {
+            return Err(error);
+        }
+        let had_claims = !part.claims.is_empty();
+        if had_claims {
+            work.lost_claims = true;
+            self.note_failed_claims(&error);
+        }
+        let part = without_claims(&part, self.context.clock.now());
+        if !error.is_rejection() {
+            work.parts.push_front(Arc::new(part));
+            return self.wait_for_database(work, error);
+        }
+        if had_claims {
+            // Perhaps only the claims are at fault.
+            work.parts.push_front(Arc::new(part));
+            return Ok(());
+        }
+        if let Some([first, second]) = halves(&part) {
+            work.parts.push_front(Arc::new(second));
+            work.parts.push_front(Arc::new(first));
+            return Ok(());
+        }
+        if let [settlement] = part.settlements.as_slice() {
+            work.suspects.push((settlement.clone(), error.clone()));
+            let unclear = work.suspects.iter();
+            let unclear = unclear.filter(|(_, error)| !is_refused(error));
+            if work.is_any_stored || unclear.count() < SUSPECTS {
+                return Ok(());
+            }
+            let all = work.suspects.drain(..).map(|(settlement, _)| settlement);
+            work.parts
+                .push_front(Arc::new(settling(&part, all.collect())));
+        } else {
+            work.parts.push_front(Arc::new(part));
+        }
+        self.wait_for_database(work, error)
+    }
+
+    /// Tries the first part again later.
+    fn wait_for_database(&self, work: &mut Work, error: StoreError) -> Result<(), StoreError> {
         let patience = if self.context.is_stopping() {
             STOPPING_PATIENCE
         } else {
             DATABASE_PATIENCE
         };
-        if waiting.began.elapsed() >= patience {
+        if work.began.elapsed() >= patience {
             return Err(error);
         }
-        if !waiting.has_waited() {
+        if !work.has_waited() {
             tracing::warn!(%error, "the database is away; results wait in memory");
             self.context
                 .progress
                 .set_note(Some(format!("{error}; results wait in memory")));
         }
-        tokio::time::sleep(waiting.wait).await;
-        waiting.wait = (waiting.wait * 2).min(LONGEST_WAIT);
+        work.again_at = Some(Instant::now() + work.wait);
+        work.wait = (work.wait * 2).min(LONGEST_WAIT);
         Ok(())
     }
 
@@ -233,19 +310,15 @@ impl Committer {
         }
     }
 
-    /// A single settlement fails: it is set aside where the database refuses it, and retried otherwise.
-    async fn note_unstored(&mut self, settlement: Settlement, error: &StoreError) {
+    /// A single settlement fails: it is tried alone.
+    fn note_unstored(&mut self, settlement: Settlement, error: &StoreError) {
         tracing::warn!(id = settlement.id, %error, "a result could not be stored");
-        if is_refused(error) && self.set_aside(&settlement, error).await.is_ok() {
-            self.forget(&settlement);
-            return;
-        }
         let now = Instant::now();
         self.unstored.push(Unstored {
             settlement,
             since: now,
-            again_at: now + FIRST_WAIT,
-            wait: FIRST_WAIT * 2,
+            again_at: now,
+            wait: FIRST_WAIT,
         });
     }
 
@@ -313,8 +386,8 @@ impl Committer {
     /// the database.
     pub(super) fn write_journal(&mut self, settlements: Vec<Settlement>) {
         let mut known = Vec::new();
-        if let Some(batch) = self.committing.take() {
-            known.extend(batch.settlements.iter().cloned());
+        if let Some(work) = self.work.take() {
+            known.extend(work.batch.settlements.iter().cloned());
         }
         known.extend(self.unstored.drain(..).map(|one| one.settlement));
         known.extend(settlements);
@@ -356,7 +429,8 @@ impl Committer {
             settlements.retain(|one| !reused.contains(&one.id));
             let results = settlements.len();
             let batch = self.settling(settlements);
-            self.commit(&Arc::new(batch)).await?;
+            self.begin(Arc::new(batch));
+            self.finish().await?;
             if !self.is_all_stored() {
                 continue;
             }

@@ -3,6 +3,7 @@
 //! both for all requests at once: what has finished while one transaction commits goes into the next.
 
 pub mod auto_pause;
+mod bottleneck;
 pub mod breaker;
 mod campaign_state;
 mod clock;
@@ -16,12 +17,14 @@ mod lookup;
 mod maintenance;
 mod provider_state;
 mod request;
+mod results;
 mod window;
 
 #[cfg(test)]
 mod simulation;
 
 use std::collections::BTreeMap;
+use std::panic::resume_unwind;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -29,19 +32,23 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
 
 use crate::phone::Region;
+use crate::process;
 use crate::provider::Provider;
 use crate::provider::client::{Client, ClientError};
 use crate::queue::retry;
 use crate::rate::Rates;
 use crate::store::{Campaign, CampaignStatus, Store, StoreError};
+use bottleneck::WaitTimes;
 use clock::Clock;
 use database::Database;
 use dispatcher::Dispatcher;
 use request::Transport;
 
 pub use auto_pause::Config as AutoPauseConfig;
+pub use bottleneck::Bottleneck;
 
 /// Section `[sender]`.
 #[derive(Clone, Debug, Deserialize)]
@@ -108,6 +115,7 @@ pub struct Progress {
     note: Mutex<Option<String>>,
     trouble: Mutex<Option<String>>,
     last_error: Mutex<Option<(std::time::Instant, String)>>,
+    waits: Mutex<WaitTimes>,
 }
 
 impl Progress {
@@ -138,12 +146,22 @@ impl Progress {
         }
     }
 
+    /// Adds to how long the dispatcher waited for a reason.
+    fn add_wait(&self, reason: Option<Bottleneck>, took: Duration) {
+        if let Ok(mut waits) = self.waits.lock() {
+            waits.add(reason, took);
+        }
+    }
+
     fn set_note(&self, note: Option<String>) {
         if let Ok(mut held) = self.note.lock() {
             *held = note;
         }
     }
 }
+
+/// What limited a run is known after this time.
+const EXPLAINED_RUN: Duration = Duration::from_secs(5);
 
 /// What happened to one message.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -183,6 +201,8 @@ pub struct RunSummary {
     pub retried: u64,
     /// Why nothing was accepted, although something was tried.
     pub trouble: Option<String>,
+    /// What limited it; `None`: nothing did most of the time, or it was too short.
+    pub bottleneck: Option<Bottleneck>,
 }
 
 /// Why nothing could be sent.
@@ -248,6 +268,7 @@ impl Sender {
         events: Option<mpsc::UnboundedSender<MessageEvent>>,
     ) -> Result<RunSummary, SendError> {
         let began = tokio::time::Instant::now();
+        let processors = process::processor_times();
         self.activate_stopped().await?;
         self.check_providers().await?;
         let parts = dispatcher::Parts {
@@ -260,11 +281,21 @@ impl Sender {
             progress: Arc::clone(&progress),
             events,
         };
-        let ended = Dispatcher::begin(parts).await?.run().await?;
+        // In a task, which runs on the same thread as the requests that it starts. It ends with this run.
+        let mut tasks = JoinSet::new();
+        tasks.spawn(Dispatcher::begin(parts).await?.run());
+        let ended = tasks.join_next().await.expect("it has one task");
+        let ended = ended.unwrap_or_else(|error| resume_unwind(error.into_panic()))?;
         let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        let elapsed = began.elapsed();
+        let waits = progress.waits.lock().ok();
+        let waits = waits.filter(|_| elapsed >= EXPLAINED_RUN);
+        let busy = process::processor_times().zip(processors);
+        let busy = busy.map(|(after, before)| after.busy_since(before));
         Ok(RunSummary {
             ended,
-            elapsed: began.elapsed(),
+            elapsed,
+            bottleneck: waits.and_then(|waits| waits.bottleneck(busy)),
             attempts: read(&progress.attempts),
             sent: read(&progress.sent),
             failed: read(&progress.failed),

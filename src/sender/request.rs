@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use super::clock::{Clock, micros};
 use super::context::WorkerContext;
 use super::window;
-use crate::limit::{MIN_TOLERANCE, Permit, PermitCost, Reservation};
+use crate::limit::{Permit, PermitCost, Reservation};
 use crate::phone::Phone;
 use crate::provider::client::{Client, ReservedConnection, Unanswered};
 use crate::provider::{Message, Provider, RequestContext};
@@ -23,6 +23,8 @@ use crate::window::{Recipient, SendWindow};
 
 /// A response from this size in bytes is parsed on a thread that other tasks do not wait for.
 const LARGE_RESPONSE: usize = 16 << 10;
+/// A request may contain the time, so it is built again if it has waited longer than this.
+const FRESH: Duration = Duration::from_millis(500);
 /// How often a request that lost its connection opens another.
 const CONNECTS: u32 = 3;
 
@@ -105,8 +107,10 @@ pub(super) struct InFlight {
     pub(super) permit: Permit,
     /// The campaign's.
     pub(super) window: Option<SendWindow>,
-    /// How long after its permit it may start.
+    /// How long after its permit it may start, by any clock.
     pub(super) tolerance: Duration,
+    /// Between the first and the last instant at which it may start, by the clock of this worker.
+    pub(super) spread: Duration,
     pub(super) claimed_at: Timestamp,
     /// How often the clock had been set when it was claimed.
     pub(super) jumps: u32,
@@ -143,13 +147,17 @@ impl InFlight {
         u32::try_from(self.rows.len()).unwrap_or(u32::MAX)
     }
 
-    /// What it has reserved of the limits, while it has not started.
-    pub(super) fn reservation(&self) -> Reservation {
+    pub(super) fn cost(&self) -> PermitCost {
         let costs = self.rows.iter();
         let costs = costs.map(|sms| PermitCost::of_message(sms.segments.unwrap_or(1)));
+        costs.fold(PermitCost::default(), PermitCost::plus)
+    }
+
+    /// What it has reserved of the limits, while it has not started.
+    pub(super) fn reservation(&self) -> Reservation {
         Reservation {
             campaign_id: self.campaign_id,
-            cost: costs.fold(PermitCost::default(), PermitCost::plus),
+            cost: self.cost(),
             unused_us: self.permit.start_at_us,
         }
     }
@@ -249,16 +257,13 @@ async fn attempt(
         };
         let connected = tokio::select! {
             biased;
-            _ = stop.wait_for(|stop| *stop) => return RequestEnd::Released,
             connected = in_flight.transport.connect(&request) => connected,
+            _ = stop.wait_for(|stop| *stop) => return RequestEnd::Released,
         };
-        let was_open = match connected {
-            Ok(was_open) => was_open,
-            Err(outcome) => {
-                count_attempt(in_flight, context);
-                return RequestEnd::Unreached(outcome.of_all(in_flight.rows.len()));
-            }
-        };
+        if let Err(outcome) = connected {
+            count_attempt(in_flight, context);
+            return RequestEnd::Unreached(outcome.of_all(in_flight.rows.len()));
+        }
         if let Some(start_us) = in_flight.permit.start_at_us {
             tokio::select! {
                 biased;
@@ -266,20 +271,20 @@ async fn attempt(
                 () = wait_for_permit(&context.clock, start_us, in_flight) => {}
             }
         }
-        if !was_open || in_flight.permit != Permit::AT_ONCE {
-            // The request may contain the time.
+        let now = context.clock.now();
+        if now.since(made.now) > FRESH {
             (made, request) = match build(in_flight, context) {
                 Ok(built) => built,
                 Err(outcome) => return in_flight.all(outcome),
             };
         }
-        if let Some(result) = check_start(in_flight, context, made.now) {
+        if let Some(result) = check_start(in_flight, context, now) {
             return result;
         }
         *started_us = context.clock.steady_us();
         drop(promise.take());
         let start_us = in_flight.permit.start_at_us;
-        let until = start_us.map(|at_us| last_start(&context.clock, at_us, in_flight.tolerance));
+        let until = start_us.map(|at_us| last_start(&context.clock, at_us, in_flight));
         let exchanged = in_flight.transport.exchange(in_flight, request, until);
         let response = match exchanged.await {
             Ok(response) => response,
@@ -336,7 +341,7 @@ fn check_start(
     let start_us = in_flight.permit.start_at_us?;
     let after_us = context.clock.now_us() - start_us;
     let is_now = in_flight.jumps == context.clock.jumps()
-        && start_span(&context.clock, in_flight.tolerance).contains(&after_us);
+        && start_span(&context.clock, in_flight).contains(&after_us);
     (!is_now).then_some(RequestEnd::Late)
 }
 
@@ -361,7 +366,7 @@ fn parse<T>(size: usize, parse: impl FnOnce() -> T) -> T {
 async fn wait_for_permit(clock: &Clock, start_us: i64, in_flight: &InFlight) {
     // A timer may fire early while the clock is being corrected; waiting once more is enough.
     for _ in 0..2 {
-        let first_us = start_us.saturating_add(*start_span(clock, in_flight.tolerance).start());
+        let first_us = start_us.saturating_add(*start_span(clock, in_flight).start());
         let left = clock.until(first_us);
         // A permit from before the clock was set is void.
         if left == Duration::ZERO || in_flight.jumps != clock.jumps() {
@@ -372,15 +377,15 @@ async fn wait_for_permit(clock: &Clock, start_us: i64, in_flight: &InFlight) {
 }
 
 /// The last instant at which a request with this permit may start.
-fn last_start(clock: &Clock, start_us: i64, tolerance: Duration) -> Instant {
-    let last_us = start_us.saturating_add(*start_span(clock, tolerance).end());
+fn last_start(clock: &Clock, start_us: i64, in_flight: &InFlight) -> Instant {
+    let last_us = start_us.saturating_add(*start_span(clock, in_flight).end());
     Instant::now() + clock.until(last_us)
 }
 
 /// How long after its permit, by this clock, a request may start: around the middle of its tolerance,
 /// as far as the clock's error allows. Empty where the error has grown since the permit was given.
-fn start_span(clock: &Clock, tolerance: Duration) -> RangeInclusive<i64> {
-    let middle = micros(tolerance) / 2;
-    let half = (middle - clock.error_us()).min(micros(MIN_TOLERANCE) / 2);
+fn start_span(clock: &Clock, in_flight: &InFlight) -> RangeInclusive<i64> {
+    let middle = micros(in_flight.tolerance) / 2;
+    let half = (middle - clock.error_us()).min(micros(in_flight.spread) / 2);
     middle - half..=middle + half
 }

@@ -1,12 +1,10 @@
 //! Campaigns: named sets of messages with a provider, a sender, a rate limit and a window.
 
+use super::connection::prelude::*;
 use std::collections::BTreeMap;
 
 use diesel::QueryResult;
 use diesel::deserialize::FromSqlRow;
-use diesel::prelude::*;
-use diesel_async::RunQueryDsl;
-use futures_util::FutureExt;
 
 use super::connection::{
     Connection, insert_all, querying, reading, transaction, with_conn, writing,
@@ -203,11 +201,10 @@ impl Store {
     }
 
     pub async fn campaign(&self, name: &str) -> Result<Option<Campaign>, StoreError> {
-        let row: Option<CampaignRow> = reading!(self, |conn| campaign::table
+        let row: Option<CampaignRow> = reading!(self, |conn| optional campaign::table
             .filter(campaign::name.eq(name))
             .select(CampaignRow::as_select())
-            .first(conn)
-            .map(OptionalExtension::optional))?;
+            .first(conn))?;
         Ok(row.map(Campaign::from))
     }
 

@@ -167,7 +167,7 @@ impl Search<'_> {
 
     /// Checks whether the message can be sent, by its own row.
     fn admit(&mut self, row: Candidate) -> (ClaimKey, Sms, Admission) {
-        let (key, is_garbled) = (row.key(), row.is_garbled());
+        let (key, is_garbled, is_imported) = (row.key(), row.is_garbled(), row.is_imported());
         let sms = row.claimed(&self.writes.nonce);
         let admission = if is_garbled {
             self.writes.note_readable(&sms);
@@ -175,7 +175,9 @@ impl Search<'_> {
             Admission::Fail(Failure::new(Class::Content, why))
         } else {
             let CommitBatch { now, tolerance, .. } = *self.batch;
-            self.batch.admission.admit(&sms, now, tolerance)
+            self.batch
+                .admission
+                .admit(&sms, is_imported, now, tolerance)
         };
         (key, sms, admission)
     }

@@ -1,21 +1,20 @@
 //! Finds the next due messages, locks them, and marks them as claimed.
 
+use super::connection::prelude::*;
 use std::collections::HashMap;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use diesel::dsl::{case_when, exists};
-use diesel::prelude::*;
 use diesel::sql_types::{BigInt, Nullable, Text};
 use diesel::{QueryResult, update};
-use diesel_async::RunQueryDsl;
 use rand::RngExt;
 use rand::seq::SliceRandom;
 
 use super::column_types::LossyText;
 use super::commit_batch::CommitBatch;
 use super::connection::{
-    Connection, Prepared, ROWS, conflict, in_list, load_locked, load_skipping_locked, with_conn,
+    Connection, ROWS, conflict, in_list, load_locked, load_skipping_locked, with_conn,
 };
 use super::schema::{sms, worker};
 use super::settle;
@@ -84,6 +83,7 @@ impl ClaimCursors {
 pub(super) struct Candidate {
     pub(super) id: i64,
     campaign_id: i64,
+    import_id: Option<i64>,
     phone: LossyText,
     content: LossyText,
     params: LossyText,
@@ -99,6 +99,10 @@ pub(super) struct Candidate {
 impl Candidate {
     pub(super) fn key(&self) -> ClaimKey {
         (self.due_at, self.id)
+    }
+
+    pub(super) fn is_imported(&self) -> bool {
+        self.import_id.is_some()
     }
 
     pub(super) fn is_garbled(&self) -> bool {

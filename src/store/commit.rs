@@ -1,11 +1,10 @@
 //! The group commit: one transaction that stores results, stops campaigns and claims messages. It locks messages
 //! first and shared limits last, so that workers wait for each other only while permits are allocated and committed.
 
+use super::connection::prelude::*;
 use std::collections::{BTreeSet, HashMap};
 
-use diesel::prelude::*;
 use diesel::{QueryResult, update};
-use diesel_async::RunQueryDsl;
 
 use super::candidates::{Candidates, Search};
 use super::claim::{self, ClaimCursors, ClaimKey, ClaimWrites};

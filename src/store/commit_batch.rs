@@ -15,8 +15,10 @@ use crate::sms::Timestamp;
 pub struct CommitBatch {
     pub worker_id: i64,
     pub now: Timestamp,
-    /// The worker's requests start within this span of their permits.
+    /// The worker's requests start within this span of their permits, by the database's clock.
     pub tolerance: Duration,
+    /// The same by the worker's own clock.
+    pub spread: Duration,
     pub settlements: Vec<Settlement>,
     pub campaign_stops: Vec<CampaignStop>,
     pub pauses: Vec<ProviderPause>,
@@ -36,6 +38,7 @@ impl CommitBatch {
             worker_id,
             now,
             tolerance: MIN_TOLERANCE,
+            spread: MIN_TOLERANCE,
             settlements: Vec::new(),
             campaign_stops: Vec::new(),
             pauses: Vec::new(),

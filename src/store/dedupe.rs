@@ -1,12 +1,11 @@
 //! Decides which rows of an import are new, duplicate, suppressed or unchanged: reads the existing rows first, then
 //! decides without the database.
 
+use super::connection::prelude::*;
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use diesel::QueryResult;
-use diesel::prelude::*;
 use diesel::sql_types::{Nullable, Text};
-use diesel_async::RunQueryDsl;
 
 use super::column_types::LossyText;
 use super::connection::{Connection, Prepared, ROWS, in_list, load_locked, querying, with_conn};

@@ -1,8 +1,6 @@
 //! Table `import`: the imported files, their last lines, and the counts of their rows.
 
-use diesel::prelude::*;
-use diesel_async::RunQueryDsl;
-use futures_util::FutureExt;
+use super::connection::prelude::*;
 
 use super::connection::{insert_all, reading, transaction, writing};
 use super::schema::{campaign, import};
@@ -117,22 +115,20 @@ impl Store {
         )
         .set(import::finished_at.eq(now))
         .execute(conn))?;
-        let last_line: Option<i64> = reading!(self, |conn| import::table
+        let last_line: Option<i64> = reading!(self, |conn| optional import::table
             .filter(import::hash.eq(hash))
             .select(import::last_line)
-            .first(conn)
-            .map(OptionalExtension::optional))?;
+            .first(conn))?;
         Ok(last_line.map(positive))
     }
 
     /// The campaign that a file with this hash was last imported into.
     pub async fn campaign_of_file(&self, hash: &str) -> Result<Option<i64>, StoreError> {
-        reading!(self, |conn| import::table
+        reading!(self, |conn| optional import::table
             .filter(import::hash.eq(hash))
             .order(import::id.desc())
             .select(import::campaign_id)
-            .first(conn)
-            .map(OptionalExtension::optional))
+            .first(conn))
     }
 
     pub async fn is_import_ended(&self, import_id: i64) -> Result<bool, StoreError> {
@@ -151,7 +147,7 @@ impl Store {
         name: &str,
         since: Timestamp,
     ) -> Result<Option<(String, Timestamp)>, StoreError> {
-        reading!(self, |conn| import::table
+        reading!(self, |conn| optional import::table
             .inner_join(campaign::table.on(campaign::id.eq(import::campaign_id)))
             .filter(import::hash.eq(hash))
             .filter(import::created_at.ge(since))
@@ -159,7 +155,6 @@ impl Store {
             .filter(campaign::name.ne(name))
             .order(import::id.desc())
             .select((campaign::name, import::created_at))
-            .first(conn)
-            .map(OptionalExtension::optional))
+            .first(conn))
     }
 }

@@ -1,10 +1,9 @@
 //! Table `rate_limit`: read to estimate permits, locked while permits are allocated, and stored.
 
+use super::connection::prelude::*;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use diesel::prelude::*;
 use diesel::{QueryResult, update};
-use diesel_async::RunQueryDsl;
 
 use super::commit_batch::{ClaimedCampaign, CommitBatch, ProviderPause};
 use super::connection::{
@@ -186,6 +185,7 @@ pub(super) fn begin(
     batch: &CommitBatch,
 ) {
     let limit = &mut claim_limit.limit;
+    limit.widen_spread(batch.spread);
     limit.begin(limits, batch.worker_id, from_us, batch.tolerance);
     if batch.fill_limits {
         limit.fill(from_us);

@@ -1,11 +1,10 @@
 //! Creates the tables or brings them up to date. Tables of another program or of a newer smsq are an error.
 
+use super::connection::prelude::*;
 use std::time::Duration;
 
 use diesel::QueryResult;
-use diesel::prelude::*;
 use diesel::result::{DatabaseErrorKind, Error};
-use diesel_async::RunQueryDsl;
 
 use super::connection::{Connection, Lane, PooledConnection, insert_all, run_inline, with_conn};
 use super::{Access, Store, StoreError, StoreErrorKind};

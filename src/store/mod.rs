@@ -31,7 +31,6 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use diesel_async::RunQueryDsl;
 use secrecy::{ExposeSecret, SecretString};
 use serde::Deserialize;
 use tokio::sync::OnceCell;

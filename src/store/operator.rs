@@ -1,10 +1,9 @@
 //! The operator's commands on stored messages: retry, settle, cancel, expire. They work in chunks, so they can be
 //! interrupted and repeated.
 
+use super::connection::prelude::*;
 use diesel::dsl::Eq;
-use diesel::prelude::*;
 use diesel::{QueryResult, update};
-use diesel_async::RunQueryDsl;
 
 use super::column_types::LossyText;
 use super::connection::{Chunk, Connection, ROWS, in_chunks, load_locked, transaction, with_conn};

@@ -1,14 +1,13 @@
 //! Deletes old messages, and everything about one person. Deleted rows are counted by campaign and import in the same
 //! transaction, so that no message seems lost.
 
+use super::connection::prelude::*;
 use std::collections::{BTreeMap, VecDeque};
 use std::str::FromStr;
 use std::time::Duration;
 
 use diesel::dsl::count_star;
-use diesel::prelude::*;
 use diesel::{QueryResult, delete, update};
-use diesel_async::RunQueryDsl;
 use jiff::tz::TimeZone;
 use serde::Deserialize;
 

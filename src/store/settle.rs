@@ -1,13 +1,12 @@
 //! Stores results: locks the rows, decides the transition of each, and writes all equal transitions in one statement.
 
+use super::connection::prelude::*;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-use diesel::prelude::*;
 use diesel::{QueryResult, update};
-use diesel_async::RunQueryDsl;
 
 use super::column_types::LossyText;
-use super::connection::{Connection, Prepared, in_list, load_locked, with_conn};
+use super::connection::{Connection, in_list, load_locked, with_conn};
 use super::schema::{campaign, sms, sms_failed, sms_sent};
 use super::transitions::{self, QueuedSms, SentRow};
 use super::{CampaignStatus, suppression};
@@ -123,7 +122,9 @@ pub(super) async fn lock_campaigns(
             .select((campaign::id, campaign::state))
     };
     let mut statuses: Vec<(i64, CampaignStatus)> = match connection {
-        Connection::Postgres(conn) => statuses().for_share().load(&mut **conn).await?,
+        Connection::Postgres(conn) => {
+            diesel_async::RunQueryDsl::load(statuses().for_share(), &mut **conn).await?
+        }
         other => load_locked!(other, statuses())?,
     };
     statuses.retain(|(_, status)| is_wanted(*status));

@@ -1,10 +1,9 @@
 //! The suppression list: phones that get no messages.
 
+use super::connection::prelude::*;
 use std::collections::HashSet;
 
 use diesel::QueryResult;
-use diesel::prelude::*;
-use diesel_async::RunQueryDsl;
 
 use super::connection::{
     Connection, Prepared, ROWS, in_list, insert_new, querying, reading, transaction, with_conn,

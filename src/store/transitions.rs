@@ -1,15 +1,14 @@
 //! Moves messages between the tables: all that move in the same way at once, by their ids.
 
+use super::connection::prelude::*;
 use diesel::dsl::case_when;
-use diesel::prelude::*;
 use diesel::sql_types::{BigInt, Nullable, Text};
 use diesel::{QueryResult, delete, update};
-use diesel_async::RunQueryDsl;
 
 use super::column_types::LossyText;
 use super::connection::{
-    Connection, Prepared, ROWS, all_removed, delete_all, in_list, insert_all, insert_new,
-    load_locked, with_conn,
+    Connection, ROWS, all_removed, delete_all, in_list, insert_all, insert_new, load_locked,
+    with_conn,
 };
 use super::schema::{sms, sms_failed, sms_key, sms_sent};
 use crate::queue::transition::{Requeue, RowState, SentCounts, number_taken};

@@ -1,9 +1,8 @@
 //! Unknown messages: their lookups, and putting them back into the queue. The `due_at` of an unknown message is the
 //! time of its next lookup by any worker.
 
-use diesel::prelude::*;
+use super::connection::prelude::*;
 use diesel::{QueryResult, update};
-use diesel_async::RunQueryDsl;
 
 use super::column_types::LossyText;
 use super::connection::{

@@ -1,11 +1,9 @@
 //! Workers: their rows and heartbeats, and the messages of dead workers.
 
+use super::connection::prelude::*;
 use std::collections::HashSet;
 
-use diesel::prelude::*;
 use diesel::{QueryResult, delete, update};
-use diesel_async::RunQueryDsl;
-use futures_util::FutureExt;
 
 use super::connection::{
     Connection, ROWS, insert_all, querying, reading, transaction, with_conn, writing,
@@ -173,11 +171,10 @@ impl Store {
 
     /// When the tables were created, in milliseconds since the Unix epoch. Identifies a database.
     pub async fn created_at(&self) -> Result<i64, StoreError> {
-        let created_at: Option<i64> = reading!(self, |conn| campaign::table
+        let created_at: Option<i64> = reading!(self, |conn| optional campaign::table
             .order(campaign::id)
             .select(campaign::created_at)
-            .first(conn)
-            .map(OptionalExtension::optional))?;
+            .first(conn))?;
         Ok(created_at.unwrap_or_default())
     }
 

@@ -237,7 +237,8 @@ fn fixed_failure_is_sent_and_unchanged_one_is_not() {
       "cancelled": 0,
       "elapsed_ms": [TIME],
       "rate": [RATE],
-      "attempts": 1
+      "attempts": 1,
+      "limited_by": null
     }
     "#);
     snapshot!(scratch.run(["check"]), @r"

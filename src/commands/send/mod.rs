@@ -18,7 +18,7 @@ use crate::console::Console;
 use crate::exit::Exit;
 use crate::rate::Rates;
 use crate::report::{CampaignSummary, shell_word};
-use crate::sender::{Ended, RunSummary, Sender, Settings};
+use crate::sender::{Bottleneck, Ended, RunSummary, Sender, Settings};
 use crate::store::report::Totals;
 use crate::store::{Access, Campaign, CampaignStatus, Store};
 use crate::text::{duration, messages};
@@ -215,6 +215,7 @@ impl SendRun {
         sum.unknown += later.unknown;
         sum.retried += later.retried;
         sum.trouble = later.trouble.or(sum.trouble.take());
+        sum.bottleneck = later.bottleneck.or(sum.bottleneck);
         sum.ended = match (std::mem::take(&mut sum.ended), later.ended) {
             (Ended::Halted(halted), Ended::Halted(more)) => Ended::Halted([halted, more].concat()),
             (Ended::Waiting(all), Ended::Waiting(more)) => Ended::Waiting([all, more].concat()),
@@ -254,6 +255,7 @@ impl SendRun {
         object["elapsed_ms"] = json!(crate::sms::millis(self.summary.elapsed));
         object["rate"] = json!((self.rate() * 10.0).round() / 10.0);
         object["attempts"] = json!(self.summary.attempts);
+        object["limited_by"] = json!(self.summary.bottleneck);
         object
     }
 
@@ -289,6 +291,9 @@ impl SendRun {
             console.status(&format!(
                 "{trouble}; is its `url` right? `smsq providers test` shows the request and the response"
             ));
+        }
+        if let Some(bottleneck) = self.summary.bottleneck {
+            console.status(limited_by(bottleneck));
         }
         match &self.summary.ended {
             Ended::Stopped if queued == 0 => console.status("stopped"),
@@ -504,5 +509,24 @@ fn default_provider(context: &Context) -> anyhow::Result<&str> {
             "no provider is configured",
             "`smsq init` writes an example; `smsq run FILE` without a provider practises on this machine",
         )),
+    }
+}
+
+/// What limited the run, and what to change.
+fn limited_by(bottleneck: Bottleneck) -> &'static str {
+    match bottleneck {
+        Bottleneck::RateLimit => {
+            "limited by the rate limit: raise `rate` of the provider or the campaign if the provider allows more"
+        }
+        Bottleneck::Concurrency => {
+            "limited by the requests in flight, which wait for the provider: raise `--concurrency`"
+        }
+        Bottleneck::Provider => "limited by the provider, which was away or asked to slow down",
+        Bottleneck::Database => {
+            "limited by the commits of the database: use a faster disk, or a server that is nearer"
+        }
+        Bottleneck::Cpu => {
+            "limited by the processors of this machine: start workers on others, with a database server"
+        }
     }
 }

@@ -29,7 +29,7 @@ type BoxError = Box<dyn Error + Send + Sync>;
 #[derive(Clone, Debug)]
 pub(super) struct Destination {
     /// Scheme, host and port of its URL.
-    pub(super) host: String,
+    pub(super) host: Arc<str>,
     /// The request must not start after this.
     pub(super) until: Option<Instant>,
 }

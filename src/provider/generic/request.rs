@@ -3,7 +3,7 @@
 
 use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, TRANSFER_ENCODING};
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Request};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri};
 use serde::Deserialize;
 use serde_json::Value as Json;
 use toml::{Table, Value};
@@ -40,6 +40,8 @@ pub(super) struct RequestTemplate {
     pub(super) base: Url,
     /// The URL's template, where it differs between messages.
     url: Option<SectionText>,
+    /// The whole URL, where it is the same for all messages.
+    constant: Option<Uri>,
     constant_headers: HeaderMap,
     headers: Vec<(HeaderName, SectionText)>,
     query: Document,
@@ -73,6 +75,11 @@ impl RequestTemplate {
         let form = form.map(|table| read_pairs(section, templates, "form", table));
         let mut request = Self {
             method: read_method(section, settings, method)?,
+            constant: if url.is_none() && settings.query.is_empty() {
+                base.as_str().parse().ok()
+            } else {
+                None
+            },
             base,
             url,
             constant_headers: HeaderMap::new(),
@@ -160,8 +167,7 @@ impl RequestTemplate {
             || self.headers.iter().any(|(_, text)| text.uses(root))
     }
 
-    /// The request with `each` in the repeated part and `outside` everywhere else.
-    pub(super) fn fill(&self, outside: &Values<'_>, each: &[Values<'_>]) -> RequestResult {
+    fn uri(&self, outside: &Values<'_>, each: &[Values<'_>]) -> Result<Uri, Outcome> {
         let mut url = match &self.url {
             None => self.base.clone(),
             Some(text) => Url::parse(&outside.fill_required(text)?)
@@ -173,25 +179,35 @@ impl RequestTemplate {
             let query = before.map_or(query.clone(), |before| format!("{before}&{query}"));
             url.set_query(Some(&query));
         }
+        let uri = url.as_str().parse();
+        uri.map_err(|_| rejected("the request's URL would be too long"))
+    }
+
+    /// The request with `each` in the repeated part and `outside` everywhere else.
+    pub(super) fn fill(&self, outside: &Values<'_>, each: &[Values<'_>]) -> RequestResult {
         let (content_type, body) = if let Some(form) = &self.form {
             let body = encode(form.fill(outside, each)?);
             (Some("application/x-www-form-urlencoded"), body)
         } else if let Some(json) = &self.json {
             let json = json.fill(outside, each)?.unwrap_or_default();
-            (Some("application/json"), json.to_string())
+            let json = serde_json::to_string(&json).expect("a JSON value can be written");
+            (Some("application/json"), json)
         } else {
             (None, String::new())
         };
-        let mut request = Request::builder()
-            .method(&self.method)
-            .uri(url.as_str())
-            .body(Bytes::from(body))
-            .map_err(|_| rejected("the request's URL would be too long"))?;
+        let mut request = Request::new(Bytes::from(body));
+        *request.method_mut() = self.method.clone();
+        *request.uri_mut() = match &self.constant {
+            Some(uri) => uri.clone(),
+            None => self.uri(outside, each)?,
+        };
         let headers = request.headers_mut();
         if let Some(content_type) = content_type {
             headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
         }
-        headers.extend(self.constant_headers.clone());
+        for (name, value) in &self.constant_headers {
+            headers.insert(name, value.clone());
+        }
         for (name, text) in &self.headers {
             let Some(filled) = outside.fill(text)? else {
                 continue;

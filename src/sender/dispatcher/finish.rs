@@ -35,7 +35,7 @@ impl Dispatcher {
     }
 
     async fn is_finished(&mut self) -> Result<Option<Ended>, SendError> {
-        let is_busy = self.providers.iter().any(|state| state.busy() > 0);
+        let is_busy = self.providers.iter().any(|state| state.claimed() > 0);
         if is_busy || !self.committer.is_all_stored() || !self.finished.is_empty() {
             return Ok(None);
         }

@@ -1,5 +1,6 @@
 //! The task that commits claims and results and starts requests. Each commit is one transaction for
-//! everything that has finished and everything that may start; while it runs, the next one gathers.
+//! everything that has finished and everything that may start. While it runs, requests that were
+//! claimed ahead start, and the next commit gathers.
 
 mod finish;
 mod planner;
@@ -10,26 +11,26 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::clock::{Clock, micros};
-use super::commit::Committer;
+use super::commit::{CommitOutcome, Committer};
 use super::context::{Claimed, WorkerContext};
 use super::database::Database;
-use super::journal::Journal;
+use super::journal::{Journal, JournalFile};
 use super::lease::Lease;
 use super::lookup::{LookupEvent, StatusLookups};
 use super::maintenance::{Maintenance, MaintenanceEvent, Reading, TICK};
 use super::provider_state::ProviderState;
 use super::request::{Finished, Transport};
-use super::{Ended, MessageEvent, Progress, SendError, Settings};
+use super::results::Results;
+use super::{Bottleneck, Ended, MessageEvent, Progress, SendError, Settings};
 use crate::limit::MIN_TOLERANCE;
 use crate::provider::{ContentMode, Provider};
-use crate::queue::Settlement;
 use crate::queue::admission::AdmissionRules;
-use crate::store::{Campaign, CampaignStatus, CampaignStop, CommitBatch};
+use crate::store::{Campaign, CampaignStatus, CommitBatch};
 
 /// The longest wait for the last requests when the worker must end.
 const LAST_REQUESTS: Duration = Duration::from_secs(30);
@@ -37,6 +38,8 @@ const LAST_REQUESTS: Duration = Duration::from_secs(30);
 const NOTED_WAIT: Duration = Duration::from_secs(5);
 /// How long a request has at least to start in, in microseconds.
 const MIN_SPAN_US: i64 = 5_000;
+/// The same while no limit delays anything: requests that were claimed ahead keep their permits.
+const WIDE_SPREAD: Duration = Duration::from_millis(100);
 /// A tolerance is a multiple of this, and is kept while it is at most twice this too wide: a worker
 /// that changes it counts as another user of the limit, and is no longer its only one.
 const STEP_US: i64 = 2_000;
@@ -69,16 +72,20 @@ pub(super) struct Dispatcher {
     done: u64,
     /// Requests start within this of their permits: as near as the clock's error allows.
     tolerance: Duration,
+    /// By the clock of this worker, requests start within this of their permits.
+    spread: Duration,
+    /// The results for the next commit.
+    results: Results,
     /// How often the clock had been set at the last plan.
     jumps: u32,
+    /// How often it had been set when the running commit was planned.
+    planned_jumps: u32,
+    /// What maintenance found while a commit ran.
+    journals: Vec<(Vec<JournalFile>, oneshot::Sender<()>)>,
     /// By how many microseconds altogether.
     set_by_us: i64,
     /// The clock was set, and the limits do not know it.
     fill_limits: bool,
-    /// Settlements for the next commit that are not of requests.
-    found: Vec<Settlement>,
-    /// Campaigns to halt in the next commit.
-    stops: Vec<CampaignStop>,
     /// When a commit last changed what a [`Reading`] reads: older ones do not count.
     changed_at: Instant,
     /// Since when the database could not say whether everything is done.
@@ -135,11 +142,13 @@ impl Dispatcher {
             tasks,
             done: 0,
             tolerance: MIN_TOLERANCE,
+            spread: MIN_TOLERANCE,
+            results: Results::default(),
             jumps: 0,
+            planned_jumps: 0,
+            journals: Vec::new(),
             set_by_us: 0,
             fill_limits: false,
-            found: Vec::new(),
-            stops: Vec::new(),
             changed_at: Instant::now(),
             away_since: None,
             admission: Arc::default(),
@@ -167,14 +176,24 @@ impl Dispatcher {
 
     async fn work(&mut self) -> Result<Ended, SendError> {
         loop {
-            let finished = self.gather().await?;
-            let batch = Arc::new(self.plan(finished));
-            if !is_idle(&batch) {
-                self.commit(&batch).await?;
+            if let Some(outcome) = self.gather().await? {
+                self.take_outcome(outcome);
             }
+            self.start_ready();
+            if self.committer.committing().is_some() {
+                continue;
+            }
+            self.settle_journals().await?;
             self.committer.settle_unstored().await?;
             self.committer.check_claims()?;
-            if let Some(ended) = self.check_finished().await? {
+            let batch = self.plan();
+            if !is_idle(&batch) {
+                self.planned_jumps = self.jumps;
+                self.providers
+                    .iter_mut()
+                    .for_each(ProviderState::note_commit_begun);
+                self.committer.begin(Arc::new(batch));
+            } else if let Some(ended) = self.check_finished().await? {
                 self.tasks.abort_all();
                 if let Err(error) = self.context.lease.end().await {
                     tracing::warn!(%error, "this worker stays on the list until another finds it gone");
@@ -184,12 +203,17 @@ impl Dispatcher {
         }
     }
 
-    async fn commit(&mut self, batch: &Arc<CommitBatch>) -> Result<(), SendError> {
-        let committed = self.committer.commit(batch).await?;
-        if !batch.campaign_stops.is_empty() || !batch.pauses.is_empty() {
+    /// Takes over what a commit did.
+    fn take_outcome(&mut self, committed: CommitOutcome) {
+        let CommitOutcome {
+            batch,
+            result,
+            lost_claims,
+        } = committed;
+        if changes_campaigns(&batch) {
             self.changed_at = Instant::now();
         }
-        if committed.lost_claims {
+        if lost_claims {
             self.fill_limits |= batch.fill_limits;
             for claim in &batch.claims {
                 if let Some(index) = self.provider_index(&claim.provider) {
@@ -197,73 +221,122 @@ impl Dispatcher {
                 }
             }
         }
-        if committed.result.is_worker_missing {
+        if result.is_worker_missing {
             self.context.lease.forfeit(batch.worker_id);
         }
-        self.start_claimed(batch, committed.result);
-        Ok(())
+        self.providers
+            .iter_mut()
+            .for_each(ProviderState::note_commit_ended);
+        self.take_claimed(&batch, result);
     }
 
-    /// Waits until something has finished, or until there may be something to claim.
-    async fn gather(&mut self) -> Result<Vec<Finished>, SendError> {
-        let mut finished = Vec::new();
-        while let Ok(one) = self.finished.try_recv() {
-            finished.push(one);
-        }
+    /// Waits until something has finished, or until there may be something to claim. Returns the
+    /// outcome of the commit if that has ended.
+    async fn gather(&mut self) -> Result<Option<CommitOutcome>, SendError> {
+        let is_committing = self.committer.committing().is_some();
+        let mut has_finished = self.take_finished(None);
         while self.tasks.try_join_next().is_some() {}
         // Also where there is always something to send.
         while let Ok(event) = self.readings.try_recv() {
-            self.take_maintenance(event).await?;
+            self.take_maintenance(event);
         }
         let clock = &self.context.clock;
-        let wakes_at_us = self.wakes_at_us();
-        if !finished.is_empty() || wakes_at_us.is_some_and(|at_us| at_us <= clock.now_us()) {
-            return Ok(finished);
+        let wakes_at_us = self.wakes_at_us().filter(|_| !is_committing);
+        has_finished |= wakes_at_us.is_some_and(|at_us| at_us <= clock.now_us());
+        if has_finished && !is_committing {
+            return Ok(None);
         }
         let until = wakes_at_us.map_or(TICK, |at_us| clock.until(at_us).min(TICK));
         let wake = Instant::now() + until;
         let wake = self.committer.claim_at().map_or(wake, |at| wake.min(at));
         let is_stopping = self.context.is_stopping();
         let mut stop = self.context.stop.clone();
-        let (mut lookup, mut maintenance) = (None, None);
+        let (mut lookup, mut maintenance, mut outcome, mut finished) = (None, None, None, None);
+        let (bottleneck, began) = (self.bottleneck(), Instant::now());
         tokio::select! {
             biased;
-            one = self.finished.recv() => finished.extend(one),
+            committed = self.committer.finish(), if is_committing => outcome = committed?,
+            one = self.finished.recv() => finished = one,
             event = self.lookups.next_event() => lookup = event,
             event = self.readings.recv() => maintenance = event,
             _ = stop.wait_for(|stop| *stop), if !is_stopping => {}
             () = tokio::time::sleep_until(wake) => {}
         }
+        self.context.progress.add_wait(bottleneck, began.elapsed());
         while let Some(event) = lookup {
             self.take_lookup(event);
             lookup = self.lookups.try_next_event();
         }
         if let Some(event) = maintenance {
-            self.take_maintenance(event).await?;
+            self.take_maintenance(event);
         }
-        while let Ok(one) = self.finished.try_recv() {
-            finished.push(one);
-        }
-        Ok(finished)
+        self.take_finished(finished);
+        Ok(outcome)
     }
 
-    async fn take_maintenance(&mut self, event: MaintenanceEvent) -> Result<(), SendError> {
+    /// Why no more requests start now; `None`: nothing is left to start.
+    fn bottleneck(&self) -> Option<Bottleneck> {
+        let (now, now_us) = (self.context.clock.now(), self.context.clock.now_us());
+        let working = self.providers.iter().filter(|state| state.has_work());
+        if working.clone().any(|state| state.is_bound(now_us)) {
+            return Some(Bottleneck::RateLimit);
+        }
+        if working.clone().any(|state| state.rests_until(now) > now) {
+            return Some(Bottleneck::Provider);
+        }
+        let is_committing = self.committer.committing().is_some();
+        match (self.free(), working.count()) {
+            (0, _) => Some(Bottleneck::Concurrency),
+            (_, 0) => None,
+            _ => is_committing.then_some(Bottleneck::Database),
+        }
+    }
+
+    /// Adds the results of this request and of all others that have finished to the next commit; false
+    /// if none has.
+    fn take_finished(&mut self, first: Option<Finished>) -> bool {
+        self.results.now = self.context.clock.now();
+        let mut next = first.or_else(|| self.finished.try_recv().ok());
+        let has_finished = next.is_some();
+        while let Some(one) = next {
+            self.settle_finished(one);
+            next = self.finished.try_recv().ok();
+        }
+        has_finished
+    }
+
+    fn take_maintenance(&mut self, event: MaintenanceEvent) {
         match event {
-            MaintenanceEvent::Journal(files, done) => {
-                match self.committer.settle_journal(files).await {
-                    Err(error) if !error.is_temporary() => return Err(error.into()),
-                    Err(error) => {
-                        tracing::warn!(%error, "what an earlier worker left could not be settled");
-                    }
-                    // Without maintenance no one waits for it.
-                    Ok(()) => done.send(()).unwrap_or_default(),
-                }
-            }
-            MaintenanceEvent::Read(reading) if reading.read_at >= self.changed_at => {
+            MaintenanceEvent::Journal(files, done) => self.journals.push((files, done)),
+            MaintenanceEvent::Read(reading) if self.is_current(&reading) => {
                 self.take_reading(reading);
                 self.lookups.start(&self.providers, &mut self.tasks);
             }
             MaintenanceEvent::Read(_) => {}
+        }
+    }
+
+    /// Whether the reading was made after this worker's last changes, which are not committed yet while
+    /// they are in the next or in the running commit.
+    fn is_current(&self, reading: &Reading) -> bool {
+        let running = self.committer.committing();
+        reading.read_at >= self.changed_at
+            && self.results.campaign_stops.is_empty()
+            && self.results.pauses.is_empty()
+            && running.is_none_or(|batch| !changes_campaigns(batch))
+    }
+
+    /// Settles what earlier workers left.
+    async fn settle_journals(&mut self) -> Result<(), SendError> {
+        for (files, done) in std::mem::take(&mut self.journals) {
+            match self.committer.settle_journal(files).await {
+                Err(error) if !error.is_temporary() => return Err(error.into()),
+                Err(error) => {
+                    tracing::warn!(%error, "what an earlier worker left could not be settled");
+                }
+                // Without maintenance no one waits for it.
+                Ok(()) => done.send(()).unwrap_or_default(),
+            }
         }
         Ok(())
     }
@@ -340,7 +413,7 @@ impl Dispatcher {
         let waiting: Option<Vec<_>> = working
             .map(|state| Some((state.rests_until(now, NOTED_WAIT)?, state)))
             .collect();
-        let is_busy = self.providers.iter().any(|state| state.busy() > 0);
+        let is_busy = self.providers.iter().any(|state| state.claimed() > 0);
         let waiting = waiting.filter(|_| !is_busy).unwrap_or_default();
         let first = waiting.into_iter().min_by_key(|(until, _)| *until);
         let note = first.and_then(|(until, state)| {
@@ -356,15 +429,16 @@ impl Dispatcher {
     }
 
     /// Decides what to settle and what to claim.
-    fn plan(&mut self, finished: Vec<Finished>) -> CommitBatch {
+    fn plan(&mut self) -> CommitBatch {
         self.follow_clock();
-        let mut batch = self.empty_batch();
-        batch.settlements.append(&mut self.found);
-        batch.campaign_stops.append(&mut self.stops);
-        for one in finished {
-            self.settle_finished(one, &mut batch);
-        }
-        self.release_held(&mut batch);
+        self.release_held();
+        let results = std::mem::take(&mut self.results);
+        let mut batch = CommitBatch {
+            settlements: results.settlements,
+            campaign_stops: results.campaign_stops,
+            pauses: results.pauses,
+            ..self.empty_batch()
+        };
         self.plan_returns(&mut batch);
         if self.may_claim() {
             if std::mem::take(&mut self.fill_limits) {
@@ -394,11 +468,18 @@ impl Dispatcher {
             self.set_by_us = set_by_us;
         }
         self.tolerance = tolerance_for(self.tolerance, clock.error_us());
+        let working = self.providers.iter().filter(|state| state.has_work());
+        let has_slack = working.filter_map(ProviderState::has_slack);
+        self.spread = match has_slack.reduce(|one, other| one && other) {
+            Some(true) => WIDE_SPREAD,
+            Some(false) | None => MIN_TOLERANCE,
+        };
     }
 
     fn empty_batch(&self) -> CommitBatch {
         CommitBatch {
-            tolerance: self.tolerance,
+            tolerance: self.tolerance + self.spread.saturating_sub(MIN_TOLERANCE),
+            spread: self.spread,
             caps: self.context.settings.sender.max_per_recipient.clone(),
             admission: Arc::clone(&self.admission),
             ..CommitBatch::new(self.context.lease.worker_id(), self.context.clock.now())
@@ -415,28 +496,24 @@ impl Dispatcher {
             .map(|state| state.provider().timeout());
         let patience = timeouts.max().unwrap_or_default().min(LAST_REQUESTS);
         let deadline = Instant::now() + patience;
-        let mut batch = self.empty_batch();
         while self.providers.iter().any(ProviderState::is_in_flight) {
             match tokio::time::timeout_at(deadline, self.finished.recv()).await {
-                Ok(Some(one)) => self.settle_finished(one, &mut batch),
+                Ok(Some(one)) => self.settle_finished(one),
                 Ok(None) | Err(_) => break,
             }
         }
-        self.write_journal(batch);
+        self.write_journal();
     }
 
     /// Writes to a file what is known and may not be stored. Does not wait for requests in flight.
-    fn write_journal(&mut self, mut batch: CommitBatch) {
-        while let Ok(one) = self.finished.try_recv() {
-            self.settle_finished(one, &mut batch);
-        }
+    fn write_journal(&mut self) {
+        self.take_finished(None);
         while let Some(event) = self.lookups.try_next_event() {
             if let LookupEvent::Settle(settlement) = event {
-                self.found.push(settlement);
+                self.results.settlements.push(settlement);
             }
         }
-        let mut known = std::mem::take(&mut self.found);
-        known.append(&mut batch.settlements);
+        let known = std::mem::take(&mut self.results.settlements);
         self.committer.write_journal(known);
     }
 }
@@ -445,9 +522,13 @@ impl Dispatcher {
 #[cfg(not(test))]
 impl Drop for Dispatcher {
     fn drop(&mut self) {
-        let batch = self.empty_batch();
-        self.write_journal(batch);
+        self.write_journal();
     }
+}
+
+/// Whether a commit changes what a [`Reading`] reads.
+fn changes_campaigns(batch: &CommitBatch) -> bool {
+    !batch.campaign_stops.is_empty() || !batch.pauses.is_empty()
 }
 
 fn is_idle(batch: &CommitBatch) -> bool {

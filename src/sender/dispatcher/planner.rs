@@ -1,4 +1,4 @@
-//! Plans what a commit claims, and starts the requests that it claimed.
+//! Plans what a commit claims, and starts the requests that were claimed.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -27,16 +27,19 @@ impl Dispatcher {
             for campaign in state.campaigns_mut() {
                 campaign.check_window(batch.now, self.tolerance);
             }
-            let requests = free.min(share.saturating_sub(state.busy()));
             let messages = saturated(left);
+            let ahead = state.ahead().min(share);
+            let requests = (share + ahead).saturating_sub(state.claimed());
+            let requests = requests.min(free + ahead).min(messages);
             let room = ClaimRoom {
-                requests: requests.min(messages),
+                requests,
+                ahead: requests.min(ahead),
                 messages,
                 commit,
                 horizon,
             };
             if let Some(claim) = state.plan_claim(&room, batch.now, now_us) {
-                free -= claim.max_requests;
+                free = free.saturating_sub(claim.max_requests);
                 left = left.saturating_sub(u64::from(claim.max_messages));
                 batch.claims.push(claim);
             }
@@ -88,8 +91,8 @@ impl Dispatcher {
         });
     }
 
-    /// Starts what a commit claimed.
-    pub(super) fn start_claimed(&mut self, batch: &CommitBatch, result: CommitResult) {
+    /// Takes over what a commit claimed.
+    pub(super) fn take_claimed(&mut self, batch: &CommitBatch, result: CommitResult) {
         for (claim, claimed) in batch.claims.iter().zip(result.claims) {
             let failed = claimed.refused;
             self.context
@@ -109,18 +112,40 @@ impl Dispatcher {
                 state.return_unused(claim.max_messages.saturating_sub(claimed));
             }
             let clock = &self.context.clock;
-            for request in state.take_claimed(claimed, batch, self.jumps, early, clock) {
+            for request in state.take_claimed(claimed, batch, self.planned_jumps, early, clock) {
+                self.context
+                    .claimed
+                    .add(request.rows.iter().map(|sms| sms.id));
+                self.providers[index].keep_ready(request);
+            }
+        }
+    }
+
+    /// Starts as many claimed requests as may be in flight.
+    pub(super) fn start_ready(&mut self) {
+        if self.context.is_stopping() {
+            return;
+        }
+        let now = self.context.clock.now();
+        for index in 0..self.providers.len() {
+            while self.room_of(index) > 0 {
+                let Some(request) = self.providers[index].next_ready(now) else {
+                    break;
+                };
                 self.start(request);
             }
         }
     }
 
+    /// How many more requests of a provider may be in flight.
+    fn room_of(&self, index: usize) -> u32 {
+        let busy = self.providers[index].busy();
+        self.free().min(self.provider_share().saturating_sub(busy))
+    }
+
     fn start(&mut self, request: InFlight) {
-        self.providers[request.index].note_start(&request);
+        self.providers[request.index].note_start();
         let promise = request.transport.promise();
-        self.context
-            .claimed
-            .add(request.rows.iter().map(|sms| sms.id));
         let in_flight = &self.context.progress.in_flight;
         in_flight.fetch_add(u64::from(request.count()), Ordering::Relaxed);
         let (context, reports) = (Arc::clone(&self.context), self.reports.clone());
@@ -130,11 +155,12 @@ impl Dispatcher {
 
     /// When there may be something to claim next.
     pub(super) fn wakes_at_us(&self) -> Option<i64> {
-        if !self.may_claim() || self.free() == 0 || self.left() == 0 {
+        if !self.may_claim() || self.left() == 0 {
             return None;
         }
         let (now, share) = (self.context.clock.now(), self.provider_share());
-        let open = self.providers.iter().filter(|state| state.busy() < share);
+        let is_open = |state: &&ProviderState| state.claimed() < share + state.ahead().min(share);
+        let open = self.providers.iter().filter(is_open);
         open.filter_map(|state| state.wakes_at_us(now)).min()
     }
 
@@ -151,7 +177,8 @@ impl Dispatcher {
             .min(LONGEST_HORIZON)
     }
 
-    fn free(&self) -> u32 {
+    /// How many more requests may be in flight.
+    pub(super) fn free(&self) -> u32 {
         let busy: u32 = self.providers.iter().map(ProviderState::busy).sum();
         self.context
             .settings

@@ -12,12 +12,13 @@ use crate::sender::breaker::FailedRequest;
 use crate::sender::campaign_state::CampaignState;
 use crate::sender::lookup::LookupEvent;
 use crate::sender::request::{Finished, InFlight, RequestEnd};
+use crate::sender::results::Results;
 use crate::sms::{Outcome, Sms, Timestamp};
-use crate::store::{CampaignStatus, CommitBatch};
+use crate::store::CampaignStatus;
 
 impl Dispatcher {
     /// Adds the results of a request to the next commit.
-    pub(super) fn settle_finished(&mut self, finished: Finished, batch: &mut CommitBatch) {
+    pub(super) fn settle_finished(&mut self, finished: Finished) {
         let Finished {
             request,
             started_us,
@@ -25,6 +26,7 @@ impl Dispatcher {
         } = finished;
         let was_sent = !matches!(result, RequestEnd::Late | RequestEnd::Released);
         let is_reached = !matches!(result, RequestEnd::Unreached(_));
+        let now = self.results.now;
         let state = &mut self.providers[request.index];
         state.note_end(&request, was_sent);
         let in_flight = &self.context.progress.in_flight;
@@ -33,7 +35,7 @@ impl Dispatcher {
             RequestEnd::Late => return state.hold(request),
             RequestEnd::Released => {
                 state.release(&request);
-                return requeue(&request, batch);
+                return requeue(&request, &mut self.results);
             }
             RequestEnd::Outcomes(outcomes) => outcomes,
             RequestEnd::Unreached(mut outcomes) => {
@@ -41,10 +43,10 @@ impl Dispatcher {
                 outcomes
             }
         };
-        self.note_campaign(&request, &mut outcomes, batch);
+        self.note_campaign(&request, &mut outcomes);
         let attempt = attempt(&request, started_us, is_reached, &outcomes);
         let state = &mut self.providers[request.index];
-        let is_outage = state.note_outcomes(&self.context, attempt, &outcomes, batch);
+        let is_outage = state.note_outcomes(&self.context, attempt, &outcomes, &mut self.results);
         let provider = &request.provider;
         let resend_before = self.context.resend_before(provider, request.claimed_at);
         let can_lookup = request.provider.capabilities().lookup.is_some();
@@ -57,26 +59,25 @@ impl Dispatcher {
                 resend_before: resend_before.filter(|_| !can_lookup),
             };
             let config = &self.context.settings.retry;
-            let transition = retry::decide(outcome, &attempt, config, batch.now, rand::random());
+            let transition = retry::decide(outcome, &attempt, config, now, rand::random());
             self.count(&transition);
             if !matches!(transition, Transition::Ready { .. } | Transition::Refunded) {
                 self.done += 1;
                 self.providers[request.index].forget(sms.id);
             }
-            self.emit_event(&request, sms, &transition, batch.now);
-            self.lookups
-                .note(&request.provider, sms, &transition, batch.now);
-            batch
+            self.emit_event(&request, sms, &transition, now);
+            self.lookups.note(&request.provider, sms, &transition, now);
+            self.results
                 .settlements
                 .push(settlement(&request, sms, transition));
         }
     }
 
     /// Puts held requests back into the queue that must not be started.
-    pub(super) fn release_held(&mut self, batch: &mut CommitBatch) {
+    pub(super) fn release_held(&mut self) {
         for state in &mut self.providers {
-            for request in state.release_held(&self.context, batch.now) {
-                requeue(&request, batch);
+            for request in state.release_held(&self.context, self.results.now) {
+                requeue(&request, &mut self.results);
             }
         }
     }
@@ -84,7 +85,7 @@ impl Dispatcher {
     /// Takes over the result of a status lookup.
     pub(super) fn take_lookup(&mut self, event: LookupEvent) {
         match event {
-            LookupEvent::Settle(settlement) => self.found.push(settlement),
+            LookupEvent::Settle(settlement) => self.results.settlements.push(settlement),
             LookupEvent::NotAccepted {
                 index,
                 campaign_id,
@@ -106,7 +107,9 @@ impl Dispatcher {
                 if let Some((state, reason)) = halt
                     && campaign.is_active()
                 {
-                    self.stops.push(campaign.stop(state, reason));
+                    self.results
+                        .campaign_stops
+                        .push(campaign.stop(state, reason));
                 }
             }
             LookupEvent::Over(index, free_at) => self.lookups.end(index, free_at),
@@ -114,12 +117,7 @@ impl Dispatcher {
     }
 
     /// Checks whether the outcomes pause or stop the campaign.
-    fn note_campaign(
-        &mut self,
-        request: &InFlight,
-        outcomes: &mut [Outcome],
-        batch: &mut CommitBatch,
-    ) {
+    fn note_campaign(&mut self, request: &InFlight, outcomes: &mut [Outcome]) {
         let Some(campaign) = self.providers[request.index].campaign(request.campaign_id) else {
             return;
         };
@@ -131,7 +129,9 @@ impl Dispatcher {
         if let Some((state, reason)) = refused.or(other)
             && campaign.is_active()
         {
-            batch.campaign_stops.push(campaign.stop(state, reason));
+            self.results
+                .campaign_stops
+                .push(campaign.stop(state, reason));
         }
     }
 
@@ -220,11 +220,11 @@ fn describe(transition: &Transition, again_at: Option<Timestamp>, now: Timestamp
 }
 
 /// Puts the messages of a request that was not started back into the queue.
-fn requeue(request: &InFlight, batch: &mut CommitBatch) {
-    let transition = Transition::wait_until(batch.now);
+fn requeue(request: &InFlight, results: &mut Results) {
+    let transition = Transition::wait_until(results.now);
     let rows = request.rows.iter();
     let settlements = rows.map(|sms| settlement(request, sms, transition.clone()));
-    batch.settlements.extend(settlements);
+    results.settlements.extend(settlements);
 }
 
 fn settlement(request: &InFlight, sms: &Sms, transition: Transition) -> Settlement {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::ProviderState;
-use crate::limit::{LONG_WINDOW, Permit, max_request_cost};
+use crate::limit::{LONG_WINDOW, Permit, PermitCost, max_request_cost};
 use crate::queue::{CampaignClaim, ClaimedSms, ProviderClaim};
 use crate::rate::Rate;
 use crate::sender::breaker::Allowed;
@@ -20,10 +20,14 @@ use crate::store::{CommitBatch, ProviderClaimed};
 const MAX_CLAIM: u32 = 1_000;
 /// How often a provider without an open connection looks for one, in microseconds.
 const CONNECTING_US: i64 = 5_000;
+/// A limit delays requests whose permits start later than this after their claim, in microseconds.
+const DELAYED_US: i64 = 20_000;
 
 /// What a claim may ask for.
 pub(in crate::sender) struct ClaimRoom {
     pub(in crate::sender) requests: u32,
+    /// How many of these requests start when others end.
+    pub(in crate::sender) ahead: u32,
     pub(in crate::sender) messages: u32,
     /// How long the commit probably takes.
     pub(in crate::sender) commit: Duration,
@@ -54,6 +58,9 @@ impl ProviderState {
     /// How many of `usable` requests can start at their permits because their connection is open; opens
     /// connections for the others. Requests without a limit open their own.
     fn connected(&self, usable: u32, ahead: Duration, now: Timestamp) -> u32 {
+        if usable == 0 {
+            return 0;
+        }
         let due = || self.campaigns.iter().filter(|state| state.is_due(now));
         let own = due().map(|state| per_second(&state.campaign().rate.0));
         let own = own.reduce(|one, other| Some(one? + other?)).flatten();
@@ -83,7 +90,8 @@ impl ProviderState {
             return None;
         }
         // A request that gets a permit must be able to start then.
-        let ready = self.connected(usable, room.horizon, now);
+        let ahead = usable.min(room.ahead);
+        let ready = ahead + self.connected(usable - ahead, room.horizon, now);
         if ready == 0 {
             self.next_us = now_us + CONNECTING_US;
             return None;
@@ -102,6 +110,9 @@ impl ProviderState {
         let most = most.min(room.messages);
         // A full request is waited for.
         let messages = self.limiter.grant(most, size.min(most), now_us);
+        if messages < most {
+            self.limiter.note_bound(now_us);
+        }
         if messages == 0 && held == 0 {
             self.next_us = self.limiter.next_us(size, now_us).unwrap_or(now_us);
             return None;
@@ -196,15 +207,27 @@ impl ProviderState {
         }
         for request in &mut requests {
             request.tolerance = batch.tolerance;
+            request.spread = batch.spread;
             request.jumps = jumps;
+            if let Some(campaign) = self.campaign(request.campaign_id) {
+                campaign.note_claim();
+            }
         }
-        let messages = requests.iter().map(InFlight::count).sum();
-        self.limiter.note_started(messages, now_us);
+        let cost = requests.iter().map(InFlight::cost);
+        let cost = cost.fold(PermitCost::default(), PermitCost::plus);
+        self.limiter.note_started(cost, now_us);
         self.note_sizes(&requests);
         for (campaign_id, shortfall) in claimed.shortfalls {
             if let Some(campaign) = self.campaign(campaign_id) {
                 campaign.note_shortfall(shortfall, now);
             }
+        }
+        let permits = requests.iter().filter_map(|one| one.permit.start_at_us);
+        let is_delayed = permits
+            .max()
+            .is_some_and(|at_us| at_us > now_us + DELAYED_US);
+        if claimed.next_us.is_some() || !claimed.limited.is_empty() || is_delayed {
+            self.limiter.note_bound(now_us);
         }
         let by_campaigns = claimed.limited.iter().map(|(_, next_us)| *next_us);
         if let Some(next_us) = claimed.next_us.into_iter().chain(by_campaigns).min() {
@@ -222,7 +245,8 @@ impl ProviderState {
         requests
     }
 
-    /// Takes out the held requests that got a new permit. `permits` belong to the first of them.
+    /// Takes out the held requests that got a new permit. `permits` belong to the first of them: while a
+    /// commit runs, no held request is taken out, and others are added at the end.
     fn take_permitted(&mut self, permits: Vec<Option<Permit>>) -> Vec<InFlight> {
         let mut permitted = Vec::new();
         let mut permits = permits.into_iter();
@@ -264,6 +288,7 @@ impl ProviderState {
             permit,
             window,
             tolerance: batch.tolerance,
+            spread: batch.spread,
             claimed_at: batch.now,
             jumps: 0,
             worker_id: batch.worker_id,
@@ -317,7 +342,7 @@ impl ProviderState {
 }
 
 /// How many messages a second the limits allow, as far as they are kept by spacing.
-fn per_second(limits: &[Rate]) -> Option<f64> {
+pub(super) fn per_second(limits: &[Rate]) -> Option<f64> {
     let short = limits.iter().filter(|rate| rate.window < LONG_WINDOW);
     short.map(|rate| rate.per_second()).reduce(f64::min)
 }

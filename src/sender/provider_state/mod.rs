@@ -3,7 +3,7 @@
 
 mod claims;
 
-use std::collections::HashSet;
+use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,15 +12,17 @@ use super::campaign_state::CampaignState;
 use super::clock::micros;
 use super::context::WorkerContext;
 use super::request::{InFlight, Transport};
+use super::results::Results;
 use super::{Settings, auto_pause};
 use crate::limit::{LocalLimiter, Permit, Reservation};
 use crate::provider::Provider;
 use crate::queue::{Settlement, Transition};
 use crate::rate::Rate;
 use crate::sms::{Failure, Outcome, Timestamp};
-use crate::store::{Campaign, CampaignStatus, CommitBatch, ProviderPause};
+use crate::store::{Campaign, CampaignStatus, ProviderPause};
 
 pub(super) use claims::ClaimRoom;
+use claims::per_second;
 
 /// A claimed request that did not start is released rather than held for longer than this.
 const LONGEST_HOLD: Duration = Duration::from_secs(1);
@@ -48,6 +50,12 @@ pub(super) struct ProviderState {
     failing_since: Option<Timestamp>,
     campaigns: Vec<CampaignState>,
     in_flight: u32,
+    /// Claimed requests that have not started: most were claimed ahead, and start when others end.
+    ready: VecDeque<InFlight>,
+    /// How many requests ended since the last commit began.
+    ended: u32,
+    /// How many requests end during a commit.
+    ended_in_commit: u32,
     /// Claimed requests that lost their permit.
     held: Vec<InFlight>,
     /// Requests that were not started: their permits go back to the limits.
@@ -86,6 +94,9 @@ impl ProviderState {
             failing_since: None,
             campaigns: Vec::new(),
             in_flight: 0,
+            ready: VecDeque::new(),
+            ended: 0,
+            ended_in_commit: 0,
             held: Vec::new(),
             released: Vec::new(),
             next_us: 0,
@@ -141,29 +152,93 @@ impl ProviderState {
         self.in_flight + u32::try_from(self.held.len()).unwrap_or(u32::MAX)
     }
 
-    /// The messages of held requests.
+    /// These, and requests that were claimed ahead.
+    pub(super) fn claimed(&self) -> u32 {
+        self.busy() + u32::try_from(self.ready.len()).unwrap_or(u32::MAX)
+    }
+
+    /// The messages of claimed requests that are not in flight.
     pub(super) fn held_messages(&self) -> u32 {
-        self.held.iter().map(InFlight::count).sum()
+        let waiting = self.held.iter().chain(&self.ready);
+        waiting.map(InFlight::count).sum()
+    }
+
+    /// How many requests to claim ahead, so that none waits for a commit: as many as end during the commit
+    /// that claims them, and as many as end during the next one.
+    pub(super) fn ahead(&self) -> u32 {
+        let is_bound = self.has_slack() == Some(false);
+        if is_bound || self.breaker.is_open() {
+            return 0;
+        }
+        self.ended_in_commit.saturating_mul(2)
+    }
+
+    /// Whether its limits and those of its campaigns allow far more than is started; `None` without a
+    /// limit.
+    pub(super) fn has_slack(&self) -> Option<bool> {
+        let working = self.campaigns.iter().filter(|state| state.has_work());
+        let own = working.filter_map(|state| per_second(&state.campaign().rate.0));
+        let limits = per_second(&self.limits).into_iter().chain(own);
+        self.limiter.has_slack(limits.reduce(f64::min))
+    }
+
+    /// Whether a limit gave fewer permits than were asked for recently.
+    pub(super) fn is_bound(&self, now_us: i64) -> bool {
+        self.limiter.is_bound(now_us)
+    }
+
+    pub(super) fn note_commit_begun(&mut self) {
+        self.ended = 0;
+    }
+
+    pub(super) fn note_commit_ended(&mut self) {
+        let fewer = self.ended_in_commit - self.ended_in_commit.div_ceil(8);
+        self.ended_in_commit = self.ended.max(fewer);
+    }
+
+    /// Keeps a claimed request until it may start.
+    pub(super) fn keep_ready(&mut self, request: InFlight) {
+        self.ready.push_back(request);
+    }
+
+    /// The next claimed request whose campaign is active. While the provider rests, it keeps none: they
+    /// need a new permit then.
+    pub(super) fn next_ready(&mut self, now: Timestamp) -> Option<InFlight> {
+        let is_resting = matches!(self.breaker.allowed(now), Allowed::None(_));
+        if self.paused_until > now || is_resting {
+            for request in std::mem::take(&mut self.ready) {
+                self.end_claim(&request);
+                self.hold(request);
+            }
+        }
+        let is_active = |request: &InFlight| {
+            let mut campaigns = self.campaigns.iter();
+            campaigns.any(|state| state.id() == request.campaign_id && state.is_active())
+        };
+        let next = self.ready.iter().position(is_active)?;
+        self.ready.remove(next)
     }
 
     /// Notes that a request starts.
-    pub(super) fn note_start(&mut self, request: &InFlight) {
+    pub(super) fn note_start(&mut self) {
         self.in_flight += 1;
         self.breaker.probe();
+    }
+
+    fn end_claim(&mut self, request: &InFlight) {
         if let Some(campaign) = self.campaign(request.campaign_id) {
-            campaign.note_start();
+            campaign.end_claim();
         }
     }
 
     /// Notes that a request is over; it may not have been sent.
     pub(super) fn note_end(&mut self, request: &InFlight, was_sent: bool) {
         self.in_flight -= 1;
+        self.ended += 1;
         if !was_sent {
             self.breaker.probe_released();
         }
-        if let Some(campaign) = self.campaign(request.campaign_id) {
-            campaign.note_end();
-        }
+        self.end_claim(request);
     }
 
     /// The message needs no further attempt.
@@ -183,7 +258,7 @@ impl ProviderState {
         self.released.push(request.reservation());
     }
 
-    /// Releases and returns held requests: all at a stop, otherwise those of campaigns that must not go
+    /// Releases and returns requests that are not in flight: all at a stop, otherwise those of campaigns that must not go
     /// on, and those that would start long after their claim, because a status lookup takes the time of
     /// the claim for that of the request. While the provider is probed, batches too: a probe is a single
     /// message.
@@ -205,8 +280,16 @@ impl ProviderState {
             may_start && !is_too_large && !waits_long && request.is_open(&context.clock)
         };
         let held = std::mem::take(&mut self.held).into_iter();
-        let (kept, released): (Vec<_>, Vec<_>) = held.partition(|request| is_kept(self, request));
+        let (kept, mut released): (Vec<_>, Vec<_>) =
+            held.partition(|request| is_kept(self, request));
         self.held = kept;
+        let ready = std::mem::take(&mut self.ready).into_iter();
+        let (kept, unused): (Vec<_>, Vec<_>) = ready.partition(|request| is_kept(self, request));
+        self.ready = kept.into();
+        for request in &unused {
+            self.end_claim(request);
+        }
+        released.extend(unused);
         self.released
             .extend(released.iter().map(InFlight::reservation));
         released
@@ -334,11 +417,11 @@ impl ProviderState {
         context: &WorkerContext,
         attempt: FailedRequest,
         outcomes: &[Outcome],
-        batch: &mut CommitBatch,
+        results: &mut Results,
     ) -> bool {
         let started_us = attempt.started_us;
         let ended_us = context.clock.steady_us();
-        let (now, progress) = (batch.now, &context.progress);
+        let (now, progress) = (results.now, &context.progress);
         let name = self.provider.name().to_owned();
         let is_read = outcomes.iter().any(is_definitive);
         if is_read {
@@ -362,7 +445,7 @@ impl ProviderState {
                 let why = &failure.reason;
                 progress.set_note(Some(pause_note(&name, why, until)));
                 self.pause_reason = Some(why.clone());
-                batch.pauses.push(ProviderPause {
+                results.pauses.push(ProviderPause {
                     provider: name,
                     until,
                     reason: why.clone(),
@@ -370,7 +453,7 @@ impl ProviderState {
             }
             self.breaker.answered(started_us);
             if !is_read {
-                self.note_failing(context, failure, batch);
+                self.note_failing(context, failure, results);
             }
             return false;
         }
@@ -398,20 +481,15 @@ impl ProviderState {
                 provider: name.clone(),
                 transition: Transition::Refunded,
             });
-            batch.settlements.extend(refunds);
+            results.settlements.extend(refunds);
         }
-        self.note_failing(context, failure, batch);
+        self.note_failing(context, failure, results);
         is_outage
     }
 
     /// Notes that an attempt failed; stops the campaigns where all have failed for long.
-    fn note_failing(
-        &mut self,
-        context: &WorkerContext,
-        failure: &Failure,
-        batch: &mut CommitBatch,
-    ) {
-        let (now, progress) = (batch.now, &context.progress);
+    fn note_failing(&mut self, context: &WorkerContext, failure: &Failure, results: &mut Results) {
+        let (now, progress) = (results.now, &context.progress);
         let (name, why) = (self.provider.name(), &failure.reason);
         if let Some(probe_at) = self.breaker.probe_at() {
             let wait = probe_at.since(now).as_secs_f32();
@@ -432,7 +510,7 @@ impl ProviderState {
         let reason = format!("`{name}` took no message since {since}; the last: {why}");
         let active = self.campaigns.iter_mut().filter(|state| state.is_active());
         let stops = active.map(|state| state.stop(CampaignStatus::Stopped, reason.clone()));
-        batch.campaign_stops.extend(stops);
+        results.campaign_stops.extend(stops);
     }
 }
 

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use super::super::{Ended, SendError, Sender};
 use super::provider::{Faults, SimProvider};
-use super::{LONGEST, START, Simulation, WorkerSpec};
+use super::{DbFaults, LONGEST, START, Simulation, WorkerSpec};
 use crate::store::CampaignStatus;
 
 #[tokio::test(start_paused = true)]
@@ -229,4 +229,59 @@ async fn campaign_without_provider_is_an_error() {
         "{refused:?}"
     );
     assert_eq!(simulation.check().await.queued, 10);
+}
+
+/// The seconds that 3,200 messages take, 16 at once, where a request takes 80 ms and a commit 40 ms.
+async fn seconds_with_slow_commits(rate: &str) -> f64 {
+    let world = SimProvider::new(1, Faults::default());
+    let simulation = Simulation::new(world, rate, 3_200).await;
+    let slow = DbFaults {
+        slow: Duration::from_millis(20),
+        ..DbFaults::default()
+    };
+    let began = Instant::now();
+    let worker = WorkerSpec {
+        db_faults: Arc::new(slow),
+        ..simulation.worker()
+    };
+    let summary = simulation.work_as(worker).await.expect("it ends");
+    assert_eq!(summary.ended, Ended::Done);
+    assert_eq!(simulation.check().await.sent, 3_200);
+    began.elapsed().as_secs_f64()
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_do_not_wait_for_commits() {
+    let without_a_database = 3_200.0 / 16.0 * 0.08;
+    for rate in ["", "10000/s"] {
+        let seconds = seconds_with_slow_commits(rate).await;
+        let part = without_a_database / seconds;
+        assert!(part >= 0.9, "`{rate}`: {part} of concurrency / latency");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn messages_claimed_ahead_are_released_at_a_stop() {
+    let world = SimProvider::new(1, Faults::default());
+    let simulation = Simulation::new(world, "", 2_000).await;
+    let slow = DbFaults {
+        slow: Duration::from_millis(20),
+        ..DbFaults::default()
+    };
+    let (stop, stopped) = watch::channel(false);
+    let worker = WorkerSpec {
+        db_faults: Arc::new(slow),
+        stopped,
+        ..simulation.worker()
+    };
+    let stopping = async {
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        stop.send_replace(true);
+    };
+    let (summary, ()) = tokio::join!(simulation.work_as(worker), stopping);
+    assert_eq!(summary.expect("it ends").ended, Ended::Stopped);
+    let totals = simulation.check().await;
+    assert_eq!((totals.sending, totals.unknown), (0, 0), "{totals:?}");
+    assert!(totals.queued > 0 && totals.sent > 300, "{totals:?}");
+    assert_eq!(simulation.attempts_in_ledger().await, totals.sent);
 }

@@ -2,7 +2,8 @@
 
 use std::sync::{Arc, Mutex};
 
-use diesel::connection::InstrumentationEvent;
+use diesel::QueryableByName;
+use diesel::connection::{Connection as _, InstrumentationEvent};
 use diesel::sql_types::Text;
 
 use super::*;
@@ -60,7 +61,7 @@ async fn observe(store: &Store) -> Observed {
     let seen = Arc::clone(&observed);
     let mut pooled = store.pool.take(Lane::Write).await.expect("a connection");
     if let Connection::Sqlite(conn) = pooled.connection() {
-        conn.observe(move |event: InstrumentationEvent<'_>| {
+        conn.set_instrumentation(move |event: InstrumentationEvent<'_>| {
             let mut seen = seen.lock().expect("one thread");
             match event {
                 InstrumentationEvent::StartQuery { query, .. } => {

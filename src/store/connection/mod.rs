@@ -11,18 +11,18 @@ mod transaction;
 mod url;
 
 use diesel::backend::Backend;
+use diesel::connection::SimpleConnection as _;
 use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
 use diesel::result::{ConnectionError, DatabaseErrorKind, Error};
 use diesel::sql_types::{BigInt, Text};
+use diesel::sqlite::SqliteConnection;
 use diesel::{QueryResult, QueryableByName};
-use diesel_async::{AsyncMysqlConnection, AsyncPgConnection, RunQueryDsl, SimpleAsyncConnection};
+use diesel_async::{AsyncMysqlConnection, AsyncPgConnection, SimpleAsyncConnection as _};
 
 use super::{StoreError, StoreErrorKind};
-use sqlite::InlineSqlite;
-
 pub(super) use pool::{Lane, Location, Pool, PooledConnection};
 pub use probe::{Probe, SkipLocked};
-pub(super) use sqlite::{SqliteFile, run_inline};
+pub(super) use sqlite::{SqliteFile, execute_prepared, run_inline};
 pub(super) use transaction::{
     Attempts, Chunk, in_chunks, querying, reading, run_query, run_transaction, transaction,
     with_retries, writing,
@@ -34,25 +34,54 @@ pub(super) const ROWS: usize = 1_000;
 
 /// One connection.
 pub(super) enum Connection {
-    Sqlite(Box<InlineSqlite>),
+    Sqlite(Box<SqliteConnection>),
     Postgres(Box<AsyncPgConnection>),
     Mysql(Box<AsyncMysqlConnection>),
 }
 
-/// Runs a query on a connection to any engine.
+/// What queries are written with: the prelude of diesel without `RunQueryDsl`, of which each engine has its own.
+pub(super) mod prelude {
+    pub(in crate::store) use diesel::prelude::{
+        BoolExpressionMethods, CombineDsl, ExpressionMethods, Insertable, IntoSql, JoinOnDsl,
+        NullableExpressionMethods, QueryDsl, Queryable, Selectable, SelectableHelper,
+    };
+}
+
+/// Runs a query on a connection to any engine. With the word `optional` it returns `None` where there is no row.
 macro_rules! with_conn {
+    ($connection:expr, |$conn:ident| Prepared($query:expr).execute($same:ident)) => {{
+        use $crate::store::connection::{Connection, Prepared, execute_prepared};
+        match $connection {
+            Connection::Sqlite(conn) => execute_prepared(&mut **conn, Prepared($query)),
+            Connection::Postgres(conn) => {
+                diesel_async::RunQueryDsl::execute(Prepared($query), &mut **conn).await
+            }
+            Connection::Mysql(conn) => {
+                diesel_async::RunQueryDsl::execute(Prepared($query), &mut **conn).await
+            }
+        }
+    }};
+    ($connection:expr, |$conn:ident| optional $query:expr) => {
+        diesel::OptionalExtension::optional($crate::store::connection::with_conn!(
+            $connection,
+            |$conn| $query
+        ))
+    };
     ($connection:expr, |$conn:ident| $query:expr) => {{
         use $crate::store::connection::Connection;
         match $connection {
             Connection::Sqlite($conn) => {
+                use diesel::RunQueryDsl as _;
                 let $conn = &mut **$conn;
-                $query.await
+                $query
             }
             Connection::Postgres($conn) => {
+                use diesel_async::RunQueryDsl as _;
                 let $conn = &mut **$conn;
                 $query.await
             }
             Connection::Mysql($conn) => {
+                use diesel_async::RunQueryDsl as _;
                 let $conn = &mut **$conn;
                 $query.await
             }
@@ -63,20 +92,29 @@ macro_rules! with_conn {
 /// Loads rows and locks them until the transaction ends. SQLite's transactions hold the lock of the whole file.
 /// With the word `prepared` the statement stays prepared although it has a list made by [`in_list`].
 macro_rules! load_locked {
-    ($connection:expr, prepared $query:expr) => {{
-        use $crate::store::connection::{Connection, Prepared};
-        match $connection {
-            Connection::Sqlite(conn) => Prepared($query).load(&mut **conn).await,
-            Connection::Postgres(conn) => Prepared($query.for_update()).load(&mut **conn).await,
-            Connection::Mysql(conn) => Prepared($query.for_update()).load(&mut **conn).await,
-        }
-    }};
-    ($connection:expr, $query:expr) => {{
+    ($connection:expr, prepared $query:expr) => {
+        $crate::store::connection::load_locked!($connection, $query, |query| {
+            $crate::store::connection::Prepared(query)
+        })
+    };
+    ($connection:expr, $query:expr) => {
+        $crate::store::connection::load_locked!($connection, $query, |query| query)
+    };
+    ($connection:expr, $query:expr, |$locked:ident| $changed:expr) => {{
         use $crate::store::connection::Connection;
         match $connection {
-            Connection::Sqlite(conn) => $query.load(&mut **conn).await,
-            Connection::Postgres(conn) => $query.for_update().load(&mut **conn).await,
-            Connection::Mysql(conn) => $query.for_update().load(&mut **conn).await,
+            Connection::Sqlite(conn) => {
+                let $locked = $query;
+                diesel::RunQueryDsl::load($changed, &mut **conn)
+            }
+            Connection::Postgres(conn) => {
+                let $locked = $query.for_update();
+                diesel_async::RunQueryDsl::load($changed, &mut **conn).await
+            }
+            Connection::Mysql(conn) => {
+                let $locked = $query.for_update();
+                diesel_async::RunQueryDsl::load($changed, &mut **conn).await
+            }
         }
     }};
 }
@@ -86,9 +124,15 @@ macro_rules! load_skipping_locked {
     ($connection:expr, $query:expr) => {{
         use $crate::store::connection::Connection;
         match $connection {
-            Connection::Sqlite(conn) => $query.load(&mut **conn).await,
-            Connection::Postgres(conn) => $query.for_update().skip_locked().load(&mut **conn).await,
-            Connection::Mysql(conn) => $query.for_update().skip_locked().load(&mut **conn).await,
+            Connection::Sqlite(conn) => diesel::RunQueryDsl::load($query, &mut **conn),
+            Connection::Postgres(conn) => {
+                let query = $query.for_update().skip_locked();
+                diesel_async::RunQueryDsl::load(query, &mut **conn).await
+            }
+            Connection::Mysql(conn) => {
+                let query = $query.for_update().skip_locked();
+                diesel_async::RunQueryDsl::load(query, &mut **conn).await
+            }
         }
     }};
 }
@@ -119,24 +163,18 @@ macro_rules! insert {
     ($connection:expr, $table:expr, $rows:expr, $insert_into:ident, |$insert:ident| $changed:expr) => {{
         use $crate::store::connection::Connection;
         match $connection {
-            Connection::Sqlite(conn) => {
-                async {
-                    let mut count = 0;
-                    for row in $rows {
-                        let insert = diesel::$insert_into($table).values(row);
-                        count += insert.execute(&mut **conn).await?;
-                    }
-                    diesel::QueryResult::Ok(count)
-                }
-                .await
-            }
+            Connection::Sqlite(conn) => $rows.iter().try_fold(0, |count, row| {
+                let insert = diesel::$insert_into($table).values(row);
+                let inserted = diesel::RunQueryDsl::execute(insert, &mut **conn)?;
+                diesel::QueryResult::Ok(count + inserted)
+            }),
             Connection::Postgres(conn) => {
                 let $insert = diesel::insert_into($table).values(&$rows[..]);
-                $changed.execute(&mut **conn).await
+                diesel_async::RunQueryDsl::execute($changed, &mut **conn).await
             }
             Connection::Mysql(conn) => {
                 let insert = diesel::$insert_into($table).values(&$rows[..]);
-                insert.execute(&mut **conn).await
+                diesel_async::RunQueryDsl::execute(insert, &mut **conn).await
             }
         }
     }};
@@ -145,15 +183,13 @@ macro_rules! insert {
 /// Deletes the rows with these ids, all of which this transaction has locked.
 macro_rules! delete_all {
     ($connection:expr, $table:ident, $ids:expr) => {{
-        use $crate::store::connection::{Prepared, all_removed, in_list, with_conn};
+        use $crate::store::connection::{all_removed, in_list, with_conn};
         let ids: &[i64] = $ids;
         let list = in_list(ids.iter().copied());
-        let deleted = with_conn!($connection, |conn| {
-            Prepared(diesel::delete(
-                $table::table.filter($table::id.eq_any(&list)),
-            ))
-            .execute(conn)
-        });
+        let deleted = with_conn!($connection, |conn| Prepared(diesel::delete(
+            $table::table.filter($table::id.eq_any(&list))
+        ))
+        .execute(conn));
         deleted.and_then(|deleted| all_removed(deleted, ids.len()))
     }};
 }
@@ -214,7 +250,11 @@ struct TextValue {
 impl Connection {
     /// Executes statements without parameters.
     pub(super) async fn run(&mut self, sql: &str) -> QueryResult<()> {
-        with_conn!(self, |conn| conn.batch_execute(sql))
+        match self {
+            Self::Sqlite(conn) => conn.batch_execute(sql),
+            Self::Postgres(conn) => conn.batch_execute(sql).await,
+            Self::Mysql(conn) => conn.batch_execute(sql).await,
+        }
     }
 
     /// The value of an expression that is a whole number.
@@ -284,6 +324,8 @@ impl<Q> QueryId for Prepared<Q> {
 
     const HAS_STATIC_QUERY_ID: bool = false;
 }
+
+impl<Q, C> diesel::RunQueryDsl<C> for Prepared<Q> {}
 
 impl<Q: Query> Query for Prepared<Q> {
     type SqlType = Q::SqlType;

@@ -4,9 +4,8 @@ use std::fmt;
 use std::time::Duration;
 
 use diesel::QueryResult;
-use diesel::prelude::*;
-use diesel_async::RunQueryDsl;
 
+use super::prelude::*;
 use super::{
     Connection, Lane, PooledConnection, ServerKind, TextValue, insert_new, load_locked,
     load_skipping_locked, mysql, postgres, reading, transaction, with_conn,

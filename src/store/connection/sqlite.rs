@@ -1,8 +1,8 @@
-//! SQLite: one file, one transaction at a time. Futures are ready at the first poll, so a whole transaction runs in
-//! one poll and is not left open if the caller is cancelled.
+//! SQLite: one file, one transaction at a time. Its queries block, so a future of them is ready at the first poll: a
+//! whole transaction runs in one poll and is not left open if the caller is cancelled.
 
 use std::fs::OpenOptions;
-use std::future::{Future, Ready, ready};
+use std::future::Future;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::pin::pin;
@@ -10,16 +10,13 @@ use std::task::{Context, Poll, Waker};
 
 use diesel::connection::{Connection, LoadConnection, SimpleConnection};
 use diesel::prelude::*;
-use diesel::query_builder::{AsQuery, AstPass, Query, QueryFragment, QueryId};
+use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
 use diesel::result::Error;
-use diesel::row::IntoOwnedRow;
 use diesel::sql_types::Untyped;
 use diesel::sqlite::{Sqlite, SqliteConnection};
-use diesel_async::{AsyncConnectionCore, SimpleAsyncConnection};
-use futures_util::stream;
 use tokio::runtime::{Handle, RuntimeFlavor};
 
-use super::message;
+use super::{Prepared, message};
 use crate::store::error::DAMAGED;
 use crate::store::{Access, StoreError, StoreErrorKind};
 
@@ -38,42 +35,20 @@ const READING: &str = "PRAGMA query_only = ON; PRAGMA cache_size = -1024";
 /// written back seldom (in pages).
 pub(super) const IMPORTING: &str = "PRAGMA cache_size = -65536; PRAGMA wal_autocheckpoint = 16384";
 
-type BorrowedRow = <SqliteConnection as LoadConnection>::Row<'static, 'static>;
-type OwnedRow = <BorrowedRow as IntoOwnedRow<'static, Sqlite>>::OwnedRow;
-type RowStream = stream::Iter<std::vec::IntoIter<QueryResult<OwnedRow>>>;
-
-/// A connection whose futures are ready at once.
-pub(in crate::store) struct InlineSqlite(SqliteConnection);
-
-impl InlineSqlite {
-    fn rows<T>(&mut self, source: T) -> QueryResult<RowStream>
-    where
-        T: AsQuery,
-        T::Query: QueryFragment<Sqlite> + QueryId,
-    {
-        let mut cache = None;
-        let rows = LoadConnection::load(&mut self.0, AnyRow(source.as_query()))?;
-        let rows: Vec<_> = rows.map(|row| Ok(row?.into_owned(&mut cache))).collect();
-        Ok(stream::iter(rows))
+/// Executes a query that stays prepared; returns how many rows it changed.
+pub(in crate::store) fn execute_prepared<Q>(
+    connection: &mut SqliteConnection,
+    query: Prepared<Q>,
+) -> QueryResult<usize>
+where
+    Prepared<Q>: QueryFragment<Sqlite> + QueryId,
+{
+    // diesel executes a reference to the query, to which the promise of `Prepared` does not apply.
+    for row in LoadConnection::load(connection, AnyRow(query))? {
+        row?;
     }
-
-    fn count_changes<T>(&mut self, source: T) -> QueryResult<usize>
-    where
-        T: QueryFragment<Sqlite> + QueryId,
-    {
-        // diesel executes `&source`, to which the promise of `Prepared` does not apply.
-        let is_prepared = !T::HAS_STATIC_QUERY_ID
-            && source.is_safe_to_cache_prepared(&Sqlite)?
-            && !QueryFragment::<Sqlite>::is_safe_to_cache_prepared(&&source, &Sqlite)?;
-        if !is_prepared {
-            return Connection::execute_returning_count(&mut self.0, &source);
-        }
-        for row in LoadConnection::load(&mut self.0, AnyRow(source))? {
-            row?;
-        }
-        let changes: i32 = diesel::RunQueryDsl::get_result(diesel::select(changes()), &mut self.0)?;
-        Ok(usize::try_from(changes).unwrap_or(0))
-    }
+    let changes: i32 = diesel::select(changes()).get_result(connection)?;
+    Ok(usize::try_from(changes).unwrap_or(0))
 }
 
 #[diesel::declare_sql_function]
@@ -82,47 +57,7 @@ extern "SQL" {
     fn changes() -> Integer;
 }
 
-#[cfg(test)]
-impl InlineSqlite {
-    /// Calls `observe` for each event of the connection.
-    pub(in crate::store) fn observe(&mut self, observe: impl diesel::connection::Instrumentation) {
-        Connection::set_instrumentation(&mut self.0, observe);
-    }
-}
-
-impl SimpleAsyncConnection for InlineSqlite {
-    async fn batch_execute(&mut self, query: &str) -> QueryResult<()> {
-        self.0.batch_execute(query)
-    }
-}
-
-impl AsyncConnectionCore for InlineSqlite {
-    type ExecuteFuture<'conn, 'query> = Ready<QueryResult<usize>>;
-    type LoadFuture<'conn, 'query> = Ready<QueryResult<RowStream>>;
-    type Stream<'conn, 'query> = RowStream;
-    type Row<'conn, 'query> = OwnedRow;
-    type Backend = Sqlite;
-
-    fn load<'conn, 'query, T>(&'conn mut self, source: T) -> Self::LoadFuture<'conn, 'query>
-    where
-        T: AsQuery + 'query,
-        T::Query: QueryFragment<Sqlite> + QueryId + 'query,
-    {
-        ready(self.rows(source))
-    }
-
-    fn execute_returning_count<'conn, 'query, T>(
-        &'conn mut self,
-        source: T,
-    ) -> Self::ExecuteFuture<'conn, 'query>
-    where
-        T: QueryFragment<Sqlite> + QueryId + 'query,
-    {
-        ready(self.count_changes(source))
-    }
-}
-
-/// A query whose rows are read into their types later.
+/// A statement that is loaded like a query, whose rows are not read.
 struct AnyRow<Q>(Q);
 
 impl<Q: QueryFragment<Sqlite>> QueryFragment<Sqlite> for AnyRow<Q> {
@@ -192,7 +127,7 @@ impl SqliteFile {
     }
 
     /// Opens a connection that writes, or one that only reads.
-    pub(super) fn connect(&self, reads: bool) -> Result<InlineSqlite, StoreError> {
+    pub(super) fn connect(&self, reads: bool) -> Result<SqliteConnection, StoreError> {
         if self.is_only_read() {
             return self.connect_to_read();
         }
@@ -200,19 +135,19 @@ impl SqliteFile {
         if reads {
             execute(&mut connection, READING, &self.path)?;
         }
-        Ok(InlineSqlite(connection))
+        Ok(connection)
     }
 
     /// Opens a file that may be read-only, in a folder that may be read-only.
-    fn connect_to_read(&self) -> Result<InlineSqlite, StoreError> {
-        let open = |mode: &str| -> Result<InlineSqlite, StoreError> {
+    fn connect_to_read(&self) -> Result<SqliteConnection, StoreError> {
+        let open = |mode: &str| -> Result<SqliteConnection, StoreError> {
             let uri = format!("file:{}?{mode}", uri_path(&self.path));
             let mut connection = establish(&uri, &self.path)?;
             execute(&mut connection, READING, &self.path)?;
             // SQLite opens the file at the first read.
             let first_read = "SELECT count(*) FROM sqlite_master";
             execute(&mut connection, first_read, &self.path)?;
-            Ok(InlineSqlite(connection))
+            Ok(connection)
         };
         // A file in WAL mode needs a second file, which cannot be created in a read-only folder. Without a log no
         // other process is writing, and the file is complete.

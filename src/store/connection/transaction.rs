@@ -55,10 +55,10 @@ macro_rules! querying {
 
 /// Runs a query that only reads.
 macro_rules! reading {
-    ($store:expr, |$conn:ident| $query:expr) => {{
+    ($store:expr, |$conn:ident| $($query:tt)*) => {{
         use $crate::store::connection::{querying, with_conn};
         querying!($store, Read, |connection| async {
-            with_conn!(connection, |$conn| $query)
+            with_conn!(connection, |$conn| $($query)*)
         })
     }};
 }

@@ -1,11 +1,10 @@
 //! Checks that no message is lost: compares what each import accepted with the tables.
 
+use crate::store::connection::prelude::*;
 use std::collections::{BTreeMap, HashSet};
 
 use diesel::dsl::count_star;
-use diesel::prelude::*;
 use diesel::sql_types::Integer;
-use diesel_async::RunQueryDsl;
 
 use super::{PLAIN, all_purged};
 use crate::sms::State;

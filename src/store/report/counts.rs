@@ -1,11 +1,10 @@
 //! Counts of messages: what was sent and where to, what ended when, and what the imports read.
 
+use crate::store::connection::prelude::*;
 use std::time::Duration;
 
 use diesel::dsl::{count_star, max, min, sql, sum};
-use diesel::prelude::*;
 use diesel::sql_types::{BigInt, Integer, Nullable, Text};
-use diesel_async::RunQueryDsl;
 use serde::Serialize;
 
 use crate::sms::{Class, State, Timestamp, millis};

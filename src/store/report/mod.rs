@@ -5,13 +5,12 @@ mod audit;
 mod counts;
 mod pages;
 
+use crate::store::connection::prelude::*;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use diesel::dsl::count_star;
-use diesel::prelude::*;
 use diesel::sql_types::{Integer, Nullable, Text};
-use diesel_async::RunQueryDsl;
 use serde::Serialize;
 
 use super::connection::reading;

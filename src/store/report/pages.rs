@@ -1,11 +1,9 @@
 //! Messages page by page, since a campaign may have millions of them: failed, sent and queued ones.
 
+use crate::store::connection::prelude::*;
 use std::collections::VecDeque;
 
-use diesel::prelude::*;
 use diesel::sql_types::{Nullable, Text};
-use diesel_async::RunQueryDsl;
-use futures_util::FutureExt;
 use serde::Serialize;
 
 use crate::sms::{Class, State, Timestamp};
@@ -331,13 +329,12 @@ pub struct FirstDue {
 impl Store {
     /// The waiting message of a campaign that is due first.
     pub async fn first_due(&self, campaign_id: i64) -> Result<Option<FirstDue>, StoreError> {
-        reading!(self, |conn| sms::table
+        reading!(self, |conn| optional sms::table
             .filter(sms::campaign_id.eq(campaign_id))
             .filter(sms::state.eq(State::Ready.code()))
             .order(sms::due_at)
             .select(FirstDue::as_select())
-            .first(conn)
-            .map(OptionalExtension::optional))
+            .first(conn))
     }
 
     /// The next page of at most `limit` waiting messages, by campaign and in the order in which they will be sent; an

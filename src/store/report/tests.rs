@@ -1,13 +1,11 @@
 //! The queries against a real database in a scratch folder.
 
-use diesel::prelude::*;
-use diesel_async::RunQueryDsl;
-
 use super::*;
 use crate::rate::Rates;
 use crate::sms::{NewSms, Timestamp};
 use crate::store::connection::{reading, writing};
 use crate::store::{Access, ImportBatch, NewCampaign};
+use diesel::QueryableByName;
 
 const NOW: Timestamp = Timestamp::from_millis(1_763_715_600_000);
 
