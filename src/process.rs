@@ -5,6 +5,7 @@ use linux as system;
 #[cfg(not(target_os = "linux"))]
 use unsupported as system;
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::{Deserialize, Serialize};
 
 pub(crate) use system::{ignores_hang_up, processor_times};
@@ -60,6 +61,18 @@ impl std::fmt::Display for ProcessIdentity {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&serde_json::to_string(self).map_err(|_| std::fmt::Error)?)
     }
+}
+
+/// Allows this process as many open files as the system does: each request in flight has one, and the usual limit is
+/// 1,024.
+pub(crate) fn allow_open_files() {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit {
+        current: limit.maximum,
+        ..limit
+    };
+    // With fewer it still works, but opens connections again and again.
+    setrlimit(Resource::Nofile, raised).unwrap_or_default();
 }
 
 /// How long the processors of this host were idle, and how long they exist, in clock ticks since the boot.

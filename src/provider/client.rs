@@ -12,6 +12,8 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http::{Request, Response, Uri, Version};
+use rustls::crypto::ring::default_provider;
+use rustls_platform_verifier::BuilderVerifierExt;
 use tokio::time::{Instant, timeout};
 use url::Url;
 
@@ -83,18 +85,21 @@ impl Client {
         // A connection that could not be opened in time must be reported as that, not as a missing answer.
         let connect = (timeout * 9 / 10).min(MAX_CONNECT);
         let connections = IdleConnections::new(provider.config().idle);
-        let sender = builder(provider)
+        let failed = |reason: String| ClientError {
+            provider: provider.name().to_owned(),
+            reason,
+        };
+        let tls = tls(&provider.config().url).map_err(|error| failed(error.to_string()))?;
+        let sender = builder(provider, &tls)
             .connector_layer(connections.layer(false))
             .pool_idle_timeout(provider.config().idle)
             .pool_max_idle_per_host(concurrency);
-        let opener = builder(provider)
+        let opener = builder(provider, &tls)
             .connector_layer(connections.layer(true))
             .connect_timeout(connect);
         let build = |builder: reqwest::ClientBuilder| {
-            builder.build().map_err(|error| ClientError {
-                provider: provider.name().to_owned(),
-                reason: reason(&error),
-            })
+            let built = builder.build();
+            built.map_err(|error| failed(reason(&error)))
         };
         Ok(Self {
             sender: build(sender)?,
@@ -304,11 +309,25 @@ impl Client {
     }
 }
 
+/// The TLS of both clients, made once, because the certificates of the system take long to read. A gateway on this host
+/// without TLS needs none.
+fn tls(url: &Url) -> Result<rustls::ClientConfig, rustls::Error> {
+    let builder = rustls::ClientConfig::builder_with_provider(Arc::new(default_provider()))
+        .with_safe_default_protocol_versions()?;
+    let mut config = if url.scheme() == "http" && is_loopback(url) {
+        let none = rustls::RootCertStore::empty();
+        builder.with_root_certificates(none).with_no_client_auth()
+    } else {
+        builder.with_platform_verifier()?.with_no_client_auth()
+    };
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(config)
+}
+
 /// The settings of both clients.
-fn builder(provider: &Provider) -> reqwest::ClientBuilder {
-    // An error means that a provider is installed already, which is fine.
-    let _ = rustls::crypto::ring::default_provider().install_default();
+fn builder(provider: &Provider, tls: &rustls::ClientConfig) -> reqwest::ClientBuilder {
     let builder = reqwest::Client::builder()
+        .tls_backend_preconfigured(tls.clone())
         .user_agent(USER_AGENT)
         .http1_only()
         .redirect(reqwest::redirect::Policy::none())

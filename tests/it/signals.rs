@@ -92,6 +92,26 @@ fn sighup_is_ignored_under_nohup() {
 }
 
 #[test]
+fn limit_of_open_files_is_raised_for_requests_in_flight() {
+    let gateway = Practice::start(with_latency(1_000));
+    let scratch = Scratch::new();
+    gateway.configure_without_references(&scratch, "");
+    scratch.import(&list(120));
+    let program = scratch.command(["send", "--concurrency", "100"]);
+    let mut shell = Command::new("sh");
+    shell
+        .args(["-c", "ulimit -Sn 64 && exec \"$@\"", "sh"])
+        .arg(program.get_program())
+        .args(program.get_args())
+        .current_dir(scratch.path("."));
+    let ran = shell.output().expect("a shell");
+    assert_eq!(ran.status.code(), Some(0));
+    gateway.assert_each_once(120);
+    let printed = String::from_utf8_lossy(&ran.stdout);
+    assert!(!printed.contains("tried again"), "{printed}");
+}
+
+#[test]
 fn responses_received_while_stopped_are_read() {
     let gateway = Practice::start(with_latency(600));
     let scratch = Scratch::new();
