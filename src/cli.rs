@@ -147,7 +147,6 @@ impl Cli {
     /// Runs the command on a runtime of its own. Not `async`: a caller in another crate would compile the code
     /// of every command again.
     pub fn run(self, console: Console) -> anyhow::Result<Exit> {
-        crate::process::allow_open_files();
         let threads = std::thread::available_parallelism().map_or(2, |count| count.get().max(2));
         tokio::runtime::Builder::new_multi_thread()
             .enable_all()

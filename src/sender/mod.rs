@@ -247,6 +247,7 @@ impl Sender {
         progress: Arc<Progress>,
         events: Option<mpsc::UnboundedSender<MessageEvent>>,
     ) -> Result<RunSummary, SendError> {
+        process::allow_open_files();
         let concurrency = self.settings.sender.concurrency as usize;
         let mut transports = BTreeMap::new();
         for (name, provider) in &self.providers {
