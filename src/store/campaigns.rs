@@ -1,11 +1,11 @@
 //! Campaigns: named sets of messages with a provider, a sender, a rate limit and a window.
 
-use super::connection::prelude::*;
 use std::collections::BTreeMap;
 
 use diesel::QueryResult;
 use diesel::deserialize::FromSqlRow;
 
+use super::connection::prelude::*;
 use super::connection::{
     Connection, insert_all, querying, reading, transaction, with_conn, writing,
 };

@@ -41,8 +41,8 @@ pub(super) struct Search<'a> {
     pub(super) campaigns: &'a HashMap<i64, ClaimedCampaign>,
     pub(super) cursors: &'a ClaimCursors,
     pub(super) skips_locked: bool,
-    /// Whether the suppression list has any phone; `None` if that was not read yet.
-    pub(super) has_suppressed: Option<bool>,
+    /// Whether the suppression list has any phone.
+    pub(super) has_suppressed: bool,
     /// The last key locked of each campaign.
     pub(super) locked: HashMap<i64, ClaimKey>,
     pub(super) writes: ClaimWrites,
@@ -188,15 +188,7 @@ impl Search<'_> {
         connection: &mut Connection,
         phones: &[String],
     ) -> QueryResult<HashSet<String>> {
-        if phones.is_empty() {
-            return Ok(HashSet::new());
-        }
-        let has_suppressed = match self.has_suppressed {
-            Some(known) => known,
-            None => suppression::has_any(connection).await?,
-        };
-        self.has_suppressed = Some(has_suppressed);
-        if !has_suppressed {
+        if phones.is_empty() || !self.has_suppressed {
             return Ok(HashSet::new());
         }
         let phones = phones.iter().map(String::as_str);

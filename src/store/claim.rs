@@ -1,6 +1,5 @@
 //! Finds the next due messages, locks them, and marks them as claimed.
 
-use super::connection::prelude::*;
 use std::collections::HashMap;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -13,6 +12,7 @@ use rand::seq::SliceRandom;
 
 use super::column_types::LossyText;
 use super::commit_batch::CommitBatch;
+use super::connection::prelude::*;
 use super::connection::{
     Connection, ROWS, conflict, in_list, load_locked, load_skipping_locked, with_conn,
 };

@@ -1,7 +1,6 @@
 //! The group commit: one transaction that stores results, stops campaigns and claims messages. It locks messages
 //! first and shared limits last, so that workers wait for each other only while permits are allocated and committed.
 
-use super::connection::prelude::*;
 use std::collections::{BTreeSet, HashMap};
 
 use diesel::{QueryResult, update};
@@ -11,14 +10,15 @@ use super::claim::{self, ClaimCursors, ClaimKey, ClaimWrites};
 use super::commit_batch::{
     CampaignStop, ClaimedCampaign, CommitBatch, CommitResult, ProviderClaimed, Shortfall,
 };
-use super::connection::{Connection, Prepared, in_list, transaction, with_conn};
+use super::connection::prelude::*;
+use super::connection::{Connection, Prepared, in_list, independent, transaction, with_conn};
 use super::limits::{self, LockedLimits, PermitEstimate};
 use super::recipients::{self, Recipients};
 use super::schema::{campaign, worker};
-use super::{CampaignStatus, Store, StoreError, settle};
+use super::{CampaignStatus, Store, StoreError, settle, suppression};
 use crate::limit::{DeclaredLimits, PermitAllocator, provider_scope};
-use crate::queue::ProviderClaim;
 use crate::queue::batch::{self, Batches};
+use crate::queue::{ProviderClaim, Settlement, Transition};
 use crate::rate::Rate;
 
 /// A result, and the last claimed key of each campaign.
@@ -47,53 +47,48 @@ async fn commit(
     cursors: &ClaimCursors,
     skips_locked: bool,
 ) -> QueryResult<Committed> {
-    let mut result = CommitResult {
-        settled: settle::settle_all(connection, &batch.settlements, batch.now).await?,
-        ..CommitResult::default()
+    let mut result = CommitResult::default();
+    let found = if is_independent(batch) {
+        let (settled, found) = independent!(
+            connection,
+            |connection| settle::settle_all(connection, &batch.settlements, batch.now),
+            |connection| Found::search(connection, batch, cursors, skips_locked),
+        )?;
+        result.settled = settled;
+        found
+    } else {
+        result.settled = settle::settle_all(connection, &batch.settlements, batch.now).await?;
+        recipients::note_settled(connection, batch).await?;
+        stop_campaigns(connection, &batch.campaign_stops).await?;
+        Found::search(connection, batch, cursors, skips_locked).await?
     };
-    recipients::note_settled(connection, batch).await?;
-    stop_campaigns(connection, &batch.campaign_stops).await?;
-    let declared = declared_limits(connection, batch).await?;
-    let Some(declared) = declared else {
+    let Some(mut found) = found else {
         limits::pause(connection, &batch.pauses).await?;
         result.is_worker_missing = !batch.claims.is_empty();
         let claims = batch.claims.iter().map(|_| ProviderClaimed::default());
         result.claims = claims.collect();
         return Ok((result, HashMap::new()));
     };
-    let campaigns = campaigns(connection, batch).await?;
-    let mut search = Search {
-        batch,
-        campaigns: &campaigns,
-        cursors,
-        skips_locked,
-        has_suppressed: None,
-        locked: HashMap::new(),
-        writes: ClaimWrites::new(),
-        recipients: Recipients::lock(connection, batch).await?,
-    };
-    let mut estimates = PermitEstimate::of_all(connection, batch, &campaigns).await?;
-    let mut found = Vec::new();
-    for (claim, estimate) in batch.claims.iter().zip(&mut estimates) {
-        found.push(search.run(connection, claim, estimate).await?);
-    }
-    let mut writes = search.writes;
     let mut reached = HashMap::new();
-    let mut locked = LockedLimits::lock(connection, batch, &campaigns, &declared).await?;
-    for (claim, candidates) in batch.claims.iter().zip(found) {
-        let limits = declared.agreed(&claim.provider, &claim.limits);
+    let mut locked =
+        LockedLimits::lock(connection, batch, &found.campaigns, &found.declared).await?;
+    for (claim, candidates) in batch.claims.iter().zip(found.candidates) {
+        let limits = found.declared.agreed(&claim.provider, &claim.limits);
         let claimed = permit(
             (batch, claim),
             &limits,
             candidates,
             &mut locked,
-            &mut writes,
+            &mut found.writes,
             &mut reached,
         );
         result.claims.push(claimed);
     }
-    locked.store(connection).await?;
-    writes.write(connection, batch).await?;
+    independent!(
+        connection,
+        |connection| locked.store(connection),
+        |connection| found.writes.write(connection, batch),
+    )?;
     recipients::note_claimed(connection, batch, &result.claims).await?;
     let shortfalls = result.claims.iter_mut();
     for (campaign_id, shortfall) in shortfalls.flat_map(|claim| &mut claim.shortfalls) {
@@ -102,6 +97,68 @@ async fn commit(
         }
     }
     Ok((result, reached))
+}
+
+/// Whether the settlements change nothing that the claims read: no campaign, suppression list or cap.
+fn is_independent(batch: &CommitBatch) -> bool {
+    let is_sent = |one: &Settlement| matches!(one.transition, Transition::Sent(_));
+    batch.campaign_stops.is_empty()
+        && batch.caps.0.is_empty()
+        && batch.settlements.iter().all(is_sent)
+}
+
+/// What the claims of a batch can get.
+struct Found {
+    declared: DeclaredLimits,
+    campaigns: HashMap<i64, ClaimedCampaign>,
+    candidates: Vec<Candidates>,
+    writes: ClaimWrites,
+}
+
+impl Found {
+    /// Finds candidates for the claims, and locks them; `None` if nothing is claimed or the worker is not registered
+    /// any more.
+    async fn search(
+        connection: &mut Connection,
+        batch: &CommitBatch,
+        cursors: &ClaimCursors,
+        skips_locked: bool,
+    ) -> QueryResult<Option<Self>> {
+        if batch.claims.is_empty() {
+            return Ok(None);
+        }
+        let (declared, campaigns, has_suppressed) = independent!(
+            connection,
+            |connection| declared_limits(connection, batch),
+            |connection| campaigns(connection, batch),
+            |connection| suppression::has_any(connection),
+        )?;
+        let Some(declared) = declared else {
+            return Ok(None);
+        };
+        let mut search = Search {
+            batch,
+            campaigns: &campaigns,
+            cursors,
+            skips_locked,
+            has_suppressed,
+            locked: HashMap::new(),
+            writes: ClaimWrites::new(),
+            recipients: Recipients::lock(connection, batch).await?,
+        };
+        let mut estimates = PermitEstimate::of_all(connection, batch, &campaigns).await?;
+        let mut candidates = Vec::new();
+        for (claim, estimate) in batch.claims.iter().zip(&mut estimates) {
+            candidates.push(search.run(connection, claim, estimate).await?);
+        }
+        let writes = search.writes;
+        Ok(Some(Self {
+            declared,
+            campaigns,
+            candidates,
+            writes,
+        }))
+    }
 }
 
 async fn stop_campaigns(connection: &mut Connection, stops: &[CampaignStop]) -> QueryResult<()> {
@@ -119,15 +176,12 @@ async fn stop_campaigns(connection: &mut Connection, stops: &[CampaignStop]) -> 
     Ok(())
 }
 
-/// The limits that all workers declare, with those of this worker up to date; `None` if nothing is claimed or the
-/// worker is not registered any more.
+/// The limits that all workers declare, with those of this worker up to date; `None` if the worker is not registered
+/// any more.
 async fn declared_limits(
     connection: &mut Connection,
     batch: &CommitBatch,
 ) -> QueryResult<Option<DeclaredLimits>> {
-    if batch.claims.is_empty() {
-        return Ok(None);
-    }
     let workers: Vec<(i64, String)> = with_conn!(connection, |conn| worker::table
         .select((worker::id, worker::limits))
         .load(conn))?;

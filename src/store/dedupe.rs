@@ -1,13 +1,13 @@
 //! Decides which rows of an import are new, duplicate, suppressed or unchanged: reads the existing rows first, then
 //! decides without the database.
 
-use super::connection::prelude::*;
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use diesel::QueryResult;
 use diesel::sql_types::{Nullable, Text};
 
 use super::column_types::LossyText;
+use super::connection::prelude::*;
 use super::connection::{Connection, Prepared, ROWS, in_list, load_locked, querying, with_conn};
 use super::schema::{sms, sms_failed, sms_key, sms_sent};
 use super::{Store, StoreError, suppression};

@@ -1,12 +1,12 @@
 //! Queues the rows of an import: reads existing rows, decides what to do with each new row, and writes all of them in a
 //! few statements of one transaction.
 
-use super::connection::prelude::*;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use diesel::{QueryResult, update};
 
+use super::connection::prelude::*;
 use super::connection::{
     Connection, ROWS, conflict, delete_all, insert_all, load_locked, transaction, with_conn,
 };

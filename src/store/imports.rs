@@ -1,7 +1,6 @@
 //! Table `import`: the imported files, their last lines, and the counts of their rows.
 
 use super::connection::prelude::*;
-
 use super::connection::{insert_all, reading, transaction, writing};
 use super::schema::{campaign, import};
 use super::{Store, StoreError, positive, signed};

@@ -1,11 +1,11 @@
 //! Table `rate_limit`: read to estimate permits, locked while permits are allocated, and stored.
 
-use super::connection::prelude::*;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use diesel::{QueryResult, update};
 
 use super::commit_batch::{ClaimedCampaign, CommitBatch, ProviderPause};
+use super::connection::prelude::*;
 use super::connection::{
     Connection, Prepared, in_list, insert_new, load_locked, reading, with_conn, writing,
 };

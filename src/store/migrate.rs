@@ -1,11 +1,11 @@
 //! Creates the tables or brings them up to date. Tables of another program or of a newer smsq are an error.
 
-use super::connection::prelude::*;
 use std::time::Duration;
 
 use diesel::QueryResult;
 use diesel::result::{DatabaseErrorKind, Error};
 
+use super::connection::prelude::*;
 use super::connection::{Connection, Lane, PooledConnection, insert_all, run_inline, with_conn};
 use super::{Access, Store, StoreError, StoreErrorKind};
 

@@ -1,11 +1,11 @@
 //! The operator's commands on stored messages: retry, settle, cancel, expire. They work in chunks, so they can be
 //! interrupted and repeated.
 
-use super::connection::prelude::*;
 use diesel::dsl::Eq;
 use diesel::{QueryResult, update};
 
 use super::column_types::LossyText;
+use super::connection::prelude::*;
 use super::connection::{Chunk, Connection, ROWS, in_chunks, load_locked, transaction, with_conn};
 use super::schema::{campaign, sms, sms_failed};
 use super::unknown::{UnknownFilter, lock_unknown};

@@ -1,7 +1,6 @@
 //! Deletes old messages, and everything about one person. Deleted rows are counted by campaign and import in the same
 //! transaction, so that no message seems lost.
 
-use super::connection::prelude::*;
 use std::collections::{BTreeMap, VecDeque};
 use std::str::FromStr;
 use std::time::Duration;
@@ -12,6 +11,7 @@ use jiff::tz::TimeZone;
 use serde::Deserialize;
 
 use super::column_types::LossyText;
+use super::connection::prelude::*;
 use super::connection::{
     Connection, delete_all, insert_new, load_locked, reading, transaction, with_conn,
 };

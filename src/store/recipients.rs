@@ -2,12 +2,12 @@
 //! request may still start counts as starting now, an ended one as starting at its end. The row of a claim that was
 //! certainly not accepted is deleted.
 
-use super::connection::prelude::*;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use diesel::{QueryResult, delete, update};
 
 use super::commit_batch::{CommitBatch, ProviderClaimed};
+use super::connection::prelude::*;
 use super::connection::{Connection, ROWS, insert_all, reading, with_conn, writing};
 use super::schema::{rate_limit, recipient_start, sms};
 use super::{CHUNK, Store, StoreError, limits};

@@ -1,11 +1,11 @@
 //! Stores results: locks the rows, decides the transition of each, and writes all equal transitions in one statement.
 
-use super::connection::prelude::*;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use diesel::{QueryResult, update};
 
 use super::column_types::LossyText;
+use super::connection::prelude::*;
 use super::connection::{Connection, in_list, load_locked, with_conn};
 use super::schema::{campaign, sms, sms_failed, sms_sent};
 use super::transitions::{self, QueuedSms, SentRow};
@@ -123,7 +123,7 @@ pub(super) async fn lock_campaigns(
     };
     let mut statuses: Vec<(i64, CampaignStatus)> = match connection {
         Connection::Postgres(conn) => {
-            diesel_async::RunQueryDsl::load(statuses().for_share(), &mut **conn).await?
+            diesel_async::RunQueryDsl::load(statuses().for_share(), &mut &**conn).await?
         }
         other => load_locked!(other, statuses())?,
     };

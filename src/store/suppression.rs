@@ -1,10 +1,10 @@
 //! The suppression list: phones that get no messages.
 
-use super::connection::prelude::*;
 use std::collections::HashSet;
 
 use diesel::QueryResult;
 
+use super::connection::prelude::*;
 use super::connection::{
     Connection, Prepared, ROWS, in_list, insert_new, querying, reading, transaction, with_conn,
     writing,

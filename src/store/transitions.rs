@@ -1,14 +1,14 @@
 //! Moves messages between the tables: all that move in the same way at once, by their ids.
 
-use super::connection::prelude::*;
 use diesel::dsl::case_when;
 use diesel::sql_types::{BigInt, Nullable, Text};
 use diesel::{QueryResult, delete, update};
 
 use super::column_types::LossyText;
+use super::connection::prelude::*;
 use super::connection::{
-    Connection, ROWS, all_removed, delete_all, in_list, insert_all, insert_new, load_locked,
-    with_conn,
+    Connection, ROWS, all_removed, delete_all, in_list, independent, insert_all, insert_new,
+    load_locked, with_conn,
 };
 use super::schema::{sms, sms_failed, sms_key, sms_sent};
 use crate::queue::transition::{Requeue, RowState, SentCounts, number_taken};
@@ -126,8 +126,11 @@ pub(super) async fn to_sent(
     sent.sort_unstable_by_key(|row| row.id);
     for rows in sent.chunks(ROWS) {
         let ids: Vec<i64> = rows.iter().map(|row| row.id).collect();
-        insert_all!(connection, sms_sent::table, rows)?;
-        delete_all!(connection, sms, &ids)?;
+        independent!(
+            connection,
+            |connection| async { insert_all!(connection, sms_sent::table, rows) },
+            |connection| async { delete_all!(connection, sms, &ids) },
+        )?;
     }
     Ok(())
 }

@@ -1,10 +1,10 @@
 //! Unknown messages: their lookups, and putting them back into the queue. The `due_at` of an unknown message is the
 //! time of its next lookup by any worker.
 
-use super::connection::prelude::*;
 use diesel::{QueryResult, update};
 
 use super::column_types::LossyText;
+use super::connection::prelude::*;
 use super::connection::{
     Chunk, Connection, ROWS, in_chunks, load_locked, reading, transaction, with_conn, writing,
 };

@@ -1,10 +1,10 @@
 //! Workers: their rows and heartbeats, and the messages of dead workers.
 
-use super::connection::prelude::*;
 use std::collections::HashSet;
 
 use diesel::{QueryResult, delete, update};
 
+use super::connection::prelude::*;
 use super::connection::{
     Connection, ROWS, insert_all, querying, reading, transaction, with_conn, writing,
 };

@@ -10,6 +10,8 @@ mod sqlite;
 mod transaction;
 mod url;
 
+use std::sync::Arc;
+
 use diesel::backend::Backend;
 use diesel::connection::SimpleConnection as _;
 use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
@@ -35,7 +37,8 @@ pub(super) const ROWS: usize = 1_000;
 /// One connection.
 pub(super) enum Connection {
     Sqlite(Box<SqliteConnection>),
-    Postgres(Box<AsyncPgConnection>),
+    /// Shared by the statements of [`independent!`].
+    Postgres(Arc<AsyncPgConnection>),
     Mysql(Box<AsyncMysqlConnection>),
 }
 
@@ -54,7 +57,7 @@ macro_rules! with_conn {
         match $connection {
             Connection::Sqlite(conn) => execute_prepared(&mut **conn, Prepared($query)),
             Connection::Postgres(conn) => {
-                diesel_async::RunQueryDsl::execute(Prepared($query), &mut **conn).await
+                diesel_async::RunQueryDsl::execute(Prepared($query), &mut &**conn).await
             }
             Connection::Mysql(conn) => {
                 diesel_async::RunQueryDsl::execute(Prepared($query), &mut **conn).await
@@ -77,7 +80,7 @@ macro_rules! with_conn {
             }
             Connection::Postgres($conn) => {
                 use diesel_async::RunQueryDsl as _;
-                let $conn = &mut **$conn;
+                let $conn = &mut &**$conn;
                 $query.await
             }
             Connection::Mysql($conn) => {
@@ -85,6 +88,31 @@ macro_rules! with_conn {
                 let $conn = &mut **$conn;
                 $query.await
             }
+        }
+    }};
+}
+
+/// Runs futures of statements that do not depend on each other, each with the connection under the given name. PostgreSQL
+/// gets the statements of all futures without waiting for the answers of the others; other engines run one future after
+/// the other.
+macro_rules! independent {
+    ($connection:expr, $(|$conn:ident| $future:expr),+ $(,)?) => {{
+        use $crate::store::connection::Connection;
+        match &mut *$connection {
+            Connection::Postgres(shared) => tokio::try_join!(biased; $({
+                let shared = std::sync::Arc::clone(shared);
+                async move {
+                    let $conn = &mut Connection::Postgres(shared);
+                    $future.await
+                }
+            }),+),
+            other => async {
+                Ok(($({
+                    let $conn = &mut *other;
+                    $future.await?
+                }),+))
+            }
+            .await,
         }
     }};
 }
@@ -109,7 +137,7 @@ macro_rules! load_locked {
             }
             Connection::Postgres(conn) => {
                 let $locked = $query.for_update();
-                diesel_async::RunQueryDsl::load($changed, &mut **conn).await
+                diesel_async::RunQueryDsl::load($changed, &mut &**conn).await
             }
             Connection::Mysql(conn) => {
                 let $locked = $query.for_update();
@@ -127,7 +155,7 @@ macro_rules! load_skipping_locked {
             Connection::Sqlite(conn) => diesel::RunQueryDsl::load($query, &mut **conn),
             Connection::Postgres(conn) => {
                 let query = $query.for_update().skip_locked();
-                diesel_async::RunQueryDsl::load(query, &mut **conn).await
+                diesel_async::RunQueryDsl::load(query, &mut &**conn).await
             }
             Connection::Mysql(conn) => {
                 let query = $query.for_update().skip_locked();
@@ -170,7 +198,7 @@ macro_rules! insert {
             }),
             Connection::Postgres(conn) => {
                 let $insert = diesel::insert_into($table).values(&$rows[..]);
-                diesel_async::RunQueryDsl::execute($changed, &mut **conn).await
+                diesel_async::RunQueryDsl::execute($changed, &mut &**conn).await
             }
             Connection::Mysql(conn) => {
                 let insert = diesel::$insert_into($table).values(&$rows[..]);
@@ -195,7 +223,8 @@ macro_rules! delete_all {
 }
 
 pub(super) use {
-    delete_all, insert, insert_all, insert_new, load_locked, load_skipping_locked, with_conn,
+    delete_all, independent, insert, insert_all, insert_new, load_locked, load_skipping_locked,
+    with_conn,
 };
 
 /// Why a host cannot be used.
@@ -252,7 +281,7 @@ impl Connection {
     pub(super) async fn run(&mut self, sql: &str) -> QueryResult<()> {
         match self {
             Self::Sqlite(conn) => conn.batch_execute(sql),
-            Self::Postgres(conn) => conn.batch_execute(sql).await,
+            Self::Postgres(conn) => (&**conn).batch_execute(sql).await,
             Self::Mysql(conn) => conn.batch_execute(sql).await,
         }
     }

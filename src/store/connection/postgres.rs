@@ -85,7 +85,7 @@ pub(super) async fn connect(
         let (client, connection) = config.connect(NoTls).await?;
         AsyncPgConnection::try_from_client_and_connection(client, connection).await?
     };
-    let mut connection = Connection::Postgres(Box::new(conn));
+    let mut connection = Connection::Postgres(Arc::new(conn));
     connection.run(DURABLE).await?;
     let read_only = "(current_setting('transaction_read_only') = 'on')::int::bigint";
     if connection.number(read_only).await? == 1 && !url.takes_read_only() {

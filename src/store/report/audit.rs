@@ -1,6 +1,5 @@
 //! Checks that no message is lost: compares what each import accepted with the tables.
 
-use crate::store::connection::prelude::*;
 use std::collections::{BTreeMap, HashSet};
 
 use diesel::dsl::count_star;
@@ -8,6 +7,7 @@ use diesel::sql_types::Integer;
 
 use super::{PLAIN, all_purged};
 use crate::sms::State;
+use crate::store::connection::prelude::*;
 use crate::store::connection::reading;
 use crate::store::schema::{import, purged, sms, sms_failed, sms_sent};
 use crate::store::{Store, StoreError, Worker, positive};

@@ -1,6 +1,5 @@
 //! Counts of messages: what was sent and where to, what ended when, and what the imports read.
 
-use crate::store::connection::prelude::*;
 use std::time::Duration;
 
 use diesel::dsl::{count_star, max, min, sql, sum};
@@ -9,6 +8,7 @@ use serde::Serialize;
 
 use crate::sms::{Class, State, Timestamp, millis};
 use crate::store::column_types::LossyText;
+use crate::store::connection::prelude::*;
 use crate::store::connection::reading;
 use crate::store::schema::{import, purged, sms, sms_failed, sms_sent};
 use crate::store::{Store, StoreError, positive};

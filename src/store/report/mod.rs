@@ -5,7 +5,6 @@ mod audit;
 mod counts;
 mod pages;
 
-use crate::store::connection::prelude::*;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
@@ -17,6 +16,7 @@ use super::connection::reading;
 use super::schema::{import, purged, sms, sms_failed, sms_sent};
 use super::{Campaign, Store, StoreError, positive};
 use crate::sms::{Class, State};
+use crate::store::connection::prelude::*;
 
 pub use audit::{Audit, ImportCount};
 pub use counts::{ClassCount, ListCount, Outcomes, Sent, SentCount, SentFacts};

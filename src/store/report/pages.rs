@@ -1,6 +1,5 @@
 //! Messages page by page, since a campaign may have millions of them: failed, sent and queued ones.
 
-use crate::store::connection::prelude::*;
 use std::collections::VecDeque;
 
 use diesel::sql_types::{Nullable, Text};
@@ -8,6 +7,7 @@ use serde::Serialize;
 
 use crate::sms::{Class, State, Timestamp};
 use crate::store::column_types::LossyText;
+use crate::store::connection::prelude::*;
 use crate::store::connection::reading;
 use crate::store::schema::{sms, sms_failed, sms_sent};
 use crate::store::{Store, StoreError};
