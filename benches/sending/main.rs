@@ -1,5 +1,5 @@
 //! What users run: `smsq send` through a provider of the kind `generic`, at several concurrencies, on each database
-//! engine, beside a bare loop of the same requests in the same run. `benches/servers` starts the servers and runs this;
+//! engine, and a bare loop of the same requests in the same run. `benches/servers` starts the servers and runs this;
 //! `cargo bench --bench sending -- sqlite` needs none. See docs/benchmarks.md for the arguments.
 
 mod bare;

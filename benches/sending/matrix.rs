@@ -1,4 +1,4 @@
-//! The speed of `smsq send` beside the bare loop: on each engine, at several concurrencies, with and without a limit,
+//! The speed of `smsq send` and of the bare loop: on each engine, at several concurrencies, with and without a limit,
 //! and with a gateway at several distances.
 
 use std::time::Duration;
@@ -22,7 +22,7 @@ const MAX_MESSAGES: u32 = 60_000;
 /// Messages of the run that shows how many a run of that length has.
 const TRIAL: u32 = 5_000;
 
-/// What is measured in the same rounds, beside one series of the bare loop.
+/// What is measured in the same rounds, together with the bare loop.
 struct Cell {
     engine: Engine,
     concurrency: u32,

@@ -32,6 +32,22 @@ const REQUEST_PART: u32 = 40;
 /// Windows of at least this length are counted in buckets; shorter ones are kept by spacing permits.
 pub const LONG_WINDOW: Duration = Duration::from_secs(3_600);
 
+/// How long after its permit a request may start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tolerance {
+    /// By the database's clock, for any error of the worker's clock.
+    pub total: Duration,
+    /// Between the first and the last instant by the worker's own clock.
+    pub spread: Duration,
+}
+
+impl Tolerance {
+    pub const MIN: Self = Self {
+        total: MIN_TOLERANCE,
+        spread: MIN_TOLERANCE,
+    };
+}
+
 /// Permission to start one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Permit {

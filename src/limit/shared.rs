@@ -7,11 +7,11 @@
 //! one worker have the same error, so if a worker has been the only user for a whole window, its instants are spaced
 //! only for the spread of its starts by its own clock.
 
-use std::time::Duration;
-
 use super::long_window::bucket_us;
 use super::state::{LastPermit, LimitState, Usage};
-use super::{LONG_WINDOW, MAX_LOOK_AHEAD, MIN_TOLERANCE, SLEW_DIVISOR, max_request_cost, micros};
+use super::{
+    LONG_WINDOW, MAX_LOOK_AHEAD, MIN_TOLERANCE, SLEW_DIVISOR, Tolerance, max_request_cost, micros,
+};
 use crate::rate::Rate;
 use crate::sms::Timestamp;
 
@@ -35,8 +35,6 @@ pub struct SharedLimit {
     /// worker or the last one has not noticed yet.
     ahead_us: Option<i64>,
     user: User,
-    /// Between the first and the last instant at which a request of one worker starts, by its clock.
-    spread_us: i64,
 }
 
 /// The worker that takes permits now.
@@ -77,15 +75,9 @@ impl SharedLimit {
         )
     }
 
-    /// Requests start within `spread` of their permitted instants by their worker's clock, if that is more than
-    /// [`MIN_TOLERANCE`].
-    pub fn widen_spread(&mut self, spread: Duration) {
-        self.spread_us = micros(spread);
-    }
-
     /// Applies the limits that all workers agreed on. A request of this worker starts within
     /// `tolerance` of its permitted instant.
-    pub fn begin(&mut self, limits: &[Rate], worker_id: i64, now_us: i64, tolerance: Duration) {
+    pub fn begin(&mut self, limits: &[Rate], worker_id: i64, now_us: i64, tolerance: Tolerance) {
         self.state.prune(now_us);
         self.limits = limits.to_vec();
         let longest = self.longest_window();
@@ -93,7 +85,7 @@ impl SharedLimit {
         if self.max_cost < 1 || is_idle {
             self.max_cost = 1;
         }
-        self.set_tolerance(worker_id, micros(tolerance), now_us);
+        self.set_tolerance(worker_id, tolerance, now_us);
         self.spacing_us = self.spacing(self.max_cost, self.tolerance_us);
         self.apply_wider_limit();
         // If the clock was set back, workers do not wait until it has caught up.
@@ -123,8 +115,8 @@ impl SharedLimit {
         self.spacing(1, micros(MIN_TOLERANCE))
     }
 
-    fn set_tolerance(&mut self, worker_id: i64, tolerance_us: i64, now_us: i64) {
-        let tolerance_us = tolerance_us.max(micros(MIN_TOLERANCE));
+    fn set_tolerance(&mut self, worker_id: i64, tolerance: Tolerance, now_us: i64) {
+        let tolerance_us = micros(tolerance.total.max(MIN_TOLERANCE));
         let widest_us = tolerance_us.max(self.state.widest_tolerance());
         let last = self.state.usage;
         let same = last.filter(|usage| usage.is_of(worker_id, tolerance_us));
@@ -132,7 +124,7 @@ impl SharedLimit {
         let is_alone =
             same.is_some_and(|usage| usage.since_us.saturating_add(alone_after) < now_us);
         self.tolerance_us = if is_alone {
-            self.spread_us.max(micros(MIN_TOLERANCE))
+            micros(tolerance.spread.max(MIN_TOLERANCE))
         } else {
             widest_us
         };

@@ -10,7 +10,9 @@ use super::database::Database;
 use super::lease::Lease;
 use super::{OnUnknown, Progress, Settings};
 use crate::provider::Provider;
+use crate::queue::Settlement;
 use crate::sms::Timestamp;
+use crate::store::{CampaignStop, ProviderPause};
 
 pub(super) struct WorkerContext {
     pub(super) database: Database,
@@ -62,4 +64,14 @@ impl Claimed {
     fn lock(&self) -> MutexGuard<'_, HashSet<i64>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// What a worker has learned and not committed yet.
+#[derive(Default)]
+pub(super) struct Results {
+    /// When they are decided.
+    pub(super) now: Timestamp,
+    pub(super) settlements: Vec<Settlement>,
+    pub(super) campaign_stops: Vec<CampaignStop>,
+    pub(super) pauses: Vec<ProviderPause>,
 }

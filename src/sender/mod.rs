@@ -17,7 +17,6 @@ mod lookup;
 mod maintenance;
 mod provider_state;
 mod request;
-mod results;
 mod window;
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use super::clock::{Clock, micros};
 use super::context::WorkerContext;
 use super::window;
-use crate::limit::{Permit, PermitCost, Reservation};
+use crate::limit::{Permit, PermitCost, Reservation, Tolerance};
 use crate::phone::Phone;
 use crate::provider::client::{Client, ReservedConnection, Unanswered};
 use crate::provider::{Message, Provider, RequestContext};
@@ -107,10 +107,8 @@ pub(super) struct InFlight {
     pub(super) permit: Permit,
     /// The campaign's.
     pub(super) window: Option<SendWindow>,
-    /// How long after its permit it may start, by any clock.
-    pub(super) tolerance: Duration,
-    /// Between the first and the last instant at which it may start, by the clock of this worker.
-    pub(super) spread: Duration,
+    /// How long after its permit it may start.
+    pub(super) tolerance: Tolerance,
     pub(super) claimed_at: Timestamp,
     /// How often the clock had been set when it was claimed.
     pub(super) jumps: u32,
@@ -385,7 +383,8 @@ fn last_start(clock: &Clock, start_us: i64, in_flight: &InFlight) -> Instant {
 /// How long after its permit, by this clock, a request may start: around the middle of its tolerance,
 /// as far as the clock's error allows. Empty where the error has grown since the permit was given.
 fn start_span(clock: &Clock, in_flight: &InFlight) -> RangeInclusive<i64> {
-    let middle = micros(in_flight.tolerance) / 2;
-    let half = (middle - clock.error_us()).min(micros(in_flight.spread) / 2);
+    let Tolerance { total, spread } = in_flight.tolerance;
+    let middle = micros(total) / 2;
+    let half = (middle - clock.error_us()).min(micros(spread) / 2);
     middle - half..=middle + half
 }

@@ -177,7 +177,7 @@ impl Search<'_> {
             let CommitBatch { now, tolerance, .. } = *self.batch;
             self.batch
                 .admission
-                .admit(&sms, is_imported, now, tolerance)
+                .admit(&sms, is_imported, now, tolerance.total)
         };
         (key, sms, admission)
     }

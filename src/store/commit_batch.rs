@@ -1,10 +1,9 @@
 //! What one transaction of a worker does, and its result.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::CampaignStatus;
-use crate::limit::{MIN_TOLERANCE, Permit};
+use crate::limit::{Permit, Tolerance};
 use crate::queue::admission::AdmissionRules;
 use crate::queue::batch::BatchKeys;
 use crate::queue::{ClaimedSms, ProviderClaim, Settled, Settlement};
@@ -15,10 +14,8 @@ use crate::sms::Timestamp;
 pub struct CommitBatch {
     pub worker_id: i64,
     pub now: Timestamp,
-    /// The worker's requests start within this span of their permits, by the database's clock.
-    pub tolerance: Duration,
-    /// The same by the worker's own clock.
-    pub spread: Duration,
+    /// How long after their permits the worker's requests start.
+    pub tolerance: Tolerance,
     pub settlements: Vec<Settlement>,
     pub campaign_stops: Vec<CampaignStop>,
     pub pauses: Vec<ProviderPause>,
@@ -37,8 +34,7 @@ impl CommitBatch {
         Self {
             worker_id,
             now,
-            tolerance: MIN_TOLERANCE,
-            spread: MIN_TOLERANCE,
+            tolerance: Tolerance::MIN,
             settlements: Vec::new(),
             campaign_stops: Vec::new(),
             pauses: Vec::new(),

@@ -185,7 +185,6 @@ pub(super) fn begin(
     batch: &CommitBatch,
 ) {
     let limit = &mut claim_limit.limit;
-    limit.widen_spread(batch.spread);
     limit.begin(limits, batch.worker_id, from_us, batch.tolerance);
     if batch.fill_limits {
         limit.fill(from_us);

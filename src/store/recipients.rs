@@ -21,7 +21,7 @@ const SCOPE: &str = "recipients";
 
 /// The latest start of a request that has ended by now, by any worker's clock.
 fn ended_at(batch: &CommitBatch) -> i64 {
-    batch.now.plus(batch.tolerance).as_millis()
+    batch.now.plus(batch.tolerance.total).as_millis()
 }
 
 /// The starts to the recipients of a commit.
@@ -110,7 +110,7 @@ impl Recipients {
         let cap = RecipientCap {
             caps: &batch.caps,
             now: batch.now,
-            tolerance: batch.tolerance,
+            tolerance: batch.tolerance.total,
         };
         let starts = self.starts.entry(phone.as_str().to_owned()).or_default();
         let capped = cap.check(sms, phone, starts);

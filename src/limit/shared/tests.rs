@@ -2,6 +2,8 @@
 
 use super::*;
 use crate::limit::HORIZON;
+use std::time::Duration;
+
 use proptest::prelude::*;
 
 fn rates(text: &str) -> Vec<Rate> {
@@ -17,7 +19,7 @@ fn starts(limits: &[Rate], costs: &[i32], lateness: &[i64], restarts: bool) -> V
         if restarts {
             limit = SharedLimit::from_row(limit.to_row());
         }
-        limit.begin(limits, 1, now, MIN_TOLERANCE);
+        limit.begin(limits, 1, now, Tolerance::MIN);
         let start_us = limit.earliest(*cost, now);
         limit.take(*cost, start_us);
         now = start_us;
@@ -72,7 +74,7 @@ proptest! {
         let limits = rates(&format!("{limit}/{window}"));
         let mut limit = SharedLimit::default();
         let mut now = 1_700_000_000_000_000;
-        limit.begin(&limits, 1, now, MIN_TOLERANCE);
+        limit.begin(&limits, 1, now, Tolerance::MIN);
         for _ in 0..before {
             now = limit.earliest(1, now);
             limit.take(1, now);
@@ -170,7 +172,7 @@ fn largest_batches_use_at_least_95_percent_of_a_limit() {
 fn request_costs_a_small_part_of_the_tightest_limit() {
     let most = |text: &str| {
         let mut limit = SharedLimit::default();
-        limit.begin(&rates(text), 1, 1_700_000_000_000_000, MIN_TOLERANCE);
+        limit.begin(&rates(text), 1, 1_700_000_000_000_000, Tolerance::MIN);
         limit.max_request_cost()
     };
     assert_eq!(most("4000/s"), 100);
@@ -184,11 +186,11 @@ fn wider_limit_applies_from_the_last_permit() {
     let now = 1_700_000_000_000_000;
     let next_under = |text: &str, change: fn(&mut SharedLimit)| {
         let mut limit = SharedLimit::default();
-        limit.begin(&rates("1/min"), 1, now, MIN_TOLERANCE);
+        limit.begin(&rates("1/min"), 1, now, Tolerance::MIN);
         limit.take(1, now);
         change(&mut limit);
         let mut limit = SharedLimit::from_row(limit.to_row());
-        limit.begin(&rates(text), 1, now + 1_000_000, MIN_TOLERANCE);
+        limit.begin(&rates(text), 1, now + 1_000_000, Tolerance::MIN);
         limit.earliest(1, now) - now
     };
     assert_eq!(next_under("100/s", |_| ()), 10_120);
@@ -204,10 +206,10 @@ fn wider_limit_applies_from_the_last_permit() {
 fn clock_set_back_delays_permits_only_briefly() {
     let mut limit = SharedLimit::default();
     let now = 1_700_000_000_000_000;
-    limit.begin(&rates("10/s"), 1, now, MIN_TOLERANCE);
+    limit.begin(&rates("10/s"), 1, now, Tolerance::MIN);
     limit.take(1, now);
     let hour_ago = now - 3_600_000_000;
-    limit.begin(&rates("10/s"), 1, hour_ago, MIN_TOLERANCE);
+    limit.begin(&rates("10/s"), 1, hour_ago, Tolerance::MIN);
     assert!(limit.earliest(1, hour_ago) <= hour_ago + 1_100_000 + micros(MAX_LOOK_AHEAD));
 }
 
@@ -217,7 +219,7 @@ fn pause_applies_without_a_limit() {
         paused_until: 5_000,
         ..SharedLimit::default()
     };
-    limit.begin(&[], 1, 1_000_000, MIN_TOLERANCE);
+    limit.begin(&[], 1, 1_000_000, Tolerance::MIN);
     assert_eq!(limit.earliest(1, 1_000_000), 5_000_000);
 }
 
@@ -226,7 +228,7 @@ fn filled_windows_count_as_full() {
     let limits = rates("10/s,100/hour");
     let mut limit = SharedLimit::default();
     let now = 1_700_000_000_000_000;
-    limit.begin(&limits, 1, now, MIN_TOLERANCE);
+    limit.begin(&limits, 1, now, Tolerance::MIN);
     for _ in 0..50 {
         let start_us = limit.earliest(1, now);
         limit.take(1, start_us);

@@ -1,10 +1,14 @@
 //! The limit over several workers that know the time with different errors.
 
+use std::time::Duration;
+
 use proptest::prelude::*;
 
 use super::*;
 
 const AHEAD_US: i64 = 50_000;
+/// The spread of a worker whose limits have slack.
+const WIDE_US: i64 = 100_000;
 
 /// A worker whose clock is off by `off` of the most that it may be: -1 to 1.
 #[derive(Clone, Copy, Debug)]
@@ -15,8 +19,18 @@ struct Skewed {
 }
 
 impl Skewed {
-    fn tolerance_us(self) -> i64 {
-        i64::from(2 * self.error_us + 5_000).max(micros(MIN_TOLERANCE))
+    fn tolerance(self, is_wide: bool) -> Tolerance {
+        let narrow_us = i64::from(2 * self.error_us + 5_000).max(micros(MIN_TOLERANCE));
+        let spread_us = if is_wide {
+            WIDE_US
+        } else {
+            micros(MIN_TOLERANCE)
+        };
+        let total_us = narrow_us + spread_us - micros(MIN_TOLERANCE);
+        Tolerance {
+            total: Duration::from_micros(total_us.unsigned_abs()),
+            spread: Duration::from_micros(spread_us.unsigned_abs()),
+        }
     }
 
     fn off_us(self) -> i64 {
@@ -24,9 +38,9 @@ impl Skewed {
     }
 
     /// When a request of this `start_us` truly starts, at a part (0 to 1) of the time that it has for it.
-    fn starts_at(self, start_us: i64, part: f64) -> i64 {
-        let middle = self.tolerance_us() / 2;
-        let half = (middle - i64::from(self.error_us)).min(micros(MIN_TOLERANCE) / 2);
+    fn starts_at(self, start_us: i64, tolerance: Tolerance, part: f64) -> i64 {
+        let middle = micros(tolerance.total) / 2;
+        let half = (middle - i64::from(self.error_us)).min(micros(tolerance.spread) / 2);
         start_us + middle - half + scaled(2 * half, part) - self.off_us()
     }
 }
@@ -47,6 +61,7 @@ struct Asks {
     most: usize,
     wait_us: i64,
     part: f64,
+    is_wide: bool,
 }
 
 fn worker() -> impl Strategy<Value = (i32, f64)> {
@@ -57,14 +72,20 @@ fn worker() -> impl Strategy<Value = (i32, f64)> {
 }
 
 fn asks() -> impl Strategy<Value = Asks> {
-    (0_usize..3, 1_usize..20, 0_i64..80_000, 0.0..=1.0_f64).prop_map(
-        |(worker, most, wait_us, part)| Asks {
-            worker,
-            most,
-            wait_us,
-            part,
-        },
-    )
+    let asks = (
+        0_usize..3,
+        1_usize..20,
+        0_i64..80_000,
+        0.0..=1.0_f64,
+        any::<bool>(),
+    );
+    asks.prop_map(|(worker, most, wait_us, part, is_wide)| Asks {
+        worker,
+        most,
+        wait_us,
+        part,
+        is_wide,
+    })
 }
 
 /// Lets the workers ask one after the other; returns when requests started.
@@ -77,7 +98,7 @@ fn starts(limits: &[Rate], workers: &[Skewed], rounds: &[Asks]) -> Vec<i64> {
         let worker = workers[asks.worker % workers.len()];
         let from_us = now_us + worker.off_us();
         let mut limit = SharedLimit::from_row(kept.to_row());
-        let tolerance = Duration::from_micros(worker.tolerance_us().unsigned_abs());
+        let tolerance = worker.tolerance(asks.is_wide);
         limit.begin(limits, worker.id, from_us, tolerance);
         let mut taken = 0;
         while taken < asks.most {
@@ -86,7 +107,7 @@ fn starts(limits: &[Rate], workers: &[Skewed], rounds: &[Asks]) -> Vec<i64> {
                 break;
             }
             limit.take(1, start_us);
-            starts.push(worker.starts_at(start_us, asks.part));
+            starts.push(worker.starts_at(start_us, tolerance, asks.part));
             taken += 1;
         }
         if taken > 0 {
@@ -133,6 +154,7 @@ fn used(error_us: i32, workers: usize, text: &str) -> f64 {
             most: 200,
             wait_us: 20_000,
             part: 0.5,
+            is_wide: false,
         })
         .collect();
     let starts = starts(&limits, &workers, &rounds);
@@ -160,11 +182,14 @@ proptest! {
     fn worker_after_a_sole_user_keeps_the_window(
         limit in 1_u32..60,
         workers in prop::collection::vec(worker(), 2..4),
-        stretches in prop::collection::vec((0_usize..3, 1_usize..60, 0.0..=1.0_f64), 2..12),
+        stretches in prop::collection::vec(
+            (0_usize..3, 1_usize..60, 0.0..=1.0_f64, any::<bool>()),
+            2..12,
+        ),
     ) {
         let limits = rates(&format!("{limit}/s"));
-        let asks = |(worker, count, part)| {
-            std::iter::repeat_n(Asks { worker, most: 50, wait_us: 40_000, part }, count)
+        let asks = |(worker, count, part, is_wide)| {
+            std::iter::repeat_n(Asks { worker, most: 50, wait_us: 40_000, part, is_wide }, count)
         };
         let rounds: Vec<Asks> = stretches.into_iter().flat_map(asks).collect();
         let starts = starts(&limits, &skewed(&workers), &rounds);
@@ -184,6 +209,7 @@ fn clock_error_beyond_its_bound_is_detected() {
             most: 1,
             wait_us: 50_000,
             part: 0.5,
+            is_wide: false,
         })
         .collect();
     let starts = starts(&limits, &workers, &rounds);
@@ -209,7 +235,7 @@ fn filled_limit_binds_a_worker_with_the_clock_from_before() {
     let old_us = 1_700_000_000_000_000;
     let begun = |row: &SharedLimit, worker_id, now_us| {
         let mut limit = SharedLimit::from_row(row.to_row());
-        limit.begin(&limits, worker_id, now_us, MIN_TOLERANCE);
+        limit.begin(&limits, worker_id, now_us, Tolerance::MIN);
         limit
     };
     for by_us in [-HOUR_US, HOUR_US] {

@@ -17,7 +17,7 @@ use tokio::time::Instant;
 
 use super::clock::{Clock, micros};
 use super::commit::{CommitOutcome, Committer};
-use super::context::{Claimed, WorkerContext};
+use super::context::{Claimed, Results, WorkerContext};
 use super::database::Database;
 use super::journal::{Journal, JournalFile};
 use super::lease::Lease;
@@ -25,9 +25,8 @@ use super::lookup::{LookupEvent, StatusLookups};
 use super::maintenance::{Maintenance, MaintenanceEvent, Reading, TICK};
 use super::provider_state::ProviderState;
 use super::request::{Finished, Transport};
-use super::results::Results;
 use super::{Bottleneck, Ended, MessageEvent, Progress, SendError, Settings};
-use crate::limit::MIN_TOLERANCE;
+use crate::limit::{MIN_TOLERANCE, Tolerance};
 use crate::provider::{ContentMode, Provider};
 use crate::queue::admission::AdmissionRules;
 use crate::store::{Campaign, CampaignStatus, CommitBatch};
@@ -478,8 +477,10 @@ impl Dispatcher {
 
     fn empty_batch(&self) -> CommitBatch {
         CommitBatch {
-            tolerance: self.tolerance + self.spread.saturating_sub(MIN_TOLERANCE),
-            spread: self.spread,
+            tolerance: Tolerance {
+                total: self.tolerance + self.spread.saturating_sub(MIN_TOLERANCE),
+                spread: self.spread,
+            },
             caps: self.context.settings.sender.max_per_recipient.clone(),
             admission: Arc::clone(&self.admission),
             ..CommitBatch::new(self.context.lease.worker_id(), self.context.clock.now())

@@ -10,9 +10,9 @@ use crate::queue::{Settlement, Transition, retry};
 use crate::sender::MessageEvent;
 use crate::sender::breaker::FailedRequest;
 use crate::sender::campaign_state::CampaignState;
+use crate::sender::context::Results;
 use crate::sender::lookup::LookupEvent;
 use crate::sender::request::{Finished, InFlight, RequestEnd};
-use crate::sender::results::Results;
 use crate::sms::{Outcome, Sms, Timestamp};
 use crate::store::CampaignStatus;
 

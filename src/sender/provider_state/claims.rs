@@ -207,7 +207,6 @@ impl ProviderState {
         }
         for request in &mut requests {
             request.tolerance = batch.tolerance;
-            request.spread = batch.spread;
             request.jumps = jumps;
             if let Some(campaign) = self.campaign(request.campaign_id) {
                 campaign.note_claim();
@@ -288,7 +287,6 @@ impl ProviderState {
             permit,
             window,
             tolerance: batch.tolerance,
-            spread: batch.spread,
             claimed_at: batch.now,
             jumps: 0,
             worker_id: batch.worker_id,
