@@ -1,7 +1,6 @@
 //! Workbooks and templates that would use all memory: each is refused in a process with little of it.
 
 use std::io::{Cursor, Write as _};
-use std::process::Command;
 
 use zip::ZipWriter;
 use zip::write::SimpleFileOptions;
@@ -217,18 +216,11 @@ fn xls_of_long_formulas(formulas: u16) -> Vec<u8> {
 
 /// Runs the program with little address space: it is aborted if it needs more.
 fn run_in_little_memory(scratch: &Scratch, arguments: &[&str]) -> std::process::Output {
-    let mut command = Command::new("sh");
-    command
-        .args([
-            "-c",
-            "ulimit -v 1500000 && exec \"$0\" \"$@\"",
-            env!("CARGO_BIN_EXE_smsq"),
-        ])
-        .args(arguments)
-        .current_dir(scratch.path("."))
-        .env("HOME", scratch.path("."))
-        .env("TOKIO_WORKER_THREADS", "2");
-    command.output().expect("sh starts")
+    scratch
+        .command_after("ulimit -v 1500000", arguments.iter().copied())
+        .env("TOKIO_WORKER_THREADS", "2")
+        .output()
+        .expect("a shell")
 }
 
 #[test]

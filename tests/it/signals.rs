@@ -2,7 +2,7 @@
 //! worker that is frozen for longer than its lease.
 
 use std::num::NonZeroU64;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -75,16 +75,12 @@ fn sighup_is_ignored_under_nohup() {
     let scratch = Scratch::new();
     gateway.configure_without_references(&scratch, "");
     scratch.import(&list(24));
-    let program = scratch.command(SEND);
-    let mut shell = Command::new("sh");
-    shell
-        .args(["-c", "trap '' HUP; exec \"$@\"", "sh"])
-        .arg(program.get_program())
-        .args(program.get_args())
-        .current_dir(scratch.path("."))
+    let mut sending = scratch
+        .command_after("trap '' HUP", SEND)
         .stdout(Stdio::null())
-        .stderr(Stdio::null());
-    let mut sending = shell.spawn().expect("a shell");
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("a shell");
     eventually("some are sent", || gateway.requests() >= 8);
     kill_process(Pid::from_child(&sending), Signal::HUP).expect("the signal is sent");
     assert_eq!(sending.wait().expect("it ends").code(), Some(0));
@@ -97,14 +93,10 @@ fn limit_of_open_files_is_raised_for_requests_in_flight() {
     let scratch = Scratch::new();
     gateway.configure_without_references(&scratch, "");
     scratch.import(&list(120));
-    let program = scratch.command(["send", "--concurrency", "100"]);
-    let mut shell = Command::new("sh");
-    shell
-        .args(["-c", "ulimit -Sn 64 && exec \"$@\"", "sh"])
-        .arg(program.get_program())
-        .args(program.get_args())
-        .current_dir(scratch.path("."));
-    let ran = shell.output().expect("a shell");
+    let ran = scratch
+        .command_after("ulimit -Sn 64", ["send", "--concurrency", "100"])
+        .output()
+        .expect("a shell");
     assert_eq!(ran.status.code(), Some(0));
     gateway.assert_each_once(120);
     let printed = String::from_utf8_lossy(&ran.stdout);

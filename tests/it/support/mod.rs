@@ -52,6 +52,8 @@ macro_rules! snapshot {
 }
 pub(crate) use snapshot;
 
+const PROGRAM: &str = env!("CARGO_BIN_EXE_smsq");
+
 /// A folder to run the program in; removed afterwards.
 pub(crate) struct Scratch {
     folder: TempDir,
@@ -90,10 +92,26 @@ impl Scratch {
 
     /// The program, with only `PATH` from the environment.
     pub(crate) fn command<'a>(&self, arguments: impl IntoIterator<Item = &'a str>) -> Command {
+        let mut command = Command::new(PROGRAM);
+        command.args(arguments);
+        self.with_environment(command)
+    }
+
+    /// The program started by a shell, after a line that changes what a process inherits.
+    pub(crate) fn command_after<'a>(
+        &self,
+        line: &str,
+        arguments: impl IntoIterator<Item = &'a str>,
+    ) -> Command {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &format!("{line} && exec \"$0\" \"$@\""), PROGRAM]);
+        shell.args(arguments);
+        self.with_environment(shell)
+    }
+
+    fn with_environment(&self, mut command: Command) -> Command {
         let database = self.database.as_deref();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_smsq"));
         command
-            .args(arguments)
             .current_dir(self.folder.path())
             .env_clear()
             .env("PATH", std::env::var_os("PATH").unwrap_or_default())
