@@ -50,7 +50,7 @@ pub(super) mod prelude {
     };
 }
 
-/// Runs a query on a connection to any engine. With the word `optional` it returns `None` where there is no row.
+/// Runs a query on a connection to any engine. After `optional` it returns `None` if there is no row.
 macro_rules! with_conn {
     ($connection:expr, |$conn:ident| Prepared($query:expr).execute($same:ident)) => {{
         use $crate::store::connection::{Connection, Prepared, execute_prepared};
@@ -165,8 +165,8 @@ macro_rules! load_skipping_locked {
     }};
 }
 
-/// Inserts a slice of rows: in one statement on servers, one by one on SQLite, where a prepared statement is
-/// faster. The rows must fit into one statement.
+/// Inserts a slice of rows: in few prepared statements on servers, one by one on SQLite, where that is faster. The rows
+/// must fit into one statement.
 macro_rules! insert_all {
     ($connection:expr, $table:expr, $rows:expr) => {
         $crate::store::connection::insert!($connection, $table, $rows, insert_into, |insert| insert)
@@ -197,12 +197,27 @@ macro_rules! insert {
                 diesel::QueryResult::Ok(count + inserted)
             }),
             Connection::Postgres(conn) => {
-                let $insert = diesel::insert_into($table).values(&$rows[..]);
-                diesel_async::RunQueryDsl::execute($changed, &mut &**conn).await
+                let shared = &**conn;
+                let inserts = $crate::store::connection::pieces(&$rows[..]).map(|rows| {
+                    let $insert = diesel::insert_into($table).values(rows);
+                    let insert = $crate::store::connection::Prepared($changed);
+                    async move { diesel_async::RunQueryDsl::execute(insert, &mut { shared }).await }
+                });
+                let inserted: diesel::QueryResult<Vec<usize>> =
+                    futures_util::future::try_join_all(inserts).await;
+                inserted.map(|inserted| inserted.iter().sum())
             }
             Connection::Mysql(conn) => {
-                let insert = diesel::$insert_into($table).values(&$rows[..]);
-                diesel_async::RunQueryDsl::execute(insert, &mut **conn).await
+                let mut inserted = 0;
+                async {
+                    for rows in $crate::store::connection::pieces(&$rows[..]) {
+                        let insert = diesel::$insert_into($table).values(rows);
+                        let insert = $crate::store::connection::Prepared(insert);
+                        inserted += diesel_async::RunQueryDsl::execute(insert, &mut **conn).await?;
+                    }
+                    diesel::QueryResult::Ok(inserted)
+                }
+                .await
             }
         }
     }};
@@ -367,6 +382,15 @@ pub(super) fn in_list<T: Clone>(values: impl IntoIterator<Item = T>) -> Vec<T> {
         values.resize(values.len().next_power_of_two(), last);
     }
     values
+}
+
+/// Rows in pieces of [`ROWS`] or of a power of two, so that few different statements are prepared.
+pub(super) fn pieces<T>(mut rows: &[T]) -> impl Iterator<Item = &[T]> {
+    std::iter::from_fn(move || {
+        let size = rows.len().checked_ilog2().map(|power| 1 << power)?;
+        let size = if rows.len() < ROWS { size } else { ROWS };
+        rows.split_off(..size)
+    })
 }
 
 /// The error of a conflict with another transaction, after which this one is repeated.

@@ -190,20 +190,32 @@ impl Default for Attempts {
 }
 
 impl Attempts {
-    /// Gives the connection back, or closes what cannot be used any more. Returns the result, or `None` if the query
-    /// or transaction is to be run again.
+    /// Ends an attempt. Returns the result, or `None` if the query or transaction is to be run again.
     pub(in crate::store) async fn finish<T>(
         &mut self,
-        mut pooled: PooledConnection<'_>,
+        pooled: PooledConnection<'_>,
         (done, may_be_committed): Attempted<T>,
     ) -> Option<Result<T, StoreError>> {
-        let error = match done {
+        match done {
             Ok(done) => {
                 pooled.give_back();
-                return Some(Ok(done));
+                Some(Ok(done))
             }
-            Err(error) => pooled.store_error(&error),
-        };
+            Err(error) => {
+                let error = pooled.store_error(&error);
+                self.failed(pooled, error, may_be_committed).await.map(Err)
+            }
+        }
+    }
+
+    /// Gives the connection back, or closes what cannot be used any more. Returns the error, or `None` if the query or
+    /// transaction is to be run again.
+    async fn failed(
+        &mut self,
+        mut pooled: PooledConnection<'_>,
+        error: StoreError,
+        may_be_committed: bool,
+    ) -> Option<StoreError> {
         if pooled.connection().is_sqlite() {
             pooled.roll_back().await;
             let is_locked = error.kind() == StoreErrorKind::Busy && !may_be_committed;
@@ -211,7 +223,7 @@ impl Attempts {
                 pause(20).await;
                 return None;
             }
-            return Some(Err(error));
+            return Some(error);
         }
         // Messages may be in any language, but a lost connection cannot roll back.
         let kind = match error.kind() {
@@ -224,7 +236,7 @@ impl Attempts {
         if may_be_committed && kind != StoreErrorKind::Busy {
             // A commit that fails for any other reason may have succeeded.
             pooled.close_all();
-            return Some(Err(error.with_kind(StoreErrorKind::Unavailable)));
+            return Some(error.with_kind(StoreErrorKind::Unavailable));
         }
         match kind {
             StoreErrorKind::Busy if self.conflicts < CONFLICT_RETRIES => {
@@ -236,7 +248,7 @@ impl Attempts {
             StoreErrorKind::Unavailable | StoreErrorKind::Replica => {
                 pooled.close_all();
                 self.losses += 1;
-                (self.losses > 1).then(|| Err(error.with_kind(kind)))
+                (self.losses > 1).then(|| error.with_kind(kind))
             }
             // On a new connection, in case this one is the reason.
             StoreErrorKind::Other if self.others < OTHER_RETRIES => {
@@ -247,7 +259,7 @@ impl Attempts {
             }
             _ => {
                 pooled.roll_back().await;
-                Some(Err(error))
+                Some(error)
             }
         }
     }
