@@ -50,7 +50,7 @@ pub(super) mod prelude {
     };
 }
 
-/// Runs a query on a connection to any engine. After `optional` it returns `None` if there is no row.
+/// Runs a query on a connection to any engine. With `optional` it returns `None` where it finds no row.
 macro_rules! with_conn {
     ($connection:expr, |$conn:ident| Prepared($query:expr).execute($same:ident)) => {{
         use $crate::store::connection::{Connection, Prepared, execute_prepared};
