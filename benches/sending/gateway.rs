@@ -13,13 +13,15 @@ use anyhow::Context as _;
 use rustix::process::setpriority_process;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
 /// The argument that makes this program the gateway.
 pub(crate) const COMMAND: &str = "gateway";
 const RECORD: &str = "record";
 const SECOND_US: u64 = 1_000_000;
 const PRIORITY: i32 = -15;
+/// As many connections may wait to be accepted: a client whose connection is dropped waits for a second.
+const BACKLOG: u32 = 4_096;
 
 /// What the gateway has counted. Instants are microseconds since 1970 on the system's clock.
 #[derive(Debug, Deserialize, Serialize)]
@@ -116,7 +118,9 @@ pub(crate) fn run(arguments: &[String]) -> anyhow::Result<()> {
         drop(closed);
     });
     runtime.block_on(async {
-        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let socket = TcpSocket::new_v4()?;
+        socket.bind(([127, 0, 0, 1], 0).into())?;
+        let listener = socket.listen(BACKLOG)?;
         writeln!(std::io::stdout(), "{}", listener.local_addr()?)?;
         if counts.records.is_some() {
             // An arrival should be noticed when it happens. Only root may have a higher priority.

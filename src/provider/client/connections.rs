@@ -11,13 +11,16 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use hyper::rt::{Read, ReadBuf};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 use tokio::time::{Instant, timeout_at};
 use tower_layer::{Layer, layer_fn};
 use tower_service::Service;
 
 /// How long a connection that was opened ahead is kept without use.
 const KEPT: Duration = Duration::from_secs(3);
+/// The most connections that are being opened at once. Many servers queue no more than about a hundred, and drop others:
+/// those are tried again after a second.
+pub(super) const MAX_OPENING: usize = 100;
 /// Each opened connection allows this many more.
 const MORE: u32 = 3;
 /// How long a request waits for a connection that another request is returning.
@@ -53,6 +56,7 @@ pub(super) struct NotReady;
 pub(super) struct IdleConnections {
     hosts: Mutex<HashMap<String, Host>>,
     added: Notify,
+    opening: Semaphore,
     idle_for: Duration,
     reserved: AtomicU32,
 }
@@ -88,6 +92,7 @@ impl IdleConnections {
         Arc::new(Self {
             hosts: Mutex::default(),
             added: Notify::new(),
+            opening: Semaphore::new(MAX_OPENING),
             idle_for,
             reserved: AtomicU32::new(0),
         })
@@ -148,6 +153,12 @@ impl IdleConnections {
 
     pub(super) fn note_opening(&self, host: &str) {
         self.with(host, |host| host.opening += 1);
+    }
+
+    /// Waits until another connection may be opened; it is being opened until the permit is dropped.
+    pub(super) async fn opening(&self) -> Option<SemaphorePermit<'_>> {
+        // It is never closed.
+        self.opening.acquire().await.ok()
     }
 
     /// A connection was opened in this time; `None`: it could not be opened.

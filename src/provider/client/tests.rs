@@ -4,11 +4,13 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::FutureExt as _;
 use http::{Request, Response};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 
+use super::connections::MAX_OPENING;
 use super::{Client, MAX_ANSWER, Unanswered};
 use crate::provider::Provider;
 use crate::sms::Outcome;
@@ -331,4 +333,27 @@ async fn connection_closed_before_its_first_request_is_not_used() {
         matches!(unsent, Err(Unanswered::NotConnected)),
         "{unsent:?}"
     );
+}
+
+#[tokio::test]
+async fn connections_are_opened_a_hundred_at_once() {
+    let (listener, address) = listener().await;
+    let client = client(&format!("https://{address}"), "");
+    let mut request = Request::new(Bytes::new());
+    *request.uri_mut() = format!("https://{address}/").parse().expect("a url");
+    let mut tasks = tokio::task::JoinSet::new();
+    for _ in 0..MAX_OPENING + 50 {
+        let (client, request) = (client.clone(), request.clone());
+        tasks.spawn(async move { client.connect(&request).await });
+    }
+    let mut opening = Vec::new();
+    for _ in 0..MAX_OPENING {
+        opening.push(listener.accept().await.expect("a connection"));
+    }
+    for _ in 0..1_000 {
+        tokio::task::yield_now().await;
+    }
+    assert!(listener.accept().now_or_never().is_none());
+    opening.pop();
+    listener.accept().await.expect("the next connection");
 }
