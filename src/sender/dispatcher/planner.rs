@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::Dispatcher;
-use crate::limit::HORIZON;
+use crate::limit::{HORIZON, MIN_TOLERANCE};
 use crate::sender::campaign_state::CampaignState;
 use crate::sender::provider_state::{ClaimRoom, ProviderState};
 use crate::sender::request::{self, InFlight, take_message};
@@ -21,7 +21,10 @@ impl Dispatcher {
     pub(super) fn plan_claims(&mut self, batch: &mut CommitBatch) {
         let now_us = self.context.clock.now_us();
         let share = self.provider_share();
-        let (commit, horizon) = (self.committer.expected(), self.horizon());
+        // While requests need not start at once, they start when the commit ends, and need not wait any more.
+        let slack = self.spread.saturating_sub(MIN_TOLERANCE) / 2;
+        let commit = self.committer.expected().saturating_sub(slack);
+        let horizon = self.horizon();
         let (mut free, mut left) = (self.free(), self.left());
         for state in &mut self.providers {
             for campaign in state.campaigns_mut() {

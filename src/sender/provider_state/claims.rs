@@ -29,9 +29,9 @@ pub(in crate::sender) struct ClaimRoom {
     /// How many of these requests start when others end.
     pub(in crate::sender) ahead: u32,
     pub(in crate::sender) messages: u32,
-    /// How long the commit probably takes.
+    /// How long after now the first permit is: about as long as the commit takes.
     pub(in crate::sender) commit: Duration,
-    /// For how long after the commit permits are asked for.
+    /// For how long after the first permit others are asked for.
     pub(in crate::sender) horizon: Duration,
 }
 
