@@ -169,11 +169,11 @@ impl Client {
             host: Arc::clone(host),
             until: None,
         };
-        let opening = self.connections.opening().await;
+        let slot = self.connections.opening_slot().await;
         let began = Instant::now();
         let request = self.opener.get(format!("{host}/")).send();
         let failed = TARGET.scope(target, request).await.err();
-        drop(opening);
+        drop(slot);
         let failed = failed.filter(|error| cause::<Opened>(error).is_none());
         let took = failed.is_none().then(|| began.elapsed());
         self.connections.note_opened(host, took);

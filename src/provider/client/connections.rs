@@ -56,7 +56,7 @@ pub(super) struct NotReady;
 pub(super) struct IdleConnections {
     hosts: Mutex<HashMap<String, Host>>,
     added: Notify,
-    opening: Semaphore,
+    opening_slots: Semaphore,
     idle_for: Duration,
     reserved: AtomicU32,
 }
@@ -92,7 +92,7 @@ impl IdleConnections {
         Arc::new(Self {
             hosts: Mutex::default(),
             added: Notify::new(),
-            opening: Semaphore::new(MAX_OPENING),
+            opening_slots: Semaphore::new(MAX_OPENING),
             idle_for,
             reserved: AtomicU32::new(0),
         })
@@ -155,10 +155,10 @@ impl IdleConnections {
         self.with(host, |host| host.opening += 1);
     }
 
-    /// Waits until another connection may be opened; it is being opened until the permit is dropped.
-    pub(super) async fn opening(&self) -> Option<SemaphorePermit<'_>> {
+    /// Waits until another connection may be opened; the slot is free again when it is dropped.
+    pub(super) async fn opening_slot(&self) -> Option<SemaphorePermit<'_>> {
         // It is never closed.
-        self.opening.acquire().await.ok()
+        self.opening_slots.acquire().await.ok()
     }
 
     /// A connection was opened in this time; `None`: it could not be opened.

@@ -475,10 +475,15 @@ impl Dispatcher {
         };
     }
 
+    /// How much longer than necessary a request may take to start.
+    fn slack(&self) -> Duration {
+        self.spread.saturating_sub(MIN_TOLERANCE)
+    }
+
     fn empty_batch(&self) -> CommitBatch {
         CommitBatch {
             tolerance: Tolerance {
-                total: self.tolerance + self.spread.saturating_sub(MIN_TOLERANCE),
+                total: self.tolerance + self.slack(),
                 spread: self.spread,
             },
             caps: self.context.settings.sender.max_per_recipient.clone(),

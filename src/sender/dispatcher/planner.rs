@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::Dispatcher;
-use crate::limit::{HORIZON, MIN_TOLERANCE};
+use crate::limit::HORIZON;
 use crate::sender::campaign_state::CampaignState;
 use crate::sender::provider_state::{ClaimRoom, ProviderState};
 use crate::sender::request::{self, InFlight, take_message};
@@ -21,9 +21,8 @@ impl Dispatcher {
     pub(super) fn plan_claims(&mut self, batch: &mut CommitBatch) {
         let now_us = self.context.clock.now_us();
         let share = self.provider_share();
-        // While requests need not start at once, they start when the commit ends, and need not wait any more.
-        let slack = self.spread.saturating_sub(MIN_TOLERANCE) / 2;
-        let commit = self.committer.expected().saturating_sub(slack);
+        // With slack, permits from before the end of the commit are good, and no request waits for its own.
+        let first_permit = self.committer.expected().saturating_sub(self.slack() / 2);
         let horizon = self.horizon();
         let (mut free, mut left) = (self.free(), self.left());
         for state in &mut self.providers {
@@ -38,7 +37,7 @@ impl Dispatcher {
                 requests,
                 ahead: requests.min(ahead),
                 messages,
-                commit,
+                first_permit,
                 horizon,
             };
             if let Some(claim) = state.plan_claim(&room, batch.now, now_us) {

@@ -29,8 +29,8 @@ pub(in crate::sender) struct ClaimRoom {
     /// How many of these requests start when others end.
     pub(in crate::sender) ahead: u32,
     pub(in crate::sender) messages: u32,
-    /// How long after now the first permit is: about as long as the commit takes.
-    pub(in crate::sender) commit: Duration,
+    /// How long after now the first permit may be.
+    pub(in crate::sender) first_permit: Duration,
     /// For how long after the first permit others are asked for.
     pub(in crate::sender) horizon: Duration,
 }
@@ -118,7 +118,7 @@ impl ProviderState {
             return None;
         }
         let requests = fresh.min(messages);
-        let from_us = now_us + micros(room.commit);
+        let from_us = now_us + micros(room.first_permit);
         let held = self.held.iter().take(held).map(InFlight::reservation);
         Some(ProviderClaim {
             until_us: from_us + micros(room.horizon),
