@@ -7,6 +7,7 @@
 //! *unknown* if it may have been accepted. At every commit it is in exactly one of these places.
 //!
 //! - [`sms`]: the types that all modules share: message, outcome, class, timestamp
+//! - [`receipt`]: what a provider reports about a message on its way to the phone
 //! - [`phone`], [`rate`], [`window`], [`text`]: numbers in E.164; rate limits; sending windows and time zones;
 //!   templates and segments
 //! - [`import`]: from a file to the queue
@@ -33,6 +34,7 @@ mod process;
 pub mod provider;
 pub mod queue;
 pub mod rate;
+pub mod receipt;
 pub mod report;
 pub mod sandbox;
 pub mod sender;

@@ -236,6 +236,9 @@ pub struct Acceptance {
     pub segments: Option<i32>,
     /// As the provider wrote it, with its currency where it gave one.
     pub price: Option<String>,
+    /// Whether the provider's delivery receipt will be fetched.
+    #[serde(default)]
+    pub awaits_receipt: bool,
 }
 
 /// What the result of one attempt means for its message.

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use http::Response;
 use serde::{Deserialize, Serialize};
 
+use super::receipts::ReceiptPull;
 use super::redact::Redactor;
 use super::response::ResponseView;
 use super::units;
@@ -25,6 +26,8 @@ pub struct Capabilities {
     pub lookup: Option<Lookup>,
     /// Whether the vendor sends delivery receipts.
     pub receipts: bool,
+    /// How they are fetched; `None` where the vendor only posts them to an address.
+    pub pull: Option<ReceiptPull>,
 }
 
 /// What the recipient reads.
@@ -47,7 +50,7 @@ pub enum Reference {
     Echoed,
     /// The vendor accepts one message per reference within `span`.
     Honoured {
-        #[serde(rename = "for_seconds", serialize_with = "seconds")]
+        #[serde(rename = "for_seconds", serialize_with = "units::seconds")]
         span: Duration,
     },
 }
@@ -58,18 +61,27 @@ pub enum Reference {
 pub struct Lookup {
     /// How long after the attempt the first lookup makes sense.
     #[serde(deserialize_with = "units::span")]
-    #[serde(rename(serialize = "after_seconds"), serialize_with = "seconds")]
+    #[serde(rename(serialize = "after_seconds"), serialize_with = "units::seconds")]
     pub after: Duration,
     /// How long after the attempt "not found" proves that the message was never accepted; `None`: it never does.
     #[serde(default, deserialize_with = "units::span")]
-    #[serde(rename(serialize = "absent_after_seconds"), serialize_with = "seconds")]
+    #[serde(
+        rename(serialize = "absent_after_seconds"),
+        serialize_with = "units::seconds"
+    )]
     pub absent_after: Option<Duration>,
     /// How far back the vendor's answer reaches.
     #[serde(default, deserialize_with = "units::span")]
-    #[serde(rename(serialize = "horizon_seconds"), serialize_with = "seconds")]
+    #[serde(
+        rename(serialize = "horizon_seconds"),
+        serialize_with = "units::seconds"
+    )]
     pub horizon: Option<Duration>,
     /// The rate limit of lookups.
-    #[serde(deserialize_with = "units::rates", serialize_with = "rates")]
+    #[serde(
+        deserialize_with = "units::rates",
+        serialize_with = "units::serialize_rates"
+    )]
     pub rate: Rates,
 }
 
@@ -284,17 +296,4 @@ impl Reference {
             Self::Honoured { .. } => "honoured",
         }
     }
-}
-
-/// A span, also an optional one, in seconds.
-fn seconds<S: serde::Serializer>(
-    span: &(impl Copy + Into<Option<Duration>>),
-    serializer: S,
-) -> Result<S::Ok, S::Error> {
-    let span: Option<Duration> = (*span).into();
-    span.map(|span| span.as_secs()).serialize(serializer)
-}
-
-fn rates<S: serde::Serializer>(rates: &Rates, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_str(rates)
 }

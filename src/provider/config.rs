@@ -162,6 +162,7 @@ impl SharedSettings {
                 reference: Reference::None,
                 lookup: self.lookup.map(lookup).transpose()?,
                 receipts: true,
+                pull: None,
             },
             requires_sender: false,
             reads_columns: false,

@@ -9,6 +9,7 @@ mod code_tests;
 mod codes;
 mod config;
 mod generic;
+mod receipts;
 mod redact;
 mod registry;
 mod response;
@@ -36,6 +37,10 @@ pub use capabilities::{
     AttemptSpan, Capabilities, ContentMode, Lookup, LookupResponses, LookupResult, Reference,
 };
 pub use codes::CodeRow;
+pub use receipts::{
+    AwaitedMessage, PullShape, ReceiptCursor, ReceiptPage, ReceiptPull, ReceiptQuery, ReceiptRoad,
+    ReceiptSource,
+};
 pub use registry::{builtin, builtin_section, complete, over};
 pub use section::ProviderError;
 
@@ -105,6 +110,26 @@ trait Adapter: Configured + Send + Sync {
     /// What one response of a lookup says. `Absent`: the list is complete and no entry can be the message.
     fn parse_lookup(&self, _: &LookupTarget<'_>, _: &ResponseView<'_>) -> LookupResult {
         unclear("this provider has no status lookup")
+    }
+
+    /// The request for receipts from a source that [`Capabilities::pull`] has. Fails where none can be made.
+    fn receipts(&self, _: ReceiptRoad, _: &ReceiptQuery<'_>, _: &RequestContext) -> RequestResult {
+        Err(rejected("this provider's receipts cannot be fetched"))
+    }
+
+    /// The receipts in a response; the outcome of the request where it has none to read.
+    fn parse_receipts(
+        &self,
+        _: ReceiptRoad,
+        _: &ReceiptQuery<'_>,
+        response: &ResponseView<'_>,
+    ) -> Result<ReceiptPage, Outcome> {
+        Err(response.unknown(""))
+    }
+
+    /// The request that tells the vendor which receipts of a drain were stored; `None` where none is needed.
+    fn confirm_receipts(&self, _: Timestamp, _: &RequestContext) -> Option<RequestResult> {
+        None
     }
 }
 
@@ -251,6 +276,9 @@ impl Provider {
         let mut outcomes = self.0.parse(messages, &view);
         for outcome in &mut outcomes {
             response::remove_secrets(outcome, &self.config().secrets.forms);
+            if let Outcome::Accepted(acceptance) = outcome {
+                acceptance.awaits_receipt = self.pull().is_some();
+            }
         }
         outcomes
     }
@@ -299,10 +327,60 @@ impl Provider {
             let target = LookupTarget::new(message, attempt, response.date, answers);
             self.0.parse_lookup(&target, response)
         });
-        if let LookupResult::NotAccepted(outcome) = &mut result {
-            response::remove_secrets(outcome, &self.config().secrets.forms);
+        match &mut result {
+            LookupResult::NotAccepted(outcome) => {
+                response::remove_secrets(outcome, &self.config().secrets.forms);
+            }
+            LookupResult::Found(acceptance) => acceptance.awaits_receipt = self.pull().is_some(),
+            _ => {}
         }
         result
+    }
+
+    /// How receipts are fetched, where that is switched on.
+    pub fn pull(&self) -> Option<&ReceiptPull> {
+        let pull = self.capabilities().pull.as_ref();
+        pull.filter(|pull| pull.is_enabled)
+    }
+
+    /// The request for receipts; `Err` is its outcome where none can be made.
+    pub fn receipts(
+        &self,
+        road: ReceiptRoad,
+        query: &ReceiptQuery<'_>,
+        context: &RequestContext,
+    ) -> RequestResult {
+        if let Some(key) = self.missing_settings().first() {
+            return Err(account_error(format!("`{key}` is not set")));
+        }
+        self.0.receipts(road, query, context)
+    }
+
+    /// The receipts in the response to [`Provider::receipts`]; its outcome where it has none to read.
+    pub fn parse_receipts(
+        &self,
+        road: ReceiptRoad,
+        query: &ReceiptQuery<'_>,
+        response: &Response<Bytes>,
+        context: &RequestContext,
+    ) -> Result<ReceiptPage, Outcome> {
+        let redactor = self.redactor(&[]);
+        let view = ResponseView::new(response, &redactor, context.now);
+        let parsed = self.0.parse_receipts(road, query, &view);
+        parsed.map_err(|mut outcome| {
+            response::remove_secrets(&mut outcome, &self.config().secrets.forms);
+            outcome
+        })
+    }
+
+    /// The request that tells the vendor that all receipts which it returned until `fetched_at` were stored; `None`
+    /// where none is needed.
+    pub fn confirm_receipts(
+        &self,
+        fetched_at: Timestamp,
+        context: &RequestContext,
+    ) -> Option<RequestResult> {
+        self.0.confirm_receipts(fetched_at, context)
     }
 
     fn config(&self) -> &ProviderConfig {

@@ -197,6 +197,7 @@ pub(super) fn acceptance(
         message_id: Some(cut(message_id, MAX_ID).to_owned()),
         segments,
         price: price.map(|price| cut(&price, MAX_PRICE).to_owned()),
+        awaits_receipt: false,
     }
 }
 

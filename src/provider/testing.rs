@@ -94,6 +94,7 @@ pub(super) fn accepted(id: &str, segments: Option<i32>) -> Outcome {
         message_id: Some(id.to_owned()),
         segments,
         price: None,
+        awaits_receipt: false,
     })
 }
 

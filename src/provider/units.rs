@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use jiff::fmt::serde::unsigned_duration::friendly::compact::required;
 use serde::de::Error as _;
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use toml::Value;
 
 use crate::rate::Rates;
@@ -36,6 +36,22 @@ pub(super) fn rates<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Rates,
     value
         .try_into()
         .map_err(|error: toml::de::Error| D::Error::custom(error.message()))
+}
+
+/// A span, also an optional one, in seconds.
+pub(super) fn seconds<S: Serializer>(
+    span: &(impl Copy + Into<Option<Duration>>),
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    let span: Option<Duration> = (*span).into();
+    span.map(|span| span.as_secs()).serialize(serializer)
+}
+
+pub(super) fn serialize_rates<S: Serializer>(
+    rates: &Rates,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(rates)
 }
 
 /// A `hint:` line with the known word that is probably meant, or with all of them.

@@ -211,6 +211,7 @@ mod tests {
             message_id: Some("SM1".to_owned()),
             segments: Some(2),
             price: None,
+            awaits_receipt: true,
         });
         let settlements = vec![
             settlement(1, sent),

@@ -10,10 +10,12 @@ use smsq::config::{Config, DEFAULT, Environment, Flags};
 use smsq::provider::{Provider, builtin};
 
 /// Modules that every other may use.
-const COMMON: [&str; 6] = ["phone", "prices", "rate", "sms", "text", "window"];
+const COMMON: [&str; 7] = [
+    "phone", "prices", "rate", "receipt", "sms", "text", "window",
+];
 
 /// Each module, from the top down, and the modules below that it may use besides the common ones.
-const DIRECTIONS: [(&str, &[&str]); 24] = [
+const DIRECTIONS: [(&str, &[&str]); 25] = [
     ("main", &["cli", "commands"]),
     ("lib", &[]),
     ("cli", &["commands", "config", "console", "exit", "logging"]),
@@ -59,6 +61,7 @@ const DIRECTIONS: [(&str, &[&str]); 24] = [
     ("text", &[]),
     ("prices", &[]),
     ("rate", &[]),
+    ("receipt", &[]),
     ("sms", &[]),
     ("window", &[]),
 ];
