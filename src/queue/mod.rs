@@ -3,6 +3,7 @@
 
 pub mod admission;
 pub mod batch;
+pub mod delivery;
 pub mod recipient_cap;
 pub mod retry;
 pub mod transition;

@@ -87,6 +87,14 @@ diesel::table! {
         delivery_state -> Nullable<Text>,
         created_at -> BigInt,
         sent_at -> BigInt,
+        delivery_class -> Nullable<Text>,
+        delivery_code -> Nullable<Text>,
+        delivery_reason -> Nullable<Text>,
+        delivery_at -> Nullable<BigInt>,
+        delivery_note -> Nullable<Text>,
+        content -> Nullable<Text>,
+        params -> Nullable<Text>,
+        resent_id -> Nullable<BigInt>,
     }
 }
 
@@ -178,6 +186,37 @@ diesel::table! {
     }
 }
 
+diesel::table! {
+    receipt (id) {
+        id -> BigInt,
+        provider -> Text,
+        message_key -> Text,
+        state -> Text,
+        part -> Integer,
+        parts -> Integer,
+        reference -> Nullable<Text>,
+        message_id -> Nullable<Text>,
+        phone -> Nullable<Text>,
+        class -> Nullable<Text>,
+        code -> Nullable<Text>,
+        reason -> Nullable<Text>,
+        at -> Nullable<BigInt>,
+        raw -> Text,
+        received_at -> BigInt,
+        due_at -> Nullable<BigInt>,
+        sms_id -> Nullable<BigInt>,
+    }
+}
+
+diesel::table! {
+    receipt_pull (provider) {
+        provider -> Text,
+        holder -> BigInt,
+        leased_until -> BigInt,
+        pulled_at -> Nullable<BigInt>,
+    }
+}
+
 diesel::allow_tables_to_appear_in_same_query!(
     campaign,
     import,
@@ -188,5 +227,7 @@ diesel::allow_tables_to_appear_in_same_query!(
     worker,
     suppression,
     recipient_start,
-    purged
+    purged,
+    receipt,
+    receipt_pull
 );

@@ -7,10 +7,11 @@ use diesel::{QueryResult, delete, update};
 use super::column_types::LossyText;
 use super::connection::prelude::*;
 use super::connection::{
-    Connection, ROWS, all_removed, delete_all, in_list, independent, insert_all, insert_new,
-    load_locked, with_conn,
+    Connection, Prepared, ROWS, all_removed, delete_all, in_list, independent, insert_all,
+    insert_new, load_locked, with_conn,
 };
 use super::schema::{sms, sms_failed, sms_key, sms_sent};
+use crate::queue::delivery::DeliveryState;
 use crate::queue::transition::{Requeue, RowState, SentCounts, number_taken};
 use crate::sms::{Acceptance, Failure, State, Timestamp};
 
@@ -56,6 +57,9 @@ pub(super) struct SentRow {
     accepted: i32,
     accepted_claims: Option<String>,
     claim: i64,
+    delivery_state: Option<&'static str>,
+    content: Option<String>,
+    params: Option<String>,
     created_at: i64,
     sent_at: i64,
 }
@@ -95,6 +99,11 @@ impl QueuedSms {
             accepted: self.late_accepted.saturating_add(counts.accepted),
             accepted_claims: counts.claims,
             claim: self.claim,
+            delivery_state: acceptance
+                .awaits_receipt
+                .then_some(DeliveryState::Awaiting.as_str()),
+            content: None,
+            params: None,
             created_at: self.created_at,
             sent_at: now.as_millis(),
         }
@@ -124,13 +133,38 @@ pub(super) async fn to_sent(
     mut sent: Vec<SentRow>,
 ) -> QueryResult<()> {
     sent.sort_unstable_by_key(|row| row.id);
-    for rows in sent.chunks(ROWS) {
+    for rows in sent.chunks_mut(ROWS) {
+        keep_texts(connection, rows).await?;
+        let rows = &*rows;
         let ids: Vec<i64> = rows.iter().map(|row| row.id).collect();
         independent!(
             connection,
             |connection| async { insert_all!(connection, sms_sent::table, rows) },
             |connection| async { delete_all!(connection, sms, &ids) },
         )?;
+    }
+    Ok(())
+}
+
+/// Copies text and columns of messages that await a receipt: they are needed if it is not delivered.
+async fn keep_texts(connection: &mut Connection, sent: &mut [SentRow]) -> QueryResult<()> {
+    let awaiting = sent.iter().filter(|row| row.delivery_state.is_some());
+    let ids = in_list(awaiting.map(|row| row.id));
+    if ids.is_empty() {
+        return Ok(());
+    }
+    let texts: Vec<(i64, LossyText, LossyText)> = with_conn!(connection, |conn| Prepared(
+        sms::table
+            .filter(sms::id.eq_any(&ids))
+            .order(sms::id)
+            .select((sms::id, sms::content, sms::params))
+    )
+    .load(conn))?;
+    for (id, content, params) in texts {
+        if let Ok(at) = sent.binary_search_by_key(&id, |row| row.id) {
+            sent[at].content = Some(content.text);
+            sent[at].params = Some(params.text);
+        }
     }
     Ok(())
 }

@@ -62,6 +62,7 @@ async fn sent_row_keeps_the_providers_answer() {
             message_id: Some("SM1".to_owned()),
             segments: Some(3),
             price: Some("0.05 EUR".to_owned()),
+            awaits_receipt: false,
         };
         queue.settle(&sms, Transition::Sent(acceptance)).await;
         let row = queue.db.words(

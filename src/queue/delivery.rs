@@ -1,0 +1,319 @@
+//! Decides what became of a sent message, given all its receipts, and when to ask for receipts that are missing.
+
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use crate::receipt::{ReceiptPart, ReceiptState};
+use crate::sms::{Failure, Timestamp};
+
+/// What became of a sent message.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum DeliveryState {
+    /// No receipt has decided yet.
+    #[default]
+    Awaiting,
+    /// As the provider reports it.
+    Delivered,
+    Undelivered,
+    Expired,
+    /// No receipt came in time, or the provider does not know.
+    NoReport,
+}
+
+impl DeliveryState {
+    pub const ALL: [Self; 5] = [
+        Self::Awaiting,
+        Self::Delivered,
+        Self::Undelivered,
+        Self::Expired,
+        Self::NoReport,
+    ];
+
+    /// The word in column `sms_sent.delivery_state` and in reports.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Awaiting => "awaiting",
+            Self::Delivered => "delivered",
+            Self::Undelivered => "undelivered",
+            Self::Expired => "expired",
+            Self::NoReport => "no_report",
+        }
+    }
+
+    /// Whether the message can be listed for another attempt by the operator, so that its text is kept.
+    pub const fn keeps_text(self) -> bool {
+        matches!(self, Self::Awaiting | Self::Undelivered | Self::Expired)
+    }
+}
+
+/// A receipt of a message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reported {
+    pub state: ReceiptState,
+    pub failure: Option<Failure>,
+    /// When it was reported.
+    pub at: Timestamp,
+    pub part: Option<ReceiptPart>,
+}
+
+/// What all receipts of a message say together.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Delivery {
+    pub state: DeliveryState,
+    pub failure: Option<Failure>,
+    /// When the deciding receipt was reported.
+    pub at: Option<Timestamp>,
+    /// A later receipt that contradicts the state.
+    pub note: Option<String>,
+}
+
+impl Reported {
+    /// What it means for the message or for its part; `None` where it decides nothing.
+    fn decides(&self) -> Option<DeliveryState> {
+        match self.state {
+            ReceiptState::Delivered => Some(DeliveryState::Delivered),
+            ReceiptState::Undelivered | ReceiptState::Rejected => Some(DeliveryState::Undelivered),
+            ReceiptState::Expired => Some(DeliveryState::Expired),
+            ReceiptState::Accepted | ReceiptState::NoReport | ReceiptState::Unlisted => None,
+        }
+    }
+
+    fn delivery(&self, state: DeliveryState) -> Delivery {
+        Delivery {
+            state,
+            failure: self
+                .failure
+                .clone()
+                .filter(|_| state != DeliveryState::Delivered),
+            at: Some(self.at),
+            note: None,
+        }
+    }
+}
+
+/// The state of a message, given all its receipts in the order in which they came.
+///
+/// The first receipt that decides is final: a later one that contradicts it becomes a note. Of a message with several
+/// parts, one that failed makes the message undelivered, and it is delivered when all of them are.
+pub fn delivery(receipts: &[Reported]) -> Delivery {
+    let mut whole: Option<Delivery> = None;
+    let mut parts: BTreeMap<u16, Delivery> = BTreeMap::new();
+    let mut total = 0;
+    let mut note = None;
+    for receipt in receipts {
+        let Some(state) = receipt.decides() else {
+            continue;
+        };
+        let decided = match receipt.part {
+            None => whole.get_or_insert_with(|| receipt.delivery(state)),
+            Some(part) => {
+                total = total.max(part.total);
+                let first = parts.entry(part.number);
+                first.or_insert_with(|| receipt.delivery(state))
+            }
+        };
+        if decided.state != state {
+            note.get_or_insert_with(|| {
+                format!(
+                    "reported as {} at {}, after that",
+                    state.as_str(),
+                    receipt.at
+                )
+            });
+        }
+    }
+    let failed = parts
+        .values()
+        .find(|part| part.state != DeliveryState::Delivered);
+    let is_complete = !parts.is_empty() && parts.len() >= usize::from(total);
+    let last = parts.values().max_by_key(|part| part.at);
+    let decided = match (whole, failed) {
+        (Some(whole), _) if whole.state != DeliveryState::Delivered => Some(whole),
+        (_, Some(failed)) => Some(failed.clone()),
+        (Some(whole), None) => Some(whole),
+        (None, None) => last.filter(|_| is_complete).cloned(),
+    };
+    if let Some(decided) = decided {
+        return Delivery { note, ..decided };
+    }
+    let unknown = receipts
+        .iter()
+        .find(|one| one.state == ReceiptState::NoReport);
+    unknown.map_or_else(Delivery::default, |receipt| {
+        receipt.delivery(DeliveryState::NoReport)
+    })
+}
+
+const HOUR: Duration = Duration::from_secs(3_600);
+/// No message is asked for later.
+const LAST: Duration = Duration::from_secs(72 * 3_600);
+
+/// How old a message is each time it is asked for.
+pub fn ask_ages() -> Vec<Duration> {
+    let minutes = [1, 5, 30, 120, 12 * 60, 24 * 60, 72 * 60];
+    minutes
+        .map(|minutes| Duration::from_secs(minutes * 60))
+        .to_vec()
+}
+
+/// How old a message is each time it is swept: at this interval for an hour, then at intervals that grow with its age.
+pub fn sweep_ages(every: Duration) -> Vec<Duration> {
+    let every = every.max(Duration::from_secs(1));
+    let next =
+        |age: &Duration| Some((*age + every).max(if *age < HOUR { *age } else { *age * 5 / 4 }));
+    let ages = std::iter::successors(Some(every), next);
+    ages.take_while(|age| *age <= LAST).collect()
+}
+
+/// The messages to ask for now, as spans of when they were sent: those that reached one of these ages since the last
+/// pass.
+pub fn due_spans(
+    ages: &[Duration],
+    last: Option<Timestamp>,
+    now: Timestamp,
+) -> Vec<RangeInclusive<Timestamp>> {
+    let span = |(index, age): (usize, &Duration)| {
+        let from = match last {
+            Some(last) => Timestamp::from_millis(last.minus(*age).as_millis() + 1),
+            // All that were sent before the first age.
+            None if index == 0 => Timestamp::from_millis(0),
+            None => return None,
+        };
+        let to = now.minus(*age);
+        (from <= to).then_some(from..=to)
+    };
+    ages.iter().enumerate().filter_map(span).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sms::Class;
+
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp::from_millis(seconds * 1_000)
+    }
+
+    fn reported(state: ReceiptState, seconds: i64, part: Option<(u16, u16)>) -> Reported {
+        let failure = matches!(state, ReceiptState::Undelivered | ReceiptState::Expired)
+            .then(|| Failure::new(Class::Recipient, format!("reason {seconds}")));
+        Reported {
+            state,
+            failure,
+            at: at(seconds),
+            part: part.map(|(number, total)| ReceiptPart { number, total }),
+        }
+    }
+
+    #[test]
+    fn first_final_receipt_decides() {
+        use ReceiptState as R;
+        let cases: [(&[ReceiptState], DeliveryState, bool); 12] = [
+            (&[], DeliveryState::Awaiting, false),
+            (&[R::Accepted], DeliveryState::Awaiting, false),
+            (&[R::Unlisted, R::Accepted], DeliveryState::Awaiting, false),
+            (
+                &[R::Delivered, R::Accepted],
+                DeliveryState::Delivered,
+                false,
+            ),
+            (
+                &[R::Delivered, R::Delivered],
+                DeliveryState::Delivered,
+                false,
+            ),
+            (
+                &[R::Delivered, R::Undelivered],
+                DeliveryState::Delivered,
+                true,
+            ),
+            (
+                &[R::Undelivered, R::Delivered],
+                DeliveryState::Undelivered,
+                true,
+            ),
+            (&[R::Expired, R::Delivered], DeliveryState::Expired, true),
+            (&[R::NoReport], DeliveryState::NoReport, false),
+            (
+                &[R::NoReport, R::Delivered],
+                DeliveryState::Delivered,
+                false,
+            ),
+            (
+                &[R::Delivered, R::NoReport],
+                DeliveryState::Delivered,
+                false,
+            ),
+            (&[R::Rejected], DeliveryState::Undelivered, false),
+        ];
+        for (states, expected, has_note) in cases {
+            let receipts: Vec<Reported> = states
+                .iter()
+                .zip(1..)
+                .map(|(state, second)| reported(*state, second, None))
+                .collect();
+            let decided = delivery(&receipts);
+            assert_eq!(decided.state, expected, "{states:?}");
+            assert_eq!(decided.note.is_some(), has_note, "{states:?}");
+        }
+    }
+
+    #[test]
+    fn failed_part_makes_the_message_undelivered_in_any_order() {
+        use ReceiptState::{Delivered, Undelivered};
+        let one = reported(Delivered, 5, Some((1, 2)));
+        let two = reported(Delivered, 4, Some((2, 2)));
+        let failed = reported(Undelivered, 4, Some((2, 2)));
+        assert_eq!(
+            delivery(std::slice::from_ref(&one)).state,
+            DeliveryState::Awaiting
+        );
+        let both = delivery(&[one.clone(), two]);
+        assert_eq!(
+            (both.state, both.at),
+            (DeliveryState::Delivered, Some(at(5)))
+        );
+        for receipts in [[one.clone(), failed.clone()], [failed.clone(), one]] {
+            let decided = delivery(&receipts);
+            assert_eq!(decided.state, DeliveryState::Undelivered);
+            assert_eq!(decided.failure, failed.failure);
+            assert_eq!(decided.note, None);
+        }
+        let whole = reported(Delivered, 3, None);
+        assert_eq!(delivery(&[whole, failed]).state, DeliveryState::Undelivered);
+    }
+
+    #[test]
+    fn message_is_asked_for_once_at_each_age() {
+        let ages = ask_ages();
+        let sent = 1_000_000;
+        let mut last = None;
+        let mut asked = Vec::new();
+        for now in (sent..sent + 80 * 3_600).step_by(20) {
+            let spans = due_spans(&ages, last, at(now));
+            if spans.iter().any(|span| span.contains(&at(sent))) {
+                asked.push(now - sent);
+            }
+            last = Some(at(now));
+        }
+        assert_eq!(asked, [60, 300, 1_800, 7_200, 43_200, 86_400, 259_200]);
+    }
+
+    #[test]
+    fn sweeps_of_a_message_grow_rarer_with_its_age() {
+        let ages = sweep_ages(Duration::from_secs(300));
+        let seconds: Vec<u64> = ages.iter().map(Duration::as_secs).collect();
+        assert_eq!(seconds[..3], [300, 600, 900]);
+        assert!(ages.len() < 40, "{seconds:?}");
+        assert!(seconds.windows(2).all(|pair| pair[0] + 300 <= pair[1]));
+        assert!(seconds.last().is_some_and(|last| *last > 50 * 3_600));
+    }
+
+    #[test]
+    fn first_pass_asks_for_all_that_are_old_enough() {
+        let spans = due_spans(&ask_ages(), None, at(1_000));
+        assert_eq!(spans, [at(0)..=at(940)]);
+        assert_eq!(due_spans(&ask_ages(), Some(at(1_000)), at(1_000)), []);
+    }
+}
