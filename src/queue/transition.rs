@@ -98,10 +98,15 @@ pub fn expired() -> Failure {
 
 /// The reason on the suppression list if the provider reports that the recipient opted out.
 pub fn opted_out(settlement: &Settlement, failure: &Failure, now: Timestamp) -> Option<String> {
-    let (provider, date) = (&settlement.provider, now.to_string());
+    let is_opted_out = failure.class == Class::OptedOut && !settlement.provider.is_empty();
+    is_opted_out.then(|| opt_out_reason(&settlement.provider, now))
+}
+
+/// The reason on the suppression list of a recipient who opted out at a provider.
+pub fn opt_out_reason(provider: &str, now: Timestamp) -> String {
+    let date = now.to_string();
     let date = date.split('T').next().unwrap_or_default();
-    let is_opted_out = failure.class == Class::OptedOut && !provider.is_empty();
-    is_opted_out.then(|| format!("`{provider}` said on {date} that they want no more messages"))
+    format!("`{provider}` said on {date} that they want no more messages")
 }
 
 /// Whether the settlement puts its message back into the queue, unless its campaign is cancelled.

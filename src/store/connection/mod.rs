@@ -223,6 +223,38 @@ macro_rules! insert {
     }};
 }
 
+/// Executes a prepared statement for each item. PostgreSQL gets all of them without waiting for answers.
+macro_rules! execute_each {
+    ($connection:expr, $items:expr, |$item:ident| $query:expr) => {{
+        use $crate::store::connection::{Connection, Prepared, execute_prepared};
+        match &mut *$connection {
+            Connection::Sqlite(conn) => $items
+                .iter()
+                .try_for_each(|$item| execute_prepared(&mut **conn, Prepared($query)).map(drop)),
+            Connection::Postgres(conn) => {
+                let shared = &**conn;
+                let all = $items.iter().map(|$item| {
+                    let query = Prepared($query);
+                    async move { diesel_async::RunQueryDsl::execute(query, &mut { shared }).await }
+                });
+                let all: diesel::QueryResult<Vec<usize>> =
+                    futures_util::future::try_join_all(all).await;
+                all.map(drop)
+            }
+            Connection::Mysql(conn) => {
+                async {
+                    for $item in $items.iter() {
+                        let query = Prepared($query);
+                        diesel_async::RunQueryDsl::execute(query, &mut **conn).await?;
+                    }
+                    diesel::QueryResult::Ok(())
+                }
+                .await
+            }
+        }
+    }};
+}
+
 /// Deletes the rows with these ids, all of which this transaction has locked.
 macro_rules! delete_all {
     ($connection:expr, $table:ident, $ids:expr) => {{
@@ -238,8 +270,8 @@ macro_rules! delete_all {
 }
 
 pub(super) use {
-    delete_all, independent, insert, insert_all, insert_new, load_locked, load_skipping_locked,
-    with_conn,
+    delete_all, execute_each, independent, insert, insert_all, insert_new, load_locked,
+    load_skipping_locked, with_conn,
 };
 
 /// Why a host cannot be used.
