@@ -7,8 +7,8 @@ use clap::error::ErrorKind;
 use clap::{ArgAction, CommandFactory, Parser, Subcommand};
 
 use crate::commands::{
-    Context, Format, campaign, check, completions, import, init, providers, purge, report, retry,
-    run, sandbox, send, set, settle, status, suppress,
+    Context, Format, campaign, check, completions, import, init, providers, purge, receipts,
+    report, retry, run, sandbox, send, set, settle, status, suppress,
 };
 use crate::config::{Environment, Flags};
 use crate::console::{Console, Verbosity};
@@ -74,6 +74,7 @@ enum Command {
     Import(import::Args),
     Send(send::Args),
     Status(status::Args),
+    Receipts(receipts::Args),
     Report(report::Args),
     Retry(retry::Args),
     Settle(settle::Args),
@@ -174,6 +175,7 @@ impl Cli {
             Command::Import(args) => import::run(&args, &context).await,
             Command::Send(args) => send::run(&args, &context).await,
             Command::Status(args) => status::run(&args, &context).await,
+            Command::Receipts(args) => receipts::run(&args, &context).await,
             Command::Report(args) => report::run(&args, &context).await,
             Command::Retry(args) => retry::run(&args, &context).await,
             Command::Settle(args) => settle::run(&args, &context).await,

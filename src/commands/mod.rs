@@ -8,6 +8,7 @@ pub mod import;
 pub mod init;
 pub mod providers;
 pub mod purge;
+pub mod receipts;
 pub mod report;
 pub mod retry;
 pub mod run;

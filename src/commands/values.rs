@@ -20,6 +20,12 @@ pub(crate) fn rates(text: &str) -> Result<Rates, String> {
     }
 }
 
+/// A duration such as `30min`.
+pub(crate) fn span(text: &str) -> Result<Duration, &'static str> {
+    let span = SpanParser::new().parse_unsigned_duration(text.trim());
+    span.map_err(|_| "write a duration such as `30min` or `2h`")
+}
+
 /// A number from 1.
 pub(crate) fn positive(text: &str) -> Result<u64, String> {
     match text.parse() {

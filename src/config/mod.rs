@@ -57,6 +57,7 @@ pub struct Config {
     pub import: import::Config,
     pub retention: store::RetentionConfig,
     pub redis: import::consumer::RedisConfig,
+    pub receipts: sender::ReceiptsConfig,
     pub log: logging::Config,
     /// The file that was read.
     #[serde(skip)]
@@ -135,6 +136,10 @@ impl Config {
             (max_probe, breaker.max_probe >= breaker.first_probe),
             ("auto_pause.window", (1..=100_000).contains(&window)),
             ("auto_pause.rejected", auto_pause.rejected <= window),
+            (
+                "receipts.no_report_after",
+                self.receipts.no_report_after >= Duration::from_secs(60),
+            ),
             ("retention.older_than", self.retention.is_valid()),
         ];
         match limits.into_iter().find(|(_, holds)| !holds) {
@@ -179,6 +184,8 @@ fn expected(key: &str) -> &'static str {
         }
         "auto_pause.window" => "a whole number from 1 to 100000",
         "auto_pause.rejected" => "a whole number, not more than `auto_pause.window`",
+        "receipts.wait" => "a duration like `10min`, or `0s`",
+        "receipts.no_report_after" => "a duration of a minute or more, like `72h`",
         "retention.older_than" => "an age of a day or more, like `90d`, `6mo` or `1y`, or empty",
         "import.max_rejects" => {
             "a share of the rows like `5%`, or a number of them like `100`, as a text"

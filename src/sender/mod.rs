@@ -16,6 +16,7 @@ mod lease;
 mod lookup;
 mod maintenance;
 mod provider_state;
+mod receipts;
 mod request;
 mod window;
 
@@ -48,6 +49,7 @@ use request::Transport;
 
 pub use auto_pause::Config as AutoPauseConfig;
 pub use bottleneck::Bottleneck;
+pub use receipts::{Config as ReceiptsConfig, PullMode, PullSummary, ReceiptPuller};
 
 /// Section `[sender]`.
 #[derive(Clone, Debug, Deserialize)]
@@ -95,6 +97,7 @@ pub struct Settings {
     pub follow: bool,
     /// Wait for windows to open, and for messages that are due later than any retry.
     pub wait: bool,
+    pub receipts: ReceiptsConfig,
     /// Where a worker writes results that its database server cannot store.
     pub state_folder: Option<PathBuf>,
 }
@@ -255,8 +258,24 @@ impl Sender {
         }
         let clock = Arc::new(Clock::of(self.store.clone()).await?);
         let database = Database::new(self.store.clone());
-        self.run_with(transports, (database, clock), stop, progress, events)
-            .await
+        let (stop_pulling, stopped) = watch::channel(false);
+        let puller = self.receipts(stopped)?;
+        let pulling = puller.can_pull().then(|| tokio::spawn(puller.run()));
+        let summary = self
+            .run_with(transports, (database, clock), stop, progress, events)
+            .await;
+        stop_pulling.send_replace(true);
+        if let Some(pulling) = pulling {
+            // A panic in it has been logged.
+            drop(pulling.await);
+        }
+        summary
+    }
+
+    /// What fetches the receipts of the providers.
+    pub fn receipts(&self, stop: watch::Receiver<bool>) -> Result<ReceiptPuller, ClientError> {
+        let receipts = &self.settings.receipts;
+        ReceiptPuller::new(self.store.clone(), &self.providers, receipts, stop)
     }
 
     async fn run_with(

@@ -326,6 +326,35 @@ impl Store {
         Ok(first.zip(last))
     }
 
+    /// When the first and the last unknown message of this campaign, or of any, were claimed, of those claimed in this
+    /// span.
+    pub async fn unknown_span(
+        &self,
+        campaign: Option<i64>,
+        claimed: &RangeInclusive<Timestamp>,
+    ) -> Result<Option<(Timestamp, Timestamp)>, StoreError> {
+        let campaigns = match campaign {
+            Some(campaign) => vec![campaign],
+            None => self.campaign_ids().await?,
+        };
+        let mut span: Option<(Timestamp, Timestamp)> = None;
+        for campaigns in campaigns.chunks(ROWS) {
+            type Ends = (Option<Timestamp>, Option<Timestamp>);
+            let ends: Ends = reading!(self, |conn| sms::table
+                .filter(sms::campaign_id.eq_any(campaigns))
+                .filter(sms::state.eq(State::Unknown.code()))
+                .filter(sms::claimed_at.ge(*claimed.start()))
+                .filter(sms::claimed_at.le(*claimed.end()))
+                .select((min(sms::claimed_at), max(sms::claimed_at)))
+                .first(conn))?;
+            if let (Some(first), Some(last)) = ends {
+                let (known_first, known_last) = span.unwrap_or((first, last));
+                span = Some((first.min(known_first), last.max(known_last)));
+            }
+        }
+        Ok(span)
+    }
+
     /// A page of the messages sent in this span that await a receipt, after the one with this instant and id.
     pub async fn awaiting(
         &self,

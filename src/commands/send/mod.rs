@@ -6,12 +6,15 @@ mod progress;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
+use std::time::Duration;
 
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use self::progress::run_with_progress;
+use super::receipts::{self, Waiting};
 use super::signals::Signals;
-use super::values::{campaign_name, positive, rates};
+use super::values::{campaign_name, positive, rates, span};
 use super::{Context, check, providers, purge, status, with_hint};
 use crate::config::{MANY_CONCURRENCY, MAX_CONCURRENCY, user_folder};
 use crate::console::Console;
@@ -75,6 +78,11 @@ pub(crate) struct SendFlags {
     /// provider that asked for a longer wait than that
     #[arg(long)]
     pub(crate) no_wait: bool,
+    /// When everything is sent, wait for delivery receipts, no longer than this; messages that were not delivered make
+    /// the exit status 1 [default: setting `receipts.wait`; without TIME: 10min]
+    #[arg(long, value_name = "TIME", value_parser = span)]
+    #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "10min")]
+    pub(crate) wait_receipts: Option<Duration>,
 }
 
 /// `send` has no FILE: the user meant `run`.
@@ -161,13 +169,25 @@ impl<'a> PreparedRun<'a> {
         announce(context, store, options, &campaigns).await?;
         let total: Totals = campaigns.iter().map(|(_, totals)| *totals).sum();
         let left = total.queued + total.sending;
-        let (summary, signal) = if left + total.unknown == 0 && !options.follow {
+        let (summary, mut signal) = if left + total.unknown == 0 && !options.follow {
             (RunSummary::default(), None)
         } else {
             let limit = options.flags.limit.unwrap_or(u64::MAX);
             let total = (!options.follow).then_some(left.min(limit));
-            run_with_progress(&context.console, sender, total, signals).await?
+            run_with_progress(&context.console, &sender, total, signals).await?
         };
+        let wait = options.flags.wait_receipts;
+        let wait = wait.unwrap_or(context.config.receipts.wait);
+        let is_waiting = matches!(summary.ended, Ended::Done | Ended::Limit) && !wait.is_zero();
+        if is_waiting {
+            let only = campaigns.first().filter(|_| options.campaign.is_some());
+            let only = only.map(|(campaign, _)| campaign.id);
+            let until = Instant::now() + wait;
+            let waiting = Waiting::until(until, only, &sender)?;
+            let (fetched, stopped_by) = waiting.run(context, signals).await?;
+            receipts::explain(context, &fetched);
+            signal = stopped_by;
+        }
         let mut summaries = Vec::new();
         for (campaign, _) in &campaigns {
             // The run may have changed its state.
@@ -183,6 +203,7 @@ impl<'a> PreparedRun<'a> {
             campaigns: summaries,
             without_campaign,
             signal,
+            is_waiting,
         })
     }
 }
@@ -196,6 +217,8 @@ pub(super) struct SendRun {
     without_campaign: Vec<(i64, u64)>,
     /// The signal that stopped the run.
     signal: Option<Exit>,
+    /// It waited for receipts.
+    is_waiting: bool,
 }
 
 impl SendRun {
@@ -492,6 +515,7 @@ fn sender(
         limit: options.flags.limit,
         follow: options.follow,
         wait: !options.flags.no_wait,
+        receipts: config.receipts,
         state_folder: user_folder(&context.environment, "XDG_STATE_HOME", ".local/state"),
     };
     Ok(Sender::new(store.clone(), providers, settings))

@@ -21,7 +21,7 @@ const ERROR_SHOWN_FOR: Duration = Duration::from_secs(60);
 /// the signal that stopped the run.
 pub(super) async fn run_with_progress(
     console: &Console,
-    sender: Sender,
+    sender: &Sender,
     total: Option<u64>,
     signals: &mut Signals,
 ) -> anyhow::Result<(RunSummary, Option<Exit>)> {

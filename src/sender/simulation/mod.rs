@@ -309,6 +309,10 @@ fn settings() -> Settings {
         limit: None,
         follow: false,
         wait: true,
+        receipts: crate::sender::ReceiptsConfig {
+            wait: Duration::ZERO,
+            no_report_after: Duration::from_secs(72 * 3_600),
+        },
         state_folder: None,
     }
 }

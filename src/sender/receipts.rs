@@ -1,0 +1,561 @@
+//! Fetches delivery receipts, stores them, and applies them. One process of several does this for a provider, and
+//! another takes over when its lease ends.
+
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::Response;
+use serde::Deserialize;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
+
+use crate::phone::Phone;
+use crate::provider::client::{Client, ClientError};
+use crate::provider::{
+    AwaitedMessage, Provider, PullShape, ReceiptCursor, ReceiptPage, ReceiptQuery, ReceiptRoad,
+    ReceiptSource, RequestContext, RequestResult,
+};
+use crate::queue::delivery::{ask_ages, due_spans, sweep_ages};
+use crate::receipt::Receipt;
+use crate::sms::{Class, Failure, Outcome, Timestamp};
+use crate::store::{AwaitingSms, ReceiptsApplied, Store, StoreError};
+
+/// Section `[receipts]`.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// How long `send` and `run` wait for receipts after everything is sent.
+    #[serde(with = "jiff::fmt::serde::unsigned_duration::friendly::compact::required")]
+    pub wait: Duration,
+    /// How long after it was sent a message without a receipt is `no_report`.
+    #[serde(with = "jiff::fmt::serde::unsigned_duration::friendly::compact::required")]
+    pub no_report_after: Duration,
+}
+
+/// The time between two drains, between the first two sweeps of a message, and between two looks at who is asked for.
+const DRAIN_EVERY: Duration = Duration::from_secs(60);
+const SWEEP_EVERY: Duration = Duration::from_secs(300);
+const ASK_EVERY: Duration = Duration::from_secs(20);
+/// The longest time between two looks at receipts that are due again.
+const APPLY_EVERY: Duration = Duration::from_secs(1);
+/// How much longer than one request a lease lasts without being renewed.
+const LEASE: Duration = Duration::from_secs(30);
+/// The clocks of the provider and of the database, and the moments of sending and settling, differ by less than this.
+const MARGIN: Duration = Duration::from_secs(600);
+/// A provider that fails is not asked again sooner, doubling up to the second.
+const FIRST_RETRY: Duration = Duration::from_secs(10);
+const LAST_RETRY: Duration = Duration::from_secs(600);
+/// How many messages are read at a time to ask for them.
+const ASKED: i64 = 100;
+/// The most pages of one pass: the rest comes in the next one.
+const MAX_PAGES: u32 = 100_000;
+/// How long a stopped process tries to store receipts that the provider returns only once.
+const LAST_STORE: Duration = Duration::from_secs(30);
+const STORE_RETRY: Duration = Duration::from_secs(1);
+
+/// Which receipts are fetched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PullMode {
+    /// What is due by the cadence of each provider.
+    Due,
+    /// All that is awaited.
+    Now,
+    /// All that is awaited, from the repeatable source of each provider.
+    Recheck,
+}
+
+/// What one pass over the providers did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PullSummary {
+    /// Receipts that the providers returned, and those that were not known yet.
+    pub fetched: u64,
+    pub new: u64,
+    pub applied: ReceiptsApplied,
+    /// Messages whose wait for a receipt ended without one.
+    pub no_report: u64,
+    /// Providers whose receipts another process fetches at this moment.
+    pub busy: Vec<String>,
+    /// Providers that could not be asked, and why.
+    pub failed: Vec<(String, Failure)>,
+}
+
+impl std::ops::AddAssign for PullSummary {
+    fn add_assign(&mut self, other: Self) {
+        self.fetched += other.fetched;
+        self.new += other.new;
+        self.applied += other.applied;
+        self.no_report += other.no_report;
+        self.busy = other.busy;
+        self.failed = other.failed;
+    }
+}
+
+/// Why a pass over one provider ended early.
+enum PullError {
+    Store(StoreError),
+    /// The provider's answer.
+    Provider(Outcome),
+    /// The process is to stop, or another one has the lease.
+    Ended,
+}
+
+impl From<StoreError> for PullError {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
+    }
+}
+
+/// Fetches and applies the receipts of several providers.
+pub struct ReceiptPuller {
+    store: Store,
+    providers: Vec<PulledProvider>,
+    no_report_after: Duration,
+    /// A random number, which names this process in the leases.
+    holder: i64,
+    stop: watch::Receiver<bool>,
+}
+
+struct PulledProvider {
+    provider: Arc<Provider>,
+    client: Client,
+    /// Not before this instant.
+    next_pass: Instant,
+    next_request: Instant,
+    /// Passes in a row that failed.
+    failures: u32,
+}
+
+/// One pass over one provider.
+struct Pass<'a> {
+    store: &'a Store,
+    pulled: &'a mut PulledProvider,
+    source: &'a ReceiptSource,
+    road: ReceiptRoad,
+    holder: i64,
+    stop: watch::Receiver<bool>,
+    renewed: Instant,
+    fetched: u64,
+    new: u64,
+}
+
+impl ReceiptPuller {
+    /// Uses the providers whose receipts can be fetched. Ends soon after `stop` is true.
+    pub fn new(
+        store: Store,
+        providers: &BTreeMap<String, Arc<Provider>>,
+        config: &Config,
+        stop: watch::Receiver<bool>,
+    ) -> Result<Self, ClientError> {
+        let mut pulled = Vec::new();
+        for provider in providers.values().filter(|one| one.pull().is_some()) {
+            pulled.push(PulledProvider {
+                client: Client::new(provider, 1)?,
+                provider: Arc::clone(provider),
+                next_pass: Instant::now(),
+                next_request: Instant::now(),
+                failures: 0,
+            });
+        }
+        Ok(Self {
+            store,
+            providers: pulled,
+            no_report_after: config.no_report_after,
+            holder: rand::random::<i64>(),
+            stop,
+        })
+    }
+
+    /// Whether the receipts of any of the providers can be fetched.
+    pub fn can_pull(&self) -> bool {
+        !self.providers.is_empty()
+    }
+
+    /// Whether a message of this campaign, or of any, awaits a receipt of one of the providers: it is sent, or its outcome
+    /// is not known.
+    pub async fn is_awaiting(&self, campaign: Option<i64>) -> Result<bool, StoreError> {
+        for pulled in &self.providers {
+            if self.awaits(pulled.provider.name(), campaign).await? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    async fn awaits(&self, provider: &str, campaign: Option<i64>) -> Result<bool, StoreError> {
+        if self.store.is_awaiting(provider, campaign).await? {
+            return Ok(true);
+        }
+        let now = self.store.now().await?;
+        let recent = now.minus(self.no_report_after)..=now;
+        Ok(self.store.unknown_span(campaign, &recent).await?.is_some())
+    }
+
+    /// Fetches and applies receipts until it is stopped.
+    pub async fn run(mut self) {
+        while !*self.stop.borrow() {
+            match self.pass(PullMode::Due, true).await {
+                Ok(_) => {}
+                Err(error) => tracing::warn!(%error, "receipts could not be stored"),
+            }
+            self.wait(None).await;
+        }
+    }
+
+    /// Waits until something may be due, but not beyond `until`, or until it is stopped.
+    pub async fn wait(&mut self, until: Option<Instant>) {
+        let next = self.providers.iter().map(|pulled| pulled.next_pass);
+        // Receipts that came before their message are applied meanwhile.
+        let soon = Instant::now() + APPLY_EVERY;
+        let next = next.chain(until).chain([soon]).min();
+        sleep(next.unwrap_or(soon), &mut self.stop).await;
+    }
+
+    /// Fetches what `mode` says from each provider, applies it, and ends the wait for receipts that are too late.
+    /// `is_gentle`: leaves other processes and tasks half of the database's time.
+    pub async fn pass(
+        &mut self,
+        mode: PullMode,
+        is_gentle: bool,
+    ) -> Result<PullSummary, StoreError> {
+        let mut summary = PullSummary::default();
+        let mut unfinished = Vec::new();
+        for index in 0..self.providers.len() {
+            if *self.stop.borrow() {
+                return Ok(summary);
+            }
+            let is_early = self.providers[index].next_pass > Instant::now();
+            if mode == PullMode::Due && is_early {
+                continue;
+            }
+            if !self.pull(index, mode, &mut summary).await? {
+                unfinished.push(self.providers[index].provider.name().to_owned());
+            }
+        }
+        summary.applied = self.apply(is_gentle).await?;
+        let before = self.store.now().await?.minus(self.no_report_after);
+        for name in self.store.awaiting_providers().await? {
+            // Receipts that came while nothing fetched them are fetched first.
+            if !unfinished.contains(&name) {
+                summary.no_report += self.store.end_awaiting(&name, before).await?;
+            }
+        }
+        Ok(summary)
+    }
+
+    /// Applies all receipts that are due.
+    async fn apply(&mut self, is_gentle: bool) -> Result<ReceiptsApplied, StoreError> {
+        let mut all = ReceiptsApplied::default();
+        loop {
+            let began = Instant::now();
+            let now = self.store.now().await?;
+            let applied = self.store.apply_receipts(self.no_report_after, now).await?;
+            all += applied;
+            if applied.receipts == 0 {
+                return Ok(all);
+            }
+            if is_gentle {
+                tokio::time::sleep(began.elapsed()).await;
+            }
+        }
+    }
+
+    /// One pass over a provider. Returns whether it is up to date.
+    async fn pull(
+        &mut self,
+        index: usize,
+        mode: PullMode,
+        summary: &mut PullSummary,
+    ) -> Result<bool, StoreError> {
+        let provider = Arc::clone(&self.providers[index].provider);
+        let (name, Some(pull)) = (provider.name(), provider.pull()) else {
+            return Ok(true);
+        };
+        let (road, source) = match (mode, &pull.recheck) {
+            (PullMode::Recheck, Some(recheck)) => (ReceiptRoad::Recheck, recheck),
+            _ => (ReceiptRoad::Pull, &pull.source),
+        };
+        self.providers[index].next_pass = Instant::now() + interval(source);
+        if !self.awaits(name, None).await? {
+            return Ok(true);
+        }
+        let now = self.store.now().await?;
+        let until = now.plus(provider.timeout() + LEASE);
+        let lease = self.store.lease_receipts(name, self.holder, now, until);
+        let Some(last) = lease.await? else {
+            summary.busy.push(name.to_owned());
+            return Ok(false);
+        };
+        let mut pass = Pass {
+            store: &self.store,
+            pulled: &mut self.providers[index],
+            source,
+            road,
+            holder: self.holder,
+            stop: self.stop.clone(),
+            renewed: Instant::now(),
+            fetched: 0,
+            new: 0,
+        };
+        let done = pass.run(mode, last, now).await;
+        summary.fetched += pass.fetched;
+        summary.new += pass.new;
+        let pulled_at = done.as_ref().is_ok_and(|done| *done).then_some(now);
+        self.store
+            .release_receipts(name, self.holder, pulled_at)
+            .await?;
+        let pulled = &mut self.providers[index];
+        match done {
+            Ok(_) => {
+                pulled.failures = 0;
+                Ok(true)
+            }
+            Err(PullError::Ended) => Ok(false),
+            Err(PullError::Store(error)) => Err(error),
+            Err(PullError::Provider(outcome)) => {
+                let wait = (FIRST_RETRY * (1 << pulled.failures.min(8))).min(LAST_RETRY);
+                pulled.failures += 1;
+                pulled.next_pass = Instant::now() + retry_after(&outcome).unwrap_or(wait).max(wait);
+                let failure = outcome.failure().cloned();
+                let failure =
+                    failure.unwrap_or_else(|| Failure::new(Class::Unknown, "no receipts"));
+                let reason = &failure.reason;
+                tracing::warn!(provider = name, %reason, "receipts could not be fetched");
+                summary.failed.push((name.to_owned(), failure));
+                Ok(false)
+            }
+        }
+    }
+}
+
+/// How often a source is looked at.
+fn interval(source: &ReceiptSource) -> Duration {
+    match source.shape {
+        PullShape::Drain => source.every.unwrap_or(DRAIN_EVERY),
+        PullShape::Sweep => source.every.unwrap_or(SWEEP_EVERY),
+        PullShape::Ask => source.every.unwrap_or(ASK_EVERY),
+    }
+}
+
+fn retry_after(outcome: &Outcome) -> Option<Duration> {
+    match outcome {
+        Outcome::Throttled { retry_after, .. }
+        | Outcome::Deferred { retry_after, .. }
+        | Outcome::Unavailable { retry_after, .. } => *retry_after,
+        _ => None,
+    }
+}
+
+/// Sleeps until an instant or until it is stopped.
+async fn sleep(until: Instant, stop: &mut watch::Receiver<bool>) {
+    tokio::select! {
+        () = sleep_until(until) => {}
+        // An error says that no one can stop it any more.
+        _ = stop.wait_for(|stop| *stop) => {}
+    }
+}
+
+impl Pass<'_> {
+    /// Returns whether anything was due.
+    async fn run(
+        &mut self,
+        mode: PullMode,
+        last: Option<Timestamp>,
+        now: Timestamp,
+    ) -> Result<bool, PullError> {
+        let all = Timestamp::from_millis(0)..=now;
+        let spans = match (mode, self.source.shape) {
+            (PullMode::Due, PullShape::Drain) => {
+                let is_due = last.is_none_or(|last| now.since(last) >= interval(self.source));
+                if is_due { vec![all] } else { Vec::new() }
+            }
+            (PullMode::Due, PullShape::Sweep) => {
+                due_spans(&sweep_ages(interval(self.source)), last, now)
+            }
+            (PullMode::Due, PullShape::Ask) => due_spans(&ask_ages(), last, now),
+            (PullMode::Now | PullMode::Recheck, _) => vec![all],
+        };
+        let mut awaited = Vec::new();
+        for span in spans {
+            let name = self.pulled.provider.name();
+            let found = self.store.awaiting_span(name, &span).await?;
+            awaited.extend(found.map(|(first, last)| first..=last));
+            if self.source.shape != PullShape::Ask {
+                let found = self.store.unknown_span(None, &span).await?;
+                awaited.extend(found.map(|(first, last)| first..=last));
+            }
+        }
+        let first = awaited.iter().map(|span| *span.start()).min();
+        let last = awaited.iter().map(|span| *span.end()).max();
+        let (Some(first), Some(last)) = (first, last) else {
+            return Ok(false);
+        };
+        if self.source.shape == PullShape::Ask {
+            for span in awaited {
+                self.ask(&span).await?;
+            }
+            return Ok(true);
+        }
+        let reach = self.source.horizon.map(|horizon| now.minus(horizon));
+        let since = first.minus(MARGIN).max(reach.unwrap_or_default());
+        let until = last.plus(MARGIN).min(now.plus(MARGIN));
+        self.pages(since, until).await?;
+        if self.source.shape == PullShape::Drain {
+            self.confirm(now).await?;
+        }
+        Ok(true)
+    }
+
+    /// Fetches page by page, and stores each page before the next request.
+    async fn pages(&mut self, since: Timestamp, until: Timestamp) -> Result<(), PullError> {
+        let mut cursor = ReceiptCursor::default();
+        let mut previous: Vec<Receipt> = Vec::new();
+        for _ in 0..MAX_PAGES {
+            let query = ReceiptQuery::Page {
+                since,
+                until,
+                page: &cursor,
+            };
+            let page = self.fetch(&query).await?;
+            // Some providers return their last page again and again.
+            let is_repeated = !page.receipts.is_empty() && page.receipts == previous;
+            self.keep(&page.receipts).await?;
+            match page.next {
+                Some(next) if !is_repeated => cursor = next,
+                _ => break,
+            }
+            previous = page.receipts;
+        }
+        Ok(())
+    }
+
+    /// Asks for each message that was sent in this span.
+    async fn ask(&mut self, span: &RangeInclusive<Timestamp>) -> Result<(), PullError> {
+        let mut after = (Timestamp::from_millis(0), 0);
+        loop {
+            let name = self.pulled.provider.name().to_owned();
+            let messages = self.store.awaiting(&name, span, after, ASKED).await?;
+            let Some(last) = messages.last() else {
+                return Ok(());
+            };
+            after = (last.sent_at, last.id);
+            for message in &messages {
+                self.ask_for(message).await?;
+            }
+        }
+    }
+
+    async fn ask_for(&mut self, message: &AwaitingSms) -> Result<(), PullError> {
+        let Some(phone) = Phone::stored(&message.phone) else {
+            return Ok(());
+        };
+        let asked = AwaitedMessage {
+            phone: &phone,
+            reference: message.reference.as_deref().unwrap_or_default(),
+            message_id: message.message_id.as_deref(),
+            sent_at: message.sent_at,
+        };
+        let page = match self.fetch(&ReceiptQuery::Message(&asked)).await {
+            Ok(page) => page,
+            // The provider does not know this one message.
+            Err(PullError::Provider(Outcome::Rejected(_))) => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        self.keep(&page.receipts).await
+    }
+
+    /// Sends one request within the rate, and reads its response.
+    async fn fetch(&mut self, query: &ReceiptQuery<'_>) -> Result<ReceiptPage, PullError> {
+        let context = self.context().await?;
+        let request = self.pulled.provider.receipts(self.road, query, &context);
+        let response = self.send(request).await?;
+        let provider = &self.pulled.provider;
+        let page = provider.parse_receipts(self.road, query, &response, &context);
+        page.map_err(PullError::Provider)
+    }
+
+    async fn context(&self) -> Result<RequestContext, StoreError> {
+        Ok(RequestContext {
+            now: self.store.now().await?,
+            nonce: rand::random(),
+        })
+    }
+
+    async fn send(&mut self, request: RequestResult) -> Result<Response<Bytes>, PullError> {
+        let request = request.map_err(PullError::Provider)?;
+        sleep(self.pulled.next_request, &mut self.stop).await;
+        if *self.stop.borrow() {
+            return Err(PullError::Ended);
+        }
+        self.renew().await?;
+        let rates = self.source.rate.0.iter();
+        let spacing = rates.map(|rate| rate.window / rate.limit.get()).max();
+        self.pulled.next_request = Instant::now() + spacing.unwrap_or_default();
+        // Never cancelled: its receipts may be returned only once.
+        let response = self.pulled.client.send(request).await;
+        response.map_err(PullError::Provider)
+    }
+
+    /// Keeps the lease for longer than the next request takes.
+    async fn renew(&mut self) -> Result<(), PullError> {
+        if self.renewed.elapsed() < LEASE / 3 {
+            return Ok(());
+        }
+        let (provider, now) = (&self.pulled.provider, self.store.now().await?);
+        let until = now.plus(provider.timeout() + LEASE);
+        let lease = self
+            .store
+            .lease_receipts(provider.name(), self.holder, now, until);
+        if lease.await?.is_none() {
+            return Err(PullError::Ended);
+        }
+        self.renewed = Instant::now();
+        Ok(())
+    }
+
+    /// Stores receipts; while the database is away, again and again.
+    async fn keep(&mut self, receipts: &[Receipt]) -> Result<(), PullError> {
+        let mut stopped_at = None;
+        loop {
+            let name = self.pulled.provider.name();
+            let stored = match self.store.now().await {
+                Ok(now) => self.store.add_receipts(name, receipts, now).await,
+                Err(error) => Err(error),
+            };
+            let error = match stored {
+                Ok(new) => {
+                    self.fetched += receipts.len() as u64;
+                    self.new += new;
+                    return Ok(());
+                }
+                Err(error) => error,
+            };
+            let count = receipts.len();
+            tracing::warn!(%error, "{count} receipts wait for the database");
+            if *self.stop.borrow() {
+                let since = *stopped_at.get_or_insert_with(Instant::now);
+                if since.elapsed() > LAST_STORE {
+                    return Err(error.into());
+                }
+            }
+            tokio::time::sleep(STORE_RETRY).await;
+        }
+    }
+
+    /// Tells the provider what was stored, where it waits for that.
+    async fn confirm(&mut self, fetched_at: Timestamp) -> Result<(), PullError> {
+        let context = self.context().await?;
+        let request = self.pulled.provider.confirm_receipts(fetched_at, &context);
+        if let Some(request) = request {
+            let response = self.send(request).await?;
+            if !response.status().is_success() {
+                let (name, status) = (self.pulled.provider.name(), response.status());
+                // It returns them again, which changes nothing.
+                tracing::warn!(provider = name, %status, "stored receipts were not confirmed");
+            }
+        }
+        Ok(())
+    }
+}
