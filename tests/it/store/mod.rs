@@ -15,6 +15,7 @@ mod operator;
 mod purge;
 mod query_plans;
 mod random_operations;
+mod receipts;
 mod recipients;
 mod replace;
 mod report;

@@ -1,0 +1,451 @@
+//! Delivery receipts: the inbox, what receipts do to sent, unknown and failed messages, and the lease of a provider.
+
+use std::time::Duration;
+
+use smsq::queue::Transition;
+use smsq::receipt::{Receipt, ReceiptPart, ReceiptState};
+use smsq::sms::{Acceptance, Class, Failure, Sms, Timestamp};
+use smsq::store::ReceiptsApplied;
+
+use super::test_queue::{
+    NOW, PROVIDER, TestQueue, after, failure, on_every_engine, phone, unknown,
+};
+
+const KEEP: Duration = Duration::from_secs(72 * 3_600);
+
+/// A receipt of the message, with our reference and the provider's id.
+fn receipt(sms: &Sms, state: ReceiptState) -> Receipt {
+    Receipt {
+        reference: Some(sms.reference.clone()),
+        message_id: Some(format!("SM{}", sms.id)),
+        phone: Some(sms.phone.clone()),
+        state,
+        failure: None,
+        at: Some(after(5)),
+        part: None,
+        raw: r#"{"state":"…"}"#.to_owned(),
+    }
+}
+
+fn undelivered(sms: &Sms, class: Class) -> Receipt {
+    Receipt {
+        failure: Some(failure(class).with_code("30003")),
+        ..receipt(sms, ReceiptState::Undelivered)
+    }
+}
+
+fn accepted(sms: &Sms) -> Transition {
+    Transition::Sent(Acceptance {
+        message_id: Some(format!("SM{}", sms.id)),
+        awaits_receipt: true,
+        ..Acceptance::default()
+    })
+}
+
+/// Claims messages of one campaign.
+async fn claimed(queue: &TestQueue, count: u32) -> Vec<Sms> {
+    let spring = queue.queued(count.into()).await;
+    let worker = queue.worker().await;
+    queue.claim(worker.id, spring, count).await
+}
+
+/// Messages that are sent and await a receipt.
+async fn awaiting(queue: &TestQueue, count: u32) -> Vec<Sms> {
+    let all = claimed(queue, count).await;
+    for sms in &all {
+        queue.settle(sms, accepted(sms)).await;
+    }
+    all
+}
+
+async fn add(queue: &TestQueue, receipts: &[Receipt], now: Timestamp) -> u64 {
+    let added = queue.store.add_receipts(PROVIDER, receipts, now).await;
+    added.expect("stored")
+}
+
+async fn apply(queue: &TestQueue, now: Timestamp) -> ReceiptsApplied {
+    queue
+        .store
+        .apply_receipts(KEEP, now)
+        .await
+        .expect("applied")
+}
+
+/// Stores and applies receipts.
+async fn receive(queue: &TestQueue, receipts: &[Receipt]) -> ReceiptsApplied {
+    add(queue, receipts, after(6)).await;
+    apply(queue, after(6)).await
+}
+
+fn word(queue: &TestQueue, column: &str, id: i64) -> Option<String> {
+    let sql = format!("SELECT {column} AS value FROM sms_sent WHERE id = {id}");
+    queue.db.words(&sql).remove(0)
+}
+
+fn state(queue: &TestQueue, sms: &Sms) -> String {
+    word(queue, "delivery_state", sms.id).unwrap_or_default()
+}
+
+fn text(word: &str) -> Option<String> {
+    Some(word.to_owned())
+}
+
+#[tokio::test]
+async fn text_is_kept_until_the_message_is_delivered() {
+    on_every_engine(async |queue| {
+        let all = awaiting(queue, 3).await;
+        for sms in &all {
+            assert_eq!(state(queue, sms), "awaiting");
+            assert_eq!(word(queue, "content", sms.id), text("hello"));
+            assert_eq!(word(queue, "params", sms.id), text("{}"));
+        }
+        let failed = undelivered(&all[1], Class::Recipient);
+        let delivered = receipt(&all[0], ReceiptState::Delivered);
+        let applied = receive(queue, &[delivered, failed]).await;
+        assert_eq!((applied.receipts, applied.matched), (2, 2));
+        assert_eq!(state(queue, &all[0]), "delivered");
+        assert_eq!(word(queue, "content", all[0].id), None);
+        assert_eq!(word(queue, "params", all[0].id), None);
+        assert_eq!(state(queue, &all[1]), "undelivered");
+        assert_eq!(word(queue, "content", all[1].id), text("hello"));
+        for (column, expected) in [
+            ("delivery_class", "recipient"),
+            ("delivery_code", "30003"),
+            ("delivery_reason", "because"),
+            ("delivery_at", &after(5).as_millis().to_string()),
+        ] {
+            assert_eq!(word(queue, column, all[1].id), text(expected), "{column}");
+        }
+        assert_eq!(state(queue, &all[2]), "awaiting");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn sent_message_without_receipts_awaits_none() {
+    on_every_engine(async |queue| {
+        let all = claimed(queue, 1).await;
+        queue.settle(&all[0], super::test_queue::sent()).await;
+        assert_eq!(word(queue, "delivery_state", all[0].id), None);
+        assert_eq!(word(queue, "content", all[0].id), None);
+        let applied = receive(queue, &[receipt(&all[0], ReceiptState::Delivered)]).await;
+        assert_eq!((applied.receipts, applied.matched), (1, 0));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn receipt_is_matched_by_reference_or_by_id_and_phone() {
+    on_every_engine(async |queue| {
+        let all = claimed(queue, 4).await;
+        for sms in &all {
+            // A provider may give all messages of a batch one id.
+            let acceptance = Acceptance {
+                message_id: text("B1"),
+                awaits_receipt: true,
+                ..Acceptance::default()
+            };
+            queue.settle(sms, Transition::Sent(acceptance)).await;
+        }
+        let delivered = |sms: &Sms| receipt(sms, ReceiptState::Delivered);
+        let by_id = |phone: Option<String>| Receipt {
+            reference: None,
+            message_id: text("B1"),
+            phone,
+            ..delivered(&all[1])
+        };
+        let receipts = [
+            Receipt {
+                message_id: None,
+                phone: None,
+                ..delivered(&all[0])
+            },
+            // Without the country code.
+            by_id(text(&phone(1)[3..])),
+            by_id(None),
+            by_id(text("+447700900123")),
+        ];
+        let applied = receive(queue, &receipts).await;
+        assert_eq!((applied.receipts, applied.matched), (4, 2));
+        let states: Vec<String> = all.iter().map(|sms| state(queue, sms)).collect();
+        assert_eq!(states, ["delivered", "delivered", "awaiting", "awaiting"]);
+        // Another provider's ids and references are others.
+        let others = [delivered(&all[2])];
+        let other = queue.store.add_receipts("other", &others, after(6));
+        assert_eq!(other.await.expect("stored"), 1);
+        assert_eq!(apply(queue, after(6)).await.matched, 0);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn doubled_receipt_is_stored_and_applied_once() {
+    on_every_engine(async |queue| {
+        let all = awaiting(queue, 1).await;
+        let delivered = receipt(&all[0], ReceiptState::Delivered);
+        let both = [delivered.clone(), delivered.clone()];
+        assert_eq!(add(queue, &both, after(6)).await, 1);
+        assert_eq!(apply(queue, after(6)).await.matched, 1);
+        assert_eq!(add(queue, &[delivered], after(9)).await, 0);
+        assert_eq!(apply(queue, after(9)).await, ReceiptsApplied::default());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn final_state_never_goes_back() {
+    on_every_engine(async |queue| {
+        let all = awaiting(queue, 2).await;
+        let one = &all[0];
+        receive(queue, &[receipt(one, ReceiptState::Delivered)]).await;
+        receive(queue, &[receipt(one, ReceiptState::Accepted)]).await;
+        assert_eq!(state(queue, one), "delivered");
+        assert_eq!(word(queue, "delivery_note", one.id), None);
+        receive(queue, &[undelivered(one, Class::Recipient)]).await;
+        assert_eq!(state(queue, one), "delivered");
+        let note = word(queue, "delivery_note", one.id).expect("a note");
+        assert!(note.contains("undelivered"), "{note}");
+        assert_eq!(word(queue, "delivery_code", one.id), None);
+        // All in one round, the other way round.
+        let two = &all[1];
+        let receipts = [
+            undelivered(two, Class::Recipient),
+            receipt(two, ReceiptState::Delivered),
+            receipt(two, ReceiptState::Unlisted),
+        ];
+        for receipt in receipts {
+            add(queue, &[receipt], after(6)).await;
+        }
+        apply(queue, after(6)).await;
+        assert_eq!(state(queue, two), "undelivered");
+        assert!(word(queue, "delivery_note", two.id).is_some());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn failed_part_wins_over_delivered_parts() {
+    on_every_engine(async |queue| {
+        let all = awaiting(queue, 2).await;
+        let part = |sms: &Sms, number, state| Receipt {
+            part: Some(ReceiptPart { number, total: 2 }),
+            ..receipt(sms, state)
+        };
+        receive(queue, &[part(&all[0], 1, ReceiptState::Delivered)]).await;
+        assert_eq!(state(queue, &all[0]), "awaiting");
+        receive(queue, &[part(&all[0], 2, ReceiptState::Delivered)]).await;
+        assert_eq!(state(queue, &all[0]), "delivered");
+        receive(queue, &[part(&all[1], 1, ReceiptState::Undelivered)]).await;
+        receive(queue, &[part(&all[1], 2, ReceiptState::Delivered)]).await;
+        assert_eq!(state(queue, &all[1]), "undelivered");
+        assert_eq!(word(queue, "delivery_note", all[1].id), None);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn receipt_that_overtakes_its_answer_is_applied_later() {
+    on_every_engine(async |queue| {
+        let all = claimed(queue, 1).await;
+        let delivered = receipt(&all[0], ReceiptState::Delivered);
+        assert_eq!(receive(queue, &[delivered]).await.matched, 0);
+        // It is due again after its age, and at least a second.
+        assert_eq!(apply(queue, after(6)).await.receipts, 0);
+        queue.settle(&all[0], accepted(&all[0])).await;
+        let due = queue.store.next_receipt_due().await.expect("an instant");
+        assert_eq!(due, Some(after(7)));
+        assert_eq!(apply(queue, after(7)).await.matched, 1);
+        assert_eq!(state(queue, &all[0]), "delivered");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn receipt_without_a_message_is_deleted_in_the_end() {
+    on_every_engine(async |queue| {
+        let foreign = Receipt {
+            reference: text("another-account"),
+            message_id: text("X1"),
+            phone: None,
+            state: ReceiptState::Delivered,
+            failure: None,
+            at: None,
+            part: None,
+            raw: "{}".to_owned(),
+        };
+        let mut now = after(6);
+        add(queue, &[foreign], now).await;
+        let mut tries = 0;
+        while apply(queue, now).await.receipts > 0 {
+            tries += 1;
+            let due = queue.store.next_receipt_due().await.expect("an instant");
+            now = due.unwrap_or(now);
+        }
+        assert!((15..25).contains(&tries), "{tries}");
+        assert_eq!(queue.db.number("SELECT count(*) AS value FROM receipt"), 0);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn receipt_settles_an_unknown_message() {
+    on_every_engine(async |queue| {
+        let all = claimed(queue, 5).await;
+        for sms in &all {
+            queue.settle(sms, unknown()).await;
+        }
+        let receipts = [
+            receipt(&all[0], ReceiptState::Delivered),
+            undelivered(&all[1], Class::Recipient),
+            receipt(&all[2], ReceiptState::Accepted),
+            Receipt {
+                failure: Some(Failure::new(Class::Content, "blocked")),
+                ..receipt(&all[3], ReceiptState::Rejected)
+            },
+            receipt(&all[4], ReceiptState::Unlisted),
+        ];
+        let applied = receive(queue, &receipts).await;
+        assert_eq!((applied.sent, applied.failed), (3, 1));
+        let places: Vec<String> = all.iter().map(|sms| queue.place(sms.id)).collect();
+        assert_eq!(places, ["sent", "sent", "sent", "content", "unknown"]);
+        let states: Vec<String> = all[..3].iter().map(|sms| state(queue, sms)).collect();
+        assert_eq!(states, ["delivered", "undelivered", "awaiting"]);
+        let ids = word(queue, "message_id", all[0].id);
+        assert_eq!(ids, Some(format!("SM{}", all[0].id)));
+        assert_eq!(word(queue, "accepted", all[0].id), text("1"));
+        assert_eq!(word(queue, "attempts", all[0].id), text("1"));
+        assert_eq!(word(queue, "content", all[1].id), text("hello"));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn rejection_proves_nothing_about_several_attempts() {
+    on_every_engine(async |queue| {
+        let spring = queue.queued(1).await;
+        let worker = queue.worker().await;
+        queue.put_in_doubt(worker.id, spring, 1).await;
+        let sms = queue.claim_one(worker.id, spring).await;
+        queue.settle(&sms, unknown()).await;
+        let rejected = receipt(&sms, ReceiptState::Rejected);
+        assert_eq!(receive(queue, &[rejected]).await.matched, 0);
+        assert_eq!(queue.place(sms.id), "unknown");
+        let delivered = receipt(&sms, ReceiptState::Delivered);
+        assert_eq!(receive(queue, &[delivered]).await.sent, 1);
+        assert_eq!(queue.place(sms.id), "sent");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn delivered_message_that_had_failed_becomes_sent() {
+    on_every_engine(async |queue| {
+        let all = claimed(queue, 1).await;
+        queue.settle(&all[0], unknown()).await;
+        let settled = Transition::FoundRejected(failure(Class::Settled));
+        queue.settle(&all[0], settled).await;
+        assert_eq!(queue.place(all[0].id), "settled");
+        let applied = receive(queue, &[receipt(&all[0], ReceiptState::Delivered)]).await;
+        assert_eq!(applied.sent, 1);
+        assert_eq!(queue.place(all[0].id), "sent");
+        assert_eq!(state(queue, &all[0]), "delivered");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn opted_out_recipient_is_suppressed() {
+    on_every_engine(async |queue| {
+        let all = awaiting(queue, 2).await;
+        let receipts = [
+            undelivered(&all[0], Class::OptedOut),
+            undelivered(&all[1], Class::Recipient),
+        ];
+        receive(queue, &receipts).await;
+        let suppressed = queue.db.words("SELECT phone AS value FROM suppression");
+        assert_eq!(suppressed, [text(&phone(0))]);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn message_without_a_receipt_in_time_is_no_report() {
+    on_every_engine(async |queue| {
+        let all = awaiting(queue, 3).await;
+        receive(queue, &[receipt(&all[0], ReceiptState::Delivered)]).await;
+        let none = queue.store.end_awaiting(PROVIDER, NOW).await;
+        assert_eq!(none.expect("ended"), 0);
+        let two = queue.store.end_awaiting(PROVIDER, after(1)).await;
+        assert_eq!(two.expect("ended"), 2);
+        let states: Vec<String> = all.iter().map(|sms| state(queue, sms)).collect();
+        assert_eq!(states, ["delivered", "no_report", "no_report"]);
+        assert_eq!(word(queue, "content", all[1].id), None);
+        let awaiting = queue.store.awaiting_providers().await;
+        assert!(awaiting.expect("providers").is_empty());
+        // Better late than never.
+        receive(queue, &[receipt(&all[1], ReceiptState::Delivered)]).await;
+        receive(queue, &[receipt(&all[2], ReceiptState::Accepted)]).await;
+        let states: Vec<String> = all.iter().map(|sms| state(queue, sms)).collect();
+        assert_eq!(states, ["delivered", "delivered", "no_report"]);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn awaiting_messages_are_found_by_provider_and_time() {
+    on_every_engine(async |queue| {
+        let all = awaiting(queue, 5).await;
+        let store = &queue.store;
+        assert_eq!(store.awaiting_providers().await.expect("names"), [PROVIDER]);
+        let spring = all[0].campaign_id;
+        for (campaign, expected) in [(None, true), (Some(spring), true), (Some(99), false)] {
+            let found = store.is_awaiting(PROVIDER, campaign).await;
+            assert_eq!(found.expect("an answer"), expected, "{campaign:?}");
+        }
+        let span = NOW..=NOW;
+        let found = store.awaiting_span(PROVIDER, &span).await.expect("a span");
+        assert_eq!(found, Some((NOW, NOW)));
+        let later = after(1)..=after(9);
+        let found = store.awaiting_span(PROVIDER, &later).await.expect("a span");
+        assert_eq!(found, None);
+        let mut seen = Vec::new();
+        let mut last = (Timestamp::from_millis(0), 0);
+        loop {
+            let page = store
+                .awaiting(PROVIDER, &span, last, 2)
+                .await
+                .expect("a page");
+            let Some(end) = page.last() else { break };
+            last = (end.sent_at, end.id);
+            seen.extend(page.iter().map(|one| one.id));
+        }
+        let ids: Vec<i64> = all.iter().map(|sms| sms.id).collect();
+        assert_eq!(seen, ids);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn receipts_of_a_provider_are_leased_to_one_process() {
+    on_every_engine(async |queue| {
+        let lease = async |holder, now: Timestamp| {
+            let until = now.plus(Duration::from_secs(30));
+            let leased = queue.store.lease_receipts(PROVIDER, holder, now, until);
+            leased.await.expect("an answer")
+        };
+        assert_eq!(lease(1, NOW).await, Some(None));
+        assert_eq!(lease(2, after(1)).await, None);
+        assert_eq!(lease(1, after(20)).await, Some(None));
+        // The first one has died.
+        assert_eq!(lease(2, after(45)).await, None);
+        assert_eq!(lease(2, after(51)).await, Some(None));
+        assert_eq!(lease(1, after(52)).await, None);
+        let release = queue.store.release_receipts(PROVIDER, 1, Some(after(52)));
+        release.await.expect("released");
+        assert_eq!(lease(1, after(53)).await, None);
+        let release = queue.store.release_receipts(PROVIDER, 2, Some(after(51)));
+        release.await.expect("released");
+        assert_eq!(lease(1, after(54)).await, Some(Some(after(51))));
+    })
+    .await;
+}
