@@ -10,6 +10,7 @@ use url::{Position, Url};
 
 use super::capabilities::{Capabilities, ContentMode, Lookup, Reference};
 use super::codes::Codes;
+use super::generic::Receipts;
 use super::secrets::{SecretFormat, Secrets};
 use super::section::{ProviderError, Section};
 use super::template_params::TemplateParams;
@@ -42,6 +43,8 @@ pub(super) struct ProviderConfig {
     pub(super) required: Vec<String>,
     /// Empty unless the API sends templates.
     pub(super) template: TemplateParams,
+    /// How receipts are fetched.
+    pub(super) receipts: Option<Receipts>,
 }
 
 impl ProviderConfig {
@@ -173,6 +176,7 @@ impl SharedSettings {
             rates_count_segments: matches!(self.rate_counts, Counted::Segments),
             required: self.required,
             template: TemplateParams::default(),
+            receipts: None,
         })
     }
 }

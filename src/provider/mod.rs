@@ -82,6 +82,8 @@ type NewAdapter = Result<Box<dyn Adapter>, ProviderError>;
 /// Has the settings that every provider has.
 trait Configured {
     fn config(&self) -> &ProviderConfig;
+
+    fn config_mut(&mut self) -> &mut ProviderConfig;
 }
 
 /// The API of one vendor.
@@ -112,24 +114,9 @@ trait Adapter: Configured + Send + Sync {
         unclear("this provider has no status lookup")
     }
 
-    /// The request for receipts from a source that [`Capabilities::pull`] has. Fails where none can be made.
-    fn receipts(&self, _: ReceiptRoad, _: &ReceiptQuery<'_>, _: &RequestContext) -> RequestResult {
-        Err(rejected("this provider's receipts cannot be fetched"))
-    }
-
-    /// The receipts in a response; the outcome of the request where it has none to read.
-    fn parse_receipts(
-        &self,
-        _: ReceiptRoad,
-        _: &ReceiptQuery<'_>,
-        response: &ResponseView<'_>,
-    ) -> Result<ReceiptPage, Outcome> {
-        Err(response.unknown(""))
-    }
-
-    /// The request that tells the vendor which receipts of a drain were stored; `None` where none is needed.
-    fn confirm_receipts(&self, _: Timestamp, _: &RequestContext) -> Option<RequestResult> {
-        None
+    /// Signs a request for receipts, where the vendor wants that.
+    fn sign(&self, request: Request<Bytes>, _: &RequestContext) -> RequestResult {
+        Ok(request)
     }
 }
 
@@ -353,7 +340,9 @@ impl Provider {
         if let Some(key) = self.missing_settings().first() {
             return Err(account_error(format!("`{key}` is not set")));
         }
-        self.0.receipts(road, query, context)
+        let receipts = self.config().receipts.as_ref();
+        let receipts = receipts.ok_or_else(|| rejected("has no list of receipts"))?;
+        self.0.sign(receipts.request(road, query)?, context)
     }
 
     /// The receipts in the response to [`Provider::receipts`]; its outcome where it has none to read.
@@ -366,7 +355,9 @@ impl Provider {
     ) -> Result<ReceiptPage, Outcome> {
         let redactor = self.redactor(&[]);
         let view = ResponseView::new(response, &redactor, context.now);
-        let parsed = self.0.parse_receipts(road, query, &view);
+        let receipts = self.config().receipts.as_ref();
+        let receipts = receipts.ok_or_else(|| rejected("has no list of receipts"))?;
+        let parsed = receipts.parse(road, query, self.config(), &view);
         parsed.map_err(|mut outcome| {
             response::remove_secrets(&mut outcome, &self.config().secrets.forms);
             outcome
@@ -380,7 +371,8 @@ impl Provider {
         fetched_at: Timestamp,
         context: &RequestContext,
     ) -> Option<RequestResult> {
-        self.0.confirm_receipts(fetched_at, context)
+        let request = self.config().receipts.as_ref()?.confirm(fetched_at)?;
+        Some(request.and_then(|request| self.0.sign(request, context)))
     }
 
     fn config(&self) -> &ProviderConfig {

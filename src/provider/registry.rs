@@ -5,6 +5,7 @@
 use toml::{Table, Value};
 
 use super::config::SharedSettings;
+use super::generic::Receipts;
 use super::section::{ProviderError, ReadVariable, Section};
 use super::vendors::{aliyun, aws, huawei, tencent, twilio, yunpian};
 use super::{NewAdapter, generic, units};
@@ -25,15 +26,29 @@ const ADAPTERS: [(&str, New); 8] = [
 
 /// Reads section `[providers.NAME]` over the built-in section of its kind.
 pub(super) fn read(name: &str, section: &Table, environment: ReadVariable<'_>) -> NewAdapter {
-    let section = complete(section);
+    let mut section = complete(section);
+    let receipts = match section.remove("receipts") {
+        Some(Value::Table(table)) => Some(table),
+        Some(other) => {
+            section.insert("receipts".to_owned(), other);
+            None
+        }
+        None => None,
+    };
     let kind = section.get("kind").and_then(Value::as_str);
     let Some((kind, new)) = kind.and_then(|kind| ADAPTERS.iter().find(|it| it.0 == kind)) else {
         let (provider, problem) = (name.to_owned(), kind_problem(&section));
         return Err(ProviderError { provider, problem });
     };
+    let whole = section.clone();
+    let root = Section::new(name, kind, Table::new(), environment);
     let mut section = Section::new(name, kind, section, environment);
     let shared: SharedSettings = section.take()?;
-    new(section, shared)
+    let mut adapter = new(section, shared)?;
+    if let Some(table) = receipts {
+        Receipts::read(&root, adapter.config_mut(), &whole, table)?;
+    }
+    Ok(adapter)
 }
 
 fn kind_problem(section: &Table) -> String {

@@ -87,6 +87,11 @@ impl<'a> ResponseView<'a> {
         excerpt.clone()
     }
 
+    /// The vendor's words without phones, texts and secrets.
+    pub(super) fn redacted(&self, words: &str) -> String {
+        self.excerpt_of(Some(words.to_owned())).unwrap_or_default()
+    }
+
     fn body_excerpt(&self) -> Option<String> {
         let excerpt = || match &self.json {
             // Printed again, so that no escape hides a text or a secret.
@@ -194,11 +199,16 @@ pub(super) fn acceptance(
     price: Option<String>,
 ) -> Acceptance {
     Acceptance {
-        message_id: Some(cut(message_id, MAX_ID).to_owned()),
+        message_id: Some(cut_id(message_id)),
         segments,
         price: price.map(|price| cut(&price, MAX_PRICE).to_owned()),
         awaits_receipt: false,
     }
+}
+
+/// An id as long as it is stored.
+pub(super) fn cut_id(id: &str) -> String {
+    cut(id, MAX_ID).to_owned()
 }
 
 pub(super) fn short_code(code: &str) -> String {

@@ -395,7 +395,7 @@ fn tables(database: &str) -> BTreeMap<String, Vec<String>> {
     let table =
         Regex::new(r"(?ms)^CREATE TABLE (?:IF NOT EXISTS )?(\w+) \((.*?)^\)").expect("a pattern");
     let column = Regex::new(r"(?m)^    ([a-z_]+) ").expect("a pattern");
-    let added = Regex::new(r"ADD COLUMN (\w+)").expect("a pattern");
+    let added = Regex::new(r"(?m)ADD COLUMN ([a-z]\w+)").expect("a pattern");
     let mut tables: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for path in files(&root(&format!("migrations/{database}"))) {
         let sql = fs::read_to_string(path).expect("a migration");
@@ -479,6 +479,7 @@ fn every_setting_has_a_default() {
         ("circuit_breaker", "src/sender/breaker.rs", "Config"),
         ("auto_pause", "src/sender/auto_pause.rs", "Config"),
         ("import", "src/import/config.rs", "Config"),
+        ("receipts", "src/sender/receipts.rs", "Config"),
         ("retention", "src/store/purge.rs", "RetentionConfig"),
         ("redis", "src/import/consumer/mod.rs", "RedisConfig"),
         ("log", "src/logging.rs", "Config"),

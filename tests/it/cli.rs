@@ -18,6 +18,7 @@ fn help_lists_commands_and_examples() {
       import       Put the messages of a list into the queue; sends nothing
       send         Send what is queued until nothing is left to do
       status       Show how many messages are queued, sent, failed and unknown, by campaign
+      receipts     Fetch delivery receipts: what became of the messages that were sent
       report       Show how many messages arrived, and who was not reached and why
       retry        Put failed messages (or, with --unknown, the unknown ones) back into the queue
       settle       Record what became of unknown messages, after you have looked them up at the provider

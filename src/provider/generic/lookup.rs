@@ -244,7 +244,8 @@ impl StatusLookup {
 /// With `{{ since }}` early enough even if the clocks differ.
 fn values<'a>(templates: &'a Templates, message: &'a Message, attempt: AttemptSpan) -> Values<'a> {
     let mut values = templates.values(message);
-    values.since = Some(attempt.started_after.minus(MARGIN));
+    let since = attempt.started_after.minus(MARGIN);
+    values.extra = vec![("since", since.to_string())];
     values
 }
 

@@ -3,6 +3,7 @@
 
 mod batch;
 mod lookup;
+mod receipts;
 mod request;
 mod response;
 mod template;
@@ -35,6 +36,8 @@ use lookup::StatusLookup;
 use request::{RequestSettings, RequestTemplate, Scope};
 use response::{ResponseParser, ResponseRules};
 use template::{Templates, Values};
+
+pub(super) use receipts::Receipts;
 
 /// The keys besides those of requests, responses and all providers.
 #[derive(Deserialize)]
@@ -176,6 +179,10 @@ fn describe(
 impl Configured for Generic {
     fn config(&self) -> &ProviderConfig {
         &self.config
+    }
+
+    fn config_mut(&mut self) -> &mut ProviderConfig {
+        &mut self.config
     }
 }
 

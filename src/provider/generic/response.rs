@@ -151,7 +151,11 @@ impl Pointers {
 }
 
 /// The first value at these places of the response.
-fn first(places: Option<&Pointers>, response: &ResponseView<'_>, entry: Entry) -> Option<String> {
+pub(super) fn first(
+    places: Option<&Pointers>,
+    response: &ResponseView<'_>,
+    entry: Entry,
+) -> Option<String> {
     let values = places?.values(response.json.as_ref(), entry);
     values.into_iter().next()
 }

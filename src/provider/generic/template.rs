@@ -31,8 +31,20 @@ const ROOTS: [&str; 7] = [
 ];
 /// Placeholders that are filled without the template engine where they are the whole text.
 const FIELDS: [&str; 4] = ["phone", "content", "reference", "from"];
-/// Only in lookups: a day before the attempt.
-const SINCE: &str = "since";
+/// A placeholder that only some sections have, and its value.
+pub(super) type Extra = (&'static str, String);
+/// In lookups: a day before the attempt.
+const LOOKUP: [&str; 1] = ["since"];
+/// In section `receipts`: spans of time and places in lists, and ids and instants of messages.
+const RECEIPTS: [&str; 7] = [
+    "since",
+    "until",
+    "page",
+    "offset",
+    "next",
+    "message_id",
+    "sent_at",
+];
 /// The detail of the error that leaves a text out.
 const OMITTED: &str = "omitted";
 
@@ -110,10 +122,15 @@ impl Templates {
         environment.add_filter("base64", |text: &str| STANDARD.encode(text));
         environment.add_filter("utf16_hex", utf16_hex);
         environment.add_filter("optional", optional);
+        environment.add_filter("date", date);
+        environment.add_filter("epoch", |at: &str| Ok::<_, Error>(instant(at)?.as_second()));
+        environment.add_filter("epoch_ms", |at: &str| {
+            Ok::<_, Error>(instant(at)?.as_millisecond())
+        });
         environment.add_test("gsm7", |text: &str| outside_gsm7(text).next().is_none());
         // Values in URLs are percent-encoded, all others are inserted unchanged.
         environment.set_auto_escape_callback(|key| match key {
-            "url" | "lookup.url" => AutoEscape::Custom("url".into()),
+            key if is_url(key) => AutoEscape::Custom("url".into()),
             _ => AutoEscape::None,
         });
         environment.set_formatter(|out, state, value| match state.auto_escape() {
@@ -149,7 +166,7 @@ impl Templates {
         let name = section.key(key);
         if let Some((root, is_optional)) = single_placeholder(source)
             && let Some(root) = FIELDS.into_iter().find(|known| *known == root)
-            && !matches!(name.as_str(), "url" | "lookup.url")
+            && !is_url(&name)
         {
             self.requires_sender |= root == "from" && !is_optional;
             let key = name;
@@ -217,7 +234,7 @@ impl Templates {
         placeholder: &str,
     ) -> Result<(), ProviderError> {
         let root = root_of(placeholder);
-        let has_value = root == SINCE && is_lookup(&section.key(key));
+        let has_value = extra_names(&section.key(key)).contains(&root);
         if !has_value && !ROOTS.contains(&root) {
             let hint = units::hint(root, &ROOTS);
             let problem =
@@ -263,7 +280,7 @@ impl Templates {
             templates: self,
             message,
             reference: &message.reference,
-            since: None,
+            extra: Vec::new(),
             context: OnceCell::new(),
         }
     }
@@ -274,7 +291,7 @@ pub(super) struct Values<'a> {
     templates: &'a Templates,
     message: &'a Message,
     pub(super) reference: &'a str,
-    pub(super) since: Option<Timestamp>,
+    pub(super) extra: Vec<Extra>,
     context: OnceCell<Value>,
 }
 
@@ -331,7 +348,7 @@ impl<'a> Values<'a> {
             [phone.as_str(), content, self.reference],
             self.sender(),
             params,
-            self.since,
+            &self.extra,
         )
     }
 
@@ -363,33 +380,58 @@ fn context(
     [phone, content, reference]: [&str; 3],
     from: Option<&str>,
     params: Option<Value>,
-    since: Option<Timestamp>,
+    extra: &[Extra],
 ) -> Value {
-    Value::from_pairs([
+    let extra = extra.iter();
+    let extra = extra.map(|(name, value)| (*name, Value::from(value.as_str())));
+    let of_message = [
         ("phone", Value::from(phone)),
         ("content", Value::from(content)),
         ("reference", Value::from(reference)),
         ("from", from.map(Value::from).unwrap_or_default()),
         ("params", params.unwrap_or_default()),
-        (
-            SINCE,
-            since.map(|at| at.to_string().into()).unwrap_or_default(),
-        ),
-    ])
+    ];
+    Value::from_pairs(of_message.into_iter().chain(extra))
 }
 
 /// Values to find out whether the template at `key` can be filled at all.
 fn trial(key: &str, from: Option<&str>) -> Value {
+    let instant = Timestamp::default().to_string();
+    let names = extra_names(key).iter();
+    let extra: Vec<Extra> = names.map(|name| (*name, instant.clone())).collect();
     context(
         ["+15550100", "text", "reference"],
         from,
         Some(Value::from_object(AnyColumn)),
-        is_lookup(key).then(Timestamp::default),
+        &extra,
     )
 }
 
-fn is_lookup(key: &str) -> bool {
-    key.starts_with("lookup.")
+/// The placeholders that only the section of this key has.
+fn extra_names(key: &str) -> &'static [&'static str] {
+    match key.split('.').next() {
+        Some("lookup") => &LOOKUP,
+        Some("receipts") => &RECEIPTS,
+        _ => &[],
+    }
+}
+
+fn is_url(key: &str) -> bool {
+    key == "url" || key.ends_with(".url")
+}
+
+/// The instant of a placeholder like `since`.
+fn instant(text: &str) -> Result<jiff::Timestamp, Error> {
+    let instant = text.parse();
+    instant.map_err(|_| Error::new(ErrorKind::InvalidOperation, "not an instant"))
+}
+
+/// An instant in another format, like `%Y%m%d`, and in a time zone; in UTC by default.
+fn date(at: &str, format: &str, zone: Option<&str>) -> Result<String, Error> {
+    let wrong = |_| Error::new(ErrorKind::InvalidOperation, "unknown time zone or format");
+    let zone = jiff::tz::TimeZone::get(zone.unwrap_or("UTC")).map_err(wrong)?;
+    let local = instant(at)?.to_zoned(zone);
+    jiff::fmt::strtime::format(format, &local).map_err(wrong)
 }
 
 fn missing_sender(key: &str) -> Outcome {

@@ -46,6 +46,10 @@ impl<S> Configured for Vendor<S> {
     fn config(&self) -> &ProviderConfig {
         &self.config
     }
+
+    fn config_mut(&mut self) -> &mut ProviderConfig {
+        &mut self.config
+    }
 }
 
 const FORM: &str = "application/x-www-form-urlencoded";
