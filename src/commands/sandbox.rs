@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::{Context as _, anyhow};
 use jiff::fmt::friendly::SpanParser;
 use serde_json::json;
+use url::Url;
 
 use super::signals::Signals;
 use super::with_hint;
@@ -31,7 +32,12 @@ GET /stats returns what it has received. Numbers that begin with +1 500 555 caus
 Faults for all messages are keys of a TOML file. A share is \"5%\" or \"every 20\"; an outage is \"1000 for 5s\",
 which means after request 1,000 for 5 seconds:
   unavailable, throttle, no_answer, slow, broken, short = SHARE      refuse, outage = OUTAGE
-  retry_after, slow_for = \"2s\"                                       account_from, seed = 7";
+  retry_after, slow_for = \"2s\"                                       account_from, seed = 7
+
+Delivery receipts: GET /receipts returns each once, GET /messages?since=TIME the states of all messages. Keys of table
+[receipts] in that file:
+  undelivered, expired, opted_out, missing, intermediate, out_of_order, doubled, per_part, failed_part, contradicting,
+  early, foreign, unlisted, reject_late = SHARE                      delay, early_for = \"2s\"";
 
 /// Run a practice gateway: it accepts messages over HTTP, and nothing leaves this machine
 #[derive(Debug, clap::Args)]
@@ -46,6 +52,14 @@ pub struct Args {
     /// A TOML file with faults
     #[arg(long, value_name = "FILE")]
     faults: Option<PathBuf>,
+    /// Where delivery receipts are posted as a JSON list; without it they are only returned by GET /receipts
+    #[arg(long, value_name = "URL", value_parser = http_url)]
+    receipts_to: Option<Url>,
+}
+
+fn http_url(text: &str) -> Result<Url, &'static str> {
+    let url = Url::parse(text).ok().filter(|url| url.scheme() == "http");
+    url.ok_or("use a URL such as `http://127.0.0.1:8026/receipts`")
 }
 
 fn duration(text: &str) -> Result<Duration, &'static str> {
@@ -68,6 +82,7 @@ pub(crate) async fn run(args: &Args, console: &Console) -> anyhow::Result<Exit> 
     let config = SandboxConfig {
         latency: args.latency,
         faults,
+        receipts_to: args.receipts_to.clone(),
         ..SandboxConfig::default()
     };
     let mut signals = Signals::listen()?;

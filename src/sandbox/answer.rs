@@ -189,9 +189,19 @@ fn decide(
         Some(Fault::Throttle) => return throttled(faults.retry_after),
         _ => {}
     }
+    let seed = faults.seed;
+    if faults.receipts.rejects(seed, number) {
+        counters.reject(&message.to, reference, now);
+        let mut answer = answer(500, Value::Null);
+        answer.mode = ResponseMode::None;
+        return answer;
+    }
     let (accepted, is_new) = counters.accept(&message.to, &message.text, reference, now);
     let body = json!({ "id": counters::id(accepted), "segments": segments(&message.text) });
     let mut answer = answer(if is_new { 201 } else { 200 }, body);
+    if faults.receipts.is_early(seed, accepted) {
+        answer.wait = faults.receipts.early_for;
+    }
     match fault {
         Some(Fault::NoAnswer) => answer.mode = ResponseMode::None,
         Some(Fault::Broken) => answer.mode = ResponseMode::Cut,

@@ -6,8 +6,10 @@ use std::hash::{BuildHasher, RandomState};
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
+use serde_json::{Value, json};
 
 use super::SandboxConfig;
+use super::receipts::{FinalState, Planned, ReceiptQueue, SandboxReceipt};
 
 /// How many accepted messages are stored; more are only counted.
 const MAX_ENTRIES: usize = 200_000;
@@ -29,6 +31,9 @@ pub struct Stats {
     pub max_in_any_second: u64,
     /// HTTP requests: fewer than messages if some contained a list.
     pub calls: u64,
+    /// Receipts that were returned by `GET /receipts`, and those that were posted.
+    pub receipts: u64,
+    pub receipts_posted: u64,
 }
 
 /// One accepted message of `GET /messages`. No `Debug`: phones are personal data.
@@ -56,9 +61,25 @@ pub(super) struct Counters {
     /// Messages whose one-time fault has occurred.
     once: HashSet<u64>,
     entries: Vec<AcceptedMessage>,
+    /// Messages that were rejected without a response.
+    rejected: Vec<AcceptedMessage>,
+    started: jiff::Timestamp,
+    /// For `GET /receipts`, and for posting: of accepted and of rejected messages.
+    drained: [ReceiptQueue; 2],
+    posted: [ReceiptQueue; 2],
     /// Without the outages that have begun.
     config: SandboxConfig,
     outage_until: Option<Instant>,
+}
+
+/// Which messages `GET /messages` lists with their states.
+pub(super) struct StatesPage {
+    pub(super) id: Option<String>,
+    pub(super) since: Option<jiff::Timestamp>,
+    pub(super) until: Option<jiff::Timestamp>,
+    /// From 1.
+    pub(super) page: usize,
+    pub(super) limit: usize,
 }
 
 /// Times in the last second.
@@ -107,6 +128,10 @@ impl Counters {
             texts: HashMap::new(),
             once: HashSet::new(),
             entries: Vec::new(),
+            rejected: Vec::new(),
+            started: jiff::Timestamp::now(),
+            drained: Default::default(),
+            posted: Default::default(),
             config: config.clone(),
             outage_until: None,
         }
@@ -179,21 +204,186 @@ impl Counters {
             Some(_) => self.stats.repeated += 1,
         }
         if self.entries.len() < MAX_ENTRIES {
-            let at = now.duration_since(self.started_at).as_millis();
-            self.entries.push(AcceptedMessage {
-                id: id(number),
-                reference: reference.map(str::to_owned),
-                to: to.to_owned(),
-                at_ms: u64::try_from(at).unwrap_or(u64::MAX),
-            });
+            let entry = self.entry(id(number), to, reference, now);
+            self.entries.push(entry);
         }
         (number, true)
+    }
+
+    /// Notes a message that is rejected without a response.
+    pub(super) fn reject(&mut self, to: &str, reference: Option<&str>, now: Instant) {
+        if self.rejected.len() < MAX_ENTRIES {
+            let id = format!("RJ{:06}", self.rejected.len() + 1);
+            let entry = self.entry(id, to, reference, now);
+            self.rejected.push(entry);
+        }
+    }
+
+    fn entry(
+        &self,
+        id: String,
+        to: &str,
+        reference: Option<&str>,
+        now: Instant,
+    ) -> AcceptedMessage {
+        AcceptedMessage {
+            id,
+            reference: reference.map(str::to_owned),
+            to: to.to_owned(),
+            at_ms: self.since_start(now),
+        }
+    }
+
+    /// Milliseconds since the gateway started.
+    fn since_start(&self, now: Instant) -> u64 {
+        let at = now.duration_since(self.started_at).as_millis();
+        u64::try_from(at).unwrap_or(u64::MAX)
+    }
+
+    fn date(&self, at_ms: u64) -> jiff::Timestamp {
+        let span = jiff::SignedDuration::from_millis(i64::try_from(at_ms).unwrap_or(i64::MAX));
+        self.started.checked_add(span).unwrap_or(self.started)
+    }
+
+    /// At most `limit` receipts that are due, each of them once; with `is_posting` those to be posted.
+    pub(super) fn receipts(
+        &mut self,
+        is_posting: bool,
+        limit: usize,
+        now: Instant,
+    ) -> Vec<SandboxReceipt> {
+        let (now, seed) = (self.since_start(now), self.config.faults.seed);
+        let faults = self.config.faults.receipts.clone();
+        let queues = if is_posting {
+            &mut self.posted
+        } else {
+            &mut self.drained
+        };
+        let mut queues = std::mem::take(queues);
+        let planned = |is_rejected: bool, index: usize| {
+            if is_rejected {
+                vec![faults.rejection()]
+            } else {
+                faults.receipts(seed, index as u64 + 1)
+            }
+        };
+        let mut receipts = Vec::new();
+        for (queue, is_rejected) in queues.iter_mut().zip([false, true]) {
+            let entries = if is_rejected {
+                &self.rejected
+            } else {
+                &self.entries
+            };
+            for (index, entry) in entries.iter().enumerate().skip(queue.added) {
+                queue.add(entry.at_ms, &planned(is_rejected, index));
+            }
+            while receipts.len() < limit {
+                let Some((due, index, number)) = queue.next(now) else {
+                    break;
+                };
+                let planned = planned(is_rejected, index)[number];
+                receipts.push(self.receipt(&entries[index], planned, due));
+            }
+        }
+        if is_posting {
+            self.posted = queues;
+        } else {
+            self.drained = queues;
+        }
+        receipts
+    }
+
+    fn receipt(&self, entry: &AcceptedMessage, planned: Planned, at_ms: u64) -> SandboxReceipt {
+        let other = |text: &str| format!("other-{text}");
+        let (id, reference) = if planned.is_foreign {
+            (other(&entry.id), entry.reference.as_deref().map(other))
+        } else {
+            (entry.id.clone(), entry.reference.clone())
+        };
+        SandboxReceipt {
+            id,
+            reference,
+            to: entry.to.clone(),
+            state: planned.final_state.state,
+            code: planned.final_state.code,
+            reason: planned.final_state.reason(),
+            at: format!("{:.3}", self.date(at_ms)),
+            part: planned.part,
+            parts: planned.part.map(|_| 2),
+        }
+    }
+
+    /// The states of messages that were accepted or rejected in this span, and whether there are more.
+    pub(super) fn states(&self, page: &StatesPage, now: Instant) -> (Vec<Value>, bool) {
+        let now = self.since_start(now);
+        let all = self
+            .entries
+            .iter()
+            .zip(1..)
+            .map(|(entry, number)| (entry, Some(number)));
+        let all = all.chain(self.rejected.iter().map(|entry| (entry, None)));
+        let is_wanted = |entry: &AcceptedMessage| {
+            let at = self.date(entry.at_ms);
+            page.since.is_none_or(|since| at >= since)
+                && page.until.is_none_or(|until| at <= until)
+                && page.id.as_ref().is_none_or(|id| *id == entry.id)
+        };
+        let wanted = all.filter(|(entry, _)| is_wanted(entry));
+        let mut wanted = wanted.skip(page.page.saturating_sub(1).saturating_mul(page.limit));
+        let states = wanted.by_ref().take(page.limit);
+        let states = states
+            .map(|(entry, number)| self.state(entry, number, now))
+            .collect();
+        (states, wanted.next().is_some())
+    }
+
+    /// A message with its state; `number`: that of an accepted one.
+    fn state(&self, entry: &AcceptedMessage, number: Option<u64>, now: u64) -> Value {
+        let (faults, seed) = (&self.config.faults.receipts, self.config.faults.seed);
+        let (final_state, after) = match number {
+            None => (Some(faults.rejection().final_state), faults.delay),
+            Some(number) => (
+                faults.final_state(seed, number),
+                faults.known_after(seed, number),
+            ),
+        };
+        let known = entry
+            .at_ms
+            .saturating_add(u64::try_from(after.as_millis()).unwrap_or(u64::MAX));
+        let final_state = final_state.filter(|_| known <= now);
+        json!({
+            "id": entry.id,
+            "reference": entry.reference,
+            "to": entry.to,
+            "accepted_at": format!("{:.3}", self.date(entry.at_ms)),
+            "state": final_state.map_or("accepted", |final_state| final_state.state),
+            "code": final_state.and_then(|final_state| final_state.code),
+            "reason": final_state.and_then(FinalState::reason),
+            "state_at": final_state.map(|_| format!("{:.3}", self.date(known))),
+        })
+    }
+
+    /// What becomes of every message in the end.
+    pub(super) fn outcomes(&self) -> Vec<Value> {
+        let (faults, seed) = (&self.config.faults.receipts, self.config.faults.seed);
+        let outcome = |entry: &AcceptedMessage, state: &str| json!({ "id": entry.id, "reference": entry.reference, "to": entry.to, "state": state });
+        let accepted = self.entries.iter().zip(1..).map(|(entry, number)| {
+            let final_state = faults.final_state(seed, number);
+            outcome(
+                entry,
+                final_state.map_or("no_report", |final_state| final_state.state),
+            )
+        });
+        let rejected = self.rejected.iter().map(|entry| outcome(entry, "rejected"));
+        accepted.chain(rejected).collect()
     }
 
     pub(super) fn stats(&self) -> Stats {
         Stats {
             distinct_references: self.references.len() as u64,
             distinct_recipients: self.recipients.len() as u64,
+            receipts: self.drained.iter().map(ReceiptQueue::returned).sum(),
+            receipts_posted: self.posted.iter().map(ReceiptQueue::returned).sum(),
             ..self.stats
         }
     }

@@ -7,6 +7,8 @@ use std::time::Duration;
 use jiff::fmt::friendly::SpanParser;
 use serde::Deserialize;
 
+use super::receipts::ReceiptFaults;
+
 /// The faults of a gateway, as in the faults file; none by default.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -37,6 +39,7 @@ pub struct Faults {
     pub outage: Option<Outage>,
     /// This message and every later one is answered 401.
     pub account_from: Option<u64>,
+    pub receipts: ReceiptFaults,
 }
 
 impl Default for Faults {
@@ -54,6 +57,7 @@ impl Default for Faults {
             refuse: None,
             outage: None,
             account_from: None,
+            receipts: ReceiptFaults::default(),
         }
     }
 }
@@ -128,7 +132,7 @@ pub enum FaultRate {
 }
 
 impl FaultRate {
-    fn applies_to(self, number: u64, salt: u64) -> bool {
+    pub(super) fn applies_to(self, number: u64, salt: u64) -> bool {
         match self {
             Self::None => false,
             Self::Every(count) => number.is_multiple_of(count.get()),

@@ -18,11 +18,17 @@
 //! | +1 500 555 8xxx | 503, always |
 //! | +1 500 555 9xxx | 401, code `account_suspended`, always |
 //!
+//! Every accepted message gets a delivery receipt. `GET /receipts?limit=` returns each receipt once, `GET
+//! /messages?since=&until=&page=&limit=` the messages of a span of time with their states, `GET /messages/ID` one
+//! message, `GET /outcomes` what became of each. Table `receipts` of the faults file says what is unusual.
+//!
 //! In a list, dropped, late and cut responses apply to the whole list, all other faults to the result of the message.
 
 mod answer;
 mod counters;
 mod faults;
+mod poster;
+mod receipts;
 mod server;
 #[cfg(test)]
 mod tests;
@@ -35,10 +41,12 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use url::Url;
 
 use counters::Counters;
 pub use counters::{AcceptedMessage, Stats};
 pub use faults::{FaultRate, Faults, Outage};
+pub use receipts::ReceiptFaults;
 
 /// How the gateway behaves; by default fast and without faults.
 #[derive(Clone, Debug, Default)]
@@ -54,6 +62,8 @@ pub struct SandboxConfig {
     pub all_or_none: bool,
     /// The most messages in any second; more are answered 429.
     pub limit: Option<NonZeroU32>,
+    /// Where receipts are posted: an `http://` URL.
+    pub receipts_to: Option<Url>,
 }
 
 /// A running gateway. Ends soon after it is dropped; [`Sandbox::stop`] waits for the end.
@@ -90,8 +100,11 @@ impl Sandbox {
             config,
         });
         let (stop, stopped) = watch::channel(false);
+        let post = poster::post_receipts(Arc::clone(&state), stopped.clone());
         let serve = server::serve(listener, address, Arc::clone(&state), stopped);
-        let server = tokio::spawn(serve);
+        let server = tokio::spawn(async move {
+            tokio::join!(serve, post);
+        });
         Ok(Self {
             address,
             state,

@@ -1,11 +1,12 @@
 //! The HTTP server of the gateway, on hyper: web frameworks cannot drop a connection or close the listener, which are
 //! faults that the gateway simulates.
 
+use std::borrow::Cow;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
@@ -21,10 +22,13 @@ use tokio::task::JoinSet;
 
 use super::Shared;
 use super::answer::{self, Answer, ResponseMode};
+use super::counters::StatesPage;
 
 const MAX_REQUEST: usize = 4 << 20;
 const BACKLOG: u32 = 4_096;
 const REBIND: Duration = Duration::from_millis(20);
+/// The most receipts of `GET /receipts`, and the most states of `GET /messages`.
+const MAX_RECEIPTS: usize = 1_000;
 /// The most messages of `GET /messages`.
 const MAX_MESSAGES: usize = 10_000;
 
@@ -118,6 +122,17 @@ async fn respond(
     let answer = match (request.method(), request.uri().path()) {
         (&Method::POST, "/messages") => receive(request, state).await,
         (&Method::GET, "/stats") => answer::answer(200, json!(state.counters().stats())),
+        (&Method::GET, "/receipts") => {
+            let limit = query(&request, "limit").and_then(|limit| limit.parse().ok());
+            let limit = limit.unwrap_or(MAX_RECEIPTS).clamp(1, MAX_RECEIPTS);
+            let receipts = state.counters().receipts(false, limit, Instant::now());
+            answer::answer(200, json!({ "receipts": receipts }))
+        }
+        (&Method::GET, "/outcomes") => answer::answer(200, json!(state.counters().outcomes())),
+        (&Method::GET, "/messages") if query(&request, "since").is_some() => {
+            states(&request, state)
+        }
+        (&Method::GET, path) if path.starts_with("/messages/") => state_of(path, state),
         (&Method::GET, "/messages") => {
             let query = request.uri().query().unwrap_or_default();
             let mut pairs = url::form_urlencoded::parse(query.as_bytes());
@@ -126,7 +141,9 @@ async fn respond(
             let messages = state.counters().messages(reference, MAX_MESSAGES);
             answer::answer(200, json!(messages))
         }
-        (_, "/stats" | "/messages") => answer::error(405, "bad_request", "method not allowed"),
+        (_, "/stats" | "/messages" | "/receipts" | "/outcomes") => {
+            answer::error(405, "bad_request", "method not allowed")
+        }
         _ => answer::error(404, "bad_request", "not found"),
     };
     if !answer.wait.is_zero() {
@@ -148,6 +165,54 @@ async fn respond(
         headers.insert(header::RETRY_AFTER, wait.as_secs().into());
     }
     Ok(response)
+}
+
+/// The value of a parameter of the query.
+fn query<'a>(request: &'a Request<Incoming>, name: &str) -> Option<Cow<'a, str>> {
+    let query = request.uri().query().unwrap_or_default();
+    let mut pairs = url::form_urlencoded::parse(query.as_bytes());
+    pairs.find(|(key, _)| key == name).map(|(_, value)| value)
+}
+
+/// The messages of a span of time with their states, page by page.
+fn states(request: &Request<Incoming>, state: &Shared) -> Answer {
+    let number = |name| query(request, name)?.parse::<usize>().ok();
+    let instant = |name| {
+        let text = query(request, name)?;
+        let millis = text.parse().ok();
+        let millis = millis.and_then(|millis| jiff::Timestamp::from_millisecond(millis).ok());
+        millis.or_else(|| text.parse().ok())
+    };
+    let page = StatesPage {
+        id: None,
+        since: instant("since"),
+        until: instant("until"),
+        page: number("page").unwrap_or(1).max(1),
+        limit: number("limit")
+            .unwrap_or(MAX_RECEIPTS)
+            .clamp(1, MAX_RECEIPTS),
+    };
+    if page.since.is_none() {
+        return answer::error(400, "bad_request", "`since` must be an instant");
+    }
+    let (messages, has_more) = state.counters().states(&page, Instant::now());
+    let next = has_more.then_some(page.page + 1);
+    answer::answer(200, json!({ "messages": messages, "next": next }))
+}
+
+/// The message whose id ends the path, with its state.
+fn state_of(path: &str, state: &Shared) -> Answer {
+    let page = StatesPage {
+        id: path.rsplit('/').next().map(str::to_owned),
+        since: None,
+        until: None,
+        page: 1,
+        limit: 1,
+    };
+    match state.counters().states(&page, Instant::now()).0.pop() {
+        Some(message) => answer::answer(200, message),
+        None => answer::error(404, "not_found", "no message has this id"),
+    }
 }
 
 async fn receive(request: Request<Incoming>, state: &Shared) -> Answer {
