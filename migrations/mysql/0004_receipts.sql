@@ -1,11 +1,12 @@
 -- What became of a sent message. `delivery_state` is NULL where no receipt is fetched, else 'awaiting', 'delivered',
 -- 'undelivered', 'expired' or 'no_report'. `delivery_class`, `delivery_code` and `delivery_reason` say why it was not
--- delivered, `delivery_note` has a later receipt that contradicts the state, `resent_id` the message that an import
--- queued in its place. `content` and `params` are kept while it is not delivered.
+-- delivered, `delivery_note` has a later receipt that contradicts the state, `resent_at` when an import queued a fixed
+-- message for it. `content` and `params` are kept while it is not delivered.
 SET @smsq_add = IF(
     (SELECT count(*) FROM information_schema.columns
      WHERE table_schema = database() AND table_name = 'sms_sent' AND column_name = 'delivery_at') = 0,
     'ALTER TABLE sms_sent
+        MODIFY COLUMN delivery_state VARCHAR(16),
         ADD COLUMN delivery_class  VARCHAR(255),
         ADD COLUMN delivery_code   TEXT,
         ADD COLUMN delivery_reason TEXT,
@@ -13,8 +14,9 @@ SET @smsq_add = IF(
         ADD COLUMN delivery_note   TEXT,
         ADD COLUMN content         MEDIUMTEXT,
         ADD COLUMN params          MEDIUMTEXT,
-        ADD COLUMN resent_id       BIGINT,
-        ADD KEY sms_sent_awaiting (delivery_state(16), provider, sent_at),
+        ADD COLUMN resent_at       BIGINT,
+        ADD KEY sms_sent_delivery (campaign_id, delivery_state),
+        ADD KEY sms_sent_awaiting (delivery_state, provider, sent_at),
         ADD KEY sms_sent_reference (reference)',
     'DO 0');
 PREPARE smsq_add FROM @smsq_add;
@@ -25,6 +27,20 @@ SET @smsq_add = IF(
     (SELECT count(*) FROM information_schema.statistics
      WHERE table_schema = database() AND table_name = 'sms_failed' AND index_name = 'sms_failed_reference') = 0,
     'ALTER TABLE sms_failed ADD KEY sms_failed_reference (reference)',
+    'DO 0');
+PREPARE smsq_add FROM @smsq_add;
+EXECUTE smsq_add;
+DEALLOCATE PREPARE smsq_add;
+
+-- Of the purged sent messages.
+SET @smsq_add = IF(
+    (SELECT count(*) FROM information_schema.columns
+     WHERE table_schema = database() AND table_name = 'purged' AND column_name = 'delivered') = 0,
+    'ALTER TABLE purged
+        ADD COLUMN delivered   BIGINT NOT NULL DEFAULT 0,
+        ADD COLUMN undelivered BIGINT NOT NULL DEFAULT 0,
+        ADD COLUMN expired     BIGINT NOT NULL DEFAULT 0,
+        ADD COLUMN no_report   BIGINT NOT NULL DEFAULT 0',
     'DO 0');
 PREPARE smsq_add FROM @smsq_add;
 EXECUTE smsq_add;

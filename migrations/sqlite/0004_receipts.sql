@@ -7,10 +7,17 @@ ALTER TABLE sms_sent ADD COLUMN delivery_at BIGINT;
 ALTER TABLE sms_sent ADD COLUMN delivery_note TEXT;     -- a later receipt that contradicts the state
 ALTER TABLE sms_sent ADD COLUMN content TEXT;           -- of a message that is not delivered, as the next column
 ALTER TABLE sms_sent ADD COLUMN params TEXT;
-ALTER TABLE sms_sent ADD COLUMN resent_id BIGINT;       -- the message that an import queued in its place
+ALTER TABLE sms_sent ADD COLUMN resent_at BIGINT;       -- when an import queued a fixed message for it
+CREATE INDEX sms_sent_delivery ON sms_sent (campaign_id, delivery_state) WHERE delivery_state IS NOT NULL;
 CREATE INDEX sms_sent_awaiting ON sms_sent (provider, sent_at) WHERE delivery_state = 'awaiting';
 CREATE INDEX sms_sent_reference ON sms_sent (reference) WHERE delivery_state IS NOT NULL;
 CREATE INDEX sms_failed_reference ON sms_failed (reference);
+
+-- Of the purged sent messages.
+ALTER TABLE purged ADD COLUMN delivered BIGINT NOT NULL DEFAULT 0;
+ALTER TABLE purged ADD COLUMN undelivered BIGINT NOT NULL DEFAULT 0;
+ALTER TABLE purged ADD COLUMN expired BIGINT NOT NULL DEFAULT 0;
+ALTER TABLE purged ADD COLUMN no_report BIGINT NOT NULL DEFAULT 0;
 
 -- Delivery receipts as they came.
 CREATE TABLE receipt (

@@ -16,6 +16,7 @@ Examples:
   smsq report                                              all campaigns, and what to do next
   smsq report --campaign welcome-3f2a91 --failed           everyone who was not reached
   smsq report --failed --format csv --output failed.csv    fix it and `smsq import failed.csv`
+  smsq report --undelivered --format csv --output undelivered.csv   who was sent to and not reached
   smsq report --sent --format csv --output sent.csv        every message that was sent, for the invoice
   smsq report --format html --mask --output report.html    one page for your manager, without phones and texts";
 
@@ -33,8 +34,11 @@ pub struct Args {
     /// List the messages that failed, expired or are unknown
     #[arg(long)]
     failed: bool,
-    /// List the messages that were sent: phone, provider, message id, segments, price, time
+    /// List the messages that were sent and not delivered, by the provider's receipts
     #[arg(long, conflicts_with = "failed")]
+    undelivered: bool,
+    /// List the messages that were sent: phone, provider, message id, segments, price, time
+    #[arg(long, conflicts_with_all = ["failed", "undelivered"])]
     sent: bool,
     /// Hide phones and texts
     #[arg(long)]
@@ -48,9 +52,12 @@ pub struct Args {
 }
 
 pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> {
-    let listing = match (args.failed, args.sent) {
-        (true, _) => Listing::Failed,
-        (_, true) => Listing::Sent,
+    let listing = match args {
+        Args { failed: true, .. } => Listing::Failed,
+        Args {
+            undelivered: true, ..
+        } => Listing::Undelivered,
+        Args { sent: true, .. } => Listing::Sent,
         _ => Listing::Figures,
     };
     if listing == Listing::Sent && context.format == Format::Html {

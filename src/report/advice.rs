@@ -29,6 +29,19 @@ pub fn advice(class: &str, code: Option<&str>) -> &'static str {
     }
 }
 
+/// What to do about messages that were sent and not delivered.
+pub fn undelivered_advice(class: &str, code: Option<&str>) -> &'static str {
+    match class.parse::<Class>() {
+        Ok(Class::Recipient) => "check the number, and import the fixed row",
+        Ok(Class::Expired) => "the phone was off or without a network: try again another day",
+        Ok(Class::Content) => "change the text, or register it with the provider, and import it",
+        Ok(Class::Unavailable | Class::Throttle | Class::Cap) => {
+            "the network failed: it may work another day"
+        }
+        _ => advice(class, code),
+    }
+}
+
 /// A command to run next.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Step {
@@ -69,6 +82,22 @@ pub fn steps(report: &Report) -> Vec<Step> {
         step(
             format!("smsq report{flag} --failed --format csv --output failed.csv"),
             "writes the failed messages to a file: fix it and import it again",
+        );
+    }
+    if !report.undelivered_by_reason.is_empty() {
+        step(
+            format!("smsq report{flag} --undelivered --format csv --output undelivered.csv"),
+            "writes who was sent to and not reached: fix it and import it",
+        );
+    }
+    if report
+        .totals
+        .delivery
+        .is_some_and(|counts| counts.awaiting > 0)
+    {
+        step(
+            format!("smsq receipts{flag} --follow"),
+            "waits for the receipts that are missing",
         );
     }
     for (class, more) in RETRIES {

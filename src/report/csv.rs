@@ -6,7 +6,7 @@ use std::io::{self, Write};
 
 use serde_json::Value;
 
-use super::text::counts;
+use super::text::{counts, delivery_counts};
 use super::{CampaignSummary, Report, columns_of};
 use crate::store::report::{FailureRecord, SentMessage};
 use crate::text::spreadsheet::guarded;
@@ -14,8 +14,10 @@ use crate::text::spreadsheet::guarded;
 const FIRST: [&str; 2] = ["phone", "content"];
 /// Import ignores columns with this prefix, except for `smsq_id`.
 const LAST: &str = "smsq_id,smsq_state,smsq_class,smsq_code,smsq_reason,smsq_attempts";
-const SENT: &str = "phone,campaign,provider,message_id,segments,price,sent_at,attempts,accepted";
-const CAMPAIGNS: &str = "campaign,state,imported,queued,sending,sent,failed,unknown,cancelled";
+const SENT: &str = "phone,campaign,provider,message_id,segments,price,sent_at,attempts,accepted,delivery,\
+                    delivered_at";
+const CAMPAIGNS: &str = "campaign,state,imported,queued,sending,sent,failed,unknown,cancelled,delivered,\
+                         undelivered,expired,no_report,awaiting";
 
 /// The imported columns of all failed messages, in order of appearance.
 #[derive(Debug, Default)]
@@ -97,6 +99,11 @@ pub(super) fn write_sent(
             message.sent_at.to_string(),
             message.attempts.to_string(),
             message.accepted.to_string(),
+            message.delivery_state.clone().unwrap_or_default(),
+            message
+                .delivery_at
+                .map(|at| at.to_string())
+                .unwrap_or_default(),
         ];
         write_record(out, record)?;
     }
@@ -109,7 +116,17 @@ pub(super) fn write_campaigns(campaigns: &[CampaignSummary], out: impl Write) ->
     for one in campaigns {
         let names = [one.campaign.clone(), one.state.to_owned()];
         let counts = counts(&one.totals).map(|(_, count)| count.to_string());
-        write_record(&mut out, names.into_iter().chain(counts))?;
+        // Empty where no receipts are awaited.
+        let delivery = one.totals.delivery.as_ref();
+        let delivery = delivery.map_or_else(
+            || vec![String::new(); 5],
+            |counts| {
+                delivery_counts(counts)
+                    .map(|(_, count)| count.to_string())
+                    .to_vec()
+            },
+        );
+        write_record(&mut out, names.into_iter().chain(counts).chain(delivery))?;
     }
     out.flush()
 }
@@ -196,8 +213,8 @@ mod tests {
         let mut bytes = Vec::new();
         write_campaigns(&sample::report().campaigns, &mut bytes).expect("written");
         insta::assert_snapshot!(String::from_utf8_lossy(&bytes), @r"
-        campaign,state,imported,queued,sending,sent,failed,unknown,cancelled
-        spring sale,done,12345,0,0,12032,300,13,0
+        campaign,state,imported,queued,sending,sent,failed,unknown,cancelled,delivered,undelivered,expired,no_report,awaiting
+        spring sale,done,12345,0,0,12032,300,13,0,,,,,
         ");
     }
 

@@ -6,7 +6,7 @@ use indicatif::HumanCount;
 use serde::Serialize;
 
 use super::Report;
-use crate::text::{counted, messages};
+use crate::text::{counted, duration, messages};
 
 /// Something to know about a campaign besides the state of its messages.
 #[derive(Serialize)]
@@ -42,6 +42,14 @@ pub(super) fn facts(report: &Report) -> Vec<Fact> {
     }
     if let Some(cost) = &report.bill.cost {
         fact("cost", cost.amount(), cost.missing());
+    }
+    if let Some(took) = report.delivery_time {
+        let p95 = format!("95 % within {}", duration(took.p95));
+        fact(
+            "delivered",
+            format!("half within {}", duration(took.median)),
+            p95,
+        );
     }
     if report.opted_out > 0 {
         let opted_out = HumanCount(report.opted_out);

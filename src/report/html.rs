@@ -10,7 +10,8 @@ use minijinja::value::{Serde, Value};
 use minijinja::{Environment, context, escape_formatter};
 
 use super::figures::{Fact, facts, percentages, rate};
-use super::{Histogram, LocalTime, Report, ReportError, plain_reason};
+use super::text::delivery_counts;
+use super::{Histogram, LocalTime, Reason, Report, ReportError, plain_reason};
 use crate::store::report::{FailureRecord, FailureState, Outcomes, Totals};
 use crate::text::{duration, printable};
 
@@ -30,7 +31,8 @@ pub(super) fn write(
 ) -> Result<(), ReportError> {
     let status = report.status();
     let local = &report.local;
-    let shown_reasons = report.by_reason.len().min(MAX_REASONS);
+    let all_reasons = report.by_reason.len() + report.undelivered_by_reason.len();
+    let shown_reasons = all_reasons.min(MAX_REASONS);
     let countries = countries(report);
     let page = context! {
         title => report.campaign.as_deref().unwrap_or("All campaigns"),
@@ -40,6 +42,7 @@ pub(super) fn write(
         zone => local.name(report.made_at),
         imported => report.totals.imported,
         states => states(&report.totals),
+        delivery => delivery(&report.totals),
         facts => page_facts(report),
         text => report.text.as_deref(),
         campaigns => campaigns(report),
@@ -50,7 +53,7 @@ pub(super) fn write(
         purged => report.totals.purged,
         purged_at => report.purged_at.map(|at| local.short(at)),
         blocks => blocks(report, failures),
-        more_reasons => report.by_reason.len() - shown_reasons,
+        more_reasons => all_reasons - shown_reasons,
         is_masked => report.is_masked,
     };
     let mut environment = Environment::new();
@@ -147,14 +150,20 @@ fn bar_length(count: u64, most: u64) -> u64 {
     (count * 100 / most.max(1)).max(1)
 }
 
-/// The failed messages and the unknown ones, each with their reasons.
+/// The failed messages, the unknown ones and the undelivered ones, each with their reasons.
 fn blocks(report: &Report, failures: &[FailureRecord]) -> Vec<Value> {
     let mut room = MAX_REASONS;
-    let mut block = |is_unknown: bool| {
-        let reasons = report.by_reason.iter();
-        let reasons: Vec<_> = reasons
-            .filter(|one| one.is_unknown() == is_unknown)
-            .collect();
+    let mut block = |kind: FailureState| {
+        let reasons: Vec<&Reason> = match kind {
+            FailureState::Undelivered => report.undelivered_by_reason.iter().collect(),
+            kind => {
+                let is_unknown = kind == FailureState::Unknown;
+                let reasons = report.by_reason.iter();
+                reasons
+                    .filter(|one| one.is_unknown() == is_unknown)
+                    .collect()
+            }
+        };
         let count: u64 = reasons.iter().map(|one| one.count).sum();
         let most = reasons.iter().map(|one| one.count).max().unwrap_or(0);
         let rows: Vec<Value> = reasons
@@ -165,21 +174,60 @@ fn blocks(report: &Report, failures: &[FailureRecord]) -> Vec<Value> {
             )
             .collect();
         room -= rows.len();
+        let kind_of = |state| match state {
+            FailureState::Cancelled => FailureState::Failed,
+            state => state,
+        };
         let failures: Vec<Value> = failures
             .iter()
-            .filter(|one| (one.state == FailureState::Unknown) == is_unknown)
+            .filter(|one| kind_of(one.state) == kind)
             .map(|one| failure(report, one))
             .collect();
-        let (state, why, who) = match (is_unknown, count) {
-            (false, _) => ("failed", "did not arrive", "Who was not reached"),
-            (true, 1) => ("unknown", "is not confirmed", "Who may have been reached"),
-            (true, _) => ("unknown", "are not confirmed", "Who may have been reached"),
+        let (state, why, who) = match (kind, count) {
+            (FailureState::Unknown, 1) => {
+                ("unknown", "is not confirmed", "Who may have been reached")
+            }
+            (FailureState::Unknown, _) => {
+                ("unknown", "are not confirmed", "Who may have been reached")
+            }
+            (FailureState::Undelivered, 1) => (
+                "failed",
+                "was sent and not delivered",
+                "Whose phone was not reached",
+            ),
+            (FailureState::Undelivered, _) => (
+                "failed",
+                "were sent and not delivered",
+                "Whose phone was not reached",
+            ),
+            _ => ("failed", "did not arrive", "Who was not reached"),
         };
         let has_reasons = !rows.is_empty();
         let why = format!("Why {} {why}", HumanCount(count));
         has_reasons.then(|| context! { state, why, who, count, reasons => rows, failures })
     };
-    [false, true].into_iter().filter_map(&mut block).collect()
+    let kinds = [
+        FailureState::Failed,
+        FailureState::Unknown,
+        FailureState::Undelivered,
+    ];
+    kinds.into_iter().filter_map(&mut block).collect()
+}
+
+/// What became of the sent messages, with their shares.
+fn delivery(totals: &Totals) -> Vec<Value> {
+    let counts = totals.delivery.as_ref().map(delivery_counts);
+    let counts: Vec<(&str, u64)> = counts
+        .into_iter()
+        .flatten()
+        .filter(|(state, count)| *count > 0 || *state == "delivered")
+        .collect();
+    let shares = percentages(&counts.iter().map(|(_, count)| *count).collect::<Vec<_>>());
+    counts
+        .into_iter()
+        .zip(shares)
+        .map(|((state, count), share)| context! { label => state.replace('_', " "), count, share })
+        .collect()
 }
 
 fn failure(report: &Report, one: &FailureRecord) -> Value {

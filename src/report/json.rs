@@ -51,6 +51,8 @@ impl<'a, W: Write> Writer<'a, W> {
                 "sent_at": message.sent_at.to_string(),
                 "attempts": message.attempts,
                 "accepted": message.accepted,
+                "delivery": message.delivery_state,
+                "delivered_at": message.delivery_at.map(|at| at.to_string()),
             });
             self.line(message.campaign_id, line)?;
         }
@@ -112,6 +114,13 @@ fn head(report: &Report) -> serde_json::Result<Value> {
         })),
         "by_reason": report.by_reason,
     });
+    if report.totals.delivery.is_some() {
+        head["undelivered_by_reason"] = json!(report.undelivered_by_reason);
+        head["delivery_ms"] = json!(report.delivery_time.map(|took| json!({
+            "median": millis(took.median),
+            "p95": millis(took.p95),
+        })));
+    }
     if let (Some(head), Value::Object(figures)) = (head.as_object_mut(), figures) {
         head.extend(figures);
     }

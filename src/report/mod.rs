@@ -28,11 +28,12 @@ use crate::atomic_file::AtomicFile;
 use crate::phone::mask;
 use crate::sms::{Class, Timestamp};
 use crate::store::report::{
-    ClassCount, FailureRecord, ListCount, Pages, REASONS, SentFacts, SentMessage, Totals,
+    ClassCount, FailureRecord, Failures, ListCount, Pages, REASONS, SentFacts, SentMessage, Totals,
+    Undelivered,
 };
 use crate::store::{Campaign, Store, StoreError};
 
-pub use advice::{Step, advice, shell_word, steps};
+pub use advice::{Step, advice, shell_word, steps, undelivered_advice};
 pub use cost::{Bill, Cost, Part, PriceTables};
 pub use histogram::Histogram;
 pub use local::LocalTime;
@@ -86,6 +87,8 @@ pub enum Listing {
     Figures,
     /// Messages that failed, expired or are unknown.
     Failed,
+    /// Sent messages that were not delivered, and that no import has fixed.
+    Undelivered,
     Sent,
 }
 
@@ -103,6 +106,34 @@ impl Reason {
     /// Whether the messages may have arrived.
     fn is_unknown(&self) -> bool {
         self.class == Class::Unknown.as_str()
+    }
+}
+
+/// How long delivered messages took from the provider's acceptance to the phone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeliveryTime {
+    pub median: Duration,
+    pub p95: Duration,
+}
+
+impl DeliveryTime {
+    /// Of times in milliseconds in ascending order, each with the number of its messages.
+    fn of(times: &[(u64, u64)]) -> Option<Self> {
+        let all: u64 = times.iter().map(|(_, count)| count).sum();
+        let percentile = |percent: u64| {
+            let wanted = (all * percent).div_ceil(100);
+            let mut seen = 0;
+            let mut times = times.iter();
+            let found = times.find(|(_, count)| {
+                seen += count;
+                seen >= wanted
+            });
+            found.map(|(took, _)| Duration::from_millis(*took))
+        };
+        Some(Self {
+            median: percentile(50)?,
+            p95: percentile(95)?,
+        })
     }
 }
 
@@ -155,6 +186,10 @@ pub struct Report {
     pub totals: Totals,
     pub campaigns: Vec<CampaignSummary>,
     pub by_reason: Vec<Reason>,
+    /// Why sent messages were not delivered.
+    pub undelivered_by_reason: Vec<Reason>,
+    /// `None` before the first one is delivered.
+    pub delivery_time: Option<DeliveryTime>,
     pub facts: SentFacts,
     /// Of the messages that were not purged.
     pub bill: Bill,
@@ -217,6 +252,13 @@ impl Report {
             campaign: campaign.map(|campaign| campaign.name.clone()),
             made_at: store.now().await?,
             by_reason: reasons(store, &ids, &classes).await?,
+            undelivered_by_reason: undelivered_reasons(store, &ids, &totals).await?,
+            delivery_time: match totals.delivery {
+                Some(counts) if counts.delivered > 0 => {
+                    DeliveryTime::of(&store.delivery_times(&ids).await?)
+                }
+                _ => None,
+            },
             histogram: Histogram::read(store, &ids, ends, offset).await?,
             purged_at: store.purged_at(&ids).await?,
             opted_out: opted_out.map(|count| count.messages).sum(),
@@ -268,25 +310,26 @@ impl Report {
     ) -> Result<(), ReportError> {
         match (format, listing) {
             (Format::Text, Listing::Figures) => text::write(self, &mut *out)?,
-            (Format::Text, Listing::Failed) => {
+            (Format::Text, Listing::Failed | Listing::Undelivered) => {
                 let write = |page: &[_]| text::write_failures(page, out);
-                self.each_failure(store, usize::MAX, write).await?;
+                self.each_failure(store, listing, usize::MAX, write).await?;
             }
             (Format::Text, Listing::Sent) => {
                 self.each_sent(store, |page| text::write_sent(self, page, out))
                     .await?;
             }
             (Format::Csv, Listing::Figures) => csv::write_campaigns(&self.campaigns, &mut *out)?,
-            (Format::Csv, Listing::Failed) => {
+            (Format::Csv, Listing::Failed | Listing::Undelivered) => {
                 let mut columns = csv::FailureColumns::default();
                 let collect = |page: &[FailureRecord]| {
                     columns.collect(page);
                     Ok(())
                 };
-                self.each_failure(store, usize::MAX, collect).await?;
+                self.each_failure(store, listing, usize::MAX, collect)
+                    .await?;
                 let mut writer = columns.begin(&mut *out)?;
                 let write = |page: &[_]| columns.write(page, &mut writer);
-                self.each_failure(store, usize::MAX, write).await?;
+                self.each_failure(store, listing, usize::MAX, write).await?;
                 writer.flush()?;
             }
             (Format::Csv, Listing::Sent) => {
@@ -295,9 +338,13 @@ impl Report {
                     .await?;
                 writer.flush()?;
             }
-            (Format::Json, Listing::Figures | Listing::Failed) => {
-                let mut writer = json::Writer::begin(self, "failures", &mut *out)?;
-                self.each_failure(store, usize::MAX, |page| writer.failures(page))
+            (Format::Json, Listing::Figures | Listing::Failed | Listing::Undelivered) => {
+                let list = match listing {
+                    Listing::Undelivered => "undelivered",
+                    _ => "failures",
+                };
+                let mut writer = json::Writer::begin(self, list, &mut *out)?;
+                self.each_failure(store, listing, usize::MAX, |page| writer.failures(page))
                     .await?;
                 writer.finish()?;
             }
@@ -312,7 +359,13 @@ impl Report {
                     failures.extend_from_slice(page);
                     Ok(())
                 };
-                self.each_failure(store, html::MAX_FAILURES, collect)
+                self.each_failure(store, Listing::Failed, html::MAX_FAILURES, collect)
+                    .await?;
+                let collect = |page: &[_]| {
+                    failures.extend_from_slice(page);
+                    Ok(())
+                };
+                self.each_failure(store, Listing::Undelivered, html::MAX_FAILURES, collect)
                     .await?;
                 html::write(self, &failures, &mut *out)?;
             }
@@ -345,17 +398,23 @@ impl Report {
         self.names.iter().map(|(id, _)| *id).collect()
     }
 
-    /// Passes on the first `most` failures, page by page.
+    /// Passes on the first `most` failures, or undelivered messages, page by page.
     async fn each_failure(
         &self,
         store: &Store,
+        listing: Listing,
         most: usize,
         mut write: impl FnMut(&[FailureRecord]) -> io::Result<()>,
     ) -> Result<(), ReportError> {
-        let mut failures = store.failures(&self.ids()).await?;
+        let mut failures: Failures = store.failures(&self.ids()).await?;
+        let mut undelivered = Undelivered::in_campaigns(&self.ids());
         let mut left = most;
         while left > 0 {
-            let mut page = store.next_failures(&mut failures, PAGE.min(left)).await?;
+            let size = PAGE.min(left);
+            let mut page = match listing {
+                Listing::Undelivered => store.next_undelivered(&mut undelivered, size).await?,
+                _ => store.next_failures(&mut failures, size).await?,
+            };
             if page.is_empty() {
                 break;
             }
@@ -410,6 +469,27 @@ fn settled_between(facts: &SentFacts, classes: &[ClassCount]) -> Option<(Timesta
         first.chain(facts.first_at).min()?,
         last.chain(facts.last_at).max()?,
     ))
+}
+
+/// The reasons of messages that were sent and not delivered, with advice.
+async fn undelivered_reasons(
+    store: &Store,
+    campaigns: &[i64],
+    totals: &Totals,
+) -> Result<Vec<Reason>, StoreError> {
+    let delivery = totals.delivery.unwrap_or_default();
+    if delivery.undelivered + delivery.expired == 0 {
+        return Ok(Vec::new());
+    }
+    let reasons = store.undelivered_by_reason(campaigns).await?;
+    let with_advice = reasons.into_iter().map(|one| Reason {
+        advice: undelivered_advice(&one.class, one.code.as_deref()),
+        class: one.class,
+        code: one.code,
+        reason: one.reason,
+        count: one.count,
+    });
+    Ok(with_advice.collect())
 }
 
 /// The reasons with advice. If there are too many to list, the last one is the sum of the others.

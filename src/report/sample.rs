@@ -21,6 +21,7 @@ pub(super) fn report() -> Report {
         failed: 300,
         unknown: 13,
         cancelled: 0,
+        delivery: None,
     };
     let reason = |class: &str, code: Option<&str>, reason: &str, count| Reason {
         class: class.to_owned(),
@@ -47,6 +48,8 @@ pub(super) fn report() -> Report {
             reason("unknown", None, "no answer within 10 s", 13),
             reason("opted_out", Some("21610"), "unsubscribed <STOP>", 6),
         ],
+        undelivered_by_reason: Vec::new(),
+        delivery_time: None,
         purged_at: None,
         facts: SentFacts {
             first_at: Some(NINE),

@@ -8,7 +8,7 @@ use indicatif::HumanCount;
 
 use super::figures::{facts, percentages, rate};
 use super::{CampaignSummary, Reason, Report, plain_reason, steps};
-use crate::store::report::{FailureRecord, SentMessage, Totals};
+use crate::store::report::{DeliveryCounts, FailureRecord, SentMessage, Totals};
 use crate::text::{counted, duration, messages, printable_line};
 
 /// The most reasons in the report; the CSV has all of them.
@@ -84,6 +84,9 @@ pub(super) fn write_sent(
         if let Some(price) = &message.price {
             let _ = write!(line, ", {price}");
         }
+        if let Some(state) = &message.delivery_state {
+            let _ = write!(line, ", {}", state.replace('_', " "));
+        }
         if message.accepted > 1 {
             let _ = write!(line, ", accepted {} times", message.accepted);
         }
@@ -117,7 +120,42 @@ fn campaign_text(one: &CampaignSummary) -> String {
         ]);
     }
     push_table(&mut text, &table);
+    if let Some(delivery) = &one.totals.delivery {
+        let line = delivery_line(delivery, one.totals.sent);
+        // Below the line of the sent messages.
+        let sent = text.find("\n   sent ").map_or(text.len(), |at| at + 1);
+        let end = text[sent..]
+            .find('\n')
+            .map_or(text.len(), |at| sent + at + 1);
+        text.insert_str(end, &line);
+    }
     text
+}
+
+/// `     delivered 9,120  92.9 %   undelivered 301   expired 17   no report 44   awaiting 330`.
+fn delivery_line(delivery: &DeliveryCounts, sent: u64) -> String {
+    let rest = sent.saturating_sub(delivery.delivered);
+    let share = percentages(&[delivery.delivered, rest]).swap_remove(0);
+    let delivered = HumanCount(delivery.delivered);
+    let mut line = format!("     delivered {delivered}  {share}");
+    for (label, count) in delivery_counts(delivery).into_iter().skip(1) {
+        if count > 0 {
+            let _ = write!(line, "   {} {}", label.replace('_', " "), HumanCount(count));
+        }
+    }
+    line.push('\n');
+    line
+}
+
+/// All counts of what became of sent messages, with the names of their columns.
+pub(super) fn delivery_counts(delivery: &DeliveryCounts) -> [(&'static str, u64); 5] {
+    [
+        ("delivered", delivery.delivered),
+        ("undelivered", delivery.undelivered),
+        ("expired", delivery.expired),
+        ("no_report", delivery.no_report),
+        ("awaiting", delivery.awaiting),
+    ]
 }
 
 /// A line per campaign and one for the sum.
@@ -201,10 +239,12 @@ fn push_facts(report: &Report, text: &mut String) {
 fn push_reasons(report: &Report, text: &mut String) {
     let (unknown, failed): (Vec<&Reason>, Vec<&Reason>) =
         report.by_reason.iter().partition(|one| one.is_unknown());
+    let undelivered: Vec<&Reason> = report.undelivered_by_reason.iter().collect();
     let mut shown = 0;
     for (title, reasons) in [
         ("Why they did not arrive", failed),
         ("Why they are not confirmed", unknown),
+        ("Why they were sent and not delivered", undelivered),
     ] {
         if reasons.is_empty() {
             continue;
@@ -225,8 +265,9 @@ fn push_reasons(report: &Report, text: &mut String) {
         }
         push_table(text, &table);
     }
-    if report.by_reason.len() > shown {
-        let more = report.by_reason.len() - shown;
+    let all = report.by_reason.len() + report.undelivered_by_reason.len();
+    if all > shown {
+        let more = all - shown;
         let _ = writeln!(text, "  … and {more} more reasons; the CSV has all of them");
     }
 }
@@ -372,6 +413,8 @@ mod tests {
             sent_at: Timestamp::from_millis(1_763_715_600_000),
             attempts: 1,
             accepted: 2,
+            delivery_state: None,
+            delivery_at: None,
         };
         let page = [message];
         insta::assert_snapshot!(

@@ -46,6 +46,18 @@ pub struct AcceptedMessage {
     pub at_ms: u64,
 }
 
+/// What becomes of a message in the end. No `Debug`: phones are personal data.
+#[derive(Clone, PartialEq, Eq, Serialize)]
+pub struct MessageOutcome {
+    pub id: String,
+    pub reference: Option<String>,
+    pub to: String,
+    /// `delivered`, `undelivered`, `expired`, `rejected`, or `no_report`: no receipt says it.
+    pub state: &'static str,
+    /// A later receipt says something else.
+    pub contradicted: bool,
+}
+
 /// The state behind the counts. Stores 64-bit hashes instead of texts to save memory.
 pub(super) struct Counters {
     hasher: RandomState,
@@ -364,15 +376,23 @@ impl Counters {
     }
 
     /// What becomes of every message in the end.
-    pub(super) fn outcomes(&self) -> Vec<Value> {
+    pub(super) fn outcomes(&self) -> Vec<MessageOutcome> {
         let (faults, seed) = (&self.config.faults.receipts, self.config.faults.seed);
-        let outcome = |entry: &AcceptedMessage, state: &str| json!({ "id": entry.id, "reference": entry.reference, "to": entry.to, "state": state });
+        let outcome = |entry: &AcceptedMessage, state: &'static str| MessageOutcome {
+            id: entry.id.clone(),
+            reference: entry.reference.clone(),
+            to: entry.to.clone(),
+            state,
+            contradicted: false,
+        };
         let accepted = self.entries.iter().zip(1..).map(|(entry, number)| {
-            let final_state = faults.final_state(seed, number);
-            outcome(
-                entry,
-                final_state.map_or("no_report", |final_state| final_state.state),
-            )
+            let end = faults.final_state(seed, number);
+            let states = faults.receipts(seed, number).into_iter();
+            let mut finals = states.filter(|one| one.part.is_none() && one.final_state.is_final());
+            MessageOutcome {
+                contradicted: finals.any(|one| Some(one.final_state) != end && !one.is_foreign),
+                ..outcome(entry, end.map_or("no_report", |end| end.state))
+            }
         });
         let rejected = self.rejected.iter().map(|entry| outcome(entry, "rejected"));
         accepted.chain(rejected).collect()

@@ -44,7 +44,7 @@ use tokio::task::JoinHandle;
 use url::Url;
 
 use counters::Counters;
-pub use counters::{AcceptedMessage, Stats};
+pub use counters::{AcceptedMessage, MessageOutcome, Stats};
 pub use faults::{FaultRate, Faults, Outage};
 pub use receipts::ReceiptFaults;
 
@@ -130,6 +130,11 @@ impl Sandbox {
     /// Accepted messages, oldest first.
     pub fn messages(&self) -> Vec<AcceptedMessage> {
         self.state.counters().messages(None, usize::MAX)
+    }
+
+    /// What becomes of every accepted and every rejected message.
+    pub fn outcomes(&self) -> Vec<MessageOutcome> {
+        self.state.counters().outcomes()
     }
 
     /// Drops all connections and ends all tasks.

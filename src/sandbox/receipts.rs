@@ -89,6 +89,11 @@ impl FinalState {
         Self { state, code }
     }
 
+    /// Whether the message arrived, or will not.
+    pub(super) fn is_final(self) -> bool {
+        !matches!(self.state, "accepted" | "limbo")
+    }
+
     pub(super) fn reason(self) -> Option<&'static str> {
         match self.code? {
             "absent" => Some("absent subscriber"),

@@ -117,6 +117,7 @@ async fn reserved_numbers_trigger_their_faults() {
         repeated: 0,
         max_in_any_second: seen.max_in_any_second,
         calls: 20,
+        ..Stats::default()
     };
     assert_eq!(seen, stats);
     sandbox.stop().await;
@@ -160,6 +161,8 @@ async fn stats_and_messages_are_returned() {
             ("repeated", 1),
             ("max_in_any_second", sandbox.stats().max_in_any_second),
             ("calls", 3),
+            ("receipts", 0),
+            ("receipts_posted", 0),
         ]
     );
     let page = client.look(&sandbox, "/messages?reference=b").await;

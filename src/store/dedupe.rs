@@ -4,6 +4,7 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use diesel::QueryResult;
+use diesel::dsl::sql;
 use diesel::sql_types::{Nullable, Text};
 
 use super::column_types::LossyText;
@@ -12,6 +13,11 @@ use super::connection::{Connection, Prepared, ROWS, in_list, load_locked, queryi
 use super::schema::{sms, sms_failed, sms_key, sms_sent};
 use super::{Store, StoreError, suppression};
 use crate::sms::{Class, NewSms};
+
+/// The class of failure that stands for a sent message that did not arrive and was not fixed yet.
+const UNDELIVERED: &str = "undelivered";
+const UNDELIVERED_CLASS: &str = "CASE WHEN delivery_state IN ('undelivered', 'expired') \
+     AND resent_at IS NULL THEN 'undelivered' END";
 
 /// What to do with one row of a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,12 +68,14 @@ pub struct FailedOrigin {
     pub campaign_id: i64,
     pub(super) import_id: Option<i64>,
     phone: String,
-    /// `None` if it was sent: `sms_sent` has no texts.
+    /// `None` if it was sent, unless it was not delivered.
     content: Option<String>,
-    /// `None` if it has no key or was sent.
+    /// `None` if it has no key; the phone if it was sent.
     dedupe_key: Option<String>,
     /// Otherwise it is queued again or sent.
     has_failed: bool,
+    /// It was sent, and did not arrive: a row that replaces it is a message of its own.
+    pub(super) is_undelivered: bool,
 }
 
 impl FailedOrigin {
@@ -116,7 +124,16 @@ impl FailedOrigin {
         let (content, key) = (sms_failed::content.nullable(), sms_failed::dedupe_key);
         let failed = || rows!(sms_failed, content, key, sms_failed::class.nullable());
         let queued = || rows!(sms, sms::content.nullable(), sms::dedupe_key, null());
-        let sent = || rows!(sms_sent, null(), null(), null());
+        // Their keys are not stored, and most are the phone.
+        let undelivered = || sql::<Nullable<Text>>(UNDELIVERED_CLASS);
+        let sent = || {
+            rows!(
+                sms_sent,
+                sms_sent::content,
+                sms_sent::phone.nullable(),
+                undelivered()
+            )
+        };
         // In the order in which a message moves, so that one that moves meanwhile is found.
         let failed: Vec<Row> = if lock {
             load_locked!(connection, failed())?
@@ -124,13 +141,18 @@ impl FailedOrigin {
             with_conn!(connection, |conn| failed().load(conn))?
         };
         let queued: Vec<Row> = with_conn!(connection, |conn| queued().load(conn))?;
-        let sent: Vec<Row> = with_conn!(connection, |conn| sent().load(conn))?;
+        let sent: Vec<Row> = if lock {
+            load_locked!(connection, sent())?
+        } else {
+            with_conn!(connection, |conn| sent().load(conn))?
+        };
         let mut origins = HashMap::new();
         for (id, campaign_id, import_id, phone, content, key, class) in
             failed.into_iter().chain(queued).chain(sent)
         {
             // A cancelled message has lost its key, which another message may have now.
             let is_cancelled = class.as_deref() == Some(Class::Cancelled.as_str());
+            let is_undelivered = class.as_deref() == Some(UNDELIVERED);
             origins.entry(id).or_insert(Self {
                 campaign_id,
                 import_id,
@@ -138,6 +160,7 @@ impl FailedOrigin {
                 content: content.map(String::from),
                 dedupe_key: key.filter(|_| !is_cancelled).map(String::from),
                 has_failed: class.is_some(),
+                is_undelivered,
             });
         }
         Ok(origins)

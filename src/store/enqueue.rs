@@ -12,7 +12,7 @@ use super::connection::{
 };
 use super::dedupe::{Decision, ExistingRows, decide};
 use super::imports::ImportBatch;
-use super::schema::{import, sms, sms_failed};
+use super::schema::{import, sms, sms_failed, sms_sent};
 use super::transitions;
 use super::{Store, StoreError, StoreErrorKind, signed};
 use crate::sms::{NewSms, Timestamp};
@@ -118,7 +118,7 @@ async fn enqueue(connection: &mut Connection, batch: &ImportBatch) -> QueryResul
     }
     done.accepted = accepted.len() as u64;
     add_keys(connection, batch.campaign_id, keys).await?;
-    replace(connection, &replaced, &existing).await?;
+    replace(connection, &replaced, &existing, batch.now).await?;
     for rows in statements(&accepted) {
         insert(connection, batch, rows).await?;
     }
@@ -142,12 +142,23 @@ async fn add_keys(
     Ok(())
 }
 
-/// Deletes the failed messages that rows of the batch replace.
+/// Deletes the failed messages that rows of the batch replace, and marks the undelivered ones, which stay sent.
 async fn replace(
     connection: &mut Connection,
     replaced: &[i64],
     existing: &ExistingRows,
+    now: Timestamp,
 ) -> QueryResult<()> {
+    let is_undelivered = |id: &i64| existing.origins.get(id).is_some_and(|it| it.is_undelivered);
+    let (undelivered, replaced): (Vec<i64>, Vec<i64>) =
+        replaced.iter().copied().partition(is_undelivered);
+    for ids in undelivered.chunks(ROWS) {
+        with_conn!(connection, |conn| update(
+            sms_sent::table.filter(sms_sent::id.eq_any(ids))
+        )
+        .set(sms_sent::resent_at.eq(now.as_millis()))
+        .execute(conn))?;
+    }
     let mut by_import: BTreeMap<i64, i64> = BTreeMap::new();
     let origins = replaced.iter().filter_map(|id| existing.origins.get(id));
     for import_id in origins.filter_map(|origin| origin.import_id) {

@@ -15,7 +15,7 @@ use super::connection::prelude::*;
 use super::connection::{
     Connection, delete_all, insert_new, load_locked, reading, transaction, with_conn,
 };
-use super::schema::{import, purged, recipient_start, sms, sms_failed, sms_key, sms_sent};
+use super::schema::{import, purged, receipt, recipient_start, sms, sms_failed, sms_key, sms_sent};
 use super::{CHUNK, Store, StoreError, campaigns, positive, signed, transitions};
 use crate::sms::{Class, State, Timestamp};
 
@@ -111,6 +111,11 @@ struct Count {
     segments: i64,
     attempts: i64,
     repeated: i64,
+    /// What became of the sent ones, where receipts were awaited.
+    delivered: i64,
+    undelivered: i64,
+    expired: i64,
+    no_report: i64,
 }
 
 /// Counts of deleted rows by campaign and import, with 0 for no import, and the dedupe keys that are deleted with them.
@@ -140,6 +145,7 @@ struct SentRow {
     segments: Option<i32>,
     attempts: i32,
     accepted: i32,
+    delivery_state: Option<String>,
 }
 
 #[derive(Clone, Debug, Queryable, Selectable)]
@@ -401,7 +407,19 @@ async fn delete_sent(
         count.segments += i64::from(row.segments.unwrap_or(0));
         count.attempts += i64::from(row.attempts);
         count.repeated += i64::from(row.accepted > 1);
-    })
+        match row.delivery_state.as_deref() {
+            None => {}
+            Some("delivered") => count.delivered += 1,
+            Some("undelivered") => count.undelivered += 1,
+            Some("expired") => count.expired += 1,
+            Some(_) => count.no_report += 1,
+        }
+    })?;
+    with_conn!(connection, |conn| delete(
+        receipt::table.filter(receipt::sms_id.eq_any(ids))
+    )
+    .execute(conn))?;
+    Ok(())
 }
 
 async fn delete_failed(
@@ -469,6 +487,15 @@ async fn purge_phone(
         recipient_start::table
             .filter(recipient_start::phone.eq_any(phones))
             .filter(recipient_start::ended_at.is_not_null())
+    )
+    .execute(conn))?;
+    // Providers may write it without `+`.
+    let digits = phones
+        .iter()
+        .map(|phone| phone.trim_start_matches('+').to_owned());
+    let spellings: Vec<String> = digits.chain(phones.iter().cloned()).collect();
+    with_conn!(connection, |conn| delete(
+        receipt::table.filter(receipt::phone.eq_any(&spellings))
     )
     .execute(conn))?;
     for campaign_id in campaigns::ids(connection).await? {
@@ -543,6 +570,10 @@ async fn store_counts(
             purged::segments.eq(purged::segments + count.segments),
             purged::attempts.eq(purged::attempts + count.attempts),
             purged::repeated.eq(purged::repeated + count.repeated),
+            purged::delivered.eq(purged::delivered + count.delivered),
+            purged::undelivered.eq(purged::undelivered + count.undelivered),
+            purged::expired.eq(purged::expired + count.expired),
+            purged::no_report.eq(purged::no_report + count.no_report),
             purged::purged_at.eq(now),
         ))
         .execute(conn))?;

@@ -94,7 +94,7 @@ diesel::table! {
         delivery_note -> Nullable<Text>,
         content -> Nullable<Text>,
         params -> Nullable<Text>,
-        resent_id -> Nullable<BigInt>,
+        resent_at -> Nullable<BigInt>,
     }
 }
 
@@ -139,6 +139,10 @@ diesel::table! {
         attempts -> BigInt,
         repeated -> BigInt,
         purged_at -> BigInt,
+        delivered -> BigInt,
+        undelivered -> BigInt,
+        expired -> BigInt,
+        no_report -> BigInt,
     }
 }
 

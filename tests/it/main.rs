@@ -24,6 +24,7 @@ mod outputs;
 mod purge;
 mod rate_limits;
 mod read_only;
+mod receipts;
 mod redis;
 mod reimport;
 mod reports;

@@ -169,7 +169,7 @@ impl<'a> PreparedRun<'a> {
         announce(context, store, options, &campaigns).await?;
         let total: Totals = campaigns.iter().map(|(_, totals)| *totals).sum();
         let left = total.queued + total.sending;
-        let (summary, mut signal) = if left + total.unknown == 0 && !options.follow {
+        let (mut summary, mut signal) = if left + total.unknown == 0 && !options.follow {
             (RunSummary::default(), None)
         } else {
             let limit = options.flags.limit.unwrap_or(u64::MAX);
@@ -186,6 +186,12 @@ impl<'a> PreparedRun<'a> {
             let waiting = Waiting::until(until, only, &sender)?;
             let (fetched, stopped_by) = waiting.run(context, signals).await?;
             receipts::explain(context, &fetched);
+            let settled = &fetched.applied;
+            summary.sent += settled.sent;
+            summary.failed += settled.failed;
+            summary.unknown = summary
+                .unknown
+                .saturating_sub(settled.sent + settled.failed);
             signal = stopped_by;
         }
         let mut summaries = Vec::new();
@@ -262,10 +268,17 @@ impl SendRun {
         let is_halted = |one: &CampaignSummary| {
             matches!(one.state, "paused" | "stopped") && one.totals.queued > 0
         };
-        let has_failures = totals.failed + totals.unknown > 0 || !self.without_campaign.is_empty();
+        let delivery = totals
+            .delivery
+            .filter(|_| self.is_waiting)
+            .unwrap_or_default();
+        let not_reached = totals.failed + totals.unknown + delivery.undelivered + delivery.expired;
+        let has_failures = not_reached > 0 || !self.without_campaign.is_empty();
         match &self.summary.ended {
             Ended::Stopped => self.signal.unwrap_or(Exit::Interrupted),
             Ended::Halted(_) | Ended::Waiting(_) => Exit::Halted,
+            // While it waited for receipts.
+            Ended::Done | Ended::Limit if let Some(signal) = self.signal => signal,
             Ended::Done | Ended::Limit if self.campaigns.iter().any(is_halted) => Exit::Halted,
             Ended::Done | Ended::Limit if has_failures => Exit::Incomplete,
             Ended::Done | Ended::Limit => Exit::Done,

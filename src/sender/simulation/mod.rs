@@ -249,7 +249,7 @@ impl Simulation {
             places.extend(page.into_iter().map(|failure| {
                 let place = match failure.state {
                     FailureState::Unknown => Place::Unknown,
-                    FailureState::Failed | FailureState::Cancelled => Place::Failed,
+                    _ => Place::Failed,
                 };
                 (failure.phone, place)
             }));

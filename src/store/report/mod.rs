@@ -8,8 +8,8 @@ mod pages;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use diesel::dsl::count_star;
-use diesel::sql_types::{Integer, Nullable, Text};
+use diesel::dsl::{count_star, sql};
+use diesel::sql_types::{BigInt, Integer, Nullable, Text};
 use serde::Serialize;
 
 use super::connection::reading;
@@ -20,7 +20,9 @@ use crate::store::connection::prelude::*;
 
 pub use audit::{Audit, ImportCount};
 pub use counts::{ClassCount, ListCount, Outcomes, Sent, SentCount, SentFacts};
-pub use pages::{FailureRecord, FailureState, Failures, FirstDue, Pages, Queued, SentMessage};
+pub use pages::{
+    FailureRecord, FailureState, Failures, FirstDue, Pages, Queued, SentMessage, Undelivered,
+};
 
 /// What a row of [`Store::totals_of`] counts; rows of table `sms` have the state of its messages.
 const SENDING: i32 = State::Sending.code();
@@ -30,6 +32,15 @@ const FAILED: i32 = 11;
 const CANCELLED: i32 = 12;
 const IMPORTED: i32 = 13;
 const PURGED: i32 = 14;
+/// The states of sent messages that await or awaited a receipt.
+const AWAITING: i32 = 20;
+const DELIVERED: i32 = 21;
+const UNDELIVERED: i32 = 22;
+const EXPIRED: i32 = 23;
+const NO_REPORT: i32 = 24;
+/// What a row of `sms_sent` counts by its state.
+const BY_DELIVERY: &str = "CASE delivery_state WHEN 'awaiting' THEN 20 WHEN 'delivered' THEN 21 \
+     WHEN 'undelivered' THEN 22 WHEN 'expired' THEN 23 ELSE 24 END";
 
 /// Counts the rows of a table by campaign.
 macro_rules! counted {
@@ -100,13 +111,61 @@ pub struct Totals {
     pub failed: u64,
     pub unknown: u64,
     pub cancelled: u64,
+    /// What became of the sent messages; `None` where no receipt is or was awaited.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub delivery: Option<DeliveryCounts>,
     /// Purged messages, which are counted in the others too.
     #[serde(skip_serializing_if = "is_zero")]
     pub purged: u64,
 }
 
+/// The number of sent messages by what became of them; their sum is `sent`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct DeliveryCounts {
+    pub delivered: u64,
+    pub undelivered: u64,
+    pub expired: u64,
+    pub no_report: u64,
+    pub awaiting: u64,
+}
+
+impl DeliveryCounts {
+    fn sum(self) -> u64 {
+        self.delivered + self.undelivered + self.expired + self.no_report + self.awaiting
+    }
+
+    /// With this many messages that no receipt is awaited for.
+    fn with_rest(mut self, rest: u64) -> Self {
+        self.no_report += rest;
+        self
+    }
+
+    fn plus(self, other: Self) -> Self {
+        Self {
+            delivered: self.delivered + other.delivered,
+            undelivered: self.undelivered + other.undelivered,
+            expired: self.expired + other.expired,
+            no_report: self.no_report + other.no_report,
+            awaiting: self.awaiting + other.awaiting,
+        }
+    }
+}
+
 impl Totals {
     fn add(&mut self, counted: i32, count: u64) {
+        if counted >= AWAITING {
+            if count > 0 {
+                let delivery = self.delivery.get_or_insert_default();
+                *match counted {
+                    AWAITING => &mut delivery.awaiting,
+                    DELIVERED => &mut delivery.delivered,
+                    UNDELIVERED => &mut delivery.undelivered,
+                    EXPIRED => &mut delivery.expired,
+                    _ => &mut delivery.no_report,
+                } += count;
+            }
+            return;
+        }
         *match counted {
             SENDING => &mut self.sending,
             UNKNOWN => &mut self.unknown,
@@ -131,6 +190,13 @@ impl std::iter::Sum for Totals {
             failed: sum.failed + one.failed,
             unknown: sum.unknown + one.unknown,
             cancelled: sum.cancelled + one.cancelled,
+            delivery: match (sum.delivery, one.delivery) {
+                (None, None) => None,
+                // Of a campaign without receipts nothing is known.
+                (None, Some(known)) => Some(known.with_rest(sum.sent)),
+                (Some(known), None) => Some(known.with_rest(one.sent)),
+                (Some(known), Some(more)) => Some(known.plus(more)),
+            },
             purged: sum.purged + one.purged,
         })
     }
@@ -215,6 +281,61 @@ impl Store {
         Ok(reasons)
     }
 
+    /// Why sent messages were not delivered, the most frequent first, at most [`REASONS`].
+    pub async fn undelivered_by_reason(
+        &self,
+        campaigns: &[i64],
+    ) -> Result<Vec<ReasonCount>, StoreError> {
+        type Row = (Option<String>, Option<String>, Option<String>, i64);
+        let most = i64::try_from(REASONS).unwrap_or(i64::MAX);
+        let rows: Vec<Row> = reading!(self, |conn| sms_sent::table
+            .filter(sms_sent::campaign_id.eq_any(campaigns))
+            .filter(sms_sent::delivery_state.eq_any(pages::NOT_DELIVERED))
+            .group_by((
+                sms_sent::delivery_class,
+                sms_sent::delivery_code,
+                sms_sent::delivery_reason,
+            ))
+            .select((
+                sms_sent::delivery_class,
+                sms_sent::delivery_code,
+                sms_sent::delivery_reason,
+                count_star(),
+            ))
+            .order(count_star().desc())
+            .limit(most)
+            .load(conn))?;
+        let count = |(class, code, reason, count): Row| ReasonCount {
+            class: class.unwrap_or_else(|| Class::Recipient.as_str().to_owned()),
+            code,
+            reason: reason.unwrap_or_else(|| pages::NOT_REACHED.to_owned()),
+            count: positive(count),
+        };
+        Ok(rows.into_iter().map(count).collect())
+    }
+
+    /// How long delivered messages took from the provider's acceptance to the phone, in milliseconds, each with the
+    /// number of messages; rounded down to a tenth of a second, and above a minute to a second.
+    pub async fn delivery_times(&self, campaigns: &[i64]) -> Result<Vec<(u64, u64)>, StoreError> {
+        const TOOK: &str = "CASE WHEN delivery_at - sent_at < 0 THEN 0 \
+             WHEN delivery_at - sent_at < 60000 \
+             THEN delivery_at - sent_at - (delivery_at - sent_at) % 100 \
+             ELSE delivery_at - sent_at - (delivery_at - sent_at) % 1000 END";
+        let rows: Vec<(i64, i64)> = reading!(self, |conn| sms_sent::table
+            .filter(sms_sent::campaign_id.eq_any(campaigns))
+            .filter(sms_sent::delivery_state.eq("delivered"))
+            .filter(sms_sent::delivery_at.is_not_null())
+            .group_by(sql::<Text>(TOOK))
+            .select((sql::<BigInt>(TOOK), count_star()))
+            .load(conn))?;
+        let mut times: Vec<(u64, u64)> = rows
+            .into_iter()
+            .map(|(took, count)| (positive(took), positive(count)))
+            .collect();
+        times.sort_unstable();
+        Ok(times)
+    }
+
     /// In one statement, because workers may be moving messages.
     async fn totals_of(&self, campaigns: &[i64]) -> Result<BTreeMap<i64, Totals>, StoreError> {
         let rows: Vec<(i64, i32, i64)> = reading!(self, |conn| sms::table
@@ -222,6 +343,21 @@ impl Store {
             .group_by((sms::campaign_id, sms::state))
             .select((sms::campaign_id, sms::state, count_star()))
             .union_all(counted!(sms_sent, campaigns, SENT))
+            .union_all(
+                sms_sent::table
+                    .filter(sms_sent::campaign_id.eq_any(campaigns))
+                    .filter(sms_sent::delivery_state.is_not_null())
+                    .group_by((sms_sent::campaign_id, sms_sent::delivery_state))
+                    .select((
+                        sms_sent::campaign_id,
+                        sql::<Integer>(BY_DELIVERY),
+                        count_star(),
+                    ))
+            )
+            .union_all(purged!(campaigns, DELIVERED, purged::delivered))
+            .union_all(purged!(campaigns, UNDELIVERED, purged::undelivered))
+            .union_all(purged!(campaigns, EXPIRED, purged::expired))
+            .union_all(purged!(campaigns, NO_REPORT, purged::no_report))
             .union_all(
                 counted!(sms_failed, campaigns, FAILED)
                     .filter(sms_failed::class.ne(Class::Cancelled.as_str()))
@@ -260,6 +396,13 @@ impl Store {
             all.entry(campaign)
                 .or_default()
                 .add(counted, positive(count));
+        }
+        for totals in all.values_mut() {
+            let sent = totals.sent;
+            totals.delivery = totals.delivery.map(|known| {
+                // Some were sent before their provider's receipts were switched on.
+                known.with_rest(sent.saturating_sub(known.sum()))
+            });
         }
         Ok(all)
     }

@@ -15,6 +15,11 @@ use crate::store::{Store, StoreError};
 /// The reason of an unknown message that has none.
 pub(super) const NO_REASON: &str = "it is not known whether the provider accepted it";
 
+/// The reason of an undelivered message that has none.
+pub(super) const NOT_REACHED: &str = "the phone was not reached";
+/// The states of sent messages that did not arrive.
+pub(super) const NOT_DELIVERED: [&str; 2] = ["undelivered", "expired"];
+
 /// A position in an index: an instant and an id.
 type Position = (Timestamp, i64);
 
@@ -85,6 +90,8 @@ pub enum FailureState {
     Failed,
     Unknown,
     Cancelled,
+    /// Sent, and a receipt says that it did not arrive.
+    Undelivered,
 }
 
 impl FailureState {
@@ -93,6 +100,7 @@ impl FailureState {
             Self::Failed => "failed",
             Self::Unknown => "unknown",
             Self::Cancelled => "cancelled",
+            Self::Undelivered => "undelivered",
         }
     }
 }
@@ -254,6 +262,96 @@ impl Store {
     }
 }
 
+/// The sent messages of some campaigns that were not delivered: by campaign and state.
+pub type Undelivered = Pages<(i64, &'static str)>;
+
+impl Undelivered {
+    #[must_use]
+    pub fn in_campaigns(campaigns: &[i64]) -> Self {
+        let ranges = campaigns
+            .iter()
+            .flat_map(|id| NOT_DELIVERED.map(|state| (*id, state)));
+        Self::new(ranges.collect())
+    }
+}
+
+impl Store {
+    /// The next page of at most `limit` messages that were not delivered and have not been fixed by an import; an empty
+    /// one is the end.
+    pub async fn next_undelivered(
+        &self,
+        undelivered: &mut Undelivered,
+        limit: usize,
+    ) -> Result<Vec<FailureRecord>, StoreError> {
+        type Row = (
+            (
+                i64,
+                i64,
+                LossyText,
+                Option<LossyText>,
+                Option<LossyText>,
+                i32,
+            ),
+            (
+                Option<String>,
+                Option<LossyText>,
+                Option<LossyText>,
+                Option<Timestamp>,
+            ),
+        );
+        let limit = row_limit(limit);
+        while let Some((campaign_id, state)) = undelivered.ranges.front() {
+            let rows: Vec<Row> = reading!(self, |conn| sms_sent::table
+                .filter(sms_sent::campaign_id.eq(campaign_id))
+                .filter(sms_sent::delivery_state.eq(state))
+                .filter(sms_sent::id.gt(undelivered.after.1))
+                .filter(sms_sent::resent_at.is_null())
+                .order(sms_sent::id)
+                .limit(limit)
+                .select((
+                    (
+                        sms_sent::id,
+                        sms_sent::campaign_id,
+                        sms_sent::phone,
+                        sms_sent::content,
+                        sms_sent::params,
+                        sms_sent::attempts,
+                    ),
+                    (
+                        sms_sent::delivery_class,
+                        sms_sent::delivery_code,
+                        sms_sent::delivery_reason,
+                        sms_sent::delivery_at,
+                    ),
+                ))
+                .load(conn))?;
+            let last = rows.last().map(|((id, ..), _)| (Timestamp::default(), *id));
+            if undelivered.advance(last) {
+                return Ok(rows.into_iter().map(undelivered_record).collect());
+            }
+        }
+        return Ok(Vec::new());
+
+        fn undelivered_record((message, receipt): Row) -> FailureRecord {
+            let (id, campaign_id, phone, content, params, attempts) = message;
+            let (class, code, reason, at) = receipt;
+            FailureRecord {
+                id,
+                campaign_id,
+                phone: phone.text,
+                content: content.map(String::from).unwrap_or_default(),
+                params: params.map_or_else(|| "{}".to_owned(), String::from),
+                state: FailureState::Undelivered,
+                class: class.unwrap_or_else(|| Class::Recipient.to_string()),
+                code: code.map(String::from),
+                reason: reason.map_or_else(|| NOT_REACHED.to_owned(), String::from),
+                attempts,
+                last_attempt_at: at,
+            }
+        }
+    }
+}
+
 /// A message that its provider accepted.
 #[derive(Clone, PartialEq, Eq, Queryable, Selectable)]
 #[diesel(table_name = sms_sent)]
@@ -272,6 +370,9 @@ pub struct SentMessage {
     pub attempts: i32,
     /// How often the provider accepted it.
     pub accepted: i32,
+    /// What became of it, where a receipt is or was awaited, and when.
+    pub delivery_state: Option<String>,
+    pub delivery_at: Option<Timestamp>,
 }
 
 impl Store {

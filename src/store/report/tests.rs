@@ -106,6 +106,7 @@ async fn totals_count_every_message_by_its_state() {
         failed: 3,
         unknown: 2,
         cancelled: 1,
+        delivery: None,
     };
     assert_eq!(store.totals(Some(first)).await.expect("totals"), expected);
     let sum = store.totals(None).await.expect("totals");

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
-use smsq::sandbox::{AcceptedMessage, Sandbox, SandboxConfig, Stats};
+use smsq::sandbox::{AcceptedMessage, MessageOutcome, Sandbox, SandboxConfig, Stats};
 use tokio::runtime::Runtime;
 
 use super::Scratch;
@@ -64,6 +64,10 @@ impl Practice {
 
     pub(crate) fn messages(&self) -> Vec<AcceptedMessage> {
         self.sandbox.messages()
+    }
+
+    pub(crate) fn outcomes(&self) -> Vec<MessageOutcome> {
+        self.sandbox.outcomes()
     }
 
     /// The phones of all accepted messages.

@@ -1,0 +1,430 @@
+//! Delivery receipts with the real program and a gateway that misbehaves: every message ends in the state that the
+//! gateway says, also if the program is killed.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use serde_json::Value;
+use smsq::sandbox::{FaultRate, Faults, MessageOutcome, ReceiptFaults, SandboxConfig};
+
+use crate::support::databases::{Database, with_every_database};
+use crate::support::practice::{Practice, list};
+use crate::support::running::eventually;
+use crate::support::{Scratch, snapshot};
+
+/// Waits for no receipts, so that the first pass finds what is there.
+const SEND: [&str; 5] = ["send", "--yes", "--quiet", "--concurrency", "32"];
+const RECHECK: [&str; 3] = ["receipts", "--recheck", "--quiet"];
+
+/// Every fault of receipts, and lost responses, at this share.
+fn every_fault(share: f64) -> Faults {
+    let share = FaultRate::Part(share);
+    Faults {
+        no_answer: share,
+        receipts: ReceiptFaults {
+            delay: Duration::from_millis(200),
+            undelivered: share,
+            expired: share,
+            opted_out: share,
+            missing: share,
+            intermediate: share,
+            out_of_order: share,
+            doubled: share,
+            per_part: share,
+            failed_part: share,
+            contradicting: share,
+            early: share,
+            early_for: Duration::from_millis(50),
+            foreign: share,
+            unlisted: share,
+            reject_late: share,
+        },
+        ..Faults::default()
+    }
+}
+
+fn gateway(faults: Faults) -> Practice {
+    Practice::start(SandboxConfig {
+        faults,
+        // A resend would be counted.
+        ignore_references: true,
+        ..SandboxConfig::default()
+    })
+}
+
+/// A provider that honours no references, and whose receipts are fetched.
+fn configure(gateway: &Practice, scratch: &Scratch, more: &str) {
+    let more =
+        format!("honours_reference = false\n[providers.practice.receipts]\nenabled = true\n{more}");
+    gateway.configure_with_references(scratch, &more);
+}
+
+/// What the program says became of each sent message, by the provider's id.
+fn delivery(scratch: &Scratch) -> BTreeMap<String, String> {
+    let report = scratch.run(["report", "--sent", "--format", "json"]).json();
+    let messages = report["messages"].as_array().expect("a list");
+    let word = |one: &Value, key: &str| one[key].as_str().unwrap_or("none").to_owned();
+    messages
+        .iter()
+        .map(|one| (word(one, "message_id"), word(one, "delivery")))
+        .collect()
+}
+
+/// The messages whose state differs from what the gateway says.
+fn wrong<'a>(
+    scratch: &Scratch,
+    outcomes: &'a [MessageOutcome],
+) -> Vec<(&'a MessageOutcome, String)> {
+    let delivery = delivery(scratch);
+    let failed: BTreeMap<String, Value> = scratch
+        .failures("c")
+        .into_iter()
+        .map(|one| (one["phone"].as_str().expect("a phone").to_owned(), one))
+        .collect();
+    let found = |outcome: &MessageOutcome| match (outcome.state, delivery.get(&outcome.id)) {
+        (_, Some(state)) if state == "awaiting" => "no_report".to_owned(),
+        (_, Some(state)) => state.clone(),
+        ("rejected", None) => {
+            let one = failed.get(&outcome.to);
+            let code = one.and_then(|one| one["code"].as_str());
+            let is_its = code == Some("rejected_before_sending");
+            if is_its { "rejected" } else { "elsewhere" }.to_owned()
+        }
+        (_, None) => "elsewhere".to_owned(),
+    };
+    let all = outcomes.iter().map(|outcome| (outcome, found(outcome)));
+    all.filter(|(outcome, found)| *found != outcome.state)
+        .collect()
+}
+
+/// Sends with two workers at once, kills one of them three times, and compares every message with the gateway.
+fn every_message_has_the_gateways_state(messages: u64, database: &Database) {
+    let mut random = StdRng::seed_from_u64(7);
+    let gateway = gateway(every_fault(0.02));
+    let scratch = Scratch::at(&database.url);
+    configure(&gateway, &scratch, "every = \"100ms\"");
+    scratch.import(&list(messages));
+    let mut other = scratch.start(SEND);
+    for _ in 0..3 {
+        let until = gateway.requests() + random.random_range(messages / 20..messages / 8);
+        let mut killed = scratch.start(SEND);
+        let in_time = killed.until("requests", || gateway.requests() >= until);
+        assert!(in_time, "it sent everything before it was killed");
+        killed.kill();
+    }
+    other.until("the other one ends", || false);
+    let last = scratch.run(SEND);
+    assert!(matches!(last.code(), Some(0 | 1)), "{last}");
+    // Until nothing changes any more: what was drained and not stored is found by the recheck.
+    let missing = |outcomes: &[MessageOutcome]| {
+        let missing = outcomes.iter().filter(|one| one.state == "no_report");
+        missing.count() as u64
+    };
+    let outcomes = gateway.outcomes();
+    eventually("all receipts have come", || {
+        let rechecked = scratch.run(RECHECK);
+        assert_eq!(rechecked.code(), Some(0), "{rechecked}");
+        let status = scratch.checked_status(Some("c"));
+        status["delivery"]["awaiting"] == missing(&outcomes)
+    });
+
+    let status = scratch.checked_status(Some("c"));
+    let delivery = &status["delivery"];
+    let counts = [
+        "delivered",
+        "undelivered",
+        "expired",
+        "no_report",
+        "awaiting",
+    ];
+    let counts = counts.map(|key| delivery[key].as_u64().expect("a count"));
+    assert_eq!(counts.iter().sum::<u64>(), status["sent"], "{status}");
+    assert_eq!(status["queued"], 0, "{status}");
+    let stats = gateway.stats();
+    assert_eq!(stats.accepted, stats.distinct_recipients, "{stats:?}");
+    assert_eq!(stats.repeated, 0, "{stats:?}");
+    assert_eq!(status["sent"], stats.accepted, "{status} {stats:?}");
+
+    // Of a message with contradicting receipts, the first may have been lost with its worker.
+    let wrong = wrong(&scratch, &outcomes);
+    for (outcome, found) in &wrong {
+        assert!(
+            outcome.contradicted,
+            "{}: {} but {found}",
+            outcome.id, outcome.state
+        );
+    }
+    let stored = database.number("SELECT count(*) AS value FROM receipt");
+    assert!(wrong.is_empty() || stored.unsigned_abs() < stats.receipts);
+    // What is unknown now never reached the gateway.
+    let known: BTreeSet<&str> = outcomes.iter().map(|one| one.to.as_str()).collect();
+    for failure in scratch.failures("c") {
+        let phone = failure["phone"].as_str().expect("a phone");
+        assert!(
+            failure["state"] != "unknown" || !known.contains(phone),
+            "{failure}"
+        );
+    }
+    let opted_out = scratch.run(["suppress", "list"]).stdout().lines().count();
+    assert!(opted_out > 0);
+}
+
+#[test]
+fn every_message_ends_with_the_state_of_the_gateway() {
+    with_every_database(|database| every_message_has_the_gateways_state(2_000, database));
+}
+
+/// The same with a long campaign: `cargo test --test it -- --ignored campaign_of_20000`.
+#[test]
+#[ignore = "takes minutes"]
+fn campaign_of_20000_ends_with_the_states_of_the_gateway() {
+    with_every_database(|database| every_message_has_the_gateways_state(20_000, database));
+}
+
+#[test]
+fn killed_puller_loses_no_stored_receipt() {
+    with_every_database(|database| {
+        let mut random = StdRng::seed_from_u64(9);
+        let gateway = gateway(every_fault(0.02));
+        let scratch = Scratch::at(&database.url);
+        // Small pages, so that a kill comes between two of them.
+        let pages = "every = \"10ms\"\npage_size = 20\nquery = { limit = 20 }\nrate = \"1000/s\"";
+        configure(&gateway, &scratch, pages);
+        scratch.import(&list(1_000));
+        // Nothing is fetched while the messages are sent.
+        database.run(
+            "INSERT INTO receipt_pull (provider, holder, leased_until)
+             VALUES ('practice', 1, 9000000000000)",
+        );
+        let sent = scratch.run(SEND);
+        assert!(matches!(sent.code(), Some(0 | 1)), "{sent}");
+        database.run("DELETE FROM receipt_pull");
+        let stored = || database.number("SELECT count(*) AS value FROM receipt");
+        assert_eq!(stored(), 0);
+        let mut kills = 0;
+        while kills < 10 && stored() < 900 {
+            let before = stored();
+            let until = before + random.random_range(1..60);
+            let mut puller = scratch.start(["receipts", "--for", "1h", "--quiet"]);
+            assert!(puller.until("receipts", || stored() >= until), "it ended");
+            puller.kill();
+            assert!(stored() >= before, "stored receipts were lost");
+            kills += 1;
+        }
+        assert!(kills >= 5, "{kills}");
+        let outcomes = gateway.outcomes();
+        let missing = outcomes
+            .iter()
+            .filter(|one| one.state == "no_report")
+            .count();
+        eventually("all receipts have come", || {
+            let rechecked = scratch.run(RECHECK);
+            assert_eq!(rechecked.code(), Some(0), "{rechecked}");
+            let status = scratch.checked_status(Some("c"));
+            status["delivery"]["awaiting"] == missing
+        });
+        // No receipt is stored or applied twice.
+        let doubled = database.numbers(
+            "SELECT count(*) AS value FROM receipt
+             GROUP BY provider, message_key, state, part HAVING count(*) > 1",
+        );
+        assert!(doubled.is_empty());
+        for (outcome, found) in wrong(&scratch, &outcomes) {
+            assert!(
+                outcome.contradicted,
+                "{}: {} but {found}",
+                outcome.id, outcome.state
+            );
+        }
+    });
+}
+
+/// A gateway that fails one phone.
+fn with_undelivered(scratch: &Scratch) -> Practice {
+    let gateway = gateway(Faults {
+        receipts: ReceiptFaults {
+            undelivered: FaultRate::try_from("every 2".to_owned()).expect("a rate"),
+            ..ReceiptFaults::default()
+        },
+        ..Faults::default()
+    });
+    configure(&gateway, scratch, "");
+    gateway
+}
+
+#[test]
+fn send_waits_for_receipts_and_tells_who_was_not_reached() {
+    let scratch = Scratch::new();
+    let _gateway = with_undelivered(&scratch);
+    scratch.import(&list(4));
+    // One request at a time, so that the second and the fourth message fail.
+    let send = ["send", "--wait-receipts=60s", "--concurrency", "1"];
+    snapshot!(scratch.run(send), @r"
+    exit 1
+    ----- stdout
+    sent 4 messages in [TIME] ([RATE])
+    ----- stderr
+    fetched 4 receipts, 4 of them new
+    ");
+    snapshot!(scratch.run(["report", "--campaign", "c"]), @r"
+    exit 0
+    ----- stdout
+    c: done
+
+       imported  4
+       sent      4  100.0 %
+         delivered 2  50.0 %   undelivered 2
+       failed    0    0.0 %
+
+      text        Hello
+      sent        [DATE] to [DATE]
+      provider    practice
+      segments    4 (4 messages imported in GSM-7, 0 in UCS-2)
+      delivered   half within 0 ms (95 % within 0 ms)
+      lists       list.csv (4 rows: 4 accepted, 0 duplicates, 0 suppressed, 0 rejected)
+
+    Why they were sent and not delivered
+
+       2  the phone was not reached (recipient absent)
+          → check the number, and import the fixed row
+
+    Next
+      smsq report --campaign c --undelivered --format csv --output undelivered.csv
+          writes who was sent to and not reached: fix it and import it
+    ");
+    snapshot!(scratch.run(["report", "--undelivered"]), @r"
+    exit 0
+    ----- stdout
+    +447400010011     recipient absent: the phone was not reached (1 attempt)
+    +447400010013     recipient absent: the phone was not reached (1 attempt)
+    ");
+    snapshot!(scratch.run(["receipts"]), @r"
+    exit 0
+    ----- stdout
+    c: done
+
+       imported  4
+       sent      4  100.0 %
+         delivered 2  50.0 %   undelivered 2
+       failed    0    0.0 %
+    ----- stderr
+    fetched 0 receipts, 0 of them new
+    ");
+}
+
+#[test]
+fn undelivered_messages_are_fixed_and_imported_once() {
+    let scratch = Scratch::new();
+    let _gateway = with_undelivered(&scratch);
+    scratch.import(&list(4));
+    scratch.run(["send", "--wait-receipts=60s", "--concurrency", "1"]);
+    let line = [
+        "report",
+        "--undelivered",
+        "--format",
+        "csv",
+        "--output",
+        "again.csv",
+    ];
+    let ran = scratch.run(line);
+    assert_eq!(ran.code(), Some(0), "{ran}");
+    let csv = scratch.read("again.csv");
+    assert!(csv.starts_with("phone,content,smsq_id,"), "{csv}");
+    // The first of the two is fixed.
+    let wrong = csv.lines().nth(1).and_then(|line| line.split(',').next());
+    let fixed = csv.replacen(wrong.expect("a phone"), "+447400999999", 1);
+    scratch.write("again.csv", &fixed);
+    snapshot!(scratch.run(["import", "again.csv"]), @r"
+    exit 0
+    ----- stdout
+    again.csv into campaign `c`
+      rows        2
+      accepted    1
+      duplicates  1
+      suppressed  0
+      rejected    0
+      segments    1 (1 message in GSM-7, 0 in UCS-2)
+    ----- stderr
+    1 message failed before and did not change: `smsq retry --campaign c` sends such messages again
+    next: `smsq send --campaign c`
+    ");
+    let status = scratch.checked_status(Some("c"));
+    assert_eq!(
+        (&status["imported"], &status["queued"]),
+        (&5.into(), &1.into())
+    );
+    snapshot!(scratch.run(["import", "again.csv"]), @r"
+    exit 0
+    ----- stdout
+    again.csv into campaign `c`
+      rows        2
+      accepted    0
+      duplicates  2
+      suppressed  0
+      rejected    0
+      segments    0 (0 messages in GSM-7, 0 in UCS-2)
+    ----- stderr
+    1 message failed before and did not change: `smsq retry --campaign c` sends such messages again
+    next: `smsq send --campaign c`
+    ");
+    assert_eq!(scratch.checked_status(Some("c"))["imported"], 5);
+    // Only the other one is left.
+    let left = scratch.run(["report", "--undelivered"]).stdout();
+    assert_eq!(left.lines().count(), 1, "{left}");
+}
+
+#[test]
+fn receipts_without_a_source_are_explained() {
+    let scratch = Scratch::new();
+    let gateway = Practice::start(SandboxConfig::default());
+    gateway.configure_with_references(&scratch, "");
+    scratch.import(&list(1));
+    snapshot!(scratch.run(["receipts"]), @r"
+    exit 2
+    ----- stderr
+    error: no receipts can be fetched: no configured provider has a list of them that is switched on
+    hint: `smsq providers list` shows how receipts come; section `receipts` of a provider switches them on
+    ");
+    snapshot!(scratch.run(["receipts", "--provider", "practice"]), @r"
+    exit 2
+    ----- stderr
+    error: provider `practice`: fetching receipts is switched off
+    hint: set `enabled = true` in [providers.practice.receipts]
+    ");
+    snapshot!(scratch.run(["receipts", "--provider", "huawei"]), @r"
+    exit 2
+    ----- stderr
+    error: provider `huawei`: secret `app_key` is not set: the environment variable `HUAWEI_APP_KEY` is missing or empty
+    hint: `export HUAWEI_APP_KEY=…` sets it for this shell
+    ");
+    snapshot!(scratch.run(["receipts", "--for", "soon"]), @r"
+    exit 2
+    ----- stderr
+    error: invalid value 'soon' for '--for <TIME>': write a duration such as `30min` or `2h`
+
+    For more information, try '--help'.
+    ");
+}
+
+#[test]
+fn one_process_of_two_fetches_the_receipts() {
+    let scratch = Scratch::new();
+    let gateway = gateway(Faults {
+        receipts: ReceiptFaults {
+            missing: FaultRate::Part(1.0),
+            ..ReceiptFaults::default()
+        },
+        ..Faults::default()
+    });
+    // A process makes one request in a minute.
+    configure(&gateway, &scratch, "rate = \"1/min\"\nevery = \"1ms\"");
+    scratch.import(&list(1));
+    assert_eq!(scratch.run(["send"]).code(), Some(0));
+    let _one = scratch.start(["receipts", "--follow", "--quiet"]);
+    eventually("another process is busy", || {
+        let ran = scratch.run(["receipts"]);
+        ran.stderr().contains("another process")
+    });
+}
