@@ -41,8 +41,9 @@ const SWEEP_EVERY: Duration = Duration::from_secs(300);
 const ASK_EVERY: Duration = Duration::from_secs(20);
 /// The longest time between two looks at receipts that are due again.
 const APPLY_EVERY: Duration = Duration::from_secs(1);
-/// How much longer than one request a lease lasts without being renewed.
-const LEASE: Duration = Duration::from_secs(30);
+/// How long a lease lasts without being renewed, which happens also while a request runs.
+const LEASE: Duration = Duration::from_secs(10);
+const RENEW_EVERY: Duration = Duration::from_secs(3);
 /// The clocks of the provider and of the database, and the moments of sending and settling, differ by less than this.
 const MARGIN: Duration = Duration::from_secs(600);
 /// A provider that fails is not asked again sooner, doubling up to the second.
@@ -282,8 +283,9 @@ impl ReceiptPuller {
             return Ok(true);
         }
         let now = self.store.now().await?;
-        let until = now.plus(provider.timeout() + LEASE);
-        let lease = self.store.lease_receipts(name, self.holder, now, until);
+        let lease = self
+            .store
+            .lease_receipts(name, self.holder, now, now.plus(LEASE));
         let Some(last) = lease.await? else {
             summary.busy.push(name.to_owned());
             return Ok(false);
@@ -485,7 +487,11 @@ impl Pass<'_> {
 
     async fn send(&mut self, request: RequestResult) -> Result<Response<Bytes>, PullError> {
         let request = request.map_err(PullError::Provider)?;
-        sleep(self.pulled.next_request, &mut self.stop).await;
+        while Instant::now() < self.pulled.next_request && !*self.stop.borrow() {
+            let until = self.pulled.next_request.min(Instant::now() + RENEW_EVERY);
+            sleep(until, &mut self.stop).await;
+            self.renew().await?;
+        }
         if *self.stop.borrow() {
             return Err(PullError::Ended);
         }
@@ -493,21 +499,31 @@ impl Pass<'_> {
         let rates = self.source.rate.0.iter();
         let spacing = rates.map(|rate| rate.window / rate.limit.get()).max();
         self.pulled.next_request = Instant::now() + spacing.unwrap_or_default();
+        let client = self.pulled.client.clone();
         // Never cancelled: its receipts may be returned only once.
-        let response = self.pulled.client.send(request).await;
+        let mut sending = std::pin::pin!(client.send(request));
+        let response = loop {
+            tokio::select! {
+                response = &mut sending => break response,
+                () = tokio::time::sleep(RENEW_EVERY) => {
+                    if self.renew().await.is_err() {
+                        tracing::debug!("the lease of receipts could not be renewed");
+                    }
+                }
+            }
+        };
         response.map_err(PullError::Provider)
     }
 
-    /// Keeps the lease for longer than the next request takes.
+    /// Renews the lease, if that is due.
     async fn renew(&mut self) -> Result<(), PullError> {
-        if self.renewed.elapsed() < LEASE / 3 {
+        if self.renewed.elapsed() < RENEW_EVERY {
             return Ok(());
         }
-        let (provider, now) = (&self.pulled.provider, self.store.now().await?);
-        let until = now.plus(provider.timeout() + LEASE);
+        let (name, now) = (self.pulled.provider.name(), self.store.now().await?);
         let lease = self
             .store
-            .lease_receipts(provider.name(), self.holder, now, until);
+            .lease_receipts(name, self.holder, now, now.plus(LEASE));
         if lease.await?.is_none() {
             return Err(PullError::Ended);
         }
