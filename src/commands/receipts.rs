@@ -1,6 +1,7 @@
 //! `smsq receipts`: fetches delivery receipts and applies them; and the wait for them after `send` and `run`.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -245,7 +246,7 @@ pub(super) fn explain(context: &Context, summary: &PullSummary) {
         summary.fetched, summary.new
     );
     if settled > 0 {
-        text.push_str(&format!("; they settled {settled} unknown messages"));
+        let _ = write!(text, "; they settled {settled} unknown messages");
     }
     console.status(&text);
     if !summary.busy.is_empty() {

@@ -42,6 +42,13 @@ pub struct ReceiptSource {
         serialize_with = "units::seconds"
     )]
     pub horizon: Option<Duration>,
+    /// The longest span of time of one sweep.
+    #[serde(
+        default,
+        deserialize_with = "units::span",
+        serialize_with = "units::seconds"
+    )]
+    pub span: Option<Duration>,
     /// The rate limit of these requests, which is never that of sending.
     #[serde(
         deserialize_with = "units::rates",

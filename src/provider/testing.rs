@@ -48,7 +48,12 @@ pub(super) fn check(provider: &Provider, cases: Vec<Case>) {
                 .unwrap_or_else(|outcome| panic!("{name}: {outcome:?}"));
             check_request(name, &request, &expected);
         }
-        let outcomes = provider.parse(&messages, &case.response, &case.context);
+        let mut outcomes = provider.parse(&messages, &case.response, &case.context);
+        if let [Outcome::Accepted(acceptance)] = &mut outcomes[..] {
+            let is_pulled = provider.pull().is_some();
+            assert_eq!(acceptance.awaits_receipt, is_pulled, "{name}");
+            acceptance.awaits_receipt = false;
+        }
         assert_eq!(outcomes, [case.outcome], "{name}");
     }
 }

@@ -133,18 +133,19 @@ pub(super) struct SandboxReceipt {
     pub(super) parts: Option<u8>,
 }
 
-impl ReceiptFaults {
-    fn applies(&self, rate: FaultRate, salt: u64, seed: u64, number: u64) -> bool {
-        rate.applies_to(number, mix(seed ^ mix(100 + salt)))
-    }
+/// Whether a fault applies to the message with this number. Each fault has a salt of its own.
+fn applies(rate: FaultRate, salt: u64, seed: u64, number: u64) -> bool {
+    rate.applies_to(number, mix(seed ^ mix(100 + salt)))
+}
 
+impl ReceiptFaults {
     /// Whether the message with this number is rejected although its connection is dropped.
     pub(super) fn rejects(&self, seed: u64, number: u64) -> bool {
-        self.applies(self.reject_late, 1, seed, number)
+        applies(self.reject_late, 1, seed, number)
     }
 
     pub(super) fn is_early(&self, seed: u64, number: u64) -> bool {
-        self.applies(self.early, 2, seed, number)
+        applies(self.early, 2, seed, number)
     }
 
     /// What becomes of the accepted message with this number; `None`: no receipt ever says.
@@ -163,8 +164,7 @@ impl ReceiptFaults {
             (self.failed_part, Some(FinalState::UNDELIVERED)),
         ];
         let chosen = choices.into_iter().zip(3_u64..);
-        let mut chosen =
-            chosen.filter(|((rate, _), salt)| self.applies(*rate, *salt, seed, number));
+        let mut chosen = chosen.filter(|((rate, _), salt)| applies(*rate, *salt, seed, number));
         chosen
             .next()
             .map_or(Some(FinalState::DELIVERED), |((_, final_state), _)| {
@@ -172,7 +172,7 @@ impl ReceiptFaults {
             })
     }
 
-    /// When the final_state of a message is known.
+    /// When it is known what became of a message.
     pub(super) fn known_after(&self, seed: u64, number: u64) -> Duration {
         if self.is_early(seed, number) {
             Duration::ZERO
@@ -183,7 +183,7 @@ impl ReceiptFaults {
 
     /// All receipts of the accepted message with this number.
     pub(super) fn receipts(&self, seed: u64, number: u64) -> Vec<Planned> {
-        let applies = |rate, salt| self.applies(rate, salt, seed, number);
+        let applies = |rate, salt| applies(rate, salt, seed, number);
         let known = self.known_after(seed, number);
         let planned = |after, final_state, part| Planned {
             after,

@@ -403,9 +403,16 @@ impl Pass<'_> {
         let reach = self.source.horizon.map(|horizon| now.minus(horizon));
         let since = first.minus(MARGIN).max(reach.unwrap_or_default());
         let until = last.plus(MARGIN).min(now.plus(MARGIN));
-        self.pages(since, until).await?;
+        let longest = self.source.span.unwrap_or(Duration::MAX);
+        let mut from = since;
+        while from < until {
+            let to = from.plus(longest).min(until);
+            self.pages(from, to).await?;
+            from = to;
+        }
         if self.source.shape == PullShape::Drain {
-            self.confirm(now).await?;
+            // Those that became visible meanwhile are returned again.
+            self.confirm(now.minus(MARGIN)).await?;
         }
         Ok(true)
     }

@@ -194,13 +194,12 @@ impl StoredReceipt {
     /// What it proves about a message that is not sent.
     fn proves(&self, open: &OpenSms) -> Option<Transition> {
         match self.state() {
-            ReceiptState::Unlisted => None,
             ReceiptState::Rejected if open.is_only_doubt => {
                 let fallback = || Failure::new(Class::Recipient, "rejected before it was sent");
                 let failure = self.failure().unwrap_or_else(fallback);
                 Some(Transition::FoundRejected(failure))
             }
-            ReceiptState::Rejected => None,
+            ReceiptState::Rejected | ReceiptState::Unlisted => None,
             _ => Some(Transition::Sent(Acceptance {
                 message_id: self.message_id.clone().map(String::from),
                 awaits_receipt: true,

@@ -57,7 +57,7 @@ pub(super) struct SentRow {
     accepted: i32,
     accepted_claims: Option<String>,
     claim: i64,
-    delivery_state: Option<&'static str>,
+    delivery_state: Option<String>,
     content: Option<String>,
     params: Option<String>,
     created_at: i64,
@@ -101,7 +101,7 @@ impl QueuedSms {
             claim: self.claim,
             delivery_state: acceptance
                 .awaits_receipt
-                .then_some(DeliveryState::Awaiting.as_str()),
+                .then(|| DeliveryState::Awaiting.as_str().to_owned()),
             content: None,
             params: None,
             created_at: self.created_at,

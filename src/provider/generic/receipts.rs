@@ -51,6 +51,8 @@ struct ReceiptRules {
     url: Option<String>,
     /// The list of receipts; without one the response is the receipt.
     list: Option<Pointer>,
+    /// A list in each entry of it, whose entries are receipts of their own: `/item` in the other pointers.
+    items: Option<Pointer>,
     message_id: Option<Pointers>,
     reference: Option<Pointers>,
     phone: Option<Pointers>,
@@ -122,7 +124,13 @@ impl Receipts {
         let scalars: Table = scalars
             .map(|(key, value)| (key.clone(), value.clone()))
             .collect();
-        let names = whole.keys().cloned().collect();
+        let required = whole.get("required").and_then(Value::as_array);
+        let required = required.into_iter().flatten().filter_map(Value::as_str);
+        let names = whole
+            .keys()
+            .cloned()
+            .chain(required.map(str::to_owned))
+            .collect();
         let mut templates = Templates::new(config, scalars, names);
         let recheck = own
             .recheck
@@ -211,6 +219,12 @@ fn inherit(settings: &mut RequestSettings, url: Option<String>, whole: &Table) {
     settings.url = url.or_else(|| text("url"));
     let inherited = whole.get("headers").and_then(Value::as_table);
     for (name, value) in inherited.into_iter().flatten() {
+        // Such as a key that makes a request unique.
+        let of_message = ["phone", "content", "reference", "params", "from"];
+        let text = value.as_str().unwrap_or_default();
+        if of_message.iter().any(|root| text.contains(root)) {
+            continue;
+        }
         settings
             .headers
             .entry(name.clone())
@@ -321,11 +335,14 @@ impl ReceiptRequests {
             }
             return Err(response.failed(&config.codes, code.as_deref(), words));
         };
-        let receipts = entries
-            .iter()
-            .filter_map(|entry| self.receipt(entry, config, response));
+        let mut receipts = Vec::with_capacity(entries.len());
+        for entry in entries {
+            for entry in self.items(entry) {
+                receipts.extend(self.receipt(&entry, query, config, response));
+            }
+        }
         Ok(ReceiptPage {
-            receipts: receipts.collect(),
+            receipts,
             next: match query {
                 ReceiptQuery::Page { page, .. } => self.next(page, entries.len(), response),
                 ReceiptQuery::Message(_) => None,
@@ -354,10 +371,28 @@ impl ReceiptRequests {
         })
     }
 
+    /// An entry of the list, or one for each of its items.
+    fn items<'a>(&self, entry: &'a Json) -> Vec<Cow<'a, Json>> {
+        let items = self.rules.items.as_ref();
+        let items = items.map(|items| entry.pointer(items).and_then(Json::as_array));
+        match items {
+            None => vec![Cow::Borrowed(entry)],
+            Some(items) => {
+                let with = |item: &Json| {
+                    let mut entry = entry.clone();
+                    entry["item"] = item.clone();
+                    Cow::Owned(entry)
+                };
+                items.into_iter().flatten().map(with).collect()
+            }
+        }
+    }
+
     /// One entry; `None` where it can belong to no message.
     fn receipt(
         &self,
         entry: &Json,
+        query: &ReceiptQuery<'_>,
         config: &ProviderConfig,
         response: &ResponseView<'_>,
     ) -> Option<Receipt> {
@@ -367,6 +402,13 @@ impl ReceiptRequests {
             places.values(Some(entry), None).into_iter().next()
         };
         let message_id = value(&rules.message_id).map(|id| cut_id(&id));
+        let message_id = match query {
+            // The answer is about the message that was asked for.
+            ReceiptQuery::Message(asked) if message_id.is_none() => {
+                asked.message_id.map(str::to_owned)
+            }
+            _ => message_id,
+        };
         let reference = value(&rules.reference).map(|reference| cut_id(&reference));
         if message_id.is_none() && reference.is_none() {
             tracing::debug!(provider = config.name, "a receipt has no id");

@@ -417,7 +417,7 @@ fn extra_names(key: &str) -> &'static [&'static str] {
 }
 
 fn is_url(key: &str) -> bool {
-    key == "url" || key.ends_with(".url")
+    key.split('.').next_back() == Some("url")
 }
 
 /// The instant of a placeholder like `since`.

@@ -4,12 +4,14 @@
 
 use std::time::Duration;
 
-use http::Method;
+use bytes::Bytes;
+use http::{Method, Request};
 use serde::Deserialize;
 use serde_json::Value;
 use url::Url;
 
 use super::{FORM, Vendor, form, request};
+use crate::phone::Phone;
 use crate::provider::capabilities::{
     AttemptSpan, ContentMode, LookupResult, LookupTarget, MAX_SKEW, Reference, SHARED_REFERENCE,
     TimeMatch,
@@ -137,6 +139,27 @@ impl Adapter for Aliyun {
             (code, _) => response.failed(&self.config.codes, code, response.scalar("/Message")),
         };
         outcome.of_all(messages.len())
+    }
+
+    fn sign(&self, request: Request<Bytes>, context: &RequestContext) -> RequestResult {
+        let action = request.headers().get("x-acs-action");
+        let action = action.and_then(|action| action.to_str().ok());
+        let query = request.uri().query().unwrap_or_default();
+        let pairs: Vec<(String, String)> = url::form_urlencoded::parse(query.as_bytes())
+            .map(|(name, value)| {
+                let phone = Phone::stored(&value).filter(|_| name == "PhoneNumber");
+                let national = phone.map(|phone| national_number(&phone).to_owned());
+                (
+                    name.into_owned(),
+                    national.unwrap_or_else(|| value.into_owned()),
+                )
+            })
+            .collect();
+        let pairs: Vec<(&str, &str)> = pairs
+            .iter()
+            .map(|(name, value)| (name.as_str(), value.as_str()))
+            .collect();
+        self.signed(context, action.unwrap_or_default(), &pairs, None)
     }
 
     fn lookup(

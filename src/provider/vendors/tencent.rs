@@ -4,7 +4,8 @@
 
 use std::time::Duration;
 
-use http::Method;
+use bytes::Bytes;
+use http::{Method, Request};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -147,6 +148,17 @@ impl Adapter for Tencent {
         });
         let request = self.signed(context, "PullSmsSendStatusByPhoneNumber", &body)?;
         Ok(vec![request])
+    }
+
+    fn sign(&self, request: Request<Bytes>, context: &RequestContext) -> RequestResult {
+        let action = request.headers().get("x-tc-action");
+        let action = action.and_then(|action| action.to_str().ok());
+        let mut body: Value = serde_json::from_slice(request.body()).unwrap_or_default();
+        if let Some(begin) = scalar(&body, "/BeginTime").and_then(|at| at.parse::<i64>().ok()) {
+            body["BeginTime"] = (begin - 60).into();
+            body["EndTime"] = seconds(context.now).into();
+        }
+        self.signed(context, action.unwrap_or_default(), &body)
     }
 
     /// The vendor lists only messages with a delivery result, and our reference only for accounts with that enabled,

@@ -2,7 +2,9 @@
 //! reference: the text and the time identify a message.
 //! <https://www.twilio.com/docs/messaging/api/message-resource>
 
-use http::Method;
+use bytes::Bytes;
+use http::header::AUTHORIZATION;
+use http::{HeaderValue, Method, Request};
 use jiff::fmt::rfc2822;
 use serde::Deserialize;
 use serde_json::Value;
@@ -17,7 +19,8 @@ use crate::provider::section::Section;
 use crate::provider::signing::basic;
 use crate::provider::template_params::Order;
 use crate::provider::{
-    Adapter, BatchKey, Message, NewAdapter, RequestContext, RequestResult, Requests, found, unclear,
+    Adapter, BatchKey, Message, NewAdapter, RequestContext, RequestResult, Requests, account_error,
+    found, unclear,
 };
 use crate::sms::{Outcome, Timestamp};
 
@@ -92,6 +95,15 @@ impl Adapter for Twilio {
         let callback = callback.map(|url| callback_url(url, message));
         pairs.extend(callback.iter().map(|url| ("StatusCallback", url.as_str())));
         post_form(&self.messages_url(), &self.authorization(), form(pairs))
+    }
+
+    fn sign(&self, mut request: Request<Bytes>, _: &RequestContext) -> RequestResult {
+        let authorization = HeaderValue::from_str(&self.authorization());
+        let mut authorization =
+            authorization.map_err(|_| account_error("a secret is not allowed in a header"))?;
+        authorization.set_sensitive(true);
+        request.headers_mut().insert(AUTHORIZATION, authorization);
+        Ok(request)
     }
 
     fn parse(&self, messages: &[Message], response: &ResponseView<'_>) -> Vec<Outcome> {

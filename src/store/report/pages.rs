@@ -262,6 +262,24 @@ impl Store {
     }
 }
 
+/// The message, and its receipt.
+type UndeliveredRow = (
+    (
+        i64,
+        i64,
+        LossyText,
+        Option<LossyText>,
+        Option<LossyText>,
+        i32,
+    ),
+    (
+        Option<String>,
+        Option<LossyText>,
+        Option<LossyText>,
+        Option<Timestamp>,
+    ),
+);
+
 /// The sent messages of some campaigns that were not delivered: by campaign and state.
 pub type Undelivered = Pages<(i64, &'static str)>;
 
@@ -283,25 +301,9 @@ impl Store {
         undelivered: &mut Undelivered,
         limit: usize,
     ) -> Result<Vec<FailureRecord>, StoreError> {
-        type Row = (
-            (
-                i64,
-                i64,
-                LossyText,
-                Option<LossyText>,
-                Option<LossyText>,
-                i32,
-            ),
-            (
-                Option<String>,
-                Option<LossyText>,
-                Option<LossyText>,
-                Option<Timestamp>,
-            ),
-        );
         let limit = row_limit(limit);
         while let Some((campaign_id, state)) = undelivered.ranges.front() {
-            let rows: Vec<Row> = reading!(self, |conn| sms_sent::table
+            let rows: Vec<UndeliveredRow> = reading!(self, |conn| sms_sent::table
                 .filter(sms_sent::campaign_id.eq(campaign_id))
                 .filter(sms_sent::delivery_state.eq(state))
                 .filter(sms_sent::id.gt(undelivered.after.1))
@@ -330,25 +332,25 @@ impl Store {
                 return Ok(rows.into_iter().map(undelivered_record).collect());
             }
         }
-        return Ok(Vec::new());
+        Ok(Vec::new())
+    }
+}
 
-        fn undelivered_record((message, receipt): Row) -> FailureRecord {
-            let (id, campaign_id, phone, content, params, attempts) = message;
-            let (class, code, reason, at) = receipt;
-            FailureRecord {
-                id,
-                campaign_id,
-                phone: phone.text,
-                content: content.map(String::from).unwrap_or_default(),
-                params: params.map_or_else(|| "{}".to_owned(), String::from),
-                state: FailureState::Undelivered,
-                class: class.unwrap_or_else(|| Class::Recipient.to_string()),
-                code: code.map(String::from),
-                reason: reason.map_or_else(|| NOT_REACHED.to_owned(), String::from),
-                attempts,
-                last_attempt_at: at,
-            }
-        }
+fn undelivered_record((message, receipt): UndeliveredRow) -> FailureRecord {
+    let (id, campaign_id, phone, content, params, attempts) = message;
+    let (class, code, reason, at) = receipt;
+    FailureRecord {
+        id,
+        campaign_id,
+        phone: phone.text,
+        content: content.map(String::from).unwrap_or_default(),
+        params: params.map_or_else(|| "{}".to_owned(), String::from),
+        state: FailureState::Undelivered,
+        class: class.unwrap_or_else(|| Class::Recipient.to_string()),
+        code: code.map(String::from),
+        reason: reason.map_or_else(|| NOT_REACHED.to_owned(), String::from),
+        attempts,
+        last_attempt_at: at,
     }
 }
 

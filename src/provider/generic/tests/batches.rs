@@ -193,7 +193,7 @@ fn shared_reference_is_never_reported_absent() {
         &provider,
         &messages(2),
         &[
-            r#""client_reference":"batch-ref-1","from":"SHOP","to":["8613812345678","8613812345679"]"#,
+            r#""client_reference":"batch-ref-1","delivery_report":"per_recipient","from":"SHOP","to":["8613812345678","8613812345679"]"#,
         ],
     );
     let success = r#"{"id":"b1","to":["8613812345679","8613812345678"]}"#;

@@ -5,6 +5,7 @@ mod batches;
 mod infobip;
 mod kannel;
 mod lookups;
+mod receipts;
 mod requests;
 mod sandbox;
 mod sections;

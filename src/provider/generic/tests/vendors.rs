@@ -74,7 +74,7 @@ fn sinch() {
         &[
             "POST https://eu.sms.api.sinch.com/xms/v1/SINCH_SERVICE_PLAN/batches\n",
             "authorization: Bearer SINCH_API_TOKEN\n",
-            r#""client_reference":"ref-1","from":"SHOP","to":["8613812345678"],"type":"mt_text"}"#,
+            r#""client_reference":"ref-1","delivery_report":"per_recipient","from":"SHOP","to":["8613812345678"],"type":"mt_text"}"#,
         ],
     );
     assert_outcomes(
