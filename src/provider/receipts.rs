@@ -22,6 +22,16 @@ pub enum PullShape {
     Ask,
 }
 
+impl PullShape {
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Drain => "drain",
+            Self::Sweep => "sweep",
+            Self::Ask => "ask",
+        }
+    }
+}
+
 /// The settings of a source of receipts that every shape has.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -1,4 +1,4 @@
-//! The practice gateway: an HTTP server that accepts messages, delivers none, counts them and simulates faults.
+//! The practice gateway: an HTTP server that accepts messages, counts them and simulates faults; no phone gets any.
 //! `POST /messages` with JSON `to, text, reference, from` returns 201 with `id, segments`. A list of messages returns
 //! 200 with a list of results, each with the `status` and the body of a single message. `GET /stats` returns the
 //! counts, `GET /messages` the accepted messages.

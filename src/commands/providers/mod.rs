@@ -11,7 +11,7 @@ use serde_json::json;
 use super::{Context, with_hint};
 use crate::config::Config;
 use crate::exit::Exit;
-use crate::provider::{Capabilities, ContentMode, Provider, Reference};
+use crate::provider::{Capabilities, ContentMode, Provider, PullShape, Reference};
 use crate::report::shell_word;
 use crate::sender::OnUnknown;
 use crate::text::duration;
@@ -130,7 +130,7 @@ fn list(context: &Context) -> anyhow::Result<()> {
                     },
                     capabilities.reference.as_str().to_owned(),
                     yes(capabilities.lookup.is_some()),
-                    yes(capabilities.receipts),
+                    how_receipts_come(capabilities),
                     provider.origin(),
                     match (is_default, is_own) {
                         (true, _) => "default",
@@ -268,8 +268,46 @@ fn describe(capabilities: &Capabilities) -> String {
         Reference::Echoed => "sent, and returned in reports",
         Reference::Honoured { .. } => "each is accepted once",
     };
-    let receipts = if capabilities.receipts { "yes" } else { "no" };
+    let receipts = receipts(capabilities);
     format!("sends      {sends}, {batch}\nreference  {reference}\nreceipts   {receipts}\n")
+}
+
+/// The shape of the vendor's list, `off` where fetching is not switched on, `posted` where there is no list.
+fn how_receipts_come(capabilities: &Capabilities) -> String {
+    match &capabilities.pull {
+        Some(pull) if pull.is_enabled => pull.source.shape.as_str().to_owned(),
+        Some(_) => "off".to_owned(),
+        None if capabilities.receipts => "posted".to_owned(),
+        None => "-".to_owned(),
+    }
+}
+
+/// How receipts come, and what must be switched on first.
+fn receipts(capabilities: &Capabilities) -> String {
+    let Some(pull) = &capabilities.pull else {
+        return if capabilities.receipts {
+            "posted to an address; none can be fetched".to_owned()
+        } else {
+            "none".to_owned()
+        };
+    };
+    let how = match pull.source.shape {
+        PullShape::Drain => "fetched; the provider returns each only once",
+        PullShape::Sweep => "fetched from the provider's list of messages",
+        PullShape::Ask => "fetched for one message after the other",
+    };
+    let recheck = match pull.recheck {
+        Some(_) => "; `smsq receipts --recheck` finds what was lost",
+        None => "",
+    };
+    let mut text = format!("{how}{recheck}");
+    if !pull.is_enabled {
+        text = format!("switched off: set `receipts = {{ enabled = true }}`; then {text}");
+    }
+    if let Some(requires) = &pull.requires {
+        let _ = write!(text, "\n           {requires}");
+    }
+    text
 }
 
 /// Ends the wait that a provider asked for, for all workers.

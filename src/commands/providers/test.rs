@@ -1,20 +1,32 @@
 //! `smsq providers test`: sends one real message, and prints request and response without secrets.
 
 use std::fmt::Write as _;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::HeaderMap;
 use serde_json::json;
+use tokio::time::Instant;
 
 use crate::commands::Context;
+use crate::commands::values::span;
 use crate::exit::Exit;
 use crate::phone::Region;
 use crate::provider::client::Client;
-use crate::provider::{Message, RequestContext};
+use crate::provider::{
+    AwaitedMessage, Message, Provider, PullShape, ReceiptCursor, ReceiptQuery, ReceiptRoad,
+    RequestContext,
+};
+use crate::receipt::{Receipt, ReceiptState};
 use crate::sms::{Outcome, Timestamp};
+use crate::store::Access;
+use crate::text::duration;
 
 /// How much of a body is shown, in bytes.
 const SHOWN_BODY: usize = 4_096;
+
+/// The clocks of this machine and of the provider differ by less than this.
+const MARGIN: Duration = Duration::from_secs(600);
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -36,6 +48,9 @@ pub(super) struct Args {
     /// A column for the provider's template; repeatable
     #[arg(long = "param", value_name = "COLUMN=VALUE", value_parser = parameter)]
     params: Vec<(String, String)>,
+    /// How long to wait for the delivery receipt, where the provider lists receipts; 0s: not at all
+    #[arg(long, value_name = "TIME", value_parser = span, default_value = "1min")]
+    wait: Duration,
     /// The country of a number without a country code, such as GB
     #[arg(long)]
     region: Option<Region>,
@@ -89,7 +104,18 @@ pub(super) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
             }
         },
     };
-    print(context, name, status, &outcome)?;
+    let receipt = match &outcome {
+        Outcome::Accepted(acceptance) if provider.pull().is_some() && !args.wait.is_zero() => {
+            let sent = Sent {
+                message: &message[0],
+                message_id: acceptance.message_id.as_deref(),
+                at: request_context.now,
+            };
+            await_receipt(args, context, &provider, &sent).await?
+        }
+        _ => None,
+    };
+    print(context, name, status, &outcome, receipt.as_ref())?;
     Ok(match outcome {
         Outcome::Accepted(_) => Exit::Done,
         _ => Exit::Incomplete,
@@ -101,6 +127,7 @@ fn print(
     name: &str,
     status: Option<u16>,
     outcome: &Outcome,
+    receipt: Option<&Receipt>,
 ) -> anyhow::Result<()> {
     let word = match outcome {
         Outcome::Accepted(_) => "accepted",
@@ -124,7 +151,14 @@ fn print(
         text.map(|text| format!("{before}{text}"))
             .unwrap_or_default()
     };
-    let text = match outcome.failure() {
+    if let Some(receipt) = receipt {
+        object["receipt"] = json!({
+            "state": receipt.state,
+            "failure": receipt.failure,
+            "at": receipt.at.map(|at| at.to_string()),
+        });
+    }
+    let mut text = match outcome.failure() {
         None => format!("accepted by `{name}`{}\n", detail("message_id", " as ")),
         Some(failure) => format!(
             "{word}: {} ({}{})\n",
@@ -133,7 +167,129 @@ fn print(
             detail("code", ", code ")
         ),
     };
+    if let Some(receipt) = receipt {
+        let why = receipt.failure.as_ref().map(|failure| {
+            let code = failure.code.as_deref().unwrap_or("without a code");
+            format!(": {} ({}, code {code})", failure.reason, failure.class)
+        });
+        let _ = writeln!(text, "{}{}", receipt.state, why.unwrap_or_default());
+    }
     context.print(&text, &object)
+}
+
+/// The test message, as its receipt is searched for.
+struct Sent<'a> {
+    message: &'a Message,
+    message_id: Option<&'a str>,
+    at: Timestamp,
+}
+
+impl Sent<'_> {
+    fn is_its(&self, receipt: &Receipt) -> bool {
+        let by_reference = receipt.reference.as_ref() == Some(&self.message.reference);
+        let by_id =
+            receipt.message_id.is_some() && receipt.message_id.as_deref() == self.message_id;
+        by_reference || by_id
+    }
+}
+
+/// Waits for the receipt that says what became of the message. Receipts of other messages that the provider returns only
+/// once go into the database.
+async fn await_receipt(
+    args: &Args,
+    context: &Context,
+    provider: &Provider,
+    sent: &Sent<'_>,
+) -> anyhow::Result<Option<Receipt>> {
+    let Some(pull) = provider.pull() else {
+        return Ok(None);
+    };
+    let store = match pull.source.shape {
+        PullShape::Drain => match context.open(Access::Existing).await {
+            Ok(store) => Some(store),
+            Err(_) => {
+                context.console.status(
+                    "its receipt is not fetched: without a database, those of other messages would be lost",
+                );
+                return Ok(None);
+            }
+        },
+        _ => None,
+    };
+    let spans = pull.source.rate.0.iter();
+    let spacing = spans.map(|rate| rate.window / rate.limit.get()).max();
+    let spacing = spacing.unwrap_or_default().max(Duration::from_secs(1));
+    let client = Client::new(provider, 1)?;
+    let wait = duration(args.wait);
+    context
+        .console
+        .status(&format!("waiting for its receipt, for up to {wait}"));
+    let until = Instant::now() + args.wait;
+    loop {
+        let mut page = ReceiptCursor::default();
+        loop {
+            let now = Timestamp::from_millis(jiff::Timestamp::now().as_millisecond());
+            let request_context = RequestContext {
+                now,
+                nonce: rand::random(),
+            };
+            let asked = AwaitedMessage {
+                phone: &sent.message.phone,
+                reference: &sent.message.reference,
+                message_id: sent.message_id,
+                sent_at: sent.at,
+            };
+            let query = match pull.source.shape {
+                PullShape::Ask => ReceiptQuery::Message(&asked),
+                PullShape::Drain | PullShape::Sweep => ReceiptQuery::Page {
+                    since: sent.at.minus(MARGIN),
+                    until: now.plus(MARGIN),
+                    page: &page,
+                },
+            };
+            let fetched = async {
+                let request = provider.receipts(ReceiptRoad::Pull, &query, &request_context)?;
+                let response = client.send(request).await?;
+                provider.parse_receipts(ReceiptRoad::Pull, &query, &response, &request_context)
+            };
+            let found = match fetched.await {
+                Ok(found) => found,
+                Err(outcome) => {
+                    let reason = outcome.failure().map(|failure| failure.reason.clone());
+                    let reason = reason.unwrap_or_default();
+                    context
+                        .console
+                        .warn(&format!("its receipt cannot be fetched: {reason}"));
+                    return Ok(None);
+                }
+            };
+            if let Some(store) = &store {
+                let now = store.now().await?;
+                store
+                    .add_receipts(provider.name(), &found.receipts, now)
+                    .await?;
+            }
+            let is_final = |one: &&Receipt| {
+                sent.is_its(one)
+                    && !matches!(one.state, ReceiptState::Accepted | ReceiptState::Unlisted)
+            };
+            if let Some(receipt) = found.receipts.iter().find(is_final) {
+                return Ok(Some(receipt.clone()));
+            }
+            match found.next {
+                Some(next) if Instant::now() < until => page = next,
+                _ => break,
+            }
+            tokio::time::sleep(spacing.min(Duration::from_secs(60))).await;
+        }
+        if Instant::now() + spacing > until {
+            context
+                .console
+                .status(&format!("no receipt came in {wait}; it may come later"));
+            return Ok(None);
+        }
+        tokio::time::sleep(spacing).await;
+    }
 }
 
 /// A request or a response, each line after `mark`.
