@@ -13,6 +13,7 @@ mod numbers;
 #[path = "../setup/peak_memory.rs"]
 mod peak_memory;
 mod practice;
+mod receipts;
 mod redis;
 #[path = "../setup/results.rs"]
 mod results;
@@ -26,7 +27,14 @@ use comfy_table::{Table, presets};
 use numbers::{per_second, say};
 use serde::Serialize;
 
-const NAMES: [&str; 5] = ["batches", "memory", "importing", "suppression", "redis"];
+const NAMES: [&str; 6] = [
+    "batches",
+    "memory",
+    "importing",
+    "suppression",
+    "redis",
+    "receipts",
+];
 
 /// One line of the table.
 #[derive(Serialize)]
@@ -69,6 +77,10 @@ fn main() -> anyhow::Result<()> {
     if is_chosen("redis") {
         say("importing a list of Redis, compared with redis-cli");
         figures.extend(redis::measure()?);
+    }
+    if is_chosen("receipts") {
+        say("fetching and applying delivery receipts, compared with the sqlite3 shell");
+        figures.push(receipts::measure()?);
     }
     results::save("figures", serde_json::to_value(&figures)?)?;
     let mut table = Table::new();

@@ -10,7 +10,6 @@ use url::{Position, Url};
 
 use super::capabilities::{Capabilities, ContentMode, Lookup, Reference};
 use super::codes::Codes;
-use super::generic::Receipts;
 use super::secrets::{SecretFormat, Secrets};
 use super::section::{ProviderError, Section};
 use super::template_params::TemplateParams;
@@ -43,8 +42,6 @@ pub(super) struct ProviderConfig {
     pub(super) required: Vec<String>,
     /// Empty unless the API sends templates.
     pub(super) template: TemplateParams,
-    /// How receipts are fetched.
-    pub(super) receipts: Option<Receipts>,
 }
 
 impl ProviderConfig {
@@ -176,7 +173,6 @@ impl SharedSettings {
             rates_count_segments: matches!(self.rate_counts, Counted::Segments),
             required: self.required,
             template: TemplateParams::default(),
-            receipts: None,
         })
     }
 }

@@ -46,6 +46,7 @@ pub use section::ProviderError;
 
 use capabilities::LookupTarget;
 use config::ProviderConfig;
+use generic::Receipts;
 use redact::Redactor;
 use response::ResponseView;
 
@@ -121,7 +122,10 @@ trait Adapter: Configured + Send + Sync {
 }
 
 /// A configured provider.
-pub struct Provider(Box<dyn Adapter>);
+pub struct Provider {
+    adapter: Box<dyn Adapter>,
+    receipts: Option<Receipts>,
+}
 
 /// Secrets are part of the adapter, so only the name is printed.
 impl fmt::Debug for Provider {
@@ -137,7 +141,8 @@ impl Provider {
         section: &toml::Table,
         environment: &dyn Fn(&str) -> Option<String>,
     ) -> Result<Self, ProviderError> {
-        registry::read(name, section, environment).map(Self)
+        let (adapter, receipts) = registry::read(name, section, environment)?;
+        Ok(Self { adapter, receipts })
     }
 
     /// The NAME in `[providers.NAME]`.
@@ -228,7 +233,7 @@ impl Provider {
 
     /// Fails where the message can never be sent, for example because a column is missing or a value is too long.
     pub fn validate(&self, message: &Message) -> Result<(), Failure> {
-        match self.0.batch_key(message) {
+        match self.adapter.batch_key(message) {
             Err(Outcome::Rejected(failure)) => Err(failure),
             _ => Ok(()),
         }
@@ -236,7 +241,7 @@ impl Provider {
 
     /// Messages with equal keys and different phones can share a request; `None`: the message is sent alone.
     pub fn batch_key(&self, message: &Message) -> Option<BatchKey> {
-        self.0.batch_key(message).ok()
+        self.adapter.batch_key(message).ok()
     }
 
     /// The request that sends `messages`, which must have equal batch keys; `Err` is their outcome where none can
@@ -245,7 +250,7 @@ impl Provider {
         if let Some(key) = self.missing_settings().first() {
             return Err(account_error(format!("`{key}` is not set")));
         }
-        self.0.request(messages, context)
+        self.adapter.request(messages, context)
     }
 
     /// The outcome of each of `messages`, in their order.
@@ -260,7 +265,7 @@ impl Provider {
         }
         let redactor = self.redactor(messages);
         let view = ResponseView::new(response, &redactor, context.now);
-        let mut outcomes = self.0.parse(messages, &view);
+        let mut outcomes = self.adapter.parse(messages, &view);
         for outcome in &mut outcomes {
             response::remove_secrets(outcome, &self.config().secrets.forms);
             if let Outcome::Accepted(acceptance) = outcome {
@@ -285,7 +290,7 @@ impl Provider {
         context: &RequestContext,
     ) -> Option<Requests> {
         self.capabilities().lookup.as_ref()?;
-        match self.0.lookup(message, attempt, context) {
+        match self.adapter.lookup(message, attempt, context) {
             Ok(requests) if requests.is_empty() => None,
             requests => Some(requests),
         }
@@ -295,7 +300,7 @@ impl Provider {
     pub fn lookup_ids(&self, responses: &[Response<Bytes>]) -> Vec<String> {
         let redactor = self.redactor(&[]);
         let view = |response| ResponseView::new(response, &redactor, Timestamp::default());
-        let ids = |response| self.0.lookup_ids(&view(response));
+        let ids = |response| self.adapter.lookup_ids(&view(response));
         responses.iter().flat_map(ids).collect()
     }
 
@@ -312,7 +317,7 @@ impl Provider {
         let redactor = self.redactor(slice::from_ref(message));
         let mut result = lookup.combine(answers, attempt, &redactor, |response| {
             let target = LookupTarget::new(message, attempt, response.date, answers);
-            self.0.parse_lookup(&target, response)
+            self.adapter.parse_lookup(&target, response)
         });
         match &mut result {
             LookupResult::NotAccepted(outcome) => {
@@ -340,9 +345,9 @@ impl Provider {
         if let Some(key) = self.missing_settings().first() {
             return Err(account_error(format!("`{key}` is not set")));
         }
-        let receipts = self.config().receipts.as_ref();
+        let receipts = self.receipts.as_ref();
         let receipts = receipts.ok_or_else(|| rejected("has no list of receipts"))?;
-        self.0.sign(receipts.request(road, query)?, context)
+        self.adapter.sign(receipts.request(road, query)?, context)
     }
 
     /// The receipts in the response to [`Provider::receipts`]; its outcome where it has none to read.
@@ -355,7 +360,7 @@ impl Provider {
     ) -> Result<ReceiptPage, Outcome> {
         let redactor = self.redactor(&[]);
         let view = ResponseView::new(response, &redactor, context.now);
-        let receipts = self.config().receipts.as_ref();
+        let receipts = self.receipts.as_ref();
         let receipts = receipts.ok_or_else(|| rejected("has no list of receipts"))?;
         let parsed = receipts.parse(road, query, self.config(), &view);
         parsed.map_err(|mut outcome| {
@@ -371,12 +376,12 @@ impl Provider {
         fetched_at: Timestamp,
         context: &RequestContext,
     ) -> Option<RequestResult> {
-        let request = self.config().receipts.as_ref()?.confirm(fetched_at)?;
-        Some(request.and_then(|request| self.0.sign(request, context)))
+        let request = self.receipts.as_ref()?.confirm(fetched_at)?;
+        Some(request.and_then(|request| self.adapter.sign(request, context)))
     }
 
     fn config(&self) -> &ProviderConfig {
-        self.0.config()
+        self.adapter.config()
     }
 
     fn redactor<'a>(&'a self, messages: &'a [Message]) -> Redactor<'a> {

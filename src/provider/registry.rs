@@ -6,9 +6,10 @@ use toml::{Table, Value};
 
 use super::config::SharedSettings;
 use super::generic::Receipts;
+pub use super::section::over;
 use super::section::{ProviderError, ReadVariable, Section};
 use super::vendors::{aliyun, aws, huawei, tencent, twilio, yunpian};
-use super::{NewAdapter, generic, units};
+use super::{Adapter, NewAdapter, generic, units};
 use crate::text::closest;
 
 type New = fn(Section<'_>, SharedSettings) -> NewAdapter;
@@ -25,7 +26,11 @@ const ADAPTERS: [(&str, New); 8] = [
 ];
 
 /// Reads section `[providers.NAME]` over the built-in section of its kind.
-pub(super) fn read(name: &str, section: &Table, environment: ReadVariable<'_>) -> NewAdapter {
+pub(super) fn read(
+    name: &str,
+    section: &Table,
+    environment: ReadVariable<'_>,
+) -> Result<(Box<dyn Adapter>, Option<Receipts>), ProviderError> {
     let mut section = complete(section);
     let receipts = match section.remove("receipts") {
         Some(Value::Table(table)) => Some(table),
@@ -45,10 +50,8 @@ pub(super) fn read(name: &str, section: &Table, environment: ReadVariable<'_>) -
     let mut section = Section::new(name, kind, section, environment);
     let shared: SharedSettings = section.take()?;
     let mut adapter = new(section, shared)?;
-    if let Some(table) = receipts {
-        Receipts::read(&root, adapter.config_mut(), &whole, table)?;
-    }
-    Ok(adapter)
+    let receipts = receipts.map(|table| Receipts::read(&root, adapter.config_mut(), &whole, table));
+    Ok((adapter, receipts.transpose()?))
 }
 
 fn kind_problem(section: &Table) -> String {
@@ -118,29 +121,6 @@ pub fn complete(section: &Table) -> Table {
     // The built-in section names the adapter.
     upper.remove("kind");
     over(lower, &upper)
-}
-
-/// Merges `upper` over `lower`: tables key by key, but codes, secrets and all other values as a whole. Keys that
-/// `upper` sets are no longer `required`.
-pub fn over(mut lower: Table, upper: &Table) -> Table {
-    if let Some(Value::Array(required)) = lower.get_mut("required") {
-        required.retain(|key| key.as_str().is_none_or(|key| !upper.contains_key(key)));
-    }
-    for (key, value) in upper {
-        match (lower.get_mut(key), value) {
-            (Some(Value::Table(below)), Value::Table(above)) => {
-                if matches!(key.as_str(), "codes" | "secrets") {
-                    below.extend(above.clone());
-                } else {
-                    *below = over(std::mem::take(below), above);
-                }
-            }
-            _ => {
-                lower.insert(key.clone(), value.clone());
-            }
-        }
-    }
-    lower
 }
 
 #[cfg(test)]

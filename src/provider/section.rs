@@ -19,6 +19,29 @@ pub struct ProviderError {
     pub(super) problem: String,
 }
 
+/// Merges `upper` over `lower`: tables key by key, but codes, secrets and all other values as a whole. Keys that
+/// `upper` sets are no longer `required`.
+pub fn over(mut lower: Table, upper: &Table) -> Table {
+    if let Some(Value::Array(required)) = lower.get_mut("required") {
+        required.retain(|key| key.as_str().is_none_or(|key| !upper.contains_key(key)));
+    }
+    for (key, value) in upper {
+        match (lower.get_mut(key), value) {
+            (Some(Value::Table(below)), Value::Table(above)) => {
+                if matches!(key.as_str(), "codes" | "secrets") {
+                    below.extend(above.clone());
+                } else {
+                    *below = over(std::mem::take(below), above);
+                }
+            }
+            _ => {
+                lower.insert(key.clone(), value.clone());
+            }
+        }
+    }
+    lower
+}
+
 /// A section of the configuration that is being read: keys are taken out group by group.
 pub(super) struct Section<'a> {
     pub(super) provider: &'a str,

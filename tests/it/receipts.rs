@@ -142,10 +142,10 @@ fn every_message_has_the_gateways_state(messages: u64, database: &Database) {
     let counts = counts.map(|key| delivery[key].as_u64().expect("a count"));
     assert_eq!(counts.iter().sum::<u64>(), status["sent"], "{status}");
     assert_eq!(status["queued"], 0, "{status}");
-    let stats = gateway.stats();
-    assert_eq!(stats.accepted, stats.distinct_recipients, "{stats:?}");
-    assert_eq!(stats.repeated, 0, "{stats:?}");
-    assert_eq!(status["sent"], stats.accepted, "{status} {stats:?}");
+    let seen = gateway.stats();
+    assert_eq!(seen.accepted, seen.distinct_recipients, "{seen:?}");
+    assert_eq!(seen.repeated, 0, "{seen:?}");
+    assert_eq!(status["sent"], seen.accepted, "{status} {seen:?}");
 
     // Of a message with contradicting receipts, the first may have been lost with its worker.
     let wrong = wrong(&scratch, &outcomes);
@@ -157,7 +157,7 @@ fn every_message_has_the_gateways_state(messages: u64, database: &Database) {
         );
     }
     let stored = database.number("SELECT count(*) AS value FROM receipt");
-    assert!(wrong.is_empty() || stored.unsigned_abs() < stats.receipts);
+    assert!(wrong.is_empty() || stored.unsigned_abs() < seen.receipts);
     // What is unknown now never reached the gateway.
     let known: BTreeSet<&str> = outcomes.iter().map(|one| one.to.as_str()).collect();
     for failure in scratch.failures("c") {

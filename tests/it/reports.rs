@@ -129,7 +129,9 @@ fn sent_report_has_the_columns_of_an_invoice() {
         let mut lines = csv.lines();
         assert_eq!(
             lines.next(),
-            Some("phone,campaign,provider,message_id,segments,price,sent_at,attempts,accepted")
+            Some(
+                "phone,campaign,provider,message_id,segments,price,sent_at,attempts,accepted,delivery,delivered_at"
+            )
         );
         let mut phones: Vec<&str> = lines.filter_map(|line| line.split(',').next()).collect();
         phones.sort_unstable();

@@ -106,7 +106,7 @@ pub(super) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
     };
     let receipt = match &outcome {
         Outcome::Accepted(acceptance) if provider.pull().is_some() && !args.wait.is_zero() => {
-            let sent = Sent {
+            let sent = TestMessage {
                 message: &message[0],
                 message_id: acceptance.message_id.as_deref(),
                 at: request_context.now,
@@ -178,13 +178,13 @@ fn print(
 }
 
 /// The test message, as its receipt is searched for.
-struct Sent<'a> {
+struct TestMessage<'a> {
     message: &'a Message,
     message_id: Option<&'a str>,
     at: Timestamp,
 }
 
-impl Sent<'_> {
+impl TestMessage<'_> {
     fn is_its(&self, receipt: &Receipt) -> bool {
         let by_reference = receipt.reference.as_ref() == Some(&self.message.reference);
         let by_id =
@@ -199,21 +199,21 @@ async fn await_receipt(
     args: &Args,
     context: &Context,
     provider: &Provider,
-    sent: &Sent<'_>,
+    sent: &TestMessage<'_>,
 ) -> anyhow::Result<Option<Receipt>> {
     let Some(pull) = provider.pull() else {
         return Ok(None);
     };
     let store = match pull.source.shape {
-        PullShape::Drain => match context.open(Access::Existing).await {
-            Ok(store) => Some(store),
-            Err(_) => {
+        PullShape::Drain => {
+            let Ok(store) = context.open(Access::Existing).await else {
                 context.console.status(
                     "its receipt is not fetched: without a database, those of other messages would be lost",
                 );
                 return Ok(None);
-            }
-        },
+            };
+            Some(store)
+        }
         _ => None,
     };
     let spans = pull.source.rate.0.iter();

@@ -23,8 +23,8 @@ use crate::provider::receipts::{
 };
 use crate::provider::redact::cut;
 use crate::provider::response::{ResponseView, cut_id, short_code};
-use crate::provider::section::{ProviderError, Section};
-use crate::provider::{Message, RequestResult, account_error, registry, rejected};
+use crate::provider::section::{ProviderError, Section, over};
+use crate::provider::{Message, RequestResult, account_error, rejected};
 use crate::receipt::{Receipt, ReceiptPart, ReceiptState};
 use crate::sms::{Class, Failure, Outcome, Timestamp};
 
@@ -114,7 +114,7 @@ impl Receipts {
         config: &mut ProviderConfig,
         whole: &Table,
         mut table: Table,
-    ) -> Result<(), ProviderError> {
+    ) -> Result<Self, ProviderError> {
         let mut settings = Section::nested(section, "receipts", table.clone());
         let own: ReceiptSettings = settings.take()?;
         for key in ["enabled", "requires", "confirm", "recheck"] {
@@ -132,9 +132,7 @@ impl Receipts {
             .chain(required.map(str::to_owned))
             .collect();
         let mut templates = Templates::new(config, scalars, names);
-        let recheck = own
-            .recheck
-            .map(|above| registry::over(table.clone(), &above));
+        let recheck = own.recheck.map(|above| over(table.clone(), &above));
         let (source, pull) =
             ReceiptRequests::read(section.nested("receipts", table), &mut templates, whole)?;
         let recheck = recheck.map(|table| {
@@ -165,13 +163,12 @@ impl Receipts {
             requires: own.requires,
             is_enabled: own.enabled.unwrap_or(true),
         });
-        config.receipts = Some(Self {
+        Ok(Self {
             templates,
             pull,
             recheck,
             confirm: confirm.transpose()?,
-        });
-        Ok(())
+        })
     }
 
     fn source(&self, road: ReceiptRoad) -> &ReceiptRequests {

@@ -86,6 +86,7 @@ fn state(queue: &TestQueue, sms: &Sms) -> String {
     word(queue, "delivery_state", sms.id).unwrap_or_default()
 }
 
+#[expect(clippy::unnecessary_wraps, reason = "columns may be NULL")]
 fn text(word: &str) -> Option<String> {
     Some(word.to_owned())
 }
