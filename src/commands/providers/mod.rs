@@ -272,7 +272,7 @@ fn describe(capabilities: &Capabilities) -> String {
     format!("sends      {sends}, {batch}\nreference  {reference}\nreceipts   {receipts}\n")
 }
 
-/// The shape of the vendor's list, `off` where fetching is not switched on, `posted` where there is no list.
+/// The shape of the vendor's list; `off`: fetching is not switched on; `posted`: the vendor only posts receipts.
 fn how_receipts_come(capabilities: &Capabilities) -> String {
     match &capabilities.pull {
         Some(pull) if pull.is_enabled => pull.source.shape.as_str().to_owned(),
