@@ -349,6 +349,21 @@ mod tests {
     }
 
     #[test]
+    fn page_has_what_became_of_sent_messages() {
+        let page = written(&sample::with_receipts(), &sample::failures());
+        for words in [
+            "11,000 delivered (91.4 %)",
+            "700 undelivered (5.8 %)",
+            "32 no report",
+            "Why 700 were sent and not delivered",
+            "the number is not in use",
+            "half within 4.2 s",
+        ] {
+            assert!(page.contains(words), "{words}");
+        }
+    }
+
+    #[test]
     fn page_has_the_figures_of_the_report() {
         let page = written(&sample::report(), &sample::failures());
         for words in [

@@ -200,6 +200,21 @@ mod tests {
     }
 
     #[test]
+    fn receipts_add_counts_reasons_and_times() {
+        let text = written(&sample::with_receipts(), &[]);
+        let value: Value = serde_json::from_str(&text).expect("json");
+        assert_eq!(
+            value["delivery"],
+            json!({ "delivered": 11_000, "undelivered": 700, "expired": 0, "no_report": 32, "awaiting": 300 })
+        );
+        assert_eq!(
+            value["delivery_ms"],
+            json!({ "median": 4_200, "p95": 95_000 })
+        );
+        assert_eq!(value["undelivered_by_reason"][0]["code"], "30005");
+    }
+
+    #[test]
     fn list_is_empty_without_failures() {
         let text = written(&sample::report(), &[]);
         let value: Value = serde_json::from_str(&text).expect("json");

@@ -4,10 +4,13 @@ use std::time::Duration;
 
 use super::cost::{Bill, Part};
 use super::{
-    Alphabets, CampaignSummary, Histogram, Lists, LocalTime, NextDue, Reason, Report, advice,
+    Alphabets, CampaignSummary, DeliveryTime, Histogram, Lists, LocalTime, NextDue, Reason, Report,
+    advice, undelivered_advice,
 };
 use crate::sms::Timestamp;
-use crate::store::report::{FailureRecord, FailureState, Outcomes, SentFacts, Totals};
+use crate::store::report::{
+    DeliveryCounts, FailureRecord, FailureState, Outcomes, SentFacts, Totals,
+};
 
 const NINE: Timestamp = Timestamp::from_millis(1_763_715_600_000);
 
@@ -102,6 +105,32 @@ pub(super) fn report() -> Report {
         }),
         names: vec![(2, "spring sale".to_owned())],
     }
+}
+
+/// The same with receipts.
+pub(super) fn with_receipts() -> Report {
+    let mut report = report();
+    let delivery = DeliveryCounts {
+        delivered: 11_000,
+        undelivered: 700,
+        expired: 0,
+        no_report: 32,
+        awaiting: 300,
+    };
+    report.totals.delivery = Some(delivery);
+    report.campaigns[0].totals.delivery = Some(delivery);
+    report.undelivered_by_reason = vec![Reason {
+        class: "recipient".to_owned(),
+        code: Some("30005".to_owned()),
+        reason: "the number is not in use".to_owned(),
+        advice: undelivered_advice("recipient", Some("30005")),
+        count: 700,
+    }];
+    report.delivery_time = Some(DeliveryTime {
+        median: Duration::from_millis(4_200),
+        p95: Duration::from_secs(95),
+    });
+    report
 }
 
 fn part(name: &str, sent: u64, segments: u64) -> Part {

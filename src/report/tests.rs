@@ -121,6 +121,17 @@ async fn text_leaves_out_the_unused_default_campaign() {
     assert_eq!(list.lines().count(), 3);
 }
 
+#[test]
+fn delivery_time_is_a_percentile_of_all_messages() {
+    assert_eq!(DeliveryTime::of(&[]), None);
+    let times = [(100, 40), (200, 20), (5_000, 35), (90_000, 5)];
+    let took = DeliveryTime::of(&times).expect("a time");
+    assert_eq!(
+        (took.median.as_millis(), took.p95.as_millis()),
+        (200, 5_000)
+    );
+}
+
 #[tokio::test]
 async fn broken_pipe_ends_the_report() {
     struct Closed;

@@ -376,6 +376,21 @@ mod tests {
     }
 
     #[test]
+    fn receipts_say_what_became_of_sent_messages() {
+        let shown = text(|out| write(&sample::with_receipts(), out));
+        for expected in [
+            "   sent      12,032  97.5 %\n     delivered 11,000  91.4 %   undelivered 700   no report 32   awaiting 300\n",
+            "  delivered   half within 4.2 s (95 % within 1m 35s)\n",
+            "Why they were sent and not delivered\n\n  700  the number is not in use (recipient 30005)\n",
+            "→ check the number, and import the fixed row",
+            "smsq report --campaign 'spring sale' --undelivered --format csv --output undelivered.csv",
+            "smsq receipts --campaign 'spring sale' --follow",
+        ] {
+            assert!(shown.contains(expected), "{expected}\nis not in\n{shown}");
+        }
+    }
+
+    #[test]
     fn several_campaigns_are_a_table() {
         let mut report = sample::report();
         report.campaign = None;

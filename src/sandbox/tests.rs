@@ -341,3 +341,52 @@ async fn stop_does_not_wait_for_slow_responses() {
     );
     assert!(tokio::net::TcpListener::bind(address).await.is_ok());
 }
+
+#[tokio::test]
+async fn receipts_and_states_are_returned() {
+    let faults = Faults::from_toml("f", "[receipts]\nundelivered = 'every 2'\n").expect("faults");
+    let (sandbox, client) = start(faults);
+    for reference in ["a", "b", "c"] {
+        client.send("+8613800001234", reference).await;
+    }
+    let json = async |path: &str| -> serde_json::Value {
+        let answer = client.look(&sandbox, path).await;
+        serde_json::from_slice(answer.body()).expect("JSON")
+    };
+    let states = |list: &serde_json::Value| -> Vec<String> {
+        let all = list.as_array().expect("a list").iter();
+        all.map(|one| {
+            format!(
+                "{} {}",
+                one["reference"].as_str().unwrap_or("-"),
+                one["state"]
+            )
+        })
+        .collect()
+    };
+    let expected = [r#"a "delivered""#, r#"b "undelivered""#, r#"c "delivered""#];
+    // In two pages, and each receipt once.
+    let first = json("/receipts?limit=2").await;
+    assert_eq!(states(&first["receipts"]), expected[..2]);
+    assert_eq!(first["receipts"][1]["code"], "absent");
+    let second = json("/receipts").await;
+    assert_eq!(states(&second["receipts"]), expected[2..]);
+    assert_eq!(json("/receipts").await["receipts"], serde_json::json!([]));
+    // The same from the repeatable list.
+    let page = json("/messages?since=0&limit=2").await;
+    assert_eq!(states(&page["messages"]), expected[..2]);
+    assert_eq!(page["next"], 2);
+    let page = json("/messages?since=0&limit=2&page=2").await;
+    assert_eq!(states(&page["messages"]), expected[2..]);
+    assert_eq!(page["next"], serde_json::Value::Null);
+    let none = json("/messages?since=2999-01-01T00:00:00Z").await;
+    assert_eq!(none["messages"], serde_json::json!([]));
+    assert_eq!(json("/messages/SB000002").await["state"], "undelivered");
+    assert_eq!(client.look(&sandbox, "/messages/SB9").await.status(), 404);
+    assert_eq!(
+        client.look(&sandbox, "/messages?since=x").await.status(),
+        400
+    );
+    assert_eq!(states(&json("/outcomes").await), expected);
+    sandbox.stop().await;
+}

@@ -127,6 +127,8 @@ struct PulledProvider {
     next_request: Instant,
     /// Passes in a row that failed.
     failures: u32,
+    /// The last pass fetched everything that was due.
+    is_current: bool,
 }
 
 /// One pass over one provider.
@@ -158,6 +160,7 @@ impl ReceiptPuller {
                 next_pass: Instant::now(),
                 next_request: Instant::now(),
                 failures: 0,
+                is_current: false,
             });
         }
         Ok(Self {
@@ -222,7 +225,6 @@ impl ReceiptPuller {
         is_gentle: bool,
     ) -> Result<PullSummary, StoreError> {
         let mut summary = PullSummary::default();
-        let mut unfinished = Vec::new();
         for index in 0..self.providers.len() {
             if *self.stop.borrow() {
                 return Ok(summary);
@@ -231,15 +233,16 @@ impl ReceiptPuller {
             if mode == PullMode::Due && is_early {
                 continue;
             }
-            if !self.pull(index, mode, &mut summary).await? {
-                unfinished.push(self.providers[index].provider.name().to_owned());
-            }
+            self.providers[index].is_current = self.pull(index, mode, &mut summary).await?;
         }
         summary.applied = self.apply(is_gentle).await?;
         let before = self.store.now().await?.minus(self.no_report_after);
         for name in self.store.awaiting_providers().await? {
             // Receipts that came while nothing fetched them are fetched first.
-            if !unfinished.contains(&name) {
+            let mut pulled = self.providers.iter();
+            let is_behind = pulled.any(|one| one.provider.name() == name && !one.is_current);
+            let old = Timestamp::from_millis(0)..=before;
+            if !is_behind && self.store.awaiting_span(&name, &old).await?.is_some() {
                 summary.no_report += self.store.end_awaiting(&name, before).await?;
             }
         }
@@ -252,11 +255,12 @@ impl ReceiptPuller {
         loop {
             let began = Instant::now();
             let now = self.store.now().await?;
-            let applied = self.store.apply_receipts(self.no_report_after, now).await?;
-            all += applied;
-            if applied.receipts == 0 {
+            let due = self.store.next_receipt_due().await?;
+            if *self.stop.borrow() || due.is_none_or(|due| due > now) {
                 return Ok(all);
             }
+            let applied = self.store.apply_receipts(self.no_report_after, now).await?;
+            all += applied;
             if is_gentle {
                 tokio::time::sleep(began.elapsed()).await;
             }

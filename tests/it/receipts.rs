@@ -2,6 +2,7 @@
 //! gateway says, also if the program is killed.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::{Read, Write};
 use std::time::Duration;
 
 use rand::rngs::StdRng;
@@ -11,8 +12,9 @@ use smsq::sandbox::{FaultRate, Faults, MessageOutcome, ReceiptFaults, SandboxCon
 
 use crate::support::databases::{Database, with_every_database};
 use crate::support::practice::{Practice, list};
-use crate::support::running::eventually;
-use crate::support::{Scratch, snapshot};
+use crate::support::running::{PATIENCE, eventually};
+use crate::support::shell::sqlite;
+use crate::support::{Gateway, Scratch, snapshot};
 
 /// Waits for no receipts, so that the first pass finds what is there.
 const SEND: [&str; 5] = ["send", "--yes", "--quiet", "--concurrency", "32"];
@@ -429,4 +431,66 @@ fn one_process_of_two_fetches_the_receipts() {
         let ran = scratch.run(["receipts"]);
         ran.stderr().contains("another process")
     });
+}
+
+#[test]
+fn test_message_waits_for_its_receipt() {
+    let scratch = Scratch::new();
+    let _gateway = with_undelivered(&scratch);
+    let test = [
+        "providers",
+        "test",
+        "practice",
+        "--to",
+        "+447400123456",
+        "--quiet",
+    ];
+    let without = scratch.run(test);
+    assert_eq!(without.stdout(), "accepted by `practice` as SB000001\n");
+    // The receipts that a drain returns have a place now.
+    scratch.import(&list(1));
+    let with = scratch.run(test);
+    assert_eq!(
+        with.stdout(),
+        "accepted by `practice` as SB000002\n\
+         undelivered: the phone was not reached (recipient, code absent)\n"
+    );
+    let stored = sqlite(&scratch, "SELECT count(*) FROM receipt");
+    assert_eq!(stored.trim(), "2");
+}
+
+#[test]
+fn sandbox_posts_receipts() {
+    let (posted, received) = std::sync::mpsc::channel();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("an address");
+    std::thread::spawn(move || {
+        // The first request is refused, so it comes again.
+        for (client, status) in listener.incoming().zip([500, 200]) {
+            let mut client = client.expect("a connection");
+            let mut request = String::new();
+            let mut bytes = [0; 4_096];
+            while !request.ends_with(']') {
+                let count = client.read(&mut bytes).expect("a request");
+                request.push_str(&String::from_utf8_lossy(&bytes[..count]));
+            }
+            let answer = format!("HTTP/1.1 {status} X\r\nContent-Length: 0\r\n\r\n");
+            client.write_all(answer.as_bytes()).expect("an answer");
+            posted.send(request).expect("the test runs");
+        }
+    });
+    let scratch = Scratch::new();
+    let to = format!("http://{address}/receipts");
+    let gateway = Gateway::start(&scratch, &["--receipts-to", &to]);
+    scratch.write_cellar(&gateway.url);
+    scratch.import(&list(1));
+    assert_eq!(scratch.run(["send"]).code(), Some(0));
+    for _ in 0..2 {
+        let request = received.recv_timeout(PATIENCE).expect("a request");
+        assert!(request.starts_with("POST /receipts HTTP/1.1"), "{request}");
+        let (_, body) = request.split_once("\r\n\r\n").expect("head and body");
+        let receipts: Value = serde_json::from_str(body).expect("JSON");
+        assert_eq!(receipts[0]["state"], "delivered");
+        assert_eq!(receipts[0]["id"], "SB000001");
+    }
 }

@@ -450,3 +450,52 @@ async fn receipts_of_a_provider_are_leased_to_one_process() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn receipts_are_purged_with_their_message() {
+    on_every_engine(async |queue| {
+        let all = awaiting(queue, 3).await;
+        let foreign = Receipt {
+            reference: text("another-account"),
+            message_id: text("X1"),
+            // Without `+`.
+            phone: Some(phone(2)[1..].to_owned()),
+            ..receipt(&all[2], ReceiptState::Delivered)
+        };
+        let receipts = [
+            receipt(&all[0], ReceiptState::Delivered),
+            undelivered(&all[1], Class::Recipient),
+            foreign,
+        ];
+        receive(queue, &receipts).await;
+        let kept = || queue.db.number("SELECT count(*) AS value FROM receipt");
+        assert_eq!(kept(), 3);
+        let delivery = async || {
+            let totals = queue.store.totals(None).await.expect("totals");
+            totals.delivery.expect("receipts are awaited")
+        };
+        let before = delivery().await;
+        assert_eq!(
+            (before.delivered, before.undelivered, before.awaiting),
+            (1, 1, 1)
+        );
+        let purged = queue.store.purge_person(&[phone(2)], NOW).await;
+        assert_eq!(purged.expect("purged").sent, 1);
+        assert_eq!(kept(), 2);
+        let mut purge = queue.store.begin_purge(after(1)).await.expect("begun");
+        while let Some(_step) = queue
+            .store
+            .next_purge(&mut purge, NOW)
+            .await
+            .expect("purged")
+        {}
+        assert_eq!(kept(), 0);
+        // What was awaited when it was purged will never be known.
+        let after = delivery().await;
+        assert_eq!(
+            (after.delivered, after.undelivered, after.no_report),
+            (1, 1, 1)
+        );
+    })
+    .await;
+}
