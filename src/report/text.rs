@@ -381,7 +381,8 @@ mod tests {
         for expected in [
             "   sent      12,032  97.5 %\n     delivered 11,000  91.4 %   undelivered 700   no report 32   awaiting 300\n",
             "  delivered   half within 4.2 s (95 % within 1m 35s)\n",
-            "Why they were sent and not delivered\n\n  700  the number is not in use (recipient 30005)\n",
+            "Why they were sent and not delivered\n\n",
+            "700  the number is not in use (recipient 30005)\n",
             "→ check the number, and import the fixed row",
             "smsq report --campaign 'spring sale' --undelivered --format csv --output undelivered.csv",
             "smsq receipts --campaign 'spring sale' --follow",
