@@ -25,7 +25,7 @@ fn providers_show_lists_missing_settings() {
          once in 48h",
         "sends      the text of each message, up to 100 messages per request",
         "reference  each is accepted once",
-        "receipts   fetched",
+        "receipts   fetched; the provider returns each only once; `smsq receipts --recheck` finds what was lost",
         "secret     api_key: environment variable INFOBIP_API_KEY, set",
     ] {
         assert!(
