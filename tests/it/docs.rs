@@ -22,19 +22,19 @@ use crate::support::{Scratch, repository};
 /// The address that the pages give the practice gateway; a test uses a free port instead.
 const GATEWAY: &str = "127.0.0.1:8025";
 
-/// How lines of progress begin, which are printed every few seconds.
-const PROGRESS: &str = "sending: ";
+/// How lines begin that only long runs print: progress every few seconds, and what limited a run.
+const OF_LONG_RUNS: [&str; 3] = ["sending: ", "importing: ", "limited by "];
 
 /// What differs from run to run, and what replaces it on both sides of a comparison.
 const VARIABLE: [(&str, &str); 6] = [
     (
-        r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC) to \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC(, in \d+(\.\d+)? m?s \(\d+(\.\d+)?/(s|min)\))?",
+        r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC) to \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC(, in (\d+(\.\d+)? m?s|\d+m( \d+s)?) \(\d+(\.\d+)?/(s|min)\))?",
         "[TIME] to [TIME]",
     ),
     (r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC", "[TIME]"),
     (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z", "[TIME]"),
     (
-        r"in \d+(\.\d+)? m?s \(\d+(\.\d+)?/(s|min)\)",
+        r"in (\d+(\.\d+)? m?s|\d+m( \d+s)?) \(\d+(\.\d+)?/(s|min)\)",
         "in [DURATION] ([RATE])",
     ),
     (r#""(elapsed_ms|rate|took_ms)": [\d.]+"#, "\"$1\": [NUMBER]"),
@@ -299,9 +299,10 @@ impl Session {
         }
         let text = self.to_page(&text);
         // A terminal shows progress as a bar instead, and removes it.
+        let of_long_run = |line: &str| OF_LONG_RUNS.iter().any(|start| line.starts_with(start));
         let lines = text.trim_end().lines();
         lines
-            .filter(|line| !line.starts_with(PROGRESS))
+            .filter(|line| !of_long_run(line))
             .map(str::to_owned)
             .collect()
     }
