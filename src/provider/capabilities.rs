@@ -11,6 +11,7 @@ use super::receipts::ReceiptPull;
 use super::redact::Redactor;
 use super::response::ResponseView;
 use super::units;
+use super::webhook::Webhook;
 use super::{Message, unclear};
 use crate::rate::Rates;
 use crate::sms::{Acceptance, Failure, Outcome, Timestamp};
@@ -28,6 +29,8 @@ pub struct Capabilities {
     pub receipts: bool,
     /// How they are fetched; `None` where the vendor only posts them to an address.
     pub pull: Option<ReceiptPull>,
+    /// How those that it posts are read.
+    pub webhook: Option<Webhook>,
 }
 
 /// What the recipient reads.

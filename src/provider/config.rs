@@ -103,9 +103,26 @@ pub(super) struct SharedSettings {
 /// Where a secret comes from.
 #[derive(Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum SecretSource {
+pub(super) enum SecretSource {
     Env(String),
     File(PathBuf),
+}
+
+impl SecretSource {
+    /// The secret; `Err` has the environment variable where it is not set. A file must exist.
+    pub(super) fn read_optional(
+        self,
+        section: &Section<'_>,
+        name: &str,
+    ) -> Result<Result<String, String>, ProviderError> {
+        if let Self::Env(variable) = &self {
+            let value = (section.environment)(variable).filter(|value| !value.is_empty());
+            if value.is_none() {
+                return Ok(Err(variable.clone()));
+            }
+        }
+        read_secret(section, name, self).map(Ok)
+    }
 }
 
 /// What the rate limits count.
@@ -163,6 +180,7 @@ impl SharedSettings {
                 lookup: self.lookup.map(lookup).transpose()?,
                 receipts: true,
                 pull: None,
+                webhook: None,
             },
             requires_sender: false,
             reads_columns: false,

@@ -9,6 +9,7 @@ mod code_tests;
 mod codes;
 mod config;
 mod generic;
+mod posted_signature;
 mod receipts;
 mod redact;
 mod registry;
@@ -22,6 +23,7 @@ mod template_params;
 mod testing;
 mod units;
 mod vendors;
+mod webhook;
 
 use std::fmt;
 use std::slice;
@@ -43,10 +45,13 @@ pub use receipts::{
 };
 pub use registry::{builtin, builtin_section, complete, over};
 pub use section::ProviderError;
+pub use webhook::{
+    Posted, PostedRequest, Reply, SignatureScheme, Webhook, WebhookError, asks_to_stop,
+};
 
 use capabilities::LookupTarget;
 use config::ProviderConfig;
-use generic::Receipts;
+use generic::{Receipts, WebhookReader};
 use redact::Redactor;
 use response::ResponseView;
 
@@ -125,6 +130,7 @@ trait Adapter: Configured + Send + Sync {
 pub struct Provider {
     adapter: Box<dyn Adapter>,
     receipts: Option<Receipts>,
+    webhook: Option<WebhookReader>,
 }
 
 /// Secrets are part of the adapter, so only the name is printed.
@@ -141,8 +147,12 @@ impl Provider {
         section: &toml::Table,
         environment: &dyn Fn(&str) -> Option<String>,
     ) -> Result<Self, ProviderError> {
-        let (adapter, receipts) = registry::read(name, section, environment)?;
-        Ok(Self { adapter, receipts })
+        let parts = registry::read(name, section, environment)?;
+        Ok(Self {
+            adapter: parts.adapter,
+            receipts: parts.receipts,
+            webhook: parts.webhook,
+        })
     }
 
     /// The NAME in `[providers.NAME]`.
@@ -378,6 +388,23 @@ impl Provider {
     ) -> Option<RequestResult> {
         let request = self.receipts.as_ref()?.confirm(fetched_at)?;
         Some(request.and_then(|request| self.adapter.sign(request, context)))
+    }
+
+    /// How posted receipts are read and checked; `None` where the vendor posts none.
+    pub fn webhook(&self) -> Option<&Webhook> {
+        self.capabilities().webhook.as_ref()
+    }
+
+    /// The receipts and replies in a request that the vendor posted. What the section does not describe is left out.
+    pub fn parse_webhook(&self, posted: &PostedRequest<'_>) -> Result<Posted, WebhookError> {
+        let webhook = self.webhook.as_ref().ok_or(WebhookError::NotConfigured)?;
+        webhook.parse(posted, self.config(), &self.redactor(&[]))
+    }
+
+    /// Content type and body of the answer that the vendor wants with status 200.
+    pub fn webhook_answer(&self) -> (&'static str, &str) {
+        let webhook = self.webhook.as_ref();
+        webhook.map_or((webhook::PLAIN_TEXT, ""), WebhookReader::answer)
     }
 
     fn config(&self) -> &ProviderConfig {

@@ -5,7 +5,7 @@
 use toml::{Table, Value};
 
 use super::config::SharedSettings;
-use super::generic::Receipts;
+use super::generic::{Receipts, WebhookReader};
 pub use super::section::over;
 use super::section::{ProviderError, ReadVariable, Section};
 use super::vendors::{aliyun, aws, huawei, tencent, twilio, yunpian};
@@ -25,21 +25,28 @@ const ADAPTERS: [(&str, New); 8] = [
     ("yunpian", yunpian::new),
 ];
 
+/// A provider's adapter, and how its receipts are fetched and read.
+pub(super) struct Parts {
+    pub(super) adapter: Box<dyn Adapter>,
+    pub(super) receipts: Option<Receipts>,
+    pub(super) webhook: Option<WebhookReader>,
+}
+
 /// Reads section `[providers.NAME]` over the built-in section of its kind.
 pub(super) fn read(
     name: &str,
     section: &Table,
     environment: ReadVariable<'_>,
-) -> Result<(Box<dyn Adapter>, Option<Receipts>), ProviderError> {
+) -> Result<Parts, ProviderError> {
     let mut section = complete(section);
-    let receipts = match section.remove("receipts") {
-        Some(Value::Table(table)) => Some(table),
-        Some(other) => {
-            section.insert("receipts".to_owned(), other);
+    let mut table = |key: &str| match section.remove(key)? {
+        Value::Table(table) => Some(table),
+        other => {
+            section.insert(key.to_owned(), other);
             None
         }
-        None => None,
     };
+    let (receipts, webhook) = (table("receipts"), table("webhook"));
     let kind = section.get("kind").and_then(Value::as_str);
     let Some((kind, new)) = kind.and_then(|kind| ADAPTERS.iter().find(|it| it.0 == kind)) else {
         let (provider, problem) = (name.to_owned(), kind_problem(&section));
@@ -50,8 +57,17 @@ pub(super) fn read(
     let mut section = Section::new(name, kind, section, environment);
     let shared: SharedSettings = section.take()?;
     let mut adapter = new(section, shared)?;
+    let webhook = webhook.map(|table| {
+        let receipts = receipts.as_ref();
+        WebhookReader::read(&root, adapter.config_mut(), receipts, &table)
+    });
+    let webhook = webhook.transpose()?;
     let receipts = receipts.map(|table| Receipts::read(&root, adapter.config_mut(), &whole, table));
-    Ok((adapter, receipts.transpose()?))
+    Ok(Parts {
+        adapter,
+        receipts: receipts.transpose()?,
+        webhook,
+    })
 }
 
 fn kind_problem(section: &Table) -> String {

@@ -19,7 +19,7 @@ pub struct ProviderError {
     pub(super) problem: String,
 }
 
-/// Merges `upper` over `lower`: tables key by key, but codes, secrets and all other values as a whole. Keys that
+/// Merges `upper` over `lower`: tables key by key, but each code, each secret and all other values as a whole. Keys that
 /// `upper` sets are no longer `required`.
 pub fn over(mut lower: Table, upper: &Table) -> Table {
     if let Some(Value::Array(required)) = lower.get_mut("required") {
@@ -27,6 +27,10 @@ pub fn over(mut lower: Table, upper: &Table) -> Table {
     }
     for (key, value) in upper {
         match (lower.get_mut(key), value) {
+            // `{ env = … }` or `{ file = … }`.
+            (Some(_), Value::Table(_)) if key == "secret" => {
+                lower.insert(key.clone(), value.clone());
+            }
             (Some(Value::Table(below)), Value::Table(above)) => {
                 if matches!(key.as_str(), "codes" | "secrets") {
                     below.extend(above.clone());

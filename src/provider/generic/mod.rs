@@ -3,12 +3,14 @@
 
 mod batch;
 mod lookup;
+mod reader;
 mod receipts;
 mod request;
 mod response;
 mod template;
 #[cfg(test)]
 mod tests;
+mod webhook;
 
 use std::time::Duration;
 
@@ -38,6 +40,7 @@ use response::{ResponseParser, ResponseRules};
 use template::{Templates, Values};
 
 pub(super) use receipts::Receipts;
+pub(super) use webhook::WebhookReader;
 
 /// The keys besides those of requests, responses and all providers.
 #[derive(Deserialize)]

@@ -1,37 +1,24 @@
 //! Section `receipts` of a provider of any kind: how its delivery receipts are requested page by page, or message by
 //! message, and how they are read.
 
-use std::borrow::Cow;
-use std::collections::BTreeMap;
-
 use http::{Method, Request, Uri};
-use jiff::civil;
-use jiff::tz::TimeZone;
 use serde::Deserialize;
-use serde_json::Value as Json;
 use toml::{Table, Value};
 use url::Url;
 
+use super::reader::ReceiptReader;
 use super::request::{RequestSettings, RequestTemplate, Scope};
-use super::response::{Pointer, Pointers, first};
+use super::response::{Pointers, first};
 use super::template::{Extra, Templates};
 use crate::phone::Phone;
-use crate::provider::codes::{Codes, matches_glob};
 use crate::provider::config::ProviderConfig;
 use crate::provider::receipts::{
     PullShape, ReceiptCursor, ReceiptPage, ReceiptPull, ReceiptQuery, ReceiptRoad, ReceiptSource,
 };
-use crate::provider::redact::cut;
-use crate::provider::response::{ResponseView, cut_id, short_code};
+use crate::provider::response::ResponseView;
 use crate::provider::section::{ProviderError, Section, over};
 use crate::provider::{Message, RequestResult, account_error, rejected};
-use crate::receipt::{Receipt, ReceiptPart, ReceiptState};
-use crate::sms::{Class, Failure, Outcome, Timestamp};
-
-/// Longer entries are cut.
-const MAX_RAW: usize = 4_096;
-/// Numbers above this are milliseconds since 1970, others seconds.
-const MIN_MILLIS: i64 = 100_000_000_000;
+use crate::sms::{Outcome, Timestamp};
 
 /// The keys of the section that are not about one source.
 #[derive(Deserialize)]
@@ -44,35 +31,17 @@ struct ReceiptSettings {
     recheck: Option<Table>,
 }
 
-/// The keys about pages and entries of one source.
+/// The keys about the pages of one source.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct ReceiptRules {
+struct PageRules {
     url: Option<String>,
-    /// The list of receipts; without one the response is the receipt.
-    list: Option<Pointer>,
-    /// A list in each entry of it, whose entries are receipts of their own: `/item` in the other pointers.
-    items: Option<Pointer>,
-    message_id: Option<Pointers>,
-    reference: Option<Pointers>,
-    phone: Option<Pointers>,
-    state: Pointers,
-    code: Option<Pointers>,
-    reason: Option<Pointers>,
-    at: Option<Pointers>,
-    /// The zone of times without an offset; UTC by default.
-    zone: Option<String>,
-    part: Option<Pointers>,
-    parts: Option<Pointers>,
     /// Where a response has a token or the URL for the next page.
     next: Option<Pointers>,
     /// A page with fewer entries is the last one.
     page_size: Option<usize>,
     #[serde(default = "one")]
     first_page: u32,
-    states: BTreeMap<String, ReceiptState>,
-    #[serde(default)]
-    codes: Codes,
     error_code: Option<Pointers>,
     error_reason: Option<Pointers>,
 }
@@ -102,8 +71,8 @@ struct ReceiptRequests {
     request: RequestTemplate,
     /// Whether the request differs from page to page.
     has_pages: bool,
-    zone: TimeZone,
-    rules: ReceiptRules,
+    reader: ReceiptReader,
+    rules: PageRules,
 }
 
 impl Receipts {
@@ -248,7 +217,8 @@ impl ReceiptRequests {
     ) -> Result<(ReceiptSource, Self), ProviderError> {
         let source: ReceiptSource = section.take()?;
         let mut settings: RequestSettings = section.take()?;
-        let rules: ReceiptRules = section.rest()?;
+        let reader = ReceiptReader::read(&mut section)?;
+        let rules: PageRules = section.rest()?;
         inherit(&mut settings, rules.url.clone(), whole);
         let request = RequestTemplate::read(&section, templates, &settings, Method::GET)?;
         let uses = |name: &str| request.uses(name, Scope::Anywhere);
@@ -261,23 +231,15 @@ impl ReceiptRequests {
             };
             return Err(section.invalid("pull", problem));
         }
-        if rules.message_id.is_none() && rules.reference.is_none() {
-            return Err(section.missing("message_id"));
-        }
         if source.rate.0.is_empty() {
             return Err(section.missing("rate"));
         }
-        let zone = match &rules.zone {
-            None => TimeZone::UTC,
-            Some(name) => TimeZone::get(name)
-                .map_err(|_| section.invalid("zone", format!("unknown time zone `{name}`")))?,
-        };
         let has_pages = ["page", "offset", "next"].into_iter().any(uses) || rules.next.is_some();
         let requests = Self {
             shape: source.shape,
             request,
             has_pages,
-            zone,
+            reader,
             rules,
         };
         Ok((source, requests))
@@ -322,7 +284,7 @@ impl ReceiptRequests {
             .json
             .as_ref()
             .filter(|_| response.status.is_success());
-        let entries = json.and_then(|json| match &self.rules.list {
+        let entries = json.and_then(|json| match self.reader.list() {
             Some(list) => Some(json.pointer(list)?.as_array()?.as_slice()),
             None => Some(std::slice::from_ref(json)),
         });
@@ -332,10 +294,15 @@ impl ReceiptRequests {
             }
             return Err(response.failed(&config.codes, code.as_deref(), words));
         };
+        // The answer to a question is about the message that was asked for.
+        let asked = match query {
+            ReceiptQuery::Message(asked) => asked.message_id,
+            ReceiptQuery::Page { .. } => None,
+        };
         let mut receipts = Vec::with_capacity(entries.len());
         for entry in entries {
-            for entry in self.items(entry) {
-                receipts.extend(self.receipt(&entry, query, config, response));
+            for entry in self.reader.items(entry) {
+                receipts.extend(self.reader.receipt(&entry, asked, config, response));
             }
         }
         Ok(ReceiptPage {
@@ -367,136 +334,6 @@ impl ReceiptRequests {
             next,
         })
     }
-
-    /// An entry of the list, or one for each of its items.
-    fn items<'a>(&self, entry: &'a Json) -> Vec<Cow<'a, Json>> {
-        let items = self.rules.items.as_ref();
-        let items = items.map(|items| entry.pointer(items).and_then(Json::as_array));
-        match items {
-            None => vec![Cow::Borrowed(entry)],
-            Some(items) => {
-                let with = |item: &Json| {
-                    let mut entry = entry.clone();
-                    entry["item"] = item.clone();
-                    Cow::Owned(entry)
-                };
-                items.into_iter().flatten().map(with).collect()
-            }
-        }
-    }
-
-    /// One entry; `None` where it can belong to no message.
-    fn receipt(
-        &self,
-        entry: &Json,
-        query: &ReceiptQuery<'_>,
-        config: &ProviderConfig,
-        response: &ResponseView<'_>,
-    ) -> Option<Receipt> {
-        let rules = &self.rules;
-        let value = |places: &Option<Pointers>| {
-            let places = places.as_ref()?;
-            places.values(Some(entry), None).into_iter().next()
-        };
-        let message_id = value(&rules.message_id).map(|id| cut_id(&id));
-        let message_id = match query {
-            // The answer is about the message that was asked for.
-            ReceiptQuery::Message(asked) if message_id.is_none() => {
-                asked.message_id.map(str::to_owned)
-            }
-            _ => message_id,
-        };
-        let reference = value(&rules.reference).map(|reference| cut_id(&reference));
-        if message_id.is_none() && reference.is_none() {
-            tracing::debug!(provider = config.name, "a receipt has no id");
-            return None;
-        }
-        let word = rules.state.values(Some(entry), None).into_iter().next();
-        let word = word.unwrap_or_default();
-        let state = self.state(&word);
-        if state == ReceiptState::Unlisted {
-            tracing::debug!(
-                provider = config.name,
-                state = word,
-                "a receipt has an unlisted state"
-            );
-        }
-        let number = |places: &Option<Pointers>| value(places)?.parse::<u16>().ok();
-        let part = number(&rules.part).filter(|number| *number > 0);
-        Some(Receipt {
-            reference,
-            message_id,
-            phone: value(&rules.phone).map(|phone| cut(&phone, 64).to_owned()),
-            state,
-            failure: self.failure(state, &word, entry, config, response),
-            at: value(&rules.at).and_then(|at| parse_time(&at, &self.zone)),
-            part: part.map(|part| ReceiptPart {
-                number: part,
-                total: number(&rules.parts).unwrap_or(0),
-            }),
-            raw: cut(&entry.to_string(), MAX_RAW).to_owned(),
-        })
-    }
-
-    fn state(&self, word: &str) -> ReceiptState {
-        let states = &self.rules.states;
-        let exact = states.get(word).copied();
-        let pattern = || {
-            let fitting = states
-                .iter()
-                .filter(|(pattern, _)| matches_glob(pattern, word));
-            let longest = fitting.max_by_key(|(pattern, _)| pattern.len());
-            longest.map(|(_, state)| *state)
-        };
-        exact.or_else(pattern).unwrap_or(ReceiptState::Unlisted)
-    }
-
-    /// Why the message was not delivered: what the code means, else the provider's words.
-    fn failure(
-        &self,
-        state: ReceiptState,
-        word: &str,
-        entry: &Json,
-        config: &ProviderConfig,
-        response: &ResponseView<'_>,
-    ) -> Option<Failure> {
-        let class = match state {
-            ReceiptState::Undelivered | ReceiptState::Rejected => Class::Recipient,
-            ReceiptState::Expired => Class::Expired,
-            _ => return None,
-        };
-        let values = |places: &Option<Pointers>| {
-            let places = places.as_ref();
-            places.map_or_else(Vec::new, |places| places.values(Some(entry), None))
-        };
-        let codes: Vec<String> = values(&self.rules.code);
-        let words = values(&self.rules.reason).into_iter().next();
-        let words = words.or_else(|| Some(word.to_owned()).filter(|word| !word.is_empty()));
-        let listed = codes.iter().find_map(|code| {
-            let tables = [&self.rules.codes, &config.codes];
-            tables.into_iter().find_map(|table| {
-                let outcome = response.outcome_of_code(table, code, words.clone())?;
-                // A code of acceptance explains nothing.
-                outcome.failure().cloned()
-            })
-        });
-        let mut failure = listed.unwrap_or_else(|| {
-            let reason = words
-                .as_deref()
-                .map_or(Cow::Borrowed("not delivered"), |words| {
-                    response.redacted(words).into()
-                });
-            let code = codes.first().map(|code| short_code(code));
-            Failure {
-                code,
-                ..Failure::new(class, reason)
-            }
-        });
-        if state == ReceiptState::Expired {
-            failure.class = Class::Expired;
-        }
-        Some(failure)
-    }
 }
 
 fn is_url(text: &str) -> bool {
@@ -524,39 +361,4 @@ fn follow(mut request: Request<bytes::Bytes>, next: &str) -> RequestResult {
     let uri: Result<Uri, _> = url.as_str().parse();
     *request.uri_mut() = uri.map_err(|_| rejected("the URL of the next page is too long"))?;
     Ok(request)
-}
-
-/// RFC 3339, RFC 2822, `2026-11-23 09:00:00`, `20261123090000`, `2611230900` with or without seconds, or a number of
-/// seconds or milliseconds since 1970.
-fn parse_time(text: &str, zone: &TimeZone) -> Option<Timestamp> {
-    let text = text.trim();
-    let millis = |instant: jiff::Timestamp| Timestamp::from_millis(instant.as_millisecond());
-    let local = |time: civil::DateTime| Some(millis(time.to_zoned(zone.clone()).ok()?.timestamp()));
-    if let Ok(instant) = text.parse::<jiff::Timestamp>() {
-        return Some(millis(instant));
-    }
-    if text.bytes().all(|byte| byte.is_ascii_digit()) {
-        let format = match text.len() {
-            14 => Some("%Y%m%d%H%M%S"),
-            12 => Some("%y%m%d%H%M%S"),
-            10 if text.starts_with('2') => Some("%y%m%d%H%M"),
-            _ => None,
-        };
-        if let Some(time) = format.and_then(|format| civil::DateTime::strptime(format, text).ok()) {
-            return local(time);
-        }
-        let number: i64 = text.parse().ok()?;
-        let factor = if number >= MIN_MILLIS { 1 } else { 1_000 };
-        return Some(Timestamp::from_millis(number.checked_mul(factor)?));
-    }
-    if let Ok(zoned) = jiff::fmt::rfc2822::parse(text) {
-        return Some(millis(zoned.timestamp()));
-    }
-    let with_offset = ["%Y-%m-%dT%H:%M:%S%.f%z", "%Y-%m-%d %H:%M:%S%.f%z"];
-    for format in with_offset {
-        if let Ok(instant) = jiff::Timestamp::strptime(format, text) {
-            return Some(millis(instant));
-        }
-    }
-    text.parse().ok().and_then(local)
 }

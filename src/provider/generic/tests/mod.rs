@@ -13,6 +13,7 @@ mod sms_gate;
 mod telnyx;
 mod vendors;
 mod vonage;
+mod webhooks;
 
 use proptest::prelude::*;
 

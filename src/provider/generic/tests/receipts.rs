@@ -13,7 +13,7 @@ use PullShape::{Drain, Sweep};
 use ReceiptRoad::{Pull, Recheck};
 
 const SINCE: Timestamp = Timestamp::from_millis(1_763_712_000_000);
-const UNTIL: Timestamp = Timestamp::from_millis(1_763_715_600_000);
+pub(super) const UNTIL: Timestamp = Timestamp::from_millis(1_763_715_600_000);
 
 /// The first page of an hour.
 fn first_page(page: &ReceiptCursor) -> ReceiptQuery<'_> {
@@ -44,7 +44,7 @@ fn parsed(
 }
 
 /// `reference id phone: state (class code: reason) at instant`.
-fn words(receipt: &Receipt) -> String {
+pub(super) fn words(receipt: &Receipt) -> String {
     let word = |word: &Option<String>| word.clone().unwrap_or_else(|| "-".to_owned());
     let failure = receipt.failure.as_ref().map(|failure| {
         let code = failure.code.as_deref().unwrap_or("-");

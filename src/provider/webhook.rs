@@ -1,0 +1,246 @@
+//! What vendors post to `/receipts/{provider}/{token}`: the request, and the receipts and replies in it. The server
+//! that receives requests is elsewhere.
+
+use std::fmt;
+
+use http::{HeaderMap, Method};
+use serde::Serialize;
+
+use crate::receipt::Receipt;
+use crate::sms::Timestamp;
+
+/// The content type of an answer that is not JSON.
+pub(super) const PLAIN_TEXT: &str = "text/plain; charset=utf-8";
+
+/// A request that a vendor posted to `/receipts/{provider}/{token}`.
+#[derive(Clone, Copy, Debug)]
+pub struct PostedRequest<'a> {
+    pub method: &'a Method,
+    /// The whole public URL with its query, as the vendor signed it.
+    pub url: &'a str,
+    pub headers: &'a HeaderMap,
+    pub body: &'a [u8],
+    pub now: Timestamp,
+}
+
+/// What a request contained.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Posted {
+    pub receipts: Vec<Receipt>,
+    pub replies: Vec<Reply>,
+}
+
+/// A message that a recipient sent back.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Reply {
+    /// As the vendor writes it.
+    pub phone: String,
+    pub text: String,
+}
+
+/// Phone and text are personal data, so neither is printed.
+impl fmt::Debug for Reply {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reply").finish_non_exhaustive()
+    }
+}
+
+/// Why a request contains nothing to store. The texts have no phones and no secrets.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum WebhookError {
+    /// The provider's section has no `webhook`. Answer 404.
+    #[error("the provider has no section `webhook`")]
+    NotConfigured,
+    /// The signature is missing, wrong or too old. Answer 403.
+    #[error("{0}")]
+    Signature(String),
+    /// The body is not what the section describes. Answer 400.
+    #[error("{0}")]
+    Unreadable(String),
+    /// There is no signature, and the vendor signs the request when it repeats it after a 5xx. Answer 503.
+    #[error("the request is not signed; the vendor repeats it with a signature")]
+    Unsigned,
+}
+
+/// How a vendor signs the requests that it posts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SignatureScheme {
+    /// HMAC-SHA1 or HMAC-SHA256 of the URL and the sorted form.
+    Twilio,
+    /// MD5 or HMAC of the sorted parameters.
+    Vonage,
+    /// A JWT with the hash of the body.
+    VonageJwt,
+    /// A JWT with the hashes of the URL and the body.
+    #[serde(rename = "messagebird")]
+    MessageBird,
+    /// Ed25519 of the time and the body.
+    Telnyx,
+    /// HMAC-SHA256 of the URL, the sorted form and a nonce.
+    Plivo,
+    /// HMAC-SHA256 of the body, a nonce and the time.
+    Sinch,
+    /// HMAC-SHA256 of the body and the time.
+    SmsGate,
+}
+
+impl SignatureScheme {
+    pub(super) const ALL: [Self; 8] = [
+        Self::Twilio,
+        Self::Vonage,
+        Self::VonageJwt,
+        Self::MessageBird,
+        Self::Telnyx,
+        Self::Plivo,
+        Self::Sinch,
+        Self::SmsGate,
+    ];
+
+    /// The word in the configuration.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Twilio => "twilio",
+            Self::Vonage => "vonage",
+            Self::VonageJwt => "vonage-jwt",
+            Self::MessageBird => "messagebird",
+            Self::Telnyx => "telnyx",
+            Self::Plivo => "plivo",
+            Self::Sinch => "sinch",
+            Self::SmsGate => "sms-gate",
+        }
+    }
+}
+
+/// How posted receipts are read and checked.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Webhook {
+    /// `None`: the vendor does not sign, and only the token in the URL protects it.
+    pub signature: Option<SignatureScheme>,
+    /// Whether signatures are checked: the secret is set.
+    pub is_checked: bool,
+    /// Why signatures are not checked, where the vendor signs.
+    pub unchecked_because: Option<String>,
+    /// Whether messages of recipients are read, too.
+    pub has_replies: bool,
+    /// What must be set up at the vendor, and what is not checked.
+    pub requires: Option<String>,
+}
+
+/// Words that mean "no more messages", without spaces and punctuation, in capitals. They are documented by Twilio,
+/// AWS, Telnyx and Vonage, and for China by Aliyun and Tencent.
+const STOP_WORDS: [&str; 27] = [
+    "STOP",
+    "STOPALL",
+    "UNSUBSCRIBE",
+    "CANCEL",
+    "END",
+    "QUIT",
+    "REVOKE",
+    "REMOVE",
+    "OPTOUT",
+    "STOPP",
+    "ARRET",
+    "ARRÊT",
+    "ALTO",
+    "BAJA",
+    "PARAR",
+    "SAIR",
+    "TD",
+    "T",
+    "R",
+    "退",
+    "退订",
+    "退訂",
+    "回T退订",
+    "拒收",
+    "取消",
+    "取消订阅",
+    "配信停止",
+];
+
+/// Whether the whole text of a reply asks for no more messages.
+pub fn asks_to_stop(text: &str) -> bool {
+    // Longer texts are never one of the words.
+    let word = text.chars().filter(|c| c.is_alphanumeric()).take(32);
+    let word: String = word.map(half_width).flat_map(char::to_uppercase).collect();
+    STOP_WORDS.contains(&word.as_str())
+}
+
+/// Chinese and Japanese keyboards write Latin letters in full width.
+fn half_width(c: char) -> char {
+    match c {
+        '\u{ff01}'..='\u{ff5e}' => char::from_u32(u32::from(c) - 0xfee0).unwrap_or(c),
+        _ => c,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whole_text_asks_to_stop() {
+        for text in [
+            "STOP",
+            "stop",
+            " Stop. ",
+            "\"STOP\"",
+            "stop all",
+            "Opt-out",
+            "STOP!!\n",
+            "Arrêt",
+            "ARRE\u{302}T",
+            "arret",
+            "退订",
+            "【退订】",
+            "td",
+            "ＴＤ",
+            "ｔ",
+            "T",
+            "回T退订",
+            "unsubscribe",
+            "End",
+            "quit",
+            "cancel",
+            "stopp",
+            "baja",
+            "alto",
+            "R",
+        ] {
+            assert!(asks_to_stop(text), "{text}");
+        }
+        for text in [
+            "",
+            " ",
+            "...",
+            "please do not stop",
+            "stop it",
+            "stopped",
+            "the end",
+            "yes",
+            "no",
+            "START",
+            "TDX",
+            "我要退订你们的短信",
+            "T1",
+            "\u{1f6d1}",
+        ] {
+            assert!(!asks_to_stop(text), "{text}");
+        }
+        assert!(!asks_to_stop(&"STOP".repeat(100_000)));
+    }
+
+    #[test]
+    fn reply_is_not_printed() {
+        let reply = Reply {
+            phone: "447400123456".to_owned(),
+            text: "STOP".to_owned(),
+        };
+        let printed = format!("{reply:?}");
+        assert!(
+            !printed.contains("4474") && !printed.contains("STOP"),
+            "{printed}"
+        );
+    }
+}
