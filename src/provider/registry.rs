@@ -26,7 +26,7 @@ const ADAPTERS: [(&str, New); 8] = [
 ];
 
 /// A provider's adapter, and how its receipts are fetched and read.
-pub(super) struct Parts {
+pub(super) struct ProviderParts {
     pub(super) adapter: Box<dyn Adapter>,
     pub(super) receipts: Option<Receipts>,
     pub(super) webhook: Option<WebhookReader>,
@@ -37,7 +37,7 @@ pub(super) fn read(
     name: &str,
     section: &Table,
     environment: ReadVariable<'_>,
-) -> Result<Parts, ProviderError> {
+) -> Result<ProviderParts, ProviderError> {
     let mut section = complete(section);
     let mut table = |key: &str| match section.remove(key)? {
         Value::Table(table) => Some(table),
@@ -63,7 +63,7 @@ pub(super) fn read(
     });
     let webhook = webhook.transpose()?;
     let receipts = receipts.map(|table| Receipts::read(&root, adapter.config_mut(), &whole, table));
-    Ok(Parts {
+    Ok(ProviderParts {
         adapter,
         receipts: receipts.transpose()?,
         webhook,

@@ -131,6 +131,75 @@ fn headers(request: &http::Request<bytes::Bytes>) -> BTreeMap<String, String> {
         .collect()
 }
 
+/// Posts a request as `tests/peers/sdk.py` prints it.
+fn post(
+    provider: &Provider,
+    request: &Value,
+    now: i64,
+) -> Result<smsq::provider::Posted, smsq::provider::WebhookError> {
+    let text = |key: &str| request[key].as_str().expect("a text");
+    let mut headers = http::HeaderMap::new();
+    for (name, value) in request["headers"].as_object().expect("headers") {
+        let name: http::HeaderName = name.parse().expect("a name");
+        headers.insert(
+            name,
+            value.as_str().expect("a text").parse().expect("a value"),
+        );
+    }
+    provider.parse_webhook(&smsq::provider::PostedRequest {
+        method: &text("method").parse().expect("a method"),
+        url: text("url"),
+        headers: &headers,
+        body: text("body").as_bytes(),
+        now: Timestamp::from_millis(1_000 * now),
+    })
+}
+
+#[test]
+#[ignore = "needs the vendors' SDKs: run tests/vendors"]
+fn sdks_accept_the_same_posted_receipts() {
+    for (name, count) in [
+        ("twilio", 7),
+        ("plivo", 3),
+        ("vonage", 12),
+        ("vonage-messages", 1),
+        ("messagebird", 6),
+        ("telnyx", 1),
+    ] {
+        let found = sdk("post", name, &Value::Null);
+        let now = found["now"].as_i64().expect("a time");
+        let requests = found["requests"].as_array().expect("requests");
+        assert_eq!(requests.len(), count, "{name}");
+        for request in requests {
+            let section =
+                format!("kind = '{name}'\nwebhook = {{ secret = {{ env = 'WEBHOOK' }} }}");
+            let section: toml::Table = section.parse().expect("TOML");
+            let secret = |secret: &str, variable: &str| {
+                let is_webhook = variable == "WEBHOOK";
+                Some(if is_webhook { secret } else { "other" }.to_owned())
+            };
+            let provider = |secret_text: &str| {
+                let environment = |variable: &str| secret(secret_text, variable);
+                Provider::from_section("peer", &section, &environment).expect("a provider")
+            };
+            let right = request["secret"].as_str().expect("a secret");
+            let posted = post(&provider(right), request, now);
+            let posted = posted.unwrap_or_else(|error| panic!("{error}: {request}"));
+            assert_eq!(posted.receipts.len(), 1, "{request}");
+            assert!(
+                post(&provider("hunter3"), request, now).is_err(),
+                "{request}"
+            );
+            let mut changed = request.clone();
+            for key in ["url", "body"] {
+                let text = request[key].as_str().expect("a text");
+                changed[key] = text.replace("delivered", "expired").into();
+            }
+            assert!(post(&provider(right), &changed, now).is_err(), "{changed}");
+        }
+    }
+}
+
 #[test]
 #[ignore = "needs the vendors' SDKs: run tests/vendors"]
 fn sdks_sign_requests_like_smsq() {

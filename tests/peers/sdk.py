@@ -1,5 +1,6 @@
 """The vendors' own SDKs, to compare with. `sdk.py send NAME` lets one send a message to a server on this machine, and
-prints what it sent as JSON; `sdk.py sign NAME` reads a request as JSON and prints the signature that the SDK gives it."""
+prints what it sent as JSON; `sdk.py sign NAME` reads a request as JSON and prints the signature that the SDK gives it;
+`sdk.py post NAME` prints requests with a receipt that the SDK accepts as signed by the vendor, now and with a secret."""
 
 import datetime
 import json
@@ -283,6 +284,137 @@ def sign(name):
     print(json.dumps({"authorization": SIGNERS[name](request)}))
 
 
+ADDRESS = "https://sms.example.net/receipts/peer/t0ken"
+SECRET = "hunter2" * 10
+STATUS = {"MessageSid": "SM1", "MessageStatus": "delivered", "To": "+44 7700 900000 &=ä你"}
+
+
+def posted(body, headers, url=ADDRESS, method="POST", secret=SECRET):
+    return {"method": method, "url": url, "headers": headers, "body": body, "secret": secret}
+
+
+def form(pairs):
+    from urllib.parse import urlencode
+
+    return urlencode(pairs), {"content-type": "application/x-www-form-urlencoded"}
+
+
+def post_twilio(now):
+    from twilio.request_validator import RequestValidator
+
+    validator = RequestValidator(SECRET)
+    body, headers = form(STATUS)
+    for url in [ADDRESS, ADDRESS + "?reference=a%20b", ADDRESS.replace(".net", ".net:443")]:
+        for algorithm in ["HMAC_SHA1", "HMAC_SHA256"]:
+            signature = validator.compute_signature(url, STATUS, algorithm)
+            assert validator.validate(url, STATUS, signature, algorithm)
+            settings = {"x-twilio-webhooks-signature-settings": f"key=k,algorithm={algorithm}"}
+            yield posted(body, {**headers, **settings, "x-twilio-signature": signature}, url)
+    url = ADDRESS + "?MessageSid=SM1&MessageStatus=delivered"
+    yield posted("", {"x-twilio-signature": validator.compute_signature(url, {})}, url, "GET")
+
+
+def post_plivo(now):
+    from plivo.utils import validate_v3_signature
+    from plivo.utils.signature_v3 import construct_get_url, construct_post_url, get_signature_v3
+
+    pairs = {"MessageUUID": "u-1", "Status": "delivered", "To": "447700900000", "a": "x y&=ä"}
+    body, headers = form(pairs)
+    for method, url in [
+        ("POST", ADDRESS),
+        ("POST", ADDRESS + "?b=2&a=1"),
+        ("GET", ADDRESS + "?MessageUUID=u-1&Status=delivered&a=x%20y"),
+    ]:
+        params = pairs if method == "POST" else {}
+        make = construct_post_url if method == "POST" else construct_get_url
+        signature = get_signature_v3(SECRET.encode(), make(url, dict(params)).decode(), "n0nce").decode()
+        assert validate_v3_signature(method, url, "n0nce", SECRET, signature, dict(params))
+        signed = {"x-plivo-signature-v3": signature, "x-plivo-signature-v3-nonce": "n0nce"}
+        if method == "POST":
+            yield posted(body, {**headers, **signed}, url)
+        else:
+            yield posted("", signed, url, "GET")
+
+
+def post_vonage(now):
+    from vonage_http_client import Auth
+
+    pairs = {"messageId": "0A", "status": "delivered", "client-ref": "a&b=c ä", "timestamp": str(now)}
+    for method in ["md5", "sha1", "sha256", "sha512"]:
+        auth = Auth(api_key="abcd1234", signature_secret=SECRET, signature_method=method)
+        signed = {**pairs, "sig": auth.sign_params(dict(pairs))}
+        assert auth.check_signature(dict(signed))
+        body, headers = form(signed)
+        yield posted(body, headers)
+        yield posted("", {}, f"{ADDRESS}?{body}", "GET")
+        yield posted(json.dumps(signed), {"content-type": "application/json"})
+
+
+def hashed(text):
+    import hashlib
+
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def post_vonage_messages(now):
+    import jwt
+    from vonage_jwt.verify_jwt import verify_signature
+
+    body = json.dumps({"message_uuid": "a", "status": "delivered", "to": "447700900000"})
+    claims = {"iat": now, "jti": "j", "iss": "Vonage", "payload_hash": hashed(body), "api_key": "k"}
+    token = jwt.encode(claims, SECRET, algorithm="HS256")
+    assert verify_signature(token, SECRET)
+    yield posted(body, {"authorization": f"Bearer {token}"})
+
+
+def post_messagebird(now):
+    import jwt
+    from messagebird.request_validator import RequestValidator
+
+    claims = {"iss": "MessageBird", "nbf": now - 1, "exp": now + 30, "jti": "j"}
+    body, headers = form({"id": "1", "reference": "r", "status": "delivered"})
+    for algorithm in ["HS256", "HS384", "HS512"]:
+        url = f"{ADDRESS}?{body}"
+        token = jwt.encode({**claims, "url_hash": hashed(url)}, SECRET, algorithm=algorithm)
+        RequestValidator(SECRET).validate_signature(token, url, b"")
+        yield posted("", {"messagebird-signature-jwt": token}, url, "GET")
+        both = {**claims, "url_hash": hashed(ADDRESS), "payload_hash": hashed(body)}
+        token = jwt.encode(both, SECRET, algorithm=algorithm)
+        RequestValidator(SECRET).validate_signature(token, ADDRESS, body.encode())
+        yield posted(body, {**headers, "messagebird-signature-jwt": token})
+
+
+def post_telnyx(now):
+    import base64
+
+    from nacl.signing import SigningKey
+    from telnyx.lib.webhook_verification import verify_webhook_signature
+
+    key = SigningKey.generate()
+    public = base64.b64encode(bytes(key.verify_key)).decode()
+    status = [{"phone_number": "+447700900000", "status": "delivered"}]
+    body = json.dumps({"data": {"event_type": "message.finalized", "payload": {"id": "1", "to": status}}})
+    signature = base64.b64encode(key.sign(f"{now}|{body}".encode()).signature).decode()
+    headers = {"telnyx-signature-ed25519": signature, "telnyx-timestamp": str(now)}
+    verify_webhook_signature(body, headers, public)
+    yield posted(body, headers, secret=public)
+
+
+POSTERS = {
+    "twilio": post_twilio,
+    "plivo": post_plivo,
+    "vonage": post_vonage,
+    "vonage-messages": post_vonage_messages,
+    "messagebird": post_messagebird,
+    "telnyx": post_telnyx,
+}
+
+
+def post(name):
+    now = int(datetime.datetime.now().timestamp())
+    print(json.dumps({"now": now, "requests": list(POSTERS[name](now))}))
+
+
 def send(name):
     server = HTTPServer(("127.0.0.1", 0), Handler)
     server.seen = []
@@ -298,4 +430,4 @@ def send(name):
     print(json.dumps({"host": host, **server.seen[0]}))
 
 
-{"send": send, "sign": sign}[sys.argv[1]](sys.argv[2])
+{"send": send, "sign": sign, "post": post}[sys.argv[1]](sys.argv[2])

@@ -112,7 +112,9 @@ type AwsSns = Vendor<SnsSettings>;
 
 pub(in crate::provider) fn new_sns(mut section: Section<'_>, shared: SharedSettings) -> NewAdapter {
     let settings: SnsSettings = section.rest()?;
-    let config = read_config(&section, shared, SNS, &settings.region)?;
+    let mut config = read_config(&section, shared, SNS, &settings.region)?;
+    // What became of messages is only in the logs of the vendor.
+    config.capabilities.receipts = false;
     Ok(Box::new(AwsSns { config, settings }))
 }
 

@@ -1,6 +1,9 @@
 //! What vendors post: their documented examples, wrong requests, and signatures that their own libraries made.
 
+use std::sync::LazyLock;
+
 use http::{HeaderMap, HeaderName, Method};
+use proptest::prelude::*;
 
 use super::receipts::{UNTIL as NOW, words};
 use crate::provider::testing::{assert_request, message, read, vendor};
@@ -897,5 +900,54 @@ fn webhook_reads_entries_like_receipts() {
             ["- 1 -: delivered"],
             "{body}"
         );
+    }
+}
+
+/// Every vendor, with and without the check of its signature.
+static WEBHOOKS: LazyLock<Vec<Provider>> = LazyLock::new(|| {
+    let names = crate::provider::builtin().iter().map(|(name, _)| *name);
+    let names = names.filter(|name| !["generic", "aws-sns"].contains(name));
+    let both = |name| {
+        let settings = unsigned(name);
+        let signed = settings.replace("webhook = { signature = 'none' }", "");
+        [vendor(name, settings), vendor(name, &signed)]
+    };
+    names.flat_map(both).collect()
+});
+
+proptest! {
+    #[test]
+    fn any_request_is_read_or_rejected(
+        is_get in any::<bool>(),
+        is_form in any::<bool>(),
+        query in "[ -~]{0,40}",
+        token in prop_oneof!["[a-zA-Z0-9._ =+/-]{0,60}", "eyJhbGciOiJIUzI1NiJ9\\.[a-zA-Z0-9_-]{0,20}\\.[a-zA-Z0-9_-]{43}"],
+        body in prop_oneof![
+            prop::collection::vec(any::<u8>(), 0..200),
+            "[\\[\\]{}\":,a-z0-9=&%/]{0,200}".prop_map(String::into_bytes),
+            prop::sample::select(documented()).prop_map(|(_, request, _)| {
+                let body = request.split_once("\n\n");
+                body.map_or_else(Vec::new, |(_, body)| body.as_bytes().to_vec())
+            }),
+        ],
+    ) {
+        let method = if is_get { "GET" } else { "POST" };
+        let mut head = format!("{method} https://e.example:1/r?{query}");
+        if is_form {
+            head.extend(["\n", FORM]);
+        }
+        for name in [
+            "authorization", "x-twilio-signature", "messagebird-signature-jwt", "telnyx-signature-ed25519",
+            "telnyx-timestamp", "x-plivo-signature-v3", "x-plivo-signature-v3-nonce", "x-signature",
+            "x-timestamp", "x-sinch-webhook-signature", "x-sinch-webhook-signature-nonce",
+            "x-sinch-webhook-signature-timestamp",
+        ] {
+            head.extend(["\n", name, ": ", token.trim()]);
+        }
+        for provider in WEBHOOKS.iter() {
+            let result = post_bytes(provider, &head, &body, NOW);
+            let is_checked = provider.webhook().is_some_and(|webhook| webhook.is_checked);
+            prop_assert!(!is_checked || result.is_err(), "{result:?}");
+        }
     }
 }
