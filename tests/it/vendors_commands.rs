@@ -26,6 +26,7 @@ fn providers_show_lists_missing_settings() {
         "sends      the text of each message, up to 100 messages per request",
         "reference  each is accepted once",
         "receipts   fetched; the provider returns each only once; `smsq receipts --recheck` finds what was lost",
+        "webhook    reads posted receipts and replies; only the token in the address protects it",
         "secret     api_key: environment variable INFOBIP_API_KEY, set",
     ] {
         assert!(
@@ -41,6 +42,40 @@ fn providers_show_lists_missing_settings() {
     let output = ran.stderr();
     assert!(output.contains("missing `template`"), "{output}");
     assert!(output.contains("missing secret"), "{output}");
+}
+
+#[test]
+fn providers_show_whether_signatures_are_checked() {
+    let scratch = Scratch::new();
+    scratch.write("secret", "hunter2");
+    let file = scratch.path("secret");
+    scratch.write(
+        "smsq.toml",
+        &format!(
+            "[providers.filed]\nkind = \"sinch\"\nwebhook = {{ secret = {{ file = '{}' }} }}\n",
+            file.display()
+        ),
+    );
+    let line = |name: &str, variables: &[(&str, &str)]| {
+        let ran = scratch.run_with(["providers", "show", name], variables);
+        let shown = ran.stdout();
+        let line = shown.lines().find(|line| line.starts_with("webhook "));
+        assert!(!ran.to_string().contains("hunter2"), "{ran}");
+        line.unwrap_or_else(|| panic!("{ran}")).to_owned()
+    };
+    assert_eq!(
+        line("vonage", &[]),
+        "webhook    reads posted receipts and replies; does not check the signature `vonage`: the environment \
+         variable `VONAGE_SIGNATURE_SECRET` is not set"
+    );
+    for (name, variables) in [
+        ("vonage", &[("VONAGE_SIGNATURE_SECRET", "hunter2")][..]),
+        ("twilio", &[]),
+        ("filed", &[]),
+    ] {
+        let line = line(name, variables);
+        assert!(line.contains("; checks the signature `"), "{line}");
+    }
 }
 
 #[test]

@@ -11,7 +11,7 @@ use serde_json::json;
 use super::{Context, with_hint};
 use crate::config::Config;
 use crate::exit::Exit;
-use crate::provider::{Capabilities, ContentMode, Provider, PullShape, Reference};
+use crate::provider::{Capabilities, ContentMode, Provider, PullShape, Reference, Webhook};
 use crate::report::shell_word;
 use crate::sender::OnUnknown;
 use crate::text::duration;
@@ -63,7 +63,8 @@ pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
 
 /// The provider with placeholders for its secrets, for its limits and for previews.
 pub(super) fn without_secrets(context: &Context, name: &str) -> anyhow::Result<Provider> {
-    Ok(redact::provider(name, context.provider_section(name)?)?)
+    let section = context.provider_section(name)?;
+    Ok(redact::provider(name, section, context)?)
 }
 
 /// The error if a required setting is missing.
@@ -118,7 +119,7 @@ fn list(context: &Context) -> anyhow::Result<()> {
         let mut object =
             json!({ "name": name, "kind": kind, "default": is_default, "builtin": !is_own });
         let mut row = vec![name.clone(), kind.to_owned()];
-        match redact::provider(name, section) {
+        match redact::provider(name, section, context) {
             Ok(provider) => {
                 let capabilities = provider.capabilities();
                 let yes = |is: bool| if is { "yes" } else { "-" }.to_owned();
@@ -160,7 +161,7 @@ fn show(name: &str, context: &Context) -> anyhow::Result<()> {
     let secrets = redact::secrets(section, context);
     let mut settings = redact::section(section);
     // With placeholders for the secrets, so that settings are shown although a secret is missing.
-    let provider = redact::provider(name, section)?;
+    let provider = redact::provider(name, section, context)?;
     let rates = provider.rates();
     let unit = if provider.rates_count_segments() {
         "segments"
@@ -269,24 +270,62 @@ fn describe(capabilities: &Capabilities) -> String {
         Reference::Honoured { .. } => "each is accepted once",
     };
     let receipts = receipts(capabilities);
-    format!("sends      {sends}, {batch}\nreference  {reference}\nreceipts   {receipts}\n")
+    let mut text =
+        format!("sends      {sends}, {batch}\nreference  {reference}\nreceipts   {receipts}\n");
+    if let Some(webhook) = &capabilities.webhook {
+        let _ = writeln!(text, "webhook    {}", posted(webhook));
+    }
+    text
 }
 
-/// The shape of the vendor's list; `off`: fetching is not switched on; `posted`: the vendor only posts receipts.
+/// The shape of the vendor's list, and `posted` where the vendor posts receipts; `off`: fetching is not switched on.
 fn how_receipts_come(capabilities: &Capabilities) -> String {
-    match &capabilities.pull {
-        Some(pull) if pull.is_enabled => pull.source.shape.as_str().to_owned(),
-        Some(_) => "off".to_owned(),
-        None if capabilities.receipts => "posted".to_owned(),
-        None => "-".to_owned(),
+    let pull = capabilities.pull.as_ref();
+    let shape = pull.filter(|pull| pull.is_enabled);
+    let shape = shape.map(|pull| pull.source.shape.as_str());
+    match (shape, capabilities.webhook.is_some()) {
+        (Some(shape), true) => format!("{shape}, posted"),
+        (Some(shape), false) => shape.to_owned(),
+        (None, true) => "posted".to_owned(),
+        (None, false) if pull.is_some() => "off".to_owned(),
+        (None, false) => "-".to_owned(),
     }
+}
+
+/// How posted receipts are read, and whether their signatures are checked.
+fn posted(webhook: &Webhook) -> String {
+    let replies = if webhook.has_replies {
+        " and replies"
+    } else {
+        ""
+    };
+    let mut text = format!("reads posted receipts{replies}; ");
+    match (webhook.signature, &webhook.unchecked_because) {
+        (None, _) => text.push_str("only the token in the address protects it"),
+        (Some(scheme), None) => {
+            let _ = write!(text, "checks the signature `{}`", scheme.as_str());
+        }
+        (Some(scheme), Some(problem)) => {
+            let _ = write!(
+                text,
+                "does not check the signature `{}`: {problem}",
+                scheme.as_str()
+            );
+        }
+    }
+    if let Some(requires) = &webhook.requires {
+        let _ = write!(text, "\n           {requires}");
+    }
+    text
 }
 
 /// How receipts come, and what must be switched on first.
 fn receipts(capabilities: &Capabilities) -> String {
     let Some(pull) = &capabilities.pull else {
-        return if capabilities.receipts {
-            "posted to an address; none can be fetched".to_owned()
+        return if capabilities.webhook.is_some() {
+            "only posted; none can be fetched".to_owned()
+        } else if capabilities.receipts {
+            "posted to an address, which smsq does not read without a section `webhook`".to_owned()
         } else {
             "none".to_owned()
         };

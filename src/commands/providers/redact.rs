@@ -9,6 +9,9 @@ use crate::provider::{self, Provider, ProviderError};
 /// A literal value under a key with one of these words is hidden; in headers, every literal value is.
 const SECRET_KEYS: [&str; 5] = ["auth", "key", "token", "secret", "pass"];
 
+/// Stands for the secret of a webhook that is in a file.
+const WEBHOOK_SECRET: &str = "webhook.secret";
+
 /// A secret that a provider section names.
 #[derive(Serialize)]
 pub(super) struct Secret {
@@ -65,10 +68,25 @@ pub(super) fn section(section: &Table) -> Table {
     section
 }
 
-/// The provider with placeholders for its secrets: it builds the same requests with the names of the secrets.
-pub(super) fn provider(name: &str, written: &Table) -> Result<Provider, ProviderError> {
-    Provider::from_section(name, &section(written), &|secret| {
-        Some(format!("[{secret}]"))
+/// The provider with placeholders for its secrets: it builds the same requests with the names of the secrets. The
+/// secret of its webhook is set only where it really is.
+pub(super) fn provider(
+    name: &str,
+    written: &Table,
+    context: &Context,
+) -> Result<Provider, ProviderError> {
+    let mut section = section(written);
+    let secret = section.get_mut("webhook");
+    let mut secret = secret.and_then(|webhook| webhook.get_mut("secret")?.as_table_mut());
+    if let Some(secret) = secret.as_mut().filter(|it| it.contains_key("file")) {
+        **secret = Table::from_iter([("env".to_owned(), WEBHOOK_SECRET.into())]);
+    }
+    let webhook = secret.and_then(|secret| Some(secret.get("env")?.as_str()?.to_owned()));
+    Provider::from_section(name, &section, &|secret| {
+        let is_set = webhook.as_deref() != Some(secret)
+            || secret == WEBHOOK_SECRET
+            || context.variable(secret).is_some();
+        is_set.then(|| format!("[{secret}]"))
     })
 }
 
