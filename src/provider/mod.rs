@@ -279,7 +279,7 @@ impl Provider {
         for outcome in &mut outcomes {
             response::remove_secrets(outcome, &self.config().secrets.forms);
             if let Outcome::Accepted(acceptance) = outcome {
-                acceptance.awaits_receipt = self.pull().is_some();
+                acceptance.awaits_receipt = self.awaits_receipts();
             }
         }
         outcomes
@@ -333,7 +333,7 @@ impl Provider {
             LookupResult::NotAccepted(outcome) => {
                 response::remove_secrets(outcome, &self.config().secrets.forms);
             }
-            LookupResult::Found(acceptance) => acceptance.awaits_receipt = self.pull().is_some(),
+            LookupResult::Found(acceptance) => acceptance.awaits_receipt = self.awaits_receipts(),
             _ => {}
         }
         result
@@ -343,6 +343,11 @@ impl Provider {
     pub fn pull(&self) -> Option<&ReceiptPull> {
         let pull = self.capabilities().pull.as_ref();
         pull.filter(|pull| pull.is_enabled)
+    }
+
+    /// Whether a receipt is expected for each message that the vendor accepts: they are fetched, or posted.
+    pub fn awaits_receipts(&self) -> bool {
+        self.pull().is_some() || self.webhook().is_some_and(|webhook| webhook.is_enabled)
     }
 
     /// The request for receipts; `Err` is its outcome where none can be made.

@@ -50,8 +50,8 @@ pub(super) fn check(provider: &Provider, cases: Vec<Case>) {
         }
         let mut outcomes = provider.parse(&messages, &case.response, &case.context);
         if let [Outcome::Accepted(acceptance)] = &mut outcomes[..] {
-            let is_pulled = provider.pull().is_some();
-            assert_eq!(acceptance.awaits_receipt, is_pulled, "{name}");
+            let awaits = provider.awaits_receipts();
+            assert_eq!(acceptance.awaits_receipt, awaits, "{name}");
             acceptance.awaits_receipt = false;
         }
         assert_eq!(outcomes, [case.outcome], "{name}");

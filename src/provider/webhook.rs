@@ -33,7 +33,7 @@ pub struct Posted {
 /// A message that a recipient sent back.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Reply {
-    /// As the vendor writes it.
+    /// As the vendor writes it; in E.164 where the section says which country a number without a country code is of.
     pub phone: String,
     pub text: String,
 }
@@ -117,6 +117,8 @@ impl SignatureScheme {
 pub struct Webhook {
     /// `None`: the vendor does not sign, and only the token in the URL protects it.
     pub signature: Option<SignatureScheme>,
+    /// Whether messages that are sent from now on await posted receipts. Requests are read in any case.
+    pub is_enabled: bool,
     /// Whether signatures are checked: the secret is set.
     pub is_checked: bool,
     /// Why signatures are not checked, where the vendor signs.

@@ -313,6 +313,11 @@ fn posted(webhook: &Webhook) -> String {
             );
         }
     }
+    if !webhook.is_enabled {
+        text.push_str(
+            "\n           no message awaits posted receipts: set `webhook = { enabled = true }`",
+        );
+    }
     if let Some(requires) = &webhook.requires {
         let _ = write!(text, "\n           {requires}");
     }

@@ -14,6 +14,7 @@ use url::form_urlencoded;
 
 use super::reader::{READING_KEYS, ReceiptReader};
 use super::response::{Pointer, Pointers};
+use crate::phone::{Phone, Region};
 use crate::provider::config::{ProviderConfig, SecretSource};
 use crate::provider::posted_signature::{SignedRequest, verify};
 use crate::provider::redact::{Redactor, cut};
@@ -33,6 +34,9 @@ const MAX_PHONE: usize = 64;
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct WebhookSettings {
+    /// Whether messages await posted receipts.
+    #[serde(default)]
+    enabled: bool,
     /// Without one, the request's method and content type decide.
     format: Option<PostedFormat>,
     /// Texts of the request that have the document as JSON; the first one that is there counts.
@@ -52,6 +56,8 @@ struct WebhookSettings {
     /// Where a message of a recipient has the recipient's number and the text.
     reply_phone: Option<Pointers>,
     reply_text: Option<Pointers>,
+    /// The country of numbers that the vendor writes without a country code.
+    reply_region: Option<Region>,
     /// What distinguishes a message of a recipient from a receipt; without it, that it has a text.
     #[serde(default)]
     reply_matches: BTreeMap<String, String>,
@@ -149,6 +155,7 @@ impl WebhookReader {
         config.capabilities.receipts = true;
         config.capabilities.webhook = Some(Webhook {
             signature: scheme,
+            is_enabled: settings.enabled,
             is_checked: check.is_some(),
             unchecked_because: problem,
             has_replies: settings.reply_text.is_some(),
@@ -297,8 +304,12 @@ impl WebhookReader {
             let values = places.as_ref()?.values(Some(entry), None);
             values.into_iter().next()
         };
+        let phone = value(&self.settings.reply_phone)?;
+        let phone = cut(&phone, MAX_PHONE);
+        let region = self.settings.reply_region;
+        let whole = region.and_then(|region| Phone::parse(phone, Some(region)).ok());
         Some(Reply {
-            phone: cut(&value(&self.settings.reply_phone)?, MAX_PHONE).to_owned(),
+            phone: whole.map_or_else(|| phone.to_owned(), Phone::into_string),
             text: value(&self.settings.reply_text)?,
         })
     }

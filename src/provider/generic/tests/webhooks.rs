@@ -172,7 +172,7 @@ fn documented() -> Vec<(&'static str, String, &'static [&'static str])> {
                 "- 901 60123456780: undelivered (recipient UNDELIV: the phone was not reached)",
             ],
         ),
-        ("aliyun", json(r#"[{"phone_number":"13900000001","content":"退订","send_time":"2025-11-21 17:00:00","sign_name":"s","dest_code":"1","sequence_id":1}]"#), &["13900000001> 退订"]),
+        ("aliyun", json(r#"[{"phone_number":"13900000001","content":"退订","send_time":"2025-11-21 17:00:00","sign_name":"s","dest_code":"1","sequence_id":1}]"#), &["+8613900000001> 退订"]),
         (
             "tencent",
             json(r#"[{"user_receive_time":"2025-11-21 17:00:00","nationcode":"86","mobile":"13811112222","report_status":"SUCCESS","errmsg":"DELIVRD","description":"用户短信送达成功","sid":"2019:1","ext":"ref-1"},
@@ -182,6 +182,7 @@ fn documented() -> Vec<(&'static str, String, &'static [&'static str])> {
                 "- 2019:2 13811112223: undelivered (recipient MK:0001: 空号)",
             ],
         ),
+        ("tencent", json(r#"[{"extend":"1","mobile":"13811112222","nationcode":"86","content":"T","sign":"s","time":1763715600}]"#), &["86 13811112222> T"]),
         (
             "yunpian",
             form("", "sms_status=%5B%7B%22error_detail%22%3A%22x%22%2C%22sid%22%3A9527%2C%22uid%22%3A%22ref-1%22%2C%22user_receive_time%22%3A%222025-11-21+17%3A00%3A00%22%2C%22error_msg%22%3A%22%22%2C%22mobile%22%3A%2215205201314%22%2C%22report_status%22%3A%22SUCCESS%22%7D%2C%7B%22sid%22%3A9528%2C%22uid%22%3Anull%2C%22mobile%22%3A%2215205201315%22%2C%22report_status%22%3A%22FAIL%22%2C%22error_msg%22%3A%22UNDELIV%22%7D%5D"),
@@ -190,7 +191,7 @@ fn documented() -> Vec<(&'static str, String, &'static [&'static str])> {
                 "- 9528 15205201315: undelivered (recipient UNDELIV: the phone was not reached)",
             ],
         ),
-        ("yunpian", form("", "sms_reply=%7B%22base_extend%22%3A%228888%22%2C%22id%22%3A%222a70%22%2C%22mobile%22%3A%2215205201314%22%2C%22text%22%3A%22td%22%7D"), &["15205201314> td"]),
+        ("yunpian", form("", "sms_reply=%7B%22base_extend%22%3A%228888%22%2C%22id%22%3A%222a70%22%2C%22mobile%22%3A%2215205201314%22%2C%22text%22%3A%22td%22%7D"), &["+8615205201314> td"]),
         (
             "huawei",
             form("", "orgCode=E200027&sequence=2&smsMsgId=a1&source=2&status=DELIVRD&statusDesc=ok&total=2&updateTime=2025-11-21T09%3A00%3A00Z&extend=ref-9&to=%2B8613812345678"),
@@ -949,5 +950,24 @@ proptest! {
             let is_checked = provider.webhook().is_some_and(|webhook| webhook.is_checked);
             prop_assert!(!is_checked || result.is_err(), "{result:?}");
         }
+    }
+}
+
+#[test]
+fn messages_await_posted_receipts_where_that_is_enabled() {
+    for (settings, expected) in [
+        ("", false),
+        ("webhook = { enabled = true }", true),
+        ("webhook = { enabled = false }", false),
+    ] {
+        let provider = vendor("jasmin", settings);
+        assert_eq!(provider.awaits_receipts(), expected, "{settings}");
+        let accepted = crate::provider::testing::response(200, "Success \"1\"");
+        let context = crate::provider::testing::context();
+        let outcomes = provider.parse(&[message()], &accepted, &context);
+        let [crate::sms::Outcome::Accepted(acceptance)] = &outcomes[..] else {
+            panic!("{outcomes:?}");
+        };
+        assert_eq!(acceptance.awaits_receipt, expected, "{settings}");
     }
 }
