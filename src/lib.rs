@@ -8,6 +8,7 @@
 //!
 //! - [`sms`]: the types that all modules share: message, outcome, class, timestamp
 //! - [`receipt`]: what a provider reports about a message on its way to the phone
+//! - [`activity`]: what workers publish while they send
 //! - [`phone`], [`rate`], [`window`], [`text`]: numbers in E.164; rate limits; sending windows and time zones;
 //!   templates and segments
 //! - [`import`]: from a file to the queue
@@ -19,6 +20,7 @@
 //! - [`atomic_file`]: output files that appear complete or not at all
 //! - [`cli`], [`commands`], [`config`], [`console`], [`exit`], [`logging`]: the command-line program
 
+pub mod activity;
 pub mod atomic_file;
 pub mod cli;
 pub mod commands;

@@ -2,29 +2,13 @@
 
 use std::time::Duration;
 
-use serde::Serialize;
-
-/// What limited a run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Bottleneck {
-    /// A rate limit gave fewer permits than there were messages.
-    RateLimit,
-    /// As many requests as allowed were in flight, and each takes as long as the provider needs.
-    Concurrency,
-    /// The provider asked to slow down, or was away.
-    Provider,
-    /// Requests waited for a commit.
-    Database,
-    /// The processors of this machine were busy.
-    Cpu,
-}
+use crate::activity::Bottleneck;
 
 /// The processors are the bottleneck if they are busy for more than this part of the time.
 const BUSY: f64 = 0.9;
 
 /// How long the dispatcher waited, by reason.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct WaitTimes(Vec<(Option<Bottleneck>, Duration)>);
 
 impl WaitTimes {
@@ -34,6 +18,18 @@ impl WaitTimes {
             Some((_, sum)) => *sum += took,
             None => self.0.push((reason, took)),
         }
+    }
+
+    /// The waits since an earlier reading.
+    pub(super) fn since(&self, earlier: &Self) -> Self {
+        let before = |reason| {
+            let mut known = earlier.0.iter();
+            let found = known.find(|(known, _)| *known == reason);
+            found.map_or(Duration::ZERO, |(_, took)| *took)
+        };
+        let waits = self.0.iter();
+        let waits = waits.map(|(reason, took)| (*reason, took.saturating_sub(before(*reason))));
+        Self(waits.collect())
     }
 
     /// The reason for more than half of the waits; `busy` is the part of the time for which the processors of the
@@ -68,5 +64,17 @@ mod tests {
         assert_eq!(waits.bottleneck(Some(0.95)), Some(Bottleneck::Cpu));
         waits.add(Some(Bottleneck::RateLimit), Duration::from_secs(60));
         assert_eq!(waits.bottleneck(Some(0.95)), Some(Bottleneck::RateLimit));
+    }
+
+    #[test]
+    fn recent_bottleneck_ignores_earlier_waits() {
+        let mut waits = WaitTimes::default();
+        waits.add(Some(Bottleneck::Provider), Duration::from_secs(60));
+        let earlier = waits.clone();
+        assert_eq!(waits.since(&earlier).bottleneck(None), None);
+        waits.add(Some(Bottleneck::Provider), Duration::from_secs(1));
+        waits.add(Some(Bottleneck::Database), Duration::from_secs(2));
+        let recent = waits.since(&earlier);
+        assert_eq!(recent.bottleneck(None), Some(Bottleneck::Database));
     }
 }

@@ -8,6 +8,7 @@ use tokio::sync::watch;
 use super::clock::Clock;
 use super::database::Database;
 use super::lease::Lease;
+use super::recorder::Recorder;
 use super::{OnUnknown, Progress, Settings};
 use crate::provider::Provider;
 use crate::queue::Settlement;
@@ -22,6 +23,7 @@ pub(super) struct WorkerContext {
     pub(super) progress: Arc<Progress>,
     pub(super) stop: watch::Receiver<bool>,
     pub(super) claimed: Claimed,
+    pub(super) recorder: Recorder,
 }
 
 impl WorkerContext {

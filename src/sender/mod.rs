@@ -12,11 +12,14 @@ mod context;
 mod database;
 mod dispatcher;
 mod journal;
+mod latency;
 mod lease;
 mod lookup;
 mod maintenance;
 mod provider_state;
+mod publisher;
 mod receipts;
+mod recorder;
 mod request;
 mod window;
 
@@ -47,8 +50,8 @@ use database::Database;
 use dispatcher::Dispatcher;
 use request::Transport;
 
+pub use crate::activity::Bottleneck;
 pub use auto_pause::Config as AutoPauseConfig;
-pub use bottleneck::Bottleneck;
 pub use receipts::{Config as ReceiptsConfig, PullMode, PullSummary, ReceiptPuller};
 
 /// Section `[sender]`.
@@ -153,6 +156,11 @@ impl Progress {
         if let Ok(mut waits) = self.waits.lock() {
             waits.add(reason, took);
         }
+    }
+
+    fn waits(&self) -> WaitTimes {
+        let waits = self.waits.lock();
+        waits.map_or_else(|_| WaitTimes::default(), |waits| waits.clone())
     }
 
     fn set_note(&self, note: Option<String>) {
@@ -307,8 +315,7 @@ impl Sender {
         let ended = ended.unwrap_or_else(|error| resume_unwind(error.into_panic()))?;
         let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
         let elapsed = began.elapsed();
-        let waits = progress.waits.lock().ok();
-        let waits = waits.filter(|_| elapsed >= EXPLAINED_RUN);
+        let waits = (elapsed >= EXPLAINED_RUN).then(|| progress.waits());
         let busy = process::processor_times().zip(processors);
         let busy = busy.map(|(after, before)| after.busy_since(before));
         Ok(RunSummary {

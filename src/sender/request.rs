@@ -137,6 +137,8 @@ pub(super) struct Finished {
     pub(super) request: InFlight,
     /// When it started, in microseconds of the host's steady clock.
     pub(super) started_us: i64,
+    /// When it ended, on the same clock.
+    pub(super) ended_us: i64,
     pub(super) result: RequestEnd,
 }
 
@@ -195,6 +197,7 @@ pub(super) fn take_message(sms: &mut Sms, phone: Phone, from: Option<String>) ->
 struct ReportOnDrop<'a> {
     request: Option<InFlight>,
     reports: &'a mpsc::UnboundedSender<Finished>,
+    clock: &'a Clock,
     started_us: i64,
 }
 
@@ -205,6 +208,7 @@ impl ReportOnDrop<'_> {
             drop(self.reports.send(Finished {
                 request,
                 started_us: self.started_us,
+                ended_us: self.clock.steady_us(),
                 result,
             }));
         }
@@ -230,6 +234,7 @@ pub(super) async fn send(
     let mut report = ReportOnDrop {
         request: Some(request),
         reports: &reports,
+        clock: &context.clock,
         started_us: context.clock.steady_us(),
     };
     let Some(request) = &report.request else {

@@ -19,11 +19,12 @@ macro_rules! migrations {
                 include_str!(concat!("../../migrations/", $engine, "/", $file))
             };
         }
-        const MIGRATIONS: [Migration; 4] = [
+        const MIGRATIONS: [Migration; 5] = [
             ("0001", sql!("0001_queue.sql")),
             ("0002", sql!("0002_send_window.sql")),
             ("0003", sql!("0003_purged.sql")),
             ("0004", sql!("0004_receipts.sql")),
+            ("0005", sql!("0005_serve.sql")),
         ];
         &MIGRATIONS
     }};

@@ -1,6 +1,7 @@
 //! The queue in a database, and the only module with SQL. Every query is written once for SQLite, PostgreSQL, MySQL
 //! and MariaDB; `connection/` has what differs between them.
 
+mod activity;
 mod campaigns;
 mod candidates;
 mod claim;

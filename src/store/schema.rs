@@ -159,6 +159,7 @@ diesel::table! {
         heartbeat_at -> BigInt,
         lease_ms -> BigInt,
         limits -> Text,
+        activity -> Nullable<Text>,
     }
 }
 
@@ -218,6 +219,19 @@ diesel::table! {
         holder -> BigInt,
         leased_until -> BigInt,
         pulled_at -> Nullable<BigInt>,
+    }
+}
+
+diesel::table! {
+    activity (at, campaign_id, provider) {
+        at -> BigInt,
+        campaign_id -> BigInt,
+        provider -> Text,
+        sent -> BigInt,
+        failed -> BigInt,
+        unknown -> BigInt,
+        throttled -> BigInt,
+        unavailable -> BigInt,
     }
 }
 

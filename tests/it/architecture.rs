@@ -10,12 +10,12 @@ use smsq::config::{Config, DEFAULT, Environment, Flags};
 use smsq::provider::{Provider, builtin};
 
 /// Modules that every other may use.
-const COMMON: [&str; 7] = [
-    "phone", "prices", "rate", "receipt", "sms", "text", "window",
+const COMMON: [&str; 8] = [
+    "activity", "phone", "prices", "rate", "receipt", "sms", "text", "window",
 ];
 
 /// Each module, from the top down, and the modules below that it may use besides the common ones.
-const DIRECTIONS: [(&str, &[&str]); 25] = [
+const DIRECTIONS: [(&str, &[&str]); 26] = [
     ("main", &["cli", "commands"]),
     ("lib", &[]),
     ("cli", &["commands", "config", "console", "exit", "logging"]),
@@ -62,6 +62,7 @@ const DIRECTIONS: [(&str, &[&str]); 25] = [
     ("prices", &[]),
     ("rate", &[]),
     ("receipt", &[]),
+    ("activity", &[]),
     ("sms", &[]),
     ("window", &[]),
 ];
@@ -416,7 +417,7 @@ fn tables(database: &str) -> BTreeMap<String, Vec<String>> {
 #[test]
 fn tables_have_the_same_columns_on_every_engine() {
     let sqlite = tables("sqlite");
-    assert_eq!(sqlite.len(), 14);
+    assert_eq!(sqlite.len(), 15);
     assert_eq!(sqlite["suppression"], ["phone", "reason", "created_at"]);
     for database in ["mysql", "postgres"] {
         assert_eq!(tables(database), sqlite, "{database}");

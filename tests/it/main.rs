@@ -1,6 +1,7 @@
 //! Tests of the real binary, of the store on every database, and of the architecture rules. One test program, so
 //! that it is linked once.
 
+mod activity;
 mod architecture;
 mod batches;
 mod cli;

@@ -24,6 +24,8 @@ use super::lease::Lease;
 use super::lookup::{LookupEvent, StatusLookups};
 use super::maintenance::{Maintenance, MaintenanceEvent, Reading, TICK};
 use super::provider_state::ProviderState;
+use super::publisher::Publisher;
+use super::recorder::{Recorder, WorkerSnapshot};
 use super::request::{Finished, Transport};
 use super::{Bottleneck, Ended, MessageEvent, Progress, SendError, Settings};
 use crate::limit::{MIN_TOLERANCE, Tolerance};
@@ -33,6 +35,10 @@ use crate::store::{Campaign, CampaignStatus, CommitBatch};
 
 /// The longest wait for the last requests when the worker must end.
 const LAST_REQUESTS: Duration = Duration::from_secs(30);
+/// The longest wait for the last publication.
+const LAST_PUBLICATION: Duration = Duration::from_secs(2);
+/// How often the state of the providers is recorded.
+const SNAPSHOT_EVERY: Duration = Duration::from_millis(500);
 /// Waits that are longer than this are shown to the operator.
 const NOTED_WAIT: Duration = Duration::from_secs(5);
 /// How long a request has at least to start in, in microseconds.
@@ -67,6 +73,12 @@ pub(super) struct Dispatcher {
     readings: mpsc::UnboundedReceiver<MaintenanceEvent>,
     /// Requests, lookups, maintenance and the heartbeat; they end with the dispatcher.
     tasks: JoinSet<()>,
+    /// The task that writes to the database what this worker does.
+    publisher: JoinSet<()>,
+    /// Ends that task after a last publication.
+    stop_publishing: watch::Sender<bool>,
+    /// When the state of the providers is recorded next.
+    snapshot_at: Instant,
     /// How many messages need no further attempt.
     done: u64,
     /// Requests start within this of their permits: as near as the clock's error allows.
@@ -117,7 +129,10 @@ impl Dispatcher {
         tasks.spawn(Arc::clone(&lease).keep());
         let now_us = parts.clock.now_us();
         let providers = provider_states(&parts.providers, &parts.transports, &settings, now_us);
+        let names = providers.iter().map(|state| state.provider().name());
+        let recorder = Recorder::new(names.map(str::to_owned).collect());
         let context = Arc::new(WorkerContext {
+            recorder,
             database: parts.database,
             clock: parts.clock,
             lease,
@@ -129,7 +144,11 @@ impl Dispatcher {
         let of_states = providers.iter().map(|state| Arc::clone(state.provider()));
         let mut maintenance =
             Maintenance::new(Arc::clone(&context), of_states.collect(), journal.clone());
+        let (stop_publishing, publishing_stopped) = watch::channel(false);
         let mut dispatcher = Self {
+            publisher: JoinSet::new(),
+            stop_publishing,
+            snapshot_at: Instant::now(),
             committer: Committer::new(Arc::clone(&context), journal.clone()),
             lookups: StatusLookups::new(Arc::clone(&context)),
             context: Arc::clone(&context),
@@ -161,6 +180,10 @@ impl Dispatcher {
         let reading = maintenance.read(true).await?;
         dispatcher.take_reading(reading);
         dispatcher.tasks.spawn(maintenance.run(maintenance_events));
+        let publisher = Publisher::new(context);
+        dispatcher
+            .publisher
+            .spawn(publisher.run(publishing_stopped));
         Ok(dispatcher)
     }
 
@@ -179,6 +202,9 @@ impl Dispatcher {
                 self.take_outcome(outcome);
             }
             self.start_ready();
+            if Instant::now() >= self.snapshot_at {
+                self.record_snapshot();
+            }
             if self.committer.committing().is_some() {
                 continue;
             }
@@ -194,6 +220,7 @@ impl Dispatcher {
                 self.committer.begin(Arc::new(batch));
             } else if let Some(ended) = self.check_finished().await? {
                 self.tasks.abort_all();
+                self.publish_last().await;
                 if let Err(error) = self.context.lease.end().await {
                     tracing::warn!(%error, "this worker stays on the list until another finds it gone");
                 }
@@ -509,6 +536,31 @@ impl Dispatcher {
             }
         }
         self.write_journal();
+        self.publish_last().await;
+    }
+
+    /// Records the state of the providers for the next publication.
+    fn record_snapshot(&mut self) {
+        self.snapshot_at = Instant::now() + SNAPSHOT_EVERY;
+        let clock = &self.context.clock;
+        let (now, steady_us) = (clock.now(), clock.steady_us());
+        let used = self.providers.iter();
+        let used = used.filter(|state| !state.campaigns().is_empty());
+        let providers: Vec<_> = used.map(|state| state.activity(now, steady_us)).collect();
+        self.context.recorder.set_snapshot(WorkerSnapshot {
+            in_flight: providers.iter().map(|one| one.in_flight).sum(),
+            providers,
+        });
+    }
+
+    /// Publishes what happened since the last publication, if the database can store it soon.
+    async fn publish_last(&mut self) {
+        self.record_snapshot();
+        self.stop_publishing.send_replace(true);
+        let ended = tokio::time::timeout(LAST_PUBLICATION, self.publisher.join_next()).await;
+        if ended.is_err() {
+            tracing::debug!("the last activity could not be published in time");
+        }
     }
 
     /// Writes to a file what is known and may not be stored. Does not wait for requests in flight.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::Dispatcher;
+use crate::activity::ActivityCounts;
 use crate::phone::mask;
 use crate::queue::{Settlement, Transition, retry};
 use crate::sender::MessageEvent;
@@ -22,6 +23,7 @@ impl Dispatcher {
         let Finished {
             request,
             started_us,
+            ended_us,
             result,
         } = finished;
         let was_sent = !matches!(result, RequestEnd::Late | RequestEnd::Released);
@@ -46,11 +48,19 @@ impl Dispatcher {
         self.note_campaign(&request, &mut outcomes);
         let attempt = attempt(&request, started_us, is_reached, &outcomes);
         let state = &mut self.providers[request.index];
+        let took_us = ended_us.saturating_sub(started_us);
+        state.observe(&outcomes, is_reached.then_some((took_us, ended_us)), now);
         let is_outage = state.note_outcomes(&self.context, attempt, &outcomes, &mut self.results);
         let provider = &request.provider;
         let resend_before = self.context.resend_before(provider, request.claimed_at);
         let can_lookup = request.provider.capabilities().lookup.is_some();
+        let mut counts = ActivityCounts::default();
         for (sms, outcome) in request.rows.iter().zip(outcomes) {
+            match &outcome {
+                Outcome::Throttled { .. } => counts.throttled += 1,
+                Outcome::Unavailable { .. } => counts.unavailable += 1,
+                _ => {}
+            }
             let attempt = retry::Attempt {
                 sms,
                 batch: request.rows.len(),
@@ -60,7 +70,7 @@ impl Dispatcher {
             };
             let config = &self.context.settings.retry;
             let transition = retry::decide(outcome, &attempt, config, now, rand::random());
-            self.count(&transition);
+            self.count(&transition, &mut counts);
             if !matches!(transition, Transition::Ready { .. } | Transition::Refunded) {
                 self.done += 1;
                 self.providers[request.index].forget(sms.id);
@@ -71,6 +81,8 @@ impl Dispatcher {
                 .settlements
                 .push(settlement(&request, sms, transition));
         }
+        let recorder = &self.context.recorder;
+        recorder.add(now, request.campaign_id, request.index, counts);
     }
 
     /// Puts held requests back into the queue that must not be started.
@@ -135,17 +147,22 @@ impl Dispatcher {
         }
     }
 
-    fn count(&self, transition: &Transition) {
-        let counter = match transition {
-            Transition::Sent(_) => &self.context.progress.sent,
+    fn count(&self, transition: &Transition, counts: &mut ActivityCounts) {
+        let progress = &self.context.progress;
+        let (counter, count) = match transition {
+            Transition::Sent(_) => (&progress.sent, &mut counts.sent),
             Transition::Failed(_) | Transition::FoundRejected(_) | Transition::NotAdmitted(_) => {
-                &self.context.progress.failed
+                (&progress.failed, &mut counts.failed)
             }
-            Transition::Unknown(_) => &self.context.progress.unknown,
-            Transition::Ready { .. } => &self.context.progress.retried,
+            Transition::Unknown(_) => (&progress.unknown, &mut counts.unknown),
+            Transition::Ready { .. } => {
+                progress.retried.fetch_add(1, Ordering::Relaxed);
+                return;
+            }
             Transition::Refunded => return,
         };
         counter.fetch_add(1, Ordering::Relaxed);
+        *count += 1;
     }
 
     fn emit_event(&self, request: &InFlight, sms: &Sms, transition: &Transition, now: Timestamp) {

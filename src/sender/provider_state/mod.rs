@@ -2,6 +2,7 @@
 //! say about it. Its fields are private to this module.
 
 mod claims;
+mod observed;
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
@@ -22,6 +23,7 @@ use crate::store::{Campaign, CampaignStatus, ProviderPause};
 
 pub(super) use claims::ClaimRoom;
 use claims::per_second;
+use observed::Observed;
 
 /// A claimed request that did not start is released rather than held for longer than this.
 const LONGEST_HOLD: Duration = Duration::from_secs(1);
@@ -65,6 +67,8 @@ pub(super) struct ProviderState {
     next_held_us: i64,
     /// The number of turns so far.
     turn: usize,
+    /// What the operator sees of its requests.
+    observed: Observed,
 }
 
 impl ProviderState {
@@ -101,6 +105,7 @@ impl ProviderState {
             next_us: 0,
             next_held_us: 0,
             turn: 0,
+            observed: Observed::default(),
         }
     }
 

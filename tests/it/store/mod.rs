@@ -2,6 +2,7 @@
 
 mod test_queue;
 
+mod activity;
 mod batches;
 mod claim;
 mod concurrency;

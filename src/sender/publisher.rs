@@ -1,0 +1,168 @@
+//! Publishes in the database what this worker does, in a task of its own. While the database cannot be reached, counts
+//! wait in memory.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::bottleneck::WaitTimes;
+use super::context::WorkerContext;
+use crate::activity::{ActivityCounts, ActivityRow, Bottleneck, WorkerActivity};
+use crate::process::{ProcessorTimes, processor_times};
+use crate::sms::Timestamp;
+use crate::store::StoreError;
+
+/// How often a worker publishes.
+const EVERY: Duration = Duration::from_secs(2);
+/// The time that rate and bottleneck are about.
+const RECENT: Duration = Duration::from_secs(10);
+/// How long counts are kept in the database.
+const KEPT: Duration = Duration::from_secs(48 * 3_600);
+/// How often older ones are deleted.
+const PRUNE_EVERY: Duration = Duration::from_secs(600);
+
+pub(super) struct Publisher {
+    context: Arc<WorkerContext>,
+    /// Readings of the last [`RECENT`] time, and the last one before it.
+    readings: VecDeque<ProgressReading>,
+    /// By span, campaign and provider.
+    unpublished: BTreeMap<(Timestamp, i64, String), ActivityCounts>,
+    /// What was published last, and under which id.
+    published: Option<(i64, WorkerActivity)>,
+    prune_at: Instant,
+    /// The last publication failed.
+    is_failing: bool,
+}
+
+/// What the run had done at an instant.
+struct ProgressReading {
+    at: Instant,
+    sent: u64,
+    waits: WaitTimes,
+    processors: Option<ProcessorTimes>,
+}
+
+impl Publisher {
+    pub(super) fn new(context: Arc<WorkerContext>) -> Self {
+        let mut publisher = Self {
+            context,
+            readings: VecDeque::new(),
+            unpublished: BTreeMap::new(),
+            published: None,
+            prune_at: Instant::now(),
+            is_failing: false,
+        };
+        publisher.read_progress();
+        publisher
+    }
+
+    /// Publishes at intervals, and a last time when it is stopped.
+    pub(super) async fn run(mut self, mut stop: watch::Receiver<bool>) {
+        loop {
+            let is_last = tokio::select! {
+                biased;
+                _ = stop.wait_for(|stop| *stop) => true,
+                () = tokio::time::sleep(EVERY) => false,
+            };
+            let done = self.publish().await;
+            match &done {
+                Err(error) if !self.is_failing => {
+                    tracing::debug!(%error, "the activity could not be published");
+                }
+                _ => {}
+            }
+            self.is_failing = done.is_err();
+            if is_last {
+                return;
+            }
+        }
+    }
+
+    /// Counts whose transaction fails are published with the next ones. If only the answer to its commit was lost, they
+    /// are counted twice.
+    async fn publish(&mut self) -> Result<(), StoreError> {
+        let context = Arc::clone(&self.context);
+        for row in context.recorder.take() {
+            let key = (row.at, row.campaign_id, row.provider);
+            *self.unpublished.entry(key).or_default() += row.counts;
+        }
+        let kept_from = context.clock.now().minus(KEPT);
+        self.unpublished.retain(|(at, _, _), _| *at >= kept_from);
+        let rows = self.unpublished.iter();
+        let rows = rows.map(|((at, campaign_id, provider), counts)| ActivityRow {
+            at: *at,
+            campaign_id: *campaign_id,
+            provider: provider.clone(),
+            counts: *counts,
+        });
+        let rows: Vec<ActivityRow> = rows.collect();
+        let doing = self.activity();
+        let worker_id = context.lease.worker_id();
+        let is_known = |(id, known): &(i64, WorkerActivity)| *id == worker_id && *known == doing;
+        if rows.is_empty() && self.published.as_ref().is_some_and(is_known) {
+            return Ok(());
+        }
+        let store = context.database.reach().await?;
+        store.publish(worker_id, &doing, &rows).await?;
+        self.unpublished.clear();
+        self.published = Some((worker_id, doing));
+        if Instant::now() >= self.prune_at {
+            self.prune_at = Instant::now() + PRUNE_EVERY;
+            store.prune_activity(kept_from).await?;
+        }
+        Ok(())
+    }
+
+    /// What the worker does now.
+    fn activity(&mut self) -> WorkerActivity {
+        self.read_progress();
+        let snapshot = self.context.recorder.snapshot();
+        let (rate, bottleneck) = match (self.readings.front(), self.readings.back()) {
+            (Some(first), Some(last)) => (last.rate_since(first), last.bottleneck_since(first)),
+            _ => (0.0, None),
+        };
+        WorkerActivity {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            in_flight: snapshot.in_flight,
+            concurrency: self.context.settings.sender.concurrency,
+            rate,
+            bottleneck,
+            providers: snapshot.providers,
+        }
+    }
+
+    fn read_progress(&mut self) {
+        let now = Instant::now();
+        let progress = &self.context.progress;
+        self.readings.push_back(ProgressReading {
+            at: now,
+            sent: progress.sent.load(Ordering::Relaxed),
+            waits: progress.waits(),
+            processors: processor_times(),
+        });
+        let is_old = |reading: &ProgressReading| now.duration_since(reading.at) >= RECENT;
+        while self.readings.get(1).is_some_and(is_old) {
+            self.readings.pop_front();
+        }
+    }
+}
+
+impl ProgressReading {
+    /// Messages sent per second, with one decimal.
+    fn rate_since(&self, earlier: &Self) -> f64 {
+        let sent =
+            u32::try_from(self.sent.saturating_sub(earlier.sent)).map_or(f64::MAX, f64::from);
+        let took = self.at.duration_since(earlier.at).as_secs_f64();
+        (sent / took.max(0.001) * 10.0).round() / 10.0
+    }
+
+    fn bottleneck_since(&self, earlier: &Self) -> Option<Bottleneck> {
+        let busy = self.processors.zip(earlier.processors);
+        let busy = busy.map(|(last, first)| last.busy_since(first));
+        self.waits.since(&earlier.waits).bottleneck(busy)
+    }
+}

@@ -1,0 +1,103 @@
+//! What a running worker publishes in the database: counts of messages, and what it does.
+
+use std::time::Duration;
+
+use serde_json::Value;
+use smsq::sandbox::SandboxConfig;
+
+use crate::support::Scratch;
+use crate::support::databases::{Database, Kind, with_every_database};
+use crate::support::practice::{Practice, list, reserved_list};
+use crate::support::running::{eventually, until_unchanged};
+use crate::support::shell::{Lock, sqlite};
+
+fn latent(millis: u64) -> SandboxConfig {
+    SandboxConfig {
+        latency: Duration::from_millis(millis),
+        ..SandboxConfig::default()
+    }
+}
+
+/// What the only worker has published.
+fn doing(db: &Database) -> Option<Value> {
+    let json = db.words("SELECT activity AS value FROM worker").pop()??;
+    Some(serde_json::from_str(&json).expect("JSON"))
+}
+
+fn sum(db: &Database, column: &str) -> i64 {
+    db.number(&format!(
+        "SELECT CAST(coalesce(sum({column}), 0) AS {}) AS value FROM activity",
+        match db.kind {
+            Kind::Mysql => "SIGNED",
+            _ => "BIGINT",
+        }
+    ))
+}
+
+#[test]
+fn running_worker_publishes_what_it_does() {
+    with_every_database(|db| {
+        let gateway = Practice::start(latent(200));
+        let scratch = Scratch::at(&db.url);
+        gateway.configure_without_references(&scratch, "rate = \"20/s\"");
+        scratch.import(&list(100));
+        let mut sending = scratch.start(["send", "--concurrency", "8", "--quiet"]);
+        let alive = sending.until("it has published that it sends", || {
+            doing(db).is_some_and(|doing| doing["rate"].as_f64().is_some_and(|rate| rate > 1.0))
+        });
+        assert!(alive, "it ended before");
+        let published = doing(db).expect("activity");
+        assert_eq!(published["version"], env!("CARGO_PKG_VERSION"));
+        assert_eq!(published["concurrency"], 8);
+        assert_eq!(published["bottleneck"], "rate_limit", "{published}");
+        let provider = &published["providers"][0];
+        assert_eq!(provider["name"], "cellar");
+        assert_eq!(provider["rate_limit"], "20/s");
+        assert_eq!(provider["breaker_open"], false);
+        assert!(provider["last_success_at"].is_i64(), "{published}");
+        let p50 = provider["latency_ms"]["p50"].as_f64().expect("a latency");
+        assert!(p50 >= 150.0, "{published}");
+
+        let ran = sending.ended();
+        assert_eq!(ran.code(), Some(0), "{ran}");
+        assert_eq!(sum(db, "sent"), 100);
+        assert_eq!(db.number("SELECT count(*) AS value FROM worker"), 0);
+        let misplaced = "SELECT count(*) AS value FROM activity WHERE at % 10000 <> 0";
+        assert_eq!(db.number(misplaced), 0);
+    });
+}
+
+#[test]
+fn run_shorter_than_an_interval_publishes_all_counts() {
+    with_every_database(|db| {
+        let gateway = Practice::start(SandboxConfig::default());
+        let scratch = Scratch::at(&db.url);
+        gateway.configure_without_references(&scratch, "");
+        let rejected = reserved_list(1, 3);
+        let rejected = rejected.strip_prefix("phone\n").expect("a header");
+        scratch.import(&format!("{}{rejected}", list(5)));
+        let ran = scratch.run(["send", "--quiet"]);
+        assert_eq!(ran.code(), Some(1), "{ran}");
+        assert_eq!((sum(db, "sent"), sum(db, "failed")), (5, 3));
+    });
+}
+
+#[test]
+fn counts_wait_for_a_locked_database() {
+    let gateway = Practice::start(latent(50));
+    let scratch = Scratch::new();
+    gateway.configure_without_references(&scratch, "");
+    scratch.import(&list(300));
+    let sending = scratch.start(["send", "--concurrency", "8"]);
+    eventually("it sends", || gateway.requests() >= 40);
+    let lock = Lock::hold(&scratch);
+    // Longer than the interval of publications.
+    until_unchanged("nothing can be claimed", Duration::from_secs(3), || {
+        gateway.requests()
+    });
+    drop(lock);
+    let ran = sending.ended();
+    assert_eq!(ran.code(), Some(0), "{ran}");
+    let sent = sqlite(&scratch, "SELECT sum(sent) FROM activity");
+    assert_eq!(sent, "300");
+}
