@@ -15,6 +15,7 @@
 //! - [`store`]: the database, and the only module with SQL
 //! - [`provider`]: HTTP requests for messages, outcomes from responses; the only HTTP client
 //! - [`sender`]: permits, claims, requests, settlements; retries, outages, leases
+//! - [`metrics`]: counters and gauges for Prometheus
 //! - [`report`]: who was reached, who was not, and why
 //! - [`sandbox`]: the practice gateway
 //! - [`atomic_file`]: output files that appear complete or not at all
@@ -30,6 +31,7 @@ pub mod exit;
 pub mod import;
 pub mod limit;
 pub mod logging;
+pub mod metrics;
 pub mod phone;
 pub mod prices;
 mod process;

@@ -68,6 +68,8 @@ pub struct Sms {
     pub segments: Option<i32>,
     /// An earlier attempt may have been accepted.
     pub in_doubt: bool,
+    /// It was not to be sent before this.
+    pub due_at: Timestamp,
     pub expires_at: Option<Timestamp>,
     /// Attempts that have ended; the running one does not count.
     pub attempts: i32,

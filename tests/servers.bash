@@ -51,6 +51,36 @@ install_missing() {
     ' install "${missing[@]}"
 }
 
+# Unpacks the packages of missing commands into the target folder, and adds them to the path: `unpack_missing
+# COMMAND:PACKAGE …`. For packages with a service, which an installation would start, now and with the machine.
+unpack_missing() {
+    local one missing=() tools=${CARGO_TARGET_DIR:-target}/tools
+    mkdir -p "$tools"
+    tools=$(cd "$tools" && pwd)
+    PATH=$PATH:$tools/usr/bin
+    for one in "$@"; do
+        command -v "${one%%:*}" >/dev/null || missing+=("${one##*:}")
+    done
+    ((${#missing[@]} > 0)) || return 0
+    if ! command -v apt-get >/dev/null; then
+        say "needs ${missing[*]}; install them and run it again"
+        exit 2
+    fi
+    say "unpacking ${missing[*]}"
+    (
+        packages=$(mktemp -d)
+        trap 'rm -rf "$packages"' EXIT
+        cd "$packages"
+        if ! apt-get download -qq "${missing[@]}" 2>/dev/null; then
+            if ((EUID == 0)); then apt-get update -qq; else sudo apt-get update -qq; fi
+            apt-get download -qq "${missing[@]}"
+        fi
+        for one in *.deb; do
+            dpkg-deb --extract "$one" "$tools"
+        done
+    )
+}
+
 # Runs a command as a job, and waits for it so that a signal can interrupt the wait.
 run() {
     local status=0

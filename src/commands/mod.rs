@@ -141,6 +141,11 @@ pub fn report_error(console: &Console, error: &anyhow::Error) -> Exit {
     if console.is_json {
         print_error_json(console, &message, hint.as_deref());
     }
+    exit_of(error)
+}
+
+/// The exit code of a command that ended with an error.
+fn exit_of(error: &anyhow::Error) -> Exit {
     match error.downcast_ref::<send::Aborted>() {
         Some(aborted) => aborted.exit,
         None => Exit::CouldNotRun,

@@ -4,7 +4,7 @@
 use std::net::{Ipv4Addr, SocketAddr};
 
 use super::import::{self, Imported, List};
-use super::send::{PreparedRun, SendFlags, SendOptions, SendRun};
+use super::send::{MetricsFile, PreparedRun, SendFlags, SendOptions, SendRun};
 use super::signals::Signals;
 use super::{Context, PRACTICE, check, providers, report};
 use crate::exit::Exit;
@@ -36,11 +36,14 @@ pub struct Args {
 }
 
 pub(crate) async fn run(args: &Args, mut context: Context) -> anyhow::Result<Exit> {
+    let mut metrics = MetricsFile::open(args.flags.metrics_file.as_deref())?;
     let practice = match (&args.list.provider, &context.config.default_provider) {
         (None, None) => Some(start_practice(&mut context)?),
         _ => None,
     };
-    let ended = import_and_send(args, &context, practice.is_some()).await;
+    let mut store = None;
+    let ended = import_and_send(args, &context, practice.is_some(), &mut store, &mut metrics).await;
+    let ended = metrics.end(&context, store.as_ref(), ended).await;
     if let Some(sandbox) = practice {
         sandbox.stop().await;
     }
@@ -68,6 +71,8 @@ async fn import_and_send(
     args: &Args,
     context: &Context,
     is_practice: bool,
+    store: &mut Option<Store>,
+    metrics: &mut MetricsFile,
 ) -> anyhow::Result<Exit> {
     let list = &args.list;
     let plans = import::prepare(list, context, Access::Existing).await?;
@@ -86,13 +91,14 @@ async fn import_and_send(
     if !args.yes && !is_practice && !import::confirm(list, &plans, context).await? {
         return Ok(Exit::CouldNotRun);
     }
-    let store = context.open(Access::Create).await?;
-    check::warn_of_unsafe_settings(context, &store).await?;
+    let store = store.insert(context.open(Access::Create).await?);
+    metrics.begin(context, store);
+    check::warn_of_unsafe_settings(context, store).await?;
     if !is_practice {
-        import::check_again(list, &plans, context, &store).await?;
+        import::check_again(list, &plans, context, store).await?;
     }
     let mut signals = Signals::listen()?;
-    let (imported, signal) = import::import(list, &plans, context, &store, &mut signals).await?;
+    let (imported, signal) = import::import(list, &plans, context, store, &mut signals).await?;
     if let Some(signal) = signal {
         return Ok(signal);
     }
@@ -105,8 +111,9 @@ async fn import_and_send(
             campaign: Some(campaign),
             flags: &args.flags,
             follow: false,
+            metrics: metrics.metrics(),
         };
-        let prepared = PreparedRun::new(context, &store, &options).await?;
+        let prepared = PreparedRun::new(context, store, &options).await?;
         let next = prepared.start(&mut signals).await?;
         let is_stopped = next.is_stopped();
         run = Some(match run {
@@ -118,7 +125,7 @@ async fn import_and_send(
         }
     }
     match run {
-        Some(run) => print(context, &store, &imported, &run, is_practice).await,
+        Some(run) => print(context, store, &imported, &run, is_practice).await,
         None => Ok(Exit::Done),
     }
 }

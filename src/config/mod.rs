@@ -16,7 +16,7 @@ pub use self::error::{ConfigError, Origin};
 use self::layers::Layers;
 use crate::phone::Region;
 pub use crate::prices::Prices;
-use crate::{import, logging, queue, sender, store};
+use crate::{import, logging, metrics, queue, sender, store};
 
 /// The reference manual: every setting, its default and its meaning.
 pub const DEFAULT: &str = include_str!("../../config/default.toml");
@@ -59,6 +59,7 @@ pub struct Config {
     pub redis: import::consumer::RedisConfig,
     pub receipts: sender::ReceiptsConfig,
     pub log: logging::Config,
+    pub metrics: metrics::Config,
     /// The file that was read.
     #[serde(skip)]
     pub file: Option<PathBuf>,
@@ -174,9 +175,10 @@ fn expected(key: &str) -> &'static str {
         "sender.max_per_recipient" => {
             "a limit like `10/day`, or several like `[\"1/30s\", \"10/day\"]`; at least 1"
         }
-        "retry.max_attempts" | "import.ask_from" | "auto_pause.unlisted" => {
-            "a whole number, 0 or more"
-        }
+        "retry.max_attempts"
+        | "import.ask_from"
+        | "auto_pause.unlisted"
+        | "metrics.max_campaigns" => "a whole number, 0 or more",
         "retry.max_wait" => "a duration like `10min`, not shorter than `retry.first_wait`",
         "circuit_breaker.failures" => "a whole number, 1 or more",
         "circuit_breaker.max_probe" => {

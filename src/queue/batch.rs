@@ -222,6 +222,7 @@ mod tests {
             params: "{}".to_owned(),
             segments: Some(1),
             in_doubt: false,
+            due_at: crate::sms::Timestamp::default(),
             expires_at: None,
             attempts: 0,
             claim: 1,

@@ -160,6 +160,7 @@ mod tests {
             params: "{}".to_owned(),
             segments: Some(1),
             in_doubt,
+            due_at: Timestamp::default(),
             expires_at: expires_at.map(Timestamp::from_millis),
             attempts,
             claim: 1,

@@ -275,6 +275,7 @@ impl Committer {
                 .progress
                 .set_note(Some(format!("{error}; results wait in memory")));
         }
+        self.context.metrics.note_database_retry();
         work.again_at = Some(Instant::now() + work.wait);
         work.wait = (work.wait * 2).min(LONGEST_WAIT);
         Ok(())
@@ -285,6 +286,7 @@ impl Committer {
             tracing::warn!("the database is back");
             self.context.progress.set_note(None);
         }
+        self.context.metrics.note_commit(took);
         self.stored_at = Some(Instant::now());
         self.expected = expected(self.expected, took);
     }

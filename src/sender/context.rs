@@ -10,6 +10,7 @@ use super::database::Database;
 use super::lease::Lease;
 use super::recorder::Recorder;
 use super::{OnUnknown, Progress, Settings};
+use crate::metrics::Metrics;
 use crate::provider::Provider;
 use crate::queue::Settlement;
 use crate::sms::Timestamp;
@@ -24,6 +25,7 @@ pub(super) struct WorkerContext {
     pub(super) stop: watch::Receiver<bool>,
     pub(super) claimed: Claimed,
     pub(super) recorder: Recorder,
+    pub(super) metrics: Arc<Metrics>,
 }
 
 impl WorkerContext {

@@ -37,6 +37,7 @@ use serde::Deserialize;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
+use crate::metrics::Metrics;
 use crate::phone::Region;
 use crate::process;
 use crate::provider::Provider;
@@ -235,6 +236,7 @@ pub struct Sender {
     store: Store,
     providers: BTreeMap<String, Arc<Provider>>,
     settings: Settings,
+    metrics: Arc<Metrics>,
 }
 
 impl Sender {
@@ -247,7 +249,15 @@ impl Sender {
             store,
             providers,
             settings,
+            metrics: Arc::default(),
         }
+    }
+
+    /// Adds what it does to these metrics.
+    #[must_use]
+    pub fn with_metrics(mut self, metrics: Arc<Metrics>) -> Self {
+        self.metrics = metrics;
+        self
     }
 
     /// Sends until everything is done, or until `stop` is true; then settles running requests.
@@ -283,7 +293,8 @@ impl Sender {
     /// What fetches the receipts of the providers.
     pub fn receipts(&self, stop: watch::Receiver<bool>) -> Result<ReceiptPuller, ClientError> {
         let receipts = &self.settings.receipts;
-        ReceiptPuller::new(self.store.clone(), &self.providers, receipts, stop)
+        let puller = ReceiptPuller::new(self.store.clone(), &self.providers, receipts, stop)?;
+        Ok(puller.with_metrics(Arc::clone(&self.metrics)))
     }
 
     async fn run_with(
@@ -306,6 +317,7 @@ impl Sender {
             clock,
             stop,
             progress: Arc::clone(&progress),
+            metrics: Arc::clone(&self.metrics),
             events,
         };
         // In a task, which runs on the same thread as the requests that it starts. It ends with this run.

@@ -12,6 +12,7 @@ use serde::Deserialize;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
+use crate::metrics::Metrics;
 use crate::phone::Phone;
 use crate::provider::client::{Client, ClientError};
 use crate::provider::{
@@ -56,6 +57,9 @@ const MAX_PAGES: u32 = 100_000;
 /// How long a stopped process tries to store receipts that the provider returns only once.
 const LAST_STORE: Duration = Duration::from_secs(30);
 const STORE_RETRY: Duration = Duration::from_secs(1);
+
+/// How receipts came that were fetched, in metrics.
+const PULLED: &str = "pull";
 
 /// Which receipts are fetched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,6 +121,7 @@ pub struct ReceiptPuller {
     /// A random number, which names this process in the leases.
     holder: i64,
     stop: watch::Receiver<bool>,
+    metrics: Arc<Metrics>,
 }
 
 struct PulledProvider {
@@ -139,6 +144,7 @@ struct Pass<'a> {
     road: ReceiptRoad,
     holder: i64,
     stop: watch::Receiver<bool>,
+    metrics: &'a Metrics,
     renewed: Instant,
     fetched: u64,
     new: u64,
@@ -169,7 +175,15 @@ impl ReceiptPuller {
             no_report_after: config.no_report_after,
             holder: rand::random::<i64>(),
             stop,
+            metrics: Arc::default(),
         })
+    }
+
+    /// Counts new receipts in these metrics.
+    #[must_use]
+    pub(super) fn with_metrics(mut self, metrics: Arc<Metrics>) -> Self {
+        self.metrics = metrics;
+        self
     }
 
     /// Whether the receipts of any of the providers can be fetched.
@@ -301,6 +315,7 @@ impl ReceiptPuller {
             road,
             holder: self.holder,
             stop: self.stop.clone(),
+            metrics: &self.metrics,
             renewed: Instant::now(),
             fetched: 0,
             new: 0,
@@ -555,6 +570,7 @@ impl Pass<'_> {
                 Ok(new) => {
                     self.fetched += receipts.len() as u64;
                     self.new += new;
+                    self.metrics.note_receipts(name, PULLED, new);
                     return Ok(());
                 }
                 Err(error) => error,

@@ -119,6 +119,7 @@ impl Candidate {
             params: self.params.text,
             segments: self.segments,
             in_doubt: self.in_doubt,
+            due_at: Timestamp::from_millis(self.due_at),
             expires_at: self.expires_at.map(Timestamp::from_millis),
             attempts: self.attempts,
             claim: self.claim.min(MAX_CLAIM) + 1,

@@ -10,7 +10,7 @@ use super::connection::{
     writing,
 };
 use super::schema::suppression;
-use super::{Store, StoreError};
+use super::{Store, StoreError, positive};
 use crate::sms::Timestamp;
 
 /// One phone of the suppression list.
@@ -67,6 +67,12 @@ impl Store {
             .limit(limit)
             .select(Suppressed::as_select())
             .load(conn))
+    }
+
+    /// How many phones are on the list.
+    pub async fn count_suppressed(&self) -> Result<u64, StoreError> {
+        let count: i64 = reading!(self, |conn| suppression::table.count().get_result(conn))?;
+        Ok(positive(count))
     }
 
     /// Those of the phones that are on the list.

@@ -15,7 +15,7 @@ const COMMON: [&str; 8] = [
 ];
 
 /// Each module, from the top down, and the modules below that it may use besides the common ones.
-const DIRECTIONS: [(&str, &[&str]); 26] = [
+const DIRECTIONS: [(&str, &[&str]); 27] = [
     ("main", &["cli", "commands"]),
     ("lib", &[]),
     ("cli", &["commands", "config", "console", "exit", "logging"]),
@@ -28,6 +28,7 @@ const DIRECTIONS: [(&str, &[&str]); 26] = [
             "exit",
             "import",
             "logging",
+            "metrics",
             "process",
             "provider",
             "report",
@@ -39,12 +40,17 @@ const DIRECTIONS: [(&str, &[&str]); 26] = [
     ),
     (
         "config",
-        &["import", "logging", "provider", "queue", "sender", "store"],
+        &[
+            "import", "logging", "metrics", "provider", "queue", "sender", "store",
+        ],
     ),
     (
         "sender",
-        &["limit", "process", "provider", "queue", "store", "text"],
+        &[
+            "limit", "metrics", "process", "provider", "queue", "store", "text",
+        ],
     ),
+    ("metrics", &["store"]),
     ("import", &["atomic_file", "process", "store", "text"]),
     ("report", &["atomic_file", "store", "text"]),
     ("atomic_file", &[]),
@@ -484,6 +490,7 @@ fn every_setting_has_a_default() {
         ("retention", "src/store/purge.rs", "RetentionConfig"),
         ("redis", "src/import/consumer/mod.rs", "RedisConfig"),
         ("log", "src/logging.rs", "Config"),
+        ("metrics", "src/metrics/mod.rs", "Config"),
     ];
     for (section, file, owner) in owners {
         let table = defaults[section].as_table().expect("a section");

@@ -21,6 +21,8 @@ mod lists_memory;
 mod lists_rejects;
 mod lists_templates;
 mod lookups;
+mod metrics;
+mod monitoring;
 mod outputs;
 mod purge;
 mod rate_limits;

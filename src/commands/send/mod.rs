@@ -2,10 +2,13 @@
 //! providers, and how the run ended.
 
 mod confirm;
+mod metrics_file;
 mod progress;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -19,6 +22,7 @@ use super::{Context, check, providers, purge, status, with_hint};
 use crate::config::{MANY_CONCURRENCY, MAX_CONCURRENCY, user_folder};
 use crate::console::Console;
 use crate::exit::Exit;
+use crate::metrics::Metrics;
 use crate::rate::Rates;
 use crate::report::{CampaignSummary, shell_word};
 use crate::sender::{Bottleneck, Ended, RunSummary, Sender, Settings};
@@ -27,6 +31,7 @@ use crate::store::{Access, Campaign, CampaignStatus, Store};
 use crate::text::{duration, messages};
 use crate::window::local_and_utc;
 
+pub(super) use self::metrics_file::MetricsFile;
 pub(super) use self::progress::Aborted;
 
 const EXAMPLES: &str = "\
@@ -83,6 +88,10 @@ pub(crate) struct SendFlags {
     #[arg(long, value_name = "TIME", value_parser = span)]
     #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "10min")]
     pub(crate) wait_receipts: Option<Duration>,
+    /// Write metrics for Prometheus to this file, every 10 s and at the end: one of the folder that the textfile
+    /// collector reads, such as /var/lib/prometheus/node-exporter/smsq.prom
+    #[arg(long, value_name = "FILE")]
+    pub(crate) metrics_file: Option<PathBuf>,
 }
 
 /// `send` has no FILE: the user meant `run`.
@@ -93,21 +102,36 @@ fn refuse_file(file: &str) -> Result<String, String> {
 }
 
 pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> {
+    let mut metrics = MetricsFile::open(args.flags.metrics_file.as_deref())?;
+    let mut store = None;
+    let ended = send(args, context, &mut store, &mut metrics).await;
+    metrics.end(context, store.as_ref(), ended).await
+}
+
+/// Sends; `store` is the database as soon as it is open.
+async fn send(
+    args: &Args,
+    context: &Context,
+    store: &mut Option<Store>,
+    metrics: &mut MetricsFile,
+) -> anyhow::Result<Exit> {
     // `--follow` may be started before the programs that insert messages.
     let access = if args.follow && context.config.default_provider.is_some() {
         Access::Create
     } else {
         Access::Existing
     };
-    let store = context.open(access).await?;
-    purge::apply_retention(context, &store).await?;
-    check::warn_of_unsafe_settings(context, &store).await?;
+    let store = store.insert(context.open(access).await?);
+    metrics.begin(context, store);
+    purge::apply_retention(context, store).await?;
+    check::warn_of_unsafe_settings(context, store).await?;
     let options = SendOptions {
         campaign: args.campaign.as_deref(),
         flags: &args.flags,
         follow: args.follow,
+        metrics: metrics.metrics(),
     };
-    let prepared = PreparedRun::new(context, &store, &options).await?;
+    let prepared = PreparedRun::new(context, store, &options).await?;
     if !args.yes && !args.follow && !confirm::confirm(&prepared).await? {
         context.console.status("nothing was sent");
         return Ok(Exit::CouldNotRun);
@@ -125,6 +149,7 @@ pub(super) struct SendOptions<'a> {
     pub(super) campaign: Option<&'a str>,
     pub(super) flags: &'a SendFlags,
     pub(super) follow: bool,
+    pub(super) metrics: &'a Arc<Metrics>,
 }
 
 /// A run whose campaigns can be sent, before it starts.
@@ -531,7 +556,8 @@ fn sender(
         receipts: config.receipts,
         state_folder: user_folder(&context.environment, "XDG_STATE_HOME", ".local/state"),
     };
-    Ok(Sender::new(store.clone(), providers, settings))
+    let sender = Sender::new(store.clone(), providers, settings);
+    Ok(sender.with_metrics(Arc::clone(options.metrics)))
 }
 
 fn default_provider(context: &Context) -> anyhow::Result<&str> {

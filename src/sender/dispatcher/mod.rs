@@ -29,6 +29,7 @@ use super::recorder::{Recorder, WorkerSnapshot};
 use super::request::{Finished, Transport};
 use super::{Bottleneck, Ended, MessageEvent, Progress, SendError, Settings};
 use crate::limit::{MIN_TOLERANCE, Tolerance};
+use crate::metrics::Metrics;
 use crate::provider::{ContentMode, Provider};
 use crate::queue::admission::AdmissionRules;
 use crate::store::{Campaign, CampaignStatus, CommitBatch};
@@ -58,6 +59,7 @@ pub(super) struct Parts {
     pub(super) clock: Arc<Clock>,
     pub(super) stop: watch::Receiver<bool>,
     pub(super) progress: Arc<Progress>,
+    pub(super) metrics: Arc<Metrics>,
     pub(super) events: Option<mpsc::UnboundedSender<MessageEvent>>,
 }
 
@@ -128,7 +130,12 @@ impl Dispatcher {
         let mut tasks = JoinSet::new();
         tasks.spawn(Arc::clone(&lease).keep());
         let now_us = parts.clock.now_us();
-        let providers = provider_states(&parts.providers, &parts.transports, &settings, now_us);
+        let providers = provider_states(
+            (&parts.providers, &parts.transports),
+            &settings,
+            &parts.metrics,
+            now_us,
+        );
         let names = providers.iter().map(|state| state.provider().name());
         let recorder = Recorder::new(names.map(str::to_owned).collect());
         let context = Arc::new(WorkerContext {
@@ -138,6 +145,7 @@ impl Dispatcher {
             lease,
             settings,
             progress: parts.progress,
+            metrics: parts.metrics,
             stop: parts.stop,
             claimed: Claimed::default(),
         });
@@ -547,6 +555,8 @@ impl Dispatcher {
         let used = self.providers.iter();
         let used = used.filter(|state| !state.campaigns().is_empty());
         let providers: Vec<_> = used.map(|state| state.activity(now, steady_us)).collect();
+        let busy = self.providers.iter().map(ProviderState::busy).sum();
+        self.context.metrics.set_requests(busy, self.free());
         self.context.recorder.set_snapshot(WorkerSnapshot {
             in_flight: providers.iter().map(|one| one.in_flight).sum(),
             providers,
@@ -561,6 +571,8 @@ impl Dispatcher {
         if ended.is_err() {
             tracing::debug!("the last activity could not be published in time");
         }
+        self.providers.iter().for_each(ProviderState::reset_metrics);
+        self.context.metrics.set_requests(0, 0);
     }
 
     /// Writes to a file what is known and may not be stored. Does not wait for requests in flight.
@@ -609,9 +621,12 @@ fn tolerance_for(current: Duration, error_us: i64) -> Duration {
 }
 
 fn provider_states(
-    providers: &BTreeMap<String, Arc<Provider>>,
-    transports: &BTreeMap<String, Transport>,
+    (providers, transports): (
+        &BTreeMap<String, Arc<Provider>>,
+        &BTreeMap<String, Transport>,
+    ),
     settings: &Settings,
+    metrics: &Metrics,
     now_us: i64,
 ) -> Vec<ProviderState> {
     let mut states = Vec::new();
@@ -620,7 +635,7 @@ fn provider_states(
             let (provider, transport) = (Arc::clone(provider), transport.clone());
             let index = states.len();
             states.push(ProviderState::new(
-                index, provider, transport, settings, now_us,
+                index, provider, transport, settings, metrics, now_us,
             ));
         }
     }

@@ -49,7 +49,8 @@ impl Dispatcher {
         let attempt = attempt(&request, started_us, is_reached, &outcomes);
         let state = &mut self.providers[request.index];
         let took_us = ended_us.saturating_sub(started_us);
-        state.observe(&outcomes, is_reached.then_some((took_us, ended_us)), now);
+        let answered = is_reached.then_some((took_us, ended_us));
+        state.observe(&request.rows, &outcomes, answered, now);
         let is_outage = state.note_outcomes(&self.context, attempt, &outcomes, &mut self.results);
         let provider = &request.provider;
         let resend_before = self.context.resend_before(provider, request.claimed_at);

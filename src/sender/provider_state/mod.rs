@@ -15,6 +15,7 @@ use super::context::{Results, WorkerContext};
 use super::request::{InFlight, Transport};
 use super::{Settings, auto_pause};
 use crate::limit::{LocalLimiter, Permit, Reservation};
+use crate::metrics::Metrics;
 use crate::provider::Provider;
 use crate::queue::{Settlement, Transition};
 use crate::rate::Rate;
@@ -78,11 +79,13 @@ impl ProviderState {
         provider: Arc<Provider>,
         transport: Transport,
         settings: &Settings,
+        metrics: &Metrics,
         now_us: i64,
     ) -> Self {
         let mut limits = provider.rates().0.clone();
         limits.extend(settings.rate.iter().flat_map(|rates| &rates.0).copied());
         Self {
+            observed: Observed::new(metrics.provider(provider.name(), &limits)),
             index,
             is_default: settings.default_provider.as_deref() == Some(provider.name()),
             provider,
@@ -105,7 +108,6 @@ impl ProviderState {
             next_us: 0,
             next_held_us: 0,
             turn: 0,
-            observed: Observed::default(),
         }
     }
 

@@ -104,7 +104,36 @@ pub struct ListCount {
     pub text: Option<String>,
 }
 
+/// The rows of all imported lists by what became of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ImportedRows {
+    pub accepted: u64,
+    pub duplicates: u64,
+    pub suppressed: u64,
+    pub rejected: u64,
+}
+
 impl Store {
+    /// The sums over all imports.
+    pub async fn imported_rows(&self) -> Result<ImportedRows, StoreError> {
+        let rows: Vec<(i64, i64, i64, i64)> = reading!(self, |conn| import::table
+            .select((
+                import::accepted,
+                import::duplicates,
+                import::suppressed,
+                import::rejected,
+            ))
+            .load(conn))?;
+        let mut sum = ImportedRows::default();
+        for (accepted, duplicates, suppressed, rejected) in rows {
+            sum.accepted += positive(accepted);
+            sum.duplicates += positive(duplicates);
+            sum.suppressed += positive(suppressed);
+            sum.rejected += positive(rejected);
+        }
+        Ok(sum)
+    }
+
     /// Counts sent messages by provider and by the first `digits` of the phones, at least those of a country. Reads
     /// each row of `sms_sent` once.
     pub async fn sent(&self, campaigns: &[i64], digits: usize) -> Result<Sent, StoreError> {

@@ -19,7 +19,7 @@ use crate::sms::{Class, State};
 use crate::store::connection::prelude::*;
 
 pub use audit::{Audit, ImportCount};
-pub use counts::{ClassCount, ListCount, Outcomes, Sent, SentCount, SentFacts};
+pub use counts::{ClassCount, ImportedRows, ListCount, Outcomes, Sent, SentCount, SentFacts};
 pub use pages::{
     FailureRecord, FailureState, Failures, FirstDue, Pages, Queued, SentMessage, Undelivered,
 };

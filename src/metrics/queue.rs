@@ -1,0 +1,181 @@
+//! The state of the queue, read from the database.
+
+use std::time::Duration;
+
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+
+use super::{Config, CounterFamily, GaugeFamily, Seconds};
+use crate::sms::Timestamp;
+use crate::store::report::{DeliveryCounts, ImportedRows, Totals};
+use crate::store::{Campaign, CampaignStatus, Store, StoreError};
+
+/// The label of all campaigns that have no metrics of their own, and of their providers.
+const OTHER: &str = "other";
+
+/// Counts of messages, workers and imported rows.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct QueueState {
+    campaigns: Vec<CampaignCounts>,
+    /// How long the oldest message is due that may be sent now.
+    oldest_due: Duration,
+    alive_workers: u64,
+    dead_workers: u64,
+    suppressed: u64,
+    imported: ImportedRows,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct CampaignCounts {
+    campaign: String,
+    provider: String,
+    totals: Totals,
+}
+
+impl QueueState {
+    /// Reads it. `default_provider` sends the campaigns that name none.
+    pub async fn read(
+        store: &Store,
+        config: Config,
+        default_provider: Option<&str>,
+    ) -> Result<Self, StoreError> {
+        let now = store.now().await?;
+        let campaigns = store.campaign_totals().await?;
+        let mut oldest_due = Duration::ZERO;
+        for (campaign, totals) in &campaigns {
+            if totals.queued > 0
+                && is_open(campaign, now)
+                && let Some(first) = store.first_due(campaign.id).await?
+            {
+                oldest_due = oldest_due.max(now.since(first.due_at));
+            }
+        }
+        let workers = store.worker_rows().await?;
+        let silent_since = |at: Timestamp| now.as_millis().saturating_sub(at.as_millis());
+        let alive = workers.iter();
+        let alive = alive.filter(|worker| silent_since(worker.heartbeat_at) <= worker.lease_ms);
+        let alive_workers = alive.count() as u64;
+        Ok(Self {
+            campaigns: limited(campaigns, config.max_campaigns, default_provider),
+            oldest_due,
+            alive_workers,
+            dead_workers: workers.len() as u64 - alive_workers,
+            suppressed: store.count_suppressed().await?,
+            imported: store.imported_rows().await?,
+        })
+    }
+
+    pub(super) fn register(&self, registry: &mut Registry) {
+        let messages = GaugeFamily::<3>::default();
+        let deliveries = GaugeFamily::<3>::default();
+        for one in &self.campaigns {
+            let labels = |state: &str| {
+                [
+                    ("campaign", one.campaign.clone()),
+                    ("provider", one.provider.clone()),
+                    ("state", state.to_owned()),
+                ]
+            };
+            for (state, count) in by_state(&one.totals) {
+                let gauge = messages.get_or_create_owned(&labels(state));
+                gauge.inc_by(signed(count));
+            }
+            let delivery = one.totals.delivery.as_ref();
+            for (state, count) in delivery.into_iter().flat_map(by_delivery) {
+                let gauge = deliveries.get_or_create_owned(&labels(state));
+                gauge.inc_by(signed(count));
+            }
+        }
+        registry.register("messages", "Messages by state", messages);
+        let help = "Sent messages by what their receipts say";
+        registry.register("deliveries", help, deliveries);
+        let oldest_due = Seconds::default();
+        oldest_due.set(self.oldest_due.as_secs_f64());
+        let help = "How long the oldest message is due that may be sent now; 0: none is due";
+        registry.register("oldest_due_seconds", help, oldest_due);
+        let workers = GaugeFamily::<1>::default();
+        for (state, count) in [("alive", self.alive_workers), ("dead", self.dead_workers)] {
+            let labels = [("state", state.to_owned())];
+            workers.get_or_create(&labels).set(signed(count));
+        }
+        let help = "Workers; a dead one has not renewed its lease in time";
+        registry.register("workers", help, workers);
+        let suppressed = Gauge::<i64>::default();
+        suppressed.set(signed(self.suppressed));
+        let help = "Numbers on the suppression list";
+        registry.register("suppressed_numbers", help, suppressed);
+        let imported = CounterFamily::<1>::default();
+        for (result, count) in [
+            ("accepted", self.imported.accepted),
+            ("duplicate", self.imported.duplicates),
+            ("suppressed", self.imported.suppressed),
+            ("rejected", self.imported.rejected),
+        ] {
+            let counter: Counter = imported.get_or_create_owned(&[("result", result.to_owned())]);
+            counter.inc_by(count);
+        }
+        registry.register("import_rows", "Rows of imported lists", imported);
+    }
+}
+
+/// The newest campaigns, and the sum of the others.
+fn limited(
+    mut campaigns: Vec<(Campaign, Totals)>,
+    max_campaigns: u32,
+    default_provider: Option<&str>,
+) -> Vec<CampaignCounts> {
+    let others = campaigns.len().saturating_sub(max_campaigns as usize);
+    let others: Vec<_> = campaigns.drain(..others).collect();
+    let own = campaigns.into_iter().map(|(campaign, totals)| {
+        let provider = campaign.provider.as_deref().or(default_provider);
+        CampaignCounts {
+            provider: provider.unwrap_or_default().to_owned(),
+            campaign: campaign.name,
+            totals,
+        }
+    });
+    let mut counts: Vec<_> = own.collect();
+    if !others.is_empty() {
+        counts.push(CampaignCounts {
+            campaign: OTHER.to_owned(),
+            provider: OTHER.to_owned(),
+            totals: others.into_iter().map(|(_, totals)| totals).sum(),
+        });
+    }
+    counts
+}
+
+/// Whether messages of the campaign may be sent now. A window that depends on the recipient counts as closed.
+fn is_open(campaign: &Campaign, now: Timestamp) -> bool {
+    let is_inside = campaign.window.as_ref().is_none_or(|window| {
+        let span = window.for_all(now);
+        span.is_some_and(|span| span.contains(now))
+    });
+    campaign.state == CampaignStatus::Active && is_inside
+}
+
+fn by_state(totals: &Totals) -> [(&'static str, u64); 6] {
+    [
+        ("queued", totals.queued),
+        ("sending", totals.sending),
+        ("sent", totals.sent),
+        ("failed", totals.failed),
+        ("unknown", totals.unknown),
+        ("cancelled", totals.cancelled),
+    ]
+}
+
+fn by_delivery(delivery: &DeliveryCounts) -> [(&'static str, u64); 5] {
+    [
+        ("delivered", delivery.delivered),
+        ("undelivered", delivery.undelivered),
+        ("expired", delivery.expired),
+        ("no_report", delivery.no_report),
+        ("awaiting", delivery.awaiting),
+    ]
+}
+
+fn signed(count: u64) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
