@@ -7,7 +7,7 @@ use clap::error::ErrorKind;
 use clap::{ArgAction, CommandFactory, Parser, Subcommand};
 
 use crate::commands::{
-    Context, Format, campaign, check, completions, import, init, providers, purge, receipts,
+    Context, Format, campaign, check, completions, import, init, man, providers, purge, receipts,
     report, retry, run, sandbox, send, set, settle, status, suppress,
 };
 use crate::config::{Environment, Flags};
@@ -95,6 +95,7 @@ enum Command {
     Check(check::Args),
     Sandbox(sandbox::Args),
     Completions(completions::Args),
+    Man(man::Args),
 }
 
 impl Cli {
@@ -156,13 +157,14 @@ impl Cli {
             .block_on(self.execute(console))
     }
 
-    /// `init`, `completions` and `sandbox` do not read the configuration, so they run also if it is invalid.
+    /// `init`, `completions`, `man` and `sandbox` do not read the configuration, so they run also if it is invalid.
     async fn execute(self, console: Console) -> anyhow::Result<Exit> {
         match &self.command {
             Command::Init(args) => return init::run(args, &console),
             Command::Completions(args) => {
                 return completions::run(args, &console, &mut Self::command());
             }
+            Command::Man(args) => return man::run(args, &console, Self::command()),
             Command::Sandbox(args) => return sandbox::run(args, &console).await,
             _ => {}
         }
@@ -187,7 +189,9 @@ impl Cli {
             Command::Purge(args) => purge::run(&args, &context).await,
             Command::Providers(args) => providers::run(&args, &context).await,
             Command::Check(args) => check::run(&args, &context).await,
-            Command::Init(_) | Command::Completions(_) | Command::Sandbox(_) => Ok(Exit::Done),
+            Command::Init(_) | Command::Completions(_) | Command::Man(_) | Command::Sandbox(_) => {
+                Ok(Exit::Done)
+            }
         }
     }
 

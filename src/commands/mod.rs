@@ -6,6 +6,7 @@ pub mod check;
 pub mod completions;
 pub mod import;
 pub mod init;
+pub mod man;
 pub mod providers;
 pub mod purge;
 pub mod receipts;

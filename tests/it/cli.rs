@@ -39,6 +39,7 @@ fn help_lists_commands_and_examples() {
       sandbox      Run a practice gateway: it accepts messages over HTTP, and nothing leaves this
                    machine
       completions  Print the completion script for a shell
+      man          Print the manual pages of all commands, or write them to files
       help         Print this message or the help of the given subcommand(s)
 
     Options:
