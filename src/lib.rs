@@ -15,6 +15,7 @@
 //! - [`store`]: the database, and the only module with SQL
 //! - [`provider`]: HTTP requests for messages, outcomes from responses; the only HTTP client
 //! - [`sender`]: permits, claims, requests, settlements; retries, outages, leases
+//! - [`service_manager`]: reports to systemd
 //! - [`metrics`]: counters and gauges for Prometheus
 //! - [`report`]: who was reached, who was not, and why
 //! - [`sandbox`]: the practice gateway
@@ -42,6 +43,7 @@ pub mod receipt;
 pub mod report;
 pub mod sandbox;
 pub mod sender;
+pub mod service_manager;
 pub mod sms;
 pub mod store;
 pub mod text;

@@ -9,6 +9,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::process::ProcessIdentity;
+use crate::sender::Progress;
 use crate::sender::clock::{Clock, micros};
 use crate::sender::database::Database;
 use crate::sms::{Timestamp, millis};
@@ -40,6 +41,8 @@ pub(super) struct Lease {
     forfeited: AtomicI64,
     /// Wakes the heartbeat early.
     wake: Notify,
+    /// Counts renewals.
+    progress: Arc<Progress>,
 }
 
 impl Lease {
@@ -49,6 +52,7 @@ impl Lease {
         clock: Arc<Clock>,
         length: Duration,
         concurrency: u32,
+        progress: Arc<Progress>,
     ) -> Result<Arc<Self>, StoreError> {
         let concurrency = i32::try_from(concurrency).unwrap_or(i32::MAX);
         let asked_us = clock.steady_us();
@@ -67,6 +71,7 @@ impl Lease {
             patient_since: AtomicI64::new(i64::MIN),
             forfeited: AtomicI64::new(0),
             wake: Notify::new(),
+            progress,
         });
         lease.trust_from(asked_us);
         Ok(lease)
@@ -223,6 +228,7 @@ impl Lease {
         let trusted = self.length.mul_f64(1.0 - MARGIN);
         let until = asked_us.saturating_add(micros(trusted));
         self.trusted_until_us.store(until, Ordering::Release);
+        self.progress.heartbeats.fetch_add(1, Ordering::Relaxed);
     }
 }
 

@@ -118,6 +118,8 @@ pub struct Progress {
     /// Messages queued for another attempt.
     pub retried: AtomicU64,
     pub in_flight: AtomicU64,
+    /// How often the worker has got or renewed its lease.
+    pub heartbeats: AtomicU64,
     note: Mutex<Option<String>>,
     trouble: Mutex<Option<String>>,
     last_error: Mutex<Option<(std::time::Instant, String)>>,

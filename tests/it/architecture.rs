@@ -15,7 +15,7 @@ const COMMON: [&str; 8] = [
 ];
 
 /// Each module, from the top down, and the modules below that it may use besides the common ones.
-const DIRECTIONS: [(&str, &[&str]); 27] = [
+const DIRECTIONS: [(&str, &[&str]); 28] = [
     ("main", &["cli", "commands"]),
     ("lib", &[]),
     ("cli", &["commands", "config", "console", "exit", "logging"]),
@@ -34,6 +34,7 @@ const DIRECTIONS: [(&str, &[&str]); 27] = [
             "report",
             "sandbox",
             "sender",
+            "service_manager",
             "store",
             "text",
         ],
@@ -62,6 +63,7 @@ const DIRECTIONS: [(&str, &[&str]); 27] = [
     ("provider", &["text"]),
     ("console", &["text"]),
     ("exit", &[]),
+    ("service_manager", &[]),
     ("process", &[]),
     ("phone", &["text"]),
     ("text", &[]),

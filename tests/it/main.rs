@@ -33,6 +33,7 @@ mod reimport;
 mod reports;
 mod schedule;
 mod servers;
+mod service;
 mod signals;
 mod sql_inserts;
 mod stopping;

@@ -26,6 +26,7 @@ use crate::metrics::Metrics;
 use crate::rate::Rates;
 use crate::report::{CampaignSummary, shell_word};
 use crate::sender::{Bottleneck, Ended, RunSummary, Sender, Settings};
+use crate::service_manager::ServiceManager;
 use crate::store::report::Totals;
 use crate::store::{Access, Campaign, CampaignStatus, Store};
 use crate::text::{duration, messages};
@@ -192,6 +193,7 @@ impl<'a> PreparedRun<'a> {
             warn_of_missing_campaigns(&context.console, &store.without_campaign().await?);
         }
         announce(context, store, options, &campaigns).await?;
+        let mut service = ServiceManager::default();
         let total: Totals = campaigns.iter().map(|(_, totals)| *totals).sum();
         let left = total.queued + total.sending;
         let (mut summary, mut signal) = if left + total.unknown == 0 && !options.follow {
@@ -199,8 +201,10 @@ impl<'a> PreparedRun<'a> {
         } else {
             let limit = options.flags.limit.unwrap_or(u64::MAX);
             let total = (!options.follow).then_some(left.min(limit));
-            run_with_progress(&context.console, &sender, total, signals).await?
+            run_with_progress(&context.console, &sender, total, signals, &mut service).await?
         };
+        // Also where there was nothing to send: a service that ends before it is ready has failed.
+        service.ready();
         let wait = options.flags.wait_receipts;
         let wait = wait.unwrap_or(context.config.receipts.wait);
         let is_waiting = matches!(summary.ended, Ended::Done | Ended::Limit) && !wait.is_zero();
@@ -219,6 +223,7 @@ impl<'a> PreparedRun<'a> {
                 .saturating_sub(settled.sent + settled.failed);
             signal = stopped_by;
         }
+        service.stopping();
         let mut summaries = Vec::new();
         for (campaign, _) in &campaigns {
             // The run may have changed its state.

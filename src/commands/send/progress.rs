@@ -4,15 +4,20 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use indicatif::HumanCount;
 use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
 
 use crate::commands::signals::Signals;
 use crate::console::{self, Console, Verbosity};
 use crate::exit::Exit;
 use crate::sender::{MessageEvent, Progress, RunSummary, Sender};
+use crate::service_manager::ServiceManager;
 use crate::text::duration;
 
 const UPDATE_EVERY: Duration = Duration::from_millis(200);
+/// How often the service manager gets a status line.
+const STATUS_EVERY: Duration = Duration::from_secs(5);
 
 /// How long an error is shown after it happened.
 const ERROR_SHOWN_FOR: Duration = Duration::from_secs(60);
@@ -24,6 +29,7 @@ pub(super) async fn run_with_progress(
     sender: &Sender,
     total: Option<u64>,
     signals: &mut Signals,
+    service: &mut ServiceManager,
 ) -> anyhow::Result<(RunSummary, Option<Exit>)> {
     let (stop, stopped) = watch::channel(false);
     let progress = Arc::new(Progress::default());
@@ -40,6 +46,7 @@ pub(super) async fn run_with_progress(
     let running = sender.run(stopped, Arc::clone(&progress), events);
     tokio::pin!(running);
     let mut update = tokio::time::interval(UPDATE_EVERY);
+    let mut reports = ServiceReports::new(service, total);
     let mut signal = None;
     let summary = loop {
         tokio::select! {
@@ -49,9 +56,13 @@ pub(super) async fn run_with_progress(
                     return Err(Aborted::now(exit, &progress).into());
                 }
                 stop.send_replace(true);
+                reports.service.stopping();
                 console.status("stopping: requests in flight are settled first (again: stop at once)");
             }
-            _ = update.tick() => show(&progress, &bar, total),
+            _ = update.tick() => {
+                show(&progress, &bar, total);
+                reports.update(&progress);
+            }
         }
     };
     drop(bar);
@@ -60,6 +71,57 @@ pub(super) async fn run_with_progress(
         let _ = printer.await;
     }
     Ok((summary, signal))
+}
+
+/// What the service manager gets to know of a run.
+struct ServiceReports<'a> {
+    service: &'a mut ServiceManager,
+    total: Option<u64>,
+    heartbeats: u64,
+    /// When the last status line was sent, and how many messages were sent by then.
+    status: Option<(Instant, u64)>,
+}
+
+impl<'a> ServiceReports<'a> {
+    fn new(service: &'a mut ServiceManager, total: Option<u64>) -> Self {
+        Self {
+            service,
+            total,
+            heartbeats: 0,
+            status: None,
+        }
+    }
+
+    /// Once the worker has its lease it is ready, and it works as long as the lease is renewed.
+    fn update(&mut self, progress: &Progress) {
+        let heartbeats = progress.heartbeats.load(Ordering::Relaxed);
+        if heartbeats != self.heartbeats {
+            self.heartbeats = heartbeats;
+            self.service.ready();
+            self.service.alive();
+        }
+        self.update_status(progress);
+    }
+
+    fn update_status(&mut self, progress: &Progress) {
+        let (now, sent) = (Instant::now(), progress.sent.load(Ordering::Relaxed));
+        let rate = match self.status {
+            Some((at, _)) if now.duration_since(at) < STATUS_EVERY => return,
+            Some((at, before)) => {
+                let new = u32::try_from(sent - before).map_or(f64::MAX, f64::from);
+                new / now.duration_since(at).as_secs_f64()
+            }
+            None => 0.0,
+        };
+        self.status = Some((now, sent));
+        let of = self.total.map(|total| format!(" of {}", HumanCount(total)));
+        let of = of.unwrap_or_default();
+        let note = progress.note().map(|note| format!("; {note}"));
+        let note = note.unwrap_or_default();
+        let sent = HumanCount(sent);
+        self.service
+            .status(&format!("sent {sent}{of}, {rate:.0}/s{note}"));
+    }
 }
 
 fn show(progress: &Progress, bar: &console::ProgressDisplay, total: Option<u64>) {

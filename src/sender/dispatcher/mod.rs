@@ -123,6 +123,7 @@ impl Dispatcher {
             Arc::clone(&parts.clock),
             settings.sender.lease,
             settings.sender.concurrency,
+            Arc::clone(&parts.progress),
         )
         .await?;
         let (reports, finished) = mpsc::unbounded_channel();
