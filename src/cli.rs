@@ -8,7 +8,7 @@ use clap::{ArgAction, CommandFactory, Parser, Subcommand};
 
 use crate::commands::{
     Context, Format, campaign, check, completions, import, init, man, providers, purge, receipts,
-    report, retry, run, sandbox, send, set, settle, status, suppress,
+    report, retry, run, sandbox, send, serve, set, settle, status, suppress,
 };
 use crate::config::{Environment, Flags};
 use crate::console::{Console, Verbosity};
@@ -93,6 +93,7 @@ enum Command {
     Providers(providers::Args),
     Init(init::Args),
     Check(check::Args),
+    Serve(serve::Args),
     Sandbox(sandbox::Args),
     Completions(completions::Args),
     Man(man::Args),
@@ -189,6 +190,7 @@ impl Cli {
             Command::Purge(args) => purge::run(&args, &context).await,
             Command::Providers(args) => providers::run(&args, &context).await,
             Command::Check(args) => check::run(&args, &context).await,
+            Command::Serve(args) => serve::run(&args, context).await,
             Command::Init(_) | Command::Completions(_) | Command::Man(_) | Command::Sandbox(_) => {
                 Ok(Exit::Done)
             }
@@ -207,6 +209,10 @@ impl Cli {
             database: self.global.database.clone(),
             concurrency: send.and_then(|flags| flags.concurrency),
             on_unknown: send.and_then(|flags| flags.on_unknown.clone()),
+            listen: match &self.command {
+                Command::Serve(args) => args.listen,
+                _ => None,
+            },
         }
     }
 }

@@ -19,6 +19,7 @@
 //! - [`metrics`]: counters and gauges for Prometheus
 //! - [`report`]: who was reached, who was not, and why
 //! - [`sandbox`]: the practice gateway
+//! - [`serve`]: the server: page, API, receipts by webhook, metrics
 //! - [`atomic_file`]: output files that appear complete or not at all
 //! - [`cli`], [`commands`], [`config`], [`console`], [`exit`], [`logging`]: the command-line program
 
@@ -43,6 +44,7 @@ pub mod receipt;
 pub mod report;
 pub mod sandbox;
 pub mod sender;
+pub mod serve;
 pub mod service_manager;
 pub mod sms;
 pub mod store;

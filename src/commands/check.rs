@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::{Context, message_and_hint, providers, status, with_hint};
 use crate::exit::Exit;
 use crate::provider::Provider;
-use crate::store::{Campaign, CampaignStatus, Store, StoreError, StoreErrorKind};
+use crate::store::{Campaign, CampaignStatus, POSTED, Store, StoreError, StoreErrorKind};
 use crate::text::{counted, messages};
 
 const EXAMPLES: &str = "\
@@ -197,7 +197,7 @@ impl Findings {
                 let (expected, found) = (import.expected, import.found);
                 let finding = format!("`{file}`: {expected} accepted, {found} found");
                 self.line("problem", &subject, &finding);
-            } else if !import.finished {
+            } else if !import.finished && import.file != POSTED {
                 let campaign = campaign.unwrap_or_default();
                 let finding = format!(
                     "`{file}` was not read to its end for campaign `{campaign}`: import it again"

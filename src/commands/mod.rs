@@ -15,6 +15,7 @@ pub mod retry;
 pub mod run;
 pub mod sandbox;
 pub mod send;
+pub mod serve;
 pub mod set;
 pub mod settle;
 mod signals;

@@ -7,6 +7,7 @@ mod layers;
 mod tests;
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ pub use self::error::{ConfigError, Origin};
 use self::layers::Layers;
 use crate::phone::Region;
 pub use crate::prices::Prices;
-use crate::{import, logging, metrics, queue, sender, store};
+use crate::{import, logging, metrics, queue, sender, serve, store};
 
 /// The reference manual: every setting, its default and its meaning.
 pub const DEFAULT: &str = include_str!("../../config/default.toml");
@@ -40,6 +41,7 @@ pub struct Flags {
     pub database: Option<String>,
     pub concurrency: Option<u32>,
     pub on_unknown: Option<String>,
+    pub listen: Option<SocketAddr>,
 }
 
 /// All settings.
@@ -58,6 +60,7 @@ pub struct Config {
     pub retention: store::RetentionConfig,
     pub redis: import::consumer::RedisConfig,
     pub receipts: sender::ReceiptsConfig,
+    pub serve: serve::Config,
     pub log: logging::Config,
     pub metrics: metrics::Config,
     /// The file that was read.
@@ -80,10 +83,12 @@ impl Config {
         let file = config_file(flags, environment);
         let mut layers = Layers::read(file.as_deref(), environment)?;
         let concurrency = flags.concurrency.map(|count| count.to_string());
+        let listen = flags.listen.map(|address| address.to_string());
         for (flag, key, value) in [
             ("--database", "database.url", &flags.database),
             ("--concurrency", "sender.concurrency", &concurrency),
             ("--on-unknown", "sender.on_unknown", &flags.on_unknown),
+            ("--listen", "serve.listen", &listen),
         ] {
             if let Some(value) = value {
                 layers.set(key, value, Origin::Flag(flag))?;
@@ -142,6 +147,7 @@ impl Config {
                 self.receipts.no_report_after >= Duration::from_secs(60),
             ),
             ("retention.older_than", self.retention.is_valid()),
+            ("serve.max_waiting", self.serve.max_waiting >= 1),
         ];
         match limits.into_iter().find(|(_, holds)| !holds) {
             Some((key, _)) => Err(layers.invalid(key, None)),
@@ -167,7 +173,7 @@ fn expected(key: &str) -> &'static str {
         "default_provider" => "the name of a provider, as a text",
         "default_region" => "a country in two letters, like `GB`",
         "database.url" => "a URL like `sqlite://smsq.db`",
-        "database.password" | "redis.password" => "a text",
+        "database.password" | "redis.password" | "serve.receipt_key" => "a text",
         "database.password_file" => "a path, as a text",
         "sender.concurrency" => "a whole number from 1 to 4096",
         "sender.lease" => "a duration of 5 s or more, like `30s`",
@@ -180,7 +186,7 @@ fn expected(key: &str) -> &'static str {
         | "auto_pause.unlisted"
         | "metrics.max_campaigns" => "a whole number, 0 or more",
         "retry.max_wait" => "a duration like `10min`, not shorter than `retry.first_wait`",
-        "circuit_breaker.failures" => "a whole number, 1 or more",
+        "circuit_breaker.failures" | "serve.max_waiting" => "a whole number, 1 or more",
         "circuit_breaker.max_probe" => {
             "a duration like `30s`, not shorter than `circuit_breaker.first_probe`"
         }
@@ -192,6 +198,9 @@ fn expected(key: &str) -> &'static str {
         "import.max_rejects" => {
             "a share of the rows like `5%`, or a number of them like `100`, as a text"
         }
+        "serve.listen" => "an address with a port, like `127.0.0.1:8026`",
+        "serve.public_url" => "a URL like `https://sms.example.net`, or empty",
+        "serve.tokens" => "a list of `NAME:ROLE:HASH`, as `smsq serve token` prints them",
         "log.level" => "`off`, `error`, `warn`, `info`, `debug` or `trace`",
         "log.format" => "`text` or `json`",
         "retry.first_wait" => "a duration like `5s`, not longer than `retry.max_wait`",

@@ -74,6 +74,8 @@ pub struct Metrics {
     commit_duration: Histogram,
     database_retries: Counter,
     receipts: CounterFamily<2>,
+    posted: CounterFamily<1>,
+    opt_outs: CounterFamily<1>,
     run: Mutex<RunState>,
 }
 
@@ -167,6 +169,16 @@ impl Default for Metrics {
                 "Delivery receipts that were new",
                 CounterFamily::default()
             ),
+            posted: register!(
+                "posted_messages",
+                "Messages that were posted to the server, by result",
+                CounterFamily::default()
+            ),
+            opt_outs: register!(
+                "opt_outs",
+                "Phones that replied that they want no more messages",
+                CounterFamily::default()
+            ),
             run: Mutex::default(),
             registry,
         }
@@ -218,6 +230,18 @@ impl Metrics {
     pub fn note_receipts(&self, provider: &str, via: &str, count: u64) {
         let labels = [("provider", provider.to_owned()), ("via", via.to_owned())];
         self.receipts.get_or_create(&labels).inc_by(count);
+    }
+
+    /// Counts messages that were posted to the server; `result` is one of few words.
+    pub fn note_posted(&self, result: &str, count: u64) {
+        let labels = [("result", result.to_owned())];
+        self.posted.get_or_create(&labels).inc_by(count);
+    }
+
+    /// Counts phones that were suppressed because they replied so.
+    pub fn note_opt_outs(&self, provider: &str, count: u64) {
+        let labels = [("provider", provider.to_owned())];
+        self.opt_outs.get_or_create(&labels).inc_by(count);
     }
 
     pub fn set_run(&self, run: RunState) {
@@ -272,6 +296,8 @@ impl RunState {
             value.parse::<f64>().ok()
         };
         let seconds = value("smsq_run_last_success_timestamp_seconds");
+        // A number of milliseconds may be a little less as a number of seconds.
+        let seconds = seconds.map(|seconds| (seconds * 1_000.0).round() / 1_000.0 + 0.000_5);
         let seconds = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
         Self {
             last_success_at: seconds.map(|since| Timestamp::default().plus(since)),

@@ -23,18 +23,34 @@ const MAX_COUNTRIES: usize = 20;
 const TICKS: usize = 5;
 
 const TEMPLATE: &str = include_str!("../../templates/report.html");
+const SECTIONS: &str = include_str!("../../templates/sections.html");
+const MACROS: &str = include_str!("../../templates/macros.html");
+/// The style of all pages.
+pub const STYLE: &str = include_str!("../../templates/style.css");
 
 pub(super) fn write(
     report: &Report,
     failures: &[FailureRecord],
     out: &mut impl Write,
 ) -> Result<(), ReportError> {
+    let page = environment()?
+        .get_template("report.html")?
+        .render(context! {
+            style => Value::from_safe_string(STYLE.to_owned()),
+            ..view(report, failures)
+        })?;
+    out.write_all(page.as_bytes())?;
+    Ok(())
+}
+
+/// What the templates need to show a report.
+pub fn view(report: &Report, failures: &[FailureRecord]) -> Value {
     let status = report.status();
     let local = &report.local;
     let all_reasons = report.by_reason.len() + report.undelivered_by_reason.len();
     let shown_reasons = all_reasons.min(MAX_REASONS);
     let countries = countries(report);
-    let page = context! {
+    context! {
         title => report.campaign.as_deref().unwrap_or("All campaigns"),
         state => status.map(|one| one.state),
         state_reason => status.and_then(|one| one.state_reason.as_deref()),
@@ -55,7 +71,11 @@ pub(super) fn write(
         blocks => blocks(report, failures),
         more_reasons => all_reasons - shown_reasons,
         is_masked => report.is_masked,
-    };
+    }
+}
+
+/// The templates of reports. Text is escaped, without characters that are unsafe to print.
+pub fn environment() -> Result<Environment<'static>, minijinja::Error> {
     let mut environment = Environment::new();
     environment.set_formatter(|out, state, value| match value.as_str().map(printable) {
         Some(Cow::Owned(cleaned)) if !value.is_safe() => {
@@ -68,13 +88,13 @@ pub(super) fn write(
         plain_reason(reason).into_owned()
     });
     environment.add_template("report.html", TEMPLATE)?;
-    let page = environment.get_template("report.html")?.render(page)?;
-    out.write_all(page.as_bytes())?;
-    Ok(())
+    environment.add_template("sections.html", SECTIONS)?;
+    environment.add_template("macros.html", MACROS)?;
+    Ok(environment)
 }
 
 /// The counts above 0; sent and failed are always shown.
-fn states(totals: &Totals) -> Vec<Value> {
+pub fn states(totals: &Totals) -> Vec<Value> {
     let states: Vec<_> = [
         ("sent", "sent", totals.sent),
         ("failed", "failed", totals.failed),
@@ -215,7 +235,7 @@ fn blocks(report: &Report, failures: &[FailureRecord]) -> Vec<Value> {
 }
 
 /// What became of the sent messages, with their shares.
-fn delivery(totals: &Totals) -> Vec<Value> {
+pub fn delivery(totals: &Totals) -> Vec<Value> {
     let counts = totals.delivery.as_ref().map(delivery_counts);
     let counts: Vec<(&str, u64)> = counts
         .into_iter()
@@ -243,7 +263,7 @@ fn failure(report: &Report, one: &FailureRecord) -> Value {
 }
 
 /// Stacked bars over time in a field of 10 × 1000 units per column.
-fn chart(histogram: &Histogram, local: &LocalTime) -> Value {
+pub fn chart(histogram: &Histogram, local: &LocalTime) -> Value {
     let columns = histogram.spans.len();
     let counts = |one: &Outcomes| [one.sent, one.failed, one.unknown];
     let sums = histogram.spans.iter().map(|one| counts(one).iter().sum());

@@ -36,6 +36,7 @@ use crate::store::{Campaign, Store, StoreError};
 pub use advice::{Step, advice, shell_word, steps, undelivered_advice};
 pub use cost::{Bill, Cost, Part, PriceTables};
 pub use histogram::Histogram;
+pub use html::{STYLE, chart, delivery, environment, states, view};
 pub use local::LocalTime;
 pub(crate) use reason::plain_reason;
 pub use status::{CampaignSummary, NextDue, WindowStatus, worker_json, workers_text};
@@ -175,6 +176,13 @@ impl Lists {
 pub struct Alphabets {
     pub gsm7: u64,
     pub ucs2: u64,
+}
+
+/// Hides the phone and the text of a message.
+pub fn hide(failure: &mut FailureRecord) {
+    failure.phone = mask(&failure.phone);
+    failure.content.clear();
+    "{}".clone_into(&mut failure.params);
 }
 
 /// Everything in a report except for its list of messages.
@@ -354,19 +362,7 @@ impl Report {
                 writer.finish()?;
             }
             (Format::Html, _) => {
-                let mut failures = Vec::new();
-                let collect = |page: &[_]| {
-                    failures.extend_from_slice(page);
-                    Ok(())
-                };
-                self.each_failure(store, Listing::Failed, html::MAX_FAILURES, collect)
-                    .await?;
-                let collect = |page: &[_]| {
-                    failures.extend_from_slice(page);
-                    Ok(())
-                };
-                self.each_failure(store, Listing::Undelivered, html::MAX_FAILURES, collect)
-                    .await?;
+                let failures = self.failures(store, html::MAX_FAILURES).await?;
                 html::write(self, &failures, &mut *out)?;
             }
         }
@@ -392,6 +388,33 @@ impl Report {
             written => written?,
         }
         file.replace().map_err(failed)
+    }
+
+    /// The same report without phones and texts.
+    #[must_use]
+    pub fn masked(&self) -> Self {
+        Self {
+            text: None,
+            is_masked: true,
+            ..self.clone()
+        }
+    }
+
+    /// The first `most` messages that failed, and as many that were not delivered.
+    pub async fn failures(
+        &self,
+        store: &Store,
+        most: usize,
+    ) -> Result<Vec<FailureRecord>, ReportError> {
+        let mut failures = Vec::new();
+        for listing in [Listing::Failed, Listing::Undelivered] {
+            let collect = |page: &[_]| {
+                failures.extend_from_slice(page);
+                Ok(())
+            };
+            self.each_failure(store, listing, most, collect).await?;
+        }
+        Ok(failures)
     }
 
     fn ids(&self) -> Vec<i64> {
@@ -420,9 +443,7 @@ impl Report {
             }
             left -= page.len();
             for failure in page.iter_mut().filter(|_| self.is_masked) {
-                failure.phone = mask(&failure.phone);
-                failure.content.clear();
-                "{}".clone_into(&mut failure.params);
+                hide(failure);
             }
             write(&page)?;
         }

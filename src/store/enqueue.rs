@@ -8,7 +8,8 @@ use diesel::{QueryResult, update};
 
 use super::connection::prelude::*;
 use super::connection::{
-    Connection, ROWS, conflict, delete_all, insert_all, load_locked, transaction, with_conn,
+    Connection, ROWS, conflict, delete_all, insert_all, insert_with_ids, load_locked, transaction,
+    with_conn,
 };
 use super::dedupe::{Decision, ExistingRows, decide};
 use super::imports::ImportBatch;
@@ -79,12 +80,15 @@ async fn enqueue_once(
     {
         return Ok(done.clone());
     }
-    let done = enqueue(connection, batch).await?;
+    let done = enqueue(connection, batch, None).await?;
     Ok(decided.insert(done).clone())
 }
 
 /// Whether the batch is stored, after the answer to its commit was lost.
-async fn is_committed(connection: &mut Connection, batch: &ImportBatch) -> QueryResult<bool> {
+pub(super) async fn is_committed(
+    connection: &mut Connection,
+    batch: &ImportBatch,
+) -> QueryResult<bool> {
     let last_line: Vec<i64> = load_locked!(
         connection,
         import::table
@@ -94,7 +98,12 @@ async fn is_committed(connection: &mut Connection, batch: &ImportBatch) -> Query
     Ok(last_line == [signed(batch.last_line)])
 }
 
-async fn enqueue(connection: &mut Connection, batch: &ImportBatch) -> QueryResult<Enqueued> {
+/// Queues a batch. Adds the line and the id of each accepted row to `ids`, which costs another statement on MySQL.
+pub(super) async fn enqueue(
+    connection: &mut Connection,
+    batch: &ImportBatch,
+    mut ids: Option<&mut Vec<(u64, i64)>>,
+) -> QueryResult<Enqueued> {
     let rows: Vec<&NewSms> = batch.rows.iter().collect();
     let existing = ExistingRows::read(connection, batch.campaign_id, &rows, true).await?;
     let mut done = Enqueued::default();
@@ -120,7 +129,7 @@ async fn enqueue(connection: &mut Connection, batch: &ImportBatch) -> QueryResul
     add_keys(connection, batch.campaign_id, keys).await?;
     replace(connection, &replaced, &existing, batch.now).await?;
     for rows in statements(&accepted) {
-        insert(connection, batch, rows).await?;
+        insert(connection, batch, rows, ids.as_deref_mut()).await?;
     }
     count(connection, batch, &done).await?;
     Ok(done)
@@ -196,7 +205,9 @@ async fn insert(
     connection: &mut Connection,
     batch: &ImportBatch,
     rows: &[&NewSms],
+    ids: Option<&mut Vec<(u64, i64)>>,
 ) -> QueryResult<()> {
+    let lines = rows.iter().map(|row| row.line);
     let rows: Vec<_> = rows
         .iter()
         .map(|row| {
@@ -214,7 +225,12 @@ async fn insert(
             )
         })
         .collect();
-    insert_all!(connection, sms::table, &rows)?;
+    match ids {
+        None => {
+            insert_all!(connection, sms::table, &rows)?;
+        }
+        Some(ids) => ids.extend(lines.zip(insert_with_ids!(connection, sms, &rows)?)),
+    }
     Ok(())
 }
 

@@ -2,6 +2,7 @@
 //! and MariaDB; `connection/` has what differs between them.
 
 mod activity;
+mod audit;
 mod campaigns;
 mod candidates;
 mod claim;
@@ -13,6 +14,7 @@ mod dedupe;
 mod enqueue;
 mod error;
 mod imports;
+mod intake;
 mod limits;
 mod migrate;
 mod operator;
@@ -42,6 +44,7 @@ use connection::{
     Location, Number, Pool, ServerKind, ServerUrl, SqliteFile, reading, with_password,
 };
 
+pub use audit::AuditEntry;
 pub use campaigns::{Campaign, CampaignChange, CampaignStatus, NewCampaign, WindowChange};
 pub use commit_batch::{
     CampaignStop, CommitBatch, CommitResult, ProviderClaimed, ProviderPause, Shortfall,
@@ -51,6 +54,7 @@ pub use dedupe::Decision;
 pub use enqueue::Enqueued;
 pub use error::{StoreError, StoreErrorKind};
 pub use imports::{ImportBatch, TextNote};
+pub use intake::{FoundSms, IntakeKey, POSTED, PostResult, PostedBatch, PostedKeys, SmsFilter};
 pub use operator::{Expired, QueuePosition, RetryFilter};
 pub use purge::{Age, Purge, Purged, RetentionConfig};
 pub use receipts::{AwaitingSms, ReceiptsApplied};

@@ -249,3 +249,24 @@ diesel::allow_tables_to_appear_in_same_query!(
     receipt,
     receipt_pull
 );
+
+diesel::table! {
+    intake_key (scope, request_key) {
+        scope -> Text,
+        request_key -> Text,
+        fingerprint -> Text,
+        sms_id -> BigInt,
+        expires_at -> BigInt,
+    }
+}
+
+diesel::table! {
+    audit (id) {
+        id -> BigInt,
+        at -> BigInt,
+        who -> Text,
+        what -> Text,
+        campaign -> Nullable<Text>,
+        detail -> Text,
+    }
+}

@@ -32,6 +32,7 @@ mod redis;
 mod reimport;
 mod reports;
 mod schedule;
+mod serve;
 mod servers;
 mod service;
 mod signals;

@@ -7,6 +7,7 @@ mod estimate;
 mod output;
 mod preflight;
 
+use std::path::Path;
 use std::time::Duration;
 
 use super::signals::Signals;
@@ -14,6 +15,7 @@ use super::window::check_opens;
 use super::{Context, purge, with_hint};
 use crate::exit::Exit;
 use crate::import::{ImportError, Options, Plan, Schedule, Target};
+use crate::serve::ImportField;
 use crate::sms::Timestamp;
 use crate::store::{
     Access, Campaign, CampaignChange, CampaignStatus, NewCampaign, Store, StoreErrorKind,
@@ -333,4 +335,69 @@ impl List {
             expires_at: self.expires.map(|time| time.after(start)),
         }
     }
+}
+
+/// The flags of an upload.
+#[derive(clap::Parser)]
+#[command(name = "upload", no_binary_name = true, disable_help_flag = true)]
+pub(in crate::commands) struct UploadArgs {
+    #[command(flatten)]
+    list: List,
+}
+
+/// Fields that name files of this machine, or that belong to the command line.
+const NOT_UPLOADED: [&str; 2] = ["template", "rejects"];
+
+/// Reads the fields of an upload as flags of `smsq import`.
+pub(in crate::commands) fn upload_flags(
+    file: &Path,
+    fields: &[ImportField],
+    rejects: Option<&Path>,
+) -> Result<UploadArgs, String> {
+    let mut words = vec![file.as_os_str().to_owned()];
+    for field in fields {
+        let name = field.name.as_str();
+        let is_flag = |c: char| c.is_ascii_lowercase() || c == '-';
+        if name.is_empty() || !name.chars().all(is_flag) || NOT_UPLOADED.contains(&name) {
+            return Err(format!(
+                "unknown field `{}`: use the flags of `smsq import` without `--`; the text is field `text`",
+                name.escape_debug()
+            ));
+        }
+        match (name, field.value.trim()) {
+            // Flags without a value.
+            ("again" | "smart", "true" | "1") => words.push(format!("--{name}").into()),
+            ("again" | "smart", "false" | "0" | "") => {}
+            _ => words.push(format!("--{name}={}", field.value).into()),
+        }
+    }
+    if let Some(rejects) = rejects {
+        words.push("--rejects".into());
+        words.push(rejects.as_os_str().to_owned());
+    }
+    let parsed = <UploadArgs as clap::Parser>::try_parse_from(words);
+    parsed.map_err(|error| {
+        let (message, hint) = super::usage_message_and_hint(&error);
+        format!("{}; {hint}", message.replace("--", ""))
+    })
+}
+
+/// Imports an uploaded file; returns what `--format json` prints.
+pub(in crate::commands) async fn import_upload(
+    args: &UploadArgs,
+    context: &Context,
+) -> anyhow::Result<serde_json::Value> {
+    let list = &args.list;
+    let plans = prepare(list, context, Access::Existing).await?;
+    check_rejects(list, &plans, context).await?;
+    let store = context.open(Access::Existing).await?;
+    check_again(list, &plans, context, &store).await?;
+    let mut signals = Signals::listen()?;
+    let (imported, signal) = import(list, &plans, context, &store, &mut signals).await?;
+    if signal.is_some() {
+        anyhow::bail!(
+            "the server stopped while it imported the file; upload it again to add the missing rows"
+        );
+    }
+    Ok(output::json(&imported))
 }

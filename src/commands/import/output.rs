@@ -394,7 +394,7 @@ fn sample_json(sample: &Sample) -> Value {
 }
 
 /// The counts of one file; of several files the sums, and each file under `files`.
-fn json(imported: &[Imported]) -> Value {
+pub(super) fn json(imported: &[Imported]) -> Value {
     let [first, rest @ ..] = imported else {
         return json!({ "files": [] });
     };

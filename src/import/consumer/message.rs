@@ -10,6 +10,7 @@ use crate::import::error::{ImportError, Rejection};
 use crate::import::options::Options;
 use crate::import::record::{JsonObject, MAX_ROW, Malformed, Record, cell, is_nested};
 use crate::import::row_mapper::{MappedRow, RowMapper, Text};
+use crate::sms::NewSms;
 use crate::text::template::Template;
 
 /// How many sets of keys are remembered.
@@ -19,7 +20,7 @@ const MAX_KEYS: usize = 1000;
 const OWN_KEY: &str = "dedupe_key";
 
 /// Maps the entries of one import.
-pub(super) struct MessageReader {
+pub struct MessageReader {
     options: Options,
     text: Option<Arc<Template>>,
     unique: Unique,
@@ -35,7 +36,7 @@ struct Layout {
 }
 
 impl MessageReader {
-    pub(super) fn new(options: Options, unique: Unique) -> Result<Self, ImportError> {
+    pub fn new(options: Options, unique: Unique) -> Result<Self, ImportError> {
         Ok(Self {
             text: options.load_text()?,
             options,
@@ -43,6 +44,11 @@ impl MessageReader {
             token: format!("{:032x}", rand::random::<u128>()),
             layouts: HashMap::new(),
         })
+    }
+
+    /// The message of an entry, a JSON object; `number` is its number in the import.
+    pub fn message(&mut self, number: u64, entry: &[u8]) -> Result<NewSms, Rejection> {
+        Ok(self.map(number, entry)?.message)
     }
 
     pub(super) fn map(&mut self, number: u64, entry: &[u8]) -> Result<MappedRow, Rejection> {

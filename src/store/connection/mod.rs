@@ -173,6 +173,42 @@ macro_rules! insert_all {
     };
 }
 
+/// Inserts rows into a table whose ids the database gives; returns the ids, in the order of the rows.
+macro_rules! insert_with_ids {
+    ($connection:expr, $table:ident, $rows:expr) => {{
+        use $crate::store::connection::{Connection, insert_all, pieces};
+        match &mut *$connection {
+            Connection::Postgres(conn) => {
+                let mut all: Vec<i64> = Vec::with_capacity($rows.len());
+                async {
+                    for rows in pieces(&$rows[..]) {
+                        let insert = diesel::insert_into($table::table).values(rows);
+                        let insert = insert.returning($table::id);
+                        let ids = diesel_async::RunQueryDsl::get_results(insert, &mut &**conn);
+                        let mut ids: Vec<i64> = ids.await?;
+                        ids.sort_unstable();
+                        all.extend(ids);
+                    }
+                    diesel::QueryResult::Ok(all)
+                }
+                .await
+            }
+            other => {
+                async {
+                    // The ids of one statement are in order, and so are those of a transaction on SQLite.
+                    let mut all: Vec<i64> = Vec::with_capacity($rows.len());
+                    for rows in pieces(&$rows[..]) {
+                        insert_all!(other, $table::table, rows)?;
+                        all.extend(other.inserted_ids(rows.len()).await?);
+                    }
+                    diesel::QueryResult::Ok(all)
+                }
+                .await
+            }
+        }
+    }};
+}
+
 /// Inserts the rows whose key is not in the table yet; returns how many.
 macro_rules! insert_new {
     ($connection:expr, $table:expr, $rows:expr) => {
@@ -270,8 +306,8 @@ macro_rules! delete_all {
 }
 
 pub(super) use {
-    delete_all, execute_each, independent, insert, insert_all, insert_new, load_locked,
-    load_skipping_locked, with_conn,
+    delete_all, execute_each, independent, insert, insert_all, insert_new, insert_with_ids,
+    load_locked, load_skipping_locked, with_conn,
 };
 
 /// Why a host cannot be used.
@@ -348,6 +384,26 @@ impl Connection {
             Self::Mysql(_) => "CAST(last_insert_id() AS SIGNED)",
         };
         self.number(expression).await
+    }
+
+    /// The ids of the rows that the last insert on this connection added: in one statement, or on SQLite in one
+    /// transaction.
+    pub(super) async fn inserted_ids(&mut self, rows: usize) -> QueryResult<Vec<i64>> {
+        let last = self.last_id().await?;
+        let step = match self {
+            Self::Mysql(_) => {
+                self.number("CAST(@@auto_increment_increment AS SIGNED)")
+                    .await?
+            }
+            Self::Sqlite(_) | Self::Postgres(_) => 1,
+        };
+        let rows = i64::try_from(rows).unwrap_or(i64::MAX);
+        let first = match self {
+            // The first id of the statement.
+            Self::Mysql(_) => last,
+            Self::Sqlite(_) | Self::Postgres(_) => last - rows + 1,
+        };
+        Ok((0..rows).map(|index| first + index * step).collect())
     }
 
     /// Gives SQLite more memory for inserts in random order of their keys.

@@ -116,6 +116,11 @@ impl Kind {
 }
 
 impl Database {
+    /// A database of this kind, if its server is running.
+    pub(crate) fn if_there(kind: Kind) -> Option<Self> {
+        kind.is_there().then(|| Self::new(kind))
+    }
+
     /// A SQLite database.
     pub(crate) fn in_a_file() -> Self {
         Self::new(Kind::Sqlite)

@@ -22,7 +22,9 @@ use regex::Regex;
 use tempfile::TempDir;
 
 /// What differs from run to run, and its replacement in snapshots.
-const FILTERS: [(&str, &str); 8] = [
+const FILTERS: [(&str, &str); 9] = [
+    // Only runs of some seconds show progress, and say what limited them.
+    (r"(?m)^(limited by|sending:|importing:) [^\n]*\n", ""),
     (r", in [\w. ]+ \([\d.]+/(s|min)\)", ""),
     (r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d \w+", "[DATE]"),
     (r"127\.0\.0\.1:\d+", "127.0.0.1:[PORT]"),

@@ -144,6 +144,16 @@ impl Running {
         self.process.wait().expect("a status");
     }
 
+    /// Waits for the first line of its standard output; fails if the process ends first.
+    pub(crate) fn first_line(&mut self) -> String {
+        let stdout = self.stdout.clone();
+        let printed = || std::fs::read_to_string(&stdout).unwrap_or_default();
+        let alive = self.until("it has printed a line", || printed().contains('\n'));
+        let errors = std::fs::read_to_string(&self.stderr).unwrap_or_default();
+        assert!(alive, "it ended before it printed a line\n{errors}");
+        printed().lines().next().unwrap_or_default().to_owned()
+    }
+
     /// Waits until its standard error satisfies `enough`; fails if the process ends first.
     pub(crate) fn until_printed(&mut self, what: &str, mut enough: impl FnMut(&str) -> bool) {
         let stderr = self.stderr.clone();

@@ -1,0 +1,20 @@
+-- Keys of messages that were posted over HTTP, so that a repeated request adds no message.
+CREATE TABLE IF NOT EXISTS intake_key (
+    scope       VARCHAR(100) NOT NULL,       -- 'campaign/ID' or 'token/NAME'
+    request_key CHAR(64)     NOT NULL,       -- SHA-256 of the key
+    fingerprint CHAR(64)     NOT NULL,       -- SHA-256 of what was posted
+    sms_id      BIGINT       NOT NULL,
+    expires_at  BIGINT       NOT NULL,
+    PRIMARY KEY (scope, request_key),
+    KEY intake_key_expires (expires_at)
+) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
+
+-- What people changed with `smsq serve`.
+CREATE TABLE IF NOT EXISTS audit (
+    id       BIGINT       AUTO_INCREMENT PRIMARY KEY,
+    at       BIGINT       NOT NULL,
+    who      VARCHAR(255) NOT NULL,          -- the name of the token
+    what     VARCHAR(255) NOT NULL,
+    campaign TEXT,
+    detail   TEXT         NOT NULL
+) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;

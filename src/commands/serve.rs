@@ -1,0 +1,249 @@
+//! `smsq serve`: runs the server; and makes tokens and URLs for it.
+
+use std::collections::BTreeMap;
+use std::io::ErrorKind;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::anyhow;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use serde_json::json;
+use tokio::sync::watch;
+use url::Url;
+
+use super::import::import_upload;
+use super::signals::Signals;
+use super::{Context, with_hint};
+use crate::exit::Exit;
+use crate::provider::Provider;
+use crate::serve::{
+    AccessToken, FileImporter, ImportField, ImportedFile, Role, Server, ServerParts, receipt_url,
+};
+use crate::service_manager::ServiceManager;
+use crate::store::Access;
+
+const EXAMPLES: &str = "\
+Examples:
+  smsq serve                                     prints a link to the page, for this machine
+  smsq serve token manager --role read           a token for somebody who only looks, and its line for smsq.toml
+  smsq serve --listen 10.0.0.5:8026              for others too; needs a token
+  smsq serve urls                                where each provider posts its delivery receipts
+
+Workers never need it: start and stop it at any time.";
+
+/// Run a server beside the workers: a page to watch, an API for messages, receipts by webhook, metrics
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES, args_conflicts_with_subcommands = true)]
+pub struct Args {
+    /// The address to listen on; port 0 selects a free port [default: setting `serve.listen`]
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) listen: Option<SocketAddr>,
+    #[command(subcommand)]
+    command: Option<Sub>,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Sub {
+    /// Make a token, and print it with its line for the configuration
+    #[command(after_help = "Example:\n  smsq serve token shop --role send")]
+    Token {
+        /// Who it is for; the name is shown with what its owner changes
+        name: String,
+        /// read: look, without phones; operate: also control campaigns; send: only add messages; admin: all
+        #[arg(long, value_parser = roles())]
+        role: Role,
+    },
+    /// Print the URL for the delivery receipts of each provider
+    #[command(after_help = "Example:\n  smsq serve urls")]
+    Urls,
+}
+
+fn roles() -> impl TypedValueParser<Value = Role> {
+    PossibleValuesParser::new(Role::ALL.map(Role::as_str)).try_map(|word| word.parse::<Role>())
+}
+
+pub(crate) async fn run(args: &Args, context: Context) -> anyhow::Result<Exit> {
+    match &args.command {
+        Some(Sub::Token { name, role }) => token(name, *role, &context),
+        Some(Sub::Urls) => urls(&context),
+        None => serve(context).await,
+    }
+}
+
+fn token(name: &str, role: Role, context: &Context) -> anyhow::Result<Exit> {
+    let (text, token) = AccessToken::generate(name, role).map_err(|problem| anyhow!(problem))?;
+    let object = json!({ "token": text, "config": token.to_string() });
+    context.print(&format!("{text}\n"), &object)?;
+    context.console.status(&format!(
+        "the token is shown only now; add its hash to `tokens` in section [serve] of smsq.toml, and restart `smsq serve`:\n\
+         [serve]\ntokens = [\"{token}\"]"
+    ));
+    Ok(Exit::Done)
+}
+
+/// The URL under which others reach the server.
+fn base_url(context: &Context) -> Url {
+    let config = &context.config.serve;
+    config.public_url.clone().unwrap_or_else(|| {
+        let url = format!("http://{}/", config.listen);
+        Url::parse(&url).expect("an address is a host")
+    })
+}
+
+fn urls(context: &Context) -> anyhow::Result<Exit> {
+    let config = &context.config;
+    let Some(key) = config.serve.receipt_key() else {
+        let key = AccessToken::generate("receipts", Role::Send)
+            .map(|(text, _)| text)
+            .unwrap_or_default();
+        return Err(with_hint(
+            "`serve.receipt_key` is not set: the URLs for receipts are made from it",
+            format!("set a long random text, for example SMSQ__SERVE__RECEIPT_KEY={key}"),
+        ));
+    };
+    let base = base_url(context);
+    let providers = webhook_providers(context);
+    if providers.is_empty() {
+        return Err(with_hint(
+            "no configured provider posts receipts",
+            "`smsq providers list` shows how receipts come",
+        ));
+    }
+    let urls: BTreeMap<&String, String> = providers
+        .keys()
+        .map(|name| (name, receipt_url(&base, key, name).to_string()))
+        .collect();
+    let lines = urls.iter().map(|(name, url)| format!("{name}  {url}\n"));
+    context.print(&lines.collect::<String>(), &json!(urls))?;
+    if config.serve.public_url.is_none()
+        && base.host_str().is_some_and(|host| host.starts_with("127."))
+    {
+        context.console.status(
+            "only this machine reaches these URLs: set `serve.public_url` if vendors are to post to them",
+        );
+    }
+    Ok(Exit::Done)
+}
+
+/// The configured providers whose receipts can be posted.
+fn webhook_providers(context: &Context) -> BTreeMap<String, Arc<Provider>> {
+    let config = &context.config;
+    let mut names = config.own_providers.clone();
+    names.extend(config.default_provider.clone());
+    let mut providers = BTreeMap::new();
+    for name in names {
+        // One that is misconfigured must not stop the others.
+        match context.provider(&name) {
+            Ok(provider) if provider.webhook().is_some() => {
+                providers.insert(name, Arc::new(provider));
+            }
+            Ok(_) => {}
+            Err(error) => context.console.warn(&format!("{error:#}")),
+        }
+    }
+    providers
+}
+
+async fn serve(context: Context) -> anyhow::Result<Exit> {
+    let context = Arc::new(context);
+    let config = &context.config;
+    let settings = config.serve.clone();
+    if settings.is_open() && settings.tokens.is_empty() {
+        return Err(with_hint(
+            format!(
+                "others can reach `{}`, and no token is set",
+                settings.listen
+            ),
+            "`smsq serve token NAME --role ROLE` makes one; or listen on 127.0.0.1",
+        ));
+    }
+    let is_open = !settings.listen.ip().is_loopback();
+    if is_open
+        && settings
+            .public_url
+            .as_ref()
+            .is_none_or(|url| url.scheme() != "https")
+    {
+        context.console.warn(
+            "tokens and phones are sent without encryption: put a proxy with HTTPS in front, and set `serve.public_url`",
+        );
+    }
+    let store = context.open(Access::Create).await?;
+    let listen = settings.listen;
+    let parts = ServerParts {
+        store,
+        providers: webhook_providers(&context),
+        default_region: config.default_region,
+        default_provider: config.default_provider.clone(),
+        metrics: config.metrics,
+        prices: config.prices.clone(),
+        no_report_after: config.receipts.no_report_after,
+        importer: Arc::new(UploadImporter {
+            context: Arc::clone(&context),
+        }),
+        config: settings,
+    };
+    let mut signals = Signals::listen()?;
+    let server = Server::start(parts).await;
+    let server = server.map_err(|error| match error.kind() {
+        ErrorKind::AddrInUse => with_hint(
+            format!("`{listen}` is in use by another program"),
+            "choose another port with `--listen`",
+        ),
+        _ => anyhow!("cannot listen on `{listen}`: {error}"),
+    })?;
+    let link = server.one_time_link();
+    let address = format!("http://{}", server.address());
+    let object = json!({ "url": address, "link": link });
+    if context.is_json() {
+        context.console.print(&format!("{object}\n"))?;
+    } else {
+        context.console.print(&format!("{link}\n"))?;
+    }
+    context.console.status(
+        "open this link: it works once, for this browser; Ctrl-C ends the server, workers go on",
+    );
+    let mut manager = ServiceManager::default();
+    let (stop, stopped) = watch::channel(false);
+    let running = tokio::spawn(server.run(stopped));
+    manager.ready();
+    manager.status(&format!("listening on {address}"));
+    signals.next().await;
+    manager.stopping();
+    stop.send_replace(true);
+    tokio::select! {
+        // A panic in it has been logged.
+        _ = running => Ok(Exit::Done),
+        exit = signals.next() => Ok(exit),
+    }
+}
+
+/// Imports uploaded files as `smsq import` does.
+struct UploadImporter {
+    context: Arc<Context>,
+}
+
+impl FileImporter for UploadImporter {
+    fn check(&self, fields: &[ImportField]) -> Result<(), String> {
+        super::import::upload_flags(Path::new("list.csv"), fields, None).map(drop)
+    }
+
+    fn import(
+        &self,
+        file: &Path,
+        fields: &[ImportField],
+        rejects: &Path,
+    ) -> Result<ImportedFile, String> {
+        let args = super::import::upload_flags(file, fields, Some(rejects))?;
+        let imported =
+            tokio::runtime::Handle::current().block_on(import_upload(&args, &self.context));
+        imported
+            .map(|result| ImportedFile { result })
+            .map_err(|error| {
+                let (message, hint) = super::message_and_hint(&error);
+                let hint = hint.map(|hint| format!("; {hint}"));
+                message + &hint.unwrap_or_default()
+            })
+    }
+}

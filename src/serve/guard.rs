@@ -1,0 +1,209 @@
+//! What holds for every request: the host that it names, the headers of its response, and who sent it.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use axum::body::Body;
+use axum::extract::{ConnectInfo, FromRequestParts, State};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use http::request::Parts;
+use http::{HeaderName, HeaderValue, Request, StatusCode, header};
+
+use super::ServerState;
+use super::access::{AccessError, Identity, Permission};
+use super::problem::Problem;
+
+/// Nothing but this server's own styles, script and pictures is loaded, and nothing frames a page.
+const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self' data:; \
+     connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'";
+
+/// The most bytes of the body of a request, except for batches and files, and how long it may take.
+const MAX_BODY: usize = 1 << 20;
+const BODY_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Probes name the address of a container, or nothing.
+const PROBES: [&str; 2] = ["/healthz", "/readyz"];
+
+/// Headers of every response, unless it has them.
+const HEADERS: [(HeaderName, &str); 6] = [
+    (header::CONTENT_SECURITY_POLICY, POLICY),
+    (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    (header::REFERRER_POLICY, "no-referrer"),
+    (header::CACHE_CONTROL, "no-store"),
+    (HeaderName::from_static("x-robots-tag"), "noindex"),
+    (
+        HeaderName::from_static("cross-origin-resource-policy"),
+        "same-origin",
+    ),
+];
+
+pub(super) async fn check(
+    State(shared): State<Arc<ServerState>>,
+    request: Request<Body>,
+    next: Next,
+) -> Response {
+    let is_probe = PROBES.contains(&request.uri().path());
+    let host = host_of(request.headers());
+    let checked = if is_probe {
+        Ok(())
+    } else {
+        shared.access.check_host(host.as_deref())
+    };
+    let mut response = match checked {
+        Ok(()) => next.run(request).await,
+        Err(error) => Problem::from(error).into_response(),
+    };
+    let headers = response.headers_mut();
+    for (name, value) in HEADERS {
+        headers
+            .entry(name)
+            .or_insert(HeaderValue::from_static(value));
+    }
+    response
+}
+
+/// Reads a body before it is handled: within a time, and up to a size.
+pub(super) async fn read_body(request: Request<Body>, next: Next) -> Response {
+    let (parts, body) = request.into_parts();
+    let read = axum::body::to_bytes(body, MAX_BODY);
+    let body = match tokio::time::timeout(BODY_TIMEOUT, read).await {
+        Ok(Ok(body)) => body,
+        Ok(Err(_)) => {
+            let status = StatusCode::PAYLOAD_TOO_LARGE;
+            let detail = "the body ended early, or is larger than 1 MiB";
+            return Problem::new(status, detail).into_response();
+        }
+        Err(_) => {
+            let detail = "the body did not arrive in time";
+            return Problem::new(StatusCode::REQUEST_TIMEOUT, detail).into_response();
+        }
+    };
+    next.run(Request::from_parts(parts, Body::from(body))).await
+}
+
+pub(super) async fn not_found() -> Problem {
+    Problem::not_found("there is nothing at this address")
+}
+
+fn host_of(headers: &http::HeaderMap) -> Option<String> {
+    let mut hosts = headers.get_all(header::HOST).iter();
+    let host = hosts.next()?.to_str().ok()?.to_owned();
+    hosts.next().is_none().then_some(host)
+}
+
+/// The seconds since 1970 by this machine's clock.
+pub(super) fn now() -> u64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    since.map_or(0, |since| since.as_secs())
+}
+
+/// The address of the client.
+pub(super) struct ClientAddress(pub(super) IpAddr);
+
+impl FromRequestParts<Arc<ServerState>> for ClientAddress {
+    type Rejection = Problem;
+
+    async fn from_request_parts(
+        parts: &mut Parts,
+        shared: &Arc<ServerState>,
+    ) -> Result<Self, Self::Rejection> {
+        let peer = parts.extensions.get::<ConnectInfo<SocketAddr>>();
+        let peer = peer.map_or(IpAddr::from([0, 0, 0, 0]), |peer| peer.0.ip());
+        Ok(Self(shared.access.client(&parts.headers, peer)))
+    }
+}
+
+/// Who looks at a page, by the cookie. A change must come from a page of this server.
+pub(super) struct Visitor(pub(super) Identity);
+
+/// A page is shown to who may look at it; everybody else gets the log-in.
+pub(super) enum VisitorError {
+    LoggedOut,
+    Problem(Problem),
+}
+
+impl IntoResponse for VisitorError {
+    fn into_response(self) -> Response {
+        match self {
+            Self::LoggedOut => super::page::log_in_page(None),
+            Self::Problem(problem) => problem.into_response(),
+        }
+    }
+}
+
+impl FromRequestParts<Arc<ServerState>> for Visitor {
+    type Rejection = VisitorError;
+
+    async fn from_request_parts(
+        parts: &mut Parts,
+        shared: &Arc<ServerState>,
+    ) -> Result<Self, Self::Rejection> {
+        let access = &shared.access;
+        let Some(visitor) = access.of_browser(&parts.headers, now()) else {
+            return Err(VisitorError::LoggedOut);
+        };
+        let host = host_of(&parts.headers);
+        access
+            .check_site(&parts.method, &parts.headers, host.as_deref())
+            .map_err(|error| VisitorError::Problem(error.into()))?;
+        Ok(Self(visitor))
+    }
+}
+
+impl Visitor {
+    pub(super) fn may(&self, permission: Permission) -> bool {
+        self.0.role.may(permission)
+    }
+
+    pub(super) fn need(&self, permission: Permission) -> Result<(), Problem> {
+        if self.may(permission) {
+            Ok(())
+        } else {
+            Err(AccessError::Forbidden.into())
+        }
+    }
+}
+
+/// A form of the log-in, which has no cookie yet: it must come from a page of this server.
+pub(super) struct SameSite;
+
+impl FromRequestParts<Arc<ServerState>> for SameSite {
+    type Rejection = Problem;
+
+    async fn from_request_parts(
+        parts: &mut Parts,
+        shared: &Arc<ServerState>,
+    ) -> Result<Self, Self::Rejection> {
+        let host = host_of(&parts.headers);
+        let access = &shared.access;
+        access.check_site(&parts.method, &parts.headers, host.as_deref())?;
+        Ok(Self)
+    }
+}
+
+/// A program with a token.
+pub(super) struct Program(pub(super) Identity);
+
+impl FromRequestParts<Arc<ServerState>> for Program {
+    type Rejection = Problem;
+
+    async fn from_request_parts(
+        parts: &mut Parts,
+        shared: &Arc<ServerState>,
+    ) -> Result<Self, Self::Rejection> {
+        let ClientAddress(address) = ClientAddress::from_request_parts(parts, shared).await?;
+        Ok(Self(shared.access.of_program(&parts.headers, address)?))
+    }
+}
+
+impl Program {
+    pub(super) fn need(&self, permission: Permission) -> Result<(), Problem> {
+        if self.0.role.may(permission) {
+            Ok(())
+        } else {
+            Err(AccessError::Forbidden.into())
+        }
+    }
+}

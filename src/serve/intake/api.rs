@@ -1,0 +1,805 @@
+//! The endpoints under `/v1`, which `openapi.json` describes.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::extract::{Multipart, Path, Query, State};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use futures_util::StreamExt as _;
+use http::{HeaderMap, HeaderValue, StatusCode, header};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::io::AsyncWriteExt as _;
+
+use super::message::{MAX_KEY, MappedMessage, PostedMessage, array, digest};
+use super::uploads::{ImportField, UploadedFile};
+use super::writer::NewMessages;
+use crate::phone::{Phone, mask};
+use crate::rate::Rates;
+use crate::report::CampaignSummary;
+use crate::serve::ServerState;
+use crate::serve::access::{Identity, Permission};
+use crate::serve::guard::Program;
+use crate::serve::problem::Problem;
+use crate::sms::Timestamp;
+use crate::store::{
+    AuditEntry, CampaignChange, CampaignStatus, FoundSms, IntakeKey, PostResult, SmsFilter,
+    WindowChange,
+};
+
+/// The API's description.
+const OPENAPI: &str = include_str!("../../../templates/openapi.json");
+/// The longest line of a batch, in bytes.
+const MAX_LINE: usize = 64 << 10;
+/// The lines of a batch that are committed together.
+const CHUNK: usize = 1_000;
+/// The most messages of a batch that is a JSON array, and of ids and reasons in a response.
+const MAX_ARRAY: usize = 1_000;
+const MAX_LISTED: usize = 10_000;
+/// How long the next part of a body may take.
+const PART_TIMEOUT: Duration = Duration::from_secs(30);
+/// The largest file that can be uploaded, in bytes.
+const MAX_FILE: u64 = 4 << 30;
+/// The most bytes of the other fields of an upload.
+const MAX_FIELD: usize = 64 << 10;
+/// The most messages of one look-up.
+const MAX_FOUND: i64 = 100;
+
+pub(in crate::serve) fn routes() -> Router<Arc<ServerState>> {
+    Router::new()
+        .route("/openapi.json", get(openapi))
+        .route("/v1/messages", post(post_message).get(find_messages))
+        .route("/v1/messages/{id}", get(get_message))
+        .route("/v1/campaigns", get(get_campaigns))
+        .route(
+            "/v1/campaigns/{name}",
+            get(get_campaign).patch(change_campaign),
+        )
+        .route("/v1/campaigns/{name}/report.csv", get(get_report))
+        .route("/v1/imports/{id}", get(get_import))
+        .route("/v1/imports/{id}/rejects.csv", get(get_rejects))
+}
+
+/// Their bodies are read bit by bit, and have limits of their own.
+pub(in crate::serve) fn unlimited_routes() -> Router<Arc<ServerState>> {
+    Router::new()
+        .route("/v1/messages/batch", post(post_batch))
+        .route("/v1/imports", post(post_import))
+        .layer(axum::extract::DefaultBodyLimit::disable())
+}
+
+async fn openapi() -> Response {
+    json_text(StatusCode::OK, OPENAPI.to_owned())
+}
+
+fn json_text(status: StatusCode, text: String) -> Response {
+    let json = HeaderValue::from_static("application/json");
+    (status, [(header::CONTENT_TYPE, json)], text).into_response()
+}
+
+fn respond(status: StatusCode, value: &Value) -> Response {
+    json_text(status, value.to_string())
+}
+
+/// The key of header `Idempotency-Key`, with or without quotation marks.
+fn idempotency_key(headers: &HeaderMap, who: &Identity) -> Result<Option<IntakeKey>, Problem> {
+    let Some(value) = headers.get("idempotency-key") else {
+        return Ok(None);
+    };
+    let text = value.to_str().unwrap_or_default().trim();
+    let text = text.strip_prefix('"').unwrap_or(text);
+    let text = text.strip_suffix('"').unwrap_or(text);
+    if text.is_empty() || text.len() > MAX_KEY {
+        let detail = format!("invalid `Idempotency-Key`: use 1 to {MAX_KEY} visible characters");
+        return Err(Problem::invalid(detail));
+    }
+    Ok(Some(IntakeKey {
+        scope: format!("token/{}", who.name),
+        key: digest(text),
+    }))
+}
+
+async fn post_message(
+    State(shared): State<Arc<ServerState>>,
+    program: Program,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Result<Response, Problem> {
+    program.need(Permission::Send)?;
+    let header = idempotency_key(&headers, &program.0)?;
+    let intake = &shared.intake;
+    let posted = PostedMessage::parse(&body).map_err(Problem::invalid)?;
+    let open = intake
+        .campaigns
+        .open(&posted.campaign, posted.from.as_deref())
+        .await?;
+    let mapped = intake.mapper.map(&posted, &body, &open.unique);
+    let mapped = mapped.map_err(Problem::invalid)?;
+    let keys = mapped.keys(open.campaign.id, header.as_ref());
+    let segments = mapped.sms.segments;
+    let campaign = open.campaign.name.clone();
+    let new = NewMessages {
+        campaign: open.campaign,
+        due_at: mapped.due_at,
+        expires_at: mapped.expires_at,
+        messages: vec![(mapped, keys)],
+    };
+    let committed = intake.writer.commit(new).await.ok_or_else(stopping)?;
+    let results = committed?;
+    shared.metrics.count_posted(&results);
+    let found = |id: Option<i64>, state: &str| {
+        json!({
+            "id": id.map(|id| id.to_string()),
+            "campaign": campaign,
+            "state": state,
+            "segments": segments,
+        })
+    };
+    match results.first() {
+        Some(PostResult::Queued(id)) => {
+            let mut response = respond(StatusCode::ACCEPTED, &found(Some(*id), "queued"));
+            if let Ok(location) = HeaderValue::from_str(&format!("/v1/messages/{id}")) {
+                response.headers_mut().insert(header::LOCATION, location);
+            }
+            Ok(response)
+        }
+        Some(PostResult::Suppressed) => {
+            let mut object = found(None, "failed");
+            object["class"] = json!("suppressed");
+            object["reason"] = json!("the recipient is on the suppression list");
+            Ok(respond(StatusCode::ACCEPTED, &object))
+        }
+        Some(PostResult::Repeated(id)) => Ok(respond(StatusCode::OK, &found(*id, "queued"))),
+        Some(PostResult::Conflict) | None => Err(Problem::new(
+            StatusCode::UNPROCESSABLE_ENTITY,
+            "its `Idempotency-Key` or `dedupe_key` belongs to a message with another content",
+        )),
+    }
+}
+
+fn stopping() -> Problem {
+    Problem::unavailable("the server stops; nothing was stored")
+}
+
+/// Collects the messages of a batch, commits them in chunks, and counts what became of them.
+struct BatchReader<'a> {
+    shared: &'a ServerState,
+    line: u64,
+    /// Lines and messages that are not committed yet, by campaign and schedule.
+    pending: Vec<NewMessages>,
+    pending_lines: Vec<Vec<u64>>,
+    places: HashMap<(i64, Option<Timestamp>, Option<Timestamp>), usize>,
+    count: usize,
+    summary: BatchSummary,
+}
+
+#[derive(Default)]
+struct BatchSummary {
+    lines: u64,
+    accepted: u64,
+    duplicates: u64,
+    suppressed: u64,
+    rejected: u64,
+    /// Of the first rejected lines.
+    reasons: Vec<(u64, String)>,
+    /// The line and the id of each message, while they are few.
+    ids: Vec<(u64, Option<i64>)>,
+}
+
+impl BatchSummary {
+    fn reject(&mut self, line: u64, reason: String) {
+        self.rejected += 1;
+        if self.reasons.len() < MAX_LISTED {
+            self.reasons.push((line, reason));
+        }
+        self.note_id(line, None);
+    }
+
+    fn note_id(&mut self, line: u64, id: Option<i64>) {
+        // One more than is listed, so that it is known that there are more.
+        if self.ids.len() <= MAX_LISTED {
+            self.ids.push((line, id));
+        }
+    }
+
+    fn json(mut self) -> Value {
+        self.reasons.sort_by_key(|(line, _)| *line);
+        self.ids.sort_by_key(|(line, _)| *line);
+        let reasons = self.reasons.into_iter();
+        let reasons = reasons.map(|(line, reason)| json!({ "line": line, "reason": reason }));
+        let ids: Vec<Option<String>> = self
+            .ids
+            .iter()
+            .map(|(_, id)| id.map(|id| id.to_string()))
+            .collect();
+        json!({
+            "lines": self.lines,
+            "accepted": self.accepted,
+            "duplicates": self.duplicates,
+            "suppressed": self.suppressed,
+            "rejected_count": self.rejected,
+            "rejected": reasons.collect::<Vec<_>>(),
+            "ids": (ids.len() <= MAX_LISTED).then_some(ids),
+        })
+    }
+}
+
+impl<'a> BatchReader<'a> {
+    fn new(shared: &'a ServerState) -> Self {
+        Self {
+            shared,
+            line: 0,
+            pending: Vec::new(),
+            pending_lines: Vec::new(),
+            places: HashMap::new(),
+            count: 0,
+            summary: BatchSummary::default(),
+        }
+    }
+
+    /// Adds a line. Fails where the whole batch must stop; what was committed before stays.
+    async fn add(&mut self, json: &[u8]) -> Result<(), Problem> {
+        self.line += 1;
+        let json = json.trim_ascii();
+        if json.is_empty() {
+            return Ok(());
+        }
+        self.summary.lines += 1;
+        let line = self.line;
+        let mapped = match self.map(json).await {
+            Ok(mapped) => mapped,
+            Err(problem) if problem.status == StatusCode::BAD_REQUEST => {
+                self.summary.reject(line, problem.detail);
+                return Ok(());
+            }
+            Err(problem) => return Err(problem),
+        };
+        let (campaign, message) = mapped;
+        let key = (campaign.id, message.due_at, message.expires_at);
+        let index = *self.places.entry(key).or_insert_with(|| {
+            self.pending.push(NewMessages {
+                campaign,
+                due_at: message.due_at,
+                expires_at: message.expires_at,
+                messages: Vec::new(),
+            });
+            self.pending_lines.push(Vec::new());
+            self.pending.len() - 1
+        });
+        let keys = message.keys(key.0, None);
+        self.pending[index].messages.push((message, keys));
+        self.pending_lines[index].push(line);
+        self.count += 1;
+        if self.count >= CHUNK {
+            self.commit().await?;
+        }
+        Ok(())
+    }
+
+    async fn map(&self, json: &[u8]) -> Result<(crate::store::Campaign, MappedMessage), Problem> {
+        if json.len() > MAX_LINE {
+            return Err(Problem::invalid("the line is longer than 64 KiB"));
+        }
+        let intake = &self.shared.intake;
+        let posted = PostedMessage::parse(json).map_err(Problem::invalid)?;
+        let open = intake
+            .campaigns
+            .open(&posted.campaign, posted.from.as_deref())
+            .await?;
+        let mapped = intake.mapper.map(&posted, json, &open.unique);
+        Ok((open.campaign, mapped.map_err(Problem::invalid)?))
+    }
+
+    async fn commit(&mut self) -> Result<(), Problem> {
+        self.count = 0;
+        self.places.clear();
+        let pending = std::mem::take(&mut self.pending);
+        let lines = std::mem::take(&mut self.pending_lines);
+        let writer = &self.shared.intake.writer;
+        let commits = pending.into_iter().map(|new| writer.commit(new));
+        let committed = futures_util::future::join_all(commits).await;
+        let mut failed = None;
+        for (committed, lines) in committed.into_iter().zip(lines) {
+            match committed.ok_or_else(stopping).and_then(|done| Ok(done?)) {
+                Ok(results) => {
+                    self.shared.metrics.count_posted(&results);
+                    for (line, result) in lines.into_iter().zip(results) {
+                        self.count_result(line, result);
+                    }
+                }
+                Err(problem) => failed = Some(problem),
+            }
+        }
+        failed.map_or(Ok(()), Err)
+    }
+
+    fn count_result(&mut self, line: u64, result: PostResult) {
+        let summary = &mut self.summary;
+        match result {
+            PostResult::Queued(id) => {
+                summary.accepted += 1;
+                summary.note_id(line, Some(id));
+            }
+            PostResult::Repeated(id) => {
+                summary.duplicates += 1;
+                summary.note_id(line, id);
+            }
+            PostResult::Suppressed => {
+                summary.suppressed += 1;
+                summary.note_id(line, None);
+            }
+            PostResult::Conflict => summary.reject(
+                line,
+                "its `dedupe_key` belongs to a message with another content".to_owned(),
+            ),
+        }
+    }
+
+    /// The answer after the last line, or after a problem that stopped the batch.
+    async fn finish(mut self, read: Result<(), Problem>) -> Response {
+        let done = match read {
+            Ok(()) => self.commit().await,
+            Err(problem) => {
+                // What was read before is still stored, and counted.
+                let _ = self.commit().await;
+                Err(problem)
+            }
+        };
+        match done {
+            Ok(()) => respond(StatusCode::OK, &self.summary.json()),
+            Err(problem) if self.summary.accepted + self.summary.duplicates == 0 => {
+                problem.into_response()
+            }
+            Err(problem) => {
+                let status = problem.status;
+                let mut object = self.summary.json();
+                object["title"] = json!(status.canonical_reason());
+                object["status"] = json!(status.as_u16());
+                object["detail"] = json!(format!(
+                    "{}; the messages with an id were stored before",
+                    problem.detail
+                ));
+                let mut response = problem.into_response();
+                *response.body_mut() = Body::from(object.to_string());
+                response
+            }
+        }
+    }
+}
+
+async fn post_batch(
+    State(shared): State<Arc<ServerState>>,
+    program: Program,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Problem> {
+    program.need(Permission::Send)?;
+    if headers.contains_key("idempotency-key") {
+        return Err(Problem::invalid(
+            "a batch cannot have an `Idempotency-Key`: give each message a `dedupe_key`",
+        ));
+    }
+    let kind = headers.get(header::CONTENT_TYPE);
+    let kind = kind.and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+    let kind = kind.split(';').next().unwrap_or_default().trim();
+    let mut reader = BatchReader::new(&shared);
+    let read = match kind {
+        "application/x-ndjson" | "application/jsonl" | "application/ndjson" => {
+            read_lines(body, &mut reader).await
+        }
+        "application/json" => read_array(body, &mut reader).await,
+        _ => {
+            return Err(Problem::new(
+                StatusCode::UNSUPPORTED_MEDIA_TYPE,
+                "use `Content-Type: application/x-ndjson` with a message in each line, or \
+                 `application/json` with a list of up to 1,000 messages",
+            ));
+        }
+    };
+    Ok(reader.finish(read).await)
+}
+
+/// The next part of a body; `None` at its end.
+async fn next_part(stream: &mut axum::body::BodyDataStream) -> Result<Option<Bytes>, Problem> {
+    match tokio::time::timeout(PART_TIMEOUT, stream.next()).await {
+        Ok(None) => Ok(None),
+        Ok(Some(Ok(part))) => Ok(Some(part)),
+        Ok(Some(Err(_))) => Err(Problem::invalid("the body ended early")),
+        Err(_) => Err(Problem::new(
+            StatusCode::REQUEST_TIMEOUT,
+            "the body did not arrive in time",
+        )),
+    }
+}
+
+async fn read_lines(body: Body, reader: &mut BatchReader<'_>) -> Result<(), Problem> {
+    let mut stream = body.into_data_stream();
+    let mut line: Vec<u8> = Vec::new();
+    while let Some(mut part) = next_part(&mut stream).await? {
+        while let Some(end) = part.iter().position(|byte| *byte == b'\n') {
+            let rest = part.split_to(end + 1);
+            let rest = &rest[..end];
+            if line.is_empty() {
+                reader.add(rest).await?;
+            } else {
+                push_bounded(&mut line, rest);
+                reader.add(&line).await?;
+                line.clear();
+            }
+        }
+        push_bounded(&mut line, &part);
+    }
+    if !line.is_empty() {
+        reader.add(&line).await?;
+    }
+    Ok(())
+}
+
+/// Adds to a line, of which one byte more than the limit is kept.
+fn push_bounded(line: &mut Vec<u8>, more: &[u8]) {
+    let room = (MAX_LINE + 1).saturating_sub(line.len());
+    line.extend_from_slice(&more[..more.len().min(room)]);
+}
+
+async fn read_array(body: Body, reader: &mut BatchReader<'_>) -> Result<(), Problem> {
+    const MAX: usize = 16 << 20;
+    let too_large = || {
+        Problem::new(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            "a list may have up to 1,000 messages: send more as `application/x-ndjson`",
+        )
+    };
+    let mut stream = body.into_data_stream();
+    let mut text: Vec<u8> = Vec::new();
+    while let Some(part) = next_part(&mut stream).await? {
+        if text.len() + part.len() > MAX {
+            return Err(too_large());
+        }
+        text.extend_from_slice(&part);
+    }
+    let messages = array(&text).map_err(Problem::invalid)?;
+    if messages.len() > MAX_ARRAY {
+        return Err(too_large());
+    }
+    for message in messages {
+        reader.add(message.get().as_bytes()).await?;
+    }
+    Ok(())
+}
+
+/// A message for whoever may see it.
+fn message_json(
+    shared: &ServerState,
+    found: &FoundSms,
+    campaign: Option<&String>,
+    whole: bool,
+) -> Value {
+    let _ = shared;
+    json!({
+        "id": found.id.to_string(),
+        "campaign": campaign,
+        "phone": if whole { found.phone.clone() } else { mask(&found.phone) },
+        "state": found.state,
+        "segments": found.segments,
+        "attempts": found.attempts,
+        "reference": found.reference,
+        "provider": found.provider,
+        "message_id": found.message_id,
+        "class": found.class,
+        "code": found.code,
+        "reason": found.reason,
+        "delivery": found.delivery,
+        "created_at": found.created_at.to_string(),
+        "at": found.at.to_string(),
+    })
+}
+
+/// Whoever may send or control campaigns sees whole phones.
+fn sees_phones(program: &Program) -> bool {
+    let role = program.0.role;
+    role.may(Permission::Operate) || role.may(Permission::Send)
+}
+
+async fn found_json(
+    shared: &ServerState,
+    found: &[FoundSms],
+    whole: bool,
+) -> Result<Vec<Value>, Problem> {
+    let ids: Vec<i64> = found.iter().map(|one| one.campaign_id).collect();
+    let names = shared.store.campaign_names(&ids).await?;
+    let found = found.iter();
+    Ok(found
+        .map(|one| message_json(shared, one, names.get(&one.campaign_id), whole))
+        .collect())
+}
+
+async fn get_message(
+    State(shared): State<Arc<ServerState>>,
+    program: Program,
+    Path(id): Path<String>,
+) -> Result<Response, Problem> {
+    let id: i64 = id
+        .parse()
+        .map_err(|_| Problem::not_found("a message's id is a number"))?;
+    let found = shared.store.find_sms(SmsFilter::Id(id), 1).await?;
+    let mut found = found_json(&shared, &found, sees_phones(&program)).await?;
+    match found.pop() {
+        Some(message) => Ok(respond(StatusCode::OK, &message)),
+        None => Err(Problem::not_found(
+            "no message has this id, or it was purged",
+        )),
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct MessageQuery {
+    phone: Option<String>,
+    reference: Option<String>,
+}
+
+async fn find_messages(
+    State(shared): State<Arc<ServerState>>,
+    program: Program,
+    Query(query): Query<MessageQuery>,
+) -> Result<Response, Problem> {
+    let phone;
+    let filter = match (&query.phone, &query.reference) {
+        (Some(text), None) => {
+            let text = text.replace(' ', "+");
+            phone = Phone::parse(&text, None)
+                .map_err(|error| Problem::invalid(format!("invalid `phone`: {error}")))?;
+            SmsFilter::Phone(phone.as_str())
+        }
+        (None, Some(reference)) => SmsFilter::Reference(reference),
+        _ => {
+            return Err(Problem::invalid(
+                "name what to look for: `?phone=%2B447400123456` or `?reference=…`",
+            ));
+        }
+    };
+    let found = shared.page.search(&shared.store, filter, MAX_FOUND).await?;
+    let messages = found_json(&shared, &found, sees_phones(&program)).await?;
+    Ok(respond(StatusCode::OK, &json!({ "messages": messages })))
+}
+
+async fn get_campaigns(
+    State(shared): State<Arc<ServerState>>,
+    program: Program,
+) -> Result<Response, Problem> {
+    program.need(Permission::View)?;
+    let snapshot = shared.page.snapshot();
+    let campaigns = &snapshot.campaigns;
+    Ok(respond(
+        StatusCode::OK,
+        &json!({ "counted_at": snapshot.counted_at.to_string(), "campaigns": campaigns }),
+    ))
+}
+
+async fn campaign_json(shared: &ServerState, name: &str) -> Result<Value, Problem> {
+    let campaign = shared.store.campaign(name).await?;
+    let campaign = campaign.ok_or_else(|| unknown_campaign(name))?;
+    let mut object = json!(CampaignSummary::of(&shared.store, &campaign).await?);
+    object["rate"] = json!(campaign.rate.to_string());
+    object["priority"] = json!(campaign.priority);
+    object["provider"] = json!(campaign.provider);
+    object["from"] = json!(campaign.sender);
+    object["window"] = json!(campaign.window.as_ref().map(ToString::to_string));
+    Ok(object)
+}
+
+fn unknown_campaign(name: &str) -> Problem {
+    Problem::not_found(format!("unknown campaign `{}`", name.escape_debug()))
+}
+
+async fn get_campaign(
+    State(shared): State<Arc<ServerState>>,
+    program: Program,
+    Path(name): Path<String>,
+) -> Result<Response, Problem> {
+    program.need(Permission::View)?;
+    let object = campaign_json(&shared, &name).await?;
+    Ok(respond(StatusCode::OK, &object))
+}
+
+/// Changes of a campaign; what is missing stays.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CampaignPatch {
+    rate: Option<String>,
+    priority: Option<i32>,
+    paused: Option<bool>,
+    /// `09:00-20:00 mon-fri Europe/Berlin`; empty: at any time.
+    window: Option<String>,
+}
+
+async fn change_campaign(
+    State(shared): State<Arc<ServerState>>,
+    program: Program,
+    Path(name): Path<String>,
+    body: Bytes,
+) -> Result<Response, Problem> {
+    program.need(Permission::Operate)?;
+    let patch: CampaignPatch = serde_json::from_slice(&body)
+        .map_err(|error| Problem::invalid(format!("invalid change: {error}")))?;
+    let campaign = shared.store.campaign(&name).await?;
+    let campaign = campaign.ok_or_else(|| unknown_campaign(&name))?;
+    let rate = patch.rate.as_deref().map(|rate| match rate.trim() {
+        "none" | "" => Ok(Rates::default()),
+        rate => rate.parse::<Rates>(),
+    });
+    let rate = rate.transpose();
+    let window = match patch.window.as_deref() {
+        None => WindowChange::Keep,
+        Some("") => WindowChange::Lift,
+        Some(window) => WindowChange::Set(
+            window
+                .parse()
+                .map_err(|error| Problem::invalid(format!("invalid `window`: {error}")))?,
+        ),
+    };
+    let change = CampaignChange {
+        rate: rate.map_err(|error| Problem::invalid(format!("invalid `rate`: {error}")))?,
+        priority: patch.priority,
+        window,
+        ..CampaignChange::default()
+    };
+    shared.store.change_campaign(campaign.id, &change).await?;
+    let state = match (patch.paused, campaign.state) {
+        (Some(true), CampaignStatus::Active | CampaignStatus::Stopped) => {
+            Some(CampaignStatus::Paused)
+        }
+        (Some(false), CampaignStatus::Paused | CampaignStatus::Stopped) => {
+            Some(CampaignStatus::Active)
+        }
+        (Some(_), CampaignStatus::Cancelled) => {
+            return Err(Problem::new(
+                StatusCode::CONFLICT,
+                format!("campaign `{name}` is cancelled"),
+            ));
+        }
+        _ => None,
+    };
+    if let Some(state) = state {
+        let reason = format!("paused by {}", program.0.name);
+        let reason = (state == CampaignStatus::Paused).then_some(reason.as_str());
+        let store = &shared.store;
+        store.set_campaign_state(campaign.id, state, reason).await?;
+    }
+    let entry = AuditEntry {
+        at: shared.store.now().await?,
+        who: program.0.name.clone(),
+        what: "change".to_owned(),
+        campaign: Some(name.clone()),
+        detail: String::from_utf8_lossy(&body).chars().take(200).collect(),
+    };
+    shared.store.add_audit_entry(&entry).await?;
+    let object = campaign_json(&shared, &name).await?;
+    Ok(respond(StatusCode::OK, &object))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ReportQuery {
+    list: Option<String>,
+}
+
+async fn get_report(
+    State(shared): State<Arc<ServerState>>,
+    program: Program,
+    Path(name): Path<String>,
+    Query(query): Query<ReportQuery>,
+) -> Result<Response, Problem> {
+    program.need(Permission::View)?;
+    let is_whole = program.0.role.may(Permission::Operate);
+    let list = query.list.as_deref().unwrap_or("failed");
+    crate::serve::page::report_csv(&shared, &name, list, is_whole).await
+}
+
+async fn post_import(
+    State(shared): State<Arc<ServerState>>,
+    program: Program,
+    mut multipart: Multipart,
+) -> Result<Response, Problem> {
+    program.need(Permission::Send)?;
+    let unreadable = |error: axum::extract::multipart::MultipartError| {
+        Problem::new(error.status(), error.body_text())
+    };
+    let failed = |error: std::io::Error| {
+        tracing::warn!(%error, "an uploaded file cannot be kept");
+        Problem::unavailable("the file cannot be kept on the server")
+    };
+    let mut fields = Vec::new();
+    let mut file = None;
+    while let Some(mut field) = multipart.next_field().await.map_err(unreadable)? {
+        let name = field.name().unwrap_or_default().to_owned();
+        if name != "file" {
+            let mut value = Vec::new();
+            while let Some(part) = field.chunk().await.map_err(unreadable)? {
+                if value.len() + part.len() > MAX_FIELD {
+                    let detail = format!("field `{}` is longer than 64 KiB", name.escape_debug());
+                    return Err(Problem::invalid(detail));
+                }
+                value.extend_from_slice(&part);
+            }
+            let value = String::from_utf8(value);
+            let value = value.map_err(|_| Problem::invalid(format!("`{name}` is not UTF-8")))?;
+            fields.push(ImportField { name, value });
+            continue;
+        }
+        let uploaded = UploadedFile::create(field.file_name().unwrap_or("list.csv"));
+        let uploaded = uploaded.map_err(failed)?;
+        let mut output = tokio::fs::File::create(&uploaded.path)
+            .await
+            .map_err(failed)?;
+        let mut size = 0;
+        while let Some(part) = tokio::time::timeout(PART_TIMEOUT, field.chunk())
+            .await
+            .map_err(|_| {
+                Problem::new(
+                    StatusCode::REQUEST_TIMEOUT,
+                    "the file did not arrive in time",
+                )
+            })?
+            .map_err(unreadable)?
+        {
+            size += part.len() as u64;
+            if size > MAX_FILE {
+                return Err(Problem::new(
+                    StatusCode::PAYLOAD_TOO_LARGE,
+                    "the file is larger than 4 GiB",
+                ));
+            }
+            output.write_all(&part).await.map_err(failed)?;
+        }
+        output.flush().await.map_err(failed)?;
+        file = Some(uploaded);
+    }
+    let Some(file) = file else {
+        return Err(Problem::invalid("missing field `file`: the list to import"));
+    };
+    let uploads = &shared.intake.uploads;
+    uploads.check(&fields).map_err(Problem::invalid)?;
+    let id = uploads.begin(file, fields);
+    let mut response = respond(StatusCode::ACCEPTED, &json!({ "import": id.to_string() }));
+    if let Ok(location) = HeaderValue::from_str(&format!("/v1/imports/{id}")) {
+        response.headers_mut().insert(header::LOCATION, location);
+    }
+    Ok(response)
+}
+
+fn unknown_import() -> Problem {
+    Problem::not_found("unknown import: results are kept until the server stops")
+}
+
+async fn get_import(
+    State(shared): State<Arc<ServerState>>,
+    program: Program,
+    Path(id): Path<String>,
+) -> Result<Response, Problem> {
+    program.need(Permission::Send)?;
+    let id: u64 = id.parse().map_err(|_| unknown_import())?;
+    let state = shared.intake.uploads.state(id).ok_or_else(unknown_import)?;
+    Ok(respond(StatusCode::OK, &state))
+}
+
+async fn get_rejects(
+    State(shared): State<Arc<ServerState>>,
+    program: Program,
+    Path(id): Path<String>,
+) -> Result<Response, Problem> {
+    program.need(Permission::Send)?;
+    let id: u64 = id.parse().map_err(|_| unknown_import())?;
+    let path = shared
+        .intake
+        .uploads
+        .rejects(id)
+        .ok_or_else(unknown_import)?;
+    let bytes = tokio::fs::read(&path).await.map_err(|_| unknown_import())?;
+    let csv = HeaderValue::from_static("text/csv; charset=utf-8");
+    Ok((StatusCode::OK, [(header::CONTENT_TYPE, csv)], bytes).into_response())
+}

@@ -1,0 +1,251 @@
+//! Commits posted messages: what arrives while one transaction commits goes into the next one.
+
+use std::collections::HashMap;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinHandle;
+
+use super::message::MappedMessage;
+use crate::serve::access::random_token;
+use crate::sms::Timestamp;
+use crate::store::{
+    Campaign, ImportBatch, IntakeKey, POSTED, PostResult, PostedBatch, PostedKeys, Store,
+    StoreError,
+};
+
+/// The most messages of one transaction, unless one request has more.
+const MAX_ROWS: usize = 1_000;
+/// Requests that wait for a commit. Further ones wait to be taken.
+const MAX_WAITING: usize = 1_024;
+/// How long keys are remembered.
+const KEEP_KEYS: Duration = Duration::from_secs(24 * 3600);
+/// How often expired keys are deleted.
+const PRUNE_EVERY: Duration = Duration::from_secs(60);
+
+/// The messages of one request that are of one campaign and schedule.
+struct Submission {
+    campaign: Campaign,
+    due_at: Option<Timestamp>,
+    expires_at: Option<Timestamp>,
+    messages: Vec<(MappedMessage, Vec<IntakeKey>)>,
+    reply: oneshot::Sender<Result<Vec<PostResult>, StoreError>>,
+}
+
+/// The end of a queue to the task that commits.
+pub(super) struct IntakeWriter {
+    queue: Mutex<Option<mpsc::Sender<Submission>>>,
+    task: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// Messages that are committed together and were posted by one request.
+pub(super) struct NewMessages {
+    pub(super) campaign: Campaign,
+    pub(super) due_at: Option<Timestamp>,
+    pub(super) expires_at: Option<Timestamp>,
+    /// Each with the keys that a repeated request has too.
+    pub(super) messages: Vec<(MappedMessage, Vec<IntakeKey>)>,
+}
+
+impl IntakeWriter {
+    pub(super) fn start(store: Store) -> Self {
+        let (sender, receiver) = mpsc::channel(MAX_WAITING);
+        let task = WriterTask {
+            store,
+            imports: HashMap::new(),
+            pruned_at: Instant::now(),
+        };
+        Self {
+            queue: Mutex::new(Some(sender)),
+            task: Mutex::new(Some(tokio::spawn(task.run(receiver)))),
+        }
+    }
+
+    /// Commits messages; returns what became of each, in their order. `None`: the server stops.
+    pub(super) async fn commit(
+        &self,
+        new: NewMessages,
+    ) -> Option<Result<Vec<PostResult>, StoreError>> {
+        let queue = self.queue.lock().ok()?.clone()?;
+        let (reply, answer) = oneshot::channel();
+        let submission = Submission {
+            campaign: new.campaign,
+            due_at: new.due_at,
+            expires_at: new.expires_at,
+            messages: new.messages,
+            reply,
+        };
+        queue.send(submission).await.ok()?;
+        drop(queue);
+        answer.await.ok()
+    }
+
+    /// Commits what was taken; nothing more is taken after it.
+    pub(super) async fn finish(&self) {
+        let queue = self.queue.lock().ok().and_then(|mut queue| queue.take());
+        drop(queue);
+        let task = self.task.lock().ok().and_then(|mut task| task.take());
+        if let Some(task) = task {
+            // A panic in it has been logged.
+            drop(task.await);
+        }
+    }
+}
+
+/// An import that counts the posted messages of one campaign.
+struct OpenImport {
+    id: i64,
+    lines: u64,
+}
+
+struct WriterTask {
+    store: Store,
+    imports: HashMap<i64, OpenImport>,
+    pruned_at: Instant,
+}
+
+impl WriterTask {
+    async fn run(mut self, mut queue: mpsc::Receiver<Submission>) {
+        while let Some(first) = queue.recv().await {
+            let mut group = vec![first];
+            let mut rows = group[0].messages.len();
+            while rows < MAX_ROWS
+                && let Ok(next) = queue.try_recv()
+            {
+                rows += next.messages.len();
+                group.push(next);
+            }
+            self.commit(group).await;
+            self.prune().await;
+        }
+        for import in self.imports.values() {
+            let now = self.store.now().await;
+            if let Ok(now) = now
+                && let Err(error) = self.store.finish_import(import.id, now).await
+            {
+                tracing::warn!(%error, "an import was not ended");
+            }
+        }
+    }
+
+    /// Commits a group of requests. If the database refuses them together, each is tried alone, so that one bad
+    /// message does not fail the others.
+    async fn commit(&mut self, group: Vec<Submission>) {
+        match self.try_commit(&group).await {
+            Ok(results) => reply(group, results),
+            Err(error) if group.len() == 1 || error.is_temporary() => {
+                for submission in group {
+                    // A client that went away is not answered.
+                    let _ = submission.reply.send(Err(error.clone()));
+                }
+            }
+            Err(_) => {
+                for submission in group {
+                    let alone = vec![submission];
+                    match self.try_commit(&alone).await {
+                        Ok(results) => reply(alone, results),
+                        Err(error) => {
+                            for submission in alone {
+                                let _ = submission.reply.send(Err(error.clone()));
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    async fn try_commit(
+        &mut self,
+        group: &[Submission],
+    ) -> Result<Vec<Vec<PostResult>>, StoreError> {
+        let now = self.store.now().await?;
+        for submission in group {
+            self.open_import(&submission.campaign, now).await?;
+        }
+        // The requests of one campaign and schedule are one batch of rows.
+        let mut batches: Vec<PostedBatch> = Vec::new();
+        let mut places: Vec<(usize, usize)> = Vec::with_capacity(group.len());
+        let mut known: HashMap<(i64, Option<Timestamp>, Option<Timestamp>), usize> = HashMap::new();
+        for submission in group {
+            let campaign = &submission.campaign;
+            let key = (campaign.id, submission.due_at, submission.expires_at);
+            let index = *known.entry(key).or_insert_with(|| {
+                let import_id = self.imports[&campaign.id].id;
+                batches.push(PostedBatch {
+                    batch: ImportBatch {
+                        import_id,
+                        campaign_id: campaign.id,
+                        now,
+                        due_at: submission.due_at.unwrap_or(now),
+                        expires_at: submission.expires_at,
+                        window: campaign.window.clone(),
+                        rows: Vec::new(),
+                        row_count: 0,
+                        rejected: 0,
+                        last_line: 0,
+                    },
+                    keys: Vec::new(),
+                });
+                batches.len() - 1
+            });
+            let posted = &mut batches[index];
+            places.push((index, posted.batch.rows.len()));
+            let import = self.imports.get_mut(&campaign.id).expect("it was opened");
+            for (message, keys) in &submission.messages {
+                import.lines += 1;
+                let mut sms = message.sms.clone();
+                sms.line = import.lines;
+                posted.batch.rows.push(sms);
+                posted.keys.push(PostedKeys {
+                    keys: keys.clone(),
+                    fingerprint: message.fingerprint.clone(),
+                });
+            }
+            posted.batch.last_line = import.lines;
+        }
+        let expires_at = now.plus(KEEP_KEYS);
+        let results = self.store.post(&batches, expires_at).await?;
+        let of_group = group.iter().zip(places);
+        Ok(of_group
+            .map(|(submission, (index, start))| {
+                results[index][start..start + submission.messages.len()].to_vec()
+            })
+            .collect())
+    }
+
+    async fn open_import(&mut self, campaign: &Campaign, now: Timestamp) -> Result<(), StoreError> {
+        if !self.imports.contains_key(&campaign.id) {
+            let token = random_token();
+            let begun = self.store.begin_import(campaign.id, POSTED, &token, now);
+            let import = OpenImport {
+                id: begun.await?,
+                lines: 0,
+            };
+            self.imports.insert(campaign.id, import);
+        }
+        Ok(())
+    }
+
+    async fn prune(&mut self) {
+        if self.pruned_at.elapsed() < PRUNE_EVERY {
+            return;
+        }
+        self.pruned_at = Instant::now();
+        let pruned = match self.store.now().await {
+            Ok(now) => self.store.prune_intake_keys(now).await,
+            Err(error) => Err(error),
+        };
+        if let Err(error) = pruned {
+            tracing::debug!(%error, "expired keys were not deleted");
+        }
+    }
+}
+
+fn reply(group: Vec<Submission>, results: Vec<Vec<PostResult>>) {
+    for (submission, results) in group.into_iter().zip(results) {
+        // A client that went away is not answered.
+        let _ = submission.reply.send(Ok(results));
+    }
+}

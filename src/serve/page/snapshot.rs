@@ -1,0 +1,396 @@
+//! What the pages show: counted in the background, once for all viewers, and only while somebody looks. Counting takes
+//! a small part of the time, however many messages there are.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use tokio::sync::{Notify, Semaphore, watch};
+
+use crate::activity::{ActivityRow, SPAN, WorkerActivity, span_of};
+use crate::report::{CampaignSummary, Histogram, PriceTables, Report, ReportOptions};
+use crate::serve::ServerState;
+use crate::serve::problem::Problem;
+use crate::sms::Timestamp;
+use crate::store::report::{FailureRecord, Outcomes, Totals};
+use crate::store::{Campaign, FoundSms, ProviderPause, SmsFilter, Store, Worker};
+
+/// The least time between two counts.
+const EVERY: Duration = Duration::from_secs(1);
+/// Counting takes at most one part in this many of the time.
+const SHARE: u32 = 20;
+/// Nothing is counted when nobody has looked for this long.
+const IDLE_AFTER: Duration = Duration::from_secs(10);
+/// How long a page waits for a first or newer count, so that its first byte comes soon.
+const PAGE_WAIT: Duration = Duration::from_millis(120);
+/// The columns of the timeline, and the time of each.
+const COLUMNS: u32 = 60;
+const COLUMN: Duration = Duration::from_secs(60);
+/// The failed messages on the page of a campaign.
+const FAILURES: usize = 20;
+
+/// All campaigns at one instant.
+pub(in crate::serve) struct Snapshot {
+    /// Grows with every count; 0: nothing was counted yet.
+    pub(in crate::serve) revision: u64,
+    pub(in crate::serve) counted_at: Timestamp,
+    made: Instant,
+    pub(in crate::serve) campaigns: Vec<CampaignSummary>,
+    /// The settings of all campaigns.
+    pub(super) settings: Vec<Campaign>,
+    pub(super) totals: Totals,
+    /// Each with the number of messages that it is sending.
+    pub(in crate::serve) workers: Vec<(Worker, u64)>,
+    pub(super) pauses: Vec<ProviderPause>,
+    /// What the workers have published.
+    pub(super) activities: BTreeMap<i64, WorkerActivity>,
+    /// What happened in the last hour.
+    pub(super) last_hour: Vec<ActivityRow>,
+}
+
+impl Snapshot {
+    fn empty() -> Self {
+        Self {
+            revision: 0,
+            counted_at: Timestamp::default(),
+            made: Instant::now(),
+            campaigns: Vec::new(),
+            settings: Vec::new(),
+            totals: Totals::default(),
+            workers: Vec::new(),
+            pauses: Vec::new(),
+            activities: BTreeMap::new(),
+            last_hour: Vec::new(),
+        }
+    }
+
+    /// The settings of a campaign.
+    pub(super) fn settings_of(&self, name: &str) -> Option<&Campaign> {
+        self.settings.iter().find(|one| one.name == name)
+    }
+
+    /// Messages per second of one campaign, or of all, over the last ten to twenty seconds; `None`: nothing was sent.
+    pub(super) fn rate(&self, campaign: Option<i64>) -> Option<f64> {
+        rate(&self.last_hour, campaign, self.counted_at)
+    }
+
+    /// What happened in the last hour, minute by minute; `None`: nothing.
+    pub(super) fn timeline(&self, campaign: Option<i64>) -> Option<Histogram> {
+        timeline(&self.last_hour, campaign, self.counted_at)
+    }
+
+    pub(in crate::serve) fn age(&self) -> Duration {
+        self.made.elapsed()
+    }
+}
+
+/// The report of one campaign.
+pub(super) struct Details {
+    pub(super) report: Report,
+    pub(super) failures: Vec<FailureRecord>,
+    /// With phones and texts hidden.
+    pub(super) masked: Report,
+}
+
+/// The report of a campaign that somebody looks at.
+struct Watched {
+    wanted: Instant,
+    made: Option<(Instant, Duration)>,
+    details: Option<Arc<Details>>,
+}
+
+/// The counts that all viewers share.
+pub(in crate::serve) struct Page {
+    prices: PriceTables,
+    current: watch::Sender<Arc<Snapshot>>,
+    wanted: Mutex<Instant>,
+    /// Wakes the counting.
+    wake: Notify,
+    watched: Mutex<BTreeMap<String, Watched>>,
+    searching: Semaphore,
+}
+
+impl Page {
+    pub(in crate::serve) fn new(prices: PriceTables) -> Self {
+        Self {
+            prices,
+            current: watch::Sender::new(Arc::new(Snapshot::empty())),
+            wanted: Mutex::new(Instant::now()),
+            wake: Notify::new(),
+            watched: Mutex::default(),
+            searching: Semaphore::new(1),
+        }
+    }
+
+    /// The last counts. Somebody looks: they are counted again soon.
+    pub(in crate::serve) fn snapshot(&self) -> Arc<Snapshot> {
+        self.want();
+        Arc::clone(&self.current.borrow())
+    }
+
+    pub(super) fn prices(&self) -> &PriceTables {
+        &self.prices
+    }
+
+    fn want(&self) {
+        if let Ok(mut wanted) = self.wanted.lock() {
+            *wanted = Instant::now();
+        }
+        self.wake.notify_one();
+    }
+
+    fn is_wanted(&self) -> bool {
+        let wanted = self.wanted.lock();
+        wanted.is_ok_and(|wanted| wanted.elapsed() < IDLE_AFTER)
+    }
+
+    /// The last counts; if they are old, waits a moment for newer ones.
+    pub(in crate::serve) async fn recent(&self) -> Arc<Snapshot> {
+        let snapshot = self.snapshot();
+        if snapshot.revision > 0 && snapshot.age() < IDLE_AFTER {
+            return snapshot;
+        }
+        let mut changes = self.current.subscribe();
+        let newer = changes.wait_for(|one| one.revision > snapshot.revision);
+        match tokio::time::timeout(PAGE_WAIT, newer).await {
+            Ok(Ok(newer)) => Arc::clone(&newer),
+            _ => snapshot,
+        }
+    }
+
+    /// The report of a campaign, if it was made already.
+    pub(super) async fn details(&self, name: &str) -> Option<Arc<Details>> {
+        let find = || {
+            let mut watched = self.watched.lock().ok()?;
+            let one = watched.entry(name.to_owned()).or_insert_with(|| Watched {
+                wanted: Instant::now(),
+                made: None,
+                details: None,
+            });
+            one.wanted = Instant::now();
+            one.details.clone()
+        };
+        if let Some(details) = find() {
+            return Some(details);
+        }
+        self.want();
+        let deadline = Instant::now() + PAGE_WAIT;
+        while Instant::now() < deadline {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            if let Some(details) = find() {
+                return Some(details);
+            }
+        }
+        None
+    }
+
+    /// Looks for messages. One search runs at a time, because it may read whole tables.
+    pub(in crate::serve) async fn search(
+        &self,
+        store: &Store,
+        filter: SmsFilter<'_>,
+        most: i64,
+    ) -> Result<Vec<FoundSms>, Problem> {
+        let Ok(_turn) = self.searching.try_acquire() else {
+            let status = http::StatusCode::TOO_MANY_REQUESTS;
+            let problem = Problem::new(status, "another search is running: try again in a moment");
+            return Err(problem.after(2));
+        };
+        Ok(store.find_sms(filter, most).await?)
+    }
+
+    /// The next campaign whose report is wanted and old.
+    fn next_watched(&self) -> Option<String> {
+        let mut watched = self.watched.lock().ok()?;
+        watched.retain(|_, one| one.wanted.elapsed() < IDLE_AFTER);
+        let is_due = |one: &Watched| {
+            one.made
+                .is_none_or(|(made, took)| made.elapsed() >= (took * SHARE).max(EVERY))
+        };
+        let due = watched.iter().find(|(_, one)| is_due(one));
+        due.map(|(name, _)| name.clone())
+    }
+}
+
+fn is_of(row: &ActivityRow, campaign: Option<i64>) -> bool {
+    campaign.is_none_or(|id| id == row.campaign_id)
+}
+
+fn rate(rows: &[ActivityRow], campaign: Option<i64>, now: Timestamp) -> Option<f64> {
+    let from = span_of(now).minus(SPAN);
+    let recent = rows
+        .iter()
+        .filter(|row| row.at >= from && is_of(row, campaign));
+    let count: u64 = recent
+        .map(|row| row.counts.sent + row.counts.failed + row.counts.unknown)
+        .sum();
+    let count = u32::try_from(count).map_or(f64::MAX, f64::from);
+    (count > 0.0).then(|| count / now.since(from).as_secs_f64().max(1.0))
+}
+
+fn timeline(rows: &[ActivityRow], campaign: Option<i64>, now: Timestamp) -> Option<Histogram> {
+    let width = crate::sms::millis(COLUMN);
+    let end = now.as_millis().div_euclid(width) * width + width;
+    let from = Timestamp::from_millis(end).minus(COLUMN * COLUMNS);
+    let mut spans = vec![Outcomes::default(); COLUMNS as usize];
+    let mut is_empty = true;
+    for row in rows.iter().filter(|row| is_of(row, campaign)) {
+        let column = (row.at.as_millis() - from.as_millis()).div_euclid(width);
+        let column = usize::try_from(column).unwrap_or(usize::MAX);
+        if let Some(span) = spans.get_mut(column) {
+            span.sent += row.counts.sent;
+            span.failed += row.counts.failed;
+            span.unknown += row.counts.unknown;
+            is_empty = false;
+        }
+    }
+    (!is_empty).then_some(Histogram {
+        from,
+        width: COLUMN,
+        first_at: from,
+        last_at: now,
+        spans,
+    })
+}
+
+/// Counts while somebody looks, until `stop` is true.
+pub(in crate::serve) async fn refresh(shared: Arc<ServerState>, mut stop: watch::Receiver<bool>) {
+    let page = &shared.page;
+    loop {
+        let began = Instant::now();
+        if let Err(error) = count(&shared).await {
+            tracing::warn!(%error, "the messages could not be counted");
+        }
+        let pause = (began.elapsed() * SHARE).max(EVERY);
+        let next = Instant::now() + pause;
+        // Reports of campaigns are made between two counts.
+        loop {
+            let watched = page.next_watched();
+            let is_due = Instant::now() >= next && page.is_wanted();
+            if is_due {
+                break;
+            }
+            if let Some(name) = watched {
+                report(&shared, &name).await;
+                continue;
+            }
+            let wait = next.saturating_duration_since(Instant::now());
+            let wait = wait.clamp(Duration::from_millis(10), EVERY);
+            tokio::select! {
+                _ = stop.wait_for(|stop| *stop) => return,
+                () = page.wake.notified() => {}
+                () = tokio::time::sleep(wait) => {}
+            }
+        }
+        if *stop.borrow() {
+            return;
+        }
+    }
+}
+
+async fn count(shared: &ServerState) -> Result<(), crate::store::StoreError> {
+    let store = &shared.store;
+    let campaigns = CampaignSummary::all(store).await?;
+    let settings = store.campaigns().await?;
+    let workers = store.workers().await?;
+    let now = store.now().await?;
+    let pauses = store.provider_pauses(now).await?;
+    let hour = store.activity(now.minus(COLUMN * (COLUMNS + 1)), now.plus(SPAN));
+    let revision = shared.page.current.borrow().revision;
+    let snapshot = Snapshot {
+        revision: revision + 1,
+        counted_at: now,
+        made: Instant::now(),
+        last_hour: hour.await?,
+        activities: store.worker_activities().await?,
+        totals: campaigns.iter().map(|one| one.totals).sum(),
+        campaigns,
+        settings,
+        workers,
+        pauses,
+    };
+    shared.page.current.send_replace(Arc::new(snapshot));
+    Ok(())
+}
+
+/// Makes the report of a campaign.
+async fn report(shared: &ServerState, name: &str) {
+    let began = Instant::now();
+    let details = gather(shared, name).await;
+    let details = details.inspect_err(|error| {
+        tracing::warn!(%error, campaign = name, "the report could not be made");
+    });
+    if let Ok(mut watched) = shared.page.watched.lock()
+        && let Some(one) = watched.get_mut(name)
+    {
+        one.made = Some((Instant::now(), began.elapsed()));
+        if let Ok(Some(details)) = details {
+            one.details = Some(Arc::new(details));
+        }
+    }
+}
+
+async fn gather(
+    shared: &ServerState,
+    name: &str,
+) -> Result<Option<Details>, crate::report::ReportError> {
+    let store = &shared.store;
+    let Some(campaign) = store.campaign(name).await? else {
+        return Ok(None);
+    };
+    let options = ReportOptions {
+        prices: shared.page.prices.clone(),
+        ..ReportOptions::default()
+    };
+    let report = Report::gather(store, Some(&campaign), &options).await?;
+    Ok(Some(Details {
+        failures: report.failures(store, FAILURES).await?,
+        masked: report.masked(),
+        report,
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::activity::ActivityCounts;
+
+    const NOW: Timestamp = Timestamp::from_millis(1_763_715_605_000);
+
+    fn row(before: u64, campaign_id: i64, sent: u64) -> ActivityRow {
+        ActivityRow {
+            at: span_of(NOW.minus(Duration::from_secs(before))),
+            campaign_id,
+            provider: "cellar".to_owned(),
+            counts: ActivityCounts {
+                sent,
+                ..ActivityCounts::default()
+            },
+        }
+    }
+
+    #[test]
+    fn rate_is_that_of_the_last_seconds() {
+        // The span of now began 5 s ago, the one before 15 s ago.
+        let rows = [
+            row(0, 1, 50),
+            row(10, 1, 100),
+            row(10, 2, 15),
+            row(30, 1, 9_999),
+        ];
+        assert_eq!(rate(&rows, Some(1), NOW), Some(10.0));
+        assert_eq!(rate(&rows, None, NOW), Some(11.0));
+        assert_eq!(rate(&rows, Some(3), NOW), None);
+    }
+
+    #[test]
+    fn timeline_has_the_minutes_of_the_last_hour() {
+        let rows = [row(0, 1, 3), row(70, 1, 4), row(75, 1, 5), row(4_000, 1, 6)];
+        let shown = timeline(&rows, None, NOW).expect("something was sent");
+        let sent: Vec<u64> = shown.spans.iter().map(|span| span.sent).collect();
+        assert_eq!(sent.len(), 60);
+        assert_eq!(&sent[57..], [4 + 5, 0, 3]);
+        assert_eq!(sent.iter().sum::<u64>(), 12);
+        assert_eq!(timeline(&rows, Some(2), NOW), None);
+    }
+}

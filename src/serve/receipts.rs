@@ -1,0 +1,228 @@
+//! Delivery receipts and replies that vendors post. They are stored before they are answered, and applied by one task.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::{Path, State};
+use axum::response::{IntoResponse, Response};
+use axum::routing::any;
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use hmac::{Hmac, KeyInit as _, Mac as _};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
+use secrecy::{ExposeSecret as _, SecretString};
+use sha2::Sha256;
+use subtle::ConstantTimeEq as _;
+use tokio::sync::{Notify, watch};
+use url::Url;
+
+use super::ServerState;
+use super::problem::Problem;
+use crate::phone::Phone;
+use crate::provider::{PostedRequest, Provider, WebhookError, asks_to_stop};
+use crate::store::StoreError;
+
+/// How often receipts that belong to no message yet are tried again.
+const APPLY_EVERY: Duration = Duration::from_secs(1);
+/// How often the wait for receipts that never came is ended.
+const END_EVERY: Duration = Duration::from_secs(60);
+/// What a vendor waits before it posts again, in seconds.
+const RETRY: u32 = 30;
+
+pub(super) fn routes() -> Router<Arc<ServerState>> {
+    Router::new().route("/receipts/{provider}/{token}", any(receive))
+}
+
+/// The URL that a vendor posts the receipts of a provider to. Its last part is a secret, made from `key` and the name.
+pub fn receipt_url(base: &Url, key: &SecretString, provider: &str) -> Url {
+    let mut url = base.clone();
+    if let Ok(mut path) = url.path_segments_mut() {
+        path.pop_if_empty()
+            .extend(["receipts", provider, &token(key, provider)]);
+    }
+    url
+}
+
+fn token(key: &SecretString, provider: &str) -> String {
+    let mut mac =
+        Hmac::<Sha256>::new_from_slice(key.expose_secret().as_bytes()).expect("any length is good");
+    mac.update(b"receipts/");
+    mac.update(provider.as_bytes());
+    URL_SAFE_NO_PAD.encode(mac.finalize().into_bytes())
+}
+
+/// Wakes the task that applies receipts.
+static ARRIVED: Notify = Notify::const_new();
+
+async fn receive(
+    State(shared): State<Arc<ServerState>>,
+    Path((name, given)): Path<(String, String)>,
+    method: Method,
+    uri: Uri,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Result<Response, Problem> {
+    // The same answer for a wrong token and for an unknown provider.
+    let unknown = || Problem::not_found("there is nothing at this address");
+    let key = shared.config.receipt_key().ok_or_else(unknown)?;
+    let expected = token(key, &name);
+    let is_known = bool::from(expected.as_bytes().ct_eq(given.as_bytes()));
+    let provider = shared.providers.get(&name).filter(|_| is_known);
+    let provider = provider.ok_or_else(unknown)?;
+    let url = public_url(&shared, &uri);
+    let now = shared.store.now().await.map_err(away)?;
+    let posted = provider.parse_webhook(&PostedRequest {
+        method: &method,
+        url: &url,
+        headers: &headers,
+        body: &body,
+        now,
+    });
+    let posted = posted.map_err(|error| refused(provider, &error))?;
+    let store = &shared.store;
+    if !posted.receipts.is_empty() {
+        let receipts = &posted.receipts;
+        let new = store
+            .add_receipts(&name, receipts, now)
+            .await
+            .map_err(away)?;
+        shared.metrics.count_receipts(&name, new);
+        ARRIVED.notify_one();
+    }
+    let stops = posted
+        .replies
+        .iter()
+        .filter(|reply| asks_to_stop(&reply.text));
+    let stops: Vec<(String, Option<String>)> = stops
+        .filter_map(|reply| {
+            let digits: String = reply.phone.chars().filter(char::is_ascii_digit).collect();
+            let phone = Phone::parse(&format!("+{digits}"), None).ok()?;
+            let reason = format!("replied with a word that stops messages, to `{name}`");
+            Some((phone.into_string(), Some(reason)))
+        })
+        .collect();
+    if !stops.is_empty() {
+        let added = store.suppress(stops, now).await.map_err(away)?;
+        shared.metrics.count_opt_outs(&name, added);
+    }
+    let (kind, text) = provider.webhook_answer();
+    let kind = HeaderValue::from_static(kind);
+    Ok((
+        StatusCode::OK,
+        [(header::CONTENT_TYPE, kind)],
+        text.to_owned(),
+    )
+        .into_response())
+}
+
+/// The URL as the vendor knows it, with the query.
+fn public_url(shared: &ServerState, uri: &Uri) -> String {
+    let path = uri.path_and_query().map_or("/", |path| path.as_str());
+    match &shared.config.public_url {
+        Some(public) => {
+            let base = public.as_str().trim_end_matches('/');
+            format!("{base}{path}")
+        }
+        None => format!("http://{}{path}", shared.config.listen),
+    }
+}
+
+fn away(error: StoreError) -> Problem {
+    Problem::from(error).after(RETRY)
+}
+
+fn refused(provider: &Provider, error: &WebhookError) -> Problem {
+    let name = provider.name();
+    tracing::warn!(provider = name, %error, "a posted receipt was refused");
+    let status = match error {
+        WebhookError::NotConfigured => StatusCode::NOT_FOUND,
+        WebhookError::Signature(_) => StatusCode::FORBIDDEN,
+        WebhookError::Unsigned => StatusCode::SERVICE_UNAVAILABLE,
+        WebhookError::Unreadable(_) => StatusCode::BAD_REQUEST,
+    };
+    Problem::new(status, error.to_string())
+}
+
+/// Applies receipts as they arrive, and those that wait for their message.
+pub(super) async fn apply(shared: Arc<ServerState>, mut stop: watch::Receiver<bool>) {
+    let mut ended_at: Option<Instant> = None;
+    loop {
+        if ended_at.is_none_or(|at| at.elapsed() >= END_EVERY) {
+            ended_at = Some(Instant::now());
+            if let Err(error) = end_awaiting(&shared).await {
+                tracing::warn!(%error, "old messages without a receipt were not ended");
+            }
+        }
+        match apply_due(&shared).await {
+            // There may be more.
+            Ok(true) => continue,
+            Ok(false) => {}
+            Err(error) => tracing::warn!(%error, "receipts could not be applied"),
+        }
+        let due = shared.store.next_receipt_due().await.unwrap_or_default();
+        let now = shared.store.now().await;
+        let wait = due
+            .zip(now.ok())
+            .map(|(due, now)| due.since(now).max(APPLY_EVERY));
+        let sleep = async {
+            match wait {
+                Some(wait) => tokio::time::sleep(wait.min(Duration::from_secs(60))).await,
+                None => tokio::time::sleep(Duration::from_secs(60)).await,
+            }
+        };
+        tokio::select! {
+            _ = stop.wait_for(|stop| *stop) => return,
+            () = ARRIVED.notified() => {}
+            () = sleep => {}
+        }
+    }
+}
+
+/// Ends the wait for receipts that never came, of providers that only post them.
+async fn end_awaiting(shared: &ServerState) -> Result<(), StoreError> {
+    let before = shared.store.now().await?.minus(shared.no_report_after);
+    for (name, provider) in &shared.providers {
+        if provider.pull().is_none() {
+            shared.store.end_awaiting(name, before).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Applies some of the due receipts; returns whether there were any.
+async fn apply_due(shared: &ServerState) -> Result<bool, StoreError> {
+    let now = shared.store.now().await?;
+    let applied = shared
+        .store
+        .apply_receipts(shared.no_report_after, now)
+        .await?;
+    Ok(applied.receipts > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_of_providers_have_different_secrets() {
+        let base: Url = "https://sms.example.net/smsq/".parse().expect("a URL");
+        let key = SecretString::from("a long secret");
+        let url = receipt_url(&base, &key, "twilio");
+        assert!(
+            url.as_str()
+                .starts_with("https://sms.example.net/smsq/receipts/twilio/"),
+            "{url}"
+        );
+        assert_eq!(receipt_url(&base, &key, "twilio"), url);
+        let last = |url: &Url| {
+            url.path_segments()
+                .and_then(Iterator::last)
+                .map(str::to_owned)
+        };
+        assert_ne!(last(&receipt_url(&base, &key, "plivo")), last(&url));
+        let other = SecretString::from("another secret");
+        assert_ne!(receipt_url(&base, &other, "twilio"), url);
+    }
+}

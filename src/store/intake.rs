@@ -1,0 +1,515 @@
+//! Queues messages that were posted over HTTP: those of several requests in one transaction, with the keys that make a
+//! repeated request harmless.
+
+use std::collections::{BTreeMap, HashMap};
+
+use diesel::{QueryResult, delete};
+
+use super::connection::prelude::*;
+use super::connection::{
+    Connection, ROWS, conflict, insert_new, load_locked, transaction, with_conn,
+};
+use super::enqueue::{enqueue, is_committed};
+use super::imports::ImportBatch;
+use super::schema::{intake_key, sms, sms_failed, sms_sent};
+use super::{CHUNK, Store, StoreError, StoreErrorKind, positive};
+use crate::sms::{State, Timestamp};
+use crate::store::column_types::LossyText;
+use crate::store::connection::reading;
+
+/// The name of the imports that count posted messages. They have no end.
+pub const POSTED: &str = "HTTP";
+
+/// A key of a posted message. Another message with the same key in the same scope is not queued.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct IntakeKey {
+    /// `campaign/ID` or `token/NAME`.
+    pub scope: String,
+    /// SHA-256 of the key, in hex.
+    pub key: String,
+}
+
+/// Posted messages of one campaign and schedule.
+#[derive(Clone)]
+pub struct PostedBatch {
+    /// Each row has a `line` of its own in the import.
+    pub batch: ImportBatch,
+    /// Of each row, in their order.
+    pub keys: Vec<PostedKeys>,
+}
+
+/// What tells a posted message from another one.
+#[derive(Clone, Debug, Default)]
+pub struct PostedKeys {
+    pub keys: Vec<IntakeKey>,
+    /// SHA-256 of what was posted, in hex.
+    pub fingerprint: String,
+}
+
+/// What became of a posted message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PostResult {
+    /// It is queued under this id.
+    Queued(i64),
+    /// It was posted before. The id is `None` if it is not known any more.
+    Repeated(Option<i64>),
+    /// Its key belongs to a message that was posted with another content.
+    Conflict,
+    /// Its phone is on the suppression list: it is not queued.
+    Suppressed,
+}
+
+/// A key with the message that it belongs to.
+#[derive(Clone)]
+struct KnownKey {
+    fingerprint: String,
+    sms_id: i64,
+}
+
+/// A message with its state, for whoever posted it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FoundSms {
+    pub id: i64,
+    pub campaign_id: i64,
+    pub phone: String,
+    /// `queued`, `sending`, `unknown`, `sent`, `failed` or `cancelled`.
+    pub state: &'static str,
+    pub segments: Option<i32>,
+    pub attempts: i32,
+    pub reference: Option<String>,
+    pub provider: Option<String>,
+    pub message_id: Option<String>,
+    /// Why it failed, or why the last attempt did.
+    pub class: Option<String>,
+    pub code: Option<String>,
+    pub reason: Option<String>,
+    /// What a receipt reported.
+    pub delivery: Option<String>,
+    pub created_at: Timestamp,
+    /// When it was sent, failed, or is due.
+    pub at: Timestamp,
+}
+
+/// Which messages [`Store::find_sms`] looks for.
+#[derive(Clone, Copy, Debug)]
+pub enum SmsFilter<'a> {
+    Id(i64),
+    /// Reads whole tables where no index has it.
+    Reference(&'a str),
+    /// E.164 with `+`. Reads whole tables.
+    Phone(&'a str),
+}
+
+impl Store {
+    /// Queues posted messages in one transaction; returns what became of each, in their order. The keys are kept until
+    /// `expires_at`. If the commit's answer was lost, finds out whether it is stored.
+    pub async fn post(
+        &self,
+        batches: &[PostedBatch],
+        expires_at: Timestamp,
+    ) -> Result<Vec<Vec<PostResult>>, StoreError> {
+        let mut decided: Option<Vec<Vec<PostResult>>> = None;
+        let done = transaction!(self, |connection| post_once(
+            connection,
+            batches,
+            expires_at,
+            &mut decided
+        ));
+        match done {
+            // Nothing is stored if nothing was decided.
+            Err(error) if error.kind() == StoreErrorKind::Unavailable && decided.is_some() => {
+                let is_stored = transaction!(self, |connection| is_stored(connection, batches))?;
+                decided.filter(|_| is_stored).ok_or(error)
+            }
+            done => done,
+        }
+    }
+
+    /// Deletes some of the keys that have expired; returns how many.
+    pub async fn prune_intake_keys(&self, now: Timestamp) -> Result<u64, StoreError> {
+        let expired: Vec<(String, String)> = reading!(self, |conn| intake_key::table
+            .filter(intake_key::expires_at.lt(now))
+            .order(intake_key::expires_at)
+            .limit(CHUNK)
+            .select((intake_key::scope, intake_key::request_key))
+            .load(conn))?;
+        let mut by_scope: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for (scope, key) in expired {
+            by_scope.entry(scope).or_default().push(key);
+        }
+        let deleted = transaction!(self, |connection| async {
+            let mut deleted = 0;
+            for (scope, keys) in &by_scope {
+                deleted += with_conn!(connection, |conn| delete(
+                    intake_key::table
+                        .filter(intake_key::scope.eq(scope))
+                        .filter(intake_key::request_key.eq_any(keys))
+                        .filter(intake_key::expires_at.lt(now))
+                )
+                .execute(conn))?;
+            }
+            QueryResult::Ok(deleted)
+        })?;
+        Ok(deleted as u64)
+    }
+
+    /// How many messages of a campaign are due, counted up to `most`.
+    pub async fn count_due(
+        &self,
+        campaign_id: i64,
+        now: Timestamp,
+        most: u64,
+    ) -> Result<u64, StoreError> {
+        let most = i64::try_from(most).unwrap_or(i64::MAX);
+        let due: Vec<i64> = reading!(self, |conn| sms::table
+            .filter(sms::campaign_id.eq(campaign_id))
+            .filter(sms::state.eq(State::Ready.code()))
+            .filter(sms::due_at.le(now))
+            .order(sms::due_at)
+            .offset((most - 1).max(0))
+            .limit(1)
+            .select(sms::due_at)
+            .load(conn))?;
+        if !due.is_empty() {
+            return Ok(positive(most));
+        }
+        let count: i64 = reading!(self, |conn| sms::table
+            .filter(sms::campaign_id.eq(campaign_id))
+            .filter(sms::state.eq(State::Ready.code()))
+            .filter(sms::due_at.le(now))
+            .select(diesel::dsl::count_star())
+            .first(conn))?;
+        Ok(positive(count))
+    }
+
+    /// The messages that the filter selects, at most `most` of each table, the newest last.
+    pub async fn find_sms(
+        &self,
+        filter: SmsFilter<'_>,
+        most: i64,
+    ) -> Result<Vec<FoundSms>, StoreError> {
+        macro_rules! filtered {
+            ($table:ident) => {{
+                let rows = $table::table
+                    .order($table::id.desc())
+                    .limit(most)
+                    .into_boxed();
+                match filter {
+                    SmsFilter::Id(id) => rows.filter($table::id.eq(id)),
+                    SmsFilter::Reference(reference) => {
+                        rows.filter($table::reference.eq(reference.to_owned()))
+                    }
+                    SmsFilter::Phone(phone) => rows.filter($table::phone.eq(phone.to_owned())),
+                }
+            }};
+        }
+        // In the order in which a message moves, so that one that moves meanwhile is found.
+        let failed: Vec<FailedRow> = reading!(self, |conn| filtered!(sms_failed)
+            .select(FailedRow::as_select())
+            .load(conn))?;
+        let queued: Vec<QueuedSmsRow> = reading!(self, |conn| filtered!(sms)
+            .select(QueuedSmsRow::as_select())
+            .load(conn))?;
+        let sent: Vec<SentSmsRow> = reading!(self, |conn| filtered!(sms_sent)
+            .select(SentSmsRow::as_select())
+            .load(conn))?;
+        let mut found: BTreeMap<i64, FoundSms> = BTreeMap::new();
+        let failed = failed.into_iter().map(FoundSms::from);
+        let queued = queued.into_iter().map(FoundSms::from);
+        let sent = sent.into_iter().map(FoundSms::from);
+        for one in failed.chain(queued).chain(sent) {
+            found.insert(one.id, one);
+        }
+        Ok(found.into_values().collect())
+    }
+}
+
+#[derive(Queryable, Selectable)]
+#[diesel(table_name = sms)]
+struct QueuedSmsRow {
+    id: i64,
+    campaign_id: i64,
+    phone: LossyText,
+    state: i32,
+    segments: Option<i32>,
+    attempts: i32,
+    reference: Option<String>,
+    last_class: Option<String>,
+    last_code: Option<String>,
+    last_reason: Option<String>,
+    created_at: Timestamp,
+    due_at: Timestamp,
+}
+
+impl From<QueuedSmsRow> for FoundSms {
+    fn from(row: QueuedSmsRow) -> Self {
+        Self {
+            id: row.id,
+            campaign_id: row.campaign_id,
+            phone: row.phone.text,
+            state: match row.state {
+                state if state == State::Sending.code() => "sending",
+                state if state == State::Unknown.code() => "unknown",
+                _ => "queued",
+            },
+            segments: row.segments,
+            attempts: row.attempts,
+            reference: row.reference,
+            provider: None,
+            message_id: None,
+            class: row.last_class,
+            code: row.last_code,
+            reason: row.last_reason,
+            delivery: None,
+            created_at: row.created_at,
+            at: row.due_at,
+        }
+    }
+}
+
+#[derive(Queryable, Selectable)]
+#[diesel(table_name = sms_sent)]
+struct SentSmsRow {
+    id: i64,
+    campaign_id: i64,
+    phone: LossyText,
+    segments: Option<i32>,
+    attempts: i32,
+    reference: Option<String>,
+    provider: String,
+    message_id: Option<String>,
+    delivery_state: Option<String>,
+    delivery_class: Option<String>,
+    delivery_code: Option<String>,
+    delivery_reason: Option<String>,
+    created_at: Timestamp,
+    sent_at: Timestamp,
+}
+
+impl From<SentSmsRow> for FoundSms {
+    fn from(row: SentSmsRow) -> Self {
+        Self {
+            id: row.id,
+            campaign_id: row.campaign_id,
+            phone: row.phone.text,
+            state: "sent",
+            segments: row.segments,
+            attempts: row.attempts,
+            reference: row.reference,
+            provider: Some(row.provider),
+            message_id: row.message_id,
+            class: row.delivery_class,
+            code: row.delivery_code,
+            reason: row.delivery_reason,
+            delivery: row.delivery_state,
+            created_at: row.created_at,
+            at: row.sent_at,
+        }
+    }
+}
+
+#[derive(Queryable, Selectable)]
+#[diesel(table_name = sms_failed)]
+struct FailedRow {
+    id: i64,
+    campaign_id: i64,
+    phone: LossyText,
+    segments: Option<i32>,
+    attempts: i32,
+    reference: Option<String>,
+    class: String,
+    code: Option<String>,
+    reason: String,
+    created_at: Timestamp,
+    failed_at: Timestamp,
+}
+
+impl From<FailedRow> for FoundSms {
+    fn from(row: FailedRow) -> Self {
+        let is_cancelled = row.class == crate::sms::Class::Cancelled.as_str();
+        Self {
+            id: row.id,
+            campaign_id: row.campaign_id,
+            phone: row.phone.text,
+            state: if is_cancelled { "cancelled" } else { "failed" },
+            segments: row.segments,
+            attempts: row.attempts,
+            reference: row.reference,
+            provider: None,
+            message_id: None,
+            class: Some(row.class),
+            code: row.code,
+            reason: Some(row.reason),
+            delivery: None,
+            created_at: row.created_at,
+            at: row.failed_at,
+        }
+    }
+}
+
+/// Whether the transaction with these batches is stored.
+async fn is_stored(connection: &mut Connection, batches: &[PostedBatch]) -> QueryResult<bool> {
+    for posted in batches {
+        if is_committed(connection, &posted.batch).await? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+async fn post_once(
+    connection: &mut Connection,
+    batches: &[PostedBatch],
+    expires_at: Timestamp,
+    decided: &mut Option<Vec<Vec<PostResult>>>,
+) -> QueryResult<Vec<Vec<PostResult>>> {
+    if let Some(done) = decided
+        && is_stored(connection, batches).await?
+    {
+        return Ok(done.clone());
+    }
+    let mut known = known_keys(connection, batches).await?;
+    let mut added: Vec<(IntakeKey, KnownKey)> = Vec::new();
+    let mut all = Vec::with_capacity(batches.len());
+    for posted in batches {
+        let results = post_batch(connection, posted, &mut known, &mut added).await?;
+        all.push(results);
+    }
+    add_keys(connection, added, expires_at).await?;
+    Ok(decided.insert(all).clone())
+}
+
+/// The keys of the batches that are stored, locked until the transaction ends.
+async fn known_keys(
+    connection: &mut Connection,
+    batches: &[PostedBatch],
+) -> QueryResult<HashMap<IntakeKey, KnownKey>> {
+    let keys = batches.iter().flat_map(|posted| &posted.keys);
+    let mut by_scope: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for key in keys.flat_map(|one| &one.keys) {
+        by_scope.entry(&key.scope).or_default().push(&key.key);
+    }
+    let mut known = HashMap::new();
+    for (scope, mut keys) in by_scope {
+        keys.sort_unstable();
+        for keys in keys.chunks(ROWS) {
+            let found: Vec<(String, String, i64)> = load_locked!(
+                connection,
+                intake_key::table
+                    .filter(intake_key::scope.eq(scope))
+                    .filter(intake_key::request_key.eq_any(keys))
+                    .select((
+                        intake_key::request_key,
+                        intake_key::fingerprint,
+                        intake_key::sms_id
+                    ))
+            )?;
+            known.extend(found.into_iter().map(|(key, fingerprint, sms_id)| {
+                let scope = scope.to_owned();
+                let known = KnownKey {
+                    fingerprint,
+                    sms_id,
+                };
+                (IntakeKey { scope, key }, known)
+            }));
+        }
+    }
+    Ok(known)
+}
+
+/// Queues the messages of one batch whose keys are new.
+async fn post_batch(
+    connection: &mut Connection,
+    posted: &PostedBatch,
+    known: &mut HashMap<IntakeKey, KnownKey>,
+    added: &mut Vec<(IntakeKey, KnownKey)>,
+) -> QueryResult<Vec<PostResult>> {
+    let mut results: Vec<Option<PostResult>> = vec![None; posted.batch.rows.len()];
+    // The first row of this batch with each key, for rows that repeat it.
+    let mut first: HashMap<&IntakeKey, usize> = HashMap::new();
+    let mut repeats: Vec<(usize, usize)> = Vec::new();
+    let mut batch = ImportBatch {
+        rows: Vec::new(),
+        ..posted.batch.clone()
+    };
+    for (index, (row, one)) in posted.batch.rows.iter().zip(&posted.keys).enumerate() {
+        if let Some(known) = one.keys.iter().find_map(|key| known.get(key)) {
+            let is_same = known.fingerprint == one.fingerprint;
+            results[index] = Some(if is_same {
+                PostResult::Repeated(Some(known.sms_id))
+            } else {
+                PostResult::Conflict
+            });
+        } else if let Some(earlier) = one.keys.iter().find_map(|key| first.get(key)) {
+            repeats.push((index, *earlier));
+        } else {
+            first.extend(one.keys.iter().map(|key| (key, index)));
+            batch.rows.push(row.clone());
+        }
+    }
+    batch.row_count = batch.rows.len() as u64;
+    let mut ids = Vec::new();
+    if !batch.rows.is_empty() {
+        let enqueued = enqueue(connection, &batch, Some(&mut ids)).await?;
+        let lines = posted.batch.rows.iter().map(|row| row.line).enumerate();
+        let lines: HashMap<u64, usize> = lines.map(|(index, line)| (line, index)).collect();
+        for (line, id) in ids {
+            let index = lines[&line];
+            results[index] = Some(PostResult::Queued(id));
+            let one = &posted.keys[index];
+            for key in &one.keys {
+                let value = KnownKey {
+                    fingerprint: one.fingerprint.clone(),
+                    sms_id: id,
+                };
+                known.insert(key.clone(), value.clone());
+                added.push((key.clone(), value));
+            }
+        }
+        for line in enqueued.suppressed {
+            results[lines[&line]] = Some(PostResult::Suppressed);
+        }
+    }
+    for (index, earlier) in repeats {
+        let is_same = posted.keys[index].fingerprint == posted.keys[earlier].fingerprint;
+        results[index] = Some(match results[earlier] {
+            _ if !is_same => PostResult::Conflict,
+            Some(PostResult::Queued(id)) => PostResult::Repeated(Some(id)),
+            Some(other) => other,
+            None => PostResult::Repeated(None),
+        });
+    }
+    // What is left has a key that the campaign knows from an import.
+    let results = results.into_iter();
+    Ok(results
+        .map(|result| result.unwrap_or(PostResult::Repeated(None)))
+        .collect())
+}
+
+/// Stores keys. If another process has added one meanwhile, the transaction is repeated, and finds it.
+async fn add_keys(
+    connection: &mut Connection,
+    mut added: Vec<(IntakeKey, KnownKey)>,
+    expires_at: Timestamp,
+) -> QueryResult<()> {
+    added.sort_by(|one, other| one.0.cmp(&other.0));
+    for added in added.chunks(ROWS) {
+        let rows: Vec<_> = added
+            .iter()
+            .map(|(key, known)| {
+                (
+                    intake_key::scope.eq(&key.scope),
+                    intake_key::request_key.eq(&key.key),
+                    intake_key::fingerprint.eq(&known.fingerprint),
+                    intake_key::sms_id.eq(known.sms_id),
+                    intake_key::expires_at.eq(expires_at),
+                )
+            })
+            .collect();
+        let inserted = insert_new!(connection, intake_key::table, &rows)?;
+        if inserted < rows.len() {
+            return Err(conflict("another process added one of the keys"));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,276 @@
+//! The pages in a real browser: Chromium, by its driver.
+
+use std::fmt::Write as _;
+use std::process::{Child, Command, Stdio};
+
+use fantoccini::wd::Capabilities;
+use fantoccini::{Client, ClientBuilder, Locator};
+use serde_json::json;
+use tempfile::TempDir;
+
+use super::{Served, configure};
+use crate::support::databases::{Database, Kind};
+use crate::support::practice::list;
+use crate::support::running::{PATIENCE, eventually};
+use crate::support::{Gateway, Scratch};
+
+/// A browser with an empty profile. Both processes end with the test.
+struct Browser {
+    driver: Child,
+    _profile: TempDir,
+    client: Client,
+}
+
+impl Browser {
+    async fn start(settings: &[&str]) -> Self {
+        let profile = tempfile::tempdir().expect("a folder");
+        let log = profile.path().join("driver.log");
+        let output = std::fs::File::create(&log).expect("a file");
+        let driver = Command::new("chromedriver")
+            .args(["--port=0", "--disable-dev-shm-usage"])
+            .stdin(Stdio::null())
+            .stdout(output)
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("chromedriver (`tests/run` installs it)");
+        let mut port = None;
+        eventually("the driver listens", || {
+            let text = std::fs::read_to_string(&log).unwrap_or_default();
+            let found = text.split("started successfully on port ").nth(1);
+            port = found.and_then(|rest| rest.split('.').next()?.trim().parse::<u16>().ok());
+            port.is_some()
+        });
+        let folder = format!("--user-data-dir={}", profile.path().join("data").display());
+        let mut arguments = vec![
+            "--headless=new",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-dev-shm-usage",
+            "--disable-quic",
+            "--no-first-run",
+            "--disable-background-networking",
+            "--disable-component-update",
+            "--disable-sync",
+            "--window-size=1200,1000",
+            folder.as_str(),
+        ];
+        arguments.extend(settings);
+        let mut capabilities = Capabilities::new();
+        capabilities.insert(
+            "goog:chromeOptions".to_owned(),
+            json!({ "args": arguments }),
+        );
+        let url = format!("http://127.0.0.1:{}", port.expect("a port"));
+        let mut builder =
+            ClientBuilder::new(hyper_util::client::legacy::connect::HttpConnector::new());
+        let client = builder.capabilities(capabilities).connect(&url).await;
+        Self {
+            driver,
+            _profile: profile,
+            client: client.expect("a browser"),
+        }
+    }
+
+    async fn text(&self, selector: &str) -> String {
+        let found = self.client.wait().at_most(PATIENCE);
+        let found = found.for_element(Locator::Css(selector)).await;
+        // A part of a live page may be replaced while it is read.
+        match found {
+            Ok(element) => element.text().await.unwrap_or_default(),
+            Err(error) => panic!("{selector}: {error}"),
+        }
+    }
+
+    /// Waits until the text of an element satisfies a condition.
+    async fn until(&self, selector: &str, holds: impl Fn(&str) -> bool) -> String {
+        let deadline = std::time::Instant::now() + PATIENCE;
+        loop {
+            let text = self.text(selector).await;
+            if holds(&text) {
+                return text;
+            }
+            assert!(std::time::Instant::now() < deadline, "{selector}: {text}");
+            tokio::task::yield_now().await;
+        }
+    }
+
+    async fn click(&self, selector: &str) {
+        let found = self.client.wait().at_most(PATIENCE);
+        let found = found.for_element(Locator::Css(selector)).await;
+        found.expect(selector).click().await.expect(selector);
+    }
+
+    async fn go(&self, url: &str) {
+        self.client.goto(url).await.expect(url);
+    }
+
+    async fn script(&self, script: &str) -> serde_json::Value {
+        let result = self.client.execute(script, Vec::new()).await;
+        result.expect(script)
+    }
+
+    async fn close(self) {
+        let Self {
+            mut driver, client, ..
+        } = self;
+        client.close().await.expect("the browser ends");
+        driver.kill().expect("the driver ends");
+        driver.wait().expect("a status");
+    }
+}
+
+fn count(text: &str) -> u64 {
+    let first = text.lines().next().unwrap_or_default();
+    first.replace(',', "").parse().unwrap_or(0)
+}
+
+const SENT: &str = "[data-count=sent]";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn campaign_is_watched_paused_and_resumed() {
+    // One database of a file and one of a server.
+    for kind in [Kind::Sqlite, Kind::Postgres] {
+        let Some(db) = Database::if_there(kind) else {
+            continue;
+        };
+        let scratch = Scratch::at(&db.url);
+        let gateway = Gateway::start(&scratch, &[]);
+        scratch.write_cellar(&gateway.url);
+        scratch.import(&list(5_000));
+        let limited = scratch.run(["set", "--campaign", "c", "--rate", "20/s"]);
+        assert_eq!(limited.code(), Some(0), "{limited}");
+        let served = Served::start(&scratch);
+        let worker = scratch.start(["send", "--quiet"]);
+        let browser = Browser::start(&[]).await;
+
+        // The printed link logs in, and its token is not kept in the address.
+        let base = format!("http://{}", served.address);
+        browser
+            .go(&format!("{base}/#token={}", served.one_time))
+            .await;
+        browser.until("h1", |text| text == "Campaigns").await;
+        let url = browser.client.current_url().await.expect("an address");
+        assert!(!url.as_str().contains("token"), "{url}");
+
+        // The counts grow without a reload.
+        browser.script("window.stays = true").await;
+        let first = count(&browser.until(SENT, |text| count(text) > 0).await);
+        browser.until(SENT, |text| count(text) > first).await;
+        assert_eq!(browser.script("return window.stays").await, json!(true));
+
+        // A second tab shows the same, and pauses the campaign.
+        let tab = browser.client.new_window(true).await.expect("a tab");
+        browser
+            .client
+            .switch_to_window(tab.handle)
+            .await
+            .expect("the tab");
+        browser.go(&format!("{base}/campaigns/c")).await;
+        browser.click("a[href$='/pause']").await;
+        browser
+            .until("main p", |text| text.starts_with("Pause `c`?"))
+            .await;
+        browser.click("main form button").await;
+        browser
+            .until("[role=status]", |text| text.contains("Paused `c`"))
+            .await;
+        browser.click("a.button").await;
+        browser.until(".pill", |text| text == "paused").await;
+        drop(worker);
+
+        browser.go(&format!("{base}/campaigns/c/resume")).await;
+        browser.click("main form button").await;
+        browser
+            .until("[role=status]", |text| text.contains("is active again"))
+            .await;
+        browser.close().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn page_works_on_a_phone_without_scripts_and_with_evil_texts() {
+    let scratch = Scratch::new();
+    let gateway = Gateway::start(&scratch, &[]);
+    scratch.write_cellar(&gateway.url);
+    let texts = [
+        "<script>document.title = 'evil'</script>",
+        "שלום עולם",
+        "😀 👩‍👩‍👧‍👦",
+        "long".repeat(60).leak(),
+    ];
+    let mut list = "phone,name\n".to_owned();
+    for (index, text) in texts.iter().enumerate() {
+        let _ = writeln!(list, "+1500555100{index},{text}");
+    }
+    scratch.write("list.csv", &list);
+    let ran = scratch.run([
+        "import",
+        "list.csv",
+        "--text",
+        "{{ name }}",
+        "--campaign",
+        "c",
+    ]);
+    assert_eq!(ran.code(), Some(0), "{ran}");
+    assert_eq!(scratch.run(["send", "--quiet"]).code(), Some(1));
+    let served = Served::start(&scratch);
+    let base = format!("http://{}", served.address);
+    let blocked = "--blink-settings=scriptEnabled=false";
+    for settings in [&[][..], &[blocked][..]] {
+        let browser = Browser::start(settings).await;
+        browser
+            .client
+            .set_window_size(375, 800)
+            .await
+            .expect("a small window");
+        browser.go(&base).await;
+        let field = browser
+            .client
+            .wait()
+            .for_element(Locator::Css("#token"))
+            .await;
+        let token = &served.tokens["operate"];
+        field
+            .expect("a field")
+            .send_keys(token)
+            .await
+            .expect("typed");
+        browser.click("#login button").await;
+        browser.until("h1", |text| text == "Campaigns").await;
+        browser.go(&format!("{base}/campaigns/c")).await;
+        browser
+            .until("main", |text| text.contains("שלום עולם"))
+            .await;
+        let title = browser.client.title().await.expect("a title");
+        assert_eq!(title, "c · smsq");
+        let text = browser.text("main").await;
+        assert!(text.contains("<script>document.title"), "{text}");
+        if settings.is_empty() {
+            let wide = browser
+                .script("return document.documentElement.scrollWidth")
+                .await;
+            assert!(wide.as_u64() <= Some(375), "the page is {wide} wide");
+        }
+        browser.close().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn wrong_token_and_log_out_are_shown() {
+    let scratch = Scratch::new();
+    let tokens = configure(&scratch, "");
+    let served = Served::again(&scratch, tokens, "127.0.0.1:0");
+    let base = format!("http://{}", served.address);
+    let browser = Browser::start(&["--force-dark-mode"]).await;
+    browser.go(&format!("{base}/#token=wrong")).await;
+    browser
+        .until("[role=alert]", |text| text.contains("Unknown token"))
+        .await;
+    browser
+        .go(&format!("{base}/#token={}", served.tokens["read"]))
+        .await;
+    browser.until("h1", |text| text == "Campaigns").await;
+    browser.click("nav form button").await;
+    browser.until("label", |text| text == "Access token").await;
+    browser.close().await;
+}

@@ -1,0 +1,218 @@
+//! `smsq serve` as a process: who may do what, the pages, messages over HTTP, receipts by webhook.
+
+mod access;
+mod browser;
+mod intake;
+mod kill;
+mod page;
+mod webhooks;
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+use serde_json::Value;
+
+use crate::support::Scratch;
+use crate::support::running::{PATIENCE, Running, eventually};
+
+/// A response, read to its end.
+struct Answer {
+    status: u16,
+    head: String,
+    body: String,
+}
+
+impl Answer {
+    fn header(&self, name: &str) -> Option<&str> {
+        let mut lines = self.head.lines().filter_map(|line| line.split_once(": "));
+        let found = lines.find(|(known, _)| known.eq_ignore_ascii_case(name));
+        found.map(|(_, value)| value)
+    }
+
+    fn json(&self) -> Value {
+        serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {}", self.body))
+    }
+
+    /// The cookie that it sets.
+    fn cookie(&self) -> String {
+        let set = self.header("set-cookie").expect("a cookie");
+        set.split(';').next().expect("a pair").to_owned()
+    }
+}
+
+/// Sends one request. HTTP/1.0, so that the body ends with the connection.
+fn request(
+    address: &str,
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: &[u8],
+) -> Option<Answer> {
+    let mut stream = TcpStream::connect(address).ok()?;
+    stream.set_read_timeout(Some(PATIENCE)).ok()?;
+    let mut head = format!("{method} {path} HTTP/1.0\r\n");
+    if !headers
+        .iter()
+        .any(|(name, _)| name.eq_ignore_ascii_case("host"))
+    {
+        let _ = write!(head, "Host: {address}\r\n");
+    }
+    for (name, value) in headers {
+        let _ = write!(head, "{name}: {value}\r\n");
+    }
+    let _ = write!(head, "Content-Length: {}\r\n\r\n", body.len());
+    stream.write_all(head.as_bytes()).ok()?;
+    // A server that refuses a body may close the connection before it is written.
+    let _ = stream.write_all(body);
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).ok()?;
+    let answer = String::from_utf8_lossy(&answer);
+    let (head, body) = answer.split_once("\r\n\r\n")?;
+    let status = head.split(' ').nth(1)?.parse().ok()?;
+    Some(Answer {
+        status,
+        head: head.to_owned(),
+        // Templates escape slashes.
+        body: body.replace("&#x2f;", "/"),
+    })
+}
+
+/// A running server.
+struct Served {
+    process: Running,
+    address: String,
+    /// After `#token=` in the printed link.
+    one_time: String,
+    /// By role.
+    tokens: BTreeMap<&'static str, String>,
+}
+
+const ROLES: [&str; 4] = ["read", "operate", "send", "admin"];
+
+/// Adds a token of each role, and more settings of section `[serve]`, to the configuration.
+fn configure(scratch: &Scratch, settings: &str) -> BTreeMap<&'static str, String> {
+    let mut tokens = BTreeMap::new();
+    let mut hashes = Vec::new();
+    for role in ROLES {
+        let line = ["serve", "token", role, "--role", role, "--format", "json"];
+        let made = scratch.run(line).json();
+        hashes.push(format!("{:?}", made["config"].as_str().expect("a line")));
+        tokens.insert(role, made["token"].as_str().expect("a token").to_owned());
+    }
+    if !scratch.path("smsq.toml").exists() {
+        // A provider that is never called.
+        scratch.write_cellar("http://127.0.0.1:1");
+    }
+    let before = scratch.read("smsq.toml");
+    let hashes = hashes.join(", ");
+    let config = format!("{before}\n[serve]\ntokens = [{hashes}]\n{settings}\n");
+    scratch.write("smsq.toml", &config);
+    tokens
+}
+
+impl Served {
+    fn start(scratch: &Scratch) -> Self {
+        Self::with(scratch, "")
+    }
+
+    /// With more settings of section `[serve]`.
+    fn with(scratch: &Scratch, settings: &str) -> Self {
+        let tokens = configure(scratch, settings);
+        Self::again(scratch, tokens, "127.0.0.1:0")
+    }
+
+    fn again(scratch: &Scratch, tokens: BTreeMap<&'static str, String>, listen: &str) -> Self {
+        let mut process = scratch.start(["serve", "--listen", listen, "--format", "json"]);
+        let printed = process.first_line();
+        let printed: Value = serde_json::from_str(&printed).expect("JSON");
+        let url = printed["url"].as_str().expect("a URL");
+        let link = printed["link"].as_str().expect("a link");
+        let (_, one_time) = link.split_once("#token=").expect("a token");
+        Self {
+            process,
+            address: url.trim_start_matches("http://").to_owned(),
+            one_time: one_time.to_owned(),
+            tokens,
+        }
+    }
+
+    /// A request of a program with the token of a role; an empty role has no token.
+    fn api(&self, role: &str, method: &str, path: &str, body: &str) -> Answer {
+        self.api_with(role, method, path, &[], body)
+    }
+
+    fn api_with(
+        &self,
+        role: &str,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &str,
+    ) -> Answer {
+        let bearer = self.tokens.get(role).map(|token| format!("Bearer {token}"));
+        let mut all: Vec<(&str, &str)> = headers.to_vec();
+        all.extend(
+            bearer
+                .as_ref()
+                .map(|value| ("Authorization", value.as_str())),
+        );
+        let answer = request(&self.address, method, path, &all, body.as_bytes());
+        answer.unwrap_or_else(|| panic!("no answer to {method} {path}"))
+    }
+
+    fn post(&self, json: &str) -> Answer {
+        self.api("send", "POST", "/v1/messages", json)
+    }
+
+    /// Logs a browser in; returns its cookie.
+    fn log_in(&self, role: &str) -> String {
+        let answer = self.try_log_in(&self.tokens[role]);
+        assert_eq!(answer.status, 303, "{}", answer.head);
+        answer.cookie()
+    }
+
+    fn try_log_in(&self, token: &str) -> Answer {
+        let origin = format!("http://{}", self.address);
+        let headers = [
+            ("Origin", origin.as_str()),
+            ("Content-Type", "application/x-www-form-urlencoded"),
+        ];
+        let body = format!("token={token}");
+        let answer = request(&self.address, "POST", "/login", &headers, body.as_bytes());
+        answer.expect("an answer")
+    }
+
+    fn page(&self, cookie: &str, path: &str) -> Answer {
+        let answer = request(&self.address, "GET", path, &[("Cookie", cookie)], b"");
+        answer.expect("an answer")
+    }
+
+    /// Sends a form of a page.
+    fn submit(&self, cookie: &str, path: &str, form: &str) -> Answer {
+        let headers = [
+            ("Cookie", cookie),
+            ("Sec-Fetch-Site", "same-origin"),
+            ("Content-Type", "application/x-www-form-urlencoded"),
+        ];
+        let answer = request(&self.address, "POST", path, &headers, form.as_bytes());
+        answer.expect("an answer")
+    }
+
+    /// Waits until a page has a text.
+    fn until_shown(&self, cookie: &str, path: &str, text: &str) -> String {
+        let mut body = String::new();
+        eventually(&format!("`{text}` on {path}"), || {
+            body = self.page(cookie, path).body;
+            body.contains(text)
+        });
+        body
+    }
+
+    /// Ends it with SIGTERM.
+    fn stop(self) -> crate::support::Ran {
+        self.process.signal(rustix::process::Signal::TERM);
+        self.process.ended()
+    }
+}

@@ -1,0 +1,233 @@
+//! The pages, as a browser without JavaScript gets them.
+
+use serde_json::Value;
+use smsq::sandbox::SandboxConfig;
+
+use super::Served;
+use crate::support::Scratch;
+use crate::support::databases::with_every_database;
+use crate::support::practice::Practice;
+use crate::support::running::eventually;
+
+/// Ten messages: eight are sent, two fail.
+fn sent_campaign(scratch: &Scratch, gateway: &Practice) {
+    gateway.configure_without_references(scratch, "");
+    let sent = (0..8).map(|index| format!("+44740012345{index}\n"));
+    let list = format!(
+        "phone\n{}+15005551000\n+15005551001\n",
+        sent.collect::<String>()
+    );
+    scratch.import(&list);
+    let ran = scratch.run(["send", "--quiet"]);
+    assert_eq!(ran.code(), Some(1), "{ran}");
+}
+
+fn state(scratch: &Scratch) -> Value {
+    scratch.checked_status(Some("c"))
+}
+
+#[test]
+fn page_of_a_campaign_is_its_report() {
+    with_every_database(|db| {
+        let gateway = Practice::start(SandboxConfig::default());
+        let scratch = Scratch::at(&db.url);
+        sent_campaign(&scratch, &gateway);
+        let served = Served::start(&scratch);
+        let cookie = served.log_in("operate");
+        let overview = served.until_shown(&cookie, "/", "data-count=\"sent\">8<");
+        assert!(
+            overview.contains("<a href=\"/campaigns/c\">c</a>"),
+            "{overview}"
+        );
+        assert!(overview.contains("The last hour"), "{overview}");
+        let page = served.until_shown(&cookie, "/campaigns/c", "Who was not reached");
+        for text in ["Why 2 did not arrive", "+15005551000", "80.0 %", "done"] {
+            assert!(page.contains(text), "{text}: {page}");
+        }
+        let report = served.page(&cookie, "/campaigns/c/report.html");
+        assert!(report.body.contains("<!DOCTYPE html>"), "{}", report.body);
+        let csv = served.page(&cookie, "/campaigns/c/failed.csv").body;
+        let same = scratch.run(["report", "--campaign", "c", "--failed", "--format", "csv"]);
+        assert_eq!(csv.lines().count(), same.stdout().lines().count(), "{csv}");
+        assert_eq!(served.page(&cookie, "/campaigns/d").status, 404);
+    });
+}
+
+#[test]
+fn live_page_is_sent_again_only_if_it_changed() {
+    let scratch = Scratch::new();
+    scratch.import("phone\n+447400123456\n");
+    let served = Served::start(&scratch);
+    let cookie = served.log_in("read");
+    served.until_shown(&cookie, "/", "data-count=\"sent\">0<");
+    let revision = |body: &str| {
+        let (_, rest) = body.split_once("data-rev=\"").expect("a revision");
+        let (revision, _) = rest.split_once('"').expect("its end");
+        revision.to_owned()
+    };
+    eventually("an unchanged page is not sent", || {
+        let last = revision(&served.page(&cookie, "/").body);
+        served.page(&cookie, &format!("/?live={last}")).status == 204
+    });
+    assert_eq!(served.page(&cookie, "/?live=0").status, 200);
+    assert_eq!(served.page(&cookie, "/?live=x").status, 400);
+}
+
+#[test]
+fn operator_controls_a_campaign() {
+    with_every_database(|db| {
+        let gateway = Practice::start(SandboxConfig::default());
+        let scratch = Scratch::at(&db.url);
+        sent_campaign(&scratch, &gateway);
+        let served = Served::start(&scratch);
+        let cookie = served.log_in("operate");
+        let ask = |action: &str| served.page(&cookie, &format!("/campaigns/c/{action}"));
+        let act = |action: &str, form: &str| {
+            let answer = served.submit(&cookie, &format!("/campaigns/c/{action}"), form);
+            (answer.status, answer.body)
+        };
+
+        assert!(ask("pause").body.contains("Pause `c`?"));
+        let (status, page) = act("pause", "");
+        assert!(status == 200 && page.contains("Paused `c`"), "{page}");
+        assert_eq!(state(&scratch)["state_reason"], "paused by operate");
+        assert_eq!(act("resume", "").0, 200);
+        let (status, page) = act("rate", "rate=5%2Fs");
+        assert!(status == 200 && page.contains("at most 5/s"), "{page}");
+        let (status, page) = act("rate", "rate=fast");
+        assert!(
+            status == 400 && page.contains("invalid limit `fast`"),
+            "{page}"
+        );
+
+        assert!(ask("retry").body.contains("2 messages"));
+        let (status, page) = act("retry", "class=nonsense");
+        assert!(
+            status == 400 && page.contains("unknown class `nonsense`"),
+            "{page}"
+        );
+        let (_, page) = act("retry", "class=&code=none");
+        assert!(page.contains("Put 0 messages"), "{page}");
+        let (_, page) = act("retry", "class=&code=");
+        assert!(page.contains("Put 2 messages"), "{page}");
+        assert_eq!(state(&scratch)["queued"], 2);
+
+        let (status, page) = act("cancel", "name=other");
+        assert!(
+            status == 400 && page.contains("enter `c` to confirm"),
+            "{page}"
+        );
+        assert_eq!(state(&scratch)["queued"], 2);
+        let (status, page) = act("cancel", "name=c");
+        assert!(
+            status == 200 && page.contains("2 messages will not be sent"),
+            "{page}"
+        );
+        assert_eq!(state(&scratch)["cancelled"], 2);
+
+        let audit = served.page(&cookie, "/audit").body;
+        for action in ["pause", "resume", "rate", "retry", "cancel"] {
+            assert!(
+                audit.contains(&format!("<td>{action}</td>")),
+                "{action}: {audit}"
+            );
+        }
+        assert_eq!(ask("explode").status, 404);
+    });
+}
+
+#[test]
+fn unconfirmed_messages_are_settled_after_a_warning() {
+    let gateway = Practice::start(SandboxConfig::default());
+    let scratch = Scratch::new();
+    gateway.configure_without_references(&scratch, "timeout = \"300ms\"");
+    // The gateway accepts these without a response.
+    scratch.import("phone\n+15005555000\n+15005555001\n");
+    let ran = scratch.run(["send", "--quiet"]);
+    assert_eq!(ran.code(), Some(1), "{ran}");
+    assert_eq!(state(&scratch)["unknown"], 2);
+    let served = Served::start(&scratch);
+    let cookie = served.log_in("operate");
+    let asked = served.page(&cookie, "/campaigns/c/retry-unknown").body;
+    assert!(asked.contains("may get the text twice"), "{asked}");
+    let settled = served.submit(&cookie, "/campaigns/c/settle-sent", "").body;
+    assert!(settled.contains("Settled 2 messages"), "{settled}");
+    assert_eq!(state(&scratch)["sent"], 2);
+}
+
+#[test]
+fn phone_is_searched_and_suppressed() {
+    with_every_database(|db| {
+        let gateway = Practice::start(SandboxConfig::default());
+        let scratch = Scratch::at(&db.url);
+        sent_campaign(&scratch, &gateway);
+        let served = Served::start(&scratch);
+        let cookie = served.log_in("operate");
+        let found = served.page(&cookie, "/search?phone=%2B447400123451").body;
+        assert!(
+            found.contains(">sent<") && found.contains("cellar"),
+            "{found}"
+        );
+        let found = served.page(&cookie, "/search?phone=%2B15005551000").body;
+        assert!(found.contains(">failed<"), "{found}");
+        let found = served.page(&cookie, "/search?phone=%2B447400999999").body;
+        assert!(found.contains("No message to this number"), "{found}");
+        assert_eq!(served.page(&cookie, "/search?phone=12").status, 400);
+
+        let added = served.submit(
+            &cookie,
+            "/suppression",
+            "phone=%2B44+7400+123451&reason=asked",
+        );
+        assert!(added.body.contains("Added +447400123451"), "{}", added.body);
+        let again = served.submit(&cookie, "/suppression", "phone=%2B447400123451");
+        assert!(again.body.contains("on the list already"), "{}", again.body);
+        assert_eq!(
+            served.submit(&cookie, "/suppression", "phone=12").status,
+            400
+        );
+        let found = served.page(&cookie, "/search?phone=%2B447400123451").body;
+        assert!(found.contains("on the suppression list"), "{found}");
+        let listed = scratch.run(["suppress", "list"]);
+        assert!(listed.stdout().contains("+447400123451"), "{listed}");
+        let audit = served.page(&cookie, "/audit").body;
+        assert!(
+            audit.contains("+4474****3451") && !audit.contains("447400123451"),
+            "{audit}"
+        );
+    });
+}
+
+#[test]
+fn health_and_metrics_are_for_this_machine() {
+    with_every_database(|db| {
+        let gateway = Practice::start(SandboxConfig::default());
+        let scratch = Scratch::at(&db.url);
+        sent_campaign(&scratch, &gateway);
+        let served = Served::start(&scratch);
+        for path in ["/healthz", "/readyz"] {
+            let answer = served.api("", "GET", path, "");
+            assert_eq!(
+                (answer.status, answer.body.as_str()),
+                (200, "ok\n"),
+                "{path}"
+            );
+        }
+        let metrics = served.api("", "GET", "/metrics", "").body;
+        let sent = r#"smsq_messages{campaign="c",provider="cellar",state="sent"} 8"#;
+        assert!(metrics.contains(sent), "{metrics}");
+        assert!(metrics.contains("smsq_database_up 1"), "{metrics}");
+    });
+}
+
+#[test]
+fn server_starts_on_an_empty_database() {
+    with_every_database(|db| {
+        let scratch = Scratch::at(&db.url);
+        let served = Served::start(&scratch);
+        let cookie = served.log_in("read");
+        served.until_shown(&cookie, "/", "No campaigns yet");
+        let ran = served.stop();
+        assert_eq!(ran.code(), Some(0), "{ran}");
+    });
+}

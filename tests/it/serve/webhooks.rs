@@ -1,0 +1,143 @@
+//! Delivery receipts and replies that are posted to the server.
+
+use std::io::Write as _;
+use std::process::{Command, Stdio};
+
+use base64::Engine as _;
+
+use super::{Served, configure, request};
+use crate::support::databases::with_every_database;
+use crate::support::practice::list;
+use crate::support::running::eventually;
+use crate::support::{Gateway, Scratch};
+
+const SETTINGS: &str = "receipt_key = \"a long random text\"";
+
+/// A free port, for a server that must be named before it runs.
+fn free_address() -> String {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    listener.local_addr().expect("an address").to_string()
+}
+
+fn sandbox_section(gateway: &str) -> String {
+    format!(
+        "default_provider = \"sandbox\"\n[providers.sandbox]\nurl = \"{gateway}\"\n\
+         [providers.sandbox.webhook]\nenabled = true\n[providers.sandbox.receipts]\nenabled = false\n"
+    )
+}
+
+/// The path of the URL for the receipts of a provider.
+fn path_of(scratch: &Scratch, provider: &str) -> String {
+    let urls = scratch.run(["serve", "urls", "--format", "json"]).json();
+    let url = urls[provider].as_str().unwrap_or_else(|| panic!("{urls}"));
+    let (_, path) = url.split_once("/receipts/").expect("a path");
+    format!("/receipts/{path}")
+}
+
+#[test]
+fn posted_receipts_decide_what_became_of_messages() {
+    with_every_database(|db| {
+        let scratch = Scratch::at(&db.url);
+        let address = free_address();
+        scratch.write("smsq.toml", &sandbox_section("http://127.0.0.1:1"));
+        let tokens = configure(&scratch, &format!("{SETTINGS}\nlisten = \"{address}\""));
+        let url = format!("http://{address}{}", path_of(&scratch, "sandbox"));
+        scratch.write("faults.toml", "[receipts]\ndoubled = \"every 3\"\nundelivered = \"every 5\"\nintermediate = \"every 2\"\n");
+        let gateway = Gateway::start(
+            &scratch,
+            &["--receipts-to", &url, "--faults", "faults.toml"],
+        );
+        let config = scratch
+            .read("smsq.toml")
+            .replace("http://127.0.0.1:1", &gateway.url);
+        scratch.write("smsq.toml", &config);
+        let served = Served::again(&scratch, tokens, &address);
+        scratch.import(&list(20));
+        let ran = scratch.run(["send", "--quiet"]);
+        assert_eq!(ran.code(), Some(0), "{ran}");
+        eventually("every receipt is applied", || {
+            let delivery = scratch.checked_status(Some("c"))["delivery"].clone();
+            delivery["awaiting"] == 0
+                && delivery["delivered"].as_u64().unwrap_or(0) > 0
+                && delivery["undelivered"].as_u64().unwrap_or(0) > 0
+        });
+        let metrics = served.api("", "GET", "/metrics", "").body;
+        assert!(
+            metrics.contains(r#"smsq_receipts_total{provider="sandbox",via="webhook"}"#),
+            "{metrics}"
+        );
+    });
+}
+
+#[test]
+fn receipts_without_the_secret_of_the_url_are_refused() {
+    let scratch = Scratch::new();
+    scratch.write("smsq.toml", &sandbox_section("http://127.0.0.1:1"));
+    let served = Served::with(&scratch, SETTINGS);
+    let path = path_of(&scratch, "sandbox");
+    let json = [("Content-Type", "application/json")];
+    let post = |path: &str, body: &str| {
+        let answer = request(&served.address, "POST", path, &json, body.as_bytes());
+        answer.expect("an answer").status
+    };
+    assert_eq!(post(&path, "[]"), 200);
+    for wrong in [
+        "/receipts/sandbox/x",
+        "/receipts/other/x",
+        &path.replace("sandbox", "twilio"),
+    ] {
+        assert_eq!(post(wrong, "[]"), 404, "{wrong}");
+    }
+    assert_eq!(post(&path, "{"), 400);
+}
+
+#[test]
+fn signature_is_checked_and_a_reply_with_stop_suppresses() {
+    let scratch = Scratch::new();
+    scratch.write(
+        "smsq.toml",
+        "[providers.twilio]\nfrom = \"+15005550006\"\nsecrets = { account_sid = { file = \"sid\" }, auth_token = { file = \"token\" } }\n",
+    );
+    scratch.write("sid", &format!("AC{}", "0".repeat(32)));
+    scratch.write("token", "12345");
+    let served = Served::with(
+        &scratch,
+        &format!("{SETTINGS}\npublic_url = \"https://sms.example.net\""),
+    );
+    let path = path_of(&scratch, "twilio");
+    let body = "From=%2B447400123456&Body=%20stop.%20&MessageSid=SM1&SmsStatus=received";
+    let post = |signature: &str, body: &str| {
+        let headers = [
+            ("Content-Type", "application/x-www-form-urlencoded"),
+            ("X-Twilio-Signature", signature),
+        ];
+        let answer = request(&served.address, "POST", &path, &headers, body.as_bytes());
+        answer.expect("an answer").status
+    };
+    assert_eq!(post("AAAA", body), 403);
+    // Base64 of HMAC-SHA1 of the URL and the sorted pairs, as the vendor documents it.
+    let text = format!(
+        "https://sms.example.net{path}Body stop. From+447400123456MessageSidSM1SmsStatusreceived"
+    );
+    let signature = hmac_sha1("12345", &text);
+    assert_eq!(post(&signature, body), 200);
+    assert_eq!(post(&signature, &body.replace("123456", "123457")), 403);
+    let listed = scratch.run(["suppress", "list"]);
+    assert_eq!(listed.stdout().matches("+44").count(), 1, "{listed}");
+}
+
+/// By the openssl command, so that the check is independent.
+fn hmac_sha1(key: &str, text: &str) -> String {
+    let line = ["dgst", "-sha1", "-hmac", key, "-binary"];
+    let mut process = Command::new("openssl")
+        .args(line)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("openssl");
+    let mut stdin = process.stdin.take().expect("piped");
+    stdin.write_all(text.as_bytes()).expect("written");
+    drop(stdin);
+    let output = process.wait_with_output().expect("its output").stdout;
+    base64::engine::general_purpose::STANDARD.encode(output)
+}
