@@ -134,7 +134,7 @@ impl WriterTask {
     async fn commit(&mut self, group: Vec<Submission>) {
         match self.try_commit(&group).await {
             Ok(results) => reply(group, results),
-            Err(error) if group.len() == 1 || error.is_temporary() => {
+            Err(error) if group.len() == 1 || !error.is_rejection() => {
                 for submission in group {
                     // A client that went away is not answered.
                     let _ = submission.reply.send(Err(error.clone()));
