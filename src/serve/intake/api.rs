@@ -776,6 +776,10 @@ fn unknown_import() -> Problem {
     Problem::not_found("unknown import: results are kept until the server stops")
 }
 
+fn no_rejects() -> Problem {
+    Problem::not_found("no row of this import is rejected, or it is not done yet")
+}
+
 async fn get_import(
     State(shared): State<Arc<ServerState>>,
     program: Program,
@@ -794,12 +798,10 @@ async fn get_rejects(
 ) -> Result<Response, Problem> {
     program.need(Permission::Send)?;
     let id: u64 = id.parse().map_err(|_| unknown_import())?;
-    let path = shared
-        .intake
-        .uploads
-        .rejects(id)
-        .ok_or_else(unknown_import)?;
-    let bytes = tokio::fs::read(&path).await.map_err(|_| unknown_import())?;
+    let uploads = &shared.intake.uploads;
+    uploads.state(id).ok_or_else(unknown_import)?;
+    let path = uploads.rejects(id).ok_or_else(no_rejects)?;
+    let bytes = tokio::fs::read(&path).await.map_err(|_| no_rejects())?;
     let csv = HeaderValue::from_static("text/csv; charset=utf-8");
     Ok((StatusCode::OK, [(header::CONTENT_TYPE, csv)], bytes).into_response())
 }

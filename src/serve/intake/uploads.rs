@@ -50,8 +50,12 @@ impl UploadedFile {
     pub(super) fn create(name: &str) -> io::Result<Self> {
         let folder = tempfile::Builder::new().prefix("smsq-upload.").tempdir()?;
         let name = Path::new(name).file_name().and_then(|name| name.to_str());
-        let name = name.filter(|name| name.len() <= 200).unwrap_or("list.csv");
-        let path = folder.path().join(name);
+        let is_usable = |name: &&str| name.len() <= 200 && !name.contains('\0');
+        let name = name.filter(is_usable).unwrap_or("list.csv");
+        // A folder of its own: the file may have the name of the file for rejected rows.
+        let files = folder.path().join("file");
+        std::fs::create_dir(&files)?;
+        let path = files.join(name);
         Ok(Self { folder, path })
     }
 

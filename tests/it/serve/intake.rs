@@ -298,6 +298,38 @@ fn uploaded_file_is_imported_with_its_rejects() {
 }
 
 #[test]
+fn uploaded_file_may_be_named_like_its_rejects() {
+    let scratch = Scratch::new();
+    let served = Served::start(&scratch);
+    let body = "--x\r\nContent-Disposition: form-data; name=\"text\"\r\n\r\nHi\r\n\
+                --x\r\nContent-Disposition: form-data; name=\"file\"; filename=\"rejects.csv\"\r\n\r\n\
+                phone\n+447400123456\n12\n\r\n--x--\r\n";
+    let form = [("Content-Type", "multipart/form-data; boundary=x")];
+    let answer = served.api_with("send", "POST", "/v1/imports", &form, body);
+    let path = answer.header("location").expect("a location").to_owned();
+    let mut state = Value::Null;
+    eventually("it is imported", || {
+        state = served.api("send", "GET", &path, "").json();
+        state["state"] != "running"
+    });
+    assert_eq!(
+        (&state["accepted"], &state["rejected"]),
+        (&json!(1), &json!(1)),
+        "{state}"
+    );
+    let rejects = served.api("send", "GET", &format!("{path}/rejects.csv"), "");
+    assert!(!rejects.body.contains("+447400123456"), "{}", rejects.body);
+    let clean = body.replace("12\n", "");
+    let answer = served.api_with("send", "POST", "/v1/imports", &form, &clean);
+    let path = answer.header("location").expect("a location").to_owned();
+    eventually("it is imported", || {
+        served.api("send", "GET", &path, "").json()["state"] == "done"
+    });
+    let answer = served.api("send", "GET", &format!("{path}/rejects.csv"), "");
+    assert_eq!(answer.status, 404, "{}", answer.body);
+}
+
+#[test]
 fn worker_sends_what_was_posted() {
     with_every_database(|db| {
         let gateway = Practice::start(SandboxConfig::default());
