@@ -252,7 +252,9 @@ impl<'a> BatchReader<'a> {
         let line = self.line;
         let mapped = match self.map(json).await {
             Ok(mapped) => mapped,
-            Err(problem) if problem.status == StatusCode::BAD_REQUEST => {
+            Err(problem)
+                if [StatusCode::BAD_REQUEST, StatusCode::CONFLICT].contains(&problem.status) =>
+            {
                 self.summary.reject(line, problem.detail);
                 return Ok(());
             }
@@ -628,6 +630,13 @@ async fn change_campaign(
         .map_err(|error| Problem::invalid(format!("invalid change: {error}")))?;
     let campaign = shared.store.campaign(&name).await?;
     let campaign = campaign.ok_or_else(|| unknown_campaign(&name))?;
+    let is_cancelled = campaign.state == CampaignStatus::Cancelled;
+    if is_cancelled && patch.paused.is_some() {
+        return Err(Problem::new(
+            StatusCode::CONFLICT,
+            format!("campaign `{name}` is cancelled"),
+        ));
+    }
     let rate = patch.rate.as_deref().map(|rate| match rate.trim() {
         "none" | "" => Ok(Rates::default()),
         rate => rate.parse::<Rates>(),
@@ -655,12 +664,6 @@ async fn change_campaign(
         }
         (Some(false), CampaignStatus::Paused | CampaignStatus::Stopped) => {
             Some(CampaignStatus::Active)
-        }
-        (Some(_), CampaignStatus::Cancelled) => {
-            return Err(Problem::new(
-                StatusCode::CONFLICT,
-                format!("campaign `{name}` is cancelled"),
-            ));
         }
         _ => None,
     };

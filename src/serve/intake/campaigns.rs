@@ -9,7 +9,7 @@ use crate::import::Unique;
 use crate::import::consumer::unique_in;
 use crate::serve::problem::Problem;
 use crate::sms::Timestamp;
-use crate::store::{Campaign, NewCampaign, Store};
+use crate::store::{Campaign, CampaignStatus, NewCampaign, Store};
 
 /// How long what was read about a campaign is used.
 const FRESH: Duration = Duration::from_secs(1);
@@ -42,7 +42,8 @@ impl Campaigns {
         }
     }
 
-    /// The campaign of that name, which is created if it is missing. Fails while too many of its messages are due.
+    /// The campaign of that name, which is created if it is missing. Fails if it is cancelled, and while too many of
+    /// its messages are due.
     pub(super) async fn open(
         &self,
         name: &str,
@@ -63,6 +64,12 @@ impl Campaigns {
         };
         drop(known);
         let campaign = &open.campaign;
+        if campaign.state == CampaignStatus::Cancelled {
+            let detail = format!(
+                "campaign `{name}` is cancelled: nothing of it is sent until it is resumed"
+            );
+            return Err(Problem::new(http::StatusCode::CONFLICT, detail));
+        }
         if let Some(sender) = sender
             && campaign.sender.as_deref() != Some(sender)
         {

@@ -330,6 +330,31 @@ fn uploaded_file_may_be_named_like_its_rejects() {
 }
 
 #[test]
+fn cancelled_campaign_is_not_changed_and_takes_no_message() {
+    let scratch = Scratch::new();
+    let served = Served::start(&scratch);
+    served.post(&MESSAGE.replace('{', r#"{"campaign":"c","#));
+    let ran = scratch.run(["cancel", "--campaign", "c"]);
+    assert_eq!(ran.code(), Some(0), "{ran}");
+    let change = r#"{"priority":7,"paused":true}"#;
+    let answer = served.api("operate", "PATCH", "/v1/campaigns/c", change);
+    assert_eq!(answer.status, 409, "{}", answer.body);
+    let message = MESSAGE.replace('{', r#"{"campaign":"c","#);
+    // What was read about the campaign is used for a second.
+    eventually("no message is queued", || {
+        served.post(&message).status == 409
+    });
+    let answer = served.api_with("send", "POST", "/v1/messages/batch", &NDJSON, &message);
+    assert_eq!(answer.json()["rejected_count"], 1, "{}", answer.body);
+    let seen = served.api("read", "GET", "/v1/campaigns/c", "").json();
+    assert_eq!(
+        (&seen["priority"], &seen["state"]),
+        (&json!(0), &json!("cancelled")),
+        "{seen}"
+    );
+}
+
+#[test]
 fn worker_sends_what_was_posted() {
     with_every_database(|db| {
         let gateway = Practice::start(SandboxConfig::default());
