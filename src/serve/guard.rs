@@ -9,11 +9,12 @@ use axum::extract::{ConnectInfo, FromRequestParts, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use http::request::Parts;
-use http::{HeaderName, HeaderValue, Request, StatusCode, header};
+use http::{HeaderName, HeaderValue, Request, StatusCode, Uri, header};
 
 use super::ServerState;
 use super::access::{AccessError, Identity, Permission};
 use super::problem::Problem;
+use crate::text::printable_line;
 
 /// Nothing but this server's own styles, script and pictures is loaded, and nothing frames a page.
 const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self' data:; \
@@ -52,6 +53,9 @@ pub(super) async fn check(
         shared.access.check_host(host.as_deref())
     };
     let mut response = match checked {
+        Ok(()) if has_nul(request.uri()) => {
+            Problem::invalid("the address has a NUL character").into_response()
+        }
         Ok(()) => next.run(request).await,
         Err(error) => Problem::from(error).into_response(),
     };
@@ -62,6 +66,42 @@ pub(super) async fn check(
             .or_insert(HeaderValue::from_static(value));
     }
     response
+}
+
+/// Whether an address asks for a name or a text with a NUL character. Nothing stored has one, and `PostgreSQL` answers
+/// a query for one with an error. Posted receipts are cleaned when they are read.
+fn has_nul(uri: &Uri) -> bool {
+    let text = uri.path_and_query().map_or("/", |text| text.as_str());
+    text.contains("%00") && !text.starts_with("/receipts/")
+}
+
+/// Answers errors of the router and of extractors as problems, such as for a query that cannot be read.
+pub(super) async fn explain(request: Request<Body>, next: Next) -> Response {
+    /// Such an error is one line.
+    const MAX_TEXT: usize = 4 << 10;
+    let response = next.run(request).await;
+    let is_text = response
+        .headers()
+        .get(header::CONTENT_TYPE)
+        .is_none_or(|kind| kind.as_bytes().starts_with(b"text/plain"));
+    if !is_text || !response.status().is_client_error() {
+        return response;
+    }
+    let (mut parts, body) = response.into_parts();
+    let text = axum::body::to_bytes(body, MAX_TEXT)
+        .await
+        .unwrap_or_default();
+    let detail = match String::from_utf8_lossy(&text) {
+        _ if parts.status == StatusCode::METHOD_NOT_ALLOWED => {
+            "this address has other methods: see header `Allow`".to_owned()
+        }
+        text => printable_line(&text).into_owned(),
+    };
+    let problem = Problem::new(parts.status, detail).into_response();
+    let (own, body) = problem.into_parts();
+    parts.headers.remove(header::CONTENT_LENGTH);
+    parts.headers.extend(own.headers);
+    Response::from_parts(parts, body)
 }
 
 /// Reads a body before it is handled: within a time, and up to a size.

@@ -23,7 +23,7 @@ use crate::rate::Rates;
 use crate::report::CampaignSummary;
 use crate::serve::ServerState;
 use crate::serve::access::{Identity, Permission};
-use crate::serve::guard::Program;
+use crate::serve::guard::{Program, explain};
 use crate::serve::problem::Problem;
 use crate::sms::Timestamp;
 use crate::store::{
@@ -62,6 +62,7 @@ pub(in crate::serve) fn routes() -> Router<Arc<ServerState>> {
         .route("/v1/campaigns/{name}/report.csv", get(get_report))
         .route("/v1/imports/{id}", get(get_import))
         .route("/v1/imports/{id}/rejects.csv", get(get_rejects))
+        .layer(axum::middleware::from_fn(explain))
 }
 
 /// Their bodies are read bit by bit, and have limits of their own.
@@ -70,6 +71,7 @@ pub(in crate::serve) fn unlimited_routes() -> Router<Arc<ServerState>> {
         .route("/v1/messages/batch", post(post_batch))
         .route("/v1/imports", post(post_import))
         .layer(axum::extract::DefaultBodyLimit::disable())
+        .layer(axum::middleware::from_fn(explain))
 }
 
 async fn openapi() -> Response {

@@ -20,6 +20,7 @@ const MAX_READERS: usize = 1_000;
 /// The longest `dedupe_key` and `Idempotency-Key`, in bytes.
 pub(super) const MAX_KEY: usize = 255;
 const MAX_CAMPAIGN: usize = 100;
+const MAX_SENDER: usize = 100;
 
 /// The JSON of a message.
 #[derive(Debug, Deserialize)]
@@ -80,6 +81,15 @@ impl PostedMessage {
         if name.is_empty() || is_long || name.chars().any(|c| !crate::text::is_printable(c)) {
             return Err(format!(
                 "invalid `campaign`: use a printable name of up to {MAX_CAMPAIGN} characters"
+            ));
+        }
+        if let Some(sender) = &message.from
+            && (sender.trim().is_empty()
+                || sender.chars().count() > MAX_SENDER
+                || sender.chars().any(char::is_control))
+        {
+            return Err(format!(
+                "invalid `from`: use up to {MAX_SENDER} characters without control characters"
             ));
         }
         Ok(message)
@@ -294,6 +304,14 @@ mod tests {
             (
                 r#"{"phone":"+447400123456","text":"a","due_at":"2026-12-24T09:00:00Z","expires_at":"2026-12-24T08:00:00Z"}"#,
                 "not after `due_at`",
+            ),
+            (
+                r#"{"phone":"+447400123456","text":"a","from":" "}"#,
+                "invalid `from`",
+            ),
+            (
+                r#"{"phone":"+447400123456","text":"a","from":"SHOP\u0000"}"#,
+                "invalid `from`",
             ),
             ("[]", "invalid message"),
             ("{", "invalid message"),

@@ -8,7 +8,7 @@ use crate::store::report::Totals;
 use crate::store::{
     AuditEntry, Campaign, CampaignChange, CampaignStatus, RetryFilter, Store, StoreError,
 };
-use crate::text::messages;
+use crate::text::{messages, printable_line};
 
 /// A change of a campaign.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -205,6 +205,7 @@ impl Action {
         let now = store.now().await?;
         let (id, name) = (campaign.id, &campaign.name);
         let text = |key: &str| given.get(key).map_or("", |text| text.trim());
+        let code = printable_line(text("code")).into_owned();
         let by = |verb: &str| format!("{verb} by {who}");
         let done = match self {
             Self::Pause => {
@@ -246,7 +247,7 @@ impl Action {
                 let filter = RetryFilter {
                     campaign_id: Some(id),
                     class,
-                    code: Some(text("code").to_owned()).filter(|code| !code.is_empty()),
+                    code: Some(code).filter(|code| !code.is_empty()),
                     ..RetryFilter::default()
                 };
                 let moved = store.retry_failed(&filter, now).await?;

@@ -33,7 +33,7 @@ use crate::report::{self, Format, Listing, Report, ReportOptions, delivery, hide
 use crate::sms::Timestamp;
 use crate::store::report::FailureRecord;
 use crate::store::{AuditEntry, SmsFilter};
-use crate::text::duration;
+use crate::text::{duration, printable_line};
 
 pub(super) use self::snapshot::{Page, Snapshot, refresh};
 
@@ -709,8 +709,8 @@ async fn add_suppressed(
     };
     let store = &shared.store;
     let at = store.now().await?;
-    let reason = form.reason.trim();
-    let reason = Some(reason.to_owned()).filter(|reason| !reason.is_empty());
+    let reason = printable_line(form.reason.trim()).into_owned();
+    let reason = Some(reason).filter(|reason| !reason.is_empty());
     let reason = reason.or_else(|| Some(format!("added by {}", visitor.0.name)));
     let phones = vec![(phone.as_str().to_owned(), reason)];
     let added = store.suppress(phones, at).await?;

@@ -124,6 +124,32 @@ fn invalid_message_is_answered_with_the_reason() {
 }
 
 #[test]
+fn errors_of_the_router_are_problems() {
+    with_every_database(|db| {
+        let scratch = Scratch::at(&db.url);
+        let served = Served::start(&scratch);
+        for (method, path, status) in [
+            ("GET", "/v1/campaigns/%FF", 400),
+            ("GET", "/v1/campaigns/%00", 400),
+            ("GET", "/v1/messages?phone=1&x=2", 400),
+            ("GET", "/v1/messages?reference=a%00", 400),
+            ("GET", "/v1/campaigns/c/report.csv?list=sent&list=sent", 400),
+            ("POST", "/v1/imports", 400),
+            ("DELETE", "/v1/messages", 405),
+            ("GET", "/v1/messages/batch", 405),
+        ] {
+            let answer = served.api("admin", method, path, "");
+            assert_eq!(answer.status, status, "{method} {path}: {}", answer.body);
+            let kind = answer.header("content-type");
+            assert_eq!(kind, Some("application/problem+json"), "{method} {path}");
+            assert_eq!(answer.json()["status"], status, "{}", answer.body);
+            let has_allow = answer.header("allow").is_some();
+            assert_eq!(has_allow, status == 405, "{}", answer.head);
+        }
+    });
+}
+
+#[test]
 fn suppressed_phone_is_answered_as_failed() {
     let scratch = Scratch::new();
     let served = Served::start(&scratch);

@@ -180,6 +180,9 @@ fn phone_is_searched_and_suppressed() {
             "phone=%2B44+7400+123451&reason=asked",
         );
         assert!(added.body.contains("Added +447400123451"), "{}", added.body);
+        let nul = "phone=%2B447400123452&reason=a%00b";
+        let added = served.submit(&cookie, "/suppression", nul);
+        assert!(added.body.contains("Added +447400123452"), "{}", added.body);
         let again = served.submit(&cookie, "/suppression", "phone=%2B447400123451");
         assert!(again.body.contains("on the list already"), "{}", again.body);
         assert_eq!(
