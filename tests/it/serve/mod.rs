@@ -4,6 +4,7 @@ mod access;
 mod browser;
 mod intake;
 mod kill;
+mod openapi_peers;
 mod page;
 mod webhooks;
 

@@ -14,7 +14,7 @@ use crate::support::{Gateway, Scratch};
 const SETTINGS: &str = "receipt_key = \"a long random text\"";
 
 /// A free port, for a server that must be named before it runs.
-fn free_address() -> String {
+pub(super) fn free_address() -> String {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
     listener.local_addr().expect("an address").to_string()
 }
