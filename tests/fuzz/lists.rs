@@ -6,8 +6,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
 use smsq::import::{Options, Plan, Preview, SeenKeys, TextSource};
+use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
+use crate::Target;
 use crate::mutation::Random;
 
 const CSV: &str = "phone,name,city\n+447400123456,Ann,\"Bath, UK\"\n07400 123457,\"Zo\"\"ë\",Ulm\n1.38E+10,Cai,\n";
@@ -23,8 +25,75 @@ const NAMES: [&str; 6] = [
     "list",
 ];
 
+/// What lists are made of, and what they should not be.
+const TOKENS: [&[u8]; 26] = [
+    b"\"",
+    b"\"\"",
+    b",",
+    b";",
+    b"\t",
+    b"\n",
+    b"\r",
+    b"\r\n",
+    b"\0",
+    b"\xff\xfe",
+    b"\xef\xbb\xbf",
+    b"\xff",
+    b"\x81",
+    b"\xe4\xbd",
+    b"phone",
+    b"+447400123456",
+    b"1.38E+10",
+    b"smsq_id",
+    b"sep=",
+    b"{",
+    b"}",
+    b"{\"phone\":",
+    b"[",
+    b"\x1b$B",
+    b"PK\x03\x04",
+    b"\x1f\x8b",
+];
+
+/// The reader of lists.
+pub(crate) struct Lists {
+    runtime: Runtime,
+    folder: TempDir,
+}
+
+impl Lists {
+    pub(crate) fn new() -> Self {
+        let runtime = tokio::runtime::Builder::new_current_thread().build();
+        Self {
+            runtime: runtime.expect("a runtime"),
+            folder: tempfile::tempdir().expect("a scratch folder"),
+        }
+    }
+}
+
+impl Target for Lists {
+    const NAME: &'static str = "lists";
+    const INPUTS: u64 = 3_000;
+    /// The name of a file, and its bytes.
+    type Input = (&'static str, Vec<u8>);
+
+    fn input(&mut self, random: &mut Random) -> Self::Input {
+        any(random)
+    }
+
+    fn bytes((name, bytes): &Self::Input) -> (&[u8], &str) {
+        (bytes, name)
+    }
+
+    fn check(&mut self, (name, bytes): &Self::Input, random: &mut Random) -> Result<(), String> {
+        let path = self.folder.path().join(name);
+        std::fs::write(&path, bytes).expect("writes");
+        check(&path, &self.runtime, random)
+    }
+}
+
 /// A list, more or less.
-pub(crate) fn any(random: &mut Random) -> (&'static str, Vec<u8>) {
+fn any(random: &mut Random) -> (&'static str, Vec<u8>) {
     let text = *random.pick(&[CSV, CHINESE, OBJECTS]);
     let mut bytes = match random.below(6) {
         0 => {
@@ -42,15 +111,15 @@ pub(crate) fn any(random: &mut Random) -> (&'static str, Vec<u8>) {
         }
         _ => text.as_bytes().to_vec(),
     };
-    random.bend(&mut bytes);
+    random.bend(&mut bytes, &TOKENS);
     match random.below(8) {
         0 => {
             bytes = gzip(&bytes);
-            random.bend(&mut bytes);
+            random.bend(&mut bytes, &TOKENS);
         }
         1 => {
             bytes = zip(&[("list.csv", &bytes)]);
-            random.bend(&mut bytes);
+            random.bend(&mut bytes, &TOKENS);
         }
         2 => bytes = workbook(&bytes, random),
         _ => {}
@@ -94,7 +163,7 @@ fn workbook(text: &[u8], random: &mut Random) -> Vec<u8> {
         sheet.extend_from_slice(b"</row>");
     }
     sheet.extend_from_slice(b"</sheetData></worksheet>");
-    random.bend(&mut sheet);
+    random.bend(&mut sheet, &TOKENS);
     zip(&[
         ("[Content_Types].xml", types),
         ("_rels/.rels", root),
@@ -105,7 +174,7 @@ fn workbook(text: &[u8], random: &mut Random) -> Vec<u8> {
 }
 
 /// Reads the list to its end.
-pub(crate) fn check(path: &Path, runtime: &Runtime, random: &mut Random) -> Result<(), String> {
+fn check(path: &Path, runtime: &Runtime, random: &mut Random) -> Result<(), String> {
     let options = Options {
         file: path.to_owned(),
         text: TextSource::Text((*random.pick(&["Hi", "Hi {{ name }}", "“{{ _1 }}”"])).to_owned()),

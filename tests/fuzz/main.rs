@@ -1,9 +1,11 @@
-//! Fuzzes the reader of lists with damaged files: valid lists of every kind, cut, mixed and changed. `cargo test`
-//! makes the same few thousand files every time; `cargo test --test fuzz -- --seconds 600` makes new ones for that
-//! time. A file that breaks a promise is kept, and its path is printed.
+//! Fuzzes what comes from outside with damaged inputs: valid ones of every kind, cut, mixed and changed. `fuzz::lists`
+//! reads files, `fuzz::requests` sends HTTP requests to `smsq serve`. `cargo test` makes the same few thousand inputs
+//! every time; `cargo test --test fuzz -- --seconds 600` makes new ones of each kind for that time, and
+//! `cargo test --test fuzz requests` only requests. An input that breaks a promise is kept, and its path is printed.
 
 mod lists;
 mod mutation;
+mod requests;
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -12,8 +14,29 @@ use std::time::{Duration, Instant};
 
 use mutation::Random;
 
-/// Files of the short run.
-const FILES: u64 = 3_000;
+/// What is fuzzed.
+trait Target {
+    const NAME: &'static str;
+    /// Inputs of the short run.
+    const INPUTS: u64;
+    type Input;
+
+    fn input(&mut self, random: &mut Random) -> Self::Input;
+
+    /// The bytes to keep, and the end of the file's name.
+    fn bytes(input: &Self::Input) -> (&[u8], &str);
+
+    /// An error says which promise is broken.
+    fn check(&mut self, input: &Self::Input, random: &mut Random) -> Result<(), String>;
+}
+
+/// How much is fuzzed, and from which seed.
+struct Plan {
+    first_seed: u64,
+    /// `None`: the short run.
+    time: Option<Duration>,
+    filters: Vec<String>,
+}
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -24,41 +47,50 @@ fn main() -> ExitCode {
     let (seconds, seed) = (after("--seconds"), after("--seed"));
     let is_filter =
         |argument: &&String| !argument.starts_with('-') && argument.parse::<u64>().is_err();
-    if arguments.iter().any(|argument| argument == "--list")
-        || arguments
-            .iter()
-            .filter(is_filter)
-            .any(|filter| !"fuzz".contains(filter.as_str()))
-    {
+    if arguments.iter().any(|argument| argument == "--list") {
         return ExitCode::SUCCESS;
     }
-    let first = seed.unwrap_or_else(|| if seconds.is_some() { now() } else { 1 });
-    let end = seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds));
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .build()
-        .expect("a runtime");
-    let folder = tempfile::tempdir().expect("a scratch folder");
+    let plan = Plan {
+        first_seed: seed.unwrap_or_else(|| if seconds.is_some() { now() } else { 1 }),
+        time: seconds.map(Duration::from_secs),
+        filters: arguments.iter().filter(is_filter).cloned().collect(),
+    };
+    if run(&plan, lists::Lists::new) && run(&plan, requests::Requests::new) {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
+}
+
+/// Makes and checks inputs; returns false if one breaks a promise.
+fn run<T: Target>(plan: &Plan, target: impl FnOnce() -> T) -> bool {
+    let name = format!("fuzz::{}", T::NAME);
+    if !plan.filters.is_empty() && !plan.filters.iter().any(|filter| name.contains(filter)) {
+        return true;
+    }
+    let mut target = target();
+    let end = plan.time.map(|time| Instant::now() + time);
     let mut tried = 0;
-    while end.map_or(tried < FILES, |end| Instant::now() < end) {
-        let mut random = Random::new(first.wrapping_add(tried));
-        let (name, bytes) = lists::any(&mut random);
-        let path = folder.path().join(name);
-        std::fs::write(&path, &bytes).expect("writes");
-        if let Err(broken) = lists::check(&path, &runtime, &mut random) {
-            let kept = PathBuf::from(env!("CARGO_TARGET_TMPDIR"))
-                .join(format!("fuzz-{}-{name}", first.wrapping_add(tried)));
-            std::fs::write(&kept, &bytes).expect("keeps the file");
+    while end.map_or(tried < T::INPUTS, |end| Instant::now() < end) {
+        let seed = plan.first_seed.wrapping_add(tried);
+        let mut random = Random::new(seed);
+        let input = target.input(&mut random);
+        if let Err(broken) = target.check(&input, &mut random) {
+            let (bytes, ending) = T::bytes(&input);
+            let kept = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
+            let kept = kept.join(format!("fuzz-{}-{seed}-{ending}", T::NAME));
+            std::fs::write(&kept, bytes).expect("keeps the input");
             say(&format!(
-                "seed {}: {broken}: {}",
-                first.wrapping_add(tried),
+                "{name}, seed {seed}: {broken}: {}",
                 kept.display()
             ));
-            return ExitCode::FAILURE;
+            return false;
         }
         tried += 1;
     }
-    say(&format!("{tried} files, first seed {first}"));
-    ExitCode::SUCCESS
+    let first = plan.first_seed;
+    say(&format!("{name}: {tried} inputs, first seed {first}"));
+    true
 }
 
 fn now() -> u64 {

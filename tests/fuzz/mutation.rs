@@ -1,35 +1,5 @@
 //! Bent bytes, the same ones for the same seed.
 
-/// What lists are made of, and what they should not be.
-const TOKENS: [&[u8]; 26] = [
-    b"\"",
-    b"\"\"",
-    b",",
-    b";",
-    b"\t",
-    b"\n",
-    b"\r",
-    b"\r\n",
-    b"\0",
-    b"\xff\xfe",
-    b"\xef\xbb\xbf",
-    b"\xff",
-    b"\x81",
-    b"\xe4\xbd",
-    b"phone",
-    b"+447400123456",
-    b"1.38E+10",
-    b"smsq_id",
-    b"sep=",
-    b"{",
-    b"}",
-    b"{\"phone\":",
-    b"[",
-    b"\x1b$B",
-    b"PK\x03\x04",
-    b"\x1f\x8b",
-];
-
 /// A small generator of random numbers.
 pub(crate) struct Random(u64);
 
@@ -56,8 +26,8 @@ impl Random {
         &from[self.below(from.len())]
     }
 
-    /// A few changes.
-    pub(crate) fn bend(&mut self, bytes: &mut Vec<u8>) {
+    /// A few changes, some of which add one of `tokens`.
+    pub(crate) fn bend(&mut self, bytes: &mut Vec<u8>, tokens: &[&[u8]]) {
         for _ in 0..self.below(6) {
             let at = self.below(bytes.len());
             match self.below(7) {
@@ -74,12 +44,12 @@ impl Random {
                 }
                 4 => {
                     let again = self.below(3_000);
-                    let token = self.pick(&TOKENS).repeat(again);
+                    let token = self.pick(tokens).repeat(again);
                     bytes.splice(at..at, token);
                 }
                 5 if !bytes.is_empty() => bytes[at] ^= 1 << self.below(8),
                 _ => {
-                    let token = self.pick(&TOKENS).to_vec();
+                    let token = self.pick(tokens).to_vec();
                     bytes.splice(at..at, token);
                 }
             }
