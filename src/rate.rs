@@ -27,16 +27,20 @@ impl Rate {
     }
 }
 
-/// A text that is not a rate.
+/// A text that is not a rate, or not a list of rates.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
-#[error("invalid rate `{0}`: write it like `100/s`, `300/min`, `20000/day` or `1/10s`")]
-pub struct RateError(String);
+pub enum RateError {
+    #[error("invalid rate `{0}`: write it like `100/s`, `300/min`, `20000/day` or `1/10s`")]
+    Invalid(String),
+    #[error("invalid rate: {0} limits, at most {max} can be combined", max = Rates::MAX)]
+    TooMany(usize),
+}
 
 impl FromStr for Rate {
     type Err = RateError;
 
     fn from_str(text: &str) -> Result<Self, RateError> {
-        let fault = || RateError(text.to_owned());
+        let fault = || RateError::Invalid(text.to_owned());
         let (limit, window) = text.trim().split_once('/').ok_or_else(fault)?;
         let limit: NonZeroU32 = limit.trim().replace('_', "").parse().map_err(|_| fault())?;
         let window = window.trim();
@@ -80,6 +84,11 @@ impl fmt::Display for Rate {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rates(pub Vec<Rate>);
 
+impl Rates {
+    /// The most limits of one list. The column of the database has room for them.
+    const MAX: usize = 16;
+}
+
 impl fmt::Display for Rates {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, rate) in self.0.iter().enumerate() {
@@ -97,6 +106,10 @@ impl FromStr for Rates {
     fn from_str(text: &str) -> Result<Self, RateError> {
         if text.trim().is_empty() {
             return Ok(Self::default());
+        }
+        let count = text.split(',').count();
+        if count > Self::MAX {
+            return Err(RateError::TooMany(count));
         }
         text.split(',')
             .map(str::parse)
@@ -162,6 +175,15 @@ mod tests {
             let error = text.parse::<Rate>().expect_err(text);
             assert!(error.to_string().contains(text), "{error}");
         }
+    }
+
+    #[test]
+    fn list_of_rates_has_an_end() {
+        let list = |count: usize| vec!["4294967295/2678400s"; count].join(",");
+        assert!(list(Rates::MAX).parse::<Rates>().is_ok());
+        assert!(list(Rates::MAX).len() < 1_024, "the column is longer");
+        let error = list(Rates::MAX + 1).parse::<Rates>();
+        assert_eq!(error, Err(RateError::TooMany(Rates::MAX + 1)));
     }
 
     proptest! {

@@ -165,7 +165,11 @@ def sinch(host):
     client = SinchClient(service_plan_id="plan", sms_api_token="token", sms_region="eu")
     client.configuration.sms_origin_with_service_plan_id = f"http://{host}"
     client.sms.batches.send_sms(
-        to=[PHONE[1:], OTHER[1:]], from_="SHOP", body=TEXT, client_reference="batch-" + REFERENCE
+        to=[PHONE[1:], OTHER[1:]],
+        from_="SHOP",
+        body=TEXT,
+        client_reference="batch-" + REFERENCE,
+        delivery_report="per_recipient",
     )
 
 

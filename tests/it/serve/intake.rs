@@ -417,6 +417,7 @@ fn campaign_is_changed_over_the_api() {
         );
         for bad in [
             r#"{"rate":"fast"}"#,
+            format!(r#"{{"rate":"{}"}}"#, vec!["1/s"; 300].join(",")).as_str(),
             r#"{"window":"at night"}"#,
             r#"{"x":1}"#,
             "{",
