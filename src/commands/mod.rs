@@ -30,6 +30,7 @@ use std::path::Path;
 use anyhow::anyhow;
 use clap::error::ErrorKind;
 use serde_json::{Value, json};
+use url::Url;
 
 use crate::config::{self, Config, Environment, Flags};
 use crate::console::{Console, Verbosity};
@@ -39,6 +40,7 @@ use crate::phone::{Phone, Region};
 use crate::provider::Provider;
 use crate::report::ReportError;
 use crate::sender::SendError;
+use crate::serve::receipt_url;
 use crate::store::{Access, Campaign, Store, StoreError, StoreErrorKind};
 use crate::text::{did_you_mean, printable, printable_json};
 
@@ -297,6 +299,16 @@ impl Context {
         })
     }
 
+    /// Where the provider posts receipts, and the setting that takes it; `None` if requests do not contain it.
+    fn receipt_address<'a>(&self, provider: &'a Provider) -> Option<(&'a str, Url)> {
+        let webhook = provider.capabilities().webhook.as_ref()?;
+        let setting = webhook.url_setting.as_deref()?;
+        let serve = &self.config.serve;
+        let (base, key) = (serve.public_url.as_ref()?, serve.receipt_key()?);
+        let url = receipt_url(base, key, provider.name());
+        webhook.is_enabled.then_some((setting, url))
+    }
+
     /// Parses a phone number, in `region` or the default one.
     fn phone(&self, raw: &str, region: Option<Region>) -> anyhow::Result<Phone> {
         Ok(Phone::parse(raw, region.or(self.config.default_region))?)
@@ -308,10 +320,19 @@ impl Context {
         Ok(phone.map(Phone::into_string))
     }
 
-    /// The provider of that name with its secrets.
+    /// The provider of that name with its secrets. If its messages await posted receipts, its requests have the address
+    /// for them.
     fn provider(&self, name: &str) -> anyhow::Result<Provider> {
         let section = self.provider_section(name)?;
-        let provider = Provider::from_section(name, section, &|variable| self.variable(variable))?;
+        let read = |section| Provider::from_section(name, section, &|it| self.variable(it));
+        let mut provider = read(section)?;
+        if let Some((setting, url)) = self.receipt_address(&provider)
+            && !section.contains_key(setting)
+        {
+            let mut section = section.clone();
+            section.insert(setting.to_owned(), url.to_string().into());
+            provider = read(&section)?;
+        }
         let (lease, timeout) = (self.config.sender.lease, provider.timeout());
         if lease < timeout + config::LEASE_MARGIN {
             return Err(with_hint(

@@ -32,7 +32,7 @@ Examples:
 
 Workers never need it: start and stop it at any time.";
 
-/// Run a server beside the workers: a page to watch, an API for messages, receipts by webhook, metrics
+/// Run a server: a page to watch, an API for messages, receipts by webhook, metrics
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES, args_conflicts_with_subcommands = true)]
 pub struct Args {
@@ -136,6 +136,13 @@ fn webhook_providers(context: &Context) -> BTreeMap<String, Arc<Provider>> {
         // One that is misconfigured must not stop the others.
         match context.provider(&name) {
             Ok(provider) if provider.webhook().is_some() => {
+                let webhook = provider.capabilities().webhook.as_ref();
+                let awaited = webhook.filter(|webhook| webhook.is_enabled);
+                if let Some(problem) = awaited.and_then(|it| it.unchecked_because.as_ref()) {
+                    context.console.warn(&format!(
+                        "signatures of receipts for `{name}` are not checked: {problem}"
+                    ));
+                }
                 providers.insert(name, Arc::new(provider));
             }
             Ok(_) => {}

@@ -127,6 +127,8 @@ pub struct Webhook {
     pub has_replies: bool,
     /// What must be set up at the vendor, and what is not checked.
     pub requires: Option<String>,
+    /// The setting of the provider that takes the address for receipts, if requests contain it.
+    pub url_setting: Option<String>,
 }
 
 /// Words that mean "no more messages", without spaces and punctuation, in capitals. They are documented by Twilio,

@@ -36,8 +36,7 @@ fn help_lists_commands_and_examples() {
       init         Write a commented smsq.toml to start from; never overwrites a file
       check        Check configuration, database and providers, and that no message is lost; sends
                    nothing
-      serve        Run a server beside the workers: a page to watch, an API for messages, receipts by
-                   webhook, metrics
+      serve        Run a server: a page to watch, an API for messages, receipts by webhook, metrics
       sandbox      Run a practice gateway: it accepts messages over HTTP, and nothing leaves this
                    machine
       completions  Print the completion script for a shell

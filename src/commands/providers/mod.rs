@@ -318,6 +318,12 @@ fn posted(webhook: &Webhook) -> String {
             "\n           no message awaits posted receipts: set `webhook = { enabled = true }`",
         );
     }
+    if let Some(setting) = &webhook.url_setting {
+        let _ = write!(
+            text,
+            "\n           requests have its address from `serve.public_url`, or from `{setting}`"
+        );
+    }
     if let Some(requires) = &webhook.requires {
         let _ = write!(text, "\n           {requires}");
     }

@@ -51,6 +51,8 @@ struct WebhookSettings {
     #[serde(default, deserialize_with = "units::span")]
     max_age: Option<Duration>,
     requires: Option<String>,
+    /// The setting of the provider that each request gives the vendor as the address for receipts.
+    url_setting: Option<String>,
     /// The address that the operator opens once, before the vendor posts anything else.
     confirm_url: Option<Pointer>,
     /// Where a message of a recipient has the recipient's number and the text.
@@ -160,6 +162,7 @@ impl WebhookReader {
             unchecked_because: problem,
             has_replies: settings.reply_text.is_some(),
             requires: settings.requires.clone(),
+            url_setting: settings.url_setting.clone(),
         });
         Ok(Self {
             settings,

@@ -1,6 +1,7 @@
 //! Delivery receipts and replies that are posted to the server.
 
-use std::io::Write as _;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::TcpListener;
 use std::process::{Command, Stdio};
 
 use base64::Engine as _;
@@ -15,7 +16,7 @@ const SETTINGS: &str = "receipt_key = \"a long random text\"";
 
 /// A free port, for a server that must be named before it runs.
 pub(super) fn free_address() -> String {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     listener.local_addr().expect("an address").to_string()
 }
 
@@ -89,6 +90,35 @@ fn receipts_without_the_secret_of_the_url_are_refused() {
         assert_eq!(post(wrong, "[]"), 404, "{wrong}");
     }
     assert_eq!(post(&path, "{"), 400);
+}
+
+#[test]
+fn requests_have_the_address_for_receipts() {
+    let gateway = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = gateway.local_addr().expect("an address");
+    let scratch = Scratch::new();
+    let config = format!(
+        "default_provider = \"kannel\"\n[providers.kannel]\nurl = \"http://{address}/cgi-bin/sendsms\"\n\
+         from = \"SHOP\"\nwebhook = {{ enabled = true }}\n\
+         secrets = {{ username = {{ file = \"secret\" }}, password = {{ file = \"secret\" }} }}\n\
+         [serve]\n{SETTINGS}\npublic_url = \"https://sms.example.net/smsq\"\n"
+    );
+    scratch.write("smsq.toml", &config);
+    scratch.write("secret", "s");
+    scratch.import(&list(1));
+    let path = path_of(&scratch, "kannel");
+    let sending = scratch.start(["send", "--quiet"]);
+    let (mut client, _) = gateway.accept().expect("a request");
+    let mut request = BufReader::new(client.try_clone().expect("a handle"));
+    let mut line = String::new();
+    request.read_line(&mut line).expect("the first line");
+    let answer = "HTTP/1.1 202 Accepted\r\nConnection: close\r\nContent-Length: 25\r\n\r\n0: Accepted for delivery\n";
+    client.write_all(answer.as_bytes()).expect("an answer");
+    let ran = sending.ended();
+    assert_eq!(ran.code(), Some(0), "{ran}");
+    let line = percent_encoding::percent_decode_str(&line).decode_utf8_lossy();
+    let expected = format!("dlr-url=https://sms.example.net/smsq{path}?reference=");
+    assert!(line.contains(&expected), "{line}");
 }
 
 #[test]
