@@ -125,6 +125,7 @@ struct DeliveryRow {
 struct OpenSms {
     id: i64,
     claim: i64,
+    phone: String,
     /// Its last attempt is the only one that may have been accepted.
     is_only_doubt: bool,
 }
@@ -594,6 +595,8 @@ async fn settle_open(
             .as_ref()
             .filter(|_| receipt.sms_id.is_none());
         let found = reference.and_then(|reference| open.get(&reference.text));
+        // The messages of a batch may share the reference of one of them.
+        let found = found.filter(|open| receipt.fits_phone(&open.phone));
         let Some((open, transition)) = found.and_then(|open| Some((open, receipt.proves(open)?)))
         else {
             continue;
@@ -642,7 +645,7 @@ async fn open_messages(
         .load(conn))?;
     for campaigns in campaigns.chunks(ROWS) {
         // By campaign and state, for which there is an index.
-        type Row = (i64, i64, Option<i64>, Option<LossyText>);
+        type Row = (i64, i64, Option<i64>, LossyText, Option<LossyText>);
         let unknown: Vec<Row> = with_conn!(connection, |conn| sms::table
             .filter(sms::campaign_id.eq_any(campaigns))
             .filter(sms::state.eq(State::Unknown.code()))
@@ -653,9 +656,15 @@ async fn open_messages(
                     .or(sms::last_code.ne(NOT_STORED))
                     .assume_not_null()
             )
-            .select((sms::id, sms::claim, sms::unknown_at, sms::reference))
+            .select((
+                sms::id,
+                sms::claim,
+                sms::unknown_at,
+                sms::phone,
+                sms::reference
+            ))
             .load(conn))?;
-        for (id, claim, unknown_at, reference) in unknown {
+        for (id, claim, unknown_at, phone, reference) in unknown {
             let is_only_doubt = unknown_at.is_some();
             let reference = reference.map(String::from).unwrap_or_default();
             open.insert(
@@ -663,22 +672,30 @@ async fn open_messages(
                 OpenSms {
                     id,
                     claim,
+                    phone: phone.text,
                     is_only_doubt,
                 },
             );
         }
     }
-    let failed: Vec<(i64, i64, Option<LossyText>)> = with_conn!(connection, |conn| Prepared(
-        sms_failed::table
-            .filter(sms_failed::reference.eq_any(references))
-            .select((sms_failed::id, sms_failed::claim, sms_failed::reference))
-    )
-    .load(conn))?;
-    for (id, claim, reference) in failed {
+    let failed: Vec<(i64, i64, LossyText, Option<LossyText>)> =
+        with_conn!(connection, |conn| Prepared(
+            sms_failed::table
+                .filter(sms_failed::reference.eq_any(references))
+                .select((
+                    sms_failed::id,
+                    sms_failed::claim,
+                    sms_failed::phone,
+                    sms_failed::reference
+                ))
+        )
+        .load(conn))?;
+    for (id, claim, phone, reference) in failed {
         let reference = reference.map(String::from).unwrap_or_default();
         open.entry(reference).or_insert(OpenSms {
             id,
             claim,
+            phone: phone.text,
             is_only_doubt: false,
         });
     }

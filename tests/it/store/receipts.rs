@@ -321,6 +321,25 @@ async fn receipt_settles_an_unknown_message() {
 }
 
 #[tokio::test]
+async fn receipt_for_another_phone_settles_nothing() {
+    on_every_engine(async |queue| {
+        let all = claimed(queue, 2).await;
+        queue.settle(&all[0], unknown()).await;
+        let rejected = Transition::Failed(failure(Class::Recipient));
+        queue.settle(&all[1], rejected).await;
+        let other = |sms| Receipt {
+            phone: Some("+33612345678".to_owned()),
+            ..receipt(sms, ReceiptState::Delivered)
+        };
+        let applied = receive(queue, &[other(&all[0]), other(&all[1])]).await;
+        assert_eq!((applied.matched, applied.sent), (0, 0));
+        let places: Vec<String> = all.iter().map(|sms| queue.place(sms.id)).collect();
+        assert_eq!(places, ["unknown", "recipient"]);
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn rejection_proves_nothing_about_several_attempts() {
     on_every_engine(async |queue| {
         let spring = queue.queued(1).await;
