@@ -7,16 +7,18 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs::{self, File};
-use std::io::{Read, Write as _};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex};
 
 use regex::Regex;
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::support::running::eventually;
+use crate::support::proxy::carry;
+use crate::support::running::{PATIENCE, eventually};
 use crate::support::{Scratch, repository};
 
 /// The address that the pages give the practice gateway; a test uses a free port instead.
@@ -125,10 +127,10 @@ fn comparable(lines: &[String]) -> String {
     text.trim_end().to_owned()
 }
 
-/// The practice gateway of a page, as a process of its own.
+/// The practice gateway of a page, as a process of its own behind a relay.
 struct Gateway {
     process: Child,
-    address: String,
+    relay: Relay,
     /// The lines that it printed when it started.
     output: Vec<String>,
 }
@@ -148,21 +150,9 @@ impl Gateway {
         let first = text.lines().next().unwrap_or_default();
         Self {
             process,
-            address: first.trim_start_matches("http://").to_owned(),
+            relay: Relay::start(first.trim_start_matches("http://")),
             output: text.lines().map(str::to_owned).collect(),
         }
-    }
-
-    fn requests(&self) -> u64 {
-        let mut stream = TcpStream::connect(&self.address).expect("the gateway listens");
-        stream
-            .write_all(b"GET /stats HTTP/1.1\r\nHost: gateway\r\nConnection: close\r\n\r\n")
-            .expect("a request");
-        let mut response = String::new();
-        stream.read_to_string(&mut response).expect("a response");
-        let (_, body) = response.split_once("\r\n\r\n").expect("head and body");
-        let stats: serde_json::Value = serde_json::from_str(body).expect("JSON");
-        stats["requests"].as_u64().expect("a number")
     }
 }
 
@@ -171,6 +161,79 @@ impl Drop for Gateway {
         // It may have ended already.
         let _ = self.process.kill();
         let _ = self.process.wait();
+    }
+}
+
+/// Passes requests on to a gateway, and can hold one back until something else is done.
+struct Relay {
+    gateway: String,
+    address: String,
+    /// How many more requests pass before one is held back; `None`: all pass.
+    passing: Arc<Mutex<Option<u64>>>,
+    held: Receiver<()>,
+    go_on: SyncSender<()>,
+}
+
+impl Relay {
+    /// Listens until the tests end.
+    fn start(gateway: &str) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("an address").to_string();
+        let passing: Arc<Mutex<Option<u64>>> = Arc::default();
+        let (holding, held) = sync_channel(1);
+        let (go_on, may_go_on) = sync_channel(1);
+        let may_go_on = Arc::new(Mutex::new(may_go_on));
+        let (left, target) = (Arc::clone(&passing), gateway.to_owned());
+        std::thread::spawn(move || {
+            for client in listener.incoming() {
+                let client = client.expect("a connection");
+                // The page is over.
+                let Ok(server) = TcpStream::connect(&target) else {
+                    return;
+                };
+                carry(&server, &client, |_| true);
+                let (left, holding) = (Arc::clone(&left), holding.clone());
+                let may_go_on = Arc::clone(&may_go_on);
+                carry(&client, &server, move |bytes| {
+                    if bytes.starts_with(b"POST ") && is_held(&mut left.lock().expect("no panic")) {
+                        let waiting = may_go_on.lock().expect("no panic");
+                        return holding.send(()).is_ok() && waiting.recv().is_ok();
+                    }
+                    true
+                });
+            }
+        });
+        Self {
+            gateway: gateway.to_owned(),
+            address,
+            passing,
+            held,
+            go_on,
+        }
+    }
+
+    /// Holds the request with this number back, counted from 1.
+    fn hold(&self, number: u64) {
+        *self.passing.lock().expect("no panic") = Some(number - 1);
+    }
+
+    /// Waits for the request that is held back, and lets it go on after `then`.
+    fn at_held_request(&self, then: impl FnOnce()) {
+        self.held.recv_timeout(PATIENCE).expect("enough requests");
+        then();
+        self.go_on.send(()).expect("a request waits");
+    }
+}
+
+/// Whether the next request is the one that is held back.
+fn is_held(passing: &mut Option<u64>) -> bool {
+    match passing {
+        Some(0) => passing.take().is_some(),
+        Some(left) => {
+            *left -= 1;
+            false
+        }
+        None => false,
     }
 }
 
@@ -217,7 +280,7 @@ impl Session {
     /// Replaces the gateway's address in the page by the real one.
     fn to_real(&self, text: &str) -> String {
         match &self.gateway {
-            Some(gateway) => text.replace(GATEWAY, &gateway.address),
+            Some(gateway) => text.replace(GATEWAY, &gateway.relay.address),
             None => text.to_owned(),
         }
     }
@@ -225,7 +288,9 @@ impl Session {
     /// Replaces the gateway's real address by that in the page.
     fn to_page(&self, text: &str) -> String {
         match &self.gateway {
-            Some(gateway) => text.replace(&gateway.address, GATEWAY),
+            Some(gateway) => text
+                .replace(&gateway.relay.address, GATEWAY)
+                .replace(&gateway.relay.gateway, GATEWAY),
             None => text.to_owned(),
         }
     }
@@ -256,8 +321,8 @@ impl Session {
         command
     }
 
-    /// Runs a command; `interrupt_after` requests it gets SIGINT.
-    fn run(&mut self, step: &Step, interrupt_after: Option<u64>) -> Vec<String> {
+    /// Runs a command; it gets SIGINT during the request with the number `interrupt_at`.
+    fn run(&mut self, step: &Step, interrupt_at: Option<u64>) -> Vec<String> {
         if step.command.starts_with("smsq sandbox") {
             let gateway = self.gateway.as_ref().expect("it was started");
             let lines = gateway.output.iter();
@@ -274,27 +339,28 @@ impl Session {
         let command = self
             .to_real(&step.command)
             .replace("cargo run --release -- ", "smsq ");
-        let exec = if interrupt_after.is_some() {
-            "exec "
-        } else {
-            ""
-        };
+        let exec = if interrupt_at.is_some() { "exec " } else { "" };
         let script = format!("exec 2>&1; (exit {}); {exec}{command}", self.status);
         let file = self.scratch.path(".output");
+        let relay = self.gateway.as_ref().map(|gateway| &gateway.relay);
+        let interrupt = relay.zip(interrupt_at);
+        if let Some((relay, number)) = interrupt {
+            relay.hold(number);
+        }
         let mut process = self
             .shell(&script)
             .stdout(File::create(&file).expect("a file"))
             .spawn()
             .expect("bash starts");
-        if let Some(requests) = interrupt_after {
-            let gateway = self.gateway.as_ref().expect("a gateway to send to");
-            eventually("enough requests", || gateway.requests() >= requests);
-            kill_process(Pid::from_child(&process), Signal::INT).expect("the signal is sent");
+        if let Some((relay, _)) = interrupt {
+            relay.at_held_request(|| {
+                kill_process(Pid::from_child(&process), Signal::INT).expect("the signal is sent");
+            });
         }
         let status = process.wait().expect("a status");
         self.status = status.code().unwrap_or(-1);
         let mut text = fs::read_to_string(&file).expect("UTF-8");
-        if interrupt_after.is_some() {
+        if interrupt_at.is_some() {
             text.insert_str(0, "^C");
         }
         let text = self.to_page(&text);
@@ -310,7 +376,7 @@ impl Session {
 
 /// Runs a page. Returns the differences, and the page with the real output.
 fn check_page(page: &str) -> (String, String) {
-    let interrupt = Regex::new(r"^<!-- interrupted after (\d+) requests -->$").expect("a pattern");
+    let interrupt = Regex::new(r"^<!-- interrupted at request (\d+) -->$").expect("a pattern");
     let mut session = Session::new(page);
     let mut differences = String::new();
     let mut lines: Vec<String> = page.lines().map(str::to_owned).collect();

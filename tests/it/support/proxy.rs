@@ -106,7 +106,12 @@ fn is_commit(bytes_read: &[u8]) -> bool {
     bytes_read.ends_with(b"COMMIT") || bytes_read.windows(7).any(|word| word == b"COMMIT\0")
 }
 
-fn carry(from: &TcpStream, to: &TcpStream, may_pass: impl Fn(&[u8]) -> bool + Send + 'static) {
+/// Copies in one direction until either side disconnects, or `may_pass` refuses what was read.
+pub(crate) fn carry(
+    from: &TcpStream,
+    to: &TcpStream,
+    may_pass: impl Fn(&[u8]) -> bool + Send + 'static,
+) {
     let mut from = from.try_clone().expect("a handle");
     let mut to = to.try_clone().expect("a handle");
     std::thread::spawn(move || {
