@@ -28,7 +28,7 @@ use crate::report::{CampaignSummary, shell_word};
 use crate::sender::{Bottleneck, Ended, RunSummary, Sender, Settings};
 use crate::service_manager::ServiceManager;
 use crate::store::report::Totals;
-use crate::store::{Access, Campaign, CampaignStatus, Store};
+use crate::store::{Access, Campaign, CampaignStatus, Store, StoreError};
 use crate::text::{duration, messages};
 use crate::window::local_and_utc;
 
@@ -160,6 +160,8 @@ pub(super) struct PreparedRun<'a> {
     options: &'a SendOptions<'a>,
     /// Those that have something to do, or the one that was named.
     campaigns: Vec<(Campaign, Totals)>,
+    /// The other ones, which may get messages during the run.
+    idle: Vec<(Campaign, Totals)>,
     sender: Sender,
 }
 
@@ -169,13 +171,14 @@ impl<'a> PreparedRun<'a> {
         store: &'a Store,
         options: &'a SendOptions<'a>,
     ) -> anyhow::Result<Self> {
-        let campaigns = campaigns(context, store, options).await?;
+        let (campaigns, idle) = campaigns(context, store, options).await?;
         let sender = sender(context, store, options, &campaigns)?;
         Ok(Self {
             context,
             store,
             options,
             campaigns,
+            idle,
             sender,
         })
     }
@@ -186,7 +189,8 @@ impl<'a> PreparedRun<'a> {
             context,
             store,
             options,
-            campaigns,
+            mut campaigns,
+            idle,
             sender,
         } = self;
         if options.follow {
@@ -224,6 +228,9 @@ impl<'a> PreparedRun<'a> {
             signal = stopped_by;
         }
         service.stopping();
+        if options.campaign.is_none() {
+            campaigns.extend(changed(store, &campaigns, &idle).await?);
+        }
         let mut summaries = Vec::new();
         for (campaign, _) in &campaigns {
             // The run may have changed its state.
@@ -414,12 +421,12 @@ fn warn_of_missing_campaigns(console: &Console, without_campaign: &[(i64, u64)])
     }
 }
 
-/// The campaigns to send and their counts: the one that was named, or all that have something to do.
+/// The campaigns to send and their counts: the one that was named, or all that have something to do; and the others.
 async fn campaigns(
     context: &Context,
     store: &Store,
     options: &SendOptions<'_>,
-) -> anyhow::Result<Vec<(Campaign, Totals)>> {
+) -> anyhow::Result<(Vec<(Campaign, Totals)>, Vec<(Campaign, Totals)>)> {
     if let Some(name) = options.campaign {
         let campaign = context.campaign(store, name).await?;
         if campaign.state == CampaignStatus::Cancelled {
@@ -429,14 +436,31 @@ async fn campaigns(
             ));
         }
         let totals = store.totals(Some(campaign.id)).await?;
-        return Ok(vec![(campaign, totals)]);
+        return Ok((vec![(campaign, totals)], Vec::new()));
     }
-    let mut campaigns = store.campaign_totals().await?;
-    campaigns.retain(|(campaign, totals)| {
+    let all = store.campaign_totals().await?;
+    Ok(all.into_iter().partition(|(campaign, totals)| {
         let has_work = totals.queued + totals.sending + totals.unknown > 0;
         has_work && campaign.state != CampaignStatus::Cancelled
+    }))
+}
+
+/// The campaigns that got messages during the run: new ones, and those that were idle.
+async fn changed(
+    store: &Store,
+    sent: &[(Campaign, Totals)],
+    idle: &[(Campaign, Totals)],
+) -> Result<Vec<(Campaign, Totals)>, StoreError> {
+    let of = |campaigns: &[(Campaign, Totals)], id| {
+        let mut campaigns = campaigns.iter();
+        campaigns.find_map(|(one, totals)| (one.id == id).then_some(*totals))
+    };
+    let mut all = store.campaign_totals().await?;
+    all.retain(|(campaign, totals)| {
+        let before = of(idle, campaign.id).unwrap_or_default();
+        of(sent, campaign.id).is_none() && *totals != before
     });
-    Ok(campaigns)
+    Ok(all)
 }
 
 /// Says which stopped campaigns are tried again, which campaigns the run has to wait for, and warns of a high

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use super::{Served, configure};
@@ -387,13 +388,17 @@ fn worker_sends_what_was_posted() {
         let scratch = Scratch::at(&db.url);
         gateway.configure_without_references(&scratch, "");
         let served = Served::start(&scratch);
-        let mut worker = scratch.start(["send", "--follow", "--quiet"]);
+        let mut worker = scratch.start(["send", "--follow", "--quiet", "--format", "json"]);
         let posted = served.post(MESSAGE).json();
         let path = format!("/v1/messages/{}", id(&posted));
         let sent = worker.until("it is sent", || {
             served.api("send", "GET", &path, "").json()["state"] == "sent"
         });
         assert!(sent, "the worker ended");
+        // The campaign did not exist when the worker started.
+        worker.signal(Signal::INT);
+        let summary = worker.ended().json();
+        assert_eq!(summary["campaigns"][0]["sent"], 1, "{summary}");
     });
 }
 
