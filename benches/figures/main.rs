@@ -4,7 +4,9 @@
 
 mod batches;
 mod formats;
+mod http;
 mod importing;
+mod intake;
 #[path = "../setup/list.rs"]
 mod list;
 mod memory;
@@ -17,6 +19,7 @@ mod receipts;
 mod redis;
 #[path = "../setup/results.rs"]
 mod results;
+mod serving;
 mod suppression;
 #[path = "../setup/workspace.rs"]
 mod workspace;
@@ -27,13 +30,16 @@ use comfy_table::{Table, presets};
 use numbers::{per_second, say};
 use serde::Serialize;
 
-const NAMES: [&str; 6] = [
+const NAMES: [&str; 9] = [
     "batches",
     "memory",
     "importing",
     "suppression",
     "redis",
     "receipts",
+    "intake",
+    "serving",
+    "page",
 ];
 
 /// One line of the table.
@@ -48,6 +54,9 @@ struct Figure {
 }
 
 fn main() -> anyhow::Result<()> {
+    if std::env::args().nth(1).as_deref() == Some(http::COMMAND) {
+        return http::serve();
+    }
     // `cargo test --benches` runs this file, too, but it has no tests.
     if !std::env::args().any(|argument| argument == "--bench") {
         return Ok(());
@@ -81,6 +90,18 @@ fn main() -> anyhow::Result<()> {
     if is_chosen("receipts") {
         say("fetching and applying delivery receipts, compared with the sqlite3 shell");
         figures.push(receipts::measure()?);
+    }
+    if is_chosen("intake") {
+        say("taking messages over HTTP, compared with bare axum");
+        figures.extend(intake::measure()?);
+    }
+    if is_chosen("serving") {
+        say("sending, with and without a server that people and programs use");
+        figures.push(serving::measure_worker()?);
+    }
+    if is_chosen("page") {
+        say("the page of the server, with a long queue and with a short one");
+        figures.push(serving::measure_page()?);
     }
     results::save("figures", serde_json::to_value(&figures)?)?;
     let mut table = Table::new();
