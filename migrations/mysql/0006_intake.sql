@@ -9,12 +9,26 @@ CREATE TABLE IF NOT EXISTS intake_key (
     KEY intake_key_expires (expires_at)
 ) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
--- What people changed with `smsq serve`.
+-- What people changed with `smsq serve`, and what workers paused or stopped.
 CREATE TABLE IF NOT EXISTS audit (
     id       BIGINT       AUTO_INCREMENT PRIMARY KEY,
     at       BIGINT       NOT NULL,
-    who      VARCHAR(255) NOT NULL,          -- the name of the token
+    who      VARCHAR(255) NOT NULL,          -- the name of the token, or 'worker'
     what     VARCHAR(255) NOT NULL,
     campaign TEXT,
     detail   TEXT         NOT NULL
+) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
+
+-- Attempts that were not accepted, at most 20 of each message.
+CREATE TABLE IF NOT EXISTS attempt (
+    sms_id   BIGINT       NOT NULL,
+    slot     INTEGER      NOT NULL,          -- claim modulo 20: a later attempt replaces an old one
+    claim    BIGINT       NOT NULL,
+    at       BIGINT       NOT NULL,
+    provider VARCHAR(255) NOT NULL,          -- empty: the worker that tried it is gone
+    outcome  VARCHAR(255) NOT NULL,          -- retry, throttled, failed, unknown
+    class    VARCHAR(255) NOT NULL,
+    code     TEXT,
+    reason   TEXT         NOT NULL,
+    PRIMARY KEY (sms_id, slot)
 ) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::limit::{ClaimTerms, Permit, Reservation};
 use crate::phone::Phone;
 use crate::rate::Rate;
-use crate::sms::{Acceptance, Failure, Sms, Timestamp};
+use crate::sms::{Acceptance, Class, Failure, Sms, Timestamp};
 
 /// Whether a claimed message can be sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -73,6 +73,50 @@ impl Transition {
             failure: None,
             counted: false,
             in_doubt: false,
+        }
+    }
+
+    /// How and why the attempt ended; `None` if it was accepted, or if this is not the end of an attempt.
+    pub fn failed_attempt(&self) -> Option<(AttemptOutcome, &Failure)> {
+        match self {
+            Self::Failed(failure) => Some((AttemptOutcome::Failed, failure)),
+            Self::Unknown(failure) => Some((AttemptOutcome::Unknown, failure)),
+            // Without a failure no request was started.
+            Self::Ready {
+                failure, in_doubt, ..
+            } => failure.as_ref().map(|failure| {
+                let outcome = match failure.class {
+                    _ if *in_doubt => AttemptOutcome::Unknown,
+                    Class::Throttle => AttemptOutcome::Throttled,
+                    _ => AttemptOutcome::Retry,
+                };
+                (outcome, failure)
+            }),
+            Self::Sent(_) | Self::NotAdmitted(_) | Self::FoundRejected(_) | Self::Refunded => None,
+        }
+    }
+}
+
+/// How an attempt ended that was not accepted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AttemptOutcome {
+    /// It is certain that it was not accepted, and the message is tried again.
+    Retry,
+    /// The same, because it was too fast for the provider.
+    Throttled,
+    Failed,
+    /// Perhaps accepted.
+    Unknown,
+}
+
+impl AttemptOutcome {
+    /// The word in table `attempt`.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Retry => "retry",
+            Self::Throttled => "throttled",
+            Self::Failed => "failed",
+            Self::Unknown => "unknown",
         }
     }
 }

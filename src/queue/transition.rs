@@ -122,11 +122,17 @@ pub fn with_accepted_claim(
     accepted: i32,
     claims: Option<&str>,
 ) -> Option<String> {
-    let mut counted = numbers(claims);
-    if claims.is_none() && accepted > 0 {
-        counted.insert(sent_claim);
-    }
+    let mut counted = accepted_claims(sent_claim, accepted, claims);
     counted.insert(settlement.claim).then(|| joined(&counted))
+}
+
+/// The claims of a sent message that were accepted, from the columns of `sms_sent`. None is known of one that the
+/// operator settled.
+pub fn accepted_claims(sent_claim: i64, accepted: i32, claims: Option<&str>) -> BTreeSet<i64> {
+    match claims {
+        None if accepted > 0 => BTreeSet::from([sent_claim]),
+        claims => numbers(claims),
+    }
 }
 
 fn numbers(claims: Option<&str>) -> BTreeSet<i64> {

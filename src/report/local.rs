@@ -59,7 +59,7 @@ impl LocalTime {
     }
 
     /// A label of the chart, as precise as its spans are wide.
-    pub(super) fn tick(&self, at: Timestamp, width: Duration) -> String {
+    pub fn tick(&self, at: Timestamp, width: Duration) -> String {
         let pattern = match width.as_secs() {
             0..60 => "%H:%M:%S",
             60..3_600 => "%H:%M",

@@ -1,5 +1,5 @@
-//! `smsq serve`: a server beside the workers, on the same database. It shows what the workers do, takes messages and
-//! delivery receipts over HTTP, and has metrics. Sending never needs it.
+//! `smsq serve`: a server on the database of the workers. It shows what they do, takes messages and delivery receipts
+//! over HTTP, and has metrics. Sending never needs it.
 
 mod access;
 mod connections;

@@ -1,7 +1,9 @@
-//! Table `audit`: what people changed with `smsq serve`, and when.
+//! Table `audit`: what people changed with `smsq serve`, what workers paused or stopped, and when.
+
+use diesel::QueryResult;
 
 use super::connection::prelude::*;
-use super::connection::{insert_all, reading, transaction};
+use super::connection::{Connection, insert_all, reading, transaction};
 use super::schema::audit;
 use super::{Store, StoreError};
 use crate::sms::Timestamp;
@@ -11,7 +13,7 @@ use crate::sms::Timestamp;
 #[diesel(table_name = audit)]
 pub struct AuditEntry {
     pub at: Timestamp,
-    /// The name of the token.
+    /// The name of the token, or `worker`.
     pub who: String,
     /// A verb, such as `pause`.
     pub what: String,
@@ -20,19 +22,34 @@ pub struct AuditEntry {
     pub detail: String,
 }
 
+impl AuditEntry {
+    /// A change of a campaign that a worker made.
+    pub(super) fn of_worker(at: Timestamp, campaign: String, what: &str, reason: &str) -> Self {
+        Self {
+            at,
+            who: "worker".to_owned(),
+            what: what.to_owned(),
+            detail: format!("{what} `{campaign}`: {reason}"),
+            campaign: Some(campaign),
+        }
+    }
+
+    pub(super) async fn insert(&self, connection: &mut Connection) -> QueryResult<()> {
+        let rows = [(
+            audit::at.eq(self.at),
+            audit::who.eq(&self.who),
+            audit::what.eq(&self.what),
+            audit::campaign.eq(&self.campaign),
+            audit::detail.eq(&self.detail),
+        )];
+        insert_all!(connection, audit::table, &rows)?;
+        Ok(())
+    }
+}
+
 impl Store {
     pub async fn add_audit_entry(&self, entry: &AuditEntry) -> Result<(), StoreError> {
-        let rows = [(
-            audit::at.eq(entry.at),
-            audit::who.eq(&entry.who),
-            audit::what.eq(&entry.what),
-            audit::campaign.eq(&entry.campaign),
-            audit::detail.eq(&entry.detail),
-        )];
-        transaction!(self, |connection| async {
-            insert_all!(connection, audit::table, &rows)
-        })?;
-        Ok(())
+        transaction!(self, |connection| entry.insert(connection))
     }
 
     /// The last `most` changes, the newest first.

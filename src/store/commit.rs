@@ -5,6 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use diesel::{QueryResult, update};
 
+use super::audit::AuditEntry;
 use super::candidates::{Candidates, Search};
 use super::claim::{self, ClaimCursors, ClaimKey, ClaimWrites};
 use super::commit_batch::{
@@ -20,6 +21,7 @@ use crate::limit::{DeclaredLimits, PermitAllocator, provider_scope};
 use crate::queue::batch::{self, Batches};
 use crate::queue::{ProviderClaim, Settlement, Transition};
 use crate::rate::Rate;
+use crate::sms::Timestamp;
 
 /// A result, and the last claimed key of each campaign.
 type Committed = (CommitResult, HashMap<i64, ClaimKey>);
@@ -59,7 +61,7 @@ async fn commit(
     } else {
         result.settled = settle::settle_all(connection, &batch.settlements, batch.now).await?;
         recipients::note_settled(connection, batch).await?;
-        stop_campaigns(connection, &batch.campaign_stops).await?;
+        stop_campaigns(connection, &batch.campaign_stops, batch.now).await?;
         Found::search(connection, batch, cursors, skips_locked).await?
     };
     let Some(mut found) = found else {
@@ -161,9 +163,14 @@ impl Found {
     }
 }
 
-async fn stop_campaigns(connection: &mut Connection, stops: &[CampaignStop]) -> QueryResult<()> {
+/// Pauses or stops campaigns that are active, and notes it among the changes.
+async fn stop_campaigns(
+    connection: &mut Connection,
+    stops: &[CampaignStop],
+    now: Timestamp,
+) -> QueryResult<()> {
     for stop in stops {
-        with_conn!(connection, |conn| update(
+        let stopped = with_conn!(connection, |conn| update(
             campaign::table.find(stop.campaign_id)
         )
         .filter(campaign::state.eq(CampaignStatus::Active.code()))
@@ -172,6 +179,14 @@ async fn stop_campaigns(connection: &mut Connection, stops: &[CampaignStop]) -> 
             campaign::state_reason.eq(&stop.reason),
         ))
         .execute(conn))?;
+        if stopped > 0 {
+            let name = with_conn!(connection, |conn| campaign::table
+                .find(stop.campaign_id)
+                .select(campaign::name)
+                .first(conn))?;
+            let entry = AuditEntry::of_worker(now, name, stop.state.as_str(), &stop.reason);
+            entry.insert(connection).await?;
+        }
     }
     Ok(())
 }

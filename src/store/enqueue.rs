@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use diesel::{QueryResult, update};
 
+use super::attempts;
 use super::connection::prelude::*;
 use super::connection::{
     Connection, ROWS, conflict, delete_all, insert_all, insert_with_ids, load_locked, transaction,
@@ -174,6 +175,7 @@ async fn replace(
         *by_import.entry(import_id).or_default() += 1;
     }
     for ids in replaced.chunks(ROWS) {
+        attempts::delete_of(connection, ids).await?;
         delete_all!(connection, sms_failed, ids)?;
     }
     for (import_id, count) in by_import {

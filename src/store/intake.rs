@@ -1,7 +1,7 @@
 //! Queues messages that were posted over HTTP: those of several requests in one transaction, with the keys that make a
 //! repeated request harmless.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use diesel::{QueryResult, delete};
 
@@ -13,6 +13,7 @@ use super::enqueue::{enqueue, is_committed};
 use super::imports::ImportBatch;
 use super::schema::{intake_key, sms, sms_failed, sms_sent};
 use super::{CHUNK, Store, StoreError, StoreErrorKind, positive};
+use crate::queue::transition::accepted_claims;
 use crate::sms::{State, Timestamp};
 use crate::store::column_types::LossyText;
 use crate::store::connection::reading;
@@ -79,6 +80,8 @@ pub struct FoundSms {
     pub reference: Option<String>,
     pub provider: Option<String>,
     pub message_id: Option<String>,
+    /// The numbers of the claims that were accepted; empty if none is known.
+    pub accepted_claims: BTreeSet<i64>,
     /// Why it failed, or why the last attempt did.
     pub class: Option<String>,
     pub code: Option<String>,
@@ -257,6 +260,7 @@ impl From<QueuedSmsRow> for FoundSms {
             reference: row.reference,
             provider: None,
             message_id: None,
+            accepted_claims: BTreeSet::new(),
             class: row.last_class,
             code: row.last_code,
             reason: row.last_reason,
@@ -278,6 +282,9 @@ struct SentSmsRow {
     reference: Option<String>,
     provider: String,
     message_id: Option<String>,
+    claim: i64,
+    accepted: i32,
+    accepted_claims: Option<String>,
     delivery_state: Option<String>,
     delivery_class: Option<String>,
     delivery_code: Option<String>,
@@ -298,6 +305,11 @@ impl From<SentSmsRow> for FoundSms {
             reference: row.reference,
             provider: Some(row.provider),
             message_id: row.message_id,
+            accepted_claims: accepted_claims(
+                row.claim,
+                row.accepted,
+                row.accepted_claims.as_deref(),
+            ),
             class: row.delivery_class,
             code: row.delivery_code,
             reason: row.delivery_reason,
@@ -337,6 +349,7 @@ impl From<FailedRow> for FoundSms {
             reference: row.reference,
             provider: None,
             message_id: None,
+            accepted_claims: BTreeSet::new(),
             class: Some(row.class),
             code: row.code,
             reason: Some(row.reason),

@@ -2,6 +2,7 @@
 //! and MariaDB; `connection/` has what differs between them.
 
 mod activity;
+mod attempts;
 mod audit;
 mod campaigns;
 mod candidates;
@@ -44,6 +45,7 @@ use connection::{
     Location, Number, Pool, ServerKind, ServerUrl, SqliteFile, reading, with_password,
 };
 
+pub use attempts::{FailedAttempt, KEPT as KEPT_ATTEMPTS};
 pub use audit::AuditEntry;
 pub use campaigns::{Campaign, CampaignChange, CampaignStatus, NewCampaign, WindowChange};
 pub use commit_batch::{

@@ -10,6 +10,7 @@ use diesel::{QueryResult, delete, update};
 use jiff::tz::TimeZone;
 use serde::Deserialize;
 
+use super::attempts;
 use super::column_types::LossyText;
 use super::connection::prelude::*;
 use super::connection::{
@@ -389,6 +390,7 @@ macro_rules! delete_counted {
         for $row in rows {
             $count
         }
+        attempts::delete_of($connection, &ids).await?;
         delete_all!($connection, $table, &ids)
     }};
 }

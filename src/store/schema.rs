@@ -270,3 +270,17 @@ diesel::table! {
         detail -> Text,
     }
 }
+
+diesel::table! {
+    attempt (sms_id, slot) {
+        sms_id -> BigInt,
+        slot -> Integer,
+        claim -> BigInt,
+        at -> BigInt,
+        provider -> Text,
+        outcome -> Text,
+        class -> Text,
+        code -> Nullable<Text>,
+        reason -> Text,
+    }
+}

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use diesel::{QueryResult, update};
 
+use super::attempts::{self, NewAttempt};
 use super::column_types::LossyText;
 use super::connection::prelude::*;
 use super::connection::{Connection, in_list, load_locked, with_conn};
@@ -74,6 +75,7 @@ async fn settle_group(
             (Some(row), _) => {
                 let is_cancelled = cancelled.contains(&row.id);
                 let resolved = transition::resolve(settlement, &row.state(), is_cancelled);
+                changes.note_attempt(settlement, &resolved);
                 changes.add(settlement, row, resolved, now)
             }
             (None, Transition::Sent(acceptance)) => {
@@ -142,11 +144,28 @@ struct Changes {
     /// Late acceptances: message, the provider's id of it, and column `late_claims`.
     noted: Vec<(i64, Option<String>, String)>,
     others: BTreeMap<RowChange, Vec<i64>>,
+    attempts: Vec<NewAttempt>,
     /// Phones for the suppression list, and why.
     opted_out: BTreeMap<String, Option<String>>,
 }
 
 impl Changes {
+    /// Keeps the end of an attempt that was not accepted, also if an earlier one was accepted meanwhile.
+    fn note_attempt(&mut self, settlement: &Settlement, resolved: &ResolvedTransition) {
+        if *resolved == ResolvedTransition::Stale {
+            return;
+        }
+        if let Some((outcome, failure)) = settlement.transition.failed_attempt() {
+            self.attempts.push(NewAttempt {
+                sms_id: settlement.id,
+                claim: settlement.claim,
+                provider: settlement.provider.clone(),
+                outcome,
+                failure: failure.clone(),
+            });
+        }
+    }
+
     fn add(
         &mut self,
         settlement: &Settlement,
@@ -192,6 +211,7 @@ impl Changes {
         if !opted_out.is_empty() {
             suppression::insert(connection, &opted_out, now).await?;
         }
+        attempts::store(connection, self.attempts, now).await?;
         transitions::to_sent(connection, self.sent).await?;
         for (id, message_id, claims) in self.noted {
             with_conn!(connection, |conn| update(sms::table.find(id))
@@ -343,6 +363,7 @@ async fn refund(
             sms::refunded_claim.eq(claim),
         ))
         .execute(conn))?;
+    attempts::retried(connection, id, claim).await?;
     let is_cancelled = |status| status == CampaignStatus::Cancelled;
     let cancelled = lock_campaigns(connection, &[(id, campaign_id)], is_cancelled).await?;
     if !cancelled.is_empty() {

@@ -13,8 +13,8 @@ use super::{Store, StoreError, campaigns, claim, settle};
 use crate::queue::{Settled, Settlement, Transition};
 use crate::sms::{Class, Failure, State, Timestamp};
 
-/// The provider in the settlements of reclaimed messages.
-const LATE: &str = "late";
+/// The provider in the settlements of reclaimed messages: only their worker knew it.
+const UNKNOWN_PROVIDER: &str = "";
 
 /// A process that sends: its row of table `worker`.
 #[derive(Clone, Debug, PartialEq, Eq, Queryable, Selectable)]
@@ -155,7 +155,7 @@ impl Store {
             orphans.extend(unknown.map(|(id, claim, due_at)| Settlement {
                 id,
                 claim,
-                provider: LATE.to_owned(),
+                provider: UNKNOWN_PROVIDER.to_owned(),
                 transition: Transition::wait_until(Timestamp::from_millis(due_at)),
             }));
         }
@@ -289,7 +289,7 @@ async fn mark_unknown(
     let unknown = rows.iter().map(|row| Settlement {
         id: row.id,
         claim: row.claim,
-        provider: LATE.to_owned(),
+        provider: UNKNOWN_PROVIDER.to_owned(),
         transition: Transition::Unknown(Failure::new(Class::Unknown, reason)),
     });
     let unknown: Vec<Settlement> = unknown.collect();

@@ -152,6 +152,8 @@ impl Server {
                 .current_dir(folder.path())
                 .env_clear()
                 .env("HOME", folder.path())
+                // Where uploads are kept: a killed server leaves them.
+                .env("TMPDIR", folder.path())
                 .envs(SECRETS.map(|name| (name, "AC00000000000000000000000000000000")))
                 .stdin(Stdio::null());
             command

@@ -2,6 +2,8 @@
 //! changing part.
 
 mod actions;
+mod attempts;
+mod events;
 mod snapshot;
 
 use std::collections::BTreeMap;
@@ -19,9 +21,12 @@ use minijinja::value::{Serde, Value};
 use minijinja::{Environment, context};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
+use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
 use self::actions::{Action, ActionError};
+use self::attempts::{AttemptLine, attempts, may_have_earlier};
+use self::events::{TimelineEvent, events};
 use self::snapshot::Details;
 use super::ServerState;
 use super::access::{AccessError, Permission};
@@ -32,11 +37,13 @@ use crate::phone::{Phone, mask};
 use crate::report::{self, Format, Listing, Report, ReportOptions, delivery, hide, states};
 use crate::sms::Timestamp;
 use crate::store::report::FailureRecord;
-use crate::store::{AuditEntry, SmsFilter};
+use crate::store::{AuditEntry, Campaign, SmsFilter};
 use crate::text::{duration, printable_line};
 
 pub(super) use self::snapshot::{Page, Snapshot, refresh};
 
+/// How long a client may take to read the next part of a file.
+const READ_TIMEOUT: Duration = Duration::from_secs(60);
 /// Rows of lists on a page.
 const ROWS: i64 = 200;
 const SCRIPT: &str = include_str!("../../../templates/serve/page.js");
@@ -376,10 +383,28 @@ fn provider_values(snapshot: &Snapshot) -> Vec<Value> {
     providers.into_iter().map(value).collect()
 }
 
-/// The chart of the last hour.
-fn last_hour(snapshot: &Snapshot, campaign: Option<i64>) -> Option<Value> {
-    let timeline = snapshot.timeline(campaign)?;
-    Some(report::chart(&timeline, &report::LocalTime::system()))
+/// The chart of the last hour, with its events.
+fn last_hour(snapshot: &Snapshot, campaign: Option<&Campaign>) -> Option<Value> {
+    let timeline = snapshot.timeline(campaign.map(|one| one.id))?;
+    let local = report::LocalTime::system();
+    let campaign = campaign.map(|one| (one.id, one.name.as_str()));
+    let (from, width) = (timeline.from, timeline.width);
+    let found = events(
+        &snapshot.changes,
+        &snapshot.last_hour,
+        campaign,
+        from,
+        width,
+    );
+    let events: Vec<Value> = found
+        .into_iter()
+        .map(|event| {
+            let columns = event.at.since(from).as_secs_f64() / width.as_secs_f64();
+            let TimelineEvent { at, who, what } = event;
+            context! { x => format!("{:.1}", columns * 10.0), at => local.tick(at, width), who, what }
+        })
+        .collect();
+    Some(context! { events, ..report::chart(&timeline, &local) })
 }
 
 /// What is known of a campaign besides its report.
@@ -395,7 +420,7 @@ fn campaign_values(snapshot: &Snapshot, name: &str) -> Value {
         rate => rate.map(per_second),
         limit => limit.map(|one| one.rate.to_string()),
         eta => summary.and_then(|one| eta(one.totals.queued, rate?)),
-        last_hour => id.and_then(|id| last_hour(snapshot, Some(id))),
+        last_hour => settings.and_then(|one| last_hour(snapshot, Some(one))),
         next => summary.and_then(|one| one.next.describe()),
         window => summary.and_then(|one| Some(one.window.as_ref()?.describe().to_owned())),
     }
@@ -606,11 +631,14 @@ async fn look_up(shared: &ServerState, visitor: &Visitor, phone: &Phone) -> Resu
     let ids: Vec<i64> = found.iter().map(|one| one.campaign_id).collect();
     let names = store.campaign_names(&ids).await?;
     let suppressed = store.suppressed_among(&[phone.as_str()]).await?;
+    let ids: Vec<i64> = found.iter().map(|one| one.id).collect();
+    let failed = store.failed_attempts(&ids).await?;
     let may_operate = visitor.may(Permission::Operate);
     let found: Vec<Value> = found
         .iter()
         .rev()
         .map(|one| {
+            let tried = attempts(one, failed.iter().filter(|it| it.sms_id == one.id));
             context! {
                 id => one.id.to_string(),
                 campaign => names.get(&one.campaign_id),
@@ -623,10 +651,24 @@ async fn look_up(shared: &ServerState, visitor: &Visitor, phone: &Phone) -> Resu
                 provider => one.provider.as_deref(),
                 message_id => one.message_id.as_deref().filter(|_| may_operate),
                 at => one.at.to_string(),
+                tried => tried.iter().map(attempt_value).collect::<Vec<_>>(),
+                may_have_earlier => may_have_earlier(&tried),
             }
         })
         .collect();
     Ok(context! { found, suppressed => !suppressed.is_empty() })
+}
+
+fn attempt_value(line: &AttemptLine<'_>) -> Value {
+    context! {
+        at => line.at.to_string(),
+        outcome => line.outcome,
+        is_found_accepted => line.is_found_accepted,
+        provider => line.provider,
+        class => line.class,
+        code => line.code,
+        reason => line.reason,
+    }
 }
 
 #[derive(Deserialize)]
@@ -832,7 +874,8 @@ async fn sent_csv(
     csv(&shared, &visitor, &name, "sent").await
 }
 
-/// Writes a report into the body of a response while it is read.
+/// Writes a report into the body of a response while it is read. Only some are written at once, because each takes a
+/// thread and holds back the database's cleaning.
 async fn file(
     shared: &Arc<ServerState>,
     name: &str,
@@ -842,9 +885,11 @@ async fn file(
 ) -> Result<Response, Problem> {
     let campaign = shared.store.campaign(name).await?;
     let campaign = campaign.ok_or_else(|| unknown_campaign(name))?;
+    let turn = shared.page.download_turn()?;
     let (sender, receiver) = mpsc::channel::<io::Result<Bytes>>(4);
     let shared = Arc::clone(shared);
     tokio::spawn(async move {
+        let _turn = turn;
         let store = &shared.store;
         let options = ReportOptions {
             mask: !is_whole,
@@ -893,7 +938,12 @@ impl io::Write for BodyWriter {
             return Ok(());
         }
         let part = Bytes::from(std::mem::take(&mut self.buffer));
-        let sent = tokio::task::block_in_place(|| self.sender.blocking_send(Ok(part)));
-        sent.map_err(|_| io::ErrorKind::BrokenPipe.into())
+        let sending = tokio::time::timeout(READ_TIMEOUT, self.sender.send(Ok(part)));
+        let sent = tokio::task::block_in_place(|| Handle::current().block_on(sending));
+        match sent {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(_)) => Err(io::ErrorKind::BrokenPipe.into()),
+            Err(_) => Err(io::ErrorKind::TimedOut.into()),
+        }
     }
 }

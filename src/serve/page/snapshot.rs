@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use tokio::sync::{Notify, Semaphore, watch};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 
 use crate::activity::{ActivityRow, SPAN, WorkerActivity, span_of};
 use crate::report::{CampaignSummary, Histogram, PriceTables, Report, ReportOptions};
@@ -13,7 +13,7 @@ use crate::serve::ServerState;
 use crate::serve::problem::Problem;
 use crate::sms::Timestamp;
 use crate::store::report::{FailureRecord, Outcomes, Totals};
-use crate::store::{Campaign, FoundSms, ProviderPause, SmsFilter, Store, Worker};
+use crate::store::{AuditEntry, Campaign, FoundSms, ProviderPause, SmsFilter, Store, Worker};
 
 /// The least time between two counts.
 const EVERY: Duration = Duration::from_secs(1);
@@ -26,6 +26,10 @@ const PAGE_WAIT: Duration = Duration::from_millis(120);
 /// The columns of the timeline, and the time of each.
 const COLUMNS: u32 = 60;
 const COLUMN: Duration = Duration::from_secs(60);
+/// The last changes that the timeline can mark.
+const CHANGES: i64 = 100;
+/// Files that are written to clients at once.
+const MAX_DOWNLOADS: usize = 8;
 /// The failed messages on the page of a campaign.
 const FAILURES: usize = 20;
 
@@ -46,6 +50,8 @@ pub(in crate::serve) struct Snapshot {
     pub(super) activities: BTreeMap<i64, WorkerActivity>,
     /// What happened in the last hour.
     pub(super) last_hour: Vec<ActivityRow>,
+    /// The last changes.
+    pub(super) changes: Vec<AuditEntry>,
 }
 
 impl Snapshot {
@@ -61,6 +67,7 @@ impl Snapshot {
             pauses: Vec::new(),
             activities: BTreeMap::new(),
             last_hour: Vec::new(),
+            changes: Vec::new(),
         }
     }
 
@@ -108,6 +115,7 @@ pub(in crate::serve) struct Page {
     wake: Notify,
     watched: Mutex<BTreeMap<String, Watched>>,
     searching: Semaphore,
+    downloads: Arc<Semaphore>,
 }
 
 impl Page {
@@ -119,6 +127,7 @@ impl Page {
             wake: Notify::new(),
             watched: Mutex::default(),
             searching: Semaphore::new(1),
+            downloads: Arc::new(Semaphore::new(MAX_DOWNLOADS)),
         }
     }
 
@@ -192,11 +201,15 @@ impl Page {
         most: i64,
     ) -> Result<Vec<FoundSms>, Problem> {
         let Ok(_turn) = self.searching.try_acquire() else {
-            let status = http::StatusCode::TOO_MANY_REQUESTS;
-            let problem = Problem::new(status, "another search is running: try again in a moment");
-            return Err(problem.after(2));
+            return Err(busy("another search is running: try again in a moment"));
         };
         Ok(store.find_sms(filter, most).await?)
+    }
+
+    /// Held while a file is written to a client.
+    pub(super) fn download_turn(&self) -> Result<OwnedSemaphorePermit, Problem> {
+        let turn = Arc::clone(&self.downloads).try_acquire_owned();
+        turn.map_err(|_| busy("other files are being downloaded: try again in a moment"))
     }
 
     /// The next campaign whose report is wanted and old.
@@ -210,6 +223,10 @@ impl Page {
         let due = watched.iter().find(|(_, one)| is_due(one));
         due.map(|(name, _)| name.clone())
     }
+}
+
+fn busy(detail: &str) -> Problem {
+    Problem::new(http::StatusCode::TOO_MANY_REQUESTS, detail).after(2)
 }
 
 fn is_of(row: &ActivityRow, campaign: Option<i64>) -> bool {
@@ -302,6 +319,7 @@ async fn count(shared: &ServerState) -> Result<(), crate::store::StoreError> {
         counted_at: now,
         made: Instant::now(),
         last_hour: hour.await?,
+        changes: store.audit_entries(CHANGES).await?,
         activities: store.worker_activities().await?,
         totals: campaigns.iter().map(|one| one.totals).sum(),
         campaigns,

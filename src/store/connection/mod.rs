@@ -222,6 +222,15 @@ macro_rules! insert_new {
     };
 }
 
+/// Inserts rows in the place of those with the same key. `$changed` does so on PostgreSQL, which has no `REPLACE`.
+macro_rules! replace_all {
+    ($connection:expr, $table:expr, $rows:expr, |$insert:ident| $changed:expr) => {
+        $crate::store::connection::insert!($connection, $table, $rows, replace_into, |$insert| {
+            $changed
+        })
+    };
+}
+
 /// Inserts rows with `$insert_into` on SQLite and MySQL, and with a changed `INSERT` on PostgreSQL.
 macro_rules! insert {
     ($connection:expr, $table:expr, $rows:expr, $insert_into:ident, |$insert:ident| $changed:expr) => {{
@@ -307,7 +316,7 @@ macro_rules! delete_all {
 
 pub(super) use {
     delete_all, execute_each, independent, insert, insert_all, insert_new, insert_with_ids,
-    load_locked, load_skipping_locked, with_conn,
+    load_locked, load_skipping_locked, replace_all, with_conn,
 };
 
 /// Why a host cannot be used.

@@ -8,6 +8,7 @@ use crate::support::Scratch;
 use crate::support::databases::with_every_database;
 use crate::support::practice::Practice;
 use crate::support::running::eventually;
+use crate::support::scripted::Scripted;
 
 /// Ten messages: eight are sent, two fail.
 fn sent_campaign(scratch: &Scratch, gateway: &Practice) {
@@ -50,6 +51,79 @@ fn page_of_a_campaign_is_its_report() {
         let same = scratch.run(["report", "--campaign", "c", "--failed", "--format", "csv"]);
         assert_eq!(csv.lines().count(), same.stdout().lines().count(), "{csv}");
         assert_eq!(served.page(&cookie, "/campaigns/d").status, 404);
+    });
+}
+
+/// The rows of the attempts on a page.
+fn attempt_rows(page: &str) -> Vec<&str> {
+    let rows = page.split("<tr class=\"attempt\">").skip(1);
+    rows.map(|row| row.split("</tr>").next().expect("a row"))
+        .collect()
+}
+
+#[test]
+fn search_shows_every_attempt() {
+    with_every_database(|db| {
+        let reason = r#"{"error":{"code":"bad","message":"<b>no</b> line to +447400123456"}}"#;
+        let gateway = Scripted::in_order(&[
+            ("429 Too Many Requests", "{}"),
+            ("400 Bad Request", reason),
+            ("201 Created", r#"{"id":"m-1"}"#),
+        ]);
+        let scratch = Scratch::at(&db.url);
+        scratch.write_cellar(&gateway.url());
+        scratch.import("phone\n+447400123456\n");
+        let ran = scratch.run(["send", "--quiet"]);
+        assert_eq!(ran.code(), Some(1), "{ran}");
+        let served = Served::start(&scratch);
+        let cookie = served.log_in("operate");
+        let search = "/search?phone=%2B447400123456";
+        let shown = |page: &str, expected: &[&[&str]]| {
+            let rows = attempt_rows(page);
+            assert_eq!(rows.len(), expected.len(), "{page}");
+            for (row, texts) in rows.iter().zip(expected) {
+                for text in *texts {
+                    assert!(row.contains(text), "{text}: {row}");
+                }
+            }
+            // Neither a phone nor markup of the gateway is in a reason.
+            assert!(!rows.concat().contains("447400123456"), "{page}");
+            assert!(!page.contains("<b>no</b>"), "{page}");
+        };
+        let throttled: &[&str] = &["attempt 1", ">throttled<", ">throttle", "429", "cellar"];
+        let failed: &[&str] = &["attempt 2", ">failed<", "no&lt;", "line to", "cellar"];
+        let sent: &[&str] = &["attempt 3", ">sent<", "cellar"];
+        shown(&served.page(&cookie, search).body, &[throttled, failed]);
+        let retried = served.submit(&cookie, "/campaigns/c/retry", "class=&code=");
+        assert!(retried.body.contains("Put 1 message"), "{}", retried.body);
+        shown(&served.page(&cookie, search).body, &[throttled, failed]);
+        let ran = scratch.run(["send", "--quiet"]);
+        assert_eq!(ran.code(), Some(0), "{ran}");
+        let all = [throttled, failed, sent];
+        shown(&served.page(&cookie, search).body, &all);
+        shown(&served.page(&served.log_in("read"), search).body, &all);
+        let purged = scratch.run(["purge", "--phone", "+447400123456", "--yes"]);
+        assert_eq!(purged.code(), Some(0), "{purged}");
+        shown(&served.page(&cookie, search).body, &[]);
+        assert_eq!(db.number("SELECT count(*) AS value FROM attempt"), 0);
+    });
+}
+
+#[test]
+fn changes_are_marked_on_the_timeline() {
+    with_every_database(|db| {
+        let gateway = Practice::start(SandboxConfig::default());
+        let scratch = Scratch::at(&db.url);
+        sent_campaign(&scratch, &gateway);
+        let served = Served::start(&scratch);
+        let paused = served.api("admin", "PATCH", "/v1/campaigns/c", r#"{"paused":true}"#);
+        assert_eq!(paused.status, 200, "{}", paused.body);
+        let cookie = served.log_in("read");
+        for path in ["/", "/campaigns/c"] {
+            let page = served.until_shown(&cookie, path, "class=\"events\"");
+            assert!(page.contains("<line class=\"event\""), "{page}");
+            assert!(page.contains("<b>admin</b>"), "{page}");
+        }
     });
 }
 

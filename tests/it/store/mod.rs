@@ -3,6 +3,7 @@
 mod test_queue;
 
 mod activity;
+mod attempts;
 mod batches;
 mod claim;
 mod concurrency;

@@ -382,6 +382,12 @@ impl TestQueue {
             ),
             "messages with the same key",
         );
+        none(
+            &format!(
+                "SELECT sms_id AS value FROM attempt WHERE sms_id NOT IN (SELECT id FROM ({ROWS}) AS t)"
+            ),
+            "attempts of missing messages",
+        );
         let audit = self.store.check_counts().await.expect("an audit");
         assert!(audit.is_sound(), "{audit:?}");
         let totals = self.store.totals(None).await.expect("totals");

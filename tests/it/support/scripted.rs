@@ -1,9 +1,9 @@
-//! A gateway that returns the same response to every request.
+//! A gateway whose responses are written down beforehand.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// Listens until the test ends.
 pub(crate) struct Scripted {
@@ -12,28 +12,37 @@ pub(crate) struct Scripted {
 }
 
 impl Scripted {
-    /// Responds with this status, such as `400 Bad Request`, and this body.
+    /// Responds to every request with this status, such as `400 Bad Request`, and this body.
     pub(crate) fn start(status: &str, body: &str) -> Self {
+        Self::in_order(&[(status, body)])
+    }
+
+    /// Responds to each request with the next status and body, and to all further ones with the last.
+    pub(crate) fn in_order(responses: &[(&str, &str)]) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let gateway = Self {
             address: listener.local_addr().expect("an address"),
             is_over: Arc::default(),
         };
         let is_over = Arc::clone(&gateway.is_over);
-        let answer = format!(
-            "HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\
-             Connection: close\r\n\r\n{body}",
-            body.len()
-        );
+        let answers = responses.iter().map(|(status, body)| {
+            format!(
+                "HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\
+                 Connection: close\r\n\r\n{body}",
+                body.len()
+            )
+        });
+        let answers: Arc<[String]> = answers.collect();
+        let next = Arc::new(AtomicUsize::new(0));
         std::thread::spawn(move || {
             for client in listener.incoming() {
                 if is_over.load(Ordering::Relaxed) {
                     break;
                 }
-                let answer = answer.clone();
+                let (answers, next) = (Arc::clone(&answers), Arc::clone(&next));
                 std::thread::spawn(move || {
                     // The client may have disconnected.
-                    let _ = client.and_then(|mut client| converse(&mut client, &answer));
+                    let _ = client.and_then(|mut client| converse(&mut client, &answers, &next));
                 });
             }
         });
@@ -54,7 +63,7 @@ impl Drop for Scripted {
 }
 
 /// Reads one request and answers it.
-fn converse(client: &mut TcpStream, answer: &str) -> std::io::Result<()> {
+fn converse(client: &mut TcpStream, answers: &[String], next: &AtomicUsize) -> std::io::Result<()> {
     let mut request = BufReader::new(client.try_clone()?);
     let mut length = 0;
     loop {
@@ -70,5 +79,7 @@ fn converse(client: &mut TcpStream, answer: &str) -> std::io::Result<()> {
         }
     }
     request.read_exact(&mut vec![0; length])?;
-    client.write_all(answer.as_bytes())
+    let index = next.fetch_add(1, Ordering::Relaxed);
+    let last = answers.len() - 1;
+    client.write_all(answers[index.min(last)].as_bytes())
 }
