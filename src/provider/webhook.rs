@@ -57,7 +57,7 @@ pub enum WebhookError {
     /// The body is not what the section describes. Answer 400.
     #[error("{0}")]
     Unreadable(String),
-    /// There is no signature, and the vendor signs the request when it repeats it after a 5xx. Answer 503.
+    /// The signature is missing; the vendor signs the request when it repeats it after a 5xx. Answer 503.
     #[error("the request is not signed; the vendor repeats it with a signature")]
     Unsigned,
 }

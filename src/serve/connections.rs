@@ -1,4 +1,4 @@
-//! Accepts connections: at most so many at once, with limits on the time and the size of a request's head.
+//! Accepts connections: a limited number at once, with limits on the time and the size of a request's head.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;

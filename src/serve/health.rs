@@ -22,7 +22,7 @@ use crate::store::PostResult;
 const READY_WITHIN: Duration = Duration::from_secs(1);
 /// How long the queue may take to be counted.
 const READ_WITHIN: Duration = Duration::from_secs(20);
-/// A count is used for this long, and for so many times the time that it took.
+/// A count is used for this long, and for this multiple of the time that it took.
 const FRESH: Duration = Duration::from_secs(5);
 const SHARE: u32 = 20;
 

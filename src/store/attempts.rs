@@ -1,4 +1,4 @@
-//! Table `attempt`: the attempts of messages that were not accepted, for whoever looks for one message. An accepted
+//! Table `attempt`: the attempts of messages that were not accepted, for the search of one phone. An accepted
 //! attempt is the row in `sms_sent`.
 //!
 //! A message has at most [`KEPT`] of them: the number of its claim modulo [`KEPT`] is part of the key, so a later attempt

@@ -67,7 +67,7 @@ struct KnownKey {
     sms_id: i64,
 }
 
-/// A message with its state, for whoever posted it.
+/// A message with its state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FoundSms {
     pub id: i64,

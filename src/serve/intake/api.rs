@@ -475,7 +475,7 @@ async fn read_array(body: Body, reader: &mut BatchReader<'_>) -> Result<(), Prob
     Ok(())
 }
 
-/// A message for whoever may see it.
+/// A message, as far as the role may see it.
 fn message_json(
     shared: &ServerState,
     found: &FoundSms,
@@ -502,7 +502,7 @@ fn message_json(
     })
 }
 
-/// Whoever may send or control campaigns sees whole phones.
+/// Roles that send or control campaigns see whole phones.
 fn sees_phones(program: &Program) -> bool {
     let role = program.0.role;
     role.may(Permission::Operate) || role.may(Permission::Send)
@@ -621,6 +621,22 @@ struct CampaignPatch {
     window: Option<String>,
 }
 
+impl CampaignPatch {
+    /// What it changes, for the list of changes.
+    fn describe(&self, campaign: &str) -> String {
+        let paused = self
+            .paused
+            .map(|paused| if paused { "paused" } else { "resumed" });
+        let paused = paused.map(str::to_owned);
+        let rate = self.rate.as_ref().map(|rate| format!("rate `{rate}`"));
+        let priority = self.priority.map(|priority| format!("priority {priority}"));
+        let window = self.window.as_ref().map(|it| format!("window `{it}`"));
+        let changes = [paused, rate, priority, window].into_iter().flatten();
+        let changes: Vec<String> = changes.collect();
+        format!("Changed `{campaign}`: {}.", changes.join(", "))
+    }
+}
+
 async fn change_campaign(
     State(shared): State<Arc<ServerState>>,
     program: Program,
@@ -680,7 +696,7 @@ async fn change_campaign(
         who: program.0.name.clone(),
         what: "change".to_owned(),
         campaign: Some(name.clone()),
-        detail: String::from_utf8_lossy(&body).chars().take(200).collect(),
+        detail: patch.describe(&name),
     };
     shared.store.add_audit_entry(&entry).await?;
     let object = campaign_json(&shared, &name).await?;

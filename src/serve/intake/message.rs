@@ -114,7 +114,7 @@ impl MessageMapper {
         }
     }
 
-    /// Maps a message for a campaign, whose messages are told apart by `unique`.
+    /// Maps a message for a campaign, whose duplicates are found by `unique`.
     pub(super) fn map(
         &self,
         posted: &PostedMessage,

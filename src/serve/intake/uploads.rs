@@ -1,5 +1,5 @@
-//! Files that are uploaded: kept in a temporary folder, imported one after the other, with the rejected rows for
-//! whoever uploaded them.
+//! Files that are uploaded: kept in a temporary folder and imported one after the other. Their rejected rows can be
+//! downloaded.
 
 use std::collections::BTreeMap;
 use std::io;

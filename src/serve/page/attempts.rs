@@ -125,7 +125,7 @@ mod tests {
         let before = [failed(1, "retry"), failed(2, "unknown")];
         let found = outcomes(&message("sent", &[2]), &before);
         assert_eq!(found, ["retry", "unknown, accepted"]);
-        // Nobody knows which attempt was accepted where an operator settled the message.
+        // Which attempt was accepted is not known where an operator settled the message.
         let settled = outcomes(&message("sent", &[]), &before);
         assert_eq!(settled, ["retry", "unknown", "sent"]);
     }

@@ -7,7 +7,7 @@ use crate::activity::ActivityRow;
 use crate::sms::{Timestamp, millis};
 use crate::store::AuditEntry;
 
-/// More are not marked, so that the latest can be told apart.
+/// Earlier ones are not marked, so that the marks do not overlap.
 const MAX_EVENTS: usize = 12;
 
 /// Something that happened at an instant.

@@ -19,7 +19,7 @@ use crate::store::{AuditEntry, Campaign, FoundSms, ProviderPause, SmsFilter, Sto
 const EVERY: Duration = Duration::from_secs(1);
 /// Counting takes at most one part in this many of the time.
 const SHARE: u32 = 20;
-/// Nothing is counted when nobody has looked for this long.
+/// Nothing is counted if no page was requested for this long.
 const IDLE_AFTER: Duration = Duration::from_secs(10);
 /// How long a page waits for a first or newer count, so that its first byte comes soon.
 const PAGE_WAIT: Duration = Duration::from_millis(120);

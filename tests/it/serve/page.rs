@@ -122,7 +122,7 @@ fn changes_are_marked_on_the_timeline() {
         for path in ["/", "/campaigns/c"] {
             let page = served.until_shown(&cookie, path, "class=\"events\"");
             assert!(page.contains("<line class=\"event\""), "{page}");
-            assert!(page.contains("<b>admin</b>"), "{page}");
+            assert!(page.contains("<b>admin</b> Changed c: paused."), "{page}");
         }
     });
 }

@@ -61,7 +61,7 @@ async fn every_attempt_that_was_not_accepted_is_kept() {
         queue.settle(&sms, unknown()).await;
         let both = of_provider(&[("retry", Class::Unavailable), ("unknown", Class::Unknown)]);
         assert_eq!(attempts(queue, sms.id).await, both);
-        // What is found out later is no further attempt.
+        // What is found out later is not an attempt.
         let rejected = Transition::FoundRejected(failure(Class::Recipient));
         queue.settle(&sms, rejected).await;
         assert_eq!(queue.place(sms.id), "recipient");
