@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::task::JoinSet;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use crate::atomic_file::{AtomicFile, is_device};
@@ -32,8 +33,8 @@ pub(in crate::commands) struct MetricsFile {
     metrics: Arc<Metrics>,
     path: Option<PathBuf>,
     run: RunState,
-    /// The task that writes the file at intervals.
-    writer: JoinSet<()>,
+    /// The task that writes the file at intervals, until its channel is closed.
+    writer: Option<(oneshot::Sender<()>, JoinHandle<()>)>,
 }
 
 impl MetricsFile {
@@ -59,7 +60,7 @@ impl MetricsFile {
             metrics,
             path: path.map(Path::to_owned),
             run,
-            writer: JoinSet::new(),
+            writer: None,
         })
     }
 
@@ -75,14 +76,17 @@ impl MetricsFile {
         let (metrics, store) = (Arc::clone(&self.metrics), store.clone());
         let config = context.config.metrics;
         let default_provider = context.config.default_provider.clone();
-        self.writer.spawn(async move {
+        let (running, mut ended) = oneshot::channel();
+        let writing = tokio::spawn(async move {
             let mut is_failing = false;
             loop {
                 let began = Instant::now();
-                let text = metrics
-                    .scrape(&store, config, default_provider.as_deref())
-                    .await;
+                let text = tokio::select! {
+                    text = metrics.scrape(&store, config, default_provider.as_deref()) => text,
+                    _ = &mut ended => return,
+                };
                 let took = began.elapsed();
+                // Not interrupted: a write that goes on could replace the last one.
                 let written = write_elsewhere(path.clone(), text).await;
                 if let Err(error) = &written
                     && !is_failing
@@ -90,9 +94,13 @@ impl MetricsFile {
                     tracing::warn!(%error, "the metrics file could not be written");
                 }
                 is_failing = written.is_err();
-                tokio::time::sleep(EVERY.max(took * READING_SHARE)).await;
+                tokio::select! {
+                    () = tokio::time::sleep(EVERY.max(took * READING_SHARE)) => {}
+                    _ = &mut ended => return,
+                }
             }
         });
+        self.writer = Some((running, writing));
     }
 
     /// Writes the file a last time, with the end of the run. Returns how it ended.
@@ -105,7 +113,11 @@ impl MetricsFile {
         let Some(path) = self.path else {
             return ended;
         };
-        self.writer.shutdown().await;
+        if let Some((running, writing)) = self.writer {
+            drop(running);
+            // A panic in it has been logged.
+            drop(writing.await);
+        }
         let exit = ended.as_ref().map_or_else(exit_of, |exit| *exit);
         if matches!(exit, Exit::Done | Exit::Incomplete) {
             self.run.last_success_at = Some(now());
