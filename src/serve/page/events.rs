@@ -42,9 +42,7 @@ pub(super) fn events(
     let throttled = troubles(&rows, width, "throttles requests", |row| {
         row.counts.throttled
     });
-    let unavailable = troubles(&rows, width, "cannot be reached", |row| {
-        row.counts.unavailable
-    });
+    let unavailable = troubles(&rows, width, "is unavailable", |row| row.counts.unavailable);
     let mut events: Vec<TimelineEvent> = changes.chain(throttled).chain(unavailable).collect();
     events.retain(|event| event.at >= from);
     events.sort_by_key(|event| event.at);
@@ -131,11 +129,11 @@ mod tests {
             [
                 "10 cellar throttles requests",
                 "200 cellar throttles requests",
-                "210 cellar cannot be reached"
+                "210 cellar is unavailable"
             ]
         );
         let first = events(&[], &rows, Some((2, "b")), FROM, MINUTE);
-        assert_eq!(shown(&first), ["210 cellar cannot be reached"]);
+        assert_eq!(shown(&first), ["210 cellar is unavailable"]);
     }
 
     #[test]
