@@ -347,8 +347,12 @@ impl Session {
         if let Some((relay, number)) = interrupt {
             relay.hold(number);
         }
-        let mut process = self
-            .shell(&script)
+        let mut shell = self.shell(&script);
+        if interrupt.is_some() {
+            // The order of requests that run at the same time is not certain.
+            shell.env("SMSQ__SENDER__CONCURRENCY", "1");
+        }
+        let mut process = shell
             .stdout(File::create(&file).expect("a file"))
             .spawn()
             .expect("bash starts");
@@ -359,18 +363,18 @@ impl Session {
         }
         let status = process.wait().expect("a status");
         self.status = status.code().unwrap_or(-1);
-        let mut text = fs::read_to_string(&file).expect("UTF-8");
-        if interrupt_at.is_some() {
-            text.insert_str(0, "^C");
-        }
-        let text = self.to_page(&text);
+        let text = self.to_page(&fs::read_to_string(&file).expect("UTF-8"));
         // A terminal shows progress as a bar instead, and removes it.
         let of_long_run = |line: &str| OF_LONG_RUNS.iter().any(|start| line.starts_with(start));
         let lines = text.trim_end().lines();
-        lines
+        let mut lines: Vec<String> = lines
             .filter(|line| !of_long_run(line))
             .map(str::to_owned)
-            .collect()
+            .collect();
+        if let (Some(first), Some(_)) = (lines.first_mut(), interrupt_at) {
+            first.insert_str(0, "^C");
+        }
+        lines
     }
 }
 

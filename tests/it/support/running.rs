@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::{Ran, Scratch};
 
 /// Longer than anything takes on the slowest machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(300);
 
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 
