@@ -5,8 +5,10 @@ use linux as system;
 #[cfg(not(target_os = "linux"))]
 use unsupported as system;
 
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::process::{Resource, Rlimit, getrlimit, getuid, setrlimit};
 use serde::{Deserialize, Serialize};
+
+use crate::text::printable_line;
 
 pub(crate) use system::{ignores_hang_up, processor_times};
 
@@ -27,9 +29,8 @@ impl ProcessIdentity {
     /// This process.
     pub(crate) fn current() -> Self {
         let pid = i64::from(std::process::id());
-        let names = rustix::system::uname();
         Self {
-            host: names.nodename().to_string_lossy().into_owned(),
+            host: host(),
             boot_id: system::boot_id(),
             pid_namespace: system::pid_namespace(),
             pid,
@@ -54,6 +55,21 @@ impl ProcessIdentity {
             && self.pid_namespace == system::pid_namespace()
             && system::inspect(self.pid).proves_end(self.started)
     }
+}
+
+fn host() -> String {
+    let names = rustix::system::uname();
+    names.nodename().to_string_lossy().into_owned()
+}
+
+/// Who runs this program, such as `ann@web1`; `uid 1000@web1` where the user has no name.
+pub(crate) fn user_and_host() -> String {
+    let names = ["USER", "LOGNAME"].map(std::env::var).into_iter().flatten();
+    let user = names
+        .map(|name| printable_line(&name).chars().take(100).collect())
+        .find(|name: &String| !name.is_empty())
+        .unwrap_or_else(|| format!("uid {}", getuid().as_raw()));
+    format!("{user}@{}", host())
 }
 
 /// JSON.

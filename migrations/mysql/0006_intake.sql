@@ -13,7 +13,7 @@ CREATE TABLE IF NOT EXISTS intake_key (
 CREATE TABLE IF NOT EXISTS audit (
     id       BIGINT       AUTO_INCREMENT PRIMARY KEY,
     at       BIGINT       NOT NULL,
-    who      VARCHAR(255) NOT NULL,          -- the name of the token, or 'worker'
+    who      VARCHAR(255) NOT NULL,          -- a token, the user of a command, or 'worker'
     what     VARCHAR(255) NOT NULL,
     campaign TEXT,
     detail   TEXT         NOT NULL

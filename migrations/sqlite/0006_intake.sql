@@ -13,7 +13,7 @@ CREATE INDEX intake_key_expires ON intake_key (expires_at);
 CREATE TABLE audit (
     id       INTEGER PRIMARY KEY AUTOINCREMENT,
     at       BIGINT  NOT NULL,
-    who      TEXT    NOT NULL,               -- the name of the token, or 'worker'
+    who      TEXT    NOT NULL,               -- a token, the user of a command, or 'worker'
     what     TEXT    NOT NULL,
     campaign TEXT,
     detail   TEXT    NOT NULL

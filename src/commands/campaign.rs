@@ -19,33 +19,38 @@ pub struct Args {
 pub(crate) async fn pause(args: &Args, context: &Context) -> anyhow::Result<Exit> {
     let (store, campaign) = context.store_and_campaign(&args.campaign).await?;
     let (name, state) = (&campaign.name, CampaignStatus::Paused);
-    let message = match campaign.state {
+    let object = json!({ "campaign": name, "state": state.as_str() });
+    match campaign.state {
         CampaignStatus::Cancelled => {
             bail!("campaign `{name}` is cancelled and has no messages to pause")
         }
-        CampaignStatus::Paused => format!("campaign `{name}` was already paused"),
+        CampaignStatus::Paused => {
+            context.report(&format!("campaign `{name}` was already paused"), &object)
+        }
         CampaignStatus::Active | CampaignStatus::Stopped => {
             let reason = Some("paused by `smsq pause`");
             store.set_campaign_state(campaign.id, state, reason).await?;
-            format!("paused campaign `{name}`; running workers stop within seconds")
+            let message = format!("paused campaign `{name}`; running workers stop within seconds");
+            context
+                .report_change(&store, "pause", Some(name), &message, &object)
+                .await
         }
-    };
-    let object = json!({ "campaign": name, "state": state.as_str() });
-    context.report(&message, &object)
+    }
 }
 
 pub(crate) async fn resume(args: &Args, context: &Context) -> anyhow::Result<Exit> {
     let (store, campaign) = context.store_and_campaign(&args.campaign).await?;
     let (name, state) = (&campaign.name, CampaignStatus::Active);
-    let message = if campaign.state == state {
-        format!("campaign `{name}` was already active")
-    } else {
-        store.set_campaign_state(campaign.id, state, None).await?;
-        let before = campaign.state.as_str();
-        format!("campaign `{name}` is active again (it was {before}); next: `smsq send`")
-    };
     let object = json!({ "campaign": name, "state": state.as_str() });
-    context.report(&message, &object)
+    if campaign.state == state {
+        return context.report(&format!("campaign `{name}` was already active"), &object);
+    }
+    store.set_campaign_state(campaign.id, state, None).await?;
+    let before = campaign.state.as_str();
+    let message = format!("campaign `{name}` is active again (it was {before}); next: `smsq send`");
+    context
+        .report_change(&store, "resume", Some(name), &message, &object)
+        .await
 }
 
 pub(crate) async fn cancel(args: &Args, context: &Context) -> anyhow::Result<Exit> {
@@ -60,5 +65,7 @@ pub(crate) async fn cancel(args: &Args, context: &Context) -> anyhow::Result<Exi
         messages(cancelled)
     );
     let object = json!({ "campaign": name, "state": state.as_str(), "moved": cancelled });
-    context.report(&message, &object)
+    context
+        .report_change(&store, "cancel", Some(name), &message, &object)
+        .await
 }

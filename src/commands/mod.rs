@@ -37,6 +37,7 @@ use crate::console::{Console, Verbosity};
 use crate::exit::Exit;
 use crate::import::ImportError;
 use crate::phone::{Phone, Region};
+use crate::process;
 use crate::provider::Provider;
 use crate::report::ReportError;
 use crate::sender::SendError;
@@ -204,6 +205,22 @@ impl Context {
             self.print_json(object)?;
         }
         Ok(Exit::Done)
+    }
+
+    /// Reports a change like [`Self::report`], and records the sentence, which contains no phone and no text.
+    /// `what`: a verb; `campaign`: its name.
+    async fn report_change(
+        &self,
+        store: &Store,
+        what: &str,
+        campaign: Option<&str>,
+        message: &str,
+        object: &Value,
+    ) -> anyhow::Result<Exit> {
+        let exit = self.report(message, object)?;
+        let who = process::user_and_host();
+        store.record(&who, what, campaign, message).await?;
+        Ok(exit)
     }
 
     /// Opens the database, which must exist.

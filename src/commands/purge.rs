@@ -78,7 +78,7 @@ async fn purge_older(
     let count = messages(found.total());
     if args.dry_run {
         let message = format!("dry run: would purge {count} settled before {before}");
-        return report(args, context, &message, &found);
+        return report(args, context, store, &message, &found).await;
     }
     let question = format!("purge {count}? This cannot be undone");
     if found.total() > 0 && !confirmed(args, context, &question)? {
@@ -109,7 +109,7 @@ async fn purge_older(
     }
     drop(progress);
     let message = format!("purged {}", messages(done.total()));
-    report(args, context, &message, &done)?;
+    report(args, context, store, &message, &done).await?;
     Ok(signal.unwrap_or(Exit::Done))
 }
 
@@ -125,7 +125,7 @@ async fn purge_phone(
     let count = messages(found.total());
     if args.dry_run {
         let message = format!("dry run: would purge {count}");
-        return report(args, context, &message, &found);
+        return report(args, context, store, &message, &found).await;
     }
     let question =
         format!("purge {count} to this phone, also those not yet sent? This cannot be undone");
@@ -134,7 +134,7 @@ async fn purge_phone(
     }
     let done = store.purge_person(&phones, store.now().await?).await?;
     let message = format!("purged {}", messages(done.total()));
-    report(args, context, &message, &done)?;
+    report(args, context, store, &message, &done).await?;
     context.console.status(
         "the suppression list is not purged: `smsq suppress add` keeps a phone from being texted again",
     );
@@ -192,7 +192,13 @@ fn parts(purged: &Purged) -> String {
     }
 }
 
-fn report(args: &Args, context: &Context, message: &str, purged: &Purged) -> anyhow::Result<Exit> {
+async fn report(
+    args: &Args,
+    context: &Context,
+    store: &Store,
+    message: &str,
+    purged: &Purged,
+) -> anyhow::Result<Exit> {
     let mut object = json!({
         "purged": purged.total(),
         "sent": purged.sent,
@@ -204,7 +210,14 @@ fn report(args: &Args, context: &Context, message: &str, purged: &Purged) -> any
     if args.dry_run {
         object["dry_run"] = true.into();
     }
-    context.report(&format!("{message}{}", parts(purged)), &object)?;
+    let message = format!("{message}{}", parts(purged));
+    if args.dry_run || purged.total() == 0 {
+        context.report(&message, &object)?;
+    } else {
+        context
+            .report_change(store, "purge", None, &message, &object)
+            .await?;
+    }
     if purged.sending > 0 {
         let are = if purged.sending == 1 { "is" } else { "are" };
         context.console.warn(&format!(

@@ -96,5 +96,10 @@ pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
     };
     let campaign = campaign.map(|campaign| campaign.name);
     let object = json!({ "campaign": campaign, "retried": retried });
-    context.report(&message, &object)
+    if retried == 0 {
+        return context.report(&message, &object);
+    }
+    context
+        .report_change(&store, "retry", campaign.as_deref(), &message, &object)
+        .await
 }

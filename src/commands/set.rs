@@ -78,16 +78,16 @@ pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
     if let Some(window) = &campaign.window {
         message = format!("{message}, {}", window.describe());
     }
-    context.report(
-        &message,
-        &json!({
-            "campaign": campaign.name,
-            "state": campaign.state.as_str(),
-            "rate": campaign.rate.to_string(),
-            "priority": campaign.priority,
-            "provider": campaign.provider,
-            "from": campaign.sender,
-            "window": campaign.window.as_ref().map(WindowStatus::of),
-        }),
-    )
+    let object = json!({
+        "campaign": campaign.name,
+        "state": campaign.state.as_str(),
+        "rate": campaign.rate.to_string(),
+        "priority": campaign.priority,
+        "provider": campaign.provider,
+        "from": campaign.sender,
+        "window": campaign.window.as_ref().map(WindowStatus::of),
+    });
+    context
+        .report_change(&store, "set", Some(&campaign.name), &message, &object)
+        .await
 }

@@ -55,5 +55,10 @@ pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
         _ => format!("settled {} as {outcome}", messages(settled)),
     };
     let object = json!({ "campaign": campaign.name, "settled": settled, "as": outcome });
-    context.report(&message, &object)
+    if settled == 0 {
+        return context.report(&message, &object);
+    }
+    context
+        .report_change(&store, "settle", Some(&campaign.name), &message, &object)
+        .await
 }

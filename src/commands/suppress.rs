@@ -86,7 +86,7 @@ pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
             let store = context.open(Access::Create).await?;
             let given = phones.len() as u64;
             let added = suppress(&store, phones, reason.as_deref()).await?;
-            report_added(context, added, given - added, None)
+            report_added(context, &store, added, given - added, None).await
         }
         Action::Remove(phones) => {
             let phones = phones.parsed(context)?;
@@ -95,7 +95,13 @@ pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
             let removed = store.unsuppress(phones).await?;
             let count = counted(removed, "number");
             let message = format!("removed {count} from the suppression list");
-            context.report(&message, &json!({ "removed": removed }))
+            let object = json!({ "removed": removed });
+            if removed == 0 {
+                return context.report(&message, &object);
+            }
+            context
+                .report_change(&store, "unsuppress", None, &message, &object)
+                .await
         }
         Action::Import(args) => import(context, args).await,
         Action::List => list(context).await,
@@ -121,8 +127,9 @@ async fn suppress(store: &Store, phones: Vec<Phone>, reason: Option<&str>) -> an
 }
 
 /// `rejected`: the rows of a file without a valid phone.
-fn report_added(
+async fn report_added(
     context: &Context,
+    store: &Store,
     added: u64,
     known: u64,
     rejected: Option<u64>,
@@ -136,7 +143,12 @@ fn report_added(
     if let Some(rejected) = rejected {
         object["rejected"] = rejected.into();
     }
-    context.report(&message, &object)
+    if added == 0 {
+        return context.report(&message, &object);
+    }
+    context
+        .report_change(store, "suppress", None, &message, &object)
+        .await
 }
 
 /// Adds the phones of a file. Rows without a valid phone are shown and written to the rejects file. Fails if no
@@ -196,13 +208,13 @@ async fn import(context: &Context, args: &ImportArgs) -> anyhow::Result<Exit> {
             rejects.display()
         ));
     }
-    if given == 0 {
+    let Some(store) = store else {
         return Err(with_hint(
             format!("`{file}` contains no valid phone"),
             "`--column phone=COLUMN` names the column; `--region GB` is for numbers without a country code",
         ));
-    }
-    report_added(context, added, given - added, Some(rejected))
+    };
+    report_added(context, &store, added, given - added, Some(rejected)).await
 }
 
 async fn list(context: &Context) -> anyhow::Result<Exit> {

@@ -1,4 +1,4 @@
-//! Table `audit`: what people changed with `smsq serve`, what workers paused or stopped, and when.
+//! Table `audit`: what people changed, what workers paused or stopped, and when.
 
 use diesel::QueryResult;
 
@@ -13,7 +13,7 @@ use crate::sms::Timestamp;
 #[diesel(table_name = audit)]
 pub struct AuditEntry {
     pub at: Timestamp,
-    /// The name of the token, or `worker`.
+    /// The name of a token, the user of a command such as `ann@web1`, or `worker`.
     pub who: String,
     /// A verb, such as `pause`.
     pub what: String,
@@ -48,7 +48,21 @@ impl AuditEntry {
 }
 
 impl Store {
-    pub async fn add_audit_entry(&self, entry: &AuditEntry) -> Result<(), StoreError> {
+    /// Records what somebody changed just now; see [`AuditEntry`].
+    pub async fn record(
+        &self,
+        who: &str,
+        what: &str,
+        campaign: Option<&str>,
+        detail: &str,
+    ) -> Result<(), StoreError> {
+        let entry = AuditEntry {
+            at: self.now().await?,
+            who: who.to_owned(),
+            what: what.to_owned(),
+            campaign: campaign.map(str::to_owned),
+            detail: detail.to_owned(),
+        };
         transaction!(self, |connection| entry.insert(connection))
     }
 

@@ -42,7 +42,7 @@ fn running_worker_publishes_what_it_does() {
         let scratch = Scratch::at(&db.url);
         // On every machine the limit takes the most time, and the campaign does not end before it is interrupted.
         gateway.configure_without_references(&scratch, "rate = \"2/s\"");
-        scratch.import(&list(1_000));
+        scratch.import(&list(2_000));
         let mut sending = scratch.start(["send", "--concurrency", "8", "--quiet"]);
         let alive = sending.until("it has published that it sends", || {
             // At first the database may take the most time.

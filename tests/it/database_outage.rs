@@ -49,7 +49,7 @@ fn signal_while_the_database_is_locked_loses_nothing() {
     let scratch = Scratch::new();
     gateway.configure_without_references(&scratch, "");
     scratch.import(&list(100));
-    let sending = scratch.start(SEND);
+    let mut sending = scratch.start(SEND);
     eventually("it sends", || gateway.requests() >= 20);
     let lock = Lock::hold(&scratch);
     until_unchanged("nothing can be claimed", Duration::from_millis(500), || {

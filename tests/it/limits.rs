@@ -43,7 +43,7 @@ fn accepted(gateway: &Practice, digits: u64) -> usize {
     phones.filter(|entry| entry.to.starts_with(&prefix)).count()
 }
 
-fn stop(sending: Running) {
+fn stop(mut sending: Running) {
     sending.signal(Signal::INT);
     let ran = sending.ended();
     assert_eq!(ran.code(), Some(130), "{ran}");

@@ -344,7 +344,7 @@ fn claimed_messages_are_released_when_provider_stops() {
         // The permits of claimed messages expire while the process is stopped; then the provider asks for a long
         // wait.
         assert!(sending.until("some were sent", || gateway.requests() >= 10));
-        sending.signal(Signal::STOP);
+        sending.freeze();
         until_unchanged("all are answered", Duration::from_millis(600), || {
             gateway.requests()
         });

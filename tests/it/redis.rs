@@ -477,7 +477,7 @@ fn pushed_entries_are_sent_while_both_follow() {
         let sent = || db.number("SELECT count(*) AS value FROM sms_sent");
         assert!(sending.until("all sent", || sent() == round * 10));
     }
-    for process in [importing, sending] {
+    for mut process in [importing, sending] {
         process.signal(Signal::INT);
         let ran = process.ended();
         assert_eq!(ran.code(), Some(130), "{ran}");

@@ -111,7 +111,7 @@ fn responses_received_while_stopped_are_read() {
     scratch.import(&list(8));
     let mut sending = scratch.start(SEND);
     assert!(sending.until("all requests arrived", || gateway.requests() >= 8));
-    sending.signal(Signal::STOP);
+    sending.freeze();
     let stopped = Instant::now();
     eventually("longer than the timeout", || {
         stopped.elapsed() > Duration::from_secs(2)
@@ -202,7 +202,7 @@ fn frozen_sender_is_reclaimed_and_repeats_nothing() {
     eventually(
         "it is frozen between two transactions, with messages on their way",
         || {
-            frozen.signal(Signal::STOP);
+            frozen.freeze();
             // Without waiting, which would take longer than the lease. The pragma prints 0, too.
             let count = "PRAGMA busy_timeout = 0; BEGIN IMMEDIATE; SELECT count(*) FROM sms WHERE state = 1";
             let is_sending = try_sqlite(&scratch, count).is_ok_and(|counts| counts != "0\n0");

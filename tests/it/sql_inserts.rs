@@ -39,7 +39,7 @@ fn send_another(db: &Database, gateway: &Practice, phone: &str) {
     });
 }
 
-fn stop(sending: Running) {
+fn stop(mut sending: Running) {
     sending.signal(Signal::INT);
     let ran = sending.ended();
     assert_eq!(ran.code(), Some(130), "{ran}");
@@ -367,7 +367,7 @@ fn concurrent_imports_of_a_list_add_each_row_once() {
     let gateway = Practice::start(SandboxConfig::default());
     let scratch = Scratch::new();
     gateway.configure_without_references(&scratch, "");
-    let sending = following(&scratch, &gateway);
+    let mut sending = following(&scratch, &gateway);
     scratch.write("list.csv", &list(3_000));
     let import = [
         "import",

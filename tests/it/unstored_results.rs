@@ -99,7 +99,7 @@ fn start_with_unstorable_results(db: &Database) -> (Practice, Scratch, Running) 
 #[test]
 fn unstored_results_are_saved_for_the_next_worker() {
     with_every_database(|db| {
-        let (gateway, scratch, sending) = start_with_unstorable_results(db);
+        let (gateway, scratch, mut sending) = start_with_unstorable_results(db);
         sending.signal(Signal::TERM);
         let ran = sending.ended();
         assert_eq!(ran.code(), Some(2), "{ran}");

@@ -34,9 +34,9 @@ fn workers(scratch: &Scratch) -> Vec<Value> {
 }
 
 /// Stops the process, but not within a transaction: then no other process could write.
-fn freeze(scratch: &Scratch, sending: &Running) {
+fn freeze(scratch: &Scratch, sending: &mut Running) {
     eventually("it is frozen between two transactions", || {
-        sending.signal(Signal::STOP);
+        sending.freeze();
         let is_free = try_sqlite(scratch, "BEGIN IMMEDIATE").is_ok();
         if !is_free {
             sending.signal(Signal::CONT);
@@ -100,13 +100,14 @@ fn worker_frozen_past_its_lease_continues_with_a_new_id() {
     let mut frozen = scratch.start(SEND);
     assert!(frozen.until("it sends", || gateway.requests() >= 20));
     let before = workers(&scratch)[0]["id"].clone();
-    freeze(&scratch, &frozen);
+    freeze(&scratch, &mut frozen);
     let mut peer = scratch.start(["send", "--concurrency", "1", "--quiet"]);
-    assert!(peer.until("the other worker reclaims it", || {
+    let reclaimed = peer.until("the other worker reclaims it", || {
         workers(&scratch)
             .iter()
             .all(|worker| worker["id"] != before)
-    }));
+    });
+    assert!(reclaimed, "{}", peer.ended());
     let unknown = scratch.checked_status(Some("c"))["unknown"].clone();
     assert!(
         unknown.as_u64().is_some_and(|unknown| unknown <= 8),

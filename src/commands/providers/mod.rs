@@ -365,10 +365,13 @@ async fn resume(name: &str, context: &Context) -> anyhow::Result<Exit> {
     context.provider_section(name)?;
     let store = context.store().await?;
     let resumed = store.end_provider_pause(name, store.now().await?).await?;
-    let message = if resumed {
-        format!("`{name}` is called again; running workers see it within seconds")
-    } else {
-        format!("`{name}` did not ask to wait: nothing was changed")
-    };
-    context.report(&message, &json!({ "provider": name, "resumed": resumed }))
+    let object = json!({ "provider": name, "resumed": resumed });
+    if !resumed {
+        let message = format!("`{name}` did not ask to wait: nothing was changed");
+        return context.report(&message, &object);
+    }
+    let message = format!("`{name}` is called again; running workers see it within seconds");
+    context
+        .report_change(&store, "resume", None, &message, &object)
+        .await
 }

@@ -27,8 +27,7 @@ use crate::serve::guard::{Program, explain};
 use crate::serve::problem::Problem;
 use crate::sms::Timestamp;
 use crate::store::{
-    AuditEntry, CampaignChange, CampaignStatus, FoundSms, IntakeKey, PostResult, SmsFilter,
-    WindowChange,
+    CampaignChange, CampaignStatus, FoundSms, IntakeKey, PostResult, SmsFilter, WindowChange,
 };
 
 /// The API's description.
@@ -691,14 +690,11 @@ async fn change_campaign(
         let store = &shared.store;
         store.set_campaign_state(campaign.id, state, reason).await?;
     }
-    let entry = AuditEntry {
-        at: shared.store.now().await?,
-        who: program.0.name.clone(),
-        what: "change".to_owned(),
-        campaign: Some(name.clone()),
-        detail: patch.describe(&name),
-    };
-    shared.store.add_audit_entry(&entry).await?;
+    let (who, detail) = (&program.0.name, patch.describe(&name));
+    shared
+        .store
+        .record(who, "change", Some(&name), &detail)
+        .await?;
     let object = campaign_json(&shared, &name).await?;
     Ok(respond(StatusCode::OK, &object))
 }

@@ -5,9 +5,7 @@ use std::collections::BTreeMap;
 use crate::rate::Rates;
 use crate::sms::Class;
 use crate::store::report::Totals;
-use crate::store::{
-    AuditEntry, Campaign, CampaignChange, CampaignStatus, RetryFilter, Store, StoreError,
-};
+use crate::store::{Campaign, CampaignChange, CampaignStatus, RetryFilter, Store, StoreError};
 use crate::text::{messages, printable_line};
 
 /// A change of a campaign.
@@ -281,14 +279,7 @@ impl Action {
                 )
             }
         };
-        let entry = AuditEntry {
-            at: now,
-            who: who.to_owned(),
-            what: self.as_str().to_owned(),
-            campaign: Some(name.clone()),
-            detail: done.clone(),
-        };
-        store.add_audit_entry(&entry).await?;
+        store.record(who, self.as_str(), Some(name), &done).await?;
         Ok(done)
     }
 }

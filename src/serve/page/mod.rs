@@ -37,7 +37,7 @@ use crate::phone::{Phone, mask};
 use crate::report::{self, Format, Listing, Report, ReportOptions, delivery, hide, states};
 use crate::sms::Timestamp;
 use crate::store::report::FailureRecord;
-use crate::store::{AuditEntry, Campaign, SmsFilter};
+use crate::store::{Campaign, SmsFilter};
 use crate::text::{duration, printable_line};
 
 pub(super) use self::snapshot::{Page, Snapshot, refresh};
@@ -756,14 +756,10 @@ async fn add_suppressed(
     let reason = reason.or_else(|| Some(format!("added by {}", visitor.0.name)));
     let phones = vec![(phone.as_str().to_owned(), reason)];
     let added = store.suppress(phones, at).await?;
-    let entry = AuditEntry {
-        at,
-        who: visitor.0.name.clone(),
-        what: "suppress".to_owned(),
-        campaign: None,
-        detail: mask(phone.as_str()),
-    };
-    store.add_audit_entry(&entry).await?;
+    let detail = mask(phone.as_str());
+    store
+        .record(&visitor.0.name, "suppress", None, &detail)
+        .await?;
     let message = match added {
         0 => format!("{} was on the list already.", phone.as_str()),
         _ => format!("Added {}.", phone.as_str()),

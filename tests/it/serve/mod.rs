@@ -212,7 +212,7 @@ impl Served {
     }
 
     /// Ends it with SIGTERM.
-    fn stop(self) -> crate::support::Ran {
+    fn stop(mut self) -> crate::support::Ran {
         self.process.signal(rustix::process::Signal::TERM);
         self.process.ended()
     }

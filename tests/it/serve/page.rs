@@ -211,6 +211,45 @@ fn operator_controls_a_campaign() {
 }
 
 #[test]
+fn changes_by_commands_are_listed_once() {
+    with_every_database(|db| {
+        let gateway = Practice::start(SandboxConfig::default());
+        let scratch = Scratch::at(&db.url);
+        sent_campaign(&scratch, &gateway);
+        let lines: [&[&str]; 11] = [
+            &["pause", "--campaign", "c"],
+            &["pause", "--campaign", "c"],
+            &["set", "--campaign", "c", "--rate", "5/s"],
+            &["resume", "--campaign", "c"],
+            &["resume", "--campaign", "c"],
+            &["retry", "--campaign", "c"],
+            &["suppress", "add", "+447400123451"],
+            &["suppress", "add", "+447400123451"],
+            &["suppress", "remove", "+447400123451"],
+            &["cancel", "--campaign", "c"],
+            &["purge", "--older-than", "90d", "--yes"],
+        ];
+        for line in lines {
+            let ran = scratch.run(line.iter().copied());
+            assert_eq!(ran.code(), Some(0), "{ran}");
+        }
+        let verbs = db.words("SELECT what AS value FROM audit ORDER BY id");
+        let verbs: Vec<String> = verbs.into_iter().flatten().collect();
+        assert_eq!(
+            verbs.join(" "),
+            "pause set resume retry suppress unsuppress cancel"
+        );
+        let served = Served::start(&scratch);
+        let page = served.page(&served.log_in("read"), "/audit").body;
+        assert!(
+            page.contains("uid ") && page.contains("at most 5/s"),
+            "{page}"
+        );
+        assert!(!page.contains("447400123451"), "{page}");
+    });
+}
+
+#[test]
 fn unconfirmed_messages_are_settled_after_a_warning() {
     let gateway = Practice::start(SandboxConfig::default());
     let scratch = Scratch::new();

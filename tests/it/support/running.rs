@@ -7,13 +7,13 @@ use std::process::{Child, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use serde_json::Value;
 
 use super::{Ran, Scratch};
 
 /// Longer than anything takes on the slowest machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(300);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(600);
 
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 
@@ -120,18 +120,35 @@ impl Scratch {
 }
 
 impl Running {
-    /// Waits until the condition holds; returns false if the process ends first.
+    /// Waits until the condition holds; returns false if the process has ended and it does not hold.
     pub(crate) fn until(&mut self, what: &str, mut holds: impl FnMut() -> bool) -> bool {
-        let mut alive = true;
+        let mut held = false;
         eventually(what, || {
-            alive = self.process.try_wait().expect("a status").is_none();
-            !alive || holds()
+            let has_ended = self.has_ended();
+            held = holds();
+            held || has_ended
         });
-        alive
+        held
     }
 
-    pub(crate) fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.process), signal).expect("the signal is sent");
+    fn has_ended(&mut self) -> bool {
+        self.process.try_wait().expect("a status").is_some()
+    }
+
+    /// Does nothing if the process has ended.
+    pub(crate) fn signal(&mut self, signal: Signal) {
+        if !self.has_ended() {
+            kill_process(Pid::from_child(&self.process), signal).expect("the signal is sent");
+        }
+    }
+
+    /// Sends SIGSTOP, and waits until none of its threads runs.
+    pub(crate) fn freeze(&mut self) {
+        self.signal(Signal::STOP);
+        let stopped_or_ended =
+            WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+        let pid = WaitId::Pid(Pid::from_child(&self.process));
+        waitid(pid, stopped_or_ended).expect("a child");
     }
 
     pub(crate) fn id(&self) -> u32 {
@@ -148,9 +165,9 @@ impl Running {
     pub(crate) fn first_line(&mut self) -> String {
         let stdout = self.stdout.clone();
         let printed = || std::fs::read_to_string(&stdout).unwrap_or_default();
-        let alive = self.until("it has printed a line", || printed().contains('\n'));
+        let has_printed = self.until("it has printed a line", || printed().contains('\n'));
         let errors = std::fs::read_to_string(&self.stderr).unwrap_or_default();
-        assert!(alive, "it ended before it printed a line\n{errors}");
+        assert!(has_printed, "it ended before it printed a line\n{errors}");
         printed().lines().next().unwrap_or_default().to_owned()
     }
 
@@ -158,8 +175,8 @@ impl Running {
     pub(crate) fn until_printed(&mut self, what: &str, mut enough: impl FnMut(&str) -> bool) {
         let stderr = self.stderr.clone();
         let said = || std::fs::read_to_string(&stderr).unwrap_or_default();
-        let alive = self.until(what, || enough(&said()));
-        assert!(alive, "it ended before: {what}\n{}", said());
+        let is_enough = self.until(what, || enough(&said()));
+        assert!(is_enough, "it ended before: {what}\n{}", said());
     }
 
     /// Waits until it ends.
