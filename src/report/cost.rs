@@ -18,7 +18,9 @@ pub type PriceTables = BTreeMap<String, Prices>;
 pub struct Cost {
     /// Millionths by currency.
     amounts: BTreeMap<String, u64>,
-    /// Messages without a known price.
+    /// Messages with a known price.
+    priced: u64,
+    /// Messages without one.
     pub(super) unpriced: u64,
 }
 
@@ -102,6 +104,7 @@ impl Cost {
         {
             let amount = self.amounts.entry(table.currency.clone()).or_default();
             *amount = amount.saturating_add(price.saturating_mul(count.billed));
+            self.priced += count.messages;
         } else {
             self.unpriced += count.messages;
         }
@@ -119,6 +122,25 @@ impl Cost {
         amounts.join(" + ").trim_end().to_owned()
     }
 
+    /// What `waiting` messages will cost if they are like these; `None`: there are none, or it is not known.
+    pub(super) fn to_come(&self, waiting: u64) -> Option<Self> {
+        if self.priced == 0 || waiting == 0 {
+            return None;
+        }
+        let share = |amount: &u64| {
+            let amount = u128::from(*amount) * u128::from(waiting) / u128::from(self.priced);
+            u64::try_from(amount).unwrap_or(u64::MAX)
+        };
+        let amounts = self.amounts.iter();
+        Some(Self {
+            amounts: amounts
+                .map(|(currency, amount)| (currency.clone(), share(amount)))
+                .collect(),
+            priced: waiting,
+            unpriced: 0,
+        })
+    }
+
     /// `excluding 3 messages without a price`, or empty.
     pub(super) fn missing(&self) -> String {
         match self.unpriced {
@@ -132,8 +154,7 @@ impl Part {
     /// The amount, if a price is known for some of the messages.
     pub(super) fn amount(&self) -> Option<String> {
         let cost = self.cost.as_ref();
-        cost.filter(|cost| cost.unpriced < self.sent)
-            .map(Cost::amount)
+        cost.filter(|cost| cost.priced > 0).map(Cost::amount)
     }
 }
 
@@ -187,6 +208,20 @@ mod tests {
             .collect();
         assert_eq!(countries, [("GB +44", 11, 21), ("DE +49", 5, 5)]);
         assert_eq!(bill.providers.len(), 1);
+    }
+
+    #[test]
+    fn waiting_messages_cost_as_much_as_the_sent_ones() {
+        let tables = PriceTables::from([("cellar".to_owned(), prices("EUR"))]);
+        let counts = [
+            count("cellar", "+4474", 10, 20),
+            count("cellar", "+4915", 5, 5),
+        ];
+        let cost = Bill::new(&counts, 0, &tables).cost.expect("a cost");
+        let to_come = |waiting| cost.to_come(waiting).map(|cost| cost.amount());
+        assert_eq!(to_come(100).as_deref(), Some("6.20 EUR"));
+        assert_eq!(to_come(0), None);
+        assert_eq!(Cost::default().to_come(7), None);
     }
 
     #[test]

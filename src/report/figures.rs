@@ -41,7 +41,13 @@ pub(super) fn facts(report: &Report) -> Vec<Fact> {
         fact("segments", segments.to_string(), more);
     }
     if let Some(cost) = &report.bill.cost {
-        fact("cost", cost.amount(), cost.missing());
+        let totals = &report.totals;
+        let to_come = cost.to_come(totals.queued + totals.sending);
+        let to_come =
+            to_come.map(|cost| format!("about {} more for those that wait", cost.amount()));
+        let missing = Some(cost.missing()).filter(|missing| !missing.is_empty());
+        let more: Vec<String> = to_come.into_iter().chain(missing).collect();
+        fact("cost", cost.amount(), more.join(", "));
     }
     if let Some(took) = report.delivery_time {
         let p95 = format!("95 % within {}", duration(took.p95));
