@@ -152,6 +152,13 @@ async fn campaign_is_watched_paused_and_resumed() {
         let url = browser.client.current_url().await.expect("an address");
         assert!(!url.as_str().contains("token"), "{url}");
 
+        // By keyboard: the first link skips to the content.
+        let focused = "return document.activeElement.textContent";
+        let body = browser.client.find(Locator::Css("body")).await;
+        let body = body.expect("a body");
+        body.send_keys("\u{e004}").await.expect("Tab");
+        assert_eq!(browser.script(focused).await, json!("Skip to the content"));
+
         // The counts grow without a reload.
         browser.script("window.stays = true").await;
         let first = count(&browser.until(SENT, |text| count(text) > 0).await);
@@ -177,6 +184,16 @@ async fn campaign_is_watched_paused_and_resumed() {
         browser.click("a.button").await;
         browser.until(".pill", |text| text == "paused").await;
         drop(worker);
+
+        // A page of another site cannot use the cookie.
+        let form = format!(
+            "data:text/html,<form method=post action='{base}/campaigns/c/cancel'>\
+             <input name=name value=c><button>Win</button></form>"
+        );
+        browser.go(&form).await;
+        browser.click("button").await;
+        browser.until("label", |text| text == "Access token").await;
+        assert_eq!(scratch.checked_status(Some("c"))["state"], "paused");
 
         browser.go(&format!("{base}/campaigns/c/resume")).await;
         browser.click("main form button").await;
