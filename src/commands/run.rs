@@ -98,7 +98,8 @@ async fn import_and_send(
         import::check_again(list, &plans, context, store).await?;
     }
     let mut signals = Signals::listen()?;
-    let (imported, signal) = import::import(list, &plans, context, store, &mut signals).await?;
+    let (imported, signal) =
+        import::import(list, &plans, context, store, Some(&mut signals)).await?;
     if let Some(signal) = signal {
         return Ok(signal);
     }

@@ -3,25 +3,31 @@
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::anyhow;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::sync::watch;
 use url::Url;
 
 use super::import::import_upload;
 use super::signals::Signals;
 use super::{Context, with_hint};
+use crate::config::user_folder;
 use crate::exit::Exit;
+use crate::import::ImportError;
 use crate::provider::Provider;
 use crate::serve::{
-    AccessToken, FileImporter, ImportField, ImportedFile, Role, Server, ServerParts, receipt_url,
+    AccessToken, FileImporter, ImportField, Role, Server, ServerParts, receipt_url,
 };
 use crate::service_manager::ServiceManager;
-use crate::store::Access;
+use crate::store::{Access, Store, StoreError, StoreErrorKind};
+
+/// What an import waits before it tries again to use the database.
+const DATABASE_WAIT: Duration = Duration::from_secs(5);
 
 const EXAMPLES: &str = "\
 Examples:
@@ -152,7 +158,9 @@ fn webhook_providers(context: &Context) -> BTreeMap<String, Arc<Provider>> {
     providers
 }
 
-async fn serve(context: Context) -> anyhow::Result<Exit> {
+async fn serve(mut context: Context) -> anyhow::Result<Exit> {
+    // Imports of uploaded files ask nothing, and draw nothing between the lines of the server.
+    context.console.is_terminal = false;
     let context = Arc::new(context);
     let config = &context.config;
     let settings = config.serve.clone();
@@ -179,6 +187,7 @@ async fn serve(context: Context) -> anyhow::Result<Exit> {
     let store = context.open(Access::Create).await?;
     let listen = settings.listen;
     let parts = ServerParts {
+        uploads: uploads_folder(&context, &store).await?,
         store,
         providers: webhook_providers(&context),
         default_region: config.default_region,
@@ -226,6 +235,18 @@ async fn serve(context: Context) -> anyhow::Result<Exit> {
     }
 }
 
+/// Beside the file of an embedded database; for a server in the user's state folder, or in the working directory.
+async fn uploads_folder(context: &Context, store: &Store) -> anyhow::Result<PathBuf> {
+    if let Some(file) = store.file() {
+        let mut name = file.as_os_str().to_owned();
+        name.push("-uploads");
+        return Ok(name.into());
+    }
+    let folder = user_folder(&context.environment, "XDG_STATE_HOME", ".local/state");
+    let name = format!("uploads-{:x}", store.created_at().await?);
+    Ok(folder.unwrap_or_default().join(name))
+}
+
 /// Imports uploaded files as `smsq import` does.
 struct UploadImporter {
     context: Arc<Context>,
@@ -241,16 +262,46 @@ impl FileImporter for UploadImporter {
         file: &Path,
         fields: &[ImportField],
         rejects: &Path,
-    ) -> Result<ImportedFile, String> {
+        mut stop: watch::Receiver<bool>,
+    ) -> Result<Option<Value>, String> {
         let args = super::import::upload_flags(file, fields, Some(rejects))?;
-        let imported =
-            tokio::runtime::Handle::current().block_on(import_upload(&args, &self.context));
-        imported
-            .map(|result| ImportedFile { result })
-            .map_err(|error| {
-                let (message, hint) = super::message_and_hint(&error);
-                let hint = hint.map(|hint| format!("; {hint}"));
-                message + &hint.unwrap_or_default()
-            })
+        let importing = async {
+            loop {
+                let imported = import_upload(&args, &self.context).await;
+                let Some(error) = imported.as_ref().err().and_then(temporary) else {
+                    return imported.map(Some);
+                };
+                tracing::warn!(%error, "an uploaded file waits for the database");
+                tokio::time::sleep(DATABASE_WAIT).await;
+            }
+        };
+        let imported = tokio::runtime::Handle::current().block_on(async {
+            tokio::select! {
+                imported = importing => imported,
+                _ = stop.wait_for(|stop| *stop) => Ok(None),
+            }
+        });
+        imported.map_err(|error| {
+            let (message, hint) = super::message_and_hint(&error);
+            let hint = hint.map(|hint| format!("; {hint}"));
+            message + &hint.unwrap_or_default()
+        })
     }
+}
+
+/// The error of a database that may be used again later.
+fn temporary(error: &anyhow::Error) -> Option<&StoreError> {
+    let error = match error.downcast_ref() {
+        Some(ImportError::Store(error)) => Some(error),
+        _ => super::store_error(error),
+    };
+    error.filter(|error| {
+        matches!(
+            error.kind(),
+            StoreErrorKind::Busy
+                | StoreErrorKind::Full
+                | StoreErrorKind::Unavailable
+                | StoreErrorKind::Replica
+        )
+    })
 }

@@ -13,6 +13,7 @@ mod receipts;
 use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -33,7 +34,7 @@ use intake::Intake;
 use page::Page;
 
 pub use access::{AccessToken, Role};
-pub use intake::{FileImporter, ImportField, ImportedFile};
+pub use intake::{FileImporter, ImportField};
 pub use receipts::receipt_url;
 
 /// Section `[serve]`.
@@ -89,6 +90,8 @@ pub struct ServerParts {
     pub prices: PriceTables,
     /// Receipts that belong to no message are kept for this long.
     pub no_report_after: Duration,
+    /// The folder for uploaded files, which is created if needed.
+    pub uploads: PathBuf,
     /// Imports files that are uploaded.
     pub importer: Arc<dyn FileImporter>,
 }
@@ -126,6 +129,7 @@ impl Server {
             parts.store.clone(),
             parts.default_region,
             config.max_waiting,
+            parts.uploads,
             parts.importer,
         );
         let shared = Arc::new(ServerState {

@@ -48,7 +48,15 @@ const DIRECTIONS: [(&str, &[&str]); 29] = [
     ),
     (
         "serve",
-        &["import", "metrics", "provider", "report", "store", "text"],
+        &[
+            "atomic_file",
+            "import",
+            "metrics",
+            "provider",
+            "report",
+            "store",
+            "text",
+        ],
     ),
     (
         "sender",

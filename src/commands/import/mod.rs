@@ -96,7 +96,7 @@ pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
     purge::apply_retention(context, &store).await?;
     check_again(list, &plans, context, &store).await?;
     let mut signals = Signals::listen()?;
-    let (imported, signal) = import(list, &plans, context, &store, &mut signals).await?;
+    let (imported, signal) = import(list, &plans, context, &store, Some(&mut signals)).await?;
     output::print(context, &store, &imported, list.has_rejects_on_stdout()).await?;
     Ok(signal.unwrap_or_else(|| output::exit(imported.iter().map(|one| &one.summary))))
 }
@@ -203,13 +203,13 @@ async fn check_campaign(
 }
 
 /// Imports the files one after the other, each into its campaign; returns the files that were imported whole,
-/// and the signal that interrupted the import.
+/// and the signal that interrupted the import. Without `signals` it is not interrupted.
 pub(super) async fn import(
     list: &List,
     plans: &[Plan],
     context: &Context,
     store: &Store,
-    signals: &mut Signals,
+    mut signals: Option<&mut Signals>,
 ) -> anyhow::Result<(Vec<Imported>, Option<Exit>)> {
     let schedule = list.schedule(store.now().await?)?;
     for plan in plans {
@@ -233,9 +233,15 @@ pub(super) async fn import(
                 progress.set_total(total);
             }
         });
+        let signal = async {
+            match &mut signals {
+                Some(signals) => signals.next().await,
+                None => std::future::pending().await,
+            }
+        };
         let summary = tokio::select! {
             summary = running => summary?,
-            signal = signals.next() => {
+            signal = signal => {
                 drop(progress);
                 let file = plan.file();
                 context.console.status(&format!(
@@ -392,12 +398,6 @@ pub(in crate::commands) async fn import_upload(
     check_rejects(list, &plans, context).await?;
     let store = context.open(Access::Existing).await?;
     check_again(list, &plans, context, &store).await?;
-    let mut signals = Signals::listen()?;
-    let (imported, signal) = import(list, &plans, context, &store, &mut signals).await?;
-    if signal.is_some() {
-        anyhow::bail!(
-            "the server stopped while it imported the file; upload it again to add the missing rows"
-        );
-    }
+    let (imported, _) = import(list, &plans, context, &store, None).await?;
     Ok(output::json(&imported))
 }

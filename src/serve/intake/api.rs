@@ -13,10 +13,10 @@ use futures_util::StreamExt as _;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tokio::io::AsyncWriteExt as _;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::message::{MAX_KEY, MappedMessage, PostedMessage, array, digest};
-use super::uploads::{ImportField, UploadedFile};
+use super::uploads::ImportField;
 use super::writer::NewMessages;
 use crate::phone::{Phone, mask};
 use crate::rate::Rates;
@@ -475,13 +475,7 @@ async fn read_array(body: Body, reader: &mut BatchReader<'_>) -> Result<(), Prob
 }
 
 /// A message, as far as the role may see it.
-fn message_json(
-    shared: &ServerState,
-    found: &FoundSms,
-    campaign: Option<&String>,
-    whole: bool,
-) -> Value {
-    let _ = shared;
+fn message_json(found: &FoundSms, campaign: Option<&String>, whole: bool) -> Value {
     json!({
         "id": found.id.to_string(),
         "campaign": campaign,
@@ -516,7 +510,7 @@ async fn found_json(
     let names = shared.store.campaign_names(&ids).await?;
     let found = found.iter();
     Ok(found
-        .map(|one| message_json(shared, one, names.get(&one.campaign_id), whole))
+        .map(|one| message_json(one, names.get(&one.campaign_id), whole))
         .collect())
 }
 
@@ -575,7 +569,7 @@ async fn get_campaigns(
     program: Program,
 ) -> Result<Response, Problem> {
     program.need(Permission::View)?;
-    let snapshot = shared.page.snapshot();
+    let snapshot = shared.page.recent().await;
     let campaigns = &snapshot.campaigns;
     Ok(respond(
         StatusCode::OK,
@@ -621,8 +615,8 @@ struct CampaignPatch {
 }
 
 impl CampaignPatch {
-    /// What it changes, for the list of changes.
-    fn describe(&self, campaign: &str) -> String {
+    /// What it changes, for the list of changes; `None`: nothing.
+    fn describe(&self, campaign: &str) -> Option<String> {
         let paused = self
             .paused
             .map(|paused| if paused { "paused" } else { "resumed" });
@@ -632,7 +626,7 @@ impl CampaignPatch {
         let window = self.window.as_ref().map(|it| format!("window `{it}`"));
         let changes = [paused, rate, priority, window].into_iter().flatten();
         let changes: Vec<String> = changes.collect();
-        format!("Changed `{campaign}`: {}.", changes.join(", "))
+        (!changes.is_empty()).then(|| format!("Changed `{campaign}`: {}.", changes.join(", ")))
     }
 }
 
@@ -690,11 +684,10 @@ async fn change_campaign(
         let store = &shared.store;
         store.set_campaign_state(campaign.id, state, reason).await?;
     }
-    let (who, detail) = (&program.0.name, patch.describe(&name));
-    shared
-        .store
-        .record(who, "change", Some(&name), &detail)
-        .await?;
+    if let Some(detail) = patch.describe(&name) {
+        let (store, who) = (&shared.store, &program.0.name);
+        store.record(who, "change", Some(&name), &detail).await?;
+    }
     let object = campaign_json(&shared, &name).await?;
     Ok(respond(StatusCode::OK, &object))
 }
@@ -748,8 +741,8 @@ async fn post_import(
             fields.push(ImportField { name, value });
             continue;
         }
-        let uploaded = UploadedFile::create(field.file_name().unwrap_or("list.csv"));
-        let uploaded = uploaded.map_err(failed)?;
+        let name = field.file_name().unwrap_or("list.csv");
+        let uploaded = shared.intake.uploads.create(name).map_err(failed)?;
         let mut output = tokio::fs::File::create(&uploaded.path)
             .await
             .map_err(failed)?;
@@ -781,8 +774,8 @@ async fn post_import(
     };
     let uploads = &shared.intake.uploads;
     uploads.check(&fields).map_err(Problem::invalid)?;
-    let id = uploads.begin(file, fields);
-    let mut response = respond(StatusCode::ACCEPTED, &json!({ "import": id.to_string() }));
+    let id = uploads.accept(file, fields).await.map_err(failed)?;
+    let mut response = respond(StatusCode::ACCEPTED, &json!({ "import": id }));
     if let Ok(location) = HeaderValue::from_str(&format!("/v1/imports/{id}")) {
         response.headers_mut().insert(header::LOCATION, location);
     }
@@ -790,7 +783,7 @@ async fn post_import(
 }
 
 fn unknown_import() -> Problem {
-    Problem::not_found("unknown import: results are kept until the server stops")
+    Problem::not_found("unknown import: the host that took the file knows the last 100, for a week")
 }
 
 fn no_rejects() -> Problem {
@@ -803,8 +796,8 @@ async fn get_import(
     Path(id): Path<String>,
 ) -> Result<Response, Problem> {
     program.need(Permission::Send)?;
-    let id: u64 = id.parse().map_err(|_| unknown_import())?;
-    let state = shared.intake.uploads.state(id).ok_or_else(unknown_import)?;
+    let state = shared.intake.uploads.state(&id);
+    let state = state.ok_or_else(unknown_import)?;
     Ok(respond(StatusCode::OK, &state))
 }
 
@@ -814,11 +807,30 @@ async fn get_rejects(
     Path(id): Path<String>,
 ) -> Result<Response, Problem> {
     program.need(Permission::Send)?;
-    let id: u64 = id.parse().map_err(|_| unknown_import())?;
-    let uploads = &shared.intake.uploads;
-    uploads.state(id).ok_or_else(unknown_import)?;
-    let path = uploads.rejects(id).ok_or_else(no_rejects)?;
-    let bytes = tokio::fs::read(&path).await.map_err(|_| no_rejects())?;
+    shared
+        .intake
+        .uploads
+        .state(&id)
+        .ok_or_else(unknown_import)?;
+    rejected_rows(&shared, &id).await
+}
+
+/// The file with the rejected rows of an upload, for programs and for pages.
+pub(in crate::serve) async fn rejected_rows(
+    shared: &ServerState,
+    id: &str,
+) -> Result<Response, Problem> {
+    const PART: usize = 64 << 10;
+    let path = shared.intake.uploads.rejects(id).ok_or_else(no_rejects)?;
+    let file = tokio::fs::File::open(&path).await;
+    let file = file.map_err(|_| no_rejects())?;
+    let parts = futures_util::stream::try_unfold(file, async |mut file| {
+        let mut part = vec![0; PART];
+        let read = file.read(&mut part).await?;
+        part.truncate(read);
+        std::io::Result::Ok((read > 0).then_some((part, file)))
+    });
     let csv = HeaderValue::from_static("text/csv; charset=utf-8");
-    Ok((StatusCode::OK, [(header::CONTENT_TYPE, csv)], bytes).into_response())
+    let body = Body::from_stream(parts);
+    Ok((StatusCode::OK, [(header::CONTENT_TYPE, csv)], body).into_response())
 }

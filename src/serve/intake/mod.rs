@@ -6,6 +6,7 @@ mod message;
 mod uploads;
 mod writer;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::phone::Region;
@@ -15,15 +16,16 @@ use message::MessageMapper;
 use uploads::Uploads;
 use writer::IntakeWriter;
 
-pub(super) use api::{routes, unlimited_routes};
-pub use uploads::{FileImporter, ImportField, ImportedFile};
+pub(super) use api::{rejected_rows, routes, unlimited_routes};
+pub(super) use uploads::RejectedRows;
+pub use uploads::{FileImporter, ImportField};
 
 /// What the endpoints share.
 pub(super) struct Intake {
     mapper: MessageMapper,
     campaigns: Campaigns,
     writer: IntakeWriter,
-    uploads: Uploads,
+    pub(super) uploads: Uploads,
 }
 
 impl Intake {
@@ -31,18 +33,20 @@ impl Intake {
         store: Store,
         region: Option<Region>,
         max_waiting: u64,
+        uploads: PathBuf,
         importer: Arc<dyn FileImporter>,
     ) -> Self {
         Self {
             mapper: MessageMapper::new(region),
             campaigns: Campaigns::new(store.clone(), max_waiting),
             writer: IntakeWriter::start(store),
-            uploads: Uploads::new(importer),
+            uploads: Uploads::start(uploads, importer),
         }
     }
 
-    /// Commits what was taken, and ends the imports.
+    /// Commits what was taken, and interrupts the imports.
     pub(super) async fn finish(&self) {
+        self.uploads.finish().await;
         self.writer.finish().await;
     }
 }

@@ -1,166 +1,315 @@
-//! Files that are uploaded: kept in a temporary folder and imported one after the other. Their rejected rows can be
-//! downloaded.
+//! Files that are uploaded: kept in a folder until they are imported, one after the other, also after a restart. Their
+//! rejected rows can be downloaded.
 
-use std::collections::BTreeMap;
-use std::io;
+use std::fs::{self, DirBuilder, File};
+use std::io::{self, Write as _};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
 
-use serde_json::{Value, json};
+use rustix::fs::{FlockOperation, flock};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
 use tempfile::TempDir;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
+use tokio::task::JoinSet;
 
-/// Uploads whose result is kept.
+use crate::atomic_file::AtomicFile;
+
+/// Results that are kept, and for how long.
 const MAX_KEPT: usize = 100;
+const KEEP: Duration = Duration::from_secs(7 * 24 * 3600);
+/// The folder of an upload that is not complete. It is deleted if nothing was written to it for a day.
+const PARTIAL: &str = ".partial-";
+const PARTIAL_FOR: Duration = Duration::from_secs(24 * 3600);
+/// What the folder of an upload contains: a folder with the file until it is imported, the fields, then the result.
+const FILE: &str = "file";
+const FIELDS: &str = "fields.json";
+const RESULT: &str = "result.json";
+const REJECTS: &str = "rejects.csv";
 
 /// A field of an upload: a flag of `smsq import` without `--`, and its value.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ImportField {
     pub name: String,
     pub value: String,
 }
 
-/// What an import returned: the object that `smsq import --format json` prints.
-pub struct ImportedFile {
-    pub result: Value,
-}
-
-/// Imports a file as `smsq import` does. An error is a sentence that says what to do.
+/// Imports a file as `smsq import` does.
 pub trait FileImporter: Send + Sync {
-    /// Checks the fields before the file is uploaded whole.
+    /// Checks the fields before the file is taken. An error is a sentence that says what to do.
     fn check(&self, fields: &[ImportField]) -> Result<(), String>;
 
-    /// Blocks until the file is imported. Rejected rows are written to `rejects`.
+    /// Blocks until the file is imported, also while the database is away; returns the object that
+    /// `smsq import --format json` prints, or `None` if `stop` became true before the end. Rejected rows are written to
+    /// `rejects`. Imported again, it adds what is missing.
     fn import(
         &self,
         file: &Path,
         fields: &[ImportField],
         rejects: &Path,
-    ) -> Result<ImportedFile, String>;
+        stop: watch::Receiver<bool>,
+    ) -> Result<Option<Value>, String>;
 }
 
-/// A file that is uploaded, in a folder that is deleted with it.
-pub(super) struct UploadedFile {
+/// A file that is being uploaded, in a folder that is deleted unless it is accepted.
+pub(super) struct PartialUpload {
     folder: TempDir,
     pub(super) path: PathBuf,
 }
 
-impl UploadedFile {
-    /// `name` is what the client calls the file; only its last part is used.
-    pub(super) fn create(name: &str) -> io::Result<Self> {
-        let folder = tempfile::Builder::new().prefix("smsq-upload.").tempdir()?;
-        let name = Path::new(name).file_name().and_then(|name| name.to_str());
-        let is_usable = |name: &&str| name.len() <= 200 && !name.contains('\0');
-        let name = name.filter(is_usable).unwrap_or("list.csv");
-        // A folder of its own: the file may have the name of the file for rejected rows.
-        let files = folder.path().join("file");
-        std::fs::create_dir(&files)?;
-        let path = files.join(name);
-        Ok(Self { folder, path })
+impl PartialUpload {
+    /// Stores the file and its fields for good; returns the id of the upload. Blocks until the disk has them.
+    fn accept(self, uploads: &Path, fields: &[ImportField]) -> io::Result<String> {
+        let mut output = File::create(self.folder.path().join(FIELDS))?;
+        serde_json::to_writer(&mut output, fields)?;
+        output.sync_all()?;
+        File::open(&self.path)?.sync_all()?;
+        File::open(self.folder.path().join(FILE))?.sync_all()?;
+        File::open(self.folder.path())?.sync_all()?;
+        // Ordered by time, and different on every host that serves.
+        let id = format!("{:012x}{:08x}", millis_now(), rand::random::<u32>());
+        fs::rename(self.folder.path(), uploads.join(&id))?;
+        // There is nothing left to delete.
+        let _ = self.folder.keep();
+        File::open(uploads)?.sync_all()?;
+        Ok(id)
     }
-
-    fn rejects(&self) -> PathBuf {
-        self.folder.path().join("rejects.csv")
-    }
 }
 
-struct Upload {
-    file: UploadedFile,
-    state: UploadState,
+fn millis_now() -> u128 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    since.unwrap_or_default().as_millis()
 }
 
-enum UploadState {
-    Running,
-    Done(Value),
-    Failed(String),
+/// The rejected rows of an upload, for the page of its campaign.
+#[derive(Clone, Debug, Serialize)]
+pub(in crate::serve) struct RejectedRows {
+    pub(in crate::serve) import: String,
+    pub(in crate::serve) file: String,
+    pub(in crate::serve) count: u64,
 }
 
-/// The uploads of this process.
-pub(super) struct Uploads {
+/// The uploads of this host.
+pub(in crate::serve) struct Uploads {
+    folder: PathBuf,
     importer: Arc<dyn FileImporter>,
     /// One file is imported at a time.
     turn: Arc<Semaphore>,
-    all: Arc<Mutex<BTreeMap<u64, Upload>>>,
+    imports: Mutex<JoinSet<()>>,
+    stop: watch::Sender<bool>,
 }
 
 impl Uploads {
-    pub(super) fn new(importer: Arc<dyn FileImporter>) -> Self {
-        Self {
+    /// Continues the imports of files that an earlier server took.
+    pub(super) fn start(folder: PathBuf, importer: Arc<dyn FileImporter>) -> Self {
+        let uploads = Self {
+            folder,
             importer,
             turn: Arc::new(Semaphore::new(1)),
-            all: Arc::default(),
+            imports: Mutex::default(),
+            stop: watch::Sender::new(false),
+        };
+        uploads.prune();
+        for id in uploads.ids() {
+            if !uploads.folder.join(&id).join(RESULT).exists() {
+                uploads.begin(&id);
+            }
         }
+        uploads
+    }
+
+    /// A place for a file. `name` is what the client calls it; only its last part is used.
+    pub(super) fn create(&self, name: &str) -> io::Result<PartialUpload> {
+        let mut builder = DirBuilder::new();
+        builder.recursive(true).mode(0o700).create(&self.folder)?;
+        let folder = tempfile::Builder::new()
+            .prefix(PARTIAL)
+            .tempdir_in(&self.folder)?;
+        let name = Path::new(name).file_name().and_then(|name| name.to_str());
+        let is_usable = |name: &&str| name.len() <= 200 && !name.contains('\0');
+        let name = name.filter(is_usable).unwrap_or("list.csv");
+        fs::create_dir(folder.path().join(FILE))?;
+        let path = folder.path().join(FILE).join(name);
+        Ok(PartialUpload { folder, path })
     }
 
     pub(super) fn check(&self, fields: &[ImportField]) -> Result<(), String> {
         self.importer.check(fields)
     }
 
-    /// Imports a file in the background; returns the number of the upload.
-    pub(super) fn begin(&self, file: UploadedFile, fields: Vec<ImportField>) -> u64 {
-        let (path, rejects) = (file.path.clone(), file.rejects());
-        let id = {
-            let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
-            let id = all.last_key_value().map_or(1, |(id, _)| id + 1);
-            let is_over = |upload: &Upload| !matches!(upload.state, UploadState::Running);
-            let oldest = all.iter().find(|(_, upload)| is_over(upload));
-            if let Some(oldest) = oldest.map(|(id, _)| *id).filter(|_| all.len() >= MAX_KEPT) {
-                all.remove(&oldest);
-            }
-            let state = UploadState::Running;
-            all.insert(id, Upload { file, state });
-            id
-        };
-        let (importer, turn, all) = (
-            Arc::clone(&self.importer),
-            Arc::clone(&self.turn),
-            Arc::clone(&self.all),
-        );
-        tokio::spawn(async move {
-            let turn = turn.acquire_owned().await;
-            let done =
-                tokio::task::spawn_blocking(move || importer.import(&path, &fields, &rejects));
-            let state = match done.await {
-                Ok(Ok(file)) => UploadState::Done(file.result),
-                Ok(Err(reason)) => UploadState::Failed(reason),
-                Err(_) => UploadState::Failed("the import ended unexpectedly".to_owned()),
-            };
-            drop(turn);
-            let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Some(upload) = all.get_mut(&id) {
-                upload.state = state;
-            }
-        });
-        id
+    /// Takes a file, and imports it in the background; returns the id of the upload.
+    pub(super) async fn accept(
+        &self,
+        upload: PartialUpload,
+        fields: Vec<ImportField>,
+    ) -> io::Result<String> {
+        let folder = self.folder.clone();
+        let accepting = tokio::task::spawn_blocking(move || upload.accept(&folder, &fields));
+        let id = accepting.await.map_err(io::Error::other)??;
+        self.prune();
+        self.begin(&id);
+        Ok(id)
     }
 
-    /// The state of an upload; `None` if it is not known any more.
-    pub(super) fn state(&self, id: u64) -> Option<Value> {
-        let all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
-        let upload = all.get(&id)?;
-        let id = id.to_string();
-        Some(match &upload.state {
-            UploadState::Running => json!({ "import": id, "state": "running" }),
-            UploadState::Failed(reason) => {
-                json!({ "import": id, "state": "failed", "detail": reason })
+    fn begin(&self, id: &str) {
+        let folder = self.folder.join(id);
+        let (importer, turn) = (Arc::clone(&self.importer), Arc::clone(&self.turn));
+        let stop = self.stop.subscribe();
+        let import = async move {
+            let _turn = turn.acquire_owned().await;
+            if *stop.borrow() {
+                return;
             }
-            UploadState::Done(result) => {
-                let mut object = json!({ "import": id, "state": "done" });
-                if let (Some(object), Some(result)) = (object.as_object_mut(), result.as_object()) {
-                    object.extend(result.clone());
-                    let has_rejects = upload.file.rejects().exists();
-                    let rejects = has_rejects.then(|| format!("/v1/imports/{id}/rejects.csv"));
-                    object.insert("rejects_file".to_owned(), json!(rejects));
-                }
-                object
+            let place = folder.clone();
+            let import = move || import(&place, importer.as_ref(), stop);
+            let ended = match tokio::task::spawn_blocking(import).await {
+                Ok(ended) => ended,
+                // A panic, which has been logged. The next one would be the same.
+                Err(_) => write_result(&folder, &failed("the import ended unexpectedly")),
+            };
+            if let Err(error) = ended {
+                tracing::warn!(%error, folder = %folder.display(), "an uploaded file was not imported");
             }
-        })
+        };
+        let mut imports = self.imports.lock().unwrap_or_else(PoisonError::into_inner);
+        while imports.try_join_next().is_some() {}
+        imports.spawn(import);
+    }
+
+    /// Interrupts the running import, which the next server continues.
+    pub(super) async fn finish(&self) {
+        self.stop.send_replace(true);
+        let imports = self.imports.lock();
+        let imports = std::mem::take(&mut *imports.unwrap_or_else(PoisonError::into_inner));
+        imports.join_all().await;
+    }
+
+    /// The ids of all uploads, the oldest first.
+    fn ids(&self) -> Vec<String> {
+        let mut ids: Vec<String> = names(&self.folder).filter(|name| is_id(name)).collect();
+        ids.sort_unstable();
+        ids
+    }
+
+    /// Deletes old results, and what was not uploaded whole.
+    fn prune(&self) {
+        let is_older = |path: &Path, age: Duration| {
+            let changed = fs::metadata(path).and_then(|found| found.modified());
+            changed.is_ok_and(|at| at.elapsed().is_ok_and(|since| since > age))
+        };
+        let ids = self.ids().into_iter().rev();
+        let ended = ids.filter(|id| self.folder.join(id).join(RESULT).exists());
+        let old = ended.enumerate().filter_map(|(newer, id)| {
+            let is_old = is_older(&self.folder.join(&id).join(RESULT), KEEP);
+            (newer >= MAX_KEPT || is_old).then_some(id)
+        });
+        let partial = names(&self.folder).filter(|name| {
+            name.starts_with(PARTIAL) && is_older(&self.folder.join(name).join(FILE), PARTIAL_FOR)
+        });
+        for name in old.chain(partial) {
+            // It is tried again with the next upload.
+            let _ = fs::remove_dir_all(self.folder.join(name));
+        }
+    }
+
+    /// The folder of an upload.
+    fn find(&self, id: &str) -> Option<PathBuf> {
+        let folder = self.folder.join(id);
+        (is_id(id) && folder.is_dir()).then_some(folder)
+    }
+
+    /// The state of an upload; `None` if it is unknown.
+    pub(super) fn state(&self, id: &str) -> Option<Value> {
+        let folder = self.find(id)?;
+        let mut object = Map::from_iter([("import".to_owned(), json!(id))]);
+        match read_result(&folder) {
+            None => {
+                object.insert("state".to_owned(), json!("running"));
+            }
+            Some(result) => {
+                object.extend(result);
+                let rejects = folder.join(REJECTS).exists();
+                let rejects = rejects.then(|| format!("/v1/imports/{id}/rejects.csv"));
+                object.insert("rejects_file".to_owned(), json!(rejects));
+            }
+        }
+        Some(Value::Object(object))
     }
 
     /// The file with the rejected rows of an upload.
-    pub(super) fn rejects(&self, id: u64) -> Option<PathBuf> {
-        let all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
-        let rejects = all.get(&id)?.file.rejects();
+    pub(in crate::serve) fn rejects(&self, id: &str) -> Option<PathBuf> {
+        let rejects = self.find(id)?.join(REJECTS);
         rejects.exists().then_some(rejects)
     }
+
+    /// The uploads into a campaign that have rejected rows, the newest first.
+    pub(in crate::serve) fn rejected_of(&self, campaign: &str) -> Vec<RejectedRows> {
+        let ids = self.ids().into_iter().rev();
+        let rejected = ids.filter_map(|import| {
+            self.rejects(&import)?;
+            let result = read_result(&self.folder.join(&import))?;
+            let text = |key: &str| result.get(key).and_then(Value::as_str);
+            (text("campaign") == Some(campaign)).then(|| RejectedRows {
+                file: text("file").unwrap_or_default().to_owned(),
+                count: result.get("rejected").and_then(Value::as_u64).unwrap_or(0),
+                import,
+            })
+        });
+        rejected.collect()
+    }
+}
+
+fn is_id(name: &str) -> bool {
+    name.len() == 20 && name.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+/// The names of what a folder contains.
+fn names(folder: &Path) -> impl Iterator<Item = String> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().into_string().ok())
+}
+
+fn read_result(folder: &Path) -> Option<Map<String, Value>> {
+    serde_json::from_slice(&fs::read(folder.join(RESULT)).ok()?).ok()
+}
+
+fn write_result(folder: &Path, result: &Value) -> io::Result<()> {
+    let mut file = AtomicFile::create(&folder.join(RESULT))?;
+    file.write_all(result.to_string().as_bytes())?;
+    file.replace()
+}
+
+fn failed(reason: &str) -> Value {
+    json!({ "state": "failed", "detail": reason })
+}
+
+/// Imports a file that was taken, writes the result, and deletes the file.
+fn import(
+    folder: &Path,
+    importer: &dyn FileImporter,
+    stop: watch::Receiver<bool>,
+) -> io::Result<()> {
+    let fields = File::open(folder.join(FIELDS))?;
+    let lock = flock(&fields, FlockOperation::NonBlockingLockExclusive);
+    if lock.is_err() || folder.join(RESULT).exists() {
+        // Another server with the same folder imports it.
+        return Ok(());
+    }
+    let name = names(&folder.join(FILE)).next();
+    let name = name.ok_or(io::ErrorKind::NotFound)?;
+    let path = folder.join(FILE).join(&name);
+    let fields: Vec<ImportField> = serde_json::from_reader(&fields)?;
+    let result = match importer.import(&path, &fields, &folder.join(REJECTS), stop) {
+        Ok(None) => return Ok(()),
+        Ok(Some(mut result)) => {
+            result["state"] = json!("done");
+            result["file"] = json!(name);
+            result
+        }
+        Err(reason) => failed(&reason),
+    };
+    write_result(folder, &result)?;
+    fs::remove_dir_all(folder.join(FILE))
 }

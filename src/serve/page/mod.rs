@@ -31,13 +31,14 @@ use self::snapshot::Details;
 use super::ServerState;
 use super::access::{AccessError, Permission};
 use super::guard::{ClientAddress, SameSite, Visitor, now};
+use super::intake::rejected_rows;
 use super::problem::Problem;
 use crate::activity::{Bottleneck, ProviderActivity};
 use crate::phone::{Phone, mask};
 use crate::report::{self, Format, Listing, Report, ReportOptions, delivery, hide, states};
 use crate::sms::Timestamp;
 use crate::store::report::FailureRecord;
-use crate::store::{Campaign, SmsFilter};
+use crate::store::{Campaign, SmsFilter, Worker};
 use crate::text::{duration, printable_line};
 
 pub(super) use self::snapshot::{Page, Snapshot, refresh};
@@ -100,6 +101,7 @@ pub(super) fn routes() -> Router<Arc<ServerState>> {
         .route("/campaigns/{name}/undelivered.csv", get(undelivered_csv))
         .route("/campaigns/{name}/sent.csv", get(sent_csv))
         .route("/campaigns/{name}/{action}", get(ask).post(act))
+        .route("/imports/{id}/rejects.csv", get(rejects_csv))
 }
 
 fn asset(kind: &'static str, text: String) -> Response {
@@ -297,6 +299,7 @@ async fn overview(
         states => states(&snapshot.totals),
         delivery => delivery(&snapshot.totals),
         rate => rate.map(per_second),
+        limited_by => rate.and_then(|_| limited_by(&snapshot)),
         eta => rate.and_then(|rate| eta(snapshot.totals.queued, rate)),
         last_hour => last_hour(&snapshot, None),
         campaigns,
@@ -315,17 +318,16 @@ fn worker_values(snapshot: &Snapshot) -> Value {
         .iter()
         .map(|(worker, sending)| {
             let age = now.since(worker.heartbeat_at);
-            let lease = u64::try_from(worker.lease_ms).unwrap_or(0);
             context! {
                 id => worker.id,
                 host => worker.host.as_str(),
                 pid => worker.pid,
                 concurrency => u64::try_from(worker.concurrency).unwrap_or(0),
                 rate => activity(worker.id).filter(|one| one.rate > 0.0).map(|one| per_second(one.rate)),
-                limited_by => activity(worker.id).and_then(|one| one.bottleneck).map(limited_by),
+                limited_by => activity(worker.id).and_then(|one| one.bottleneck).map(limit_phrase),
                 version => activity(worker.id).map(|one| one.version.as_str()),
                 heartbeat => ago(age),
-                is_silent => age > Duration::from_millis(lease),
+                is_silent => is_silent(worker, now),
                 sending,
             }
         })
@@ -338,8 +340,23 @@ fn worker_values(snapshot: &Snapshot) -> Value {
     }
 }
 
+/// Whether a worker has not been heard of for so long that it counts as dead.
+fn is_silent(worker: &Worker, now: Timestamp) -> bool {
+    let lease = u64::try_from(worker.lease_ms).unwrap_or(0);
+    now.since(worker.heartbeat_at) > Duration::from_millis(lease)
+}
+
+/// What limits the worker that sends most.
+fn limited_by(snapshot: &Snapshot) -> Option<&'static str> {
+    let alive = snapshot.workers.iter().map(|(worker, _)| worker);
+    let alive = alive.filter(|worker| !is_silent(worker, snapshot.counted_at));
+    let activities = alive.filter_map(|worker| snapshot.activities.get(&worker.id));
+    let busiest = activities.max_by(|one, other| one.rate.total_cmp(&other.rate));
+    busiest?.bottleneck.map(limit_phrase)
+}
+
 /// What limits a worker, as a phrase after "limited by".
-fn limited_by(bottleneck: Bottleneck) -> &'static str {
+fn limit_phrase(bottleneck: Bottleneck) -> &'static str {
     match bottleneck {
         Bottleneck::RateLimit => "the rate limit",
         Bottleneck::Concurrency => "the answers of the provider, all requests are in flight",
@@ -372,10 +389,21 @@ fn provider_values(snapshot: &Snapshot) -> Vec<Value> {
             None if is_open => ("open", "away: single messages test it".to_owned()),
             None => ("closed", "working".to_owned()),
         };
+        let limit = seen.iter().find(|one| !one.rate_limit.is_empty());
+        let limit = limit.map(|one| format!("at most {}", one.rate_limit));
+        let accepted_at = seen.iter().filter_map(|one| one.last_success_at).max();
+        let accepted = accepted_at.map(|at| {
+            format!(
+                "accepted the last message {}",
+                ago(snapshot.counted_at.since(at))
+            )
+        });
+        let facts: Vec<String> = limit.into_iter().chain(accepted).collect();
         let reason = pause.map(|pause| pause.reason.as_str());
         let reason = reason.or(error.map(|error| error.reason.as_str()));
         context! {
             name, state, words,
+            facts => facts.join(" · "),
             latency => slowest.map(|one| format!("{:.0} ms, 95 % in {:.0} ms", one.p50, one.p95)),
             error => reason.map(|reason| report::plain_reason(reason).into_owned()),
         }
@@ -419,6 +447,7 @@ fn campaign_values(snapshot: &Snapshot, name: &str) -> Value {
         state_reason => summary.and_then(|one| one.state_reason.as_deref()),
         rate => rate.map(per_second),
         limit => limit.map(|one| one.rate.to_string()),
+        limited_by => rate.and_then(|_| limited_by(snapshot)),
         eta => summary.and_then(|one| eta(one.totals.queued, rate?)),
         last_hour => settings.and_then(|one| last_hour(snapshot, Some(one))),
         next => summary.and_then(|one| one.next.describe()),
@@ -464,6 +493,7 @@ async fn campaign(
             delivery => delivery(&one.totals),
         }
     });
+    let rejected = details.as_ref().map(|details| details.rejected.clone());
     let report = details
         .as_ref()
         .map(|details| report_values(details, may_operate));
@@ -474,6 +504,7 @@ async fn campaign(
         name => name.as_str(),
         is_counted => counts.is_some() || report.is_some(),
         counted => ago(snapshot.age()),
+        rejected => Value::from(Serde(rejected)),
         actions,
         ..campaign_values(&snapshot, &name)
     };
@@ -868,6 +899,27 @@ async fn sent_csv(
     Path(name): Path<String>,
 ) -> Response {
     csv(&shared, &visitor, &name, "sent").await
+}
+
+/// The rejected rows of an uploaded list.
+async fn rejects_csv(
+    State(shared): State<Arc<ServerState>>,
+    visitor: Visitor,
+    Path(id): Path<String>,
+) -> Response {
+    let rows = async {
+        visitor.need(Permission::Operate)?;
+        rejected_rows(&shared, &id).await
+    };
+    match rows.await {
+        Ok(mut response) => {
+            let attachment = HeaderValue::from_static("attachment; filename=\"rejects.csv\"");
+            let headers = response.headers_mut();
+            headers.insert(header::CONTENT_DISPOSITION, attachment);
+            response
+        }
+        Err(problem) => problem_page(&visitor, &problem, "/"),
+    }
 }
 
 /// Writes a report into the body of a response while it is read. Only some are written at once, because each takes a

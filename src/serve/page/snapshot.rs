@@ -10,6 +10,7 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 use crate::activity::{ActivityRow, SPAN, WorkerActivity, span_of};
 use crate::report::{CampaignSummary, Histogram, PriceTables, Report, ReportOptions};
 use crate::serve::ServerState;
+use crate::serve::intake::RejectedRows;
 use crate::serve::problem::Problem;
 use crate::sms::Timestamp;
 use crate::store::report::{FailureRecord, Outcomes, Totals};
@@ -97,6 +98,8 @@ pub(super) struct Details {
     pub(super) failures: Vec<FailureRecord>,
     /// With phones and texts hidden.
     pub(super) masked: Report,
+    /// Of uploaded lists.
+    pub(super) rejected: Vec<RejectedRows>,
 }
 
 /// The report of a campaign that somebody looks at.
@@ -132,7 +135,7 @@ impl Page {
     }
 
     /// The last counts. Somebody looks: they are counted again soon.
-    pub(in crate::serve) fn snapshot(&self) -> Arc<Snapshot> {
+    fn snapshot(&self) -> Arc<Snapshot> {
         self.want();
         Arc::clone(&self.current.borrow())
     }
@@ -364,6 +367,7 @@ async fn gather(
     Ok(Some(Details {
         failures: report.failures(store, FAILURES).await?,
         masked: report.masked(),
+        rejected: shared.intake.uploads.rejected_of(name),
         report,
     }))
 }

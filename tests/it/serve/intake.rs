@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::{Served, configure};
 use crate::support::Scratch;
 use crate::support::databases::with_every_database;
-use crate::support::practice::Practice;
+use crate::support::practice::{Practice, list};
 use crate::support::running::eventually;
 use smsq::sandbox::SandboxConfig;
 
@@ -277,50 +277,114 @@ fn too_many_waiting_messages_are_refused() {
     assert_eq!(served.post(&elsewhere).status, 202, "other campaigns go on");
 }
 
+const FORM: [(&str, &str); 1] = [("Content-Type", "multipart/form-data; boundary=x")];
+
+/// The body of an upload: the fields, and the file under a name.
+fn form(fields: &[(&str, &str)], name: &str, file: &str) -> String {
+    let mut body = String::new();
+    for (field, value) in fields {
+        let _ = write!(
+            body,
+            "--x\r\nContent-Disposition: form-data; name=\"{field}\"\r\n\r\n{value}\r\n"
+        );
+    }
+    body + &format!(
+        "--x\r\nContent-Disposition: form-data; name=\"file\"; filename=\"{name}\"\r\n\r\n{file}\r\n--x--\r\n"
+    )
+}
+
+/// Uploads a form; returns where its state is.
+fn upload(served: &Served, form: &str) -> String {
+    let answer = served.api_with("send", "POST", "/v1/imports", &FORM, form);
+    assert_eq!(answer.status, 202, "{}", answer.body);
+    answer.header("location").expect("a location").to_owned()
+}
+
+/// The state of an upload when it is over.
+fn imported(served: &Served, path: &str) -> Value {
+    let mut state = Value::Null;
+    eventually("it is imported", || {
+        state = served.api("send", "GET", path, "").json();
+        state["state"] != "running"
+    });
+    state
+}
+
 #[test]
 fn uploaded_file_is_imported_with_its_rejects() {
     with_every_database(|db| {
         let scratch = Scratch::at(&db.url);
         let served = Served::start(&scratch);
-        let part = |name: &str, more: &str, value: &str| {
-            format!(
-                "--x\r\nContent-Disposition: form-data; name=\"{name}\"{more}\r\n\r\n{value}\r\n"
-            )
-        };
-        let body = part("text", "", "Hi {{ name }}")
-            + &part("region", "", "GB")
-            + &part("campaign", "", "up")
-            + &part(
-                "file",
-                "; filename=\"../../list.csv\"",
-                "phone,name\n07400 123456,Ann\n12,Bob\n",
-            )
-            + "--x--\r\n";
-        let form = [("Content-Type", "multipart/form-data; boundary=x")];
-        let answer = served.api_with("send", "POST", "/v1/imports", &form, &body);
-        assert_eq!(answer.status, 202, "{}", answer.body);
-        let path = answer.header("location").expect("a location").to_owned();
-        let mut state = Value::Null;
-        eventually("it is imported", || {
-            state = served.api("send", "GET", &path, "").json();
-            state["state"] != "running"
-        });
+        let fields = [
+            ("text", "Hi {{ name }}"),
+            ("region", "GB"),
+            ("campaign", "up"),
+        ];
+        let list = "phone,name\n07400 123456,Ann\n12,Bob\n";
+        let body = form(&fields, "../../list.csv", list);
+        let path = upload(&served, &body);
+        let state = imported(&served, &path);
         assert_eq!(
-            (&state["accepted"], &state["rejected"]),
-            (&json!(1), &json!(1)),
+            (&state["accepted"], &state["rejected"], &state["file"]),
+            (&json!(1), &json!(1), &json!("list.csv")),
             "{state}"
         );
         let rejects = served.api("send", "GET", &format!("{path}/rejects.csv"), "");
         assert!(rejects.body.contains("12,Bob"), "{}", rejects.body);
 
-        let wrong = body.replace("name=\"region\"", "name=\"template\"");
-        let answer = served.api_with("send", "POST", "/v1/imports", &form, &wrong);
-        assert_eq!(answer.status, 400, "{}", answer.body);
-        let wrong = body.replace("GB", "Atlantis");
-        let answer = served.api_with("send", "POST", "/v1/imports", &form, &wrong);
-        assert_eq!(answer.status, 400, "{}", answer.body);
+        // The page of the campaign has them too, for who may see phones.
+        let cookie = served.log_in("operate");
+        let shown = "Rejected rows of list.csv (1)";
+        let page = served.until_shown(&cookie, "/campaigns/up", shown);
+        let link = path.replace("/v1", "") + "/rejects.csv";
+        assert!(page.contains(&link), "{page}");
+        assert!(served.page(&cookie, &link).body.contains("12,Bob"));
+        let viewer = served.log_in("read");
+        assert_eq!(served.page(&viewer, &link).status, 403);
+        assert!(!served.page(&viewer, "/campaigns/up").body.contains(shown));
+
+        for (before, after) in [("name=\"region\"", "name=\"template\""), ("GB", "Atlantis")] {
+            let wrong = body.replace(before, after);
+            let answer = served.api_with("send", "POST", "/v1/imports", &FORM, &wrong);
+            assert_eq!(answer.status, 400, "{}", answer.body);
+        }
+        for unknown in ["7", "../1", "%2e%2e", "00000000000000000000"] {
+            let answer = served.api("send", "GET", &format!("/v1/imports/{unknown}"), "");
+            assert_eq!(answer.status, 404, "{unknown}: {}", answer.body);
+        }
         drop(served);
         assert_eq!(scratch.checked_status(Some("up"))["queued"], 1);
+    });
+}
+
+#[test]
+fn uploads_are_imported_after_a_kill_or_a_stop() {
+    with_every_database(|db| {
+        let scratch = Scratch::at(&db.url);
+        let served = Served::start(&scratch);
+        let tokens = served.tokens.clone();
+        let rows = 5_000;
+        let upload_to = |served: &Served, campaign: &str| {
+            let fields = [("text", "Hi"), ("campaign", campaign), ("unique", "none")];
+            let list = list(rows).replace("+4474", if campaign == "a" { "+4474" } else { "+4475" });
+            upload(served, &form(&fields, "list.csv", &list))
+        };
+        // The second waits for the first, so it has not begun.
+        let paths = ["a", "b"].map(|campaign| upload_to(&served, campaign));
+        served.process.kill();
+        let served = Served::again(&scratch, tokens.clone(), "127.0.0.1:0");
+        let ran = served.stop();
+        assert_eq!(ran.code(), Some(0), "{ran}");
+        let served = Served::again(&scratch, tokens, "127.0.0.1:0");
+        for path in &paths {
+            let state = imported(&served, path);
+            assert_eq!(state["state"], "done", "{state}");
+        }
+        drop(served);
+        for campaign in ["a", "b"] {
+            let status = scratch.checked_status(Some(campaign));
+            assert_eq!(status["queued"], rows, "{status}");
+        }
     });
 }
 
@@ -328,17 +392,13 @@ fn uploaded_file_is_imported_with_its_rejects() {
 fn uploaded_file_may_be_named_like_its_rejects() {
     let scratch = Scratch::new();
     let served = Served::start(&scratch);
-    let body = "--x\r\nContent-Disposition: form-data; name=\"text\"\r\n\r\nHi\r\n\
-                --x\r\nContent-Disposition: form-data; name=\"file\"; filename=\"rejects.csv\"\r\n\r\n\
-                phone\n+447400123456\n12\n\r\n--x--\r\n";
-    let form = [("Content-Type", "multipart/form-data; boundary=x")];
-    let answer = served.api_with("send", "POST", "/v1/imports", &form, body);
-    let path = answer.header("location").expect("a location").to_owned();
-    let mut state = Value::Null;
-    eventually("it is imported", || {
-        state = served.api("send", "GET", &path, "").json();
-        state["state"] != "running"
-    });
+    let body = form(
+        &[("text", "Hi")],
+        "rejects.csv",
+        "phone\n+447400123456\n12\n",
+    );
+    let path = upload(&served, &body);
+    let state = imported(&served, &path);
     assert_eq!(
         (&state["accepted"], &state["rejected"]),
         (&json!(1), &json!(1)),
@@ -346,12 +406,8 @@ fn uploaded_file_may_be_named_like_its_rejects() {
     );
     let rejects = served.api("send", "GET", &format!("{path}/rejects.csv"), "");
     assert!(!rejects.body.contains("+447400123456"), "{}", rejects.body);
-    let clean = body.replace("12\n", "");
-    let answer = served.api_with("send", "POST", "/v1/imports", &form, &clean);
-    let path = answer.header("location").expect("a location").to_owned();
-    eventually("it is imported", || {
-        served.api("send", "GET", &path, "").json()["state"] == "done"
-    });
+    let path = upload(&served, &body.replace("12\n", ""));
+    assert_eq!(imported(&served, &path)["state"], "done");
     let answer = served.api("send", "GET", &format!("{path}/rejects.csv"), "");
     assert_eq!(answer.status, 404, "{}", answer.body);
 }
