@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use crate::activity::ActivityRow;
+use crate::activity::{ActivityCounts, ActivityRow};
 use crate::sms::{Timestamp, millis};
 use crate::store::AuditEntry;
 
@@ -39,10 +39,13 @@ pub(super) fn events(
     });
     let of_campaign = |row: &&ActivityRow| campaign.is_none_or(|(id, _)| row.campaign_id == id);
     let rows: Vec<&ActivityRow> = activity.iter().filter(of_campaign).collect();
-    let throttled = troubles(&rows, width, "throttles requests", |row| {
-        row.counts.throttled
+    let throttled = troubles(&rows, width, "throttles requests", |counts| {
+        counts.throttled > 0
     });
-    let unavailable = troubles(&rows, width, "is unavailable", |row| row.counts.unavailable);
+    // A few attempts that fail are not an outage: they are repeated.
+    let unavailable = troubles(&rows, width, "is unavailable", |counts| {
+        counts.unavailable > counts.sent
+    });
     let mut events: Vec<TimelineEvent> = changes.chain(throttled).chain(unavailable).collect();
     events.retain(|event| event.at >= from);
     events.sort_by_key(|event| event.at);
@@ -55,9 +58,9 @@ fn troubles(
     rows: &[&ActivityRow],
     width: Duration,
     what: &str,
-    count: impl Fn(&ActivityRow) -> u64,
+    is_troubled: impl Fn(&ActivityCounts) -> bool,
 ) -> Vec<TimelineEvent> {
-    let troubled = rows.iter().filter(|row| count(row) > 0);
+    let troubled = rows.iter().filter(|row| is_troubled(&row.counts));
     let times: BTreeSet<(&str, i64)> = troubled
         .map(|row| (row.provider.as_str(), row.at.as_millis()))
         .collect();
@@ -81,7 +84,6 @@ fn troubles(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::activity::ActivityCounts;
 
     const FROM: Timestamp = Timestamp::from_millis(1_763_715_600_000);
     const MINUTE: Duration = Duration::from_secs(60);
@@ -134,6 +136,15 @@ mod tests {
         );
         let first = events(&[], &rows, Some((2, "b")), FROM, MINUTE);
         assert_eq!(shown(&first), ["210 cellar is unavailable"]);
+    }
+
+    #[test]
+    fn few_failed_attempts_are_not_an_outage() {
+        let mut some = row(10, 1, 0, 2);
+        some.counts.sent = 100;
+        let most = row(20, 1, 0, 2);
+        let marked = events(&[], &[some, most], None, FROM, MINUTE);
+        assert_eq!(shown(&marked), ["20 cellar is unavailable"]);
     }
 
     #[test]
