@@ -47,7 +47,7 @@ pub(crate) async fn resume(args: &Args, context: &Context) -> anyhow::Result<Exi
     }
     store.set_campaign_state(campaign.id, state, None).await?;
     let before = campaign.state.as_str();
-    let message = format!("campaign `{name}` is active again (it was {before}); next: `smsq send`");
+    let message = format!("resumed campaign `{name}`, which was {before}; next: `smsq send`");
     context
         .report_change(&store, "resume", Some(name), &message, &object)
         .await

@@ -207,8 +207,8 @@ impl Context {
         Ok(Exit::Done)
     }
 
-    /// Reports a change like [`Self::report`], and records the sentence, which contains no phone and no text.
-    /// `what`: a verb; `campaign`: its name.
+    /// Reports a change like [`Self::report`], and records the sentence, which contains no phone and no text, up to
+    /// what to do next. `what`: a verb; `campaign`: its name.
     async fn report_change(
         &self,
         store: &Store,
@@ -219,7 +219,8 @@ impl Context {
     ) -> anyhow::Result<Exit> {
         let exit = self.report(message, object)?;
         let who = process::user_and_host();
-        store.record(&who, what, campaign, message).await?;
+        let done = message.split("; ").next().unwrap_or(message);
+        store.record(&who, what, campaign, done).await?;
         Ok(exit)
     }
 

@@ -70,7 +70,7 @@ fn paused_campaign_waits_and_cancelled_one_is_reimported() {
       "state": "active"
     }
     ----- stderr
-    campaign `spring` is active again (it was paused); next: `smsq send`
+    resumed campaign `spring`, which was paused; next: `smsq send`
     "#);
     snapshot!(scratch.run(["cancel", "--campaign", "spring"]), @r"
     exit 0

@@ -214,7 +214,7 @@ impl Action {
             Self::Resume => {
                 let state = CampaignStatus::Active;
                 store.set_campaign_state(id, state, None).await?;
-                format!("`{name}` is active again.")
+                format!("Resumed `{name}`.")
             }
             Self::Rate => {
                 let rate = match text("rate") {

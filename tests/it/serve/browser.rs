@@ -198,7 +198,7 @@ async fn campaign_is_watched_paused_and_resumed() {
         browser.go(&format!("{base}/campaigns/c/resume")).await;
         browser.click("main form button").await;
         browser
-            .until("[role=status]", |text| text.contains("is active again"))
+            .until("[role=status]", |text| text.contains("Resumed `c`"))
             .await;
         browser.close().await;
     }
