@@ -22,6 +22,8 @@ const MAX_NAME: usize = 100;
 pub struct Options {
     /// `-` is standard input.
     pub file: PathBuf,
+    /// What messages call the file; `None`: the path as given, or `standard input`.
+    pub name: Option<String>,
     pub text: TextSource,
     /// `--column NAME=COLUMN`: `phone`, `content`, or a name that the text uses.
     pub columns: Vec<(String, String)>,

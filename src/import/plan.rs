@@ -70,7 +70,7 @@ impl Plan {
         Ok(plan)
     }
 
-    /// Returns the path as given.
+    /// Returns what messages call the file: the path as given, unless it has a name of its own.
     pub fn file(&self) -> &str {
         &self.list.name
     }

@@ -44,6 +44,9 @@ pub(in crate::commands) struct List {
     /// CSV, XLSX, XLS, ODS or JSON lines, also as .gz or .zip; `-` is standard input
     #[arg(required = true, value_name = "FILE")]
     pub(super) files: Vec<PathBuf>,
+    /// What messages call the file, if not by its path.
+    #[arg(skip)]
+    pub(super) name: Option<String>,
     /// The campaign [default: for failed messages their own, else the file's name and a short hash of the text]
     #[arg(long, value_name = "NAME", value_parser = campaign_name)]
     pub(super) campaign: Option<String>,
@@ -147,6 +150,7 @@ impl List {
     pub(super) fn options(&self, file: &Path, region: Option<Region>) -> Options {
         self.format.applied_to(Options {
             file: file.to_owned(),
+            name: self.name.clone(),
             text: match (&self.text, &self.template) {
                 (Some(text), _) => TextSource::Text(text.clone()),
                 (None, Some(file)) => TextSource::Template(file.clone()),

@@ -20,6 +20,7 @@ use crate::sms::Timestamp;
 use crate::store::{
     Access, Campaign, CampaignChange, CampaignStatus, NewCampaign, Store, StoreErrorKind,
 };
+use crate::text::printable_line;
 use crate::window::local_and_utc;
 
 pub(super) use self::args::{FileFormat, List};
@@ -382,10 +383,13 @@ pub(in crate::commands) fn upload_flags(
         words.push(rejects.as_os_str().to_owned());
     }
     let parsed = <UploadArgs as clap::Parser>::try_parse_from(words);
-    parsed.map_err(|error| {
+    let mut args = parsed.map_err(|error| {
         let (message, hint) = super::usage_message_and_hint(&error);
         format!("{}; {hint}", message.replace("--", ""))
-    })
+    })?;
+    let name = file.file_name().unwrap_or_default().to_string_lossy();
+    args.list.name = Some(printable_line(&name).into_owned());
+    Ok(args)
 }
 
 /// Imports an uploaded file; returns what `--format json` prints.

@@ -45,7 +45,7 @@ pub(super) enum ListFormat {
 #[derive(Debug)]
 pub(super) struct ListFile {
     file: File,
-    /// The path as given, or `standard input`.
+    /// See [`Options::name`].
     pub(super) name: String,
     pub(super) stem: String,
     /// SHA-256 of the bytes in lower-case hex.
@@ -66,7 +66,8 @@ pub(super) struct ListFile {
 impl ListFile {
     pub(super) fn open(options: &Options) -> Result<Self, ImportError> {
         let is_stdin = options.file == Path::new("-");
-        let (mut file, name) = open(&options.file)?;
+        let (mut file, path) = open(&options.file)?;
+        let name = options.name.clone().unwrap_or(path);
         let mut stem = if is_stdin {
             "stdin".to_owned()
         } else {
