@@ -1,11 +1,12 @@
-//! Commits posted messages: what arrives while one transaction commits goes into the next one.
+//! Commits posted messages: what arrives while one transaction commits, or soon after, goes into the next one.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
+use tokio::time::{Instant, timeout_at};
 
 use super::message::MappedMessage;
 use crate::serve::access::random_token;
@@ -17,6 +18,10 @@ use crate::store::{
 
 /// The most messages of one transaction, unless one request has more.
 const MAX_ROWS: usize = 1_000;
+/// Commits begin at least this long after each other, unless as many messages wait: every commit takes time from the
+/// workers of the database.
+const COMMIT_EVERY: Duration = Duration::from_millis(10);
+const ENOUGH_ROWS: usize = 32;
 /// Requests that wait for a commit. Further ones wait to be taken.
 const MAX_WAITING: usize = 1_024;
 /// How long keys are remembered.
@@ -107,15 +112,21 @@ struct WriterTask {
 
 impl WriterTask {
     async fn run(mut self, mut queue: mpsc::Receiver<Submission>) {
+        let mut next_at = Instant::now();
         while let Some(first) = queue.recv().await {
+            let mut rows = first.messages.len();
             let mut group = vec![first];
-            let mut rows = group[0].messages.len();
-            while rows < MAX_ROWS
-                && let Ok(next) = queue.try_recv()
-            {
+            while rows < MAX_ROWS {
+                let next = match queue.try_recv() {
+                    Ok(next) => Some(next),
+                    Err(_) if rows >= ENOUGH_ROWS => None,
+                    Err(_) => timeout_at(next_at, queue.recv()).await.ok().flatten(),
+                };
+                let Some(next) = next else { break };
                 rows += next.messages.len();
                 group.push(next);
             }
+            next_at = Instant::now() + COMMIT_EVERY;
             self.commit(group).await;
             self.prune().await;
         }
