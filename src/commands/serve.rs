@@ -235,7 +235,7 @@ async fn serve(mut context: Context) -> anyhow::Result<Exit> {
     }
 }
 
-/// Beside the file of an embedded database; for a server in the user's state folder, or in the working directory.
+/// In the folder of an embedded database's file; for a server in the user's state folder, or in the working directory.
 async fn uploads_folder(context: &Context, store: &Store) -> anyhow::Result<PathBuf> {
     if let Some(file) = store.file() {
         let mut name = file.as_os_str().to_owned();

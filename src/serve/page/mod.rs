@@ -340,7 +340,7 @@ fn worker_values(snapshot: &Snapshot) -> Value {
     }
 }
 
-/// Whether a worker has not been heard of for so long that it counts as dead.
+/// Whether the heartbeat of a worker is older than its lease, so that it counts as dead.
 fn is_silent(worker: &Worker, now: Timestamp) -> bool {
     let lease = u64::try_from(worker.lease_ms).unwrap_or(0);
     now.since(worker.heartbeat_at) > Duration::from_millis(lease)
