@@ -19,7 +19,7 @@ macro_rules! migrations {
                 include_str!(concat!("../../migrations/", $engine, "/", $file))
             };
         }
-        const MIGRATIONS: [Migration; 6] = [
+        const MIGRATIONS: &[Migration] = &[
             ("0001", sql!("0001_queue.sql")),
             ("0002", sql!("0002_send_window.sql")),
             ("0003", sql!("0003_purged.sql")),
@@ -27,7 +27,7 @@ macro_rules! migrations {
             ("0005", sql!("0005_serve.sql")),
             ("0006", sql!("0006_intake.sql")),
         ];
-        &MIGRATIONS
+        MIGRATIONS
     }};
 }
 
