@@ -9,6 +9,7 @@
 //! - [`sms`]: the types that all modules share: message, outcome, class, timestamp
 //! - [`receipt`]: what a provider reports about a message on its way to the phone
 //! - [`activity`]: what workers publish while they send
+//! - [`secret`]: settings that are never shown
 //! - [`phone`], [`rate`], [`window`], [`text`]: numbers in E.164; rate limits; sending windows and time zones;
 //!   templates and segments
 //! - [`import`]: from a file to the queue
@@ -17,6 +18,7 @@
 //! - [`sender`]: permits, claims, requests, settlements; retries, outages, leases
 //! - [`service_manager`]: reports to systemd
 //! - [`metrics`]: counters and gauges for Prometheus
+//! - [`operations`]: what people change, by command, page or API
 //! - [`report`]: who was reached, who was not, and why
 //! - [`sandbox`]: the practice gateway
 //! - [`serve`]: the server: page, API, receipts by webhook, metrics
@@ -34,6 +36,7 @@ pub mod import;
 pub mod limit;
 pub mod logging;
 pub mod metrics;
+pub mod operations;
 pub mod phone;
 pub mod prices;
 mod process;
@@ -43,6 +46,7 @@ pub mod rate;
 pub mod receipt;
 pub mod report;
 pub mod sandbox;
+pub mod secret;
 pub mod sender;
 pub mod serve;
 pub mod service_manager;

@@ -1,12 +1,13 @@
 //! `smsq pause`, `resume` and `cancel`: change the state of a campaign. Running workers see it within seconds.
 
-use anyhow::bail;
 use serde_json::json;
 
 use super::Context;
 use super::values::campaign_name;
 use crate::exit::Exit;
-use crate::store::CampaignStatus;
+use crate::operations::{Actor, CampaignAction, change_state};
+use crate::process::user_and_host;
+use crate::store::{Campaign, CampaignStatus, Store};
 use crate::text::messages;
 
 #[derive(Debug, clap::Args)]
@@ -16,56 +17,61 @@ pub struct Args {
     campaign: String,
 }
 
-pub(crate) async fn pause(args: &Args, context: &Context) -> anyhow::Result<Exit> {
+/// Changes the state of the campaign; returns it as it was before, and whether it was changed.
+async fn change(
+    args: &Args,
+    context: &Context,
+    action: CampaignAction,
+) -> anyhow::Result<(Store, Campaign, bool)> {
     let (store, campaign) = context.store_and_campaign(&args.campaign).await?;
-    let (name, state) = (&campaign.name, CampaignStatus::Paused);
-    let object = json!({ "campaign": name, "state": state.as_str() });
-    match campaign.state {
-        CampaignStatus::Cancelled => {
-            bail!("campaign `{name}` is cancelled and has no messages to pause")
-        }
-        CampaignStatus::Paused => {
-            context.report(&format!("campaign `{name}` was already paused"), &object)
-        }
-        CampaignStatus::Active | CampaignStatus::Stopped => {
-            let reason = Some("paused by `smsq pause`");
-            store.set_campaign_state(campaign.id, state, reason).await?;
-            let message = format!("paused campaign `{name}`; running workers stop within seconds");
-            context
-                .report_change(&store, "pause", Some(name), &message, &object)
-                .await
-        }
-    }
+    let actor = Actor {
+        who: &user_and_host(),
+        by: &format!("`smsq {}`", action.as_str()),
+    };
+    let changed = change_state(&store, &campaign, action, actor).await;
+    let changed = changed.map_err(super::refused)?;
+    Ok((store, campaign, changed))
+}
+
+pub(crate) async fn pause(args: &Args, context: &Context) -> anyhow::Result<Exit> {
+    let (_, campaign, changed) = change(args, context, CampaignAction::Pause).await?;
+    let name = &campaign.name;
+    let message = if changed {
+        format!("paused campaign `{name}`; running workers stop within seconds")
+    } else {
+        format!("campaign `{name}` was already paused")
+    };
+    let state = CampaignStatus::Paused.as_str();
+    context.report(&message, &json!({ "campaign": name, "state": state }))
 }
 
 pub(crate) async fn resume(args: &Args, context: &Context) -> anyhow::Result<Exit> {
-    let (store, campaign) = context.store_and_campaign(&args.campaign).await?;
-    let (name, state) = (&campaign.name, CampaignStatus::Active);
-    let object = json!({ "campaign": name, "state": state.as_str() });
-    if campaign.state == state {
-        return context.report(&format!("campaign `{name}` was already active"), &object);
-    }
-    store.set_campaign_state(campaign.id, state, None).await?;
-    let before = campaign.state.as_str();
-    let message = format!("resumed campaign `{name}`, which was {before}; next: `smsq send`");
-    context
-        .report_change(&store, "resume", Some(name), &message, &object)
-        .await
+    let (_, campaign, changed) = change(args, context, CampaignAction::Resume).await?;
+    let name = &campaign.name;
+    let message = match campaign.state {
+        _ if !changed => format!("campaign `{name}` was already active"),
+        CampaignStatus::Cancelled => format!(
+            "resumed campaign `{name}`, which was cancelled; its cancelled messages stay cancelled; \
+             next: `smsq import`, or `smsq retry --class cancelled`"
+        ),
+        before => {
+            let before = before.as_str();
+            format!("resumed campaign `{name}`, which was {before}; next: `smsq send`")
+        }
+    };
+    let state = CampaignStatus::Active.as_str();
+    context.report(&message, &json!({ "campaign": name, "state": state }))
 }
 
 pub(crate) async fn cancel(args: &Args, context: &Context) -> anyhow::Result<Exit> {
-    let (store, campaign) = context.store_and_campaign(&args.campaign).await?;
-    let (name, state) = (&campaign.name, CampaignStatus::Cancelled);
     // The state first: then running workers put no message back into the queue.
-    let reason = Some("cancelled by `smsq cancel`");
-    store.set_campaign_state(campaign.id, state, reason).await?;
+    let (store, campaign, _) = change(args, context, CampaignAction::Cancel).await?;
+    let (name, state) = (&campaign.name, CampaignStatus::Cancelled.as_str());
     let cancelled = store.cancel_rows(campaign.id, store.now().await?).await?;
     let message = format!(
         "cancelled campaign `{name}`: {} will not be sent; requests in flight are still settled",
         messages(cancelled)
     );
-    let object = json!({ "campaign": name, "state": state.as_str(), "moved": cancelled });
-    context
-        .report_change(&store, "cancel", Some(name), &message, &object)
-        .await
+    let object = json!({ "campaign": name, "state": state, "moved": cancelled });
+    context.report(&message, &object)
 }

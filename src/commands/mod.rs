@@ -36,6 +36,7 @@ use crate::config::{self, Config, Environment, Flags};
 use crate::console::{Console, Verbosity};
 use crate::exit::Exit;
 use crate::import::ImportError;
+use crate::operations::ChangeError;
 use crate::phone::{Phone, Region};
 use crate::process;
 use crate::provider::Provider;
@@ -56,6 +57,17 @@ pub struct Context {
     pub format: Format,
     pub config: Config,
     environment: Environment,
+}
+
+/// The error of a change that was not made.
+fn refused(error: ChangeError) -> anyhow::Error {
+    match error {
+        ChangeError::Refused(refused) => match refused.hint() {
+            Some(hint) => with_hint(refused, hint),
+            None => refused.into(),
+        },
+        ChangeError::Store(error) => error.into(),
+    }
 }
 
 /// An error with what the user can do about it; it is printed on a `hint:` line.
@@ -259,7 +271,7 @@ impl Context {
         let config = &self.config;
         config.default_provider.is_none()
             && config.own_providers.is_empty()
-            && config.database.url == config::DATABASE
+            && config.database.url.expose() == config::DATABASE
             && Path::new(PRACTICE).exists()
     }
 

@@ -4,9 +4,10 @@ use anyhow::bail;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use serde_json::json;
 
+use super::Context;
 use super::values::{TimeArg, campaign_name};
-use super::{Context, with_hint};
 use crate::exit::Exit;
+use crate::operations::CampaignAction;
 use crate::sms::Class;
 use crate::store::{CampaignStatus, RetryFilter};
 use crate::text::messages;
@@ -56,14 +57,14 @@ pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
     let campaign = context
         .optional_campaign(&store, args.campaign.as_deref())
         .await?;
-    if let Some(campaign) = &campaign
-        && campaign.state == CampaignStatus::Cancelled
-    {
-        let name = &campaign.name;
-        return Err(with_hint(
-            format!("campaign `{name}` is cancelled: its messages cannot be retried"),
-            format!("`smsq resume --campaign {name}` makes it active again"),
-        ));
+    let action = if args.unknown {
+        CampaignAction::RetryUnknown
+    } else {
+        CampaignAction::Retry
+    };
+    if let Some(campaign) = &campaign {
+        let checked = action.check(campaign);
+        checked.map_err(|refused| super::refused(refused.into()))?;
     }
     let expires_at = args.expires.map(|time| time.after(now));
     if expires_at.is_some_and(|at| at <= now) {
@@ -100,6 +101,12 @@ pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
         return context.report(&message, &object);
     }
     context
-        .report_change(&store, "retry", campaign.as_deref(), &message, &object)
+        .report_change(
+            &store,
+            action.as_str(),
+            campaign.as_deref(),
+            &message,
+            &object,
+        )
         .await
 }

@@ -10,6 +10,7 @@ use super::{Context, PRACTICE, check, providers, report};
 use crate::exit::Exit;
 use crate::report::{Listing, Report, shell_word};
 use crate::sandbox::{Sandbox, SandboxConfig};
+use crate::secret::Secret;
 use crate::store::{Access, Store};
 
 const EXAMPLES: &str = "\
@@ -63,7 +64,7 @@ fn start_practice(context: &mut Context) -> anyhow::Result<Sandbox> {
     section.insert("kind".to_owned(), SANDBOX.into());
     section.insert("url".to_owned(), sandbox.url().into());
     config.default_provider = Some(SANDBOX.to_owned());
-    config.database.url = format!("sqlite://{PRACTICE}");
+    config.database.url = Secret::new(format!("sqlite://{PRACTICE}"));
     Ok(sandbox)
 }
 

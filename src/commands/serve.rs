@@ -164,7 +164,7 @@ async fn serve(mut context: Context) -> anyhow::Result<Exit> {
     let context = Arc::new(context);
     let config = &context.config;
     let settings = config.serve.clone();
-    if settings.is_open() && settings.tokens.is_empty() {
+    if settings.is_open() && settings.tokens.expose().is_empty() {
         return Err(with_hint(
             format!(
                 "others can reach `{}`, and no token is set",

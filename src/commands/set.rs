@@ -4,11 +4,13 @@ use serde_json::json;
 
 use super::Context;
 use super::values::{campaign_name, rates};
-use super::window::{WindowFlags, check_queued};
+use super::window::WindowFlags;
 use crate::exit::Exit;
+use crate::operations::{Actor, change_settings};
+use crate::process::user_and_host;
 use crate::rate::Rates;
 use crate::report::WindowStatus;
-use crate::store::{CampaignChange, WindowChange};
+use crate::store::{Campaign, CampaignChange};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -59,11 +61,40 @@ pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
         window: args.window.change(campaign.window.as_ref())?,
         ..CampaignChange::default()
     };
-    if let WindowChange::Set(window) = &change.window {
-        check_queued(&store, &campaign, window).await?;
-    }
-    store.change_campaign(campaign.id, &change).await?;
-    let campaign = context.campaign(&store, &args.campaign).await?;
+    let after = Campaign {
+        rate: change.rate.clone().unwrap_or_else(|| campaign.rate.clone()),
+        priority: change.priority.unwrap_or(campaign.priority),
+        provider: change
+            .provider
+            .clone()
+            .or_else(|| campaign.provider.clone()),
+        sender: change.sender.clone().or_else(|| campaign.sender.clone()),
+        window: change.window.clone().applied_to(campaign.window.clone()),
+        ..campaign.clone()
+    };
+    let message = describe(&after);
+    let actor = Actor {
+        who: &user_and_host(),
+        by: "`smsq set`",
+    };
+    change_settings(&store, &campaign, &change, actor, &message)
+        .await
+        .map_err(super::refused)?;
+    let campaign = after;
+    let object = json!({
+        "campaign": campaign.name,
+        "state": campaign.state.as_str(),
+        "rate": campaign.rate.to_string(),
+        "priority": campaign.priority,
+        "provider": campaign.provider,
+        "from": campaign.sender,
+        "window": campaign.window.as_ref().map(WindowStatus::of),
+    });
+    context.report(&message, &object)
+}
+
+/// The settings of a campaign in a sentence.
+fn describe(campaign: &Campaign) -> String {
     let limit = match campaign.rate.0.as_slice() {
         [] => "no limit of its own".to_owned(),
         _ => format!("at most {}", campaign.rate),
@@ -78,16 +109,5 @@ pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
     if let Some(window) = &campaign.window {
         message = format!("{message}, {}", window.describe());
     }
-    let object = json!({
-        "campaign": campaign.name,
-        "state": campaign.state.as_str(),
-        "rate": campaign.rate.to_string(),
-        "priority": campaign.priority,
-        "provider": campaign.provider,
-        "from": campaign.sender,
-        "window": campaign.window.as_ref().map(WindowStatus::of),
-    });
-    context
-        .report_change(&store, "set", Some(&campaign.name), &message, &object)
-        .await
+    message
 }

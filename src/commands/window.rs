@@ -5,7 +5,7 @@ use anyhow::bail;
 use super::with_hint;
 use crate::import;
 use crate::sms::Timestamp;
-use crate::store::{Campaign, Store, WindowChange};
+use crate::store::WindowChange;
 use crate::window::{Days, Hours, SendWindow, Zone, ZoneSource};
 
 #[derive(Debug, Default, clap::Args)]
@@ -138,29 +138,4 @@ pub(super) fn check_opens(
         )),
         _ => Ok(()),
     }
-}
-
-/// Fails if all queued messages expire before the window opens.
-pub(super) async fn check_queued(
-    store: &Store,
-    campaign: &Campaign,
-    window: &SendWindow,
-) -> anyhow::Result<()> {
-    let Some(span) = window.for_all(store.now().await?) else {
-        return Ok(());
-    };
-    let is_queued = store.next_due(campaign.id).await?.is_some();
-    if is_queued
-        && !store
-            .has_unexpired_after(campaign.id, span.opens_at)
-            .await?
-    {
-        bail!(
-            "nothing would be sent: the window {} opens at {}, after all messages of campaign `{}` have expired",
-            window.describe(),
-            window.format_local(span.opens_at),
-            campaign.name
-        );
-    }
-    Ok(())
 }

@@ -9,9 +9,10 @@ use serde::de::DeserializeOwned;
 use toml::{Table, Value};
 
 use super::error::{ConfigError, Origin};
-use super::{DEFAULT, expected};
+use super::{Config as Settings, DEFAULT, expected};
 use crate::prices::Prices;
 use crate::provider;
+use crate::secret::secret_keys;
 use crate::text::did_you_mean;
 
 /// The prefix of environment variables that are settings.
@@ -143,7 +144,7 @@ impl Layers {
         ConfigError::Value {
             origin: self.origin(key),
             key: key.to_owned(),
-            value: value.filter(|_| !may_be_secret(key)),
+            value: value.filter(|_| is_shown(&defaults, key)),
             expected: expectation.unwrap_or_else(|| expected(key)).to_owned(),
         }
     }
@@ -319,12 +320,18 @@ fn find<'a>(table: &'a Table, key: &str) -> Option<&'a Value> {
     }
 }
 
-/// Whether a value may contain a password: these sections have urls and passwords, providers have secrets.
-fn may_be_secret(key: &str) -> bool {
-    matches!(
-        key.split('.').next(),
-        Some("database" | "redis" | PROVIDERS)
-    )
+/// Whether an error shows the value of `key`: it is a price, or a setting that neither is nor contains a secret.
+fn is_shown(defaults: &Table, key: &str) -> bool {
+    let is_below = |inner: &str, outer: &str| {
+        let rest = inner.strip_prefix(outer);
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+    };
+    let is_public = || {
+        let secret = secret_keys::<Settings>(&Value::Table(defaults.clone()));
+        let mut secret = secret.iter();
+        !secret.any(|secret| is_below(secret, key) || is_below(key, secret))
+    };
+    is_below(key, PRICES) || (find(defaults, key).is_some() && is_public())
 }
 
 /// A value without the quotes of a string.

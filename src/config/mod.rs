@@ -123,7 +123,7 @@ impl Config {
         let max_wait = changed("retry.max_wait", "retry.first_wait");
         let max_probe = changed("circuit_breaker.max_probe", "circuit_breaker.first_probe");
         let limits = [
-            ("database.url", !self.database.url.is_empty()),
+            ("database.url", !self.database.url.expose().is_empty()),
             (
                 "sender.concurrency",
                 (1..=MAX_CONCURRENCY).contains(&concurrency),

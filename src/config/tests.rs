@@ -34,7 +34,7 @@ fn error(file: &str, environment: &[(&str, &str)]) -> String {
 fn defaults_are_complete_and_valid() {
     let config = load("", &[]).expect("the defaults");
     assert_eq!(config.default_provider, None);
-    assert_eq!(config.database.url, "sqlite://smsq.db");
+    assert_eq!(config.database.url.expose(), "sqlite://smsq.db");
     assert_eq!(config.sender.concurrency, 64);
     assert_eq!(config.sender.lease, Duration::from_secs(30));
     assert_eq!(config.retry.max_wait, Duration::from_secs(600));
@@ -76,7 +76,7 @@ fn environment_overrides_file_and_file_overrides_defaults() {
     let config = load(file, &environment).expect("valid");
     assert_eq!(config.sender.concurrency, 16);
     assert_eq!(config.sender.lease, Duration::from_secs(20));
-    assert_eq!(config.database.url, "sqlite://smsq.db");
+    assert_eq!(config.database.url.expose(), "sqlite://smsq.db");
 }
 
 #[test]

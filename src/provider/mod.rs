@@ -25,6 +25,7 @@ mod units;
 mod vendors;
 mod webhook;
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::slice;
 use std::time::Duration;
@@ -131,6 +132,7 @@ pub struct Provider {
     adapter: Box<dyn Adapter>,
     receipts: Option<Receipts>,
     webhook: Option<WebhookReader>,
+    secret_keys: BTreeSet<String>,
 }
 
 /// Secrets are part of the adapter, so only the name is printed.
@@ -152,7 +154,13 @@ impl Provider {
             adapter: parts.adapter,
             receipts: parts.receipts,
             webhook: parts.webhook,
+            secret_keys: parts.secret_keys,
         })
+    }
+
+    /// The keys of the section whose values are never shown, like `receipts.headers`.
+    pub fn secret_keys(&self) -> &BTreeSet<String> {
+        &self.secret_keys
     }
 
     /// The NAME in `[providers.NAME]`.

@@ -2,6 +2,9 @@
 //! in `config/providers`. A section is merged over the built-in one of its kind: an operator who writes
 //! `kind = "twilio"` gets that vendor's URL, limits and codes, and sets only what differs.
 
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+
 use toml::{Table, Value};
 
 use super::config::SharedSettings;
@@ -30,6 +33,8 @@ pub(super) struct ProviderParts {
     pub(super) adapter: Box<dyn Adapter>,
     pub(super) receipts: Option<Receipts>,
     pub(super) webhook: Option<WebhookReader>,
+    /// The keys of the section that hold secret values, with dots between their parts.
+    pub(super) secret_keys: BTreeSet<String>,
 }
 
 /// Reads section `[providers.NAME]` over the built-in section of its kind.
@@ -53,8 +58,9 @@ pub(super) fn read(
         return Err(ProviderError { provider, problem });
     };
     let whole = section.clone();
-    let root = Section::new(name, kind, Table::new(), environment);
-    let mut section = Section::new(name, kind, section, environment);
+    let secret_keys = RefCell::default();
+    let root = Section::new(name, kind, Table::new(), environment, &secret_keys);
+    let mut section = Section::new(name, kind, section, environment, &secret_keys);
     let shared: SharedSettings = section.take()?;
     let mut adapter = new(section, shared)?;
     let webhook = webhook.map(|table| {
@@ -67,6 +73,7 @@ pub(super) fn read(
         adapter,
         receipts: receipts.transpose()?,
         webhook,
+        secret_keys: secret_keys.take(),
     })
 }
 

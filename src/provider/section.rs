@@ -1,12 +1,16 @@
 //! Reads sections `[providers.NAME]` with serde. Errors name the provider and the key, and never print the value
 //! of a key that may hold a secret.
 
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+
 use serde::Deserializer;
 use serde::de::{self, DeserializeOwned};
 use toml::{Table, Value};
 use url::Url;
 
 use super::units::hint;
+use crate::secret::secret_keys;
 
 /// Returns the value of an environment variable.
 pub(super) type ReadVariable<'a> = &'a dyn Fn(&str) -> Option<String>;
@@ -51,6 +55,8 @@ pub(super) struct Section<'a> {
     pub(super) provider: &'a str,
     pub(super) kind: &'static str,
     pub(super) environment: ReadVariable<'a>,
+    /// The keys that were read as secret values.
+    secret_keys: &'a RefCell<BTreeSet<String>>,
     /// `lookup.` in a nested section.
     prefix: String,
     table: Table,
@@ -64,12 +70,14 @@ impl<'a> Section<'a> {
         kind: &'static str,
         mut table: Table,
         environment: ReadVariable<'a>,
+        secret_keys: &'a RefCell<BTreeSet<String>>,
     ) -> Self {
         table.remove("kind");
         Self {
             provider,
             kind,
             environment,
+            secret_keys,
             prefix: String::new(),
             table,
             known: vec!["kind".to_owned()],
@@ -105,7 +113,11 @@ impl<'a> Section<'a> {
     }
 
     fn read<T: DeserializeOwned>(&self, table: Table) -> Result<T, ProviderError> {
-        let read = Value::Table(table).try_into();
+        let table = Value::Table(table);
+        let secret = secret_keys::<T>(&table);
+        let secret = secret.iter().map(|key| self.key(key));
+        self.secret_keys.borrow_mut().extend(secret);
+        let read = table.try_into();
         read.map_err(|error| self.read_error(&error))
     }
 

@@ -210,7 +210,8 @@ mod tests {
 
     fn read_in(source: &str, order: Order) -> Result<TemplateParams, String> {
         let table = source.parse().expect("toml");
-        let mut section = Section::new("cellar", "tencent", table, &|_| None);
+        let secret_keys = std::cell::RefCell::default();
+        let mut section = Section::new("cellar", "tencent", table, &|_| None, &secret_keys);
         TemplateParams::read(&mut section, order).map_err(|error| error.to_string())
     }
 

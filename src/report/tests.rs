@@ -45,7 +45,13 @@ async fn cancelled(folder: &tempfile::TempDir, count: u64) -> (Store, Campaign) 
     };
     store.enqueue(&batch).await.expect("queued");
     store
-        .set_campaign_state(campaign.id, CampaignStatus::Cancelled, None)
+        .change_campaign_state(
+            campaign.id,
+            &CampaignStatus::ALL,
+            CampaignStatus::Cancelled,
+            None,
+            None,
+        )
         .await
         .expect("set");
     store.cancel_rows(campaign.id, now).await.expect("moved");

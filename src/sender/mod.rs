@@ -349,8 +349,9 @@ impl Sender {
     async fn activate_stopped(&self) -> Result<(), SendError> {
         for campaign in self.campaigns().await? {
             if campaign.state == CampaignStatus::Stopped {
+                let (from, to) = ([CampaignStatus::Stopped], CampaignStatus::Active);
                 self.store
-                    .set_campaign_state(campaign.id, CampaignStatus::Active, None)
+                    .change_campaign_state(campaign.id, &from, to, None, None)
                     .await?;
             }
         }

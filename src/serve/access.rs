@@ -136,24 +136,33 @@ impl FromStr for AccessToken {
     }
 }
 
-/// Reads a list of tokens, or a text with commas from the environment.
-pub(super) fn tokens<'de, D: Deserializer<'de>>(
-    deserializer: D,
-) -> Result<Vec<AccessToken>, D::Error> {
-    #[derive(Deserialize)]
-    #[serde(untagged)]
-    enum Texts {
-        One(String),
-        Many(Vec<String>),
+/// The tokens of the configuration: a list, or a text with commas from the environment.
+#[derive(Clone, Debug, Default)]
+pub struct AccessTokens(Vec<AccessToken>);
+
+impl AccessTokens {
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
-    let texts = match Texts::deserialize(deserializer)? {
-        Texts::Many(texts) => texts,
-        Texts::One(text) => text.split(',').map(str::to_owned).collect(),
-    };
-    let texts = texts.iter().map(|text| text.trim());
-    let tokens = texts.filter(|text| !text.is_empty()).map(str::parse);
-    let tokens: Result<Vec<AccessToken>, String> = tokens.collect();
-    tokens.map_err(serde::de::Error::custom)
+}
+
+impl<'de> Deserialize<'de> for AccessTokens {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Texts {
+            One(String),
+            Many(Vec<String>),
+        }
+        let texts = match Texts::deserialize(deserializer)? {
+            Texts::Many(texts) => texts,
+            Texts::One(text) => text.split(',').map(str::to_owned).collect(),
+        };
+        let texts = texts.iter().map(|text| text.trim());
+        let tokens = texts.filter(|text| !text.is_empty()).map(str::parse);
+        let tokens: Result<Vec<AccessToken>, String> = tokens.collect();
+        tokens.map(Self).map_err(serde::de::Error::custom)
+    }
 }
 
 /// 256 random bits for a URL or a header.
@@ -198,9 +207,9 @@ pub(super) struct AccessControl {
 }
 
 impl AccessControl {
-    pub(super) fn new(tokens: Vec<AccessToken>, public_url: Option<Url>) -> Self {
+    pub(super) fn new(tokens: AccessTokens, public_url: Option<Url>) -> Self {
         Self {
-            tokens,
+            tokens: tokens.0,
             one_time: Mutex::new(None),
             cookie_key: rand::random(),
             failed: Mutex::default(),
@@ -441,7 +450,7 @@ mod tests {
         let tokens = tokens.map(|token| token.expect("a good name"));
         let public_url = public_url.map(|url| url.parse().expect("a URL"));
         let (texts, tokens) = tokens.into_iter().unzip();
-        (AccessControl::new(tokens, public_url), texts)
+        (AccessControl::new(AccessTokens(tokens), public_url), texts)
     }
 
     fn with(name: &str, value: &str) -> HeaderMap {

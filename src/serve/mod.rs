@@ -18,7 +18,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use secrecy::{ExposeSecret as _, SecretString};
 use serde::{Deserialize, Deserializer};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -28,12 +27,13 @@ use crate::metrics;
 use crate::phone::Region;
 use crate::provider::Provider;
 use crate::report::PriceTables;
+use crate::secret::Secret;
 use crate::store::Store;
 use access::AccessControl;
 use intake::Intake;
 use page::Page;
 
-pub use access::{AccessToken, Role};
+pub use access::{AccessToken, AccessTokens, Role};
 pub use intake::{FileImporter, ImportField};
 pub use receipts::receipt_url;
 
@@ -46,12 +46,11 @@ pub struct Config {
     /// Where others reach the server, if it is behind a proxy.
     #[serde(deserialize_with = "url")]
     pub public_url: Option<Url>,
-    #[serde(deserialize_with = "access::tokens")]
-    pub tokens: Vec<AccessToken>,
+    pub tokens: Secret<AccessTokens>,
     /// No more messages are taken for a campaign while this many of it are due.
     pub max_waiting: u64,
     /// The secret from which the URLs for receipts are made.
-    pub receipt_key: SecretString,
+    pub receipt_key: Secret<String>,
 }
 
 fn url<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Url>, D::Error> {
@@ -72,9 +71,9 @@ impl Config {
     }
 
     /// `None`: receipts are not taken.
-    pub fn receipt_key(&self) -> Option<&SecretString> {
+    pub fn receipt_key(&self) -> Option<&Secret<String>> {
         let key = &self.receipt_key;
-        Some(key).filter(|key| !key.expose_secret().is_empty())
+        Some(key).filter(|key| !key.expose().is_empty())
     }
 }
 
@@ -123,7 +122,7 @@ impl Server {
         let listener = TcpListener::bind(parts.config.listen).await?;
         let address = listener.local_addr()?;
         let config = parts.config;
-        let access = AccessControl::new(config.tokens.clone(), config.public_url.clone());
+        let access = AccessControl::new(config.tokens.expose().clone(), config.public_url.clone());
         let page = Page::new(parts.prices);
         let intake = Intake::new(
             parts.store.clone(),

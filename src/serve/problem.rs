@@ -5,6 +5,7 @@ use http::{HeaderValue, StatusCode, header};
 use serde_json::json;
 
 use super::access::AccessError;
+use crate::operations::{ChangeError, Refused};
 use crate::store::{StoreError, StoreErrorKind};
 
 /// What a client may wait before it tries again, in seconds.
@@ -61,6 +62,23 @@ impl From<StoreError> for Problem {
                      answered with 200 later",
                 )
             }
+        }
+    }
+}
+
+impl From<Refused> for Problem {
+    fn from(refused: Refused) -> Self {
+        let hint = refused.hint().map(|hint| format!("; {hint}"));
+        let detail = refused.to_string() + &hint.unwrap_or_default();
+        Self::new(StatusCode::CONFLICT, detail)
+    }
+}
+
+impl From<ChangeError> for Problem {
+    fn from(error: ChangeError) -> Self {
+        match error {
+            ChangeError::Refused(refused) => refused.into(),
+            ChangeError::Store(error) => error.into(),
         }
     }
 }

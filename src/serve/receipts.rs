@@ -12,7 +12,6 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
-use secrecy::{ExposeSecret as _, SecretString};
 use sha2::Sha256;
 use subtle::ConstantTimeEq as _;
 use tokio::sync::{Notify, watch};
@@ -22,6 +21,7 @@ use super::ServerState;
 use super::problem::Problem;
 use crate::phone::Phone;
 use crate::provider::{PostedRequest, Provider, WebhookError, asks_to_stop};
+use crate::secret::Secret;
 use crate::store::StoreError;
 
 /// How often receipts that belong to no message yet are tried again.
@@ -36,7 +36,7 @@ pub(super) fn routes() -> Router<Arc<ServerState>> {
 }
 
 /// The URL that a vendor posts the receipts of a provider to. Its last part is a secret, made from `key` and the name.
-pub fn receipt_url(base: &Url, key: &SecretString, provider: &str) -> Url {
+pub fn receipt_url(base: &Url, key: &Secret<String>, provider: &str) -> Url {
     let mut url = base.clone();
     if let Ok(mut path) = url.path_segments_mut() {
         path.pop_if_empty()
@@ -45,9 +45,9 @@ pub fn receipt_url(base: &Url, key: &SecretString, provider: &str) -> Url {
     url
 }
 
-fn token(key: &SecretString, provider: &str) -> String {
+fn token(key: &Secret<String>, provider: &str) -> String {
     let mut mac =
-        Hmac::<Sha256>::new_from_slice(key.expose_secret().as_bytes()).expect("any length is good");
+        Hmac::<Sha256>::new_from_slice(key.expose().as_bytes()).expect("any length is good");
     mac.update(b"receipts/");
     mac.update(provider.as_bytes());
     URL_SAFE_NO_PAD.encode(mac.finalize().into_bytes())
@@ -208,7 +208,7 @@ mod tests {
     #[test]
     fn urls_of_providers_have_different_secrets() {
         let base: Url = "https://sms.example.net/smsq/".parse().expect("a URL");
-        let key = SecretString::from("a long secret");
+        let key = Secret::new("a long secret".to_owned());
         let url = receipt_url(&base, &key, "twilio");
         assert!(
             url.as_str()
@@ -222,7 +222,7 @@ mod tests {
                 .map(str::to_owned)
         };
         assert_ne!(last(&receipt_url(&base, &key, "plivo")), last(&url));
-        let other = SecretString::from("another secret");
+        let other = Secret::new("another secret".to_owned());
         assert_ne!(receipt_url(&base, &other, "twilio"), url);
     }
 }

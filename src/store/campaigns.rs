@@ -6,11 +6,9 @@ use diesel::QueryResult;
 use diesel::deserialize::FromSqlRow;
 
 use super::connection::prelude::*;
-use super::connection::{
-    Connection, insert_all, querying, reading, transaction, with_conn, writing,
-};
+use super::connection::{Connection, insert_all, querying, reading, transaction, with_conn};
 use super::schema::campaign;
-use super::{Store, StoreError};
+use super::{AuditEntry, Store, StoreError};
 use crate::rate::Rates;
 use crate::sms::Timestamp;
 use crate::window::SendWindow;
@@ -28,6 +26,8 @@ pub enum CampaignStatus {
 }
 
 impl CampaignStatus {
+    pub const ALL: [Self; 4] = [Self::Active, Self::Paused, Self::Stopped, Self::Cancelled];
+
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Active => "active",
@@ -247,45 +247,98 @@ impl Store {
         if *change == CampaignChange::default() {
             return Ok(());
         }
-        let CampaignChange {
-            provider,
-            sender,
-            rate,
-            priority,
-            unique_by,
-            window,
-        } = change;
-        let window = match window {
-            WindowChange::Keep => None,
-            WindowChange::Lift => Some(stored(None)),
-            WindowChange::Set(window) => Some(stored(Some(window))),
-        };
-        let rate = rate.as_ref().map(ToString::to_string);
-        writing!(self, |conn| diesel::update(campaign::table.find(id))
-            .set((
-                provider.as_ref().map(|new| campaign::provider.eq(new)),
-                sender.as_ref().map(|new| campaign::sender.eq(new)),
-                rate.as_ref().map(|new| campaign::rate.eq(new)),
-                priority.map(|new| campaign::priority.eq(new)),
-                unique_by.as_ref().map(|new| campaign::unique_by.eq(new)),
-                window.as_ref().map(|new| campaign::send_window.eq(new)),
-            ))
-            .execute(conn))?;
+        let all = &CampaignStatus::ALL;
+        querying!(self, Write, |connection| update(
+            connection, id, all, change
+        ))?;
         Ok(())
     }
 
-    pub async fn set_campaign_state(
+    /// Changes the campaign if it is in one of the states `from`, and records it; returns whether it was.
+    pub async fn change_campaign_in(
         &self,
         id: i64,
-        state: CampaignStatus,
+        from: &[CampaignStatus],
+        change: &CampaignChange,
+        entry: &AuditEntry,
+    ) -> Result<bool, StoreError> {
+        transaction!(self, |connection| async {
+            let changed = update(connection, id, from, change).await? > 0;
+            if changed {
+                entry.insert(connection).await?;
+            }
+            Ok(changed)
+        })
+    }
+
+    /// Changes the state of the campaign if it is one of `from`, and records it; returns whether it was.
+    pub async fn change_campaign_state(
+        &self,
+        id: i64,
+        from: &[CampaignStatus],
+        to: CampaignStatus,
         reason: Option<&str>,
-    ) -> Result<(), StoreError> {
-        writing!(self, |conn| diesel::update(campaign::table.find(id))
+        entry: Option<&AuditEntry>,
+    ) -> Result<bool, StoreError> {
+        transaction!(self, |connection| async {
+            let changed = with_conn!(connection, |conn| diesel::update(
+                campaign::table
+                    .find(id)
+                    .filter(campaign::state.ne_all(others(from)))
+            )
             .set((
-                campaign::state.eq(state.code()),
+                campaign::state.eq(to.code()),
                 campaign::state_reason.eq(reason),
             ))
             .execute(conn))?;
-        Ok(())
+            if let (Some(entry), true) = (entry, changed > 0) {
+                entry.insert(connection).await?;
+            }
+            Ok(changed > 0)
+        })
     }
+}
+
+/// The codes of the states that are not in `states`. An unknown one, which counts as paused, is never among them.
+fn others(states: &[CampaignStatus]) -> Vec<i32> {
+    let others = CampaignStatus::ALL.iter();
+    let others = others.filter(|state| !states.contains(state));
+    others.map(|state| state.code()).collect()
+}
+
+/// Changes a campaign in one of the states `from`; returns 1, or 0 if it is in another state.
+async fn update(
+    connection: &mut Connection,
+    id: i64,
+    from: &[CampaignStatus],
+    change: &CampaignChange,
+) -> QueryResult<usize> {
+    let CampaignChange {
+        provider,
+        sender,
+        rate,
+        priority,
+        unique_by,
+        window,
+    } = change;
+    let window = match window {
+        WindowChange::Keep => None,
+        WindowChange::Lift => Some(stored(None)),
+        WindowChange::Set(window) => Some(stored(Some(window))),
+    };
+    let rate = rate.as_ref().map(ToString::to_string);
+    with_conn!(connection, |conn| diesel::update(
+        campaign::table
+            .find(id)
+            .filter(campaign::state.ne_all(others(from)))
+    )
+    .set((
+        provider.as_ref().map(|new| campaign::provider.eq(new)),
+        sender.as_ref().map(|new| campaign::sender.eq(new)),
+        rate.as_ref().map(|new| campaign::rate.eq(new)),
+        priority.map(|new| campaign::priority.eq(new)),
+        unique_by.as_ref().map(|new| campaign::unique_by.eq(new)),
+        window.as_ref().map(|new| campaign::send_window.eq(new)),
+    ))
+    .execute(conn))
 }

@@ -40,6 +40,7 @@ use secrecy::{ExposeSecret, SecretString};
 use serde::Deserialize;
 use tokio::sync::OnceCell;
 
+use crate::secret::Secret;
 use crate::sms::{Timestamp, millis};
 use connection::{
     Location, Number, Pool, ServerKind, ServerUrl, SqliteFile, reading, with_password,
@@ -57,7 +58,7 @@ pub use enqueue::Enqueued;
 pub use error::{StoreError, StoreErrorKind};
 pub use imports::{ImportBatch, TextNote};
 pub use intake::{FoundSms, IntakeKey, POSTED, PostResult, PostedBatch, PostedKeys, SmsFilter};
-pub use operator::{Expired, QueuePosition, RetryFilter};
+pub use operator::{Expired, NamedMessages, QueuePosition, RetryFilter};
 pub use purge::{Age, Purge, Purged, RetentionConfig};
 pub use receipts::{AwaitingSms, ReceiptsApplied};
 pub use suppression::Suppressed;
@@ -82,28 +83,29 @@ fn positive(count: i64) -> u64 {
 #[serde(deny_unknown_fields)]
 pub struct Config {
     /// `sqlite://PATH`, `postgres://…` or `mysql://…`.
-    pub url: String,
+    pub url: Secret<String>,
     /// The password of a server if the URL has none.
-    pub password: SecretString,
+    pub password: Secret<String>,
     /// A file with the password if `url` and `password` have none.
-    pub password_file: String,
+    pub password_file: Secret<String>,
 }
 
 impl Config {
     /// The URL with the password.
     fn url_with_password(&self) -> Result<SecretString, StoreError> {
-        let mut password = self.password.expose_secret().to_owned();
-        if password.is_empty() && !self.password_file.is_empty() {
-            password = std::fs::read_to_string(&self.password_file).map_err(|error| {
+        let mut password = self.password.expose().clone();
+        let file = self.password_file.expose();
+        if password.is_empty() && !file.is_empty() {
+            password = std::fs::read_to_string(file).map_err(|error| {
                 let reason = format!("cannot read the password of the database: {error}");
-                StoreError::new(&self.password_file, StoreErrorKind::Url, reason)
+                StoreError::new("database.password_file", StoreErrorKind::Url, reason)
             })?;
         }
         let password = password.trim_end_matches(['\r', '\n']);
         Ok(if password.is_empty() {
-            self.url.clone().into()
+            self.url.expose().as_str().into()
         } else {
-            with_password(&self.url, password).into()
+            with_password(self.url.expose(), password).into()
         })
     }
 }

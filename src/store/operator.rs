@@ -1,15 +1,17 @@
 //! The operator's commands on stored messages: retry, settle, cancel, expire. They work in chunks, so they can be
 //! interrupted and repeated.
 
-use diesel::dsl::Eq;
+use diesel::dsl::{Eq, count_star, max};
 use diesel::{QueryResult, update};
 
 use super::column_types::LossyText;
 use super::connection::prelude::*;
-use super::connection::{Chunk, Connection, ROWS, in_chunks, load_locked, transaction, with_conn};
+use super::connection::{
+    Chunk, Connection, ROWS, in_chunks, load_locked, reading, transaction, with_conn,
+};
 use super::schema::{campaign, sms, sms_failed};
 use super::unknown::{UnknownFilter, lock_unknown};
-use super::{CHUNK, CampaignStatus, Store, StoreError, settle, transitions};
+use super::{CHUNK, CampaignStatus, Store, StoreError, positive, settle, transitions};
 use crate::queue::transition::{SentCounts, expired};
 use crate::sms::{Acceptance, Class, Failure, State, Timestamp};
 
@@ -46,7 +48,42 @@ pub struct Expired {
     pub reached: Option<QueuePosition>,
 }
 
+/// A set of messages as it was at some time: whether it grew since can be seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NamedMessages {
+    pub count: u64,
+    /// When the last one came into it, in milliseconds since the Unix epoch.
+    pub newest: i64,
+}
+
 impl Store {
+    /// The unknown messages of a campaign.
+    pub async fn named_unknown(&self, campaign_id: i64) -> Result<NamedMessages, StoreError> {
+        let (count, unknown_at, claimed_at): (i64, Option<i64>, Option<i64>) =
+            reading!(self, |conn| sms::table
+                .filter(sms::campaign_id.eq(campaign_id))
+                .filter(sms::state.eq(State::Unknown.code()))
+                .select((count_star(), max(sms::unknown_at), max(sms::claimed_at)))
+                .first(conn))?;
+        Ok(NamedMessages {
+            count: positive(count),
+            newest: unknown_at.max(claimed_at).unwrap_or(0),
+        })
+    }
+
+    /// The failed messages of a campaign.
+    pub async fn named_failed(&self, campaign_id: i64) -> Result<NamedMessages, StoreError> {
+        let (count, failed_at): (i64, Option<i64>) = reading!(self, |conn| sms_failed::table
+            .filter(sms_failed::campaign_id.eq(campaign_id))
+            .filter(sms_failed::class.ne(Class::Cancelled.as_str()))
+            .select((count_star(), max(sms_failed::failed_at)))
+            .first(conn))?;
+        Ok(NamedMessages {
+            count: positive(count),
+            newest: failed_at.unwrap_or(0),
+        })
+    }
+
     /// Puts failed messages back into the queue with a new reference and all attempts, except those of cancelled
     /// campaigns. Cancelled messages only if the filter has that class, and if their key is not used again.
     pub async fn retry_failed(

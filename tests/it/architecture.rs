@@ -10,12 +10,12 @@ use smsq::config::{Config, DEFAULT, Environment, Flags};
 use smsq::provider::{Provider, builtin};
 
 /// Modules that every other may use.
-const COMMON: [&str; 8] = [
-    "activity", "phone", "prices", "rate", "receipt", "sms", "text", "window",
+const COMMON: [&str; 9] = [
+    "activity", "phone", "prices", "rate", "receipt", "secret", "sms", "text", "window",
 ];
 
 /// Each module, from the top down, and the modules below that it may use besides the common ones.
-const DIRECTIONS: [(&str, &[&str]); 29] = [
+const DIRECTIONS: [(&str, &[&str]); 31] = [
     ("main", &["cli", "commands"]),
     ("lib", &[]),
     ("cli", &["commands", "config", "console", "exit", "logging"]),
@@ -29,6 +29,7 @@ const DIRECTIONS: [(&str, &[&str]); 29] = [
             "import",
             "logging",
             "metrics",
+            "operations",
             "process",
             "provider",
             "report",
@@ -52,6 +53,7 @@ const DIRECTIONS: [(&str, &[&str]); 29] = [
             "atomic_file",
             "import",
             "metrics",
+            "operations",
             "provider",
             "report",
             "store",
@@ -64,6 +66,7 @@ const DIRECTIONS: [(&str, &[&str]); 29] = [
             "limit", "metrics", "process", "provider", "queue", "store", "text",
         ],
     ),
+    ("operations", &["store"]),
     ("metrics", &["store"]),
     ("import", &["atomic_file", "process", "store", "text"]),
     ("report", &["atomic_file", "store", "text"]),
@@ -83,6 +86,7 @@ const DIRECTIONS: [(&str, &[&str]); 29] = [
     ("prices", &[]),
     ("rate", &[]),
     ("receipt", &[]),
+    ("secret", &[]),
     ("activity", &[]),
     ("sms", &[]),
     ("window", &[]),

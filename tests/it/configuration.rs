@@ -71,25 +71,196 @@ fn send_with_two_providers_asks_for_a_default() {
     ");
 }
 
+/// Values of every type with the marker in them.
+const WRONG: [&str; 6] = [
+    "48151623",
+    "48151623.5",
+    "[48151623]",
+    "['x:read:48151623']",
+    "{ a = '48151623' }",
+    "'nothing://me:48151623@host/48?48151623'",
+];
+
+/// A setting whose name says that it may be, or contain, a password.
+fn sounds_secret(key: &str) -> bool {
+    ["database", "redis", "pass", "token", "key", "secret"]
+        .iter()
+        .any(|word| key.contains(word))
+}
+
 #[test]
-fn configuration_errors_never_show_a_password() {
+fn errors_of_secret_settings_never_show_their_values() {
     let scratch = Scratch::new();
-    for text in [
-        "[database]\npassword = 48151623\n",
-        "[redis]\npassword = 48151623\n",
-        "[database]\nurl = [\"mysql://me:48151623@host/queue\"]\n",
-        "database = \"mysql://me:48151623@host/queue\"\n",
-        "redis = [\"redis://:48151623@host\"]\n",
-        "[database]\nurl = \"mysql://me:48/151623@host/queue\"\n",
-        "[database]\nurl = \"mysql://me:48?151623@host/queue\"\n",
-        "[database.password]\nfile = \"48151623\"\n",
-    ] {
-        scratch.write("smsq.toml", text);
-        let ran = scratch.run(["status"]);
-        assert_eq!(ran.code(), Some(2), "{text}{ran}");
-        for part in ["48151623", "151623", "me:48"] {
-            assert!(!ran.to_string().contains(part), "{text}{ran}");
+    let defaults: toml::Table = smsq::config::DEFAULT.parse().expect("valid TOML");
+    let mut keys = Vec::new();
+    for (section, value) in &defaults {
+        keys.push(section.clone());
+        let inner = value.as_table().into_iter().flatten();
+        keys.extend(inner.map(|(key, _)| format!("{section}.{key}")));
+    }
+    let is_sections = |key: &str| defaults[key.split('.').next().unwrap_or(key)].is_table();
+    let holds_secret = |key: &String| {
+        let is_below = |other: &&String| other.starts_with(&format!("{key}."));
+        sounds_secret(key) || keys.iter().filter(is_below).any(|key| sounds_secret(key))
+    };
+    let (secret, public): (Vec<&String>, Vec<&String>) =
+        keys.iter().partition(|key| holds_secret(key));
+    assert!(secret.len() >= 9, "{secret:?}");
+    for key in secret {
+        for wrong in WRONG {
+            let file = format!("{key} = {wrong}\n");
+            let variable = format!("SMSQ__{}", key.to_uppercase().replace('.', "__"));
+            for (file, variables) in [
+                (file.as_str(), &[][..]),
+                ("", &[(variable.as_str(), wrong)]),
+            ] {
+                scratch.write("smsq.toml", file);
+                let ran = scratch.run_with(["check"], variables);
+                let accepts_texts = key.ends_with("password") || key.ends_with("receipt_key");
+                assert!(
+                    ran.code() == Some(2) || accepts_texts,
+                    "{file}{variables:?}{ran}"
+                );
+                for part in ["48151623", "151623", "me:48"] {
+                    assert!(!ran.to_string().contains(part), "{file}{variables:?}{ran}");
+                }
+            }
         }
+    }
+    // Values of other settings are named, by file, environment and flag.
+    for key in public
+        .iter()
+        .filter(|key| is_sections(key) && key.contains('.'))
+    {
+        scratch.write("smsq.toml", &format!("{key} = {{ a = 1 }}\n"));
+        let ran = scratch.run(["check"]).to_string();
+        assert!(ran.contains(&format!("`{key}`")), "{ran}");
+    }
+    scratch.write("smsq.toml", "serve.listen = 'here'\n");
+    let ran = scratch.run(["check"]).to_string();
+    assert!(
+        ran.contains("invalid value `here` of `serve.listen`"),
+        "{ran}"
+    );
+    scratch.write("smsq.toml", "");
+    for flag in [
+        "mysql://me:48151623@",
+        "postgres:48151623",
+        "me:48151623",
+        "sqlite://",
+    ] {
+        let ran = scratch.run(["check", "--database", flag]);
+        assert!(!ran.to_string().contains("48151623"), "{ran}");
+    }
+}
+
+#[test]
+fn providers_show_nothing_that_may_be_a_secret() {
+    let scratch = Scratch::new();
+    let request = "headers = { X-A = 'hunter2', Authorization = 'Basic hunter2 {{ secret.token }}' }\n\
+         query = { a = 'hunter2', b = '{{ (\"hunter2\" ~ secret.token) | base64 }}' }\n";
+    let body = "json = { to = '{{ phone }}', deep = [{ pin = 48151623 }, 'hunter2'], plain = 'hunter2 {{ phone }}' }\n";
+    let section = format!(
+        "[providers.shop]\nkind = 'generic'\nurl = 'http://127.0.0.1:9/send?key=hunter2'\n{request}{body}\
+         secrets = {{ token = {{ env = 'SHOP_TOKEN' }} }}\n\
+         [providers.shop.lookup]\nafter = '1s'\nrate = '1/s'\nurl = 'http://127.0.0.1:9/{{{{ reference }}}}?k=hunter2'\n\
+         query = {{ a = 'hunter2' }}\n\
+         matches = {{ '/reference' = '{{{{ reference }}}}' }}\nmessage_id = '/id'\n\
+         [providers.shop.receipts]\npull = 'drain'\nrate = '1/s'\nlist = '/list'\nmessage_id = '/id'\n\
+         state = '/state'\nstates = {{ ok = 'delivered' }}\n{request}form = {{ a = 'hunter2', b = '5678901' }}\n\
+         method = 'POST'\n\
+         [providers.shop.receipts.confirm]\nurl = 'http://127.0.0.1:9/c?key=hunter2'\n{request}\
+         json = {{ a = 'hunter2', until = '{{{{ until }}}}' }}\n\
+         [providers.shop.receipts.recheck]\npull = 'sweep'\n{request}form = {{ a = 'hunter2' }}\n"
+    );
+    scratch.write("smsq.toml", &section);
+    for command in [
+        &["providers", "show", "shop"][..],
+        &["providers", "show", "shop", "--format", "json"],
+        &["providers", "list"],
+        &["check"],
+        &[
+            "providers",
+            "test",
+            "shop",
+            "--to",
+            "+447400123456",
+            "--wait",
+            "0s",
+        ],
+    ] {
+        let ran = scratch.run_with(command.iter().copied(), &[("SHOP_TOKEN", "hunter3")]);
+        let shown = ran.to_string();
+        for secret in ["hunter", "48151623", "5678901", "aHVudGVy"] {
+            assert!(!shown.contains(secret), "{command:?}{shown}");
+        }
+    }
+    let shown = scratch.run(["providers", "show", "shop"]).stdout();
+    for kept in [
+        "{{ phone }}",
+        "{{ secret.token }}",
+        "{{ until }}",
+        "/send?[hidden]",
+    ] {
+        assert!(shown.contains(kept), "`{kept}` is not in\n{shown}");
+    }
+    // What smsq itself publishes is shown.
+    let shown = scratch.run(["providers", "show", "plivo"]).stdout();
+    assert!(!shown.contains("[hidden]"), "{shown}");
+}
+
+#[test]
+fn errors_of_provider_sections_never_show_request_values() {
+    let valid =
+        "kind = 'generic'\nurl = 'http://127.0.0.1:9/send'\njson = { to = '{{ phone }}' }\n";
+    let receipts = "pull = 'drain'\nrate = '1/s'\nlist = '/list'\nmessage_id = '/id'\nstate = '/state'\n\
+         states = { ok = 'delivered' }\n";
+    let mut cases = Vec::new();
+    for key in [
+        "headers",
+        "headers.x",
+        "query",
+        "query.x",
+        "json",
+        "form",
+        "form.x",
+        "secrets",
+        "secrets.x",
+    ] {
+        for wrong in WRONG {
+            cases.push(format!("[providers.shop]\n{valid}{key} = {wrong}\n"));
+            for section in [
+                "lookup",
+                "receipts",
+                "receipts.confirm",
+                "receipts.recheck",
+                "webhook",
+            ] {
+                let above = if section == "receipts.confirm" || section == "receipts.recheck" {
+                    format!("[providers.shop.receipts]\n{receipts}")
+                } else {
+                    String::new()
+                };
+                let keys = if section == "receipts" { receipts } else { "" };
+                cases.push(format!(
+                    "[providers.shop]\n{valid}{above}[providers.shop.{section}]\n{keys}{key} = {wrong}\n"
+                ));
+            }
+        }
+    }
+    for wrong in WRONG {
+        cases.push(format!(
+            "[providers.shop]\n{valid}webhook.secret = {wrong}\n"
+        ));
+    }
+    for case in cases {
+        let Ok(file) = case.parse::<toml::Table>() else {
+            continue;
+        };
+        let section = file["providers"]["shop"].as_table().expect("a section");
+        let read = smsq::provider::Provider::from_section("shop", section, &|_| None);
+        let Err(error) = read else { continue };
+        assert!(!error.to_string().contains("151623"), "{case}{error}");
     }
 }
 

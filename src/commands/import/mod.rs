@@ -295,8 +295,9 @@ async fn open_campaign(
     }
     store.change_campaign(campaign.id, &change).await?;
     if campaign.state == CampaignStatus::Cancelled {
+        let (from, to) = ([CampaignStatus::Cancelled], CampaignStatus::Active);
         store
-            .set_campaign_state(campaign.id, CampaignStatus::Active, None)
+            .change_campaign_state(campaign.id, &from, to, None, None)
             .await?;
         let message = format!("campaign `{name}` was cancelled: it is active again");
         context.console.status(&message);

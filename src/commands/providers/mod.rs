@@ -67,6 +67,13 @@ pub(super) fn without_secrets(context: &Context, name: &str) -> anyhow::Result<P
     Ok(redact::provider(name, section, context)?)
 }
 
+/// The provider whose requests can be shown: without secrets, and without what may be one.
+fn to_show(context: &Context, name: &str) -> anyhow::Result<Provider> {
+    let section = context.provider_section(name)?;
+    let section = redact::section(section, &redact::provider(name, section, context)?);
+    Ok(redact::provider(name, &section, context)?)
+}
+
 /// The error if a required setting is missing.
 pub(super) fn missing_settings(provider: &Provider) -> Option<anyhow::Error> {
     let name = provider.name();
@@ -159,9 +166,9 @@ fn show(name: &str, context: &Context) -> anyhow::Result<()> {
     let config = &context.config;
     let section = context.provider_section(name)?;
     let secrets = redact::secrets(section, context);
-    let mut settings = redact::section(section);
     // With placeholders for the secrets, so that settings are shown although a secret is missing.
     let provider = redact::provider(name, section, context)?;
+    let mut settings = redact::section(section, &provider);
     let rates = provider.rates();
     let unit = if provider.rates_count_segments() {
         "segments"

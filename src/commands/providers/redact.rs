@@ -5,16 +5,14 @@ use toml::{Table, Value};
 
 use crate::commands::Context;
 use crate::provider::{self, Provider, ProviderError};
-
-/// A literal value under a key with one of these words is hidden; in headers, every literal value is.
-const SECRET_KEYS: [&str; 5] = ["auth", "key", "token", "secret", "pass"];
+use crate::secret::HIDDEN;
 
 /// Stands for the secret of a webhook that is in a file.
 const WEBHOOK_SECRET: &str = "webhook.secret";
 
 /// A secret that a provider section names.
 #[derive(Serialize)]
-pub(super) struct Secret {
+pub(super) struct NamedSecret {
     pub(super) name: String,
     /// `environment variable CELLAR_TOKEN`, `file /run/secrets/cellar`.
     #[serde(rename = "from")]
@@ -24,7 +22,7 @@ pub(super) struct Secret {
 }
 
 /// The secrets of a section, with those of its kind.
-pub(super) fn secrets(section: &Table, context: &Context) -> Vec<Secret> {
+pub(super) fn secrets(section: &Table, context: &Context) -> Vec<NamedSecret> {
     let section = provider::complete(section);
     let secrets = section.get("secrets").and_then(Value::as_table);
     let secret = |(name, place): (&String, &Value)| {
@@ -40,7 +38,7 @@ pub(super) fn secrets(section: &Table, context: &Context) -> Vec<Secret> {
             ),
             (None, None) => ("no source".to_owned(), false),
         };
-        Secret {
+        NamedSecret {
             name: name.clone(),
             source,
             is_set,
@@ -49,33 +47,18 @@ pub(super) fn secrets(section: &Table, context: &Context) -> Vec<Secret> {
     secrets.into_iter().flatten().map(secret).collect()
 }
 
-/// The section with its secrets replaced by their names.
-pub(super) fn section(section: &Table) -> Table {
-    let mut section = provider::complete(section);
-    for (key, value) in &mut section {
-        match (key.as_str(), value) {
-            ("secrets", Value::Table(secrets)) => {
-                for (name, source) in secrets.iter_mut() {
-                    *source = Table::from_iter([("env".to_owned(), name.clone().into())]).into();
-                }
-            }
-            ("headers" | "json" | "form" | "query" | "lookup", value) => {
-                hide(value, key == "headers");
-            }
-            _ => {}
-        }
-    }
-    section
-}
-
-/// The provider with placeholders for its secrets: it builds the same requests with the names of the secrets. The
-/// secret of its webhook is set only where it really is.
+/// The provider with the names of its secrets in place of their values. The secret of its webhook is set only where it
+/// really is.
 pub(super) fn provider(
     name: &str,
     written: &Table,
     context: &Context,
 ) -> Result<Provider, ProviderError> {
-    let mut section = section(written);
+    let mut section = provider::complete(written);
+    let secrets = section.get_mut("secrets").and_then(Value::as_table_mut);
+    for (name, source) in secrets.into_iter().flatten() {
+        *source = Table::from_iter([("env".to_owned(), name.clone().into())]).into();
+    }
     let secret = section.get_mut("webhook");
     let mut secret = secret.and_then(|webhook| webhook.get_mut("secret")?.as_table_mut());
     if let Some(secret) = secret.as_mut().filter(|it| it.contains_key("file")) {
@@ -90,21 +73,117 @@ pub(super) fn provider(
     })
 }
 
-/// Replaces literal values, which contain no template: all of them, or those under a [`SECRET_KEYS`].
-fn hide(value: &mut Value, all: bool) {
-    let Value::Table(table) = value else { return };
-    for (key, value) in table.iter_mut() {
-        let key = key.to_ascii_lowercase();
-        match value {
-            Value::String(text) => {
-                let is_secret = all || SECRET_KEYS.iter().any(|word| key.contains(word));
-                if is_secret && !text.contains("{{") {
-                    "[hidden]".clone_into(text);
-                }
-            }
-            value => hide(value, all || key == "headers"),
+/// The section as it can be shown: what the operator has written into requests is hidden, except for placeholders.
+pub(super) fn section(written: &Table, provider: &Provider) -> Table {
+    let mut section = provider::complete(written);
+    let kind = written.get("kind").and_then(Value::as_str);
+    let published = [kind, Some(provider.name())].into_iter().flatten();
+    let published = published.filter_map(provider::builtin_section).next();
+    let published = published.unwrap_or_default();
+    for (key, value) in &mut section {
+        hide_queries(value, published.get(key));
+    }
+    for key in provider.secret_keys() {
+        let mut parts = key.split('.');
+        let first = parts.next().unwrap_or_default();
+        let (mut value, mut published) = (section.get_mut(first), published.get(first));
+        for part in parts {
+            value = value.and_then(|value| value.get_mut(part));
+            published = published.and_then(|value| value.get(part));
+        }
+        if let Some(value) = value {
+            hide(value, published);
         }
     }
+    section
+}
+
+/// Hides texts and numbers, except those that smsq's own section of the provider has, and placeholders.
+fn hide(value: &mut Value, published: Option<&Value>) {
+    match value {
+        value if published == Some(value) => {}
+        Value::Table(table) => {
+            for (key, value) in table {
+                hide(value, published.and_then(|published| published.get(key)));
+            }
+        }
+        Value::Array(items) => {
+            for item in items {
+                hide(item, None);
+            }
+        }
+        Value::Boolean(_) => {}
+        Value::String(text) => *text = only_placeholders(text),
+        value => *value = HIDDEN.into(),
+    }
+}
+
+/// Hides what is after the `?` of a URL.
+fn hide_queries(value: &mut Value, published: Option<&Value>) {
+    match value {
+        value if published == Some(value) => {}
+        Value::Table(table) => {
+            for (key, value) in table {
+                hide_queries(value, published.and_then(|published| published.get(key)));
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(|item| hide_queries(item, None)),
+        Value::String(text) => {
+            let is_url = text.starts_with('/') || text.contains("://");
+            if let Some((start, query)) = text.split_once('?').filter(|_| is_url) {
+                *text = format!("{start}?{}", only_placeholders(query));
+            }
+        }
+        _ => {}
+    }
+}
+
+/// The placeholders of a text without what is between them, and without the texts in their expressions.
+fn only_placeholders(text: &str) -> String {
+    let mut shown = String::new();
+    let mut rest = text;
+    while !rest.is_empty() {
+        let start = ["{{", "{%", "{#"].iter().filter_map(|it| rest.find(it));
+        let start = start.min().unwrap_or(rest.len());
+        let (literal, placeholder) = rest.split_at(start);
+        shown.push_str(if literal.trim().is_empty() {
+            literal
+        } else {
+            HIDDEN
+        });
+        let end = match placeholder.get(..2) {
+            Some("{{") => placeholder.find("}}"),
+            Some("{%") => placeholder.find("%}"),
+            _ => None,
+        };
+        let Some(end) = end else {
+            shown.push_str(if placeholder.is_empty() { "" } else { HIDDEN });
+            return shown;
+        };
+        let (placeholder, after) = placeholder.split_at(end + 2);
+        shown.push_str(&without_texts(placeholder));
+        rest = after;
+    }
+    shown
+}
+
+/// An expression with its texts hidden.
+fn without_texts(expression: &str) -> String {
+    let mut shown = String::new();
+    let mut characters = expression.chars();
+    while let Some(character) = characters.next() {
+        shown.push(character);
+        if matches!(character, '"' | '\'') {
+            while let Some(inner) = characters.next().filter(|inner| *inner != character) {
+                if inner == '\\' {
+                    characters.next();
+                }
+            }
+            shown.push_str(HIDDEN);
+            shown.push(character);
+        }
+    }
+    shown
 }
 
 #[cfg(test)]
@@ -112,20 +191,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn section_contains_no_secret() {
-        let written: Table = r#"
-            kind = "generic"
-            headers = { "X-Account" = "hunter2", Authorization = "Bearer {{ secret.token }}" }
-            json = { auth = { password = "hunter2" }, to = "{{ phone }}", type = "plain" }
-            lookup = { headers = { "X-Account" = "hunter2" } }
-            secrets = { token = { file = "/run/secrets/hunter2" } }
-        "#
-        .parse()
-        .expect("valid TOML");
-        let redacted = section(&written);
-        let shown = redacted.to_string();
-        assert!(!shown.contains("hunter2"), "{shown}");
-        assert_eq!(redacted["json"]["type"].as_str(), Some("plain"));
-        assert_eq!(redacted["secrets"]["token"]["env"].as_str(), Some("token"));
+    fn only_placeholders_are_shown() {
+        for (text, shown) in [
+            ("hunter2", "[hidden]"),
+            ("Bearer {{ secret.token }}", "[hidden]{{ secret.token }}"),
+            ("{{ phone }} {{ content }}", "{{ phone }} {{ content }}"),
+            ("hunter2{{ phone }}hunter2", "[hidden]{{ phone }}[hidden]"),
+            (
+                r"{{ ('me:hunter\'2' ~ phone) | base64 }}",
+                "{{ ('[hidden]' ~ phone) | base64 }}",
+            ),
+            (
+                "{{ \"hunter'2\" }}{% if phone %}hunter2",
+                "{{ \"[hidden]\" }}{% if phone %}[hidden]",
+            ),
+            ("{{ phone }}{# hunter2 #}", "{{ phone }}[hidden]"),
+            ("{{ 'hunter2 }}", "{{ '[hidden]'"),
+            ("{{ hunter2", "[hidden]"),
+            ("", ""),
+        ] {
+            assert_eq!(only_placeholders(text), shown, "{text}");
+        }
     }
 }

@@ -66,7 +66,7 @@ fn parameter(text: &str) -> Result<(String, String), &'static str> {
 pub(super) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> {
     let (name, console) = (args.name.as_str(), &context.console);
     let provider = context.provider(name)?;
-    let without_secrets = super::without_secrets(context, name)?;
+    let shown = super::to_show(context, name);
     let params = args.params.iter();
     let message = [Message {
         phone: context.phone(&args.to, args.region)?,
@@ -84,7 +84,9 @@ pub(super) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
     if let Some(text) = provider.preview(&message[0]) {
         console.status(&format!("text as the recipient sees it: {text}"));
     }
-    if let Ok(request) = without_secrets.request(&message, &request_context) {
+    if let Ok(provider) = shown
+        && let Ok(request) = provider.request(&message, &request_context)
+    {
         let head = format!("{} {}", request.method(), request.uri());
         console.status(&exchange('>', &head, request.headers(), request.body()));
     }

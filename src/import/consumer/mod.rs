@@ -8,7 +8,6 @@ mod redis;
 
 use std::path::Path;
 
-use secrecy::SecretString;
 use serde::Deserialize;
 
 pub use self::consume::consume;
@@ -19,6 +18,7 @@ use super::dedupe::Unique;
 use super::error::ImportError;
 use super::options::{Options, campaign_name};
 use super::rejects_file;
+use crate::secret::Secret;
 use crate::store::Campaign;
 
 /// Section `[redis]`.
@@ -26,7 +26,7 @@ use crate::store::Campaign;
 #[serde(deny_unknown_fields)]
 pub struct RedisConfig {
     /// The password of the server, if the url has none.
-    pub password: SecretString,
+    pub password: Secret<String>,
 }
 
 /// How entries are consumed.

@@ -12,11 +12,11 @@ use redis::{
     AsyncConnectionConfig, Client, Cmd, ErrorKind, FromRedisValue, Pipeline, RedisError,
     RetryMethod, Value, cmd,
 };
-use secrecy::{ExposeSecret, SecretString};
 use url::Url;
 
 use crate::import::error::ImportError;
 use crate::process::ProcessIdentity;
+use crate::secret::Secret;
 
 /// How long to wait for an answer.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -37,7 +37,7 @@ pub struct RedisList {
 
 impl RedisList {
     /// `url` is `redis://host:6379/0`, or `rediss://…` with TLS.
-    pub fn new(url: &str, key: &str, password: &SecretString) -> Result<Self, ImportError> {
+    pub fn new(url: &str, key: &str, password: &Secret<String>) -> Result<Self, ImportError> {
         let invalid = |reason: &str| {
             ImportError::new(format!(
                 "invalid Redis url: {reason}; use `redis://host:6379/0`"
@@ -47,7 +47,7 @@ impl RedisList {
         if url.host_str().is_none_or(str::is_empty) {
             return Err(invalid("it names no host"));
         }
-        let password = password.expose_secret();
+        let password = password.expose();
         if url.password().is_none() && !password.is_empty() {
             let set = url.set_password(Some(password));
             set.map_err(|()| invalid("it cannot have a password"))?;

@@ -193,6 +193,7 @@ fn inherit(settings: &mut RequestSettings, url: Option<String>, whole: &Table) {
         }
         settings
             .headers
+            .expose_mut()
             .entry(name.clone())
             .or_insert_with(|| value.clone());
     }

@@ -13,6 +13,7 @@ use url::form_urlencoded::Serializer;
 use super::template::{SectionText, Templates, Values};
 use crate::provider::section::{ProviderError, Section};
 use crate::provider::{RequestResult, rejected};
+use crate::secret::Secret;
 use crate::sms::Outcome;
 
 /// The keys of a request. A lookup has those of the sending request where it sets none.
@@ -26,11 +27,11 @@ pub(super) struct RequestSettings {
     pub(super) path: Option<String>,
     method: Option<String>,
     #[serde(default)]
-    pub(super) headers: Table,
+    pub(super) headers: Secret<Table>,
     #[serde(default)]
-    query: Table,
-    json: Option<Value>,
-    form: Option<Table>,
+    query: Secret<Table>,
+    json: Option<Secret<Value>>,
+    form: Option<Secret<Table>>,
 }
 
 /// A request with placeholders.
@@ -70,12 +71,12 @@ impl RequestTemplate {
             return Err(section.invalid("form", "choose either `json` or `form`"));
         }
         let json = settings.json.as_ref();
-        let json = json.map(|value| Document::read(section, templates, "json", value));
+        let json = json.map(|value| Document::read(section, templates, "json", value.expose()));
         let form = settings.form.as_ref();
-        let form = form.map(|table| read_pairs(section, templates, "form", table));
+        let form = form.map(|table| read_pairs(section, templates, "form", table.expose()));
         let mut request = Self {
             method: read_method(section, settings, method)?,
-            constant: if url.is_none() && settings.query.is_empty() {
+            constant: if url.is_none() && settings.query.expose().is_empty() {
                 base.as_str().parse().ok()
             } else {
                 None
@@ -86,9 +87,9 @@ impl RequestTemplate {
             headers: Vec::new(),
             json: json.transpose()?.flatten(),
             form: form.transpose()?,
-            query: read_pairs(section, templates, "query", &settings.query)?,
+            query: read_pairs(section, templates, "query", settings.query.expose())?,
         };
-        for (name, value) in &settings.headers {
+        for (name, value) in settings.headers.expose() {
             request.add_header(section, templates, name, value)?;
         }
         Ok(request)

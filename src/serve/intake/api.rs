@@ -18,6 +18,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use super::message::{MAX_KEY, MappedMessage, PostedMessage, array, digest};
 use super::uploads::ImportField;
 use super::writer::NewMessages;
+use crate::operations::{Actor, CampaignAction, change_settings, change_state};
 use crate::phone::{Phone, mask};
 use crate::rate::Rates;
 use crate::report::CampaignSummary;
@@ -26,9 +27,7 @@ use crate::serve::access::{Identity, Permission};
 use crate::serve::guard::{Program, explain};
 use crate::serve::problem::Problem;
 use crate::sms::Timestamp;
-use crate::store::{
-    CampaignChange, CampaignStatus, FoundSms, IntakeKey, PostResult, SmsFilter, WindowChange,
-};
+use crate::store::{CampaignChange, FoundSms, IntakeKey, PostResult, SmsFilter, WindowChange};
 
 /// The API's description.
 const OPENAPI: &str = include_str!("../../../templates/openapi.json");
@@ -615,18 +614,13 @@ struct CampaignPatch {
 }
 
 impl CampaignPatch {
-    /// What it changes, for the list of changes; `None`: nothing.
-    fn describe(&self, campaign: &str) -> Option<String> {
-        let paused = self
-            .paused
-            .map(|paused| if paused { "paused" } else { "resumed" });
-        let paused = paused.map(str::to_owned);
+    /// The settings that it changes, for the audit log.
+    fn describe(&self, campaign: &str) -> String {
         let rate = self.rate.as_ref().map(|rate| format!("rate `{rate}`"));
         let priority = self.priority.map(|priority| format!("priority {priority}"));
         let window = self.window.as_ref().map(|it| format!("window `{it}`"));
-        let changes = [paused, rate, priority, window].into_iter().flatten();
-        let changes: Vec<String> = changes.collect();
-        (!changes.is_empty()).then(|| format!("Changed `{campaign}`: {}.", changes.join(", ")))
+        let changes: Vec<String> = [rate, priority, window].into_iter().flatten().collect();
+        format!("changed campaign `{campaign}`: {}", changes.join(", "))
     }
 }
 
@@ -641,13 +635,6 @@ async fn change_campaign(
         .map_err(|error| Problem::invalid(format!("invalid change: {error}")))?;
     let campaign = shared.store.campaign(&name).await?;
     let campaign = campaign.ok_or_else(|| unknown_campaign(&name))?;
-    let is_cancelled = campaign.state == CampaignStatus::Cancelled;
-    if is_cancelled && patch.paused.is_some() {
-        return Err(Problem::new(
-            StatusCode::CONFLICT,
-            format!("campaign `{name}` is cancelled"),
-        ));
-    }
     let rate = patch.rate.as_deref().map(|rate| match rate.trim() {
         "none" | "" => Ok(Rates::default()),
         rate => rate.parse::<Rates>(),
@@ -668,26 +655,24 @@ async fn change_campaign(
         window,
         ..CampaignChange::default()
     };
-    shared.store.change_campaign(campaign.id, &change).await?;
-    let state = match (patch.paused, campaign.state) {
-        (Some(true), CampaignStatus::Active | CampaignStatus::Stopped) => {
-            Some(CampaignStatus::Paused)
+    let who = program.0.name.as_str();
+    let actor = Actor { who, by: who };
+    // The state first: a cancelled campaign takes settings when it is resumed.
+    let campaign = match patch.paused {
+        None => campaign,
+        Some(paused) => {
+            let action = if paused {
+                CampaignAction::Pause
+            } else {
+                CampaignAction::Resume
+            };
+            change_state(&shared.store, &campaign, action, actor).await?;
+            let campaign = shared.store.campaign(&name).await?;
+            campaign.ok_or_else(|| unknown_campaign(&name))?
         }
-        (Some(false), CampaignStatus::Paused | CampaignStatus::Stopped) => {
-            Some(CampaignStatus::Active)
-        }
-        _ => None,
     };
-    if let Some(state) = state {
-        let reason = format!("paused by {}", program.0.name);
-        let reason = (state == CampaignStatus::Paused).then_some(reason.as_str());
-        let store = &shared.store;
-        store.set_campaign_state(campaign.id, state, reason).await?;
-    }
-    if let Some(detail) = patch.describe(&name) {
-        let (store, who) = (&shared.store, &program.0.name);
-        store.record(who, "change", Some(&name), &detail).await?;
-    }
+    let detail = patch.describe(&name);
+    change_settings(&shared.store, &campaign, &change, actor, &detail).await?;
     let object = campaign_json(&shared, &name).await?;
     Ok(respond(StatusCode::OK, &object))
 }

@@ -2,10 +2,15 @@
 
 use std::collections::BTreeMap;
 
+use crate::operations::{
+    Actor, CampaignAction, ChangeError, Permitted, Refused, change_settings, change_state, permit,
+};
 use crate::rate::Rates;
 use crate::sms::Class;
 use crate::store::report::Totals;
-use crate::store::{Campaign, CampaignChange, CampaignStatus, RetryFilter, Store, StoreError};
+use crate::store::{
+    Campaign, CampaignChange, CampaignStatus, NamedMessages, RetryFilter, Store, StoreError,
+};
 use crate::text::{messages, printable_line};
 
 /// A change of a campaign.
@@ -34,7 +39,19 @@ pub(super) struct Field {
 pub(super) enum ActionError {
     /// What was entered.
     Invalid(String),
+    /// More messages than the question named.
+    Grown(String),
+    Refused(Refused),
     Store(StoreError),
+}
+
+impl From<ChangeError> for ActionError {
+    fn from(error: ChangeError) -> Self {
+        match error {
+            ChangeError::Refused(refused) => Self::Refused(refused),
+            ChangeError::Store(error) => Self::Store(error),
+        }
+    }
 }
 
 impl From<StoreError> for ActionError {
@@ -79,9 +96,9 @@ impl Action {
             Self::Resume => "Resume",
             Self::Rate => "Change the limit",
             Self::Retry => "Send the failed again",
-            Self::RetryUnknown => "Send the unconfirmed again",
-            Self::SettleSent => "Settle the unconfirmed as sent",
-            Self::SettleFailed => "Settle the unconfirmed as failed",
+            Self::RetryUnknown => "Send the unknown again",
+            Self::SettleSent => "Settle the unknown as sent",
+            Self::SettleFailed => "Settle the unknown as failed",
             Self::Cancel => "Cancel",
         }
     }
@@ -91,25 +108,78 @@ impl Action {
         matches!(self, Self::RetryUnknown | Self::SettleFailed | Self::Cancel)
     }
 
-    /// The changes that make sense for a campaign.
+    /// What it does with the campaign, for all doors alike.
+    pub(super) const fn operation(self) -> CampaignAction {
+        match self {
+            Self::Pause => CampaignAction::Pause,
+            Self::Resume => CampaignAction::Resume,
+            Self::Rate => CampaignAction::Set,
+            Self::Retry => CampaignAction::Retry,
+            Self::RetryUnknown => CampaignAction::RetryUnknown,
+            Self::SettleSent | Self::SettleFailed => CampaignAction::Settle,
+            Self::Cancel => CampaignAction::Cancel,
+        }
+    }
+
+    /// The changes that are possible, and would do something.
     pub(super) fn possible(campaign: &Campaign, totals: &Totals) -> Vec<Self> {
-        let is_cancelled = campaign.state == CampaignStatus::Cancelled;
-        let fits = |action: &Self| match action {
-            Self::Pause => matches!(
-                campaign.state,
-                CampaignStatus::Active | CampaignStatus::Stopped
-            ),
-            Self::Resume => campaign.state != CampaignStatus::Active,
-            Self::Rate => !is_cancelled,
-            Self::Retry => !is_cancelled && totals.failed > 0,
-            Self::RetryUnknown => !is_cancelled && totals.unknown > 0,
-            Self::SettleSent | Self::SettleFailed => totals.unknown > 0,
-            Self::Cancel => !is_cancelled && totals.queued > 0,
+        let fits = |action: &Self| {
+            let has_messages = match action {
+                Self::Pause | Self::Resume | Self::Rate => true,
+                Self::Retry => totals.failed > 0,
+                Self::RetryUnknown | Self::SettleSent | Self::SettleFailed => totals.unknown > 0,
+                Self::Cancel => totals.queued > 0,
+            };
+            has_messages && permit(action.operation(), campaign.state) == Permitted::Yes
         };
         Self::ALL.into_iter().filter(fits).collect()
     }
 
-    pub(super) fn question(self, name: &str, totals: &Totals) -> String {
+    /// The messages that the question names, if it is about those that there are now.
+    pub(super) async fn named(
+        self,
+        store: &Store,
+        campaign: &Campaign,
+    ) -> Result<Option<NamedMessages>, StoreError> {
+        Ok(match self {
+            Self::Retry => Some(store.named_failed(campaign.id).await?),
+            Self::RetryUnknown | Self::SettleSent | Self::SettleFailed => {
+                Some(store.named_unknown(campaign.id).await?)
+            }
+            Self::Pause | Self::Resume | Self::Rate | Self::Cancel => None,
+        })
+    }
+
+    /// Fails if there are other messages than the question named, or if it was not asked.
+    async fn check_named(
+        self,
+        store: &Store,
+        campaign: &Campaign,
+        given: &BTreeMap<String, String>,
+    ) -> Result<(), ActionError> {
+        let Some(present) = self.named(store, campaign).await? else {
+            return Ok(());
+        };
+        let named = given.get("named").and_then(|text| text.split_once('-'));
+        let named = named.and_then(|(count, newest)| {
+            let count = count.parse().ok()?;
+            let newest = newest.parse().ok()?;
+            Some(NamedMessages { count, newest })
+        });
+        match named {
+            Some(named) if present.count <= named.count && present.newest <= named.newest => Ok(()),
+            Some(named) => Err(ActionError::Grown(format!(
+                "These are other messages than the {} of the question before: check them, and confirm again.",
+                messages(named.count)
+            ))),
+            None => Err(ActionError::Grown(
+                "Check the number of messages, and confirm.".to_owned(),
+            )),
+        }
+    }
+
+    pub(super) fn question(self, campaign: &Campaign, totals: &Totals) -> String {
+        let name = &campaign.name;
         let (queued, failed, unknown) = (
             messages(totals.queued),
             messages(totals.failed),
@@ -117,22 +187,26 @@ impl Action {
         );
         match self {
             Self::Pause => format!("Pause `{name}`? {queued} will wait until it is resumed."),
-            Self::Resume => format!("Resume `{name}`? A running worker goes on with {queued}."),
+            Self::Resume if campaign.state == CampaignStatus::Cancelled => format!(
+                "Resume `{name}`, which was cancelled? It takes messages again; its {} stay cancelled.",
+                messages(totals.cancelled)
+            ),
+            Self::Resume => format!("Resume `{name}`? Running workers will send its {queued}."),
             Self::Rate => format!("How fast may `{name}` be sent, besides the provider's limit?"),
             Self::Retry => format!(
                 "Put the failed messages of `{name}` back into the queue? That is up to {failed}, \
                  without the expired ones."
             ),
             Self::RetryUnknown => {
-                format!("Send the {unknown} of `{name}` that are not confirmed again?")
+                format!("Send {unknown} of `{name}` again whose outcome is unknown?")
             }
             Self::SettleSent => {
                 format!(
-                    "Record that the provider accepted the {unknown} of `{name}` that are not confirmed?"
+                    "Record that the provider accepted {unknown} of `{name}` whose outcome is unknown?"
                 )
             }
             Self::SettleFailed => format!(
-                "Record that the provider never accepted the {unknown} of `{name}` that are not confirmed?"
+                "Record that the provider never accepted {unknown} of `{name}` whose outcome is unknown?"
             ),
             Self::Cancel => format!("Cancel `{name}`? {queued} will not be sent."),
         }
@@ -145,7 +219,7 @@ impl Action {
                  Look them up at the provider first.",
             ),
             Self::SettleSent | Self::SettleFailed => Some("Look them up at the provider first."),
-            Self::Cancel => Some("This cannot be undone."),
+            Self::Cancel => Some("Its messages stay cancelled, also if the campaign is resumed."),
             _ => None,
         }
     }
@@ -200,21 +274,30 @@ impl Action {
         given: &BTreeMap<String, String>,
         who: &str,
     ) -> Result<String, ActionError> {
+        self.operation()
+            .check(campaign)
+            .map_err(ActionError::Refused)?;
+        self.check_named(store, campaign, given).await?;
         let now = store.now().await?;
+        let actor = Actor { who, by: who };
         let (id, name) = (campaign.id, &campaign.name);
         let text = |key: &str| given.get(key).map_or("", |text| text.trim());
         let code = printable_line(text("code")).into_owned();
-        let by = |verb: &str| format!("{verb} by {who}");
         let done = match self {
             Self::Pause => {
-                let (state, reason) = (CampaignStatus::Paused, by("paused"));
-                store.set_campaign_state(id, state, Some(&reason)).await?;
-                format!("Paused `{name}`. Running workers stop within seconds.")
+                change_state(store, campaign, self.operation(), actor).await?;
+                return Ok(format!(
+                    "Paused `{name}`. Running workers stop within seconds."
+                ));
             }
             Self::Resume => {
-                let state = CampaignStatus::Active;
-                store.set_campaign_state(id, state, None).await?;
-                format!("Resumed `{name}`.")
+                change_state(store, campaign, self.operation(), actor).await?;
+                return Ok(match campaign.state {
+                    CampaignStatus::Cancelled => {
+                        format!("Resumed `{name}`. Its cancelled messages stay cancelled.")
+                    }
+                    _ => format!("Resumed `{name}`."),
+                });
             }
             Self::Rate => {
                 let rate = match text("rate") {
@@ -227,12 +310,13 @@ impl Action {
                     rate: Some(rate.clone()),
                     ..CampaignChange::default()
                 };
-                store.change_campaign(id, &change).await?;
-                if rate.0.is_empty() {
+                let done = if rate.0.is_empty() {
                     format!("`{name}` has no limit of its own any more.")
                 } else {
                     format!("`{name}` is sent with at most {rate}.")
-                }
+                };
+                change_settings(store, campaign, &change, actor, &done).await?;
+                return Ok(done);
             }
             Self::Retry => {
                 let class = match text("class") {
@@ -270,16 +354,14 @@ impl Action {
                     let problem = format!("enter `{name}` to confirm that it is cancelled");
                     return Err(ActionError::Invalid(problem));
                 }
-                let (state, reason) = (CampaignStatus::Cancelled, by("cancelled"));
-                store.set_campaign_state(id, state, Some(&reason)).await?;
+                change_state(store, campaign, self.operation(), actor).await?;
                 let cancelled = store.cancel_rows(id, now).await?;
-                format!(
-                    "Cancelled `{name}`: {} will not be sent.",
-                    messages(cancelled)
-                )
+                let cancelled = messages(cancelled);
+                return Ok(format!("Cancelled `{name}`: {cancelled} will not be sent."));
             }
         };
-        store.record(who, self.as_str(), Some(name), &done).await?;
+        let verb = self.operation().as_str();
+        store.record(who, verb, Some(name), &done).await?;
         Ok(done)
     }
 }

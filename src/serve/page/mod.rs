@@ -552,29 +552,29 @@ async fn question(
     name: &str,
     action: &str,
     given: &BTreeMap<String, String>,
-    problem: Option<&str>,
+    problem: Option<(StatusCode, &str)>,
 ) -> Result<Response, Problem> {
     visitor.need(Permission::Operate)?;
     let action = Action::of(action);
     let action = action.ok_or_else(|| Problem::not_found("there is nothing at this address"))?;
     let campaign = shared.store.campaign(name).await?;
     let campaign = campaign.ok_or_else(|| unknown_campaign(name))?;
+    action.operation().check(&campaign)?;
     let totals = shared.store.totals(Some(campaign.id)).await?;
+    let named = action.named(&shared.store, &campaign).await?;
     let values = context! {
+        named => named.map(|named| format!("{}-{}", named.count, named.newest)),
         action => action.as_str(),
         label => action.label(),
         is_dangerous => action.is_dangerous(),
-        question => action.question(name, &totals),
+        question => action.question(&campaign, &totals),
         warning => action.warning(),
         fields => Value::from(Serde(action.fields(&campaign, given))),
         path => path_of(name),
-        problem,
+        problem => problem.map(|(_, problem)| problem),
         ..visitor_values(visitor, "campaign")
     };
-    let status = match problem {
-        Some(_) => StatusCode::BAD_REQUEST,
-        None => StatusCode::OK,
-    };
+    let status = problem.map_or(StatusCode::OK, |(status, _)| status);
     Ok(render(status, "confirm.html", values))
 }
 
@@ -616,8 +616,14 @@ async fn change(
             Ok(render(StatusCode::OK, "done.html", values))
         }
         Err(ActionError::Invalid(problem)) => {
-            question(shared, visitor, name, action_name, given, Some(&problem)).await
+            let problem = Some((StatusCode::BAD_REQUEST, problem.as_str()));
+            question(shared, visitor, name, action_name, given, problem).await
         }
+        Err(ActionError::Grown(problem)) => {
+            let problem = Some((StatusCode::CONFLICT, problem.as_str()));
+            question(shared, visitor, name, action_name, given, problem).await
+        }
+        Err(ActionError::Refused(refused)) => Err(refused.into()),
         Err(ActionError::Store(error)) => Err(error.into()),
     }
 }

@@ -5,6 +5,7 @@ mod browser;
 mod intake;
 mod kill;
 mod openapi_peers;
+mod operations;
 mod page;
 mod webhooks;
 
@@ -199,6 +200,18 @@ impl Served {
         ];
         let answer = request(&self.address, "POST", path, &headers, form.as_bytes());
         answer.expect("an answer")
+    }
+
+    /// Answers the question of a campaign's page, with the messages that it names.
+    fn confirm(&self, cookie: &str, path: &str, form: &str) -> Answer {
+        let question = self.page(cookie, path).body;
+        let named = question.split_once("name=\"named\" value=\"");
+        let named = named.and_then(|(_, rest)| rest.split('"').next());
+        let form = match named {
+            Some(named) => format!("{form}&named={named}"),
+            None => form.to_owned(),
+        };
+        self.submit(cookie, path, &form)
     }
 
     /// Waits until a page has a text.

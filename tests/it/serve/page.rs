@@ -94,7 +94,7 @@ fn search_shows_every_attempt() {
         let failed: &[&str] = &["attempt 2", ">failed<", "no&lt;", "line to", "cellar"];
         let sent: &[&str] = &["attempt 3", ">sent<", "cellar"];
         shown(&served.page(&cookie, search).body, &[throttled, failed]);
-        let retried = served.submit(&cookie, "/campaigns/c/retry", "class=&code=");
+        let retried = served.confirm(&cookie, "/campaigns/c/retry", "class=&code=");
         assert!(retried.body.contains("Put 1 message"), "{}", retried.body);
         shown(&served.page(&cookie, search).body, &[throttled, failed]);
         let ran = scratch.run(["send", "--quiet"]);
@@ -122,7 +122,7 @@ fn changes_are_marked_on_the_timeline() {
         for path in ["/", "/campaigns/c"] {
             let page = served.until_shown(&cookie, path, "class=\"events\"");
             assert!(page.contains("<line class=\"event\""), "{page}");
-            assert!(page.contains("<b>admin</b> Changed c: paused."), "{page}");
+            assert!(page.contains("<b>admin</b> paused campaign c<"), "{page}");
         }
     });
 }
@@ -157,7 +157,7 @@ fn operator_controls_a_campaign() {
         let cookie = served.log_in("operate");
         let ask = |action: &str| served.page(&cookie, &format!("/campaigns/c/{action}"));
         let act = |action: &str, form: &str| {
-            let answer = served.submit(&cookie, &format!("/campaigns/c/{action}"), form);
+            let answer = served.confirm(&cookie, &format!("/campaigns/c/{action}"), form);
             (answer.status, answer.body)
         };
 
@@ -200,7 +200,7 @@ fn operator_controls_a_campaign() {
         assert_eq!(state(&scratch)["cancelled"], 2);
 
         let audit = served.page(&cookie, "/audit").body;
-        for action in ["pause", "resume", "rate", "retry", "cancel"] {
+        for action in ["pause", "resume", "set", "retry", "cancel"] {
             assert!(
                 audit.contains(&format!("<td>{action}</td>")),
                 "{action}: {audit}"
@@ -263,7 +263,7 @@ fn unconfirmed_messages_are_settled_after_a_warning() {
     let cookie = served.log_in("operate");
     let asked = served.page(&cookie, "/campaigns/c/retry-unknown").body;
     assert!(asked.contains("may get the text twice"), "{asked}");
-    let settled = served.submit(&cookie, "/campaigns/c/settle-sent", "").body;
+    let settled = served.confirm(&cookie, "/campaigns/c/settle-sent", "").body;
     assert!(settled.contains("Settled 2 messages"), "{settled}");
     assert_eq!(state(&scratch)["sent"], 2);
 }

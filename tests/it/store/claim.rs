@@ -194,8 +194,9 @@ async fn inactive_campaign_is_not_claimed() {
             CampaignStatus::Stopped,
             CampaignStatus::Cancelled,
         ] {
-            let set = queue.store.set_campaign_state(spring, state, Some("why"));
-            set.await.expect("a state");
+            let (all, store) = (&CampaignStatus::ALL, &queue.store);
+            let set = store.change_campaign_state(spring, all, state, Some("why"), None);
+            assert!(set.await.expect("a state"));
             let claimed = queue
                 .claim_with(worker.id, NOW, claim_of(&[(spring, 2)]))
                 .await;

@@ -215,8 +215,9 @@ impl TestQueue {
     }
 
     pub(super) async fn set_state(&self, campaign_id: i64, state: CampaignStatus) {
-        let set = self.store.set_campaign_state(campaign_id, state, None);
-        set.await.expect("a state");
+        let (all, store) = (&CampaignStatus::ALL, &self.store);
+        let set = store.change_campaign_state(campaign_id, all, state, None, None);
+        assert!(set.await.expect("a state"));
     }
 
     /// Cancels a campaign and its ready messages; returns how many.

@@ -1,0 +1,290 @@
+//! Changes of a campaign: what is possible in which state, and the only way in which people change its state and
+//! settings.
+
+use crate::store::{
+    AuditEntry, Campaign, CampaignChange, CampaignStatus, Store, StoreError, WindowChange,
+};
+use crate::window::SendWindow;
+
+/// How often a change is tried again after another change of the same campaign came in between.
+const TRIES: u32 = 3;
+
+/// What people do with a campaign and its messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CampaignAction {
+    Pause,
+    Resume,
+    Cancel,
+    /// Its limit, priority, provider, sender or window.
+    Set,
+    /// Put failed messages back into the queue.
+    Retry,
+    /// Put unknown messages back into the queue.
+    RetryUnknown,
+    /// Decide what became of unknown messages.
+    Settle,
+}
+
+/// Whether an action is possible in a state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Permitted {
+    Yes,
+    /// The campaign is in the state that the action leads to.
+    Already,
+    /// With what cannot be done, as the end of a sentence.
+    No(&'static str),
+}
+
+/// The table of all actions and states.
+pub const fn permit(action: CampaignAction, state: CampaignStatus) -> Permitted {
+    use CampaignAction::{Cancel, Pause, Resume, Retry, RetryUnknown, Set, Settle};
+    use CampaignStatus::{Active, Cancelled, Paused, Stopped};
+    match (action, state) {
+        (Pause, Active | Stopped)
+        | (Resume, Paused | Stopped | Cancelled)
+        | (Cancel | Set | Retry | RetryUnknown, Active | Paused | Stopped)
+        | (Settle, _) => Permitted::Yes,
+        (Pause, Paused) | (Resume, Active) | (Cancel, Cancelled) => Permitted::Already,
+        (Pause, Cancelled) => Permitted::No("it has no messages to pause"),
+        (Set, Cancelled) => Permitted::No("its settings cannot be changed"),
+        (Retry | RetryUnknown, Cancelled) => Permitted::No("its messages cannot be retried"),
+    }
+}
+
+impl CampaignAction {
+    /// The verb in the audit log.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Pause => "pause",
+            Self::Resume => "resume",
+            Self::Cancel => "cancel",
+            Self::Set => "set",
+            Self::Retry => "retry",
+            Self::RetryUnknown => "retry-unknown",
+            Self::Settle => "settle",
+        }
+    }
+
+    /// Fails if it is not possible for `campaign` in the state in which it was read.
+    pub fn check(self, campaign: &Campaign) -> Result<(), Refused> {
+        match permit(self, campaign.state) {
+            Permitted::No(reason) => Err(Refused::Cancelled {
+                campaign: campaign.name.clone(),
+                reason,
+            }),
+            Permitted::Yes | Permitted::Already => Ok(()),
+        }
+    }
+
+    /// The states in which it is possible.
+    fn states(self) -> Vec<CampaignStatus> {
+        let mut states = CampaignStatus::ALL.to_vec();
+        states.retain(|state| permit(self, *state) == Permitted::Yes);
+        states
+    }
+
+    /// The state that it leads to, and what is done to the campaign.
+    const fn target(self) -> Option<(CampaignStatus, &'static str)> {
+        match self {
+            Self::Pause => Some((CampaignStatus::Paused, "paused")),
+            Self::Resume => Some((CampaignStatus::Active, "resumed")),
+            Self::Cancel => Some((CampaignStatus::Cancelled, "cancelled")),
+            Self::Set | Self::Retry | Self::RetryUnknown | Self::Settle => None,
+        }
+    }
+}
+
+/// Who makes a change.
+#[derive(Clone, Copy, Debug)]
+pub struct Actor<'a> {
+    /// The name in the audit log.
+    pub who: &'a str,
+    /// Who or what did it, as a campaign's state explains it.
+    pub by: &'a str,
+}
+
+/// Why a change is refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    #[error("campaign `{campaign}` is cancelled: {reason}")]
+    Cancelled {
+        campaign: String,
+        reason: &'static str,
+    },
+    #[error("campaign `{campaign}` is {state}, and its state cannot be changed{reason}")]
+    Unchangeable {
+        campaign: String,
+        state: &'static str,
+        reason: String,
+    },
+    #[error(
+        "nothing would be sent: the window {window} opens at {opens_at}, after all messages of campaign `{campaign}` \
+         have expired"
+    )]
+    OpensTooLate {
+        campaign: String,
+        window: String,
+        opens_at: String,
+    },
+}
+
+impl Refused {
+    /// What to do about it.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::Cancelled { campaign, .. } => Some(format!(
+                "`smsq resume --campaign {campaign}` makes it active again; its cancelled messages stay cancelled"
+            )),
+            Self::Unchangeable { .. } | Self::OpensTooLate { .. } => None,
+        }
+    }
+}
+
+/// Why a change was not made.
+#[derive(Debug, thiserror::Error)]
+pub enum ChangeError {
+    #[error(transparent)]
+    Refused(#[from] Refused),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// Pauses, resumes or cancels `campaign`, with its entry in the audit log; returns whether its state changed. If it
+/// was changed since it was read, its present state decides.
+pub async fn change_state(
+    store: &Store,
+    campaign: &Campaign,
+    action: CampaignAction,
+    actor: Actor<'_>,
+) -> Result<bool, ChangeError> {
+    let Some((target, done)) = action.target() else {
+        return Ok(false);
+    };
+    let by = actor.by;
+    let reason = (target != CampaignStatus::Active).then(|| format!("{done} by {by}"));
+    let detail = format!("{done} campaign `{}`", campaign.name);
+    let mut campaign = campaign.clone();
+    for _ in 0..TRIES {
+        action.check(&campaign)?;
+        if permit(action, campaign.state) == Permitted::Already {
+            return Ok(false);
+        }
+        let entry = entry(store, &campaign, action, actor, &detail).await?;
+        let (id, from) = (campaign.id, action.states());
+        let reason = reason.as_deref();
+        if store
+            .change_campaign_state(id, &from, target, reason, Some(&entry))
+            .await?
+        {
+            return Ok(true);
+        }
+        if let Some(present) = store.campaign(&campaign.name).await? {
+            campaign = present;
+        }
+    }
+    let reason = campaign.state_reason.map(|reason| format!(": {reason}"));
+    Err(ChangeError::Refused(Refused::Unchangeable {
+        campaign: campaign.name,
+        state: campaign.state.as_str(),
+        reason: reason.unwrap_or_default(),
+    }))
+}
+
+/// Changes settings of `campaign`, with its entry in the audit log, whose text is `detail`.
+pub async fn change_settings(
+    store: &Store,
+    campaign: &Campaign,
+    change: &CampaignChange,
+    actor: Actor<'_>,
+    detail: &str,
+) -> Result<(), ChangeError> {
+    if *change == CampaignChange::default() {
+        return Ok(());
+    }
+    let action = CampaignAction::Set;
+    action.check(campaign)?;
+    if let WindowChange::Set(window) = &change.window {
+        check_queued(store, campaign, window).await?;
+    }
+    let entry = entry(store, campaign, action, actor, detail).await?;
+    if store
+        .change_campaign_in(campaign.id, &action.states(), change, &entry)
+        .await?
+    {
+        return Ok(());
+    }
+    if let Some(present) = store.campaign(&campaign.name).await? {
+        action.check(&present)?;
+    }
+    Err(ChangeError::Refused(Refused::Unchangeable {
+        campaign: campaign.name.clone(),
+        state: campaign.state.as_str(),
+        reason: String::new(),
+    }))
+}
+
+async fn entry(
+    store: &Store,
+    campaign: &Campaign,
+    action: CampaignAction,
+    actor: Actor<'_>,
+    detail: &str,
+) -> Result<AuditEntry, StoreError> {
+    Ok(AuditEntry {
+        at: store.now().await?,
+        who: actor.who.to_owned(),
+        what: action.as_str().to_owned(),
+        campaign: Some(campaign.name.clone()),
+        detail: detail.to_owned(),
+    })
+}
+
+/// Fails if all queued messages expire before the window opens.
+async fn check_queued(
+    store: &Store,
+    campaign: &Campaign,
+    window: &SendWindow,
+) -> Result<(), ChangeError> {
+    let Some(span) = window.for_all(store.now().await?) else {
+        return Ok(());
+    };
+    let is_queued = store.next_due(campaign.id).await?.is_some();
+    let opens_at = span.opens_at;
+    if !is_queued || store.has_unexpired_after(campaign.id, opens_at).await? {
+        return Ok(());
+    }
+    Err(ChangeError::Refused(Refused::OpensTooLate {
+        campaign: campaign.name.clone(),
+        window: window.describe(),
+        opens_at: window.format_local(opens_at).to_string(),
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_resume_leads_out_of_the_cancelled_state() {
+        use CampaignAction::{Cancel, Pause, Resume, Retry, RetryUnknown, Set, Settle};
+        let cancelled = |action| permit(action, CampaignStatus::Cancelled);
+        assert_eq!(cancelled(Resume), Permitted::Yes);
+        assert_eq!(cancelled(Settle), Permitted::Yes);
+        assert_eq!(cancelled(Cancel), Permitted::Already);
+        for action in [Pause, Set, Retry, RetryUnknown] {
+            assert!(matches!(cancelled(action), Permitted::No(_)), "{action:?}");
+            assert!(!action.states().contains(&CampaignStatus::Cancelled));
+        }
+    }
+
+    #[test]
+    fn nothing_is_refused_in_other_states() {
+        use CampaignAction::{Cancel, Pause, Resume, Retry, RetryUnknown, Set, Settle};
+        for action in [Pause, Resume, Cancel, Set, Retry, RetryUnknown, Settle] {
+            for state in CampaignStatus::ALL {
+                let is_refused = matches!(permit(action, state), Permitted::No(_));
+                assert!(!is_refused || state == CampaignStatus::Cancelled);
+            }
+        }
+    }
+}
