@@ -10,6 +10,7 @@ use std::time::Duration;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
 
+use super::SendError;
 use super::context::WorkerContext;
 use super::journal::{Journal, JournalFile};
 use crate::queue::{Settlement, Transition};
@@ -41,6 +42,33 @@ struct Unstored {
     wait: Duration,
 }
 
+/// Why claims lead to no request, one after the other.
+struct FailingClaims {
+    since: Instant,
+    last: Instant,
+    /// The wait before the next claim.
+    wait: Duration,
+    fault: ClaimFault,
+}
+
+/// Why a claim leads to no request.
+#[derive(Clone, Debug)]
+enum ClaimFault {
+    /// The database rejects it.
+    Rejected(StoreError),
+    /// Its commit took longer than the time in which its requests may start.
+    Late { took: Duration, within: Duration },
+}
+
+impl ClaimFault {
+    fn error(&self) -> SendError {
+        match self {
+            Self::Rejected(error) => error.clone().into(),
+            &Self::Late { took, within } => SendError::SlowCommits { took, within },
+        }
+    }
+}
+
 /// Commits a worker's batches, one at a time.
 pub(super) struct Committer {
     context: Arc<WorkerContext>,
@@ -52,8 +80,8 @@ pub(super) struct Committer {
     unstored: Vec<Unstored>,
     /// When something was committed last.
     stored_at: Option<Instant>,
-    /// Since when every claim has failed, the wait between two, and the last error.
-    claims_fail: Option<(Instant, Duration, StoreError)>,
+    /// Since when no claim has led to a request, because it failed or came too late.
+    claims_fail: Option<FailingClaims>,
     /// Nothing is claimed before this.
     claim_at: Option<Instant>,
     expected: Duration,
@@ -209,8 +237,7 @@ impl Committer {
             Ok(committed) => {
                 work.is_any_stored |= !part.settlements.is_empty();
                 self.note_commit(work.part_began.elapsed(), work.has_waited());
-                if !part.claims.is_empty() {
-                    self.claims_fail = None;
+                if !part.claims.is_empty() || part.orphans.is_some() {
                     work.result = committed;
                 }
                 for settlement in &part.settlements {
@@ -223,10 +250,12 @@ impl Committer {
         if !error.is_temporary() {
             return Err(error);
         }
-        let had_claims = !part.claims.is_empty();
-        if had_claims {
+        let had_claims = !part.claims.is_empty() || part.orphans.is_some();
+        if !part.claims.is_empty() {
             work.lost_claims = true;
-            self.note_failed_claims(&error);
+            if error.is_rejection() {
+                self.record_failed_claims(ClaimFault::Rejected(error.clone()));
+            }
         }
         let part = without_claims(&part, self.context.clock.now());
         if !error.is_rejection() {
@@ -291,23 +320,46 @@ impl Committer {
         self.expected = expected(self.expected, took);
     }
 
-    fn note_failed_claims(&mut self, error: &StoreError) {
-        if !error.is_rejection() {
-            return;
+    /// Waits before the next claim, longer each time.
+    fn record_failed_claims(&mut self, fault: ClaimFault) {
+        let now = Instant::now();
+        let before = self.claims_fail.take();
+        let (since, wait) = before.map_or((now, FIRST_WAIT), |failing| {
+            (failing.since, (failing.wait * 2).min(LONGEST_WAIT))
+        });
+        tracing::warn!(error = %fault.error(), "nothing could be claimed");
+        self.claim_at = Some(now + wait);
+        self.claims_fail = Some(FailingClaims {
+            since,
+            last: now,
+            wait,
+            fault,
+        });
+    }
+
+    /// Records that claims were committed, `took` after their plan. Their requests start `within` after it, or go back
+    /// into the queue.
+    pub(super) fn record_claims(&mut self, has_messages: bool, took: Duration, within: Duration) {
+        let progress = &self.context.progress;
+        if took < within {
+            if let Some(failing) = self.claims_fail.take()
+                && matches!(failing.fault, ClaimFault::Late { .. })
+            {
+                progress.set_note(None);
+            }
+        } else if has_messages {
+            let fault = ClaimFault::Late { took, within };
+            progress.set_note(Some(fault.error().to_string()));
+            self.record_failed_claims(fault);
         }
-        let (since, wait, _) = self
-            .claims_fail
-            .take()
-            .unwrap_or_else(|| (Instant::now(), FIRST_WAIT, error.clone()));
-        tracing::warn!(%error, "nothing could be claimed");
-        self.claim_at = Some(Instant::now() + wait);
-        self.claims_fail = Some((since, (wait * 2).min(LONGEST_WAIT), error.clone()));
     }
 
     /// Ends the run where nothing could be claimed for long.
-    pub(super) fn check_claims(&self) -> Result<(), StoreError> {
+    pub(super) fn check_claims(&self) -> Result<(), SendError> {
         match &self.claims_fail {
-            Some((since, _, error)) if since.elapsed() >= DATABASE_PATIENCE => Err(error.clone()),
+            Some(failing) if failing.last - failing.since >= DATABASE_PATIENCE => {
+                Err(failing.fault.error())
+            }
             _ => Ok(()),
         }
     }
@@ -467,6 +519,7 @@ fn split(batch: &Arc<CommitBatch>) -> VecDeque<Arc<CommitBatch>> {
     let parts = chunks.map(|settlements| Arc::new(settling(batch, settlements.to_vec())));
     let rest = CommitBatch {
         claims: batch.claims.clone(),
+        orphans: batch.orphans.clone(),
         ..with_stops(batch, Vec::new())
     };
     parts.chain([Arc::new(rest)]).collect()

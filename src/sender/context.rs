@@ -61,8 +61,8 @@ impl Claimed {
         self.lock().remove(&id);
     }
 
-    pub(super) fn ids(&self) -> Vec<i64> {
-        self.lock().iter().copied().collect()
+    pub(super) fn ids(&self) -> HashSet<i64> {
+        self.lock().clone()
     }
 
     fn lock(&self) -> MutexGuard<'_, HashSet<i64>> {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 #[cfg(test)]
-use super::simulation::DbFaults;
+use super::simulation::{ClaimLog, DbFaults};
 use crate::store::{CommitBatch, CommitResult, Store, StoreError};
 
 #[derive(Clone)]
@@ -11,6 +11,8 @@ pub(super) struct Database {
     store: Store,
     #[cfg(test)]
     pub(super) faults: Arc<DbFaults>,
+    #[cfg(test)]
+    pub(super) log: ClaimLog,
 }
 
 impl Database {
@@ -19,6 +21,8 @@ impl Database {
             store,
             #[cfg(test)]
             faults: Arc::default(),
+            #[cfg(test)]
+            log: ClaimLog::default(),
         }
     }
 
@@ -34,9 +38,16 @@ impl Database {
     }
 
     pub(super) async fn commit(&self, batch: Arc<CommitBatch>) -> Result<CommitResult, StoreError> {
+        #[cfg(test)]
+        let began = tokio::time::Instant::now();
+        #[cfg(test)]
+        self.faults.hold_up().await;
         let result = self.reach().await?.commit(&batch).await?;
         #[cfg(test)]
-        self.faults.answer(&batch, &result).await?;
+        {
+            self.faults.answer(&batch, &result).await?;
+            self.log.add(began, &result);
+        }
         Ok(result)
     }
 }

@@ -17,6 +17,8 @@ use crate::store::{NewWorker, StoreError, Worker};
 
 /// A worker stops trusting its lease this part of it before others may take over.
 const MARGIN: f64 = 0.1;
+/// A request starts within this part of a lease after its claim was planned.
+const CLAIM_PART: u32 = 2;
 /// How often a lease is renewed before it ends.
 const BEATS: u32 = 3;
 /// After this many failed renewals in a row nothing is started.
@@ -102,6 +104,11 @@ impl Lease {
 
     pub(super) fn length(&self) -> Duration {
         self.length
+    }
+
+    /// How long after the plan of a claim its requests may start.
+    pub(super) fn claim_span(&self) -> Duration {
+        self.length / CLAIM_PART
     }
 
     /// Notes that another worker has declared this id dead: nothing more starts under it, and the

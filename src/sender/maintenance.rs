@@ -17,6 +17,8 @@ use crate::limit::MIN_TOLERANCE;
 use crate::provider::Provider;
 use crate::sms::Timestamp;
 use crate::store::{Campaign, CampaignStatus, ProviderPause, QueuePosition, StoreError};
+#[cfg(test)]
+use crate::store::{CommitBatch, Orphans};
 use crate::window::SendWindow;
 
 /// How often campaigns and workers are read.
@@ -32,7 +34,7 @@ pub(super) struct Maintenance {
     journal: Journal,
     /// The active campaigns with a window.
     windows: HashMap<i64, Expiry>,
-    orphans_at: Instant,
+    tidy_at: Instant,
     /// The last round failed.
     is_failing: bool,
 }
@@ -68,13 +70,13 @@ impl Maintenance {
         providers: Vec<Arc<Provider>>,
         journal: Journal,
     ) -> Self {
-        let orphans_at = Instant::now() + context.lease.length();
+        let tidy_at = Instant::now() + context.lease.length();
         Self {
             context,
             providers,
             journal,
             windows: HashMap::new(),
-            orphans_at,
+            tidy_at,
             is_failing: false,
         }
     }
@@ -110,7 +112,7 @@ impl Maintenance {
         let campaigns = reading.campaigns.clone();
         // Without a dispatcher no one needs the reading.
         drop(events.send(MaintenanceEvent::Read(reading)));
-        self.release_orphans(&campaigns).await
+        self.tidy(&campaigns).await
     }
 
     /// Reclaims the messages of dead workers, and reads what others changed.
@@ -174,16 +176,15 @@ impl Maintenance {
         Ok(is_expiring)
     }
 
-    /// Once a lease: releases messages under this worker's id that it does not know, because the answer
-    /// to their claim got lost and nothing was started. Reclaims those of workers on no list: one that
-    /// was suspended while it was declared dead may have claimed them afterwards, and ended.
-    async fn release_orphans(&mut self, campaigns: &[Campaign]) -> Result<(), StoreError> {
+    /// Once a lease: reclaims the messages of workers on no list, because one that was suspended while it was declared
+    /// dead may have claimed them afterwards, and ended. Removes old starts per recipient.
+    async fn tidy(&mut self, campaigns: &[Campaign]) -> Result<(), StoreError> {
         let context = Arc::clone(&self.context);
         let lease = &context.lease;
-        if Instant::now() < self.orphans_at {
+        if Instant::now() < self.tidy_at {
             return Ok(());
         }
-        self.orphans_at = Instant::now() + lease.length();
+        self.tidy_at = Instant::now() + lease.length();
         let store = context.database.reach().await?;
         if lease.holds() {
             store.reclaim_without_worker(context.clock.now()).await?;
@@ -198,31 +199,21 @@ impl Maintenance {
                 }
             }
         }
-        self.requeue_unknown(campaigns).await?;
-        let served = campaigns
-            .iter()
-            .filter(|one| self.provider_of(one).is_some());
-        let served: Vec<i64> = served.map(|campaign| campaign.id).collect();
-        // What is claimed from here on is younger than a lease.
-        let before = context.clock.now().minus(lease.length());
-        let known = context.claimed.ids();
-        let store = context.database.reach().await?;
-        let released = store
-            .release_orphans(
-                lease.worker_id(),
-                known,
-                before,
-                &served,
-                context.clock.now(),
-            )
-            .await?;
-        if released > 0 {
-            tracing::warn!(
-                released,
-                "released messages whose claim this worker did not learn of"
-            );
+        #[cfg(test)]
+        if context.database.faults.releases_beside_commits {
+            let now = context.clock.now();
+            let orphans = Orphans {
+                known: context.claimed.ids(),
+                claimed_before: now.minus(lease.length()),
+                campaigns: campaigns.iter().map(|campaign| campaign.id).collect(),
+            };
+            let batch = CommitBatch {
+                orphans: Some(orphans),
+                ..CommitBatch::new(lease.worker_id(), now)
+            };
+            context.database.reach().await?.commit(&batch).await?;
         }
-        Ok(())
+        self.requeue_unknown(campaigns).await
     }
 
     async fn requeue_unknown(&self, campaigns: &[Campaign]) -> Result<(), StoreError> {

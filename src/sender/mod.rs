@@ -227,6 +227,11 @@ pub enum SendError {
     NoProvider(String),
     #[error("campaign `{campaign}` is to be sent by `{provider}`, which is not configured")]
     UnknownProvider { campaign: String, provider: String },
+    #[error(
+        "the database takes {took:.1?} to commit a claim, and its messages may start within {within:?} only, half of \
+         `sender.lease`: they went back into the queue; set `sender.lease` to more than twice as long as a commit takes"
+    )]
+    SlowCommits { took: Duration, within: Duration },
     #[error(transparent)]
     Client(#[from] ClientError),
     #[error(transparent)]

@@ -73,12 +73,12 @@ impl Transport {
         &self,
         in_flight: &InFlight,
         request: Request<Bytes>,
-        until: Option<Instant>,
+        until: Instant,
     ) -> Result<Response<Bytes>, Unanswered> {
         #[cfg(not(test))]
         let _ = in_flight;
         match self {
-            Self::Http(client) => client.exchange(request, until).await,
+            Self::Http(client) => client.exchange(request, Some(until)).await,
             #[cfg(test)]
             Self::Simulated(provider) => {
                 let answer = provider.send(in_flight, request).await;
@@ -110,7 +110,9 @@ pub(super) struct InFlight {
     /// How long after its permit it may start.
     pub(super) tolerance: Tolerance,
     pub(super) claimed_at: Timestamp,
-    /// How often the clock had been set when it was claimed.
+    /// It does not start after this, in microseconds of the host's steady clock. A new permit changes nothing.
+    pub(super) start_by_us: i64,
+    /// How often the clock had been set when it got its permit.
     pub(super) jumps: u32,
     /// The worker id that claimed it.
     pub(super) worker_id: i64,
@@ -128,8 +130,8 @@ pub(super) enum RequestEnd {
     Unreached(Vec<Outcome>),
     /// Its permit passed before it could start: it needs another.
     Late,
-    /// It was not started and must not be: the worker stops, its lease ended, a message expired, or the
-    /// window closed.
+    /// It was not started and must not be: the worker stops, its lease ended, its claim is too old, a
+    /// message expired, or the window closed.
     Released,
 }
 
@@ -160,6 +162,11 @@ impl InFlight {
             cost: self.cost(),
             unused_us: self.permit.start_at_us,
         }
+    }
+
+    /// Whether its claim is too old for a request: another worker may have claimed its messages since.
+    pub(super) fn is_overdue(&self, clock: &Clock) -> bool {
+        clock.steady_us() >= self.start_by_us
     }
 
     /// Whether the window is open for all its messages.
@@ -286,8 +293,7 @@ async fn attempt(
         }
         *started_us = context.clock.steady_us();
         drop(promise.take());
-        let start_us = in_flight.permit.start_at_us;
-        let until = start_us.map(|at_us| last_start(&context.clock, at_us, in_flight));
+        let until = last_start(&context.clock, in_flight);
         let exchanged = in_flight.transport.exchange(in_flight, request, until);
         let response = match exchanged.await {
             Ok(response) => response,
@@ -336,6 +342,7 @@ fn check_start(
     let is_expired = |sms: &Sms| sms.expires_at.is_some_and(|at| at <= now);
     if *context.stop.borrow()
         || !context.lease.covers(in_flight.worker_id)
+        || in_flight.is_overdue(&context.clock)
         || in_flight.rows.iter().any(is_expired)
         || !in_flight.is_open(&context.clock)
     {
@@ -379,10 +386,15 @@ async fn wait_for_permit(clock: &Clock, start_us: i64, in_flight: &InFlight) {
     }
 }
 
-/// The last instant at which a request with this permit may start.
-fn last_start(clock: &Clock, start_us: i64, in_flight: &InFlight) -> Instant {
-    let last_us = start_us.saturating_add(*start_span(clock, in_flight).end());
-    Instant::now() + clock.until(last_us)
+/// The last instant at which a request may start, by its claim and its permit.
+fn last_start(clock: &Clock, in_flight: &InFlight) -> Instant {
+    let left_us = in_flight.start_by_us.saturating_sub(clock.steady_us());
+    let by_claim = Duration::from_micros(u64::try_from(left_us).unwrap_or(0));
+    let by_permit = in_flight
+        .permit
+        .start_at_us
+        .map(|start_us| clock.until(start_us.saturating_add(*start_span(clock, in_flight).end())));
+    Instant::now() + by_permit.map_or(by_claim, |by_permit| by_permit.min(by_claim))
 }
 
 /// How long after its permit, by this clock, a request may start: around the middle of its tolerance,

@@ -16,10 +16,10 @@ use super::connection::{Connection, Prepared, in_list, independent, transaction,
 use super::limits::{self, LockedLimits, PermitEstimate};
 use super::recipients::{self, Recipients};
 use super::schema::{campaign, worker};
-use super::{CampaignStatus, Store, StoreError, settle, suppression};
+use super::{CampaignStatus, Store, StoreError, settle, suppression, workers};
 use crate::limit::{DeclaredLimits, PermitAllocator, provider_scope};
 use crate::queue::batch::{self, Batches};
-use crate::queue::{ProviderClaim, Settlement, Transition};
+use crate::queue::{ProviderClaim, Settled, Settlement, Transition};
 use crate::rate::Rate;
 use crate::sms::Timestamp;
 
@@ -59,7 +59,7 @@ async fn commit(
         result.settled = settled;
         found
     } else {
-        result.settled = settle::settle_all(connection, &batch.settlements, batch.now).await?;
+        (result.settled, result.released) = settle(connection, batch).await?;
         recipients::note_settled(connection, batch).await?;
         stop_campaigns(connection, &batch.campaign_stops, batch.now).await?;
         Found::search(connection, batch, cursors, skips_locked).await?
@@ -101,10 +101,30 @@ async fn commit(
     Ok((result, reached))
 }
 
+/// Stores the settlements, and releases orphans. Returns what was done with each settlement, and the number of released
+/// messages.
+async fn settle(
+    connection: &mut Connection,
+    batch: &CommitBatch,
+) -> QueryResult<(Vec<Settled>, usize)> {
+    let Some(orphans) = &batch.orphans else {
+        let settled = settle::settle_all(connection, &batch.settlements, batch.now).await?;
+        return Ok((settled, 0));
+    };
+    let released = workers::orphans(connection, batch.worker_id, orphans).await?;
+    // Together, because rows are locked in the order of their ids.
+    let all = [batch.settlements.as_slice(), &released].concat();
+    let mut settled = settle::settle_all(connection, &all, batch.now).await?;
+    let released = settled.split_off(batch.settlements.len());
+    let released = released.iter().filter(|one| **one == Settled::Done);
+    Ok((settled, released.count()))
+}
+
 /// Whether the settlements change nothing that the claims read: no campaign, suppression list or cap.
 fn is_independent(batch: &CommitBatch) -> bool {
     let is_sent = |one: &Settlement| matches!(one.transition, Transition::Sent(_));
-    batch.campaign_stops.is_empty()
+    batch.orphans.is_none()
+        && batch.campaign_stops.is_empty()
         && batch.caps.0.is_empty()
         && batch.settlements.iter().all(is_sent)
 }

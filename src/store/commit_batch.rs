@@ -1,5 +1,6 @@
 //! What one transaction of a worker does, and its result.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::CampaignStatus;
@@ -17,6 +18,9 @@ pub struct CommitBatch {
     /// How long after their permits the worker's requests start.
     pub tolerance: Tolerance,
     pub settlements: Vec<Settlement>,
+    /// Releases what this worker claimed without learning of it. No other commit of this worker may run: its claims
+    /// would be released, and started when its answer arrives.
+    pub orphans: Option<Orphans>,
     pub campaign_stops: Vec<CampaignStop>,
     pub pauses: Vec<ProviderPause>,
     /// The clock jumped: all windows of the limits count as full.
@@ -36,6 +40,7 @@ impl CommitBatch {
             now,
             tolerance: Tolerance::MIN,
             settlements: Vec::new(),
+            orphans: None,
             campaign_stops: Vec::new(),
             pauses: Vec::new(),
             fill_limits: false,
@@ -45,6 +50,15 @@ impl CommitBatch {
             batch_keys: Arc::new(|_, _| None),
         }
     }
+}
+
+/// Selects the messages that a worker claimed in a commit whose answer was lost. No request was started for them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Orphans {
+    /// The messages that the worker has in memory. They are no orphans.
+    pub known: HashSet<i64>,
+    pub claimed_before: Timestamp,
+    pub campaigns: Vec<i64>,
 }
 
 /// A pause that a provider asked for: no worker calls it before `until`.
@@ -94,6 +108,8 @@ pub struct ProviderClaimed {
 pub struct CommitResult {
     pub settled: Vec<Settled>,
     pub claims: Vec<ProviderClaimed>,
+    /// The number of orphans that were released.
+    pub released: usize,
     /// Another worker has reclaimed the messages of this one, so it claimed nothing.
     pub is_worker_missing: bool,
 }

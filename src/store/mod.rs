@@ -50,7 +50,7 @@ pub use attempts::{FailedAttempt, KEPT as KEPT_ATTEMPTS};
 pub use audit::AuditEntry;
 pub use campaigns::{Campaign, CampaignChange, CampaignStatus, NewCampaign, WindowChange};
 pub use commit_batch::{
-    CampaignStop, CommitBatch, CommitResult, ProviderClaimed, ProviderPause, Shortfall,
+    CampaignStop, CommitBatch, CommitResult, Orphans, ProviderClaimed, ProviderPause, Shortfall,
 };
 pub use connection::{Probe, SkipLocked};
 pub use dedupe::Decision;

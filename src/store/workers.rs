@@ -9,8 +9,8 @@ use super::connection::{
     Connection, ROWS, insert_all, querying, reading, transaction, with_conn, writing,
 };
 use super::schema::{campaign, sms, sms_failed, sms_sent, worker};
-use super::{Store, StoreError, campaigns, claim, settle};
-use crate::queue::{Settled, Settlement, Transition};
+use super::{Orphans, Store, StoreError, campaigns, claim, settle};
+use crate::queue::{Settlement, Transition};
 use crate::sms::{Class, Failure, State, Timestamp};
 
 /// The provider in the settlements of reclaimed messages: only their worker knew it.
@@ -131,44 +131,6 @@ impl Store {
         })
     }
 
-    /// Releases messages that this worker claimed before `claimed_before` and that are not in `known`: the answer to
-    /// the commit of their claim was lost, so no request was started. Returns their number.
-    pub async fn release_orphans(
-        &self,
-        worker_id: i64,
-        known: Vec<i64>,
-        claimed_before: Timestamp,
-        campaigns: &[i64],
-        now: Timestamp,
-    ) -> Result<u64, StoreError> {
-        let known: HashSet<i64> = known.into_iter().collect();
-        let mut orphans: Vec<Settlement> = Vec::new();
-        for campaigns in campaigns.chunks(ROWS) {
-            let own: Vec<(i64, i64, i64)> = reading!(self, |conn| sms::table
-                .filter(sms::campaign_id.eq_any(campaigns))
-                .filter(sms::state.eq(State::Sending.code()))
-                .filter(sms::worker_id.eq(worker_id))
-                .filter(sms::claimed_at.lt(claimed_before))
-                .select((sms::id, sms::claim, sms::due_at))
-                .load(conn))?;
-            let unknown = own.into_iter().filter(|(id, _, _)| !known.contains(id));
-            orphans.extend(unknown.map(|(id, claim, due_at)| Settlement {
-                id,
-                claim,
-                provider: UNKNOWN_PROVIDER.to_owned(),
-                transition: Transition::wait_until(Timestamp::from_millis(due_at)),
-            }));
-        }
-        if orphans.is_empty() {
-            return Ok(0);
-        }
-        let settled: Vec<Settled> = transaction!(self, |connection| settle::settle_all(
-            connection, &orphans, now
-        ))?;
-        let done = settled.iter().filter(|one| **one == Settled::Done);
-        Ok(done.count() as u64)
-    }
-
     /// When the tables were created, in milliseconds since the Unix epoch. Identifies a database.
     pub async fn created_at(&self) -> Result<i64, StoreError> {
         let created_at: Option<i64> = reading!(self, |conn| optional campaign::table
@@ -278,6 +240,34 @@ async fn sending(connection: &mut Connection) -> QueryResult<Vec<Sending>> {
         rows.extend(found);
     }
     Ok(rows)
+}
+
+/// What puts the orphans of a worker back into the queue, without an attempt.
+pub(super) async fn orphans(
+    connection: &mut Connection,
+    worker_id: i64,
+    orphans: &Orphans,
+) -> QueryResult<Vec<Settlement>> {
+    let mut released = Vec::new();
+    for campaigns in orphans.campaigns.chunks(ROWS) {
+        let own: Vec<(i64, i64, i64)> = with_conn!(connection, |conn| sms::table
+            .filter(sms::campaign_id.eq_any(campaigns))
+            .filter(sms::state.eq(State::Sending.code()))
+            .filter(sms::worker_id.eq(worker_id))
+            .filter(sms::claimed_at.lt(orphans.claimed_before))
+            .select((sms::id, sms::claim, sms::due_at))
+            .load(conn))?;
+        let unknown = own
+            .into_iter()
+            .filter(|(id, _, _)| !orphans.known.contains(id));
+        released.extend(unknown.map(|(id, claim, due_at)| Settlement {
+            id,
+            claim,
+            provider: UNKNOWN_PROVIDER.to_owned(),
+            transition: Transition::wait_until(Timestamp::from_millis(due_at)),
+        }));
+    }
+    Ok(released)
 }
 
 async fn mark_unknown(

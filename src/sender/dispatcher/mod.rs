@@ -15,6 +15,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use super::campaign_state::CampaignState;
 use super::clock::{Clock, micros};
 use super::commit::{CommitOutcome, Committer};
 use super::context::{Claimed, Results, WorkerContext};
@@ -23,7 +24,7 @@ use super::journal::{Journal, JournalFile};
 use super::lease::Lease;
 use super::lookup::{LookupEvent, StatusLookups};
 use super::maintenance::{Maintenance, MaintenanceEvent, Reading, TICK};
-use super::provider_state::ProviderState;
+use super::provider_state::{PlanTime, ProviderState};
 use super::publisher::Publisher;
 use super::recorder::{Recorder, WorkerSnapshot};
 use super::request::{Finished, Transport};
@@ -32,7 +33,7 @@ use crate::limit::{MIN_TOLERANCE, Tolerance};
 use crate::metrics::Metrics;
 use crate::provider::{ContentMode, Provider};
 use crate::queue::admission::AdmissionRules;
-use crate::store::{Campaign, CampaignStatus, CommitBatch};
+use crate::store::{Campaign, CampaignStatus, CommitBatch, Orphans};
 
 /// The longest wait for the last requests when the worker must end.
 const LAST_REQUESTS: Duration = Duration::from_secs(30);
@@ -91,8 +92,10 @@ pub(super) struct Dispatcher {
     results: Results,
     /// How often the clock had been set at the last plan.
     jumps: u32,
-    /// How often it had been set when the running commit was planned.
-    planned_jumps: u32,
+    /// When the running commit was planned.
+    planned: PlanTime,
+    /// When orphans are released next.
+    orphans_at: Instant,
     /// What maintenance found while a commit ran.
     journals: Vec<(Vec<JournalFile>, oneshot::Sender<()>)>,
     /// By how many microseconds altogether.
@@ -172,7 +175,8 @@ impl Dispatcher {
             spread: MIN_TOLERANCE,
             results: Results::default(),
             jumps: 0,
-            planned_jumps: 0,
+            planned: PlanTime::default(),
+            orphans_at: Instant::now() + context.lease.length(),
             journals: Vec::new(),
             set_by_us: 0,
             fill_limits: false,
@@ -219,10 +223,12 @@ impl Dispatcher {
             }
             self.settle_journals().await?;
             self.committer.settle_unstored().await?;
-            self.committer.check_claims()?;
+            // What was claimed is released before the run ends.
+            if self.providers.iter().all(|state| state.claimed() == 0) {
+                self.committer.check_claims()?;
+            }
             let batch = self.plan();
             if !is_idle(&batch) {
-                self.planned_jumps = self.jumps;
                 self.providers
                     .iter_mut()
                     .for_each(ProviderState::note_commit_begun);
@@ -258,6 +264,13 @@ impl Dispatcher {
         }
         if result.is_worker_missing {
             self.context.lease.forfeit(batch.worker_id);
+        }
+        if result.released > 0 {
+            let released = result.released;
+            tracing::warn!(
+                released,
+                "released messages whose claim this worker did not learn of"
+            );
         }
         self.providers
             .iter_mut()
@@ -466,6 +479,19 @@ impl Dispatcher {
     /// Decides what to settle and what to claim.
     fn plan(&mut self) -> CommitBatch {
         self.follow_clock();
+        let planned_us = self.context.clock.steady_us();
+        let start_by_us = planned_us.saturating_add(micros(self.context.lease.claim_span()));
+        #[cfg(test)]
+        let start_by_us = if self.context.database.faults.starts_overdue {
+            i64::MAX
+        } else {
+            start_by_us
+        };
+        self.planned = PlanTime {
+            planned_us,
+            start_by_us,
+            jumps: self.jumps,
+        };
         self.release_held();
         let results = std::mem::take(&mut self.results);
         let mut batch = CommitBatch {
@@ -475,6 +501,7 @@ impl Dispatcher {
             ..self.empty_batch()
         };
         self.plan_returns(&mut batch);
+        self.plan_orphans(&mut batch);
         if self.may_claim() {
             if std::mem::take(&mut self.fill_limits) {
                 self.plan_full_limits(&mut batch);
@@ -483,6 +510,24 @@ impl Dispatcher {
             }
         }
         batch
+    }
+
+    /// Releases once a lease what carries this worker's id and is not in its memory: the answer to the commit of its
+    /// claim was lost. No commit runs while the next one is planned, so none of its claims can be started later.
+    fn plan_orphans(&mut self, batch: &mut CommitBatch) {
+        if Instant::now() < self.orphans_at || !self.context.lease.holds() {
+            return;
+        }
+        let length = self.context.lease.length();
+        self.orphans_at = Instant::now() + length;
+        let served = self.providers.iter().flat_map(ProviderState::campaigns);
+        let served = served.map(CampaignState::id);
+        let unserved = self.unserved.iter().map(|campaign| campaign.id);
+        batch.orphans = Some(Orphans {
+            known: self.context.claimed.ids(),
+            claimed_before: batch.now.minus(length),
+            campaigns: served.chain(unserved).collect(),
+        });
     }
 
     fn may_claim(&self) -> bool {
@@ -606,6 +651,7 @@ fn is_idle(batch: &CommitBatch) -> bool {
     batch.settlements.is_empty()
         && batch.campaign_stops.is_empty()
         && batch.pauses.is_empty()
+        && batch.orphans.is_none()
         && batch.claims.is_empty()
 }
 

@@ -23,6 +23,8 @@ impl Dispatcher {
         let share = self.provider_share();
         // With slack, permits from before the end of the commit are good, and no request waits for its own.
         let first_permit = self.committer.expected().saturating_sub(self.slack() / 2);
+        // Together with the horizon it leaves permits that are good for these claims.
+        let first_permit = first_permit.min(self.context.lease.claim_span() / 2);
         let horizon = self.horizon();
         let (mut free, mut left) = (self.free(), self.left());
         for state in &mut self.providers {
@@ -95,6 +97,14 @@ impl Dispatcher {
 
     /// Takes over what a commit claimed.
     pub(super) fn take_claimed(&mut self, batch: &CommitBatch, result: CommitResult) {
+        if !result.claims.is_empty() {
+            let mut claims = result.claims.iter();
+            let has_messages = claims.any(|claimed| !claimed.rows.is_empty());
+            let passed_us = self.context.clock.steady_us() - self.planned.planned_us;
+            let took = Duration::from_micros(passed_us.unsigned_abs());
+            let within = self.context.lease.claim_span();
+            self.committer.record_claims(has_messages, took, within);
+        }
         for (claim, claimed) in batch.claims.iter().zip(result.claims) {
             let failed = claimed.refused;
             self.context
@@ -114,7 +124,7 @@ impl Dispatcher {
                 state.return_unused(claim.max_messages.saturating_sub(claimed));
             }
             let clock = &self.context.clock;
-            for request in state.take_claimed(claimed, batch, self.planned_jumps, early, clock) {
+            for request in state.take_claimed(claimed, batch, self.planned, early, clock) {
                 self.context
                     .claimed
                     .add(request.rows.iter().map(|sms| sms.id));
@@ -128,10 +138,10 @@ impl Dispatcher {
         if self.context.is_stopping() {
             return;
         }
-        let now = self.context.clock.now();
+        let context = Arc::clone(&self.context);
         for index in 0..self.providers.len() {
             while self.room_of(index) > 0 {
-                let Some(request) = self.providers[index].next_ready(now) else {
+                let Some(request) = self.providers[index].next_ready(&context.clock) else {
                     break;
                 };
                 self.start(request);
@@ -177,6 +187,7 @@ impl Dispatcher {
         HORIZON
             .max(self.committer.expected() * 4)
             .min(LONGEST_HORIZON)
+            .min(self.context.lease.claim_span() / 2)
     }
 
     /// How many more requests may be in flight.

@@ -23,6 +23,17 @@ const CONNECTING_US: i64 = 5_000;
 /// A limit delays requests whose permits start later than this after their claim, in microseconds.
 const DELAYED_US: i64 = 20_000;
 
+/// When a commit was planned.
+#[derive(Clone, Copy, Debug, Default)]
+pub(in crate::sender) struct PlanTime {
+    /// In microseconds of the host's steady clock.
+    pub(in crate::sender) planned_us: i64,
+    /// What is claimed in it does not start after this.
+    pub(in crate::sender) start_by_us: i64,
+    /// How often the clock had been set.
+    pub(in crate::sender) jumps: u32,
+}
+
 /// What a claim may ask for.
 pub(in crate::sender) struct ClaimRoom {
     pub(in crate::sender) requests: u32,
@@ -182,12 +193,12 @@ impl ProviderState {
     }
 
     /// Takes over what a commit claimed. Returns the requests to start. `early`: how long before the next
-    /// permit it is asked for. `jumps`: how often the clock had been set when the commit was planned.
+    /// permit it is asked for.
     pub(in crate::sender) fn take_claimed(
         &mut self,
         claimed: ProviderClaimed,
         batch: &CommitBatch,
-        jumps: u32,
+        plan: PlanTime,
         early: Duration,
         clock: &Clock,
     ) -> Vec<InFlight> {
@@ -203,11 +214,11 @@ impl ProviderState {
             while let Some(next) = rows.next_if(|row| row.request == number) {
                 together.push(next);
             }
-            requests.extend(self.request_of(batch, together));
+            requests.extend(self.request_of(batch, plan, together));
         }
         for request in &mut requests {
             request.tolerance = batch.tolerance;
-            request.jumps = jumps;
+            request.jumps = plan.jumps;
             if let Some(campaign) = self.campaign(request.campaign_id) {
                 campaign.note_claim();
             }
@@ -267,7 +278,12 @@ impl ProviderState {
     }
 
     /// The request of these messages.
-    fn request_of(&mut self, batch: &CommitBatch, claimed: Vec<ClaimedSms>) -> Option<InFlight> {
+    fn request_of(
+        &mut self,
+        batch: &CommitBatch,
+        plan: PlanTime,
+        claimed: Vec<ClaimedSms>,
+    ) -> Option<InFlight> {
         let first = claimed.first()?;
         let (campaign_id, permit) = (first.sms.campaign_id, first.permit);
         let (mut from, mut window) = (None, None);
@@ -288,7 +304,8 @@ impl ProviderState {
             window,
             tolerance: batch.tolerance,
             claimed_at: batch.now,
-            jumps: 0,
+            start_by_us: plan.start_by_us,
+            jumps: plan.jumps,
             worker_id: batch.worker_id,
             index: self.index,
             provider: Arc::clone(&self.provider),

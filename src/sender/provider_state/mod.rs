@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::breaker::{Allowed, AttemptCharge, CircuitBreaker, FailedRequest};
 use super::campaign_state::CampaignState;
-use super::clock::micros;
+use super::clock::{Clock, micros};
 use super::context::{Results, WorkerContext};
 use super::request::{InFlight, Transport};
 use super::{Settings, auto_pause};
@@ -22,8 +22,8 @@ use crate::rate::Rate;
 use crate::sms::{Failure, Outcome, Timestamp};
 use crate::store::{Campaign, CampaignStatus, ProviderPause};
 
-pub(super) use claims::ClaimRoom;
 use claims::per_second;
+pub(super) use claims::{ClaimRoom, PlanTime};
 use observed::Observed;
 
 /// A claimed request that did not start is released rather than held for longer than this.
@@ -207,9 +207,10 @@ impl ProviderState {
         self.ready.push_back(request);
     }
 
-    /// The next claimed request whose campaign is active. While the provider rests, it keeps none: they
+    /// The next claimed request whose campaign is active and whose claim is not too old. While the provider rests, it keeps none: they
     /// need a new permit then.
-    pub(super) fn next_ready(&mut self, now: Timestamp) -> Option<InFlight> {
+    pub(super) fn next_ready(&mut self, clock: &Clock) -> Option<InFlight> {
+        let now = clock.now();
         let is_resting = matches!(self.breaker.allowed(now), Allowed::None(_));
         if self.paused_until > now || is_resting {
             for request in std::mem::take(&mut self.ready) {
@@ -220,6 +221,7 @@ impl ProviderState {
         let is_active = |request: &InFlight| {
             let mut campaigns = self.campaigns.iter();
             campaigns.any(|state| state.id() == request.campaign_id && state.is_active())
+                && !request.is_overdue(clock)
         };
         let next = self.ready.iter().position(is_active)?;
         self.ready.remove(next)
@@ -265,7 +267,7 @@ impl ProviderState {
     }
 
     /// Releases and returns requests that are not in flight: all at a stop, otherwise those of campaigns that must not go
-    /// on, and those that would start long after their claim, because a status lookup takes the time of
+    /// on, those whose claim is too old, and those that would start long after their claim, because a status lookup takes the time of
     /// the claim for that of the request. While the provider is probed, batches too: a probe is a single
     /// message.
     pub(super) fn release_held(
@@ -282,7 +284,8 @@ impl ProviderState {
             let is_own = request.worker_id == context.lease.worker_id();
             let campaign = state.campaign(request.campaign_id);
             let is_active = campaign.is_some_and(|campaign| campaign.is_active());
-            let may_start = is_active && is_own && !context.is_stopping();
+            let is_overdue = request.is_overdue(&context.clock);
+            let may_start = is_active && is_own && !is_overdue && !context.is_stopping();
             may_start && !is_too_large && !waits_long && request.is_open(&context.clock)
         };
         let held = std::mem::take(&mut self.held).into_iter();

@@ -1,6 +1,7 @@
 //! Faults of clocks and of the database: wrong, slow, unavailable, or without an answer to a commit.
 
-use std::sync::Mutex;
+use std::ops::RangeInclusive;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use rand::rngs::StdRng;
@@ -8,6 +9,7 @@ use rand::{RngExt, SeedableRng};
 use tokio::time::Instant;
 
 use super::START;
+use super::history::ClaimCommit;
 use crate::queue::ProviderClaim;
 use crate::sms::Timestamp;
 use crate::store::{CommitBatch, CommitResult, ProviderClaimed, StoreError};
@@ -75,6 +77,60 @@ impl SimClock {
     }
 }
 
+/// Delays of commits.
+#[derive(Debug)]
+pub(in crate::sender) struct Delays {
+    pub(in crate::sender) random: Mutex<StdRng>,
+    /// The part of the commits that are delayed.
+    pub(in crate::sender) part: f64,
+    /// From the shortest to the longest.
+    pub(in crate::sender) span: RangeInclusive<Duration>,
+}
+
+impl Delays {
+    fn draw(&self) -> Duration {
+        let mut random = self.random.lock().expect("no panic");
+        if random.random::<f64>() >= self.part {
+            return Duration::ZERO;
+        }
+        let (least, most) = (*self.span.start(), *self.span.end());
+        least + (most - least).mul_f64(random.random())
+    }
+}
+
+/// When the claims of all workers were planned and known, since the simulation began.
+#[derive(Clone, Debug)]
+pub(in crate::sender) struct ClaimLog {
+    pub(super) began: Instant,
+    pub(super) lease: Duration,
+    pub(super) claims: Arc<Mutex<Vec<ClaimCommit>>>,
+}
+
+impl Default for ClaimLog {
+    fn default() -> Self {
+        Self {
+            began: Instant::now(),
+            lease: Duration::ZERO,
+            claims: Arc::default(),
+        }
+    }
+}
+
+impl ClaimLog {
+    /// Notes an answer that has arrived to a commit that began at an instant.
+    pub(in crate::sender) fn add(&self, commit_began: Instant, result: &CommitResult) {
+        let rows = result.claims.iter().flat_map(|claimed| &claimed.rows);
+        let claims = rows.map(|row| ClaimCommit {
+            sms_id: row.sms.id,
+            claim: row.sms.claim,
+            began: commit_began - self.began,
+            answered: self.began.elapsed(),
+            lease: self.lease,
+        });
+        self.claims.lock().expect("no panic").extend(claims);
+    }
+}
+
 /// Faults between a worker and its database.
 #[derive(Debug, Default)]
 pub(in crate::sender) struct DbFaults {
@@ -84,8 +140,16 @@ pub(in crate::sender) struct DbFaults {
     pub(in crate::sender) slow: Duration,
     /// The probability that a commit succeeds and its answer is lost.
     pub(in crate::sender) lost: Option<(Mutex<StdRng>, f64)>,
-    /// The probability that the answer to a commit is late, and by how much.
-    pub(in crate::sender) late: Option<(Mutex<StdRng>, f64, Duration)>,
+    /// A commit begins late, because conflicts are retried or the network is slow.
+    pub(in crate::sender) held_up: Option<Delays>,
+    /// The answer to a commit is late.
+    pub(in crate::sender) late: Option<Delays>,
+    /// A commit without an answer counts as lost after this, as on a server.
+    pub(in crate::sender) timeout: Option<Duration>,
+    /// A mutant of the sender: orphans are released while a commit runs.
+    pub(in crate::sender) releases_beside_commits: bool,
+    /// A mutant of the sender: requests start however old their claim is.
+    pub(in crate::sender) starts_overdue: bool,
     /// The answers to commits that give permits back and allocate none are lost.
     pub(in crate::sender) loses_returns: bool,
 }
@@ -112,16 +176,21 @@ impl DbFaults {
         }
     }
 
+    pub(in crate::sender) async fn hold_up(&self) {
+        pass(self.held_up.as_ref().map(Delays::draw).unwrap_or_default()).await;
+    }
+
     pub(in crate::sender) async fn answer(
         &self,
         batch: &CommitBatch,
         done: &CommitResult,
     ) -> Result<(), StoreError> {
-        if let Some((random, part, span)) = &self.late
-            && falls(random, *part)
-        {
-            pass(*span).await;
+        let late = self.late.as_ref().map(Delays::draw).unwrap_or_default();
+        if let Some(timeout) = self.timeout.filter(|timeout| late > *timeout) {
+            pass(timeout).await;
+            return Err(StoreError::unavailable());
         }
+        pass(late).await;
         let lost = self.lost.as_ref();
         let is_lost = lost.is_some_and(|(random, part)| falls(random, *part));
         if is_lost || (self.loses_returns && only_returns(batch, done)) {

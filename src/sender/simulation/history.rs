@@ -19,6 +19,19 @@ pub(in crate::sender) struct Start {
     pub(in crate::sender) delivered: bool,
 }
 
+/// A claim whose worker learned of it. Times are since the start of the simulation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::sender) struct ClaimCommit {
+    pub(in crate::sender) sms_id: i64,
+    pub(in crate::sender) claim: i64,
+    /// When its commit began.
+    pub(in crate::sender) began: Duration,
+    /// When the worker had the answer.
+    pub(in crate::sender) answered: Duration,
+    /// Its worker's.
+    pub(in crate::sender) lease: Duration,
+}
+
 /// The state in which a message ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::sender) enum Place {
@@ -28,9 +41,13 @@ pub(in crate::sender) enum Place {
     Failed,
 }
 
+/// How much later than its deadline a request may start, because clocks drift.
+const CLOCK_ERROR: Duration = Duration::from_millis(10);
+
 #[derive(Clone, Debug, Default)]
 pub(in crate::sender) struct History {
     pub(in crate::sender) starts: Vec<Start>,
+    pub(in crate::sender) claims: Vec<ClaimCommit>,
     /// By phone, because each message has its own; an entry that occurs twice is a fault.
     pub(in crate::sender) places: Vec<(String, Place)>,
     pub(in crate::sender) imported: BTreeSet<String>,
@@ -49,6 +66,7 @@ impl History {
         starts.sort_by_key(|start| start.at);
         let mut faults = Vec::new();
         claims(&starts, self.lease, &mut faults);
+        deadlines(&starts, &self.claims, &mut faults);
         self.ends(&starts, &mut faults);
         for (limit, window) in &self.limits {
             windows(&starts, *limit, *window, &mut faults);
@@ -115,6 +133,31 @@ fn claims(starts: &[&Start], lease: Duration, faults: &mut Vec<String>) {
     }
 }
 
+/// No request starts later than half a lease after its claim was planned, and no message is claimed again while the
+/// commit of its claim runs.
+fn deadlines(starts: &[&Start], claims: &[ClaimCommit], faults: &mut Vec<String>) {
+    let mut by_message: BTreeMap<i64, Vec<&ClaimCommit>> = BTreeMap::new();
+    for claim in claims {
+        by_message.entry(claim.sms_id).or_default().push(claim);
+    }
+    for start in starts {
+        let (id, own) = (start.sms_id, start.claim);
+        for claim in by_message.get(&id).into_iter().flatten() {
+            let start_by = claim.began + claim.lease / 2 + CLOCK_ERROR;
+            if claim.claim == own && start.at > start_by {
+                faults.push(format!(
+                    "claim {own} of {id} was started after its deadline"
+                ));
+            }
+            if claim.claim < own && (claim.began..claim.answered).contains(&start.at) {
+                faults.push(format!(
+                    "{id} was released while its claim was being committed"
+                ));
+            }
+        }
+    }
+}
+
 fn windows(starts: &[&Start], limit: usize, window: Duration, faults: &mut Vec<String>) {
     let full = starts.windows(limit + 1).filter(|some| {
         let first = some.first().expect("one more than the limit");
@@ -146,6 +189,16 @@ mod tests {
         }
     }
 
+    fn claim(sms_id: i64, claim: i64, began_ms: u64) -> ClaimCommit {
+        ClaimCommit {
+            sms_id,
+            claim,
+            began: Duration::from_millis(began_ms),
+            answered: Duration::from_millis(began_ms + 10),
+            lease: SECOND * 5,
+        }
+    }
+
     /// A history without faults: three messages, one of them with two attempts.
     fn good() -> History {
         let failed = Start {
@@ -159,6 +212,7 @@ mod tests {
                 start(3, 1, 1_000),
                 start(2, 2, 1_500),
             ],
+            claims: vec![claim(2, 1, 490), claim(2, 2, 1_490)],
             places: (1..=3).map(|id| (format!("+{id}"), Place::Sent)).collect(),
             imported: (1..=3).map(|id| format!("+{id}")).collect(),
             limits: vec![(2, SECOND)],
@@ -175,7 +229,14 @@ mod tests {
     #[test]
     fn every_invalid_history_is_detected() {
         type Change = fn(&mut History);
-        let bad: [(&str, Change); 13] = [
+        let bad: [(&str, Change); 15] = [
+            ("claim 2 of 2 was started after its deadline", |it| {
+                it.claims[1].lease = SECOND / 100;
+                it.starts[3].at += SECOND / 10;
+            }),
+            ("2 was released while its claim was being committed", |it| {
+                it.claims[0].answered = SECOND * 2
+            }),
             ("claim 1 of 2 was started twice", |it| {
                 it.starts[3].claim = 1;
             }),

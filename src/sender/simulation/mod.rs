@@ -4,6 +4,7 @@
 mod batches;
 mod faults;
 mod history;
+mod late_commits;
 mod provider;
 mod servers;
 mod tests;
@@ -33,7 +34,7 @@ use crate::store::{Access, ImportBatch, NewCampaign, Store};
 
 use history::{History, Place};
 
-pub(super) use faults::{DbFaults, SimClock};
+pub(super) use faults::{ClaimLog, DbFaults, SimClock};
 pub(super) use provider::SimProvider;
 
 /// So far in the future that no default date of the database is later.
@@ -62,6 +63,7 @@ struct Simulation {
     count: usize,
     settings: Settings,
     rate: Rates,
+    log: ClaimLog,
     _folder: Option<tempfile::TempDir>,
 }
 
@@ -84,6 +86,10 @@ impl Simulation {
         };
         let campaign = store.open_campaign(&new, START).await.expect("a campaign");
         let simulation = Self {
+            log: ClaimLog {
+                began: world.began,
+                ..ClaimLog::default()
+            },
             world: Arc::new(world),
             store,
             campaign_id: campaign.id,
@@ -162,9 +168,14 @@ impl Simulation {
         let providers = BTreeMap::from([("world".to_owned(), provider)]);
         let transport = Transport::Simulated(Arc::clone(&self.world));
         let transports = BTreeMap::from([("world".to_owned(), transport)]);
+        let lease = worker.settings.sender.lease;
         let sender = Sender::new(self.store.clone(), providers, worker.settings);
         let mut database = Database::new(self.store.clone());
         database.faults = worker.db_faults;
+        database.log = ClaimLog {
+            lease,
+            ..self.log.clone()
+        };
         let progress = Arc::new(Progress::default());
         let run = async {
             let clock = Arc::new(Clock::simulated(worker.clock).await?);
@@ -229,9 +240,15 @@ impl Simulation {
             (totals.sent..=totals.sent + left).contains(&certain),
             "{totals:?}: {certain} were delivered"
         );
-        let faults = self.history(totals).await.faults();
-        assert_eq!(faults, Vec::<String>::new(), "{totals:?}");
+        assert_eq!(self.faults().await, Vec::<String>::new(), "{totals:?}");
         totals
+    }
+
+    /// What must not have happened, by the history.
+    async fn faults(&self) -> Vec<String> {
+        let totals = self.store.totals(Some(self.campaign_id)).await;
+        let totals = totals.expect("totals");
+        self.history(totals).await.faults()
     }
 
     async fn history(&self, totals: Totals) -> History {
@@ -266,6 +283,7 @@ impl Simulation {
         let limits = self.rate.0.iter();
         History {
             starts,
+            claims: self.log.claims.lock().expect("no panic").clone(),
             places,
             imported,
             limits: limits

@@ -8,7 +8,7 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use tokio::time::Instant;
 
-use super::faults::DbFaults;
+use super::faults::{DbFaults, Delays};
 use super::provider::{Faults, SimProvider};
 use super::{START, SimClock, Simulation, WorkerSpec};
 use crate::sender::{Ended, SendError};
@@ -281,7 +281,11 @@ async fn permits_are_given_back_once_when_the_answer_is_lost() {
         let worker = || WorkerSpec {
             life: Some(SECOND * 120),
             db_faults: Arc::new(DbFaults {
-                late: Some((Mutex::new(StdRng::seed_from_u64(seed)), 0.3, SECOND / 3)),
+                late: Some(Delays {
+                    random: Mutex::new(StdRng::seed_from_u64(seed)),
+                    part: 0.3,
+                    span: SECOND / 3..=SECOND / 3,
+                }),
                 loses_returns: true,
                 ..DbFaults::default()
             }),

@@ -6,8 +6,8 @@ use std::time::Duration;
 use smsq::queue::{CampaignClaim, ProviderClaim, Settled, Settlement, Transition};
 use smsq::sms::{Acceptance, Class, Failure, NewSms, Sms, Timestamp};
 use smsq::store::{
-    CampaignStatus, CommitBatch, Enqueued, ImportBatch, NewCampaign, NewWorker, ProviderClaimed,
-    Store, Worker,
+    CampaignStatus, CommitBatch, Enqueued, ImportBatch, NewCampaign, NewWorker, Orphans,
+    ProviderClaimed, Store, Worker,
 };
 
 use crate::support::databases::{Database, on_every_database};
@@ -303,12 +303,17 @@ impl TestQueue {
         known: Vec<i64>,
         before: Timestamp,
         campaign_id: i64,
-    ) -> u64 {
-        let campaigns = [campaign_id];
-        let released = self
-            .store
-            .release_orphans(worker_id, known, before, &campaigns, before);
-        released.await.expect("released")
+    ) -> usize {
+        let commit = CommitBatch {
+            orphans: Some(Orphans {
+                known: known.into_iter().collect(),
+                claimed_before: before,
+                campaigns: vec![campaign_id],
+            }),
+            ..commit_batch(worker_id, before)
+        };
+        let done = self.store.commit(&commit).await.expect("a commit");
+        done.released
     }
 
     /// The state of a message: `ready`, `sending`, `unknown`, `sent`, or the class of its failure.
